@@ -1,0 +1,60 @@
+//! Content digests (BLAKE3), the names of everything that is stored once by content.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// A BLAKE3 digest as 64 lower-case hexadecimal characters.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Digest(String);
+
+impl Digest {
+    /// The digest of some bytes.
+    pub fn of(bytes: impl AsRef<[u8]>) -> Self {
+        Self(blake3::hash(bytes.as_ref()).to_hex().to_string())
+    }
+
+    /// The digest of several parts, each preceded by its length so that no two lists collide.
+    pub fn of_parts<P: AsRef<[u8]>>(parts: impl IntoIterator<Item = P>) -> Self {
+        let mut hasher = blake3::Hasher::new();
+        for part in parts {
+            let part = part.as_ref();
+            hasher.update(&(part.len() as u64).to_le_bytes());
+            hasher.update(part);
+        }
+        Self(hasher.finalize().to_hex().to_string())
+    }
+
+    /// All 64 characters.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The first 16 characters: enough for a folder name or a log line.
+    pub fn short(&self) -> &str {
+        &self.0[..16]
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_do_not_collide_when_their_borders_move() {
+        assert_ne!(Digest::of_parts(["ab", "c"]), Digest::of_parts(["a", "bc"]));
+    }
+
+    #[test]
+    fn short_is_a_prefix() {
+        let digest = Digest::of("x");
+        assert!(digest.as_str().starts_with(digest.short()));
+    }
+}

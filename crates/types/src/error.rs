@@ -1,0 +1,230 @@
+//! The one form in which an error reaches a user: on a terminal, as JSON, and in Python.
+//!
+//! Library crates keep their own `Error` enums and implement [`Report`]; only this type
+//! crosses a process boundary. Every code stands in [`CODES`] and in `docs/errors.md`.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// A stable error code with its meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Code {
+    /// `SM-` and four digits.
+    pub code: &'static str,
+    /// What it means, in a few words.
+    pub title: &'static str,
+    /// Which exit code the command line gives for it.
+    pub exit: ExitClass,
+}
+
+/// What an exit code of the command line says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExitClass {
+    /// 1: the query, the function or the data is wrong; the same input fails again.
+    Input = 1,
+    /// 2: the command line is wrong.
+    Usage = 2,
+    /// 3: the platform could not do it; the same input may succeed later or elsewhere.
+    Platform = 3,
+    /// 124: the time was up.
+    Timeout = 124,
+    /// 130: the user interrupted it.
+    Interrupted = 130,
+}
+
+macro_rules! codes {
+    ($($name:ident = $code:literal, $exit:ident, $title:literal;)*) => {
+        impl Code {
+            $(#[doc = $title] pub const $name: Code = Code { code: $code, title: $title, exit: ExitClass::$exit };)*
+        }
+        /// Every code there is, in order.
+        pub const CODES: &[Code] = &[$(Code::$name),*];
+    };
+}
+
+codes! {
+    SQL_SYNTAX = "SM-0101", Input, "the SQL cannot be parsed";
+    SQL_NAME = "SM-0102", Input, "the SQL names a column, table or function that is not there";
+    SQL_TYPE = "SM-0103", Input, "the SQL combines types that do not fit";
+    TABLE_EMPTY = "SM-0104", Input, "a location holds no Parquet file";
+    TABLE_MISSING = "SM-0105", Input, "a location does not exist";
+    FILE_CORRUPT = "SM-0106", Input, "a Parquet file cannot be read";
+    PLAN_UNSUPPORTED = "SM-0107", Input, "the plan needs an operator that is not there yet";
+    STORAGE = "SM-0108", Platform, "object storage refused or failed";
+    OPTION = "SM-0110", Usage, "an option or setting is wrong";
+    QUERY_MEMORY = "SM-0111", Input, "the query needs more memory than it may have";
+    QUERY_TIMEOUT = "SM-0112", Timeout, "the query did not end within its time";
+    CANCELLED = "SM-0113", Interrupted, "the query was cancelled";
+    OUTPUT = "SM-0114", Input, "the answer cannot be written in this format or place";
+
+    FUNCTION_RAISED = "SM-0201", Input, "the user's function raised an exception";
+    FUNCTION_TYPE = "SM-0202", Input, "the user's function returned a value of the wrong type";
+    FUNCTION_LENGTH = "SM-0203", Input, "the user's function returned the wrong number of values";
+    FUNCTION_LOAD = "SM-0204", Input, "the user's code cannot be loaded";
+    FUNCTION_SIGNATURE = "SM-0205", Input, "the function's annotations do not give a schema";
+    FUNCTION_EXIT = "SM-0210", Input, "the function's process ended by itself";
+    FUNCTION_SIGNAL = "SM-0211", Input, "the function's process was ended by a signal";
+    FUNCTION_TIMEOUT = "SM-0212", Timeout, "the function did not answer within its time";
+    FUNCTION_MEMORY = "SM-0213", Input, "the function reached its memory limit";
+    FUNCTION_PIDS = "SM-0214", Input, "the function reached its limit of processes";
+    FUNCTION_MISSING = "SM-0220", Input, "there is no function of that name";
+    FUNCTION_NAME = "SM-0221", Usage, "the function's name is not allowed";
+    FUNCTION_EVENT = "SM-0222", Usage, "the event is not valid JSON";
+    INVOCATION_MISSING = "SM-0223", Input, "there is no invocation of that id";
+
+    PACKAGE_RESOLVE = "SM-0301", Input, "the packages cannot be resolved";
+    PACKAGE_INSTALL = "SM-0302", Platform, "the packages cannot be unpacked";
+    PACKAGE_TOOL = "SM-0303", Platform, "the resolver (uv) or Python is missing";
+
+    WORKER_LOST = "SM-0401", Platform, "a worker was lost more often than it may be";
+    WORKER_MEMORY = "SM-0402", Input, "a worker reached its memory limit";
+    SANDBOX_START = "SM-0501", Platform, "a sandbox could not be started";
+    SPAWNER_LOST = "SM-0502", Platform, "the spawner is gone";
+    SERVER_UNREACHABLE = "SM-0503", Platform, "the server cannot be reached";
+    SERVER_RUNNING = "SM-0504", Usage, "a server is running already";
+    STATE = "SM-0505", Platform, "the state folder cannot be used";
+    DISK_FULL = "SM-0506", Platform, "the disk is full";
+    PROTOCOL = "SM-0507", Platform, "the other side sent what the protocol does not allow";
+    INTERNAL = "SM-0901", Platform, "something that cannot happen did";
+}
+
+/// Where in the user's own code something failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceLocation {
+    /// File as the user named it.
+    pub file: String,
+    /// Line, from 1.
+    pub line: u32,
+    /// The function that the line is in, or a clause of the SQL.
+    #[serde(default)]
+    pub within: Option<String>,
+}
+
+/// An error as a user meets it: what failed, where, on which input, and what to do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorReport {
+    /// One of [`CODES`].
+    pub code: String,
+    /// One line: what failed, by name.
+    pub message: String,
+    /// Where in the user's own code.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub location: Option<SourceLocation>,
+    /// Lines of the user's code or traceback, shown behind a bar.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub excerpt: Vec<String>,
+    /// The input on which it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input: Option<String>,
+    /// What the user can do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+    /// The query that failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub query_id: Option<String>,
+}
+
+impl ErrorReport {
+    /// A report with a code and one line.
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Self { code: code.code.to_owned(), message: message.into(), ..Self::default() }
+    }
+
+    /// Adds what the user can do.
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Adds lines of the user's code or traceback.
+    pub fn excerpt(mut self, lines: impl IntoIterator<Item = String>) -> Self {
+        self.excerpt = lines.into_iter().collect();
+        self
+    }
+
+    /// Adds the input on which it failed.
+    pub fn input(mut self, input: impl Into<String>) -> Self {
+        self.input = Some(input.into());
+        self
+    }
+
+    /// Adds where in the user's code it failed.
+    pub fn location(mut self, location: SourceLocation) -> Self {
+        self.location = Some(location);
+        self
+    }
+
+    /// The entry of [`CODES`], or [`Code::INTERNAL`] for a code that this version does not know.
+    pub fn known_code(&self) -> Code {
+        CODES.iter().copied().find(|code| code.code == self.code).unwrap_or(Code::INTERNAL)
+    }
+}
+
+impl fmt::Display for ErrorReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error[{}]: {}", self.code, self.message)?;
+        if let Some(SourceLocation { file, line, within }) = &self.location {
+            write!(f, "\n  --> {file}:{line}")?;
+            if let Some(within) = within {
+                write!(f, " in {within}")?;
+            }
+        }
+        for line in &self.excerpt {
+            write!(f, "\n   |  {line}")?;
+        }
+        if let Some(input) = &self.input {
+            write!(f, "\ninput: {input}")?;
+        }
+        if let Some(hint) = &self.hint {
+            write!(f, "\nhint: {hint}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ErrorReport {}
+
+/// What each crate's `Error` implements so that a user can be told.
+pub trait Report: std::error::Error {
+    /// The error as a user should see it.
+    fn report(&self) -> ErrorReport;
+}
+
+impl Report for ErrorReport {
+    fn report(&self) -> ErrorReport {
+        self.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_unique_and_sorted() {
+        assert!(CODES.windows(2).all(|pair| pair[0].code < pair[1].code));
+    }
+
+    #[test]
+    fn shows_in_the_house_form() {
+        let report = ErrorReport::new(Code::FUNCTION_RAISED, "`country` failed in 3 of 2000 calls")
+            .location(SourceLocation {
+                file: "udfs.py".into(),
+                line: 12,
+                within: Some("country()".into()),
+            })
+            .excerpt([
+                "return parse(phone).region".into(),
+                "NumberParseException: too short".into(),
+            ])
+            .input("phone = \"+4\" (partition 417, row 88)")
+            .hint("return null for bad input with @sm.udf(on_error=\"null\")");
+        assert_eq!(
+            report.to_string(),
+            "error[SM-0201]: `country` failed in 3 of 2000 calls\n  --> udfs.py:12 in country()\n   |  \
+             return parse(phone).region\n   |  NumberParseException: too short\ninput: phone = \"+4\" \
+             (partition 417, row 88)\nhint: return null for bad input with @sm.udf(on_error=\"null\")"
+        );
+    }
+}

@@ -1,0 +1,15 @@
+//! Identifiers, resources, digests, sandbox outcomes and the error report that a user sees.
+//!
+//! Every other crate may use this one and it uses none of them. It does no I/O.
+
+mod digest;
+mod error;
+mod ids;
+mod outcome;
+mod resources;
+
+pub use digest::Digest;
+pub use error::{CODES, Code, ErrorReport, ExitClass, Report, SourceLocation};
+pub use ids::{FunctionName, InvocationId, QueryId, SandboxId};
+pub use outcome::{End, Outcome};
+pub use resources::{ByteSize, CpuMillis, ParseResourceError, parse_duration};
