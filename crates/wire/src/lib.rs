@@ -1,1 +1,27 @@
-//! wire
+//! What crosses a process boundary: frames over a unix socket, the messages in them, and Arrow
+//! batches as IPC messages.
+//!
+//! Boundary: this crate encodes and decodes; it starts nothing and decides nothing. Whatever
+//! arrives is checked here, because a sandbox is not trusted: a frame has a known kind and a
+//! bounded length, a message is valid JSON of the expected shape, a batch is valid Arrow.
+
+mod batch;
+mod error;
+mod frame;
+mod function;
+mod stream;
+mod task;
+
+pub use batch::{
+    BatchDecoder, BatchEncoder, decode_schema, encode_schema, schema_from_text, schema_to_text,
+};
+pub use error::Error;
+pub use frame::{Frame, HEADER_BYTES, Kind, MAX_PAYLOAD_BYTES, read_frame, write_frame};
+pub use function::{
+    Call, Code, FailureKind, FunctionFailure, Load, Mode, OnError, Ready, Signature,
+};
+pub use stream::{FrameStream, MAX_DESCRIPTORS};
+pub use task::{FileGrant, OperatorMetric, S3Access, Task, TaskDone, TaskProgress, UdfGrant};
+
+/// A result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;

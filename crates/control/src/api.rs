@@ -1,0 +1,317 @@
+//! The platform's API as data: what the command line and the Python package send and get over
+//! HTTP on a unix socket. Pure shapes, no behaviour.
+//!
+//! | request | body | answer |
+//! |---|---|---|
+//! | `GET /v1/status` | | [`Status`] |
+//! | `POST /v1/queries` | [`QueryRequest`] | frames: `Event`*, (`Schema` `Batch`* `Profile` `End` or `Failure`) |
+//! | `POST /v1/functions` | [`FunctionSpec`] | [`FunctionSummary`] |
+//! | `GET /v1/functions` | | list of [`FunctionSummary`] |
+//! | `DELETE /v1/functions/{name}` | | 204 |
+//! | `POST /v1/functions/{name}/invocations` | [`InvokeRequest`] | [`Invocation`] (202 if asynchronous) |
+//! | `GET /v1/invocations/{id}` | | [`Invocation`] |
+//! | `GET /v1/functions/{name}/logs?invocation=&tail=` | | list of [`LogEntry`] |
+//! | `POST /v1/shutdown` | | 202 |
+//!
+//! Errors are `ErrorReport` objects with a 4xx or 5xx status, as problem+json (RFC 9457).
+//! A client that closes the connection cancels its query.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use snowmelt_types::{ByteSize, CpuMillis, ErrorReport, FunctionName, InvocationId, QueryId};
+use snowmelt_wire::{Code, Signature};
+
+/// A query with everything that it needs.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct QueryRequest {
+    /// One SELECT statement.
+    pub sql: String,
+    /// Table name to location: a file, a folder, a glob or an `s3://` URL of Parquet files.
+    #[serde(default)]
+    pub tables: BTreeMap<String, String>,
+    /// The user's functions.
+    #[serde(default)]
+    pub udfs: Vec<UdfSource>,
+    /// How to run it.
+    #[serde(default)]
+    pub options: QueryOptions,
+    /// Folder against which relative locations are read (the client's own working folder).
+    pub working_folder: String,
+    /// The client's `AWS_*` variables, for `s3://` locations.
+    #[serde(default)]
+    pub aws: BTreeMap<String, String>,
+}
+
+/// Code that defines UDFs.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UdfSource {
+    /// The code.
+    pub code: Code,
+    /// Requirements beside those that the code's decorators name.
+    #[serde(default)]
+    pub packages: Vec<String>,
+    /// Its signatures; where absent the code is loaded in a sandbox and asked.
+    #[serde(default)]
+    pub signatures: Option<Vec<Signature>>,
+}
+
+/// How to run a query.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct QueryOptions {
+    /// Workers; 0 means one for each core.
+    pub workers: u32,
+    /// Memory limit of each worker.
+    pub memory: ByteSize,
+    /// The most time for the whole query, in milliseconds; 0 means no limit.
+    pub timeout_ms: u64,
+}
+
+impl Default for QueryOptions {
+    fn default() -> Self {
+        Self { workers: 0, memory: ByteSize::mib(1024), timeout_ms: 0 }
+    }
+}
+
+/// What happens in a query, for its progress display.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub enum Event {
+    /// The query was accepted.
+    Accepted {
+        /// Its id.
+        query: QueryId,
+    },
+    /// A phase began.
+    Phase {
+        /// Which.
+        phase: Phase,
+    },
+    /// How far the workers are.
+    Progress(Progress),
+    /// Something that the user should know and that is no failure (a task was run again).
+    Note {
+        /// One line.
+        text: String,
+    },
+}
+
+/// The phases of a query, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    /// Resolving and unpacking packages, asking the code for its signatures.
+    Packages,
+    /// Reading statistics, planning and cutting.
+    Plan,
+    /// Starting workers and UDF instances.
+    Start,
+    /// Workers run.
+    Run,
+    /// The driver merges.
+    Merge,
+}
+
+/// How far the workers are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// Tasks in all.
+    pub tasks: u32,
+    /// Tasks that run now.
+    pub running: u32,
+    /// Tasks that are done.
+    pub done: u32,
+    /// Workers and UDF instances that were started for this query.
+    pub cold: u32,
+    /// Workers and UDF instances that were idle and taken again.
+    pub warm: u32,
+    /// Rows read.
+    pub rows: u64,
+    /// Bytes read from storage.
+    pub bytes: u64,
+    /// Bytes of all files of the scans: an upper bound of `bytes`.
+    pub bytes_total: u64,
+    /// Rows given to UDFs.
+    pub udf_rows: u64,
+}
+
+/// A function to deploy.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FunctionSpec {
+    /// Its name; deploying a name again replaces the function.
+    pub name: FunctionName,
+    /// The code.
+    pub code: Code,
+    /// The callable in the code: `handler` by convention.
+    pub handler: String,
+    /// JSON event or pickled list of items.
+    #[serde(default)]
+    pub mode: CallMode,
+    /// Requirements as pip writes them.
+    #[serde(default)]
+    pub packages: Vec<String>,
+    /// Limits and environment.
+    #[serde(default)]
+    pub options: FunctionOptions,
+    /// True for a function that dies with the server and is not listed (`sm.map`).
+    #[serde(default)]
+    pub ephemeral: bool,
+}
+
+/// What a function takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CallMode {
+    /// One JSON event.
+    #[default]
+    Event,
+    /// A base64 pickle of a list of items; answers `{"results": base64 pickle of
+    /// [(true, value) or (false, {"exception": …, "traceback": …})]}`, one for each item in order.
+    Map,
+}
+
+/// Limits and environment of a function's instances.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct FunctionOptions {
+    /// Memory limit.
+    pub memory: ByteSize,
+    /// Processor share.
+    pub cpu: CpuMillis,
+    /// The most time for one invocation, in milliseconds.
+    pub timeout_ms: u64,
+    /// Environment variables.
+    pub environment: BTreeMap<String, String>,
+    /// The most instances at once; further invocations wait.
+    pub concurrency: u32,
+    /// Processes and threads of an instance.
+    pub pids: u32,
+    /// Bytes of its writable scratch.
+    pub scratch: ByteSize,
+    /// How long an instance without work is kept, in milliseconds.
+    pub idle_ms: u64,
+}
+
+impl Default for FunctionOptions {
+    fn default() -> Self {
+        Self {
+            memory: ByteSize::mib(512),
+            cpu: CpuMillis(1000),
+            timeout_ms: 60_000,
+            environment: BTreeMap::new(),
+            concurrency: 10,
+            pids: 64,
+            scratch: ByteSize::mib(64),
+            idle_ms: 60_000,
+        }
+    }
+}
+
+/// A deployed function in a list.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FunctionSummary {
+    /// Its name.
+    pub name: FunctionName,
+    /// The callable.
+    pub handler: String,
+    /// Requirements.
+    pub packages: Vec<String>,
+    /// Limits and environment.
+    pub options: FunctionOptions,
+    /// When it was deployed, in milliseconds since 1970.
+    pub deployed_ms: u64,
+    /// Instances alive now.
+    pub instances: u32,
+    /// Digest of the code, shortened.
+    pub version: String,
+}
+
+/// A call of a function.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InvokeRequest {
+    /// The event.
+    pub event: serde_json::Value,
+    /// True to get an id at once and ask for the answer later.
+    #[serde(default)]
+    pub asynchronous: bool,
+}
+
+/// A call with what is known of it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Invocation {
+    /// Its id.
+    pub id: InvocationId,
+    /// The function.
+    pub function: FunctionName,
+    /// Where it stands.
+    pub state: InvocationState,
+    /// The answer, once it succeeded.
+    #[serde(default)]
+    pub result: Option<serde_json::Value>,
+    /// The error, once it failed.
+    #[serde(default)]
+    pub error: Option<ErrorReport>,
+    /// When it was accepted, in milliseconds since 1970.
+    pub accepted_ms: u64,
+    /// From its acceptance to its end, in microseconds.
+    #[serde(default)]
+    pub wall_us: Option<u64>,
+    /// True if an instance was started for it.
+    #[serde(default)]
+    pub cold: bool,
+}
+
+/// Where an invocation stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum InvocationState {
+    /// It waits or runs.
+    Running,
+    /// It has a result.
+    Succeeded,
+    /// It has an error.
+    Failed,
+}
+
+/// What one invocation wrote to stdout and stderr.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LogEntry {
+    /// The invocation.
+    pub invocation: InvocationId,
+    /// When it was accepted, in milliseconds since 1970.
+    pub accepted_ms: u64,
+    /// What it wrote, at most 1 MiB.
+    pub text: String,
+    /// Bytes beyond that, which were dropped.
+    pub dropped_bytes: u64,
+}
+
+/// A running platform.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Status {
+    /// Version of the binary.
+    pub version: String,
+    /// Process id of the server.
+    pub pid: u32,
+    /// When it started, in milliseconds since 1970.
+    pub started_ms: u64,
+    /// The socket that it serves.
+    pub socket: String,
+    /// Resident memory of server and spawner, in bytes.
+    pub memory_bytes: u64,
+    /// Queries that run now.
+    pub queries: u32,
+    /// Query workers alive: busy and idle.
+    pub workers: [u32; 2],
+    /// Instances of functions and UDFs alive: busy and idle.
+    pub instances: [u32; 2],
+    /// Zygotes alive.
+    pub zygotes: u32,
+    /// Functions deployed.
+    pub functions: u32,
+}

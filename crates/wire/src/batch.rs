@@ -1,0 +1,175 @@
+//! Arrow batches as IPC messages, each in a frame of its own.
+//!
+//! The payloads of one direction, put behind one another, are an Arrow IPC stream: a schema
+//! message, then record batches with their dictionaries before them.
+
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_buffer::Buffer;
+use arrow_ipc::convert::try_schema_from_ipc_buffer;
+use arrow_ipc::reader::StreamDecoder;
+use arrow_ipc::writer::{
+    DictionaryTracker, IpcDataGenerator, IpcWriteContext, IpcWriteOptions, write_message,
+};
+use arrow_schema::{Schema, SchemaRef};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
+use crate::{Error, Frame, Kind, Result};
+
+/// Turns batches of one schema into frames.
+pub struct BatchEncoder {
+    generator: IpcDataGenerator,
+    dictionaries: DictionaryTracker,
+    options: IpcWriteOptions,
+    context: IpcWriteContext,
+}
+
+impl Default for BatchEncoder {
+    fn default() -> Self {
+        Self {
+            generator: IpcDataGenerator::default(),
+            // Replacing a dictionary is allowed in a stream, so it is no error here.
+            dictionaries: DictionaryTracker::new(false),
+            options: IpcWriteOptions::default(),
+            context: IpcWriteContext::default(),
+        }
+    }
+}
+
+impl BatchEncoder {
+    /// The frame that must come before the first batch.
+    pub fn schema(&mut self, schema: &Schema) -> Result<Frame> {
+        let encoded = self.generator.schema_to_bytes_with_dictionary_tracker(
+            schema,
+            &mut self.dictionaries,
+            &self.options,
+        );
+        let mut payload = Vec::new();
+        write_message(&mut payload, encoded, &self.options)?;
+        Ok(Frame::new(Kind::Schema, payload))
+    }
+
+    /// One batch with the dictionaries that it needs.
+    pub fn batch(&mut self, batch: &RecordBatch) -> Result<Frame> {
+        let (dictionaries, encoded) = self.generator.encode(
+            batch,
+            &mut self.dictionaries,
+            &self.options,
+            &mut self.context,
+        )?;
+        let mut payload = Vec::with_capacity(batch.get_array_memory_size() + 1024);
+        for dictionary in dictionaries {
+            write_message(&mut payload, dictionary, &self.options)?;
+        }
+        write_message(&mut payload, encoded, &self.options)?;
+        Ok(Frame::new(Kind::Batch, payload))
+    }
+}
+
+/// Turns the frames of one direction back into batches.
+#[derive(Default)]
+pub struct BatchDecoder {
+    decoder: StreamDecoder,
+    // The stream decoder knows the schema only once the next message begins; a caller needs it
+    // before that, because there may be no batch at all.
+    schema: Option<SchemaRef>,
+}
+
+impl BatchDecoder {
+    /// Takes a [`Kind::Schema`] or [`Kind::Batch`] frame; gives the batches that it completes.
+    pub fn push(&mut self, frame: &Frame) -> Result<Vec<RecordBatch>> {
+        if frame.kind == Kind::Schema {
+            self.schema = Some(decode_schema(&frame.payload)?);
+        }
+        let mut buffer = Buffer::from(frame.payload.clone());
+        let mut batches = Vec::new();
+        while !buffer.is_empty() {
+            if let Some(batch) = self.decoder.decode(&mut buffer)? {
+                batches.push(batch);
+            }
+        }
+        Ok(batches)
+    }
+
+    /// The schema, once its frame was taken.
+    pub fn schema(&self) -> Option<SchemaRef> {
+        self.schema.clone()
+    }
+}
+
+/// A schema as an Arrow IPC schema message.
+pub fn encode_schema(schema: &Schema) -> Result<Vec<u8>> {
+    Ok(BatchEncoder::default().schema(schema)?.payload.to_vec())
+}
+
+/// A schema from an Arrow IPC schema message.
+pub fn decode_schema(message: &[u8]) -> Result<SchemaRef> {
+    check_encapsulated(message)?;
+    Ok(Arc::new(try_schema_from_ipc_buffer(message)?))
+}
+
+/// Arrow's reader slices by the announced length, so a length beyond the end is refused first.
+fn check_encapsulated(message: &[u8]) -> Result<()> {
+    let announced =
+        message.get(4..8).and_then(|bytes| bytes.try_into().ok()).map(u32::from_le_bytes);
+    let marked = message.starts_with(&[0xff; 4]);
+    match announced {
+        Some(length) if marked && length as usize <= message.len() - 8 => Ok(()),
+        _ => Err(arrow_schema::ArrowError::IpcError("no schema message".to_owned()).into()),
+    }
+}
+
+/// A schema as text for JSON: base64 of its IPC message, as `pyarrow.Schema.serialize()` makes it.
+pub fn schema_to_text(schema: &Schema) -> Result<String> {
+    Ok(STANDARD.encode(encode_schema(schema)?))
+}
+
+/// A schema from the text of [`schema_to_text`].
+pub fn schema_from_text(text: &str) -> Result<SchemaRef> {
+    let invalid = |error| arrow_schema::ArrowError::IpcError(format!("not base64: {error}"));
+    let message = STANDARD.decode(text).map_err(|error| Error::Arrow(invalid(error)))?;
+    decode_schema(&message)
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::{ArrayRef, DictionaryArray, Int64Array, StringArray, types::Int32Type};
+
+    use super::*;
+
+    fn batch() -> RecordBatch {
+        let words: DictionaryArray<Int32Type> = ["a", "b", "a"].into_iter().collect();
+        RecordBatch::try_from_iter([
+            ("n", Arc::new(Int64Array::from(vec![Some(1), None, Some(3)])) as ArrayRef),
+            ("s", Arc::new(StringArray::from(vec!["x", "", "z"]))),
+            ("d", Arc::new(words)),
+        ])
+        .unwrap()
+    }
+
+    #[test]
+    fn batches_survive_the_wire() {
+        let (mut encoder, mut decoder) = (BatchEncoder::default(), BatchDecoder::default());
+        let batch = batch();
+        assert!(decoder.push(&encoder.schema(&batch.schema()).unwrap()).unwrap().is_empty());
+        for _ in 0..2 {
+            let back = decoder.push(&encoder.batch(&batch).unwrap()).unwrap();
+            assert_eq!(back, [batch.clone()]);
+        }
+    }
+
+    #[test]
+    fn schemas_survive_as_text() {
+        let schema = batch().schema();
+        let text = schema_to_text(&schema).unwrap();
+        assert_eq!(schema_from_text(&text).unwrap().fields(), schema.fields());
+    }
+
+    #[test]
+    fn garbage_is_refused() {
+        assert!(decode_schema(b"no arrow here at all").is_err());
+        assert!(schema_from_text("%%%").is_err());
+    }
+}

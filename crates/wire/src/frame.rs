@@ -1,0 +1,179 @@
+//! The frame: 4 bytes of length (little endian, payload only), 1 byte of kind, 3 bytes of zero,
+//! then the payload.
+
+use bytes::Bytes;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+use crate::{Error, Result};
+
+/// Bytes before the payload.
+pub const HEADER_BYTES: usize = 8;
+
+/// The longest payload that is accepted: a batch is bounded by rows and bytes far below it.
+pub const MAX_PAYLOAD_BYTES: u32 = 256 << 20;
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $name:ident = $value:literal,)*) => {
+        /// What a frame holds.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        pub enum Kind { $($(#[$doc])* $name = $value,)* }
+
+        impl TryFrom<u8> for Kind {
+            type Error = Error;
+
+            fn try_from(value: u8) -> Result<Self> {
+                match value {
+                    $($value => Ok(Self::$name),)*
+                    unknown => Err(Error::UnknownKind(unknown)),
+                }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// JSON [`crate::Load`]: which code the instance is to load for this connection.
+    Load = 1,
+    /// JSON [`crate::Ready`]: the code is loaded.
+    Ready = 2,
+    /// JSON [`crate::Call`]: one invocation of a function.
+    Call = 3,
+    /// JSON: the value that a function returned.
+    Return = 4,
+    /// JSON: [`crate::FunctionFailure`] from an instance, `ErrorReport` from a worker or server.
+    Failure = 5,
+    /// An Arrow IPC schema message.
+    Schema = 6,
+    /// Arrow IPC messages: one record batch with the dictionaries that it needs.
+    Batch = 7,
+    /// Nothing more follows in this direction.
+    End = 8,
+    /// JSON [`crate::Task`]: what a query worker is to run.
+    Task = 9,
+    /// A serialised DataFusion physical plan.
+    Plan = 10,
+    /// JSON list of [`crate::FileGrant`], with one descriptor each.
+    Files = 11,
+    /// JSON list of [`crate::UdfGrant`], with one descriptor each.
+    Udfs = 12,
+    /// JSON [`crate::TaskProgress`].
+    Progress = 13,
+    /// JSON [`crate::TaskDone`]: the task's results are complete.
+    Done = 14,
+    /// JSON: an event of a query for the user's progress display.
+    Event = 15,
+    /// JSON: the profile of a query.
+    Profile = 16,
+}
+
+/// One frame, whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// What the payload is.
+    pub kind: Kind,
+    /// The payload.
+    pub payload: Bytes,
+}
+
+impl Frame {
+    /// A frame of bytes.
+    pub fn new(kind: Kind, payload: impl Into<Bytes>) -> Self {
+        Self { kind, payload: payload.into() }
+    }
+
+    /// A frame with a JSON message.
+    pub fn json(kind: Kind, message: &impl Serialize) -> Result<Self> {
+        let payload = serde_json::to_vec(message).map_err(|source| Error::Json { kind, source })?;
+        Ok(Self::new(kind, payload))
+    }
+
+    /// The JSON message of a frame.
+    pub fn parse<T: DeserializeOwned>(&self) -> Result<T> {
+        serde_json::from_slice(&self.payload)
+            .map_err(|source| Error::Json { kind: self.kind, source })
+    }
+
+    /// The frame if it is of this kind.
+    pub fn expect(self, kind: Kind, expected: &'static str) -> Result<Self> {
+        if self.kind == kind {
+            return Ok(self);
+        }
+        Err(Error::Unexpected { found: self.kind, expected })
+    }
+
+    /// Header and payload as they go over the wire.
+    pub fn header(&self) -> Result<[u8; HEADER_BYTES]> {
+        encode_header(self.kind, self.payload.len())
+    }
+}
+
+pub(crate) fn encode_header(kind: Kind, length: usize) -> Result<[u8; HEADER_BYTES]> {
+    let short = u32::try_from(length).ok().filter(|length| *length <= MAX_PAYLOAD_BYTES);
+    let short = short.ok_or(Error::TooLong(length as u64))?;
+    let mut header = [0; HEADER_BYTES];
+    header[..4].copy_from_slice(&short.to_le_bytes());
+    header[4] = kind as u8;
+    Ok(header)
+}
+
+pub(crate) fn decode_header(header: [u8; HEADER_BYTES]) -> Result<(Kind, usize)> {
+    let [a, b, c, d, kind, ..] = header;
+    let length = u32::from_le_bytes([a, b, c, d]);
+    if length > MAX_PAYLOAD_BYTES {
+        return Err(Error::TooLong(length.into()));
+    }
+    Ok((Kind::try_from(kind)?, length as usize))
+}
+
+/// Reads one frame; `None` where the other side ended the connection between two frames.
+pub async fn read_frame(from: &mut (impl AsyncRead + Unpin)) -> Result<Option<Frame>> {
+    let mut header = [0; HEADER_BYTES];
+    if from.read(&mut header[..1]).await? == 0 {
+        return Ok(None);
+    }
+    from.read_exact(&mut header[1..]).await?;
+    let (kind, length) = decode_header(header)?;
+    let mut payload = vec![0; length];
+    from.read_exact(&mut payload).await?;
+    Ok(Some(Frame::new(kind, payload)))
+}
+
+/// Writes one frame.
+pub async fn write_frame(to: &mut (impl AsyncWrite + Unpin), frame: &Frame) -> Result<()> {
+    to.write_all(&frame.header()?).await?;
+    to.write_all(&frame.payload).await?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn frames_survive_the_wire() {
+        let (mut near, mut far) = tokio::io::duplex(64);
+        let sent = Frame::json(Kind::Return, &serde_json::json!({"a": 1})).unwrap();
+        let expected = sent.clone();
+        let writer = tokio::spawn(async move { write_frame(&mut near, &sent).await });
+        assert_eq!(read_frame(&mut far).await.unwrap(), Some(expected));
+        writer.await.unwrap().unwrap();
+        assert_eq!(read_frame(&mut far).await.unwrap(), None);
+    }
+
+    #[tokio::test]
+    async fn refuses_unknown_kinds_and_lengths_before_reading_the_payload() {
+        let mut unknown: &[u8] = &[0, 0, 0, 0, 99, 0, 0, 0];
+        assert!(matches!(read_frame(&mut unknown).await, Err(Error::UnknownKind(99))));
+        let mut huge: &[u8] = &[255, 255, 255, 255, 1, 0, 0, 0];
+        assert!(matches!(read_frame(&mut huge).await, Err(Error::TooLong(_))));
+    }
+
+    #[tokio::test]
+    async fn a_frame_cut_short_is_an_error() {
+        let mut cut: &[u8] = &[5, 0, 0, 0, 1, 0, 0, 0, 1, 2];
+        assert!(matches!(read_frame(&mut cut).await, Err(Error::Io(_))));
+    }
+}

@@ -1,0 +1,239 @@
+//! Messages between the node and an instance that runs a user's Python code.
+//!
+//! A connection is for one piece of code. `Load` comes first and is answered by `Ready` or
+//! `Failure`. Then, by mode: a function gets `Call` frames, each answered by `Return` or `Failure`;
+//! a UDF gets `Schema` (its arguments) and `Schema` (one column, its result), and then `Batch`
+//! frames, each answered by `Batch` (one column of as many rows; the first one is preceded by a
+//! `Schema` frame) or `Failure`. A describe connection is answered by `Return` with a JSON list of
+//! [`Signature`].
+
+use serde::{Deserialize, Serialize};
+
+use snowmelt_types::{Code as ErrorCode, ErrorReport, Report, SourceLocation};
+
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// `handler(event)` with JSON values.
+    Function,
+    /// `f(item)` over the items of a pickled list, for `sm.map`.
+    Map,
+    /// A function of a query, called with batches.
+    Udf,
+    /// Names and schemas of the UDFs that the code defines.
+    Describe,
+}
+
+/// The user's code, by value.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Code {
+    /// One Python file.
+    Source {
+        /// The file's name as the user knows it, for tracebacks: `udfs.py`.
+        file: String,
+        /// Its text.
+        text: String,
+    },
+    /// A function pickled by value with cloudpickle.
+    Pickle {
+        /// Base64 of the pickle.
+        data: String,
+        /// `major.minor` of the Python that made it; the pickle holds its byte code.
+        python: String,
+        /// File name to text of the source files that the function came from, for tracebacks.
+        #[serde(default)]
+        sources: std::collections::BTreeMap<String, String>,
+    },
+}
+
+/// Load this code.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Load {
+    /// What the connection is for.
+    pub mode: Mode,
+    /// Path inside the sandbox of a JSON file that holds the [`Code`].
+    pub code: String,
+    /// The function's name in the code; ignored by [`Mode::Describe`].
+    #[serde(default)]
+    pub function: String,
+    /// How a UDF wants its batches; `None` for the other modes.
+    #[serde(default)]
+    pub batch: Option<String>,
+    /// What becomes of a row on which a scalar UDF raises.
+    #[serde(default)]
+    pub on_error: OnError,
+}
+
+/// The code is loaded.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Ready {
+    /// Process id inside the sandbox.
+    #[serde(default)]
+    pub pid: i64,
+}
+
+/// What becomes of a row on which a scalar UDF raises.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnError {
+    /// The query fails.
+    #[default]
+    Raise,
+    /// The row's result is null.
+    Null,
+}
+
+/// One call of a function.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Call {
+    /// The invocation's id, for logs.
+    pub invocation: String,
+    /// The event; for [`Mode::Map`] the base64 text of a pickled list of items.
+    pub event: serde_json::Value,
+}
+
+/// What a UDF takes and gives.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Signature {
+    /// Name in SQL and in the code.
+    pub name: String,
+    /// `scalar`, `arrow`, `pandas` or `numpy`.
+    pub batch: String,
+    /// Base64 of an Arrow IPC schema: a field for each argument, then one named `return`. A field
+    /// that is not nullable means that the function is not called for nulls and gives null.
+    pub schema: String,
+    /// What becomes of a row on which the function raises.
+    #[serde(default)]
+    pub on_error: OnError,
+    /// Requirements as pip writes them.
+    #[serde(default)]
+    pub packages: Vec<String>,
+    /// Memory limit of an instance, as text (`512MiB`), where the user gave one.
+    #[serde(default)]
+    pub memory: Option<String>,
+    /// The most seconds for one batch, as text (`30s`), where the user gave one.
+    #[serde(default)]
+    pub timeout: Option<String>,
+}
+
+/// Why user code failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FailureKind {
+    /// It raised.
+    Raised,
+    /// A value is not of the declared type.
+    Type,
+    /// The wrong number of values came back.
+    Length,
+    /// The code cannot be imported or unpickled.
+    Load,
+    /// Annotations are missing or mean nothing in SQL.
+    Signature,
+}
+
+/// A failure of user code, told by the instance; a claim of the sandbox, never trusted further.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FunctionFailure {
+    /// Why.
+    pub kind: FailureKind,
+    /// The function.
+    pub function: String,
+    /// Exception type and text on one line: `ValueError: too short`.
+    pub exception: String,
+    /// File, line and function of the innermost frame of the user's own code.
+    #[serde(default)]
+    pub location: Option<SourceLocation>,
+    /// The user's frames and lines; the platform's are folded away.
+    #[serde(default)]
+    pub traceback: Vec<String>,
+    /// Row in the batch, from 0.
+    #[serde(default)]
+    pub row: Option<u64>,
+    /// The arguments, shortened: `phone = "+4"`.
+    #[serde(default)]
+    pub input: Option<String>,
+    /// Calls of this batch that failed.
+    #[serde(default)]
+    pub failed: u64,
+    /// Calls of this batch.
+    #[serde(default)]
+    pub calls: u64,
+    /// What the user can do, where the instance knows better than the platform.
+    #[serde(default)]
+    pub hint: Option<String>,
+}
+
+impl FunctionFailure {
+    fn message(&self) -> String {
+        let name = &self.function;
+        match self.kind {
+            FailureKind::Raised if self.calls > 1 => {
+                format!("`{name}` failed in {} of {} calls", self.failed, self.calls)
+            }
+            FailureKind::Raised => format!("`{name}` raised {}", self.exception),
+            FailureKind::Type => format!("`{name}` returned the wrong type: {}", self.exception),
+            FailureKind::Length => {
+                format!("`{name}` returned the wrong number of values: {}", self.exception)
+            }
+            FailureKind::Load if name.is_empty() => {
+                format!("the code cannot be loaded: {}", self.exception)
+            }
+            FailureKind::Load => format!("`{name}` cannot be loaded: {}", self.exception),
+            FailureKind::Signature => {
+                format!("`{name}` has no usable signature: {}", self.exception)
+            }
+        }
+    }
+
+    fn code(&self) -> ErrorCode {
+        match self.kind {
+            FailureKind::Raised => ErrorCode::FUNCTION_RAISED,
+            FailureKind::Type => ErrorCode::FUNCTION_TYPE,
+            FailureKind::Length => ErrorCode::FUNCTION_LENGTH,
+            FailureKind::Load => ErrorCode::FUNCTION_LOAD,
+            FailureKind::Signature => ErrorCode::FUNCTION_SIGNATURE,
+        }
+    }
+}
+
+impl std::fmt::Display for FunctionFailure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message())
+    }
+}
+
+impl std::error::Error for FunctionFailure {}
+
+impl Report for FunctionFailure {
+    fn report(&self) -> ErrorReport {
+        let mut report =
+            ErrorReport::new(self.code(), self.message()).excerpt(self.traceback.iter().cloned());
+        report.location = self.location.clone();
+        report.input = match (&self.input, self.row) {
+            (Some(input), Some(row)) => Some(format!("{input} (row {row} of its batch)")),
+            (input, _) => input.clone(),
+        };
+        report.hint = self.hint.clone();
+        report
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_names_function_input_and_row() {
+        let text = r#"{"kind":"raised","function":"country","exception":"ValueError: too short",
+            "location":{"file":"udfs.py","line":12,"within":"country()"},"row":88,
+            "input":"phone = \"+4\"","failed":3,"calls":2000}"#;
+        let failure: FunctionFailure = serde_json::from_str(text).unwrap();
+        let shown = failure.report().to_string();
+        assert!(shown.starts_with("error[SM-0201]: `country` failed in 3 of 2000 calls"));
+        assert!(shown.contains("--> udfs.py:12 in country()"));
+        assert!(shown.contains("input: phone = \"+4\" (row 88 of its batch)"));
+    }
+}
