@@ -1,0 +1,107 @@
+//! The profile of a query: where its time, bytes and memory went. Pure data; the command line
+//! shows it as text and as a page.
+
+use serde::{Deserialize, Serialize};
+use snowmelt_wire::{OperatorMetric, TaskProgress};
+
+/// Where the time, bytes and memory of one query went. Times are microseconds since the query was
+/// accepted; amounts of memory are bytes.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Profile {
+    /// The query's id.
+    pub query: String,
+    /// Its SQL.
+    pub sql: String,
+    /// When it was accepted, in milliseconds since 1970.
+    pub accepted_ms: u64,
+    /// From acceptance to the last row.
+    pub wall_us: u64,
+    /// Rows of the answer.
+    pub rows: u64,
+    /// The phases in order, without gaps: packages, plan, start, run, merge.
+    pub phases: Vec<PhaseSpan>,
+    /// A lane per task and per UDF instance.
+    pub lanes: Vec<Lane>,
+    /// The fragment's operators, summed over the tasks, in preorder.
+    pub operators: Vec<OperatorMetric>,
+    /// The driver's operators above the cut, in preorder.
+    pub driver_operators: Vec<OperatorMetric>,
+    /// The physical plan of the workers, as text.
+    pub worker_plan: String,
+    /// The physical plan of the driver, as text.
+    pub driver_plan: String,
+    /// Sums over the tasks.
+    pub totals: Totals,
+    /// What is worth changing, the most important first.
+    pub findings: Vec<Finding>,
+}
+
+/// One phase.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct PhaseSpan {
+    /// `packages`, `plan`, `start`, `run` or `merge`.
+    pub phase: String,
+    /// Begin.
+    pub from_us: u64,
+    /// End.
+    pub to_us: u64,
+}
+
+/// What one sandbox did.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Lane {
+    /// `worker 3` or `score 3`.
+    pub name: String,
+    /// True if its sandbox was started for this query.
+    pub cold: bool,
+    /// Sandbox asked for.
+    pub asked_us: u64,
+    /// Sandbox ready: equal to `asked_us` for an idle one taken again.
+    pub ready_us: u64,
+    /// Task done.
+    pub done_us: u64,
+    /// Rows of its result.
+    pub rows: u64,
+    /// The most memory that its sandbox held.
+    pub peak_memory: Option<u64>,
+    /// Processor time of its task.
+    pub cpu_us: u64,
+    /// Attempts before the one that succeeded.
+    pub retries: u32,
+    /// What it read and called.
+    pub progress: TaskProgress,
+}
+
+/// Sums over the tasks of a query.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Totals {
+    /// Tasks.
+    pub tasks: u32,
+    /// Sandboxes started for this query.
+    pub cold: u32,
+    /// Idle sandboxes taken again.
+    pub warm: u32,
+    /// Seconds of function time: the sum over all sandboxes of the time that they were held.
+    pub function_seconds: f64,
+    /// Processor seconds of the tasks.
+    pub cpu_seconds: f64,
+    /// Sums of the tasks' progress.
+    pub progress: TaskProgress,
+    /// Bytes of all files of the scans.
+    pub bytes_total: u64,
+    /// Bytes of the tasks' results that went to the driver.
+    pub bytes_exchanged: u64,
+    /// The most memory that one sandbox held.
+    pub peak_memory: u64,
+}
+
+/// A ranked observation with its evidence.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Finding {
+    /// What it is, in one line.
+    pub title: String,
+    /// The numbers that show it.
+    pub evidence: String,
+    /// What to do.
+    pub advice: String,
+}
