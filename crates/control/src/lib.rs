@@ -1,1 +1,24 @@
-//! control
+//! The control plane: the HTTP gateway on a unix socket, queries, functions, and the store of what
+//! was acknowledged. The same server runs inside `snowmelt sql` for one query and as `snowmelt up`.
+//!
+//! Boundary: it decides what runs and answers for it; the node does it. Invariant: what was
+//! acknowledged is in the store, everything else can be lost and rebuilt.
+
+pub mod api;
+pub mod client;
+mod functions;
+mod gateway;
+mod logs;
+mod platform;
+mod queries;
+pub mod server;
+mod store;
+mod udfs;
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Milliseconds since 1970.
+fn now_ms() -> u64 {
+    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,1 +1,32 @@
-//! node
+//! The agent on a host: it turns "run this task" and "call this function" into sandboxes, takes
+//! idle ones again, grants them exactly the files and connections that they need, and knows why
+//! they ended.
+//!
+//! Boundary: what is to run is decided above (`control`, `query`); how a sandbox is made is decided
+//! below (`sandbox`). Invariant: whatever is leased is either given back idle or destroyed, also
+//! when the future that holds the lease is dropped.
+
+mod code;
+pub mod doctor;
+mod error;
+mod files;
+mod instance;
+mod log;
+mod node;
+mod pool;
+mod runner;
+mod unit;
+mod worker;
+mod zygotes;
+
+pub use code::CodeStore;
+pub use error::Error;
+pub use instance::{InstanceLease, InstanceLimits};
+pub use log::LogText;
+pub use node::{Node, Options, Usage};
+pub use runner::{QueryRunner, UdfBinding};
+pub use unit::Unit;
+pub use worker::{WorkerLease, WorkerSpec};
+
+/// A result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -5,11 +5,13 @@
 mod digest;
 mod error;
 mod ids;
+mod nearest;
 mod outcome;
 mod resources;
 
 pub use digest::Digest;
 pub use error::{CODES, Code, ErrorReport, ExitClass, Report, SourceLocation};
 pub use ids::{FunctionName, InvocationId, QueryId, SandboxId};
+pub use nearest::nearest;
 pub use outcome::{End, Outcome};
 pub use resources::{ByteSize, CpuMillis, ParseResourceError, parse_duration};

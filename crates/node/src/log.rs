@@ -1,0 +1,146 @@
+//! What a sandbox writes to stdout and stderr, bounded.
+//!
+//! The pipe is always read, or a function that prints much would stand still; what goes beyond the
+//! bound is counted and dropped, or a function that prints gigabytes would fill the memory.
+
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::net::unix::pipe;
+use tokio::task::AbortHandle;
+
+/// The most bytes kept between two calls of [`LogCollector::take`].
+const KEPT_BYTES: usize = 1 << 20;
+
+/// What was written since the last look.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogText {
+    /// The first bytes, at most 1 MiB, as text.
+    pub text: String,
+    /// Bytes after them, which were dropped.
+    pub dropped_bytes: u64,
+}
+
+impl LogText {
+    /// The last lines, for an error.
+    pub fn last_lines(&self, count: usize) -> Vec<String> {
+        let lines: Vec<&str> = self.text.lines().collect();
+        let from = lines.len().saturating_sub(count);
+        lines[from..].iter().map(|line| (*line).to_owned()).collect()
+    }
+}
+
+/// Reads the output of one sandbox for as long as it lives.
+#[derive(Debug)]
+pub(crate) struct LogCollector {
+    shared: Arc<Shared>,
+    reader: AbortHandle,
+}
+
+#[derive(Debug)]
+struct Shared {
+    pipe: pipe::Receiver,
+    // Held while bytes are moved out of the pipe, so that `take` sees all that was written before.
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    bytes: Vec<u8>,
+    dropped: u64,
+}
+
+impl LogCollector {
+    /// Begins to read.
+    pub fn new(read_end: OwnedFd) -> std::io::Result<Self> {
+        let pipe = pipe::Receiver::from_owned_fd(read_end)?;
+        let shared = Arc::new(Shared { pipe, kept: Mutex::default() });
+        let reader = tokio::spawn(read_all(Arc::clone(&shared))).abort_handle();
+        Ok(Self { shared, reader })
+    }
+
+    /// What was written since the last call, to the last byte that is in the pipe now.
+    pub fn take(&self) -> LogText {
+        let mut kept = self.shared.lock();
+        drain(&self.shared.pipe, &mut kept);
+        let kept = std::mem::take(&mut *kept);
+        LogText {
+            text: String::from_utf8_lossy(&kept.bytes).into_owned(),
+            dropped_bytes: kept.dropped,
+        }
+    }
+}
+
+impl Drop for LogCollector {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn read_all(shared: Arc<Shared>) {
+    while shared.pipe.readable().await.is_ok() {
+        if drain(&shared.pipe, &mut shared.lock()) == Drained::Ended {
+            return;
+        }
+        // A function that writes without pause must not keep this thread to itself.
+        tokio::task::yield_now().await;
+    }
+}
+
+#[derive(PartialEq, Eq)]
+enum Drained {
+    ForNow,
+    Ended,
+}
+
+/// Moves at most a few pipefuls, so that one writer cannot hold the lock for ever.
+fn drain(pipe: &pipe::Receiver, kept: &mut Kept) -> Drained {
+    let mut buffer = [0; 64 << 10];
+    for _ in 0..32 {
+        match pipe.try_read(&mut buffer) {
+            Ok(0) => return Drained::Ended,
+            Ok(read) => kept.add(&buffer[..read]),
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Drained::ForNow,
+            Err(_) => return Drained::Ended,
+        }
+    }
+    Drained::ForNow
+}
+
+impl Kept {
+    fn add(&mut self, read: &[u8]) {
+        let room = KEPT_BYTES - self.bytes.len();
+        let (kept, dropped) = read.split_at(room.min(read.len()));
+        self.bytes.extend_from_slice(kept);
+        self.dropped += dropped.len() as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn keeps_the_beginning_and_counts_the_rest() {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let log = LogCollector::new(reader.into()).unwrap();
+        let sender = tokio::task::spawn_blocking(move || {
+            writer.write_all(b"first\n").unwrap();
+            writer.write_all(&vec![b'x'; 3 << 20]).unwrap();
+        });
+        sender.await.unwrap();
+        let text = log.take();
+        assert!(text.text.starts_with("first\nxxx"));
+        assert_eq!(text.text.len() as u64 + text.dropped_bytes, (3 << 20) + 6);
+        assert_eq!(text.text.len(), KEPT_BYTES);
+        assert_eq!(log.take(), LogText::default());
+    }
+}

@@ -1,0 +1,156 @@
+//! Query workers: the platform's own binary in a sandbox, executed afresh or taken again idle.
+//!
+//! A worker holds no state between tasks and has no path to any data: it is granted open files and
+//! connected sockets for each task, so an idle one serves any query.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::FutureExt;
+use snowmelt_sandbox::{Bind, Limits, Network, Policy, Root, Sandbox, SandboxSpec};
+use snowmelt_types::{ByteSize, CpuMillis, Digest, Outcome, SandboxId};
+
+use crate::log::LogCollector;
+use crate::node::Inner;
+use crate::{Error, Result};
+
+const BINARY: &str = "/opt/snowmelt/bin/snowmelt";
+
+/// How long an idle worker is kept.
+pub(crate) const KEPT: Duration = Duration::from_secs(60);
+
+/// Files that name resolution and TLS need; only a worker that reads from S3 gets them.
+const NETWORK_FILES: [&str; 6] = [
+    "/etc/ssl",
+    "/etc/ca-certificates",
+    "/etc/pki",
+    "/etc/resolv.conf",
+    "/etc/hosts",
+    "/etc/nsswitch.conf",
+];
+
+/// What a worker may use. Workers of the same spec are interchangeable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkerSpec {
+    /// Memory limit.
+    pub memory: ByteSize,
+    /// Processor share.
+    pub cpu: CpuMillis,
+    /// True if it reads from S3.
+    pub network: bool,
+}
+
+impl WorkerSpec {
+    pub(crate) fn key(&self) -> Digest {
+        Digest::of(format!("{self:?}"))
+    }
+
+    pub(crate) fn sandbox(&self, binary: &Path) -> SandboxSpec {
+        let mut binds = vec![Bind { source: binary.to_owned(), target: BINARY.into() }];
+        if self.network {
+            let present = NETWORK_FILES.iter().filter(|file| Path::new(file).exists());
+            binds.extend(present.map(|file| Bind { source: file.into(), target: file.into() }));
+        }
+        SandboxSpec {
+            id: SandboxId::new(),
+            root: Root { binds },
+            command: [BINARY, "internal", "worker"].map(str::to_owned).to_vec(),
+            env: Vec::new(),
+            limits: Limits {
+                memory: self.memory,
+                cpu: self.cpu,
+                pids: 64,
+                scratch: ByteSize::mib(16),
+                // A descriptor for each file that its task reads.
+                open_files: 65_536,
+            },
+            network: if self.network { Network::Host } else { Network::None },
+            policy: Policy::Worker,
+        }
+    }
+}
+
+/// A worker's sandbox.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    sandbox: Sandbox,
+    log: LogCollector,
+}
+
+impl Worker {
+    pub fn new(mut sandbox: Sandbox) -> Result<Self> {
+        let read_end = sandbox.take_log().ok_or(snowmelt_wire::Error::Closed)?;
+        let log = LogCollector::new(read_end).map_err(snowmelt_wire::Error::from)?;
+        Ok(Self { sandbox, log })
+    }
+
+    pub fn is_alive(&self) -> bool {
+        self.sandbox.wait().now_or_never().is_none()
+    }
+}
+
+/// A worker that nobody else uses until it is given back. Dropping it destroys the sandbox.
+#[derive(Debug)]
+pub struct WorkerLease {
+    node: Arc<Inner>,
+    key: Digest,
+    // `None` only after it was given back.
+    worker: Option<Worker>,
+    /// True if the sandbox was started for this lease.
+    pub cold: bool,
+    /// When it was asked for.
+    pub asked: Instant,
+    /// When it was there.
+    pub ready: Instant,
+}
+
+impl WorkerLease {
+    pub(crate) fn new(
+        node: Arc<Inner>,
+        key: Digest,
+        worker: Worker,
+        cold: bool,
+        asked: Instant,
+    ) -> Self {
+        node.busy_workers.enter();
+        Self { node, key, worker: Some(worker), cold, asked, ready: Instant::now() }
+    }
+
+    /// A new connection, which carries one task.
+    pub fn connect(&self) -> Result<std::os::unix::net::UnixStream> {
+        let worker = self.worker.as_ref().ok_or(snowmelt_wire::Error::Closed)?;
+        Ok(worker.sandbox.connect().map_err(snowmelt_wire::Error::from)?)
+    }
+
+    /// The most memory that it held.
+    pub fn memory_peak(&self) -> Option<ByteSize> {
+        self.worker.as_ref()?.sandbox.memory_peak()
+    }
+
+    /// Why it came to its end and what it wrote last; `None` if it did not.
+    pub async fn ended(&self, patience: Duration) -> Option<(Outcome, Vec<String>)> {
+        let worker = self.worker.as_ref()?;
+        let outcome = tokio::time::timeout(patience, worker.sandbox.wait()).await.ok()?;
+        Some((outcome, worker.log.take().last_lines(8)))
+    }
+
+    /// Gives the worker back for the next task.
+    pub fn give_back(mut self) {
+        if let Some(worker) = self.worker.take().filter(Worker::is_alive) {
+            self.node.workers.put(self.key.clone(), worker, KEPT);
+        }
+    }
+}
+
+impl Drop for WorkerLease {
+    fn drop(&mut self) {
+        self.node.busy_workers.leave();
+    }
+}
+
+impl From<std::io::Error> for Error {
+    fn from(error: std::io::Error) -> Self {
+        Self::Wire(error.into())
+    }
+}
