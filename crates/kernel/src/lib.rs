@@ -1,1 +1,14 @@
-//! kernel
+//! Safe wrappers of the system calls that Snowmelt needs and `std` and `rustix` lack: one file
+//! per family. This is the only crate with unsafe code.
+//!
+//! Invariant: each wrapper takes and gives safe types, does one thing, and reports the kernel's
+//! own error; what a step means to a user is said by the caller.
+
+#![allow(unsafe_code)]
+
+pub mod fds;
+pub mod mount;
+pub mod namespace;
+pub mod packet;
+pub mod process;
+pub mod seccomp;

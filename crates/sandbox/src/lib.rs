@@ -1,1 +1,32 @@
-//! sandbox
+//! Lean sandboxes and Python zygotes (SOCK 3 and 4).
+//!
+//! A server never forks. It talks to the *spawner*, a single-threaded helper process that
+//! [`Spawner::launch`] starts and that clones, mounts and executes on request. [`Spawner`] is the
+//! handle, [`Sandbox`] and [`Zygote`] are what it gives, [`spawner_main`] is the helper itself.
+//!
+//! Invariant: whatever dies first, of the server, the spawner and a sandbox, nothing of a sandbox
+//! is left once the others have noticed, or at the latest after the next [`sweep`].
+
+mod cgroup;
+mod error;
+mod handle;
+mod instance;
+mod message;
+mod probe;
+mod registry;
+mod run_dir;
+mod spawner;
+mod spec;
+
+pub use error::Error;
+pub use handle::{Options, Spawner, SpawnerProcess};
+pub use instance::{Sandbox, Zygote};
+pub use probe::{Probe, probe};
+pub use run_dir::sweep;
+pub use spawner::spawner_main;
+pub use spec::{
+    Bind, CHANNEL_FD, ForkSpec, Limits, Network, Policy, Root, SandboxSpec, ZygoteSpec,
+};
+
+/// What this crate's calls give.
+pub type Result<T> = std::result::Result<T, Error>;

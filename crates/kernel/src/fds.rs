@@ -1,0 +1,27 @@
+//! Descriptors of this process.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+
+/// Has every descriptor from `first` on closed by the next successful exec.
+pub fn close_on_exec_from(first: u32) -> io::Result<()> {
+    // SAFETY: only sets flags of descriptors; no memory is passed.
+    let result = unsafe {
+        libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC as u32)
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Makes `target` a copy of `source` that stays open over exec. What `target` was before is
+/// closed, so this is for a process that is about to exec and owns no Rust value for `target`.
+pub fn place(source: BorrowedFd<'_>, target: RawFd) -> io::Result<()> {
+    if source.as_raw_fd() == target {
+        // SAFETY: clears the close-on-exec flag of a descriptor that the borrow keeps open.
+        let result = unsafe { libc::fcntl(target, libc::F_SETFD, 0) };
+        return if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
+    }
+    // SAFETY: `source` is open by its borrow; that nobody owns `target` is the caller's promise,
+    // given by calling this only between clone and exec.
+    let result = unsafe { libc::dup2(source.as_raw_fd(), target) };
+    if result == target { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

@@ -1,0 +1,176 @@
+//! System call filters: policy as data, compiled to one BPF program.
+//!
+//! A policy is a list of refusals, each with an error number of its own, and then a list of what
+//! is allowed; what neither names gives `EPERM`. `seccompiler` compiles each list; the programs
+//! are chained here, so that the first answer other than "allow" counts and only one filter has
+//! to be installed.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use seccompiler::{BpfProgram, TargetArch, compile_from_json, sock_filter};
+use serde::{Deserialize, Serialize};
+
+/// A policy as it stands in a JSON file.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Policy {
+    /// Refusals by error number, asked in their order before `allow`.
+    #[serde(default)]
+    pub refuse: Vec<Refusal>,
+    /// What is allowed.
+    pub allow: Calls,
+}
+
+/// Calls that get an error number of their own.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Refusal {
+    /// Why, for the reader of the file.
+    pub why: String,
+    /// What the caller gets.
+    pub errno: u16,
+    /// Which calls.
+    pub calls: Calls,
+}
+
+/// A set of calls.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Calls {
+    /// Names that every architecture has.
+    #[serde(default)]
+    pub names: Vec<String>,
+    /// Names that only this architecture has (`x86_64`, `aarch64`).
+    #[serde(default)]
+    pub only: BTreeMap<String, Vec<String>>,
+    /// Calls with conditions on their arguments, which must all hold; a call named twice is in
+    /// the set if either holds.
+    #[serde(default)]
+    pub conditional: Vec<Conditional>,
+}
+
+/// A call with conditions on its arguments.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Conditional {
+    /// Its name.
+    pub name: String,
+    /// All must hold.
+    pub when: Vec<serde_json::Value>,
+}
+
+/// A compiled policy: the instructions as the kernel reads them.
+#[derive(Clone, Debug)]
+pub struct Program(Vec<sock_filter>);
+
+/// A policy that cannot be compiled.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct CompileError(String);
+
+/// The instruction "allow", and "jump on", the start of the next program.
+const RETURN: u16 = 0x06;
+const JUMP_ALWAYS: u16 = 0x05;
+const ALLOW: u32 = 0x7fff_0000;
+
+impl Policy {
+    /// Reads a policy.
+    pub fn parse(json: &str) -> Result<Self, CompileError> {
+        serde_json::from_str(json).map_err(|error| CompileError(error.to_string()))
+    }
+
+    /// Adds what another policy allows and refuses.
+    pub fn extend(&mut self, other: Self) {
+        self.refuse.extend(other.refuse);
+        self.allow.names.extend(other.allow.names);
+        self.allow.conditional.extend(other.allow.conditional);
+        for (architecture, names) in other.allow.only {
+            self.allow.only.entry(architecture).or_default().extend(names);
+        }
+    }
+
+    /// Compiles it for the architecture that this program runs on.
+    pub fn compile(&self) -> Result<Program, CompileError> {
+        const PERMISSION: u16 = libc::EPERM as u16;
+        let mut chained = Vec::new();
+        for refusal in &self.refuse {
+            let matched = Action::Errno(refusal.errno);
+            let program = compile_calls(&refusal.calls, matched, Action::Allow)?;
+            chained.extend(jump_on_where_allowed(program));
+        }
+        let last = compile_calls(&self.allow, Action::Allow, Action::Errno(PERMISSION))?;
+        chained.extend(last);
+        Ok(Program(chained))
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Action {
+    Allow,
+    Errno(u16),
+}
+
+fn compile_calls(
+    calls: &Calls,
+    matched: Action,
+    otherwise: Action,
+) -> Result<BpfProgram, CompileError> {
+    let architecture = std::env::consts::ARCH;
+    let only = calls.only.get(architecture).into_iter().flatten();
+    let plain = calls.names.iter().chain(only).map(|name| serde_json::json!({ "syscall": name }));
+    let conditional = calls.conditional.iter();
+    let conditional =
+        conditional.map(|call| serde_json::json!({ "syscall": call.name, "args": call.when }));
+    let filter: Vec<_> = plain.chain(conditional).collect();
+    let source = serde_json::json!({ "calls": {
+        "match_action": matched, "mismatch_action": otherwise, "filter": filter,
+    }});
+    let failed = |error: &dyn std::fmt::Display| CompileError(error.to_string());
+    let target = TargetArch::try_from(architecture).map_err(|error| failed(&error))?;
+    let text = source.to_string();
+    let mut programs =
+        compile_from_json(text.as_bytes(), target).map_err(|error| failed(&error))?;
+    programs.remove("calls").ok_or_else(|| failed(&"no program came out"))
+}
+
+/// Replaces each "allow" by a jump past the program's end.
+fn jump_on_where_allowed(mut program: BpfProgram) -> BpfProgram {
+    let length = program.len();
+    for (index, instruction) in program.iter_mut().enumerate() {
+        if instruction.code == RETURN && instruction.k == ALLOW {
+            instruction.code = JUMP_ALWAYS;
+            instruction.k = (length - index - 1) as u32;
+        }
+    }
+    program
+}
+
+impl Program {
+    /// Installs it in the calling thread, which must have `no_new_privs`; its children and what
+    /// it executes inherit it, and nobody can take it away.
+    pub fn install(&self) -> io::Result<()> {
+        seccompiler::apply_filter(&self.0).map_err(|error| match error {
+            seccompiler::Error::Prctl(error) | seccompiler::Error::Seccomp(error) => error,
+            other => io::Error::other(other.to_string()),
+        })
+    }
+
+    /// How many instructions.
+    pub fn length(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The instructions in the machine's byte order (`struct sock_filter[]`), for a process that
+    /// installs it by itself.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.0.len() * 8);
+        for instruction in &self.0 {
+            bytes.extend(instruction.code.to_ne_bytes());
+            bytes.extend([instruction.jt, instruction.jf]);
+            bytes.extend(instruction.k.to_ne_bytes());
+        }
+        bytes
+    }
+}

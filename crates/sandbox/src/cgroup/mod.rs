@@ -1,0 +1,178 @@
+//! Control groups: one for each sandbox, in version 1 or 2 of the kernel's interface.
+//!
+//! Invariant: a group is removed only when it is empty, and its counts are read before.
+
+mod v1;
+mod v2;
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use snowmelt_types::ByteSize;
+
+use crate::spec::Limits;
+use crate::{Error, Result};
+
+/// The length of time over which processor time is shared out, in microseconds.
+const CPU_PERIOD_US: u64 = 100_000;
+
+/// What the kernel counted in a group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Usage {
+    /// Processes killed for want of memory.
+    pub oom_kills: u64,
+    /// Forks refused because of the pids limit.
+    pub forks_refused: u64,
+    /// The most memory held.
+    pub memory_peak: Option<ByteSize>,
+    /// Processor time in microseconds, where the group counts it.
+    pub cpu_us: Option<u64>,
+}
+
+/// One version of the kernel's interface. Groups are named by their path below the hierarchy,
+/// as `snowmelt/<instance>/<sandbox>`.
+pub(crate) trait Backend {
+    /// Makes the parent of all groups of this process.
+    fn prepare(&self, parent: &str) -> Result<()>;
+    /// Makes a group with its limits.
+    fn create(&self, group: &str, limits: &Limits) -> Result<()>;
+    /// Puts a process into it.
+    fn attach(&self, group: &str, pid: i32) -> Result<()>;
+    /// The group for clone3 to begin the process in, where the kernel can.
+    fn clone_target(&self, group: &str) -> Result<Option<OwnedFd>>;
+    /// What was counted.
+    fn usage(&self, group: &str) -> Usage;
+    /// The file that says the most memory held.
+    fn memory_peak_file(&self, group: &str) -> Option<PathBuf>;
+    /// The folders that are this group, one for each hierarchy.
+    fn folders(&self, group: &str) -> Vec<PathBuf>;
+}
+
+/// The backend that this machine has, version 2 before 1.
+pub(crate) fn detect() -> Result<Box<dyn Backend>> {
+    let mounts = fs::read_to_string("/proc/self/mounts")
+        .map_err(|source| Error::Cgroup { path: "/proc/self/mounts".into(), source })?;
+    if let Some(backend) = v2::Hierarchy::find(&mounts) {
+        return Ok(Box::new(backend));
+    }
+    match v1::Hierarchies::find(&mounts) {
+        Some(backend) => Ok(Box::new(backend)),
+        None => Err(Error::Unsupported {
+            reason: "no control group hierarchy with the controllers memory, cpu and pids".into(),
+        }),
+    }
+}
+
+/// What [`crate::probe`] tells of the control groups.
+pub(crate) fn describe() -> std::result::Result<&'static str, String> {
+    let mounts = fs::read_to_string("/proc/self/mounts").map_err(|error| error.to_string())?;
+    if v2::Hierarchy::find(&mounts).is_some() {
+        return Ok("version 2 with memory, cpu and pids");
+    }
+    match v1::Hierarchies::find(&mounts) {
+        Some(_) => Ok("version 1 with memory, cpu and pids"),
+        None => Err("no hierarchy with memory, cpu and pids".to_owned()),
+    }
+}
+
+/// Removes an empty group. The kernel lets go of a dead process a moment after it was reaped.
+pub(crate) fn remove(backend: &dyn Backend, group: &str) -> Result<()> {
+    backend.folders(group).iter().try_for_each(|folder| remove_folder(folder))
+}
+
+fn remove_folder(folder: &Path) -> Result<()> {
+    const ATTEMPTS: u32 = 100;
+    for _ in 0..ATTEMPTS {
+        match fs::remove_dir(folder) {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                thread::sleep(Duration::from_millis(1));
+            }
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(Error::Cgroup { path: folder.to_owned(), source: error });
+            }
+            _ => return Ok(()),
+        }
+    }
+    let source = io::ErrorKind::ResourceBusy.into();
+    Err(Error::Cgroup { path: folder.to_owned(), source })
+}
+
+/// Kills what is in the groups below `parent` and removes them, the parent, and what is empty
+/// above it. A parent outside `snowmelt/` is left alone.
+pub(crate) fn remove_tree(backend: &dyn Backend, parent: &str) -> Result<()> {
+    let path = Path::new(parent);
+    let plain = path.components().all(|part| matches!(part, std::path::Component::Normal(_)));
+    if !plain || !path.starts_with("snowmelt") || path.components().count() < 2 {
+        return Ok(());
+    }
+    for folder in backend.folders(parent) {
+        for child in subfolders(&folder) {
+            kill_all(&child);
+            remove_folder(&child)?;
+        }
+        remove_folder(&folder)?;
+        if let Some(above) = folder.parent() {
+            // Busy while another process of Snowmelt has groups in it.
+            drop(fs::remove_dir(above));
+        }
+    }
+    Ok(())
+}
+
+fn subfolders(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
+}
+
+/// Kills until the group is empty: a process may fork while the list is read.
+fn kill_all(folder: &Path) {
+    const ATTEMPTS: u32 = 200;
+    for _ in 0..ATTEMPTS {
+        let listed = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
+        let pids: Vec<_> = listed.lines().filter_map(|line| line.parse().ok()).collect();
+        if pids.is_empty() {
+            return;
+        }
+        for pid in pids.into_iter().filter_map(Pid::from_raw) {
+            if let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) {
+                // It may have ended in between.
+                drop(pidfd_send_signal(pidfd, Signal::KILL));
+            }
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn write(path: PathBuf, value: impl ToString) -> Result<()> {
+    fs::write(&path, value.to_string()).map_err(|source| Error::Cgroup { path, source })
+}
+
+fn make(path: &Path) -> Result<()> {
+    match fs::create_dir(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            Err(Error::Cgroup { path: path.to_owned(), source: error })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn read_number(path: &Path) -> Option<u64> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+/// The number after `key` in a file of `key number` lines.
+fn read_count(path: &Path, key: &str) -> Option<u64> {
+    let text = fs::read_to_string(path).ok()?;
+    let mut lines = text.lines().filter_map(|line| line.split_once(' '));
+    lines.find(|(name, _)| *name == key).and_then(|(_, count)| count.trim().parse().ok())
+}
+
+/// Microseconds of processor time in each period of [`CPU_PERIOD_US`].
+fn cpu_quota_us(limits: &Limits) -> u64 {
+    u64::from(limits.cpu.0) * CPU_PERIOD_US / 1000
+}

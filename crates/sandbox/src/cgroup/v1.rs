@@ -1,0 +1,121 @@
+//! Control groups, version 1: one hierarchy for each controller.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use snowmelt_types::ByteSize;
+
+use super::{Backend, CPU_PERIOD_US, Usage, cpu_quota_us, make, read_count, read_number, write};
+use crate::Result;
+use crate::spec::Limits;
+
+/// Where the three controllers that matter are mounted; two may share a mount.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Hierarchies {
+    memory: PathBuf,
+    cpu: PathBuf,
+    pids: PathBuf,
+}
+
+impl Hierarchies {
+    /// Finds them in the text of `/proc/self/mounts`.
+    pub fn find(mounts: &str) -> Option<Self> {
+        let find = |controller| mount_of(mounts, controller);
+        Some(Self { memory: find("memory")?, cpu: find("cpu")?, pids: find("pids")? })
+    }
+
+    fn roots(&self) -> Vec<&Path> {
+        let mut roots = vec![&*self.memory, &*self.cpu, &*self.pids];
+        roots.dedup();
+        roots
+    }
+}
+
+fn mount_of(mounts: &str, controller: &str) -> Option<PathBuf> {
+    mounts.lines().find_map(|line| {
+        let mut fields = line.split(' ').skip(1);
+        let (target, kind, options) = (fields.next()?, fields.next()?, fields.next()?);
+        let ours = kind == "cgroup" && options.split(',').any(|option| option == controller);
+        ours.then(|| PathBuf::from(target))
+    })
+}
+
+impl Backend for Hierarchies {
+    fn prepare(&self, parent: &str) -> Result<()> {
+        for root in self.roots() {
+            let mut folder = root.to_owned();
+            for part in Path::new(parent) {
+                folder.push(part);
+                make(&folder)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn create(&self, group: &str, limits: &Limits) -> Result<()> {
+        for folder in self.folders(group) {
+            make(&folder)?;
+        }
+        let memory = self.memory.join(group);
+        write(memory.join("memory.limit_in_bytes"), limits.memory.bytes())?;
+        let with_swap = memory.join("memory.memsw.limit_in_bytes");
+        // Only kernels that count swap have this file; without it there is no swap to deny.
+        if with_swap.exists() {
+            write(with_swap, limits.memory.bytes())?;
+        }
+        let cpu = self.cpu.join(group);
+        write(cpu.join("cpu.cfs_period_us"), CPU_PERIOD_US)?;
+        write(cpu.join("cpu.cfs_quota_us"), cpu_quota_us(limits))?;
+        write(self.pids.join(group).join("pids.max"), limits.pids)
+    }
+
+    fn attach(&self, group: &str, pid: i32) -> Result<()> {
+        let folders = self.folders(group);
+        folders.into_iter().try_for_each(|folder| write(folder.join("cgroup.procs"), pid))
+    }
+
+    fn clone_target(&self, _group: &str) -> Result<Option<OwnedFd>> {
+        Ok(None)
+    }
+
+    fn usage(&self, group: &str) -> Usage {
+        let (memory, pids) = (self.memory.join(group), self.pids.join(group));
+        Usage {
+            oom_kills: read_count(&memory.join("memory.oom_control"), "oom_kill").unwrap_or(0),
+            forks_refused: read_count(&pids.join("pids.events"), "max").unwrap_or(0),
+            memory_peak: read_number(&memory.join("memory.max_usage_in_bytes")).map(ByteSize),
+            cpu_us: None,
+        }
+    }
+
+    fn memory_peak_file(&self, group: &str) -> Option<PathBuf> {
+        Some(self.memory.join(group).join("memory.max_usage_in_bytes"))
+    }
+
+    fn folders(&self, group: &str) -> Vec<PathBuf> {
+        self.roots().into_iter().map(|root| root.join(group)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOUNTS: &str = "proc /proc proc rw 0 0\n\
+        cgroup /sys/fs/cgroup/cpu,cpuacct cgroup rw,relatime,cpu,cpuacct 0 0\n\
+        cgroup /sys/fs/cgroup/cpuset cgroup rw,relatime,cpuset 0 0\n\
+        cgroup /sys/fs/cgroup/memory cgroup rw,relatime,memory 0 0\n\
+        cgroup /sys/fs/cgroup/pids cgroup rw,relatime,pids 0 0\n";
+
+    #[test]
+    fn finds_controllers_that_share_a_mount() {
+        let found = Hierarchies::find(MOUNTS).unwrap();
+        assert_eq!(found.cpu, Path::new("/sys/fs/cgroup/cpu,cpuacct"));
+        assert_eq!(found.roots().len(), 3);
+    }
+
+    #[test]
+    fn is_not_there_without_the_memory_controller() {
+        assert_eq!(Hierarchies::find(&MOUNTS.replace(",memory", "")), None);
+    }
+}

@@ -1,0 +1,158 @@
+//! Control groups, version 2: one hierarchy for all controllers.
+
+use std::fs::{self, File};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use snowmelt_types::ByteSize;
+
+use super::{Backend, CPU_PERIOD_US, Usage, cpu_quota_us, make, read_count, read_number, write};
+use crate::spec::Limits;
+use crate::{Error, Result};
+
+const CONTROLLERS: [&str; 3] = ["memory", "cpu", "pids"];
+
+/// Where the hierarchy is mounted.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Hierarchy {
+    root: PathBuf,
+}
+
+impl Hierarchy {
+    /// Finds it in the text of `/proc/self/mounts`, if it has the controllers that matter.
+    pub fn find(mounts: &str) -> Option<Self> {
+        let target = mounts.lines().find_map(|line| {
+            let mut fields = line.split(' ').skip(1);
+            let (target, kind) = (fields.next()?, fields.next()?);
+            (kind == "cgroup2").then(|| PathBuf::from(target))
+        })?;
+        Self::at(target)
+    }
+
+    /// The hierarchy at `root`, if it has the controllers that matter.
+    pub fn at(root: PathBuf) -> Option<Self> {
+        let text = fs::read_to_string(root.join("cgroup.controllers")).ok()?;
+        let has = |controller: &&str| text.split_whitespace().any(|name| name == *controller);
+        CONTROLLERS.iter().all(has).then_some(Self { root })
+    }
+}
+
+impl Backend for Hierarchy {
+    fn prepare(&self, parent: &str) -> Result<()> {
+        let mut folder = self.root.clone();
+        let enable =
+            |folder: &Path| write(folder.join("cgroup.subtree_control"), "+memory +cpu +pids");
+        enable(&folder)?;
+        for part in Path::new(parent) {
+            folder.push(part);
+            make(&folder)?;
+            enable(&folder)?;
+        }
+        Ok(())
+    }
+
+    fn create(&self, group: &str, limits: &Limits) -> Result<()> {
+        let folder = self.root.join(group);
+        make(&folder)?;
+        write(folder.join("memory.max"), limits.memory.bytes())?;
+        if folder.join("memory.swap.max").exists() {
+            write(folder.join("memory.swap.max"), 0)?;
+        }
+        // A sandbox that lost one process to the limit is of no use: it ends as a whole.
+        write(folder.join("memory.oom.group"), 1)?;
+        write(folder.join("cpu.max"), format!("{} {CPU_PERIOD_US}", cpu_quota_us(limits)))?;
+        write(folder.join("pids.max"), limits.pids)
+    }
+
+    fn attach(&self, group: &str, pid: i32) -> Result<()> {
+        write(self.root.join(group).join("cgroup.procs"), pid)
+    }
+
+    fn clone_target(&self, group: &str) -> Result<Option<OwnedFd>> {
+        let path = self.root.join(group);
+        let folder = File::open(&path).map_err(|source| Error::Cgroup { path, source })?;
+        Ok(Some(folder.into()))
+    }
+
+    fn usage(&self, group: &str) -> Usage {
+        let folder = self.root.join(group);
+        let count = |file: &str, key| read_count(&folder.join(file), key);
+        Usage {
+            oom_kills: count("memory.events", "oom_kill").unwrap_or(0),
+            forks_refused: count("pids.events", "max").unwrap_or(0),
+            memory_peak: read_number(&folder.join("memory.peak")).map(ByteSize),
+            cpu_us: count("cpu.stat", "usage_usec"),
+        }
+    }
+
+    fn memory_peak_file(&self, group: &str) -> Option<PathBuf> {
+        Some(self.root.join(group).join("memory.peak"))
+    }
+
+    fn folders(&self, group: &str) -> Vec<PathBuf> {
+        vec![self.root.join(group)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use snowmelt_types::CpuMillis;
+
+    fn fake() -> (tempfile::TempDir, Hierarchy) {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("cgroup.controllers"), "cpuset cpu io memory pids\n").unwrap();
+        let hierarchy = Hierarchy::at(folder.path().to_owned()).unwrap();
+        (folder, hierarchy)
+    }
+
+    #[test]
+    fn a_hierarchy_without_controllers_is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("cgroup.controllers"), "").unwrap();
+        assert_eq!(Hierarchy::at(folder.path().to_owned()), None);
+    }
+
+    #[test]
+    fn writes_limits_in_the_form_of_the_kernel() {
+        let (folder, hierarchy) = fake();
+        hierarchy.prepare("snowmelt/one").unwrap();
+        let group = folder.path().join("snowmelt/one/s");
+        fs::create_dir(&group).unwrap();
+        fs::write(group.join("memory.swap.max"), "max").unwrap();
+        let limits = Limits {
+            memory: ByteSize::mib(256),
+            cpu: CpuMillis(1500),
+            pids: 9,
+            ..Limits::default()
+        };
+        hierarchy.create("snowmelt/one/s", &limits).unwrap();
+        let read = |file: &str| fs::read_to_string(group.join(file)).unwrap();
+        assert_eq!(read("memory.max"), "268435456");
+        assert_eq!(read("memory.swap.max"), "0");
+        assert_eq!(read("memory.oom.group"), "1");
+        assert_eq!(read("cpu.max"), "150000 100000");
+        assert_eq!(read("pids.max"), "9");
+        let above = folder.path().join("snowmelt/cgroup.subtree_control");
+        assert_eq!(fs::read_to_string(above).unwrap(), "+memory +cpu +pids");
+    }
+
+    #[test]
+    fn reads_what_was_counted() {
+        let (folder, hierarchy) = fake();
+        let group = folder.path().join("g");
+        fs::create_dir(&group).unwrap();
+        fs::write(group.join("memory.events"), "low 0\nhigh 0\nmax 7\noom 1\noom_kill 2\n")
+            .unwrap();
+        fs::write(group.join("pids.events"), "max 3\n").unwrap();
+        fs::write(group.join("memory.peak"), "4096\n").unwrap();
+        fs::write(group.join("cpu.stat"), "usage_usec 77\nuser_usec 70\n").unwrap();
+        let expected = Usage {
+            oom_kills: 2,
+            forks_refused: 3,
+            memory_peak: Some(ByteSize(4096)),
+            cpu_us: Some(77),
+        };
+        assert_eq!(hierarchy.usage("g"), expected);
+    }
+}

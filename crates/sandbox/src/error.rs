@@ -1,0 +1,97 @@
+//! What can fail when a sandbox is made, and how a user is told.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+
+use snowmelt_types::{Code, ErrorReport, Report, SandboxId};
+
+/// Everything that can fail in this crate.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The machine or the user's rights do not allow sandboxes.
+    #[error("sandboxes cannot be made here: {reason}")]
+    Unsupported {
+        /// What is missing.
+        reason: String,
+    },
+    /// The spawner's program did not start.
+    #[error("the spawner `{}` did not start: {source}", command.display())]
+    Launch {
+        /// The program that was to be started.
+        command: OsString,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The spawner has ended, and every sandbox with it.
+    #[error("the spawner is gone, and its sandboxes with it")]
+    SpawnerLost,
+    /// A folder or file of the run directory cannot be made, locked or removed.
+    #[error("the run directory {} cannot be used: {source}", path.display())]
+    RunDir {
+        /// The folder or file.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A control group cannot be made, written or removed.
+    #[error("the control group {} cannot be used: {source}", path.display())]
+    Cgroup {
+        /// The folder or file.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// One step of making a sandbox failed.
+    #[error("sandbox {id} could not be started: cannot {step}: {source}")]
+    Start {
+        /// The sandbox that was to be.
+        id: SandboxId,
+        /// What was being done, as a verb phrase.
+        step: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// What was asked for makes no sense; nothing was started.
+    #[error("sandbox {id} was refused: {reason}")]
+    Spec {
+        /// The sandbox that was to be.
+        id: SandboxId,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The zygote ended, or broke its protocol and was killed.
+    #[error("zygote {id} is gone")]
+    ZygoteLost {
+        /// The zygote.
+        id: SandboxId,
+    },
+    /// A system call policy cannot be compiled.
+    #[error("the system call policy `{name}` cannot be compiled: {reason}")]
+    Policy {
+        /// The policy.
+        name: String,
+        /// What the compiler said.
+        reason: String,
+    },
+}
+
+impl Report for Error {
+    fn report(&self) -> ErrorReport {
+        let code = match self {
+            Self::SpawnerLost => Code::SPAWNER_LOST,
+            Self::RunDir { .. } => Code::STATE,
+            Self::Policy { .. } => Code::INTERNAL,
+            _ => Code::SANDBOX_START,
+        };
+        let report = ErrorReport::new(code, self.to_string());
+        match self {
+            Self::Unsupported { .. } | Self::Launch { .. } | Self::Cgroup { .. } => {
+                report.hint("run `snowmelt doctor` to see what this machine lacks")
+            }
+            Self::SpawnerLost => report.hint("start the command or the server again"),
+            Self::ZygoteLost { .. } => report.hint("try again: a new zygote is started"),
+            _ => report,
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! The server's side of the spawner: start it, ask it for sandboxes, end it.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use snowmelt_kernel::packet;
+use snowmelt_types::SandboxId;
+
+use crate::instance::{Sandbox, Zygote};
+use crate::message::{LONGEST_PACKET, Operation, Setup, SetupDone};
+use crate::registry::Registry;
+use crate::run_dir::RunDir;
+use crate::spec::{ForkSpec, SandboxSpec, ZygoteSpec};
+use crate::{Error, Result};
+
+/// How long the spawner may take to set itself up, in seconds. It takes milliseconds; a program
+/// that is no spawner would let us wait for ever.
+const SETUP_SECONDS: i64 = 10;
+
+/// How to start a spawner.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// A folder for this process alone; made here (mode 0711), removed at the end. Its parent is
+    /// what [`crate::sweep`] sweeps.
+    pub run_dir: PathBuf,
+    /// The program that calls [`crate::spawner_main`], and its arguments.
+    pub spawner_command: Vec<OsString>,
+    /// The control group above those of the sandboxes: `snowmelt/<instance>`.
+    pub parent_cgroup: String,
+}
+
+/// A spawner that runs, and that nobody listens to yet.
+pub struct SpawnerProcess {
+    child: Child,
+    socket: OwnedFd,
+    run_dir: RunDir,
+}
+
+impl SpawnerProcess {
+    /// Begins to listen to it; must be called in a tokio runtime.
+    ///
+    /// # Errors
+    /// [`Error::Launch`] when the runtime cannot watch the socket.
+    pub fn attach(self) -> Result<Spawner> {
+        let registry = Registry::new(self.socket, self.child, self.run_dir);
+        let registry = registry.map_err(|source| Error::Launch {
+            command: "the socket of the spawner".into(),
+            source,
+        })?;
+        Ok(Spawner { registry })
+    }
+}
+
+/// A handle to the spawner, cheap to clone. When the last clone and the last sandbox are gone,
+/// the spawner ends.
+#[derive(Clone)]
+pub struct Spawner {
+    registry: Arc<Registry>,
+}
+
+impl Spawner {
+    /// Starts the spawner. Needs no runtime: the earlier it is called, the smaller the process
+    /// that is copied for each sandbox.
+    ///
+    /// # Errors
+    /// [`Error::RunDir`] when the folder is there already or cannot be made, [`Error::Launch`]
+    /// when the program does not start, [`Error::Unsupported`] and [`Error::Cgroup`] when the
+    /// machine cannot hold sandboxes.
+    pub fn launch(options: Options) -> Result<SpawnerProcess> {
+        let run_dir = RunDir::create(&options.run_dir, &options.parent_cgroup)?;
+        match launch(&options, &run_dir) {
+            Ok((child, socket)) => Ok(SpawnerProcess { child, socket, run_dir }),
+            Err(error) => {
+                // The first error is the one to tell; a later sweep tries again.
+                drop(run_dir.clean());
+                Err(error)
+            }
+        }
+    }
+
+    /// Starts a program in a sandbox of its own; returns when it has been executed.
+    ///
+    /// # Errors
+    /// [`Error::Start`] with the step that failed, [`Error::Spec`] for what makes no sense,
+    /// [`Error::SpawnerLost`].
+    pub async fn start(&self, spec: SandboxSpec) -> Result<Sandbox> {
+        let (id, limits) = (spec.id.clone(), spec.limits);
+        let begun = self.registry.begin(id, limits, Operation::Start(spec)).await?;
+        Ok(Sandbox::new(begun))
+    }
+
+    /// Starts a zygote; returns when its imports are done. They may take as long as they like:
+    /// stop waiting to kill it.
+    ///
+    /// # Errors
+    /// As [`Self::start`], and [`Error::ZygoteLost`] when it ends before it is ready.
+    pub async fn start_zygote(&self, spec: ZygoteSpec) -> Result<Zygote> {
+        let (id, limits) = (spec.id.clone(), spec.limits);
+        let begun = self.registry.begin(id, limits, Operation::StartZygote(spec)).await?;
+        Ok(Zygote::new(begun))
+    }
+
+    /// Forks a zygote into a sandbox of its own; returns when the child is about to call its
+    /// entry. The child lives at most as long as its zygote.
+    ///
+    /// # Errors
+    /// As [`Self::start`], and [`Error::ZygoteLost`] when the zygote is dead or breaks its
+    /// protocol.
+    pub async fn fork(&self, zygote: &Zygote, spec: ForkSpec) -> Result<Sandbox> {
+        let (id, limits) = (spec.id.clone(), spec.limits);
+        let zygote: SandboxId = zygote.id().clone();
+        let begun = self.registry.begin(id, limits, Operation::Fork { zygote, spec }).await?;
+        Ok(Sandbox::new(begun))
+    }
+
+    /// Kills every sandbox, removes control groups and the run directory, ends the spawner;
+    /// returns when nothing is left.
+    ///
+    /// # Errors
+    /// None but for requests that cannot be encoded; a spawner that is gone already is fine.
+    pub async fn shutdown(&self) -> Result<()> {
+        self.registry.shutdown().await
+    }
+}
+
+fn launch(options: &Options, run_dir: &RunDir) -> Result<(Child, OwnedFd)> {
+    let program = options.spawner_command.first().cloned().unwrap_or_default();
+    let failed = |source| Error::Launch { command: program.clone(), source };
+    let (ours, theirs) = packet::pair().map_err(failed)?;
+    let mut child = Command::new(&program)
+        .args(options.spawner_command.iter().skip(1))
+        .current_dir("/")
+        .stdin(Stdio::from(theirs))
+        .stdout(Stdio::null())
+        .spawn()
+        .map_err(failed)?;
+    match set_up(options, run_dir, &ours) {
+        Ok(Ok(())) => Ok((child, ours)),
+        outcome => {
+            // It may have exited by itself.
+            drop(child.kill());
+            drop(child.wait());
+            Err(outcome.map_or_else(failed, |refused| match refused {
+                Err(reason) => Error::Unsupported { reason },
+                Ok(()) => Error::SpawnerLost,
+            }))
+        }
+    }
+}
+
+/// Tells the spawner where it works, and waits until it is set up or says why it cannot be.
+fn set_up(
+    options: &Options,
+    run_dir: &RunDir,
+    socket: &OwnedFd,
+) -> io::Result<std::result::Result<(), String>> {
+    let setup =
+        Setup { run_dir: run_dir.path().to_owned(), parent_cgroup: options.parent_cgroup.clone() };
+    packet::send(socket, &serde_json::to_vec(&setup)?, &[run_dir.lock().as_fd()])?;
+    let timeout = Timespec { tv_sec: SETUP_SECONDS, tv_nsec: 0 };
+    if poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&timeout))? == 0 {
+        return Err(io::Error::new(io::ErrorKind::TimedOut, "it did not answer"));
+    }
+    let mut buffer = vec![0; LONGEST_PACKET];
+    let packet = packet::receive(socket, &mut buffer)?;
+    if packet.length == 0 {
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it ended at once"));
+    }
+    let SetupDone(outcome) = serde_json::from_slice(&buffer[..packet.length])?;
+    Ok(outcome)
+}

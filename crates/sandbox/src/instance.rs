@@ -1,0 +1,244 @@
+//! What the caller holds of a sandbox or a zygote.
+//!
+//! Invariant: dropping it kills it. The first reason given to [`Sandbox::kill`] is the one that
+//! the outcome tells, unless the process had come to its end before.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Signal, pidfd_send_signal};
+use snowmelt_types::{ByteSize, End, Outcome, SandboxId};
+use tokio::sync::watch;
+
+use crate::message::{Ended, Operation, Status, ZygoteReady};
+use crate::registry::Registry;
+use crate::spec::Limits;
+
+/// What both kinds share: the process and its end.
+pub(crate) struct Life {
+    id: SandboxId,
+    limits: Limits,
+    pidfd: OwnedFd,
+    memory_peak_file: Option<PathBuf>,
+    begun: Instant,
+    /// The first reason for which the caller killed it.
+    reason: Mutex<Option<End>>,
+    outcome: watch::Sender<Option<Outcome>>,
+}
+
+impl Life {
+    pub fn new(id: SandboxId, limits: Limits, pidfd: OwnedFd, peak_file: Option<PathBuf>) -> Self {
+        Self {
+            id,
+            limits,
+            pidfd,
+            memory_peak_file: peak_file,
+            begun: Instant::now(),
+            reason: Mutex::default(),
+            outcome: watch::Sender::new(None),
+        }
+    }
+
+    pub fn kill(&self, reason: End) {
+        let mut first = self.reason.lock().unwrap_or_else(PoisonError::into_inner);
+        first.get_or_insert(reason);
+        drop(first);
+        // Fails only when the process is gone already.
+        drop(pidfd_send_signal(&self.pidfd, Signal::KILL));
+    }
+
+    pub fn reason(&self) -> Option<End> {
+        self.reason.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub fn age(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    pub fn end(&self, ended: &Ended) {
+        self.finish(Outcome {
+            end: end_of(ended, &self.limits, self.reason()),
+            peak_memory: ended.memory_peak,
+            cpu: ended.cpu_us.map(Duration::from_micros),
+            wall: Duration::from_micros(ended.wall_us),
+        });
+    }
+
+    pub fn finish(&self, outcome: Outcome) {
+        self.outcome.send_replace(Some(outcome));
+    }
+
+    async fn wait(&self) -> Outcome {
+        let mut outcome = self.outcome.subscribe();
+        // The sender is `self`, so the channel cannot close while we wait.
+        let known = outcome.wait_for(Option::is_some).await.ok().and_then(|known| known.clone());
+        known.unwrap_or(Outcome {
+            end: End::Killed,
+            peak_memory: None,
+            cpu: None,
+            wall: self.age(),
+        })
+    }
+
+    fn memory_peak(&self) -> Option<ByteSize> {
+        if let Some(outcome) = &*self.outcome.borrow() {
+            return outcome.peak_memory;
+        }
+        let text = fs::read_to_string(self.memory_peak_file.as_ref()?).ok()?;
+        text.trim().parse().ok().map(ByteSize)
+    }
+}
+
+/// Puts what the kernel counted and what the caller did together into one reason.
+fn end_of(ended: &Ended, limits: &Limits, reason: Option<End>) -> End {
+    let failed = ended.status.is_failure();
+    if failed && ended.oom_kills > 0 {
+        let peak = ended.memory_peak.unwrap_or(limits.memory);
+        return End::OutOfMemory { limit: limits.memory, peak };
+    }
+    match (ended.status, reason) {
+        (Status::Signal(SIGKILL), Some(reason)) => reason,
+        _ if failed && ended.forks_refused > 0 => End::PidsLimit { limit: limits.pids },
+        (Status::Exit(code), _) => End::Exit { code },
+        (Status::Signal(signal), _) => End::Signal { signal },
+    }
+}
+
+const SIGKILL: i32 = Signal::KILL.as_raw();
+
+/// A sandbox or zygote that has begun, before it is known as either.
+pub(crate) struct Begun {
+    life: Arc<Life>,
+    channel: OwnedFd,
+    log: Option<OwnedFd>,
+    ready: Option<ZygoteReady>,
+    registry: Arc<Registry>,
+    kill_on_drop: bool,
+}
+
+impl Begun {
+    pub fn new(
+        life: Arc<Life>,
+        channel: OwnedFd,
+        log: OwnedFd,
+        ready: Option<ZygoteReady>,
+        registry: Arc<Registry>,
+    ) -> Self {
+        Self { life, channel, log: Some(log), ready, registry, kill_on_drop: true }
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        if self.kill_on_drop {
+            self.life.kill(End::Killed);
+        }
+    }
+}
+
+/// A running sandbox.
+pub struct Sandbox(Begun);
+
+impl Sandbox {
+    pub(crate) fn new(begun: Begun) -> Self {
+        Self(begun)
+    }
+
+    /// Its identifier.
+    pub fn id(&self) -> &SandboxId {
+        &self.0.life.id
+    }
+
+    /// Connects to the sandbox's listening socket. It never waits for the program to be ready:
+    /// the socket listens before the program begins.
+    ///
+    /// # Errors
+    /// `ConnectionRefused` once the program has closed the socket or ended.
+    pub fn connect(&self) -> io::Result<UnixStream> {
+        // By the inode, not by its name inside, which the program may have put to anything.
+        UnixStream::connect(format!("/proc/self/fd/{}", self.0.channel.as_raw_fd()))
+    }
+
+    /// The read end of its standard output and error, once. Somebody must read it: a program
+    /// that fills the pipe (64 KiB) waits.
+    pub fn take_log(&mut self) -> Option<OwnedFd> {
+        self.0.log.take()
+    }
+
+    /// Waits for its end; any number may wait, before and after.
+    pub async fn wait(&self) -> Outcome {
+        self.0.life.wait().await
+    }
+
+    /// Kills it with all its processes. `reason` ([`End::Timeout`] or [`End::Killed`]) is what
+    /// the outcome will say.
+    pub fn kill(&self, reason: End) {
+        self.0.life.kill(reason);
+    }
+
+    /// The most memory it has held so far.
+    pub fn memory_peak(&self) -> Option<ByteSize> {
+        self.0.life.memory_peak()
+    }
+}
+
+/// A Python interpreter that has imported its modules and waits to be forked.
+///
+/// Its children live in pid namespaces below its own, so they cannot outlive it: dropping this
+/// handle lets the zygote go on until the last child has ended; [`Zygote::kill`] ends all at once.
+pub struct Zygote(Begun);
+
+impl Zygote {
+    pub(crate) fn new(begun: Begun) -> Self {
+        Self(begun)
+    }
+
+    /// Its identifier.
+    pub fn id(&self) -> &SandboxId {
+        &self.0.life.id
+    }
+
+    /// `module: error` of each import that failed. The zygote's own word.
+    pub fn failed_imports(&self) -> &[String] {
+        self.0.ready.as_ref().map_or(&[], |ready| &ready.failed)
+    }
+
+    /// Threads that the imports left running: forking such a process is not safe, so do not use
+    /// it. The zygote's own word.
+    pub fn threads(&self) -> u32 {
+        self.0.ready.as_ref().map_or(0, |ready| ready.threads)
+    }
+
+    /// The read end of what the imports print, once. See [`Sandbox::take_log`].
+    pub fn take_log(&mut self) -> Option<OwnedFd> {
+        self.0.log.take()
+    }
+
+    /// Waits for its end.
+    pub async fn wait(&self) -> Outcome {
+        self.0.life.wait().await
+    }
+
+    /// Kills it and all its children.
+    pub fn kill(&self, reason: End) {
+        self.0.life.kill(reason);
+    }
+
+    /// The most memory it has held so far.
+    pub fn memory_peak(&self) -> Option<ByteSize> {
+        self.0.life.memory_peak()
+    }
+}
+
+impl Drop for Zygote {
+    fn drop(&mut self) {
+        self.0.kill_on_drop = false;
+        let id = self.id().clone();
+        self.0.registry.post(id.clone(), Operation::Retire { id });
+    }
+}

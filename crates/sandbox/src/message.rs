@@ -1,0 +1,125 @@
+//! What the handle and the spawner say to each other: one JSON object a packet.
+//!
+//! Both ends are the same build of the same binary, so there is no version in it.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use snowmelt_types::{ByteSize, SandboxId};
+
+use crate::spec::{ForkSpec, SandboxSpec, ZygoteSpec};
+
+/// The longest packet: well under the default send buffer of a unix socket (208 KiB).
+pub const LONGEST_PACKET: usize = 160 << 10;
+
+/// The first packet, to the spawner, with one descriptor: the lock of the run directory.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Setup {
+    /// Where it works.
+    pub run_dir: PathBuf,
+    /// The control group above those of the sandboxes.
+    pub parent_cgroup: String,
+}
+
+/// The first packet from the spawner: ready, or why it cannot be.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct SetupDone(pub Result<(), String>);
+
+/// From the handle.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Request {
+    /// Repeated in the answer.
+    pub sequence: u64,
+    /// What to do.
+    pub operation: Operation,
+}
+
+/// What the spawner can do.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Operation {
+    /// Answered by `Started` or `Failed`.
+    Start(SandboxSpec),
+    /// Answered by `Started` once the imports are done, or by `Failed`.
+    StartZygote(ZygoteSpec),
+    /// Answered by `Started` or `Failed`.
+    Fork { zygote: SandboxId, spec: ForkSpec },
+    /// Kill what has this id, started or about to be; no answer but `Ended` or `Failed`.
+    Kill { id: SandboxId },
+    /// Let a zygote end when its last child has; no answer but `Ended`.
+    Retire { id: SandboxId },
+    /// Kill everything, remove everything and exit; answered by the end of the stream.
+    Shutdown,
+}
+
+/// From the spawner.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Event {
+    /// With three descriptors: pidfd, the channel's inode (`O_PATH`), the log's read end.
+    Started { sequence: u64, started: Started },
+    /// Nothing was started, or nothing is left of it.
+    Failed { sequence: u64, failure: Failure },
+    /// A sandbox that was `Started` is no more, and its control groups are removed.
+    Ended { id: SandboxId, ended: Ended },
+}
+
+/// What is known of a sandbox from its start.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Started {
+    /// File of the most memory held so far.
+    pub memory_peak_file: Option<String>,
+    /// For a zygote: what it said when its imports were done.
+    pub zygote: Option<ZygoteReady>,
+}
+
+/// What a zygote says of itself after its imports. It is the tenant's word.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ZygoteReady {
+    /// `module: error` of each import that failed.
+    pub failed: Vec<String>,
+    /// Threads beside the main one that the imports left running.
+    pub threads: u32,
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Status {
+    /// By itself.
+    Exit(i32),
+    /// By a signal.
+    Signal(i32),
+}
+
+impl Status {
+    /// Whether it is not a plain exit with 0.
+    pub fn is_failure(self) -> bool {
+        self != Self::Exit(0)
+    }
+}
+
+/// The end of a sandbox, as the kernel counted it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ended {
+    /// How its first process ended.
+    pub status: Status,
+    /// Processes that the kernel killed for want of memory.
+    pub oom_kills: u64,
+    /// Forks that were refused because of the pids limit.
+    pub forks_refused: u64,
+    /// The most memory it held.
+    pub memory_peak: Option<ByteSize>,
+    /// Processor time, user and system, in microseconds.
+    pub cpu_us: Option<u64>,
+    /// From its creation to its end, in microseconds.
+    pub wall_us: u64,
+}
+
+/// Why nothing was started.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Failure {
+    /// A system call failed while doing `step`.
+    Step { step: String, errno: i32 },
+    /// The spec was refused.
+    Spec { reason: String },
+    /// The zygote is not there or no more.
+    ZygoteLost { zygote: SandboxId },
+}

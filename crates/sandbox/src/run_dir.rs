@@ -1,0 +1,105 @@
+//! The run directory of one process, and the removal of those whose process is gone.
+//!
+//! Invariant: whoever holds the lock (flock on the folder itself) may use what the folder names;
+//! the server and its spawner share one lock, so it is free only when both are gone. Making,
+//! locking and sweeping happen under a lock of the base folder, so that a sweep never sees a
+//! folder that is not locked yet.
+
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::{Error, Result, cgroup};
+
+/// The file that names the parent of the process's control groups.
+const CGROUP_FILE: &str = "cgroup";
+
+/// A run directory that this process holds.
+#[derive(Debug)]
+pub(crate) struct RunDir {
+    path: PathBuf,
+    lock: OwnedFd,
+}
+
+impl RunDir {
+    /// Makes and locks it; fails if it is there already.
+    pub fn create(path: &Path, parent_cgroup: &str) -> Result<Self> {
+        let base = path.parent().unwrap_or(Path::new("/"));
+        make_folder(base, true).map_err(at(base))?;
+        let _base_lock = lock(base, FlockOperation::LockExclusive).map_err(at(base))?;
+        make_folder(path, false).map_err(at(path))?;
+        let lock = lock(path, FlockOperation::LockExclusive).map_err(at(path))?;
+        let file = path.join(CGROUP_FILE);
+        fs::write(&file, parent_cgroup).map_err(at(&file))?;
+        Ok(Self { path: path.to_owned(), lock })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The descriptor that holds the lock, for the spawner to hold it too.
+    pub fn lock(&self) -> &OwnedFd {
+        &self.lock
+    }
+
+    /// Removes what a dead spawner left: processes, control groups, the folder. Does nothing
+    /// where the spawner has done it.
+    pub fn clean(&self) -> Result<()> {
+        remove(&self.path)
+    }
+}
+
+/// Removes what dead processes left under `base`: processes, control groups and folders. Gives
+/// the folders that it removed; what a live process holds stays.
+pub fn sweep(base: &Path) -> Result<Vec<PathBuf>> {
+    let Ok(_base_lock) = lock(base, FlockOperation::LockExclusive) else {
+        return Ok(Vec::new());
+    };
+    let mut removed = Vec::new();
+    for entry in fs::read_dir(base).map_err(at(base))? {
+        let path = entry.map_err(at(base))?.path();
+        // Only what this module made has this file, and only the folder's holder has the lock.
+        let ours = path.join(CGROUP_FILE).is_file();
+        if ours && lock(&path, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            remove(&path)?;
+            removed.push(path);
+        }
+    }
+    Ok(removed)
+}
+
+/// Removes a run directory and what its file names.
+pub(crate) fn remove(path: &Path) -> Result<()> {
+    let parent = match fs::read_to_string(path.join(CGROUP_FILE)) {
+        Ok(parent) => parent,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(at(path)(error)),
+    };
+    if let Ok(backend) = cgroup::detect() {
+        cgroup::remove_tree(backend.as_ref(), &parent)?;
+    }
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(at(path)(error)),
+        _ => Ok(()),
+    }
+}
+
+fn make_folder(path: &Path, with_parents: bool) -> io::Result<()> {
+    DirBuilder::new().mode(0o711).recursive(with_parents).create(path)
+}
+
+fn lock(folder: &Path, operation: FlockOperation) -> io::Result<OwnedFd> {
+    let folder = File::open(folder)?;
+    flock(folder.as_fd(), operation)?;
+    Ok(folder.into())
+}
+
+fn at(path: &Path) -> impl FnOnce(io::Error) -> Error {
+    move |source| Error::RunDir { path: path.to_owned(), source }
+}

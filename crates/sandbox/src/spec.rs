@@ -1,0 +1,132 @@
+//! What a caller asks for: the root, the limits, the program.
+//!
+//! A spec is complete: nothing is inherited from the server, neither environment nor descriptors.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use snowmelt_types::{ByteSize, CpuMillis, SandboxId};
+
+/// The descriptor on which a sandboxed program finds its listening socket
+/// (`SNOWMELT_CHANNEL_FD` in its environment).
+pub const CHANNEL_FD: i32 = 3;
+
+/// A folder or file of the host shown inside, always read-only, nosuid and nodev.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Bind {
+    /// Absolute path on the host.
+    pub source: PathBuf,
+    /// Absolute path inside.
+    pub target: PathBuf,
+}
+
+/// What a sandbox sees beside the base: the host's `/usr`, `/bin` and `/lib*` and a minimal
+/// `/etc`, `/dev`, `/proc` and `/tmp`. Equal roots are put together once and then cloned.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Root {
+    /// In the order in which they are mounted.
+    pub binds: Vec<Bind>,
+}
+
+/// What a sandbox can reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Network {
+    /// Nothing: the empty network namespace that all sandboxes share.
+    None,
+    /// The host's network: only for the platform's own programs, never for a user's code.
+    Host,
+}
+
+/// Which system calls are allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Policy {
+    /// A user's code.
+    Function,
+    /// The platform's own worker: as `Function`, and internet sockets with [`Network::Host`].
+    Worker,
+    /// A zygote: as `Function`, and what it needs to make the sandbox of a child.
+    Zygote,
+}
+
+/// The most that a sandbox may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Memory with page cache and scratch; there is no swap beside it.
+    pub memory: ByteSize,
+    /// Processor time, in thousandths of a core.
+    pub cpu: CpuMillis,
+    /// Processes and threads.
+    pub pids: u32,
+    /// Bytes in the scratch at `/tmp`.
+    pub scratch: ByteSize,
+    /// Open descriptors of one process.
+    pub open_files: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            memory: ByteSize::mib(512),
+            cpu: CpuMillis(1000),
+            pids: 64,
+            scratch: ByteSize::mib(64),
+            open_files: 1024,
+        }
+    }
+}
+
+/// A program to execute in a sandbox of its own.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SandboxSpec {
+    /// Unique among the living.
+    pub id: SandboxId,
+    /// What it sees.
+    pub root: Root,
+    /// Absolute path of the program inside, and its arguments.
+    pub command: Vec<String>,
+    /// The whole environment but for `SNOWMELT_CHANNEL_FD`.
+    pub env: Vec<(String, String)>,
+    /// The most that it may use.
+    pub limits: Limits,
+    /// What it can reach.
+    pub network: Network,
+    /// Which system calls it may make.
+    pub policy: Policy,
+}
+
+/// A Python interpreter that imports some modules and then only forks (SOCK 4.1).
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ZygoteSpec {
+    /// Unique among the living.
+    pub id: SandboxId,
+    /// What the zygote itself sees: the interpreter and the packages to import.
+    pub root: Root,
+    /// Absolute path of the interpreter inside.
+    pub python: PathBuf,
+    /// Put before the interpreter's own `sys.path`.
+    pub python_path: Vec<String>,
+    /// Modules to import. One that fails is named in the log and left to the children.
+    pub imports: Vec<String>,
+    /// The whole environment; `OPENBLAS_NUM_THREADS=1` and its kin are added unless they are
+    /// there, because a process with threads cannot be forked safely.
+    pub env: Vec<(String, String)>,
+    /// The most that the zygote itself may use; its children have limits of their own.
+    pub limits: Limits,
+}
+
+/// A child of a zygote, in a sandbox of its own.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ForkSpec {
+    /// Unique among the living.
+    pub id: SandboxId,
+    /// What the child sees.
+    pub root: Root,
+    /// Put before the zygote's `sys.path`.
+    pub sys_path: Vec<String>,
+    /// The whole environment but for `SNOWMELT_CHANNEL_FD`.
+    pub env: Vec<(String, String)>,
+    /// The most that it may use.
+    pub limits: Limits,
+    /// `package.module:function`, called with the listening socket.
+    pub entry: String,
+}
