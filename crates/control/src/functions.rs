@@ -255,7 +255,7 @@ impl Functions {
         let unit = self
             .inner
             .node
-            .prepare(&spec.code, &requirements, &imports, &crate::udfs::Silent)
+            .prepare(&spec.code, &requirements, &imports, &snowmelt_package::Silent)
             .await
             .map_err(|error| error.report())?;
         let options = &spec.options;

@@ -10,6 +10,7 @@ mod functions;
 mod gateway;
 mod logs;
 mod platform;
+mod progress;
 mod queries;
 pub mod server;
 mod store;

@@ -32,18 +32,13 @@ pub enum Error {
         /// The last lines that it wrote.
         output: Vec<String>,
     },
+    /// A failure that is told already.
+    #[error("{}", .0.message)]
+    Report(Box<ErrorReport>),
     /// A file of the state folder could not be read or written.
     #[error("cannot use {path}: {source}")]
     State {
         /// The file or folder.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// A file that a query reads could not be opened.
-    #[error("cannot open {path}: {source}")]
-    Open {
-        /// The file.
         path: PathBuf,
         /// Why.
         source: std::io::Error,
@@ -57,6 +52,7 @@ impl Report for Error {
             Self::Package(error) => error.report(),
             Self::Udf(error) => error.report(),
             Self::Wire(error) => error.report(),
+            Self::Report(report) => (**report).clone(),
             Self::Function(error) => error.report(),
             Self::Ended { name, outcome, output } => ended(name, outcome, output),
             Self::State { source, .. } if is_full(source) => {
@@ -65,8 +61,6 @@ impl Report for Error {
             }
             Self::State { .. } => ErrorReport::new(Code::STATE, self.to_string())
                 .hint("`snowmelt doctor` says what is wrong with the state folder"),
-            Self::Open { .. } => ErrorReport::new(Code::STORAGE, self.to_string())
-                .hint("the file was there when the query was planned: run the query again"),
         }
     }
 }

@@ -14,6 +14,7 @@ use tokio::net::UnixStream;
 
 use crate::log::{LogCollector, LogText};
 use crate::node::Inner;
+use crate::zygotes::Slot;
 use crate::{Error, Result};
 
 /// How long the kernel may take to tell why a sandbox whose connection closed came to its end.
@@ -48,16 +49,18 @@ impl InstanceLimits {
 #[derive(Debug)]
 pub(crate) struct Instance {
     sandbox: Sandbox,
+    // Dropped after the sandbox: a child dies with its zygote.
+    _zygote: Arc<Slot>,
     log: LogCollector,
     // The connection on which a function was loaded; kept so that a warm call needs no load.
     loaded: Option<UnixStream>,
 }
 
 impl Instance {
-    pub fn new(mut sandbox: Sandbox) -> Result<Self> {
+    pub fn new(mut sandbox: Sandbox, zygote: Arc<Slot>) -> Result<Self> {
         let read_end = sandbox.take_log().ok_or(snowmelt_wire::Error::Closed)?;
-        let log = LogCollector::new(read_end).map_err(snowmelt_wire::Error::from)?;
-        Ok(Self { sandbox, log, loaded: None })
+        let log = LogCollector::new(read_end)?;
+        Ok(Self { sandbox, _zygote: zygote, log, loaded: None })
     }
 
     /// True until its end is known.

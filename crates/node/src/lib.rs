@@ -9,7 +9,6 @@
 mod code;
 pub mod doctor;
 mod error;
-mod files;
 mod instance;
 mod log;
 mod node;
@@ -24,7 +23,7 @@ pub use error::Error;
 pub use instance::{InstanceLease, InstanceLimits};
 pub use log::LogText;
 pub use node::{Node, Options, Usage};
-pub use runner::{QueryRunner, UdfBinding};
+pub use runner::{QueryRunner, UdfBinding, WorkerLimits};
 pub use unit::Unit;
 pub use worker::{WorkerLease, WorkerSpec};
 

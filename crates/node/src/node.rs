@@ -156,8 +156,8 @@ impl Node {
                 return Ok(InstanceLease::new(inner, key, limits.idle, instance, false, asked));
             }
         }
-        let sandbox = self.inner.zygotes.fork(unit, || fork_spec(unit, limits)).await?;
-        let instance = Instance::new(sandbox)?;
+        let forked = self.inner.zygotes.fork(unit, || fork_spec(unit, limits)).await?;
+        let instance = Instance::new(forked.0, forked.1)?;
         Ok(InstanceLease::new(Arc::clone(&self.inner), key, limits.idle, instance, true, asked))
     }
 
@@ -238,6 +238,6 @@ fn fork_spec(unit: &Unit, limits: &InstanceLimits) -> ForkSpec {
             open_files: OPEN_FILES,
         },
         entry: ENTRY.to_owned(),
-        python_path: unit.python_path.clone(),
+        sys_path: unit.python_path.clone(),
     }
 }

@@ -24,8 +24,10 @@ pub(crate) struct Zygotes {
     slots: Mutex<HashMap<Digest, Arc<Slot>>>,
 }
 
+/// A zygote and when it was used last. Whoever holds a child of it holds the slot too: a child
+/// dies with its zygote, so an evicted zygote lives on until its last child is gone.
 #[derive(Debug)]
-struct Slot {
+pub(crate) struct Slot {
     zygote: OnceCell<Zygote>,
     used: Mutex<Instant>,
 }
@@ -37,17 +39,18 @@ impl Zygotes {
 
     /// Forks a child of the unit's zygote. A zygote that died is replaced once; what its second
     /// life says is the answer.
-    pub async fn fork(&self, unit: &Unit, spec: impl Fn() -> ForkSpec) -> Result<Sandbox> {
+    pub async fn fork(&self, unit: &Unit, spec: impl Fn() -> ForkSpec) -> Result<(Sandbox, Arc<Slot>)> {
         let slot = self.slot(&unit.zygote);
         let zygote = slot.zygote.get_or_try_init(|| self.start(unit)).await?;
         match self.spawner.fork(zygote, spec()).await {
-            Ok(sandbox) => Ok(sandbox),
+            Ok(sandbox) => Ok((sandbox, slot)),
             Err(error) => {
                 tracing::debug!(%error, "zygote failed to fork; starting it again");
                 self.forget(&unit.zygote, &slot);
                 let slot = self.slot(&unit.zygote);
                 let zygote = slot.zygote.get_or_try_init(|| self.start(unit)).await?;
-                Ok(self.spawner.fork(zygote, spec()).await?)
+                let sandbox = self.spawner.fork(zygote, spec()).await?;
+                Ok((sandbox, slot))
             }
         }
     }

@@ -1,0 +1,262 @@
+//! The client of the gateway: HTTP over a unix socket, one connection for each request.
+
+use std::path::PathBuf;
+
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+use bytes::{Buf, Bytes, BytesMut};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use snowmelt_query::Profile;
+use snowmelt_types::{Code, ErrorReport, FunctionName, InvocationId, Report};
+use snowmelt_wire::{BatchDecoder, Frame, HEADER_BYTES, Kind};
+use tokio::net::UnixStream;
+
+use crate::api::{
+    Event, FunctionSpec, FunctionSummary, Invocation, InvokeRequest, LogEntry, QueryRequest, Status,
+};
+
+/// Talks to a platform. Cheap to make; it holds no connection.
+#[derive(Clone, Debug)]
+pub struct Client {
+    socket: PathBuf,
+}
+
+/// What comes of a query, in order.
+#[derive(Debug)]
+pub enum QueryFrame {
+    /// For the progress display.
+    Event(Event),
+    /// The answer's schema; comes once, before the first batch.
+    Schema(SchemaRef),
+    /// Rows of the answer.
+    Batch(RecordBatch),
+    /// Comes once, after the last batch.
+    Profile(Box<Profile>),
+}
+
+/// The answer of a query as it comes. Dropping it cancels the query.
+pub struct QueryStream {
+    body: Incoming,
+    buffer: BytesMut,
+    decoder: BatchDecoder,
+    ready: std::collections::VecDeque<QueryFrame>,
+    ended: bool,
+}
+
+impl Client {
+    /// A client of the platform that serves this socket.
+    pub fn new(socket: impl Into<PathBuf>) -> Self {
+        Self { socket: socket.into() }
+    }
+
+    /// What runs there.
+    pub async fn status(&self) -> Result<Status, ErrorReport> {
+        self.get("/v1/status").await
+    }
+
+    /// Runs a query.
+    pub async fn query(&self, request: &QueryRequest) -> Result<QueryStream, ErrorReport> {
+        let response = self.send(Method::POST, "/v1/queries", Some(request)).await?;
+        Ok(QueryStream {
+            body: response.into_body(),
+            buffer: BytesMut::new(),
+            decoder: BatchDecoder::default(),
+            ready: std::collections::VecDeque::new(),
+            ended: false,
+        })
+    }
+
+    /// Deploys a function, or replaces it.
+    pub async fn deploy(&self, spec: &FunctionSpec) -> Result<FunctionSummary, ErrorReport> {
+        parse(self.send(Method::POST, "/v1/functions", Some(spec)).await?).await
+    }
+
+    /// Every deployed function.
+    pub async fn functions(&self) -> Result<Vec<FunctionSummary>, ErrorReport> {
+        self.get("/v1/functions").await
+    }
+
+    /// Removes a function.
+    pub async fn remove(&self, name: &FunctionName) -> Result<(), ErrorReport> {
+        let path = format!("/v1/functions/{name}");
+        self.send::<()>(Method::DELETE, &path, None).await?;
+        Ok(())
+    }
+
+    /// Calls a function.
+    pub async fn invoke(
+        &self,
+        name: &FunctionName,
+        request: &InvokeRequest,
+    ) -> Result<Invocation, ErrorReport> {
+        let path = format!("/v1/functions/{name}/invocations");
+        parse(self.send(Method::POST, &path, Some(request)).await?).await
+    }
+
+    /// An asynchronous call.
+    pub async fn invocation(&self, id: &InvocationId) -> Result<Invocation, ErrorReport> {
+        let plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
+        if !id.as_str().chars().all(plain) {
+            let message = format!("`{id}` is not the id of an invocation");
+            return Err(ErrorReport::new(Code::INVOCATION_MISSING, message));
+        }
+        self.get(&format!("/v1/invocations/{id}")).await
+    }
+
+    /// What invocations wrote.
+    pub async fn logs(
+        &self,
+        name: &FunctionName,
+        invocation: Option<&InvocationId>,
+        tail: Option<u32>,
+    ) -> Result<Vec<LogEntry>, ErrorReport> {
+        let mut query = url::form_urlencoded::Serializer::new(String::new());
+        if let Some(id) = invocation {
+            query.append_pair("invocation", id.as_str());
+        }
+        if let Some(tail) = tail {
+            query.append_pair("tail", &tail.to_string());
+        }
+        self.get(&format!("/v1/functions/{name}/logs?{}", query.finish())).await
+    }
+
+    /// Asks the server to end; it answers before it does.
+    pub async fn shutdown(&self) -> Result<(), ErrorReport> {
+        self.send::<()>(Method::POST, "/v1/shutdown", None).await?;
+        Ok(())
+    }
+
+    async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ErrorReport> {
+        parse(self.send::<()>(Method::GET, path, None).await?).await
+    }
+
+    async fn send<T: Serialize>(
+        &self,
+        method: Method,
+        path: &str,
+        message: Option<&T>,
+    ) -> Result<Response<Incoming>, ErrorReport> {
+        let body = message.map(serde_json::to_vec).transpose().map_err(internal)?;
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", "snowmelt")
+            .header("content-type", "application/json")
+            .body(Full::new(Bytes::from(body.unwrap_or_default())))
+            .map_err(internal)?;
+        let response = self.exchange(request).await?;
+        if response.status().is_success() { Ok(response) } else { Err(problem(response).await) }
+    }
+
+    async fn exchange(
+        &self,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<Incoming>, ErrorReport> {
+        let stream = UnixStream::connect(&self.socket).await.map_err(|error| self.lost(&error))?;
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| self.lost(&error))?;
+        tokio::spawn(connection);
+        sender.send_request(request).await.map_err(|error| self.lost(&error))
+    }
+
+    fn lost(&self, error: &dyn std::fmt::Display) -> ErrorReport {
+        let socket = self.socket.display();
+        ErrorReport::new(Code::SERVER_UNREACHABLE, format!("no platform answers at {socket}: {error}"))
+            .hint("start one with `snowmelt up`")
+    }
+}
+
+impl QueryStream {
+    /// What comes next; `None` once the answer is complete.
+    pub async fn next(&mut self) -> Result<Option<QueryFrame>, ErrorReport> {
+        loop {
+            if let Some(ready) = self.ready.pop_front() {
+                return Ok(Some(ready));
+            }
+            if self.ended {
+                return Ok(None);
+            }
+            let frame = self.frame().await?;
+            self.take(frame)?;
+        }
+    }
+
+    fn take(&mut self, frame: Frame) -> Result<(), ErrorReport> {
+        let broken = |error: snowmelt_wire::Error| error.report();
+        match frame.kind {
+            Kind::Event => self.ready.push_back(QueryFrame::Event(frame.parse().map_err(broken)?)),
+            Kind::Profile => {
+                let profile = frame.parse().map_err(broken)?;
+                self.ready.push_back(QueryFrame::Profile(Box::new(profile)));
+            }
+            Kind::Schema => {
+                self.decoder.push(&frame).map_err(broken)?;
+                let schema = self.decoder.schema().map(QueryFrame::Schema);
+                self.ready.extend(schema);
+            }
+            Kind::Batch => {
+                let batches = self.decoder.push(&frame).map_err(broken)?;
+                self.ready.extend(batches.into_iter().map(QueryFrame::Batch));
+            }
+            Kind::End => self.ended = true,
+            Kind::Failure => return Err(frame.parse::<ErrorReport>().map_err(broken)?),
+            found => {
+                return Err(broken(snowmelt_wire::Error::Unexpected { found, expected: "an answer" }));
+            }
+        }
+        Ok(())
+    }
+
+    async fn frame(&mut self) -> Result<Frame, ErrorReport> {
+        loop {
+            if let Some(frame) = self.buffered()? {
+                return Ok(frame);
+            }
+            let data = self.body.frame().await.ok_or_else(cut_short)?.map_err(|_| cut_short())?;
+            if let Ok(data) = data.into_data() {
+                self.buffer.extend_from_slice(&data);
+            }
+        }
+    }
+
+    fn buffered(&mut self) -> Result<Option<Frame>, ErrorReport> {
+        let Some(header) = self.buffer.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
+        let (kind, length) = snowmelt_wire::decode_header(*header).map_err(|error| error.report())?;
+        if self.buffer.len() < HEADER_BYTES + length {
+            return Ok(None);
+        }
+        self.buffer.advance(HEADER_BYTES);
+        Ok(Some(Frame::new(kind, self.buffer.split_to(length).freeze())))
+    }
+}
+
+fn cut_short() -> ErrorReport {
+    let message = "the platform went away before the answer was complete";
+    ErrorReport::new(Code::SERVER_UNREACHABLE, message).hint("run the query again")
+}
+
+async fn parse<T: DeserializeOwned>(response: Response<Incoming>) -> Result<T, ErrorReport> {
+    let body = response.into_body().collect().await.map_err(|_| cut_short())?.to_bytes();
+    serde_json::from_slice(&body).map_err(internal)
+}
+
+async fn problem(response: Response<Incoming>) -> ErrorReport {
+    let status = response.status();
+    let body = response.into_body().collect().await.map(|body| body.to_bytes());
+    let report = body.ok().and_then(|body| serde_json::from_slice(&body).ok());
+    report.unwrap_or_else(|| unexplained(status))
+}
+
+fn unexplained(status: StatusCode) -> ErrorReport {
+    ErrorReport::new(Code::PROTOCOL, format!("the platform answered {status} without a reason"))
+}
+
+fn internal(error: impl std::fmt::Display) -> ErrorReport {
+    ErrorReport::new(Code::INTERNAL, error.to_string())
+}

@@ -1,0 +1,51 @@
+//! The parts of a running platform.
+
+use snowmelt_node::Node;
+use tokio_util::sync::CancellationToken;
+
+use crate::api::Status;
+use crate::functions::Functions;
+use crate::queries::Queries;
+
+/// What the gateway serves.
+#[derive(Debug)]
+pub(crate) struct Platform {
+    pub node: Node,
+    pub queries: Queries,
+    pub functions: Functions,
+    /// Asks the server to end.
+    pub shutdown: CancellationToken,
+    /// True where the platform ends with its client.
+    pub private: bool,
+    pub socket: String,
+    pub started_ms: u64,
+    pub spawner_pid: u32,
+}
+
+impl Platform {
+    pub async fn status(&self) -> Status {
+        let usage = self.node.usage();
+        let functions = self.functions.list().await.map_or(0, |functions| functions.len());
+        let pid = std::process::id();
+        Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid,
+            started_ms: self.started_ms,
+            socket: self.socket.clone(),
+            memory_bytes: resident_bytes(pid) + resident_bytes(self.spawner_pid),
+            queries: self.queries.running(),
+            workers: usage.workers,
+            instances: usage.instances,
+            zygotes: usage.zygotes,
+            functions: u32::try_from(functions).unwrap_or(u32::MAX),
+        }
+    }
+}
+
+/// Resident memory of a process; 0 where the kernel does not tell.
+fn resident_bytes(pid: u32) -> u64 {
+    let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/status")) else { return 0 };
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    kib.unwrap_or(0) << 10
+}

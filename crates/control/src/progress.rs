@@ -1,0 +1,97 @@
+//! Events of a query on their way to its client.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::{Bytes, BytesMut};
+use snowmelt_node::QueryRunner;
+use snowmelt_query::{Reporter, RunProgress};
+use snowmelt_wire::{Frame, Kind};
+use tokio::sync::mpsc;
+
+use crate::api::{Event, Phase, Progress};
+
+/// Takes events from any thread without waiting, and sends them in order.
+#[derive(Clone, Debug)]
+pub(crate) struct Events {
+    sender: mpsc::UnboundedSender<Event>,
+}
+
+impl Events {
+    /// Forwards to a client until it is gone or nobody sends any more.
+    pub fn forward_to(frames: mpsc::Sender<Bytes>) -> Self {
+        let (sender, mut receiver) = mpsc::unbounded_channel();
+        tokio::spawn(async move {
+            while let Some(event) = receiver.recv().await {
+                let frame = Frame::json(Kind::Event, &event);
+                let Ok(Ok(bytes)) = frame.as_ref().map(encoded) else { continue };
+                if frames.send(bytes).await.is_err() {
+                    return;
+                }
+            }
+        });
+        Self { sender }
+    }
+
+    /// Sends an event; a client that went away needs none.
+    pub fn send(&self, event: Event) {
+        let _ = self.sender.send(event);
+    }
+}
+
+impl snowmelt_package::Reporter for Events {
+    fn step(&self, progress: &snowmelt_package::Progress) {
+        self.send(Event::Note { text: progress.to_string() });
+    }
+}
+
+/// Turns what the driver reports into events.
+#[derive(Debug)]
+pub(crate) struct EventReporter {
+    events: Events,
+    runner: Arc<QueryRunner>,
+    running: AtomicBool,
+}
+
+impl EventReporter {
+    pub fn new(events: Events, runner: Arc<QueryRunner>) -> Self {
+        Self { events, runner, running: AtomicBool::new(false) }
+    }
+}
+
+impl Reporter for EventReporter {
+    fn progress(&self, now: RunProgress) {
+        if now.rows + u64::from(now.done) > 0 && !self.running.swap(true, Ordering::Relaxed) {
+            self.events.send(Event::Phase { phase: Phase::Run });
+        }
+        let (cold, warm) = self.runner.starts();
+        self.events.send(Event::Progress(Progress {
+            tasks: now.tasks,
+            running: now.running,
+            done: now.done,
+            cold,
+            warm,
+            rows: now.rows,
+            bytes: now.bytes,
+            bytes_total: now.bytes_total,
+            udf_rows: now.udf_rows,
+        }));
+    }
+
+    fn merging(&self) {
+        self.events.send(Event::Phase { phase: Phase::Merge });
+    }
+
+    fn note(&self, text: &str) {
+        self.events.send(Event::Note { text: text.to_owned() });
+    }
+}
+
+/// Header and payload in one piece.
+pub(crate) fn encoded(frame: &Frame) -> snowmelt_wire::Result<Bytes> {
+    let header = frame.header()?;
+    let mut bytes = BytesMut::with_capacity(header.len() + frame.payload.len());
+    bytes.extend_from_slice(&header);
+    bytes.extend_from_slice(&frame.payload);
+    Ok(bytes.freeze())
+}

@@ -1,0 +1,199 @@
+//! Queries: from a request to the frames of its answer.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures::StreamExt;
+use snowmelt_node::{Node, QueryRunner, WorkerLimits};
+use snowmelt_query::{PlannedQuery, QuerySpec, RunOptions};
+use snowmelt_types::{Code, CpuMillis, ErrorReport, QueryId, Report};
+use snowmelt_wire::{BatchEncoder, Frame, Kind};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::api::{Event, Phase, QueryRequest};
+use crate::now_ms;
+use crate::progress::{EventReporter, Events};
+use crate::udfs::{UdfCatalog, UdfSet};
+
+/// The most workers of one query.
+const MOST_WORKERS: u32 = 1024;
+
+/// Runs queries. Cheap to share.
+#[derive(Debug)]
+pub(crate) struct Queries {
+    node: Node,
+    udfs: UdfCatalog,
+    shutdown: CancellationToken,
+    running: Arc<AtomicU32>,
+}
+
+/// Counts a query for as long as it lives, however it ends.
+struct Running(Arc<AtomicU32>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Queries {
+    pub fn new(node: Node, state_dir: PathBuf, shutdown: CancellationToken) -> Self {
+        let udfs = UdfCatalog::new(node.clone(), state_dir.join("signatures"));
+        Self { node, udfs, shutdown, running: Arc::default() }
+    }
+
+    /// Queries that run now.
+    pub fn running(&self) -> u32 {
+        self.running.load(Ordering::Relaxed)
+    }
+
+    /// Runs a query and sends its frames. It ends early when the client goes away, when its time
+    /// is up, and when the server ends; dropping it destroys its sandboxes.
+    pub async fn run(&self, request: QueryRequest, frames: mpsc::Sender<Bytes>) {
+        self.running.fetch_add(1, Ordering::Relaxed);
+        let _running = Running(Arc::clone(&self.running));
+        let id = QueryId::new();
+        let limit = request.options.timeout_ms;
+        let time_is_up = async {
+            if limit == 0 { std::future::pending().await } else { tokio::time::sleep(Duration::from_millis(limit)).await }
+        };
+        let failure = tokio::select! {
+            answered = self.answer(&request, &id, &frames) => answered.err(),
+            () = frames.closed() => None,
+            () = self.shutdown.cancelled() => {
+                Some(ErrorReport::new(Code::CANCELLED, "the query was cancelled because the server ends"))
+            }
+            () = time_is_up => Some(timed_out(limit)),
+        };
+        if let Some(mut report) = failure {
+            report.query_id.get_or_insert_with(|| id.as_str().to_owned());
+            // A client that went away needs no reason.
+            let _ = send(&frames, &Frame::json(Kind::Failure, &report)).await;
+        }
+    }
+
+    async fn answer(
+        &self,
+        request: &QueryRequest,
+        id: &QueryId,
+        frames: &mpsc::Sender<Bytes>,
+    ) -> Result<(), ErrorReport> {
+        let (accepted, accepted_ms) = (Instant::now(), now_ms());
+        let events = Events::forward_to(frames.clone());
+        events.send(Event::Accepted { query: id.clone() });
+        let udfs = self.prepare(request, &events).await?;
+        let packages = accepted.elapsed();
+        events.send(Event::Phase { phase: Phase::Plan });
+        let planned = plan(request, &udfs).await?;
+        let started = accepted.elapsed();
+        events.send(Event::Phase { phase: Phase::Start });
+        let limits = WorkerLimits { memory: request.options.memory, cpu: CpuMillis(1000) };
+        let name = id.as_str().to_owned();
+        let runner = Arc::new(QueryRunner::new(self.node.clone(), name, accepted, limits, udfs.bindings));
+        let options = RunOptions {
+            query: id.as_str().to_owned(),
+            sql: request.sql.clone(),
+            accepted,
+            accepted_ms,
+            packages,
+            planned: started,
+            ..RunOptions::default()
+        };
+        let reporter = Arc::new(EventReporter::new(events.clone(), Arc::clone(&runner)));
+        stream(planned, runner, reporter, options, frames, &events).await
+    }
+
+    async fn prepare(&self, request: &QueryRequest, events: &Events) -> Result<UdfSet, ErrorReport> {
+        if !request.udfs.is_empty() {
+            events.send(Event::Phase { phase: Phase::Packages });
+        }
+        self.udfs.prepare(&request.udfs, events).await
+    }
+}
+
+async fn plan(request: &QueryRequest, udfs: &UdfSet) -> Result<PlannedQuery, ErrorReport> {
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
+    let workers = if request.options.workers == 0 { cores } else { request.options.workers };
+    if workers > MOST_WORKERS {
+        let message = format!("{workers} workers are more than one query may have");
+        return Err(ErrorReport::new(Code::OPTION, message)
+            .hint(format!("use at most {MOST_WORKERS} (--workers)")));
+    }
+    let spec = QuerySpec {
+        sql: request.sql.clone(),
+        tables: request.tables.clone(),
+        working_folder: PathBuf::from(&request.working_folder),
+        workers,
+        udfs: udfs.signatures.clone(),
+        aws: request.aws.clone(),
+    };
+    snowmelt_query::plan(spec).await.map_err(|error| error.report())
+}
+
+async fn stream(
+    planned: PlannedQuery,
+    runner: Arc<QueryRunner>,
+    reporter: Arc<EventReporter>,
+    options: RunOptions,
+    frames: &mpsc::Sender<Bytes>,
+    events: &Events,
+) -> Result<(), ErrorReport> {
+    let written_by = Arc::clone(&runner);
+    let mut answer = match planned.run(runner, reporter, options).await {
+        Ok(answer) => answer,
+        Err(error) => {
+            tell_written(&written_by, events);
+            return Err(error.report());
+        }
+    };
+    let mut encoder = BatchEncoder::default();
+    let told = send(frames, &encoder.schema(&answer.schema())).await;
+    while let (true, Some(batch)) = (told, answer.next().await) {
+        let batch = batch.map_err(|error| error.report());
+        let Ok(batch) = batch else {
+            tell_written(&written_by, events);
+            return batch.map(|_| ());
+        };
+        if !send(frames, &encoder.batch(&batch)).await {
+            return Ok(());
+        }
+    }
+    let profile = answer.profile();
+    tell_written(&written_by, events);
+    let _ = send(frames, &Frame::json(Kind::Profile, &profile)).await;
+    let _ = send(frames, &Ok(Frame::new(Kind::End, Bytes::new()))).await;
+    Ok(())
+}
+
+/// Shows what UDFs wrote: `print` in a function is how people look into it.
+fn tell_written(runner: &QueryRunner, events: &Events) {
+    for (name, text) in runner.written() {
+        for line in text.lines().take(20) {
+            events.send(Event::Note { text: format!("{name}: {line}") });
+        }
+    }
+}
+
+/// False when the client is gone.
+async fn send(frames: &mpsc::Sender<Bytes>, frame: &snowmelt_wire::Result<Frame>) -> bool {
+    match frame.as_ref().map(crate::progress::encoded) {
+        Ok(Ok(bytes)) => frames.send(bytes).await.is_ok(),
+        Ok(Err(error)) => {
+            tracing::error!(%error, "cannot encode a frame of an answer");
+            false
+        }
+        Err(error) => {
+            tracing::error!(%error, "cannot encode a frame of an answer");
+            false
+        }
+    }
+}
+
+fn timed_out(limit_ms: u64) -> ErrorReport {
+    let message = format!("the query did not end within {:.1} s", limit_ms as f64 / 1000.0);
+    ErrorReport::new(Code::QUERY_TIMEOUT, message).hint("give it more time with --timeout 10m")
+}

@@ -1,0 +1,180 @@
+//! The life of a server: what it holds while it runs, and that nothing is left when it ends.
+
+use std::ffi::OsString;
+use std::fs::{File, TryLockError};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use snowmelt_node::Node;
+use snowmelt_sandbox::{Spawner, SpawnerProcess};
+use snowmelt_types::{Code, ErrorReport, Report};
+use tokio::net::UnixListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::functions::Functions;
+use crate::gateway;
+use crate::logs::Logs;
+use crate::now_ms;
+use crate::platform::Platform;
+use crate::queries::Queries;
+use crate::store::Store;
+
+/// How long open connections may go on once the server is asked to end.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// Where a server lives.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Packages, code, functions and logs: what stays.
+    pub state_dir: PathBuf,
+    /// Folder for the running server's own folder: what goes.
+    pub run_base: PathBuf,
+    /// The socket to serve; `None` for one in the running server's own folder.
+    pub socket: Option<PathBuf>,
+    /// How to start the spawner: this binary with `internal spawner`.
+    pub spawner_command: Vec<OsString>,
+    /// The binary that runs as a query worker.
+    pub worker_binary: PathBuf,
+    /// The interpreter for user code; found where absent.
+    pub python: Option<PathBuf>,
+    /// True for a server that ends with its client: it takes no lock and no asynchronous calls.
+    pub private: bool,
+}
+
+/// A server whose spawner runs and whose socket is bound, before any thread is started.
+#[derive(Debug)]
+pub struct Launch {
+    settings: Settings,
+    spawner: SpawnerProcess,
+    listener: std::os::unix::net::UnixListener,
+    socket: PathBuf,
+    // Held until the end: one server that is not private for each state folder.
+    _lock: Option<File>,
+}
+
+impl Launch {
+    /// Sweeps what crashed servers left, starts the spawner, binds the socket. Call it before the
+    /// runtime exists: the spawner must not be forked from a process with threads.
+    pub fn prepare(settings: Settings) -> Result<Self, ErrorReport> {
+        make_folder(&settings.state_dir, 0o711)?;
+        make_folder(&settings.run_base, 0o711)?;
+        let lock = (!settings.private).then(|| lock(&settings.state_dir)).transpose()?;
+        snowmelt_sandbox::sweep(&settings.run_base).map_err(|error| error.report())?;
+        let run_dir = settings.run_base.join(format!("{}-{}", std::process::id(), now_ms()));
+        let name = run_dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let options = snowmelt_sandbox::Options {
+            run_dir: run_dir.clone(),
+            spawner_command: settings.spawner_command.clone(),
+            parent_cgroup: format!("snowmelt/{name}"),
+        };
+        let spawner = Spawner::launch(options).map_err(|error| error.report())?;
+        let socket = settings.socket.clone().unwrap_or_else(|| run_dir.join("api.sock"));
+        let listener = bind(&socket)?;
+        Ok(Self { settings, spawner, listener, socket, _lock: lock })
+    }
+
+    /// The socket that it serves.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Serves until it is asked to end; on return every sandbox, cgroup and folder is gone.
+    pub async fn serve(self, shutdown: CancellationToken) -> Result<(), ErrorReport> {
+        let spawner_pid = self.spawner.pid();
+        let spawner = self.spawner.connect().map_err(|error| error.report())?;
+        let platform = platform(&self.settings, &self.socket, spawner, spawner_pid, &shutdown)?;
+        if !self.settings.private {
+            platform.functions.resume().await?;
+        }
+        let node = platform.node.clone();
+        let served = serve_connections(self.listener, platform, shutdown).await;
+        let stopped = node.stop().await.map_err(|error| error.report());
+        let _ = std::fs::remove_file(&self.socket);
+        served.and(stopped)
+    }
+}
+
+fn platform(
+    settings: &Settings,
+    socket: &Path,
+    spawner: Spawner,
+    spawner_pid: u32,
+    shutdown: &CancellationToken,
+) -> Result<Arc<Platform>, ErrorReport> {
+    let options = snowmelt_node::Options {
+        state_dir: settings.state_dir.clone(),
+        worker_binary: settings.worker_binary.clone(),
+        python: settings.python.clone(),
+    };
+    let node = Node::new(options, spawner).map_err(|error| error.report())?;
+    let store = Store::open(settings.state_dir.join("state.redb"), !settings.private)?;
+    let logs = Logs::new(settings.state_dir.join("logs"));
+    Ok(Arc::new(Platform {
+        queries: Queries::new(node.clone(), settings.state_dir.clone(), shutdown.clone()),
+        functions: Functions::new(node.clone(), store, logs),
+        node,
+        shutdown: shutdown.clone(),
+        private: settings.private,
+        socket: socket.display().to_string(),
+        started_ms: now_ms(),
+        spawner_pid,
+    }))
+}
+
+async fn serve_connections(
+    listener: std::os::unix::net::UnixListener,
+    platform: Arc<Platform>,
+    shutdown: CancellationToken,
+) -> Result<(), ErrorReport> {
+    let failed =
+        |error: std::io::Error| ErrorReport::new(Code::INTERNAL, format!("cannot serve: {error}"));
+    listener.set_nonblocking(true).map_err(failed)?;
+    let listener = UnixListener::from_std(listener).map_err(failed)?;
+    let asked = shutdown.clone();
+    let server = axum::serve(listener, gateway::router(platform))
+        .with_graceful_shutdown(async move { asked.cancelled().await });
+    tokio::select! {
+        served = async { server.await } => served.map_err(failed),
+        () = async { shutdown.cancelled().await; tokio::time::sleep(GRACE).await } => Ok(()),
+    }
+}
+
+fn make_folder(path: &Path, mode: u32) -> Result<(), ErrorReport> {
+    let made = std::fs::DirBuilder::new().recursive(true).mode(mode).create(path);
+    made.map_err(|error| state(path, &error))
+}
+
+fn lock(state_dir: &Path) -> Result<File, ErrorReport> {
+    let path = state_dir.join("server.lock");
+    let file = File::options().create(true).truncate(false).write(true).open(&path);
+    let file = file.map_err(|error| state(&path, &error))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => {
+            let message = format!("a server is running already with {}", state_dir.display());
+            Err(ErrorReport::new(Code::SERVER_RUNNING, message)
+                .hint("`snowmelt status` shows it, `snowmelt down` ends it"))
+        }
+        Err(TryLockError::Error(error)) => Err(state(&path, &error)),
+    }
+}
+
+/// Only the user who started the server may talk to it.
+fn bind(socket: &Path) -> Result<std::os::unix::net::UnixListener, ErrorReport> {
+    // Whoever left it there holds no lock any more.
+    let _ = std::fs::remove_file(socket);
+    let listener = std::os::unix::net::UnixListener::bind(socket)
+        .map_err(|error| state(socket, &error).hint("a socket's path has at most 107 bytes"))?;
+    std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o600))
+        .map_err(|error| state(socket, &error))?;
+    Ok(listener)
+}
+
+fn state(path: &Path, error: &std::io::Error) -> ErrorReport {
+    let full = error.kind() == std::io::ErrorKind::StorageFull;
+    let code = if full { Code::DISK_FULL } else { Code::STATE };
+    ErrorReport::new(code, format!("cannot use {}: {error}", path.display()))
+        .hint("choose another place with SNOWMELT_STATE, or see `snowmelt doctor`")
+}

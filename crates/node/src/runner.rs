@@ -1,0 +1,265 @@
+//! Runs the tasks of one query in sandboxes: a worker for each, an instance of each UDF beside it.
+//!
+//! Whatever ends a task early (an error, a cancelled query, a dropped future) drops its leases,
+//! and a dropped lease destroys its sandbox: only what ended well is taken again.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use futures::future::try_join_all;
+use snowmelt_query::{
+    Attempt, Grants, Lane, PlannedTask, TaskError, TaskResult, TaskRunner, UdfConnection, dispatch,
+};
+use snowmelt_types::{ByteSize, Code, CpuMillis, End, ErrorReport, Report};
+use snowmelt_wire::Load;
+
+use crate::{Error, InstanceLease, InstanceLimits, Node, Unit, WorkerLease, WorkerSpec};
+
+/// How long code may take to load in a fresh instance.
+const LOAD_LIMIT: Duration = Duration::from_secs(120);
+
+/// How long to wait for the news that a sandbox ended, once its connection failed.
+const NEWS_TAKE_AT_MOST: Duration = Duration::from_millis(500);
+
+/// Of a worker's memory limit, what its operators may reserve, in percent. The rest is for buffers
+/// that they do not account for, and for the program itself.
+const RESERVABLE_PERCENT: u64 = 70;
+
+/// A UDF of the query with what its instances need.
+#[derive(Clone, Debug)]
+pub struct UdfBinding {
+    /// Its name in SQL.
+    pub name: String,
+    /// Code and packages.
+    pub unit: Unit,
+    /// Limits of an instance.
+    pub limits: InstanceLimits,
+    /// How its code is loaded.
+    pub load: Load,
+    /// The most time for one batch.
+    pub timeout: Duration,
+}
+
+/// What a query's workers may use.
+#[derive(Clone, Copy, Debug)]
+pub struct WorkerLimits {
+    /// Memory limit of each.
+    pub memory: ByteSize,
+    /// Processor share of each.
+    pub cpu: CpuMillis,
+}
+
+/// Runs the tasks of one query.
+#[derive(Debug)]
+pub struct QueryRunner {
+    node: Node,
+    query: String,
+    accepted: Instant,
+    limits: WorkerLimits,
+    udfs: BTreeMap<String, UdfBinding>,
+    // Instances that the driver itself calls; held until the query ends.
+    for_driver: Mutex<Vec<InstanceLease>>,
+    // What UDFs wrote, by name; shown to the user when the query ends.
+    written: Mutex<BTreeMap<String, String>>,
+    cold: AtomicU32,
+    warm: AtomicU32,
+}
+
+impl QueryRunner {
+    /// A runner for one query, which was accepted at `accepted`.
+    pub fn new(
+        node: Node,
+        query: String,
+        accepted: Instant,
+        limits: WorkerLimits,
+        udfs: impl IntoIterator<Item = UdfBinding>,
+    ) -> Self {
+        Self {
+            node,
+            query,
+            accepted,
+            limits,
+            udfs: udfs.into_iter().map(|udf| (udf.name.clone(), udf)).collect(),
+            for_driver: Mutex::default(),
+            written: Mutex::default(),
+            cold: AtomicU32::new(0),
+            warm: AtomicU32::new(0),
+        }
+    }
+
+    /// Sandboxes that were started and that were idle and taken again.
+    pub fn starts(&self) -> (u32, u32) {
+        (self.cold.load(Ordering::Relaxed), self.warm.load(Ordering::Relaxed))
+    }
+
+    /// What each UDF wrote to its standard output and error, shortened.
+    pub fn written(&self) -> BTreeMap<String, String> {
+        for lease in self.for_driver.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            self.keep_written("driver", lease);
+        }
+        self.written.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    async fn worker(&self, task: &PlannedTask) -> Result<WorkerLease, TaskError> {
+        let spec = WorkerSpec {
+            memory: self.limits.memory,
+            cpu: self.limits.cpu,
+            network: !task.s3.is_empty(),
+        };
+        let lease = self.node.lease_worker(&spec).await.map_err(|error| lost(&error))?;
+        self.count(lease.cold);
+        Ok(lease)
+    }
+
+    async fn udf(&self, name: &str) -> Result<(InstanceLease, UdfConnection), Error> {
+        let Some(udf) = self.udfs.get(name) else {
+            let message = format!("the plan calls `{name}`, which the query does not have");
+            return Err(Error::Report(Box::new(ErrorReport::new(Code::INTERNAL, message))));
+        };
+        let lease = self.node.lease_instance(&udf.unit, &udf.limits).await?;
+        self.count(lease.cold);
+        let socket = lease.open(&udf.load, LOAD_LIMIT).await?;
+        Ok((lease, UdfConnection { socket, timeout: udf.timeout }))
+    }
+
+    fn count(&self, cold: bool) {
+        let counter = if cold { &self.cold } else { &self.warm };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn since_accepted(&self, moment: Instant) -> u64 {
+        let elapsed = moment.saturating_duration_since(self.accepted);
+        u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX)
+    }
+
+    fn keep_written(&self, name: &str, lease: &InstanceLease) {
+        const MOST: usize = 4096;
+        let log = lease.take_log();
+        if log.text.is_empty() {
+            return;
+        }
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = written.entry(name.to_owned()).or_default();
+        let room = MOST.saturating_sub(kept.len());
+        kept.extend(log.text.chars().take(room));
+    }
+
+    /// The real reason of a failed attempt: a sandbox that ended explains more than the
+    /// connection that broke because of it.
+    async fn explain(
+        &self,
+        report: ErrorReport,
+        worker: &WorkerLease,
+        udfs: &[(String, InstanceLease)],
+    ) -> TaskError {
+        let code = report.known_code();
+        for (name, lease) in udfs {
+            if code == Code::FUNCTION_TIMEOUT && report.message.contains(&format!("`{name}`")) {
+                let limit = self.udfs.get(name).map_or(Duration::ZERO, |udf| udf.timeout);
+                lease.kill_for_timeout(limit);
+            }
+            // Its own failure was told already; only a broken connection is worth the wait.
+            let broken = code == Code::FUNCTION_EXIT || code == Code::PROTOCOL;
+            let patience = if broken { NEWS_TAKE_AT_MOST } else { Duration::from_millis(20) };
+            if let Some(ended) = lease.ended(name, patience).await {
+                return TaskError::failed(ended.report());
+            }
+        }
+        if let Some((outcome, output)) = worker.ended(NEWS_TAKE_AT_MOST).await {
+            return self.worker_ended(outcome.end, output);
+        }
+        if code == Code::PROTOCOL { TaskError::lost(report) } else { TaskError::failed(report) }
+    }
+
+    fn worker_ended(&self, end: End, output: Vec<String>) -> TaskError {
+        let report = |code| {
+            ErrorReport::new(code, format!("a worker {end}")).excerpt(output.iter().cloned())
+        };
+        match end {
+            End::OutOfMemory { limit, .. } => {
+                let twice = ByteSize(limit.bytes() * 2);
+                let hint = format!("give each worker more (--memory {}MiB), or use more workers", twice.bytes() >> 20);
+                TaskError::failed(report(Code::WORKER_MEMORY).hint(hint))
+            }
+            _ => TaskError::lost(report(Code::WORKER_LOST)),
+        }
+    }
+}
+
+#[async_trait]
+impl TaskRunner for QueryRunner {
+    async fn run(
+        &self,
+        task: &PlannedTask,
+        attempt: &mut Attempt,
+    ) -> Result<TaskResult, TaskError> {
+        let (worker, udfs) = tokio::join!(
+            self.worker(task),
+            try_join_all(task.udfs.iter().map(|name| self.udf(name)))
+        );
+        let worker = worker?;
+        let udfs = udfs.map_err(|error| TaskError::failed(error.report()))?;
+        let (leases, connections): (Vec<_>, Vec<_>) = udfs.into_iter().unzip();
+        let leases: Vec<_> = task.udfs.iter().cloned().zip(leases).collect();
+        let granted = task.udfs.iter().cloned().zip(connections).collect();
+        let memory = self.limits.memory.bytes() * RESERVABLE_PERCENT / 100;
+        let threads = self.limits.cpu.0.div_ceil(1000).max(1);
+        let header = task.header(&self.query, attempt.number(), memory, threads);
+        let socket = worker.connect().map_err(|error| lost(&error))?;
+        let done = match dispatch(socket, task, header, Grants { udfs: granted }, attempt).await {
+            Ok(done) => done,
+            Err(report) => {
+                for (name, lease) in &leases {
+                    self.keep_written(name, lease);
+                }
+                return Err(self.explain(report, &worker, &leases).await);
+            }
+        };
+        let done_us = self.since_accepted(Instant::now());
+        let lane = |name: String, cold, asked, ready, peak: Option<ByteSize>| Lane {
+            name,
+            cold,
+            asked_us: self.since_accepted(asked),
+            ready_us: self.since_accepted(ready),
+            done_us,
+            peak_memory: peak.map(ByteSize::bytes),
+            ..Lane::default()
+        };
+        let result = TaskResult {
+            done,
+            worker: lane(
+                format!("worker {}", task.task),
+                worker.cold,
+                worker.asked,
+                worker.ready,
+                worker.memory_peak(),
+            ),
+            udfs: leases
+                .iter()
+                .map(|(name, lease)| {
+                    let name = format!("{name} {}", task.task);
+                    lane(name, lease.cold, lease.asked, lease.ready, lease.memory_peak())
+                })
+                .collect(),
+        };
+        worker.give_back();
+        for (name, lease) in leases {
+            self.keep_written(&name, &lease);
+            lease.give_back();
+        }
+        Ok(result)
+    }
+
+    async fn connect(&self, udf: &str) -> Result<UdfConnection, ErrorReport> {
+        let (lease, connection) = self.udf(udf).await.map_err(|error| error.report())?;
+        self.for_driver.lock().unwrap_or_else(PoisonError::into_inner).push(lease);
+        Ok(connection)
+    }
+}
+
+fn lost(error: &Error) -> TaskError {
+    TaskError::lost(error.report())
+}
