@@ -1,0 +1,58 @@
+# The doors. Each makes ready what it needs and can be the first thing typed in a fresh clone.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.ONESHELL:
+.DEFAULT_GOAL := help
+.PHONY: help demo test check e2e bench build clean setup
+
+# scripts/env puts the checkout's binary and Python first on PATH.
+define ready
+scripts/setup
+. scripts/env
+endef
+# One profile for demo, tests, benches and lints: nothing is built twice.
+profile = --release
+
+help: ## show the doors
+	@sed -n 's/^\([a-z0-9]*\):.*## /\1\t/p' Makefile | while IFS=$$'\t' read -r door what; do
+	printf '  make %-7s %s\n' "$$door" "$$what"; done
+
+setup: ## install what is missing, or say what to type
+	@scripts/setup
+
+build: ## the binary and the benches' helper, in release
+	@$(ready)
+	scripts/timed build cargo build --locked $(profile) --workspace --bins
+
+demo: build ## real queries with a Python function over TPC-H, every answer checked
+	@$(ready)
+	python demo/run.py
+
+test: build ## unit and integration tests of Rust and Python
+	@$(ready)
+	scripts/timed cargo-test cargo test --locked $(profile) --workspace
+	scripts/timed pytest python -m pytest -q python/tests tests/repository
+
+check: ## format, lints, types, layering, licences, docs
+	@$(ready)
+	scripts/timed fmt cargo fmt --all --check
+	scripts/timed clippy cargo clippy --locked --workspace --all-targets $(profile) -- -D warnings
+	RUSTDOCFLAGS='-D warnings' scripts/timed rustdoc cargo doc --locked --no-deps $(profile) --workspace
+	scripts/timed ruff ruff check python bench demo tests
+	scripts/timed ruff-format ruff format --check bench demo tests
+	scripts/timed mypy mypy
+	scripts/timed repository python -m pytest -q tests/repository
+
+e2e: build ## the whole platform: faults, kill -9, S3, nothing left behind (as root)
+	@scripts/setup e2e
+	. scripts/env
+	scripts/timed e2e python -m pytest -q tests/e2e
+
+bench: build ## figures beside Docker, DataFusion and DuckDB, into bench/RESULTS.md (as root)
+	@scripts/setup bench
+	. scripts/env
+	python bench/run.py
+
+clean: ## remove what builds and tests made; data/ stays
+	@rm -rf target .venv .cache bench/out

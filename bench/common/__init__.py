@@ -1,0 +1,1 @@
+"""What demo, benches and end-to-end tests share: running, comparing answers, taking stock."""

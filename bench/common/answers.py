@@ -1,0 +1,59 @@
+"""Whether two engines gave the same answer.
+
+Engines differ in the types of the same answer (a sum of decimals is a decimal of another
+precision, an average a float), so values are compared, not types: numbers within a relative
+tolerance, everything else exactly. Column names are not compared, their order is.
+"""
+
+import math
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+TOLERANCE = 1e-9
+
+Row = tuple[Any, ...]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bool):
+        return value
+    return float(value) if isinstance(value, (int, float, Decimal)) else value
+
+
+def _sort_key(row: Row) -> tuple[Any, ...]:
+    """Exact values first and numbers rounded: equal rows sort alike in both answers."""
+    exact = [(0, "") if v is None else (1, str(v)) for v in row if not isinstance(v, float)]
+    numbers = [float(f"{v:.6g}") for v in row if isinstance(v, float)]
+    return (exact, numbers)
+
+
+def rows(table: pa.Table) -> list[Row]:
+    """The rows as plain Python values."""
+    columns = [[_plain(v) for v in column.to_pylist()] for column in table.columns]
+    return list(zip(*columns, strict=True))
+
+
+def _same_value(left: Any, right: Any) -> bool:
+    if isinstance(left, float) and isinstance(right, float):
+        if math.isnan(left) or math.isnan(right):
+            return math.isnan(left) and math.isnan(right)
+        return math.isclose(left, right, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+    return bool(left == right)
+
+
+def difference(ours: pa.Table, theirs: pa.Table, *, ordered: bool) -> str | None:
+    """None if both are the same answer, else one line that says where they differ."""
+    if ours.num_columns != theirs.num_columns:
+        return f"{ours.num_columns} columns, expected {theirs.num_columns}"
+    left, right = rows(ours), rows(theirs)
+    if len(left) != len(right):
+        return f"{len(left)} rows, expected {len(right)}"
+    if not ordered:
+        left, right = sorted(left, key=_sort_key), sorted(right, key=_sort_key)
+    for number, (a, b) in enumerate(zip(left, right, strict=True)):
+        for name, x, y in zip(ours.column_names, a, b, strict=True):
+            if not _same_value(x, y):
+                return f"row {number}, column {name}: {x!r}, expected {y!r}"
+    return None

@@ -1,0 +1,67 @@
+"""Answers of other engines in their own processes or in this one: what ours must equal."""
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.ipc
+
+from .places import HELPER
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer and the seconds that it took inside the engine's process."""
+
+    table: pa.Table
+    seconds: float
+
+
+def read_arrow(path: Path) -> pa.Table:
+    """An Arrow IPC file or stream as a table."""
+    with pa.OSFile(str(path)) as file:
+        magic = file.read(6)
+        file.seek(0)
+        reader = pa.ipc.open_file(file) if magic == b"ARROW1" else pa.ipc.open_stream(file)
+        return reader.read_all()
+
+
+def datafusion(sql: str, tables: dict[str, Path], partitions: int, answer: Path) -> Answer:
+    """Plain DataFusion in one process, with as many threads as partitions."""
+    command = [str(HELPER), "datafusion", "--sql", sql, "--partitions", str(partitions)]
+    for name, folder in tables.items():
+        command += ["--table", f"{name}={folder}"]
+    done = subprocess.run(
+        [*command, "--answer", str(answer)], check=True, stdout=subprocess.PIPE, text=True
+    )
+    return Answer(read_arrow(answer), json.loads(done.stdout)["wall_ms"][-1] / 1000)
+
+
+def duck(tables: dict[str, Path], threads: int) -> duckdb.DuckDBPyConnection:
+    """DuckDB in this process, with a view for each table."""
+    connection = duckdb.connect(config={"threads": threads})
+    for name, folder in tables.items():
+        connection.sql(f"create view {name} as select * from '{folder}/*.parquet'")
+    return connection
+
+
+def duck_answer(
+    sql: str,
+    tables: dict[str, Path],
+    threads: int,
+    functions: Iterable[tuple[str, Callable[..., object], list[str], str]] = (),
+) -> Answer:
+    """DuckDB's answer; functions as (name, callable, argument types, result type)."""
+    with duck(tables, threads) as connection:
+        for name, function, arguments, result in functions:
+            connection.create_function(
+                name, function, arguments, result, null_handling="default", type="native"
+            )
+        start = time.perf_counter()
+        reader = connection.execute(sql).to_arrow_table()
+        return Answer(reader, time.perf_counter() - start)

@@ -1,0 +1,28 @@
+"""Where things are, relative to the checkout, and the binaries that the doors built."""
+
+import os
+import subprocess
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+TARGET = Path(os.environ.get("CARGO_TARGET_DIR", CHECKOUT / "target")) / "release"
+SNOWMELT = TARGET / "snowmelt"
+HELPER = TARGET / "snowmelt-bench"
+DATA = Path(os.environ.get("SNOWMELT_DATA", CHECKOUT / "data"))
+
+
+def shown(path: Path) -> str:
+    """The path as a user in the checkout would type it."""
+    try:
+        return str(path.resolve().relative_to(CHECKOUT))
+    except ValueError:
+        return str(path)
+
+
+def tpch(scale: str, tables: list[str], parts: int = 8) -> Path:
+    """The folder of TPC-H tables at a scale factor, made if it is not there."""
+    folder = DATA / "tpch" / f"sf{scale}"
+    if not all((folder / table).is_dir() for table in tables):
+        command = [HELPER, "tpch", "--scale", scale, "--out", folder, "--parts", str(parts)]
+        subprocess.run([*map(str, command), "--tables", ",".join(tables)], check=True)
+    return folder

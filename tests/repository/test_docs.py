@@ -1,0 +1,118 @@
+"""What the documentation says is there: links, error codes, commands, doors."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
+
+from common.places import SNOWMELT
+
+
+def _documents(checkout: Path) -> list[Path]:
+    places = ("*.md", "docs/**/*.md", "bench/*.md", "python/*.md")
+    return sorted(document for place in places for document in checkout.glob(place))
+
+
+def _anchor(heading: str) -> str:
+    """As code hosts make it: lower case, punctuation away, spaces to hyphens."""
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+def _anchors(document: Path) -> set[str]:
+    return {_anchor(h) for h in re.findall(r"^#+ (.*)$", document.read_text(), re.MULTILINE)}
+
+
+def test_links_lead_somewhere(checkout: Path) -> None:
+    broken = []
+    for document in _documents(checkout):
+        for link in re.findall(r"\]\(([^)\s]+)\)", document.read_text()):
+            if link.startswith(("http://", "https://", "mailto:")):
+                continue
+            path, _, anchor = link.partition("#")
+            target = (document.parent / path).resolve() if path else document
+            if not target.exists():
+                broken.append(f"{document.relative_to(checkout)}: {link}")
+            elif anchor and target.suffix == ".md" and anchor not in _anchors(target):
+                broken.append(f"{document.relative_to(checkout)}: {link} (no such heading)")
+    assert not broken
+
+
+def test_files_named_in_tables_and_text_exist(checkout: Path) -> None:
+    """`crates/query/src/plan.rs` in a document is a file or a folder."""
+    roots = "crates|python|bench|docs|demo|scripts|tests"
+    missing = [
+        f"{document.relative_to(checkout)}: {path}"
+        for document in _documents(checkout)
+        for path in re.findall(rf"`((?:{roots})/[\w./-]+)`", document.read_text())
+        if not (checkout / path).exists()
+    ]
+    assert not missing
+
+
+def _codes(checkout: Path) -> dict[str, str]:
+    source = (checkout / "crates/types/src/error.rs").read_text()
+    return dict(re.findall(r'= "(SM-\d{4})", \w+, "([^"]+)";', source))
+
+
+def test_every_error_code_is_explained(checkout: Path) -> None:
+    codes = _codes(checkout)
+    assert len(codes) > 20
+    headings = re.findall(r"^#+ (SM-\d{4}): (.*)$", (checkout / "docs/errors.md").read_text(), re.M)
+    assert dict(headings) == codes
+
+
+def _shown_commands(checkout: Path) -> list[tuple[str, list[str]]]:
+    """Lines of code blocks of the README and of docs/ that begin with `snowmelt `."""
+    found = []
+    for document in _documents(checkout):
+        for block in re.findall(
+            r"```(?:sh|console|bash)\n(.*?)```", document.read_text(), re.DOTALL
+        ):
+            for line in block.replace("\\\n", " ").splitlines():
+                line = line.removeprefix("$ ").strip()
+                if line.startswith("snowmelt "):
+                    words = shlex.split(line.split(" | ")[0], comments=True)
+                    found.append((f"{document.relative_to(checkout)}: {line}", words[1:]))
+    return found
+
+
+def _help(subcommands: list[str]) -> str:
+    done = subprocess.run(
+        [str(SNOWMELT), *subcommands, "--help"], capture_output=True, text=True, check=False
+    )
+    return done.stdout if done.returncode == 0 else ""
+
+
+@pytest.mark.skipif(not SNOWMELT.exists(), reason="the binary is not built yet: make build")
+def test_every_command_shown_is_known_to_the_binary(checkout: Path) -> None:
+    unknown = []
+    shown = _shown_commands(checkout)
+    assert shown
+    for place, words in shown:
+        if words[:1] == ["--version"]:
+            continue
+        depth = 2 if words[0] in ("fn", "config") else 1
+        text = _help(words[:depth])
+        flags = [word.split("=")[0] for word in words if re.match(r"--?[a-zA-Z]", word)]
+        unknown += [place] if not text else []
+        unknown += [
+            f"{place}: {flag}"
+            for flag in flags
+            if not re.search(rf"(?<![\w-]){re.escape(flag)}(?![\w-])", text)
+        ]
+    assert not unknown
+
+
+def test_every_door_named_is_in_the_makefile(checkout: Path) -> None:
+    doors = set(re.findall(r"^([a-z0-9]+):", (checkout / "Makefile").read_text(), re.M))
+    named = {
+        door
+        for document in _documents(checkout)
+        for door in re.findall(r"`make ([a-z0-9]+)`", document.read_text())
+    }
+    assert named <= doors

@@ -1,0 +1,92 @@
+"""A crate depends only on crates below it, and only `kernel` holds unsafe code."""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+# Bottom up, as in ARCHITECTURE.md.
+LAYERS = [
+    "types",
+    "kernel",
+    "sandbox",
+    "package",
+    "wire",
+    "udf",
+    "query",
+    "node",
+    "control",
+    "snowmelt",
+]
+# Beside the layers: may use all of them, and none may use it.
+BESIDE = {"bench"}
+
+
+def _noun(package: str) -> str:
+    return package.removeprefix("snowmelt-")
+
+
+def test_every_crate_stands_in_the_table(workspace: dict[str, Any]) -> None:
+    found = {_noun(package["name"]) for package in workspace["packages"]}
+    assert found == set(LAYERS) | BESIDE
+
+
+def test_folder_and_name_agree(workspace: dict[str, Any], checkout: Path) -> None:
+    for package in workspace["packages"]:
+        folder = Path(package["manifest_path"]).parent.relative_to(checkout)
+        noun = _noun(package["name"])
+        assert folder == (Path(noun) if noun in BESIDE else Path("crates") / noun)
+
+
+def test_dependencies_go_down_only(workspace: dict[str, Any]) -> None:
+    """Dependencies of tests too: a test that looks up turns the layers into a ring."""
+    upward = [
+        f"{package['name']} depends on {dependency['name']}"
+        for package in workspace["packages"]
+        if (noun := _noun(package["name"])) not in BESIDE
+        for dependency in package["dependencies"]
+        if dependency["name"].startswith("snowmelt")
+        and (
+            _noun(dependency["name"]) in BESIDE
+            or LAYERS.index(_noun(dependency["name"])) >= LAYERS.index(noun)
+        )
+    ]
+    assert not upward
+
+
+def test_the_workspace_denies_unsafe_code(checkout: Path) -> None:
+    lints = tomllib.loads((checkout / "Cargo.toml").read_text())["workspace"]["lints"]["rust"]
+    assert lints["unsafe_code"] in ("deny", "forbid")
+
+
+def test_every_crate_takes_the_lints_of_the_workspace(
+    workspace: dict[str, Any],
+) -> None:
+    for package in workspace["packages"]:
+        manifest = tomllib.loads(Path(package["manifest_path"]).read_text())
+        assert manifest.get("lints") == {"workspace": True}, package["name"]
+
+
+def test_only_kernel_allows_unsafe_code(checkout: Path) -> None:
+    allowing = {
+        str(file.relative_to(checkout))
+        for folder in ("crates", "bench")
+        for file in (checkout / folder).rglob("*.rs")
+        if re.search(r"(allow|expect|warn)\([^)]*unsafe_code", file.read_text())
+    }
+    assert {Path(file).parts[:2] for file in allowing} == {("crates", "kernel")}
+
+
+def test_every_unsafe_block_says_why_it_is_sound(checkout: Path) -> None:
+    """A SAFETY comment stands in the lines just above each `unsafe` block or impl."""
+    silent = []
+    for file in sorted((checkout / "crates/kernel").rglob("*.rs")):
+        lines = file.read_text().splitlines()
+        for number, line in enumerate(lines):
+            code = line.split("//")[0]
+            if not re.search(r"\bunsafe\s*(\{|impl\b)", code):
+                continue
+            above = "\n".join(lines[max(0, number - 6) : number + 1])
+            if "SAFETY" not in above:
+                silent.append(f"{file.relative_to(checkout)}:{number + 1}")
+    assert not silent
