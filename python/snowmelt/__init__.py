@@ -1,0 +1,61 @@
+"""Snowmelt: SQL and Python functions as bursts of short-lived containers, from Python.
+
+`import snowmelt as sm` is cheap: every name below is loaded on its first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from ._batch_types import Array as Array, NDArray as NDArray, Series as Series
+    from ._function import Function as Function, Invocation as Invocation, function as function
+    from ._map import map as map
+    from ._query import Query as Query, sql as sql
+    from ._udf import Udf as Udf, udf as udf
+    from .errors import (
+        Error as Error,
+        FunctionError as FunctionError,
+        MapError as MapError,
+        PackageError as PackageError,
+        PlatformError as PlatformError,
+        QueryError as QueryError,
+        SignatureError as SignatureError,
+    )
+
+_HOMES = {
+    "_batch_types": ("Array", "NDArray", "Series"),
+    "_function": ("Function", "Invocation", "function"),
+    "_map": ("map",),
+    "_query": ("Query", "sql"),
+    "_udf": ("Udf", "udf"),
+    "errors": (
+        "Error",
+        "FunctionError",
+        "MapError",
+        "PackageError",
+        "PlatformError",
+        "QueryError",
+        "SignatureError",
+    ),
+}
+
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = sorted(_HOME_OF)
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'snowmelt' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f".{home}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,117 @@
+"""Turns the `Code` file that the platform put into the sandbox into Python objects.
+
+Invariant: a code file is executed once in a process, however many connections ask for it, so that
+what a module loads at import time (a model, say) is loaded once.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import pickle
+import sys
+import threading
+from types import ModuleType
+from typing import Any
+
+from . import failure
+from .failure import Failed
+
+
+class Loaded:
+    """Code that was executed: a module's names, or the one object of a pickle."""
+
+    def __init__(self, file: str, names: dict[str, Any]) -> None:
+        self.file = file
+        self.names = names
+
+    def callable(self, name: str) -> Any:
+        """The function of that name; a pickle holds one only, whatever its name."""
+        found = self.names.get(name, self.names.get("") if "" in self.names else None)
+        if callable(found):
+            return found
+        if found is not None:
+            raise Failed("load", f"`{name}` in {self.file} is no function", function=name)
+        public = [key for key, value in self.names.items() if _is_own(self, key, value)]
+        have = f"it defines {', '.join(sorted(public))}" if public else "it defines no function"
+        raise Failed("load", f"there is no `{name}` in {self.file}: {have}", function=name)
+
+
+def _is_own(loaded: Loaded, name: str, value: Any) -> bool:
+    module = loaded.names.get("__name__")
+    return callable(value) and not name.startswith("_") and value.__module__ == module
+
+
+_loaded: dict[str, Loaded] = {}
+_lock = threading.Lock()
+
+
+def load(path: str, function: str) -> Loaded:
+    """Executes the code file at `path` unless that was done before.
+
+    Raises `Failed` of kind `load` or `signature`.
+    """
+    with _lock:
+        if path not in _loaded:
+            _loaded[path] = _execute(path, function)
+        return _loaded[path]
+
+
+def _execute(path: str, function: str) -> Loaded:
+    with open(path, encoding="utf-8") as file:
+        code = json.load(file)
+    try:
+        return _from_pickle(code) if code["kind"] == "pickle" else _from_source(code)
+    except Failed:
+        raise
+    except BaseException as error:
+        kind = "signature" if type(error).__name__ == "SignatureError" else "load"
+        if kind == "signature":
+            raise signature_failed(error, function) from None
+        raise failure.from_exception(error, kind, function) from None
+
+
+def signature_failed(error: Any, function: str) -> Failed:
+    """A `snowmelt.SignatureError` as a failure: it names its function and place itself."""
+    return Failed(
+        "signature",
+        error.reason,
+        function=error.function or function,
+        location=error.report.get("location"),
+        hint=error.hint,
+    )
+
+
+def _from_source(code: dict[str, Any]) -> Loaded:
+    file, text = code["file"], code["text"]
+    failure.own(file, text)
+    module = ModuleType(_module_name(file))
+    module.__file__ = file
+    # Dataclasses and pickle look their module up by name.
+    sys.modules[module.__name__] = module
+    try:
+        exec(compile(text, file, "exec", dont_inherit=True), module.__dict__)
+    except BaseException:
+        del sys.modules[module.__name__]
+        raise
+    return Loaded(file, module.__dict__)
+
+
+def _module_name(file: str) -> str:
+    stem = file.rpartition("/")[2].removesuffix(".py")
+    # A user's file may be named as a module that is there: it must not stand in for it.
+    return stem if stem.isidentifier() and stem not in sys.modules else f"__user_{stem}__"
+
+
+def _from_pickle(code: dict[str, Any]) -> Loaded:
+    here = f"{sys.version_info.major}.{sys.version_info.minor}"
+    if code["python"] != here:
+        raise Failed(
+            "load",
+            f"it was pickled by Python {code['python']} and the platform runs Python {here}",
+            hint=f"run the program with Python {here}, or set SNOWMELT_PYTHON to the program's own",
+        )
+    for file, text in code.get("sources", {}).items():
+        failure.own(file, text)
+    thing = pickle.loads(base64.b64decode(code["data"]))
+    return Loaded("the pickle", {"": thing})

@@ -1,0 +1,174 @@
+"""What the platform is told when user code fails: `FunctionFailure` of `crates/wire`.
+
+Invariant: only the user's own frames are shown; the frames of this package, of the standard
+library and of installed packages are folded away.
+"""
+
+from __future__ import annotations
+
+import errno
+import linecache
+import os
+import sys
+import sysconfig
+import traceback
+from types import TracebackType
+from typing import Any
+
+INPUT_CHARACTERS = 200
+EXCEPTION_CHARACTERS = 2_000
+_FRAMES_SHOWN = 20
+
+# Files whose text came with the code: these are the user's wherever they seem to lie.
+_own_files: set[str] = set()
+
+
+def own(file: str, text: str) -> None:
+    """Counts a file as the user's and gives tracebacks its lines."""
+    _own_files.add(file)
+    lines = text.splitlines(keepends=True)
+    # A modification time of None keeps `linecache.checkcache` from looking on the disk.
+    linecache.cache[file] = (len(text), None, lines, file)
+
+
+class Failed(Exception):
+    """User code failed; `message` is the JSON object for the platform."""
+
+    def __init__(self, kind: str, exception: str, *, function: str = "", **more: Any) -> None:
+        super().__init__(exception)
+        text = _shortened(exception, EXCEPTION_CHARACTERS)
+        self.message: dict[str, Any] = {"kind": kind, "function": function, "exception": text}
+        self.message.update({name: value for name, value in more.items() if value is not None})
+
+
+def from_exception(error: BaseException, kind: str, function: str, **more: Any) -> Failed:
+    """The failure that an exception of the user's code means."""
+    frames = _user_frames(error.__traceback__)
+    if isinstance(error, SyntaxError) and error.filename in _own_files:
+        frames.append((error.filename or "?", error.lineno or 1, "<module>", error.text))
+    summary = exception_line(error)
+    more.setdefault("hint", hint(error))
+    return Failed(
+        kind,
+        summary,
+        function=function,
+        location=_location(frames),
+        traceback=_excerpt(frames, error),
+        **more,
+    )
+
+
+def exception_line(error: BaseException) -> str:
+    """`ValueError: too short`, on one line."""
+    name = type(error).__name__
+    try:
+        text = " ".join(str(error).split())
+    except Exception:  # A user's __str__ may raise: the type alone is shown then.
+        text = ""
+    return _shortened(f"{name}: {text}" if text else name, EXCEPTION_CHARACTERS)
+
+
+def shown(name: str, value: Any) -> str:
+    """`name = repr`, shortened; a `__repr__` that raises is shown by its type."""
+    try:
+        text = repr(value)
+    except Exception:
+        text = f"<{type(value).__name__}>"
+    return f"{name} = {_shortened(text, INPUT_CHARACTERS)}"
+
+
+def _shortened(text: str, limit: int) -> str:
+    # Lone surrogates cannot be sent as UTF-8.
+    text = text.encode("utf-8", "backslashreplace").decode()
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+_Frame = tuple[str, int, str, "str | None"]
+
+
+def _user_frames(trace: TracebackType | None) -> list[_Frame]:
+    frames: list[_Frame] = []
+    for frame, line in traceback.walk_tb(trace):
+        file = frame.f_code.co_filename
+        if _is_user_file(file):
+            text = linecache.getline(file, line, frame.f_globals).strip() or None
+            name = frame.f_code.co_name
+            frames.append((file, line, name if name.startswith("<") else f"{name}()", text))
+    return frames
+
+
+def _library_roots() -> tuple[str, ...]:
+    paths = sysconfig.get_paths()
+    roots = {paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")}
+    roots.add(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    # What the platform put on the path are packages; the working folder ("") is not.
+    roots.update(path for path in sys.path if path and os.path.isdir(path))
+    return tuple(os.path.join(root, "") for root in roots)
+
+
+_ROOTS = _library_roots()
+
+
+def _is_user_file(file: str) -> bool:
+    if file in _own_files:
+        return True
+    if file.startswith("<frozen ") or "/site-packages/" in file:
+        return False
+    return not file.startswith(_ROOTS)
+
+
+def _location(frames: list[_Frame]) -> dict[str, Any] | None:
+    if not frames:
+        return None
+    file, line, within, _ = frames[-1]
+    return {"file": file, "line": line, "within": within}
+
+
+def _excerpt(frames: list[_Frame], error: BaseException) -> list[str]:
+    lines: list[str] = []
+    if len(frames) == 1:
+        lines += [text for *_, text in frames if text]
+    else:
+        for file, line, within, text in frames[-_FRAMES_SHOWN:]:
+            lines.append(f"{file}:{line} in {within}")
+            lines += [f"    {text.strip()}"] if text else []
+    lines.append(exception_line(error))
+    if error.__cause__ is not None:
+        lines.append(f"caused by {exception_line(error.__cause__)}")
+    return lines
+
+
+# Where the name to import is not the name to install.
+_DISTRIBUTIONS = {
+    "PIL": "pillow",
+    "bs4": "beautifulsoup4",
+    "cv2": "opencv-python-headless",
+    "dateutil": "python-dateutil",
+    "skimage": "scikit-image",
+    "sklearn": "scikit-learn",
+    "yaml": "pyyaml",
+}
+
+_HINTS = {
+    errno.EAFNOSUPPORT: "functions have no network: give the data as arguments or as a table",
+    errno.ENETUNREACH: "functions have no network: give the data as arguments or as a table",
+    errno.ENOSPC: "the scratch folder /tmp is full: write less, or raise its size",
+    errno.EROFS: "only /tmp can be written inside a function",
+    errno.EAGAIN: "the function reached its limit of processes and threads",
+}
+
+
+def hint(error: BaseException) -> str | None:
+    """What the user can do about an exception, where the sandbox is the reason for it."""
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        root = error.name.partition(".")[0]
+        return f'name the package that has it: packages=["{_DISTRIBUTIONS.get(root, root)}"]'
+    if isinstance(error, MemoryError):
+        return 'give the function more memory: memory="1GiB"'
+    if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
+        return _HINTS[errno.EAGAIN]
+    if type(error).__name__ == "gaierror":
+        return _HINTS[errno.ENETUNREACH]
+    if isinstance(error, OSError):
+        return _HINTS.get(error.errno or 0)
+    return None

@@ -1,0 +1,93 @@
+"""Frames: 4 bytes of length (little endian), 1 byte of kind, 3 bytes of zero, then the payload.
+
+The same bytes as `crates/wire/src/frame.rs`. Invariant: a length is checked before memory is taken
+for it.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+from typing import Any, Protocol
+
+LOAD, READY, CALL, RETURN, FAILURE, SCHEMA, BATCH, END = range(1, 9)
+EVENT, PROFILE = 15, 16
+
+MAX_PAYLOAD_BYTES = 256 << 20
+
+_HEADER = struct.Struct("<IB3x")
+# Below this size one system call with a copied payload is cheaper than two without.
+_JOIN_BYTES = 64 << 10
+
+
+class ProtocolError(Exception):
+    """The other side sent what the protocol does not allow, or went away in mid-frame."""
+
+
+class Source(Protocol):
+    """What frames are read from: a socket's or a response's `readinto`."""
+
+    def readinto(self, buffer: memoryview, /) -> int | None: ...
+
+
+def read(source: Source) -> tuple[int, bytearray] | None:
+    """One frame as (kind, payload); None where the other side ended between two frames."""
+    header = bytearray(_HEADER.size)
+    if not _fill(source, header, may_end=True):
+        return None
+    length, kind = _HEADER.unpack(header)
+    if length > MAX_PAYLOAD_BYTES:
+        raise ProtocolError(f"a frame of {length} bytes is longer than the limit")
+    payload = bytearray(length)
+    _fill(source, payload, may_end=False)
+    return kind, payload
+
+
+def _fill(source: Source, buffer: bytearray, may_end: bool) -> bool:
+    view, done = memoryview(buffer), 0
+    while done < len(buffer):
+        count = source.readinto(view[done:])
+        if not count:
+            if may_end and done == 0:
+                return False
+            raise ProtocolError("the other side closed the connection inside a frame")
+        done += count
+    return True
+
+
+class Connection:
+    """A connected socket that carries frames; one thread reads and writes it."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        self._socket = connected
+
+    def readinto(self, buffer: memoryview) -> int:
+        """Takes what is there, at most the buffer's length; 0 at the end."""
+        return self._socket.recv_into(buffer)
+
+    def receive(self) -> tuple[int, bytearray] | None:
+        """The next frame; None at the end."""
+        return read(self)
+
+    def expect(self, kind: int) -> bytearray:
+        """The payload of the next frame, which must be of this kind."""
+        frame = self.receive()
+        if frame is None or frame[0] != kind:
+            found = "the end" if frame is None else f"a frame of kind {frame[0]}"
+            raise ProtocolError(f"{found} came where kind {kind} was due")
+        return frame[1]
+
+    def send(self, kind: int, payload: Any) -> None:
+        """Sends a frame; the payload is anything with bytes inside (buffer protocol)."""
+        view = memoryview(payload).cast("B")
+        header = _HEADER.pack(len(view), kind)
+        if len(view) <= _JOIN_BYTES:
+            self._socket.sendall(header + bytes(view))
+        else:
+            self._socket.sendall(header)
+            self._socket.sendall(view)
+
+    def send_json(self, kind: int, message: Any) -> None:
+        """Sends a frame with a JSON message that is known to be JSON."""
+        self.send(kind, json.dumps(message).encode())

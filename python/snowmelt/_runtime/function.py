@@ -1,0 +1,96 @@
+"""Calls `handler(event)` with JSON values, and `f(item)` over pickled items for `sm.map`.
+
+Invariant: each `Call` frame gets exactly one answer, and what the user printed is written before it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+from . import failure, frames, process
+from .failure import Failed
+from .frames import Connection
+
+Handler = Callable[[Any], Any]
+
+
+def serve(connection: Connection, handler: Handler, name: str, answer: Callable[..., str]) -> None:
+    """Answers calls until the other side ends; `answer` is `event_answer` or `map_answer`."""
+    while (frame := connection.receive()) is not None and frame[0] != frames.END:
+        if frame[0] != frames.CALL:
+            raise frames.ProtocolError(f"a frame of kind {frame[0]} came where a call was due")
+        call = json.loads(frame[1])
+        try:
+            kind, text = frames.RETURN, answer(handler, name, call["event"])
+        except Failed as failed:
+            kind, text = frames.FAILURE, json.dumps(failed.message)
+        process.flush()
+        connection.send(kind, text.encode())
+
+
+def event_answer(handler: Handler, name: str, event: Any) -> str:
+    """The handler's value as JSON."""
+    try:
+        with process.user_code():
+            value = handler(event)
+    except BaseException as error:
+        given = failure.shown("event", event)
+        raise failure.from_exception(error, "raised", name, input=given, failed=1, calls=1) from None
+    return _as_json(value, name)
+
+
+def _as_json(value: Any, name: str) -> str:
+    try:
+        return json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        kind = type(value).__name__
+        hint = "return None, bool, int, float, str, list or dict"
+        if kind == "coroutine":
+            value.close()
+            hint = "the handler is `async def`: make it a plain function (asyncio.run inside it)"
+        reason = f"{failure.shown('value', value)} ({kind}) is not JSON: {error}"
+        raise Failed("type", reason, function=name, hint=hint) from None
+
+
+def map_answer(handler: Handler, name: str, event: Any) -> str:
+    """`{"results": base64 pickle}`: (True, value) or (False, what failed) for each item in order."""
+    try:
+        items = pickle.loads(base64.b64decode(event))
+    except Exception as error:
+        raise failure.from_exception(error, "load", name) from None
+    results = [_one(handler, name, item) for item in items]
+    return json.dumps({"results": base64.b64encode(pickle.dumps(results)).decode()})
+
+
+def _one(handler: Handler, name: str, item: Any) -> tuple[bool, Any]:
+    from .._vendor import cloudpickle
+
+    try:
+        with process.user_code():
+            value = handler(item)
+    except BaseException as error:
+        given = failure.shown("item", item)
+        failed = failure.from_exception(error, "raised", name, input=given, failed=1, calls=1)
+        return False, {**failed.message, "pickle": _pickled_exception(error)}
+    try:
+        # By value, because classes of the user's own modules cannot be imported elsewhere.
+        return True, cloudpickle.dumps(value)
+    except Exception as error:
+        reason = f"{type(value).__name__} cannot be pickled: {failure.exception_line(error)}"
+        return False, {**Failed("type", reason, function=name).message, "pickle": None}
+
+
+def _pickled_exception(error: BaseException) -> bytes | None:
+    """The exception itself, if it survives the way; many do not (their arguments are lost)."""
+    from .._vendor import cloudpickle
+
+    try:
+        data = cloudpickle.dumps(error)
+        pickle.loads(data)
+        return data
+    except Exception:
+        return None

@@ -1,0 +1,47 @@
+"""What user code does to the process around it: its output, and its wish to end.
+
+Invariant: `SystemExit` ends the process, as it does anywhere else in Python, and is never an answer.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+def line_buffered() -> None:
+    """Lets what user code prints appear line by line on descriptors 1 and 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None and hasattr(stream, "reconfigure"):
+            stream.reconfigure(line_buffering=True, errors="backslashreplace")
+
+
+def flush() -> None:
+    """Writes what user code printed, so that it belongs to the call that printed it."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (AttributeError, OSError, ValueError):
+            # Closed or replaced by the user's code: its output is its own affair.
+            pass
+
+
+@contextmanager
+def user_code() -> Iterator[None]:
+    """Runs user code; in a thread `SystemExit` would end the thread only, so it is done here."""
+    try:
+        yield
+    except SystemExit as leave:
+        flush()
+        os._exit(_exit_code(leave.code))
+
+
+def _exit_code(code: object) -> int:
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return code & 0xFF
+    print(code, file=sys.stderr, flush=True)
+    return 1

@@ -1,0 +1,112 @@
+"""The dialogue of a UDF: schemas first, then a batch for each batch.
+
+Invariant: every batch gets exactly one answer, a column of as many rows or a failure; nothing is
+turned into nulls that the user did not ask for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from .._signature import Signature
+from .._udf import Udf
+from . import code, failure, frames, process
+from .failure import Failed
+from .frames import Connection, ProtocolError
+
+Evaluate = Callable[[Any], Any]
+
+
+def load(load: dict[str, Any]) -> tuple[Evaluate, Signature]:
+    """The function that a `Load` message asks for, ready for batches. Raises `Failed`."""
+    name = load["function"]
+    found = code.load(load["code"], name).callable(name)
+    if not isinstance(found, Udf):
+        found = _undecorated(found, name, load.get("batch"))
+    signature = found.signature
+    if signature.batch == "scalar":
+        from .scalar import Scalar
+
+        return Scalar(found.function, signature, load.get("on_error", "raise")), signature
+    try:
+        from .vectorised import Vectorised
+
+        __import__({"arrow": "pyarrow"}.get(signature.batch, signature.batch))
+    except ImportError as error:
+        raise failure.from_exception(error, "load", name) from None
+    return Vectorised(found.function, signature), signature
+
+
+def _undecorated(function: Any, name: str, batch: str | None) -> Udf:
+    from .. import _signature
+    from ..errors import SignatureError
+
+    try:
+        return Udf(function, _signature.read(function, name=name, batch=batch))
+    except SignatureError as error:
+        raise code.signature_failed(error, name) from None
+
+
+def serve(connection: Connection, evaluate: Evaluate, signature: Signature) -> None:
+    """Answers batches until the other side ends."""
+    import pyarrow as pa
+
+    arguments = _schema(pa, connection.expect(frames.SCHEMA))
+    _schema(pa, connection.expect(frames.SCHEMA))
+    if len(arguments) != len(signature.arguments):
+        found, wanted = len(arguments), len(signature.arguments)
+        raise ProtocolError(f"{found} argument columns came for {wanted} parameters")
+    result_schema = pa.schema([pa.field("return", signature.returns.arrow_type(), True)])
+    announced = False
+    while (frame := connection.receive()) is not None and frame[0] != frames.END:
+        try:
+            column = _answer(pa, frame, arguments, evaluate, signature.name)
+        except Failed as failed:
+            process.flush()
+            failed.message["function"] = failed.message["function"] or signature.name
+            connection.send_json(frames.FAILURE, failed.message)
+            continue
+        process.flush()
+        if not announced:
+            connection.send(frames.SCHEMA, result_schema.serialize())
+            announced = True
+        batch = pa.RecordBatch.from_arrays([column], schema=result_schema)
+        connection.send(frames.BATCH, batch.serialize())
+
+
+def _answer(pa: Any, frame: tuple[int, bytearray], arguments: Any, evaluate: Evaluate, name: str) -> Any:
+    if frame[0] != frames.BATCH:
+        raise ProtocolError(f"a frame of kind {frame[0]} came where a batch was due")
+    try:
+        batch = pa.ipc.read_record_batch(pa.py_buffer(frame[1]), arguments)
+    except pa.ArrowException as error:
+        raise ProtocolError(f"a batch cannot be read: {error}") from None
+    try:
+        return evaluate(batch)
+    except Failed:
+        raise
+    except Exception as error:
+        # What the checks did not foresee still gets an answer, and the query an end.
+        raise failure.from_exception(error, "type", name) from None
+
+
+def _schema(pa: Any, payload: bytearray) -> Any:
+    try:
+        schema = pa.ipc.read_schema(pa.py_buffer(payload))
+    except pa.ArrowException as error:
+        raise ProtocolError(f"a schema cannot be read: {error}") from None
+    if any(pa.types.is_dictionary(field.type) for field in schema):
+        raise ProtocolError("dictionary columns are no arguments of functions")
+    return schema
+
+
+def describe(load: dict[str, Any]) -> str:
+    """JSON list of the signatures of all UDFs that the code defines. Raises `Failed`."""
+    names = code.load(load["code"], "").names
+    found = {id(value): value for value in names.values() if isinstance(value, Udf)}
+    try:
+        return json.dumps([udf.signature.to_wire() for udf in found.values()])
+    except ImportError as error:
+        raise failure.from_exception(error, "load", "") from None

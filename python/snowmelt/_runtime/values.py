@@ -1,0 +1,264 @@
+"""Columns to Python values and back, for functions that are called row by row.
+
+Invariant: a value is checked here before pyarrow sees it, because pyarrow turns 1.5 into 1 and a
+word into a list of letters without a word of its own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import decimal
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .._elements import Element
+from .failure import EXCEPTION_CHARACTERS, Failed
+
+Shape = Callable[[Any], Any]
+
+_NO_NULL_HINT = "the annotation says that it never returns None: write `-> {} | None` if it may"
+
+
+class WrongValue(Exception):
+    """A value is not of the declared type; the text says what came instead."""
+
+
+class WrongRow(Exception):
+    """The value of one row is not of the declared type."""
+
+    def __init__(self, row: int, reason: str) -> None:
+        super().__init__(reason)
+        self.row, self.reason = row, reason
+
+
+def read_column(column: Any, element: Element) -> list[Any]:
+    """The Python values of a `pyarrow.Array`, as the function gets them."""
+    values = as_declared(column, element).to_pylist()
+    shape = _shape(element)
+    return values if shape is None else [None if v is None else shape(v) for v in values]
+
+
+def as_declared(column: Any, element: Element) -> Any:
+    """The column with the element's Arrow type: engines may send another width or string form."""
+    declared = element.arrow_type()
+    return column if column.type.equals(declared) else column.cast(declared)
+
+
+def _shape(element: Element) -> Shape | None:
+    """Makes the value that the function gets; None where Arrow's own is that value."""
+    if element.kind == "list":
+        return _shape_list(element)
+    if element.kind == "struct":
+        return _shape_struct(element)
+    return element.python
+
+
+def _shape_list(element: Element) -> Shape | None:
+    inner, make = _shape(element.fields[0][1]), element.python or list
+    if inner is None:
+        return element.python
+    return lambda values: make(None if v is None else inner(v) for v in values)
+
+
+def _shape_struct(element: Element) -> Shape | None:
+    shapes = [(name, shape) for name, e in element.fields if (shape := _shape(e)) is not None]
+    make = element.python
+
+    def shaped(value: dict[str, Any]) -> Any:
+        for name, shape in shapes:
+            if value[name] is not None:
+                value[name] = shape(value[name])
+        return value if make is None else make(**value)
+
+    return shaped if shapes or make is not None else None
+
+
+def write_column(values: list[Any], element: Element, may_be_null: Callable[[int], bool]) -> Any:
+    """A `pyarrow.Array` of the element's type; `may_be_null` tells rows that were not called.
+
+    Raises `WrongRow`.
+    """
+    import pyarrow as pa
+
+    checked = _checked(values, element, may_be_null)
+    declared = element.arrow_type()
+    try:
+        return pa.array(checked, type=declared)
+    except (pa.ArrowException, OverflowError, ValueError, TypeError):
+        for row, value in enumerate(checked):
+            _try_one(pa, row, value, declared)
+        raise
+
+
+def _try_one(pa: Any, row: int, value: Any, declared: Any) -> None:
+    try:
+        pa.array([value], type=declared)
+    except (pa.ArrowException, OverflowError, ValueError, TypeError) as error:
+        reason = f"{_described(value)} does not fit {declared}: {error}"
+        raise WrongRow(row, reason[:EXCEPTION_CHARACTERS]) from None
+
+
+# Types of which a value needs no look of its own.
+_EXACT: dict[str, frozenset[type]] = {
+    "bool": frozenset({bool}),
+    "int": frozenset({int}),
+    "float": frozenset({float, int}),
+    "str": frozenset({str}),
+    "bytes": frozenset({bytes}),
+    "date": frozenset({datetime.date}),
+    "time": frozenset({datetime.time}),
+    "timedelta": frozenset({datetime.timedelta}),
+}
+
+
+def _checked(values: list[Any], element: Element, may_be_null: Callable[[int], bool]) -> list[Any]:
+    kinds = set(map(type, values))
+    if kinds <= _EXACT.get(element.kind, frozenset()):
+        return values
+    checked = []
+    for row, value in enumerate(values):
+        if value is None and may_be_null(row):
+            checked.append(None)
+            continue
+        try:
+            checked.append(coerce(value, element))
+        except WrongValue as wrong:
+            raise WrongRow(row, str(wrong)) from None
+    return checked
+
+
+def coerce(value: Any, element: Element) -> Any:
+    """The value as pyarrow takes it for this element. Raises `WrongValue`."""
+    if value is None:
+        if element.nullable:
+            return None
+        raise WrongValue(f"expected {element}, got None")
+    # numpy's numbers, without importing numpy.
+    if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
+        value = value.item()
+    return _COERCE[element.kind](value, element)
+
+
+def _wrong(value: Any, element: Element, more: str = "") -> WrongValue:
+    return WrongValue(f"expected {element}, got {_described(value)}{more}")
+
+
+def _described(value: Any) -> str:
+    try:
+        text = repr(value)
+    except Exception:  # A user's __repr__ may raise.
+        text = ""
+    return f"{type(value).__name__} {text[:100]}".rstrip()
+
+
+def _instance(*kinds: type, but: tuple[type, ...] = ()) -> Callable[[Any, Element], Any]:
+    def check(value: Any, element: Element) -> Any:
+        if isinstance(value, kinds) and not isinstance(value, but):
+            return value
+        raise _wrong(value, element)
+
+    return check
+
+
+def _int(value: Any, element: Element) -> int:
+    if isinstance(value, bool):
+        raise _wrong(value, element)
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise _wrong(value, element) from None
+
+
+def _float(value: Any, element: Element) -> float:
+    if isinstance(value, (float, int)) and not isinstance(value, bool):
+        return float(value)
+    raise _wrong(value, element)
+
+
+def _bytes(value: Any, element: Element) -> bytes:
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    raise _wrong(value, element)
+
+
+# More digits than any column holds: rounding happens once, at the column's scale.
+_EXACT_CONTEXT = decimal.Context(prec=100, rounding=decimal.ROUND_HALF_EVEN)
+
+
+def _decimal(value: Any, element: Element) -> decimal.Decimal:
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = decimal.Decimal(value)
+    if not isinstance(value, decimal.Decimal):
+        raise _wrong(value, element, ": write Decimal(str(value))" if isinstance(value, float) else "")
+    if not value.is_finite():
+        raise _wrong(value, element)
+    try:
+        return value.quantize(decimal.Decimal(1).scaleb(-element.arrow_type().scale), context=_EXACT_CONTEXT)
+    except decimal.InvalidOperation:
+        raise _wrong(value, element) from None
+
+
+def _datetime(value: Any, element: Element) -> datetime.datetime:
+    if not isinstance(value, datetime.datetime):
+        raise _wrong(value, element)
+    zoned = element.arrow != "timestamp[us]" and element.arrow_type().tz is not None
+    if zoned == (value.tzinfo is not None):
+        return value
+    raise _wrong(value, element, " with a time zone" if value.tzinfo else " without a time zone")
+
+
+def _list(value: Any, element: Element) -> list[Any]:
+    if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
+        value = value.tolist()
+    if not isinstance(value, (list, tuple)):
+        raise _wrong(value, element)
+    inner = element.fields[0][1]
+    return [coerce(item, inner) for item in value]
+
+
+def _struct(value: Any, element: Element) -> dict[str, Any]:
+    found = _as_mapping(value)
+    if found is None:
+        raise _wrong(value, element)
+    names = [name for name, _ in element.fields]
+    if missing := [name for name in names if name not in found]:
+        raise _wrong(value, element, f", without {', '.join(missing)}")
+    if unknown := [str(name) for name in found if name not in names]:
+        raise _wrong(value, element, f", with {', '.join(unknown)} beside its fields")
+    return {name: coerce(found[name], inner) for name, inner in element.fields}
+
+
+def _as_mapping(value: Any) -> Mapping[Any, Any] | None:
+    if isinstance(value, Mapping):
+        return value
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return value._asdict()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    return None
+
+
+_COERCE: dict[str, Callable[[Any, Element], Any]] = {
+    "bool": _instance(bool),
+    "int": _int,
+    "float": _float,
+    "str": _instance(str),
+    "bytes": _bytes,
+    "decimal": _decimal,
+    "date": _instance(datetime.date, but=(datetime.datetime,)),
+    "datetime": _datetime,
+    "time": _instance(datetime.time),
+    "timedelta": _instance(datetime.timedelta),
+    "list": _list,
+    "struct": _struct,
+}
+
+
+def wrong_row(wrong: WrongRow, function: str, element: Element, **more: Any) -> Failed:
+    """The failure of kind `type` for a row."""
+    hint = None
+    if wrong.reason.endswith("got None"):
+        hint = _NO_NULL_HINT.format(element.kind)
+    return Failed("type", wrong.reason, function=function, row=wrong.row, hint=hint, **more)

@@ -1,0 +1,229 @@
+"""Calls a function once for a batch: with pyarrow arrays, pandas series or numpy arrays.
+
+Invariant: the function sees only rows in which every argument that does not take None has a value;
+the others are null in the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .._elements import Element
+from .._signature import Signature
+from . import failure, process
+from .failure import Failed
+from .values import as_declared
+
+
+class Vectorised:
+    """A batch function, ready to be called with batches."""
+
+    def __init__(self, function: Callable[..., Any], signature: Signature) -> None:
+        self._function, self._signature = function, signature
+        self._give, self._take = _FORMS[signature.batch]
+
+    def __call__(self, batch: Any) -> Any:
+        """The result column of a `pyarrow.RecordBatch`. Raises `Failed`."""
+        named = list(zip(batch.columns, self._signature.arguments))
+        columns = [as_declared(column, element) for column, (_, element) in named]
+        present = self._present(columns)
+        if present is not None:
+            columns = [column.filter(present) for column in columns]
+        count = len(columns[0])
+        if count == 0:
+            return pa.nulls(batch.num_rows, self._signature.returns.arrow_type())
+        result = self._checked(self._call(columns), count)
+        return result if present is None else _spread(result, present)
+
+    def _present(self, columns: list[Any]) -> Any:
+        """The rows to call for; None for all of them."""
+        elements = [element for _, element in self._signature.arguments]
+        strict = [c for c, e in zip(columns, elements) if not e.nullable and c.null_count]
+        if not strict:
+            return None
+        present = pc.is_valid(strict[0])
+        for column in strict[1:]:
+            present = pc.and_(present, pc.is_valid(column))
+        return present
+
+    def _call(self, columns: list[Any]) -> Any:
+        elements = [element for _, element in self._signature.arguments]
+        given = [self._give(column, element) for column, element in zip(columns, elements)]
+        try:
+            with process.user_code():
+                return self._function(*given)
+        except BaseException as error:
+            raise failure.from_exception(
+                error, "raised", self._signature.name, input=self._shown(columns), failed=1, calls=1
+            ) from None
+
+    def _shown(self, columns: list[Any]) -> str:
+        names = [name for name, _ in self._signature.arguments]
+        heads = [failure.shown(n, c.slice(0, 5).to_pylist()) for n, c in zip(names, columns)]
+        return f"{', '.join(heads)} (the first of {len(columns[0])} rows)"
+
+    def _checked(self, result: Any, count: int) -> Any:
+        name, returns = self._signature.name, self._signature.returns
+        array = self._as_array(result)
+        if len(array) != count:
+            reason = f"expected {count} values, one for each row, got {len(array)}"
+            raise Failed("length", reason, function=name)
+        if not _may_become(array.type, returns.arrow_type()):
+            raise Failed("type", f"expected {returns}, got an array of {array.type}", function=name)
+        try:
+            return array.cast(returns.arrow_type())
+        except pa.ArrowException as error:
+            reason = f"values of {array.type} do not fit {returns}: {error}"
+            raise Failed("type", reason, function=name) from None
+
+    def _as_array(self, result: Any) -> Any:
+        array = self._take(result, self._signature.returns)
+        if array is None:
+            form, got = self._signature.batch, type(result)
+            reason = f"expected {_EXPECTED[form]}, got {got.__module__}.{got.__qualname__}"
+            raise Failed("type", reason, function=self._signature.name)
+        return array
+
+
+def _spread(result: Any, present: Any) -> Any:
+    """Puts the results at their rows, null between them."""
+    numbers = pc.cumulative_sum(present.cast(pa.int64()))
+    indices = pc.if_else(present, pc.subtract(numbers, 1), pa.scalar(None, pa.int64()))
+    return result.take(indices)
+
+
+def _may_become(found: Any, declared: Any) -> bool:
+    """Whether a cast keeps the meaning: widths may change, a number never becomes a text."""
+    at = pa.types
+    if found.equals(declared) or at.is_null(found):
+        return True
+    if at.is_dictionary(found):
+        return _may_become(found.value_type, declared)
+    number = at.is_integer(found) or at.is_floating(found) or at.is_decimal(found)
+    if at.is_floating(declared) or at.is_decimal(declared):
+        return number
+    if at.is_integer(declared):
+        return at.is_integer(found)
+    families = (_is_text, _is_bytes, at.is_timestamp, at.is_date, at.is_time, at.is_duration)
+    if any(same(found) and same(declared) for same in families):
+        return True
+    if _is_list(found) and _is_list(declared):
+        return _may_become(found.value_type, declared.value_type)
+    if at.is_struct(found) and at.is_struct(declared):
+        return [f.name for f in found] == [f.name for f in declared] and all(
+            _may_become(a.type, b.type) for a, b in zip(found, declared)
+        )
+    return False
+
+
+def _is_text(kind: Any) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _is_bytes(kind: Any) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind))
+
+
+def _is_list(kind: Any) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+def _give_arrow(column: Any, _: Element) -> Any:
+    return column
+
+
+def _take_arrow(result: Any, _: Element) -> Any:
+    if isinstance(result, pa.ChunkedArray):
+        return result.combine_chunks()
+    return result if isinstance(result, pa.Array) else None
+
+
+def _give_pandas(column: Any, element: Element) -> Any:
+    import pandas as pd
+
+    if element.nullable and element.kind in ("int", "bool"):
+        # Plain pandas has no null in these: numbers would become floats when there is one.
+        mapping = {pa.int8(): pd.Int8Dtype(), pa.int16(): pd.Int16Dtype(), pa.int32(): pd.Int32Dtype()}
+        mapping |= {pa.uint8(): pd.UInt8Dtype(), pa.uint16(): pd.UInt16Dtype()}
+        mapping |= {pa.uint32(): pd.UInt32Dtype(), pa.uint64(): pd.UInt64Dtype()}
+        mapping |= {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
+        return column.to_pandas(types_mapper=mapping.get)
+    return column.to_pandas()
+
+
+def _take_pandas(result: Any, returns: Element) -> Any:
+    import pandas as pd
+
+    if not isinstance(result, (pd.Series, pd.Index)):
+        return _take_numpy(result, returns)
+    return _inferred(result.array if isinstance(result, pd.Index) else result, returns)
+
+
+def _give_numpy(column: Any, element: Element) -> Any:
+    values = column.to_numpy(zero_copy_only=False)
+    if not element.nullable or element.kind == "float":
+        return values if values.flags.writeable else values.copy()
+    import numpy as np
+
+    filled = column
+    if column.null_count and element.kind in ("int", "bool"):
+        filled = column.fill_null(0 if element.kind == "int" else False)
+        values = filled.to_numpy(zero_copy_only=False)
+    return np.ma.MaskedArray(values, mask=column.is_null().to_numpy(zero_copy_only=False))
+
+
+def _take_numpy(result: Any, returns: Element) -> Any:
+    import numpy as np
+
+    if isinstance(result, np.ma.MaskedArray):
+        if result.ndim != 1:
+            return None
+        mask = np.ma.getmaskarray(result)
+        return _inferred(np.ma.getdata(result), returns, mask=mask)
+    if not isinstance(result, np.ndarray) or result.ndim != 1:
+        return None
+    return _inferred(result, returns)
+
+
+def _inferred(values: Any, returns: Element, **mask: Any) -> Any:
+    """An Arrow array of the values' own type; objects are read as the declared type."""
+    import numpy as np
+
+    declared = returns.arrow_type()
+    dtype = getattr(values, "dtype", None)
+    is_series = type(values).__module__.startswith("pandas")
+    try:
+        if dtype == np.dtype(object):
+            return _from_objects(values, returns, **mask)
+        return pa.array(values, from_pandas=True if is_series else None, **mask)
+    except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+        raise Failed("type", f"values of {dtype} do not fit {declared}: {error}") from None
+
+
+def _from_objects(values: Any, returns: Element, mask: Any = None) -> Any:
+    from .values import WrongRow, write_column
+
+    items = list(values)
+    missing = {i for i, item in enumerate(items) if item is None or item != item or (mask is not None and mask[i])}
+    items = [None if i in missing else item for i, item in enumerate(items)]
+    try:
+        return write_column(items, returns, missing.__contains__)
+    except WrongRow as wrong:
+        raise Failed("type", f"value {wrong.row}: {wrong.reason}") from None
+
+
+_FORMS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "arrow": (_give_arrow, _take_arrow),
+    "pandas": (_give_pandas, _take_pandas),
+    "numpy": (_give_numpy, _take_numpy),
+}
+
+_EXPECTED = {
+    "arrow": "a pyarrow.Array",
+    "pandas": "a pandas.Series",
+    "numpy": "a numpy.ndarray of one dimension",
+}

@@ -1,0 +1,179 @@
+"""The signature of a user's function in SQL, read from its annotations.
+
+Invariant: what a signature says is settled when the function is decorated; the sandbox gets the
+result and never reads annotations of a pickled function again.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ._elements import Element, Meaningless, element
+from .errors import SignatureError
+
+BATCHES = ("scalar", "arrow", "pandas", "numpy")
+
+# What a batch function's arguments are made of: the platform brings pyarrow itself.
+_IMPLIED = {"pandas": "pandas", "numpy": "numpy"}
+
+
+class BatchOf:
+    """`sm.Series[float]` and its like: batches of values of one type."""
+
+    def __init__(self, batch: str, values: Any) -> None:
+        self.batch = batch
+        self.values = values
+
+    def __call__(self, *_: Any) -> Any:
+        # `typing` of Python 3.10 takes only what can be called for an annotation.
+        raise TypeError("this is an annotation, not a constructor")
+
+
+@dataclasses.dataclass(frozen=True)
+class Signature:
+    """Name, batch form, types and options of a function of a query."""
+
+    name: str
+    batch: str
+    arguments: tuple[tuple[str, Element], ...]
+    returns: Element
+    on_error: str = "raise"
+    packages: tuple[str, ...] = ()
+    memory: str | None = None
+    timeout: str | None = None
+
+    def arrow_schema(self) -> Any:
+        """`pyarrow.Schema`: a field for each argument, then `return`."""
+        import pyarrow as pa
+
+        fields = [pa.field(name, e.arrow_type(), e.nullable) for name, e in self.arguments]
+        # Rows that are skipped for a null give null, so the result is nullable in any case.
+        fields.append(pa.field("return", self.returns.arrow_type(), True))
+        return pa.schema(fields)
+
+    def to_wire(self) -> dict[str, Any]:
+        """The JSON object `Signature` of `crates/wire`."""
+        schema = base64.b64encode(self.arrow_schema().serialize()).decode()
+        return {
+            "name": self.name,
+            "batch": self.batch,
+            "schema": schema,
+            "on_error": self.on_error,
+            "packages": list(self.packages),
+            "memory": self.memory,
+            "timeout": self.timeout,
+        }
+
+
+def read(
+    function: Callable[..., Any],
+    *,
+    name: str | None = None,
+    batch: str | None = None,
+    args: Sequence[Any] | None = None,
+    returns: Any = None,
+    local_names: dict[str, Any] | None = None,
+    **options: Any,
+) -> Signature:
+    """The signature of a function. Raises `SignatureError`, which names the parameter."""
+    reader = _Reader(function, name or function.__name__, local_names or {})
+    parameters = reader.parameters(args)
+    result = reader.annotation("return", function_annotation(function, "return", returns))
+    found = {a.batch for _, a in [*parameters, ("return", result)] if isinstance(a, BatchOf)}
+    form = reader.batch(batch, found, len(parameters))
+    arguments = tuple((key, reader.element(f"parameter `{key}`", a)) for key, a in parameters)
+    packages = _with_implied(tuple(options.pop("packages", ())), form)
+    return Signature(
+        reader.name, form, arguments, reader.element("the return value", result), packages=packages, **options
+    )
+
+
+def function_annotation(function: Any, name: str, explicit: Any) -> Any:
+    """The explicit type, or what the function says, or `inspect.Parameter.empty`."""
+    if explicit is not None:
+        return explicit
+    return getattr(function, "__annotations__", {}).get(name, inspect.Parameter.empty)
+
+
+def _with_implied(packages: tuple[str, ...], batch: str) -> tuple[str, ...]:
+    needed = _IMPLIED.get(batch)
+    if needed is None or any(_distribution(package) == needed for package in packages):
+        return packages
+    return (*packages, needed)
+
+
+def _distribution(requirement: str) -> str:
+    end = next((i for i, c in enumerate(requirement) if not (c.isalnum() or c in "._-")), None)
+    return requirement[:end].strip().lower().replace("_", "-")
+
+
+class _Reader:
+    """Reads one function's annotations; every refusal names the function and its place."""
+
+    def __init__(self, function: Any, name: str, local_names: dict[str, Any]) -> None:
+        self.function, self.name, self._local_names = function, name, local_names
+
+    def parameters(self, args: Sequence[Any] | None) -> list[tuple[str, Any]]:
+        try:
+            named = list(inspect.signature(self.function).parameters.values())
+        except (TypeError, ValueError) as error:
+            raise self.refused(f"its parameters cannot be read: {error}") from None
+        for parameter in named:
+            if parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+                raise self.refused(f"parameter `{parameter}` is not positional: SQL gives arguments by position")
+        if args is not None and len(args) != len(named):
+            raise self.refused(f"args= has {len(args)} types for {len(named)} parameters")
+        given = args if args is not None else [parameter.annotation for parameter in named]
+        return [(p.name, self.annotation(p.name, a)) for p, a in zip(named, given)]
+
+    def annotation(self, name: str, annotation: Any) -> Any:
+        if not isinstance(annotation, str):
+            return annotation
+        # Text is an annotation under `from __future__ import annotations`.
+        scope = getattr(inspect.unwrap(self.function), "__globals__", {})
+        try:
+            return eval(annotation, scope, self._local_names)
+        except Exception as error:
+            what = "the return annotation" if name == "return" else f"the annotation of `{name}`"
+            raise self.refused(f"{what}, {annotation!r}, cannot be read: {error}") from None
+
+    def batch(self, given: str | None, found: set[str], count: int) -> str:
+        if given is not None and given not in BATCHES:
+            raise self.refused(f"batch={given!r} is none of {', '.join(BATCHES)}")
+        if len(found | ({given} if given else set())) > 1:
+            raise self.refused(f"it mixes batch forms: {', '.join(sorted(found | {given or 'scalar'}))}")
+        form = given or next(iter(found), "scalar")
+        if form != "scalar" and count == 0:
+            raise self.refused("a batch function needs a parameter: without one it cannot know how many rows to give")
+        return form
+
+    def element(self, where: str, annotation: Any) -> Element:
+        if isinstance(annotation, BatchOf):
+            annotation = annotation.values
+        if annotation is inspect.Parameter.empty:
+            raise self.refused(f"{where} has no annotation: write for example {self._example(where)}")
+        try:
+            return element(annotation)
+        except Meaningless as error:
+            raise self.refused(f"{where}: {error}") from None
+
+    def _example(self, where: str) -> str:
+        return f"{where.split('`')[1]}: float" if "`" in where else "-> float"
+
+    def refused(self, reason: str) -> SignatureError:
+        code = getattr(inspect.unwrap(self.function), "__code__", None)
+        place = code and {"file": code.co_filename, "line": code.co_firstlineno, "within": f"{self.name}()"}
+        report: dict[str, Any] = {
+            "code": "SM-0205",
+            "message": f"`{self.name}` has no usable signature: {reason}",
+            "function": self.name,
+            "reason": reason,
+            "hint": "annotate every parameter and the return value with the type of one value",
+        }
+        if place:
+            report["location"] = place
+        return SignatureError(report)

@@ -1,0 +1,124 @@
+"""The errors that users meet: one shape, the platform's `ErrorReport`, as Python exceptions.
+
+Invariant: `str(error)` is the same text that the command line shows.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+
+class Error(Exception):
+    """Something failed. `report` is the whole of what is known, as JSON-like data."""
+
+    def __init__(self, report: dict[str, Any]) -> None:
+        super().__init__(report.get("message", ""))
+        self.report = report
+
+    @property
+    def code(self) -> str:
+        """The stable code, `SM-` and four digits; each stands in docs/errors.md."""
+        return str(self.report.get("code", "SM-0901"))
+
+    @property
+    def message(self) -> str:
+        """One line: what failed, by name."""
+        return str(self.report.get("message", ""))
+
+    @property
+    def hint(self) -> str | None:
+        """What to do about it."""
+        return self.report.get("hint")
+
+    @property
+    def query_id(self) -> str | None:
+        """The query that failed."""
+        return self.report.get("query_id")
+
+    def __str__(self) -> str:
+        return render(self.report)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.report,)
+
+
+class QueryError(Error):
+    """The SQL, its tables or its options are wrong, or it was too slow or large (SM-01xx)."""
+
+
+class FunctionError(Error):
+    """The user's function failed (SM-02xx)."""
+
+
+class PackageError(Error):
+    """Packages cannot be resolved or unpacked (SM-03xx)."""
+
+
+class PlatformError(Error):
+    """The platform could not do it (SM-04xx to SM-09xx)."""
+
+
+class SignatureError(FunctionError):
+    """A function's annotations do not give a schema (SM-0205)."""
+
+    def __init__(self, report: dict[str, Any]) -> None:
+        super().__init__(report)
+        self.function = str(report.get("function", ""))
+        self.reason = str(report.get("reason", self.message))
+
+
+class MapError(FunctionError):
+    """Some items of `map` failed. `errors` has (index, exception) for each; the others' results
+    are in `results`, in order, with None where an item failed."""
+
+    def __init__(
+        self,
+        report: dict[str, Any],
+        errors: Sequence[tuple[int, Exception]] = (),
+        results: Sequence[Any] = (),
+    ) -> None:
+        super().__init__(report)
+        self.errors = list(errors)
+        self.results = list(results)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.report, self.errors, self.results)
+
+
+_BY_RANGE = {"01": QueryError, "02": FunctionError, "03": PackageError}
+
+
+def from_report(report: dict[str, Any]) -> Error:
+    """The exception for a report, by the range of its code."""
+    code = str(report.get("code", ""))
+    if code == "SM-0205":
+        return SignatureError(report)
+    return _BY_RANGE.get(code[3:5], PlatformError)(report)
+
+
+def make(code: str, message: str, **more: Any) -> Error:
+    """An error that this package found itself."""
+    found = {name: value for name, value in more.items() if value is not None}
+    return from_report({"code": code, "message": message, **found})
+
+
+def render(report: dict[str, Any]) -> str:
+    """A report in the form that the command line shows."""
+    lines = [f"error[{report.get('code', 'SM-0901')}]: {report.get('message', '')}"]
+    if location := report.get("location"):
+        place = f"{_short_path(location['file'])}:{location['line']}"
+        within = f" in {location['within']}" if location.get("within") else ""
+        lines.append(f"  --> {place}{within}")
+    lines += [f"   |  {line}" for line in report.get("excerpt") or []]
+    if report.get("input"):
+        lines.append(f"input: {report['input']}")
+    if report.get("hint"):
+        lines.append(f"hint: {report['hint']}")
+    return "\n".join(lines)
+
+
+def _short_path(file: str) -> str:
+    here = os.path.join(os.getcwd(), "")
+    return file[len(here) :] if file.startswith(here) else file
