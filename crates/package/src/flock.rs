@@ -1,0 +1,121 @@
+//! Locks that hold between processes and die with their holder (`flock`).
+//!
+//! A lock file may be removed by its exclusive holder. Whoever opened it before finds, once it has
+//! the lock, that the path names another file or none, and begins again.
+
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+
+use crate::{Error, Result};
+
+/// How many may hold a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Share {
+    /// Any number, while nobody holds it alone.
+    Shared,
+    /// One.
+    Exclusive,
+}
+
+/// A held lock; dropping it gives it back.
+#[derive(Debug)]
+pub(crate) struct FileLock {
+    file: File,
+    path: PathBuf,
+}
+
+impl FileLock {
+    /// Takes the lock if it is free now.
+    pub(crate) fn try_acquire(path: &Path, share: Share) -> Result<Option<Self>> {
+        loop {
+            let mut options = File::options();
+            options.create(true).truncate(false).write(true);
+            let file = options.open(path).map_err(Error::io("open the lock", path))?;
+            if !try_flock(&file, share, path)? {
+                return Ok(None);
+            }
+            if is_at(&file, path)? {
+                return Ok(Some(Self { file, path: path.to_owned() }));
+            }
+        }
+    }
+
+    /// Waits for the lock; `on_wait` is called once if it is not free. Polls, so that giving up
+    /// (dropping the future) leaves no thread behind that still waits.
+    pub(crate) async fn acquire(path: &Path, share: Share, on_wait: impl FnOnce()) -> Result<Self> {
+        const POLL: Duration = Duration::from_millis(20);
+        if let Some(lock) = Self::try_acquire(path, share)? {
+            return Ok(lock);
+        }
+        on_wait();
+        loop {
+            tokio::time::sleep(POLL).await;
+            if let Some(lock) = Self::try_acquire(path, share)? {
+                return Ok(lock);
+            }
+        }
+    }
+
+    /// Records that what it guards was used now.
+    pub(crate) fn touch(&self) -> Result<()> {
+        self.file.set_modified(SystemTime::now()).map_err(Error::io("touch", &self.path))
+    }
+
+    /// Gives an exclusive lock back together with its file.
+    pub(crate) fn remove(self) -> Result<()> {
+        fs::remove_file(&self.path).map_err(Error::io("remove", &self.path))
+    }
+}
+
+/// Locks an open file or folder without waiting; says whether it could.
+pub(crate) fn try_flock(file: &File, share: Share, path: &Path) -> Result<bool> {
+    let operation = match share {
+        Share::Shared => FlockOperation::NonBlockingLockShared,
+        Share::Exclusive => FlockOperation::NonBlockingLockExclusive,
+    };
+    loop {
+        match rustix::fs::flock(file, operation) {
+            Ok(()) => return Ok(true),
+            Err(Errno::WOULDBLOCK) => return Ok(false),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(Error::io("lock", path)(errno.into())),
+        }
+    }
+}
+
+fn is_at(file: &File, path: &Path) -> Result<bool> {
+    let held = file.metadata().map_err(Error::io("read", path))?;
+    Ok(fs::metadata(path).is_ok_and(|found| (found.dev(), found.ino()) == (held.dev(), held.ino())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_alone_or_many_together() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        let try_it = |share| FileLock::try_acquire(&path, share).unwrap();
+        let alone = try_it(Share::Exclusive);
+        assert!(alone.is_some() && try_it(Share::Shared).is_none());
+        drop(alone);
+        let together = [try_it(Share::Shared), try_it(Share::Shared)];
+        assert!(together.iter().all(Option::is_some) && try_it(Share::Exclusive).is_none());
+    }
+
+    #[test]
+    fn a_removed_lock_is_not_mistaken_for_the_new_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        let stale = File::create(&path).unwrap();
+        FileLock::try_acquire(&path, Share::Exclusive).unwrap().unwrap().remove().unwrap();
+        let _new = FileLock::try_acquire(&path, Share::Exclusive).unwrap().unwrap();
+        assert!(!is_at(&stale, &path).unwrap());
+    }
+}

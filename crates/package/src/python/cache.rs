@@ -1,0 +1,93 @@
+//! Remembers what an interpreter answered, for as long as its file is the same.
+
+use std::env;
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use snowmelt_types::Digest;
+
+use super::Python;
+use crate::files::{make_folder, write_atomically};
+use crate::{Error, Result};
+
+/// Everything on which an answer depends.
+pub(super) struct Key {
+    digest: Digest,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Entry {
+    /// Of the base interpreter, which may be replaced while the shim stays.
+    stamp: String,
+    python: Python,
+}
+
+impl Key {
+    pub(super) fn of(named: &Path) -> Result<Self> {
+        let reason = |error| format!("{}: {error}", named.display());
+        let stamp = stamp(named).map_err(|error| Error::PythonMissing { reason: reason(error) })?;
+        let mut parts = vec!["python-1".to_owned(), named.display().to_string(), stamp];
+        if is_script(named) {
+            parts.extend(what_shims_read(named));
+        }
+        Ok(Self { digest: Digest::of_parts(parts) })
+    }
+
+    fn path(&self, store: &Path) -> PathBuf {
+        store.join("python").join(format!("{}.json", self.digest.short()))
+    }
+}
+
+/// The answer, if it is known and its interpreter unchanged.
+pub(super) fn read(store: &Path, key: &Key) -> Option<Python> {
+    let entry: Entry = serde_json::from_slice(&fs::read(key.path(store)).ok()?).ok()?;
+    let unchanged = stamp(&entry.python.executable).ok()? == entry.stamp;
+    let there = entry.python.prefixes.iter().chain(&entry.python.stdlib).all(|path| path.is_dir());
+    (unchanged && there).then_some(entry.python)
+}
+
+/// Keeps the answer. Failing to only costs time at the next start.
+pub(super) fn write(store: &Path, key: &Key, python: &Python) {
+    if let Err(error) = try_write(store, key, python) {
+        tracing::warn!(%error, "cannot remember the interpreter");
+    }
+}
+
+fn try_write(store: &Path, key: &Key, python: &Python) -> Result<()> {
+    let path = key.path(store);
+    let read = |error| Error::io("read", &python.executable)(error);
+    let entry = Entry { stamp: stamp(&python.executable).map_err(read)?, python: python.clone() };
+    fs::create_dir_all(store).map_err(Error::io("make the folder", store))?;
+    make_folder(&store.join("python"), 0o700)?;
+    let text =
+        serde_json::to_vec(&entry).map_err(|error| Error::io("write", &path)(error.into()))?;
+    write_atomically(&path, &text)
+}
+
+/// Changes when the file behind a path does.
+fn stamp(path: &Path) -> std::io::Result<String> {
+    let found = fs::metadata(path)?;
+    let time = (found.mtime(), found.mtime_nsec());
+    Ok(format!("{}:{}:{}:{}.{}", found.dev(), found.ino(), found.size(), time.0, time.1))
+}
+
+fn is_script(path: &Path) -> bool {
+    let mut start = [0; 2];
+    fs::File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && &start == b"#!"
+}
+
+/// A pyenv shim starts what `PYENV_VERSION`, a `.python-version` in or above the current folder,
+/// or the global `version` file names.
+fn what_shims_read(shim: &Path) -> Vec<String> {
+    let here = env::current_dir().unwrap_or_default();
+    let local = here.ancestors().map(|folder| folder.join(".python-version"));
+    let global = shim.parent().and_then(Path::parent).map(|root| root.join("version"));
+    let variable = env::var("PYENV_VERSION").unwrap_or_default();
+    let stamps = local
+        .chain(global)
+        .filter_map(|file| Some(format!("{} {}", file.display(), stamp(&file).ok()?)));
+    std::iter::once(variable).chain(stamps).collect()
+}

@@ -1,0 +1,78 @@
+//! Which program is meant, and which folders of the host it needs.
+
+use std::env;
+use std::ffi::OsStr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use super::Answer;
+use crate::{Error, Result};
+
+/// The interpreter as it was named: `explicit`, `SNOWMELT_PYTHON`, `python3` on the `PATH`.
+pub(super) fn named(explicit: Option<&Path>) -> Result<PathBuf> {
+    let variable = env::var_os("SNOWMELT_PYTHON").filter(|value| !value.is_empty());
+    if let Some(path) = explicit.map(Path::to_owned).or(variable.map(PathBuf::from)) {
+        // A bare name is looked for on the PATH, as a shell would.
+        let bare = path.components().count() == 1 && path.is_relative();
+        let found = if bare { on_path(path.as_os_str()) } else { std::path::absolute(&path).ok() };
+        let reason = || format!("{} is not there", path.display());
+        return found
+            .filter(|path| is_program(path))
+            .ok_or_else(|| Error::PythonMissing { reason: reason() });
+    }
+    on_path(OsStr::new("python3"))
+        .ok_or_else(|| Error::PythonMissing { reason: "there is no python3 on the PATH".into() })
+}
+
+/// The first program of that name on the `PATH`. Relative entries are skipped: what a command
+/// finds must not depend on the folder it is called in.
+pub(crate) fn on_path(name: &OsStr) -> Option<PathBuf> {
+    let path = env::var_os("PATH")?;
+    let mut candidates = env::split_paths(&path)
+        .filter(|folder| folder.is_absolute())
+        .map(|folder| folder.join(name));
+    candidates.find(|candidate| is_program(candidate))
+}
+
+/// Whether there is a file that may be executed.
+pub(crate) fn is_program(path: &Path) -> bool {
+    path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+}
+
+/// Folders that every sandbox has.
+const BASE: [&str; 6] = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32"];
+
+/// What the interpreter needs beside the base, without folders inside of others.
+pub(super) fn outside_of_base(answer: &Answer, executable: &Path) -> Vec<PathBuf> {
+    let wanted = answer.prefixes.iter().chain(&answer.stdlib).chain(&answer.libraries);
+    let home = answer.home.canonicalize().unwrap_or_else(|_| answer.home.clone());
+    let mut folders: Vec<PathBuf> = wanted
+        .filter_map(|path| path.canonicalize().ok())
+        .chain(executable.parent().map(Path::to_owned))
+        .filter(|path| path.is_dir() && !is_too_wide(path, &home))
+        .filter(|path| !BASE.iter().any(|base| path.starts_with(base)))
+        .collect();
+    folders.sort();
+    folders.dedup_by(|inner, outer| inner.starts_with(&*outer));
+    folders
+}
+
+/// An interpreter installed with the prefix `/` or a home must not bring all of that into every
+/// sandbox: then only its library and program folders are taken, which stand in the list as well.
+fn is_too_wide(path: &Path, home: &Path) -> bool {
+    path.components().count() <= 2 || home.starts_with(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_whole_home_is_never_shown() {
+        let home = Path::new("/home/ada");
+        for wide in ["/", "/home", "/home/ada", "/srv"] {
+            assert!(is_too_wide(Path::new(wide), home), "{wide}");
+        }
+        assert!(!is_too_wide(Path::new("/home/ada/.pyenv/versions/3.12.1"), home));
+    }
+}

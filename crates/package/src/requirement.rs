@@ -1,0 +1,274 @@
+//! What a user may ask for: names with versions, extras and markers; nothing that reads a path or
+//! URL of the host, and nothing that the resolver could take for an option.
+//!
+//! Invariant: a [`Requirement`] that exists is one line, begins with a letter or digit, and names
+//! a distribution of the package index.
+
+use std::fmt;
+
+use crate::{Error, Result};
+
+/// Longer lines are no requirements but mistakes or attacks on the resolver.
+const LONGEST: usize = 1_000;
+
+/// More than any real function needs; bounds what one request makes the resolver do.
+const MOST: usize = 500;
+
+/// One requirement, checked: `phonenumbers==8.13.*`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Requirement {
+    name: String,
+    text: String,
+}
+
+impl Requirement {
+    /// Reads a requirement as pip writes it (PEP 508 without URLs).
+    pub fn parse(line: &str) -> Result<Self> {
+        let text = line.trim();
+        refuse_other_forms(text).map_err(|refusal| refusal.of(text))?;
+        let name_end = text.find(|c| !is_name_char(c)).unwrap_or(text.len());
+        let (name, rest) = text.split_at(name_end);
+        if !name.ends_with(|c: char| c.is_ascii_alphanumeric()) {
+            return Err(SHAPE.of(text));
+        }
+        check_rest(rest).ok_or_else(|| SHAPE.of(text))?;
+        Ok(Self { name: normalized(name), text: text.to_owned() })
+    }
+
+    /// The distribution's name in its normal form (PEP 503): lower case, `-` between words.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The requirement as it was written.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+}
+
+impl fmt::Display for Requirement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// A distribution's name in its normal form (PEP 503).
+pub(crate) fn normalized(name: &str) -> String {
+    let words = name.split(['-', '_', '.']).filter(|word| !word.is_empty());
+    words.collect::<Vec<_>>().join("-").to_ascii_lowercase()
+}
+
+/// Checks a whole list; gives it sorted and without repeats, so that equal sets are equal.
+pub(crate) fn parse_set(lines: &[String]) -> Result<Vec<Requirement>> {
+    if lines.len() > MOST {
+        return Err(Refusal {
+            reason: "there are more than 500 requirements",
+            hint: "name only what your code imports: what those need is found by the resolver",
+        }
+        .of(&lines[MOST]));
+    }
+    let mut set = lines.iter().map(|line| Requirement::parse(line)).collect::<Result<Vec<_>>>()?;
+    set.sort();
+    set.dedup();
+    Ok(set)
+}
+
+/// Reads the text of a `requirements.txt`: one requirement a line, comments, continued lines.
+///
+/// Options (`-r`, `-e`, `--index-url`, `--hash`, …) are refused by name: the server that reads the
+/// text is not the machine on which it was written.
+pub fn parse_requirements(text: &str) -> Result<Vec<Requirement>> {
+    let joined = text.replace("\\\r\n", " ").replace("\\\n", " ");
+    let lines = joined.lines().map(without_comment).filter(|line| !line.is_empty());
+    lines.map(Requirement::parse).collect()
+}
+
+/// A `#` begins a comment only at the start of a line or after a blank (pip's rule).
+fn without_comment(line: &str) -> &str {
+    let line = line.trim();
+    if line.starts_with('#') {
+        return "";
+    }
+    let comment = line.match_indices('#').find(|(at, _)| line[..*at].ends_with([' ', '\t']));
+    comment.map_or(line, |(at, _)| line[..at].trim_end())
+}
+
+struct Refusal {
+    reason: &'static str,
+    hint: &'static str,
+}
+
+impl Refusal {
+    fn of(&self, line: &str) -> Error {
+        let shown: String = line.chars().take(120).map(printable).collect();
+        Error::Requirement {
+            line: shown,
+            reason: self.reason.to_owned(),
+            hint: self.hint.to_owned(),
+        }
+    }
+}
+
+fn printable(c: char) -> char {
+    if c.is_control() { '\u{fffd}' } else { c }
+}
+
+const SHAPE: Refusal = Refusal {
+    reason: "it is not a package name with versions",
+    hint: "write it as pip does, for example `phonenumbers==8.13.*` or `pandas[parquet]>=2,<3`",
+};
+
+fn refuse_other_forms(text: &str) -> Result<(), Refusal> {
+    let refuse = |reason, hint| Err(Refusal { reason, hint });
+    if text.len() > LONGEST || text.chars().any(char::is_control) {
+        return Err(SHAPE);
+    }
+    match option_name(text) {
+        Some("-r" | "--requirement" | "-c" | "--constraint") => {
+            return refuse("it names another file", "put all requirements into one list");
+        }
+        Some("-e" | "--editable") => {
+            return refuse(
+                "it is a folder of the machine on which it was written",
+                "publish the package to an index, or put its code into your own file",
+            );
+        }
+        Some("-i" | "--index-url" | "--extra-index-url" | "-f" | "--find-links") => {
+            return refuse(
+                "an index is a setting of the platform, not of a function",
+                "start the platform with UV_DEFAULT_INDEX or UV_INDEX in its environment",
+            );
+        }
+        Some("--hash") => {
+            return refuse(
+                "hashes are not taken from the list",
+                "write it without --hash: the resolver records the hashes and checks each file",
+            );
+        }
+        Some(_) => return refuse("it is an option", "write only names with versions"),
+        None => {}
+    }
+    let before_marker = text.split(';').next().unwrap_or_default();
+    let is_archive =
+        [".whl", ".tar.gz", ".zip"].iter().any(|end| before_marker.trim().ends_with(end));
+    if before_marker.contains(['/', '\\', '@']) || text.contains("://") || is_archive {
+        return refuse(
+            "it is a URL or a path",
+            "packages come from an index only, by name: write for example `phonenumbers==8.13.*`",
+        );
+    }
+    Ok(())
+}
+
+/// The option that a line begins with or carries: `-r`, `--hash`.
+fn option_name(text: &str) -> Option<&str> {
+    let word = text.split_whitespace().find(|word| word.starts_with('-'))?;
+    Some(word.split('=').next().unwrap_or(word))
+}
+
+fn is_name_char(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
+}
+
+/// What follows the name: `[extras]`, versions, `; marker`, each optional.
+fn check_rest(rest: &str) -> Option<()> {
+    let mut rest = rest.trim_start();
+    if let Some(extras) = rest.strip_prefix('[') {
+        let (inside, after) = extras.split_once(']')?;
+        let allowed = |c| is_name_char(c) || matches!(c, ',' | ' ');
+        inside.chars().all(allowed).then_some(())?;
+        rest = after.trim_start();
+    }
+    let (versions, marker) = rest.split_once(';').unwrap_or((rest, ""));
+    check_versions(versions.trim())?;
+    // `$` is left out because the resolver expands `${VARIABLE}` from the platform's environment.
+    let in_marker = |c: char| c.is_ascii_alphanumeric() || "'\"<>=!~.,*+-_() ".contains(c);
+    marker.chars().all(in_marker).then_some(())
+}
+
+fn check_versions(versions: &str) -> Option<()> {
+    let inside = versions.strip_prefix('(').and_then(|v| v.strip_suffix(')')).unwrap_or(versions);
+    if inside.is_empty() {
+        return Some(());
+    }
+    inside.starts_with(['=', '<', '>', '!', '~']).then_some(())?;
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "=<>!~.,*+-_ ".contains(c);
+    inside.chars().all(allowed).then_some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn takes_what_pip_takes() {
+        for good in [
+            "six",
+            "phonenumbers==8.13.*",
+            "pandas [parquet,aws] >=2, <3",
+            "zope.interface~=6.0",
+            "numpy (>=1.20)",
+            "numpy>=2; python_version < '3.13'",
+            "torch==2.4.0+cpu",
+        ] {
+            assert!(Requirement::parse(good).is_ok(), "{good}");
+        }
+        assert_eq!(Requirement::parse("Zope._Interface").unwrap().name(), "zope-interface");
+    }
+
+    #[test]
+    fn refuses_options_paths_and_urls_by_name() {
+        for (bad, reason) in [
+            ("--index-url=evil", "an index is a setting"),
+            ("-r other.txt", "another file"),
+            ("-e .", "folder of the machine"),
+            ("--target=/etc", "an option"),
+            ("six --hash=sha256:00", "hashes"),
+            ("six --index-url evil", "an index is a setting"),
+            ("pkg @ file:///etc/passwd", "URL or a path"),
+            ("pkg@https://evil", "URL or a path"),
+            ("./local", "URL or a path"),
+            ("a/b", "URL or a path"),
+            ("evil.whl", "URL or a path"),
+            ("", "not a package name"),
+            ("six six", "not a package name"),
+            ("six\nflask", "not a package name"),
+            ("six-", "not a package name"),
+            ("six; python_version < '${AWS_SECRET_ACCESS_KEY}'", "not a package name"),
+        ] {
+            let refused = Requirement::parse(bad).unwrap_err().to_string();
+            assert!(refused.contains(reason), "{bad}: {refused}");
+        }
+    }
+
+    #[test]
+    fn reads_a_requirements_file() {
+        let text = "# ours\nsix # why\n\npandas>=2, \\\n  <3\nnumpy ; python_version<'4' #x\n";
+        let read = parse_requirements(text).unwrap();
+        let texts: Vec<_> = read.iter().map(Requirement::as_str).collect();
+        assert_eq!(texts, ["six", "pandas>=2,    <3", "numpy ; python_version<'4'"]);
+        assert!(parse_requirements("-r more.txt").unwrap_err().to_string().contains("-r more.txt"));
+    }
+
+    #[test]
+    fn equal_sets_are_equal() {
+        let set = |lines: &[&str]| {
+            parse_set(&lines.iter().map(|line| line.to_string()).collect::<Vec<_>>()).unwrap()
+        };
+        assert_eq!(set(&["b", "a", "b"]), set(&["a", "b"]));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_accepted_is_an_option_or_leaves_its_line(text in "\\PC{0,40}") {
+            if let Ok(requirement) = Requirement::parse(&text) {
+                prop_assert!(requirement.as_str().starts_with(|c: char| c.is_ascii_alphanumeric()));
+                prop_assert!(!requirement.as_str().contains(['\n', '\r', '/', '@'])
+                    || requirement.as_str().contains(';'));
+                prop_assert!(!requirement.as_str().contains("://"));
+            }
+        }
+    }
+}

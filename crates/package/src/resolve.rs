@@ -1,0 +1,200 @@
+//! Requirements to a lock: exact versions with the hashes of their files.
+//!
+//! The answer is remembered for a day, so that a query with the same functions needs neither the
+//! resolver nor the network.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize};
+use snowmelt_types::Digest;
+
+use crate::files::write_atomically;
+use crate::flock::{FileLock, Share};
+use crate::installer::Shared;
+use crate::uv::{Uv, useful_lines};
+use crate::{Error, Pinned, Progress, Python, Reporter, Requirement, Result};
+
+/// How long an answer of the index is taken for current.
+const YOUNG: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Settings of the resolver that change its answer.
+const SETTINGS: [&str; 8] = [
+    "UV_DEFAULT_INDEX",
+    "UV_EXCLUDE_NEWER",
+    "UV_EXTRA_INDEX_URL",
+    "UV_FIND_LINKS",
+    "UV_INDEX",
+    "UV_INDEX_URL",
+    "UV_PRERELEASE",
+    "UV_RESOLUTION",
+];
+
+/// Exact versions of everything, as `uv pip install --require-hashes` reads it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Lock {
+    pub(crate) text: String,
+}
+
+/// A resolved set, as it is remembered.
+#[derive(Serialize, Deserialize)]
+struct Memo {
+    resolved_at: SystemTime,
+    requirements: Vec<String>,
+    lock: String,
+}
+
+impl Lock {
+    /// Names an environment: the same lock on the same kind of Python is the same folder.
+    pub(crate) fn digest(&self, python: &Python) -> Digest {
+        Digest::of_parts(["environment-1", &self.text, &python.tag, &python.platform])
+    }
+
+    /// What it pins, by name.
+    pub(crate) fn packages(&self) -> Vec<Pinned> {
+        let first_words = self.text.lines().filter_map(|line| {
+            let begins = line.starts_with(|c: char| c.is_ascii_alphanumeric());
+            begins.then(|| line.split([' ', '\\', ';']).next().unwrap_or(line))
+        });
+        let pins = first_words.filter_map(|word| word.split_once("=="));
+        pins.map(|(name, version)| Pinned { name: name.to_owned(), version: version.to_owned() })
+            .collect()
+    }
+}
+
+/// The lock for these requirements: remembered, or asked of the resolver by one caller at a time.
+pub(crate) async fn resolve(
+    shared: &Shared,
+    requirements: &[Requirement],
+    progress: &dyn Reporter,
+) -> Result<Lock> {
+    if requirements.is_empty() {
+        return Ok(Lock::default());
+    }
+    let key = key(&shared.python, requirements);
+    let path = shared.store.memo(&key);
+    if let Some(lock) = remembered(&path, shared.refresh) {
+        return Ok(lock);
+    }
+    let waiting = || progress.step(&Progress::Waiting);
+    let held = FileLock::acquire(&shared.store.memo_lock(&key), Share::Exclusive, waiting).await?;
+    let answer = match remembered(&path, shared.refresh) {
+        Some(lock) => Ok(lock),
+        None => ask_and_remember(shared, requirements, &path, progress).await,
+    };
+    held.remove()?;
+    answer
+}
+
+async fn ask_and_remember(
+    shared: &Shared,
+    requirements: &[Requirement],
+    path: &Path,
+    progress: &dyn Reporter,
+) -> Result<Lock> {
+    progress.step(&Progress::Resolving { count: requirements.len() });
+    let lock = match ask(shared, requirements).await {
+        // Yesterday's versions are better than none while the index is away.
+        Err(error @ (Error::IndexUnreachable { .. } | Error::UvMissing { .. })) => {
+            let memo = read(path).ok_or(error)?;
+            tracing::warn!("the index cannot be asked: using the versions of an earlier answer");
+            return Ok(Lock { text: memo.lock });
+        }
+        answer => answer?,
+    };
+    let memo = Memo {
+        resolved_at: SystemTime::now(),
+        requirements: requirements.iter().map(Requirement::to_string).collect(),
+        lock: lock.text.clone(),
+    };
+    let text = serde_json::to_vec(&memo).map_err(|e| Error::io("write", path)(e.into()))?;
+    write_atomically(path, &text)?;
+    Ok(lock)
+}
+
+fn key(python: &Python, requirements: &[Requirement]) -> Digest {
+    let settings = SETTINGS.map(|name| std::env::var(name).unwrap_or_default());
+    let python = ["memo-1".to_owned(), python.tag.clone(), python.platform.clone()];
+    let requirements = requirements.iter().map(Requirement::to_string);
+    Digest::of_parts(python.into_iter().chain(settings).chain(requirements))
+}
+
+fn remembered(path: &Path, refresh: bool) -> Option<Lock> {
+    let memo = read(path).filter(|_| !refresh)?;
+    // A clock that was set back makes an answer of the future: not young either.
+    let age = SystemTime::now().duration_since(memo.resolved_at).ok()?;
+    (age < YOUNG).then_some(Lock { text: memo.lock })
+}
+
+fn read(path: &Path) -> Option<Memo> {
+    serde_json::from_slice(&fs::read(path).ok()?).ok()
+}
+
+async fn ask(shared: &Shared, requirements: &[Requirement]) -> Result<Lock> {
+    let uv = Uv::find(shared.uv.as_deref(), &shared.python)?;
+    let arguments: [&OsStr; 7] = [
+        "compile".as_ref(),
+        "-".as_ref(),
+        "--python".as_ref(),
+        shared.python.executable.as_os_str(),
+        "--generate-hashes".as_ref(),
+        "--no-header".as_ref(),
+        "--no-annotate".as_ref(),
+    ];
+    let input: String = requirements.iter().map(|one| format!("{one}\n")).collect();
+    let limit = ("resolving packages", shared.resolve_limit);
+    let _using = shared.use_cache().await?;
+    let answer = uv.pip(&shared.store.cache(), &arguments, &input, limit).await?;
+    if answer.status.success() {
+        return Ok(Lock { text: answer.stdout });
+    }
+    let lines = useful_lines(&answer.stderr);
+    if is_unreachable(&answer.stderr) {
+        return Err(Error::IndexUnreachable { lines });
+    }
+    Err(Error::Unresolvable { requirements: listed(requirements), lines })
+}
+
+pub(crate) fn is_unreachable(stderr: &str) -> bool {
+    ["error sending request", "Failed to fetch", "network was disabled", "dns error"]
+        .iter()
+        .any(|sign| stderr.contains(sign))
+}
+
+fn listed(requirements: &[Requirement]) -> String {
+    requirements.iter().map(Requirement::to_string).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_the_pins_of_a_lock() {
+        let text = "numpy==2.4.6 \\\n    --hash=sha256:00 \\\n    --hash=sha256:11\nsix==1.17.0 \\\n    \
+                    --hash=sha256:22\n";
+        let packages = Lock { text: text.to_owned() }.packages();
+        let shown: Vec<_> = packages.iter().map(Pinned::to_string).collect();
+        assert_eq!(shown, ["numpy==2.4.6", "six==1.17.0"]);
+    }
+
+    #[test]
+    fn an_old_memo_or_one_of_the_future_is_not_used() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("memo");
+        let written = |resolved_at| {
+            let memo = Memo { resolved_at, requirements: vec![], lock: "six==1".to_owned() };
+            fs::write(&path, serde_json::to_vec(&memo).unwrap()).unwrap();
+            remembered(&path, false).is_some()
+        };
+        let now = SystemTime::now();
+        assert!(written(now - Duration::from_secs(60)));
+        assert!(remembered(&path, true).is_none());
+        assert!(!written(now - YOUNG - Duration::from_secs(60)));
+        assert!(!written(now + Duration::from_secs(3600)));
+        fs::write(&path, "{").unwrap();
+        assert!(remembered(&path, false).is_none());
+    }
+}

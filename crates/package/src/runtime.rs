@@ -1,0 +1,155 @@
+//! The platform's own Python files, embedded in the binary and unpacked once by content.
+//!
+//! Invariant: as with environments, a folder under `runtime/` is whole, because it got there by a
+//! rename.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use snowmelt_types::Digest;
+
+use crate::files::{self, make_folder};
+use crate::flock::{FileLock, Share};
+use crate::workspace::Workspace;
+use crate::{Error, Python, Result};
+
+/// Where other versions go to be removed and new ones are made.
+const TMP: &str = "tmp";
+
+/// Path (`snowmelt/_runtime/serve.py`) and text of each file.
+const FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/runtime.rs"));
+
+/// The unpacked `snowmelt` package; kept while this value or a clone of it lives.
+#[derive(Clone, Debug)]
+pub struct Runtime {
+    /// Of its files and the kind of Python that it was compiled for.
+    pub digest: Digest,
+    /// Folder to bind and to put on `sys.path`: it holds `snowmelt/`.
+    pub path: PathBuf,
+    _lease: Arc<FileLock>,
+}
+
+/// Gives the `snowmelt` package as a folder under `<state>/runtime/`, and removes those of other
+/// versions that nobody uses. Some file reads the second time; some 100 ms the first.
+pub fn runtime_files(state: &Path, python: &Python) -> Result<Runtime> {
+    let digest = digest(python);
+    fs::create_dir_all(state).map_err(Error::io("make the folder", state))?;
+    let all = state.join("runtime");
+    make_folder(&all, 0o755)?;
+    let path = all.join(digest.short());
+    make_folder(&all.join(TMP), 0o700)?;
+    Workspace::sweep(&all.join(TMP))?;
+    let lease = lease(&all, digest.short())?;
+    if !path.is_dir() {
+        unpack(&all, &path, python)?;
+    }
+    remove_others(&all, digest.short())?;
+    Ok(Runtime { digest, path, _lease: Arc::new(lease) })
+}
+
+fn digest(python: &Python) -> Digest {
+    let parts = FILES.iter().flat_map(|(path, text)| [*path, *text]);
+    Digest::of_parts(["runtime-1", &python.tag].into_iter().chain(parts))
+}
+
+fn lease(all: &Path, name: &str) -> Result<FileLock> {
+    let path = all.join(format!("{name}.lock"));
+    loop {
+        if let Some(lease) = FileLock::try_acquire(&path, Share::Shared)? {
+            return Ok(lease);
+        }
+        // Another process is removing it just now, as one of another version.
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+/// Several processes may do this at once: each in its own folder, and one rename wins.
+fn unpack(all: &Path, path: &Path, python: &Python) -> Result<()> {
+    let workspace = Workspace::new(&all.join(TMP))?;
+    let whole = workspace.path().join("runtime");
+    make_folder(&whole, 0o755)?;
+    for (name, text) in FILES {
+        let file = whole.join(name);
+        let parent = file.parent().unwrap_or(&whole);
+        fs::create_dir_all(parent).map_err(Error::io("make the folder", parent))?;
+        fs::write(&file, text).map_err(Error::io("write", &file))?;
+    }
+    compile(&whole, python);
+    files::share_tree(&whole)?;
+    files::sync_file_system(&whole)?;
+    match fs::rename(&whole, path) {
+        Err(error) if !path.is_dir() => Err(Error::io("publish", path)(error)),
+        _ => files::sync_folder(all),
+    }
+}
+
+/// Sandboxes see the folder read-only, so they could never keep byte code. Without it they still
+/// work, only slower.
+fn compile(folder: &Path, python: &Python) {
+    let mut command = Command::new(&python.executable);
+    command.args(["-I", "-S", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"]);
+    command.arg(folder).current_dir("/").env_remove("PYTHONPYCACHEPREFIX");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    match command.status() {
+        Ok(status) if status.success() => {}
+        result => tracing::warn!(?result, "the runtime has no byte code"),
+    }
+}
+
+/// Removes folders of other versions.
+fn remove_others(all: &Path, ours: &str) -> Result<()> {
+    for entry in fs::read_dir(all).map_err(Error::io("read", all))?.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name == ours || name == TMP || !entry.path().is_dir() {
+            continue;
+        }
+        let lock = all.join(format!("{name}.lock"));
+        if let Some(alone) = FileLock::try_acquire(&lock, Share::Exclusive)? {
+            // Out of sight first: half a folder must never have a version's name.
+            let grave = Workspace::new(&all.join(TMP))?;
+            let _ = fs::rename(entry.path(), grave.path().join("removed"));
+            alone.remove()?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn python(folder: &Path) -> Python {
+        Python::discover(None, &folder.join("packages")).unwrap()
+    }
+
+    #[test]
+    fn unpacks_once_and_compiled() {
+        let folder = tempfile::tempdir().unwrap();
+        let python = python(folder.path());
+        let first = runtime_files(folder.path(), &python).unwrap();
+        assert!(first.path.join("snowmelt/_runtime/serve.py").is_file());
+        let mut compiled = fs::read_dir(first.path.join("snowmelt/_runtime/__pycache__")).unwrap();
+        assert!(
+            compiled.any(|one| one.unwrap().file_name().to_string_lossy().starts_with("serve."))
+        );
+        let marker = first.path.join("marker");
+        fs::write(&marker, "").unwrap();
+        assert_eq!(runtime_files(folder.path(), &python).unwrap().path, first.path);
+        assert!(marker.exists(), "it must not be unpacked again");
+    }
+
+    #[test]
+    fn removes_other_versions_unless_they_are_in_use() {
+        let folder = tempfile::tempdir().unwrap();
+        let (all, python) = (folder.path().join("runtime"), python(folder.path()));
+        for old in ["used", "unused"] {
+            fs::create_dir_all(all.join(old).join("snowmelt")).unwrap();
+        }
+        let _lease = lease(&all, "used").unwrap();
+        runtime_files(folder.path(), &python).unwrap();
+        assert!(all.join("used").exists() && !all.join("unused").exists());
+        assert_eq!(fs::read_dir(all.join(TMP)).unwrap().count(), 0);
+    }
+}

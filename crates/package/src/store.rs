@@ -1,0 +1,112 @@
+//! The folders of the store and who may rely on what in them.
+//!
+//! | folder | holds | trusted |
+//! |---|---|---|
+//! | `environments/<digest>/` | `site/`, `environment.json` | yes: it got there by a rename |
+//! | `memo/<key>.json` | requirements to lock | as far as it parses and is young |
+//! | `locks/` | lock files; an environment's says when it was used last | |
+//! | `cache/` | uv's own cache, hard-linked into environments | verified at each use |
+//! | `tmp/` | installations in progress | never; removed when their owner is gone |
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use snowmelt_types::Digest;
+
+use crate::files::make_folder;
+use crate::workspace::Workspace;
+use crate::{Error, Result};
+
+/// The paths of a store.
+#[derive(Clone, Debug)]
+pub(crate) struct Store {
+    root: PathBuf,
+}
+
+impl Store {
+    /// Makes what is missing and removes what earlier processes left half-done.
+    pub(crate) fn open(root: PathBuf) -> Result<Self> {
+        fs::create_dir_all(&root).map_err(Error::io("make the folder", &root))?;
+        let root = fs::canonicalize(&root).map_err(Error::io("find", &root))?;
+        refuse_foreign(&root)?;
+        let store = Self { root };
+        make_folder(&store.environments(), 0o755)?;
+        for private in ["memo", "locks", "tmp"] {
+            make_folder(&store.root.join(private), 0o700)?;
+        }
+        Workspace::sweep(&store.tmp())?;
+        Ok(store)
+    }
+
+    pub(crate) fn environments(&self) -> PathBuf {
+        self.root.join("environments")
+    }
+
+    pub(crate) fn environment(&self, digest: &Digest) -> PathBuf {
+        self.environments().join(digest.as_str())
+    }
+
+    /// Held shared by whoever uses the environment, exclusive by whoever makes or removes it.
+    pub(crate) fn environment_lock(&self, digest: &str) -> PathBuf {
+        self.root.join("locks").join(format!("{digest}.environment"))
+    }
+
+    pub(crate) fn memo(&self, key: &Digest) -> PathBuf {
+        self.root.join("memo").join(format!("{key}.json"))
+    }
+
+    pub(crate) fn memo_lock(&self, key: &Digest) -> PathBuf {
+        self.root.join("locks").join(format!("{key}.memo"))
+    }
+
+    pub(crate) fn cache(&self) -> PathBuf {
+        self.root.join("cache")
+    }
+
+    /// Held shared while uv runs, exclusive to remove the cache.
+    pub(crate) fn cache_lock(&self) -> PathBuf {
+        self.root.join("locks").join("cache")
+    }
+
+    fn tmp(&self) -> PathBuf {
+        self.root.join("tmp")
+    }
+
+    pub(crate) fn workspace(&self) -> Result<Workspace> {
+        Workspace::new(&self.tmp())
+    }
+}
+
+/// What others may write they may fill with code that then runs in everybody's sandboxes.
+fn refuse_foreign(root: &Path) -> Result<()> {
+    let metadata = fs::metadata(root).map_err(Error::io("read", root))?;
+    let refuse = |reason: String| Err(Error::Store { path: root.to_owned(), reason });
+    if !metadata.is_dir() {
+        let source = io::Error::from(io::ErrorKind::NotADirectory);
+        return Err(Error::io("use", root)(source));
+    }
+    let user = rustix::process::geteuid().as_raw();
+    if metadata.uid() != user {
+        return refuse(format!("it belongs to user {}, not to user {user}", metadata.uid()));
+    }
+    if metadata.mode() & 0o022 != 0 {
+        return refuse(format!("its mode {:o} lets others write", metadata.mode() & 0o7777));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::set_mode;
+
+    #[test]
+    fn refuses_a_store_that_others_can_write() {
+        let folder = tempfile::tempdir().unwrap();
+        set_mode(folder.path(), 0o777).unwrap();
+        let refused = Store::open(folder.path().to_owned()).unwrap_err();
+        assert!(matches!(refused, Error::Store { .. }), "{refused}");
+    }
+}

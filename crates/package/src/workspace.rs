@@ -1,0 +1,84 @@
+//! Temporary folders that only a living owner keeps.
+//!
+//! Invariant: a workspace is locked from before anybody can see it unlocked until it is dropped.
+//! After a crash its lock is free, which is how the next start knows that nobody needs it.
+
+use std::fs::{self, File};
+use std::path::Path;
+
+use crate::files::remove_tree;
+use crate::flock::{Share, try_flock};
+use crate::{Error, Result};
+
+/// A temporary folder, removed when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Workspace {
+    folder: tempfile::TempDir,
+    _lock: File,
+}
+
+impl Workspace {
+    /// Makes one in `tmp`, which must exist.
+    pub(crate) fn new(tmp: &Path) -> Result<Self> {
+        // Keeps a sweep away while there is a folder that is not locked yet.
+        let _creating = lock_folder(tmp, Share::Shared)?;
+        let folder = tempfile::Builder::new().prefix("work-").tempdir_in(tmp);
+        let folder = folder.map_err(Error::io("make a folder in", tmp))?;
+        let lock = lock_folder(folder.path(), Share::Exclusive)?;
+        Ok(Self { folder, _lock: lock })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Removes the workspaces of processes that are gone.
+    pub(crate) fn sweep(tmp: &Path) -> Result<()> {
+        let folder = File::open(tmp).map_err(Error::io("open", tmp))?;
+        // Somebody is making a folder that it has not locked yet: the next start sweeps.
+        if !try_flock(&folder, Share::Exclusive, tmp)? {
+            return Ok(());
+        }
+        for entry in fs::read_dir(tmp).map_err(Error::io("read", tmp))?.flatten() {
+            if is_abandoned(&entry.path()) {
+                tracing::info!(folder = %entry.path().display(), "removing interrupted work");
+                // An orphaned uv may still write into it. It is trusted by nobody, so what cannot
+                // be removed now is left for the next start.
+                let _ = remove_tree(&entry.path());
+            }
+        }
+        Ok(())
+    }
+}
+
+fn lock_folder(path: &Path, share: Share) -> Result<File> {
+    let folder = File::open(path).map_err(Error::io("open", path))?;
+    while !try_flock(&folder, share, path)? {
+        // Only a sweep holds it alone, and only for as long as it removes folders.
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    Ok(folder)
+}
+
+fn is_abandoned(path: &Path) -> bool {
+    let Ok(folder) = File::open(path) else { return false };
+    try_flock(&folder, Share::Exclusive, path).unwrap_or(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sweeps_what_is_abandoned_and_keeps_what_is_in_use() {
+        let tmp = tempfile::tempdir().unwrap();
+        let used = Workspace::new(tmp.path()).unwrap();
+        let abandoned = tmp.path().join("work-abandoned");
+        fs::create_dir_all(abandoned.join("site/half")).unwrap();
+        Workspace::sweep(tmp.path()).unwrap();
+        assert!(used.path().exists() && !abandoned.exists());
+        let path = used.path().to_owned();
+        drop(used);
+        assert!(!path.exists());
+    }
+}
