@@ -9,7 +9,6 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +16,7 @@ DEMO = Path(__file__).resolve().parent
 sys.path[:0] = [str(DEMO.parent / "bench"), str(DEMO)]
 
 import pyarrow as pa
+from duckdb.sqltypes import VARCHAR
 
 from common import peers
 from common.answers import difference
@@ -70,14 +70,14 @@ def run(query: Query, folder: Path, out: Path) -> tuple[pa.Table, float]:
     return peers.read_arrow(answer), seconds
 
 
-def functions() -> list[tuple[str, Callable[..., object], list[str], str]]:
+def functions() -> list[peers.Function]:
     """The demo's function, for DuckDB: a decorated function stays plainly callable."""
     import udfs
 
     def country(phone: str) -> str | None:
         return udfs.country(phone)
 
-    return [("country", country, ["VARCHAR"], "VARCHAR")]
+    return [("country", country, [VARCHAR], VARCHAR)]
 
 
 def check(query: Query, ours: pa.Table, folder: Path, out: Path) -> dict[str, float]:

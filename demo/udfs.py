@@ -16,5 +16,5 @@ def country(phone: str) -> str | None:
         number = phonenumbers.parse("+" + phone)
     except phonenumbers.NumberParseException:
         return None
-    region = phonenumbers.region_code_for_country_code(number.country_code)
+    region = phonenumbers.region_code_for_country_code(number.country_code or 0)
     return None if region == "ZZ" else region

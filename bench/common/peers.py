@@ -3,15 +3,21 @@
 import json
 import subprocess
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
 import pyarrow.ipc
+from duckdb.func import FunctionNullHandling
+from duckdb.sqltypes import DuckDBPyType
 
 from .places import HELPER
+
+# Name, callable, argument types, result type.
+Function = tuple[str, Callable[..., str | None], list[Any], DuckDBPyType]
 
 
 @dataclass(frozen=True)
@@ -54,14 +60,19 @@ def duck_answer(
     sql: str,
     tables: dict[str, Path],
     threads: int,
-    functions: Iterable[tuple[str, Callable[..., object], list[str], str]] = (),
+    functions: Sequence[Function] = (),
 ) -> Answer:
-    """DuckDB's answer; functions as (name, callable, argument types, result type)."""
+    """DuckDB's answer, with Python functions registered in it."""
     with duck(tables, threads) as connection:
         for name, function, arguments, result in functions:
+            # `special`: the function sees nulls and may return them.
             connection.create_function(
-                name, function, arguments, result, null_handling="default", type="native"
+                name, function, arguments, result, null_handling=FunctionNullHandling.SPECIAL
             )
         start = time.perf_counter()
-        reader = connection.execute(sql).to_arrow_table()
-        return Answer(reader, time.perf_counter() - start)
+        table = connection.sql(sql).to_arrow_table()
+        seconds = time.perf_counter() - start
+        # Else DuckDB complains at the end of the process that its bindings hold on to it.
+        for name, *_ in functions:
+            connection.remove_function(name)
+        return Answer(table, seconds)
