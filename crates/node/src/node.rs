@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use snowmelt_package::{Installer, Python, Reporter};
+use snowmelt_package::{Installer, Python, Reporter, Runtime};
 use snowmelt_sandbox::{ForkSpec, Limits, Spawner};
 use snowmelt_types::SandboxId;
 use snowmelt_wire::Code;
@@ -72,7 +72,7 @@ pub(crate) struct Inner {
 struct Interpreter {
     python: Python,
     installer: Installer,
-    runtime: PathBuf,
+    runtime: Runtime,
 }
 
 /// How many leases are out.
@@ -134,7 +134,7 @@ impl Node {
         all.sort();
         all.dedup();
         let Interpreter { python, runtime, .. } = interpreter;
-        Ok(Unit::new(stored, &environment, python, runtime, all))
+        Ok(Unit::new(stored, environment, python, runtime, all))
     }
 
     /// The interpreter that runs user code.
@@ -214,7 +214,7 @@ impl Inner {
         let state = &self.options.state_dir;
         let python = Python::discover(self.options.python.as_deref(), state)?;
         let installer = Installer::new(state.join("packages"), python.clone())?;
-        let runtime = snowmelt_package::runtime_files(&state.join("runtime"))?;
+        let runtime = snowmelt_package::runtime_files(state, &python)?;
         Ok(Interpreter { python, installer, runtime })
     }
 

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use snowmelt_package::{Environment, Python};
+use snowmelt_package::{Environment, Python, Runtime};
 use snowmelt_sandbox::{Bind, Root};
 use snowmelt_types::Digest;
 
@@ -37,15 +37,17 @@ pub struct Unit {
     /// What the zygote imports.
     pub(crate) imports: Vec<String>,
     code_folder: PathBuf,
+    // Its lease keeps the packages from being reclaimed while they are in use.
+    _environment: Environment,
 }
 
 impl Unit {
     /// Puts the parts together.
     pub(crate) fn new(
         code: (Digest, PathBuf),
-        environment: &Environment,
+        environment: Environment,
         python: &Python,
-        runtime: &Path,
+        runtime: &Runtime,
         imports: Vec<String>,
     ) -> Self {
         let mut all = vec![ENTRY_MODULE.to_owned()];
@@ -55,7 +57,7 @@ impl Unit {
             environment.digest.as_str().to_owned(),
             python.executable.display().to_string(),
             version,
-            runtime.display().to_string(),
+            runtime.digest.as_str().to_owned(),
         ];
         named.extend(all.iter().cloned());
         let zygote = Digest::of_parts(&named);
@@ -63,11 +65,12 @@ impl Unit {
         Self {
             digest: Digest::of_parts([zygote.as_str(), code_digest.as_str()]),
             zygote,
-            base: base(environment, python, runtime),
+            base: base(&environment, python, &runtime.path),
             python: python.executable.clone(),
             python_path: vec![RUNTIME.to_owned(), PACKAGES.to_owned()],
             imports: all,
             code_folder,
+            _environment: environment,
         }
     }
 

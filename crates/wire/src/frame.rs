@@ -119,7 +119,8 @@ pub(crate) fn encode_header(kind: Kind, length: usize) -> Result<[u8; HEADER_BYT
     Ok(header)
 }
 
-pub(crate) fn decode_header(header: [u8; HEADER_BYTES]) -> Result<(Kind, usize)> {
+/// Kind and payload length of a header; refuses unknown kinds and lengths beyond the limit.
+pub fn decode_header(header: [u8; HEADER_BYTES]) -> Result<(Kind, usize)> {
     let [a, b, c, d, kind, ..] = header;
     let length = u32::from_le_bytes([a, b, c, d]);
     if length > MAX_PAYLOAD_BYTES {

@@ -16,7 +16,9 @@ pub use batch::{
     BatchDecoder, BatchEncoder, decode_schema, encode_schema, schema_from_text, schema_to_text,
 };
 pub use error::Error;
-pub use frame::{Frame, HEADER_BYTES, Kind, MAX_PAYLOAD_BYTES, read_frame, write_frame};
+pub use frame::{
+    Frame, HEADER_BYTES, Kind, MAX_PAYLOAD_BYTES, decode_header, read_frame, write_frame,
+};
 pub use function::{
     Call, Code, FailureKind, FunctionFailure, Load, Mode, OnError, Ready, Signature,
 };
