@@ -52,6 +52,7 @@ codes! {
     FILE_CORRUPT = "SM-0106", Input, "a Parquet file cannot be read";
     PLAN_UNSUPPORTED = "SM-0107", Input, "the plan needs an operator that is not there yet";
     STORAGE = "SM-0108", Platform, "object storage refused or failed";
+    SQL_VALUE = "SM-0109", Input, "a value of the data breaks an expression of the SQL";
     OPTION = "SM-0110", Usage, "an option or setting is wrong";
     QUERY_MEMORY = "SM-0111", Input, "the query needs more memory than it may have";
     QUERY_TIMEOUT = "SM-0112", Timeout, "the query did not end within its time";
