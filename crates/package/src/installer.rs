@@ -68,9 +68,12 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Keeps the cache from being removed while uv uses it.
+    /// Keeps the cache from being removed while uv uses it. Closed to others, because uv makes
+    /// files in it that everybody could write.
     pub(crate) async fn use_cache(&self) -> Result<FileLock> {
-        FileLock::acquire(&self.store.cache_lock(), Share::Shared, || ()).await
+        let held = FileLock::acquire(&self.store.cache_lock(), Share::Shared, || ()).await?;
+        files::make_folder(&self.store.cache(), 0o700)?;
+        Ok(held)
     }
 }
 
