@@ -11,18 +11,36 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from ._batch_types import Array as Array, NDArray as NDArray, Series as Series
-    from ._function import Function as Function, Invocation as Invocation, function as function
+    from ._batch_types import Array as Array
+    from ._batch_types import NDArray as NDArray
+    from ._batch_types import Series as Series
+    from ._function import Function as Function
+    from ._function import Invocation as Invocation
+    from ._function import function as function
     from ._map import map as map
-    from ._query import Query as Query, sql as sql
-    from ._udf import Udf as Udf, udf as udf
+    from ._query import Query as Query
+    from ._query import sql as sql
+    from ._udf import Udf as Udf
+    from ._udf import udf as udf
     from .errors import (
         Error as Error,
+    )
+    from .errors import (
         FunctionError as FunctionError,
+    )
+    from .errors import (
         MapError as MapError,
+    )
+    from .errors import (
         PackageError as PackageError,
+    )
+    from .errors import (
         PlatformError as PlatformError,
+    )
+    from .errors import (
         QueryError as QueryError,
+    )
+    from .errors import (
         SignatureError as SignatureError,
     )
 

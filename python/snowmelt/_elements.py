@@ -33,7 +33,12 @@ _PLAIN: dict[Any, tuple[str, str]] = {
     datetime.timedelta: ("timedelta", "duration[us]"),
 }
 
-_ALIASES = {"float16": "halffloat", "float32": "float", "float64": "double", "date32": "date32[day]"}
+_ALIASES = {
+    "float16": "halffloat",
+    "float32": "float",
+    "float64": "double",
+    "date32": "date32[day]",
+}
 
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(-?\d+)\s*\)")
 
@@ -182,12 +187,11 @@ def _from_arrow(given: Any) -> Element:
     for matches, kind in kinds:
         if matches(given):
             return Element(kind, given)
-    optional = {"nullable": True}
     if at.is_list(given) or at.is_large_list(given):
-        item = dataclasses.replace(_from_arrow(given.value_type), **optional)
+        item = dataclasses.replace(_from_arrow(given.value_type), nullable=True)
         return Element("list", given, fields=(("item", item),))
     if at.is_struct(given):
-        fields = [(f.name, dataclasses.replace(_from_arrow(f.type), **optional)) for f in given]
+        fields = [(f.name, dataclasses.replace(_from_arrow(f.type), nullable=True)) for f in given]
         return Element("struct", given, fields=tuple(fields))
     raise Meaningless(f"the Arrow type {given} is not supported in functions")
 
@@ -216,13 +220,18 @@ def _text(annotation: Any) -> str:
 def _advice(annotation: Any) -> str:
     text = _text(annotation)
     module = getattr(annotation, "__module__", "").partition(".")[0]
-    if annotation in (list, tuple, typing.List, typing.Tuple):
+    if annotation in (list, tuple, list, tuple):
         return f"{text} does not name its items' type: write for example list[float]"
     if annotation is dict or typing.get_origin(annotation) is dict:
         return f"{text} does not name its fields: write a TypedDict or a dataclass"
     if annotation is None or annotation is type(None):
         return "None is no column type: write for example float | None"
-    wrappers = {"pandas": "sm.Series", "pyarrow": "sm.Array", "numpy": "sm.NDArray", "polars": "sm.Array"}
+    wrappers = {
+        "pandas": "sm.Series",
+        "pyarrow": "sm.Array",
+        "numpy": "sm.NDArray",
+        "polars": "sm.Array",
+    }
     if module in wrappers:
         return f"{text} does not name its values' type: write for example {wrappers[module]}[float]"
     return (

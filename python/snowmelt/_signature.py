@@ -17,9 +17,6 @@ from .errors import SignatureError
 
 BATCHES = ("scalar", "arrow", "pandas", "numpy")
 
-# What a batch function's arguments are made of: the platform brings pyarrow itself.
-_IMPLIED = {"pandas": "pandas", "numpy": "numpy"}
-
 
 class BatchOf:
     """`sm.Series[float]` and its like: batches of values of one type."""
@@ -86,10 +83,8 @@ def read(
     found = {a.batch for _, a in [*parameters, ("return", result)] if isinstance(a, BatchOf)}
     form = reader.batch(batch, found, len(parameters))
     arguments = tuple((key, reader.element(f"parameter `{key}`", a)) for key, a in parameters)
-    packages = _with_implied(tuple(options.pop("packages", ())), form)
-    return Signature(
-        reader.name, form, arguments, reader.element("the return value", result), packages=packages, **options
-    )
+    returned = reader.element("the return value", result)
+    return Signature(reader.name, form, arguments, returned, **options)
 
 
 def function_annotation(function: Any, name: str, explicit: Any) -> Any:
@@ -97,18 +92,6 @@ def function_annotation(function: Any, name: str, explicit: Any) -> Any:
     if explicit is not None:
         return explicit
     return getattr(function, "__annotations__", {}).get(name, inspect.Parameter.empty)
-
-
-def _with_implied(packages: tuple[str, ...], batch: str) -> tuple[str, ...]:
-    needed = _IMPLIED.get(batch)
-    if needed is None or any(_distribution(package) == needed for package in packages):
-        return packages
-    return (*packages, needed)
-
-
-def _distribution(requirement: str) -> str:
-    end = next((i for i, c in enumerate(requirement) if not (c.isalnum() or c in "._-")), None)
-    return requirement[:end].strip().lower().replace("_", "-")
 
 
 class _Reader:
@@ -124,7 +107,9 @@ class _Reader:
             raise self.refused(f"its parameters cannot be read: {error}") from None
         for parameter in named:
             if parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
-                raise self.refused(f"parameter `{parameter}` is not positional: SQL gives arguments by position")
+                raise self.refused(
+                    f"parameter `{parameter}` is not positional: SQL gives arguments by position"
+                )
         if args is not None and len(args) != len(named):
             raise self.refused(f"args= has {len(args)} types for {len(named)} parameters")
         given = args if args is not None else [parameter.annotation for parameter in named]
@@ -145,17 +130,23 @@ class _Reader:
         if given is not None and given not in BATCHES:
             raise self.refused(f"batch={given!r} is none of {', '.join(BATCHES)}")
         if len(found | ({given} if given else set())) > 1:
-            raise self.refused(f"it mixes batch forms: {', '.join(sorted(found | {given or 'scalar'}))}")
+            raise self.refused(
+                f"it mixes batch forms: {', '.join(sorted(found | {given or 'scalar'}))}"
+            )
         form = given or next(iter(found), "scalar")
         if form != "scalar" and count == 0:
-            raise self.refused("a batch function needs a parameter: without one it cannot know how many rows to give")
+            raise self.refused(
+                "a batch function needs a parameter: it could not know how many rows to give"
+            )
         return form
 
     def element(self, where: str, annotation: Any) -> Element:
         if isinstance(annotation, BatchOf):
             annotation = annotation.values
         if annotation is inspect.Parameter.empty:
-            raise self.refused(f"{where} has no annotation: write for example {self._example(where)}")
+            raise self.refused(
+                f"{where} has no annotation: write for example {self._example(where)}"
+            )
         try:
             return element(annotation)
         except Meaningless as error:
@@ -166,7 +157,11 @@ class _Reader:
 
     def refused(self, reason: str) -> SignatureError:
         code = getattr(inspect.unwrap(self.function), "__code__", None)
-        place = code and {"file": code.co_filename, "line": code.co_firstlineno, "within": f"{self.name}()"}
+        place = code and {
+            "file": code.co_filename,
+            "line": code.co_firstlineno,
+            "within": f"{self.name}()",
+        }
         report: dict[str, Any] = {
             "code": "SM-0205",
             "message": f"`{self.name}` has no usable signature: {reason}",

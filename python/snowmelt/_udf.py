@@ -9,23 +9,26 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from . import _signature
 from ._signature import Signature
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 ON_ERROR = ("raise", "null")
 
 
-class Udf:
+class Udf(Generic[P, R]):
     """A function with the signature by which queries call it; calling it calls the function."""
 
-    def __init__(self, function: Callable[..., Any], signature: Signature) -> None:
+    def __init__(self, function: Callable[P, R], signature: Signature) -> None:
         functools.update_wrapper(self, function)
         self.function = function
         self.signature = signature
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
 
     def __repr__(self) -> str:
@@ -43,26 +46,54 @@ class Udf:
         self.__name__ = self.signature.name
 
 
+AnyUdf = Udf[..., Any]
+
+
+@overload
+def udf(function: Callable[P, R], /) -> Udf[P, R]: ...
+
+
+@overload
 def udf(
-    function: Callable[..., Any] | None = None,
     *,
     batch: str | None = None,
     args: Sequence[Any] | None = None,
     returns: Any = None,
     packages: Sequence[str] = (),
     on_error: str = "raise",
-    memory: str | None = None,
-    timeout: str | None = None,
+    memory: str | int | None = None,
+    timeout: str | float | None = None,
+    name: str | None = None,
+) -> Callable[[Callable[P, R]], Udf[P, R]]: ...
+
+
+def udf(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    batch: str | None = None,
+    args: Sequence[Any] | None = None,
+    returns: Any = None,
+    packages: Sequence[str] = (),
+    on_error: str = "raise",
+    memory: str | int | None = None,
+    timeout: str | float | None = None,
     name: str | None = None,
 ) -> Any:
-    """Makes a function callable in SQL; see docs/python.md for types and batch forms."""
-    if on_error not in ON_ERROR:
-        raise TypeError(f"on_error={on_error!r} is neither 'raise' nor 'null'")
-    if isinstance(packages, str):
-        raise TypeError(f'packages is a list: write packages=["{packages}"]')
+    """Makes a function callable in SQL; docs/python.md has the types and batch forms.
+
+    Raises `SignatureError` for annotations that give no schema.
+    """
+    _check(on_error, packages)
+    options: dict[str, Any] = {
+        "packages": tuple(packages),
+        "on_error": on_error,
+        "memory": None if memory is None else str(memory),
+        "timeout": None if timeout is None else str(timeout),
+    }
     names_around = sys._getframe(1).f_locals
 
-    def decorate(plain: Callable[..., Any]) -> Udf:
+    def decorate(plain: Callable[..., Any]) -> Udf[..., Any]:
         signature = _signature.read(
             plain,
             name=name,
@@ -70,11 +101,15 @@ def udf(
             args=args,
             returns=returns,
             local_names=names_around,
-            packages=tuple(packages),
-            on_error=on_error,
-            memory=memory,
-            timeout=timeout,
+            **options,
         )
         return Udf(plain, signature)
 
     return decorate if function is None else decorate(function)
+
+
+def _check(on_error: str, packages: Sequence[str]) -> None:
+    if on_error not in ON_ERROR:
+        raise TypeError(f"on_error={on_error!r} is neither 'raise' nor 'null'")
+    if isinstance(packages, str):
+        raise TypeError(f'packages is a list: write packages=["{packages}"]')

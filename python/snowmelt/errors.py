@@ -98,6 +98,28 @@ def from_report(report: dict[str, Any]) -> Error:
     return _BY_RANGE.get(code[3:5], PlatformError)(report)
 
 
+_FAILURES = {
+    "raised": ("SM-0201", "`{}` raised {}"),
+    "type": ("SM-0202", "`{}` returned the wrong type: {}"),
+    "length": ("SM-0203", "`{}` returned the wrong number of values: {}"),
+    "load": ("SM-0204", "`{}` cannot be loaded: {}"),
+    "signature": ("SM-0205", "`{}` has no usable signature: {}"),
+}
+
+
+def from_failure(failure: dict[str, Any]) -> Error:
+    """The exception for a `FunctionFailure` that came past the platform, inside a map's results."""
+    code, message = _FAILURES[failure["kind"]]
+    return make(
+        code,
+        message.format(failure["function"], failure["exception"]),
+        location=failure.get("location"),
+        excerpt=failure.get("traceback"),
+        input=failure.get("input"),
+        hint=failure.get("hint"),
+    )
+
+
 def make(code: str, message: str, **more: Any) -> Error:
     """An error that this package found itself."""
     found = {name: value for name, value in more.items() if value is not None}

@@ -1,6 +1,6 @@
 """Calls `handler(event)` with JSON values, and `f(item)` over pickled items for `sm.map`.
 
-Invariant: each `Call` frame gets exactly one answer, and what the user printed is written before it.
+Invariant: each `Call` frame gets exactly one answer, and what the user printed is written before.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ def event_answer(handler: Handler, name: str, event: Any) -> str:
             value = handler(event)
     except BaseException as error:
         given = failure.shown("event", event)
-        raise failure.from_exception(error, "raised", name, input=given, failed=1, calls=1) from None
+        raise failure.from_exception(
+            error, "raised", name, input=given, failed=1, calls=1
+        ) from None
     return _as_json(value, name)
 
 
@@ -57,7 +59,10 @@ def _as_json(value: Any, name: str) -> str:
 
 
 def map_answer(handler: Handler, name: str, event: Any) -> str:
-    """`{"results": base64 pickle}`: (True, value) or (False, what failed) for each item in order."""
+    """`{"results": base64 pickle}`: for each item in order (True, pickled value) or (False, why).
+
+    The value is a pickle of its own, so that one that cannot be read spoils no other.
+    """
     try:
         items = pickle.loads(base64.b64decode(event))
     except Exception as error:
@@ -89,7 +94,7 @@ def _pickled_exception(error: BaseException) -> bytes | None:
     from .._vendor import cloudpickle
 
     try:
-        data = cloudpickle.dumps(error)
+        data: bytes = cloudpickle.dumps(error)
         pickle.loads(data)
         return data
     except Exception:

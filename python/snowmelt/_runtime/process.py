@@ -1,6 +1,6 @@
 """What user code does to the process around it: its output, and its wish to end.
 
-Invariant: `SystemExit` ends the process, as it does anywhere else in Python, and is never an answer.
+Invariant: `SystemExit` ends the process, as it does anywhere in Python, and is never an answer.
 """
 
 from __future__ import annotations

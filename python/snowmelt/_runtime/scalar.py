@@ -49,7 +49,10 @@ class Scalar:
                 columns.append(read_column(column, element))
             except Exception as error:
                 raise failure.from_exception(
-                    error, "type", self._signature.name, hint=f"the values of `{name}` cannot be given to Python"
+                    error,
+                    "type",
+                    self._signature.name,
+                    hint=f"the values of `{name}` cannot be given to Python",
                 ) from None
         return columns
 
@@ -82,7 +85,14 @@ class Scalar:
         return values, failed_rows
 
     def _raised(
-        self, row: int, error: BaseException, arguments: Any, *, failed: int, seen: int, skipped: set[int]
+        self,
+        row: int,
+        error: BaseException,
+        arguments: Any,
+        *,
+        failed: int,
+        seen: int,
+        skipped: set[int],
     ) -> Failed:
         calls = seen - sum(skip < seen for skip in skipped)
         default = 'return null for bad input with @sm.udf(on_error="null")'

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .._signature import Signature
-from .._udf import Udf
+from .._udf import AnyUdf, Udf
 from . import code, failure, frames, process
 from .failure import Failed
 from .frames import Connection, ProtocolError
@@ -39,7 +39,7 @@ def load(load: dict[str, Any]) -> tuple[Evaluate, Signature]:
     return Vectorised(found.function, signature), signature
 
 
-def _undecorated(function: Any, name: str, batch: str | None) -> Udf:
+def _undecorated(function: Any, name: str, batch: str | None) -> AnyUdf:
     from .. import _signature
     from ..errors import SignatureError
 
@@ -76,7 +76,9 @@ def serve(connection: Connection, evaluate: Evaluate, signature: Signature) -> N
         connection.send(frames.BATCH, batch.serialize())
 
 
-def _answer(pa: Any, frame: tuple[int, bytearray], arguments: Any, evaluate: Evaluate, name: str) -> Any:
+def _answer(
+    pa: Any, frame: tuple[int, bytearray], arguments: Any, evaluate: Evaluate, name: str
+) -> Any:
     if frame[0] != frames.BATCH:
         raise ProtocolError(f"a frame of kind {frame[0]} came where a batch was due")
     try:

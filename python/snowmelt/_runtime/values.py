@@ -117,7 +117,7 @@ def _checked(values: list[Any], element: Element, may_be_null: Callable[[int], b
     kinds = set(map(type, values))
     if kinds <= _EXACT.get(element.kind, frozenset()):
         return values
-    checked = []
+    checked: list[Any] = []
     for row, value in enumerate(values):
         if value is None and may_be_null(row):
             checked.append(None)
@@ -191,11 +191,15 @@ def _decimal(value: Any, element: Element) -> decimal.Decimal:
     if isinstance(value, int) and not isinstance(value, bool):
         value = decimal.Decimal(value)
     if not isinstance(value, decimal.Decimal):
-        raise _wrong(value, element, ": write Decimal(str(value))" if isinstance(value, float) else "")
+        raise _wrong(
+            value, element, ": write Decimal(str(value))" if isinstance(value, float) else ""
+        )
     if not value.is_finite():
         raise _wrong(value, element)
     try:
-        return value.quantize(decimal.Decimal(1).scaleb(-element.arrow_type().scale), context=_EXACT_CONTEXT)
+        return value.quantize(
+            decimal.Decimal(1).scaleb(-element.arrow_type().scale), context=_EXACT_CONTEXT
+        )
     except decimal.InvalidOperation:
         raise _wrong(value, element) from None
 
@@ -234,7 +238,7 @@ def _as_mapping(value: Any) -> Mapping[Any, Any] | None:
     if isinstance(value, Mapping):
         return value
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        return value._asdict()
+        return dict(value._asdict())
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     return None

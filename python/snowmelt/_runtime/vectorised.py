@@ -105,9 +105,9 @@ def _may_become(found: Any, declared: Any) -> bool:
         return _may_become(found.value_type, declared)
     number = at.is_integer(found) or at.is_floating(found) or at.is_decimal(found)
     if at.is_floating(declared) or at.is_decimal(declared):
-        return number
+        return bool(number)
     if at.is_integer(declared):
-        return at.is_integer(found)
+        return bool(at.is_integer(found))
     families = (_is_text, _is_bytes, at.is_timestamp, at.is_date, at.is_time, at.is_duration)
     if any(same(found) and same(declared) for same in families):
         return True
@@ -121,11 +121,15 @@ def _may_become(found: Any, declared: Any) -> bool:
 
 
 def _is_text(kind: Any) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+    return bool(
+        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    )
 
 
 def _is_bytes(kind: Any) -> bool:
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind))
+    return bool(
+        pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind)
+    )
 
 
 def _is_list(kind: Any) -> bool:
@@ -147,7 +151,11 @@ def _give_pandas(column: Any, element: Element) -> Any:
 
     if element.nullable and element.kind in ("int", "bool"):
         # Plain pandas has no null in these: numbers would become floats when there is one.
-        mapping = {pa.int8(): pd.Int8Dtype(), pa.int16(): pd.Int16Dtype(), pa.int32(): pd.Int32Dtype()}
+        mapping = {
+            pa.int8(): pd.Int8Dtype(),
+            pa.int16(): pd.Int16Dtype(),
+            pa.int32(): pd.Int32Dtype(),
+        }
         mapping |= {pa.uint8(): pd.UInt8Dtype(), pa.uint16(): pd.UInt16Dtype()}
         mapping |= {pa.uint32(): pd.UInt32Dtype(), pa.uint64(): pd.UInt64Dtype()}
         mapping |= {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
@@ -208,7 +216,11 @@ def _from_objects(values: Any, returns: Element, mask: Any = None) -> Any:
     from .values import WrongRow, write_column
 
     items = list(values)
-    missing = {i for i, item in enumerate(items) if item is None or item != item or (mask is not None and mask[i])}
+    missing = {
+        i
+        for i, item in enumerate(items)
+        if item is None or item != item or (mask is not None and mask[i])
+    }
     items = [None if i in missing else item for i, item in enumerate(items)]
     try:
         return write_column(items, returns, missing.__contains__)

@@ -1,0 +1,104 @@
+"""HTTP on the platform's unix socket: one request on one connection.
+
+Invariant: whatever ends a request early closes its connection, which is how the platform is told to
+cancel the work.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from . import _server
+from ._server import Server
+from .errors import Error, from_report, make
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    """HTTP over a unix socket that is connected already."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        super().__init__("localhost")
+        self.sock = connected
+
+
+class Client:
+    """Requests to one platform; threads may share it."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self._open: set[socket.socket] = set()
+        self._lock = threading.Lock()
+
+    def call(self, method: str, path: str, body: Any = None) -> Any:
+        """The JSON answer; None where there is none. Raises `Error`."""
+        with self.stream(method, path, body) as response:
+            text = response.read()
+        return json.loads(text) if text else None
+
+    @contextlib.contextmanager
+    def stream(
+        self, method: str, path: str, body: Any = None
+    ) -> Iterator[http.client.HTTPResponse]:
+        """The response as a stream. Raises `Error`, for a connection that breaks too."""
+        connected = self.server.connect()
+        with self._lock:
+            self._open.add(connected)
+        try:
+            response = _send(connected, method, path, body)
+            if response.status >= 400:
+                raise _problem(response)
+            yield response
+        except (OSError, http.client.HTTPException) as error:
+            raise self.server.lost(error) from None
+        finally:
+            with self._lock:
+                self._open.discard(connected)
+            _hang_up(connected)
+
+    def cancel(self) -> None:
+        """Ends every request that is under way."""
+        with self._lock:
+            for connected in self._open:
+                with contextlib.suppress(OSError):
+                    connected.shutdown(socket.SHUT_RDWR)
+
+
+def _send(connected: socket.socket, method: str, path: str, body: Any) -> http.client.HTTPResponse:
+    connection = _UnixConnection(connected)
+    headers = {"Connection": "close"}
+    payload = None
+    if body is not None:
+        payload = json.dumps(body, allow_nan=False).encode()
+        headers["Content-Type"] = "application/json"
+    connection.request(method, path, body=payload, headers=headers)
+    return connection.getresponse()
+
+
+def _problem(response: http.client.HTTPResponse) -> Error:
+    text = response.read()
+    try:
+        report = json.loads(text)
+        if isinstance(report, dict) and "code" in report:
+            return from_report(report)
+    except ValueError:
+        pass
+    said = text[:200].decode(errors="replace")
+    return make("SM-0507", f"the server answered {response.status}: {said}")
+
+
+def _hang_up(connected: socket.socket) -> None:
+    # The response holds the descriptor too: closing alone would not tell the other side.
+    with contextlib.suppress(OSError):
+        connected.shutdown(socket.SHUT_RDWR)
+    connected.close()
+
+
+def client() -> Client:
+    """A client of this process's platform."""
+    return Client(_server.current())

@@ -1,0 +1,39 @@
+"""Names in a SQL text that may be the caller's variables: functions, and frames after FROM.
+
+Invariant: this only proposes; a name counts if the caller has a UDF or a frame of that name.
+"""
+
+from __future__ import annotations
+
+import re
+from types import FrameType
+from typing import Any
+
+from ._tables import is_frame
+from ._udf import AnyUdf, Udf
+
+# Text, quoted names and comments, in which nothing is a name.
+_OPAQUE = re.compile(r"'(?:[^']|'')*'|--[^\n]*|/\*.*?\*/", re.DOTALL)
+_CALLED = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
+_READ = re.compile(r"\b(?:from|join)\s+([A-Za-z_]\w*(?:\s*,\s*[A-Za-z_]\w*)*)", re.IGNORECASE)
+
+
+def called_udfs(sql: str, caller: FrameType) -> list[AnyUdf]:
+    """The caller's UDFs that the text calls, once each."""
+    names = _CALLED.findall(_OPAQUE.sub(" ", sql))
+    found = {id(value): value for name in names if isinstance(value := _lookup(caller, name), Udf)}
+    return list(found.values())
+
+
+def read_frames(sql: str, caller: FrameType, known: set[str]) -> dict[str, Any]:
+    """The caller's frames that the text reads, but for names that are tables already."""
+    lists = _READ.findall(_OPAQUE.sub(" ", sql))
+    names = [name.strip() for text in lists for name in text.split(",")]
+    candidates = {name: _lookup(caller, name) for name in names if name not in known}
+    return {name: value for name, value in candidates.items() if is_frame(value)}
+
+
+def _lookup(caller: FrameType, name: str) -> Any:
+    if name in caller.f_locals:
+        return caller.f_locals[name]
+    return caller.f_globals.get(name)

@@ -1,0 +1,115 @@
+"""One line on stderr that tells how far a query or a map is.
+
+Invariant: nothing is shown for what takes less than 300 ms, and nothing at all where nobody looks.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+_QUIET_SECONDS = 0.3
+_REDRAW_SECONDS = 0.1
+_PLAIN_SECONDS = 1.0
+
+
+def wanted(asked: bool | None) -> bool:
+    """Whether to show progress: as asked, else on a terminal and in a notebook."""
+    if asked is not None:
+        return asked
+    return bool(sys.stderr and sys.stderr.isatty()) or _in_notebook()
+
+
+def _in_notebook() -> bool:
+    shell = sys.modules.get("IPython")
+    running = shell.get_ipython() if shell is not None else None
+    return running is not None and type(running).__name__ == "ZMQInteractiveShell"
+
+
+class Line:
+    """A line that is drawn again and again, or a line a second where that is not possible."""
+
+    def __init__(self, shown: bool) -> None:
+        self._shown = shown
+        self._redraws = shown and (_in_notebook() or bool(sys.stderr.isatty()))
+        self._every = _REDRAW_SECONDS if self._redraws else _PLAIN_SECONDS
+        self._next = time.monotonic() + _QUIET_SECONDS
+        self._drawn = 0
+
+    def show(self, text: str) -> None:
+        """Shows the text, unless it is too early for it."""
+        if not self._shown or time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + self._every
+        if self._redraws:
+            self._write("\r" + text.ljust(self._drawn))
+            self._drawn = len(text)
+        else:
+            self._write(text + "\n")
+            self._drawn = 1
+
+    def note(self, text: str) -> None:
+        """Shows a line that stays."""
+        if self._shown:
+            self.clear()
+            self._write(text + "\n")
+
+    def end(self, text: str) -> None:
+        """Shows the last line, if anything was shown before."""
+        if self._drawn:
+            self.clear()
+            self._write(text + "\n")
+        self._shown = False
+
+    def clear(self) -> None:
+        """Takes the drawn line away."""
+        if self._redraws and self._drawn:
+            self._write("\r" + " " * self._drawn + "\r")
+
+    def _write(self, text: str) -> None:
+        try:
+            sys.stderr.write(text)
+            sys.stderr.flush()
+        except (OSError, ValueError):
+            self._shown = False
+
+
+_PHASES = {"packages": "resolving packages", "plan": "planning", "start": "starting functions"}
+
+
+def query_text(event: dict[str, Any]) -> str:
+    """One line for a `Phase` or `Progress` event of a query."""
+    if event["event"] == "phase":
+        return _PHASES.get(event["phase"], str(event["phase"]))
+    total = size(event["bytes_total"])
+    parts = [
+        f"{event['running']} running",
+        f"{event['done']} of {event['tasks']} done ({event['cold']} cold, {event['warm']} warm)",
+        f"{event['rows']:,} rows, {size(event['bytes'])} of {total} read",
+    ]
+    if event.get("udf_rows"):
+        parts.append(f"{event['udf_rows']:,} rows to functions")
+    return " · ".join(parts)
+
+
+def summary(profile: dict[str, Any]) -> str:
+    """The last line of a query."""
+    totals = profile.get("totals", {})
+    parts = [
+        f"{profile.get('rows', 0):,} rows in {profile.get('wall_us', 0) / 1e6:.2f} s",
+        f"{totals.get('function_seconds', 0.0):.1f} function-seconds",
+        f"{totals.get('cold', 0)} cold starts",
+        f"peak {size(totals.get('peak_memory', 0))}",
+        str(profile.get("query", "")),
+    ]
+    return " · ".join(parts)
+
+
+def size(count: float) -> str:
+    """Bytes for people: `12.5 MiB`."""
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} GiB"

@@ -1,0 +1,237 @@
+"""`sm.sql`: a query over Parquet files and frames, with the caller's functions.
+
+Invariant: making and showing a query runs nothing; its first use runs it once, and what it gave is
+kept.
+"""
+
+from __future__ import annotations
+
+import html
+import os
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Union
+
+from . import _amounts, _names, _progress
+from ._answer import Answer
+from ._client import client
+from ._ship import pickled
+from ._tables import Folder, Table
+from ._udf import AnyUdf, Udf, udf
+from .errors import make
+
+UdfLike = Union[AnyUdf, str, "os.PathLike[str]", Any]
+
+_ROWS_SHOWN = 20
+
+
+def sql(
+    query: str,
+    *,
+    udfs: Sequence[UdfLike] | None = None,
+    workers: int | None = None,
+    memory: _amounts.Memory | None = None,
+    timeout: _amounts.Duration | None = None,
+    progress: bool | None = None,
+    **tables: Any,
+) -> Query:
+    """A query; nothing runs before its answer is asked for. See docs/python.md."""
+    caller = sys._getframe(1)
+    tables = {**_names.read_frames(query, caller, set(tables)), **tables}
+    functions = _names.called_udfs(query, caller) if udfs is None else [_as_udf(u) for u in udfs]
+    options: dict[str, int] = {}
+    if workers is not None:
+        options["workers"] = workers
+    if memory is not None:
+        options["memory"] = _amounts.memory_bytes(memory)
+    if timeout is not None:
+        options["timeout_ms"] = _amounts.milliseconds(timeout)
+    made = [Table(name, given) for name, given in tables.items()]
+    return Query(query, made, functions, options, progress)
+
+
+def _as_udf(given: UdfLike) -> AnyUdf | Path:
+    if isinstance(given, Udf):
+        return given
+    if isinstance(given, (str, os.PathLike)):
+        return Path(given)
+    if callable(given):
+        made: AnyUdf = udf(given)
+        return made
+    raise make("SM-0110", f"udfs= has {given!r}, which is no function and no path of a Python file")
+
+
+class Query:
+    """A query and, once it ran, its answer."""
+
+    def __init__(
+        self,
+        text: str,
+        tables: list[Table],
+        udfs: Sequence[AnyUdf | Path],
+        options: dict[str, int],
+        progress: bool | None,
+    ) -> None:
+        self.text = text
+        self._tables, self._udfs = tables, list(udfs)
+        self._options, self._progress = options, progress
+        self._folder: Folder | None = None
+        self._locations: dict[str, str] | None = None
+        self._lock = threading.Lock()
+        self._table: Any = None
+        self._profile: dict[str, Any] | None = None
+        self._query_id: str | None = None
+
+    @property
+    def profile(self) -> dict[str, Any] | None:
+        """Where its time, bytes and memory went; None before it ran."""
+        return self._profile
+
+    @property
+    def query_id(self) -> str | None:
+        """The platform's id for its last run; None before it ran."""
+        return self._query_id
+
+    def collect(self) -> Any:
+        """The answer as a `pyarrow.Table`. Runs the query unless it ran before."""
+        import pyarrow as pa
+
+        with self._lock:
+            if self._table is None:
+                answer, batches = self._run()
+                parts = list(batches)
+                self._table = _plain(pa.Table.from_batches(parts, answer.schema))
+            return self._table
+
+    arrow = collect
+
+    def pandas(self) -> Any:
+        """The answer as a `pandas.DataFrame`."""
+        return self.collect().to_pandas()
+
+    def polars(self) -> Any:
+        """The answer as a `polars.DataFrame`."""
+        import polars as pl
+
+        return pl.from_arrow(self.collect())
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        """The answer as a list of tuples."""
+        columns = [column.to_pylist() for column in self.collect().columns]
+        return list(zip(*columns))
+
+    def batches(self) -> Iterator[Any]:
+        """The answer as `pyarrow.RecordBatch`es as they come; runs the query each time, unless it
+        was collected. Leaving the loop early cancels the query."""
+        if self._table is not None:
+            yield from self._table.to_batches()
+            return
+        _, batches = self._run()
+        yield from batches
+
+    __iter__ = batches
+
+    def __repr__(self) -> str:
+        lines = [f"<snowmelt query: {' '.join(self.text.split())}"]
+        lines += [f"  table {table!r}" for table in self._tables]
+        lines += [f"  {'file of functions ' if isinstance(u, Path) else ''}{u}" for u in self._udfs]
+        if self._options:
+            lines.append("  " + ", ".join(f"{key}={value}" for key, value in self._options.items()))
+        ran = (
+            "not run yet"
+            if self._table is None
+            else f"{self._table.num_rows} rows: {_columns(self._table)}"
+        )
+        return "\n".join([*lines, f"  {ran}>"])
+
+    def _repr_html_(self) -> str:
+        if self._table is None:
+            return f"<pre>{html.escape(repr(self))}</pre>"
+        return _as_html(self._table)
+
+    def _run(self) -> tuple[Answer, Iterator[Any]]:
+        request = self._request()
+        line = _progress.Line(_progress.wanted(self._progress))
+        answer = Answer(lambda event: _show(line, event))
+        return answer, self._stream(request, answer, line)
+
+    def _stream(
+        self, request: dict[str, Any], answer: Answer, line: _progress.Line
+    ) -> Iterator[Any]:
+        try:
+            with client().stream("POST", "/v1/queries", request) as response:
+                yield from answer.batches(response)
+            self._profile = answer.profile
+            line.end(_progress.summary(answer.profile or {}))
+        finally:
+            self._query_id = answer.query_id
+            line.clear()
+
+    def _request(self) -> dict[str, Any]:
+        if self._locations is None:
+            self._locations = {table.name: self._location(table) for table in self._tables}
+        return {
+            "sql": self.text,
+            "tables": self._locations,
+            "udfs": [_source(function) for function in self._udfs],
+            "options": self._options,
+            "working_folder": os.getcwd(),
+            "aws": {key: value for key, value in os.environ.items() if key.startswith("AWS_")},
+        }
+
+    def _location(self, table: Table) -> str:
+        if table.location is not None:
+            return table.location
+        self._folder = self._folder or Folder()
+        return self._folder.write(table)
+
+
+def _source(function: AnyUdf | Path) -> dict[str, Any]:
+    if isinstance(function, Udf):
+        code = pickled(function, function.signature.name)
+        return {"code": code, "packages": [], "signatures": [function.signature.to_wire()]}
+    try:
+        text = function.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise make("SM-0204", f"the file of functions {function} cannot be read: {error}") from None
+    return {"code": {"kind": "source", "file": str(function), "text": text}, "packages": []}
+
+
+def _show(line: _progress.Line, event: dict[str, Any]) -> None:
+    if event.get("event") == "note":
+        line.note(event["text"])
+    elif event.get("event") in ("phase", "progress"):
+        line.show(_progress.query_text(event))
+
+
+def _plain(table: Any) -> Any:
+    """String views are the engine's own form; few tools beside it take them yet."""
+    import pyarrow as pa
+
+    if not hasattr(pa.types, "is_string_view"):
+        return table
+    for index, field in enumerate(table.schema):
+        if pa.types.is_string_view(field.type) or pa.types.is_binary_view(field.type):
+            usual = pa.string() if pa.types.is_string_view(field.type) else pa.binary()
+            table = table.set_column(index, field.with_type(usual), table.column(index).cast(usual))
+    return table
+
+
+def _columns(table: Any) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in table.schema)
+
+
+def _as_html(table: Any) -> str:
+    head = "".join(
+        f"<th>{html.escape(field.name)}<br><small>{html.escape(str(field.type))}</small></th>"
+        for field in table.schema
+    )
+    body = ""
+    columns = [column.slice(0, _ROWS_SHOWN).to_pylist() for column in table.columns]
+    for row in zip(*columns):
+        cells = "".join(f"<td>{html.escape(str(value))}</td>" for value in row)
+        body += f"<tr>{cells}</tr>"
+    more = f"<p>{table.num_rows:,} rows</p>"
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"

@@ -1,0 +1,185 @@
+"""The platform that this process talks to: one that runs, or a private one that it starts.
+
+Invariant: a private server lives no longer than this process, however it ends: it leaves when its
+standard input ends, and only this process holds the other end of that pipe.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from typing import IO
+
+from . import _binary
+from .errors import Error, make
+
+_LEAVE_SECONDS = 10.0
+
+
+class Server:
+    """A platform's socket, and its process if it is private."""
+
+    def __init__(
+        self, path: str, process: subprocess.Popen[bytes] | None, log: IO[bytes] | None
+    ) -> None:
+        self.path = path
+        self._process, self._log = process, log
+
+    @property
+    def private(self) -> bool:
+        """True for a server that ends with this process."""
+        return self._process is not None
+
+    def alive(self) -> bool:
+        """False once a private server's process has ended."""
+        return self._process is None or self._process.poll() is None
+
+    def connect(self) -> socket.socket:
+        """A new connection. Raises `PlatformError`."""
+        connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connected.connect(self.path)
+        except OSError as error:
+            connected.close()
+            raise self.lost(error) from None
+        return connected
+
+    def lost(self, error: BaseException) -> Error:
+        """The error for a connection that failed or ended too soon."""
+        message = f"the server at {self.path} cannot be reached: {error or type(error).__name__}"
+        if not self.alive():
+            message = "the private server ended"
+        return make("SM-0503", message, excerpt=self.last_words())
+
+    def stop(self) -> None:
+        """Lets a private server clean up and leave."""
+        if self._process is None:
+            return
+        _close(self._process.stdin)
+        try:
+            self._process.wait(_LEAVE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        _close(self._process.stdout)
+        _close(self._log)
+
+    def forget(self) -> None:
+        """In a forked child: lets go of the pipe, so that the parent's end is the only one."""
+        if self._process is not None:
+            _close(self._process.stdin)
+            _close(self._process.stdout)
+            # It is the parent's to wait for.
+            self._process.returncode = 0
+
+    def last_words(self) -> list[str] | None:
+        """The end of what a private server wrote to its log."""
+        if self._log is None:
+            return None
+        try:
+            return (
+                os.pread(self._log.fileno(), 1 << 16, 0).decode(errors="replace").splitlines()[-10:]
+            )
+        except (OSError, ValueError):
+            return None
+
+
+def _close(stream: IO[bytes] | None) -> None:
+    try:
+        if stream is not None:
+            stream.close()
+    except OSError:
+        pass
+
+
+_current: Server | None = None
+_lock = threading.Lock()
+
+
+def current() -> Server:
+    """The platform of this process, found or started at the first call. Raises `PlatformError`."""
+    global _current
+    with _lock:
+        if _current is None or not _current.alive():
+            _current = _running() or _start()
+        return _current
+
+
+def _running() -> Server | None:
+    named = os.environ.get("SNOWMELT_SOCKET")
+    server = Server(named or os.path.join(_state_folder(), "snowmelt.sock"), None, None)
+    try:
+        server.connect().close()
+        return server
+    except Error:
+        if named:
+            raise
+        return None
+
+
+def _state_folder() -> str:
+    if state := os.environ.get("SNOWMELT_STATE"):
+        return state
+    if os.geteuid() == 0:
+        return "/var/lib/snowmelt"
+    home = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return os.path.join(home, "snowmelt")
+
+
+def _start() -> Server:
+    log = tempfile.TemporaryFile(prefix="snowmelt-server-")
+    process = subprocess.Popen(
+        [_binary.find(), "serve", "--private"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=log,
+        # A pickle holds byte code: the platform's Python must be this one.
+        env={"SNOWMELT_PYTHON": sys.executable, **os.environ},
+        # Ctrl-C is for this process; what it means for a query is told over its connection.
+        start_new_session=True,
+    )
+    server = Server("(starting)", process, log)
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    try:
+        server.path = json.loads(line)["socket"]
+    except (ValueError, KeyError, TypeError):
+        failed = _did_not_start(server, process)
+        server.stop()
+        raise failed from None
+    return server
+
+
+def _did_not_start(server: Server, process: subprocess.Popen[bytes]) -> Error:
+    _close(process.stdin)
+    try:
+        code = process.wait(_LEAVE_SECONDS)
+        message = f"the private server did not start (exit code {code})"
+    except subprocess.TimeoutExpired:
+        message = "the private server did not say where it listens"
+    return make("SM-0503", message, excerpt=server.last_words(), hint="see `snowmelt doctor`")
+
+
+def _stop_at_exit() -> None:
+    global _current
+    server, _current = _current, None
+    if server is not None:
+        server.stop()
+
+
+def _after_fork_in_child() -> None:
+    global _current, _lock
+    _lock = threading.Lock()
+    server, _current = _current, None
+    if server is not None:
+        server.forget()
+
+
+atexit.register(_stop_at_exit)
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,118 @@
+"""Tables that a query reads: places of Parquet files, and frames in memory.
+
+Invariant: a frame is a snapshot of the moment when the query was made; its file lies in a temporary
+folder that goes with the query.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import weakref
+from pathlib import Path
+from typing import Any, Union
+
+from .errors import make
+
+# A file for each worker to read, row groups for each thread of it.
+_FILE_ROWS = 1 << 20
+_GROUP_ROWS = 1 << 17
+
+_FRAME_MODULES = {"pandas", "polars", "pyarrow"}
+_FRAME_NAMES = {"DataFrame", "LazyFrame", "Table", "RecordBatch", "RecordBatchReader"}
+_FRAME_NAMES |= {"Dataset", "FileSystemDataset", "InMemoryDataset", "UnionDataset"}
+
+Location = Union[str, "os.PathLike[str]"]
+
+
+def is_frame(thing: Any) -> bool:
+    """Whether a thing is a frame in memory; imports nothing to find out."""
+    kind = type(thing)
+    return kind.__module__.partition(".")[0] in _FRAME_MODULES and kind.__name__ in _FRAME_NAMES
+
+
+class Table:
+    """One table of a query: a location, or an Arrow table or dataset with its schema."""
+
+    def __init__(self, name: str, given: Any) -> None:
+        self.name = name
+        self.location: str | None = None
+        self.data: Any = None
+        if isinstance(given, (str, os.PathLike)):
+            self.location = os.fspath(given)
+        else:
+            self.data = _arrow(name, given)
+
+    def __repr__(self) -> str:
+        if self.location is not None:
+            return f"{self.name}: {self.location}"
+        columns = ", ".join(f"{field.name} {field.type}" for field in self.data.schema)
+        return f"{self.name}: ({columns})"
+
+
+def _arrow(name: str, given: Any) -> Any:
+    """The frame as a `pyarrow.Table`, or a pyarrow dataset as it is."""
+    import pyarrow as pa
+
+    module, kind = type(given).__module__.partition(".")[0], type(given).__name__
+    try:
+        if module == "pyarrow" and kind.endswith("Dataset"):
+            return given
+        if isinstance(given, pa.Table):
+            return given
+        if isinstance(given, pa.RecordBatch):
+            return pa.Table.from_batches([given])
+        if module == "pandas" and kind == "DataFrame":
+            return pa.Table.from_pandas(given, preserve_index=False)
+        if module == "polars" and kind == "LazyFrame":
+            given = given.collect()
+        if hasattr(given, "__arrow_c_stream__"):
+            return pa.RecordBatchReader.from_stream(given).read_all()
+    except pa.ArrowException as error:
+        raise make("SM-0103", f"table `{name}` has no Arrow form: {error}") from None
+    raise make(
+        "SM-0110",
+        f"table `{name}` is a {type(given).__qualname__}",
+        hint="give a path or URL of Parquet files, or a pandas, polars or pyarrow table",
+    )
+
+
+class Folder:
+    """The temporary folder of a query's frames; gone with the query, at the latest at exit."""
+
+    def __init__(self) -> None:
+        self.path = tempfile.mkdtemp(prefix="snowmelt-tables-")
+        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+
+    def write(self, table: Table) -> str:
+        """Writes a frame as Parquet files and gives their folder."""
+        import pyarrow as pa
+        import pyarrow.dataset as ds
+
+        place = Path(self.path, table.name)
+        options = ds.ParquetFileFormat().make_write_options(compression="lz4")
+        try:
+            ds.write_dataset(
+                table.data,
+                place,
+                format="parquet",
+                file_options=options,
+                max_rows_per_file=_FILE_ROWS,
+                max_rows_per_group=_GROUP_ROWS,
+                # One writer keeps the order of the rows.
+                use_threads=False,
+            )
+        except (pa.ArrowException, OSError) as error:
+            raise make("SM-0114", f"table `{table.name}` cannot be written: {error}") from None
+        if not any(place.glob("*.parquet")):
+            _write_empty(table, place)
+        return str(place)
+
+
+def _write_empty(table: Table, place: Path) -> None:
+    """A file without rows: a table that is empty still has its columns."""
+    import pyarrow.parquet as pq
+
+    place.mkdir(exist_ok=True)
+    pq.write_table(table.data.schema.empty_table(), place / "part-0.parquet")
