@@ -1,1 +1,82 @@
-fn main() {}
+//! The command line: it reads what was typed, finds or starts a platform, and shows what comes
+//! back. It composes the other crates and holds no logic of its own.
+//!
+//! Invariant: data goes to stdout, everything else to stderr, and the exit code says which kind of
+//! failure it was ([`snowmelt_types::ExitClass`]).
+
+mod args;
+mod config;
+mod doctor;
+mod env;
+mod failure;
+mod functions;
+mod input;
+mod internal;
+mod list;
+mod output;
+mod platform;
+mod printer;
+mod profile;
+mod progress;
+mod server;
+mod signals;
+mod sql;
+mod text;
+mod usage;
+
+use std::process::ExitCode;
+
+use crate::args::{Cli, Command, ConfigCommand, ProgressMode};
+use crate::config::Config;
+use crate::failure::Outcome;
+use crate::printer::Printer;
+
+fn main() -> ExitCode {
+    let typed: Vec<_> = std::env::args_os().collect();
+    if let Some(exit) = internal::run(&typed) {
+        return exit;
+    }
+    // Until the configuration is read only option and variable can say which form errors have.
+    let early = Printer::new(usage::error_form(&typed), ProgressMode::Auto);
+    let cli = match usage::parse(typed) {
+        Ok(cli) => cli,
+        Err(usage::Ended::Shown) => return ExitCode::SUCCESS,
+        Err(usage::Ended::Wrong(report)) => return ended(Err((*report).into()), early),
+    };
+    let config = match Config::load(&cli) {
+        Ok(config) => config,
+        Err(report) => return ended(Err(report.into()), early),
+    };
+    let printer = Printer::new(config.errors.value, config.progress.value);
+    ended(command(&cli, &config, printer), printer)
+}
+
+fn command(cli: &Cli, config: &Config, printer: Printer) -> Outcome {
+    internal::log(match cli.command {
+        Command::Up(_) | Command::Serve(_) => "info",
+        _ => "off",
+    });
+    match &cli.command {
+        Command::Sql(args) => sql::run(args, config, printer),
+        Command::Function(command) => functions::run(command, config, printer),
+        Command::Up(args) => server::up(args, config, printer),
+        Command::Down => server::down(config, printer),
+        Command::Status(args) => server::status(args, config, printer),
+        Command::Doctor(args) => doctor::run(args, config, printer),
+        Command::Config(ConfigCommand::Show { origin }) => {
+            printer::print(&config::show(config, *origin))?;
+            Ok(0)
+        }
+        Command::Serve(_) => server::private(config, printer),
+    }
+}
+
+fn ended(outcome: Outcome, printer: Printer) -> ExitCode {
+    match outcome {
+        Ok(exit) => ExitCode::from(exit),
+        Err(failure) => {
+            printer.error(&failure.report);
+            ExitCode::from(failure.exit)
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! The grammar of `snowmelt fn`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+use snowmelt_types::{ByteSize, CpuMillis, FunctionName, parse_duration};
+
+use super::{ListFormat, PlatformArgs};
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  snowmelt fn deploy hello hello.py              the file has def handler(event)
+  snowmelt fn call hello --data '{\"name\": \"Ada\"}'
+  snowmelt fn logs hello --tail 5
+  snowmelt fn rm hello";
+
+const DEPLOY_EXAMPLES: &str = "\
+Examples:
+  snowmelt fn deploy hello hello.py
+  snowmelt fn deploy resize images.py:resize --package pillow==11.* --memory 1GiB --timeout 30s
+  snowmelt fn deploy score model.py --requirements requirements.txt --env MODEL=v3 --concurrency 4
+
+Deploying a name again replaces the function; calls that run then still end with the old one.";
+
+const LS_EXAMPLES: &str = "\
+Examples:
+  snowmelt fn ls
+  snowmelt fn ls -o json | jq '.[].name'";
+
+const CALL_EXAMPLES: &str = "\
+Examples:
+  snowmelt fn call hello
+  snowmelt fn call hello --data '{\"name\": \"Ada\"}'
+  snowmelt fn call hello --data @event.json
+  jq -c .event log.json | snowmelt fn call hello --data -
+  id=$(snowmelt fn call hello --async) && snowmelt fn result \"$id\" --wait
+
+The result is JSON on stdout; what the function itself prints is in `snowmelt fn logs`.";
+
+const RESULT_EXAMPLES: &str = "\
+Examples:
+  snowmelt fn result i-0193… --wait
+
+Exit code 3 says that the call is still running.";
+
+const LOGS_EXAMPLES: &str = "\
+Examples:
+  snowmelt fn logs hello
+  snowmelt fn logs hello --tail 1
+  snowmelt fn logs hello --invocation i-0193…";
+
+const RM_EXAMPLES: &str = "\
+Examples:
+  snowmelt fn rm hello";
+
+/// `snowmelt fn`.
+#[derive(Debug, Subcommand)]
+pub enum FunctionCommand {
+    /// Deploy a Python function
+    Deploy(Box<DeployArgs>),
+    /// List the deployed functions
+    #[command(after_help = LS_EXAMPLES)]
+    Ls(ListArgs),
+    /// Call a function and print its result
+    Call(CallArgs),
+    /// Ask for the result of an asynchronous call
+    Result(ResultArgs),
+    /// Print what a function wrote
+    Logs(LogArgs),
+    /// Remove a function
+    #[command(after_help = RM_EXAMPLES)]
+    Rm(RemoveArgs),
+}
+
+/// `snowmelt fn deploy`.
+#[derive(Debug, Args)]
+#[command(after_help = DEPLOY_EXAMPLES)]
+pub struct DeployArgs {
+    /// Name of the function: letters, digits, `_` and `-`
+    #[arg(value_parser = function_name)]
+    pub name: FunctionName,
+    /// Python file, and the callable in it [default callable: handler]
+    #[arg(value_name = "FILE.py[:HANDLER]")]
+    pub code: String,
+
+    /// Memory limit of an instance [default: 512MiB]
+    #[arg(long, value_name = "SIZE", help_heading = "Resources")]
+    pub memory: Option<ByteSize>,
+    /// Processor share of an instance, as 500m or 1.5 [default: 1]
+    #[arg(long, value_name = "CORES", help_heading = "Resources")]
+    pub cpu: Option<CpuMillis>,
+    /// The most time for one call [default: 60s]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = "Resources")]
+    pub timeout: Option<Duration>,
+    /// The most instances at once; further calls wait [default: 10]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Resources")]
+    pub concurrency: Option<u32>,
+    /// How long an instance without work is kept [default: 60s]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = "Resources")]
+    pub idle: Option<Duration>,
+    /// Bytes that it may write to /tmp, its only writable folder [default: 64MiB]
+    #[arg(long, value_name = "SIZE", help_heading = "Resources")]
+    pub scratch: Option<ByteSize>,
+    /// Processes and threads of an instance [default: 64]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Resources")]
+    pub pids: Option<u32>,
+
+    /// Set an environment variable (repeatable)
+    #[arg(long = "env", value_name = "NAME=VALUE", value_parser = variable, help_heading = "Code")]
+    pub environment: Vec<(String, String)>,
+    /// One package that it needs, as `pillow==11.*` (repeatable)
+    #[arg(long = "package", value_name = "REQ", help_heading = "Code")]
+    pub packages: Vec<String>,
+    /// requirements.txt with packages that it needs
+    #[arg(long, value_name = "FILE", help_heading = "Code")]
+    pub requirements: Option<PathBuf>,
+
+    /// Which platform keeps it.
+    #[command(flatten, next_help_heading = "Platform")]
+    pub platform: PlatformArgs,
+}
+
+/// `snowmelt fn ls`.
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// Format of the list
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub output: ListFormat,
+    /// Which platform is asked.
+    #[command(flatten, next_help_heading = "Platform")]
+    pub platform: PlatformArgs,
+}
+
+/// `snowmelt fn call`.
+#[derive(Debug, Args)]
+#[command(after_help = CALL_EXAMPLES)]
+pub struct CallArgs {
+    /// Name of the function
+    #[arg(value_parser = function_name)]
+    pub name: FunctionName,
+    /// The event as JSON, `@FILE`, or `-` for stdin [default: {}]
+    #[arg(short, long, value_name = "JSON", allow_hyphen_values = true)]
+    pub data: Option<String>,
+    /// Print an id at once; `snowmelt fn result` has the answer later
+    #[arg(long = "async", conflicts_with = "embedded")]
+    pub asynchronous: bool,
+    /// Which platform runs it.
+    #[command(flatten, next_help_heading = "Platform")]
+    pub platform: PlatformArgs,
+}
+
+/// `snowmelt fn result`.
+#[derive(Debug, Args)]
+#[command(after_help = RESULT_EXAMPLES)]
+pub struct ResultArgs {
+    /// Id that `fn call --async` printed
+    #[arg(value_name = "ID")]
+    pub id: String,
+    /// Wait until it has ended
+    #[arg(long)]
+    pub wait: bool,
+    /// Use the server at this socket, and no other
+    #[arg(long, value_name = "SOCKET", help_heading = "Platform")]
+    pub server: Option<PathBuf>,
+}
+
+/// `snowmelt fn logs`.
+#[derive(Debug, Args)]
+#[command(after_help = LOGS_EXAMPLES)]
+pub struct LogArgs {
+    /// Name of the function
+    #[arg(value_parser = function_name)]
+    pub name: FunctionName,
+    /// Only this call
+    #[arg(long, value_name = "ID")]
+    pub invocation: Option<String>,
+    /// Only the last so many calls
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub tail: Option<u32>,
+    /// Format: json is one object a line
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub output: LogFormat,
+    /// Which platform is asked.
+    #[command(flatten, next_help_heading = "Platform")]
+    pub platform: PlatformArgs,
+}
+
+/// `snowmelt fn rm`.
+#[derive(Debug, Args)]
+pub struct RemoveArgs {
+    /// Name of the function
+    #[arg(value_parser = function_name)]
+    pub name: FunctionName,
+    /// Which platform forgets it.
+    #[command(flatten, next_help_heading = "Platform")]
+    pub platform: PlatformArgs,
+}
+
+/// Formats of logs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// The text as it was written, with a line before each call.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+fn function_name(text: &str) -> Result<FunctionName, String> {
+    text.parse()
+}
+
+fn variable(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("write NAME=VALUE".to_owned()),
+    }
+}

@@ -1,0 +1,174 @@
+//! The grammar of the command line: what can be typed, with its help.
+//!
+//! Boundary: this folder only parses. An option that also has a variable or a key in the
+//! configuration file is optional here, and [`crate::config`] decides what holds.
+
+mod function;
+mod server;
+mod sql;
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use serde::{Deserialize, Serialize};
+
+pub use function::{
+    CallArgs, DeployArgs, FunctionCommand, ListArgs, LogArgs, LogFormat, RemoveArgs, ResultArgs,
+};
+pub use server::{ConfigCommand, DoctorArgs, ServeArgs, StatusArgs, UpArgs};
+pub use sql::SqlArgs;
+
+const ABOUT: &str = "Serverless analytics on your own machines: SQL and Python over Parquet, run as \
+                     a burst of functions in lean containers.";
+
+const EXAMPLES: &str = "\
+Examples:
+  snowmelt sql \"select count(*) from 'data/*.parquet'\"
+  snowmelt fn deploy resize resize.py && snowmelt fn call resize --data '{\"width\": 80}'
+  snowmelt up            keep a platform running, so that the next query starts warm
+  snowmelt doctor        see whether this machine has what is needed
+
+Exit codes: 0 success, 1 the input is wrong, 2 the command line is wrong, 3 the platform failed,
+124 the time was up, 130 interrupted, 143 terminated.";
+
+/// What was typed.
+#[derive(Debug, Parser)]
+#[command(name = "snowmelt", version, about = ABOUT, after_help = EXAMPLES)]
+#[command(max_term_width = 100, disable_help_subcommand = true)]
+pub struct Cli {
+    /// Options of every command.
+    #[command(flatten)]
+    pub global: GlobalArgs,
+    /// The command.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+impl Cli {
+    /// What a server's own process would have been given: no options.
+    pub fn server() -> Self {
+        let global = GlobalArgs { progress: None, errors: None };
+        Self { global, command: Command::Up(UpArgs { foreground: false }) }
+    }
+}
+
+/// Options of every command.
+#[derive(Clone, Debug, Args)]
+pub struct GlobalArgs {
+    /// Progress on stderr: auto is tty on a terminal and plain elsewhere
+    #[arg(long, global = true, value_enum, value_name = "MODE", help_heading = "Global options")]
+    pub progress: Option<ProgressMode>,
+    /// Form of errors: json prints one object as the last line of stderr
+    #[arg(long, global = true, value_enum, value_name = "FORM", help_heading = "Global options")]
+    pub errors: Option<ErrorForm>,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run one SELECT over Parquet files
+    Sql(Box<SqlArgs>),
+    /// Deploy, call and look after functions
+    #[command(name = "fn", subcommand, after_help = function::EXAMPLES)]
+    Function(FunctionCommand),
+    /// Keep a platform running in the background
+    Up(UpArgs),
+    /// Stop the platform and everything that it runs
+    #[command(after_help = server::DOWN_EXAMPLES)]
+    Down,
+    /// Show the running platform
+    Status(StatusArgs),
+    /// Check whether this machine has what is needed
+    Doctor(DoctorArgs),
+    /// Look at the configuration
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Serve until told to stop; other programs start this
+    #[command(hide = true)]
+    Serve(ServeArgs),
+}
+
+/// Which platform a command uses.
+#[derive(Clone, Debug, Default, Args)]
+pub struct PlatformArgs {
+    /// Start a platform inside this command even if a server is running
+    #[arg(long, conflicts_with = "server")]
+    pub embedded: bool,
+    /// Use the server at this socket, and no other
+    #[arg(long, value_name = "SOCKET")]
+    pub server: Option<PathBuf>,
+}
+
+/// How progress is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProgressMode {
+    /// `tty` where stderr is a terminal, otherwise `plain`.
+    Auto,
+    /// One line that is drawn again and again.
+    Tty,
+    /// A line each second.
+    Plain,
+    /// Nothing, and no summary.
+    Quiet,
+}
+
+/// How errors are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ErrorForm {
+    /// For people.
+    Text,
+    /// One JSON object on the last line of stderr.
+    Json,
+}
+
+/// Formats of a query's answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OutputFormat {
+    /// For people.
+    Table,
+    /// One JSON object a line.
+    Json,
+    /// RFC 4180 with a header.
+    Csv,
+    /// Arrow IPC.
+    Arrow,
+    /// Parquet.
+    Parquet,
+}
+
+/// Formats of short lists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ListFormat {
+    /// For people.
+    #[default]
+    Table,
+    /// One JSON value.
+    Json,
+    /// RFC 4180 with a header.
+    Csv,
+}
+
+/// Formats of a single thing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ShowFormat {
+    /// For people.
+    #[default]
+    Table,
+    /// One JSON value.
+    Json,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_grammar_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

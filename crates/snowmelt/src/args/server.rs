@@ -1,0 +1,89 @@
+//! The grammar of the commands that start, stop and look at a platform.
+
+use clap::{Args, Subcommand};
+
+use super::ShowFormat;
+
+const UP_EXAMPLES: &str = "\
+Examples:
+  snowmelt up
+  snowmelt up --foreground        for systemd and containers
+
+Commands find the server by its socket: SNOWMELT_SOCKET, or snowmelt.sock in the state folder
+(SNOWMELT_STATE). Its log is snowmelt.log in the state folder.";
+
+pub(super) const DOWN_EXAMPLES: &str = "\
+Examples:
+  snowmelt down
+
+Running queries and calls are cancelled. Deployed functions stay and are there after the next
+`snowmelt up`.";
+
+const STATUS_EXAMPLES: &str = "\
+Examples:
+  snowmelt status
+  snowmelt status -o json | jq .memory_bytes
+
+Exit code 3 says that no server is running.";
+
+const DOCTOR_EXAMPLES: &str = "\
+Examples:
+  snowmelt doctor
+  snowmelt doctor -o json | jq '.[] | select(.status == \"fail\")'
+
+Exit codes: 0 all is well, 1 there are warnings, 2 something that is needed is missing.";
+
+const SHOW_EXAMPLES: &str = "\
+Examples:
+  snowmelt config show
+  snowmelt config show --origin
+
+An option wins over its SNOWMELT_* variable, that over the configuration file
+(SNOWMELT_CONFIG, or ~/.config/snowmelt/config.toml), and that over the default.";
+
+/// `snowmelt up`.
+#[derive(Debug, Args)]
+#[command(after_help = UP_EXAMPLES)]
+pub struct UpArgs {
+    /// Stay in the foreground and log to stderr
+    #[arg(long)]
+    pub foreground: bool,
+}
+
+/// `snowmelt status`.
+#[derive(Debug, Args)]
+#[command(after_help = STATUS_EXAMPLES)]
+pub struct StatusArgs {
+    /// Format
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub output: ShowFormat,
+}
+
+/// `snowmelt doctor`.
+#[derive(Debug, Args)]
+#[command(after_help = DOCTOR_EXAMPLES)]
+pub struct DoctorArgs {
+    /// Format
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub output: ShowFormat,
+}
+
+/// `snowmelt config`.
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Print the settings that hold, as TOML
+    #[command(after_help = SHOW_EXAMPLES)]
+    Show {
+        /// Say of each where it comes from
+        #[arg(long)]
+        origin: bool,
+    },
+}
+
+/// `snowmelt serve`.
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// Serve a socket of one's own, print it as one JSON line, and end when stdin ends
+    #[arg(long, required = true)]
+    pub private: bool,
+}

@@ -1,0 +1,88 @@
+//! The grammar of `snowmelt sql`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use snowmelt_types::{ByteSize, parse_duration};
+
+use super::{OutputFormat, PlatformArgs};
+
+const EXAMPLES: &str = "\
+Examples:
+  snowmelt sql \"select l_returnflag, count(*) from 'lineitem/*.parquet' group by 1\"
+  snowmelt sql -f report.sql --table orders=s3://shop/orders/ -o csv -O report.csv
+  snowmelt sql \"select country(phone), count(*) from 'users.parquet' group by 1\" --udf udfs.py
+  snowmelt sql -f q1.sql --workers 8 --memory 2GiB --profile-out q1.html
+  echo 'select 1 as one' | snowmelt sql -o json
+
+Tables: quote a location in FROM ('file.parquet', 'folder/', 'glob*.parquet', 's3://bucket/prefix/')
+or name it with --table. S3 uses the usual AWS_* variables.
+
+Formats: table for people; json is one object a line; csv has a header; arrow is an IPC stream on
+stdout and an IPC file with -O; parquet is compressed with zstd. Data goes to stdout, everything
+else to stderr.";
+
+/// `snowmelt sql`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct SqlArgs {
+    /// The statement; `-`, or none at all, reads it from stdin
+    #[arg(value_name = "QUERY", conflicts_with = "file", allow_hyphen_values = true)]
+    pub query: Option<String>,
+    /// Read the statement from a file, or from stdin with `-`
+    #[arg(short, long, value_name = "FILE")]
+    pub file: Option<PathBuf>,
+
+    /// Format of the answer [default: table]
+    #[arg(short, long, value_enum, value_name = "FORMAT", help_heading = "Output")]
+    pub output: Option<OutputFormat>,
+    /// Write the answer to this file, which appears only once it is whole
+    #[arg(short = 'O', long, value_name = "FILE", help_heading = "Output")]
+    pub output_file: Option<PathBuf>,
+    /// Rows that a table shows on a terminal; 0 shows all [default: 40]
+    #[arg(long, value_name = "N", help_heading = "Output")]
+    pub rows: Option<u64>,
+    /// Print on stderr where time, bytes and memory went
+    #[arg(long, help_heading = "Output")]
+    pub profile: bool,
+    /// Write the same as a page for the browser: one file that needs no other
+    #[arg(long, value_name = "FILE.html", help_heading = "Output")]
+    pub profile_out: Option<PathBuf>,
+
+    /// Workers; 0 means one for each core [default: 0]
+    #[arg(long, value_name = "N", help_heading = "Resources")]
+    pub workers: Option<u32>,
+    /// Memory limit of each worker [default: 1GiB]
+    #[arg(long, value_name = "SIZE", help_heading = "Resources")]
+    pub memory: Option<ByteSize>,
+    /// The most time for the whole query, as 30s or 10m; 0 means no limit [default: 0]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = "Resources")]
+    pub timeout: Option<Duration>,
+
+    /// Name a location: a file, folder, glob or s3:// URL of Parquet files (repeatable)
+    #[arg(long = "table", value_name = "NAME=LOCATION", value_parser = named_location, help_heading = "Data and code")]
+    pub tables: Vec<(String, String)>,
+    /// Python file with functions decorated with @sm.udf (repeatable)
+    #[arg(long = "udf", value_name = "FILE.py", help_heading = "Data and code")]
+    pub udfs: Vec<PathBuf>,
+    /// requirements.txt with packages that the UDFs need
+    #[arg(long, value_name = "FILE", requires = "udfs", help_heading = "Data and code")]
+    pub requirements: Option<PathBuf>,
+    /// One package that the UDFs need, as `phonenumbers==8.13.*` (repeatable)
+    #[arg(long = "package", value_name = "REQ", requires = "udfs", help_heading = "Data and code")]
+    pub packages: Vec<String>,
+
+    /// Which platform runs it.
+    #[command(flatten, next_help_heading = "Platform")]
+    pub platform: PlatformArgs,
+}
+
+fn named_location(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, location)) if !name.is_empty() && !location.is_empty() => {
+            Ok((name.to_owned(), location.to_owned()))
+        }
+        _ => Err("write NAME=LOCATION, for example orders=data/orders/".to_owned()),
+    }
+}

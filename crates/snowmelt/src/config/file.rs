@@ -1,0 +1,152 @@
+//! The configuration file as flat keys with their lines.
+//!
+//! Invariant: a key that no setting has is refused, with the nearest one named.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use snowmelt_types::{Code, ErrorReport, SourceLocation};
+use toml::de::{DeTable, DeValue};
+
+use super::KEYS;
+use crate::env;
+
+/// A value as text with its line, from 1.
+#[derive(Debug)]
+pub struct Entry {
+    pub text: String,
+    pub line: u32,
+}
+
+/// A configuration file that was read.
+#[derive(Debug)]
+pub struct File {
+    pub path: PathBuf,
+    /// `section.name` to value.
+    pub entries: BTreeMap<String, Entry>,
+}
+
+impl File {
+    /// Reads the file that `SNOWMELT_CONFIG` names, which must exist, or the usual one, which need
+    /// not.
+    pub fn find() -> Result<Option<Self>, ErrorReport> {
+        let named = env::path(env::CONFIG);
+        let must_exist = named.is_some();
+        let Some(path) = named.or_else(env::config_file) else { return Ok(None) };
+        match std::fs::read_to_string(&path) {
+            Ok(text) => Self::parse(absolute(path), &text).map(Some),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound && !must_exist => Ok(None),
+            Err(error) => Err(unreadable(&path, &error)),
+        }
+    }
+
+    fn parse(path: PathBuf, text: &str) -> Result<Self, ErrorReport> {
+        let at = |place: usize, message: String| {
+            ErrorReport::new(Code::OPTION, message).location(SourceLocation {
+                file: path.display().to_string(),
+                line: line_of(text, place),
+                within: None,
+            })
+        };
+        let table = DeTable::parse(text).map_err(|error| {
+            let place = error.span().map_or(0, |span| span.start);
+            at(place, format!("the configuration is not TOML: {}", error.message()))
+        })?;
+        let mut entries = BTreeMap::new();
+        for (section, value) in table.get_ref() {
+            let place = section.span().start;
+            let DeValue::Table(keys) = value.get_ref() else {
+                return Err(unknown(section.get_ref(), at, place));
+            };
+            if keys.is_empty() && !known_section(section.get_ref()) {
+                return Err(unknown(section.get_ref(), at, place));
+            }
+            for (key, value) in keys {
+                let name = format!("{}.{}", section.get_ref(), key.get_ref());
+                let place = key.span().start;
+                if !KEYS.iter().any(|known| known.name == name) {
+                    return Err(unknown(&name, at, place));
+                }
+                let text_of = scalar(value.get_ref())
+                    .ok_or_else(|| at(place, format!("`{name}` must be a text or a number")))?;
+                entries.insert(name, Entry { text: text_of, line: line_of(text, place) });
+            }
+        }
+        Ok(Self { path, entries })
+    }
+}
+
+fn scalar(value: &DeValue<'_>) -> Option<String> {
+    match value {
+        DeValue::String(text) => Some(text.to_string()),
+        DeValue::Integer(number) => Some(number.to_string()),
+        _ => None,
+    }
+}
+
+fn known_section(name: &str) -> bool {
+    KEYS.iter().any(|key| key.name.split('.').next() == Some(name))
+}
+
+fn unknown(name: &str, at: impl Fn(usize, String) -> ErrorReport, place: usize) -> ErrorReport {
+    let report = at(place, format!("there is no setting `{name}`"));
+    let likeness = |known: &str| {
+        let last = known.rsplit('.').next().unwrap_or(known);
+        strsim::jaro_winkler(known, name).max(strsim::jaro_winkler(last, name))
+    };
+    let nearest = KEYS.iter().map(|key| (likeness(key.name), key.name));
+    match nearest.max_by(|a, b| a.0.total_cmp(&b.0)) {
+        Some((likeness, near)) if likeness > 0.75 => report.hint(format!("did you mean `{near}`?")),
+        _ => report.hint("`snowmelt config show` lists every setting"),
+    }
+}
+
+fn line_of(text: &str, place: usize) -> u32 {
+    let before = text.as_bytes().iter().take(place);
+    1 + before.filter(|byte| **byte == b'\n').count() as u32
+}
+
+fn absolute(path: PathBuf) -> PathBuf {
+    std::path::absolute(&path).unwrap_or(path)
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> ErrorReport {
+    let message = format!("the configuration {} cannot be read: {error}", path.display());
+    ErrorReport::new(Code::OPTION, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<File, ErrorReport> {
+        File::parse("/etc/config.toml".into(), text)
+    }
+
+    #[test]
+    fn knows_the_line_of_each_key() {
+        let file = parse("# comment\n[query]\nworkers = 3\nmemory = \"2GiB\"\n").unwrap();
+        assert_eq!(file.entries["query.workers"].text, "3");
+        assert_eq!(file.entries["query.memory"].line, 4);
+    }
+
+    #[test]
+    fn names_the_nearest_key() {
+        for (text, near) in [
+            ("[query]\nworker = 3", "query.workers"),
+            ("[qery]\nmemory = \"1GiB\"", "query.memory"),
+            ("workers = 3", "query.workers"),
+        ] {
+            let hint = parse(text).unwrap_err().hint.unwrap();
+            assert_eq!(hint, format!("did you mean `{near}`?"), "{text}");
+        }
+        let hint = parse("[zzz]\nqqq = 1").unwrap_err().hint.unwrap();
+        assert!(hint.contains("config show"), "{hint}");
+    }
+
+    #[test]
+    fn says_where_the_file_is_no_toml() {
+        let report = parse("[query]\nworkers = \n").unwrap_err();
+        assert_eq!(report.location.unwrap().line, 2);
+    }
+}

@@ -1,0 +1,218 @@
+//! The settings that hold, and where each comes from.
+//!
+//! Invariant: an option wins over its variable, that over the file, and that over the default;
+//! the default of every key stands in [`KEYS`] and nowhere else.
+
+mod file;
+mod show;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::ValueEnum;
+use snowmelt_types::{ByteSize, Code, ErrorReport, SourceLocation, parse_duration};
+
+use crate::args::{Cli, Command, ErrorForm, OutputFormat, ProgressMode};
+use crate::env;
+use file::{Entry, File};
+
+pub use show::show;
+
+/// A key of the configuration file with the variable that stands above it.
+#[derive(Debug)]
+pub struct Key {
+    /// Section and name, as `query.memory`.
+    pub name: &'static str,
+    /// Its environment variable.
+    pub variable: &'static str,
+    /// What holds where nobody says anything; computed for paths.
+    default: &'static str,
+}
+
+macro_rules! keys {
+    ($($constant:ident = $name:literal, $variable:expr, $default:literal;)*) => {
+        $(const $constant: Key = Key { name: $name, variable: $variable, default: $default };)*
+        /// Every key there is.
+        pub const KEYS: &[Key] = &[$($constant),*];
+    };
+}
+
+keys! {
+    STATE = "server.state", env::STATE, "";
+    SOCKET = "server.socket", env::SOCKET, "";
+    RUN = "server.run", env::RUN, "";
+    PYTHON = "server.python", env::PYTHON, "";
+    WORKERS = "query.workers", env::WORKERS, "0";
+    MEMORY = "query.memory", env::MEMORY, "1GiB";
+    TIMEOUT = "query.timeout", env::TIMEOUT, "0";
+    FORMAT = "output.format", env::OUTPUT, "table";
+    ROWS = "output.rows", env::ROWS, "40";
+    PROGRESS = "output.progress", env::PROGRESS, "auto";
+    ERRORS = "output.errors", env::ERRORS, "text";
+}
+
+/// Where a value comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// An option on the command line.
+    Flag,
+    /// An environment variable.
+    Variable(&'static str),
+    /// A line of the configuration file.
+    File(PathBuf, u32),
+    /// Nobody said anything.
+    Default,
+}
+
+/// A value with where it comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Value<T> {
+    /// The value.
+    pub value: T,
+    /// Where it comes from.
+    pub origin: Origin,
+}
+
+/// The settings that hold.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Folder of everything that is kept.
+    pub state: Value<PathBuf>,
+    /// Socket of the server.
+    pub socket: Value<PathBuf>,
+    /// Folder of what a running platform holds and gives back.
+    pub run: Value<PathBuf>,
+    /// Interpreter for user code; found where absent.
+    pub python: Option<Value<PathBuf>>,
+    /// Workers of a query; 0 means one for each core.
+    pub workers: Value<u32>,
+    /// Memory limit of each worker.
+    pub memory: Value<ByteSize>,
+    /// The most time for a query; zero means no limit.
+    pub timeout: Value<Duration>,
+    /// Format of the answer.
+    pub format: Value<OutputFormat>,
+    /// Rows that a table shows on a terminal; 0 means all.
+    pub rows: Value<u64>,
+    /// How progress is shown.
+    pub progress: Value<ProgressMode>,
+    /// How errors are printed.
+    pub errors: Value<ErrorForm>,
+}
+
+impl Config {
+    /// Puts options, variables, file and defaults together.
+    ///
+    /// # Errors
+    /// `SM-0110` for a file that cannot be read or has an unknown key, and for a value that is
+    /// none, wherever it stands.
+    pub fn load(cli: &Cli) -> Result<Self, ErrorReport> {
+        let sources = Sources { file: File::find()? };
+        let sql = match &cli.command {
+            Command::Sql(sql) => Some(sql),
+            _ => None,
+        };
+        let state = sources.path(&STATE, env::default_state)?;
+        Ok(Self {
+            socket: sources.path(&SOCKET, || state.value.join("snowmelt.sock"))?,
+            run: sources.path(&RUN, || env::default_run(&state.value))?,
+            python: sources.named_path(&PYTHON)?,
+            workers: sources.get(&WORKERS, sql.and_then(|sql| sql.workers), number)?,
+            memory: sources.get(&MEMORY, sql.and_then(|sql| sql.memory), amount)?,
+            timeout: sources.get(&TIMEOUT, sql.and_then(|sql| sql.timeout), duration)?,
+            format: sources.get(&FORMAT, sql.and_then(|sql| sql.output), choice)?,
+            rows: sources.get(&ROWS, sql.and_then(|sql| sql.rows), number)?,
+            progress: sources.get(&PROGRESS, cli.global.progress, choice)?,
+            errors: sources.get(&ERRORS, cli.global.errors, choice)?,
+            state,
+        })
+    }
+}
+
+struct Sources {
+    file: Option<File>,
+}
+
+impl Sources {
+    fn get<T>(
+        &self,
+        key: &'static Key,
+        flag: Option<T>,
+        parse: fn(&str) -> Result<T, String>,
+    ) -> Result<Value<T>, ErrorReport> {
+        if let Some(value) = flag {
+            return Ok(Value { value, origin: Origin::Flag });
+        }
+        let (text, origin) =
+            self.text(key).unwrap_or_else(|| (key.default.to_owned(), Origin::Default));
+        match parse(&text) {
+            Ok(value) => Ok(Value { value, origin }),
+            Err(problem) => Err(refused(key, &problem, &origin)),
+        }
+    }
+
+    fn path(
+        &self,
+        key: &'static Key,
+        default: impl FnOnce() -> PathBuf,
+    ) -> Result<Value<PathBuf>, ErrorReport> {
+        let found = self.named_path(key)?;
+        Ok(found.unwrap_or_else(|| Value { value: default(), origin: Origin::Default }))
+    }
+
+    fn named_path(&self, key: &'static Key) -> Result<Option<Value<PathBuf>>, ErrorReport> {
+        let Some((text, origin)) = self.text(key) else { return Ok(None) };
+        // The server works in `/`, so a path must mean the same there.
+        let value = match &origin {
+            Origin::File(file, _) => file.parent().unwrap_or(Path::new("/")).join(text),
+            _ => std::path::absolute(&text)
+                .map_err(|error| refused(key, &error.to_string(), &origin))?,
+        };
+        Ok(Some(Value { value, origin }))
+    }
+
+    fn text(&self, key: &'static Key) -> Option<(String, Origin)> {
+        if let Some(text) = env::text(key.variable) {
+            return Some((text, Origin::Variable(key.variable)));
+        }
+        let file = self.file.as_ref()?;
+        let Entry { text, line } = file.entries.get(key.name)?;
+        Some((text.clone(), Origin::File(file.path.clone(), *line)))
+    }
+}
+
+fn refused(key: &Key, problem: &str, origin: &Origin) -> ErrorReport {
+    let named = match origin {
+        Origin::Variable(variable) => *variable,
+        _ => key.name,
+    };
+    let report = ErrorReport::new(Code::OPTION, format!("{named}: {problem}"));
+    match origin {
+        Origin::File(path, line) => report.location(SourceLocation {
+            file: path.display().to_string(),
+            line: *line,
+            within: None,
+        }),
+        _ => report,
+    }
+}
+
+fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| format!("`{text}` is not a whole number from 0"))
+}
+
+fn amount(text: &str) -> Result<ByteSize, String> {
+    text.parse().map_err(|error: snowmelt_types::ParseResourceError| error.to_string())
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    parse_duration(text).map_err(|error| error.to_string())
+}
+
+fn choice<T: ValueEnum>(text: &str) -> Result<T, String> {
+    T::from_str(text, false).map_err(|_| {
+        let names = T::value_variants().iter().filter_map(ValueEnum::to_possible_value);
+        let names: Vec<_> = names.map(|value| value.get_name().to_owned()).collect();
+        format!("`{text}` is not one of {}", names.join(", "))
+    })
+}

@@ -1,0 +1,77 @@
+//! The settings that hold, as a configuration file that says the same.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use clap::ValueEnum;
+
+use super::{Config, Origin, Value};
+use crate::text;
+
+/// TOML of all settings; with `origin` each line ends in a comment that says where it comes from.
+pub fn show(config: &Config, origin: bool) -> String {
+    let mut server = vec![
+        path("state", &config.state),
+        path("socket", &config.socket),
+        path("run", &config.run),
+    ];
+    server.extend(config.python.as_ref().map(|python| path("python", python)));
+    let lines = [
+        ("server", server),
+        (
+            "query",
+            vec![
+                line("workers", &config.workers, u32::to_string),
+                line("memory", &config.memory, |memory| quoted(&memory.to_string())),
+                line("timeout", &config.timeout, |time| quoted(&text::setting(*time))),
+            ],
+        ),
+        (
+            "output",
+            vec![
+                line("format", &config.format, choice),
+                line("rows", &config.rows, u64::to_string),
+                line("progress", &config.progress, choice),
+                line("errors", &config.errors, choice),
+            ],
+        ),
+    ];
+    let mut shown = String::new();
+    for (section, lines) in lines {
+        let gap = if shown.is_empty() { "" } else { "\n" };
+        let _ = writeln!(shown, "{gap}[{section}]");
+        for (setting, from) in lines {
+            let _ = match origin {
+                true => writeln!(shown, "{setting:<40}  # {from}"),
+                false => writeln!(shown, "{setting}"),
+            };
+        }
+    }
+    shown
+}
+
+fn line<T>(name: &str, value: &Value<T>, form: impl Fn(&T) -> String) -> (String, String) {
+    (format!("{name} = {}", form(&value.value)), describe(&value.origin))
+}
+
+fn path(name: &str, value: &Value<impl AsRef<Path>>) -> (String, String) {
+    line(name, value, |path| quoted(&path.as_ref().to_string_lossy()))
+}
+
+fn choice<T: ValueEnum>(value: &T) -> String {
+    let name = value.to_possible_value().map(|value| value.get_name().to_owned());
+    quoted(&name.unwrap_or_default())
+}
+
+fn quoted(text: &str) -> String {
+    toml::Value::from(text).to_string()
+}
+
+fn describe(origin: &Origin) -> String {
+    match origin {
+        Origin::Flag => "option".to_owned(),
+        Origin::Variable(name) => (*name).to_owned(),
+        Origin::File(path, line) => format!("{}:{line}", path.display()),
+        Origin::Default => "default".to_owned(),
+    }
+}

@@ -1,0 +1,84 @@
+//! `snowmelt doctor`: what the machine has and lacks, a row each.
+
+use snowmelt_node::doctor::{self, Check, Status};
+
+use crate::args::{DoctorArgs, ShowFormat};
+use crate::config::Config;
+use crate::failure::Outcome;
+use crate::list;
+use crate::output::{Layout, draw};
+use crate::printer::{self, Printer};
+
+/// Checks this machine. Exit code 0 if all is well, 1 for warnings, 2 for failures.
+///
+/// # Errors
+/// `SM-0114` where stdout cannot be written to.
+pub fn run(args: &DoctorArgs, config: &Config, printer: Printer) -> Outcome {
+    let checks = doctor::run(&config.state.value);
+    let shown = match args.output {
+        ShowFormat::Json => list::json(&checks)?,
+        ShowFormat::Table => table(&checks),
+    };
+    printer::print(&shown)?;
+    let (failed, warned) = (count(&checks, Status::Fail), count(&checks, Status::Warn));
+    printer.note(&format!("{failed} failed, {warned} warned, {} checked", checks.len()));
+    Ok(exit(failed, warned))
+}
+
+fn exit(failed: usize, warned: usize) -> u8 {
+    match (failed, warned) {
+        (0, 0) => 0,
+        (0, _) => 1,
+        _ => 2,
+    }
+}
+
+fn count(checks: &[Check], status: Status) -> usize {
+    checks.iter().filter(|check| check.status == status).count()
+}
+
+fn table(checks: &[Check]) -> String {
+    let row = |check: &Check| {
+        let mend = check.mend.clone().filter(|_| check.status != Status::Ok);
+        let found = check.found.clone();
+        let needed = check.needed.clone();
+        [Some(word(check.status).to_owned()), Some(check.name.clone()), Some(found), Some(needed)]
+            .into_iter()
+            .chain([Some(mend.unwrap_or_default())])
+            .collect()
+    };
+    let rows: Vec<Vec<_>> = checks.iter().map(row).collect();
+    // A command that mends must never be cut, so lines may be longer than the terminal.
+    let drawn = draw(&["", "check", "found", "needed", "mend with"], &rows, Layout::unlimited());
+    match printer::stdout_has_colour() {
+        true => drawn.lines().map(|line| painted(line) + "\n").collect(),
+        false => drawn,
+    }
+}
+
+fn word(status: Status) -> &'static str {
+    match status {
+        Status::Ok => "ok",
+        Status::Warn => "warn",
+        Status::Fail => "fail",
+    }
+}
+
+fn painted(line: &str) -> String {
+    for (word, colour) in [("ok  ", 32), ("warn", 33), ("fail", 31)] {
+        if let Some(rest) = line.strip_prefix(word) {
+            return format!("\x1b[{colour}m{word}\x1b[0m{rest}");
+        }
+    }
+    line.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worst_row_decides_the_exit_code() {
+        assert_eq!([exit(0, 0), exit(0, 2), exit(1, 2)], [0, 1, 2]);
+    }
+}

@@ -1,0 +1,294 @@
+//! `snowmelt fn`: deploy, list, call, look at and remove functions.
+
+use std::path::Path;
+use std::time::Duration;
+
+use snowmelt_control::api::{
+    CallMode, FunctionOptions, FunctionSpec, FunctionSummary, Invocation, InvocationState,
+    InvokeRequest, LogEntry,
+};
+use snowmelt_control::client::Client;
+use snowmelt_types::{Code, ErrorReport, InvocationId};
+
+use crate::args::{
+    CallArgs, DeployArgs, FunctionCommand, ListArgs, ListFormat, LogArgs, LogFormat, PlatformArgs,
+    RemoveArgs, ResultArgs,
+};
+use crate::config::Config;
+use crate::failure::{Failure, Outcome};
+use crate::output::{Layout, draw};
+use crate::platform::{self, Platform};
+use crate::printer::{self, Printer};
+use crate::progress::Progress;
+use crate::{input, list, text};
+
+/// How often `fn result --wait` asks, at first and at most.
+const ASKED_EVERY: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(500)];
+/// Exit code of `fn result` for a call that still runs.
+const STILL_RUNNING: u8 = 3;
+
+/// Runs one of the commands.
+///
+/// # Errors
+/// What the platform gives, and `SM-0110` or `SM-0222` for wrong input.
+pub fn run(command: &FunctionCommand, config: &Config, printer: Printer) -> Outcome {
+    match command {
+        FunctionCommand::Deploy(args) => deploy(args, config, printer),
+        FunctionCommand::Ls(args) => ls(args, config, printer),
+        FunctionCommand::Call(args) => call(args, config, printer),
+        FunctionCommand::Result(args) => result(args, config, printer),
+        FunctionCommand::Logs(args) => logs(args, config, printer),
+        FunctionCommand::Rm(args) => rm(args, config, printer),
+    }
+}
+
+/// Finds a platform and does one thing with it, with a progress line for who watches.
+fn ask<T>(
+    platform: &PlatformArgs,
+    config: &Config,
+    printer: Printer,
+    label: &str,
+    work: impl AsyncFnOnce(&Client) -> Result<T, ErrorReport>,
+) -> Result<T, Failure> {
+    let platform = Platform::find(platform, config)?;
+    platform::with(platform, printer, async |client, _| {
+        let _progress = Progress::watched(config.progress.value, printer, label);
+        work(client).await
+    })
+}
+
+fn deploy(args: &DeployArgs, config: &Config, printer: Printer) -> Outcome {
+    let spec = spec(args)?;
+    let label = format!("deploying {}", args.name);
+    let deployed =
+        ask(&args.platform, config, printer, &label, async |client| client.deploy(&spec).await)?;
+    printer.note(&format!("deployed {} (version {})", deployed.name, deployed.version));
+    Ok(0)
+}
+
+fn spec(args: &DeployArgs) -> Result<FunctionSpec, ErrorReport> {
+    let (file, handler) = code_and_handler(&args.code);
+    let default = FunctionOptions::default();
+    let ms = |time: Option<Duration>, default: u64| time.map_or(default, millis);
+    Ok(FunctionSpec {
+        name: args.name.clone(),
+        code: input::code(Path::new(file))?,
+        handler: handler.to_owned(),
+        mode: CallMode::Event,
+        packages: input::requirements(&args.packages, args.requirements.as_deref())?,
+        options: FunctionOptions {
+            memory: args.memory.unwrap_or(default.memory),
+            cpu: args.cpu.unwrap_or(default.cpu),
+            timeout_ms: ms(args.timeout, default.timeout_ms),
+            environment: args.environment.iter().cloned().collect(),
+            concurrency: args.concurrency.unwrap_or(default.concurrency),
+            pids: args.pids.unwrap_or(default.pids),
+            scratch: args.scratch.unwrap_or(default.scratch),
+            idle_ms: ms(args.idle, default.idle_ms),
+        },
+        ephemeral: false,
+    })
+}
+
+/// `images.py:resize` names a callable; a path may hold a colon itself.
+fn code_and_handler(code: &str) -> (&str, &str) {
+    let identifier = |name: &str| {
+        name.starts_with(|c: char| c.is_alphabetic() || c == '_')
+            && name.chars().all(|c| c.is_alphanumeric() || c == '_')
+    };
+    match code.rsplit_once(':') {
+        Some((file, handler)) if !file.is_empty() && identifier(handler) => (file, handler),
+        _ => (code, "handler"),
+    }
+}
+
+fn ls(args: &ListArgs, config: &Config, printer: Printer) -> Outcome {
+    let functions =
+        ask(&args.platform, config, printer, "listing", async |client| client.functions().await)?;
+    let shown = match args.output {
+        ListFormat::Json => list::json(&functions)?,
+        ListFormat::Csv => list::csv(&HEADINGS, &functions.iter().map(row).collect::<Vec<_>>()),
+        ListFormat::Table => table(&functions),
+    };
+    printer::print(&shown)?;
+    if functions.is_empty() {
+        printer.note("no functions; deploy one with `snowmelt fn deploy NAME FILE.py`");
+    }
+    Ok(0)
+}
+
+const HEADINGS: [&str; 8] =
+    ["name", "handler", "memory", "cpu", "timeout", ">instances", "packages", "deployed"];
+
+fn table(functions: &[FunctionSummary]) -> String {
+    if functions.is_empty() {
+        return String::new();
+    }
+    let rows: Vec<_> = functions
+        .iter()
+        .map(|function| {
+            let mut cells = row(function);
+            cells[7] = text::ago(function.deployed_ms);
+            cells.into_iter().map(Some).collect()
+        })
+        .collect();
+    draw(&HEADINGS, &rows, Layout::stdout(0))
+}
+
+fn row(function: &FunctionSummary) -> Vec<String> {
+    let options = &function.options;
+    vec![
+        function.name.to_string(),
+        function.handler.clone(),
+        options.memory.to_string(),
+        options.cpu.to_string(),
+        text::setting(Duration::from_millis(options.timeout_ms)),
+        function.instances.to_string(),
+        function.packages.join(" "),
+        text::moment(function.deployed_ms),
+    ]
+}
+
+fn call(args: &CallArgs, config: &Config, printer: Printer) -> Outcome {
+    let request = InvokeRequest { event: event(args)?, asynchronous: args.asynchronous };
+    if args.asynchronous && args.platform.server.is_none() {
+        needs_server(config)?;
+    }
+    let label = format!("calling {}", args.name);
+    let invocation = ask(&args.platform, config, printer, &label, async |client| {
+        client.invoke(&args.name, &request).await
+    })?;
+    if args.asynchronous {
+        printer::print(&format!("{}\n", invocation.id))?;
+        return Ok(0);
+    }
+    ended(invocation, printer)
+}
+
+fn needs_server(config: &Config) -> Result<(), ErrorReport> {
+    if platform::answers(&config.socket.value)? {
+        return Ok(());
+    }
+    let message = "an asynchronous call needs a server that outlives this command";
+    Err(ErrorReport::new(Code::SERVER_UNREACHABLE, message)
+        .hint("start one with `snowmelt up`, or call without --async"))
+}
+
+fn event(args: &CallArgs) -> Result<serde_json::Value, ErrorReport> {
+    let data = match args.data.as_deref() {
+        None => return Ok(serde_json::json!({})),
+        Some("-") => input::stdin("event", "give it with --data", true)?,
+        Some(data) => match data.strip_prefix('@') {
+            Some(file) => input::file(Path::new(file))?,
+            None => data.to_owned(),
+        },
+    };
+    serde_json::from_str(&data).map_err(|error| {
+        let shown: String = data.chars().take(200).collect();
+        ErrorReport::new(Code::FUNCTION_EVENT, format!("the event is not valid JSON: {error}"))
+            .input(shown)
+            .hint("quote it for the shell, for example --data '{\"width\": 80}'")
+    })
+}
+
+fn result(args: &ResultArgs, config: &Config, printer: Printer) -> Outcome {
+    let id = InvocationId::from(args.id.clone());
+    let platform = Platform::server(args.server.as_deref(), config);
+    let invocation = platform::with(platform, printer, async |client, _| {
+        let label = format!("waiting for {id}");
+        let _progress = Progress::watched(config.progress.value, printer, label);
+        asked(client, &id, args.wait).await
+    })?;
+    ended(invocation, printer)
+}
+
+async fn asked(client: &Client, id: &InvocationId, wait: bool) -> Result<Invocation, ErrorReport> {
+    let [mut pause, longest] = ASKED_EVERY;
+    loop {
+        let invocation = client.invocation(id).await?;
+        if !wait || invocation.state != InvocationState::Running {
+            return Ok(invocation);
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(longest);
+    }
+}
+
+/// Prints the result of a call that has ended, or fails as the call did.
+fn ended(invocation: Invocation, printer: Printer) -> Outcome {
+    match invocation.state {
+        InvocationState::Running => {
+            printer.line(&format!("{} is still running (--wait waits for it)", invocation.id));
+            Ok(STILL_RUNNING)
+        }
+        InvocationState::Failed => {
+            let silent = || ErrorReport::new(Code::PROTOCOL, "the call failed without a reason");
+            Err(invocation.error.unwrap_or_else(silent).into())
+        }
+        InvocationState::Succeeded => {
+            let value = invocation.result.unwrap_or_default();
+            printer::print(&list::value(&value)?)?;
+            let wall = text::micros(invocation.wall_us.unwrap_or_default());
+            let start = if invocation.cold { "cold" } else { "warm" };
+            printer.note(&format!("{} · {wall} · {start}", invocation.id));
+            Ok(0)
+        }
+    }
+}
+
+fn logs(args: &LogArgs, config: &Config, printer: Printer) -> Outcome {
+    let id = args.invocation.clone().map(InvocationId::from);
+    let entries = ask(&args.platform, config, printer, "reading logs", async |client| {
+        client.logs(&args.name, id.as_ref(), args.tail).await
+    })?;
+    let shown: Result<Vec<_>, _> = match args.output {
+        LogFormat::Json => entries.iter().map(list::line).collect(),
+        LogFormat::Text => Ok(entries.iter().map(log_text).collect()),
+    };
+    printer::print(&shown?.concat())?;
+    if entries.is_empty() {
+        printer.note("no calls yet");
+    }
+    Ok(0)
+}
+
+fn log_text(entry: &LogEntry) -> String {
+    let mut shown = format!("==> {} {}\n", entry.invocation, text::moment(entry.accepted_ms));
+    match printer::stdout_is_terminal() {
+        true => shown.push_str(&text::visible(&entry.text)),
+        false => shown.push_str(&entry.text),
+    }
+    if !shown.ends_with('\n') {
+        shown.push('\n');
+    }
+    if entry.dropped_bytes > 0 {
+        shown
+            .push_str(&format!("… {} more bytes were dropped\n", text::count(entry.dropped_bytes)));
+    }
+    shown
+}
+
+fn rm(args: &RemoveArgs, config: &Config, printer: Printer) -> Outcome {
+    ask(&args.platform, config, printer, "removing", async |client| {
+        client.remove(&args.name).await
+    })?;
+    printer.note(&format!("removed {}", args.name));
+    Ok(0)
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handler_stands_behind_the_last_colon() {
+        assert_eq!(code_and_handler("a.py"), ("a.py", "handler"));
+        assert_eq!(code_and_handler("a.py:resize"), ("a.py", "resize"));
+        assert_eq!(code_and_handler("odd:dir/a.py"), ("odd:dir/a.py", "handler"));
+        assert_eq!(code_and_handler("odd:dir/a.py:f"), ("odd:dir/a.py", "f"));
+    }
+}

@@ -1,0 +1,74 @@
+//! What a command reads before it starts: files that the user names, and stdin.
+
+use std::io::{IsTerminal, Read};
+use std::path::Path;
+
+use snowmelt_types::{Code, ErrorReport};
+use snowmelt_wire::Code as UserCode;
+
+/// Text of a file that the user named.
+///
+/// # Errors
+/// `SM-0110` with the file's name.
+pub fn file(path: &Path) -> Result<String, ErrorReport> {
+    std::fs::read_to_string(path).map_err(|error| unreadable(&path.display().to_string(), &error))
+}
+
+/// Everything on stdin. `hint` says what to type instead where stdin is a terminal.
+///
+/// # Errors
+/// `SM-0110` where nobody pipes anything in, or where it is no UTF-8.
+pub fn stdin(what: &str, hint: &str, asked_for: bool) -> Result<String, ErrorReport> {
+    let stdin = std::io::stdin();
+    if stdin.is_terminal() && !asked_for {
+        return Err(ErrorReport::new(Code::OPTION, format!("no {what}")).hint(hint));
+    }
+    let mut text = String::new();
+    stdin.lock().read_to_string(&mut text).map_err(|error| unreadable("stdin", &error))?;
+    Ok(text)
+}
+
+/// A Python file of the user.
+///
+/// # Errors
+/// `SM-0110` with the file's name.
+pub fn code(path: &Path) -> Result<UserCode, ErrorReport> {
+    Ok(UserCode::Source { file: path.display().to_string(), text: file(path)? })
+}
+
+/// Requirements from single options and from a `requirements.txt`; what a line means is judged by
+/// the installer.
+///
+/// # Errors
+/// `SM-0110` with the file's name.
+pub fn requirements(
+    packages: &[String],
+    listed: Option<&Path>,
+) -> Result<Vec<String>, ErrorReport> {
+    let listed = listed.map(file).transpose()?.unwrap_or_default();
+    let lines = listed.lines().map(without_comment).filter(|line| !line.is_empty());
+    Ok(packages.iter().map(String::as_str).chain(lines).map(str::to_owned).collect())
+}
+
+/// A `#` begins a comment only at the beginning or after a space, as in pip.
+fn without_comment(line: &str) -> &str {
+    let commented = |place: &usize| *place == 0 || line[..*place].ends_with([' ', '\t']);
+    let comment = line.match_indices('#').map(|(place, _)| place).find(commented);
+    line[..comment.unwrap_or(line.len())].trim()
+}
+
+fn unreadable(name: &str, error: &std::io::Error) -> ErrorReport {
+    ErrorReport::new(Code::OPTION, format!("{name} cannot be read: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comments_are_no_requirements() {
+        assert_eq!(without_comment("# all"), "");
+        assert_eq!(without_comment("six==1.16  # pinned"), "six==1.16");
+        assert_eq!(without_comment("pkg @ file:///a#egg=pkg"), "pkg @ file:///a#egg=pkg");
+    }
+}

@@ -1,0 +1,63 @@
+//! Short lists and single values as JSON and CSV.
+
+use serde::Serialize;
+use snowmelt_types::{Code, ErrorReport};
+
+use crate::printer;
+
+/// Indented JSON.
+///
+/// # Errors
+/// `SM-0901` for a value that JSON cannot hold.
+pub fn json(value: &impl Serialize) -> Result<String, ErrorReport> {
+    ended(serde_json::to_string_pretty(value))
+}
+
+/// JSON on one line.
+///
+/// # Errors
+/// As [`json`].
+pub fn line(value: &impl Serialize) -> Result<String, ErrorReport> {
+    ended(serde_json::to_string(value))
+}
+
+/// JSON that is indented for a reader and on one line for a program.
+///
+/// # Errors
+/// As [`json`].
+pub fn value(value: &impl Serialize) -> Result<String, ErrorReport> {
+    if printer::stdout_is_terminal() { json(value) } else { line(value) }
+}
+
+/// RFC 4180 with a header.
+pub fn csv(headings: &[&str], rows: &[Vec<String>]) -> String {
+    let header = headings.iter().map(|heading| heading.trim_start_matches('>'));
+    let mut lines = vec![header.map(field).collect::<Vec<_>>().join(",")];
+    lines.extend(
+        rows.iter().map(|row| row.iter().map(|cell| field(cell)).collect::<Vec<_>>().join(",")),
+    );
+    lines.join("\n") + "\n"
+}
+
+fn field(cell: &str) -> String {
+    match cell.contains(['"', ',', '\n', '\r']) {
+        true => format!("\"{}\"", cell.replace('"', "\"\"")),
+        false => cell.to_owned(),
+    }
+}
+
+fn ended(text: serde_json::Result<String>) -> Result<String, ErrorReport> {
+    text.map(|text| text + "\n")
+        .map_err(|error| ErrorReport::new(Code::INTERNAL, format!("no JSON: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_quoted_where_they_must_be() {
+        let rows = [vec!["a,b".to_owned(), "say \"x\"".to_owned()]];
+        assert_eq!(csv(&["one", ">two"], &rows), "one,two\n\"a,b\",\"say \"\"x\"\"\"\n");
+    }
+}

@@ -1,0 +1,40 @@
+//! Arrow IPC: a stream on stdout, where it can be read as it comes, and a file (Feather 2) in a
+//! file, where it can be mapped.
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use arrow::error::ArrowError;
+use arrow::ipc::writer::{FileWriter, StreamWriter};
+
+use super::{Sink, Target};
+
+struct Stream(StreamWriter<Target>);
+struct File(FileWriter<Target>);
+
+pub(super) fn stream_sink(target: Target, schema: &SchemaRef) -> Result<Box<dyn Sink>, ArrowError> {
+    Ok(Box::new(Stream(StreamWriter::try_new(target, schema)?)))
+}
+
+pub(super) fn file_sink(target: Target, schema: &SchemaRef) -> Result<Box<dyn Sink>, ArrowError> {
+    Ok(Box::new(File(FileWriter::try_new(target, schema)?)))
+}
+
+impl Sink for Stream {
+    fn write(&mut self, batch: &RecordBatch) -> Result<(), ArrowError> {
+        self.0.write(batch)
+    }
+
+    fn finish(self: Box<Self>) -> Result<(Target, Vec<String>), ArrowError> {
+        Ok((self.0.into_inner()?, Vec::new()))
+    }
+}
+
+impl Sink for File {
+    fn write(&mut self, batch: &RecordBatch) -> Result<(), ArrowError> {
+        self.0.write(batch)
+    }
+
+    fn finish(self: Box<Self>) -> Result<(Target, Vec<String>), ArrowError> {
+        Ok((self.0.into_inner()?, Vec::new()))
+    }
+}

@@ -1,0 +1,24 @@
+//! One JSON object a line (NDJSON), nulls written out, so that every line has every key.
+
+use arrow::array::RecordBatch;
+use arrow::error::ArrowError;
+use arrow::json::writer::{LineDelimited, Writer, WriterBuilder};
+
+use super::{Sink, Target};
+
+struct Json(Writer<Target, LineDelimited>);
+
+pub(super) fn sink(target: Target) -> Box<dyn Sink> {
+    Box::new(Json(WriterBuilder::new().with_explicit_nulls(true).build(target)))
+}
+
+impl Sink for Json {
+    fn write(&mut self, batch: &RecordBatch) -> Result<(), ArrowError> {
+        self.0.write(batch)
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<(Target, Vec<String>), ArrowError> {
+        self.0.finish()?;
+        Ok((self.0.into_inner(), Vec::new()))
+    }
+}

@@ -1,0 +1,135 @@
+//! The answer of a query in the format that the user asked for.
+//!
+//! Invariant: a file appears under its name only once the answer in it is whole; a reader of
+//! stdout that went away ends the query quietly.
+
+mod arrow;
+mod csv;
+mod json;
+mod parquet;
+mod table;
+mod target;
+
+use std::path::Path;
+
+use ::arrow::array::RecordBatch;
+use ::arrow::datatypes::SchemaRef;
+use ::arrow::error::ArrowError;
+use snowmelt_types::{Code, ErrorReport};
+
+use crate::args::OutputFormat;
+use crate::printer;
+
+pub use table::{Cell, Layout, draw};
+pub use target::Target;
+
+/// What turns batches into one format.
+trait Sink {
+    /// Writes one batch.
+    fn write(&mut self, batch: &RecordBatch) -> Result<(), ArrowError>;
+    /// Writes what is left; gives the target and what the user should know.
+    fn finish(self: Box<Self>) -> Result<(Target, Vec<String>), ArrowError>;
+}
+
+/// Where and how an answer is written; opened once its schema is known.
+pub struct Output<'a> {
+    /// The format.
+    pub format: OutputFormat,
+    /// The file; `None` for stdout.
+    pub file: Option<&'a Path>,
+    /// Rows that a table shows on a terminal; 0 means all.
+    pub rows: u64,
+}
+
+impl Output<'_> {
+    /// The format that the user meant: the one that was asked for, else by the file's name.
+    pub fn format_for(file: Option<&Path>) -> Option<OutputFormat> {
+        match file?.extension()?.to_str()? {
+            "json" | "jsonl" | "ndjson" => Some(OutputFormat::Json),
+            "csv" => Some(OutputFormat::Csv),
+            "arrow" | "feather" => Some(OutputFormat::Arrow),
+            "parquet" => Some(OutputFormat::Parquet),
+            _ => None,
+        }
+    }
+
+    /// Refuses to flood a terminal with bytes.
+    ///
+    /// # Errors
+    /// `SM-0110` for a binary format on a terminal.
+    pub fn check(&self) -> Result<(), ErrorReport> {
+        let (name, file) = match self.format {
+            OutputFormat::Arrow => ("arrow", "answer.arrow"),
+            OutputFormat::Parquet => ("parquet", "answer.parquet"),
+            _ => return Ok(()),
+        };
+        if self.file.is_some() || !printer::stdout_is_terminal() {
+            return Ok(());
+        }
+        let message = format!("{name} is binary and stdout is a terminal");
+        Err(ErrorReport::new(Code::OPTION, message)
+            .hint(format!("write a file with -O {file}, or pipe it to a program")))
+    }
+
+    /// Opens the target and writes what comes before the first row.
+    ///
+    /// # Errors
+    /// `SM-0114` where the file cannot be made or the format cannot hold the schema.
+    pub fn open(&self, schema: &SchemaRef) -> Result<Writer, ErrorReport> {
+        let target = Target::open(self.file)?;
+        let failures = target.failures();
+        let sink: Result<Box<dyn Sink>, ArrowError> = match self.format {
+            OutputFormat::Table => Ok(table::sink(target, schema, self.layout())),
+            OutputFormat::Json => Ok(json::sink(target)),
+            OutputFormat::Csv => csv::sink(target, schema),
+            OutputFormat::Arrow if self.file.is_some() => arrow::file_sink(target, schema),
+            OutputFormat::Arrow => arrow::stream_sink(target, schema),
+            OutputFormat::Parquet => parquet::sink(target, schema),
+        };
+        sink.map(|sink| Writer { sink, failures: failures.clone() })
+            .map_err(|error| failures.report(&error))
+    }
+
+    fn layout(&self) -> Layout {
+        match self.file {
+            Some(_) => Layout::unlimited(),
+            None => Layout::stdout(self.rows),
+        }
+    }
+}
+
+/// An answer that is being written. Dropping it leaves no file behind.
+pub struct Writer {
+    sink: Box<dyn Sink>,
+    failures: target::Failures,
+}
+
+impl Writer {
+    /// Writes one batch. False where the reader went away and no more is wanted.
+    ///
+    /// # Errors
+    /// `SM-0114`, or `SM-0506` for a full disk.
+    pub fn write(&mut self, batch: &RecordBatch) -> Result<bool, ErrorReport> {
+        match self.sink.write(batch) {
+            Ok(()) => Ok(true),
+            Err(_) if self.failures.reader_gone() => Ok(false),
+            Err(error) => Err(self.failures.report(&error)),
+        }
+    }
+
+    /// Writes what is left and gives the file its name. Gives what the user should know.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub fn finish(self) -> Result<Vec<String>, ErrorReport> {
+        let finished = self.sink.finish().and_then(|(target, notes)| {
+            target.commit()?;
+            Ok(notes)
+        });
+        match finished {
+            Ok(notes) => Ok(notes),
+            Err(_) if self.failures.reader_gone() => Ok(Vec::new()),
+            Err(error) => Err(self.failures.report(&error)),
+        }
+    }
+}

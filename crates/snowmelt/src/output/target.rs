@@ -1,0 +1,195 @@
+//! Where an answer goes: stdout, or a file that gets its name when it is whole.
+//!
+//! Invariant: a regular file is written beside its final name and renamed; what is no regular file
+//! (`/dev/null`, a named pipe) is written to as it is and never replaced.
+
+use std::fs::{File, Permissions};
+use std::io::{self, BufWriter, ErrorKind, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow::error::ArrowError;
+use snowmelt_types::{Code, ErrorReport};
+use tempfile::{NamedTempFile, TempPath};
+
+/// Bytes that are gathered before a system call.
+const BUFFER: usize = 256 << 10;
+
+/// A place to write an answer to.
+pub struct Target {
+    writer: BufWriter<File>,
+    // The temporary file with its final name; dropping it removes it.
+    pending: Option<(TempPath, PathBuf)>,
+    failures: Failures,
+}
+
+/// The last error of a target, which survives however a format library wraps it.
+#[derive(Clone)]
+pub struct Failures {
+    name: String,
+    last: Arc<Mutex<Option<io::Error>>>,
+}
+
+impl Target {
+    /// Opens a file, or stdout.
+    ///
+    /// # Errors
+    /// `SM-0114` where it cannot be opened, `SM-0506` for a full disk.
+    pub fn open(file: Option<&Path>) -> Result<Self, ErrorReport> {
+        let name = file.map_or_else(|| "stdout".to_owned(), |file| file.display().to_string());
+        let failures = Failures { name, last: Arc::default() };
+        let opened = match file {
+            None => stdout().map(|file| (file, None)),
+            Some(path) => open_file(path),
+        };
+        match opened {
+            Ok((file, pending)) => {
+                Ok(Self { writer: BufWriter::with_capacity(BUFFER, file), pending, failures })
+            }
+            Err(error) => Err(failures.describe(&error)),
+        }
+    }
+
+    /// A handle to this target's errors.
+    pub fn failures(&self) -> Failures {
+        self.failures.clone()
+    }
+
+    /// Writes what is buffered and gives the file its name.
+    pub fn commit(mut self) -> io::Result<()> {
+        self.flush()?;
+        let Some((temporary, name)) = self.pending.take() else { return Ok(()) };
+        let persisted = temporary.persist(name).map_err(|error| error.error);
+        persisted.map_err(|error| self.failures.note(error))
+    }
+}
+
+impl Write for Target {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.writer.write(bytes).map_err(|error| self.failures.note(error))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.writer.flush().map_err(|error| self.failures.note(error))
+    }
+}
+
+impl Drop for Target {
+    // A failed write leaves bytes in the buffer; writing them again would fail again.
+    fn drop(&mut self) {
+        self.pending = None;
+    }
+}
+
+impl Failures {
+    /// True if the reader of stdout went away.
+    pub fn reader_gone(&self) -> bool {
+        self.lock().as_ref().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
+    }
+
+    /// What the user is told: the system's own error where there is one.
+    pub fn report(&self, error: &ArrowError) -> ErrorReport {
+        match &*self.lock() {
+            Some(cause) => self.describe(cause),
+            None => {
+                ErrorReport::new(Code::OUTPUT, format!("the answer cannot be written: {error}"))
+                    .hint("cast the column in the query, or choose another format with -o")
+            }
+        }
+    }
+
+    fn describe(&self, error: &io::Error) -> ErrorReport {
+        let full = matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
+        let code = if full { Code::DISK_FULL } else { Code::OUTPUT };
+        ErrorReport::new(code, format!("{} cannot be written: {error}", self.name))
+    }
+
+    fn note(&self, error: io::Error) -> io::Error {
+        let kind = error.kind();
+        let shown = io::Error::new(kind, error.to_string());
+        *self.lock() = Some(error);
+        shown
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<io::Error>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// A second descriptor goes round std's line buffer, which would cut large writes to lines.
+fn stdout() -> io::Result<File> {
+    Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?))
+}
+
+type Opened = (File, Option<(TempPath, PathBuf)>);
+
+fn open_file(path: &Path) -> io::Result<Opened> {
+    let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    if std::fs::metadata(&path).is_ok_and(|found| !found.is_file()) {
+        return Ok((File::options().write(true).open(&path)?, None));
+    }
+    let name = path.file_name().ok_or(ErrorKind::IsADirectory)?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let mode = std::fs::metadata(&path).map_or(0o666, |found| found.permissions().mode());
+    let prefix = format!(".{}.", name.to_string_lossy());
+    let temporary: NamedTempFile = tempfile::Builder::new()
+        .prefix(&prefix)
+        .suffix(".part")
+        .permissions(Permissions::from_mode(mode))
+        .tempfile_in(folder.unwrap_or(Path::new(".")))?;
+    let (file, temporary) = temporary.into_parts();
+    Ok((file, Some((temporary, path))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(folder).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_file_appears_only_when_it_is_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("answer.csv");
+        let mut target = Target::open(Some(&path)).unwrap();
+        target.write_all(b"a\n1\n").unwrap();
+        assert!(!path.exists());
+        target.commit().unwrap();
+        assert_eq!(names(folder.path()), ["answer.csv"]);
+        assert_eq!(std::fs::read(&path).unwrap(), b"a\n1\n");
+    }
+
+    #[test]
+    fn a_dropped_target_leaves_nothing_and_the_old_file_as_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("answer.csv");
+        std::fs::write(&path, "old").unwrap();
+        let mut target = Target::open(Some(&path)).unwrap();
+        target.write_all(&vec![b'x'; 2 * BUFFER]).unwrap();
+        drop(target);
+        assert_eq!(names(folder.path()), ["answer.csv"]);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "old");
+    }
+
+    #[test]
+    fn a_device_is_never_replaced() {
+        let mut target = Target::open(Some(Path::new("/dev/null"))).unwrap();
+        target.write_all(b"gone").unwrap();
+        target.commit().unwrap();
+        assert!(!std::fs::metadata("/dev/null").unwrap().is_file());
+    }
+
+    #[test]
+    fn a_full_device_is_told_as_such() {
+        let mut target = Target::open(Some(Path::new("/dev/full"))).unwrap();
+        target.write_all(b"x").unwrap();
+        let failures = target.failures();
+        let error = target.commit().unwrap_err();
+        assert_eq!(failures.report(&error.into()).code, Code::DISK_FULL.code);
+    }
+}

@@ -1,0 +1,229 @@
+//! The platform that a command uses: a running server, or one inside this process.
+//!
+//! Invariant: an embedded platform is prepared before any thread exists, because its spawner must
+//! be forked from a process of one thread, and is gone when [`with`] returns.
+
+use std::io::ErrorKind;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use snowmelt_control::client::Client;
+use snowmelt_control::server::{Launch, Settings};
+use snowmelt_types::{Code, ErrorReport};
+use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::args::PlatformArgs;
+use crate::config::Config;
+use crate::failure::Failure;
+use crate::printer::Printer;
+use crate::signals::Signals;
+
+/// After this long a command says what it waits for.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// After this long it gives up; the next start cleans what is left.
+const LIMIT: Duration = Duration::from_secs(15);
+
+/// Where a command's platform is.
+pub enum Platform {
+    /// A server that runs already, at this socket.
+    Server(PathBuf),
+    /// One that this process starts and ends.
+    Embedded(Box<Launch>),
+}
+
+impl Platform {
+    /// Finds the platform that the user chose, or the server that runs, or makes one.
+    ///
+    /// # Errors
+    /// `SM-0503` where a server is there that refuses us; what [`Launch::prepare`] gives.
+    pub fn find(args: &PlatformArgs, config: &Config) -> Result<Self, ErrorReport> {
+        if let Some(socket) = &args.server {
+            return Ok(Self::Server(socket.clone()));
+        }
+        let socket = &config.socket.value;
+        if !args.embedded && answers(socket)? {
+            return Ok(Self::Server(socket.clone()));
+        }
+        let settings = embedded_settings(config)?;
+        Ok(Self::Embedded(Box::new(Launch::prepare(settings)?)))
+    }
+
+    /// The server that must be running.
+    pub fn server(server: Option<&Path>, config: &Config) -> Self {
+        Self::Server(server.unwrap_or(&config.socket.value).to_owned())
+    }
+
+    /// True for a platform that ends with this command.
+    pub fn is_embedded(&self) -> bool {
+        matches!(self, Self::Embedded(_))
+    }
+}
+
+/// Settings of a platform that ends with this process and has a socket of its own.
+pub fn embedded_settings(config: &Config) -> Result<Settings, ErrorReport> {
+    settings(config, None)
+}
+
+/// Settings of the server that commands find.
+pub fn server_settings(config: &Config) -> Result<Settings, ErrorReport> {
+    settings(config, Some(config.socket.value.clone()))
+}
+
+fn settings(config: &Config, socket: Option<PathBuf>) -> Result<Settings, ErrorReport> {
+    let binary = std::env::current_exe().map_err(|error| {
+        ErrorReport::new(Code::INTERNAL, format!("the path of this binary is not known: {error}"))
+    })?;
+    Ok(Settings {
+        state_dir: config.state.value.clone(),
+        run_base: config.run.value.clone(),
+        private: socket.is_none(),
+        socket,
+        spawner_command: vec![binary.clone().into(), "internal".into(), "spawner".into()],
+        worker_binary: binary,
+        python: config.python.clone().map(|python| python.value),
+    })
+}
+
+/// True if a server accepts connections at this socket.
+pub fn answers(socket: &Path) -> Result<bool, ErrorReport> {
+    match UnixStream::connect(socket) {
+        Ok(_) => Ok(true),
+        Err(error) if absent(error.kind()) => Ok(false),
+        Err(error) => {
+            let message = format!("the server at {} refuses us: {error}", socket.display());
+            Err(ErrorReport::new(Code::SERVER_UNREACHABLE, message)
+                .hint("run it as the server's user, or use --embedded"))
+        }
+    }
+}
+
+// A path too long for a socket cannot have a server behind it.
+fn absent(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::NotFound
+            | ErrorKind::ConnectionRefused
+            | ErrorKind::NotADirectory
+            | ErrorKind::InvalidInput
+    )
+}
+
+/// Does some work with a platform, and ends the platform if it is our own.
+///
+/// # Errors
+/// What the work gives; `SM-0113` with exit code 130 or 143 where a signal came first.
+pub fn with<T>(
+    platform: Platform,
+    printer: Printer,
+    work: impl AsyncFnOnce(&Client, &Signals) -> Result<T, ErrorReport>,
+) -> Result<T, Failure> {
+    let runtime = runtime(&platform)?;
+    let done = runtime.block_on(async {
+        let signals = Signals::listen(printer)?;
+        match platform {
+            Platform::Server(socket) => {
+                let client = Client::new(socket);
+                until_signal(&signals, work(&client, &signals)).await
+            }
+            Platform::Embedded(launch) => {
+                let embedded = Embedded::start(*launch);
+                let client = Client::new(&embedded.socket);
+                embedded.run(printer, &signals, work(&client, &signals)).await
+            }
+        }
+    });
+    // A blocking read of some library must not hold up the end.
+    runtime.shutdown_background();
+    done
+}
+
+async fn until_signal<T>(
+    signals: &Signals,
+    work: impl Future<Output = Result<T, ErrorReport>>,
+) -> Result<T, Failure> {
+    tokio::select! {
+        biased;
+        () = signals.token().cancelled() => Err(signals.failure()),
+        done = work => done.map_err(Failure::from),
+    }
+}
+
+struct Embedded {
+    socket: PathBuf,
+    shutdown: CancellationToken,
+    serving: JoinHandle<Result<(), ErrorReport>>,
+}
+
+impl Embedded {
+    fn start(launch: Launch) -> Self {
+        let (socket, shutdown) = (launch.socket().to_owned(), CancellationToken::new());
+        let serving = tokio::spawn(launch.serve(shutdown.clone()));
+        Self { socket, shutdown, serving }
+    }
+
+    async fn run<T>(
+        mut self,
+        printer: Printer,
+        signals: &Signals,
+        work: impl Future<Output = Result<T, ErrorReport>>,
+    ) -> Result<T, Failure> {
+        let done = tokio::select! {
+            biased;
+            // Its own error says more than the client's, which only finds nobody there.
+            ended = &mut self.serving => return Err(joined(ended).err().unwrap_or_else(stopped).into()),
+            done = until_signal(signals, work) => done,
+        };
+        signals.waiting_for("the sandboxes to end");
+        let closed = self.close(printer).await;
+        let done = done?;
+        closed?;
+        Ok(done)
+    }
+
+    async fn close(mut self, printer: Printer) -> Result<(), ErrorReport> {
+        self.shutdown.cancel();
+        if let Ok(ended) = tokio::time::timeout(PATIENCE, &mut self.serving).await {
+            return joined(ended);
+        }
+        printer.note("waiting for the sandboxes to end");
+        match tokio::time::timeout(LIMIT, &mut self.serving).await {
+            Ok(ended) => joined(ended),
+            Err(_) => Err(ErrorReport::new(Code::INTERNAL, "the sandboxes did not end in time")
+                .hint("the next snowmelt command cleans up what is left")),
+        }
+    }
+}
+
+fn joined(
+    ended: Result<Result<(), ErrorReport>, tokio::task::JoinError>,
+) -> Result<(), ErrorReport> {
+    ended.unwrap_or_else(|error| {
+        Err(ErrorReport::new(Code::INTERNAL, format!("the embedded platform failed: {error}")))
+    })
+}
+
+fn stopped() -> ErrorReport {
+    ErrorReport::new(Code::INTERNAL, "the embedded platform ended before its work was done")
+}
+
+// A client has one connection to look after: more threads would only cost their start.
+fn runtime(platform: &Platform) -> Result<Runtime, ErrorReport> {
+    match platform.is_embedded() {
+        true => server_runtime(),
+        false => built(tokio::runtime::Builder::new_current_thread()),
+    }
+}
+
+/// A runtime for a platform that serves.
+pub fn server_runtime() -> Result<Runtime, ErrorReport> {
+    built(tokio::runtime::Builder::new_multi_thread())
+}
+
+fn built(mut builder: tokio::runtime::Builder) -> Result<Runtime, ErrorReport> {
+    builder.enable_all().build().map_err(|error| {
+        ErrorReport::new(Code::INTERNAL, format!("threads cannot be started: {error}"))
+    })
+}

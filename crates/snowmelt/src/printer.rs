@@ -1,0 +1,146 @@
+//! What the user reads beside the data: errors, notes and summaries, on stderr.
+//!
+//! Invariant: nothing here writes to stdout, and colour appears only on a terminal without
+//! `NO_COLOR`. A stderr that cannot be written to is no reason to fail.
+
+use std::io::{IsTerminal, Write, stderr, stdout};
+
+use snowmelt_types::{Code, ErrorReport};
+
+use crate::args::{ErrorForm, ProgressMode};
+use crate::{env, text};
+
+const RED: &str = "\x1b[1;31m";
+const BLUE: &str = "\x1b[34m";
+const CYAN: &str = "\x1b[1;36m";
+const DIM: &str = "\x1b[2m";
+const RESET: &str = "\x1b[0m";
+
+/// Writes to stderr in the form that the user asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Printer {
+    form: ErrorForm,
+    colour: bool,
+    quiet: bool,
+    terminal: bool,
+}
+
+impl Printer {
+    /// A printer for this process's stderr.
+    pub fn new(form: ErrorForm, progress: ProgressMode) -> Self {
+        let terminal = stderr().is_terminal();
+        let colour = terminal && env::text(env::NO_COLOR).is_none();
+        Self { form, colour, quiet: progress == ProgressMode::Quiet, terminal }
+    }
+
+    /// An error, as the last thing that is printed.
+    pub fn error(&self, report: &ErrorReport) {
+        let shown = match self.form {
+            ErrorForm::Json => serde_json::to_string(report).unwrap_or_else(|_| report.to_string()),
+            ErrorForm::Text => self.painted(&report.to_string()),
+        };
+        self.line(&shown);
+    }
+
+    /// One line of information, unless the user asked for quiet.
+    pub fn note(&self, message: &str) {
+        if !self.quiet {
+            self.line(&self.dimmed(message));
+        }
+    }
+
+    /// Text that the user asked for.
+    pub fn line(&self, text: &str) {
+        let _ = writeln!(stderr(), "{}", self.safe(text));
+    }
+
+    /// True where stderr is a terminal.
+    pub fn terminal(&self) -> bool {
+        self.terminal
+    }
+
+    fn dimmed(&self, text: &str) -> String {
+        match self.colour {
+            true => format!("{DIM}{text}{RESET}"),
+            false => text.to_owned(),
+        }
+    }
+
+    // Colour codes are added after foreign control sequences were made visible.
+    fn safe(&self, text: &str) -> String {
+        match self.terminal && !self.colour {
+            true => text::visible(text).into_owned(),
+            false => text.to_owned(),
+        }
+    }
+
+    fn painted(&self, shown: &str) -> String {
+        if !self.colour {
+            return shown.to_owned();
+        }
+        let shown = text::visible(shown);
+        let lines: Vec<_> = shown.split('\n').map(paint).collect();
+        lines.join("\n")
+    }
+}
+
+fn paint(line: &str) -> String {
+    if line.starts_with("error[")
+        && let Some((code, message)) = line.split_once(": ")
+    {
+        return format!("{RED}{code}{RESET}: {message}");
+    }
+    for (mark, colour) in [("  --> ", BLUE), ("   |  ", BLUE), ("input: ", DIM), ("hint: ", CYAN)] {
+        if let Some(rest) = line.strip_prefix(mark) {
+            return format!("{colour}{mark}{RESET}{rest}");
+        }
+    }
+    line.to_owned()
+}
+
+/// True where stdout is a terminal.
+pub fn stdout_is_terminal() -> bool {
+    stdout().is_terminal()
+}
+
+/// True where stdout shows colours.
+pub fn stdout_has_colour() -> bool {
+    stdout_is_terminal() && env::text(env::NO_COLOR).is_none()
+}
+
+/// Columns of the terminal behind stdout.
+pub fn terminal_width() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(stdout()).ok()?;
+    Some(size.ws_col.into()).filter(|columns| *columns > 0)
+}
+
+/// Prints text that is data to stdout. A reader that went away is no error.
+///
+/// # Errors
+/// `SM-0114` where stdout cannot be written to.
+pub fn print(data: &str) -> Result<(), ErrorReport> {
+    let mut out = stdout().lock();
+    match out.write_all(data.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            let message = format!("stdout cannot be written to: {error}");
+            Err(ErrorReport::new(Code::OUTPUT, message))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colour_adds_nothing_but_colour() {
+        let printer = Printer { form: ErrorForm::Text, colour: true, quiet: false, terminal: true };
+        let report = ErrorReport::new(Code::OPTION, "no: \u{1b}[2J").hint("try");
+        let painted = printer.painted(&report.to_string());
+        assert_eq!(
+            painted,
+            "\u{1b}[1;31merror[SM-0110]\u{1b}[0m: no: \\u{1b}[2J\n\u{1b}[1;36mhint: \u{1b}[0mtry"
+        );
+    }
+}

@@ -1,0 +1,188 @@
+//! The timeline of the profile page: a lane for each worker and UDF instance, as inline SVG.
+//!
+//! Positions are percentages, so that the picture is as wide as the window and its text is not
+//! stretched.
+
+use std::fmt::Write;
+
+use snowmelt_query::{Lane, Profile};
+use snowmelt_types::ByteSize;
+
+use super::escape::Escaped;
+use crate::text;
+
+/// Pixels from lane to lane.
+const PITCH: usize = 20;
+/// Pixels of a lane.
+const THICKNESS: usize = 13;
+/// Ticks on the axis, at most.
+const TICKS: u64 = 8;
+
+/// The axis, the names of the lanes and the lanes.
+pub fn timeline(profile: &Profile) -> String {
+    let wall = profile.wall_us.max(1);
+    let height = profile.lanes.len() * PITCH;
+    let mut shown = String::from("<div class=\"timeline\"><div class=\"names\">");
+    for lane in &profile.lanes {
+        let _ = write!(shown, "<div>{}</div>", Escaped(&lane.name));
+    }
+    let _ = write!(shown, "</div><div class=\"lanes\"><svg height=\"{height}\" role=\"img\">");
+    shown.push_str("<title>What each sandbox did, over time</title>");
+    grid(profile, wall, height, &mut shown);
+    for (place, lane) in profile.lanes.iter().enumerate() {
+        bars(lane, place * PITCH + (PITCH - THICKNESS) / 2, wall, &mut shown);
+    }
+    let _ = write!(shown, "</svg><div class=\"axis\">{}</div></div></div>", axis(wall));
+    shown
+}
+
+/// The colours of the timeline.
+pub fn legend(profile: &Profile) -> String {
+    let mut shown = String::from("<p class=\"legend\">");
+    let udfs = profile.lanes.iter().any(is_udf);
+    for (class, label, there) in [
+        ("cold", "cold start", profile.lanes.iter().any(|lane| lane.cold)),
+        ("work", "worker runs", true),
+        ("udf", "UDF instance runs", udfs),
+    ] {
+        if there {
+            let _ = write!(shown, "<span><i class=\"{class}\"></i>{label}</span>");
+        }
+    }
+    shown + "</p>"
+}
+
+/// The same figures as a table, for reading and copying.
+pub fn table(profile: &Profile) -> String {
+    let mut shown = String::from(
+        "<table><thead><tr><th>sandbox<th class=n>start<th class=n>run<th class=n>cpu\
+         <th class=n>rows<th class=n>read<th class=n>requests<th class=n>UDF rows\
+         <th class=n>peak memory<th class=n>retries</thead><tbody>",
+    );
+    for lane in &profile.lanes {
+        let _ = write!(shown, "<tr><td>{}", Escaped(&lane.name));
+        for figure in figures(lane) {
+            let _ = write!(shown, "<td class=n>{figure}");
+        }
+    }
+    shown + "</tbody></table>"
+}
+
+fn figures(lane: &Lane) -> [String; 9] {
+    let progress = &lane.progress;
+    [
+        start(lane),
+        text::micros(lane.done_us.saturating_sub(lane.ready_us)),
+        text::micros(lane.cpu_us),
+        text::count(lane.rows),
+        ByteSize(progress.bytes_read).to_string(),
+        text::count(progress.requests),
+        text::count(progress.udf_rows),
+        lane.peak_memory.map_or_else(|| "–".to_owned(), |peak| ByteSize(peak).to_string()),
+        lane.retries.to_string(),
+    ]
+}
+
+fn start(lane: &Lane) -> String {
+    match lane.cold {
+        true => text::micros(lane.ready_us.saturating_sub(lane.asked_us)),
+        false => "warm".to_owned(),
+    }
+}
+
+fn bars(lane: &Lane, top: usize, wall: u64, shown: &mut String) {
+    let tip = tip(lane);
+    let class = if is_udf(lane) { "udf" } else { "work" };
+    for (class, from, to) in
+        [("cold", lane.asked_us, lane.ready_us), (class, lane.ready_us, lane.done_us)]
+    {
+        if to <= from {
+            continue;
+        }
+        let (x, width) = (percent(from, wall), percent(to - from, wall).max(0.15));
+        let _ = write!(
+            shown,
+            "<rect class=\"{class}\" x=\"{x:.3}%\" y=\"{top}\" width=\"{width:.3}%\" \
+             height=\"{THICKNESS}\" rx=\"2\" data-tip=\"{}\"/>",
+            Escaped(&tip)
+        );
+    }
+}
+
+fn tip(lane: &Lane) -> String {
+    let [start, run, cpu, rows, read, _, udf_rows, peak, retries] = figures(lane);
+    let mut tip = format!("{}\nstart {start}, run {run}, cpu {cpu}\n{rows} rows given", lane.name);
+    if lane.progress.bytes_read > 0 {
+        let _ = write!(tip, ", {read} read");
+    }
+    if lane.progress.udf_rows > 0 {
+        let _ = write!(tip, "\n{udf_rows} rows in UDFs");
+    }
+    if lane.peak_memory.is_some() {
+        let _ = write!(tip, "\npeak {peak}");
+    }
+    if lane.retries > 0 {
+        let _ = write!(tip, "\nrun again {retries} times");
+    }
+    tip
+}
+
+// Lines where a phase ends and, fainter, at each tick.
+fn grid(profile: &Profile, wall: u64, height: usize, shown: &mut String) {
+    let mut line = |class: &str, at: u64| {
+        let x = percent(at, wall);
+        let _ = write!(
+            shown,
+            "<line class=\"{class}\" x1=\"{x:.3}%\" x2=\"{x:.3}%\" y1=\"0\" y2=\"{height}\"/>"
+        );
+    };
+    ticks(wall).for_each(|at| line("tick", at));
+    profile.phases.iter().skip(1).for_each(|phase| line("phase", phase.from_us));
+}
+
+fn axis(wall: u64) -> String {
+    let label =
+        |at: u64| format!("<span style=\"left:{:.3}%\">{}</span>", percent(at, wall), short(at));
+    ticks(wall).map(label).collect()
+}
+
+fn short(micros: u64) -> String {
+    match micros {
+        0 => "0".to_owned(),
+        1..1_000 => format!("{micros} µs"),
+        1_000..1_000_000 => format!("{} ms", micros as f64 / 1e3),
+        _ => format!("{} s", micros as f64 / 1e6),
+    }
+}
+
+/// Round moments from 0 to the end: steps of 1, 2 or 5 times a power of ten.
+fn ticks(wall: u64) -> impl Iterator<Item = u64> {
+    let steps = (0..19).flat_map(|power| [1, 2, 5].map(|step| step * 10u64.pow(power)));
+    let step = steps.into_iter().find(|step| wall / step < TICKS).unwrap_or(wall);
+    (0..=wall / step).map(move |tick| tick * step)
+}
+
+fn percent(part: u64, wall: u64) -> f64 {
+    (part as f64 * 100.0 / wall as f64).min(100.0)
+}
+
+fn is_udf(lane: &Lane) -> bool {
+    !lane.name.starts_with("worker ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_round_and_few() {
+        assert_eq!(ticks(1_842_000).collect::<Vec<_>>()[..3], [0, 500_000, 1_000_000]);
+        for wall in [1, 7, 999, 1_000_000, u64::MAX / 2] {
+            assert!(ticks(wall).count() as u64 <= TICKS + 1, "{wall}");
+        }
+        assert_eq!(
+            [short(0), short(500), short(2_000), short(1_500_000)],
+            ["0", "500 µs", "2 ms", "1.5 s"]
+        );
+    }
+}

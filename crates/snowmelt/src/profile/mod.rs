@@ -1,0 +1,42 @@
+//! A query's profile as people read it: one line, a page of text, and a page for the browser.
+//!
+//! Boundary: the figures are the driver's; nothing here measures or judges.
+
+mod escape;
+mod lanes;
+mod operators;
+mod page;
+mod text_form;
+
+use snowmelt_query::Profile;
+use snowmelt_types::ByteSize;
+
+use crate::text;
+
+pub use page::page;
+pub use text_form::text;
+
+/// The last line of a query: what it gave and what it took.
+pub fn summary(profile: &Profile) -> String {
+    let totals = &profile.totals;
+    let mut parts = vec![
+        format!("{} in {}", text::counted(profile.rows, "row"), text::micros(profile.wall_us)),
+        format!("{:.2} function-seconds", totals.function_seconds),
+        format!("{} read", ByteSize(totals.progress.bytes_read)),
+        format!("{} exchanged", ByteSize(totals.bytes_exchanged)),
+        text::counted(totals.cold.into(), "cold start"),
+    ];
+    if totals.peak_memory > 0 {
+        parts.push(format!("peak {}", ByteSize(totals.peak_memory)));
+    }
+    parts.push(profile.query.clone());
+    parts.join(" · ")
+}
+
+/// A part of a whole, from 0 to 1.
+fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { (part as f64 / whole as f64).min(1.0) }
+}
+
+#[cfg(test)]
+mod sample;

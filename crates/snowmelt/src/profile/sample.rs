@@ -1,0 +1,146 @@
+//! A profile for tests: eight workers, a UDF, a straggler that was run again.
+
+use snowmelt_query::{Finding, Lane, PhaseSpan, Profile, Totals};
+use snowmelt_wire::{OperatorMetric, TaskProgress};
+
+/// SQL that would break out of a page that does not escape it.
+pub const SQL: &str = "select l_returnflag, score(l_comment) as s, count(*) as n\n\
+                       from 'data/tpch/sf1/lineitem/*.parquet'\n\
+                       where l_comment <> '</pre><script>alert(1)</script>' and l_quantity < 24\n\
+                       group by 1, 2 order by n desc limit 10";
+
+pub fn profile() -> Profile {
+    let progress = |rows: u64, udf_rows| TaskProgress {
+        rows_read: rows,
+        bytes_read: rows * 22,
+        requests: 34,
+        udf_rows,
+        udf_nanos: udf_rows * 900,
+    };
+    Profile {
+        query: "q-0193505ad3f57c31b6a1d7a4a0c0ffee".into(),
+        sql: SQL.into(),
+        accepted_ms: 1_795_298_731_000,
+        wall_us: 1_842_000,
+        rows: 10,
+        phases: phases(),
+        lanes: (0..8)
+            .map(|worker| worker_lane(worker, progress(750_000, 0)))
+            .chain((0..8).map(|udf| udf_lane(udf, progress(0, 354_000))))
+            .collect(),
+        operators: operators(),
+        driver_operators: driver_operators(),
+        worker_plan: "AggregateExec: mode=Partial, gby=[l_returnflag, s], aggr=[count(*)]\n  \
+                      ProjectionExec: expr=[l_returnflag, score(l_comment) as s]\n    \
+                      FilterExec: l_quantity < 24"
+            .into(),
+        driver_plan: "SortExec: TopK(fetch=10), expr=[n DESC]\n  AggregateExec: mode=Final\n    \
+                      ResultExec: partitions=8"
+            .into(),
+        totals: Totals {
+            tasks: 8,
+            cold: 13,
+            warm: 3,
+            function_seconds: 19.31,
+            cpu_seconds: 14.2,
+            progress: progress(6_001_215, 2_832_000),
+            bytes_total: 251 << 20,
+            bytes_exchanged: 1_289_000,
+            peak_memory: 187 << 20,
+        },
+        findings: vec![
+            Finding {
+                title: "71% of the workers' time is spent in `score`".into(),
+                evidence: "score: 10.9 s of 15.3 s, 2,832,000 rows, 3.8 µs a row".into(),
+                advice: "make it vectorised: @sm.udf(batch=\"arrow\") gets whole columns".into(),
+            },
+            Finding {
+                title: "worker 5 was slower than the others".into(),
+                evidence: "1.58 s, the median is 1.10 s; it was run again once".into(),
+                advice: "look at its log with SNOWMELT_LOG=info".into(),
+            },
+        ],
+    }
+}
+
+fn phases() -> Vec<PhaseSpan> {
+    let ends = [
+        ("packages", 0, 12_000),
+        ("plan", 12_000, 61_000),
+        ("start", 61_000, 190_000),
+        ("run", 190_000, 1_801_000),
+        ("merge", 1_801_000, 1_842_000),
+    ];
+    ends.map(|(phase, from_us, to_us)| PhaseSpan { phase: phase.into(), from_us, to_us }).into()
+}
+
+fn worker_lane(worker: u64, progress: TaskProgress) -> Lane {
+    let cold = worker >= 3;
+    let slow = worker == 5;
+    Lane {
+        name: format!("worker {worker}"),
+        cold,
+        asked_us: 61_000,
+        ready_us: if cold { 96_000 + worker * 9_000 } else { 61_000 },
+        done_us: 1_200_000 + worker * 37_000 % 110_000 + if slow { 480_000 } else { 0 },
+        rows: 1_204,
+        peak_memory: Some((150 + worker * 5) << 20),
+        cpu_us: 620_000,
+        retries: u32::from(slow),
+        progress,
+    }
+}
+
+fn udf_lane(udf: u64, progress: TaskProgress) -> Lane {
+    Lane {
+        name: format!("score {udf}"),
+        cold: true,
+        asked_us: 61_000,
+        ready_us: 140_000 + udf * 6_000,
+        done_us: 1_190_000 + udf * 37_000 % 110_000,
+        rows: 354_000,
+        peak_memory: (udf != 3).then_some(91 << 20),
+        cpu_us: 980_000,
+        retries: 0,
+        progress,
+    }
+}
+
+fn operators() -> Vec<OperatorMetric> {
+    let rows = [
+        (0, "AggregateExec: mode=Partial, gby=[l_returnflag, s], aggr=[count(*)]", 9_632, 412),
+        (1, "ProjectionExec: expr=[l_returnflag, score(l_comment) as s]", 2_832_000, 10_900),
+        (
+            2,
+            "FilterExec: l_comment != </pre><script>alert(1)</script> AND l_quantity < 24",
+            2_832_000,
+            690,
+        ),
+        (
+            3,
+            "DataSourceExec: file_groups={8 groups}, projection=[l_quantity, l_returnflag, l_comment]",
+            6_001_215,
+            2_710,
+        ),
+    ];
+    metrics(&rows)
+}
+
+fn driver_operators() -> Vec<OperatorMetric> {
+    metrics(&[
+        (0, "SortExec: TopK(fetch=10), expr=[n DESC]", 10, 1),
+        (1, "AggregateExec: mode=Final, gby=[l_returnflag, s]", 1_204, 9),
+        (2, "ResultExec: partitions=8", 9_632, 2),
+    ])
+}
+
+fn metrics(rows: &[(u32, &str, u64, u64)]) -> Vec<OperatorMetric> {
+    let metric = |(id, (depth, name, rows, ms)): (usize, &(u32, &str, u64, u64))| OperatorMetric {
+        id: id as u32,
+        depth: *depth,
+        name: (*name).to_owned(),
+        rows: *rows,
+        compute_nanos: ms * 1_000_000,
+    };
+    rows.iter().enumerate().map(metric).collect()
+}

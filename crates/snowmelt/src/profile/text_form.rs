@@ -1,0 +1,131 @@
+//! The profile as text, for a terminal or a log.
+
+use std::fmt::Write;
+
+use snowmelt_query::{Lane, Profile};
+use snowmelt_types::ByteSize;
+use snowmelt_wire::OperatorMetric;
+
+use super::{share, summary};
+use crate::output::{Cell, Layout, draw};
+use crate::text;
+
+/// Columns of the bar that shows an operator's share of the time.
+const BAR: usize = 12;
+/// Columns of an operator's description.
+const DESCRIPTION: usize = 72;
+
+/// Phases, findings, operators and lanes.
+pub fn text(profile: &Profile) -> String {
+    let mut shown = format!("profile of {}\n{}\n\nphases\n", profile.query, summary(profile));
+    phases(profile, &mut shown);
+    findings(profile, &mut shown);
+    operators("workers", &profile.operators, &mut shown);
+    operators("driver", &profile.driver_operators, &mut shown);
+    lanes(&profile.lanes, &mut shown);
+    shown
+}
+
+fn phases(profile: &Profile, shown: &mut String) {
+    for phase in &profile.phases {
+        let taken = phase.to_us.saturating_sub(phase.from_us);
+        let part = share(taken, profile.wall_us);
+        let (name, taken) = (&phase.phase, text::micros(taken));
+        let _ =
+            writeln!(shown, "  {name:<9}{taken:>10}  {:>3.0}%  {}", part * 100.0, bar(part, 30));
+    }
+}
+
+fn findings(profile: &Profile, shown: &mut String) {
+    if profile.findings.is_empty() {
+        return;
+    }
+    shown.push_str("\nfindings\n");
+    for (place, finding) in profile.findings.iter().enumerate() {
+        let _ = writeln!(shown, "  {}. {}", place + 1, finding.title);
+        let _ = writeln!(shown, "     {}", finding.evidence);
+        let _ = writeln!(shown, "     → {}", finding.advice);
+    }
+}
+
+fn operators(title: &str, operators: &[OperatorMetric], shown: &mut String) {
+    if operators.is_empty() {
+        return;
+    }
+    let longest = operators.iter().map(|operator| operator.compute_nanos).max().unwrap_or(0);
+    let row = |operator: &OperatorMetric| -> Vec<Cell> {
+        let indented = "  ".repeat(operator.depth as usize) + &operator.name;
+        let part = share(operator.compute_nanos, longest);
+        vec![
+            Some(clipped(&indented, DESCRIPTION)),
+            Some(text::count(operator.rows)),
+            Some(text::micros(operator.compute_nanos / 1000)),
+            Some(bar(part, BAR)),
+        ]
+    };
+    let rows: Vec<_> = operators.iter().map(row).collect();
+    let _ = write!(shown, "\n{}", draw(&[title, ">rows", ">time", ""], &rows, Layout::unlimited()));
+}
+
+fn lanes(lanes: &[Lane], shown: &mut String) {
+    if lanes.is_empty() {
+        return;
+    }
+    let row = |lane: &Lane| -> Vec<Cell> {
+        let start = match lane.cold {
+            true => text::micros(lane.ready_us.saturating_sub(lane.asked_us)),
+            false => "warm".to_owned(),
+        };
+        vec![
+            Some(lane.name.clone()),
+            Some(start),
+            Some(text::micros(lane.done_us.saturating_sub(lane.ready_us))),
+            Some(text::micros(lane.cpu_us)),
+            Some(text::count(lane.rows)),
+            Some(ByteSize(lane.progress.bytes_read).to_string()),
+            Some(
+                lane.peak_memory.map_or_else(|| "?".to_owned(), |peak| ByteSize(peak).to_string()),
+            ),
+            Some(lane.retries.to_string()),
+        ]
+    };
+    let headings = ["sandbox", ">start", ">run", ">cpu", ">rows", ">read", ">peak", ">retries"];
+    let rows: Vec<_> = lanes.iter().map(row).collect();
+    let _ = write!(shown, "\n{}", draw(&headings, &rows, Layout::unlimited()));
+}
+
+/// A bar in eighths of a column.
+fn bar(share: f64, columns: usize) -> String {
+    let eighths = (share * columns as f64 * 8.0).round() as usize;
+    let mut drawn = "█".repeat(eighths / 8);
+    drawn.push_str(["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"][eighths % 8]);
+    drawn
+}
+
+fn clipped(line: &str, columns: usize) -> String {
+    if line.chars().count() <= columns {
+        return line.to_owned();
+    }
+    line.chars().take(columns - 1).chain(['…']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::sample;
+
+    #[test]
+    fn shows_every_part() {
+        let shown = text(&sample::profile());
+        for part in ["phases", "findings", "workers", "driver", "sandbox", "worker 0", "→"] {
+            assert!(shown.contains(part), "{part} is missing in\n{shown}");
+        }
+    }
+
+    #[test]
+    fn a_bar_is_never_longer_than_its_columns() {
+        assert_eq!(bar(1.0, 4), "████");
+        assert_eq!(bar(0.5, 1), "▌");
+        assert_eq!(bar(0.0, 4), "");
+    }
+}

@@ -1,0 +1,137 @@
+//! `snowmelt up`: a server that outlives its terminal.
+//!
+//! `up` starts `internal daemon`, which begins a session of its own and starts `internal serve` in
+//! it: the server has no terminal and can never get one. Both hold the pipe on which `up` waits,
+//! so that a server that fails to start is noticed at once, and its error is read from the log.
+
+use std::fs::{DirBuilder, File};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use snowmelt_types::{Code, ErrorReport};
+
+use super::serve::refuse_second;
+use crate::args::UpArgs;
+use crate::config::Config;
+use crate::env;
+use crate::failure::Outcome;
+use crate::printer::Printer;
+
+/// Lines of the log that are shown where a server did not start and did not say why.
+const TAIL: usize = 10;
+/// Bytes of the log that are looked at for them.
+const TAIL_BYTES: u64 = 64 << 10;
+
+/// Starts a server in the background and waits until it answers.
+///
+/// # Errors
+/// `SM-0504` where one is running, what the server failed with, `SM-0505` for the state folder.
+pub fn up(args: &UpArgs, config: &Config, printer: Printer) -> Outcome {
+    if args.foreground {
+        return super::foreground(config, printer);
+    }
+    refuse_second(config)?;
+    let log = Log::open(&config.state.value)?;
+    let announced = start(config, &log).map_err(|error| {
+        ErrorReport::new(Code::INTERNAL, format!("the server cannot be started: {error}"))
+    })?;
+    let Some(socket) = announced else { return Err(log.failure().into()) };
+    printer.note(&format!("the server is up at {socket} (log: {})", log.path.display()));
+    Ok(0)
+}
+
+/// Starts the server; gives its socket, or `None` where it ended before it was ready.
+fn start(config: &Config, log: &Log) -> io::Result<Option<String>> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command
+        .args(["internal", "daemon"])
+        // The server works in `/` and must see the same paths.
+        .env(env::STATE, &config.state.value)
+        .env(env::SOCKET, &config.socket.value)
+        .env(env::RUN, &config.run.value)
+        .env(env::ERRORS, "json")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(log.file.try_clone()?);
+    if let Some(python) = &config.python {
+        command.env(env::PYTHON, &python.value);
+    }
+    if let Some(file) = env::path(env::CONFIG) {
+        command.env(env::CONFIG, std::path::absolute(file)?);
+    }
+    let mut child = command.spawn()?;
+    let mut line = String::new();
+    if let Some(pipe) = child.stdout.take() {
+        BufReader::new(pipe).read_line(&mut line)?;
+    }
+    child.wait()?;
+    let announced: Option<serde_json::Value> = serde_json::from_str(&line).ok();
+    Ok(announced.and_then(|ready| ready["socket"].as_str().map(str::to_owned)))
+}
+
+/// `internal daemon`: leaves the terminal and starts the server. Must not lead a process group.
+///
+/// # Errors
+/// `SM-0901` where the kernel refuses.
+pub fn detach() -> Outcome {
+    let detached = || -> io::Result<()> {
+        rustix::process::setsid()?;
+        rustix::process::chdir("/")?;
+        Command::new(std::env::current_exe()?).args(["internal", "serve"]).spawn()?;
+        Ok(())
+    };
+    detached().map(|()| 0).map_err(|error| {
+        ErrorReport::new(Code::INTERNAL, format!("the server cannot be detached: {error}")).into()
+    })
+}
+
+/// The server's log, from where this start begins.
+struct Log {
+    path: PathBuf,
+    file: File,
+    begin: u64,
+}
+
+impl Log {
+    fn open(state: &Path) -> Result<Self, ErrorReport> {
+        let path = state.join("snowmelt.log");
+        let open = || -> io::Result<(File, u64)> {
+            DirBuilder::new().recursive(true).mode(0o711).create(state)?;
+            let file = File::options().create(true).append(true).mode(0o600).open(&path)?;
+            let begin = file.metadata()?.len();
+            Ok((file, begin))
+        };
+        match open() {
+            Ok((file, begin)) => Ok(Self { path, file, begin }),
+            Err(error) => {
+                let message = format!("{} cannot be written: {error}", path.display());
+                Err(ErrorReport::new(Code::STATE, message)
+                    .hint("choose another place with SNOWMELT_STATE"))
+            }
+        }
+    }
+
+    /// What the server failed with: its last line, or the end of its log.
+    fn failure(&self) -> ErrorReport {
+        let written = self.written().unwrap_or_default();
+        let report = written.lines().rev().find_map(|line| serde_json::from_str(line).ok());
+        report.unwrap_or_else(|| {
+            let lines: Vec<_> = written.lines().map(str::to_owned).collect();
+            let tail = lines[lines.len().saturating_sub(TAIL)..].to_vec();
+            ErrorReport::new(Code::INTERNAL, "the server ended before it was ready")
+                .excerpt(tail)
+                .hint(format!("the whole log is {}", self.path.display()))
+        })
+    }
+
+    fn written(&self) -> io::Result<String> {
+        let mut file = File::open(&self.path)?;
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(self.begin.max(length.saturating_sub(TAIL_BYTES))))?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+}

@@ -1,0 +1,168 @@
+//! `snowmelt sql`: one query from the command line to its answer.
+
+use std::path::Path;
+
+use snowmelt_control::api::{QueryOptions, QueryRequest, UdfSource};
+use snowmelt_control::client::{Client, QueryFrame, QueryStream};
+use snowmelt_query::Profile;
+use snowmelt_types::{Code, ErrorReport};
+
+use crate::args::SqlArgs;
+use crate::config::{Config, Origin};
+use crate::failure::Outcome;
+use crate::output::{Output, Target, Writer};
+use crate::platform::{self, Platform};
+use crate::printer::Printer;
+use crate::progress::Progress;
+use crate::{env, input, profile};
+
+/// Runs the query and writes its answer.
+///
+/// # Errors
+/// Whatever is wrong with the statement, the data, the functions or the output.
+pub fn run(args: &SqlArgs, config: &Config, printer: Printer) -> Outcome {
+    let output = output(args, config);
+    output.check()?;
+    let request = request(args, config)?;
+    // Opened first, so that a query does not run for minutes only to find no place for it.
+    let page = args.profile_out.as_deref().map(|path| Target::open(Some(path))).transpose()?;
+    let platform = Platform::find(&args.platform, config)?;
+    let profile = platform::with(platform, printer, async |client, _| {
+        let progress = Progress::start(config.progress.value, printer, "connecting");
+        answer(client, &request, &output, progress, printer).await
+    })?;
+    if let Some(profile) = profile {
+        report(&profile, args, page, printer)?;
+    }
+    Ok(0)
+}
+
+fn output<'a>(args: &'a SqlArgs, config: &Config) -> Output<'a> {
+    let file = args.output_file.as_deref();
+    let format = match config.format.origin {
+        Origin::Flag => config.format.value,
+        _ => Output::format_for(file).unwrap_or(config.format.value),
+    };
+    Output { format, file, rows: config.rows.value }
+}
+
+/// Runs the query. `None` where the reader of stdout went away before its end.
+async fn answer(
+    client: &Client,
+    request: &QueryRequest,
+    output: &Output<'_>,
+    progress: Progress,
+    printer: Printer,
+) -> Result<Option<Profile>, ErrorReport> {
+    let mut stream = client.query(request).await?;
+    let Some(mut writer) = begin(&mut stream, output, progress).await? else {
+        return Err(ErrorReport::new(Code::PROTOCOL, "the answer has no schema"));
+    };
+    let mut profile = None;
+    while let Some(frame) = stream.next().await? {
+        match frame {
+            QueryFrame::Batch(batch) if !writer.write(&batch)? => return Ok(None),
+            QueryFrame::Profile(ended) => profile = Some(*ended),
+            QueryFrame::Batch(_) | QueryFrame::Schema(_) | QueryFrame::Event(_) => {}
+        }
+    }
+    writer.finish()?.iter().for_each(|note| printer.note(note));
+    Ok(profile)
+}
+
+/// Shows progress until the answer begins.
+async fn begin(
+    stream: &mut QueryStream,
+    output: &Output<'_>,
+    progress: Progress,
+) -> Result<Option<Writer>, ErrorReport> {
+    while let Some(frame) = stream.next().await? {
+        match frame {
+            QueryFrame::Event(event) => progress.event(event),
+            QueryFrame::Schema(schema) => {
+                drop(progress);
+                return output.open(&schema).map(Some);
+            }
+            QueryFrame::Batch(_) | QueryFrame::Profile(_) => return Ok(None),
+        }
+    }
+    Ok(None)
+}
+
+fn report(
+    profile: &Profile,
+    args: &SqlArgs,
+    page: Option<Target>,
+    printer: Printer,
+) -> Result<(), ErrorReport> {
+    if args.profile {
+        printer.line(&profile::text(profile));
+    }
+    if let (Some(mut page), Some(path)) = (page, &args.profile_out) {
+        let failures = page.failures();
+        std::io::Write::write_all(&mut page, profile::page(profile).as_bytes())
+            .and_then(|()| page.commit())
+            .map_err(|error| failures.report(&error.into()))?;
+        printer.note(&format!("profile: {}", path.display()));
+    }
+    printer.note(&profile::summary(profile));
+    Ok(())
+}
+
+fn request(args: &SqlArgs, config: &Config) -> Result<QueryRequest, ErrorReport> {
+    let packages = input::requirements(&args.packages, args.requirements.as_deref())?;
+    let source = |path: &std::path::PathBuf| {
+        Ok(UdfSource { code: input::code(path)?, packages: packages.clone(), signatures: None })
+    };
+    let timeout = config.timeout.value.as_millis();
+    Ok(QueryRequest {
+        sql: statement(args)?,
+        tables: args.tables.iter().cloned().collect(),
+        udfs: args.udfs.iter().map(source).collect::<Result<_, ErrorReport>>()?,
+        options: QueryOptions {
+            workers: config.workers.value,
+            memory: config.memory.value,
+            timeout_ms: u64::try_from(timeout).unwrap_or(u64::MAX),
+        },
+        working_folder: working_folder()?,
+        aws: env::aws().collect(),
+    })
+}
+
+fn statement(args: &SqlArgs) -> Result<String, ErrorReport> {
+    let dash = Path::new("-");
+    let sql = match (&args.query, args.file.as_deref()) {
+        (None, Some(file)) if file != dash => input::file(file)?,
+        (Some(query), _) if query != "-" => query.clone(),
+        (query, file) => {
+            let hint = "snowmelt sql \"select 1\", or -f FILE, or pipe a statement in";
+            input::stdin("statement", hint, query.is_some() || file.is_some())?
+        }
+    };
+    if sql.trim().is_empty() {
+        return Err(ErrorReport::new(Code::OPTION, "the statement is empty"));
+    }
+    Ok(sql)
+}
+
+fn working_folder() -> Result<String, ErrorReport> {
+    let refused = |problem: String| {
+        ErrorReport::new(Code::OPTION, format!("the working folder cannot be used: {problem}"))
+    };
+    let folder = std::env::current_dir().map_err(|error| refused(error.to_string()))?;
+    folder.into_os_string().into_string().map_err(|_| refused("its name is no UTF-8".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::OutputFormat;
+
+    #[test]
+    fn a_files_name_chooses_its_format() {
+        let format = |name: &str| Output::format_for(Some(Path::new(name)));
+        assert_eq!(format("a.csv"), Some(OutputFormat::Csv));
+        assert_eq!(format("a.ndjson"), Some(OutputFormat::Json));
+        assert_eq!(format("a.txt"), None);
+    }
+}

@@ -1,0 +1,141 @@
+//! Amounts, times and foreign text as people read them.
+//!
+//! Invariant: what comes from user code or data is shown by [`visible`] on a terminal, so that it
+//! cannot send control sequences to it.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+/// `1_234_567` as `1,234,567`.
+pub fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut grouped = String::with_capacity(digits.len() * 4 / 3);
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+/// A count with its noun: `1 row`, `2 rows`.
+pub fn counted(number: u64, noun: &str) -> String {
+    format!("{} {noun}{}", count(number), if number == 1 { "" } else { "s" })
+}
+
+/// A length of time with three digits: `812 µs`, `4.25 s`, `3 min 20 s`.
+pub fn time(time: Duration) -> String {
+    let seconds = time.as_secs_f64();
+    match seconds {
+        _ if seconds < 0.001 => format!("{} µs", time.as_micros()),
+        _ if seconds < 0.01 => format!("{:.2} ms", seconds * 1e3),
+        _ if seconds < 0.1 => format!("{:.1} ms", seconds * 1e3),
+        _ if seconds < 0.9995 => format!("{:.0} ms", seconds * 1e3),
+        _ if seconds < 60.0 => format!("{seconds:.2} s"),
+        _ if seconds < 3600.0 => format!("{} min {} s", time.as_secs() / 60, time.as_secs() % 60),
+        _ => format!("{} h {} min", time.as_secs() / 3600, time.as_secs() / 60 % 60),
+    }
+}
+
+/// The same of microseconds.
+pub fn micros(micros: u64) -> String {
+    time(Duration::from_micros(micros))
+}
+
+/// A length of time as settings write it: `90s`, `250ms`.
+pub fn setting(time: Duration) -> String {
+    match time.subsec_millis() {
+        0 => format!("{}s", time.as_secs()),
+        _ => format!("{}ms", time.as_millis()),
+    }
+}
+
+/// How long ago a moment was, given in milliseconds since 1970.
+pub fn ago(then_ms: u64) -> String {
+    let seconds = now_ms().saturating_sub(then_ms) / 1000;
+    match seconds {
+        0..60 => format!("{seconds} s ago"),
+        60..3600 => format!("{} min ago", seconds / 60),
+        3600..172_800 => format!("{} h ago", seconds / 3600),
+        _ => format!("{} days ago", seconds / 86_400),
+    }
+}
+
+/// A moment in milliseconds since 1970 as `2026-11-21 22:05:31 UTC`.
+pub fn moment(ms: u64) -> String {
+    let (days, second) = (ms / 86_400_000, ms / 1000 % 86_400);
+    let (year, month, day) = civil(days);
+    let (hour, minute) = (second / 3600, second / 60 % 60);
+    format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{:02} UTC", second % 60)
+}
+
+/// Now, in milliseconds since 1970.
+pub fn now_ms() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(0, |since| since.as_millis() as u64)
+}
+
+/// Replaces control characters by what they look like in source; keeps tabs and line ends.
+pub fn visible(text: &str) -> Cow<'_, str> {
+    let hidden = |c: char| c.is_control() && c != '\n' && c != '\t';
+    if !text.contains(hidden) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        match hidden(c) {
+            true => shown.extend(c.escape_default()),
+            false => shown.push(c),
+        }
+    }
+    Cow::Owned(shown)
+}
+
+/// Year, month and day of a count of days since 1970 (Hinnant's `civil_from_days`).
+fn civil(days: u64) -> (u64, u64, u64) {
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    (year_of_era + era * 400 + u64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_digits() {
+        assert_eq!(count(0), "0");
+        assert_eq!(count(999), "999");
+        assert_eq!(count(1_234_567), "1,234,567");
+    }
+
+    #[test]
+    fn times_keep_three_digits() {
+        let shown = |micros| super::micros(micros);
+        assert_eq!(shown(812), "812 µs");
+        assert_eq!(shown(4_250), "4.25 ms");
+        assert_eq!(shown(812_000), "812 ms");
+        assert_eq!(shown(999_700), "1.00 s");
+        assert_eq!(shown(200_000_000), "3 min 20 s");
+    }
+
+    #[test]
+    fn moments_fall_on_the_right_day() {
+        assert_eq!(moment(0), "1970-01-01 00:00:00 UTC");
+        assert_eq!(moment(951_827_696_000), "2000-02-29 12:34:56 UTC");
+        assert_eq!(moment(1_795_298_731_000), "2026-11-21 22:05:31 UTC");
+    }
+
+    #[test]
+    fn control_sequences_are_made_visible() {
+        assert_eq!(visible("a\tb\n"), "a\tb\n");
+        assert_eq!(visible("\u{1b}[31mred"), "\\u{1b}[31mred");
+    }
+}
