@@ -1,0 +1,160 @@
+"""Ctrl-C and kill -9, of whom and whenever: the same answer or a typed error, nothing left."""
+
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import CLEAN_WITHIN_S, Snowmelt, process_below, wait_for
+
+from common.stock import Stock
+
+SLOW = """import time
+
+@sm.udf
+def slow(x: int) -> int:
+    time.sleep(0.004)
+    return x
+"""
+
+
+@pytest.fixture
+def start_slow(
+    snowmelt: Snowmelt, data: Path, udf_file: Callable[[str], Path]
+) -> Callable[[], subprocess.Popen[str]]:
+    """A query of some seconds: 1,500 rows at 4 ms on two workers."""
+
+    def start() -> subprocess.Popen[str]:
+        sql = f"select sum(slow(c_custkey)) as s from '{data / 'customer'}'"
+        return snowmelt.start(
+            "sql", sql, "-o", "json", "--udf", udf_file(SLOW), "--workers", 2, "--embedded"
+        )
+
+    return start
+
+
+ANSWER = '{"s":1125750}'
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("seed", range(6))
+def test_a_signal_at_any_moment(
+    snowmelt: Snowmelt,
+    start_slow: Callable[[], subprocess.Popen[str]],
+    seed: int,
+    sent: signal.Signals,
+) -> None:
+    before = Stock()
+    process = start_slow()
+    # From before the spawner is up to the middle of the query.
+    time.sleep(random.Random(f"{seed} {sent}").uniform(0.0, 2.5) * seed / 5)
+    process.send_signal(sent)
+    moment = time.monotonic()
+    done = snowmelt.finish(process, timeout=30)
+    assert time.monotonic() - moment < CLEAN_WITHIN_S
+    assert done.code in (0, 128 + sent, -sent), done
+    assert not before.left_within(CLEAN_WITHIN_S)
+
+
+def test_a_second_ctrl_c_does_not_skip_the_clean_up(
+    snowmelt: Snowmelt, start_slow: Callable[[], subprocess.Popen[str]]
+) -> None:
+    before = Stock()
+    process = start_slow()
+    process_below(process.pid, "internal worker")
+    for _ in range(3):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.01)
+    assert snowmelt.finish(process, timeout=30).code in (130, -signal.SIGINT)
+    assert not before.left_within(CLEAN_WITHIN_S)
+
+
+def test_kill_of_a_worker_gives_the_same_answer(
+    snowmelt: Snowmelt, start_slow: Callable[[], subprocess.Popen[str]]
+) -> None:
+    process = start_slow()
+    os.kill(process_below(process.pid, "internal worker"), signal.SIGKILL)
+    assert snowmelt.finish(process).succeeded().out.strip() == ANSWER
+
+
+def test_kill_of_a_worker_again_and_again_is_told(
+    snowmelt: Snowmelt, start_slow: Callable[[], subprocess.Popen[str]]
+) -> None:
+    process = start_slow()
+    while process.poll() is None:
+        try:
+            os.kill(process_below(process.pid, "internal worker"), signal.SIGKILL)
+        except (ProcessLookupError, pytest.fail.Exception):
+            break
+        time.sleep(0.02)
+    snowmelt.finish(process).failed_with("SM-0401")
+
+
+def test_kill_of_the_command_leaves_nothing(
+    start_slow: Callable[[], subprocess.Popen[str]],
+) -> None:
+    before = Stock()
+    process = start_slow()
+    process_below(process.pid, "internal worker")
+    process.kill()
+    process.communicate()
+    assert not before.left_within(CLEAN_WITHIN_S)
+
+
+def test_kill_of_the_spawner_is_told(
+    snowmelt: Snowmelt, start_slow: Callable[[], subprocess.Popen[str]]
+) -> None:
+    process = start_slow()
+    process_below(process.pid, "internal worker")
+    os.kill(process_below(process.pid, "internal spawner"), signal.SIGKILL)
+    done = snowmelt.finish(process)
+    assert done.code == 3, done
+    assert done.report["code"] in ("SM-0502", "SM-0401", "SM-0501"), done.report
+    assert snowmelt.rows("select 1 as one") == [{"one": 1}]
+
+
+def test_kill_of_both_is_cleaned_by_the_next_start(
+    snowmelt: Snowmelt, data: Path, start_slow: Callable[[], subprocess.Popen[str]]
+) -> None:
+    before = Stock()
+    process = start_slow()
+    process_below(process.pid, "internal worker")
+    spawner = process_below(process.pid, "internal spawner")
+    # Stopped first, so that neither sees the other's end.
+    os.kill(spawner, signal.SIGSTOP)
+    process.kill()
+    os.kill(spawner, signal.SIGKILL)
+    process.communicate()
+    wait_for("the sandboxes' end", lambda: "processes" not in before.left_by_now())
+    assert snowmelt.rows(f"select count(*) as n from '{data / 'customer'}'") == [{"n": 1500}]
+    assert not before.left_within(CLEAN_WITHIN_S)
+
+
+def test_a_reader_that_goes_away_is_no_failure(snowmelt: Snowmelt, data: Path) -> None:
+    process = snowmelt.start("sql", f"select * from '{data / 'lineitem'}'", "-o", "csv")
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.readline()
+    process.stdout.close()
+    process.wait(timeout=60)
+    assert "panic" not in process.stderr.read()
+    process.stderr.close()
+
+
+def test_no_output_file_is_left_by_a_query_that_ends_early(
+    snowmelt: Snowmelt,
+    data: Path,
+    udf_file: Callable[[str], Path],
+    tmp_path: Path,
+) -> None:
+    target = tmp_path / "out" / "answer.csv"
+    target.parent.mkdir()
+    sql = f"select slow(c_custkey) as s from '{data / 'customer'}'"
+    process = snowmelt.start("sql", sql, "--udf", udf_file(SLOW), "-o", "csv", "-O", target)
+    process_below(process.pid, "internal worker")
+    process.send_signal(signal.SIGINT)
+    snowmelt.finish(process)
+    assert list(target.parent.iterdir()) == []
