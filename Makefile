@@ -42,6 +42,7 @@ check: ## format, lints, types, layering, licences, docs
 	scripts/timed ruff ruff check python bench demo tests
 	scripts/timed ruff-format ruff format --check bench demo tests
 	scripts/timed mypy mypy
+	(cd python && ../scripts/timed mypy-sdk mypy)
 	scripts/timed repository python -m pytest -q tests/repository
 
 e2e: build ## the whole platform: faults, kill -9, S3, nothing left behind (as root)
