@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 pub fn close_on_exec_from(first: u32) -> io::Result<()> {
     // SAFETY: only sets flags of descriptors; no memory is passed.
     let result = unsafe {
-        libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC as u32)
+        libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC)
     };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

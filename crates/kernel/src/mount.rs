@@ -63,16 +63,24 @@ struct SetAttributes {
 
 /// Sets attributes of the mount that `tree` is the root of, and of those below it.
 pub fn set_attributes(tree: impl AsFd, set: Attributes) -> io::Result<()> {
+    mount_setattr(tree, set, libc::AT_RECURSIVE)
+}
+
+/// Sets attributes of the one mount that `tree` is the root of.
+pub fn set_attributes_of(tree: impl AsFd, set: Attributes) -> io::Result<()> {
+    mount_setattr(tree, set, 0)
+}
+
+fn mount_setattr(tree: impl AsFd, set: Attributes, flags: i32) -> io::Result<()> {
     let argument =
         SetAttributes { set: u64::from(set.bits()), clear: 0, propagation: 0, user_namespace: 0 };
-    let flags = libc::AT_EMPTY_PATH | libc::AT_RECURSIVE;
     // SAFETY: the path is a C string and the structure is alive and of the size that is passed.
     let result = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
             tree.as_fd().as_raw_fd(),
             c"".as_ptr(),
-            flags,
+            libc::AT_EMPTY_PATH | flags,
             &raw const argument,
             size_of::<SetAttributes>(),
         )

@@ -176,6 +176,9 @@ pub fn become_user(uid: u32, gid: u32) -> io::Result<()> {
     if results == [0; 3] { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// The signals of a terminal and of a polite end.
+pub const INTERRUPTS: [i32; 3] = [libc::SIGINT, libc::SIGHUP, libc::SIGTERM];
+
 /// Gives `signals` their default action, which ignored signals do not get back by exec.
 pub fn reset_signals(signals: &[i32]) -> io::Result<()> {
     set_disposition(signals, libc::SIG_DFL)

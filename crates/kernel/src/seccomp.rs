@@ -92,14 +92,20 @@ impl Policy {
 
     /// Compiles it for the architecture that this program runs on.
     pub fn compile(&self) -> Result<Program, CompileError> {
+        self.compile_for(std::env::consts::ARCH)
+    }
+
+    /// Compiles it for an architecture by its Rust name.
+    pub fn compile_for(&self, architecture: &str) -> Result<Program, CompileError> {
         const PERMISSION: u16 = libc::EPERM as u16;
         let mut chained = Vec::new();
         for refusal in &self.refuse {
             let matched = Action::Errno(refusal.errno);
-            let program = compile_calls(&refusal.calls, matched, Action::Allow)?;
+            let program = compile_calls(&refusal.calls, matched, Action::Allow, architecture)?;
             chained.extend(jump_on_where_allowed(program));
         }
-        let last = compile_calls(&self.allow, Action::Allow, Action::Errno(PERMISSION))?;
+        let last =
+            compile_calls(&self.allow, Action::Allow, Action::Errno(PERMISSION), architecture)?;
         chained.extend(last);
         Ok(Program(chained))
     }
@@ -116,8 +122,8 @@ fn compile_calls(
     calls: &Calls,
     matched: Action,
     otherwise: Action,
+    architecture: &str,
 ) -> Result<BpfProgram, CompileError> {
-    let architecture = std::env::consts::ARCH;
     let only = calls.only.get(architecture).into_iter().flatten();
     let plain = calls.names.iter().chain(only).map(|name| serde_json::json!({ "syscall": name }));
     let conditional = calls.conditional.iter();

@@ -49,7 +49,7 @@ impl Life {
         first.get_or_insert(reason);
         drop(first);
         // Fails only when the process is gone already.
-        drop(pidfd_send_signal(&self.pidfd, Signal::KILL));
+        let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
     }
 
     pub fn reason(&self) -> Option<End> {

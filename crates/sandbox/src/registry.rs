@@ -48,6 +48,7 @@ impl Registry {
     /// Takes over the socket and begins to read it.
     pub fn new(socket: OwnedFd, child: Child, run_dir: RunDir) -> io::Result<Arc<Self>> {
         rustix::io::ioctl_fionbio(&socket, true)?;
+        #[expect(deprecated, reason = "it is unsound for types whose descriptor may change")]
         let socket = Arc::new(AsyncFd::new(socket)?);
         let registry = Arc::new(Self {
             socket: socket.clone(),
@@ -191,7 +192,7 @@ impl Drop for Registry {
     fn drop(&mut self) {
         // The last user is gone: the spawner sees the end of its stream, removes everything and
         // exits, and our reader sees the end of its own.
-        drop(rustix::net::shutdown(self.socket.get_ref(), rustix::net::Shutdown::Write));
+        let _ = rustix::net::shutdown(self.socket.get_ref(), rustix::net::Shutdown::Write);
     }
 }
 

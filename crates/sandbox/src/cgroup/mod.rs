@@ -141,7 +141,7 @@ fn kill_all(folder: &Path) {
         for pid in pids.into_iter().filter_map(Pid::from_raw) {
             if let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) {
                 // It may have ended in between.
-                drop(pidfd_send_signal(pidfd, Signal::KILL));
+                let _ = pidfd_send_signal(pidfd, Signal::KILL);
             }
         }
         thread::sleep(Duration::from_millis(2));

@@ -1,9 +1,94 @@
 //! The spawner: a single-threaded process that makes sandboxes on request.
+//!
+//! Its control socket is its standard input. When that ends, or it is told to, it kills every
+//! sandbox, removes control groups and the run directory, and exits.
 
+mod cell;
+mod child;
+mod end;
+mod fork;
+mod ids;
+mod scratch;
+mod service;
+mod stage;
+mod start;
+mod sync;
+mod zygote;
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
 
-/// Runs the spawner until its server is gone or says so. The control socket is its standard
-/// input. Must be called before the process has a second thread.
+use snowmelt_kernel::{packet, process};
+
+use crate::message::{LONGEST_PACKET, Setup, SetupDone};
+use crate::policy::Programs;
+use crate::root::{Fault, Roots};
+use crate::{cgroup, run_dir};
+use service::Service;
+use stage::Stage;
+
+/// Runs the spawner until its server is gone or tells it to end. Must be called before the
+/// process has a second thread.
 pub fn spawner_main() -> ExitCode {
-    ExitCode::FAILURE
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("snowmelt spawner: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> io::Result<()> {
+    let control = io::stdin().as_fd().try_clone_to_owned()?;
+    let (setup, _lock) = receive_setup(&control)?;
+    let served = match set_up(&setup, &control) {
+        Ok(mut service) => {
+            reply(&control, &SetupDone(Ok(())))?;
+            let served = service.serve();
+            service.end_all();
+            served
+        }
+        Err(reason) => reply(&control, &SetupDone(Err(reason))),
+    };
+    run_dir::remove(&setup.run_dir).map_err(io::Error::other)?;
+    served
+}
+
+/// Where to work, and the lock of that folder, which we hold as long as we live.
+fn receive_setup(control: &OwnedFd) -> io::Result<(Setup, OwnedFd)> {
+    let mut buffer = vec![0; LONGEST_PACKET];
+    let mut packet = packet::receive(control, &mut buffer)?;
+    let lock = packet.fds.pop().ok_or(io::ErrorKind::InvalidData)?;
+    Ok((serde_json::from_slice(&buffer[..packet.length])?, lock))
+}
+
+fn reply(control: &OwnedFd, done: &SetupDone) -> io::Result<()> {
+    packet::send(control, &serde_json::to_vec(done)?, &[])
+}
+
+fn set_up(setup: &Setup, control: &OwnedFd) -> Result<Service, String> {
+    if !rustix::process::geteuid().is_root() {
+        return Err("only root can make sandboxes with limits of their own for now".to_owned());
+    }
+    let failed = |fault: Fault| format!("cannot {}: {}", fault.step, fault.source);
+    leave_the_terminal().map_err(|error| error.to_string())?;
+    let programs = Programs::compile().map_err(|error| error.to_string())?;
+    let backend = cgroup::detect().map_err(|error| error.to_string())?;
+    backend.prepare(&setup.parent_cgroup).map_err(|error| error.to_string())?;
+    let folder = setup.run_dir.join("roots");
+    std::fs::create_dir(&folder).map_err(|error| error.to_string())?;
+    let stage = Stage::enter(&folder).map_err(failed)?;
+    let control = control.try_clone().map_err(|error| error.to_string())?;
+    let parent = setup.parent_cgroup.clone();
+    Service::new(control, stage, Roots::new(folder), programs, backend, parent)
+        .map_err(|error| error.to_string())
+}
+
+/// Ctrl-C is for the server, which then tells us what to do.
+fn leave_the_terminal() -> io::Result<()> {
+    // Fails only for the leader of a group, which is not in the terminal's foreground group.
+    let _ = rustix::process::setsid();
+    process::ignore_signals(&process::INTERRUPTS)
 }

@@ -1,0 +1,7 @@
+//! The spawner alone, for the tests and measurements of this crate.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    snowmelt_sandbox::spawner_main()
+}

@@ -1,0 +1,78 @@
+//! What the spawner knows of one sandbox.
+
+use std::os::fd::OwnedFd;
+use std::time::Instant;
+
+use snowmelt_types::SandboxId;
+
+use super::ids::Slot;
+use super::zygote::ZygoteState;
+use crate::message::{Failure, Status};
+
+/// Names a cell for as long as the spawner runs; never used twice.
+pub(super) type Token = u64;
+
+/// One sandbox, from its control group to the removal of that.
+pub(super) struct Cell {
+    pub id: SandboxId,
+    /// The control group's path below its hierarchy.
+    pub group: String,
+    pub begun: Instant,
+    /// None for a child of a zygote that has not named itself yet.
+    pub pidfd: Option<OwnedFd>,
+    pub phase: Phase,
+    pub kind: Kind,
+}
+
+/// How far it has come.
+pub(super) enum Phase {
+    /// It is becoming a sandbox, and the server waits for the answer.
+    Beginning(Beginning),
+    /// A zygote that imports, while the server waits.
+    Importing(Answer),
+    /// The server knows it.
+    Running,
+}
+
+/// The answer that the server waits for.
+pub(super) struct Answer {
+    /// Of the request.
+    pub sequence: u64,
+    /// The inode of the listening socket.
+    pub channel: OwnedFd,
+    /// The read end of the log.
+    pub log: OwnedFd,
+}
+
+/// What is there while a process becomes a sandbox.
+pub(super) struct Beginning {
+    pub answer: Answer,
+    /// Our end of the pair with the child.
+    pub sync: OwnedFd,
+    /// What the child said went wrong; it is about to end.
+    pub fault: Option<Failure>,
+    /// By when a zygote's child must have named itself.
+    pub deadline: Option<Instant>,
+}
+
+/// What kind of process it is.
+pub(super) enum Kind {
+    /// Cloned and executed by us.
+    Program { slot: Slot },
+    /// The same, with children of its own.
+    Zygote(Box<ZygoteState>),
+    /// Forked by a zygote.
+    Forked(Forked),
+}
+
+/// A child of a zygote.
+pub(super) struct Forked {
+    /// Its zygote's cell.
+    pub zygote: Token,
+    /// Its user id within the zygote's range.
+    pub number: u8,
+    /// What the zygote says of its end, with processor time in microseconds.
+    pub said: Option<(Status, u64)>,
+    /// When the kernel said that it is dead.
+    pub died: Option<Instant>,
+}

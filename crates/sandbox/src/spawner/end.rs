@@ -1,0 +1,250 @@
+//! The end of a sandbox, and of all.
+
+use std::os::fd::AsFd;
+use std::time::Instant;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use snowmelt_kernel::process;
+use snowmelt_types::SandboxId;
+
+use super::cell::{Beginning, Cell, Kind, Phase, Token};
+use super::service::Service;
+use super::sync::{self, Said};
+use crate::message::{Ended, Event, Failure, Status};
+
+impl Service {
+    /// A child that begins has spoken, or closed its end.
+    pub(super) fn child_spoke(&mut self, token: Token) {
+        let Some(cell) = self.cells.get_mut(&token) else { return };
+        let Phase::Beginning(beginning) = &mut cell.phase else { return };
+        match sync::hear(&beginning.sync) {
+            Said::Here(sender) => self.child_is_here(token, sender),
+            Said::Fault(failure) if cell.pidfd.is_some() => beginning.fault = Some(failure),
+            Said::Fault(failure) => self.fail(token, failure),
+            Said::Closed => self.child_closed(token),
+        }
+    }
+
+    /// It has closed its end: it runs its program, or ends without.
+    fn child_closed(&mut self, token: Token) {
+        let Some(cell) = self.cells.get_mut(&token) else { return };
+        if cell.pidfd.is_none() {
+            let step = "begin the child of the zygote".to_owned();
+            return self.fail(token, Failure::Step { step, errno: CHILD_LOST });
+        }
+        let Phase::Beginning(beginning) = std::mem::replace(&mut cell.phase, Phase::Running) else {
+            return;
+        };
+        self.unwatch(beginning.sync.as_fd());
+        if beginning.fault.is_some() {
+            // It is about to end; until then the answer waits.
+            return self.put_back(token, beginning);
+        }
+        let Some(cell) = self.cells.get_mut(&token) else { return };
+        if matches!(cell.kind, Kind::Zygote(_)) {
+            cell.phase = Phase::Importing(beginning.answer);
+        } else {
+            self.tell_started(token, &beginning.answer, None);
+        }
+    }
+
+    fn put_back(&mut self, token: Token, beginning: Beginning) {
+        if let Some(cell) = self.cells.get_mut(&token) {
+            cell.phase = Phase::Beginning(beginning);
+        }
+    }
+
+    /// The kernel says that a process has ended.
+    pub(super) fn process_ended(&mut self, token: Token) {
+        // What it said before it ended comes first.
+        while self.has_unheard(token) {
+            self.child_spoke(token);
+        }
+        let Some(cell) = self.cells.get_mut(&token) else { return };
+        let Some(pidfd) = &cell.pidfd else { return };
+        if let Kind::Forked(forked) = &mut cell.kind {
+            let said = forked.said;
+            forked.died = Some(Instant::now());
+            let pidfd = pidfd.try_clone();
+            pidfd.iter().for_each(|pidfd| self.unwatch(pidfd.as_fd()));
+            if let Some((status, cpu_us)) = said {
+                self.finish(token, status, Some(cpu_us));
+            }
+            return;
+        }
+        match process::reap(pidfd.as_fd()) {
+            Ok(None) => {}
+            Ok(Some(reaped)) => {
+                let code = reaped.code;
+                let status = if code < 0 { Status::Signal(-code) } else { Status::Exit(code) };
+                self.finish(token, status, Some(reaped.cpu_us));
+            }
+            Err(_) => self.finish(token, Status::Signal(SIGKILL), None),
+        }
+    }
+
+    fn has_unheard(&self, token: Token) -> bool {
+        let Some(Cell { phase: Phase::Beginning(beginning), .. }) = self.cells.get(&token) else {
+            return false;
+        };
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let mut watched = [PollFd::new(&beginning.sync, PollFlags::IN)];
+        beginning.fault.is_none() && poll(&mut watched, Some(&now)).is_ok_and(|ready| ready > 0)
+    }
+
+    /// A zygote says how a child ended; it counts when the kernel says that it is dead.
+    pub(super) fn forked_ended(&mut self, token: Token, status: Status, cpu_us: u64) {
+        let Some(Cell { kind: Kind::Forked(forked), .. }) = self.cells.get_mut(&token) else {
+            return;
+        };
+        forked.said = Some((status, cpu_us));
+        if forked.died.is_some() {
+            self.finish(token, status, Some(cpu_us));
+        }
+    }
+
+    /// A forked child that did not name itself in time, or whose zygote does not say how it
+    /// ended.
+    pub(super) fn too_late(&mut self, token: Token) {
+        let Some(Cell { kind: Kind::Forked(forked), .. }) = self.cells.get(&token) else {
+            return;
+        };
+        let zygote = forked.zygote;
+        if forked.died.is_some() {
+            self.finish(token, Status::Signal(SIGKILL), None);
+        } else {
+            // Fails every child that is on its way.
+            self.fail_for_zygote(token, zygote);
+            self.kill_cell(zygote);
+        }
+    }
+
+    fn fail_for_zygote(&mut self, token: Token, zygote: Token) {
+        let Some(cell) = self.cells.get(&zygote) else { return };
+        let zygote = cell.id.clone();
+        self.fail(token, Failure::ZygoteLost { zygote });
+    }
+
+    /// Ends a sandbox that the server does not know yet and that has no process.
+    pub(super) fn fail(&mut self, token: Token, failure: Failure) {
+        self.landed_unless_adopted(token);
+        self.kill_cell(token);
+        let Some(cell) = self.dissolve(token) else { return };
+        if let Phase::Beginning(Beginning { answer, .. }) | Phase::Importing(answer) = cell.phase {
+            self.refuse(answer.sequence, failure);
+        }
+    }
+
+    fn landed_unless_adopted(&mut self, token: Token) {
+        if self.cells.get(&token).is_some_and(|cell| cell.pidfd.is_none()) {
+            self.landed(token);
+        }
+    }
+
+    /// Ends a sandbox whose process is dead.
+    fn finish(&mut self, token: Token, status: Status, cpu_us: Option<u64>) {
+        let Some(cell) = self.cells.get(&token) else { return };
+        let usage = self.backend.usage(&cell.group);
+        let ended = Ended {
+            status,
+            oom_kills: usage.oom_kills,
+            forks_refused: usage.forks_refused,
+            memory_peak: usage.memory_peak,
+            cpu_us: usage.cpu_us.or(cpu_us),
+            wall_us: cell.begun.elapsed().as_micros() as u64,
+        };
+        if matches!(cell.kind, Kind::Zygote(_)) {
+            self.orphan_children(token);
+        }
+        let Some(cell) = self.dissolve(token) else { return };
+        match cell.phase {
+            Phase::Running => self.tell(&Event::Ended { id: cell.id, ended }, &[]),
+            Phase::Importing(answer) => {
+                self.refuse(answer.sequence, Failure::ZygoteLost { zygote: cell.id });
+            }
+            Phase::Beginning(Beginning { answer, fault, .. }) => {
+                let step = "set itself up before it was killed".to_owned();
+                let failure = fault.unwrap_or(Failure::Step { step, errno: CHILD_LOST });
+                self.refuse(answer.sequence, failure);
+            }
+        }
+    }
+
+    /// The children of a dead zygote are dead too, and nobody will say how they ended.
+    fn orphan_children(&mut self, zygote: Token) {
+        if let Some(state) = self.zygote(zygote) {
+            let queue = std::mem::take(&mut state.queue);
+            let id = self.cells[&zygote].id.clone();
+            for (sequence, _) in queue {
+                self.refuse(sequence, Failure::ZygoteLost { zygote: id.clone() });
+            }
+        }
+        let own = |token: &Token| self.zygote_of(*token) == Some(zygote);
+        let children: Vec<Token> = self.cells.keys().copied().filter(own).collect();
+        for child in children {
+            if self.cells.get(&child).is_some_and(|cell| cell.pidfd.is_some()) {
+                self.finish(child, Status::Signal(SIGKILL), None);
+            } else {
+                self.fail_for_zygote(child, zygote);
+            }
+        }
+    }
+
+    /// Takes a cell out: nothing is watched any more, its group is removed, its ids are free.
+    fn dissolve(&mut self, token: Token) -> Option<Cell> {
+        let cell = self.take(token)?;
+        cell.pidfd.iter().for_each(|pidfd| self.unwatch(pidfd.as_fd()));
+        if let Phase::Beginning(beginning) = &cell.phase {
+            self.unwatch(beginning.sync.as_fd());
+        }
+        self.remove_group(&cell.group);
+        match &cell.kind {
+            Kind::Program { slot } => self.slots.give_back(slot),
+            Kind::Zygote(state) => {
+                self.unwatch(state.control.as_fd());
+                self.slots.give_back(&state.slot);
+            }
+            Kind::Forked(forked) => {
+                let (zygote, number) = (forked.zygote, forked.number);
+                if let Some(state) = self.zygote(zygote) {
+                    state.give_back(number);
+                }
+                self.end_if_retired(zygote);
+            }
+        }
+        Some(cell)
+    }
+
+    /// Kills what has this id, or is about to have it.
+    pub(super) fn kill(&mut self, id: &SandboxId) {
+        for cell in self.cells.values_mut() {
+            if let Kind::Zygote(state) = &mut cell.kind {
+                state.queue.retain(|(_, spec)| spec.id != *id);
+            }
+        }
+        let Some(token) = self.find(id) else { return };
+        match self.cells.get(&token).and_then(|cell| cell.pidfd.as_ref()) {
+            Some(_) => self.kill_cell(token),
+            // Its child finds the pair of sockets closed, and ends.
+            None => self.fail(token, Failure::Spec { reason: "it was cancelled".to_owned() }),
+        }
+    }
+
+    /// Kills everything and waits until it is dead.
+    pub(super) fn end_all(&mut self) {
+        self.cells.keys().for_each(|token| self.kill_cell(*token));
+        for cell in self.cells.values() {
+            let Some(pidfd) = &cell.pidfd else { continue };
+            let patience = Timespec { tv_sec: 5, tv_nsec: 0 };
+            // Whatever is not dead then dies with us: PDEATHSIG.
+            let _ = poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&patience));
+            drop(process::reap(pidfd.as_fd()));
+        }
+        self.cells.clear();
+    }
+}
+
+/// ECHILD: the child is gone.
+const CHILD_LOST: i32 = rustix::io::Errno::CHILD.raw_os_error();
+
+const SIGKILL: i32 = rustix::process::Signal::KILL.as_raw();

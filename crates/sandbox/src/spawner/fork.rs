@@ -1,0 +1,276 @@
+//! Forking a zygote: the child is made by the zygote, and its root, scratch, control group and
+//! user id by the spawner.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use snowmelt_kernel::packet::{self, Sender};
+use snowmelt_types::SandboxId;
+
+use super::cell::{Answer, Beginning, Cell, Forked, Kind, Phase, Token};
+use super::scratch::Scratch;
+use super::service::{Service, Watched};
+use super::start::{check_env, group_fault, refusal};
+use super::sync;
+use super::zygote::{MOST_IN_FLIGHT, Order, Report, ZygoteState};
+use crate::message::{Event, Failure, Started, Status, ZygoteReady};
+use crate::root::{Fault, doing};
+use crate::spec::{CHANNEL_FD, ForkSpec, Network};
+
+/// How long a child may take to name itself. A fork of a large process takes tens of
+/// milliseconds; a zygote that was subverted takes for ever.
+const FORK_PATIENCE: Duration = Duration::from_secs(20);
+
+impl Service {
+    /// Forks a zygote, now or when fewer of its children are on their way.
+    pub(super) fn fork(&mut self, sequence: u64, zygote: &SandboxId, mut spec: ForkSpec) {
+        spec.env.push(("SNOWMELT_CHANNEL_FD".to_owned(), CHANNEL_FD.to_string()));
+        let token = self.find(zygote);
+        let Some((token, state)) = token.and_then(|token| Some((token, self.zygote(token)?)))
+        else {
+            return self.refuse(sequence, Failure::ZygoteLost { zygote: zygote.clone() });
+        };
+        state.queue.push_back((sequence, spec));
+        self.fork_queued(token);
+    }
+
+    /// Asks for the children that wait, as far as the zygote can take them.
+    pub(super) fn fork_queued(&mut self, zygote: Token) {
+        while let Some((sequence, spec)) = self.next_fork(zygote) {
+            if let Err(failure) = self.fork_now(zygote, sequence, &spec) {
+                self.refuse(sequence, failure);
+            }
+        }
+    }
+
+    fn next_fork(&mut self, zygote: Token) -> Option<(u64, ForkSpec)> {
+        let state = self.zygote(zygote)?;
+        if state.in_flight < MOST_IN_FLIGHT { state.queue.pop_front() } else { None }
+    }
+
+    fn fork_now(&mut self, zygote: Token, sequence: u64, spec: &ForkSpec) -> Result<(), Failure> {
+        check_env(&spec.env)?;
+        let (token, group) = self.name(&spec.id)?;
+        let state = self.zygote(zygote).ok_or_else(|| refusal("its zygote is gone"))?;
+        let full = || refusal("its zygote has 255 children already");
+        let number = state.take_number().ok_or_else(full)?;
+        let owner = state.slot.first_id + u32::from(number);
+        let begun = Instant::now();
+        match self.order(zygote, token, number, owner, &group, spec) {
+            Ok((mut answer, sync)) => {
+                answer.sequence = sequence;
+                let deadline = Some(begun + FORK_PATIENCE);
+                let phase = Phase::Beginning(Beginning { answer, sync, fault: None, deadline });
+                let kind = Kind::Forked(Forked { zygote, number, said: None, died: None });
+                let cell = Cell { id: spec.id.clone(), group, begun, pidfd: None, phase, kind };
+                self.insert(token, cell);
+                self.watch_all(token);
+                if let Some(state) = self.zygote(zygote) {
+                    state.in_flight += 1;
+                }
+                Ok(())
+            }
+            Err(fault) => {
+                if let Some(state) = self.zygote(zygote) {
+                    state.give_back(number);
+                }
+                self.remove_group(&group);
+                Err(fault.into())
+            }
+        }
+    }
+
+    fn order(
+        &mut self,
+        zygote: Token,
+        token: Token,
+        number: u8,
+        owner: u32,
+        group: &str,
+        spec: &ForkSpec,
+    ) -> Result<(Answer, OwnedFd), Fault> {
+        let root = self.roots.copy(&spec.root, Network::None)?;
+        let scratch = doing("make the scratch", Scratch::make(spec.limits.scratch, owner))?;
+        self.make_group(group, &spec.limits)?;
+        let (sync, theirs) = doing("make a pair of sockets", packet::pair())?;
+        doing("identify the child", packet::identify_senders(&sync))?;
+        let order = Order {
+            token,
+            number,
+            open_files: spec.limits.open_files,
+            env: &spec.env,
+            sys_path: &spec.sys_path,
+            entry: &spec.entry,
+        };
+        let fds = [&root, &scratch.mount, &scratch.listener, &scratch.log_in, &theirs];
+        let state = self.zygote(zygote).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound));
+        let asked = state.and_then(|state| state.ask(&order, &fds));
+        doing("ask the zygote for a child", asked)?;
+        Ok((Answer { sequence: 0, channel: scratch.channel, log: scratch.log_out }, sync))
+    }
+
+    /// A child has named itself: gives it its control group and lets it go on. A sender that has
+    /// not the id made for this child is an attack, and the end of its zygote.
+    pub(super) fn child_is_here(&mut self, token: Token, sender: Sender) {
+        match self.adopt(token, sender) {
+            Ok(()) => {}
+            Err(fault) => {
+                let zygote = self.zygote_of(token);
+                self.fail(token, fault.into());
+                if let Some(zygote) = zygote {
+                    self.kill_cell(zygote);
+                }
+            }
+        }
+    }
+
+    fn adopt(&mut self, token: Token, sender: Sender) -> Result<(), Fault> {
+        let gone = || io::Error::from(io::ErrorKind::NotFound);
+        let expected = self.forked_id(token).ok_or_else(gone);
+        let expected = doing("find the child's zygote", expected)?;
+        let pidfd = doing("find the child's process", open_process(sender, expected))?;
+        let Some(cell) = self.cells.get_mut(&token) else { return Ok(()) };
+        let Phase::Beginning(beginning) = &mut cell.phase else { return Ok(()) };
+        if cell.pidfd.is_some() {
+            return Ok(());
+        }
+        beginning.deadline = None;
+        cell.pidfd = Some(pidfd);
+        let cell = &self.cells[&token];
+        let Some(pidfd) = &cell.pidfd else { return Ok(()) };
+        self.backend.attach(&cell.group, sender.pid).map_err(group_fault)?;
+        doing("watch the child", self.watch(pidfd.as_fd(), Watched::Process, token))?;
+        if let Phase::Beginning(beginning) = &cell.phase {
+            doing("release the child", sync::send_go(&beginning.sync))?;
+        }
+        self.landed(token);
+        Ok(())
+    }
+
+    /// One child less is on its way.
+    pub(super) fn landed(&mut self, token: Token) {
+        if let Some(zygote) = self.zygote_of(token) {
+            if let Some(state) = self.zygote(zygote) {
+                state.in_flight = state.in_flight.saturating_sub(1);
+            }
+            self.fork_queued(zygote);
+        }
+    }
+
+    /// The id on the host that was made for this child.
+    fn forked_id(&mut self, token: Token) -> Option<u32> {
+        let Kind::Forked(Forked { zygote, number, .. }) = self.cells.get(&token)?.kind else {
+            return None;
+        };
+        Some(self.zygote(zygote)?.slot.first_id + u32::from(number))
+    }
+
+    /// Hears all that a zygote says. Nonsense is the end of it.
+    pub(super) fn zygote_spoke(&mut self, token: Token) {
+        loop {
+            let Some(heard) = self.zygote(token).map(|state| state.hear()) else { return };
+            match heard {
+                Ok(Some(report)) => self.zygote_reports(token, report),
+                Ok(None) => return,
+                Err(_) => {
+                    // The end of its process tells the rest.
+                    if let Some(state) = self.zygote(token) {
+                        let control = state.control.try_clone();
+                        control.iter().for_each(|control| self.unwatch(control.as_fd()));
+                    }
+                    return self.kill_cell(token);
+                }
+            }
+        }
+    }
+
+    fn zygote_reports(&mut self, zygote: Token, report: Report) {
+        match report {
+            Report::Ready(ready) => self.zygote_is_ready(zygote, ready),
+            Report::Failed { token, step, errno } if self.zygote_of(token) == Some(zygote) => {
+                self.fail(token, Failure::Step { step, errno });
+            }
+            Report::Exited { token, code, cpu_us } if self.zygote_of(token) == Some(zygote) => {
+                let status = if code < 0 { Status::Signal(-code) } else { Status::Exit(code) };
+                self.forked_ended(token, status, cpu_us);
+            }
+            // About a child that is not its own, or that was given up: none of our business.
+            Report::Failed { .. } | Report::Exited { .. } => {}
+        }
+    }
+
+    fn zygote_is_ready(&mut self, token: Token, ready: ZygoteReady) {
+        let Some(cell) = self.cells.get_mut(&token) else { return };
+        if !matches!(cell.phase, Phase::Importing(_)) {
+            return;
+        }
+        if let Phase::Importing(answer) = std::mem::replace(&mut cell.phase, Phase::Running) {
+            self.tell_started(token, &answer, Some(ready));
+        }
+    }
+
+    /// Tells the server that a sandbox runs.
+    pub(super) fn tell_started(&self, token: Token, answer: &Answer, zygote: Option<ZygoteReady>) {
+        let Some(cell) = self.cells.get(&token) else { return };
+        let Some(pidfd) = &cell.pidfd else { return };
+        let peak_file = self.backend.memory_peak_file(&cell.group);
+        let memory_peak_file = peak_file.map(|path| path.to_string_lossy().into_owned());
+        let started = Started { memory_peak_file, zygote };
+        let event = Event::Started { sequence: answer.sequence, started };
+        self.tell(&event, &[pidfd.as_fd(), answer.channel.as_fd(), answer.log.as_fd()]);
+    }
+
+    /// Lets a zygote end with its last child.
+    pub(super) fn retire(&mut self, id: &SandboxId) {
+        let Some(token) = self.find(id) else { return };
+        if let Some(state) = self.zygote(token) {
+            state.retired = true;
+        }
+        self.end_if_retired(token);
+    }
+
+    pub(super) fn end_if_retired(&mut self, zygote: Token) {
+        if self.zygote(zygote).is_some_and(|state| state.retired && state.is_childless()) {
+            self.kill_cell(zygote);
+        }
+    }
+
+    pub(super) fn kill_cell(&self, token: Token) {
+        if let Some(pidfd) = self.cells.get(&token).and_then(|cell| cell.pidfd.as_ref()) {
+            // Fails only when the process is gone already.
+            let _ = pidfd_send_signal(pidfd, Signal::KILL);
+        }
+    }
+
+    pub(super) fn zygote(&mut self, token: Token) -> Option<&mut ZygoteState> {
+        match &mut self.cells.get_mut(&token)?.kind {
+            Kind::Zygote(state) => Some(state),
+            _ => None,
+        }
+    }
+
+    pub(super) fn zygote_of(&self, token: Token) -> Option<Token> {
+        match self.cells.get(&token)?.kind {
+            Kind::Forked(Forked { zygote, .. }) => Some(zygote),
+            _ => None,
+        }
+    }
+}
+
+/// A descriptor of the process, if it has the user id that only this child can have: its number
+/// could have passed to another process since it spoke.
+fn open_process(sender: Sender, expected_uid: u32) -> io::Result<OwnedFd> {
+    let stranger = || io::Error::from(io::ErrorKind::PermissionDenied);
+    let pid = Pid::from_raw(sender.pid).ok_or_else(stranger)?;
+    let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
+    let status = fs::read_to_string(format!("/proc/{}/status", sender.pid))?;
+    let uid = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    let uid = uid.and_then(|ids| ids.split_whitespace().next()).and_then(|id| id.parse().ok());
+    if sender.uid != expected_uid || uid != Some(expected_uid) {
+        return Err(stranger());
+    }
+    Ok(pidfd)
+}

@@ -1,0 +1,67 @@
+//! The scratch of a sandbox: a bounded tmpfs with the listening socket that is its only channel.
+//!
+//! Invariant: the socket listens before the sandbox begins, and the server reaches it by its
+//! inode, so nothing the sandbox does to its name can lead the server elsewhere.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{Mode, OFlags, openat};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
+};
+use rustix::pipe::{PipeFlags, pipe_with};
+use snowmelt_kernel::mount::{self, Attributes};
+use snowmelt_types::ByteSize;
+
+/// The name of the socket in the scratch.
+const SOCKET: &str = "channel.sock";
+
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 128;
+
+/// A scratch that nothing sees yet.
+pub(super) struct Scratch {
+    /// The file system, mounted nowhere.
+    pub mount: OwnedFd,
+    /// The listening socket, for the sandbox.
+    pub listener: OwnedFd,
+    /// The socket's inode, for the server.
+    pub channel: OwnedFd,
+    /// The write end of the log, for the sandbox.
+    pub log_in: OwnedFd,
+    /// The read end of the log, for the server.
+    pub log_out: OwnedFd,
+}
+
+impl Scratch {
+    /// Makes one that belongs to `owner` (an id of the host).
+    pub fn make(size: ByteSize, owner: u32) -> io::Result<Self> {
+        let mount = file_system(size, owner)?;
+        let listener =
+            socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        let path = format!("/proc/self/fd/{}/{SOCKET}", mount.as_raw_fd());
+        bind(&listener, &SocketAddrUnix::new(path)?)?;
+        listen(&listener, BACKLOG)?;
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let channel = openat(&mount, Path::new(SOCKET), flags, Mode::empty())?;
+        let (log_out, log_in) = pipe_with(PipeFlags::CLOEXEC)?;
+        Ok(Self { mount, listener, channel, log_in, log_out })
+    }
+}
+
+fn file_system(size: ByteSize, owner: u32) -> io::Result<OwnedFd> {
+    // One inode for each 4 KiB page, so that empty files are bounded too.
+    let inodes = (size.bytes() / 4096).clamp(64, 1 << 20).to_string();
+    let (size, owner) = (size.bytes().max(64 << 10).to_string(), owner.to_string());
+    let options = [
+        ("size", &*size),
+        ("nr_inodes", &*inodes),
+        ("mode", "1777"),
+        ("uid", &*owner),
+        ("gid", &*owner),
+    ];
+    let attributes = Attributes::MOUNT_ATTR_NOSUID | Attributes::MOUNT_ATTR_NODEV;
+    mount::fresh("tmpfs", &options, attributes)
+}

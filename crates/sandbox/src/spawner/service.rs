@@ -1,0 +1,208 @@
+//! The loop of the spawner: one event at a time, from the server, from processes that end, from
+//! children that begin and from zygotes.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{Timespec, epoll};
+use snowmelt_kernel::packet;
+use snowmelt_types::SandboxId;
+
+use super::cell::{Cell, Kind, Phase, Token};
+use super::ids::Slots;
+use super::stage::Stage;
+use crate::cgroup::Backend;
+use crate::message::{Event, Failure, LONGEST_PACKET, Operation, Request};
+use crate::policy::Programs;
+use crate::root::{Fault, Roots};
+
+/// The spawner's state. The parts of its work are in `start`, `fork` and `end`.
+pub(super) struct Service {
+    pub(super) control: OwnedFd,
+    epoll: OwnedFd,
+    pub(super) stage: Stage,
+    pub(super) roots: Roots,
+    pub(super) programs: Programs,
+    pub(super) backend: Box<dyn Backend>,
+    parent: String,
+    pub(super) slots: Slots,
+    pub(super) cells: BTreeMap<Token, Cell>,
+    names: HashMap<SandboxId, Token>,
+    next: Token,
+}
+
+/// What an event is about: a cell's token and one of these.
+#[derive(Clone, Copy)]
+pub(super) enum Watched {
+    Control = 0,
+    Process = 1,
+    Sync = 2,
+    Zygote = 3,
+}
+
+impl Service {
+    /// A spawner without sandboxes.
+    pub fn new(
+        control: OwnedFd,
+        stage: Stage,
+        roots: Roots,
+        programs: Programs,
+        backend: Box<dyn Backend>,
+        parent: String,
+    ) -> io::Result<Self> {
+        let service = Self {
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            slots: Slots::of_process(std::process::id()),
+            control,
+            stage,
+            roots,
+            programs,
+            backend,
+            parent,
+            cells: BTreeMap::new(),
+            names: HashMap::new(),
+            next: 0,
+        };
+        service.watch(service.control.as_fd(), Watched::Control, 0)?;
+        Ok(service)
+    }
+
+    /// Serves until the server is gone or says so.
+    pub fn serve(&mut self) -> io::Result<()> {
+        let mut events = Vec::with_capacity(64);
+        let mut buffer = vec![0; LONGEST_PACKET];
+        loop {
+            let timeout = self.time_left();
+            events.clear();
+            let spare = rustix::buffer::spare_capacity(&mut events);
+            match epoll::wait(&self.epoll, spare, timeout.as_ref()) {
+                Ok(_) => {}
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            }
+            for event in &events {
+                let (token, about) = (event.data.u64() >> 2, event.data.u64() & 3);
+                match about {
+                    0 if !self.obey(&mut buffer)? => return Ok(()),
+                    0 => {}
+                    1 => self.process_ended(token),
+                    2 => self.child_spoke(token),
+                    _ => self.zygote_spoke(token),
+                }
+            }
+            self.enforce_deadlines(Instant::now());
+        }
+    }
+
+    /// Does what the server asks; false when it is to be the last thing.
+    fn obey(&mut self, buffer: &mut [u8]) -> io::Result<bool> {
+        let length = packet::receive(&self.control, buffer)?.length;
+        if length == 0 {
+            return Ok(false);
+        }
+        let Request { sequence, operation } = serde_json::from_slice(&buffer[..length])?;
+        match operation {
+            Operation::Start(spec) => self.start(sequence, spec),
+            Operation::StartZygote(spec) => self.start_zygote(sequence, spec),
+            Operation::Fork { zygote, spec } => self.fork(sequence, &zygote, spec),
+            Operation::Kill { id } => self.kill(&id),
+            Operation::Retire { id } => self.retire(&id),
+            Operation::Shutdown => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Tells the server. One that is gone shows as the end of the control socket.
+    pub(super) fn tell(&self, event: &Event, fds: &[BorrowedFd<'_>]) {
+        if let Ok(bytes) = serde_json::to_vec(event) {
+            drop(packet::send(&self.control, &bytes, fds));
+        }
+    }
+
+    /// Tells the server that nothing was started.
+    pub(super) fn refuse(&self, sequence: u64, failure: Failure) {
+        self.tell(&Event::Failed { sequence, failure }, &[]);
+    }
+
+    /// Has the loop report what happens to a descriptor.
+    pub(super) fn watch(&self, fd: BorrowedFd<'_>, about: Watched, token: Token) -> io::Result<()> {
+        let data = epoll::EventData::new_u64(token << 2 | about as u64);
+        Ok(epoll::add(&self.epoll, fd, data, epoll::EventFlags::IN)?)
+    }
+
+    /// Ends that. Closing is not enough: the server has a copy of each pidfd, and the loop would
+    /// hear of it for ever.
+    pub(super) fn unwatch(&self, fd: BorrowedFd<'_>) {
+        // Fails only for what is not watched.
+        let _ = epoll::delete(&self.epoll, fd);
+    }
+
+    /// A token and a control group for a new sandbox, or why there can be none.
+    pub(super) fn name(&mut self, id: &SandboxId) -> Result<(Token, String), Failure> {
+        let refused = |reason: &str| Err(Failure::Spec { reason: reason.to_owned() });
+        let text = id.as_str();
+        let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        if text.is_empty() || text.len() > 100 || !text.chars().all(plain) {
+            return refused("its id is not 1 to 100 letters, digits, `-` or `_`");
+        }
+        if self.names.contains_key(id) {
+            return refused("there is a living sandbox of that id");
+        }
+        self.next += 1;
+        Ok((self.next, format!("{}/{text}", self.parent)))
+    }
+
+    pub(super) fn insert(&mut self, token: Token, cell: Cell) {
+        self.names.insert(cell.id.clone(), token);
+        self.cells.insert(token, cell);
+    }
+
+    pub(super) fn take(&mut self, token: Token) -> Option<Cell> {
+        let cell = self.cells.remove(&token)?;
+        self.names.remove(&cell.id);
+        Some(cell)
+    }
+
+    pub(super) fn find(&self, id: &SandboxId) -> Option<Token> {
+        self.names.get(id).copied()
+    }
+
+    /// Until the first deadline, if there is any.
+    fn time_left(&self) -> Option<Timespec> {
+        let first = self.cells.values().filter_map(Cell::deadline).min()?;
+        let left = first.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
+        Some(Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() })
+    }
+
+    fn enforce_deadlines(&mut self, now: Instant) {
+        let late = |(token, cell): (&Token, &Cell)| {
+            cell.deadline().is_some_and(|deadline| deadline <= now).then_some(*token)
+        };
+        let late: Vec<Token> = self.cells.iter().filter_map(late).collect();
+        late.into_iter().for_each(|token| self.too_late(token));
+    }
+}
+
+impl Cell {
+    /// By when something must have happened: a forked child must name itself, or its zygote must
+    /// say how it ended.
+    fn deadline(&self) -> Option<Instant> {
+        const STATUS_PATIENCE: Duration = Duration::from_secs(1);
+        match (&self.phase, &self.kind) {
+            (_, Kind::Forked(forked)) if forked.died.is_some() => {
+                forked.died.map(|died| died + STATUS_PATIENCE)
+            }
+            (Phase::Beginning(beginning), _) => beginning.deadline,
+            _ => None,
+        }
+    }
+}
+
+impl From<Fault> for Failure {
+    fn from(fault: Fault) -> Self {
+        let errno = fault.source.raw_os_error().unwrap_or(0);
+        Self::Step { step: fault.step, errno }
+    }
+}

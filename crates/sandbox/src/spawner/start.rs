@@ -1,0 +1,256 @@
+//! Starting a program in a sandbox: all that needs privileges, up to the child's "go".
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Instant;
+
+use rustix::process::{Signal, pidfd_send_signal};
+use snowmelt_kernel::namespace::flags;
+use snowmelt_kernel::packet;
+use snowmelt_kernel::process::Cloned;
+
+use super::cell::{Answer, Beginning, Cell, Kind, Phase, Token};
+use super::child::Child;
+use super::ids::{IDS_PER_SLOT, Slot};
+use super::scratch::Scratch;
+use super::service::{Service, Watched};
+use super::sync;
+use super::zygote::{self, ZygoteState};
+use crate::message::Failure;
+use crate::root::{Fault, doing};
+use crate::spec::{CHANNEL_FD, Limits, Network, Policy, SandboxSpec, ZygoteSpec};
+use crate::{Error, cgroup};
+
+/// Without these, numeric libraries start threads when they are imported, and a process with
+/// threads cannot be forked safely.
+const SINGLE_THREADED: [&str; 6] = [
+    "OPENBLAS_NUM_THREADS",
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "BLIS_NUM_THREADS",
+];
+
+const NAMESPACES: u64 = flags::USER | flags::PID | flags::IPC | flags::UTS | flags::MOUNT;
+
+impl Service {
+    /// Starts a program; the server is answered when it runs.
+    pub(super) fn start(&mut self, sequence: u64, mut spec: SandboxSpec) {
+        spec.env.push(("SNOWMELT_CHANNEL_FD".to_owned(), CHANNEL_FD.to_string()));
+        if let Err(failure) = self.begin(sequence, &spec, None) {
+            self.refuse(sequence, failure);
+        }
+    }
+
+    /// Starts a zygote; the server is answered when its imports are done.
+    pub(super) fn start_zygote(&mut self, sequence: u64, spec: ZygoteSpec) {
+        let command = [&*spec.python.to_string_lossy(), "-I", "-B", "/run/snowmelt/zygote.py"];
+        let program = SandboxSpec {
+            id: spec.id.clone(),
+            root: spec.root.clone(),
+            command: command.map(str::to_owned).to_vec(),
+            env: single_threaded(&spec.env),
+            limits: spec.limits,
+            network: Network::None,
+            policy: Policy::Zygote,
+        };
+        if let Err(failure) = self.begin(sequence, &program, Some(&spec)) {
+            self.refuse(sequence, failure);
+        }
+    }
+
+    fn begin(
+        &mut self,
+        sequence: u64,
+        spec: &SandboxSpec,
+        zygote: Option<&ZygoteSpec>,
+    ) -> Result<(), Failure> {
+        check(spec)?;
+        if zygote.is_none() && spec.policy == Policy::Zygote {
+            return Err(refusal("the policy of zygotes is for zygotes alone"));
+        }
+        let (token, group) = self.name(&spec.id)?;
+        let slot = self.slots.take().ok_or_else(|| refusal("8192 sandboxes live already"))?;
+        let begun = Instant::now();
+        let made = self.make(sequence, spec, zygote, &group, &slot).map_err(|fault| {
+            self.slots.give_back(&slot);
+            self.remove_group(&group);
+            Failure::from(fault)
+        })?;
+        let kind = match made.control {
+            Some(control) => Kind::Zygote(Box::new(ZygoteState::new(slot, control))),
+            None => Kind::Program { slot },
+        };
+        let (answer, sync) = (made.answer, made.sync);
+        let phase = Phase::Beginning(Beginning { answer, sync, fault: None, deadline: None });
+        let pidfd = Some(made.process.pidfd);
+        self.insert(token, Cell { id: spec.id.clone(), group, begun, pidfd, phase, kind });
+        self.watch_all(token);
+        Ok(())
+    }
+
+    fn make(
+        &mut self,
+        sequence: u64,
+        spec: &SandboxSpec,
+        zygote: Option<&ZygoteSpec>,
+        group: &str,
+        slot: &Slot,
+    ) -> Result<Made, Fault> {
+        let root = self.roots.copy(&spec.root, spec.network)?;
+        let scratch = Scratch::make(spec.limits.scratch, slot.first_id);
+        let scratch = doing("make the scratch", scratch)?;
+        self.make_group(group, &spec.limits)?;
+        let (sync, theirs) = doing("make a pair of sockets", packet::pair())?;
+        let control = zygote.map(|zygote| self.configure(zygote)).transpose()?;
+        let child = Child {
+            root: &root,
+            scratch: &scratch.mount,
+            channel: control.as_ref().map_or(&scratch.listener, |(_, theirs)| theirs),
+            log: &scratch.log_in,
+            sync: &theirs,
+            is_zygote: zygote.is_some(),
+            filter: self.programs.of(spec.policy, spec.network),
+            open_files: spec.limits.open_files,
+            command: &spec.command,
+            env: &spec.env,
+        };
+        let target = self.backend.clone_target(group).map_err(group_fault)?;
+        let cgroup = target.as_ref().map(AsFd::as_fd);
+        let cloned = self.stage.clone(NAMESPACES, spec.network, cgroup, || child.run());
+        let process = doing("clone a process", cloned)?;
+        if let Err(fault) = self.release(&process, &sync, group, slot, &child) {
+            put_down(&process);
+            return Err(fault);
+        }
+        let answer = Answer { sequence, channel: scratch.channel, log: scratch.log_out };
+        Ok(Made { process, answer, sync, control: control.map(|(ours, _)| ours) })
+    }
+
+    /// The control socket of a zygote with what it reads first in it: our end and its.
+    fn configure(&self, spec: &ZygoteSpec) -> Result<(OwnedFd, OwnedFd), Fault> {
+        let filter = self.programs.of(Policy::Function, Network::None);
+        let configured = packet::pair().and_then(|(ours, theirs)| {
+            rustix::io::ioctl_fionbio(&ours, true)?;
+            zygote::configure(&ours, spec, filter)?;
+            Ok((ours, theirs))
+        });
+        doing("configure the zygote", configured)
+    }
+
+    /// Gives the child its ids and its control group, and lets it go on.
+    fn release(
+        &self,
+        process: &Cloned,
+        sync: &OwnedFd,
+        group: &str,
+        slot: &Slot,
+        child: &Child<'_>,
+    ) -> Result<(), Fault> {
+        let map = match child.is_zygote {
+            true => format!("0 {} {IDS_PER_SLOT}", slot.first_id),
+            false => format!("1000 {} 1", slot.first_id),
+        };
+        for file in ["uid_map", "gid_map"] {
+            let path = format!("/proc/{}/{file}", process.pid);
+            doing(format!("write {file}"), fs::write(path, &map))?;
+        }
+        self.backend.attach(group, process.pid).map_err(group_fault)?;
+        doing("release the child", sync::send_go(sync))
+    }
+
+    pub(super) fn make_group(&self, group: &str, limits: &Limits) -> Result<(), Fault> {
+        self.backend.create(group, limits).map_err(group_fault)
+    }
+
+    /// Removes an empty group; one that will not go is left for the end of the spawner.
+    pub(super) fn remove_group(&self, group: &str) {
+        if let Err(error) = cgroup::remove(self.backend.as_ref(), group) {
+            eprintln!("snowmelt spawner: {error}");
+        }
+    }
+
+    /// Has the loop watch all that a new cell has.
+    pub(super) fn watch_all(&mut self, token: Token) {
+        let Some(cell) = self.cells.get(&token) else { return };
+        let process = cell.pidfd.as_ref().map(|fd| (fd.as_fd(), Watched::Process));
+        let sync = match &cell.phase {
+            Phase::Beginning(beginning) => Some((beginning.sync.as_fd(), Watched::Sync)),
+            _ => None,
+        };
+        let control = match &cell.kind {
+            Kind::Zygote(zygote) => Some((zygote.control.as_fd(), Watched::Zygote)),
+            _ => None,
+        };
+        for (fd, about) in [process, sync, control].into_iter().flatten() {
+            // Fails only when the kernel has no memory for it; the sandbox then ends unseen at
+            // the latest with the spawner.
+            if let Err(error) = self.watch(fd, about, token) {
+                eprintln!("snowmelt spawner: cannot watch {}: {error}", cell.id);
+            }
+        }
+    }
+}
+
+/// What there is of a sandbox whose child was let go.
+struct Made {
+    process: Cloned,
+    answer: Answer,
+    sync: OwnedFd,
+    /// Of a zygote.
+    control: Option<OwnedFd>,
+}
+
+/// Kills and reaps a child that could not be let go.
+fn put_down(process: &Cloned) {
+    // It may have ended by itself; then the wait returns at once.
+    let _ = pidfd_send_signal(&process.pidfd, Signal::KILL);
+    let id = rustix::process::WaitId::PidFd(process.pidfd.as_fd());
+    let _ = rustix::process::waitid(id, rustix::process::WaitIdOptions::EXITED);
+}
+
+pub(super) fn refusal(reason: impl Into<String>) -> Failure {
+    Failure::Spec { reason: reason.into() }
+}
+
+/// A fault of the control groups as a step.
+pub(super) fn group_fault(error: Error) -> Fault {
+    match error {
+        Error::Cgroup { path, source } => {
+            Fault { step: format!("set up the control group {}", path.display()), source }
+        }
+        other => Fault {
+            step: "set up the control group".to_owned(),
+            source: io::Error::other(other.to_string()),
+        },
+    }
+}
+
+fn check(spec: &SandboxSpec) -> Result<(), Failure> {
+    let absolute = spec.command.first().is_some_and(|program| program.starts_with('/'));
+    if !absolute {
+        return Err(refusal("its program is not an absolute path"));
+    }
+    if spec.command.iter().any(|part| part.contains('\0')) {
+        return Err(refusal("an argument contains a NUL character"));
+    }
+    check_env(&spec.env)
+}
+
+pub(super) fn check_env(env: &[(String, String)]) -> Result<(), Failure> {
+    let bad = env.iter().find(|(name, value)| {
+        name.is_empty() || name.contains(['=', '\0']) || value.contains('\0')
+    });
+    match bad {
+        Some((name, _)) => Err(refusal(format!("the environment variable `{name}` is not valid"))),
+        None => Ok(()),
+    }
+}
+
+fn single_threaded(env: &[(String, String)]) -> Vec<(String, String)> {
+    let missing =
+        SINGLE_THREADED.iter().filter(|name| !env.iter().any(|(given, _)| given == *name));
+    env.iter().cloned().chain(missing.map(|name| (name.to_string(), "1".to_owned()))).collect()
+}

@@ -1,0 +1,85 @@
+//! The pair of sockets between the spawner and a child that is becoming a sandbox.
+//!
+//! The spawner sends "go" when ids and control group are set. The child sends one fault, or
+//! closes its end, by exec or by hand, when it is about to run its program.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use snowmelt_kernel::packet;
+
+use crate::message::Failure;
+
+/// The longest packet from a child.
+const LONGEST: usize = 512;
+
+/// What a child, or its silence, says.
+pub(super) enum Said {
+    /// A child of a zygote lives and is this process.
+    Here(packet::Sender),
+    /// A step failed.
+    Fault(Failure),
+    /// It closed its end: it runs its program, or is dead.
+    Closed,
+}
+
+/// Lets the child go on.
+pub(super) fn send_go(socket: impl AsFd) -> io::Result<()> {
+    packet::send(socket, b"go", &[])
+}
+
+/// Waits for [`send_go`]; fails if the spawner is gone.
+pub(super) fn wait_for_go(socket: impl AsFd) -> io::Result<()> {
+    match packet::receive(socket, &mut [0; 8])?.length {
+        0 => Err(io::ErrorKind::BrokenPipe.into()),
+        _ => Ok(()),
+    }
+}
+
+/// Says which step failed.
+pub(super) fn tell_fault(socket: impl AsFd, step: &str, errno: i32) -> io::Result<()> {
+    let mut step = step;
+    while step.len() > LONGEST - 16 {
+        let cut = step.char_indices().nth_back(0).map_or(0, |(index, _)| index);
+        step = &step[..cut];
+    }
+    packet::send(socket, format!("fault {errno} {step}").as_bytes(), &[])
+}
+
+/// Hears what the child says. What it says is the tenant's word, and no more than words.
+pub(super) fn hear(socket: impl AsFd) -> Said {
+    let mut buffer = [0; LONGEST];
+    let Ok(packet) = packet::receive(socket, &mut buffer) else { return Said::Closed };
+    let text = String::from_utf8_lossy(&buffer[..packet.length]);
+    match (&*text, packet.sender) {
+        ("here", Some(sender)) => Said::Here(sender),
+        ("", _) => Said::Closed,
+        (text, _) => Said::Fault(parse_fault(text)),
+    }
+}
+
+fn parse_fault(text: &str) -> Failure {
+    let parsed = text.strip_prefix("fault ").and_then(|rest| rest.split_once(' '));
+    let (errno, step) = parsed.unwrap_or(("0", "speak with the spawner"));
+    Failure::Step { step: step.to_owned(), errno: errno.parse().unwrap_or(0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_arrives_with_its_step_and_number() {
+        let (left, right) = packet::pair().unwrap();
+        tell_fault(&left, "execute /bin/nothing", 2).unwrap();
+        let Said::Fault(Failure::Step { step, errno }) = hear(&right) else { panic!() };
+        assert_eq!((&*step, errno), ("execute /bin/nothing", 2));
+    }
+
+    #[test]
+    fn a_long_step_is_cut_between_characters() {
+        let (left, right) = packet::pair().unwrap();
+        tell_fault(&left, &"ä".repeat(1000), 2).unwrap();
+        assert!(matches!(hear(&right), Said::Fault(_)));
+    }
+}

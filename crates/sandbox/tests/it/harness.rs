@@ -1,0 +1,174 @@
+//! A spawner of its own for each test, and the check that nothing of it is left.
+
+use std::fs;
+use std::future::Future;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use snowmelt_sandbox::{
+    Bind, Limits, Network, Options, Policy, Root, Sandbox, SandboxSpec, Spawner,
+};
+use snowmelt_types::{Outcome, SandboxId};
+
+/// A spawner with a run directory of its own.
+pub struct Rig {
+    pub spawner: Spawner,
+    pub base: tempfile::TempDir,
+    pub run_dir: PathBuf,
+    pub cgroup: String,
+}
+
+/// Runs a test with a spawner, then shuts it down and checks that nothing is left. Skips, and
+/// says so, without root.
+pub fn with_spawner<F: Future<Output = ()>>(test: impl FnOnce(Rig2) -> F) {
+    if !is_root() {
+        eprintln!("skipped: only root can make sandboxes with limits");
+        return;
+    }
+    runtime().block_on(async {
+        let rig = std::sync::Arc::new(Rig::new());
+        test(rig.clone()).await;
+        rig.spawner.shutdown().await.unwrap();
+        rig.assert_nothing_left();
+    });
+}
+
+pub type Rig2 = std::sync::Arc<Rig>;
+
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+pub fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+impl Rig {
+    pub fn new() -> Self {
+        let base = tempfile::tempdir().unwrap();
+        let run_dir = base.path().join("run");
+        let instance = SandboxId::new();
+        let cgroup = format!("snowmelt/test-{instance}");
+        let process = Spawner::launch(Options {
+            run_dir: run_dir.clone(),
+            spawner_command: vec![spawner_program().into()],
+            parent_cgroup: cgroup.clone(),
+        });
+        let spawner = process.unwrap().attach().unwrap();
+        Self { spawner, base, run_dir, cgroup }
+    }
+
+    pub fn assert_nothing_left(&self) {
+        assert!(!self.run_dir.exists(), "the run directory is left");
+        let groups = self.groups();
+        assert!(groups.is_empty(), "control groups are left: {groups:?}");
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+        let base = self.base.path().to_str().unwrap();
+        assert!(!mounts.contains(base), "mounts are left: {mounts}");
+    }
+
+    /// The folders of this rig's control groups.
+    pub fn groups(&self) -> Vec<PathBuf> {
+        let roots =
+            ["", "memory", "cpu", "pids"].map(|name| Path::new("/sys/fs/cgroup").join(name));
+        roots.into_iter().map(|root| root.join(&self.cgroup)).filter(|path| path.exists()).collect()
+    }
+
+    /// Starts Python with a script.
+    pub async fn python(&self, script: &str) -> Sandbox {
+        self.spawner.start(python(script)).await.unwrap()
+    }
+
+    /// Runs a script to its end and gives what it printed.
+    pub async fn run(&self, spec: SandboxSpec) -> (String, Outcome) {
+        let mut sandbox = self.spawner.start(spec).await.unwrap();
+        let log = sandbox.take_log().unwrap();
+        let text = tokio::task::spawn_blocking(move || read_all(log)).await.unwrap();
+        (text, within(sandbox.wait()).await)
+    }
+
+    /// What a Python script prints; it must end well.
+    pub async fn printed(&self, script: &str) -> String {
+        let (text, outcome) = self.run(python(script)).await;
+        assert_eq!(outcome.end, snowmelt_types::End::Exit { code: 0 }, "{text}");
+        text.trim().to_owned()
+    }
+}
+
+pub fn read_all(log: OwnedFd) -> String {
+    let mut bytes = Vec::new();
+    fs::File::from(log).read_to_end(&mut bytes).unwrap();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// A hang shows as a failure.
+pub async fn within<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(60), future).await.expect("waited for a minute")
+}
+
+/// Waits until something is so.
+pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "waited in vain until {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// The example `spawner`, which `cargo test` builds beside this program.
+pub fn spawner_program() -> PathBuf {
+    let here = std::env::current_exe().unwrap();
+    let program = here.ancestors().nth(2).unwrap().join("examples/spawner");
+    assert!(program.is_file(), "build {} with `cargo build --examples`", program.display());
+    program
+}
+
+/// The interpreter as it calls itself, and its prefix, which may be outside `/usr`.
+pub fn interpreter() -> &'static (String, PathBuf) {
+    static FOUND: OnceLock<(String, PathBuf)> = OnceLock::new();
+    FOUND.get_or_init(|| {
+        let code = "import sys,os; print(os.path.realpath(sys.executable)); print(sys.base_prefix)";
+        let output = Command::new("python3").args(["-c", code]).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let mut lines = text.lines();
+        (lines.next().unwrap().to_owned(), lines.next().unwrap().into())
+    })
+}
+
+pub fn python_root() -> Root {
+    let prefix = interpreter().1.clone();
+    if prefix.starts_with("/usr") {
+        return Root::default();
+    }
+    Root { binds: vec![Bind { source: prefix.clone(), target: prefix }] }
+}
+
+pub fn spec(command: &[&str]) -> SandboxSpec {
+    SandboxSpec {
+        id: SandboxId::new(),
+        root: python_root(),
+        command: command.iter().map(|part| (*part).to_owned()).collect(),
+        env: vec![("PATH".into(), "/usr/bin:/bin".into())],
+        limits: Limits { pids: 32, ..Limits::default() },
+        network: Network::None,
+        policy: Policy::Function,
+    }
+}
+
+pub fn python(script: &str) -> SandboxSpec {
+    spec(&[&interpreter().0, "-I", "-c", script])
+}
+
+/// Sends a line over the channel and gives the line that comes back.
+pub fn ask(sandbox: &Sandbox, line: &str) -> std::io::Result<String> {
+    let mut stream = sandbox.connect()?;
+    stream.write_all(line.as_bytes())?;
+    stream.shutdown(std::net::Shutdown::Write)?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}

@@ -1,0 +1,92 @@
+//! Starting a program and talking to it.
+
+use crate::harness::{ask, python, spec, with_spawner, within};
+use snowmelt_sandbox::Error;
+use snowmelt_types::{End, SandboxId};
+
+const ECHO: &str = "
+import os, socket
+listener = socket.socket(fileno=int(os.environ['SNOWMELT_CHANNEL_FD']))
+while True:
+    stream, _ = listener.accept()
+    stream.sendall(stream.makefile('rb').read().upper())
+    stream.close()
+";
+
+#[test]
+fn answers_over_the_channel_as_soon_as_it_is_started() {
+    with_spawner(|rig| async move {
+        let sandbox = rig.python(ECHO).await;
+        for word in ["one", "two"] {
+            assert_eq!(ask(&sandbox, word).unwrap(), word.to_uppercase());
+        }
+        assert!(sandbox.memory_peak().unwrap().bytes() > 100_000);
+        sandbox.kill(End::Killed);
+        assert_eq!(within(sandbox.wait()).await.end, End::Killed);
+        assert!(ask(&sandbox, "three").is_err());
+    });
+}
+
+#[test]
+fn a_program_that_is_not_there_is_told_by_name() {
+    with_spawner(|rig| async move {
+        let error = rig.spawner.start(spec(&["/usr/bin/no-such-program"])).await.err().unwrap();
+        let Error::Start { step, source, .. } = &error else { panic!("{error}") };
+        assert!(step.contains("/usr/bin/no-such-program"), "{step}");
+        assert_eq!(source.kind(), std::io::ErrorKind::NotFound);
+    });
+}
+
+#[test]
+fn a_bind_that_is_not_there_is_told_by_name() {
+    with_spawner(|rig| async move {
+        let mut wrong = python("");
+        wrong.root.binds.push(snowmelt_sandbox::Bind {
+            source: "/no/such/folder".into(),
+            target: "/code".into(),
+        });
+        let error = rig.spawner.start(wrong).await.err().unwrap().to_string();
+        assert!(error.contains("/no/such/folder"), "{error}");
+    });
+}
+
+#[test]
+fn an_id_that_lives_or_that_could_leave_a_folder_is_refused() {
+    with_spawner(|rig| async move {
+        let first = python("import time; time.sleep(60)");
+        let _first = rig.spawner.start(first.clone()).await.unwrap();
+        for id in [first.id, SandboxId::from("../up".to_owned())] {
+            let mut second = python("");
+            second.id = id;
+            assert!(matches!(rig.spawner.start(second).await, Err(Error::Spec { .. })));
+        }
+    });
+}
+
+#[test]
+fn dropping_the_handle_ends_the_program() {
+    with_spawner(|rig| async move {
+        let sandbox = rig.python("import time; time.sleep(600)").await;
+        let id = sandbox.id().to_string();
+        drop(sandbox);
+        let folders = rig.groups();
+        crate::harness::until("its control group is gone", || {
+            folders.iter().all(|folder| !folder.join(&id).exists())
+        })
+        .await;
+    });
+}
+
+#[test]
+fn many_start_at_once() {
+    with_spawner(|rig| async move {
+        let starts = (0..40).map(|_| {
+            let rig = rig.clone();
+            tokio::spawn(async move { rig.run(spec(&["/bin/echo", "here"])).await })
+        });
+        for start in starts.collect::<Vec<_>>() {
+            let (text, outcome) = start.await.unwrap();
+            assert_eq!((&*text, outcome.end), ("here\n", End::Exit { code: 0 }));
+        }
+    });
+}
