@@ -20,6 +20,10 @@ from .frames import Connection, ProtocolError
 
 CHANNEL_DESCRIPTOR = 3
 
+# pyarrow's allocator starts a thread when it is loaded unless this is set before, and a process
+# with threads is no zygote: it must not be forked.
+os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
+
 
 def main(listener: socket.socket) -> None:
     """Accepts connections for ever."""

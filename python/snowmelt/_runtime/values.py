@@ -263,6 +263,6 @@ _COERCE: dict[str, Callable[[Any, Element], Any]] = {
 def wrong_row(wrong: WrongRow, function: str, element: Element, **more: Any) -> Failed:
     """The failure of kind `type` for a row."""
     hint = None
-    if wrong.reason.endswith("got None"):
+    if wrong.reason == f"expected {element}, got None":
         hint = _NO_NULL_HINT.format(element.kind)
     return Failed("type", wrong.reason, function=function, row=wrong.row, hint=hint, **more)

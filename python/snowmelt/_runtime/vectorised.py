@@ -10,12 +10,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from .._elements import Element
 from .._signature import Signature
 from . import failure, process
 from .failure import Failed
+from .nulls import Rows
 from .values import as_declared
 
 
@@ -28,27 +28,12 @@ class Vectorised:
 
     def __call__(self, batch: Any) -> Any:
         """The result column of a `pyarrow.RecordBatch`. Raises `Failed`."""
-        named = list(zip(batch.columns, self._signature.arguments))
-        columns = [as_declared(column, element) for column, (_, element) in named]
-        present = self._present(columns)
-        if present is not None:
-            columns = [column.filter(present) for column in columns]
-        count = len(columns[0])
-        if count == 0:
+        rows = Rows(batch, self._signature)
+        if rows.count == 0:
             return pa.nulls(batch.num_rows, self._signature.returns.arrow_type())
-        result = self._checked(self._call(columns), count)
-        return result if present is None else _spread(result, present)
-
-    def _present(self, columns: list[Any]) -> Any:
-        """The rows to call for; None for all of them."""
-        elements = [element for _, element in self._signature.arguments]
-        strict = [c for c, e in zip(columns, elements) if not e.nullable and c.null_count]
-        if not strict:
-            return None
-        present = pc.is_valid(strict[0])
-        for column in strict[1:]:
-            present = pc.and_(present, pc.is_valid(column))
-        return present
+        named = zip(rows.columns, self._signature.arguments)
+        columns = [as_declared(column, element) for column, (_, element) in named]
+        return rows.spread(self._checked(self._call(columns), rows.count))
 
     def _call(self, columns: list[Any]) -> Any:
         elements = [element for _, element in self._signature.arguments]
@@ -87,13 +72,6 @@ class Vectorised:
             reason = f"expected {_EXPECTED[form]}, got {got.__module__}.{got.__qualname__}"
             raise Failed("type", reason, function=self._signature.name)
         return array
-
-
-def _spread(result: Any, present: Any) -> Any:
-    """Puts the results at their rows, null between them."""
-    numbers = pc.cumulative_sum(present.cast(pa.int64()))
-    indices = pc.if_else(present, pc.subtract(numbers, 1), pa.scalar(None, pa.int64()))
-    return result.take(indices)
 
 
 def _may_become(found: Any, declared: Any) -> bool:
@@ -215,17 +193,20 @@ def _inferred(values: Any, returns: Element, **mask: Any) -> Any:
 def _from_objects(values: Any, returns: Element, mask: Any = None) -> Any:
     from .values import WrongRow, write_column
 
-    items = list(values)
-    missing = {
-        i
-        for i, item in enumerate(items)
-        if item is None or item != item or (mask is not None and mask[i])
-    }
-    items = [None if i in missing else item for i, item in enumerate(items)]
+    items = [None if _is_missing(item) else item for item in values]
+    if mask is not None:
+        items = [None if hidden else item for item, hidden in zip(items, mask)]
+    missing = {row for row, item in enumerate(items) if item is None}
     try:
         return write_column(items, returns, missing.__contains__)
     except WrongRow as wrong:
         raise Failed("type", f"value {wrong.row}: {wrong.reason}") from None
+
+
+def _is_missing(item: Any) -> bool:
+    if isinstance(item, float):
+        return item != item
+    return item is None or type(item).__name__ in ("NAType", "NaTType")
 
 
 _FORMS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
