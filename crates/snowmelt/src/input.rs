@@ -6,6 +6,8 @@ use std::path::Path;
 use snowmelt_types::{Code, ErrorReport};
 use snowmelt_wire::Code as UserCode;
 
+use crate::text;
+
 /// Text of a file that the user named.
 ///
 /// # Errors
@@ -58,7 +60,7 @@ fn without_comment(line: &str) -> &str {
 }
 
 fn unreadable(name: &str, error: &std::io::Error) -> ErrorReport {
-    ErrorReport::new(Code::OPTION, format!("{name} cannot be read: {error}"))
+    ErrorReport::new(Code::OPTION, format!("{name} cannot be read: {}", text::reason(error)))
 }
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ fn main() -> ExitCode {
     let early = Printer::new(usage::error_form(&typed), ProgressMode::Auto);
     let cli = match usage::parse(typed) {
         Ok(cli) => cli,
-        Err(usage::Ended::Shown) => return ExitCode::SUCCESS,
+        Err(usage::Ended::Shown(exit)) => return ExitCode::from(exit),
         Err(usage::Ended::Wrong(report)) => return ended(Err((*report).into()), early),
     };
     let config = match Config::load(&cli) {

@@ -20,6 +20,7 @@ use crate::config::Config;
 use crate::failure::Failure;
 use crate::printer::Printer;
 use crate::signals::Signals;
+use crate::text;
 
 /// After this long a command says what it waits for.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -93,7 +94,8 @@ pub fn answers(socket: &Path) -> Result<bool, ErrorReport> {
         Ok(_) => Ok(true),
         Err(error) if absent(error.kind()) => Ok(false),
         Err(error) => {
-            let message = format!("the server at {} refuses us: {error}", socket.display());
+            let reason = text::reason(&error);
+            let message = format!("the server at {} refuses us: {reason}", socket.display());
             Err(ErrorReport::new(Code::SERVER_UNREACHABLE, message)
                 .hint("run it as the server's user, or use --embedded"))
         }

@@ -122,7 +122,7 @@ pub fn print(data: &str) -> Result<(), ErrorReport> {
     let mut out = stdout().lock();
     match out.write_all(data.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            let message = format!("stdout cannot be written to: {error}");
+            let message = format!("stdout cannot be written: {}", text::reason(&error));
             Err(ErrorReport::new(Code::OUTPUT, message))
         }
         _ => Ok(()),

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use snowmelt_control::api::{QueryOptions, QueryRequest, UdfSource};
-use snowmelt_control::client::{Client, QueryFrame, QueryStream};
+use snowmelt_control::client::{QueryFrame, QueryStream};
 use snowmelt_query::Profile;
 use snowmelt_types::{Code, ErrorReport};
 
@@ -24,12 +24,15 @@ pub fn run(args: &SqlArgs, config: &Config, printer: Printer) -> Outcome {
     let output = output(args, config);
     output.check()?;
     let request = request(args, config)?;
-    // Opened first, so that a query does not run for minutes only to find no place for it.
+    // Opened first, so that a query does not run for minutes only to find no place for its answer.
+    let target = Target::open(output.file)?;
     let page = args.profile_out.as_deref().map(|path| Target::open(Some(path))).transpose()?;
     let platform = Platform::find(&args.platform, config)?;
     let profile = platform::with(platform, printer, async |client, _| {
         let progress = Progress::start(config.progress.value, printer, "connecting");
-        answer(client, &request, &output, progress, printer).await
+        let mut stream = client.query(&request).await?;
+        let writer = begin(&mut stream, &output, target, progress).await?;
+        answer(&mut stream, writer, printer).await
     })?;
     if let Some(profile) = profile {
         report(&profile, args, page, printer)?;
@@ -46,18 +49,12 @@ fn output<'a>(args: &'a SqlArgs, config: &Config) -> Output<'a> {
     Output { format, file, rows: config.rows.value }
 }
 
-/// Runs the query. `None` where the reader of stdout went away before its end.
+/// Writes the answer. `None` where the reader of stdout went away before its end.
 async fn answer(
-    client: &Client,
-    request: &QueryRequest,
-    output: &Output<'_>,
-    progress: Progress,
+    stream: &mut QueryStream,
+    mut writer: Writer,
     printer: Printer,
 ) -> Result<Option<Profile>, ErrorReport> {
-    let mut stream = client.query(request).await?;
-    let Some(mut writer) = begin(&mut stream, output, progress).await? else {
-        return Err(ErrorReport::new(Code::PROTOCOL, "the answer has no schema"));
-    };
     let mut profile = None;
     while let Some(frame) = stream.next().await? {
         match frame {
@@ -74,19 +71,20 @@ async fn answer(
 async fn begin(
     stream: &mut QueryStream,
     output: &Output<'_>,
+    target: Target,
     progress: Progress,
-) -> Result<Option<Writer>, ErrorReport> {
+) -> Result<Writer, ErrorReport> {
     while let Some(frame) = stream.next().await? {
         match frame {
             QueryFrame::Event(event) => progress.event(event),
             QueryFrame::Schema(schema) => {
                 drop(progress);
-                return output.open(&schema).map(Some);
+                return output.open(target, &schema);
             }
-            QueryFrame::Batch(_) | QueryFrame::Profile(_) => return Ok(None),
+            QueryFrame::Batch(_) | QueryFrame::Profile(_) => break,
         }
     }
-    Ok(None)
+    Err(ErrorReport::new(Code::PROTOCOL, "the answer has no schema"))
 }
 
 fn report(

@@ -76,6 +76,13 @@ pub fn now_ms() -> u64 {
     now.map_or(0, |since| since.as_millis() as u64)
 }
 
+/// What the system says, without its number and without paths that the user never named.
+pub fn reason(error: &std::io::Error) -> String {
+    let shown = error.to_string();
+    let shown = shown.split(" at path ").next().unwrap_or_default();
+    shown.split(" (os error ").next().unwrap_or_default().to_owned()
+}
+
 /// Replaces control characters by what they look like in source; keeps tabs and line ends.
 pub fn visible(text: &str) -> Cow<'_, str> {
     let hidden = |c: char| c.is_control() && c != '\n' && c != '\t';
@@ -131,6 +138,12 @@ mod tests {
         assert_eq!(moment(0), "1970-01-01 00:00:00 UTC");
         assert_eq!(moment(951_827_696_000), "2000-02-29 12:34:56 UTC");
         assert_eq!(moment(1_795_298_731_000), "2026-11-21 22:05:31 UTC");
+    }
+
+    #[test]
+    fn reasons_have_no_numbers() {
+        let error = std::io::Error::from_raw_os_error(2);
+        assert_eq!(reason(&error), "No such file or directory");
     }
 
     #[test]

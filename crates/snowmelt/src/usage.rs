@@ -11,8 +11,8 @@ use crate::env;
 
 /// Why there is nothing to run.
 pub enum Ended {
-    /// Help or version was shown.
-    Shown,
+    /// Help or version was shown, and this is the exit code.
+    Shown(u8),
     /// The command line is wrong.
     Wrong(Box<ErrorReport>),
 }
@@ -22,7 +22,12 @@ pub fn parse(typed: Vec<OsString>) -> Result<Cli, Ended> {
     Cli::try_parse_from(typed).map_err(|error| match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
             let _ = error.print();
-            Ended::Shown
+            Ended::Shown(0)
+        }
+        // Whoever types `snowmelt` alone wants to know what there is.
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            let _ = error.print();
+            Ended::Shown(2)
         }
         _ => Ended::Wrong(Box::new(report(&error))),
     })
@@ -36,25 +41,38 @@ pub fn error_form(typed: &[OsString]) -> ErrorForm {
     if given || named { ErrorForm::Json } else { ErrorForm::Text }
 }
 
-/// The parser's paragraphs: what is wrong, tips, and how to use it.
+/// The parser's paragraphs: what is wrong, a tip, and how to use it.
 fn report(error: &clap::Error) -> ErrorReport {
     let shown = error.render().to_string();
-    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        return ErrorReport::new(Code::OPTION, "a command is missing")
-            .hint("`snowmelt --help` lists them");
-    }
-    let lines = |mark: &str| {
-        let found = shown.lines().filter_map(|line| line.trim().strip_prefix(mark));
-        found.map(|line| line.trim().to_owned()).collect::<Vec<_>>()
+    let marked = |mark: &str| {
+        let found = shown.lines().find_map(|line| line.trim().strip_prefix(mark));
+        found.map(|line| line.trim().to_owned())
     };
     let message = shown.trim_start_matches("error: ").split("\n\n").next().unwrap_or_default();
     let message = message.lines().map(str::trim).collect::<Vec<_>>().join(" ");
-    let usage = lines("Usage:").into_iter().next();
-    let hint =
-        lines("tip:").into_iter().next().or_else(|| usage.map(|usage| format!("usage: {usage}")));
+    let (message, values) = match message.split_once(" [possible values: ") {
+        Some((message, values)) => {
+            (message.to_owned(), Some(format!("use {}", values.trim_end_matches(']'))))
+        }
+        None => (message, None),
+    };
+    let hint = marked("tip:")
+        .map(|tip| meant(&tip))
+        .or(values)
+        .or_else(|| marked("Usage:").map(|usage| format!("usage: {usage}")));
     let report = ErrorReport::new(Code::OPTION, message);
     match hint {
         Some(hint) => report.hint(hint),
-        None => report.hint("`snowmelt --help` explains the options"),
+        None => report,
+    }
+}
+
+/// `a similar argument exists: '--workers'` in our own words.
+fn meant(tip: &str) -> String {
+    match tip.split('\'').collect::<Vec<_>>().as_slice() {
+        [similar, name, ""] if similar.starts_with("a similar") => {
+            format!("did you mean `{name}`?")
+        }
+        _ => tip.to_owned(),
     }
 }

@@ -140,7 +140,7 @@ pub struct CallArgs {
     #[arg(value_parser = function_name)]
     pub name: FunctionName,
     /// The event as JSON, `@FILE`, or `-` for stdin [default: {}]
-    #[arg(short, long, value_name = "JSON", allow_hyphen_values = true)]
+    #[arg(short, long, value_name = "JSON", allow_negative_numbers = true)]
     pub data: Option<String>,
     /// Print an id at once; `snowmelt fn result` has the answer later
     #[arg(long = "async", conflicts_with = "embedded")]
@@ -200,10 +200,10 @@ pub struct RemoveArgs {
 /// Formats of logs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
-    /// The text as it was written, with a line before each call.
+    // The text as it was written, with a line before each call.
     #[default]
     Text,
-    /// One JSON object a line.
+    // One JSON object a line.
     Json,
 }
 

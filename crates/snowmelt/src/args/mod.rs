@@ -99,17 +99,19 @@ pub struct PlatformArgs {
     pub server: Option<PathBuf>,
 }
 
+// Comments of values are plain, because the help would else show a paragraph for each.
+
 /// How progress is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProgressMode {
-    /// `tty` where stderr is a terminal, otherwise `plain`.
+    // `tty` where stderr is a terminal, otherwise `plain`.
     Auto,
-    /// One line that is drawn again and again.
+    // One line that is drawn again and again.
     Tty,
-    /// A line each second.
+    // A line each second.
     Plain,
-    /// Nothing, and no summary.
+    // Nothing, and no summary.
     Quiet,
 }
 
@@ -117,9 +119,9 @@ pub enum ProgressMode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ErrorForm {
-    /// For people.
+    // For people.
     Text,
-    /// One JSON object on the last line of stderr.
+    // One JSON object on the last line of stderr.
     Json,
 }
 
@@ -127,37 +129,37 @@ pub enum ErrorForm {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OutputFormat {
-    /// For people.
+    // For people.
     Table,
-    /// One JSON object a line.
+    // One JSON object a line.
     Json,
-    /// RFC 4180 with a header.
+    // RFC 4180 with a header.
     Csv,
-    /// Arrow IPC.
+    // Arrow IPC.
     Arrow,
-    /// Parquet.
+    // Parquet.
     Parquet,
 }
 
 /// Formats of short lists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum ListFormat {
-    /// For people.
+    // For people.
     #[default]
     Table,
-    /// One JSON value.
+    // One JSON value.
     Json,
-    /// RFC 4180 with a header.
+    // RFC 4180 with a header.
     Csv,
 }
 
 /// Formats of a single thing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum ShowFormat {
-    /// For people.
+    // For people.
     #[default]
     Table,
-    /// One JSON value.
+    // One JSON value.
     Json,
 }
 

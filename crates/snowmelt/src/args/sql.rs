@@ -1,6 +1,7 @@
 //! The grammar of `snowmelt sql`.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args;
@@ -28,7 +29,7 @@ else to stderr.";
 #[command(after_help = EXAMPLES)]
 pub struct SqlArgs {
     /// The statement; `-`, or none at all, reads it from stdin
-    #[arg(value_name = "QUERY", conflicts_with = "file", allow_hyphen_values = true)]
+    #[arg(value_name = "QUERY", conflicts_with = "file")]
     pub query: Option<String>,
     /// Read the statement from a file, or from stdin with `-`
     #[arg(short, long, value_name = "FILE")]
@@ -41,7 +42,7 @@ pub struct SqlArgs {
     #[arg(short = 'O', long, value_name = "FILE", help_heading = "Output")]
     pub output_file: Option<PathBuf>,
     /// Rows that a table shows on a terminal; 0 shows all [default: 40]
-    #[arg(long, value_name = "N", help_heading = "Output")]
+    #[arg(long, value_name = "N", value_parser = whole::<u64>, help_heading = "Output")]
     pub rows: Option<u64>,
     /// Print on stderr where time, bytes and memory went
     #[arg(long, help_heading = "Output")]
@@ -51,7 +52,7 @@ pub struct SqlArgs {
     pub profile_out: Option<PathBuf>,
 
     /// Workers; 0 means one for each core [default: 0]
-    #[arg(long, value_name = "N", help_heading = "Resources")]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>, help_heading = "Resources")]
     pub workers: Option<u32>,
     /// Memory limit of each worker [default: 1GiB]
     #[arg(long, value_name = "SIZE", help_heading = "Resources")]
@@ -76,6 +77,10 @@ pub struct SqlArgs {
     /// Which platform runs it.
     #[command(flatten, next_help_heading = "Platform")]
     pub platform: PlatformArgs,
+}
+
+fn whole<T: FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| "write a whole number from 0".to_owned())
 }
 
 fn named_location(text: &str) -> Result<(String, String), String> {

@@ -5,11 +5,11 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use snowmelt_types::{Code, ErrorReport, SourceLocation};
+use snowmelt_types::{Code, ErrorReport, SourceLocation, nearest};
 use toml::de::{DeTable, DeValue};
 
 use super::KEYS;
-use crate::env;
+use crate::{env, text};
 
 /// A value as text with its line, from 1.
 #[derive(Debug)]
@@ -90,14 +90,15 @@ fn known_section(name: &str) -> bool {
 
 fn unknown(name: &str, at: impl Fn(usize, String) -> ErrorReport, place: usize) -> ErrorReport {
     let report = at(place, format!("there is no setting `{name}`"));
-    let likeness = |known: &str| {
-        let last = known.rsplit('.').next().unwrap_or(known);
-        strsim::jaro_winkler(known, name).max(strsim::jaro_winkler(last, name))
+    // A key without its section is likened to the keys' own names.
+    let own = |known: &'static str| match name.contains('.') {
+        true => known,
+        false => known.rsplit('.').next().unwrap_or(known),
     };
-    let nearest = KEYS.iter().map(|key| (likeness(key.name), key.name));
-    match nearest.max_by(|a, b| a.0.total_cmp(&b.0)) {
-        Some((likeness, near)) if likeness > 0.75 => report.hint(format!("did you mean `{near}`?")),
-        _ => report.hint("`snowmelt config show` lists every setting"),
+    let near = nearest(name, KEYS.iter().map(|key| own(key.name)));
+    match KEYS.iter().find(|key| near == Some(own(key.name))) {
+        Some(key) => report.hint(format!("did you mean `{}`?", key.name)),
+        None => report.hint("`snowmelt config show` lists every setting"),
     }
 }
 
@@ -111,7 +112,8 @@ fn absolute(path: PathBuf) -> PathBuf {
 }
 
 fn unreadable(path: &Path, error: &std::io::Error) -> ErrorReport {
-    let message = format!("the configuration {} cannot be read: {error}", path.display());
+    let reason = text::reason(error);
+    let message = format!("the configuration {} cannot be read: {reason}", path.display());
     ErrorReport::new(Code::OPTION, message)
 }
 

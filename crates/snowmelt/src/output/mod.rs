@@ -71,12 +71,11 @@ impl Output<'_> {
             .hint(format!("write a file with -O {file}, or pipe it to a program")))
     }
 
-    /// Opens the target and writes what comes before the first row.
+    /// Writes what comes before the first row.
     ///
     /// # Errors
-    /// `SM-0114` where the file cannot be made or the format cannot hold the schema.
-    pub fn open(&self, schema: &SchemaRef) -> Result<Writer, ErrorReport> {
-        let target = Target::open(self.file)?;
+    /// `SM-0114` where the target cannot be written or the format cannot hold the schema.
+    pub fn open(&self, target: Target, schema: &SchemaRef) -> Result<Writer, ErrorReport> {
         let failures = target.failures();
         let sink: Result<Box<dyn Sink>, ArrowError> = match self.format {
             OutputFormat::Table => Ok(table::sink(target, schema, self.layout())),

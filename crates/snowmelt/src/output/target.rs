@@ -14,6 +14,8 @@ use arrow::error::ArrowError;
 use snowmelt_types::{Code, ErrorReport};
 use tempfile::{NamedTempFile, TempPath};
 
+use crate::text;
+
 /// Bytes that are gathered before a system call.
 const BUFFER: usize = 256 << 10;
 
@@ -103,7 +105,7 @@ impl Failures {
     fn describe(&self, error: &io::Error) -> ErrorReport {
         let full = matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
         let code = if full { Code::DISK_FULL } else { Code::OUTPUT };
-        ErrorReport::new(code, format!("{} cannot be written: {error}", self.name))
+        ErrorReport::new(code, format!("{} cannot be written: {}", self.name, text::reason(error)))
     }
 
     fn note(&self, error: io::Error) -> io::Error {

@@ -15,9 +15,9 @@ use snowmelt_types::{Code, ErrorReport};
 use super::serve::refuse_second;
 use crate::args::UpArgs;
 use crate::config::Config;
-use crate::env;
 use crate::failure::Outcome;
 use crate::printer::Printer;
+use crate::{env, text};
 
 /// Lines of the log that are shown where a server did not start and did not say why.
 const TAIL: usize = 10;
@@ -106,7 +106,8 @@ impl Log {
         match open() {
             Ok((file, begin)) => Ok(Self { path, file, begin }),
             Err(error) => {
-                let message = format!("{} cannot be written: {error}", path.display());
+                let message =
+                    format!("{} cannot be written: {}", path.display(), text::reason(&error));
                 Err(ErrorReport::new(Code::STATE, message)
                     .hint("choose another place with SNOWMELT_STATE"))
             }

@@ -1,0 +1,55 @@
+//! Every help text as it is shown, so that no change of it goes unseen.
+
+use crate::run::Place;
+
+#[test]
+fn help_texts() {
+    let commands = [
+        "",
+        "sql",
+        "fn",
+        "fn deploy",
+        "fn ls",
+        "fn call",
+        "fn result",
+        "fn logs",
+        "fn rm",
+        "up",
+        "down",
+        "status",
+        "doctor",
+        "config",
+        "config show",
+    ];
+    let place = Place::new();
+    for command in commands {
+        let arguments: Vec<_> = command.split_whitespace().chain(["--help"]).collect();
+        let ran = place.run_with(&[("COLUMNS", "100")], &arguments);
+        assert_eq!((ran.exit, ran.err.as_str()), (Some(0), ""), "{command}");
+        let name = format!("help {command}").trim_end().replace(' ', "-");
+        insta::assert_snapshot!(name, ran.out);
+    }
+}
+
+#[test]
+fn every_command_shows_an_example_of_itself() {
+    let place = Place::new();
+    for command in ["sql", "fn deploy", "fn ls", "fn call", "fn result", "fn logs", "fn rm", "up"] {
+        let arguments: Vec<_> = command.split_whitespace().chain(["--help"]).collect();
+        let shown = place.run(&arguments).out;
+        assert!(shown.contains(&format!("  snowmelt {command}")), "{shown}");
+    }
+}
+
+#[test]
+fn the_name_alone_shows_what_there_is() {
+    let ran = Place::new().run(&[]);
+    assert_eq!((ran.exit, ran.out.as_str()), (Some(2), ""));
+    assert!(ran.err.contains("Commands:"), "{}", ran.err);
+}
+
+#[test]
+fn says_its_version() {
+    let ran = Place::new().run(&["--version"]);
+    assert_eq!(ran.out, format!("snowmelt {}\n", env!("CARGO_PKG_VERSION")));
+}

@@ -1,0 +1,94 @@
+//! Runs the binary in a folder and an environment of its own.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// A place where nothing of the machine's own configuration is seen.
+pub struct Place {
+    folder: tempfile::TempDir,
+}
+
+/// What a command gave.
+#[derive(Debug)]
+pub struct Ran {
+    pub exit: Option<i32>,
+    pub out: String,
+    pub err: String,
+}
+
+impl Place {
+    pub fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap() }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.path(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// The binary with a clean environment, in this place, with nothing on stdin.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_snowmelt"));
+        command
+            .args(arguments)
+            .current_dir(self.folder.path())
+            .env_clear()
+            .env("HOME", self.folder.path())
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("SNOWMELT_STATE", self.path("state"))
+            .env("SNOWMELT_RUN", self.path("run"))
+            .stdin(Stdio::null());
+        command
+    }
+
+    pub fn run(&self, arguments: &[&str]) -> Ran {
+        Ran::of(self.command(arguments).output().unwrap())
+    }
+
+    pub fn run_with(&self, variables: &[(&str, &str)], arguments: &[&str]) -> Ran {
+        let mut command = self.command(arguments);
+        command.envs(variables.iter().copied());
+        Ran::of(command.output().unwrap())
+    }
+
+    pub fn run_fed(&self, input: &str, arguments: &[&str]) -> Ran {
+        let file = self.write("stdin", input);
+        let stdin = std::fs::File::open(file).unwrap();
+        Ran::of(self.command(arguments).stdin(stdin).output().unwrap())
+    }
+
+    /// Text with this place's own path replaced.
+    pub fn anonymous(&self, text: &str) -> String {
+        text.replace(&*self.folder.path().to_string_lossy(), "[place]")
+    }
+
+    pub fn names(&self) -> Vec<String> {
+        names(self.folder.path())
+    }
+}
+
+impl Ran {
+    fn of(output: Output) -> Self {
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        Self { exit: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+    }
+
+    /// The last line of stderr as the JSON object that `--errors json` promises.
+    pub fn report(&self) -> serde_json::Value {
+        let last = self.err.lines().last().unwrap_or_default();
+        serde_json::from_str(last).unwrap_or_else(|error| panic!("{error} in {self:?}"))
+    }
+}
+
+pub fn names(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    let mut names: Vec<_> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}

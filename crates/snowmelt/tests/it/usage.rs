@@ -1,0 +1,88 @@
+//! Mistakes on the command line: what is said, on which stream, with which exit code.
+
+use crate::run::{Place, Ran};
+
+fn shown(place: &Place, ran: &Ran) -> String {
+    assert_eq!(ran.out, "", "an error is never data");
+    let exit = ran.exit.map_or("a signal".to_owned(), |exit| exit.to_string());
+    format!("exit {exit}\n{}", place.anonymous(&ran.err))
+}
+
+#[test]
+fn mistakes() {
+    let place = Place::new();
+    place.write("empty.sql", " \n");
+    place.write("f.py", "def handler(event): return event\n");
+    let mistakes: &[&[&str]] = &[
+        &["sqll", "select 1"],
+        &["sql", "select 1", "--worker", "3"],
+        &["sql", "select 1", "--workers", "many"],
+        &["sql", "select 1", "--memory", "5 parsecs"],
+        &["sql", "select 1", "--timeout", "soon"],
+        &["sql", "select 1", "-o", "xml"],
+        &["sql", "select 1", "--table", "lineitem"],
+        &["sql", "select 1", "-f", "q.sql"],
+        &["sql", "select 1", "--package", "six"],
+        &["sql", "select 1", "--embedded", "--server", "/tmp/x.sock"],
+        &["sql", "-f", "missing.sql"],
+        &["sql", "-f", "empty.sql"],
+        &["sql"],
+        &["sql", "select 1", "--udf", "missing.py"],
+        &["sql", "select 1", "-O", "no/such/folder/a.csv", "--server", "none.sock"],
+        &["sql", "select 1", "--profile-out", "no/such/folder/p.html"],
+        &["fn", "deploy", "../etc", "f.py"],
+        &["fn", "deploy", "f", "missing.py"],
+        &["fn", "deploy", "f", "f.py", "--env", "X"],
+        &["fn", "deploy", "f", "f.py", "--cpu", "0"],
+        &["fn", "call", "f", "--data", "{width: 80}"],
+        &["fn", "call", "f", "--data", "@missing.json"],
+        &["fn", "call", "f", "--async"],
+        &["serve"],
+        &["status"],
+    ];
+    let mut all = String::new();
+    for mistake in mistakes {
+        let ran = place.run(mistake);
+        all += &format!("$ snowmelt {}\n{}\n", mistake.join(" "), shown(&place, &ran));
+    }
+    insta::assert_snapshot!("mistakes", all);
+    assert_eq!(place.names(), ["empty.sql", "f.py"], "a mistake leaves nothing behind");
+}
+
+#[test]
+fn an_error_is_one_json_object_where_that_is_asked_for() {
+    let place = Place::new();
+    for (exit, arguments) in [
+        (2, ["--errors", "json", "sql", "select 1", "--wrokers"].as_slice()),
+        (2, &["fn", "call", "f", "--data", "{", "--errors=json"]),
+        (3, &["--errors=json", "status"]),
+    ] {
+        let ran = place.run(arguments);
+        let report = ran.report();
+        assert_eq!(ran.exit, Some(exit), "{report}");
+        assert!(report["code"].as_str().unwrap().starts_with("SM-"), "{report}");
+        assert!(!report["message"].as_str().unwrap().is_empty(), "{report}");
+    }
+    let ran = place.run_with(&[("SNOWMELT_ERRORS", "json")], &["sqll"]);
+    assert_eq!(ran.report()["code"], "SM-0110");
+}
+
+#[test]
+fn a_full_stdout_is_an_error_and_a_closed_one_is_not() {
+    let place = Place::new();
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = place.command(&["config", "show"]).stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8(output.stderr).unwrap().starts_with("error[SM-0114]"));
+
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = place.command(&["config", "show"]).stdout(writer).output().unwrap();
+    assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0));
+}
+
+#[test]
+fn down_is_content_where_nothing_is_up() {
+    let ran = Place::new().run(&["down"]);
+    assert_eq!((ran.exit, ran.err.as_str()), (Some(0), "no server is running\n"));
+}
