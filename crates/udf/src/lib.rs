@@ -1,1 +1,23 @@
-//! udf
+//! Users' functions in SQL: from code to a checked set of functions (`registration`), what their
+//! instances need (`instances`), and the calling side of their connections (`client`).
+//!
+//! Boundary: nothing here starts a sandbox or runs a user's code. Source is parsed, never executed
+//! (`source`); signatures and answers come from sandboxes and are checked before they are used.
+
+mod client;
+mod error;
+mod instances;
+mod registration;
+mod script_block;
+mod signature;
+mod source;
+
+pub use client::{CallError, Client, MAX_CALL_BYTES, MAX_CALL_ROWS};
+pub use error::Error;
+pub use instances::{BatchKind, NUMPY, PANDAS, PYARROW, with_runtime};
+pub use registration::{Registration, check_python};
+pub use signature::ParsedSignature;
+pub use source::{Source, available, imports_of_source, inspect_source, packages_of_source};
+
+/// A result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;

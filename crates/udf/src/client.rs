@@ -1,0 +1,270 @@
+//! The calling side of a UDF's connection: batches out, one column back.
+//!
+//! Invariant: an answer is used only if it has as many rows as were sent and the declared type. A
+//! lost or broken instance is an error, never a column of nulls.
+
+use std::io::ErrorKind;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow_array::{Array, ArrayRef, RecordBatch, new_empty_array};
+use arrow_schema::{ArrowError, FieldRef, Schema, SchemaRef};
+use snowmelt_types::{Code, ErrorReport, Report};
+use snowmelt_wire::{BatchDecoder, BatchEncoder, Frame, FrameStream, FunctionFailure, Kind};
+
+/// The most rows in one call: larger batches are split.
+pub const MAX_CALL_ROWS: usize = 8192;
+
+/// About the most bytes of arguments in one call: batches with longer rows are split further.
+pub const MAX_CALL_BYTES: usize = 16 << 20;
+
+/// Why a call of a UDF has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// The user's code failed; the instance lives and takes the next batch.
+    #[error("{0}")]
+    Failed(Box<FunctionFailure>),
+    /// The instance is gone; its node knows why (exit, signal, memory, pids).
+    #[error("`{function}` ended in the middle of a batch")]
+    Lost {
+        /// The function.
+        function: String,
+    },
+    /// No answer came in time. The instance may still run: its node must end it.
+    #[error("`{function}` did not answer within {limit:?}")]
+    Timeout {
+        /// The function.
+        function: String,
+        /// The time that it had.
+        limit: Duration,
+    },
+    /// The answer has the wrong number of rows.
+    #[error("`{function}` returned {found} values for {expected} rows")]
+    Length {
+        /// The function.
+        function: String,
+        /// Values that came.
+        found: usize,
+        /// Rows that were sent.
+        expected: usize,
+    },
+    /// The answer has the wrong type.
+    #[error("`{function}` returned {found} where {expected} is declared")]
+    Type {
+        /// The function.
+        function: String,
+        /// The type that came.
+        found: String,
+        /// The declared type.
+        expected: String,
+    },
+    /// The instance broke the protocol.
+    #[error("the instance of `{function}` broke the protocol: {source}")]
+    Protocol {
+        /// The function.
+        function: String,
+        /// What was wrong.
+        source: snowmelt_wire::Error,
+    },
+}
+
+impl Report for CallError {
+    fn report(&self) -> ErrorReport {
+        let code = match self {
+            Self::Failed(failure) => return failure.report(),
+            Self::Lost { .. } => Code::FUNCTION_EXIT,
+            Self::Timeout { .. } => Code::FUNCTION_TIMEOUT,
+            Self::Length { .. } => Code::FUNCTION_LENGTH,
+            Self::Type { .. } => Code::FUNCTION_TYPE,
+            Self::Protocol { .. } => Code::PROTOCOL,
+        };
+        let report = ErrorReport::new(code, self.to_string());
+        match self {
+            Self::Timeout { .. } => report.hint("give it more time with @sm.udf(timeout=\"5m\")"),
+            _ => report,
+        }
+    }
+}
+
+/// A connection to an instance that has loaded one UDF. Calls are made one at a time.
+pub struct Client {
+    function: String,
+    stream: FrameStream,
+    arguments: SchemaRef,
+    result: FieldRef,
+    timeout: Duration,
+    // `None` until the first answer, which brings its schema.
+    answers: Option<BatchDecoder>,
+    encoder: BatchEncoder,
+    // After an error that leaves unread bytes behind, the connection is useless.
+    broken: bool,
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").field("function", &self.function).finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    /// Begins the dialogue on a connection whose `Load` was answered by `Ready`. A `timeout` of
+    /// zero means that a batch may take as long as it likes.
+    pub fn open(
+        function: &str,
+        socket: UnixStream,
+        arguments: SchemaRef,
+        result: FieldRef,
+        timeout: Duration,
+    ) -> Result<Self, CallError> {
+        let limit = (!timeout.is_zero()).then_some(timeout);
+        let limited = socket.set_read_timeout(limit).and_then(|()| socket.set_write_timeout(limit));
+        let mut client = Self {
+            function: function.to_owned(),
+            stream: FrameStream::new(socket),
+            arguments,
+            result,
+            timeout,
+            answers: None,
+            encoder: BatchEncoder::default(),
+            broken: false,
+        };
+        limited.map_err(|source| client.wire(source.into()))?;
+        client.send_schemas()?;
+        Ok(client)
+    }
+
+    /// The result of every row, in order. Large batches go in several calls.
+    pub fn call(&mut self, batch: &RecordBatch) -> Result<ArrayRef, CallError> {
+        if batch.num_rows() == 0 {
+            return Ok(new_empty_array(self.result.data_type()));
+        }
+        let step = rows_per_call(batch);
+        let mut pieces = Vec::with_capacity(batch.num_rows().div_ceil(step));
+        for first in (0..batch.num_rows()).step_by(step) {
+            let rows = step.min(batch.num_rows() - first);
+            pieces.push(self.call_piece(&batch.slice(first, rows), first)?);
+        }
+        match pieces.as_slice() {
+            [only] => Ok(Arc::clone(only)),
+            pieces => {
+                let pieces: Vec<&dyn Array> = pieces.iter().map(AsRef::as_ref).collect();
+                arrow_select::concat::concat(&pieces).map_err(|error| self.wire(error.into()))
+            }
+        }
+    }
+
+    fn send_schemas(&mut self) -> Result<(), CallError> {
+        let arguments = self.encoder.schema(&self.arguments);
+        let result = BatchEncoder::default().schema(&Schema::new(vec![self.result.clone()]));
+        for frame in [arguments, result] {
+            let sent = frame.and_then(|frame| self.stream.send(&frame));
+            sent.map_err(|error| self.wire(error))?;
+        }
+        Ok(())
+    }
+
+    fn call_piece(&mut self, batch: &RecordBatch, first: usize) -> Result<ArrayRef, CallError> {
+        if self.broken {
+            return Err(CallError::Lost { function: self.function.clone() });
+        }
+        let sent = self.encoder.batch(batch).and_then(|frame| self.stream.send(&frame));
+        sent.map_err(|error| self.wire(error))?;
+        let answer = self.receive(first)?;
+        self.check(&answer, batch.num_rows())?;
+        Ok(answer)
+    }
+
+    fn receive(&mut self, first: usize) -> Result<ArrayRef, CallError> {
+        loop {
+            let frame = self.stream.receive().map_err(|error| self.wire(error))?;
+            match frame.kind {
+                Kind::Schema => self.begin_answers(&frame)?,
+                Kind::Batch => return self.decode(&frame),
+                Kind::Failure => return Err(self.failure(&frame, first)),
+                found => {
+                    let expected = "Schema, Batch or Failure";
+                    return Err(self.wire(snowmelt_wire::Error::Unexpected { found, expected }));
+                }
+            }
+        }
+    }
+
+    fn begin_answers(&mut self, frame: &Frame) -> Result<(), CallError> {
+        let mut decoder = BatchDecoder::default();
+        decoder.push(frame).map_err(|error| self.wire(error))?;
+        self.answers = Some(decoder);
+        Ok(())
+    }
+
+    fn decode(&mut self, frame: &Frame) -> Result<ArrayRef, CallError> {
+        let Some(answers) = &mut self.answers else {
+            let expected = "Schema";
+            return Err(
+                self.wire(snowmelt_wire::Error::Unexpected { found: Kind::Batch, expected })
+            );
+        };
+        let decoded = answers.push(frame);
+        let batches = decoded.map_err(|error| self.wire(error))?;
+        match batches.as_slice() {
+            [batch] if batch.num_columns() == 1 => Ok(Arc::clone(batch.column(0))),
+            _ => {
+                let message = "an answer must be one batch of one column".to_owned();
+                Err(self.wire(ArrowError::IpcError(message).into()))
+            }
+        }
+    }
+
+    fn check(&self, answer: &ArrayRef, expected: usize) -> Result<(), CallError> {
+        let function = self.function.clone();
+        if answer.len() != expected {
+            return Err(CallError::Length { function, found: answer.len(), expected });
+        }
+        if answer.data_type() != self.result.data_type() {
+            let found = answer.data_type().to_string();
+            let expected = self.result.data_type().to_string();
+            return Err(CallError::Type { function, found, expected });
+        }
+        Ok(())
+    }
+
+    fn failure(&mut self, frame: &Frame, first: usize) -> CallError {
+        match frame.parse::<FunctionFailure>() {
+            Ok(mut failure) => {
+                failure.row = failure.row.map(|row| row.saturating_add(first as u64));
+                CallError::Failed(Box::new(failure))
+            }
+            Err(error) => self.wire(error),
+        }
+    }
+
+    /// The caller's error for a failure of the connection, which is of no use after it.
+    fn wire(&mut self, error: snowmelt_wire::Error) -> CallError {
+        self.broken = true;
+        let function = self.function.clone();
+        match error {
+            snowmelt_wire::Error::Closed => CallError::Lost { function },
+            snowmelt_wire::Error::Io(error) => match error.kind() {
+                ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                    CallError::Timeout { function, limit: self.timeout }
+                }
+                _ => CallError::Lost { function },
+            },
+            source => CallError::Protocol { function, source },
+        }
+    }
+}
+
+/// Rows of one call, so that neither rows nor bytes exceed their limits: at least one.
+fn rows_per_call(batch: &RecordBatch) -> usize {
+    let bytes: usize = batch
+        .columns()
+        .iter()
+        .map(|column| {
+            let size = column.to_data().get_slice_memory_size();
+            size.unwrap_or_else(|_| column.get_array_memory_size())
+        })
+        .sum();
+    let pieces = bytes.div_ceil(MAX_CALL_BYTES).max(1);
+    batch.num_rows().div_ceil(pieces).clamp(1, MAX_CALL_ROWS)
+}
