@@ -1,0 +1,80 @@
+//! Measurements of one thing done many times, and how they are printed.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+/// One row of figures, printed as a line of JSON.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// How many at once.
+    pub concurrency: usize,
+    /// How many in all.
+    pub count: usize,
+    /// From the request to the first byte from inside, in microseconds, sorted.
+    pub first_byte_us: Vec<u64>,
+    /// From the request to the end, in microseconds, sorted.
+    pub whole_us: Vec<u64>,
+    /// Whole lives a second.
+    pub per_second: f64,
+    /// Processor time of the whole machine for each, in milliseconds.
+    pub cpu_ms_each: f64,
+}
+
+/// One sample.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample {
+    /// From the request to the first byte from inside.
+    pub first_byte: Duration,
+    /// From the request to the end.
+    pub whole: Duration,
+}
+
+/// A clock over a series of samples.
+pub struct Series {
+    begun: Instant,
+    busy_ticks: u64,
+}
+
+impl Series {
+    /// Starts the clock.
+    pub fn begin() -> Result<Self> {
+        Ok(Self { begun: Instant::now(), busy_ticks: busy_ticks()? })
+    }
+
+    /// Stops it.
+    pub fn end(self, concurrency: usize, samples: &[Sample]) -> Result<Report> {
+        let seconds = self.begun.elapsed().as_secs_f64();
+        let ticks = busy_ticks()? - self.busy_ticks;
+        let count = samples.len().max(1) as f64;
+        Ok(Report {
+            concurrency,
+            count: samples.len(),
+            first_byte_us: sorted(samples.iter().map(|sample| sample.first_byte)),
+            whole_us: sorted(samples.iter().map(|sample| sample.whole)),
+            per_second: samples.len() as f64 / seconds,
+            // A tick is 10 ms on every kernel that we run on.
+            cpu_ms_each: ticks as f64 * 10.0 / count,
+        })
+    }
+}
+
+fn sorted(durations: impl Iterator<Item = Duration>) -> Vec<u64> {
+    let mut all: Vec<u64> =
+        durations.map(|d| u64::try_from(d.as_micros()).unwrap_or(u64::MAX)).collect();
+    all.sort_unstable();
+    all
+}
+
+/// Ticks that the machine's processors were not idle: the first line of `/proc/stat` without its
+/// fields 4 and 5, idle and waiting. All of the machine, because what a container costs is spread
+/// over daemons and the kernel.
+fn busy_ticks() -> Result<u64> {
+    let text = fs::read_to_string("/proc/stat")?;
+    let line = text.lines().next().context("/proc/stat is empty")?;
+    let fields = line.split_whitespace().skip(1).take(8);
+    let ticks: Vec<u64> = fields.map(str::parse).collect::<Result<_, _>>()?;
+    Ok(ticks.iter().sum::<u64>() - ticks[3] - ticks[4])
+}
