@@ -1,0 +1,58 @@
+"""Medians, spreads and Markdown: how figures are shown in RESULTS.md."""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+
+def median(values: Sequence[float]) -> float:
+    """The middle one."""
+    return statistics.median(values)
+
+
+def spread(values: Sequence[float]) -> str:
+    """The middle, and the smallest and largest of the middle half."""
+    if len(values) < 4:
+        return f"{median(values):.3g} ({min(values):.3g} to {max(values):.3g})"
+    low, middle, high = statistics.quantiles(values, n=4)
+    return f"{middle:.3g} ({low:.3g} to {high:.3g})"
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """The value below which `percent` of the values are."""
+    ranked = sorted(values)
+    return ranked[min(len(ranked) - 1, int(len(ranked) * percent / 100))]
+
+
+@dataclass
+class Promise:
+    """A bar that a figure has to reach."""
+
+    what: str
+    bar: str
+    measured: str
+    kept: bool
+
+
+@dataclass
+class Section:
+    """One experiment: its text, its tables, the commands that made it."""
+
+    title: str
+    lines: list[str] = field(default_factory=list)
+    commands: list[str] = field(default_factory=list)
+    promises: list[Promise] = field(default_factory=list)
+
+    def say(self, text: str) -> None:
+        self.lines += [text, ""]
+
+    def table(self, head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+        cells = [list(map(str, head)), ["---"] * len(head), *(list(map(str, r)) for r in rows)]
+        self.lines += ["| " + " | ".join(row) + " |" for row in cells] + [""]
+
+    def promise(self, what: str, bar: str, measured: str, kept: bool) -> None:
+        self.promises.append(Promise(what, bar, measured, kept))
+
+    def markdown(self) -> str:
+        made_by = ["Made by:", "", "```sh", *self.commands, "```", ""] if self.commands else []
+        return "\n".join([f"## {self.title}", "", *self.lines, *made_by])

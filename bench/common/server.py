@@ -1,0 +1,43 @@
+"""`snowmelt up` for the time of a block, with a state folder of its own."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from .places import SNOWMELT
+
+
+class Server:
+    """Runs while the block does."""
+
+    def __init__(self, folder: Path) -> None:
+        self.environment = os.environ | {
+            "SNOWMELT_STATE": str(folder / "state"),
+            "SNOWMELT_RUN": str(folder / "run"),
+        }
+
+    def _run(self, *arguments: str) -> str:
+        command = [str(SNOWMELT), *arguments]
+        done = subprocess.run(
+            command, env=self.environment, check=True, stdout=subprocess.PIPE, text=True
+        )
+        return done.stdout
+
+    def __enter__(self) -> "Server":
+        self._run("up")
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._run("down")
+
+    def status(self) -> dict[str, Any]:
+        """What `snowmelt status` says."""
+        return dict(json.loads(self._run("status", "-o", "json")))

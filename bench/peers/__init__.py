@@ -1,0 +1,1 @@
+"""The real peers, started and stopped by the bench itself."""

@@ -1,0 +1,84 @@
+"""`make bench`: all experiments, and RESULTS.md with the commands that made each figure.
+
+An experiment can be asked for by name: `python bench/run.py zygotes idle`. Then only its section
+is printed, and RESULTS.md stays as it is.
+"""
+
+import os
+import platform
+import sys
+import time
+from pathlib import Path
+
+BENCH = Path(__file__).resolve().parent
+sys.path.insert(0, str(BENCH))
+
+import idle
+import queries
+import sandboxes
+import zygotes
+from common.figures import Section
+
+EXPERIMENTS = {
+    "sandboxes": sandboxes.run,
+    "zygotes": zygotes.run,
+    "queries": queries.run,
+    "idle": idle.run,
+}
+
+
+def machine() -> str:
+    """The machine in one line: figures of two machines do not compare, ratios do."""
+    model = next(
+        (
+            line.split(":")[1].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ),
+        platform.machine(),
+    )
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    load = os.getloadavg()[0]
+    return (
+        f"{os.cpu_count()} x {model}, {memory:.0f} GiB, Linux {platform.release()},"
+        f" load {load:.2f} before it began"
+    )
+
+
+def page(sections: list[Section], where: str) -> str:
+    promises = [promise for section in sections for promise in section.promises]
+    head = Section("Bars")
+    head.table(
+        ["what", "bar", "measured", ""],
+        [[p.what, p.bar, p.measured, "kept" if p.kept else "**missed**"] for p in promises],
+    )
+    intro = [
+        "# Results",
+        "",
+        "Written by `make bench`. Medians, with the lower and upper quartile in parentheses; trust"
+        " ratios, not absolutes.",
+        "",
+        f"{time.strftime('%Y-%m-%d')}: {where}.",
+        "",
+    ]
+    return "\n".join([*intro, head.markdown(), *(section.markdown() for section in sections)])
+
+
+def main() -> None:
+    asked = sys.argv[1:] or list(EXPERIMENTS)
+    if unknown := [name for name in asked if name not in EXPERIMENTS]:
+        sys.exit(f"no experiment {', '.join(unknown)}; there are {', '.join(EXPERIMENTS)}")
+    if os.geteuid() != 0:
+        sys.exit("sandboxes and Docker need root: sudo make bench")
+    where, sections = machine(), []
+    for name in asked:
+        print(f"--- {name}", file=sys.stderr, flush=True)
+        sections.append(EXPERIMENTS[name]())
+    text = page(sections, where)
+    print(text)
+    if not sys.argv[1:]:
+        (BENCH / "RESULTS.md").write_text(text)
+
+
+if __name__ == "__main__":
+    main()
