@@ -6,9 +6,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 /// Has every descriptor from `first` on closed by the next successful exec.
 pub fn close_on_exec_from(first: u32) -> io::Result<()> {
     // SAFETY: only sets flags of descriptors; no memory is passed.
-    let result = unsafe {
-        libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC)
-    };
+    let result =
+        unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 

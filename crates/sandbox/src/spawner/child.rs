@@ -12,7 +12,7 @@ use std::process::Command;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, Mode, OFlags};
-use rustix::process::{Resource, Rlimit, Signal, setrlimit};
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use snowmelt_kernel::mount::{self, Attributes};
 use snowmelt_kernel::namespace::{flags, unshare};
 use snowmelt_kernel::{fds, process, seccomp};
@@ -100,9 +100,14 @@ impl Child<'_> {
     }
 
     fn set_limits(&self) -> io::Result<()> {
-        let at = |limit| Rlimit { current: Some(limit), maximum: Some(limit) };
-        setrlimit(Resource::Core, at(0))?;
-        setrlimit(Resource::Nofile, at(self.open_files))?;
+        let at = |limit, most| Rlimit { current: Some(limit), maximum: most };
+        setrlimit(Resource::Core, at(0, Some(0)))?;
+        // More than we have ourselves cannot be given away.
+        let most = getrlimit(Resource::Nofile).maximum;
+        let files = self.open_files.min(most.unwrap_or(u64::MAX));
+        // The children of a zygote have limits of their own, which may be higher.
+        let most = if self.is_zygote { most } else { Some(files) };
+        setrlimit(Resource::Nofile, at(files, most))?;
         rustix::process::umask(Mode::from_raw_mode(0o022));
         Ok(rustix::process::chdir("/tmp")?)
     }

@@ -14,7 +14,7 @@ use super::cell::{Answer, Beginning, Cell, Forked, Kind, Phase, Token};
 use super::scratch::Scratch;
 use super::service::{Service, Watched};
 use super::start::{check_env, group_fault, refusal};
-use super::sync;
+use super::sync::{self, Said};
 use super::zygote::{MOST_IN_FLIGHT, Order, Report, ZygoteState};
 use crate::message::{Event, Failure, Started, Status, ZygoteReady};
 use crate::root::{Fault, doing};
@@ -115,15 +115,24 @@ impl Service {
     /// A child has named itself: gives it its control group and lets it go on. A sender that has
     /// not the id made for this child is an attack, and the end of its zygote.
     pub(super) fn child_is_here(&mut self, token: Token, sender: Sender) {
-        match self.adopt(token, sender) {
-            Ok(()) => {}
-            Err(fault) => {
-                let zygote = self.zygote_of(token);
-                self.fail(token, fault.into());
-                if let Some(zygote) = zygote {
-                    self.kill_cell(zygote);
-                }
-            }
+        let Err(fault) = self.adopt(token, sender) else { return };
+        let attacker = match fault.source.kind() {
+            io::ErrorKind::PermissionDenied => self.zygote_of(token),
+            _ => None,
+        };
+        // A child that died has said why, if it could.
+        let failure = self.last_words(token).unwrap_or_else(|| fault.into());
+        self.fail(token, failure);
+        if let Some(zygote) = attacker {
+            self.kill_cell(zygote);
+        }
+    }
+
+    fn last_words(&self, token: Token) -> Option<Failure> {
+        let Phase::Beginning(beginning) = &self.cells.get(&token)?.phase else { return None };
+        match sync::hear_now(&beginning.sync) {
+            Some(Said::Fault(failure)) => Some(failure),
+            _ => None,
         }
     }
 

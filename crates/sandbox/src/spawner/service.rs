@@ -98,10 +98,12 @@ impl Service {
 
     /// Does what the server asks; false when it is to be the last thing.
     fn obey(&mut self, buffer: &mut [u8]) -> io::Result<bool> {
-        let length = packet::receive(&self.control, buffer)?.length;
-        if length == 0 {
-            return Ok(false);
-        }
+        let length = match packet::receive(&self.control, buffer) {
+            Ok(packet) if packet.length > 0 => packet.length,
+            // A server that dies with answers unread resets the connection.
+            Err(error) if error.kind() != io::ErrorKind::ConnectionReset => return Err(error),
+            _ => return Ok(false),
+        };
         let Request { sequence, operation } = serde_json::from_slice(&buffer[..length])?;
         match operation {
             Operation::Start(spec) => self.start(sequence, spec),

@@ -6,6 +6,7 @@
 use std::io;
 use std::os::fd::AsFd;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use snowmelt_kernel::packet;
 
 use crate::message::Failure;
@@ -56,6 +57,14 @@ pub(super) fn hear(socket: impl AsFd) -> Said {
         ("", _) => Said::Closed,
         (text, _) => Said::Fault(parse_fault(text)),
     }
+}
+
+/// Hears what the child has said already, if anything.
+pub(super) fn hear_now(socket: impl AsFd) -> Option<Said> {
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut watched = [PollFd::new(&socket, PollFlags::IN)];
+    let ready = poll(&mut watched, Some(&now)).is_ok_and(|ready| ready > 0);
+    ready.then(|| hear(socket))
 }
 
 fn parse_fault(text: &str) -> Failure {

@@ -5,3 +5,4 @@ mod ends;
 mod harness;
 mod isolation;
 mod start;
+mod zygote;

@@ -1,0 +1,336 @@
+//! Zygotes and their children.
+
+use std::collections::HashSet;
+
+use crate::harness::{Rig, ask, interpreter, python_root, read_all, until, with_spawner, within};
+use snowmelt_sandbox::{Bind, Error, ForkSpec, Limits, Root, Sandbox, Zygote, ZygoteSpec};
+use snowmelt_types::{ByteSize, End, SandboxId};
+
+/// A folder with modules, shown at `/code`.
+struct Code(tempfile::TempDir);
+
+const HANDLER: &str = "
+import sys
+def serve(listener):
+    while True:
+        stream, _ = listener.accept()
+        code = stream.makefile('rb').read().decode()
+        answer = str(eval(code, {'__import__': __import__, 'sys': sys, 'exit': exit}))
+        stream.sendall(answer.encode())
+        stream.close()
+def fail(listener):
+    raise ValueError('on purpose')
+def leave(listener):
+    raise SystemExit(9)
+";
+
+impl Code {
+    fn new(files: &[(&str, &str)]) -> Self {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let open = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(folder.path(), open).unwrap();
+        for (name, text) in [("handler.py", HANDLER)].iter().chain(files) {
+            std::fs::write(folder.path().join(name), text).unwrap();
+        }
+        Self(folder)
+    }
+
+    fn root(&self) -> Root {
+        let mut root = python_root();
+        root.binds.push(Bind { source: self.0.path().into(), target: "/code".into() });
+        root
+    }
+
+    fn zygote(&self, imports: &[&str]) -> ZygoteSpec {
+        ZygoteSpec {
+            id: SandboxId::new(),
+            root: self.root(),
+            python: interpreter().0.clone().into(),
+            python_path: vec!["/code".into()],
+            imports: imports.iter().map(|name| (*name).to_owned()).collect(),
+            env: vec![("WHOSE".into(), "the zygote's".into())],
+            limits: Limits::default(),
+        }
+    }
+
+    fn fork(&self, entry: &str) -> ForkSpec {
+        ForkSpec {
+            id: SandboxId::new(),
+            root: self.root(),
+            sys_path: vec!["/code".into()],
+            env: vec![("WHOSE".into(), "the child's".into())],
+            limits: Limits { pids: 16, ..Limits::default() },
+            entry: entry.into(),
+        }
+    }
+}
+
+async fn zygote(rig: &Rig, code: &Code, imports: &[&str]) -> Zygote {
+    within(rig.spawner.start_zygote(code.zygote(imports))).await.unwrap()
+}
+
+async fn child(rig: &Rig, zygote: &Zygote, code: &Code) -> Sandbox {
+    within(rig.spawner.fork(zygote, code.fork("handler:serve"))).await.unwrap()
+}
+
+#[test]
+fn a_child_finds_what_the_zygote_imported_and_is_somebody_else() {
+    with_spawner(|rig| async move {
+        let code = Code::new(&[("heavy.py", "import os\nLOADED_IN = os.environ['WHOSE']\n")]);
+        let zygote = zygote(&rig, &code, &["heavy"]).await;
+        assert_eq!((zygote.failed_imports(), zygote.threads()), (&[][..], 0));
+        let child = child(&rig, &zygote, &code).await;
+        let eval = |expression: &str| ask(&child, expression).unwrap();
+        assert_eq!(eval("'heavy' in sys.modules"), "True");
+        assert_eq!(eval("sys.modules['heavy'].LOADED_IN"), "the zygote's");
+        assert_eq!(
+            eval("sorted(__import__('os').environ.items())"),
+            "[('SNOWMELT_CHANNEL_FD', '3'), ('WHOSE', \"the child's\")]"
+        );
+        assert_eq!(eval("(__import__('os').getpid(), __import__('os').getuid())"), "(1, 1000)");
+        assert_eq!(eval("__import__('os').listdir('/tmp')"), "['channel.sock']");
+        let folders = rig.groups();
+        let inside = folders[0].join(child.id().as_str()).join("cgroup.procs");
+        assert_eq!(std::fs::read_to_string(inside).unwrap().lines().count(), 1);
+        child.kill(End::Killed);
+        assert_eq!(within(child.wait()).await.end, End::Killed);
+    });
+}
+
+#[test]
+fn a_child_is_as_isolated_as_a_program() {
+    with_spawner(|rig| async move {
+        let code = Code::new(&[]);
+        let zygote = zygote(&rig, &code, &[]).await;
+        let child = child(&rig, &zygote, &code).await;
+        let eval = |expression: &str| ask(&child, expression).unwrap();
+        let field = |name: &str| {
+            eval(&format!(
+                "[l.split()[1:] for l in open('/proc/self/status') if l.startswith('{name}:')][0]"
+            ))
+        };
+        for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+            assert_eq!(field(set), "['0000000000000000']", "{set}");
+        }
+        assert_eq!((field("NoNewPrivs"), field("Seccomp")), ("['1']".into(), "['2']".into()));
+        assert_eq!(
+            (field("Uid"), field("Groups")),
+            ("['1000', '1000', '1000', '1000']".into(), "[]".into())
+        );
+        let os = "__import__('os')";
+        assert_eq!(eval(&format!("[p for p in {os}.listdir('/proc') if p.isdigit()]")), "['1']");
+        assert_eq!(
+            eval(&format!(
+                "[{os}.readlink(f'/proc/self/fd/{{f}}').split(':')[0] for f in range(4)]"
+            )),
+            "['/dev/null', 'pipe', 'pipe', 'socket']"
+        );
+        // 4 is the connection that asks, 5 the folder that is being listed.
+        assert_eq!(
+            eval(&format!("sorted(map(int, {os}.listdir('/proc/self/fd')))")),
+            "[0, 1, 2, 3, 4, 5]"
+        );
+        assert_eq!(eval(&format!("{os}.path.exists('/run/snowmelt/../../root/.bashrc')")), "False");
+        let syscall = "__import__('ctypes').CDLL(None, use_errno=True)";
+        for call in [
+            "unshare(0x20000)",
+            "unshare(0x10000000)",
+            "setns(3, 0)",
+            "mount(b'x', b'/tmp', b'tmpfs', 0, 0)",
+            "umount2(b'/tmp', 2)",
+        ] {
+            assert_eq!(eval(&format!("{syscall}.{call}")), "-1", "{call}");
+        }
+        assert_eq!(
+            eval("__import__('_socket').socket(2, 1)").as_str(),
+            "",
+            "an internet socket was made"
+        );
+    });
+}
+
+#[test]
+fn every_mount_of_a_child_is_inert_but_the_scratch() {
+    with_spawner(|rig| async move {
+        let code = Code::new(&[]);
+        let zygote = zygote(&rig, &code, &[]).await;
+        let child = child(&rig, &zygote, &code).await;
+        let text = ask(&child, "open('/proc/self/mountinfo').read()").unwrap();
+        for line in text.lines() {
+            let fields: Vec<_> = line.split(' ').collect();
+            let (target, options) = (fields[4], fields[5]);
+            assert!(options.contains("nosuid"), "{line}");
+            assert!(target == "/tmp" || options.starts_with("ro"), "{line}");
+        }
+        assert!(!text.contains(" /mnt"), "the zygote's root is left: {text}");
+    });
+}
+
+#[test]
+fn children_have_randomness_and_ids_of_their_own() {
+    with_spawner(|rig| async move {
+        let code = Code::new(&[]);
+        let zygote = zygote(&rig, &code, &["random", "ssl", "uuid"]).await;
+        let mut seen = HashSet::new();
+        for _ in 0..3 {
+            let child = child(&rig, &zygote, &code).await;
+            for expression in ["sys.modules['random'].random()", "sys.modules['ssl'].RAND_bytes(8)"]
+            {
+                assert!(seen.insert(ask(&child, expression).unwrap()));
+            }
+            child.kill(End::Killed);
+            within(child.wait()).await;
+        }
+    });
+}
+
+#[test]
+fn fifty_children_at_once_all_answer_and_all_go() {
+    with_spawner(|rig| async move {
+        let code = std::sync::Arc::new(Code::new(&[]));
+        let zygote = std::sync::Arc::new(zygote(&rig, &code, &[]).await);
+        let forks = (0..50).map(|number| {
+            let (rig, code, zygote) = (rig.clone(), code.clone(), zygote.clone());
+            tokio::spawn(async move {
+                let child = child(&rig, &zygote, &code).await;
+                let ask_it = move || (ask(&child, &format!("{number} * 2")).unwrap(), child);
+                tokio::task::spawn_blocking(ask_it).await.unwrap()
+            })
+        });
+        for (number, fork) in forks.collect::<Vec<_>>().into_iter().enumerate() {
+            let (answer, child) = fork.await.unwrap();
+            assert_eq!(answer, (number * 2).to_string());
+            child.kill(End::Killed);
+            within(child.wait()).await;
+        }
+    });
+}
+
+#[test]
+fn the_end_of_a_child_is_told_as_that_of_a_program() {
+    with_spawner(|rig| async move {
+        let code = Code::new(&[]);
+        let zygote = zygote(&rig, &code, &[]).await;
+        for (entry, exit, said) in [
+            ("handler:leave", 9, ""),
+            ("handler:fail", 1, "ValueError: on purpose"),
+            ("handler:absent", 1, "AttributeError"),
+            ("no_such_module:serve", 1, "ModuleNotFoundError"),
+        ] {
+            let mut child = rig.spawner.fork(&zygote, code.fork(entry)).await.unwrap();
+            let outcome = within(child.wait()).await;
+            assert_eq!(outcome.end, End::Exit { code: exit });
+            assert!(outcome.cpu.is_some() && outcome.peak_memory.is_some());
+            assert!(read_all(child.take_log().unwrap()).contains(said));
+        }
+    });
+}
+
+#[test]
+fn a_child_out_of_memory_leaves_the_zygote_and_its_sisters_alive() {
+    with_spawner(|rig| async move {
+        let code = Code::new(&[]);
+        let zygote = zygote(&rig, &code, &[]).await;
+        let sister = child(&rig, &zygote, &code).await;
+        let mut small = code.fork("handler:serve");
+        small.limits.memory = ByteSize::mib(32);
+        let greedy = rig.spawner.fork(&zygote, small).await.unwrap();
+        assert_eq!(ask(&greedy, "len(bytearray(200 << 20))").unwrap_or_default(), "");
+        let outcome = within(greedy.wait()).await;
+        assert!(matches!(outcome.end, End::OutOfMemory { .. }), "{outcome:?}");
+        assert_eq!(ask(&sister, "1 + 1").unwrap(), "2");
+        assert_eq!(ask(&child(&rig, &zygote, &code).await, "2 + 2").unwrap(), "4");
+    });
+}
+
+#[test]
+fn a_child_that_forks_without_end_reaches_its_own_limit() {
+    with_spawner(|rig| async move {
+        let bomb = "import os\ndef serve(listener):\n    while True: os.fork()\n";
+        let code = Code::new(&[("bomb.py", bomb)]);
+        let zygote = zygote(&rig, &code, &[]).await;
+        let child = rig.spawner.fork(&zygote, code.fork("bomb:serve")).await.unwrap();
+        assert_eq!(within(child.wait()).await.end, End::PidsLimit { limit: 16 });
+    });
+}
+
+#[test]
+fn a_failed_import_is_told_and_left_to_the_child() {
+    with_spawner(|rig| async move {
+        let code = Code::new(&[("broken.py", "raise RuntimeError('half done')")]);
+        let mut zygote = zygote(&rig, &code, &["broken", "no_such_module"]).await;
+        assert_eq!(zygote.failed_imports().len(), 2);
+        assert!(zygote.failed_imports()[0].contains("half done"));
+        let child = child(&rig, &zygote, &code).await;
+        assert_eq!(ask(&child, "1 + 1").unwrap(), "2");
+        let log = zygote.take_log().unwrap();
+        zygote.kill(End::Killed);
+        within(zygote.wait()).await;
+        assert!(read_all(log).contains("cannot import broken"));
+    });
+}
+
+#[test]
+fn a_dead_zygote_takes_its_children_along_and_forks_no_more() {
+    with_spawner(|rig| async move {
+        let code = Code::new(&[]);
+        let zygote = zygote(&rig, &code, &[]).await;
+        let child = child(&rig, &zygote, &code).await;
+        zygote.kill(End::Killed);
+        assert_eq!(within(zygote.wait()).await.end, End::Killed);
+        within(child.wait()).await;
+        let error = within(rig.spawner.fork(&zygote, code.fork("handler:serve"))).await.err();
+        assert!(matches!(error, Some(Error::ZygoteLost { .. })), "{error:?}");
+    });
+}
+
+#[test]
+fn a_zygote_that_ends_while_it_imports_is_lost_not_waited_for() {
+    with_spawner(|rig| async move {
+        let code = Code::new(&[("deadly.py", "import os\nos._exit(3)")]);
+        let error = within(rig.spawner.start_zygote(code.zygote(&["deadly"]))).await.err();
+        assert!(matches!(error, Some(Error::ZygoteLost { .. })), "{error:?}");
+    });
+}
+
+#[test]
+fn a_zygote_that_imports_for_ever_ends_when_nobody_waits() {
+    with_spawner(|rig| async move {
+        let code = Code::new(&[("endless.py", "import time\nwhile True: time.sleep(1)")]);
+        let spec = code.zygote(&["endless"]);
+        let id = spec.id.to_string();
+        let waited = std::time::Duration::from_millis(300);
+        assert!(tokio::time::timeout(waited, rig.spawner.start_zygote(spec)).await.is_err());
+        let folders = rig.groups();
+        until("the zygote is gone", || folders.iter().all(|folder| !folder.join(&id).exists()))
+            .await;
+    });
+}
+
+#[test]
+fn a_dropped_zygote_ends_with_its_last_child() {
+    with_spawner(|rig| async move {
+        let code = Code::new(&[]);
+        let zygote = zygote(&rig, &code, &[]).await;
+        let child = child(&rig, &zygote, &code).await;
+        let group = rig.groups()[0].join(zygote.id().as_str());
+        drop(zygote);
+        assert_eq!(ask(&child, "'alive'").unwrap(), "alive");
+        assert!(group.exists());
+        drop(child);
+        until("the zygote is gone", || !group.exists()).await;
+    });
+}
+
+#[test]
+fn a_zygote_that_breaks_the_protocol_is_killed() {
+    with_spawner(|rig| async move {
+        let liar = "import os\nos.write(3, b'{\"exited\": {\"token\": 1}}')\n";
+        let code = Code::new(&[("liar.py", liar)]);
+        let error = within(rig.spawner.start_zygote(code.zygote(&["liar"]))).await.err();
+        assert!(matches!(error, Some(Error::ZygoteLost { .. })), "{error:?}");
+        let sandbox = rig.python("print('the spawner goes on')").await;
+        assert_eq!(within(sandbox.wait()).await.end, End::Exit { code: 0 });
+    });
+}
