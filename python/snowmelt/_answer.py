@@ -61,13 +61,17 @@ class Answer:
 
         payloads, reader = _Payloads(), None
         for kind, payload in self._frames(source):
-            if kind == frames.SCHEMA:
-                payloads.feed(payload)
-                reader = pa.ipc.open_stream(payloads)
-                self.schema = reader.schema
-            elif kind == frames.BATCH and reader is not None:
-                payloads.feed(payload)
-                yield reader.read_next_batch()
+            payloads.feed(payload)
+            try:
+                if kind == frames.SCHEMA:
+                    reader = pa.ipc.open_stream(payloads)
+                    self.schema = reader.schema
+                    continue
+                batch = reader.read_next_batch() if kind == frames.BATCH and reader else None
+            except (pa.ArrowException, StopIteration) as error:
+                raise self._broken(f"it holds no valid Arrow data: {error}") from None
+            if batch is not None:
+                yield batch
             else:
                 self._other(kind, payload)
 

@@ -87,12 +87,12 @@ def arrow_type(text: str) -> Any:
     """A `pyarrow.DataType` from text as `Annotated[int, "int32"]` has it."""
     import pyarrow as pa
 
-    if match := _DECIMAL.fullmatch(text):
-        return pa.decimal128(int(match[1]), int(match[2]))
     try:
+        if match := _DECIMAL.fullmatch(text):
+            return pa.decimal128(int(match[1]), int(match[2]))
         return pa.type_for_alias(_ALIASES.get(text, text))
-    except ValueError:
-        raise Meaningless(f"{text!r} is no Arrow type") from None
+    except ValueError as error:
+        raise Meaningless(f"{text!r} is no Arrow type: {error}") from None
 
 
 def element(annotation: Any, depth: int = 0) -> Element:
@@ -119,7 +119,7 @@ def _class(annotation: Any, depth: int) -> Element:
     except TypeError:  # Not hashable: certainly no type.
         raise Meaningless(f"{annotation!r} is no type") from None
     if isinstance(annotation, type):
-        if annotation.__module__ == "numpy":
+        if any((b.__module__, b.__name__) == ("numpy", "generic") for b in annotation.__mro__):
             return _from_numpy(annotation)
         if fields := _struct_fields(annotation):
             made = tuple((name, element(hint, depth + 1)) for name, hint in fields.items())

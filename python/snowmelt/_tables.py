@@ -64,7 +64,8 @@ def _arrow(name: str, given: Any) -> Any:
         if isinstance(given, pa.RecordBatch):
             return pa.Table.from_batches([given])
         if module == "pandas" and kind == "DataFrame":
-            return pa.Table.from_pandas(given, preserve_index=False)
+            # Arrow shares the memory of pandas' numbers, which may be changed in place later.
+            return pa.Table.from_pandas(given.copy(), preserve_index=False)
         if module == "polars" and kind == "LazyFrame":
             given = given.collect()
         if hasattr(given, "__arrow_c_stream__"):

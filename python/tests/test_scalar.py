@@ -98,7 +98,7 @@ def identities(instance: Instance) -> str:
     text = HEAD
     for number, (annotation, _, _) in enumerate(TYPES):
         text += f"@sm.udf\ndef strict_{number}(v: {annotation}) -> {annotation}:\n"
-        text += f"    assert v is not None\n    return v\n"
+        text += "    assert v is not None\n    return v\n"
         text += f"@sm.udf\ndef nulls_{number}(v: {annotation} | None) -> {annotation} | None:\n"
         text += "    return v\n"
     return instance.source(text)
@@ -119,7 +119,9 @@ def test_values_and_nulls_survive(instance: Instance, identities: str, number: i
 
 
 def test_engines_may_send_other_widths_and_slices(instance: Instance) -> None:
-    code = instance.source("import snowmelt as sm\n@sm.udf\ndef f(n: int, s: str) -> str: return s * n")
+    code = instance.source(
+        "import snowmelt as sm\n@sm.udf\ndef f(n: int, s: str) -> str: return s * n"
+    )
     n, s = pa.array([9, 1, None, 3], pa.int32()), pa.array(["z", "a", "b", "c"], pa.large_string())
     batch = pa.record_batch({"n": n, "s": s}).slice(1)
     assert instance.udf(code, "f", batch).to_pylist() == ["a", None, "ccc"]
@@ -149,8 +151,15 @@ def test_optional_arguments_get_none_and_others_skip_the_row(instance: Instance)
             return repr(calls)
         """
     )
-    batch = pa.record_batch({"a": [1, None, 3, None], "b": [None, 2, 3, None]}, schema=_ints("a", "b"))
-    assert instance.udf(code, "f", batch).to_pylist() == ["[(1, None)]", None, "[(1, None), (3, 3)]", None]
+    batch = pa.record_batch(
+        {"a": [1, None, 3, None], "b": [None, 2, 3, None]}, schema=_ints("a", "b")
+    )
+    assert instance.udf(code, "f", batch).to_pylist() == [
+        "[(1, None)]",
+        None,
+        "[(1, None), (3, 3)]",
+        None,
+    ]
 
 
 def _ints(*names: str) -> pa.Schema:
@@ -276,7 +285,9 @@ def test_a_wrong_value_names_value_and_row(
 
 
 def test_decimals_are_rounded_to_the_columns_scale(instance: Instance) -> None:
-    code = instance.source(HEAD + "@sm.udf\ndef f(v: int) -> decimal.Decimal: return decimal.Decimal(v) / 3")
+    code = instance.source(
+        HEAD + "@sm.udf\ndef f(v: int) -> decimal.Decimal: return decimal.Decimal(v) / 3"
+    )
     assert instance.udf(code, "f", ONE_TO_FOUR).to_pylist()[0] == Decimal("0.3333333333")
 
 
@@ -291,6 +302,8 @@ def test_a_connection_goes_on_after_a_failure(instance: Instance) -> None:
 def test_columns_that_python_cannot_hold_are_refused(instance: Instance) -> None:
     code = instance.source(HEAD + "@sm.udf\ndef f(v: datetime.date) -> int: return 1")
     with pytest.raises(Refused) as refused:
-        instance.udf(code, "f", pa.record_batch({"v": pa.array([2**30], pa.int32()).cast(pa.date32())}))
+        instance.udf(
+            code, "f", pa.record_batch({"v": pa.array([2**30], pa.int32()).cast(pa.date32())})
+        )
     assert refused.value.failure["kind"] == "type"
     assert "`v`" in refused.value.failure["hint"]

@@ -43,7 +43,9 @@ def identities(instance: Instance) -> str:
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("number", range(len(COLUMNS)), ids=[annotation for annotation, *_ in COLUMNS])
+@pytest.mark.parametrize(
+    "number", range(len(COLUMNS)), ids=[annotation for annotation, *_ in COLUMNS]
+)
 def test_values_and_nulls_survive(
     instance: Instance, identities: str, form: str, number: int
 ) -> None:
@@ -54,7 +56,9 @@ def test_values_and_nulls_survive(
         for name in ("strict", "nulls"):
             if (form, name) == ("numpy", "nulls") and kind == pa.float64() and column.null_count:
                 continue  # numpy has no null beside NaN for floats: the next test has these.
-            result = instance.udf(identities, f"{form}_{name}_{number}", pa.record_batch({"v": column}))
+            result = instance.udf(
+                identities, f"{form}_{name}_{number}", pa.record_batch({"v": column})
+            )
             assert result.type == kind
             assert result.to_pylist() == column.to_pylist(), name
 
@@ -63,7 +67,9 @@ SOME = pa.record_batch({"x": pa.array([1.0, None, 3.0]), "y": pa.array([10, 20, 
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_rows_with_a_null_are_left_out_unless_it_is_asked_for(instance: Instance, form: str) -> None:
+def test_rows_with_a_null_are_left_out_unless_it_is_asked_for(
+    instance: Instance, form: str
+) -> None:
     code = instance.source(
         HEAD
         + f"""
@@ -109,7 +115,8 @@ def n(x: sm.NDArray[float]) -> sm.NDArray[float]: return x * np.nan
 
 def test_numpy_arrays_may_be_written_to(instance: Instance) -> None:
     code = instance.source(
-        HEAD + "@sm.udf\ndef f(x: sm.NDArray[float]) -> sm.NDArray[float]:\n    x += 1\n    return x"
+        HEAD
+        + "@sm.udf\ndef f(x: sm.NDArray[float]) -> sm.NDArray[float]:\n    x += 1\n    return x"
     )
     assert instance.udf(code, "f", pa.record_batch({"x": [1.0, 2.0]})).to_pylist() == [2.0, 3.0]
 
@@ -172,14 +179,18 @@ def test_wrong_answers_are_refused(
 def test_values_that_do_not_fit_are_refused_not_cut(instance: Instance) -> None:
     for expression in ("x.cast(pa.int64())", "pc.multiply(x.cast(pa.int64()), 1000)"):
         text = HEAD + "from typing import Annotated\n@sm.udf(batch='arrow')\n"
-        code = instance.source(text + f"def f(x: float) -> Annotated[int, 'int8']: return {expression}")
+        code = instance.source(
+            text + f"def f(x: float) -> Annotated[int, 'int8']: return {expression}"
+        )
         with pytest.raises(Refused) as refused:
             instance.udf(code, "f", pa.record_batch({"x": [1.0, 200.0]}))
         assert refused.value.failure["kind"] == "type"
 
 
 def test_a_raise_shows_the_first_rows(instance: Instance) -> None:
-    code = instance.source(HEAD + "@sm.udf(batch='pandas')\ndef f(x: float) -> float:\n    return x.nope")
+    code = instance.source(
+        HEAD + "@sm.udf(batch='pandas')\ndef f(x: float) -> float:\n    return x.nope"
+    )
     with pytest.raises(Refused) as refused:
         instance.udf(code, "f", pa.record_batch({"x": [1.0, 2.0]}))
     failure = refused.value.failure
@@ -190,10 +201,14 @@ def test_a_raise_shows_the_first_rows(instance: Instance) -> None:
 
 
 def test_a_missing_library_says_what_to_name(tmp_path: Any) -> None:
-    (tmp_path / "pandas.py").write_text("raise ModuleNotFoundError(\"No module named 'pandas'\", name='pandas')")
+    (tmp_path / "pandas.py").write_text(
+        "raise ModuleNotFoundError(\"No module named 'pandas'\", name='pandas')"
+    )
     own = Instance(tmp_path)
     try:
-        code = own.source("import snowmelt as sm\n@sm.udf(batch='pandas')\ndef f(x: float) -> float: return x")
+        code = own.source(
+            "import snowmelt as sm\n@sm.udf(batch='pandas')\ndef f(x: float) -> float: return x"
+        )
         with pytest.raises(Refused) as refused:
             own.udf(code, "f", pa.record_batch({"x": [1.0]}))
         assert refused.value.failure["kind"] == "load"

@@ -1,0 +1,290 @@
+"""The parts of the client that need no platform: answers, errors, amounts, names, tables."""
+
+from __future__ import annotations
+
+import datetime
+import gc
+import io
+import json
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+
+import snowmelt as sm
+from snowmelt import _amounts, _names, _progress, errors
+from snowmelt._answer import Answer
+from snowmelt._runtime import frames
+from snowmelt._tables import Folder, Table
+
+BATCH = pa.record_batch(
+    {"n": [1, None, 3], "s": pa.array(["a", "b", "a"]).dictionary_encode(), "t": ["x", "", None]}
+)
+
+
+def _frame(kind: int, payload: Any = b"") -> bytes:
+    data = bytes(payload) if not isinstance(payload, dict) else json.dumps(payload).encode()
+    return len(data).to_bytes(4, "little") + bytes([kind, 0, 0, 0]) + data
+
+
+def _stream_frames(*batches: pa.RecordBatch) -> bytes:
+    """Schema and batches with their dictionaries, as the platform's encoder cuts them."""
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, batches[0].schema) as writer:
+        done = len(batches[0].schema.serialize())
+        parts = [_frame(frames.SCHEMA, batches[0].schema.serialize())]
+        for batch in batches:
+            writer.write_batch(batch)
+            parts.append(_frame(frames.BATCH, sink.getvalue()[done:]))
+            done = len(sink.getvalue())
+    return b"".join(parts)
+
+
+def _read(*parts: bytes) -> tuple[Answer, list[pa.RecordBatch], list[Any]]:
+    events: list[Any] = []
+    answer = Answer(events.append)
+    return answer, list(answer.batches(io.BytesIO(b"".join(parts)))), events
+
+
+ACCEPTED = _frame(frames.EVENT, {"event": "accepted", "query": "q-7"})
+PROFILE = _frame(frames.PROFILE, {"rows": 6})
+
+
+def test_an_answer_is_read_with_events_dictionaries_and_profile() -> None:
+    answer, batches, events = _read(
+        ACCEPTED, _stream_frames(BATCH, BATCH), PROFILE, _frame(frames.END)
+    )
+    assert [batch.to_pydict() for batch in batches] == [BATCH.to_pydict()] * 2
+    assert (answer.query_id, answer.profile) == ("q-7", {"rows": 6})
+    assert events == [{"event": "accepted", "query": "q-7"}]
+
+
+def test_an_answer_that_is_cut_anywhere_is_an_error() -> None:
+    whole = ACCEPTED + _stream_frames(BATCH) + PROFILE + _frame(frames.END)
+    for end in range(0, len(whole), 37):
+        with pytest.raises(sm.PlatformError, match="not whole") as broken:
+            _read(whole[:end])
+        assert broken.value.code == "SM-0507"
+
+
+def test_an_answer_without_valid_arrow_data_is_an_error() -> None:
+    for broken in (_frame(frames.SCHEMA, b"no arrow"), _frame(frames.BATCH, b"too early")):
+        with pytest.raises(sm.PlatformError, match="not whole"):
+            _read(broken, _frame(frames.END))
+    schema = _frame(frames.SCHEMA, BATCH.schema.serialize())
+    with pytest.raises(sm.PlatformError, match="no valid Arrow data"):
+        _read(schema, _frame(frames.BATCH, BATCH.schema.serialize()))
+
+
+def test_a_failure_after_rows_is_raised_with_the_query() -> None:
+    report = {"code": "SM-0201", "message": "`f` raised ValueError", "hint": "do not"}
+    with pytest.raises(sm.FunctionError) as failed:
+        _read(ACCEPTED, _stream_frames(BATCH), _frame(frames.FAILURE, report))
+    error = failed.value
+    assert (error.code, error.hint, error.query_id) == ("SM-0201", "do not", "q-7")
+
+
+def test_errors_look_as_on_the_command_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    report = {
+        "code": "SM-0201",
+        "message": "`country` failed in 3 of 2000 calls",
+        "location": {"file": str(tmp_path / "udfs.py"), "line": 12, "within": "country()"},
+        "excerpt": ["return parse(phone).region", "NumberParseException: too short"],
+        "input": 'phone = "+4" (partition 417, row 88)',
+        "hint": 'return null for bad input with @sm.udf(on_error="null")',
+    }
+    monkeypatch.chdir(tmp_path)
+    error = errors.from_report(report)
+    assert str(error) == (
+        "error[SM-0201]: `country` failed in 3 of 2000 calls\n"
+        "  --> udfs.py:12 in country()\n"
+        "   |  return parse(phone).region\n"
+        "   |  NumberParseException: too short\n"
+        'input: phone = "+4" (partition 417, row 88)\n'
+        'hint: return null for bad input with @sm.udf(on_error="null")'
+    )
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("SM-0101", sm.QueryError),
+        ("SM-0213", sm.FunctionError),
+        ("SM-0205", sm.SignatureError),
+        ("SM-0301", sm.PackageError),
+        ("SM-0401", sm.PlatformError),
+        ("SM-0901", sm.PlatformError),
+        ("?", sm.PlatformError),
+    ],
+)
+def test_codes_choose_the_class(code: str, kind: type) -> None:
+    assert type(errors.from_report({"code": code, "message": ""})) is kind
+
+
+def test_amounts_are_read_as_the_platform_reads_them() -> None:
+    assert _amounts.memory_bytes("512MiB") == 512 << 20
+    assert _amounts.memory_bytes("1.5 GiB") == 1536 << 20
+    assert _amounts.memory_bytes("2GB") == 2 * 10**9
+    assert _amounts.memory_bytes(77) == 77
+    assert _amounts.cpu_millis("500m") == 500
+    assert _amounts.cpu_millis(1.5) == 1500
+    assert _amounts.milliseconds("250ms") == 250
+    assert _amounts.milliseconds("2m") == 120_000
+    assert _amounts.milliseconds(0.5) == 500
+    assert _amounts.milliseconds(datetime.timedelta(hours=1)) == 3_600_000
+
+
+def test_what_is_no_amount_is_refused_with_an_example() -> None:
+    for bad in ("", "MiB", "-1", "5 parsecs", "nan", True, None):
+        with pytest.raises(sm.QueryError, match="write for example 512MiB"):
+            _amounts.memory_bytes(bad)  # type: ignore[arg-type]
+        with pytest.raises(sm.QueryError, match="write for example 250ms"):
+            _amounts.milliseconds(bad)  # type: ignore[arg-type]
+    with pytest.raises(sm.QueryError, match="write for example 500m"):
+        _amounts.cpu_millis(0)
+
+
+def test_functions_and_frames_of_the_caller_are_found() -> None:
+    @sm.udf
+    def score(v: int) -> int:
+        return v
+
+    @sm.udf
+    def unused(v: int) -> int:
+        return v
+
+    sales, other = pd.DataFrame({"v": [1]}), pd.DataFrame({"v": [2]})  # noqa: F841
+    places = [1]  # no frame, whatever the text says
+    text = """
+        select score (v), 'unused(1)', count(*) -- unused(2)
+        from sales s, places /* join other */ join "other" on true
+    """
+    here = sys._getframe()
+    assert _names.called_udfs(text, here) == [score]
+    assert list(_names.read_frames(text, here, set())) == ["sales"]
+    assert _names.read_frames(text, here, {"sales"}) == {}
+    assert len(other) == len(places) and unused(1) == 1
+
+
+FRAME = {"n": [1, None, 3], "s": ["a", None, "c"]}
+ARROW = pa.table(FRAME)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ARROW,
+        ARROW.to_batches()[0],
+        ds.dataset(ARROW),
+        pd.DataFrame({"n": pd.array([1, None, 3], "Int64"), "s": FRAME["s"]}, index=[5, 6, 7]),
+        pl.DataFrame(FRAME),
+        pl.LazyFrame(FRAME),
+        pa.RecordBatchReader.from_batches(ARROW.schema, ARROW.to_batches()),
+    ],
+    ids=lambda given: f"{type(given).__module__}.{type(given).__name__}",
+)
+def test_frames_are_written_as_parquet(given: Any) -> None:
+    folder = Folder()
+    place = folder.write(Table("t", given))
+    assert ds.dataset(place).to_table().to_pydict() == FRAME
+
+
+def test_large_frames_keep_their_rows_in_several_files() -> None:
+    table = pa.table({"n": pa.array(range(2_500_000))})
+    folder = Folder()
+    place = Path(folder.write(Table("t", table)))
+    assert len(list(place.iterdir())) == 3
+    back = ds.dataset(place).to_table()
+    assert back.num_rows == table.num_rows
+    assert pa.compute.sum(back["n"]) == pa.compute.sum(table["n"])
+
+
+def test_empty_frames_keep_their_columns() -> None:
+    folder = Folder()
+    place = folder.write(Table("t", ARROW.slice(0, 0)))
+    assert ds.dataset(place).schema.names == ["n", "s"]
+
+
+def test_the_folder_goes_with_its_query() -> None:
+    folder = Folder()
+    path = folder.path
+    assert os.path.isdir(path)
+    del folder
+    gc.collect()
+    assert not os.path.exists(path)
+
+
+def test_a_frame_is_a_snapshot() -> None:
+    frame = pd.DataFrame({"n": [1, 2]})
+    table = Table("t", frame)
+    frame.loc[0, "n"] = 99
+    assert table.data.to_pydict() == {"n": [1, 2]}
+
+
+def test_what_is_no_table_is_refused_by_name() -> None:
+    with pytest.raises(sm.QueryError, match="table `t` is a dict"):
+        sm.sql("select 1", t={"a": [1]})
+
+
+def test_showing_a_query_runs_nothing(tmp_path: Path) -> None:
+    program = (
+        "import snowmelt as sm, pyarrow as pa\n"
+        "q = sm.sql('select  *\\nfrom t', t=pa.table({'n': [1]}), u='s3://b/*.parquet', workers=3)\n"
+        "print(q)\n"
+        "q._repr_html_()\n"
+    )
+    environment = {**os.environ, "SNOWMELT_BIN": "/nonexistent", "TMPDIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, check=True, capture_output=True, text=True
+    )
+    assert done.stdout == (
+        "<snowmelt query: select * from t\n"
+        "  table t: (n int64)\n"
+        "  table u: s3://b/*.parquet\n"
+        "  workers=3\n"
+        "  not run yet>\n"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_binary_says_what_to_type() -> None:
+    program = "import snowmelt as sm\ntry: sm.sql('select 1').collect()\nexcept sm.PlatformError as e: print(e)"
+    environment = {**os.environ, "SNOWMELT_BIN": "/nonexistent", "SNOWMELT_STATE": "/nonexistent"}
+    environment.pop("SNOWMELT_SOCKET", None)
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, check=True, capture_output=True, text=True
+    )
+    assert done.stdout.startswith("error[SM-0503]: SNOWMELT_BIN names /nonexistent")
+
+
+def test_a_named_server_that_is_away_is_an_error() -> None:
+    program = "import snowmelt as sm\ntry: sm.map(abs, [1])\nexcept sm.PlatformError as e: print(e)"
+    environment = {**os.environ, "SNOWMELT_SOCKET": "/nonexistent/s"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, check=True, capture_output=True, text=True
+    )
+    assert "the server at /nonexistent/s cannot be reached" in done.stdout
+
+
+def test_progress_tells_what_runs() -> None:
+    event = {
+        "event": "progress",
+        **{"tasks": 8, "running": 2, "done": 5, "cold": 3, "warm": 5},
+        **{"rows": 12345, "bytes": 3 << 20, "bytes_total": 1 << 31, "udf_rows": 7},
+    }
+    assert _progress.query_text(event) == (
+        "2 running · 5 of 8 done (3 cold, 5 warm) · 12,345 rows, 3.0 MiB of 2.0 GiB read · "
+        "7 rows to functions"
+    )
+    assert _progress.wanted(False) is False

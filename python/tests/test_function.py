@@ -1,0 +1,277 @@
+"""Functions and map items in a real instance: answers, failures, output, loading, connections."""
+
+from __future__ import annotations
+
+import base64
+import json
+import socket
+import struct
+import sys
+import threading
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from peer import PATIENCE_SECONDS, Caller, Instance, Refused, call
+
+from snowmelt._runtime import frames
+
+
+def _failure(instance: Instance, text: str, event: Any = None, **more: Any) -> dict[str, Any]:
+    with pytest.raises(Refused) as refused:
+        instance.call(instance.source(text), event, **more)
+    return refused.value.failure
+
+
+def test_json_goes_in_and_out(instance: Instance) -> None:
+    code = instance.source("def handler(event): return {'got': event}")
+    for event in (None, True, 0, -(2**70), 1.5, "漢\0", [], {"a": [{"b": None}]}):
+        assert instance.call(code, event) == {"got": event}
+
+
+def test_plain_functions_load_no_pyarrow(own_instance: Instance) -> None:
+    code = own_instance.source("import sys\ndef handler(_): return sorted(sys.modules)")
+    modules = set(own_instance.call(code, None))
+    assert "snowmelt._runtime.function" in modules
+    assert not {"pyarrow", "numpy", "pandas", "cloudpickle"} & modules
+
+
+@pytest.mark.parametrize("value", ["{1}", "object()", "float('nan')", "b''", "{(1,): 2}"])
+def test_answers_that_are_not_json_are_refused(instance: Instance, value: str) -> None:
+    failure = _failure(instance, f"def handler(_): return {value}")
+    assert (failure["kind"], failure["function"]) == ("type", "handler")
+    assert "is not JSON" in failure["exception"]
+    assert failure["hint"].startswith("return None, bool")
+
+
+def test_an_async_handler_is_told_apart(instance: Instance) -> None:
+    assert "async def" in _failure(instance, "async def handler(_): return 1")["hint"]
+
+
+def test_a_raise_names_line_event_and_cause(instance: Instance) -> None:
+    text = """
+    def handler(event):
+        try:
+            event["missing"]
+        except KeyError as error:
+            raise ValueError("no luck") from error
+    """
+    failure = _failure(instance, text, {"a": "x" * 1000})
+    assert failure["kind"] == "raised"
+    assert failure["location"] == {"file": "udfs.py", "line": 6, "within": "handler()"}
+    assert failure["traceback"][1:] == ["ValueError: no luck", "caused by KeyError: 'missing'"]
+    assert failure["input"].startswith("event = {'a': 'xxx")
+    assert len(failure["input"]) <= 210
+
+
+@pytest.mark.parametrize(
+    ("expression", "hint"),
+    [
+        ("__import__('no_such_thing.inside')", 'packages=["no_such_thing"]'),
+        ("__import__('sklearn.svm')", 'packages=["scikit-learn"]'),
+        ("os.strerror(_raise(OSError(97, 'Address family not supported')))", "no network"),
+        ("_raise(OSError(28, 'No space left on device'))", "scratch"),
+        ("_raise(OSError(30, 'Read-only file system'))", "only /tmp"),
+        ("_raise(BlockingIOError(11, 'Resource temporarily unavailable'))", "limit of processes"),
+        ('_raise(RuntimeError("can\'t start new thread"))', "limit of processes"),
+        ("_raise(MemoryError())", "memory="),
+    ],
+)
+def test_the_sandboxs_limits_are_explained(instance: Instance, expression: str, hint: str) -> None:
+    text = f"import os\ndef _raise(error): raise error\ndef handler(_): return {expression}"
+    assert hint in _failure(instance, text)["hint"]
+
+
+def test_output_is_written_before_the_answer(own_instance: Instance) -> None:
+    code = own_instance.source(
+        """
+        import sys
+        def handler(event):
+            print("out", event, end="")
+            print("err \\ud800", event, file=sys.stderr, end="")
+        """
+    )
+    connection = own_instance.open("function", code, "handler")
+    for number in (1, 2):
+        call(connection, number)
+        log = own_instance.log.read_text()
+        assert f"out {number}" in log and f"err \\ud800 {number}" in log
+
+
+def test_closing_standard_output_harms_nobody(own_instance: Instance) -> None:
+    text = "import sys\ndef handler(event):\n    sys.stdout.close()\n    sys.stderr = None\n"
+    code = own_instance.source(text + "    return event")
+    assert [own_instance.call(code, number) for number in (1, 2)] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("statement", "code"), [("sys.exit(7)", 7), ("sys.exit('bye')", 1), ("os._exit(9)", 9)]
+)
+def test_leaving_ends_the_process(own_instance: Instance, statement: str, code: int) -> None:
+    text = f"import os, sys\ndef handler(_):\n    print('last words')\n    sys.stdout.flush()\n    {statement}"
+    connection = own_instance.open("function", own_instance.source(text), "handler")
+    connection.send_json(frames.CALL, {"invocation": "i-1", "event": None})
+    assert connection.receive() is None
+    assert own_instance.process.wait(PATIENCE_SECONDS) == code
+    assert "last words" in own_instance.log.read_text()
+
+
+def test_code_that_cannot_be_loaded_says_why(instance: Instance) -> None:
+    broken = _failure(instance, "import snowmelt\n\ndef handler(:\n    pass")
+    assert broken["kind"] == "load"
+    assert broken["exception"].startswith("SyntaxError: ")
+    assert broken["location"]["file"] == "udfs.py" and broken["location"]["line"] == 3
+
+    raising = _failure(instance, "MODEL = 1 / 0\ndef handler(_): return 1")
+    assert raising["location"] == {"file": "udfs.py", "line": 1, "within": "<module>"}
+    assert raising["traceback"] == ["MODEL = 1 / 0", "ZeroDivisionError: division by zero"]
+
+    missing = _failure(instance, "def handle(_): pass\ndef helper(): pass")
+    assert missing["exception"] == "there is no `handler` in udfs.py: it defines handle, helper"
+    assert "is no function" in _failure(instance, "handler = 3")["exception"]
+
+
+def test_a_pickle_of_another_python_is_refused(instance: Instance) -> None:
+    code = instance.pickled(len, python="2.7", data="")
+    with pytest.raises(Refused) as refused:
+        instance.call(code, None)
+    failure = refused.value.failure
+    here = f"{sys.version_info.major}.{sys.version_info.minor}"
+    assert failure["kind"] == "load"
+    assert failure["exception"].endswith(f"by Python 2.7 and the platform runs Python {here}")
+
+
+def test_code_is_loaded_once_for_all_connections(instance: Instance) -> None:
+    code = instance.source(
+        "calls = []\ndef handler(_):\n    calls.append(1)\n    return len(calls)"
+    )
+    assert [instance.call(code, None) for _ in range(3)] == [1, 2, 3]
+
+
+def test_a_file_may_have_the_name_of_a_library(instance: Instance) -> None:
+    text = "import json\ndef handler(_): return json.loads('[1]')"
+    assert instance.call(instance.source(text, file="json.py"), None) == [1]
+
+
+def test_map_keeps_order_and_tells_failures_in_place(instance: Instance) -> None:
+    code = instance.source("def f(n):\n    return {1 / n}\n")
+    outcomes = instance.map(code, [1, 0, 2])
+    assert [good for good, _ in outcomes] == [True, False, True]
+    assert (outcomes[0][1], outcomes[2][1]) == ({1.0}, {0.5})
+    failed = outcomes[1][1]
+    assert failed["exception"] == "ZeroDivisionError: division by zero"
+    assert failed["input"] == "item = 0"
+    assert failed["location"]["line"] == 2
+
+
+def test_map_results_that_cannot_be_pickled_fail_alone(instance: Instance) -> None:
+    code = instance.source("import threading\ndef f(n): return threading.Lock() if n else n\n")
+    (good, value), (bad, failed) = instance.map(code, [0, 1])
+    assert (good, value, bad) == (True, 0, False)
+    assert failed["kind"] == "type" and "cannot be pickled" in failed["exception"]
+
+
+def test_describe_lists_the_udfs_of_the_code(instance: Instance) -> None:
+    code = instance.source(
+        """
+        import snowmelt as sm
+        @sm.udf(packages=["six"], on_error="null", memory="1GiB", timeout=5)
+        def g(price: float, note: str | None) -> int: return 1
+        same = g
+        @sm.udf
+        def h(v: sm.Array[list[int]]) -> sm.Array[int]: return v
+        def plain(v): return v
+        """
+    )
+    connection = instance.open("describe", code)
+    frame = connection.receive()
+    assert frame is not None and frame[0] == frames.RETURN
+    g, h = json.loads(frame[1])
+    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(g.pop("schema"))))
+    fields = [
+        ("price", pa.float64(), False),
+        ("note", pa.string(), True),
+        ("return", pa.int64(), True),
+    ]
+    assert [(f.name, f.type, f.nullable) for f in schema] == fields
+    assert g == {
+        "name": "g",
+        "batch": "scalar",
+        "on_error": "null",
+        "packages": ["six"],
+        "memory": "1GiB",
+        "timeout": "5",
+    }
+    assert (h["name"], h["batch"]) == ("h", "arrow")
+
+
+def test_bad_annotations_are_a_failure_of_their_own_kind(instance: Instance) -> None:
+    code = instance.source("import snowmelt as sm\n@sm.udf\ndef f(x, y: int) -> int: return 1")
+    with pytest.raises(Refused) as refused:
+        instance.open("describe", code)
+    failure = refused.value.failure
+    assert (failure["kind"], failure["function"]) == ("signature", "f")
+    assert failure["exception"] == "parameter `x` has no annotation: write for example x: float"
+    assert failure["location"] == {"file": "udfs.py", "line": 2, "within": "f()"}
+
+
+def test_connections_run_beside_each_other(instance: Instance) -> None:
+    code = instance.source(
+        """
+        import threading, snowmelt as sm
+        meeting = threading.Barrier(4, timeout=60)
+        @sm.udf
+        def f(v: int) -> int:
+            meeting.wait()
+            return v * 10
+        """
+    )
+    schema = pa.schema([("v", pa.int64())])
+    results: dict[int, list[int]] = {}
+
+    def ask(number: int) -> None:
+        caller = Caller(instance.open("udf", code, "f"), schema)
+        results[number] = caller(pa.record_batch({"v": [number]}, schema=schema)).to_pylist()
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == {number: [number * 10] for number in range(4)}
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"\xff\xff\xff\xff\x01\0\0\0",
+        struct.pack("<IB3x", 2, frames.LOAD) + b"{}",
+        struct.pack("<IB3x", 4, frames.LOAD) + b"\xff\xfe\0\0",
+        struct.pack("<IB3x", 0, frames.BATCH),
+        b"\x05\0",
+    ],
+    ids=["too long", "not a load", "not json", "not expected", "cut short"],
+)
+def test_what_is_no_protocol_ends_its_connection_only(instance: Instance, sent: bytes) -> None:
+    connected = socket.socket(socket.AF_UNIX)
+    connected.settimeout(PATIENCE_SECONDS)
+    connected.connect(instance._path)
+    connected.sendall(sent)
+    connected.shutdown(socket.SHUT_WR)
+    assert connected.recv(1) == b""
+    assert instance.call(instance.source("def handler(event): return event"), 1) == 1
+
+
+def test_garbage_in_a_batch_ends_its_connection_only(instance: Instance) -> None:
+    code = instance.source("import snowmelt as sm\n@sm.udf\ndef f(v: int) -> int: return v")
+    schema = pa.schema([("v", pa.int64())])
+    good = pa.record_batch({"v": [1]}, schema=schema)
+    payload = bytearray(good.serialize())
+    for position in (8, len(payload) // 2):
+        broken = payload.copy()
+        broken[position : position + 8] = b"\xff" * 8
+        connection = instance.open("udf", code, "f")
+        Caller(connection, schema)
+        connection.send(frames.BATCH, broken)
+        connection.receive()
+    assert instance.udf(code, "f", good).to_pylist() == [1]

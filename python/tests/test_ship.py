@@ -1,0 +1,120 @@
+"""Functions that travel by value, from this process into a real instance."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from peer import Instance, Refused
+
+import snowmelt as sm
+from snowmelt import _ship
+from snowmelt._vendor import cloudpickle
+
+RATE = 3
+
+
+def _times(v: int) -> int:
+    return v * RATE
+
+
+@sm.udf
+def tripled(v: int) -> int:
+    return _times(v)
+
+
+@sm.udf
+def factorial(v: int) -> int:
+    return v * factorial(v - 1) if v > 1 else 1
+
+
+@sm.udf
+def failing(v: int) -> float:
+    return _fail(v)
+
+
+def _fail(v: int) -> float:
+    return 1 / (v - v)
+
+
+ONE = pa.record_batch({"v": [5]})
+
+
+def test_functions_take_their_helpers_and_constants_along(instance: Instance) -> None:
+    assert instance.udf(instance.pickled(tripled), "tripled", ONE).to_pylist() == [15]
+    assert instance.udf(instance.pickled(factorial), "factorial", ONE).to_pylist() == [120]
+
+
+def test_closures_and_lambdas_travel(instance: Instance) -> None:
+    more = 4
+    added = sm.udf(args=[int], returns=int, name="added")(lambda v: v + more)
+    assert instance.udf(instance.pickled(added), "added", ONE).to_pylist() == [9]
+    assert instance.call(instance.pickled(lambda event: event["a"] + more), {"a": 1}) == 5
+
+
+def test_tracebacks_show_the_lines_of_pickled_functions(instance: Instance) -> None:
+    with pytest.raises(Refused) as refused:
+        instance.udf(instance.pickled(failing), "failing", ONE)
+    failure = refused.value.failure
+    assert failure["location"]["file"] == __file__
+    assert failure["location"]["within"] == "_fail()"
+    assert failure["traceback"][-3:] == [
+        f"{__file__}:{failure['location']['line']} in _fail()",
+        "    return 1 / (v - v)",
+        "ZeroDivisionError: division by zero",
+    ]
+
+
+def test_the_users_own_modules_travel_but_installed_ones_do_not(
+    instance: Instance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_helpers.py").write_text(
+        "import json\nclass Box:\n    def __init__(self, v): self.v = v\n"
+        "def boxed(v): return Box(json.dumps(v))\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    helpers = importlib.import_module("own_helpers")
+    code = instance.pickled(lambda item: helpers.boxed(item))
+    ((good, box),) = instance.map(code, [[1]])
+    # The class that comes back is the one that went.
+    assert good and type(box) is helpers.Box and box.v == "[1]"
+    data = cloudpickle.dumps(pytest.raises)
+    assert b"own_helpers" not in data and len(data) < 200
+    assert helpers.__name__ not in cloudpickle.list_registry_pickle_by_value()
+    del sys.modules["own_helpers"]
+
+
+def test_the_udfs_signature_travels_settled(instance: Instance) -> None:
+    # Annotations of this module are text and are not looked at again where the function runs.
+    @sm.udf(on_error="null")
+    def f(v: sm.Array[int]) -> sm.Array[int]:
+        return v
+
+    assert instance.udf(instance.pickled(f), "f", ONE).to_pylist() == [5]
+
+
+def test_what_cannot_be_pickled_is_told_here() -> None:
+    lock = threading.Lock()
+    with pytest.raises(sm.FunctionError) as refused:
+        _ship.pickled(lambda: lock, "locked")
+    assert refused.value.code == "SM-0204"
+    assert "`locked` cannot be sent" in refused.value.message
+
+
+def test_exceptions_of_own_classes_come_back_as_themselves(instance: Instance) -> None:
+    class OwnError(Exception):
+        pass
+
+    def f(item: int) -> None:
+        raise OwnError(item, "told")
+
+    import pickle
+
+    ((good, failed),) = instance.map(instance.pickled(f), [3])
+    assert not good
+    error = pickle.loads(failed["pickle"])
+    assert type(error) is OwnError and error.args == (3, "told")
