@@ -7,7 +7,11 @@ use arrow::error::ArrowError;
 
 use super::{Sink, Target};
 
-struct Csv(Writer<Target>);
+struct Csv {
+    writer: Writer<Target>,
+    schema: SchemaRef,
+    begun: bool,
+}
 
 pub(super) fn sink(target: Target, schema: &SchemaRef) -> Result<Box<dyn Sink>, ArrowError> {
     let nested = schema.fields().iter().find(|field| field.data_type().is_nested());
@@ -16,18 +20,21 @@ pub(super) fn sink(target: Target, schema: &SchemaRef) -> Result<Box<dyn Sink>, 
         let problem = format!("CSV has no place for column `{name}` of type {kind}");
         return Err(ArrowError::CsvError(problem));
     }
-    let mut writer = WriterBuilder::new().with_header(true).build(target);
-    // An answer without rows has a header all the same.
-    writer.write(&RecordBatch::new_empty(schema.clone()))?;
-    Ok(Box::new(Csv(writer)))
+    let writer = WriterBuilder::new().with_header(true).build(target);
+    Ok(Box::new(Csv { writer, schema: schema.clone(), begun: false }))
 }
 
 impl Sink for Csv {
     fn write(&mut self, batch: &RecordBatch) -> Result<(), ArrowError> {
-        self.0.write(batch)
+        self.begun = true;
+        self.writer.write(batch)
     }
 
-    fn finish(self: Box<Self>) -> Result<(Target, Vec<String>), ArrowError> {
-        Ok((self.0.into_inner(), Vec::new()))
+    fn finish(mut self: Box<Self>) -> Result<(Target, Vec<String>), ArrowError> {
+        if !self.begun {
+            // An answer without rows has a header all the same.
+            self.writer.write(&RecordBatch::new_empty(self.schema.clone()))?;
+        }
+        Ok((self.writer.into_inner(), Vec::new()))
     }
 }

@@ -9,6 +9,8 @@ mod json;
 mod parquet;
 mod table;
 mod target;
+#[cfg(test)]
+mod tests;
 
 use std::path::Path;
 

@@ -1,7 +1,11 @@
 //! Runs the binary in a folder and an environment of its own.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+
+use rustix::pty::OpenptFlags;
 
 /// A place where nothing of the machine's own configuration is seen.
 pub struct Place {
@@ -60,6 +64,23 @@ impl Place {
         let file = self.write("stdin", input);
         let stdin = std::fs::File::open(file).unwrap();
         Ran::of(self.command(arguments).stdin(stdin).output().unwrap())
+    }
+
+    /// Runs it with stdin, stdout and stderr on a terminal; gives what it shows, escapes visible.
+    pub fn run_on_terminal(&self, variables: &[(&str, &str)], arguments: &[&str]) -> String {
+        let terminal = rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        rustix::pty::grantpt(&terminal).unwrap();
+        rustix::pty::unlockpt(&terminal).unwrap();
+        let name = rustix::pty::ptsname(&terminal, Vec::new()).unwrap().into_string().unwrap();
+        let side = || File::options().read(true).write(true).open(&name).unwrap();
+        let mut command = self.command(arguments);
+        command.envs(variables.iter().copied());
+        command.stdin(side()).stdout(side()).stderr(side()).spawn().unwrap().wait().unwrap();
+        drop(command);
+        let mut shown = Vec::new();
+        // A terminal whose other side is gone reads as EIO after what is left in it.
+        let _ = File::from(terminal).read_to_end(&mut shown);
+        String::from_utf8(shown).unwrap().replace("\r\n", "\n").replace('\x1b', "\\u{1b}")
     }
 
     /// Text with this place's own path replaced.

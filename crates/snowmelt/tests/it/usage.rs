@@ -82,6 +82,21 @@ fn a_full_stdout_is_an_error_and_a_closed_one_is_not() {
 }
 
 #[test]
+fn a_terminal_gets_colour_but_no_binary() {
+    let place = Place::new();
+    let ran = place.run_on_terminal(&[], &["sql", "select 1", "-o", "arrow"]);
+    insta::assert_snapshot!(ran, @r"
+    \u{1b}[1;31merror[SM-0110]\u{1b}[0m: arrow is binary and stdout is a terminal
+    \u{1b}[1;36mhint: \u{1b}[0mwrite a file with -O answer.arrow, or pipe it to a program
+    ");
+    let ran = place.run_on_terminal(&[("NO_COLOR", "1")], &["sql", "select 1", "-o", "parquet"]);
+    insta::assert_snapshot!(ran, @r"
+    error[SM-0110]: parquet is binary and stdout is a terminal
+    hint: write a file with -O answer.parquet, or pipe it to a program
+    ");
+}
+
+#[test]
 fn down_is_content_where_nothing_is_up() {
     let ran = Place::new().run(&["down"]);
     assert_eq!((ran.exit, ran.err.as_str()), (Some(0), "no server is running\n"));
