@@ -1,0 +1,114 @@
+//! What an instance of a UDF needs beside the user's own packages.
+
+use std::str::FromStr;
+
+/// Arrow batches of every kind of UDF. The versions with which the runtime is known to work; a
+/// range, so that a user's package that needs an older one can be had as well.
+pub const PYARROW: &str = "pyarrow>=17,<27";
+
+/// `batch="pandas"`.
+pub const PANDAS: &str = "pandas>=2.1,<4";
+
+/// `batch="numpy"`, and what pandas and Arrow share their buffers with.
+pub const NUMPY: &str = "numpy>=1.26,<3";
+
+/// How a UDF wants its batches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum BatchKind {
+    /// Row by row.
+    Scalar,
+    /// `pyarrow.Array`.
+    Arrow,
+    /// `pandas.Series`.
+    Pandas,
+    /// `numpy.ndarray`.
+    Numpy,
+}
+
+impl BatchKind {
+    /// Every kind.
+    pub const ALL: [Self; 4] = [Self::Scalar, Self::Arrow, Self::Pandas, Self::Numpy];
+
+    /// As it stands in Python: `batch="pandas"`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Scalar => "scalar",
+            Self::Arrow => "arrow",
+            Self::Pandas => "pandas",
+            Self::Numpy => "numpy",
+        }
+    }
+
+    /// Requirements of the runtime. Plain functions and `sm.map` need none: they speak JSON and
+    /// pickles, and cloudpickle comes with the runtime.
+    pub const fn requirements(self) -> &'static [&'static str] {
+        match self {
+            Self::Scalar | Self::Arrow => &[PYARROW],
+            Self::Pandas => &[PYARROW, PANDAS, NUMPY],
+            Self::Numpy => &[PYARROW, NUMPY],
+        }
+    }
+
+    /// Modules that the runtime imports for it, for the zygote.
+    pub const fn imports(self) -> &'static [&'static str] {
+        match self {
+            Self::Scalar | Self::Arrow => &["pyarrow"],
+            Self::Pandas => &["pyarrow", "numpy", "pandas"],
+            Self::Numpy => &["pyarrow", "numpy"],
+        }
+    }
+}
+
+impl FromStr for BatchKind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = Self::ALL.into_iter().find(|kind| kind.as_str() == text);
+        known.ok_or_else(|| format!("batch=\"{text}\" is none of scalar, arrow, pandas, numpy"))
+    }
+}
+
+/// The user's requirements with those of the runtime. Where the user names the same package, only
+/// the user's word counts.
+pub fn with_runtime(user: &[String], kinds: impl IntoIterator<Item = BatchKind>) -> Vec<String> {
+    let named: Vec<String> = user.iter().map(|requirement| distribution(requirement)).collect();
+    let mut all = user.to_vec();
+    for requirement in kinds.into_iter().flat_map(BatchKind::requirements) {
+        let absent = !named.contains(&distribution(requirement));
+        if absent && !all.iter().any(|one| one == requirement) {
+            all.push((*requirement).to_owned());
+        }
+    }
+    all
+}
+
+/// The distribution that a requirement names, in normal form (PEP 503).
+fn distribution(requirement: &str) -> String {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let requirement = requirement.trim_start();
+    let end = requirement.find(|c| !is_name(c)).unwrap_or(requirement.len());
+    let words = requirement[..end].split(['-', '_', '.']).filter(|word| !word.is_empty());
+    words.collect::<Vec<_>>().join("-").to_ascii_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_users_own_pin_wins() {
+        let user = ["PyArrow==18.0".to_owned(), "six".to_owned()];
+        let all = with_runtime(&user, [BatchKind::Scalar, BatchKind::Pandas]);
+        assert_eq!(all, ["PyArrow==18.0", "six", PANDAS, NUMPY]);
+        assert_eq!(with_runtime(&[], [BatchKind::Arrow, BatchKind::Scalar]), [PYARROW]);
+        assert_eq!(with_runtime(&user, []), user);
+    }
+
+    #[test]
+    fn kinds_are_read_as_they_are_written() {
+        for kind in BatchKind::ALL {
+            assert_eq!(kind.as_str().parse(), Ok(kind));
+        }
+        assert!("polars".parse::<BatchKind>().is_err());
+    }
+}

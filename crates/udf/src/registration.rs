@@ -1,0 +1,164 @@
+//! From a user's code to a set of functions that SQL can name (CAGE 3, the registration service in
+//! its first form: the image is the environment of packages and the code file).
+//!
+//! Invariant: a [`Registration`] was checked whole. Its digest covers everything that decides what
+//! runs, so instances of equal digests are interchangeable.
+
+use snowmelt_types::Digest;
+use snowmelt_wire::{Code, Signature};
+
+use crate::{BatchKind, Error, ParsedSignature, Result, with_runtime};
+
+/// A checked set of UDFs that come from one piece of code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Registration {
+    /// Of the code, the packages and the signatures.
+    pub digest: Digest,
+    /// The code.
+    pub code: Code,
+    /// Everything to install: the user's requirements and the runtime's.
+    pub packages: Vec<String>,
+    /// As they came, in the order of `parsed`.
+    pub signatures: Vec<Signature>,
+    /// Checked.
+    pub parsed: Vec<ParsedSignature>,
+}
+
+impl Registration {
+    /// Checks the functions of a piece of code. `packages` are the requirements that stand beside
+    /// the code or in it; those of the signatures are added.
+    pub fn new(code: Code, packages: &[String], signatures: Vec<Signature>) -> Result<Self> {
+        let parsed = signatures.iter().map(ParsedSignature::parse).collect::<Result<Vec<_>>>()?;
+        check_names(&parsed)?;
+        let kinds: Vec<BatchKind> = parsed.iter().map(|signature| signature.batch).collect();
+        let of_signatures = signatures.iter().flat_map(|signature| &signature.packages);
+        let mut packages: Vec<String> = packages.iter().chain(of_signatures).cloned().collect();
+        packages.sort();
+        packages.dedup();
+        let packages = with_runtime(&packages, kinds);
+        let digest = digest(&code, &packages, &signatures);
+        Ok(Self { digest, code, packages, signatures, parsed })
+    }
+
+    /// The function of that name. SQL folds names to lower case unless they are quoted.
+    pub fn function(&self, name: &str) -> Option<(&Signature, &ParsedSignature)> {
+        let both = self.signatures.iter().zip(&self.parsed);
+        both.into_iter().find(|(_, parsed)| parsed.name.eq_ignore_ascii_case(name))
+    }
+}
+
+/// Refuses a pickle that the platform's Python cannot run: byte code differs between versions.
+pub fn check_python(code: &Code, running: &str) -> Result<()> {
+    match code {
+        Code::Pickle { python, .. } if python != running => {
+            Err(Error::PickleVersion { pickled: python.clone(), running: running.to_owned() })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_names(parsed: &[ParsedSignature]) -> Result<()> {
+    if parsed.is_empty() {
+        return Err(Error::NoFunction);
+    }
+    for (at, signature) in parsed.iter().enumerate() {
+        if parsed[..at].iter().any(|other| other.name.eq_ignore_ascii_case(&signature.name)) {
+            return Err(Error::Twice { function: signature.name.clone() });
+        }
+    }
+    Ok(())
+}
+
+/// Every part is written with its length, so that no two registrations look alike.
+fn digest(code: &Code, packages: &[String], signatures: &[Signature]) -> Digest {
+    let mut parts = vec!["registration-1".to_owned()];
+    match code {
+        Code::Source { file, text } => parts.extend(["source".into(), file.clone(), text.clone()]),
+        Code::Pickle { data, python, sources } => {
+            parts.extend([
+                "pickle".into(),
+                data.clone(),
+                python.clone(),
+                sources.len().to_string(),
+            ]);
+            parts.extend(sources.iter().flat_map(|(file, text)| [file.clone(), text.clone()]));
+        }
+    }
+    parts.push(packages.len().to_string());
+    parts.extend_from_slice(packages);
+    for one in signatures {
+        let limits = format!("{:?} {:?} {:?}", one.on_error, one.memory, one.timeout);
+        parts.extend([one.name.clone(), one.batch.clone(), one.schema.clone(), limits]);
+    }
+    Digest::of_parts(parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_schema::{DataType, Field, Schema};
+    use snowmelt_wire::{OnError, schema_to_text};
+
+    use super::*;
+
+    fn signature(name: &str, batch: &str) -> Signature {
+        let schema = Schema::new(vec![Field::new("return", DataType::Utf8, true)]);
+        Signature {
+            name: name.to_owned(),
+            batch: batch.to_owned(),
+            schema: schema_to_text(&schema).unwrap(),
+            on_error: OnError::Raise,
+            packages: vec!["six".to_owned()],
+            memory: None,
+            timeout: None,
+        }
+    }
+
+    fn source(text: &str) -> Code {
+        Code::Source { file: "udfs.py".to_owned(), text: text.to_owned() }
+    }
+
+    #[test]
+    fn gathers_packages_of_code_signatures_and_runtime() {
+        let made = Registration::new(
+            source(""),
+            &["idna".to_owned()],
+            vec![signature("f", "scalar"), signature("g", "pandas")],
+        )
+        .unwrap();
+        let names = ["idna", "six", crate::PYARROW, crate::PANDAS, crate::NUMPY];
+        assert_eq!(made.packages, names);
+        assert_eq!(made.function("G").unwrap().1.batch, BatchKind::Pandas);
+        assert!(made.function("h").is_none());
+    }
+
+    #[test]
+    fn the_digest_follows_whatever_decides_what_runs() {
+        let of = |code, signature| Registration::new(code, &[], vec![signature]).unwrap().digest;
+        let first = of(source("a"), signature("f", "scalar"));
+        assert_eq!(first, of(source("a"), signature("f", "scalar")));
+        let limited = Signature { timeout: Some("1s".to_owned()), ..signature("f", "scalar") };
+        let others = [
+            of(source("b"), signature("f", "scalar")),
+            of(source("a"), signature("g", "scalar")),
+            of(source("a"), signature("f", "arrow")),
+            of(source("a"), limited),
+        ];
+        assert!(!others.contains(&first));
+    }
+
+    #[test]
+    fn refuses_names_that_sql_cannot_tell_apart_and_code_without_functions() {
+        let twice = vec![signature("f", "scalar"), signature("F", "scalar")];
+        assert!(matches!(Registration::new(source(""), &[], twice), Err(Error::Twice { .. })));
+        assert!(matches!(Registration::new(source(""), &[], vec![]), Err(Error::NoFunction)));
+    }
+
+    #[test]
+    fn refuses_a_pickle_of_another_python() {
+        let sources = Default::default();
+        let pickle = Code::Pickle { data: String::new(), python: "3.10".to_owned(), sources };
+        assert!(check_python(&pickle, "3.10").is_ok() && check_python(&source(""), "3.11").is_ok());
+        let refused = check_python(&pickle, "3.11").unwrap_err().to_string();
+        assert!(refused.contains("pickled by Python 3.10"), "{refused}");
+    }
+}

@@ -1,0 +1,219 @@
+//! A signature as it came over the wire, checked and turned into Arrow fields.
+//!
+//! It comes from a sandbox or a client, so it is a claim: names go into SQL and types into plans,
+//! and nothing here is taken over unchecked.
+
+use std::time::Duration;
+
+use arrow_schema::{DataType, Field, FieldRef, Fields};
+use snowmelt_types::{ByteSize, parse_duration};
+use snowmelt_wire::{OnError, Signature, schema_from_text};
+
+use crate::{BatchKind, Error, Result};
+
+/// More arguments than any real function has; bounds what one signature makes a plan hold.
+const MOST_ARGUMENTS: usize = 256;
+
+/// How deep lists and structs may nest.
+const DEEPEST: usize = 16;
+
+/// What a UDF takes and gives, ready for a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParsedSignature {
+    /// Name in SQL.
+    pub name: String,
+    /// In order. A field that is not nullable means: not called for nulls.
+    pub arguments: Fields,
+    /// The result.
+    pub returns: FieldRef,
+    /// How it wants its batches.
+    pub batch: BatchKind,
+    /// What becomes of a row on which it raises.
+    pub on_error: OnError,
+    /// Memory limit of an instance, where the user gave one.
+    pub memory: Option<ByteSize>,
+    /// The most time for one batch, where the user gave one.
+    pub timeout: Option<Duration>,
+}
+
+impl ParsedSignature {
+    /// Checks a signature.
+    pub fn parse(signature: &Signature) -> Result<Self> {
+        Self::try_parse(signature)
+            .map_err(|reason| Error::Signature { function: shown(&signature.name), reason })
+    }
+
+    fn try_parse(signature: &Signature) -> Result<Self, String> {
+        check_name(&signature.name)?;
+        let schema = schema_from_text(&signature.schema).map_err(|error| error.to_string())?;
+        let (arguments, returns) = split(schema.fields())?;
+        Ok(Self {
+            name: signature.name.clone(),
+            arguments,
+            returns,
+            batch: signature.batch.parse()?,
+            on_error: on_error(signature)?,
+            memory: signature.memory.as_deref().map(memory).transpose()?,
+            timeout: signature.timeout.as_deref().map(timeout).transpose()?,
+        })
+    }
+}
+
+fn split(fields: &Fields) -> Result<(Fields, FieldRef), String> {
+    let (returns, arguments) = fields.split_last().ok_or("its schema is empty")?;
+    if returns.name() != "return" {
+        return Err("its schema does not end with a field named `return`".to_owned());
+    }
+    if arguments.len() > MOST_ARGUMENTS {
+        return Err(format!("it has {} arguments; {MOST_ARGUMENTS} are the most", arguments.len()));
+    }
+    for (at, field) in arguments.iter().enumerate() {
+        if field.name() == "return" || arguments[..at].iter().any(|one| one.name() == field.name())
+        {
+            return Err(format!("two fields are named `{}`", shown(field.name())));
+        }
+        check_type(field, DEEPEST).map_err(|kind| refused(field, &kind))?;
+    }
+    check_type(returns, DEEPEST).map_err(|kind| refused(returns, &kind))?;
+    Ok((arguments.iter().cloned().collect(), returns.clone()))
+}
+
+fn refused(field: &Field, kind: &str) -> String {
+    match field.name().as_str() {
+        "return" => format!("its result is of the type {kind}, which functions cannot give yet"),
+        name => format!("`{}` is of the type {kind}, which functions cannot take yet", shown(name)),
+    }
+}
+
+/// An SQL identifier that needs no quotes.
+fn check_name(name: &str) -> Result<(), String> {
+    let begins = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+    let allowed = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    if begins && allowed && name.len() <= 64 {
+        return Ok(());
+    }
+    Err("its name is no SQL name: 1 to 64 letters, digits and `_`, not beginning with a digit"
+        .into())
+}
+
+/// The types that the runtime converts; gives the one that it does not.
+fn check_type(field: &Field, depth: usize) -> Result<(), String> {
+    use DataType::*;
+    if depth == 0 {
+        return Err(format!("nested more than {DEEPEST} deep"));
+    }
+    match field.data_type() {
+        Boolean | Int8 | Int16 | Int32 | Int64 | UInt8 | UInt16 | UInt32 | UInt64 => Ok(()),
+        Float16 | Float32 | Float64 | Decimal128(..) | Decimal256(..) => Ok(()),
+        Utf8 | LargeUtf8 | Binary | LargeBinary | FixedSizeBinary(_) | Null => Ok(()),
+        Date32 | Date64 | Time32(_) | Time64(_) | Timestamp(..) | Duration(_) => Ok(()),
+        List(item) | LargeList(item) | FixedSizeList(item, _) => check_type(item, depth - 1),
+        Struct(fields) => fields.iter().try_for_each(|field| check_type(field, depth - 1)),
+        Map(entries, _) => check_type(entries, depth - 1),
+        other => Err(other.to_string()),
+    }
+}
+
+/// Only a function that is called row by row can fail in one row.
+fn on_error(signature: &Signature) -> Result<OnError, String> {
+    if signature.on_error == OnError::Null && signature.batch != BatchKind::Scalar.as_str() {
+        return Err("on_error=\"null\" is for functions that are called row by row".to_owned());
+    }
+    Ok(signature.on_error)
+}
+
+fn memory(text: &str) -> Result<ByteSize, String> {
+    text.parse::<ByteSize>().map_err(|error| format!("memory={error}"))
+}
+
+fn timeout(text: &str) -> Result<Duration, String> {
+    let limit = parse_duration(text).map_err(|error| format!("timeout={error}"))?;
+    if limit.is_zero() { Err("timeout=0 leaves no time".to_owned()) } else { Ok(limit) }
+}
+
+/// A name from outside, fit for one line of a message.
+fn shown(name: &str) -> String {
+    name.chars().filter(|c| !c.is_control()).take(64).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_schema::{Schema, TimeUnit};
+    use snowmelt_wire::schema_to_text;
+
+    use super::*;
+
+    pub(crate) fn signature(fields: Vec<Field>) -> Signature {
+        Signature {
+            name: "country".to_owned(),
+            batch: "scalar".to_owned(),
+            schema: schema_to_text(&Schema::new(fields)).unwrap(),
+            on_error: OnError::Raise,
+            packages: vec![],
+            memory: Some("256MiB".to_owned()),
+            timeout: Some("30s".to_owned()),
+        }
+    }
+
+    fn text(name: &str) -> Field {
+        Field::new(name, DataType::Utf8, true)
+    }
+
+    fn reason(signature: &Signature) -> String {
+        ParsedSignature::parse(signature).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn gives_fields_and_limits() {
+        let parsed =
+            ParsedSignature::parse(&signature(vec![text("phone"), text("return")])).unwrap();
+        assert_eq!(parsed.arguments.len(), 1);
+        assert_eq!(parsed.returns.data_type(), &DataType::Utf8);
+        assert_eq!(parsed.memory, Some(ByteSize::mib(256)));
+        assert_eq!(parsed.timeout, Some(Duration::from_secs(30)));
+        assert!(ParsedSignature::parse(&signature(vec![text("return")])).is_ok());
+    }
+
+    #[test]
+    fn refuses_what_does_not_fit_into_sql() {
+        let good = || signature(vec![text("phone"), text("return")]);
+        let named = |name: &str| Signature { name: name.to_owned(), ..good() };
+        for bad in ["", "1st", "a b", "a\";drop", "naïve", &"a".repeat(65)] {
+            assert!(reason(&named(bad)).contains("no SQL name"), "{bad}");
+        }
+        assert!(reason(&signature(vec![text("phone")])).contains("named `return`"));
+        assert!(reason(&signature(vec![])).contains("empty"));
+        let twice = signature(vec![text("a"), text("a"), text("return")]);
+        assert!(reason(&twice).contains("two fields are named `a`"));
+        let batch = Signature { batch: "polars".to_owned(), ..good() };
+        assert!(reason(&batch).contains("polars"));
+        let schema = Signature { schema: "AAAA".to_owned(), ..good() };
+        assert!(!reason(&schema).is_empty());
+        let null = Signature { batch: "arrow".to_owned(), on_error: OnError::Null, ..good() };
+        assert!(reason(&null).contains("row by row"));
+    }
+
+    #[test]
+    fn refuses_limits_that_are_none() {
+        let good = || signature(vec![text("return")]);
+        let memory = Signature { memory: Some("lots".to_owned()), ..good() };
+        assert!(reason(&memory).contains("memory=`lots`"), "{}", reason(&memory));
+        let timeout = Signature { timeout: Some("0".to_owned()), ..good() };
+        assert!(reason(&timeout).contains("timeout=0"));
+    }
+
+    #[test]
+    fn takes_nested_types_but_not_every_type() {
+        let list = DataType::List(text("item").into());
+        let nested = DataType::Struct(Fields::from(vec![Field::new("tags", list, true)]));
+        let time = DataType::Timestamp(TimeUnit::Microsecond, None);
+        let fields = vec![Field::new("a", nested, true), Field::new("return", time, true)];
+        assert!(ParsedSignature::parse(&signature(fields)).is_ok());
+        let interval = DataType::Interval(arrow_schema::IntervalUnit::DayTime);
+        let bad = signature(vec![Field::new("gap", interval, true), text("return")]);
+        assert!(reason(&bad).contains("`gap` is of the type Interval"), "{}", reason(&bad));
+        let deep = (0..40)
+            .fold(text("item"), |inner, _| Field::new("item", DataType::List(inner.into()), true));
+        assert!(reason(&signature(vec![deep, text("return")])).contains("nested more than"));
+    }
+}

@@ -1,0 +1,133 @@
+//! What Python source says of itself without being run: packages that it asks for, modules that it
+//! imports.
+//!
+//! Boundary: the text goes to the platform's own interpreter, which parses it (`ast`) in a process
+//! of its own with hard limits. Nothing of it is executed: code runs in sandboxes only.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde::Deserialize;
+use snowmelt_types::SourceLocation;
+
+use crate::script_block;
+use crate::{Error, Result};
+
+/// What a source file asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Source {
+    /// Requirements from `@sm.udf(packages=[…])`, `@sm.function(packages=[…])` and a
+    /// `# /// script` block (PEP 723), in the order in which they stand, without repeats.
+    pub packages: Vec<String>,
+    /// Modules by their dotted names, in the order in which they are imported, without repeats;
+    /// neither relative ones, nor `snowmelt`, nor those for type checkers only.
+    pub imports: Vec<String>,
+}
+
+/// What `inspect.py` prints.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Answer {
+    Refused { error: String, line: u32, within: Option<String> },
+    Read { packages: Vec<String>, imports: Vec<String> },
+}
+
+/// Reads a source file with an interpreter. Blocks for some 20 ms.
+pub fn inspect_source(python: &Path, file: &str, text: &str) -> Result<Source> {
+    let output = run(python, text).map_err(|error| broken(error.to_string()))?;
+    let answer = serde_json::from_slice(&output.stdout).map_err(|_| broken(last_words(&output)))?;
+    match answer {
+        Answer::Refused { error, line, within } => Err(refused(file, text, error, line, within)),
+        Answer::Read { packages, imports } => {
+            let from_block = script_block::dependencies(file, text)?;
+            Ok(Source {
+                packages: unique(packages.into_iter().chain(from_block)),
+                imports: unique(imports.into_iter().filter(|name| is_foreign(name))),
+            })
+        }
+    }
+}
+
+/// Requirements that a source file asks for: see [`Source::packages`].
+pub fn packages_of_source(python: &Path, file: &str, text: &str) -> Result<Vec<String>> {
+    inspect_source(python, file, text).map(|source| source.packages)
+}
+
+/// Modules that a source file imports: see [`Source::imports`].
+pub fn imports_of_source(python: &Path, file: &str, text: &str) -> Result<Vec<String>> {
+    inspect_source(python, file, text).map(|source| source.imports)
+}
+
+/// Those of the modules that are there to be imported: in the standard library or in a folder of
+/// packages. A zygote should import exactly these (SOCK 4.2).
+pub fn available(imports: &[String], standard: &[String], site: &Path) -> Vec<String> {
+    let there = |name: &&String| {
+        let top = name.split('.').next().unwrap_or(name);
+        standard.iter().any(|module| module == top) || is_in(site, top)
+    };
+    imports.iter().filter(there).cloned().collect()
+}
+
+fn is_in(site: &Path, top: &str) -> bool {
+    if site.join(top).is_dir() || site.join(format!("{top}.py")).is_file() {
+        return true;
+    }
+    let compiled = |name: &str| name.starts_with(&format!("{top}.")) && name.ends_with(".so");
+    let mut entries = std::fs::read_dir(site).into_iter().flatten().flatten();
+    entries.any(|entry| entry.file_name().to_str().is_some_and(compiled))
+}
+
+fn run(python: &Path, text: &str) -> std::io::Result<Output> {
+    let mut child = Command::new(python)
+        .args(["-I", "-S", "-c", include_str!("inspect.py")])
+        .current_dir("/")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // An interpreter that fails before it reads says why on stderr.
+        let _ = stdin.write_all(text.as_bytes());
+    }
+    child.wait_with_output()
+}
+
+fn broken(reason: String) -> Error {
+    Error::Interpreter { reason }
+}
+
+fn last_words(output: &Output) -> String {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    stderr.lines().last().map_or_else(|| output.status.to_string(), str::to_owned)
+}
+
+pub(crate) fn refused(
+    file: &str,
+    text: &str,
+    reason: String,
+    line: u32,
+    within: Option<String>,
+) -> Error {
+    let shown = text.lines().nth(line.saturating_sub(1) as usize).map(str::trim);
+    Error::Source {
+        location: SourceLocation { file: file.to_owned(), line, within },
+        line: shown.filter(|line| !line.is_empty()).map(|line| line.chars().take(200).collect()),
+        reason,
+    }
+}
+
+fn is_foreign(module: &str) -> bool {
+    let top = module.split('.').next().unwrap_or(module);
+    !matches!(top, "snowmelt" | "__future__" | "__main__")
+}
+
+fn unique(names: impl Iterator<Item = String>) -> Vec<String> {
+    let mut seen = Vec::new();
+    for name in names {
+        if !seen.contains(&name) {
+            seen.push(name);
+        }
+    }
+    seen
+}

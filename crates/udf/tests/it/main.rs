@@ -1,0 +1,126 @@
+//! Sources read by a real interpreter, without being run.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use snowmelt_types::Report;
+use snowmelt_udf::{Source, available, inspect_source};
+
+/// The interpreter itself, not a shim in front of it.
+fn python() -> PathBuf {
+    let named = std::env::var_os("SNOWMELT_PYTHON").unwrap_or_else(|| "python3".into());
+    let asked = Command::new(named).args(["-c", "import sys; print(sys.executable)"]).output();
+    let path = String::from_utf8(asked.expect("these tests need Python").stdout).unwrap();
+    PathBuf::from(path.trim())
+}
+
+fn read(text: &str) -> Source {
+    inspect_source(&python(), "udfs.py", text).unwrap()
+}
+
+#[test]
+fn finds_packages_in_every_place_where_they_may_stand() {
+    let text = r#"
+# /// script
+# dependencies = ["rich"]
+# ///
+import snowmelt as sm
+from snowmelt import udf
+
+SHARED = ["idna", "six"]
+
+@sm.udf(packages=["phonenumbers==8.13.*"], batch="arrow")
+def a(x: str) -> str: ...
+
+@udf(packages=SHARED)
+def b(x: str) -> str: ...
+
+@sm.function(memory="1GiB", packages=("six", "attrs"))
+async def c(event): ...
+
+@sm.udf
+def d(x: str) -> str: ...
+
+@other(packages=compute())
+def e(x): ...
+"#;
+    let packages = ["phonenumbers==8.13.*", "idna", "six", "attrs", "rich"];
+    assert_eq!(read(text).packages, packages);
+}
+
+#[test]
+fn finds_what_is_imported_anywhere_but_not_what_is_never_run() {
+    let text = r#"
+from __future__ import annotations
+import os, numpy.linalg as la
+from typing import TYPE_CHECKING
+from . import sibling
+import snowmelt as sm
+if TYPE_CHECKING:
+    import expensive
+else:
+    import cheap
+try:
+    import ujson as json
+except ImportError:
+    import json
+def f():
+    from sklearn.ensemble import RandomForestClassifier
+"#;
+    let imports = ["os", "numpy.linalg", "typing", "cheap", "ujson", "json", "sklearn.ensemble"];
+    assert_eq!(read(text).imports, imports);
+}
+
+#[test]
+fn nothing_of_the_source_is_executed() {
+    let folder = tempfile::tempdir().unwrap();
+    let marker = folder.path().join("ran");
+    let text = format!(
+        "open({marker:?}, 'w')\n@sm.udf(packages=[\"six\"])\ndef f(x=open({marker:?}, 'w')): ...\n"
+    );
+    assert_eq!(read(&text).packages, ["six"]);
+    assert!(!marker.exists());
+}
+
+#[test]
+fn only_modules_that_are_there_are_for_the_zygote() {
+    let site = tempfile::tempdir().unwrap();
+    std::fs::create_dir(site.path().join("pandas")).unwrap();
+    for file in ["six.py", "_fast.cpython-311-x86_64-linux-gnu.so"] {
+        std::fs::write(site.path().join(file), "").unwrap();
+    }
+    let names = |list: &[&str]| list.iter().map(|name| name.to_string()).collect::<Vec<_>>();
+    let imports = names(&["json", "pandas.api", "six", "_fast", "missing", "pan"]);
+    let found = available(&imports, &names(&["json", "os"]), site.path());
+    assert_eq!(found, ["json", "pandas.api", "six", "_fast"]);
+}
+
+#[test]
+fn wrong_source_is_shown_where_it_is_wrong() {
+    let refused = |text: &str| inspect_source(&python(), "udfs.py", text).unwrap_err().report();
+    let syntax = refused("x = 1\ndef f(:\n    pass\n");
+    assert_eq!(syntax.code, "SM-0204");
+    let place = syntax.location.clone().unwrap();
+    assert_eq!((place.file.as_str(), place.line), ("udfs.py", 2));
+    assert_eq!(syntax.excerpt, ["def f(:"]);
+    let computed = refused("@sm.udf(packages=find())\ndef f(x): ...\n");
+    assert_eq!(computed.location.clone().unwrap().within.as_deref(), Some("f()"));
+    assert!(computed.hint.unwrap().contains("packages=["));
+    assert_eq!(refused("x = '\0'").code, "SM-0204");
+}
+
+#[test]
+fn source_made_to_break_the_parser_breaks_nothing() {
+    for text in
+        ["(".repeat(100_000), "-".repeat(100_000) + "1", "a".to_owned() + &".b".repeat(100_000)]
+    {
+        let Err(error) = inspect_source(&python(), "udfs.py", &text) else { continue };
+        assert!(["SM-0204", "SM-0303"].contains(&error.report().code.as_str()), "{error}");
+    }
+}
+
+#[test]
+fn a_program_that_is_no_interpreter_is_named() {
+    let error = inspect_source("/bin/false".as_ref(), "udfs.py", "").unwrap_err().report();
+    assert_eq!(error.code, "SM-0303");
+}
