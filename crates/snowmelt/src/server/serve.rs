@@ -5,6 +5,7 @@
 use std::fs::File;
 use std::future::Future;
 use std::io::{Read, Write};
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 
 use snowmelt_control::api::Status;
@@ -41,7 +42,7 @@ pub fn background(config: &Config, printer: Printer) -> Outcome {
     serve(launch, printer, std::future::pending(), |status| {
         announce(status)?;
         // The starter waits for the end of this pipe.
-        rustix::stdio::dup2_stdout(File::options().write(true).open("/dev/null")?)?;
+        snowmelt_kernel::fds::place(File::options().write(true).open("/dev/null")?.as_fd(), 1)?;
         Ok(())
     })
 }
