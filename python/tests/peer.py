@@ -24,6 +24,21 @@ PACKAGE_FOLDER = Path(__file__).resolve().parent.parent
 PATIENCE_SECONDS = 60.0
 
 
+def run_program(program: str, **environment: str) -> str:
+    """What a program of its own printed; the program must succeed."""
+    variables = {**os.environ, "PYTHONPATH": str(PACKAGE_FOLDER), **environment}
+    variables = {name: value for name, value in variables.items() if value}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=variables,
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+    )
+    return done.stdout
+
+
 class Refused(Exception):
     """The instance answered with a failure."""
 

@@ -8,7 +8,6 @@ import io
 import json
 import os
 import pickle
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
+from peer import run_program
 
 import snowmelt as sm
 from snowmelt import _amounts, _names, _progress, errors
@@ -244,11 +244,8 @@ def test_showing_a_query_runs_nothing(tmp_path: Path) -> None:
         "print(q)\n"
         "q._repr_html_()\n"
     )
-    environment = {**os.environ, "SNOWMELT_BIN": "/nonexistent", "TMPDIR": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=environment, check=True, capture_output=True, text=True
-    )
-    assert done.stdout == (
+    printed = run_program(program, SNOWMELT_BIN="/nonexistent", TMPDIR=str(tmp_path))
+    assert printed == (
         "<snowmelt query: select * from t\n"
         "  table t: (n int64)\n"
         "  table u: s3://b/*.parquet\n"
@@ -260,21 +257,15 @@ def test_showing_a_query_runs_nothing(tmp_path: Path) -> None:
 
 def test_a_missing_binary_says_what_to_type() -> None:
     program = "import snowmelt as sm\ntry: sm.sql('select 1').collect()\nexcept sm.PlatformError as e: print(e)"
-    environment = {**os.environ, "SNOWMELT_BIN": "/nonexistent", "SNOWMELT_STATE": "/nonexistent"}
-    environment.pop("SNOWMELT_SOCKET", None)
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=environment, check=True, capture_output=True, text=True
-    )
-    assert done.stdout.startswith("error[SM-0503]: SNOWMELT_BIN names /nonexistent")
+    variables = {"SNOWMELT_BIN": "/nonexistent", "SNOWMELT_STATE": "/nonexistent"}
+    printed = run_program(program, SNOWMELT_SOCKET="", **variables)
+    assert printed.startswith("error[SM-0503]: SNOWMELT_BIN names /nonexistent")
 
 
 def test_a_named_server_that_is_away_is_an_error() -> None:
     program = "import snowmelt as sm\ntry: sm.map(abs, [1])\nexcept sm.PlatformError as e: print(e)"
-    environment = {**os.environ, "SNOWMELT_SOCKET": "/nonexistent/s"}
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=environment, check=True, capture_output=True, text=True
-    )
-    assert "the server at /nonexistent/s cannot be reached" in done.stdout
+    printed = run_program(program, SNOWMELT_SOCKET="/nonexistent/s")
+    assert "the server at /nonexistent/s cannot be reached" in printed
 
 
 def test_progress_tells_what_runs() -> None:

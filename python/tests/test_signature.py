@@ -5,14 +5,13 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import decimal
-import subprocess
-import sys
 from typing import Annotated, Any, Optional, TypedDict, Union
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from peer import run_program
 
 import snowmelt as sm
 
@@ -192,4 +191,4 @@ def test_importing_and_decorating_is_cheap() -> None:
         "@sm.function(memory='1GiB')\ndef g(event): return 1\n"
         "assert not {'pyarrow', 'numpy', 'pandas', 'polars'} & set(sys.modules)\n"
     )
-    subprocess.run([sys.executable, "-c", program], check=True)
+    run_program(program)

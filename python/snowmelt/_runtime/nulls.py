@@ -1,5 +1,5 @@
-"""Which rows of a batch a function is called for: those with a value in every argument that does not
-take None. The other rows are null in its result.
+"""Which rows of a batch a function is called for: those with a value in every argument that does
+not take None. The other rows are null in its result.
 
 Invariant: what is compacted here has its row numbers kept, so that a failure names the row of the
 batch as the engine knows it.
@@ -23,12 +23,12 @@ class Rows:
     def columns(self) -> list[Any]:
         """The argument columns with the called rows only."""
         columns = self._batch.columns
-        return columns if self._mask is None else [c.filter(self._mask) for c in columns]
+        return list(columns) if self._mask is None else [c.filter(self._mask) for c in columns]
 
     @property
     def count(self) -> int:
         """How many rows are called."""
-        return self._batch.num_rows if self._mask is None else self._mask.true_count
+        return int(self._batch.num_rows if self._mask is None else self._mask.true_count)
 
     def number(self, position: int) -> int:
         """The row of the batch for a position among the called rows."""

@@ -7,6 +7,7 @@ Invariant: importing it starts no thread, because a process with threads must no
 from __future__ import annotations
 
 import importlib.util
+from typing import Any
 
 from . import serve  # isort: skip; before pyarrow, because it sets what pyarrow reads when loaded
 
@@ -15,10 +16,12 @@ import pyarrow as pa
 from .._elements import element
 from .._signature import Signature
 from . import function, process, udf
-from .scalar import Scalar
-from .vectorised import Vectorised
 
 __all__ = ["function", "process", "serve", "udf"]
+
+
+def _first(x: Any, y: Any) -> Any:
+    return x
 
 
 def warm() -> None:
@@ -28,10 +31,8 @@ def warm() -> None:
             continue
         arguments = (("x", element(float)), ("y", element(str | None)))
         signature = Signature("warm", form, arguments, element(float))
-        make = Scalar if form == "scalar" else Vectorised
-        extra = ("raise",) if form == "scalar" else ()
         batch = pa.record_batch({"x": pa.array([1.0, None, 2.0]), "y": pa.array(["a", "b", None])})
-        evaluate = make(lambda x, y: x, signature, *extra)
+        evaluate = udf.evaluator(_first, signature, "raise")
         result = pa.RecordBatch.from_arrays([evaluate(batch)], ["return"])
         pa.ipc.read_record_batch(result.serialize(), pa.ipc.read_schema(result.schema.serialize()))
 

@@ -6,6 +6,7 @@ turned into nulls that the user did not ask for.
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Callable
 from typing import Any
@@ -25,18 +26,23 @@ def load(load: dict[str, Any]) -> tuple[Evaluate, Signature]:
     found = code.load(load["code"], name).callable(name)
     if not isinstance(found, Udf):
         found = _undecorated(found, name, load.get("batch"))
-    signature = found.signature
+    try:
+        evaluate = evaluator(found.function, found.signature, load.get("on_error", "raise"))
+    except ImportError as error:
+        raise failure.from_exception(error, "load", name) from None
+    return evaluate, found.signature
+
+
+def evaluator(function: Callable[..., Any], signature: Signature, on_error: str) -> Evaluate:
+    """What answers batches by calling the function. Raises `ImportError` for a missing library."""
     if signature.batch == "scalar":
         from .scalar import Scalar
 
-        return Scalar(found.function, signature, load.get("on_error", "raise")), signature
-    try:
-        from .vectorised import Vectorised
+        return Scalar(function, signature, on_error)
+    from .vectorised import Vectorised
 
-        __import__({"arrow": "pyarrow"}.get(signature.batch, signature.batch))
-    except ImportError as error:
-        raise failure.from_exception(error, "load", name) from None
-    return Vectorised(found.function, signature), signature
+    importlib.import_module({"arrow": "pyarrow"}.get(signature.batch, signature.batch))
+    return Vectorised(function, signature)
 
 
 def _undecorated(function: Any, name: str, batch: str | None) -> AnyUdf:
