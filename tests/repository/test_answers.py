@@ -1,0 +1,53 @@
+"""The comparison of answers, on which demo, benches and end-to-end tests rely, can fail."""
+
+import sys
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
+
+from common.answers import difference
+
+
+def table(*rows: tuple[Any, ...]) -> pa.Table:
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    return pa.table(columns, names=[f"c{number}" for number in range(len(columns))])
+
+
+ROWS = [("a", 1, 1.5), ("b", 2, None), (None, 3, 2.5)]
+
+
+def test_the_same_rows_in_another_order_are_the_same_answer() -> None:
+    assert difference(table(*ROWS), table(*reversed(ROWS)), ordered=False) is None
+
+
+def test_the_order_counts_where_the_query_gives_one() -> None:
+    assert difference(table(*ROWS), table(*reversed(ROWS)), ordered=True) is not None
+
+
+def test_types_of_engines_do_not_count() -> None:
+    ours = table(("x", Decimal("0.10"), 3))
+    assert difference(ours, table(("x", 0.1, Decimal(3))), ordered=True) is None
+
+
+def test_the_noise_of_floats_does_not_count() -> None:
+    assert difference(table((0.1 + 0.2,)), table((0.3,)), ordered=False) is None
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        [("a", 1, 1.5), ("b", 2, None)],
+        [("a", 1, 1.5), ("b", 2, 0.0), (None, 3, 2.5)],
+        [("a", 1, 1.5000001), ("b", 2, None), (None, 3, 2.5)],
+        [("a", 1, 1.5), ("b", 2, None), ("", 3, 2.5)],
+        [("a", 1, 1.5), ("a", 1, 1.5), (None, 3, 2.5)],
+        [("a", 1), ("b", 2), (None, 3)],
+    ],
+)
+def test_another_answer_is_told(other: list[tuple[Any, ...]]) -> None:
+    assert difference(table(*other), table(*ROWS), ordered=False) is not None
