@@ -41,6 +41,7 @@ pub use python::{OLDEST_PYTHON, Python};
 pub use reclaim::Reclaimed;
 pub use requirement::{Requirement, parse_requirements};
 pub use runtime::{Runtime, runtime_files};
+pub use store::interrupted;
 pub use uv::Uv;
 
 /// A result of this crate.

@@ -79,6 +79,12 @@ impl Store {
     }
 }
 
+/// How many installations in a store were interrupted and are not cleared away yet; the next
+/// [`crate::Installer`] does so.
+pub fn interrupted(store: &Path) -> usize {
+    Workspace::abandoned(&store.join("tmp"))
+}
+
 /// What others may write they may fill with code that then runs in everybody's sandboxes.
 fn refuse_foreign(root: &Path) -> Result<()> {
     let metadata = fs::metadata(root).map_err(Error::io("read", root))?;

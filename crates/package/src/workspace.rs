@@ -28,6 +28,12 @@ impl Workspace {
         Ok(Self { folder, _lock: lock })
     }
 
+    /// How many there are whose process is gone.
+    pub(crate) fn abandoned(tmp: &Path) -> usize {
+        let entries = fs::read_dir(tmp).into_iter().flatten().flatten();
+        entries.filter(|entry| is_abandoned(&entry.path())).count()
+    }
+
     pub(crate) fn path(&self) -> &Path {
         self.folder.path()
     }
@@ -75,6 +81,7 @@ mod tests {
         let used = Workspace::new(tmp.path()).unwrap();
         let abandoned = tmp.path().join("work-abandoned");
         fs::create_dir_all(abandoned.join("site/half")).unwrap();
+        assert_eq!(Workspace::abandoned(tmp.path()), 1);
         Workspace::sweep(tmp.path()).unwrap();
         assert!(used.path().exists() && !abandoned.exists());
         let path = used.path().to_owned();

@@ -1,0 +1,100 @@
+//! The kernel's part: what `snowmelt_sandbox::probe` tried, with what is needed and how to get it.
+
+use std::fs;
+
+use snowmelt_sandbox::{Probe, probe};
+
+use super::{Check, Status};
+
+/// Name of the probe, how bad its failure is, what is needed, how to get it.
+const NEEDS: [(&str, Status, &str, &str); 10] = [
+    ("kernel", Status::Fail, "5.12 or newer", "boot a newer kernel"),
+    ("root", Status::Fail, "user id 0; without root comes later", "sudo snowmelt doctor"),
+    (
+        "control groups",
+        Status::Fail,
+        "memory, cpu and pids (v1 or v2), writable",
+        "echo '+memory +cpu +pids' > /sys/fs/cgroup/cgroup.subtree_control",
+    ),
+    (
+        "namespaces",
+        Status::Fail,
+        "user, pid, ipc, uts and mount",
+        "sysctl -w user.max_user_namespaces=15000",
+    ),
+    ("mount API", Status::Fail, "fsopen, fsmount and mount_setattr", "boot a newer kernel"),
+    ("seccomp", Status::Fail, "filters", "boot a kernel with CONFIG_SECCOMP_FILTER=y"),
+    ("overlayfs", Status::Warn, "for block images", "modprobe overlay"),
+    ("EROFS", Status::Warn, "for block images", "modprobe erofs"),
+    ("FUSE", Status::Warn, "for block images", "modprobe fuse"),
+    (
+        "Landlock",
+        Status::Warn,
+        "a further wall, where it is there",
+        "boot with landlock in the kernel's lsm= list",
+    ),
+];
+
+pub(super) fn checks() -> Vec<Check> {
+    let mut checks: Vec<Check> = probe().into_iter().map(check).collect();
+    checks.push(freezer());
+    checks
+}
+
+fn check(probe: Probe) -> Check {
+    let known = NEEDS.iter().find(|(name, ..)| *name == probe.name);
+    let (bad, needed, mend) = match known {
+        Some((_, bad, needed, mend)) => (*bad, *needed, *mend),
+        None => (Status::Warn, "there", "boot a newer kernel"),
+    };
+    let status = if probe.ok { Status::Ok } else { bad };
+    Check::new(probe.name, status, probe.found, needed, mend)
+}
+
+/// Pause and resume: the v1 controller, or any cgroup2 mount, which freezes without controllers.
+fn freezer() -> Check {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let found = freezer_in(&mounts);
+    let status = if found.is_some() { Status::Ok } else { Status::Warn };
+    Check::new(
+        "freezer",
+        status,
+        found.unwrap_or("not mounted"),
+        "to pause idle functions",
+        "mkdir -p /sys/fs/cgroup/freezer && mount -t cgroup -o freezer none /sys/fs/cgroup/freezer",
+    )
+}
+
+fn freezer_in(mounts: &str) -> Option<&'static str> {
+    let has = |kind: &str, option: Option<&str>| {
+        mounts.lines().any(|line| {
+            let mut fields = line.split(' ').skip(2);
+            let same_kind = fields.next() == Some(kind);
+            let options = fields.next().unwrap_or_default();
+            same_kind && option.is_none_or(|wanted| options.split(',').any(|one| one == wanted))
+        })
+    };
+    let v1 = has("cgroup", Some("freezer")).then_some("the v1 controller");
+    v1.or_else(|| has("cgroup2", None).then_some("cgroup.freeze of v2"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_probe_has_its_need() {
+        for probe in probe() {
+            assert!(NEEDS.iter().any(|(name, ..)| *name == probe.name), "{}", probe.name);
+        }
+    }
+
+    #[test]
+    fn finds_the_freezer_of_both_versions() {
+        let v1 = "cgroup /sys/fs/cgroup/freezer cgroup rw,relatime,freezer 0 0\n";
+        let v2 = "none /sys/fs/cgroup cgroup2 rw 0 0\n";
+        assert_eq!(freezer_in(&format!("{v2}{v1}")), Some("the v1 controller"));
+        assert_eq!(freezer_in(v2), Some("cgroup.freeze of v2"));
+        assert_eq!(freezer_in("cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\n"), None);
+    }
+}

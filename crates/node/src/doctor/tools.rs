@@ -1,0 +1,145 @@
+//! Python, uv, and the folder in which the platform keeps things.
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rustix::fs::{Access, access};
+use snowmelt_package::{OLDEST_PYTHON, Python, Uv};
+use snowmelt_types::Report;
+
+use super::resources::nearest;
+use super::{Check, Status};
+
+pub(super) fn checks(state_dir: &Path) -> Vec<Check> {
+    let python = found_python();
+    let uv = match &python {
+        Ok(python) => uv(python),
+        Err(_) => {
+            Check::new("uv", Status::Warn, "not looked for", "any version", "get Python first")
+        }
+    };
+    vec![python_row(python), uv, state(state_dir)]
+}
+
+/// Asked anew, with a folder to remember the answer in that goes away: looking keeps nothing.
+fn found_python() -> snowmelt_package::Result<Python> {
+    let folder = tempfile::tempdir().map_err(|error| snowmelt_package::Error::PythonMissing {
+        reason: format!("no temporary folder to ask it in: {error}"),
+    })?;
+    Python::discover(None, folder.path())
+}
+
+fn python_row(python: snowmelt_package::Result<Python>) -> Check {
+    let (major, minor) = OLDEST_PYTHON;
+    let needed = format!("CPython {major}.{minor} or newer that everybody may run");
+    let row =
+        |status, found: String, mend: &str| Check::new("Python", status, found, &needed, mend);
+    let python = match python {
+        Ok(python) => python,
+        Err(error) => {
+            let mend = "apt-get install python3, or set SNOWMELT_PYTHON";
+            return row(Status::Fail, error.to_string(), mend);
+        }
+    };
+    let path = python.executable.display();
+    let found = format!("{} at {path}", python.minor_version());
+    if !runs(Command::new(&python.executable).args(["-I", "-S", "-c", "pass"])) {
+        return row(Status::Fail, format!("{found}, which does not run"), "set SNOWMELT_PYTHON");
+    }
+    // Functions run as another user.
+    let mode = python.executable.metadata().map_or(0, |found| found.permissions().mode());
+    if mode & 0o005 != 0o005 {
+        return row(
+            Status::Fail,
+            format!("{found}, mode {:o}", mode & 0o777),
+            &format!("chmod 755 {path}"),
+        );
+    }
+    row(Status::Ok, found, "")
+}
+
+fn uv(python: &Python) -> Check {
+    let needed = "any version, for functions with packages";
+    let named = std::env::var_os("SNOWMELT_UV").filter(|value| !value.is_empty());
+    let uv = match Uv::find(named.as_deref().map(Path::new), python) {
+        Ok(uv) => uv,
+        Err(error) => {
+            let mend = error.report().hint.unwrap_or_default();
+            return Check::new("uv", Status::Fail, error.to_string(), needed, mend);
+        }
+    };
+    let answer = uv.version_command().stdin(Stdio::null()).output();
+    let said = answer.ok().filter(|answer| answer.status.success());
+    let path = uv.program().display();
+    match said {
+        Some(answer) => {
+            let version = String::from_utf8_lossy(&answer.stdout).trim().to_owned();
+            Check::new("uv", Status::Ok, format!("{version} at {path}"), needed, "")
+        }
+        None => {
+            let mend = format!("{} -m pip install --upgrade uv", python.executable.display());
+            Check::new("uv", Status::Fail, format!("{path}, which does not run"), needed, mend)
+        }
+    }
+}
+
+fn runs(command: &mut Command) -> bool {
+    let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    quiet.status().is_ok_and(|status| status.success())
+}
+
+/// The state folder and the package store in it must be ours alone.
+fn state(state_dir: &Path) -> Check {
+    let needed = "a folder that only this user can write";
+    let row = |status, found: String, mend: String| {
+        Check::new("state folder", status, found, needed, mend)
+    };
+    let folder = nearest(state_dir);
+    let shown = folder.display();
+    if access(folder, Access::WRITE_OK | Access::EXEC_OK).is_err() {
+        let mend = format!("set SNOWMELT_STATE to a folder of yours, or chown $USER {shown}");
+        return row(Status::Fail, format!("{shown} cannot be written"), mend);
+    }
+    if folder != state_dir {
+        return row(Status::Ok, format!("{} will be made", state_dir.display()), String::new());
+    }
+    let packages = state_dir.join("packages");
+    for folder in [state_dir, &packages] {
+        if let Some(reason) = open_to_others(folder) {
+            let mend = format!("chown -R $USER {0} && chmod go-w {0}", folder.display());
+            return row(Status::Fail, format!("{} {reason}", folder.display()), mend);
+        }
+    }
+    row(Status::Ok, format!("{shown}, writable"), String::new())
+}
+
+fn open_to_others(folder: &Path) -> Option<String> {
+    let found = folder.metadata().ok()?;
+    let user = rustix::process::geteuid().as_raw();
+    if found.uid() != user {
+        return Some(format!("belongs to user {}", found.uid()));
+    }
+    let loose = found.mode() & 0o022 != 0;
+    loose.then(|| format!("has the mode {:o}, so others can write it", found.mode() & 0o7777))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{Permissions, create_dir, set_permissions};
+
+    use super::*;
+
+    #[test]
+    fn a_state_folder_that_others_can_write_fails() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(state(folder.path()).status, Status::Ok);
+        assert_eq!(state(&folder.path().join("new")).status, Status::Ok);
+        let packages = folder.path().join("packages");
+        create_dir(&packages).unwrap();
+        set_permissions(&packages, Permissions::from_mode(0o777)).unwrap();
+        let loose = state(folder.path());
+        assert_eq!(loose.status, Status::Fail);
+        assert!(loose.mend.unwrap().contains("chmod go-w"));
+    }
+}
