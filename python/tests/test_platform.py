@@ -1,0 +1,365 @@
+"""The whole way: this package, the real binary, real sandboxes. Skipped where it is not built."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from peer import PACKAGE_FOLDER, PATIENCE_SECONDS, run_program
+
+import snowmelt as sm
+from snowmelt import _server
+
+pytestmark = pytest.mark.usefixtures("platform")
+
+ROWS = 10_000
+
+
+@pytest.fixture(scope="module")
+def platform(binary: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[_server.Server]:
+    """A private platform with a state folder of its own."""
+    state = tmp_path_factory.mktemp("state")
+    # Sandboxes reach code and packages below it by their own ids.
+    state.chmod(0o755)
+    patch = pytest.MonkeyPatch()
+    patch.setenv("SNOWMELT_STATE", str(state))
+    patch.delenv("SNOWMELT_SOCKET", raising=False)
+    patch.setenv("SNOWMELT_BIN", binary)
+    _server._stop_at_exit()
+    yield _server.current()
+    _server._stop_at_exit()
+    patch.undo()
+
+
+@pytest.fixture(scope="module")
+def sales(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Parquet files with a known content."""
+    folder = tmp_path_factory.mktemp("sales")
+    for part in range(3):
+        numbers = pa.array(range(part, ROWS, 3))
+        names = pa.array([None if n % 10 == 0 else f"name {n % 7}" for n in numbers.to_pylist()])
+        pq.write_table(pa.table({"n": numbers, "name": names}), folder / f"{part}.parquet")
+    return str(folder)
+
+
+@sm.udf
+def halved(n: int) -> float:
+    return n / 2
+
+
+@sm.udf
+def initial(name: str) -> str | None:
+    return name[-1:]
+
+
+@sm.udf(on_error="null")
+def inverse(n: int) -> float:
+    return 1 / n
+
+
+@sm.udf
+def picky(n: int) -> int:
+    if n >= 9_990:
+        raise ValueError(f"{n} is too much")
+    return n
+
+
+@sm.udf
+def doubled(n: sm.Series[int]) -> sm.Series[int]:
+    return n * 2
+
+
+def test_a_query_over_files_answers_in_every_form(sales: str) -> None:
+    query = sm.sql(
+        "select n % 2 as odd, count(*) as rows, sum(n) as total from sales group by 1 order by 1",
+        sales=sales,
+        workers=2,
+    )
+    expected = [(0, 5_000, 24_995_000), (1, 5_000, 25_000_000)]
+    assert query.rows() == expected
+    assert query.collect().column_names == ["odd", "rows", "total"]
+    assert query.pandas().values.tolist() == [list(row) for row in expected]
+    assert query.polars().rows() == expected
+    assert query.profile is not None and query.profile["rows"] == 2
+    assert query.query_id and query.query_id.startswith("q-")
+
+
+@pytest.mark.parametrize("form", ["pandas", "polars", "pyarrow", "dataset"])
+def test_frames_are_tables(form: str) -> None:
+    data = {"k": ["a", "b", "a"], "v": [1.5, None, 2.5]}
+    made = {
+        "pandas": lambda: pd.DataFrame(data),
+        "polars": lambda: pl.DataFrame(data),
+        "pyarrow": lambda: pa.table(data),
+        "dataset": lambda: pa.dataset.dataset(pa.table(data)),
+    }
+    frame = made[form]()
+    query = sm.sql("select k, sum(v) from frame group by k order by k")
+    assert query.rows() == [("a", 4.0), ("b", None)]
+    assert len(data) == 2 and frame is not None
+
+
+def test_functions_of_the_caller_are_called(sales: str) -> None:
+    query = sm.sql(
+        "select initial(name) as i, sum(halved(n)) as h from s group by 1 order by 1 nulls last",
+        s=sales,
+        workers=2,
+    )
+    expected: dict[str | None, float] = {}
+    for n in range(ROWS):
+        key = None if n % 10 == 0 else str(n % 7)
+        expected[key] = expected.get(key, 0.0) + n / 2
+    rows = query.rows()
+    assert dict(rows) == expected
+    assert [row[0] for row in rows] == [*"0123456", None]
+
+
+def test_a_batch_function_brings_its_library(sales: str) -> None:
+    assert sm.sql("select sum(doubled(n)) from s", s=sales).rows() == [(ROWS * (ROWS - 1),)]
+
+
+def test_null_on_error_and_the_error_itself(sales: str) -> None:
+    assert sm.sql("select count(inverse(n)) from s", s=sales).rows() == [(ROWS - 1,)]
+    with pytest.raises(sm.FunctionError) as failed:
+        sm.sql("select sum(picky(n)) from s", s=sales).collect()
+    error = failed.value
+    assert error.code == "SM-0201"
+    assert "`picky` failed in" in error.message
+    assert "is too much" in str(error) and "raise ValueError" in str(error)
+    assert error.report["location"]["file"] == __file__
+    assert error.query_id
+
+
+def test_wrong_queries_are_query_errors(sales: str) -> None:
+    for text, code in [
+        ("selec 1", "SM-0101"),
+        ("select nme from s", "SM-0102"),
+        ("select * from nowhere", "SM-0102"),
+        ("select halved(name) from s", "SM-0103"),
+    ]:
+        with pytest.raises(sm.QueryError) as failed:
+            sm.sql(text, s=sales).collect()
+        assert failed.value.code == code, text
+    with pytest.raises(sm.QueryError) as failed:
+        sm.sql("select 1 from s", s="/nonexistent/folder").collect()
+    assert failed.value.code == "SM-0105"
+
+
+def test_batches_come_one_by_one_and_may_be_left(sales: str) -> None:
+    query = sm.sql("select n from s", s=sales)
+    assert sum(batch.num_rows for batch in query) == ROWS
+    for batch in query.batches():
+        assert batch.num_rows > 0
+        break
+    assert query.collect().num_rows == ROWS
+
+
+def test_a_query_that_takes_too_long_is_ended(sales: str) -> None:
+    @sm.udf
+    def slow(n: int) -> int:
+        time.sleep(3600)
+        return n
+
+    with pytest.raises(sm.QueryError) as failed:
+        sm.sql("select slow(n) from s", s=sales, timeout="2s").collect()
+    assert failed.value.code == "SM-0112"
+
+
+def test_functions_are_called_here_and_there() -> None:
+    @sm.function(environment={"GREETING": "hello"})
+    def greet(event: dict[str, str]) -> dict[str, object]:
+        return {"text": f"{os.environ.get('GREETING')} {event['name']}", "pid": os.getpid()}
+
+    assert greet({"name": "you"})["text"] == "None you"
+    answer = greet.remote({"name": "you"})
+    assert answer["text"] == "hello you" and answer["pid"] != os.getpid()
+    waiting = [greet.spawn({"name": str(n)}) for n in range(5)]
+    answers = [invocation.get(PATIENCE_SECONDS)["text"] for invocation in waiting]
+    assert answers == [f"hello {n}" for n in range(5)]
+    with pytest.raises(sm.FunctionError) as failed:
+        greet.remote({})
+    assert failed.value.code == "SM-0201"
+    assert "KeyError: 'name'" in str(failed.value)
+
+
+def test_a_private_platform_keeps_no_function() -> None:
+    @sm.function
+    def here(event: object) -> object:
+        return event
+
+    with pytest.raises(sm.PlatformError, match="snowmelt up"):
+        here.deploy("stays")
+
+
+class OwnError(Exception):
+    """An exception of this module."""
+
+
+def squared(item: int) -> int:
+    if item == 13:
+        raise OwnError(item)
+    return item * item
+
+
+def test_map_keeps_order_over_many_sandboxes() -> None:
+    assert sm.map(squared, range(12), workers=3, chunk=2) == [n * n for n in range(12)]
+    assert sm.map(squared, []) == []
+    assert sm.map(lambda item: {item}, "ab") == [{"a"}, {"b"}]
+
+
+def test_map_collects_errors_at_the_end_or_in_place() -> None:
+    outcomes = sm.map(squared, range(12, 15), chunk=1, on_error="return")
+    assert (outcomes[0], outcomes[2]) == (144, 196)
+    assert isinstance(outcomes[1], OwnError) and outcomes[1].args == (13,)
+    with pytest.raises(sm.MapError) as failed:
+        sm.map(squared, range(12, 15))
+    assert [index for index, _ in failed.value.errors] == [1]
+    assert failed.value.results == [144, None, 196]
+    assert "failed for 1 of 3 items, first for item 1" in str(failed.value)
+
+
+def test_a_sandbox_that_ends_fails_its_chunk_only() -> None:
+    def leaving(item: int) -> int:
+        if item == 2:
+            os._exit(3)
+        return item
+
+    outcomes = sm.map(leaving, range(4), chunk=1, on_error="return")
+    assert [outcomes[n] for n in (0, 1, 3)] == [0, 1, 3]
+    assert isinstance(outcomes[2], sm.FunctionError) and outcomes[2].code == "SM-0210"
+
+
+def test_memory_that_a_function_may_not_have_is_told() -> None:
+    def greedy(item: int) -> int:
+        return len(bytearray(1 << 30)) * 0 + item
+
+    (outcome,) = sm.map(greedy, [1], memory="128MiB", on_error="return")
+    assert isinstance(outcome, sm.FunctionError) and outcome.code == "SM-0213"
+
+
+def test_packages_are_brought_and_wrong_ones_told() -> None:
+    def version(item: int) -> str:
+        import six
+
+        return str(six.__version__)
+
+    assert sm.map(version, [1], packages=["six==1.16.0"]) == ["1.16.0"]
+    with pytest.raises(sm.PackageError) as failed:
+        sm.map(version, [1], packages=["six==999"])
+    assert failed.value.code == "SM-0301"
+
+
+def test_threads_share_the_platform(sales: str) -> None:
+    totals: list[object] = []
+
+    def count() -> None:
+        totals.append(sm.sql("select count(*) from s", s=sales, workers=1).rows())
+
+    threads = [threading.Thread(target=count) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert totals == [[(ROWS,)]] * 3
+
+
+def _gone(pid: int) -> bool:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        if not Path(f"/proc/{pid}").exists():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+LATER = """
+import os, sys, signal, snowmelt as sm
+from snowmelt import _server
+print(sm.map(abs, [-1], workers=1))
+server = _server.current()
+print(server._process.pid, flush=True)
+"""
+
+
+@pytest.mark.parametrize("end", ["", "sys.exit(3)", "os._exit(4)", "os.kill(os.getpid(), 9)"])
+def test_the_private_platform_ends_with_the_program(end: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LATER + end],
+        env={**os.environ, "PYTHONPATH": str(PACKAGE_FOLDER)},
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+    )
+    printed = done.stdout.split("\n")
+    assert printed[0] == "[1]"
+    assert _gone(int(printed[1]))
+
+
+def test_a_forked_child_has_a_platform_of_its_own() -> None:
+    program = LATER + textwrap.dedent(
+        """
+        child = os.fork()
+        if child == 0:
+            print(_server._current, sm.map(abs, [-2]), _server.current()._process.pid != server._process.pid)
+            _server._stop_at_exit()
+            sys.stdout.flush()
+            os._exit(0)
+        os.waitpid(child, 0)
+        print(sm.map(abs, [-3]), _server.current() is server)
+        """
+    )
+    lines = run_program(program).splitlines()
+    assert lines[2:] == ["None [2] True", "[3] True"]
+
+
+def test_an_interrupt_cancels_the_query_and_the_program_goes_on(sales: str) -> None:
+    program = textwrap.dedent(
+        f"""
+        import time, sys, snowmelt as sm
+        @sm.udf
+        def slow(n: int) -> int:
+            time.sleep(3600)
+        sm.sql("select count(*) from s", s={sales!r}, workers=1).collect()
+        try:
+            print("ready", flush=True)
+            sm.sql("select slow(n) from s", s={sales!r}, workers=1).collect()
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+        print(sm.sql("select count(*) from s", s={sales!r}, workers=1).rows())
+        """
+    )
+    running = subprocess.Popen(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": str(PACKAGE_FOLDER)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert running.stdout is not None
+    assert running.stdout.readline() == "ready\n"
+    # Any moment of the query is right: before, during or after its start.
+    time.sleep(0.3)
+    running.send_signal(signal.SIGINT)
+    out, _ = running.communicate(timeout=PATIENCE_SECONDS)
+    assert out == f"interrupted\n[({ROWS},)]\n"
+
+
+def test_the_command_line_is_there() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "snowmelt", "--version"],
+        env={**os.environ, "PYTHONPATH": str(PACKAGE_FOLDER)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0 and done.stdout.startswith("snowmelt ")
