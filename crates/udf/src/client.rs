@@ -268,3 +268,93 @@ fn rows_per_call(batch: &RecordBatch) -> usize {
     let pieces = bytes.div_ceil(MAX_CALL_BYTES).max(1);
     batch.num_rows().div_ceil(pieces).clamp(1, MAX_CALL_ROWS)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use arrow_array::{Int64Array, RecordBatchOptions, StringArray};
+    use arrow_schema::{DataType, Field};
+
+    use super::*;
+
+    fn text_schema() -> SchemaRef {
+        Arc::new(Schema::new(vec![Field::new("a", DataType::Utf8, true)]))
+    }
+
+    fn texts(rows: usize, bytes: usize) -> RecordBatch {
+        let text = "x".repeat(bytes);
+        let column = StringArray::from(vec![text.as_str(); rows]);
+        RecordBatch::try_new(text_schema(), vec![Arc::new(column)]).unwrap()
+    }
+
+    /// A client whose instance answers each batch by `reply`; rows of each call come on a channel.
+    fn client(
+        arguments: SchemaRef,
+        reply: fn(usize) -> Option<RecordBatch>,
+    ) -> (Client, std::sync::mpsc::Receiver<usize>) {
+        let (near, far) = UnixStream::pair().unwrap();
+        let (seen, calls) = channel();
+        std::thread::spawn(move || {
+            let (mut stream, mut decoder) = (FrameStream::new(far), BatchDecoder::default());
+            decoder.push(&stream.receive().unwrap()).unwrap();
+            stream.receive().unwrap();
+            while let Ok(frame) = stream.receive() {
+                let rows = decoder.push(&frame).unwrap()[0].num_rows();
+                seen.send(rows).unwrap();
+                let Some(answer) = reply(rows) else { return };
+                let mut encoder = BatchEncoder::default();
+                stream.send(&encoder.schema(&answer.schema()).unwrap()).unwrap();
+                stream.send(&encoder.batch(&answer).unwrap()).unwrap();
+            }
+        });
+        let result = Arc::new(Field::new("return", DataType::Int64, true));
+        let timeout = Duration::from_secs(60);
+        (Client::open("f", near, arguments, result, timeout).unwrap(), calls)
+    }
+
+    fn counted(rows: usize) -> Option<RecordBatch> {
+        let column = Arc::new(Int64Array::from_iter_values(0..rows as i64)) as ArrayRef;
+        RecordBatch::try_from_iter([("return", column)]).ok()
+    }
+
+    #[test]
+    fn batches_are_split_by_rows_and_by_bytes() {
+        let (mut client, calls) = client(text_schema(), counted);
+        assert_eq!(client.call(&texts(20_000, 1)).unwrap().len(), 20_000);
+        let rows: Vec<usize> = calls.try_iter().collect();
+        assert_eq!((rows.iter().sum::<usize>(), rows.len()), (20_000, 3));
+        assert_eq!(client.call(&texts(100, 1 << 20)).unwrap().len(), 100);
+        let rows: Vec<usize> = calls.try_iter().collect();
+        assert_eq!(rows.iter().sum::<usize>(), 100);
+        assert!(rows.iter().all(|rows| *rows <= 17), "{rows:?}");
+    }
+
+    #[test]
+    fn rows_without_arguments_are_counted_and_no_rows_are_no_call() {
+        let (mut client, calls) = client(Arc::new(Schema::empty()), counted);
+        let options = |rows| RecordBatchOptions::new().with_row_count(Some(rows));
+        let batch = |rows| {
+            let schema = Arc::new(Schema::empty());
+            RecordBatch::try_new_with_options(schema, vec![], &options(rows)).unwrap()
+        };
+        assert_eq!(client.call(&batch(5)).unwrap().len(), 5);
+        assert_eq!(client.call(&batch(0)).unwrap().len(), 0);
+        assert_eq!(calls.try_iter().collect::<Vec<_>>(), [5]);
+    }
+
+    #[test]
+    fn a_lost_instance_stays_lost() {
+        let (mut client, _calls) = client(text_schema(), |_| None);
+        for _ in 0..2 {
+            assert!(matches!(client.call(&texts(1, 1)), Err(CallError::Lost { .. })));
+        }
+    }
+
+    #[test]
+    fn a_wrong_length_is_an_error() {
+        let (mut client, _calls) = client(text_schema(), |rows| counted(rows + 1));
+        let error = client.call(&texts(3, 1)).unwrap_err();
+        assert_eq!(error.to_string(), "`f` returned 4 values for 3 rows");
+    }
+}

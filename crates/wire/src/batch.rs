@@ -12,7 +12,7 @@ use arrow_ipc::reader::StreamDecoder;
 use arrow_ipc::writer::{
     DictionaryTracker, IpcDataGenerator, IpcWriteContext, IpcWriteOptions, write_message,
 };
-use arrow_schema::{Schema, SchemaRef};
+use arrow_schema::{ArrowError, Schema, SchemaRef};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
@@ -90,7 +90,18 @@ impl BatchDecoder {
                 batches.push(batch);
             }
         }
+        if frame.kind == Kind::Batch && batches.is_empty() {
+            batches.push(self.without_body()?);
+        }
         Ok(batches)
+    }
+
+    /// A batch without columns has no body, and the stream decoder looks for a body only when
+    /// there are more bytes: here is one, which it does not touch.
+    fn without_body(&mut self) -> Result<RecordBatch> {
+        let batch = self.decoder.decode(&mut Buffer::from(vec![0xff]))?;
+        let missing = || ArrowError::IpcError("a batch frame holds no batch".to_owned());
+        Ok(batch.ok_or_else(missing)?)
     }
 
     /// The schema, once its frame was taken.
@@ -117,7 +128,7 @@ fn check_encapsulated(message: &[u8]) -> Result<()> {
     let marked = message.starts_with(&[0xff; 4]);
     match announced {
         Some(length) if marked && length as usize <= message.len() - 8 => Ok(()),
-        _ => Err(arrow_schema::ArrowError::IpcError("no schema message".to_owned()).into()),
+        _ => Err(ArrowError::IpcError("no schema message".to_owned()).into()),
     }
 }
 
@@ -128,14 +139,16 @@ pub fn schema_to_text(schema: &Schema) -> Result<String> {
 
 /// A schema from the text of [`schema_to_text`].
 pub fn schema_from_text(text: &str) -> Result<SchemaRef> {
-    let invalid = |error| arrow_schema::ArrowError::IpcError(format!("not base64: {error}"));
+    let invalid = |error| ArrowError::IpcError(format!("not base64: {error}"));
     let message = STANDARD.decode(text).map_err(|error| Error::Arrow(invalid(error)))?;
     decode_schema(&message)
 }
 
 #[cfg(test)]
 mod tests {
-    use arrow_array::{ArrayRef, DictionaryArray, Int64Array, StringArray, types::Int32Type};
+    use arrow_array::{
+        ArrayRef, DictionaryArray, Int64Array, RecordBatchOptions, StringArray, types::Int32Type,
+    };
 
     use super::*;
 
@@ -157,6 +170,19 @@ mod tests {
         for _ in 0..2 {
             let back = decoder.push(&encoder.batch(&batch).unwrap()).unwrap();
             assert_eq!(back, std::slice::from_ref(&batch));
+        }
+    }
+
+    #[test]
+    fn rows_without_columns_survive_the_wire() {
+        let (mut encoder, mut decoder) = (BatchEncoder::default(), BatchDecoder::default());
+        let options = RecordBatchOptions::new().with_row_count(Some(5));
+        let schema = Arc::new(Schema::empty());
+        let batch = RecordBatch::try_new_with_options(schema, vec![], &options).unwrap();
+        decoder.push(&encoder.schema(&batch.schema()).unwrap()).unwrap();
+        for _ in 0..2 {
+            let back = decoder.push(&encoder.batch(&batch).unwrap()).unwrap();
+            assert_eq!(back.iter().map(RecordBatch::num_rows).collect::<Vec<_>>(), [5]);
         }
     }
 
