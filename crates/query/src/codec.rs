@@ -1,0 +1,84 @@
+//! A worker's program as bytes: DataFusion's own protobuf, with UDFs by name and signature.
+//!
+//! Expressions that operators share (a top-k's filter that its scan reads) stay shared, because
+//! the converter numbers them.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use datafusion::error::{DataFusionError, Result as DfResult};
+use datafusion::execution::TaskContext;
+use datafusion::logical_expr::ScalarUDF;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion_proto::bytes::{
+    physical_plan_from_bytes_with_proto_converter, physical_plan_to_bytes_with_proto_converter,
+};
+use datafusion_proto::physical_plan::{
+    DeduplicatingProtoConverter, PhysicalExtensionCodec, PhysicalProtoConverterExtension,
+};
+use snowmelt_wire::Signature;
+
+use crate::Result;
+use crate::udf::{RemoteUdf, UdfPool};
+
+/// The bytes of a plan.
+pub(crate) fn encode(plan: &Arc<dyn ExecutionPlan>) -> Result<Bytes> {
+    let codec = Codec { pool: UdfPool::shared() };
+    let converter = DeduplicatingProtoConverter {};
+    Ok(physical_plan_to_bytes_with_proto_converter(Arc::clone(plan), &codec, &converter)?)
+}
+
+/// The plan of some bytes. Its UDFs call through `pool`.
+pub(crate) fn decode(
+    bytes: &[u8],
+    context: &TaskContext,
+    pool: Arc<UdfPool>,
+) -> DfResult<Arc<dyn ExecutionPlan>> {
+    let codec = Codec { pool };
+    let converter = DeduplicatingProtoConverter {};
+    physical_plan_from_bytes_with_proto_converter(bytes, context, &codec, &converter)
+}
+
+#[derive(Debug)]
+struct Codec {
+    pool: Arc<UdfPool>,
+}
+
+impl PhysicalExtensionCodec for Codec {
+    fn try_decode(
+        &self,
+        _buf: &[u8],
+        _inputs: &[Arc<dyn ExecutionPlan>],
+        _ctx: &TaskContext,
+        _converter: &dyn PhysicalProtoConverterExtension,
+    ) -> DfResult<Arc<dyn ExecutionPlan>> {
+        Err(DataFusionError::Internal("a plan holds an unknown operator".to_owned()))
+    }
+
+    fn try_encode(
+        &self,
+        node: Arc<dyn ExecutionPlan>,
+        _buf: &mut Vec<u8>,
+        _converter: &dyn PhysicalProtoConverterExtension,
+    ) -> DfResult<()> {
+        Err(DataFusionError::NotImplemented(format!("{} cannot be sent to a worker", node.name())))
+    }
+
+    fn try_decode_udf(&self, name: &str, buf: &[u8]) -> DfResult<Arc<ScalarUDF>> {
+        let signature: Signature = serde_json::from_slice(buf).map_err(|error| {
+            DataFusionError::Internal(format!("the signature of `{name}` is unreadable: {error}"))
+        })?;
+        let remote = RemoteUdf::from_signature(&signature, Arc::clone(&self.pool));
+        let remote = remote.map_err(|error| DataFusionError::Plan(error.to_string()))?;
+        Ok(Arc::new(remote.into()))
+    }
+
+    /// Built-in functions leave `buf` empty: they are found by name.
+    fn try_encode_udf(&self, node: &ScalarUDF, buf: &mut Vec<u8>) -> DfResult<()> {
+        if let Some(remote) = RemoteUdf::inside(node) {
+            serde_json::to_writer(buf, remote.wire_signature())
+                .map_err(|error| DataFusionError::Internal(error.to_string()))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,62 @@
+//! One attempt of one task, while it runs: where its batches and its progress go.
+//!
+//! Invariant: nothing of an attempt reaches the query before the driver commits it as a whole.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use snowmelt_wire::{Frame, Kind, TaskProgress};
+
+use super::queue::{Segment, Spool};
+use crate::worker::partition_of;
+use crate::{Error, Result};
+
+/// Called with an attempt's progress.
+pub(super) type OnProgress = Arc<dyn Fn(&TaskProgress) + Send + Sync>;
+
+/// The results of one attempt so far. Dropped uncommitted, it leaves nothing behind.
+pub struct Attempt {
+    number: u32,
+    spool: Arc<Spool>,
+    on_progress: OnProgress,
+    current: Option<u32>,
+    pub(super) parts: BTreeMap<u32, Vec<Segment>>,
+    pub(super) bytes: u64,
+}
+
+impl Attempt {
+    pub(super) fn new(number: u32, spool: Arc<Spool>, on_progress: OnProgress) -> Self {
+        Self { number, spool, on_progress, current: None, parts: BTreeMap::new(), bytes: 0 }
+    }
+
+    /// How often the task was tried before.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Tells how far the worker is.
+    pub fn progress(&self, progress: &TaskProgress) {
+        (self.on_progress)(progress);
+    }
+
+    /// Takes a `Schema` or `Batch` frame of the worker's results.
+    pub fn result(&mut self, frame: Frame) -> Result<()> {
+        if frame.kind == Kind::Schema {
+            self.current = Some(partition_of(&frame)?);
+        }
+        let Some(partition) = self.current else {
+            let (found, expected) = (frame.kind, "Schema");
+            return Err(Error::Wire(snowmelt_wire::Error::Unexpected { found, expected }));
+        };
+        self.bytes += frame.payload.len() as u64;
+        let segment = self.spool.keep(frame)?;
+        self.parts.entry(partition).or_default().push(segment);
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Attempt {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Attempt").field("number", &self.number).finish_non_exhaustive()
+    }
+}

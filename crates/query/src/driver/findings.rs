@@ -1,0 +1,170 @@
+//! What is worth changing about a query, from its own profile: each with its evidence.
+
+use crate::plan::TableInfo;
+use crate::{Finding, Lane, Profile};
+
+/// A share of the wall time that is worth a word.
+const NOTABLE: f64 = 0.25;
+
+/// The findings, the one with the largest effect first.
+pub(super) fn findings(profile: &Profile, tables: &[TableInfo], workers: u32) -> Vec<Finding> {
+    let mut found: Vec<(f64, Finding)> = [
+        udf_share(profile),
+        start_share(profile),
+        skew(profile),
+        few_row_groups(profile, tables, workers),
+        retries(profile),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    found.sort_by(|a, b| b.0.total_cmp(&a.0));
+    found.into_iter().map(|(_, finding)| finding).collect()
+}
+
+fn worker_lanes(profile: &Profile) -> impl Iterator<Item = &Lane> {
+    profile.lanes.iter().take(profile.totals.tasks as usize)
+}
+
+fn busy_us(lane: &Lane) -> u64 {
+    lane.done_us.saturating_sub(lane.ready_us)
+}
+
+fn udf_share(profile: &Profile) -> Option<(f64, Finding)> {
+    let busy: u64 = worker_lanes(profile).map(busy_us).sum();
+    let waited = profile.totals.progress.udf_nanos / 1000;
+    let share = waited as f64 / busy as f64;
+    (busy > 0 && share > NOTABLE).then(|| {
+        let rows = profile.totals.progress.udf_rows;
+        let each = waited as f64 / rows.max(1) as f64;
+        let finding = Finding {
+            title: "workers wait for user functions".to_owned(),
+            evidence: format!(
+                "{:.0} % of the workers' time: {rows} rows in {:.2} s, {each:.1} us a row",
+                share * 100.0,
+                waited as f64 / 1e6
+            ),
+            advice: "call them on fewer rows (filter first), or take whole batches with \
+                     @sm.udf(batch=\"arrow\")"
+                .to_owned(),
+        };
+        (share, finding)
+    })
+}
+
+fn start_share(profile: &Profile) -> Option<(f64, Finding)> {
+    let start = profile.phases.iter().find(|phase| phase.phase == "start")?;
+    let took = start.to_us - start.from_us;
+    let share = took as f64 / profile.wall_us.max(1) as f64;
+    (share > NOTABLE && profile.totals.cold > 0).then(|| {
+        let finding = Finding {
+            title: "much of the time is cold starts".to_owned(),
+            evidence: format!(
+                "{:.0} % of the wall time: {:.0} ms for {} sandboxes",
+                share * 100.0,
+                took as f64 / 1e3,
+                profile.totals.cold
+            ),
+            advice: "keep sandboxes between queries with `snowmelt up`, or use fewer workers"
+                .to_owned(),
+        };
+        (share, finding)
+    })
+}
+
+fn skew(profile: &Profile) -> Option<(f64, Finding)> {
+    let mut times: Vec<(u64, &str)> =
+        worker_lanes(profile).map(|lane| (busy_us(lane), lane.name.as_str())).collect();
+    times.sort_unstable();
+    let (slowest, name) = *times.last()?;
+    let (median, _) = times[(times.len() - 1) / 2];
+    let lost = slowest.saturating_sub(median) as f64 / profile.wall_us.max(1) as f64;
+    (times.len() > 1 && slowest > 2 * median && lost > NOTABLE).then(|| {
+        let finding = Finding {
+            title: "one task takes much longer than the others".to_owned(),
+            evidence: format!(
+                "{name} took {:.0} ms, the median {:.0} ms",
+                slowest as f64 / 1e3,
+                median as f64 / 1e3
+            ),
+            advice: "write the data in row groups of even size, so that tasks get even shares"
+                .to_owned(),
+        };
+        (lost, finding)
+    })
+}
+
+fn few_row_groups(profile: &Profile, tables: &[TableInfo], workers: u32) -> Option<(f64, Finding)> {
+    let table = tables.iter().find(|table| table.row_groups < workers as usize)?;
+    let large = profile.totals.bytes_total > u64::from(workers) << 20;
+    (large && profile.totals.tasks < workers).then(|| {
+        let idle = f64::from(workers - profile.totals.tasks) / f64::from(workers);
+        let finding = Finding {
+            title: "a table has too few row groups for the workers".to_owned(),
+            evidence: format!(
+                "`{}` has {} row groups in {} files: {} of {workers} workers had work",
+                table.name, table.row_groups, table.files, profile.totals.tasks
+            ),
+            advice: "write it in more row groups, of about 64 MiB each".to_owned(),
+        };
+        (idle * NOTABLE, finding)
+    })
+}
+
+fn retries(profile: &Profile) -> Option<(f64, Finding)> {
+    let retried: Vec<&str> = worker_lanes(profile)
+        .filter(|lane| lane.retries > 0)
+        .map(|lane| lane.name.as_str())
+        .collect();
+    (!retried.is_empty()).then(|| {
+        let finding = Finding {
+            title: "workers were lost and their tasks run again".to_owned(),
+            evidence: retried.join(", "),
+            advice: "look at the node's log for why they ended".to_owned(),
+        };
+        (NOTABLE, finding)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{PhaseSpan, Totals};
+
+    fn lane(name: &str, done_us: u64) -> Lane {
+        Lane { name: name.to_owned(), done_us, ..Lane::default() }
+    }
+
+    fn profile(times: &[u64]) -> Profile {
+        let lanes = times.iter().enumerate().map(|(i, t)| lane(&format!("worker {i}"), *t));
+        let totals = Totals { tasks: times.len() as u32, ..Totals::default() };
+        Profile { wall_us: 1000, lanes: lanes.collect(), totals, ..Profile::default() }
+    }
+
+    fn titles(profile: &Profile) -> Vec<String> {
+        findings(profile, &[], 2).into_iter().map(|finding| finding.title).collect()
+    }
+
+    #[test]
+    fn even_tasks_give_no_finding() {
+        assert!(titles(&profile(&[300, 310, 290])).is_empty());
+        assert!(titles(&profile(&[])).is_empty());
+    }
+
+    #[test]
+    fn a_straggler_is_named() {
+        let found = findings(&profile(&[100, 110, 900]), &[], 3);
+        assert!(found[0].evidence.contains("worker 2"));
+    }
+
+    #[test]
+    fn the_largest_effect_comes_first() {
+        let mut profile = profile(&[300, 310]);
+        profile.totals.progress.udf_nanos = 550_000;
+        profile.totals.cold = 2;
+        let start = PhaseSpan { phase: "start".to_owned(), from_us: 0, to_us: 400 };
+        profile.phases.push(start);
+        let titles = titles(&profile);
+        assert!(titles[0].contains("user functions") && titles[1].contains("cold starts"));
+    }
+}

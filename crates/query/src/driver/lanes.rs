@@ -1,0 +1,135 @@
+//! The profile's lanes, operators and totals, from what the tasks reported.
+
+use std::time::Duration;
+
+use snowmelt_wire::{OperatorMetric, TaskProgress};
+
+use super::tasks::Finished;
+use crate::{Lane, PhaseSpan, Profile, Totals};
+
+/// Fills in everything that is known once all tasks are done. `began` and `ended` are when the
+/// tasks were asked for and when the last one was done, since the query was accepted.
+pub(super) fn fill(
+    profile: &mut Profile,
+    finished: &[Finished],
+    began: Duration,
+    ended: Duration,
+    program_of: impl Fn(u32) -> usize,
+) {
+    profile.operators = summed_operators(finished, program_of);
+    profile.lanes = finished.iter().map(worker_lane).collect();
+    profile.lanes.extend(finished.iter().flat_map(|task| task.result.udfs.iter().cloned()));
+    let workers = &profile.lanes[..finished.len()];
+    profile.phases.extend(phases(workers, began.as_micros() as u64, ended.as_micros() as u64));
+    profile.totals = totals(&profile.totals, &profile.lanes, finished);
+}
+
+fn worker_lane(finished: &Finished) -> Lane {
+    let done = &finished.result.done;
+    Lane {
+        name: format!("worker {}", finished.task),
+        rows: done.rows,
+        cpu_us: done.cpu_nanos / 1000,
+        retries: finished.retries,
+        progress: done.progress.clone(),
+        ..finished.result.worker.clone()
+    }
+}
+
+/// `start` lasts until the first worker is ready, `run` until the last one is done.
+fn phases(workers: &[Lane], began: u64, ended: u64) -> Vec<PhaseSpan> {
+    let Some(ready) = workers.iter().map(|lane| lane.ready_us).min() else { return Vec::new() };
+    let ready = ready.clamp(began, ended);
+    let span = |phase: &str, from_us, to_us| PhaseSpan { phase: phase.to_owned(), from_us, to_us };
+    vec![span("start", began, ready), span("run", ready, ended)]
+}
+
+fn totals(before: &Totals, lanes: &[Lane], finished: &[Finished]) -> Totals {
+    let held_us: u64 = lanes.iter().map(|lane| lane.done_us.saturating_sub(lane.asked_us)).sum();
+    let cpu_us: u64 = lanes.iter().map(|lane| lane.cpu_us).sum();
+    let cold = lanes.iter().filter(|lane| lane.cold).count() as u32;
+    let reserved = finished.iter().map(|task| task.result.done.peak_reserved_bytes);
+    let held = lanes.iter().filter_map(|lane| lane.peak_memory);
+    let progress = finished.iter().map(|task| &task.result.done.progress);
+    Totals {
+        cold,
+        warm: lanes.len() as u32 - cold,
+        function_seconds: held_us as f64 / 1e6,
+        cpu_seconds: cpu_us as f64 / 1e6,
+        progress: progress.fold(TaskProgress::default(), plus),
+        bytes_exchanged: finished.iter().map(|task| task.bytes).sum(),
+        peak_memory: reserved.chain(held).max().unwrap_or(0),
+        ..before.clone()
+    }
+}
+
+fn plus(sum: TaskProgress, task: &TaskProgress) -> TaskProgress {
+    TaskProgress {
+        rows_read: sum.rows_read + task.rows_read,
+        bytes_read: sum.bytes_read + task.bytes_read,
+        requests: sum.requests + task.requests,
+        udf_rows: sum.udf_rows + task.udf_rows,
+        udf_nanos: sum.udf_nanos + task.udf_nanos,
+    }
+}
+
+/// Tasks of one program have the same operators; those of several follow one another.
+fn summed_operators(
+    finished: &[Finished],
+    program_of: impl Fn(u32) -> usize,
+) -> Vec<OperatorMetric> {
+    let mut programs: Vec<Vec<OperatorMetric>> = Vec::new();
+    for task in finished {
+        let program = program_of(task.task);
+        programs.resize_with(programs.len().max(program + 1), Vec::new);
+        add(&mut programs[program], &task.result.done.operators);
+    }
+    let mut operators = programs.concat();
+    for (id, operator) in operators.iter_mut().enumerate() {
+        operator.id = id as u32;
+    }
+    operators
+}
+
+fn add(sums: &mut Vec<OperatorMetric>, operators: &[OperatorMetric]) {
+    if sums.is_empty() {
+        sums.extend_from_slice(operators);
+        return;
+    }
+    for (sum, operator) in sums.iter_mut().zip(operators) {
+        sum.rows += operator.rows;
+        sum.compute_nanos += operator.compute_nanos;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::TaskResult;
+
+    fn finished(task: u32, rows: u64) -> Finished {
+        let mut result = TaskResult::default();
+        result.done.operators = vec![OperatorMetric {
+            id: 0,
+            depth: 0,
+            name: "FilterExec".to_owned(),
+            rows,
+            compute_nanos: 10,
+        }];
+        result.worker.ready_us = 50 + u64::from(task);
+        Finished { task, retries: 0, bytes: 7, result }
+    }
+
+    #[test]
+    fn operators_are_summed_by_program() {
+        let mut profile = Profile::default();
+        let tasks = [finished(0, 1), finished(1, 2), finished(2, 4)];
+        let micros = Duration::from_micros;
+        fill(&mut profile, &tasks, micros(10), micros(100), |task| usize::from(task == 2));
+        let rows: Vec<(u32, u64)> = profile.operators.iter().map(|o| (o.id, o.rows)).collect();
+        assert_eq!(rows, [(0, 3), (1, 4)]);
+        assert_eq!(profile.totals.bytes_exchanged, 21);
+        let phases: Vec<(u64, u64)> = profile.phases.iter().map(|p| (p.from_us, p.to_us)).collect();
+        assert_eq!(phases, [(10, 50), (50, 100)]);
+    }
+}

@@ -1,0 +1,149 @@
+//! The leaf of the driver's plan: what workers posted for one fragment.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::TaskContext;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, ReplaceChildrenOptions,
+    SendableRecordBatchStream,
+};
+use futures::stream;
+use snowmelt_types::Report;
+use snowmelt_wire::{BatchDecoder, Kind};
+
+use super::queue::{ResultQueue, Segment};
+
+/// Reads the results of a fragment: as many partitions, in the same order, with the same
+/// properties as the fragment's own root.
+#[derive(Debug)]
+pub(crate) struct ResultExec {
+    fragment: usize,
+    properties: Arc<PlanProperties>,
+    schema: SchemaRef,
+    queue: Arc<ResultQueue>,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+impl ResultExec {
+    /// Stands where `root` stood; reads from `queue`.
+    pub(crate) fn new(
+        fragment: usize,
+        root: &Arc<dyn ExecutionPlan>,
+        queue: Arc<ResultQueue>,
+    ) -> Self {
+        let metrics = ExecutionPlanMetricsSet::new();
+        let properties = Arc::clone(root.properties());
+        Self { fragment, properties, schema: root.schema(), queue, metrics }
+    }
+}
+
+impl DisplayAs for ResultExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let partitions = self.properties.output_partitioning().partition_count();
+        write!(f, "ResultExec: fragment={}, partitions={partitions}", self.fragment)
+    }
+}
+
+impl ExecutionPlan for ResultExec {
+    fn name(&self) -> &'static str {
+        "ResultExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        Vec::new()
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        _: Vec<Arc<dyn ExecutionPlan>>,
+        _: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(self)
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        _: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(self)
+    }
+
+    fn execute(&self, partition: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let reader = Reader {
+            schema: Arc::clone(&self.schema),
+            segments: self.queue.take(partition as u32).into(),
+            decoder: BatchDecoder::default(),
+            decoded: VecDeque::new(),
+            metrics: BaselineMetrics::new(&self.metrics, partition),
+        };
+        Ok(Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), stream::iter(reader))))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+}
+
+/// Decodes the segments of a partition one by one, so that only one is held twice.
+struct Reader {
+    schema: SchemaRef,
+    segments: VecDeque<Segment>,
+    decoder: BatchDecoder,
+    decoded: VecDeque<RecordBatch>,
+    metrics: BaselineMetrics,
+}
+
+impl Reader {
+    fn decode(&mut self, segment: &Segment) -> crate::Result<()> {
+        let frame = segment.load()?;
+        if frame.kind == Kind::Schema {
+            self.decoder = BatchDecoder::default();
+        }
+        for batch in self.decoder.push(&frame)? {
+            // Checks names, types and nulls: a worker's bytes are not trusted.
+            let columns = batch.columns().to_vec();
+            let options =
+                arrow::array::RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+            let schema = Arc::clone(&self.schema);
+            self.decoded.push_back(RecordBatch::try_new_with_options(schema, columns, &options)?);
+        }
+        Ok(())
+    }
+}
+
+impl Iterator for Reader {
+    type Item = Result<RecordBatch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(batch) = self.decoded.pop_front() {
+                self.metrics.record_output(batch.num_rows());
+                return Some(Ok(batch));
+            }
+            let segment = self.segments.pop_front()?;
+            if let Err(error) = self.decode(&segment) {
+                return Some(Err(DataFusionError::External(Box::new(error.report()))));
+            }
+        }
+    }
+}

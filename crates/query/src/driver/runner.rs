@@ -1,0 +1,143 @@
+//! What the driver asks of its caller: workers for tasks and instances for UDFs.
+
+use std::collections::BTreeMap;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use snowmelt_types::ErrorReport;
+use snowmelt_wire::{FileGrant, S3Access, Task, TaskDone};
+
+use super::Attempt;
+use crate::Lane;
+
+/// One worker's share of a query, ready to be sent.
+#[derive(Clone, Debug)]
+pub struct PlannedTask {
+    /// Which task of the query this is, from 0.
+    pub task: u32,
+    /// The partitions of the plan that it runs.
+    pub partitions: Vec<u32>,
+    /// The worker's program: the same bytes for all tasks of a fragment.
+    pub plan: Bytes,
+    /// The local files that its partitions read. `path` is the absolute path to open.
+    pub files: Vec<FileGrant>,
+    /// Names of the UDFs that its program calls.
+    pub udfs: Vec<String>,
+    /// Access to the buckets that its partitions read.
+    pub s3: BTreeMap<String, S3Access>,
+    /// Bytes of the parts of files that its partitions read: an upper bound.
+    pub bytes: u64,
+}
+
+impl PlannedTask {
+    /// The header that goes to the worker. `memory_bytes` is what its operators may reserve: less
+    /// than the sandbox's limit. `threads` run the plan.
+    pub fn header(&self, query: &str, attempt: u32, memory_bytes: u64, threads: u32) -> Task {
+        Task {
+            query: query.to_owned(),
+            task: self.task,
+            attempt,
+            partitions: self.partitions.clone(),
+            memory_bytes,
+            threads,
+            batch_rows: crate::plan::BATCH_ROWS as u32,
+            s3: self.s3.clone(),
+        }
+    }
+}
+
+/// What a successful attempt reports.
+#[derive(Clone, Debug, Default)]
+pub struct TaskResult {
+    /// The worker's own report: what [`crate::dispatch()`] returned.
+    pub done: TaskDone,
+    /// The worker's lane. The runner knows `cold`, `asked_us`, `ready_us`, `done_us` (since the
+    /// query was accepted) and `peak_memory`; the driver fills in the rest.
+    pub worker: Lane,
+    /// Lanes of the UDF instances that served this task, complete.
+    pub udfs: Vec<Lane>,
+}
+
+/// Why an attempt has no result.
+#[derive(Debug, thiserror::Error)]
+pub enum TaskError {
+    /// The worker is gone: another one may succeed. Tried again up to
+    /// [`RunOptions::retries`](super::RunOptions) times.
+    #[error("{}", why.message)]
+    Lost {
+        /// What is known of it; shown if no attempt succeeds.
+        why: Box<ErrorReport>,
+    },
+    /// The same input fails again: the query fails.
+    #[error("{}", .0.message)]
+    Failed(Box<ErrorReport>),
+}
+
+impl TaskError {
+    /// A worker that is gone.
+    pub fn lost(why: ErrorReport) -> Self {
+        Self::Lost { why: Box::new(why) }
+    }
+
+    /// A failure that would come again.
+    pub fn failed(report: ErrorReport) -> Self {
+        Self::Failed(Box::new(report))
+    }
+}
+
+/// A connection to an instance of a UDF whose `Load` was answered by `Ready`.
+#[derive(Debug)]
+pub struct UdfConnection {
+    /// The connected socket, in blocking mode.
+    pub socket: UnixStream,
+    /// The most time for one batch; zero means no limit.
+    pub timeout: Duration,
+}
+
+/// Runs tasks on workers; implemented by the control plane. All futures may be dropped at any
+/// moment, which cancels: whatever was leased must then be given back.
+#[async_trait]
+pub trait TaskRunner: Send + Sync {
+    /// Runs one attempt of one task: leases a worker, grants files and UDFs, calls
+    /// [`crate::dispatch()`]. All tasks of a query are asked for at once; the runner may make some
+    /// wait.
+    async fn run(&self, task: &PlannedTask, attempt: &mut Attempt)
+    -> Result<TaskResult, TaskError>;
+
+    /// An instance of a UDF for the driver itself: `select f(sum(x))` calls `f` above the cut. Held
+    /// until the query ends.
+    async fn connect(&self, udf: &str) -> Result<UdfConnection, ErrorReport>;
+}
+
+/// How far all tasks of a query are together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RunProgress {
+    /// Tasks in all.
+    pub tasks: u32,
+    /// Tasks that were asked for and are not done.
+    pub running: u32,
+    /// Tasks that are done.
+    pub done: u32,
+    /// Rows read.
+    pub rows: u64,
+    /// Bytes read from storage.
+    pub bytes: u64,
+    /// Upper bound of `bytes`.
+    pub bytes_total: u64,
+    /// Rows given to UDFs.
+    pub udf_rows: u64,
+}
+
+/// Told what happens while a query runs. Called often and from any thread: must not block.
+pub trait Reporter: Send + Sync {
+    /// The tasks are this far. At most about ten times a second for each task.
+    fn progress(&self, progress: RunProgress);
+
+    /// All tasks are done; the driver merges.
+    fn merging(&self) {}
+
+    /// Something that the user should know and that is no failure (a task is run again).
+    fn note(&self, text: &str);
+}

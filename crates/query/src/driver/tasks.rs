@@ -1,0 +1,171 @@
+//! Runs all tasks of a query at once and keeps what whole attempts posted.
+//!
+//! A lost worker's task is run again from its inputs. Since an attempt counts only when it is
+//! whole, a repeat cannot double rows (Lambada 3.3). The first failure that would come again ends
+//! the query; dropping the other attempts cancels them.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures::stream::{FuturesUnordered, TryStreamExt};
+use snowmelt_types::{Code, ErrorReport};
+use snowmelt_wire::TaskProgress;
+
+use super::attempt::{Attempt, OnProgress};
+use super::queue::{MEMORY_BYTES, Spool};
+use super::{Reporter, RunProgress, TaskError, TaskResult, TaskRunner};
+use crate::plan::{FragmentTask, PlannedQuery};
+use crate::{Error, Result};
+
+/// A task that is done.
+pub(super) struct Finished {
+    pub(super) task: u32,
+    pub(super) retries: u32,
+    /// Bytes that its results took on the wire.
+    pub(super) bytes: u64,
+    pub(super) result: TaskResult,
+}
+
+/// Runs every task to its end. The results are then in the fragments' queues.
+pub(super) async fn run_all(
+    query: &PlannedQuery,
+    runner: &dyn TaskRunner,
+    reporter: &Arc<dyn Reporter>,
+    retries: u32,
+) -> Result<Vec<Finished>> {
+    let spool = Spool::new(MEMORY_BYTES);
+    let board = Arc::new(Board::new(query, Arc::clone(reporter)));
+    let running: FuturesUnordered<_> = query
+        .tasks
+        .iter()
+        .map(|task| run_one(query, task, runner, &spool, &board, retries))
+        .collect();
+    let mut finished: Vec<Finished> = running.try_collect().await?;
+    finished.sort_by_key(|finished| finished.task);
+    Ok(finished)
+}
+
+async fn run_one(
+    query: &PlannedQuery,
+    task: &FragmentTask,
+    runner: &dyn TaskRunner,
+    spool: &Arc<Spool>,
+    board: &Arc<Board>,
+    retries: u32,
+) -> Result<Finished> {
+    let planned = &task.planned;
+    let mut number = 0;
+    loop {
+        let mut attempt = Attempt::new(number, Arc::clone(spool), board.of(planned.task));
+        match runner.run(planned, &mut attempt).await {
+            Ok(result) => {
+                let bytes = attempt.bytes;
+                check_partitions(task, &attempt)?;
+                query.cut.fragments[task.fragment].queue.commit(attempt)?;
+                board.done(planned.task, &result.done.progress);
+                return Ok(Finished { task: planned.task, retries: number, bytes, result });
+            }
+            Err(TaskError::Lost { why }) if number < retries => {
+                drop(attempt);
+                board.again(planned.task, &why);
+                number += 1;
+            }
+            Err(TaskError::Lost { why }) => return Err(lost_for_good(planned.task, number, *why)),
+            Err(TaskError::Failed(report)) => return Err(Error::Task(report)),
+        }
+    }
+}
+
+/// A worker may post what it was asked for and nothing else.
+fn check_partitions(task: &FragmentTask, attempt: &Attempt) -> Result<()> {
+    let asked = &task.planned.partitions;
+    match attempt.parts.keys().find(|partition| !asked.contains(partition)) {
+        None => Ok(()),
+        Some(other) => {
+            let message = format!("a worker posted partition {other}, which is not its own");
+            Err(Error::Task(Box::new(ErrorReport::new(Code::PROTOCOL, message))))
+        }
+    }
+}
+
+fn lost_for_good(task: u32, retries: u32, why: ErrorReport) -> Error {
+    let mut report = why;
+    if report.code == Code::WORKER_LOST.code {
+        let attempts = retries + 1;
+        report.message =
+            format!("task {task} lost its worker {attempts} times: {}", report.message);
+        report.hint.get_or_insert_with(|| {
+            "the machine may be short of memory: try fewer workers, or more --memory".to_owned()
+        });
+    }
+    Error::Task(Box::new(report))
+}
+
+/// How far each task is, for the reporter.
+struct Board {
+    reporter: Arc<dyn Reporter>,
+    bytes_total: u64,
+    state: Mutex<State>,
+}
+
+struct State {
+    tasks: Vec<TaskProgress>,
+    done: u32,
+}
+
+impl Board {
+    fn new(query: &PlannedQuery, reporter: Arc<dyn Reporter>) -> Self {
+        let tasks = vec![TaskProgress::default(); query.tasks.len()];
+        let state = Mutex::new(State { tasks, done: 0 });
+        let board = Self { reporter, bytes_total: query.bytes_total(), state };
+        board.tell(|_| ());
+        board
+    }
+
+    fn of(self: &Arc<Self>, task: u32) -> OnProgress {
+        let board = Arc::clone(self);
+        Arc::new(move |progress| board.tell(|state| state.set(task, progress.clone())))
+    }
+
+    fn done(&self, task: u32, progress: &TaskProgress) {
+        self.tell(|state| {
+            state.set(task, progress.clone());
+            state.done += 1;
+        });
+    }
+
+    /// What a lost attempt read does not count.
+    fn again(&self, task: u32, why: &ErrorReport) {
+        self.tell(|state| state.set(task, TaskProgress::default()));
+        self.reporter.note(&format!("task {task} is run again: {}", why.message));
+    }
+
+    fn tell(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut state);
+        let progress = state.sum(self.bytes_total);
+        drop(state);
+        self.reporter.progress(progress);
+    }
+}
+
+impl State {
+    fn set(&mut self, task: u32, progress: TaskProgress) {
+        if let Some(slot) = self.tasks.get_mut(task as usize) {
+            *slot = progress;
+        }
+    }
+
+    fn sum(&self, bytes_total: u64) -> RunProgress {
+        let tasks = self.tasks.len() as u32;
+        let sum = |of: fn(&TaskProgress) -> u64| self.tasks.iter().map(of).sum();
+        RunProgress {
+            tasks,
+            running: tasks - self.done,
+            done: self.done,
+            rows: sum(|task| task.rows_read),
+            bytes: sum(|task| task.bytes_read),
+            bytes_total,
+            udf_rows: sum(|task| task.udf_rows),
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Failures of execution as a user should see them: whose fault, which file, which limit.
+
+use std::error::Error as StdError;
+
+use datafusion::error::DataFusionError;
+use parquet::errors::ParquetError;
+use snowmelt_types::{ByteSize, Code, ErrorReport};
+
+/// Where execution failed, for messages.
+#[derive(Clone, Debug)]
+pub(crate) struct Setting {
+    /// Files that were read.
+    pub(crate) files: Vec<String>,
+    /// The limit of the pool and the most that was reserved, in a worker.
+    pub(crate) memory: Option<(ByteSize, ByteSize)>,
+}
+
+impl Setting {
+    /// In the driver, which reads no files.
+    pub(crate) fn driver() -> Self {
+        Self { files: Vec::new(), memory: None }
+    }
+}
+
+/// The report of a failed execution.
+pub(crate) fn report(error: &DataFusionError, setting: &Setting) -> ErrorReport {
+    if let Some(report) = find::<ErrorReport>(error) {
+        return report.clone();
+    }
+    if let Some(error) = object_store_error(error) {
+        return storage(&format!("storage failed: {error}"));
+    }
+    if find::<ParquetError>(error).is_some() {
+        return corrupt(error, setting);
+    }
+    match error.find_root() {
+        DataFusionError::ResourcesExhausted(why) => memory(why, setting),
+        DataFusionError::IoError(error) => storage(&format!("reading failed: {error}")),
+        DataFusionError::NotImplemented(what) => {
+            ErrorReport::new(Code::PLAN_UNSUPPORTED, what.clone())
+                .hint("write the query without it")
+        }
+        DataFusionError::Internal(why) => ErrorReport::new(Code::INTERNAL, first_line(why)),
+        // What is left is about a value: a division by zero, an overflow, a cast that fails.
+        _ => ErrorReport::new(Code::SQL_VALUE, plain(error))
+            .hint("use nullif or try_cast, or filter such rows out"),
+    }
+}
+
+fn corrupt(error: &DataFusionError, setting: &Setting) -> ErrorReport {
+    let why = plain(error);
+    let named = setting.files.iter().find(|file| why.contains(file.trim_start_matches('/')));
+    let message = match (named, setting.files.as_slice()) {
+        (Some(file), _) => format!("`{file}` cannot be read as Parquet: {why}"),
+        (None, [only]) => format!("`{only}` cannot be read as Parquet: {why}"),
+        (None, _) => format!("a Parquet file cannot be read: {why}"),
+    };
+    let report = ErrorReport::new(Code::FILE_CORRUPT, message)
+        .hint("the file is truncated or damaged: write it again, or leave it out");
+    match named {
+        None if setting.files.len() > 1 => {
+            report.input(format!("one of {}", setting.files.join(", ")))
+        }
+        _ => report,
+    }
+}
+
+fn memory(why: &str, setting: &Setting) -> ErrorReport {
+    let why = first_line(why);
+    match setting.memory {
+        Some((limit, peak)) => {
+            let message = format!(
+                "a worker reached its memory limit: limit {limit}, reserved {peak} at most"
+            );
+            ErrorReport::new(Code::WORKER_MEMORY, message)
+                .excerpt([why])
+                .hint("give each worker more with --memory, or use more workers with --workers")
+        }
+        None => ErrorReport::new(Code::QUERY_MEMORY, "merging the results needs more memory")
+            .excerpt([why])
+            .hint("give it more with --memory, or let the query return fewer groups or rows"),
+    }
+}
+
+/// A failure of object storage.
+pub(crate) fn storage(message: &str) -> ErrorReport {
+    ErrorReport::new(Code::STORAGE, first_line(message))
+        .hint("check AWS_ENDPOINT_URL, AWS_REGION and the keys, or the file's permissions")
+}
+
+/// The object store's error behind an error, if that is what failed.
+pub(crate) fn object_store_error(error: &DataFusionError) -> Option<&object_store::Error> {
+    if let DataFusionError::ObjectStore(error) = error.find_root() {
+        return Some(error);
+    }
+    find::<object_store::Error>(error)
+}
+
+/// The error's own text: one line, without DataFusion's words around it.
+pub(crate) fn plain(error: &DataFusionError) -> String {
+    let text = error.find_root().strip_backtrace();
+    let text = text.lines().next().unwrap_or_default();
+    let prefixes = [
+        "External error: ",
+        "Parquet error: ",
+        "Arrow error: ",
+        "Execution error: ",
+        "Error during planning: ",
+        "External: ",
+        "EOF: ",
+    ];
+    let mut text = text.trim();
+    while let Some(rest) = prefixes.iter().find_map(|prefix| text.strip_prefix(prefix)) {
+        text = rest.trim();
+    }
+    text.to_owned()
+}
+
+fn first_line(text: &str) -> String {
+    text.lines().next().unwrap_or_default().trim().to_owned()
+}
+
+/// The first error of a type along the chain of sources, looking through what DataFusion shares.
+fn find<E: StdError + 'static>(error: &DataFusionError) -> Option<&E> {
+    let mut current: Option<&(dyn StdError + 'static)> = Some(error);
+    while let Some(error) = current {
+        if let Some(found) = error.downcast_ref::<E>() {
+            return Some(found);
+        }
+        if let Some(found) = error.downcast_ref::<Box<E>>() {
+            return Some(found);
+        }
+        if let Some(DataFusionError::Collection(errors)) = error.downcast_ref::<DataFusionError>()
+            && let Some(found) = errors.iter().find_map(find)
+        {
+            return Some(found);
+        }
+        current = error.source();
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_a_report_however_deep() {
+        let inner = ErrorReport::new(Code::FUNCTION_RAISED, "`f` raised");
+        let error = DataFusionError::External(Box::new(inner.clone())).context("while projecting");
+        let error = DataFusionError::Shared(std::sync::Arc::new(error));
+        assert_eq!(report(&error, &Setting::driver()), inner);
+    }
+
+    #[test]
+    fn memory_names_limit_peak_and_setting() {
+        let error = DataFusionError::ResourcesExhausted("Failed to allocate".to_owned());
+        let memory = Some((ByteSize::mib(64), ByteSize::mib(60)));
+        let shown = report(&error, &Setting { files: vec![], memory }).to_string();
+        assert!(shown.contains("SM-0402") && shown.contains("limit 64 MiB, reserved 60 MiB"));
+        assert!(shown.contains("--memory"));
+    }
+
+    #[test]
+    fn a_value_that_breaks_an_expression_is_the_inputs_fault() {
+        let error = DataFusionError::ArrowError(
+            Box::new(datafusion::arrow::error::ArrowError::DivideByZero),
+            None,
+        );
+        assert_eq!(report(&error, &Setting::driver()).code, "SM-0109");
+    }
+}

@@ -1,0 +1,128 @@
+//! The cut: what workers run and what the driver runs (Lambada 3.2).
+//!
+//! A fragment is the largest subtree over a scan in which partition `i` of the result needs only
+//! partition `i` of what lies below: it has no merge of partitions in it. It is replaced by a
+//! [`ResultExec`], a leaf with as many partitions. So the driver's part is the same plan over the
+//! same rows, whatever it is; only where the rows are made has changed.
+//!
+//! A plan of a single partition has no merge: all of it goes to one worker.
+
+use std::sync::Arc;
+
+use datafusion::datasource::physical_plan::FileScanConfig;
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::physical_plan::union::UnionExec;
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+
+use crate::Result;
+use crate::driver::{ResultExec, ResultQueue};
+
+/// A plan in two halves.
+#[derive(Clone, Debug)]
+pub(crate) struct Cut {
+    /// The workers' programs. Most queries have one; a UNION ALL of aggregates has one for each.
+    pub(crate) fragments: Vec<Fragment>,
+    /// The driver's plan, with a [`ResultExec`] for each fragment.
+    pub(crate) driver: Arc<dyn ExecutionPlan>,
+}
+
+/// A program and where its results go.
+#[derive(Clone, Debug)]
+pub(crate) struct Fragment {
+    pub(crate) plan: Arc<dyn ExecutionPlan>,
+    pub(crate) queue: Arc<ResultQueue>,
+}
+
+/// Operators that make partition `i` from partition `i` alone, wherever the optimiser puts them.
+/// What is not named here stays with the driver.
+const PARTITION_WISE: [&str; 13] = [
+    "AggregateExec",
+    "BoundedWindowAggExec",
+    "CoalesceBatchesExec",
+    "CooperativeExec",
+    "DataSourceExec",
+    "FilterExec",
+    "GlobalLimitExec",
+    "LocalLimitExec",
+    "ProjectionExec",
+    "SortExec",
+    "UnionExec",
+    "UnnestExec",
+    "WindowAggExec",
+];
+
+/// Operators that merge partitions, unless there is only one.
+const MERGES: [&str; 2] = ["CoalescePartitionsExec", "SortPreservingMergeExec"];
+
+/// Cuts a plan that [`refuse`](super::refuse) let through.
+pub(super) fn cut(plan: Arc<dyn ExecutionPlan>) -> Result<Cut> {
+    let mut fragments = Vec::new();
+    let driver = replace(plan, &mut fragments)?;
+    Ok(Cut { fragments, driver })
+}
+
+fn replace(
+    node: Arc<dyn ExecutionPlan>,
+    fragments: &mut Vec<Fragment>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    if partition_wise(&node) && reads_files(&node) {
+        let queue = Arc::new(ResultQueue::default());
+        let leaf = ResultExec::new(fragments.len(), &node, Arc::clone(&queue));
+        fragments.push(Fragment { plan: node, queue });
+        return Ok(Arc::new(leaf));
+    }
+    if node.children().is_empty() {
+        return Ok(node);
+    }
+    let children: Vec<_> = node.children().into_iter().cloned().collect();
+    let replaced =
+        children.into_iter().map(|child| replace(child, fragments)).collect::<Result<Vec<_>>>()?;
+    Ok(node.with_new_children(replaced)?)
+}
+
+fn partition_wise(node: &Arc<dyn ExecutionPlan>) -> bool {
+    let children = node.children();
+    let single =
+        |child: &&Arc<dyn ExecutionPlan>| child.output_partitioning().partition_count() == 1;
+    let known = match node.name() {
+        "DataSourceExec" => file_scan(node).is_some(),
+        name if MERGES.contains(&name) => children.iter().all(single),
+        name => PARTITION_WISE.contains(&name),
+    };
+    known && children.into_iter().all(partition_wise)
+}
+
+fn reads_files(node: &Arc<dyn ExecutionPlan>) -> bool {
+    file_scan(node).is_some() || node.children().into_iter().any(reads_files)
+}
+
+/// The scan of files that a node is, if it is one.
+pub(crate) fn file_scan(node: &Arc<dyn ExecutionPlan>) -> Option<&FileScanConfig> {
+    let source = node.downcast_ref::<DataSourceExec>()?;
+    source.data_source().downcast_ref::<FileScanConfig>()
+}
+
+/// Calls `visit` with every scan under a fragment's partition and the scan's own partition.
+pub(super) fn scans_of_partition(
+    node: &Arc<dyn ExecutionPlan>,
+    partition: usize,
+    visit: &mut dyn FnMut(&FileScanConfig, usize),
+) {
+    if let Some(scan) = file_scan(node) {
+        return visit(scan, partition);
+    }
+    if node.is::<UnionExec>() {
+        let mut rest = partition;
+        for child in node.children() {
+            let partitions = child.output_partitioning().partition_count();
+            if rest < partitions {
+                return scans_of_partition(child, rest, visit);
+            }
+            rest -= partitions;
+        }
+        return;
+    }
+    for child in node.children() {
+        scans_of_partition(child, partition, visit);
+    }
+}

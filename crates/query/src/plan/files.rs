@@ -1,0 +1,136 @@
+//! The footers of a table's files: schema, statistics and row groups, each read once.
+//!
+//! A file that is truncated or no Parquet is found here, by name, before any worker starts.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
+use datafusion::common::Statistics;
+use datafusion::datasource::physical_plan::parquet::metadata::DFParquetMetadata;
+use datafusion::error::DataFusionError;
+use futures::{StreamExt, TryStreamExt};
+use object_store::ObjectMeta;
+use parquet::arrow::parquet_to_arrow_schema;
+use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData};
+
+use super::location::Located;
+use crate::scan::file_path;
+use crate::{Error, Result, fault};
+
+/// Footers that are read at once.
+const CONCURRENT_FOOTERS: usize = 32;
+
+/// Bytes that are read from a file's end at first: the footers of most files are shorter.
+const FOOTER_BYTES: usize = 64 << 10;
+
+/// A file of a table with what its footer says.
+#[derive(Clone, Debug)]
+pub(super) struct TableFile {
+    pub(super) meta: ObjectMeta,
+    pub(super) footer: Arc<ParquetMetaData>,
+    pub(super) statistics: Arc<Statistics>,
+}
+
+/// Reads the footers of all files and the schema that they share.
+pub(super) async fn read(located: &Located, location: &str) -> Result<(SchemaRef, Vec<TableFile>)> {
+    let footers: Vec<(ObjectMeta, Arc<ParquetMetaData>)> = futures::stream::iter(&located.files)
+        .map(|meta| async move { Ok::<_, Error>((meta.clone(), footer(located, meta).await?)) })
+        .buffered(CONCURRENT_FOOTERS)
+        .try_collect()
+        .await?;
+    let schema = merged_schema(&footers, location)?;
+    let file = |(meta, footer): (ObjectMeta, Arc<ParquetMetaData>)| {
+        let statistics = DFParquetMetadata::statistics_from_parquet_metadata(&footer, &schema)?;
+        Ok(TableFile { meta, footer, statistics: Arc::new(statistics) })
+    };
+    let files = footers.into_iter().map(file).collect::<Result<_>>()?;
+    Ok((schema, files))
+}
+
+async fn footer(located: &Located, meta: &ObjectMeta) -> Result<Arc<ParquetMetaData>> {
+    let read = DFParquetMetadata::new(located.store.as_ref(), meta)
+        .with_metadata_size_hint(Some(FOOTER_BYTES))
+        .with_page_index_policy(Some(PageIndexPolicy::Skip))
+        .fetch_metadata()
+        .await;
+    let footer = read.map_err(|error| unreadable(located, meta, &error))?;
+    row_groups_inside(&footer, meta.size)
+        .map_err(|why| Error::FileCorrupt { file: shown(located, meta), why })?;
+    Ok(footer)
+}
+
+/// A footer may promise pages that the file does not have: offsets are checked here so that
+/// nothing later has to trust them.
+fn row_groups_inside(footer: &ParquetMetaData, size: u64) -> Result<(), String> {
+    for (index, group) in footer.row_groups().iter().enumerate() {
+        for column in group.columns() {
+            let start = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
+            let length = column.compressed_size();
+            let end = start.checked_add(length).filter(|_| start >= 0 && length >= 0);
+            if end.is_none_or(|end| end as u64 > size) {
+                let name = column.column_path();
+                return Err(format!(
+                    "column `{name}` of row group {index} lies beyond the end of the file"
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn unreadable(located: &Located, meta: &ObjectMeta, error: &DataFusionError) -> Error {
+    let file = shown(located, meta);
+    match fault::object_store_error(error) {
+        Some(error) => {
+            Error::Task(Box::new(fault::storage(&format!("`{file}` cannot be read: {error}"))))
+        }
+        None => Error::FileCorrupt { file, why: fault::plain(error) },
+    }
+}
+
+/// A file's name as its user knows it.
+fn shown(located: &Located, meta: &ObjectMeta) -> String {
+    if located.url.as_str().starts_with("file:") {
+        return file_path(&meta.location).display().to_string();
+    }
+    format!("{}{}", located.url.as_str(), meta.location)
+}
+
+fn merged_schema(
+    footers: &[(ObjectMeta, Arc<ParquetMetaData>)],
+    location: &str,
+) -> Result<SchemaRef> {
+    let corrupt = |meta: &ObjectMeta, why: String| Error::FileCorrupt {
+        file: meta.location.to_string(),
+        why,
+    };
+    let mut schemas = Vec::with_capacity(footers.len());
+    for (meta, footer) in footers {
+        let file = footer.file_metadata();
+        let schema = parquet_to_arrow_schema(file.schema_descr(), file.key_value_metadata())
+            .map_err(|error| corrupt(meta, error.to_string()))?;
+        schemas.push(without_metadata(&schema));
+    }
+    let merged = Schema::try_merge(schemas).map_err(|error| Error::SchemasDiffer {
+        location: location.to_owned(),
+        why: error.to_string(),
+    })?;
+    let views: Vec<FieldRef> = merged.fields().iter().map(as_view).collect();
+    Ok(Arc::new(Schema::new(views)))
+}
+
+/// What a writer noted beside the columns differs between files and means nothing to a query.
+fn without_metadata(schema: &Schema) -> Schema {
+    let clear = |field: &FieldRef| field.as_ref().clone().with_metadata(Default::default());
+    Schema::new(schema.fields().iter().map(clear).collect::<Vec<Field>>())
+}
+
+/// Strings are read as views, which point into the decoded pages instead of being copied out.
+fn as_view(field: &FieldRef) -> FieldRef {
+    let view = match field.data_type() {
+        DataType::Utf8 | DataType::LargeUtf8 => DataType::Utf8View,
+        DataType::Binary | DataType::LargeBinary => DataType::BinaryView,
+        _ => return Arc::clone(field),
+    };
+    Arc::new(field.as_ref().clone().with_data_type(view))
+}

@@ -1,0 +1,280 @@
+//! Which Parquet files a location stands for: a file, a folder, a glob, or the like on S3.
+//!
+//! Hidden files (a name that begins with `.` or `_`) are what other engines leave beside their
+//! data; a folder or a glob never matches them.
+
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use datafusion::execution::object_store::ObjectStoreUrl;
+use futures::TryStreamExt;
+use glob::{MatchOptions, Pattern};
+use object_store::path::Path as StorePath;
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+
+use crate::scan::{S3Settings, local_path};
+use crate::{Error, Result};
+
+/// The files of a table and the store that they are in.
+#[derive(Clone, Debug)]
+pub(super) struct Located {
+    /// `file://` or `s3://bucket`.
+    pub(super) url: ObjectStoreUrl,
+    /// Where the driver reads their footers.
+    pub(super) store: Arc<dyn ObjectStore>,
+    /// In the order of their names.
+    pub(super) files: Vec<ObjectMeta>,
+}
+
+/// True if a table name of the SQL can only be a location.
+pub(super) fn looks_like_location(name: &str) -> bool {
+    let parquet =
+        Path::new(name).extension().is_some_and(|end| end.eq_ignore_ascii_case("parquet"));
+    parquet || name.contains(['/', '*', '\\']) || name.starts_with('.')
+}
+
+/// Finds the files of a location.
+pub(super) async fn locate(location: &str, folder: &Path, s3: &S3Settings) -> Result<Located> {
+    let mut found = match location.split_once("://") {
+        None => local(location, folder)?,
+        Some(("file", path)) => local(path, folder)?,
+        Some(("s3" | "s3a", rest)) => remote(location, rest, s3).await?,
+        Some((scheme, _)) => {
+            let why = format!("`{scheme}://` is not known: local paths and s3:// are");
+            return Err(Error::LocationInvalid { location: location.to_owned(), why });
+        }
+    };
+    found.files.sort_by(|a, b| a.location.cmp(&b.location));
+    Ok(found)
+}
+
+fn local(location: &str, folder: &Path) -> Result<Located> {
+    let path = folder.join(location);
+    let mut paths = Vec::new();
+    if path.is_file() {
+        paths.push(path);
+    } else if path.is_dir() {
+        walk(&path, &mut |file| file_is_parquet(file), &mut paths)?;
+    } else if has_glob(location) {
+        glob_files(location, &path, &mut paths)?;
+    } else {
+        return Err(missing(location, &path));
+    }
+    if paths.is_empty() {
+        return Err(empty(location, &path));
+    }
+    let files = paths.iter().map(|path| local_meta(path)).collect::<Result<_>>()?;
+    let store = Arc::new(object_store::local::LocalFileSystem::new());
+    Ok(Located { url: ObjectStoreUrl::local_filesystem(), store, files })
+}
+
+fn local_meta(path: &Path) -> Result<ObjectMeta> {
+    let io = |source| Error::Io { path: path.to_owned(), source };
+    // Links are followed once, here: what a worker is granted is the file that was planned with.
+    let path = path.canonicalize().map_err(io)?;
+    let metadata = path.metadata().map_err(io)?;
+    let modified = metadata.modified().map_err(io)?;
+    Ok(ObjectMeta {
+        location: local_path(&path)?,
+        last_modified: modified.into(),
+        size: metadata.len(),
+        e_tag: None,
+        version: None,
+    })
+}
+
+fn glob_files(location: &str, path: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
+    let base = glob_base(path);
+    if !base.is_dir() {
+        return Err(missing(location, &base));
+    }
+    let invalid = |why: String| Error::LocationInvalid { location: location.to_owned(), why };
+    let text = path.to_str().ok_or_else(|| invalid("it is not UTF-8".to_owned()))?;
+    let pattern = Pattern::new(text).map_err(|error| invalid(error.to_string()))?;
+    walk(&base, &mut |file| pattern.matches_path_with(file, MATCHING), found)
+}
+
+const MATCHING: MatchOptions = MatchOptions {
+    case_sensitive: true,
+    require_literal_separator: true,
+    require_literal_leading_dot: true,
+};
+
+/// The longest leading part of a path without a wildcard.
+fn glob_base(path: &Path) -> PathBuf {
+    let plain = |part: &Component<'_>| !has_glob(&part.as_os_str().to_string_lossy());
+    path.components().take_while(plain).collect()
+}
+
+fn has_glob(text: &str) -> bool {
+    text.contains(['*', '?', '['])
+}
+
+fn hidden(name: &str) -> bool {
+    name.starts_with('.') || name.starts_with('_')
+}
+
+fn file_is_parquet(path: &Path) -> bool {
+    path.extension().is_some_and(|end| end.eq_ignore_ascii_case("parquet"))
+}
+
+fn walk(
+    folder: &Path,
+    wanted: &mut dyn FnMut(&Path) -> bool,
+    found: &mut Vec<PathBuf>,
+) -> Result<()> {
+    let io = |source| Error::Io { path: folder.to_owned(), source };
+    for entry in std::fs::read_dir(folder).map_err(io)? {
+        let path = entry.map_err(io)?.path();
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+        if name.is_none_or(|name| hidden(&name)) {
+            continue;
+        }
+        // A link to a folder is not followed: it could lead back to this one.
+        if path.is_dir() && !path.is_symlink() {
+            walk(&path, wanted, found)?;
+        } else if wanted(&path) && path.is_file() {
+            found.push(path);
+        }
+    }
+    Ok(())
+}
+
+async fn remote(location: &str, rest: &str, s3: &S3Settings) -> Result<Located> {
+    let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
+    let invalid = |why: String| Error::LocationInvalid { location: location.to_owned(), why };
+    let url = ObjectStoreUrl::parse(format!("s3://{bucket}"))
+        .map_err(|error| invalid(error.to_string()))?;
+    let store = s3.open(bucket).map_err(|source| storage(location, source))?;
+    let files = if has_glob(key) {
+        let pattern = Pattern::new(key).map_err(|error| invalid(error.to_string()))?;
+        let prefix = glob_base(Path::new(key));
+        list(&store, &prefix.to_string_lossy(), location, |key| {
+            pattern.matches_with(key, MATCHING) && !key.rsplit('/').next().is_some_and(hidden)
+        })
+        .await?
+    } else {
+        one_or_all_below(&store, key, location).await?
+    };
+    if files.is_empty() {
+        return Err(empty(location, Path::new(location)));
+    }
+    Ok(Located { url, store, files })
+}
+
+async fn one_or_all_below(
+    store: &Arc<dyn ObjectStore>,
+    key: &str,
+    location: &str,
+) -> Result<Vec<ObjectMeta>> {
+    if !key.is_empty() && !key.ends_with('/') {
+        match store.head(&StorePath::from(key)).await {
+            Ok(meta) => return Ok(vec![meta]),
+            Err(object_store::Error::NotFound { .. }) => (),
+            Err(source) => return Err(storage(location, source)),
+        }
+    }
+    let files = list(store, key, location, |_| true).await?;
+    if files.is_empty() {
+        return Err(missing(location, Path::new(location)));
+    }
+    let visible = |part: &str| !hidden(part);
+    Ok(files
+        .into_iter()
+        .filter(|meta| file_is_parquet(Path::new(meta.location.as_ref())))
+        .filter(|meta| meta.location.as_ref().split('/').all(visible))
+        .collect())
+}
+
+async fn list(
+    store: &Arc<dyn ObjectStore>,
+    prefix: &str,
+    location: &str,
+    wanted: impl Fn(&str) -> bool,
+) -> Result<Vec<ObjectMeta>> {
+    let prefix = StorePath::from(prefix);
+    let listed: Vec<ObjectMeta> = store
+        .list(Some(&prefix))
+        .try_collect()
+        .await
+        .map_err(|source| storage(location, source))?;
+    Ok(listed.into_iter().filter(|meta| wanted(meta.location.as_ref())).collect())
+}
+
+fn storage(location: &str, source: object_store::Error) -> Error {
+    Error::Storage { location: location.to_owned(), source }
+}
+
+fn missing(location: &str, path: &Path) -> Error {
+    let looked = path.display().to_string();
+    Error::LocationMissing { location: location.to_owned(), looked }
+}
+
+fn empty(location: &str, path: &Path) -> Error {
+    let found = match std::fs::read_dir(path) {
+        Ok(entries) => format!("the folder holds {} other entries", entries.count()),
+        Err(_) => "nothing matches it".to_owned(),
+    };
+    Error::LocationEmpty { location: location.to_owned(), found }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(location: &str, folder: &Path) -> Vec<String> {
+        let located = local(location, folder).unwrap();
+        let name = |meta: ObjectMeta| meta.location.filename().unwrap_or_default().to_owned();
+        let mut names: Vec<String> = located.files.into_iter().map(name).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn finds_files_folders_and_globs() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        std::fs::create_dir(root.join("deep")).unwrap();
+        for name in
+            ["a.parquet", "b.parquet", "_c.parquet", ".d.parquet", "e.csv", "deep/f.parquet"]
+        {
+            std::fs::write(root.join(name), "x").unwrap();
+        }
+        assert_eq!(names("a.parquet", root), ["a.parquet"]);
+        assert_eq!(names("e.csv", root), ["e.csv"]);
+        assert_eq!(names(".", root), ["a.parquet", "b.parquet", "f.parquet"]);
+        assert_eq!(names("*.parquet", root), ["a.parquet", "b.parquet"]);
+        assert_eq!(names("[ab].parquet", root), ["a.parquet", "b.parquet"]);
+        assert_eq!(names("**/*.parquet", root), ["a.parquet", "b.parquet", "f.parquet"]);
+        assert_eq!(names("deep", root), ["f.parquet"]);
+    }
+
+    #[test]
+    fn tells_missing_from_empty() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        std::fs::create_dir(root.join("none")).unwrap();
+        let missing =
+            |location| matches!(local(location, root), Err(Error::LocationMissing { .. }));
+        let empty = |location| matches!(local(location, root), Err(Error::LocationEmpty { .. }));
+        assert!(missing("gone.parquet") && missing("gone/*.parquet"));
+        assert!(empty("none") && empty("none/*.parquet") && empty("*.parquet"));
+    }
+
+    #[test]
+    fn names_with_spaces_and_percents_survive() {
+        let folder = tempfile::tempdir().unwrap();
+        let odd = folder.path().join("a b%20c ü#.parquet");
+        std::fs::write(&odd, "x").unwrap();
+        let located = local("*.parquet", folder.path()).unwrap();
+        let back = crate::scan::file_path(&located.files[0].location);
+        assert_eq!(back, odd.canonicalize().unwrap());
+    }
+
+    #[test]
+    fn only_paths_look_like_locations() {
+        assert!(looks_like_location("data/x") && looks_like_location("s3://b/*.parquet"));
+        assert!(looks_like_location("x.parquet"));
+        assert!(!looks_like_location("lineitem"));
+    }
+}

@@ -1,0 +1,76 @@
+//! From SQL to tasks: parse, find the tables' files, optimise, cut.
+
+mod cut;
+mod encode;
+mod explain;
+mod files;
+mod location;
+mod planned;
+mod refuse;
+mod session;
+mod split;
+mod sql_error;
+mod statement;
+mod table;
+mod text;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use snowmelt_wire::Signature;
+
+pub(crate) use cut::file_scan;
+pub(crate) use encode::FragmentTask;
+pub use planned::PlannedQuery;
+pub(crate) use session::{execution_config, function_registry};
+pub(crate) use table::TableInfo;
+pub(crate) use text::operator_line;
+
+use crate::Result;
+use crate::scan::S3Settings;
+use crate::udf::UdfPool;
+
+/// Rows in a batch: DataFusion's own default, and the most in one call of a UDF.
+pub(crate) const BATCH_ROWS: usize = 8192;
+
+/// A query as its user asked it.
+#[derive(Clone, Debug)]
+pub struct QuerySpec {
+    /// Its id, for the profile and for logs.
+    pub query: String,
+    /// One SELECT statement.
+    pub sql: String,
+    /// Table name to location: a file, a folder, a glob or an `s3://` URL of Parquet files.
+    /// Locations may also be quoted in the SQL's FROM.
+    pub tables: BTreeMap<String, String>,
+    /// Functions that the SQL may call beside the built-in ones.
+    pub udfs: Vec<Signature>,
+    /// Folder against which relative locations are read.
+    pub working_folder: PathBuf,
+    /// `AWS_*` variables, for `s3://` locations.
+    pub aws: BTreeMap<String, String>,
+    /// Workers: partitions of each scan. At least 1.
+    pub workers: u32,
+    /// When the query was accepted: the zero of its profile.
+    pub accepted: Instant,
+}
+
+/// Parses, checks, optimises and cuts a query. Reads the footers of its files and nothing else of
+/// them.
+///
+/// # Errors
+/// Everything that is wrong with the SQL or with its tables' locations, before any worker starts.
+pub async fn plan(spec: &QuerySpec) -> Result<PlannedQuery> {
+    let began = spec.accepted.elapsed();
+    let statement = statement::parse(&spec.sql)?;
+    let pool = UdfPool::shared();
+    let session = session::planning(spec, &pool)?;
+    let s3 = S3Settings::new(&spec.aws);
+    let tables = table::register(&session, &statement, spec, &s3).await?;
+    let physical = session::physical_plan(&session, &statement, spec).await?;
+    refuse::check(&physical)?;
+    let cut = cut::cut(physical)?;
+    let encoded = encode::tasks(&cut, spec.workers, &s3)?;
+    Ok(PlannedQuery::new(spec, statement.explain, cut, encoded, tables, pool, began))
+}

@@ -1,0 +1,123 @@
+//! A query that is ready to run.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use snowmelt_wire::{FileGrant, S3Access};
+
+use super::cut::Cut;
+use super::encode::FragmentTask;
+use super::table::TableInfo;
+use super::{QuerySpec, explain, text};
+use crate::driver::PlannedTask;
+use crate::driver::shown_schema;
+use crate::udf::UdfPool;
+use crate::{PhaseSpan, Profile, Result};
+
+/// A query, cut into tasks and the driver's part. Run it with [`PlannedQuery::run`].
+#[derive(Debug)]
+pub struct PlannedQuery {
+    pub(crate) cut: Cut,
+    pub(crate) tasks: Vec<FragmentTask>,
+    pub(crate) tables: Vec<TableInfo>,
+    pub(crate) pool: Arc<UdfPool>,
+    pub(crate) accepted: Instant,
+    pub(crate) profile: Profile,
+    explain: bool,
+}
+
+impl PlannedQuery {
+    pub(super) fn new(
+        spec: &QuerySpec,
+        explain: bool,
+        cut: Cut,
+        tasks: Vec<FragmentTask>,
+        tables: Vec<TableInfo>,
+        pool: Arc<UdfPool>,
+        began: Duration,
+    ) -> Self {
+        let mut profile = started_profile(spec, began);
+        profile.worker_plan = text::workers(&cut);
+        profile.driver_plan = text::driver(&cut);
+        profile.totals.tasks = tasks.len() as u32;
+        profile.totals.bytes_total = tasks.iter().map(|task| task.planned.bytes).sum();
+        let accepted = spec.accepted;
+        Self { cut, tasks, tables, pool, accepted, profile, explain }
+    }
+
+    /// The schema of the answer.
+    pub fn schema(&self) -> Result<SchemaRef> {
+        match self.explanation()? {
+            Some(batch) => Ok(batch.schema()),
+            None => Ok(shown_schema(&self.cut.driver.schema())),
+        }
+    }
+
+    /// The tasks, for a caller that prepares sandboxes before it runs the query.
+    pub fn tasks(&self) -> impl Iterator<Item = &PlannedTask> {
+        self.tasks.iter().map(|task| &task.planned)
+    }
+
+    /// The workers' programs as text.
+    pub fn worker_plan(&self) -> &str {
+        &self.profile.worker_plan
+    }
+
+    /// The driver's part as text.
+    pub fn driver_plan(&self) -> &str {
+        &self.profile.driver_plan
+    }
+
+    /// Bytes that the scans read at most.
+    pub fn bytes_total(&self) -> u64 {
+        self.profile.totals.bytes_total
+    }
+
+    /// Names of all UDFs that the query calls, in workers or in the driver.
+    pub fn udfs(&self) -> Result<Vec<String>> {
+        let mut names = crate::udf::names_in(&self.cut.driver)?;
+        names.extend(self.tasks().flat_map(|task| task.udfs.iter().cloned()));
+        Ok(names.into_iter().collect())
+    }
+
+    /// All local files that the query reads.
+    pub fn files(&self) -> Vec<FileGrant> {
+        let grants = self.tasks().flat_map(|task| &task.files);
+        let by_path: BTreeMap<&str, &FileGrant> =
+            grants.map(|grant| (grant.path.as_str(), grant)).collect();
+        by_path.into_values().cloned().collect()
+    }
+
+    /// Access to the buckets that the query reads.
+    pub fn s3(&self) -> BTreeMap<String, S3Access> {
+        self.tasks().flat_map(|task| task.s3.clone()).collect()
+    }
+
+    /// The answer of an EXPLAIN, which runs nothing.
+    pub(crate) fn explanation(&self) -> Result<Option<RecordBatch>> {
+        if !self.explain {
+            return Ok(None);
+        }
+        explain::answer(self.worker_plan(), self.driver_plan()).map(Some)
+    }
+}
+
+fn started_profile(spec: &QuerySpec, began: Duration) -> Profile {
+    let elapsed = spec.accepted.elapsed();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let plan = PhaseSpan {
+        phase: "plan".to_owned(),
+        from_us: began.as_micros() as u64,
+        to_us: elapsed.as_micros() as u64,
+    };
+    Profile {
+        query: spec.query.clone(),
+        sql: spec.sql.clone(),
+        accepted_ms: now.saturating_sub(elapsed).as_millis() as u64,
+        phases: vec![plan],
+        ..Profile::default()
+    }
+}

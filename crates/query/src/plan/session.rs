@@ -1,0 +1,104 @@
+//! DataFusion's session for planning, and the settings that plan and execution share.
+//!
+//! Invariant: with these settings a plan has no exchange below its merges, so that it can be cut
+//! there; and an execution never moves a file from one partition to another, because the other
+//! partition may be another worker's.
+
+use std::num::NonZeroUsize;
+use std::sync::{Arc, LazyLock};
+
+use datafusion::catalog::TableFunction;
+use datafusion::execution::FunctionRegistry;
+use datafusion::execution::context::{SessionConfig, SessionContext};
+use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
+use datafusion::physical_plan::ExecutionPlan;
+use snowmelt_types::Report;
+
+use super::statement::Statement;
+use super::{BATCH_ROWS, QuerySpec, sql_error};
+use crate::udf::{RemoteUdf, UdfPool};
+use crate::{Error, Result};
+
+/// Settings that the operators of a running plan read.
+pub(crate) fn execution_config(partitions: usize, batch_rows: usize) -> SessionConfig {
+    let mut config = SessionConfig::new()
+        .with_target_partitions(partitions.max(1))
+        .with_batch_size(batch_rows.max(1))
+        .with_information_schema(false);
+    let options = config.options_mut();
+    // A partition that is out of files would take those of its siblings, which other workers read.
+    options.execution.enable_file_stream_work_stealing = false;
+    // The first read of a file fetches its footer; this much holds those of most files.
+    options.execution.parquet.metadata_size_hint = Some(64 << 10);
+    config
+}
+
+/// A session that knows the functions of a query and no table yet.
+pub(super) fn planning(spec: &QuerySpec, pool: &Arc<UdfPool>) -> Result<SessionContext> {
+    let state = SessionStateBuilder::new()
+        .with_config(planning_config(spec.workers))
+        .with_default_features()
+        .build();
+    let session = SessionContext::new_with_state(state);
+    for signature in &spec.udfs {
+        session.register_udf(RemoteUdf::from_signature(signature, Arc::clone(pool))?.into());
+    }
+    Ok(session)
+}
+
+fn planning_config(workers: u32) -> SessionConfig {
+    let mut config = execution_config(workers as usize, BATCH_ROWS)
+        .with_repartition_aggregations(false)
+        .with_repartition_joins(false)
+        .with_repartition_windows(false)
+        .with_repartition_sorts(false)
+        .with_round_robin_repartition(false)
+        // The table splits its files by row groups itself.
+        .with_repartition_file_scans(false)
+        .with_collect_statistics(true);
+    let options = config.options_mut();
+    options.sql_parser.collect_spans = true;
+    options.optimizer.repartition_file_min_size = 0;
+    if let Some(one) = NonZeroUsize::new(1) {
+        options.execution.planning_concurrency = one.get();
+    }
+    config
+}
+
+/// The optimised physical plan of a statement. Wrong SQL becomes a report with a caret.
+pub(super) async fn physical_plan(
+    session: &SessionContext,
+    statement: &Statement,
+    spec: &QuerySpec,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let state = session.state();
+    let wrong = |error| match sql_error::plan(&error, &spec.sql, &state) {
+        Some(report) => Error::Sql(Box::new(report)),
+        None => Error::Sql(Box::new(Error::Execution(error).report())),
+    };
+    let logical = state.statement_to_plan(statement.query.clone()).await.map_err(wrong)?;
+    super::refuse::check_logical(&logical)?;
+    let optimised = state.optimize(&logical).map_err(wrong)?;
+    state.query_planner().create_physical_plan(&optimised, &state).await.map_err(wrong)
+}
+
+/// The built-in functions by name, as a plan that is decoded needs them. Made once per process.
+pub(crate) fn function_registry() -> &'static SessionState {
+    static REGISTRY: LazyLock<SessionState> = LazyLock::new(|| {
+        SessionStateBuilder::new()
+            .with_config(execution_config(1, BATCH_ROWS))
+            .with_default_features()
+            .build()
+    });
+    &REGISTRY
+}
+
+/// Names of all functions that SQL may call, for "did you mean".
+pub(super) fn function_names(state: &SessionState) -> Vec<String> {
+    let mut names: Vec<String> = state.udfs().into_iter().collect();
+    names.extend(state.udafs());
+    names.extend(state.udwfs());
+    let tables = state.table_functions();
+    names.extend(tables.values().map(|function: &Arc<TableFunction>| function.name().to_owned()));
+    names
+}

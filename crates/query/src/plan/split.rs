@@ -1,0 +1,157 @@
+//! Deals the row groups of a table's files to partitions.
+//!
+//! A partition gets a run of neighbouring row groups of about its share of the bytes. Borders lie
+//! between row groups, so no two partitions read one page, and a file of one row group is never cut
+//! in two halves of which one is empty.
+//!
+//! Invariant: each row group is in exactly one partition.
+
+use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
+
+/// A partition of fewer bytes is not worth a worker.
+pub(super) const MIN_PARTITION_BYTES: u64 = 64 << 10;
+
+/// A row group or a whole file, indivisible.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Unit {
+    /// Index of its file.
+    pub(super) file: usize,
+    /// First byte; a reader takes the row groups that begin in `start..end`.
+    pub(super) start: i64,
+    /// Byte behind it: where the next unit begins, or the end of the file.
+    pub(super) end: i64,
+    /// Bytes of the columns that the query reads.
+    pub(super) bytes: u64,
+}
+
+/// The units of a file, in order. A file whose row groups do not follow one another stays whole.
+pub(super) fn units(
+    file: usize,
+    size: u64,
+    footer: &ParquetMetaData,
+    columns: &[usize],
+) -> Vec<Unit> {
+    let groups = footer.row_groups();
+    let starts: Vec<i64> = groups.iter().map(first_byte).collect();
+    let bytes = |group: &RowGroupMetaData| column_bytes(group, columns);
+    if !starts.windows(2).all(|pair| pair[0] < pair[1]) {
+        let bytes = groups.iter().map(bytes).sum();
+        return vec![Unit { file, start: 0, end: size as i64, bytes }];
+    }
+    let end = |index: usize| starts.get(index + 1).copied().unwrap_or(size as i64);
+    let unit =
+        |(index, group)| Unit { file, start: starts[index], end: end(index), bytes: bytes(group) };
+    groups.iter().enumerate().map(unit).collect()
+}
+
+/// Where the Parquet reader thinks that a row group begins.
+fn first_byte(group: &RowGroupMetaData) -> i64 {
+    let Some(first) = group.columns().first() else { return 0 };
+    first.dictionary_page_offset().unwrap_or(first.data_page_offset())
+}
+
+/// `columns` are top-level fields of the table; a file's leaves belong to one of them each.
+fn column_bytes(group: &RowGroupMetaData, columns: &[usize]) -> u64 {
+    let schema = group.schema_descr();
+    let wanted = |leaf: &usize| columns.contains(&schema.get_column_root_idx(*leaf));
+    let leaves = (0..group.num_columns()).filter(wanted);
+    leaves.map(|leaf| group.column(leaf).compressed_size().max(0) as u64).sum()
+}
+
+/// Deals units to at most `partitions` partitions, none of them empty.
+pub(super) fn deal(units: &[Unit], partitions: usize) -> Vec<Vec<Unit>> {
+    // Every unit costs something even if the query reads no column of it.
+    let cost = |unit: &Unit| u128::from(unit.bytes) + 1;
+    let total: u128 = units.iter().map(cost).sum();
+    let worth = (total as u64).div_ceil(MIN_PARTITION_BYTES).max(1) as usize;
+    let partitions = partitions.clamp(1, worth) as u128;
+    let mut dealt: Vec<Vec<Unit>> = vec![Vec::new(); partitions as usize];
+    let mut before = 0;
+    for unit in units {
+        // The partition in whose share of the bytes the unit's middle lies.
+        let middle = 2 * before + cost(unit);
+        let partition = (middle * partitions / (2 * total)).min(partitions - 1);
+        merge_or_push(&mut dealt[partition as usize], *unit);
+        before += cost(unit);
+    }
+    dealt.retain(|units| !units.is_empty());
+    dealt
+}
+
+fn merge_or_push(units: &mut Vec<Unit>, unit: Unit) {
+    match units.last_mut() {
+        Some(last) if last.file == unit.file && last.end == unit.start => {
+            last.end = unit.end;
+            last.bytes += unit.bytes;
+        }
+        _ => units.push(unit),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Files of row groups of these sizes.
+    fn files(sizes: &[Vec<u32>]) -> Vec<Unit> {
+        let mut units = Vec::new();
+        for (file, sizes) in sizes.iter().enumerate() {
+            let mut start = 4;
+            for bytes in sizes {
+                let end = start + i64::from(*bytes);
+                units.push(Unit { file, start, end, bytes: u64::from(*bytes) });
+                start = end;
+            }
+        }
+        units
+    }
+
+    proptest! {
+        #[test]
+        fn each_row_group_is_in_exactly_one_partition(
+            sizes in prop::collection::vec(prop::collection::vec(1u32..10_000_000, 0..9), 0..9),
+            partitions in 1usize..20,
+        ) {
+            let units = files(&sizes);
+            let dealt = deal(&units, partitions);
+            prop_assert!(dealt.len() <= partitions);
+            prop_assert!(dealt.iter().all(|part| !part.is_empty()));
+            for unit in &units {
+                let holders = dealt.iter().flatten().filter(|part| {
+                    part.file == unit.file && (part.start..part.end).contains(&unit.start)
+                });
+                prop_assert_eq!(holders.count(), 1);
+            }
+            let bytes = |units: &[Unit]| units.iter().map(|unit| unit.bytes).sum::<u64>();
+            prop_assert_eq!(bytes(&units), bytes(&dealt.concat()));
+        }
+
+        #[test]
+        fn no_partition_exceeds_its_share_by_more_than_a_row_group(
+            sizes in prop::collection::vec(100_000u32..10_000_000, 1..50),
+            partitions in 1usize..20,
+        ) {
+            let units = files(&[sizes]);
+            let total: u64 = units.iter().map(|unit| unit.bytes).sum();
+            let largest = units.iter().map(|unit| unit.bytes).max().unwrap_or(0);
+            let share = total / partitions as u64;
+            for part in deal(&units, partitions) {
+                let bytes: u64 = part.iter().map(|unit| unit.bytes).sum();
+                prop_assert!(bytes <= share + largest + 64, "{} > {} + {}", bytes, share, largest);
+            }
+        }
+    }
+
+    #[test]
+    fn a_small_table_is_one_partition() {
+        assert_eq!(deal(&files(&[vec![1000], vec![1000]]), 8).len(), 1);
+    }
+
+    #[test]
+    fn neighbours_become_one_range() {
+        let dealt = deal(&files(&[vec![1 << 20; 4]]), 2);
+        assert_eq!(dealt.iter().map(Vec::len).collect::<Vec<_>>(), [1, 1]);
+    }
+}

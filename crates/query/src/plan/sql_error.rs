@@ -1,0 +1,278 @@
+//! Wrong SQL as its author should see it: the line, a caret under the place, the nearest names.
+
+use datafusion::common::{Column, SchemaError};
+use datafusion::error::DataFusionError;
+use datafusion::execution::session_state::SessionState;
+use datafusion::sql::sqlparser::parser::ParserError;
+use snowmelt_types::{Code, ErrorReport, Report, SourceLocation};
+
+use super::session::function_names;
+use crate::Error;
+use crate::udf::refused_call;
+
+/// A place in the SQL: line and column, both from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    line: usize,
+    column: usize,
+}
+
+/// A text that is no SQL.
+pub(super) fn syntax(error: &DataFusionError, sql: &str) -> Error {
+    let text = match error.find_root() {
+        DataFusionError::SQL(error, _) => match error.as_ref() {
+            ParserError::ParserError(text) | ParserError::TokenizerError(text) => text.clone(),
+            ParserError::RecursionLimitExceeded => "it is nested too deeply".to_owned(),
+        },
+        other => other.strip_backtrace(),
+    };
+    let (what, place) = split_place(&text);
+    let message = format!("the SQL cannot be parsed: {what}");
+    let report = ErrorReport::new(Code::SQL_SYNTAX, message);
+    Error::Sql(Box::new(point(report, sql, Some(place.unwrap_or_else(|| end_of(sql))))))
+}
+
+/// A table's location that is wrong, with the caret under its name in FROM.
+pub(super) fn in_from(error: Error, name: &str, sql: &str) -> Error {
+    let report = error.report();
+    Error::Sql(Box::new(point(report, sql, find_name(sql, name))))
+}
+
+/// SQL that parses and means nothing. `None` if the error is not about the SQL.
+pub(super) fn plan(
+    error: &DataFusionError,
+    sql: &str,
+    state: &SessionState,
+) -> Option<ErrorReport> {
+    let spanned = span(error);
+    let (report, name) = explain(error, state)?;
+    let place = spanned.or_else(|| name.and_then(|name| find_name(sql, &name)));
+    Some(point(report, sql, place))
+}
+
+/// The report and the name to look for in the SQL.
+fn explain(error: &DataFusionError, state: &SessionState) -> Option<(ErrorReport, Option<String>)> {
+    match error.find_root() {
+        DataFusionError::SchemaError(error, _) => schema(error),
+        DataFusionError::Plan(text) => Some(plan_text(text, state)),
+        DataFusionError::NotImplemented(text) => {
+            let report = ErrorReport::new(Code::PLAN_UNSUPPORTED, text.clone());
+            Some((report.hint("write the query without it"), None))
+        }
+        DataFusionError::ArrowError(error, _) => {
+            Some((ErrorReport::new(Code::SQL_TYPE, error.to_string()), None))
+        }
+        DataFusionError::Execution(text) => {
+            Some((ErrorReport::new(Code::SQL_TYPE, text.clone()), None))
+        }
+        DataFusionError::Collection(errors) => errors.first().and_then(|e| explain(e, state)),
+        _ => None,
+    }
+}
+
+fn schema(error: &SchemaError) -> Option<(ErrorReport, Option<String>)> {
+    match error {
+        SchemaError::FieldNotFound { field, valid_fields } => {
+            let columns: Vec<String> = valid_fields.iter().map(|f| f.name.clone()).collect();
+            let tables = valid_fields.iter().filter_map(|f| Some(f.relation.as_ref()?.to_string()));
+            let report = match unknown_qualifier(field, tables.collect()) {
+                Some(report) => report,
+                None => {
+                    let message = format!("there is no column `{}`", field.name);
+                    named(message, &field.name, columns, "the columns are")
+                }
+            };
+            Some((report, Some(field.name.clone())))
+        }
+        SchemaError::AmbiguousReference { field } => {
+            let message = format!("the column `{}` is in more than one table", field.name);
+            let report = ErrorReport::new(Code::SQL_NAME, message);
+            Some((report.hint("write its table before it: t.column"), Some(field.name.clone())))
+        }
+        SchemaError::DuplicateQualifiedField { name, .. }
+        | SchemaError::DuplicateUnqualifiedField { name } => {
+            let report =
+                ErrorReport::new(Code::SQL_NAME, format!("two columns are named `{name}`"));
+            Some((report.hint("give one of them another name with AS"), Some(name.clone())))
+        }
+    }
+}
+
+fn unknown_qualifier(field: &Column, mut tables: Vec<String>) -> Option<ErrorReport> {
+    let wanted = field.relation.as_ref()?.to_string();
+    tables.dedup();
+    if tables.is_empty() || tables.contains(&wanted) {
+        return None;
+    }
+    let message = format!("there is no table `{wanted}` for the column `{}`", field.name);
+    Some(named(message, &wanted, tables, "the tables are"))
+}
+
+fn plan_text(text: &str, state: &SessionState) -> (ErrorReport, Option<String>) {
+    if let Some(refusal) = refused_call(text) {
+        let name = refusal.split('`').nth(1).map(str::to_owned);
+        let report = ErrorReport::new(Code::SQL_TYPE, refusal);
+        return (report.hint("convert the argument with CAST(… AS …)"), name);
+    }
+    if let Some(table) = between(text, "table '", "' not found") {
+        let name = table.rsplit('.').next().unwrap_or(table);
+        return (unknown_table(name, state), Some(name.to_owned()));
+    }
+    if let Some(function) = between(text, "Invalid function '", "'") {
+        let message = format!("there is no function `{function}`");
+        let mut report = named(message, function, function_names(state), "");
+        report.hint.get_or_insert_with(|| "define it with @sm.udf and pass it along".to_owned());
+        return (report, Some(function.to_owned()));
+    }
+    let first = text.split("\n").next().unwrap_or(text).trim();
+    let about_types = ["coerce", "type", "Cannot", "cast"].iter().any(|word| first.contains(word));
+    let code = if about_types { Code::SQL_TYPE } else { Code::SQL_SYNTAX };
+    (ErrorReport::new(code, first), None)
+}
+
+fn unknown_table(name: &str, state: &SessionState) -> ErrorReport {
+    let catalog = &state.config_options().catalog;
+    let schema = state
+        .catalog_list()
+        .catalog(&catalog.default_catalog)
+        .and_then(|found| found.schema(&catalog.default_schema));
+    let tables = schema.map(|schema| schema.table_names()).unwrap_or_default();
+    let mut report = named(format!("there is no table `{name}`"), name, tables, "");
+    report.hint.get_or_insert_with(|| {
+        "name a location in FROM, such as 'data/*.parquet', or give the table one with --table"
+            .to_owned()
+    });
+    report
+}
+
+/// A report about a name, with the nearest of the names that are there.
+fn named(message: String, name: &str, known: Vec<String>, list: &str) -> ErrorReport {
+    let report = ErrorReport::new(Code::SQL_NAME, message);
+    let near = nearest(name, &known);
+    if !near.is_empty() {
+        let quoted: Vec<String> = near.iter().map(|name| format!("`{name}`")).collect();
+        return report.hint(format!("did you mean {}?", quoted.join(" or ")));
+    }
+    if list.is_empty() || known.is_empty() {
+        return report;
+    }
+    let shown: Vec<&str> = known.iter().take(20).map(String::as_str).collect();
+    let more = if known.len() > shown.len() { ", …" } else { "" };
+    report.hint(format!("{list} {}{more}", shown.join(", ")))
+}
+
+/// At most three names that are about as long and share most letters in order, the best first.
+fn nearest<'a>(name: &str, known: &'a [String]) -> Vec<&'a str> {
+    let folded = name.to_lowercase();
+    let mut scored: Vec<(f64, &str)> = known
+        .iter()
+        .map(|other| (strsim::jaro_winkler(&folded, &other.to_lowercase()), other.as_str()))
+        .filter(|(score, _)| *score >= 0.85)
+        .collect();
+    scored.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(b.1)));
+    let mut names: Vec<&str> = scored.into_iter().map(|(_, name)| name).collect();
+    names.dedup();
+    names.truncate(3);
+    names
+}
+
+fn between<'a>(text: &'a str, before: &str, after: &str) -> Option<&'a str> {
+    let start = text.find(before)? + before.len();
+    let length = text[start..].find(after)?;
+    Some(&text[start..start + length])
+}
+
+/// The place that DataFusion noted with the error.
+fn span(error: &DataFusionError) -> Option<Place> {
+    let diagnostic = error.diagnostic()?;
+    let start = diagnostic.span?.start;
+    Some(Place { line: start.line as usize, column: start.column as usize })
+}
+
+/// sqlparser writes the place at the end: ` at Line: 1, Column: 8`.
+fn split_place(text: &str) -> (String, Option<Place>) {
+    let Some((what, rest)) = text.rsplit_once(" at Line: ") else {
+        return (text.to_owned(), None);
+    };
+    let mut numbers = rest.split(", Column: ").map(|number| number.trim().parse().ok());
+    let place = match (numbers.next().flatten(), numbers.next().flatten()) {
+        (Some(line), Some(column)) => Some(Place { line, column }),
+        _ => None,
+    };
+    (what.to_owned(), place.filter(|place| place.line > 0))
+}
+
+fn end_of(sql: &str) -> Place {
+    let lines: Vec<&str> = sql.trim_end().lines().collect();
+    let last = lines.last().map_or(0, |line| line.chars().count());
+    Place { line: lines.len().max(1), column: last + 1 }
+}
+
+/// The first place where a name stands alone.
+fn find_name(sql: &str, name: &str) -> Option<Place> {
+    let (text, name) = (sql.to_ascii_lowercase(), name.to_ascii_lowercase());
+    let part_of_word = |c: char| c.is_alphanumeric() || c == '_';
+    let mut from = 0;
+    while let Some(found) = text.get(from..)?.find(&name).filter(|_| !name.is_empty()) {
+        let start = from + found;
+        let end = start + name.len();
+        let before = text[..start].chars().next_back().is_some_and(part_of_word);
+        let after = text[end..].chars().next().is_some_and(part_of_word);
+        if !before && !after {
+            let line = text[..start].matches('\n').count() + 1;
+            let column = text[..start].chars().rev().take_while(|c| *c != '\n').count() + 1;
+            return Some(Place { line, column });
+        }
+        from = end;
+    }
+    None
+}
+
+fn point(mut report: ErrorReport, sql: &str, place: Option<Place>) -> ErrorReport {
+    let Some(place) = place else { return report };
+    let Some(line) = sql.lines().nth(place.line - 1) else { return report };
+    // Tabs stay tabs, so that the caret stands right whatever their width.
+    let blank = |c| if c == '\t' { '\t' } else { ' ' };
+    let gap: String =
+        line.chars().chain(std::iter::repeat(' ')).take(place.column - 1).map(blank).collect();
+    report.location =
+        Some(SourceLocation { file: "query".to_owned(), line: place.line as u32, within: None });
+    report.excerpt = vec![line.to_owned(), format!("{gap}^")];
+    report
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_the_place_behind_the_message() {
+        let (what, place) = split_place("Expected: x, found: y at Line: 2, Column: 8");
+        assert_eq!(
+            (what.as_str(), place),
+            ("Expected: x, found: y", Some(Place { line: 2, column: 8 }))
+        );
+        assert_eq!(split_place("no place").1, None);
+    }
+
+    #[test]
+    fn finds_whole_words_only() {
+        let sql = "select total_x,\n  x from t";
+        assert_eq!(find_name(sql, "x"), Some(Place { line: 2, column: 3 }));
+        assert_eq!(find_name(sql, "nowhere"), None);
+    }
+
+    #[test]
+    fn the_caret_stands_under_the_place() {
+        let report = ErrorReport::new(Code::SQL_NAME, "m");
+        let report = point(report, "select\n\tabc", Some(Place { line: 2, column: 2 }));
+        assert_eq!(report.excerpt, ["\tabc", "\t^"]);
+    }
+
+    #[test]
+    fn suggests_what_is_near_and_nothing_else() {
+        let known: Vec<String> = ["l_quantity", "l_tax", "l_shipdate"].map(str::to_owned).into();
+        assert_eq!(nearest("l_quantitty", &known), ["l_quantity"]);
+        assert!(nearest("zzz", &known).is_empty());
+    }
+}

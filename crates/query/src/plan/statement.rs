@@ -1,0 +1,179 @@
+//! One SELECT, or an error that says what else came.
+//!
+//! Invariant: what leaves this module only reads. Everything that writes, defines or sets is
+//! refused by name before it is planned.
+
+use std::ops::ControlFlow;
+
+use datafusion::sql::parser::{DFParserBuilder, Statement as DfStatement};
+use datafusion::sql::sqlparser::ast::{
+    Expr, Query, SetExpr, Statement as SqlStatement, Visit, Visitor,
+};
+use snowmelt_types::{Code, ErrorReport};
+
+use super::sql_error;
+use crate::{Error, Result};
+
+/// A statement that may run.
+pub(super) struct Statement {
+    /// The query, without its EXPLAIN.
+    pub(super) query: DfStatement,
+    /// True if the user asked for the plan instead of the answer.
+    pub(super) explain: bool,
+}
+
+/// Parses a text that must hold exactly one statement that reads.
+pub(super) fn parse(sql: &str) -> Result<Statement> {
+    let parsed = DFParserBuilder::new(sql).build().and_then(|mut parser| parser.parse_statements());
+    let mut statements = parsed.map_err(|error| sql_error::syntax(&error, sql))?;
+    match (statements.pop_front(), statements.len()) {
+        (None, _) => Err(refused("there is no statement in the SQL", "write one SELECT")),
+        (Some(only), 0) => accept(only, false),
+        (Some(_), more) => {
+            let message = format!("the SQL holds {} statements", more + 1);
+            Err(refused(&message, "run them one by one"))
+        }
+    }
+}
+
+fn accept(statement: DfStatement, explain: bool) -> Result<Statement> {
+    match statement {
+        DfStatement::Statement(inner) => accept_sql(*inner, explain),
+        DfStatement::Explain(inner) if inner.analyze => {
+            Err(refused("EXPLAIN ANALYZE is not there", "run the query and look at its profile"))
+        }
+        DfStatement::Explain(inner) => accept(*inner.statement, true),
+        DfStatement::CopyTo(_) => {
+            Err(refused("COPY is not allowed", "choose the output with -o and redirect it"))
+        }
+        other => Err(not_a_query(&other.to_string())),
+    }
+}
+
+fn accept_sql(statement: SqlStatement, explain: bool) -> Result<Statement> {
+    match statement {
+        SqlStatement::Query(query) => {
+            reads_only(&query)?;
+            let query = DfStatement::Statement(Box::new(SqlStatement::Query(query)));
+            Ok(Statement { query, explain })
+        }
+        other => Err(not_a_query(&other.to_string())),
+    }
+}
+
+/// Refuses what hides a write, or an answer that nobody could check, inside a query.
+fn reads_only(query: &Query) -> Result<()> {
+    let mut visitor = Writes(None);
+    match query.visit(&mut visitor) {
+        ControlFlow::Break(what) => Err(not_a_query(&what)),
+        ControlFlow::Continue(()) => match visitor.0 {
+            Some(what) => Err(not_a_query(&what)),
+            None => Ok(()),
+        },
+    }
+}
+
+struct Writes(Option<String>);
+
+impl Visitor for Writes {
+    type Break = String;
+
+    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<String> {
+        if !query.locks.is_empty() {
+            return ControlFlow::Break("FOR UPDATE".to_owned());
+        }
+        writes(&query.body).map_or(ControlFlow::Continue(()), ControlFlow::Break)
+    }
+
+    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<String> {
+        // A placeholder has no value here: nobody binds one.
+        match expr {
+            Expr::Value(value) if value.to_string().starts_with('$') => {
+                self.0 = Some(format!("the placeholder {value}"));
+                ControlFlow::Continue(())
+            }
+            _ => ControlFlow::Continue(()),
+        }
+    }
+}
+
+fn writes(body: &SetExpr) -> Option<String> {
+    match body {
+        SetExpr::Select(select) if select.into.is_some() => Some("SELECT INTO".to_owned()),
+        SetExpr::SetOperation { left, right, .. } => writes(left).or_else(|| writes(right)),
+        SetExpr::Insert(inner)
+        | SetExpr::Update(inner)
+        | SetExpr::Delete(inner)
+        | SetExpr::Merge(inner) => Some(inner.to_string()),
+        _ => None,
+    }
+}
+
+fn not_a_query(text: &str) -> Error {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let pairs = ["CREATE", "DROP", "ALTER", "SELECT", "FOR", "the", "INSERT", "DELETE"];
+    let two = words.first().is_some_and(|first| pairs.contains(first));
+    let name = words[..words.len().min(if two { 2 } else { 1 })].join(" ");
+    refused(
+        &format!("{name} is not allowed: only queries are"),
+        "write one SELECT; tables are Parquet files that it names in FROM",
+    )
+}
+
+fn refused(message: &str, hint: &str) -> Error {
+    Error::Sql(Box::new(ErrorReport::new(Code::SQL_SYNTAX, message).hint(hint)))
+}
+
+#[cfg(test)]
+mod tests {
+    use snowmelt_types::Report;
+
+    use super::*;
+
+    fn refusal(sql: &str) -> String {
+        match parse(sql) {
+            Ok(_) => panic!("accepted: {sql}"),
+            Err(error) => error.report().to_string(),
+        }
+    }
+
+    #[test]
+    fn accepts_queries_and_their_explanation() {
+        for sql in ["select 1", "with t as (select 1) select * from t", "values (1), (2)"] {
+            assert!(!parse(sql).unwrap().explain);
+        }
+        assert!(parse("explain select 1").unwrap().explain);
+        assert!(parse("select 1;").is_ok());
+    }
+
+    #[test]
+    fn refuses_what_writes_by_name() {
+        for (sql, name) in [
+            ("drop table t", "DROP TABLE"),
+            ("create table t as select 1", "CREATE TABLE"),
+            ("insert into t values (1)", "INSERT INTO"),
+            ("update t set a = 1", "UPDATE"),
+            ("delete from t", "DELETE FROM"),
+            ("set a = 1", "SET"),
+            ("copy t to 'x.csv'", "COPY"),
+            ("create external table t stored as csv location 'x'", "CREATE EXTERNAL"),
+            ("select 1 into t", "SELECT INTO"),
+            ("explain analyze select 1", "EXPLAIN ANALYZE"),
+        ] {
+            let report = refusal(sql);
+            assert!(report.contains(name) && report.contains("SM-0101"), "{sql}: {report}");
+        }
+    }
+
+    #[test]
+    fn refuses_none_and_several() {
+        assert!(refusal("").contains("no statement"));
+        assert!(refusal("  -- only a comment").contains("no statement"));
+        assert!(refusal("select 1; select 2").contains("2 statements"));
+    }
+
+    #[test]
+    fn refuses_placeholders() {
+        assert!(refusal("select * from t where a = $1").contains("placeholder"));
+    }
+}

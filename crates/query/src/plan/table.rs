@@ -1,0 +1,178 @@
+//! A table of Parquet files as DataFusion sees it, and the tables that a statement names.
+
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use async_trait::async_trait;
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::{Statistics, TableReference};
+use datafusion::config::TableParquetOptions;
+use datafusion::datasource::TableType;
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder, ParquetSource};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::error::Result as DfResult;
+use datafusion::execution::context::SessionContext;
+use datafusion::execution::object_store::ObjectStoreUrl;
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::sql::resolve::resolve_table_references;
+
+use super::files::{self, TableFile};
+use super::location::{Located, locate, looks_like_location};
+use super::split::{self, Unit};
+use super::statement::Statement;
+use super::{QuerySpec, sql_error};
+use crate::scan::S3Settings;
+use crate::{Error, Result};
+
+/// What the profile says of a table.
+#[derive(Clone, Debug)]
+pub(crate) struct TableInfo {
+    /// Its name in the SQL, or its location.
+    pub(crate) name: String,
+    /// Files.
+    pub(crate) files: usize,
+    /// Row groups of all files.
+    pub(crate) row_groups: usize,
+}
+
+/// Bytes of the columns that a query reads of a part of a file: noted at the part, for progress.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReadBytes(pub(super) u64);
+
+/// Registers every table that a statement names: by its name in the map, or by the location that
+/// its FROM quotes.
+pub(super) async fn register(
+    session: &SessionContext,
+    statement: &Statement,
+    spec: &QuerySpec,
+    s3: &S3Settings,
+) -> Result<Vec<TableInfo>> {
+    let (references, _common) = resolve_table_references(&statement.query, true)?;
+    let mut infos = Vec::new();
+    for reference in references {
+        let name = reference.table();
+        let Some(location) = location_of(&reference, spec) else { continue };
+        let located = locate(location, &spec.working_folder, s3).await;
+        let table = match located {
+            Ok(located) => ParquetTable::open(located, location, spec.workers).await,
+            Err(error) => Err(error),
+        };
+        let table = table.map_err(|error| sql_error::in_from(error, name, &spec.sql))?;
+        infos.push(table.info(name));
+        session.register_table(reference, Arc::new(table))?;
+    }
+    Ok(infos)
+}
+
+fn location_of<'a>(reference: &'a TableReference, spec: &'a QuerySpec) -> Option<&'a str> {
+    let name = reference.table();
+    let folded = || spec.tables.iter().find(|(table, _)| table.eq_ignore_ascii_case(name));
+    let mapped = spec.tables.get(name).or_else(|| folded().map(|(_, location)| location));
+    match mapped {
+        Some(location) => Some(location),
+        None => looks_like_location(name).then_some(name),
+    }
+}
+
+#[derive(Debug)]
+struct ParquetTable {
+    schema: SchemaRef,
+    url: ObjectStoreUrl,
+    files: Vec<TableFile>,
+    workers: usize,
+}
+
+impl ParquetTable {
+    async fn open(located: Located, location: &str, workers: u32) -> Result<Self> {
+        let (schema, files) = files::read(&located, location).await?;
+        Ok(Self { schema, url: located.url, files, workers: workers.max(1) as usize })
+    }
+
+    fn info(&self, name: &str) -> TableInfo {
+        let row_groups = self.files.iter().map(|file| file.footer.num_row_groups()).sum();
+        TableInfo { name: name.to_owned(), files: self.files.len(), row_groups }
+    }
+
+    fn file_groups(&self, columns: &[usize]) -> Vec<FileGroup> {
+        let units = self.files.iter().enumerate().flat_map(|(index, file)| {
+            split::units(index, file.meta.size, &file.footer, &self.leaves(file, columns))
+        });
+        let dealt = split::deal(&units.collect::<Vec<_>>(), self.workers);
+        let group = |units: Vec<Unit>| FileGroup::new(units.iter().map(|u| self.part(u)).collect());
+        dealt.into_iter().map(group).collect()
+    }
+
+    /// Columns of the table as columns of a file, which may have them in another order.
+    fn leaves(&self, file: &TableFile, columns: &[usize]) -> Vec<usize> {
+        let root = file.footer.file_metadata().schema_descr().root_schema();
+        let position = |column: &usize| {
+            let name = self.schema.field(*column).name();
+            root.get_fields().iter().position(|field| field.name() == name)
+        };
+        columns.iter().filter_map(position).collect()
+    }
+
+    fn part(&self, unit: &Unit) -> PartitionedFile {
+        let file = &self.files[unit.file];
+        PartitionedFile::new_from_meta(file.meta.clone())
+            .with_range(unit.start, unit.end)
+            .with_statistics(Arc::clone(&file.statistics))
+            .with_extension(ReadBytes(unit.bytes))
+    }
+
+    fn statistics(&self) -> DfResult<Statistics> {
+        let each = self.files.iter().map(|file| file.statistics.as_ref());
+        Statistics::try_merge_iter(each, &self.schema)
+    }
+}
+
+#[async_trait]
+impl TableProvider for ParquetTable {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    fn supports_filters_pushdown(
+        &self,
+        filters: &[&Expr],
+    ) -> DfResult<Vec<TableProviderFilterPushDown>> {
+        // Statistics skip row groups; the filter itself stays in the plan.
+        Ok(vec![TableProviderFilterPushDown::Inexact; filters.len()])
+    }
+
+    async fn scan(
+        &self,
+        state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        _filters: &[Expr],
+        limit: Option<usize>,
+    ) -> DfResult<Arc<dyn ExecutionPlan>> {
+        let all = (0..self.schema.fields().len()).collect();
+        let columns = projection.unwrap_or(&all);
+        let options = TableParquetOptions {
+            global: state.config_options().execution.parquet.clone(),
+            ..TableParquetOptions::default()
+        };
+        let source =
+            ParquetSource::new(Arc::clone(&self.schema)).with_table_parquet_options(options);
+        let config = FileScanConfigBuilder::new(self.url.clone(), Arc::new(source))
+            .with_file_groups(self.file_groups(columns))
+            .with_statistics(self.statistics()?)
+            .with_projection_indices(projection.cloned())?
+            .with_limit(limit)
+            .build();
+        Ok(DataSourceExec::from_data_source(config))
+    }
+}
+
+impl From<datafusion::arrow::error::ArrowError> for Error {
+    fn from(error: datafusion::arrow::error::ArrowError) -> Self {
+        Self::Execution(error.into())
+    }
+}

@@ -1,0 +1,70 @@
+//! Plans as text, for EXPLAIN, for the profile and for the golden tests.
+
+use std::sync::Arc;
+
+use datafusion::physical_plan::{ExecutionPlan, displayable};
+
+use super::cut::{Cut, Fragment, file_scan};
+
+/// The most characters of one operator's line.
+const LINE: usize = 160;
+
+/// The workers' programs, one after another.
+pub(super) fn workers(cut: &Cut) -> String {
+    let several = cut.fragments.len() > 1;
+    let program = |(index, fragment): (usize, &Fragment)| {
+        let head = if several { format!("fragment {index}\n") } else { String::new() };
+        format!("{head}{}", tree(&fragment.plan))
+    };
+    cut.fragments.iter().enumerate().map(program).collect()
+}
+
+/// The driver's part.
+pub(super) fn driver(cut: &Cut) -> String {
+    tree(&cut.driver)
+}
+
+fn tree(plan: &Arc<dyn ExecutionPlan>) -> String {
+    let mut text = String::new();
+    write_tree(plan, 0, &mut text);
+    text
+}
+
+fn write_tree(plan: &Arc<dyn ExecutionPlan>, depth: usize, text: &mut String) {
+    text.push_str(&"  ".repeat(depth));
+    text.push_str(&operator(plan, usize::MAX));
+    text.push('\n');
+    for child in plan.children() {
+        write_tree(child, depth + 1, text);
+    }
+}
+
+/// One operator as one line. Scans name their files by count, because there may be thousands.
+pub(crate) fn operator_line(plan: &Arc<dyn ExecutionPlan>) -> String {
+    operator(plan, LINE)
+}
+
+fn operator(plan: &Arc<dyn ExecutionPlan>, limit: usize) -> String {
+    let whole = displayable(plan.as_ref()).one_line().to_string();
+    let whole = whole.trim();
+    let text = match (file_scan(plan), whole.find("projection=[")) {
+        (Some(scan), Some(rest)) => {
+            let partitions = scan.file_groups.len();
+            let mut files: Vec<_> =
+                scan.file_groups.iter().flat_map(|group| group.files()).map(|f| f.path()).collect();
+            files.sort();
+            files.dedup();
+            let files = files.len();
+            format!("ParquetScan: {files} files in {partitions} partitions, {}", &whole[rest..])
+        }
+        _ => whole.to_owned(),
+    };
+    shortened(&text.replace(", file_type=parquet", ""), limit)
+}
+
+fn shortened(text: &str, limit: usize) -> String {
+    match text.char_indices().nth(limit) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}

@@ -1,0 +1,97 @@
+//! Bytes and requests of a task, and the decorator that counts them on any store.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use async_trait::async_trait;
+use futures::stream::BoxStream;
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+};
+
+/// What was read from storage. Shared by all stores of a task.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    bytes: AtomicU64,
+    requests: AtomicU64,
+}
+
+impl Counters {
+    /// Counts one request that gave so many bytes.
+    pub(crate) fn count(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.requests.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Bytes and requests so far.
+    pub(crate) fn read(&self) -> (u64, u64) {
+        (self.bytes.load(Ordering::Relaxed), self.requests.load(Ordering::Relaxed))
+    }
+}
+
+/// A store whose reads are counted: each range that goes over the wire is a request.
+#[derive(Debug)]
+pub(crate) struct Counted<S> {
+    inner: S,
+    counters: Arc<Counters>,
+}
+
+impl<S> Counted<S> {
+    /// Counts the reads of `inner`.
+    pub(crate) fn new(inner: S, counters: Arc<Counters>) -> Self {
+        Self { inner, counters }
+    }
+}
+
+impl<S: ObjectStore> fmt::Display for Counted<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.inner)
+    }
+}
+
+#[async_trait]
+impl<S: ObjectStore> ObjectStore for Counted<S> {
+    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        let head = options.head;
+        let result = self.inner.get_opts(location, options).await?;
+        let bytes = if head { 0 } else { result.range.end - result.range.start };
+        self.counters.count(bytes);
+        Ok(result)
+    }
+
+    // `get_ranges` is the default: near ranges merged, the rest concurrently, each by `get_opts`.
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.inner.list(prefix)
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.inner.list_with_delimiter(prefix).await
+    }
+
+    async fn put_opts(&self, path: &Path, data: PutPayload, how: PutOptions) -> Result<PutResult> {
+        self.inner.put_opts(path, data, how).await
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        path: &Path,
+        how: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        self.inner.put_multipart_opts(path, how).await
+    }
+
+    fn delete_stream(
+        &self,
+        paths: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
+        self.inner.delete_stream(paths)
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, how: CopyOptions) -> Result<()> {
+        self.inner.copy_opts(from, to, how).await
+    }
+}

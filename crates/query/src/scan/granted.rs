@@ -1,0 +1,214 @@
+//! A store of exactly the files that a task was granted, as open descriptors.
+//!
+//! Invariant: no path is opened here. A file that was not granted does not exist.
+//!
+//! Reads are done where they are asked for, not on another thread: most files are in the page
+//! cache, and handing the read over costs more than the read.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::Path as FilePath;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::{self, BoxStream, StreamExt};
+use object_store::path::Path;
+use object_store::{
+    Attributes, CopyOptions, Error, GetOptions, GetRange, GetResult, GetResultPayload, ListResult,
+    MultipartUpload, ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload,
+    PutResult, Result,
+};
+use snowmelt_wire::FileGrant;
+
+use super::{Counters, local_path};
+
+/// The granted files by their name in the plan.
+#[derive(Debug)]
+pub(crate) struct GrantedFiles {
+    files: HashMap<Path, GrantedFile>,
+    counters: Arc<Counters>,
+}
+
+#[derive(Debug)]
+struct GrantedFile {
+    file: File,
+    meta: ObjectMeta,
+}
+
+impl GrantedFiles {
+    /// Takes the descriptors. A grant that is not as it was planned with is refused: its row
+    /// groups would be elsewhere.
+    pub(crate) fn new(
+        grants: Vec<(FileGrant, File)>,
+        counters: Arc<Counters>,
+    ) -> crate::Result<Self> {
+        let mut files = HashMap::with_capacity(grants.len());
+        for (grant, file) in grants {
+            let granted = GrantedFile::check(&grant, file)?;
+            files.insert(granted.meta.location.clone(), granted);
+        }
+        Ok(Self { files, counters })
+    }
+
+    fn find(&self, location: &Path) -> Result<&GrantedFile> {
+        self.files.get(location).ok_or_else(|| Error::NotFound {
+            path: location.to_string(),
+            source: "the task was not granted this file".into(),
+        })
+    }
+
+    fn read(&self, location: &Path, range: Range<u64>) -> Result<Bytes> {
+        let granted = self.find(location)?;
+        let length = range.end.saturating_sub(range.start) as usize;
+        let mut buffer = vec![0; length];
+        granted
+            .file
+            .read_exact_at(&mut buffer, range.start)
+            .map_err(|error| generic(location, error))?;
+        self.counters.count(length as u64);
+        Ok(buffer.into())
+    }
+}
+
+impl GrantedFile {
+    fn check(grant: &FileGrant, file: File) -> crate::Result<Self> {
+        let path = FilePath::new(&grant.path);
+        let io = |source| crate::Error::Io { path: path.to_owned(), source };
+        let metadata = file.metadata().map_err(io)?;
+        if metadata.len() != grant.bytes {
+            let why = format!(
+                "it had {} bytes when the query was planned and has {} now",
+                grant.bytes,
+                metadata.len()
+            );
+            return Err(crate::Error::FileCorrupt { file: grant.path.clone(), why });
+        }
+        let meta = ObjectMeta {
+            location: local_path(path)?,
+            last_modified: metadata.modified().map_err(io)?.into(),
+            size: metadata.len(),
+            e_tag: None,
+            version: None,
+        };
+        Ok(Self { file, meta })
+    }
+}
+
+fn generic(location: &Path, error: std::io::Error) -> Error {
+    Error::Generic { store: "GrantedFiles", source: format!("{location}: {error}").into() }
+}
+
+fn resolve(range: Option<GetRange>, size: u64) -> Range<u64> {
+    match range {
+        None => 0..size,
+        Some(GetRange::Bounded(range)) => range.start..range.end.min(size),
+        Some(GetRange::Offset(start)) => start.min(size)..size,
+        Some(GetRange::Suffix(length)) => size.saturating_sub(length)..size,
+    }
+}
+
+fn read_only<T>() -> Result<T> {
+    let source = "granted files can only be read".into();
+    Err(Error::NotSupported { source })
+}
+
+impl fmt::Display for GrantedFiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "GrantedFiles({})", self.files.len())
+    }
+}
+
+#[async_trait]
+impl ObjectStore for GrantedFiles {
+    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        let meta = self.find(location)?.meta.clone();
+        options.check_preconditions(&meta)?;
+        let range = resolve(options.range, meta.size);
+        let data = if options.head { Bytes::new() } else { self.read(location, range.clone())? };
+        let payload = GetResultPayload::Stream(stream::once(async { Ok(data) }).boxed());
+        Ok(GetResult { payload, meta, range, attributes: Attributes::default() })
+    }
+
+    async fn get_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        ranges.iter().map(|range| self.read(location, range.clone())).collect()
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        let below = |path: &Path| prefix.is_none_or(|prefix| path.prefix_matches(prefix));
+        let metas = self.files.values().map(|file| file.meta.clone());
+        let found: Vec<_> = metas.filter(|meta| below(&meta.location)).map(Ok).collect();
+        stream::iter(found).boxed()
+    }
+
+    async fn list_with_delimiter(&self, _prefix: Option<&Path>) -> Result<ListResult> {
+        read_only()
+    }
+
+    async fn put_opts(&self, _: &Path, _: PutPayload, _: PutOptions) -> Result<PutResult> {
+        read_only()
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        _: &Path,
+        _: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        read_only()
+    }
+
+    fn delete_stream(
+        &self,
+        _: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
+        stream::once(async { read_only() }).boxed()
+    }
+
+    async fn copy_opts(&self, _: &Path, _: &Path, _: CopyOptions) -> Result<()> {
+        read_only()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use object_store::ObjectStoreExt;
+
+    use super::*;
+
+    fn store(announced: u64) -> crate::Result<(GrantedFiles, Arc<Counters>)> {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(b"0123456789").unwrap();
+        let grant = FileGrant { path: "/data/a b.parquet".to_owned(), bytes: announced };
+        let counters = Arc::new(Counters::default());
+        Ok((GrantedFiles::new(vec![(grant, file)], Arc::clone(&counters))?, counters))
+    }
+
+    #[tokio::test]
+    async fn serves_granted_files_and_counts() {
+        let (store, counters) = store(10).unwrap();
+        let path = local_path(FilePath::new("/data/a b.parquet")).unwrap();
+        assert_eq!(store.get_range(&path, 2..5).await.unwrap().as_ref(), b"234");
+        let ranges = store.get_ranges(&path, &[0..1, 9..10]).await.unwrap();
+        assert_eq!(ranges.concat(), b"09");
+        assert_eq!(store.head(&path).await.unwrap().size, 10);
+        assert_eq!(counters.read(), (5, 3));
+    }
+
+    #[tokio::test]
+    async fn nothing_else_exists_even_if_it_does_on_disk() {
+        let (store, _) = store(10).unwrap();
+        let path = local_path(FilePath::new("/etc/passwd")).unwrap();
+        assert!(matches!(store.get_range(&path, 0..1).await, Err(Error::NotFound { .. })));
+        assert!(store.put(&path, "x".into()).await.is_err());
+    }
+
+    #[test]
+    fn refuses_a_file_that_changed() {
+        assert!(matches!(store(11), Err(crate::Error::FileCorrupt { .. })));
+    }
+}

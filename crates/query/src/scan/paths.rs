@@ -1,0 +1,45 @@
+//! Paths of local files as the plan names them, and back.
+//!
+//! The plan's paths are object-store paths: without the leading slash, with what a URL cannot hold
+//! percent-encoded. Both directions must agree, because a grant is found by its path.
+
+use std::path::{Path, PathBuf};
+
+use object_store::path::Path as StorePath;
+use url::Url;
+
+use crate::{Error, Result};
+
+/// The plan's name for an absolute path.
+pub(crate) fn local_path(path: &Path) -> Result<StorePath> {
+    let invalid = |why: &str| Error::LocationInvalid {
+        location: path.display().to_string(),
+        why: why.to_owned(),
+    };
+    if path.to_str().is_none() {
+        return Err(invalid("its name is not UTF-8"));
+    }
+    StorePath::from_absolute_path(path).map_err(|error| invalid(&error.to_string()))
+}
+
+/// The absolute path that a plan's name stands for.
+pub(crate) fn file_path(path: &StorePath) -> PathBuf {
+    let named = Url::parse("file:///").ok().and_then(|mut url| {
+        url.path_segments_mut().ok()?.pop_if_empty().extend(path.parts());
+        url.to_file_path().ok()
+    });
+    named.unwrap_or_else(|| PathBuf::from(format!("/{path}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_directions_agree() {
+        for text in ["/a/b.parquet", "/a b/c%20d#?.parquet", "/ü/ß.parquet", "/a=1/x,y.parquet"] {
+            let path = Path::new(text);
+            assert_eq!(file_path(&local_path(path).unwrap()), path);
+        }
+    }
+}

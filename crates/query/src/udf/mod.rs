@@ -1,0 +1,43 @@
+//! A user's function in a plan: what DataFusion sees of it, and the connections that calls go over.
+
+mod coercion;
+mod pool;
+mod remote;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::physical_expr::ScalarFunctionExpr;
+use datafusion::physical_plan::ExecutionPlan;
+use snowmelt_wire::Signature;
+
+pub(crate) use coercion::refused_call;
+pub(crate) use pool::UdfPool;
+pub(crate) use remote::{RemoteUdf, open};
+
+use crate::Result;
+
+/// Names of the UDFs that a plan calls.
+pub(crate) fn names_in(plan: &Arc<dyn ExecutionPlan>) -> Result<BTreeSet<String>> {
+    Ok(signatures_in(plan)?.into_keys().collect())
+}
+
+/// The UDFs that a plan calls, by name.
+pub(crate) fn signatures_in(plan: &Arc<dyn ExecutionPlan>) -> Result<BTreeMap<String, Signature>> {
+    let mut found = BTreeMap::new();
+    plan.apply(|node| {
+        node.apply_expressions(&mut |expression| {
+            expression.apply(|part| {
+                let call = part.downcast_ref::<ScalarFunctionExpr>();
+                if let Some(remote) = call.and_then(|call| RemoteUdf::inside(call.fun())) {
+                    let signature = remote.wire_signature();
+                    found.insert(signature.name.clone(), signature.clone());
+                }
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })?;
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(found)
+}

@@ -1,0 +1,87 @@
+//! The connections over which UDFs are called, one for each function.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Instant;
+
+use arrow::array::{Array, ArrayRef, RecordBatch};
+use datafusion::error::DataFusionError;
+use snowmelt_types::{Code, ErrorReport, Report};
+use snowmelt_udf::Client;
+
+/// Connections by function, and what was called over them.
+#[derive(Debug, Default)]
+pub(crate) struct UdfPool {
+    connections: RwLock<HashMap<String, Arc<Mutex<Connection>>>>,
+    rows: AtomicU64,
+    nanos: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Connection {
+    client: Client,
+    // DataFusion evaluates a volatile function once for each time that it is written. The last
+    // call is kept, so that `select f(x), f(x) + 1` calls once: its arguments are the same arrays.
+    last: Option<(Vec<ArrayRef>, ArrayRef)>,
+}
+
+impl UdfPool {
+    /// A pool without connections.
+    pub(crate) fn shared() -> Arc<Self> {
+        Arc::new(Self::default())
+    }
+
+    /// Adds the connection of a function.
+    pub(crate) fn insert(&self, name: &str, client: Client) {
+        let connection = Arc::new(Mutex::new(Connection { client, last: None }));
+        let mut connections = self.connections.write().unwrap_or_else(PoisonError::into_inner);
+        connections.insert(name.to_owned(), connection);
+    }
+
+    /// Rows given to UDFs, and nanoseconds spent waiting for them.
+    pub(crate) fn used(&self) -> (u64, u64) {
+        (self.rows.load(Ordering::Relaxed), self.nanos.load(Ordering::Relaxed))
+    }
+
+    /// The results of a batch of arguments. Blocks until they are there.
+    pub(crate) fn call(
+        &self,
+        name: &str,
+        batch: &RecordBatch,
+    ) -> Result<ArrayRef, DataFusionError> {
+        let connections = self.connections.read().unwrap_or_else(PoisonError::into_inner);
+        let connection = connections.get(name).cloned();
+        drop(connections);
+        // While a query is planned there are no connections, so nothing is called by then.
+        let connection = connection.ok_or_else(|| not_connected(name))?;
+        let began = Instant::now();
+        let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(result) = connection.known(batch) {
+            return Ok(result);
+        }
+        let result = connection.client.call(batch);
+        self.nanos.fetch_add(began.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        self.rows.fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
+        let result = result.map_err(|error| DataFusionError::External(Box::new(error.report())))?;
+        connection.last = Some((batch.columns().to_vec(), Arc::clone(&result)));
+        Ok(result)
+    }
+}
+
+impl Connection {
+    fn known(&self, batch: &RecordBatch) -> Option<ArrayRef> {
+        let (arguments, result) = self.last.as_ref()?;
+        let same = |(a, b): (&ArrayRef, &ArrayRef)| a.to_data().ptr_eq(&b.to_data());
+        // A function without arguments is called each time: it can only mean something new.
+        let known = !arguments.is_empty()
+            && arguments.len() == batch.num_columns()
+            && arguments.iter().zip(batch.columns()).all(same);
+        known.then(|| Arc::clone(result))
+    }
+}
+
+fn not_connected(name: &str) -> DataFusionError {
+    let message = format!("no instance of `{name}` is connected");
+    DataFusionError::External(Box::new(ErrorReport::new(Code::INTERNAL, message)))
+}

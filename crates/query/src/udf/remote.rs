@@ -1,0 +1,133 @@
+//! A scalar function that runs in another sandbox.
+//!
+//! It is declared volatile: DataFusion then never evaluates it while it plans, and never moves a
+//! filter on it below the projection that computes it, which would call it twice for each row.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use arrow::array::{RecordBatch, RecordBatchOptions};
+use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
+use datafusion::error::Result as DfResult;
+use datafusion::logical_expr::{
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+};
+use snowmelt_udf::Client;
+use snowmelt_wire::{Signature as WireSignature, schema_from_text};
+use tokio::runtime::{Handle, RuntimeFlavor};
+
+use super::UdfPool;
+use super::coercion::coerce;
+use crate::driver::UdfConnection;
+use crate::{Error, Result};
+
+/// A UDF of the query.
+#[derive(Debug)]
+pub(crate) struct RemoteUdf {
+    wire: WireSignature,
+    types: Vec<DataType>,
+    // As the batches of its calls have it: every argument may be null, whatever is declared.
+    arguments: SchemaRef,
+    result: FieldRef,
+    signature: Signature,
+    pool: Arc<UdfPool>,
+}
+
+impl RemoteUdf {
+    /// The function that a signature describes. It is called through `pool`.
+    pub(crate) fn from_signature(wire: &WireSignature, pool: Arc<UdfPool>) -> Result<Self> {
+        let (arguments, result) = schemas(wire)?;
+        let nullable = |field: &FieldRef| field.as_ref().clone().with_nullable(true);
+        let arguments =
+            Schema::new(arguments.fields().iter().map(nullable).collect::<Vec<Field>>());
+        let types: Vec<DataType> =
+            arguments.fields().iter().map(|field| field.data_type().clone()).collect();
+        let signature = match types.is_empty() {
+            true => Signature::nullary(Volatility::Volatile),
+            false => Signature::user_defined(Volatility::Volatile),
+        };
+        let arguments = Arc::new(arguments);
+        Ok(Self { wire: wire.clone(), types, arguments, result, signature, pool })
+    }
+
+    /// The UDF that a function of a plan is, if it is one.
+    pub(crate) fn inside(function: &ScalarUDF) -> Option<&Self> {
+        (function.inner().as_ref() as &dyn std::any::Any).downcast_ref()
+    }
+
+    /// What it was made from.
+    pub(crate) fn wire_signature(&self) -> &WireSignature {
+        &self.wire
+    }
+}
+
+/// Begins the dialogue of a UDF on a connection to an instance of it.
+pub(crate) fn open(wire: &WireSignature, connection: UdfConnection) -> Result<Client> {
+    let (arguments, result) = schemas(wire)?;
+    let UdfConnection { socket, timeout } = connection;
+    Client::open(&wire.name, socket, arguments, result, timeout)
+        .map_err(|error| Error::Task(Box::new(snowmelt_types::Report::report(&error))))
+}
+
+/// Argument fields as declared, and the result.
+fn schemas(wire: &WireSignature) -> Result<(SchemaRef, FieldRef)> {
+    let invalid = |why: String| Error::Signature { function: wire.name.clone(), why };
+    let schema = schema_from_text(&wire.schema).map_err(|error| invalid(error.to_string()))?;
+    match schema.fields().split_last() {
+        Some((result, arguments)) if result.name() == "return" => {
+            Ok((Arc::new(Schema::new(arguments.to_vec())), Arc::clone(result)))
+        }
+        _ => Err(invalid("its last field is not named `return`".to_owned())),
+    }
+}
+
+impl PartialEq for RemoteUdf {
+    fn eq(&self, other: &Self) -> bool {
+        self.wire == other.wire
+    }
+}
+
+impl Eq for RemoteUdf {}
+
+impl Hash for RemoteUdf {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.wire.name.hash(state);
+    }
+}
+
+impl ScalarUDFImpl for RemoteUdf {
+    fn name(&self) -> &str {
+        &self.wire.name
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _types: &[DataType]) -> DfResult<DataType> {
+        Ok(self.result.data_type().clone())
+    }
+
+    fn coerce_types(&self, types: &[DataType]) -> DfResult<Vec<DataType>> {
+        coerce(&self.wire.name, &self.types, types)
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> DfResult<ColumnarValue> {
+        let rows = args.number_rows;
+        let columns = args.args.iter().map(|value| value.to_array(rows));
+        let columns = columns.collect::<DfResult<Vec<_>>>()?;
+        // A function without arguments still has rows: the batch says how many.
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        let batch =
+            RecordBatch::try_new_with_options(Arc::clone(&self.arguments), columns, &options)?;
+        blocking(|| self.pool.call(&self.wire.name, &batch)).map(ColumnarValue::Array)
+    }
+}
+
+/// Lets the runtime's other tasks go on elsewhere while this thread waits.
+fn blocking<T>(call: impl FnOnce() -> T) -> T {
+    match Handle::try_current().map(|handle| handle.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(call),
+        _ => call(),
+    }
+}

@@ -1,0 +1,257 @@
+//! What runs a task's partitions: DataFusion, behind a trait, because another engine may spend
+//! less processor time on the same program and that is what a user pays for.
+
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use datafusion::common::runtime::SpawnedTask;
+use datafusion::error::DataFusionError;
+use datafusion::execution::TaskContext;
+use datafusion::execution::runtime_env::RuntimeEnv;
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use futures::{StreamExt, TryStreamExt};
+use snowmelt_types::{ByteSize, Code, ErrorReport, Report};
+use snowmelt_wire::{OperatorMetric, Task, TaskProgress, UdfGrant};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::Notify;
+use url::Url;
+
+use super::PeakPool;
+use super::inbox::Inbox;
+use super::metrics::{operators, rows_read};
+use super::outbox::Outbox;
+use crate::driver::UdfConnection;
+use crate::fault::{self, Setting};
+use crate::plan::{execution_config, function_registry};
+use crate::scan::{Counted, Counters, GrantedFiles, open_bucket};
+use crate::udf::{self, UdfPool};
+use crate::{Error, codec};
+
+/// A prepared task. All but `run` may be called from other threads while it runs.
+pub(super) trait Executor: Send + Sync {
+    /// Runs the task's partitions and posts their batches. Blocks until all are posted.
+    fn run(&self, outbox: &Arc<Outbox>) -> Result<(), ErrorReport>;
+
+    /// Ends `run` soon, with an error.
+    fn cancel(&self);
+
+    /// How far it is.
+    fn progress(&self) -> TaskProgress;
+
+    /// The program's operators with what they have done.
+    fn operators(&self) -> Vec<OperatorMetric>;
+
+    /// The most bytes that operators reserved.
+    fn peak_reserved(&self) -> u64;
+}
+
+/// Runs the program with DataFusion.
+pub(super) struct DataFusionExecutor {
+    plan: Arc<dyn ExecutionPlan>,
+    context: Arc<TaskContext>,
+    task: Task,
+    files: Vec<String>,
+    counters: Arc<Counters>,
+    memory: Arc<PeakPool>,
+    udfs: Arc<UdfPool>,
+    // Second handles of the UDFs' connections: a thread that waits for an answer is woken by them.
+    sockets: Vec<UnixStream>,
+    cancelled: Notify,
+}
+
+impl DataFusionExecutor {
+    /// Opens the stores, decodes the plan, connects the UDFs.
+    pub(super) fn prepare(inbox: Inbox) -> Result<Self, ErrorReport> {
+        let Inbox { files, udfs, plan, task } = inbox;
+        let counters = Arc::new(Counters::default());
+        let memory = PeakPool::new(task.memory_bytes);
+        let runtime = memory.runtime().map_err(|error| Error::from(error).report())?;
+        let names = files.iter().map(|(grant, _)| grant.path.clone()).collect();
+        let granted = GrantedFiles::new(files, Arc::clone(&counters)).map_err(|e| e.report())?;
+        register_stores(&runtime, granted, &task, &counters).map_err(|error| error.report())?;
+        let config = execution_config(task.partitions.len(), task.batch_rows as usize);
+        let context = TaskContext::from(function_registry())
+            .with_session_config(config)
+            .with_runtime(runtime);
+        let pool = UdfPool::shared();
+        let plan = codec::decode(&plan, &context, Arc::clone(&pool))
+            .map_err(|error| fault::report(&error, &Setting::driver()))?;
+        let sockets = connect(udfs, &plan, &pool)?;
+        check_partitions(&task, &plan)?;
+        Ok(Self {
+            plan,
+            context: Arc::new(context),
+            task,
+            files: names,
+            counters,
+            memory,
+            udfs: pool,
+            sockets,
+            cancelled: Notify::new(),
+        })
+    }
+
+    fn runtime(&self) -> Result<Runtime, ErrorReport> {
+        // One thread runs the plan where the sandbox has one processor: nothing is handed over.
+        let mut builder = match self.task.threads {
+            0 | 1 => Builder::new_current_thread(),
+            threads => {
+                let mut builder = Builder::new_multi_thread();
+                builder.worker_threads(threads as usize);
+                builder
+            }
+        };
+        builder.enable_all().build().map_err(|error| {
+            ErrorReport::new(Code::SANDBOX_START, format!("a worker has no threads: {error}"))
+        })
+    }
+
+    async fn run_all(&self, outbox: &Arc<Outbox>) -> Result<(), ErrorReport> {
+        let runs = self.task.partitions.iter().map(|partition| {
+            let run = run_partition(
+                Arc::clone(&self.plan),
+                Arc::clone(&self.context),
+                *partition,
+                Arc::clone(outbox),
+            );
+            async move { SpawnedTask::spawn(run).await }
+        });
+        let mut runs =
+            futures::stream::iter(runs).buffer_unordered(self.task.threads.max(1) as usize);
+        while let Some(ended) = runs.next().await {
+            match ended {
+                Ok(Ok(())) => (),
+                Ok(Err(Stopped { partition, error })) => {
+                    return Err(self.explain(partition, &error));
+                }
+                Err(panicked) => {
+                    let message = format!("a worker panicked: {panicked}");
+                    return Err(ErrorReport::new(Code::INTERNAL, message));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn explain(&self, partition: u32, error: &DataFusionError) -> ErrorReport {
+        let memory = Some((ByteSize(self.memory.limit()), ByteSize(self.memory.peak())));
+        let mut report = fault::report(error, &Setting { files: self.files.clone(), memory });
+        // The instance knows the row of its batch only; which batch it was is known here.
+        report.input = report
+            .input
+            .map(|input| input.replace("(row ", &format!("(partition {partition}, row ")));
+        report
+    }
+}
+
+impl Executor for DataFusionExecutor {
+    fn run(&self, outbox: &Arc<Outbox>) -> Result<(), ErrorReport> {
+        let runtime = self.runtime()?;
+        let result = runtime.block_on(async {
+            tokio::select! {
+                result = self.run_all(outbox) => result,
+                () = self.cancelled.notified() => {
+                    Err(ErrorReport::new(Code::CANCELLED, "the task was cancelled"))
+                }
+            }
+        });
+        runtime.shutdown_background();
+        result
+    }
+
+    fn cancel(&self) {
+        self.cancelled.notify_one();
+        for socket in &self.sockets {
+            _ = socket.shutdown(std::net::Shutdown::Both);
+        }
+    }
+
+    fn progress(&self) -> TaskProgress {
+        let (bytes_read, requests) = self.counters.read();
+        let (udf_rows, udf_nanos) = self.udfs.used();
+        TaskProgress { rows_read: rows_read(&self.plan), bytes_read, requests, udf_rows, udf_nanos }
+    }
+
+    fn operators(&self) -> Vec<OperatorMetric> {
+        operators(&self.plan)
+    }
+
+    fn peak_reserved(&self) -> u64 {
+        self.memory.peak()
+    }
+}
+
+/// Why a partition's results are not complete.
+struct Stopped {
+    partition: u32,
+    error: DataFusionError,
+}
+
+async fn run_partition(
+    plan: Arc<dyn ExecutionPlan>,
+    context: Arc<TaskContext>,
+    partition: u32,
+    outbox: Arc<Outbox>,
+) -> Result<(), Stopped> {
+    let stopped = |error| Stopped { partition, error };
+    let mut stream = plan.execute(partition as usize, context).map_err(stopped)?;
+    while let Some(batch) = stream.try_next().await.map_err(stopped)? {
+        if batch.num_rows() > 0 {
+            let posted = outbox.batch(partition, &batch);
+            posted.map_err(|error| stopped(DataFusionError::External(error.into())))?;
+        }
+    }
+    Ok(())
+}
+
+fn register_stores(
+    runtime: &RuntimeEnv,
+    granted: GrantedFiles,
+    task: &Task,
+    counters: &Arc<Counters>,
+) -> Result<(), Error> {
+    let url = |text: &str| {
+        Url::parse(text).map_err(|error| Error::LocationInvalid {
+            location: text.to_owned(),
+            why: error.to_string(),
+        })
+    };
+    runtime.register_object_store(&url("file:///")?, Arc::new(granted));
+    for (bucket, access) in &task.s3 {
+        let location = format!("s3://{bucket}");
+        let store = open_bucket(bucket, access)
+            .map_err(|source| Error::Storage { location: location.clone(), source })?;
+        let counted = Counted::new(store, Arc::clone(counters));
+        runtime.register_object_store(&url(&location)?, Arc::new(counted));
+    }
+    Ok(())
+}
+
+fn connect(
+    granted: Vec<(UdfGrant, UnixStream)>,
+    plan: &Arc<dyn ExecutionPlan>,
+    pool: &UdfPool,
+) -> Result<Vec<UnixStream>, ErrorReport> {
+    let wanted = udf::signatures_in(plan).map_err(|error| error.report())?;
+    let mut sockets = Vec::with_capacity(granted.len());
+    for (grant, socket) in granted {
+        let Some(signature) = wanted.get(&grant.name) else { continue };
+        sockets.extend(socket.try_clone());
+        let timeout = Duration::from_millis(grant.timeout_ms);
+        let client = udf::open(signature, UdfConnection { socket, timeout });
+        pool.insert(&grant.name, client.map_err(|error| error.report())?);
+    }
+    Ok(sockets)
+}
+
+fn check_partitions(task: &Task, plan: &Arc<dyn ExecutionPlan>) -> Result<(), ErrorReport> {
+    let partitions = plan.output_partitioning().partition_count();
+    match task.partitions.iter().find(|partition| **partition as usize >= partitions) {
+        None => Ok(()),
+        Some(unknown) => {
+            let message = format!("the plan has {partitions} partitions and no number {unknown}");
+            Err(ErrorReport::new(Code::PROTOCOL, message))
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! What a task brings along: files, UDFs, the plan, the header.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+
+use bytes::Bytes;
+use serde::de::DeserializeOwned;
+use snowmelt_wire::{Error, FileGrant, Frame, FrameStream, Kind, Result, Task, UdfGrant};
+
+/// Everything that a task needs.
+pub(super) struct Inbox {
+    pub(super) files: Vec<(FileGrant, File)>,
+    pub(super) udfs: Vec<(UdfGrant, UnixStream)>,
+    pub(super) plan: Bytes,
+    pub(super) task: Task,
+}
+
+/// Receives frames until the task's header has come, which is the last.
+pub(super) fn receive(stream: &mut FrameStream) -> Result<Inbox> {
+    let (mut files, mut udfs, mut plan) = (Vec::new(), Vec::new(), None);
+    loop {
+        let (frame, descriptors) = stream.receive_with()?;
+        match frame.kind {
+            Kind::Files => files.extend(pair(&frame, descriptors)?),
+            Kind::Udfs => udfs.extend(pair(&frame, descriptors)?),
+            Kind::Plan => plan = Some(frame.payload),
+            Kind::Task => {
+                let task = frame.parse()?;
+                let expected = "Plan";
+                let plan = plan.ok_or(Error::Unexpected { found: Kind::Task, expected })?;
+                return Ok(Inbox { files, udfs, plan, task });
+            }
+            found => {
+                return Err(Error::Unexpected { found, expected: "Files, Udfs, Plan or Task" });
+            }
+        }
+    }
+}
+
+/// Each grant of a frame with its descriptor, in order.
+fn pair<G: DeserializeOwned, D: From<OwnedFd>>(
+    frame: &Frame,
+    descriptors: Vec<OwnedFd>,
+) -> Result<Vec<(G, D)>> {
+    let grants: Vec<G> = frame.parse()?;
+    let (found, expected) = (descriptors.len(), grants.len());
+    if found != expected {
+        return Err(Error::Descriptors { found, expected });
+    }
+    Ok(grants.into_iter().zip(descriptors.into_iter().map(D::from)).collect())
+}

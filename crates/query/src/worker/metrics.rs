@@ -1,0 +1,55 @@
+//! What an executed plan can tell of itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::metrics::MetricsSet;
+use snowmelt_wire::OperatorMetric;
+
+use crate::plan::{file_scan, operator_line};
+
+/// The operators of a plan in preorder, with the rows and the time of all partitions that ran.
+pub(crate) fn operators(plan: &Arc<dyn ExecutionPlan>) -> Vec<OperatorMetric> {
+    let mut found = Vec::new();
+    collect(plan, 0, &mut found);
+    found
+}
+
+fn collect(plan: &Arc<dyn ExecutionPlan>, depth: u32, found: &mut Vec<OperatorMetric>) {
+    let metrics = plan.metrics().unwrap_or_default();
+    found.push(OperatorMetric {
+        id: found.len() as u32,
+        depth,
+        name: operator_line(plan),
+        rows: metrics.output_rows().unwrap_or(0) as u64,
+        compute_nanos: compute_nanos(plan, &metrics),
+    });
+    for child in plan.children() {
+        collect(child, depth + 1, found);
+    }
+}
+
+/// A scan has a clock of its own, which runs while it decodes.
+fn compute_nanos(plan: &Arc<dyn ExecutionPlan>, metrics: &MetricsSet) -> u64 {
+    let scanned = metrics.sum_by_name("time_elapsed_processing");
+    match scanned.filter(|_| file_scan(plan).is_some()) {
+        Some(scanned) => scanned.as_usize() as u64,
+        None => metrics.elapsed_compute().unwrap_or(0) as u64,
+    }
+}
+
+/// Rows that the scans of a plan have given so far.
+pub(super) fn rows_read(plan: &Arc<dyn ExecutionPlan>) -> u64 {
+    if file_scan(plan).is_some() {
+        let rows = plan.metrics().and_then(|metrics| metrics.output_rows());
+        return rows.unwrap_or(0) as u64;
+    }
+    plan.children().into_iter().map(rows_read).sum()
+}
+
+/// Processor time of this process so far.
+pub(super) fn process_cpu() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(now.tv_sec.max(0) as u64, now.tv_nsec.clamp(0, 999_999_999) as u32)
+}

@@ -1,0 +1,82 @@
+//! One task from its connection to its last frame.
+
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use snowmelt_types::{ErrorReport, Report};
+use snowmelt_wire::{FrameStream, Result, TaskDone};
+
+use super::executor::{DataFusionExecutor, Executor};
+use super::inbox;
+use super::metrics::process_cpu;
+use super::outbox::Outbox;
+
+/// How often a task tells how far it is.
+const PROGRESS_EVERY: Duration = Duration::from_millis(100);
+
+/// Takes a task, runs it and answers. An error means that the connection is of no use.
+pub(super) fn answer(socket: UnixStream) -> Result<()> {
+    let (began, cpu) = (Instant::now(), process_cpu());
+    let mut stream = FrameStream::new(socket);
+    let outbox = Arc::new(Outbox::new(stream.try_clone()?));
+    let inbox = match inbox::receive(&mut stream) {
+        Ok(inbox) => inbox,
+        Err(error) => {
+            outbox.failure(&error.report())?;
+            return Err(error);
+        }
+    };
+    let (executor, ran) = match DataFusionExecutor::prepare(inbox) {
+        Ok(executor) => {
+            let ran = run(&executor, &outbox, &mut stream);
+            (Some(executor), ran)
+        }
+        Err(report) => (None, Err(report)),
+    };
+    match (executor, ran) {
+        (Some(executor), Ok(())) => outbox.done(&TaskDone {
+            progress: executor.progress(),
+            rows: outbox.rows(),
+            peak_reserved_bytes: executor.peak_reserved(),
+            wall_nanos: began.elapsed().as_nanos() as u64,
+            cpu_nanos: process_cpu().saturating_sub(cpu).as_nanos() as u64,
+            operators: executor.operators(),
+        }),
+        (_, Err(report)) => outbox.failure(&report),
+        (None, Ok(())) => Ok(()),
+    }
+}
+
+/// Runs the program while one thread tells the progress and another waits for the connection to
+/// end. Both end with the run.
+fn run(
+    executor: &DataFusionExecutor,
+    outbox: &Arc<Outbox>,
+    stream: &mut FrameStream,
+) -> Result<(), ErrorReport> {
+    let lost = |error: snowmelt_wire::Error| error.report();
+    let reading = stream.try_clone().map_err(lost)?.into_inner();
+    let (finished, running) = channel::<()>();
+    std::thread::scope(|scope| {
+        scope.spawn(|| tell_progress(executor, outbox, running));
+        scope.spawn(|| {
+            // The node sends nothing more, so whatever comes, even nothing, is an end.
+            _ = stream.receive();
+            executor.cancel();
+        });
+        let ran = executor.run(outbox);
+        drop(finished);
+        _ = reading.shutdown(std::net::Shutdown::Read);
+        ran
+    })
+}
+
+fn tell_progress(executor: &DataFusionExecutor, outbox: &Outbox, running: Receiver<()>) {
+    while running.recv_timeout(PROGRESS_EVERY) == Err(RecvTimeoutError::Timeout) {
+        if outbox.progress(&executor.progress()).is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! TPC-H at scale factor 0.01 and a table of odd values, as Parquet files made once per run.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, LazyLock};
+
+use arrow::array::{
+    ArrayRef, BooleanArray, Date32Array, Decimal128Array, DictionaryArray, Float64Array,
+    Int32Array, Int64Array, ListArray, RecordBatch, StringArray, StructArray,
+};
+use arrow::compute::concat_batches;
+use arrow::datatypes::{Field, Int32Type};
+use parquet::arrow::ArrowWriter;
+use parquet::file::properties::WriterProperties;
+use tempfile::TempDir;
+use tpchgen::generators::{LineItemGenerator, NationGenerator, OrderGenerator};
+use tpchgen_arrow::{LineItemArrow, NationArrow, OrderArrow};
+
+/// Rows in a row group of the generated files.
+const GROUP_ROWS: usize = 3_000;
+
+static FOLDER: LazyLock<TempDir> = LazyLock::new(|| {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let lineitem: Vec<_> = LineItemArrow::new(LineItemGenerator::new(0.01, 1, 1)).collect();
+    write_files(&root.join("lineitem"), &lineitem, 4);
+    let orders: Vec<_> = OrderArrow::new(OrderGenerator::new(0.01, 1, 1)).collect();
+    write_files(&root.join("orders"), &orders, 1);
+    let nation: Vec<_> = NationArrow::new(NationGenerator::new(0.01, 1, 1)).collect();
+    write_files(&root.join("nation"), &nation, 1);
+    write_files(&root.join("odd"), &[odd()], 3);
+    write_files(&root.join("none"), &[odd().slice(0, 0)], 1);
+    folder
+});
+
+/// The folder with a folder for each table.
+pub fn folder() -> &'static Path {
+    FOLDER.path()
+}
+
+/// The tables that tests query by name.
+pub const TABLES: [&str; 5] = ["lineitem", "orders", "nation", "odd", "none"];
+
+fn write_files(folder: &Path, batches: &[RecordBatch], files: usize) {
+    std::fs::create_dir_all(folder).unwrap();
+    let whole = concat_batches(&batches[0].schema(), batches).unwrap();
+    let each = whole.num_rows().div_ceil(files).max(1);
+    for file in 0..files {
+        let start = (file * each).min(whole.num_rows());
+        let rows = each.min(whole.num_rows() - start);
+        write(&folder.join(format!("part-{file}.parquet")), &whole.slice(start, rows), GROUP_ROWS);
+    }
+}
+
+/// Writes one Parquet file.
+pub fn write(path: &Path, batch: &RecordBatch, group_rows: usize) -> PathBuf {
+    let properties = WriterProperties::builder()
+        .set_max_row_group_row_count(Some(group_rows))
+        .set_compression(parquet::basic::Compression::SNAPPY)
+        .build();
+    let file = File::create(path).unwrap();
+    let mut writer = ArrowWriter::try_new(file, batch.schema(), Some(properties)).unwrap();
+    writer.write(batch).unwrap();
+    writer.close().unwrap();
+    path.to_owned()
+}
+
+/// Ten thousand rows of every type that a user's table may have, a seventh of them null.
+fn odd() -> RecordBatch {
+    let rows = 10_000;
+    let some = |i: &i64| i % 7 != 3;
+    let numbers = || (0..rows).map(|i: i64| some(&i).then_some(i));
+    let text = |i: i64| format!("wört {}", i % 13);
+    let words: DictionaryArray<Int32Type> =
+        (0..rows).map(|i| ["a", "b", "c"][i as usize % 3]).collect();
+    let lists = ListArray::from_iter_primitive::<arrow::datatypes::Int64Type, _, _>(
+        (0..rows).map(|i| some(&i).then(|| (0..i % 4).map(Some).collect::<Vec<_>>())),
+    );
+    let x = Arc::new(Int64Array::from_iter(numbers())) as ArrayRef;
+    let fields = StructArray::from(vec![(
+        Arc::new(Field::new("x", arrow::datatypes::DataType::Int64, true)),
+        Arc::clone(&x),
+    )]);
+    RecordBatch::try_from_iter_with_nullable([
+        ("id", Arc::new(Int64Array::from_iter_values(0..rows)) as ArrayRef, false),
+        ("n", x, true),
+        (
+            "small",
+            Arc::new(Int32Array::from_iter(numbers().map(|n| n.map(|n| n as i32 % 100)))),
+            true,
+        ),
+        (
+            "x",
+            Arc::new(Float64Array::from_iter(numbers().map(|n| n.map(|n| n as f64 / 4.0)))),
+            true,
+        ),
+        ("yes", Arc::new(BooleanArray::from_iter(numbers().map(|n| n.map(|n| n % 2 == 0)))), true),
+        ("s", Arc::new(StringArray::from_iter(numbers().map(|n| n.map(text)))), true),
+        (
+            "day",
+            Arc::new(Date32Array::from_iter(numbers().map(|n| n.map(|n| n as i32 % 400)))),
+            true,
+        ),
+        (
+            "price",
+            Arc::new(
+                Decimal128Array::from_iter(numbers().map(|n| n.map(i128::from)))
+                    .with_precision_and_scale(12, 2)
+                    .unwrap(),
+            ),
+            true,
+        ),
+        ("word", Arc::new(words), true),
+        ("list", Arc::new(lists), true),
+        ("pair", Arc::new(fields), true),
+    ])
+    .unwrap()
+}

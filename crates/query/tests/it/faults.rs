@@ -1,0 +1,91 @@
+//! Lost workers, too little memory, cancelled queries.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use arrow::util::pretty::pretty_format_batches;
+use snowmelt_query::{RunOptions, plan};
+
+use crate::runner::{InProcess, Told, answer, failure, run, spec};
+
+const SQL: &str =
+    "select l_shipmode, count(*), sum(l_quantity) from lineitem group by 1 order by 1";
+
+async fn expected() -> String {
+    let (batches, _) = answer(&spec(SQL, 3), Arc::default()).await.unwrap();
+    pretty_format_batches(&batches).unwrap().to_string()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_workers_task_is_run_again_with_the_same_answer() {
+    let expected = expected().await;
+    for lose_late in [false, true] {
+        let runner = Arc::new(InProcess { lose: 2, lose_late, ..InProcess::default() });
+        let told = Arc::new(Told::default());
+        let query = spec(SQL, 3);
+        let planned = plan(&query).await.unwrap();
+        let mut answer =
+            run(planned, &query, Arc::clone(&runner), Arc::clone(&told)).await.unwrap();
+        let found = pretty_format_batches(&answer.collect().await.unwrap()).unwrap().to_string();
+        assert_eq!(found, expected);
+        assert_eq!(runner.attempts.load(Ordering::SeqCst), 9);
+        assert_eq!(told.notes.lock().unwrap().len(), 6);
+        let profile = answer.finish();
+        assert!(profile.lanes.iter().all(|lane| lane.retries == 2));
+        assert!(profile.findings.iter().any(|finding| finding.title.contains("lost")));
+        let last = *told.last.lock().unwrap();
+        assert_eq!((last.done, last.running), (3, 0));
+        assert_eq!(last.rows, profile.totals.progress.rows_read);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_that_is_always_lost_fails_the_query() {
+    let report = failure(&spec(SQL, 2), InProcess { lose: 9, ..InProcess::default() }).await;
+    assert!(report.contains("SM-0401") && report.contains("3 times"), "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_without_memory_says_limit_and_setting() {
+    let sql = "select l_comment, l_orderkey, count(*) from lineitem group by 1, 2";
+    let runner = InProcess { memory_bytes: 1 << 20, ..InProcess::default() };
+    let report = failure(&spec(sql, 1), runner).await;
+    assert!(report.contains("SM-0402") && report.contains("limit 1 MiB"), "{report}");
+    assert!(report.contains("--memory"), "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_driver_without_memory_says_limit_and_setting() {
+    let query = spec("select l_orderkey, l_linenumber, count(*) from lineitem group by 1, 2", 2);
+    let planned = plan(&query).await.unwrap();
+    let options = RunOptions { memory_bytes: 100_000, ..RunOptions::default() };
+    let runner = Arc::new(InProcess::default());
+    let mut answer = planned.run(runner, Arc::new(Told::default()), options).await.unwrap();
+    let error = answer.collect().await.unwrap_err();
+    let report = snowmelt_types::Report::report(&error).to_string();
+    assert!(report.contains("SM-0111") && report.contains("--memory"), "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dropped_query_ends_its_workers() {
+    // The UDF never answers, so the query can only end by being dropped.
+    let query = spec("select count(sleeps(id)) from odd", 2);
+    let planned = plan(&query).await.unwrap();
+    let tasks = planned.tasks().count() as u32;
+    let runner = Arc::new(InProcess::default());
+    let running = run(planned, &query, Arc::clone(&runner), Arc::new(Told::default()));
+    assert!(tokio::time::timeout(Duration::from_millis(200), running).await.is_err());
+    // Each worker that was started ends, long before the UDF's limit of ten minutes.
+    assert_eq!(runner.attempts.load(Ordering::SeqCst), tasks);
+    while runner.ended.load(Ordering::SeqCst) < tasks {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_value_that_breaks_an_expression_fails_the_query() {
+    let sql = "select sum(1 / (l_orderkey - l_orderkey)) from lineitem";
+    let report = failure(&spec(sql, 2), InProcess::default()).await;
+    assert!(report.contains("SM-0109"), "{report}");
+}

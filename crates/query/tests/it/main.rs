@@ -1,0 +1,11 @@
+//! Queries through the cut: real plans, real worker loops over socket pairs, real UDF dialogues.
+//! The answers are those of plain DataFusion in one process, whatever the number of workers.
+
+mod answers;
+mod data;
+mod faults;
+mod plans;
+mod refusals;
+mod runner;
+mod storage;
+mod udfs;

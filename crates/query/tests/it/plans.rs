@@ -1,0 +1,79 @@
+//! Golden plans: where each query is cut. `SNOWMELT_BLESS=1` writes them anew.
+
+use std::path::PathBuf;
+
+use snowmelt_query::plan;
+
+use crate::runner::{answer, spec};
+
+const QUERIES: &[(&str, &str)] = &[
+    (
+        "aggregate",
+        "select l_returnflag, count(*), sum(l_tax) from lineitem where l_quantity < 24 group by 1",
+    ),
+    (
+        "aggregate_ordered",
+        "select l_shipmode, count(*) from lineitem group by 1 order by 2 desc limit 3",
+    ),
+    ("top", "select l_orderkey, l_tax from lineitem order by l_tax desc, 1 limit 10"),
+    ("sort", "select l_orderkey from lineitem order by l_shipdate"),
+    ("limit", "select l_orderkey from lineitem where l_tax > 0.05 limit 10 offset 5"),
+    ("scan", "select l_orderkey + 1 from lineitem where l_comment like '%x%'"),
+    (
+        "window",
+        "select l_orderkey, rank() over (partition by l_shipmode order by l_tax) from lineitem",
+    ),
+    ("distinct", "select count(distinct l_suppkey) from lineitem"),
+    ("union_all", "select l_orderkey from lineitem union all select o_orderkey from orders"),
+    (
+        "union_of_aggregates",
+        "select count(l_tax) from lineitem where l_tax > 0 union all select count(o_comment) from orders where o_orderkey > 5",
+    ),
+    ("udf", "select double_it(sum(double_it(n))) from odd where double_it(id) > 7"),
+    ("small_table", "select n_regionkey, count(*) from nation group by 1 order by 1"),
+    ("no_table", "select 1 + 1"),
+];
+
+fn golden(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/it/plans").join(format!("{name}.txt"))
+}
+
+#[tokio::test]
+async fn queries_are_cut_where_they_were() {
+    for (name, sql) in QUERIES {
+        let planned = plan(&spec(sql, 2)).await.unwrap();
+        let found = format!(
+            "{sql}\n\ndriver\n{}\nworkers\n{}",
+            planned.driver_plan(),
+            planned.worker_plan()
+        );
+        let path = golden(name);
+        if std::env::var_os("SNOWMELT_BLESS").is_some() {
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, &found).unwrap();
+        }
+        let expected = std::fs::read_to_string(&path).unwrap_or_default();
+        assert_eq!(found, expected, "{name}: SNOWMELT_BLESS=1 writes the plans anew");
+    }
+}
+
+#[tokio::test]
+async fn explain_shows_both_halves_and_runs_nothing() {
+    let runner = std::sync::Arc::new(crate::runner::InProcess::default());
+    let query = spec("explain select count(*) from lineitem where l_tax > 0", 2);
+    let (batches, _) = answer(&query, std::sync::Arc::clone(&runner)).await.unwrap();
+    let text = arrow::util::pretty::pretty_format_batches(&batches).unwrap().to_string();
+    assert!(text.contains("| driver") && text.contains("ResultExec"), "{text}");
+    assert!(text.contains("| workers") && text.contains("ParquetScan"), "{text}");
+    assert_eq!(runner.attempts.load(std::sync::atomic::Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn every_file_is_granted_to_those_who_read_it_only() {
+    let planned = plan(&spec("select l_orderkey from lineitem", 4)).await.unwrap();
+    let tasks: Vec<_> = planned.tasks().collect();
+    assert_eq!((tasks.len(), planned.files().len()), (4, 4));
+    // Four files, four workers: a border may lie inside a file, but nobody needs all of them.
+    assert!(tasks.iter().all(|task| task.files.len() <= 2 && !task.files.is_empty()));
+    assert_eq!(tasks.iter().map(|task| task.bytes).sum::<u64>(), planned.bytes_total());
+}

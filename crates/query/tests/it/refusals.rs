@@ -1,0 +1,86 @@
+//! What cannot be run is refused by name; what is wrong is shown with its place.
+
+use crate::runner::{refusal, spec};
+
+async fn expect(sql: &str, parts: &[&str]) {
+    let report = refusal(&spec(sql, 2)).await;
+    for part in parts {
+        assert!(report.contains(part), "{sql}\n{report}\nlacks {part}");
+    }
+}
+
+#[tokio::test]
+async fn joins_of_all_kinds() {
+    for (sql, name) in [
+        ("select * from nation a join nation b on a.n_nationkey = b.n_regionkey", "a join (Inner)"),
+        ("select * from nation a left join nation b using (n_nationkey)", "a join (Left)"),
+        ("select * from nation a full join nation b using (n_nationkey)", "a join (Full)"),
+        ("select * from nation, orders", "a cross join"),
+        ("select * from nation a join nation b on a.n_nationkey < b.n_regionkey", "a join (Inner)"),
+        (
+            "select * from nation where n_nationkey in (select o_custkey from orders)",
+            "a subquery in IN",
+        ),
+        ("select * from nation where exists (select 1 from orders)", "a subquery in EXISTS"),
+        (
+            "select * from nation where n_nationkey = (select max(n_nationkey) from nation)",
+            "a subquery as a value",
+        ),
+        ("select n_name from nation intersect select o_comment from orders", "INTERSECT"),
+        ("select n_name from nation except select o_comment from orders", "EXCEPT"),
+        (
+            "with recursive t as (select 1 n union all select n + 1 from t where n < 5) select * from t",
+            "the recursive query `t`",
+        ),
+    ] {
+        expect(sql, &["SM-0107", name, "joins come later; until then"]).await;
+    }
+}
+
+#[tokio::test]
+async fn wrong_syntax_has_a_caret() {
+    expect("selct 1", &["SM-0101", "--> query:1", "selct 1\n   |  ^"]).await;
+    expect(
+        "select l_orderkey\nfrom lineitem\nwhere where x",
+        &["SM-0101", "--> query:3", "where where x\n   |        ^"],
+    )
+    .await;
+    expect("select (1 + ", &["SM-0101", "EOF"]).await;
+    expect("select l_tax, count(*) from lineitem", &["SM-0101", "GROUP BY"]).await;
+}
+
+#[tokio::test]
+async fn unknown_names_have_neighbours() {
+    expect(
+        "select l_quantitty from lineitem",
+        &["SM-0102", "no column `l_quantitty`", "did you mean `l_quantity`?", "\n   |         ^"],
+    )
+    .await;
+    expect("select zzz from nation", &["SM-0102", "the columns are n_nationkey, n_name"]).await;
+    expect("select x.n_name from nation n", &["SM-0102", "no table `x`"]).await;
+    expect("select * from linitem", &["SM-0102", "no table `linitem`", "\n   |                ^"])
+        .await;
+    expect("select * from (select 1 a) t, wrong", &["SM-0102", "no table `wrong`"]).await;
+    expect(
+        "select sume(l_tax) from lineitem",
+        &["SM-0102", "no function `sume`", "did you mean `sum`", "\n   |         ^"],
+    )
+    .await;
+    expect("select shuot(s) from odd", &["SM-0102", "did you mean `shout`"]).await;
+    expect("select n_name from nation a where n_name = b.c", &["SM-0102", "no table `b`"]).await;
+}
+
+#[tokio::test]
+async fn types_that_do_not_fit() {
+    expect("select l_shipdate + 'x' * 2 from lineitem", &["SM-010"]).await;
+    expect("select sum(n_name) from nation", &["SM-0103", "sum"]).await;
+    expect("select cast('x' as int)", &["SM-0103"]).await;
+    expect("select n_name from nation union all select 1, 2", &["SM-010"]).await;
+}
+
+#[tokio::test]
+async fn statements_that_write() {
+    for sql in ["drop table nation", "insert into nation values (1)", "create view v as select 1"] {
+        expect(sql, &["SM-0101", "not allowed", "write one SELECT"]).await;
+    }
+}

@@ -1,0 +1,178 @@
+//! A task runner in this process: each task gets a real worker loop on a thread of its own, over a
+//! socket pair, with real descriptors. Only the sandbox is missing.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use arrow::array::RecordBatch;
+use async_trait::async_trait;
+use snowmelt_query::{
+    Answer, Attempt, Grants, PlannedQuery, PlannedTask, Profile, QuerySpec, Reporter, RunOptions,
+    RunProgress, TaskError, TaskResult, TaskRunner, UdfConnection, dispatch, plan, worker,
+};
+use snowmelt_types::{Code, ErrorReport, Report};
+use snowmelt_wire::{Signature, UdfGrant};
+
+use crate::{data, udfs};
+
+/// What the runner does to its workers, and what it saw.
+#[derive(Default)]
+pub struct InProcess {
+    /// Attempts of each task that end before their worker has answered.
+    pub lose: u32,
+    /// Lose them in the middle of their results instead.
+    pub lose_late: bool,
+    /// Bytes that a task's operators may reserve; 0 for plenty.
+    pub memory_bytes: u64,
+    /// Threads of a worker; 0 for one.
+    pub threads: u32,
+    /// Attempts that were made.
+    pub attempts: AtomicU32,
+    /// Rows that UDFs were called with, by function.
+    pub udf_rows: Arc<Mutex<BTreeMap<String, u64>>>,
+    /// Workers whose threads have ended.
+    pub ended: Arc<AtomicU32>,
+}
+
+impl InProcess {
+    fn worker(&self) -> UnixStream {
+        let (near, far) = UnixStream::pair().unwrap();
+        let ended = Arc::clone(&self.ended);
+        std::thread::spawn(move || {
+            worker::serve_connection(far);
+            ended.fetch_add(1, Ordering::SeqCst);
+        });
+        near
+    }
+
+    fn instance(&self, name: &str) -> UnixStream {
+        udfs::instance(name, Arc::clone(&self.udf_rows))
+    }
+
+    fn grants(&self, task: &PlannedTask) -> Grants {
+        let open = |path: &str| File::open(path).unwrap().into();
+        let files = task.files.iter().map(|grant| (grant.clone(), open(&grant.path))).collect();
+        let udf = |name: &String| {
+            let grant = UdfGrant { name: name.clone(), timeout_ms: udf_limit(name) };
+            (grant, self.instance(name).into())
+        };
+        Grants { files, udfs: task.udfs.iter().map(udf).collect() }
+    }
+}
+
+#[async_trait]
+impl TaskRunner for InProcess {
+    async fn run(
+        &self,
+        task: &PlannedTask,
+        attempt: &mut Attempt,
+    ) -> Result<TaskResult, TaskError> {
+        self.attempts.fetch_add(1, Ordering::SeqCst);
+        let lost = || TaskError::lost(ErrorReport::new(Code::WORKER_LOST, "killed by the test"));
+        let lose = attempt.number() < self.lose;
+        if lose && !self.lose_late {
+            return Err(lost());
+        }
+        let memory = if self.memory_bytes == 0 { 1 << 30 } else { self.memory_bytes };
+        let header = task.header("q-test", attempt.number(), memory, self.threads.max(1));
+        let socket = self.worker();
+        let done = dispatch(socket, self.grants(task), task.plan.clone(), &header, attempt).await?;
+        // The results were posted, and then the worker is lost after all: none of them may count.
+        if lose {
+            return Err(lost());
+        }
+        Ok(TaskResult { done, ..TaskResult::default() })
+    }
+
+    async fn connect(&self, udf: &str) -> Result<UdfConnection, ErrorReport> {
+        Ok(UdfConnection { socket: self.instance(udf), timeout: Duration::from_secs(5) })
+    }
+}
+
+fn udf_limit(name: &str) -> u64 {
+    if name == "sleeps_briefly" { 200 } else { 600_000 }
+}
+
+/// Keeps what a query tells while it runs.
+#[derive(Default)]
+pub struct Told {
+    pub notes: Mutex<Vec<String>>,
+    pub last: Mutex<RunProgress>,
+}
+
+impl Reporter for Told {
+    fn progress(&self, progress: RunProgress) {
+        *self.last.lock().unwrap() = progress;
+    }
+
+    fn note(&self, text: &str) {
+        self.notes.lock().unwrap().push(text.to_owned());
+    }
+}
+
+/// A query over the generated tables.
+pub fn spec(sql: &str, workers: u32) -> QuerySpec {
+    let location = |name: &&str| ((*name).to_owned(), (*name).to_owned());
+    QuerySpec {
+        query: "q-test".to_owned(),
+        sql: sql.to_owned(),
+        tables: data::TABLES.iter().map(location).collect(),
+        udfs: udfs::signatures(),
+        working_folder: data::folder().to_owned(),
+        aws: BTreeMap::new(),
+        workers,
+        accepted: Instant::now(),
+    }
+}
+
+/// A query that names its tables by location only.
+pub fn located(sql: &str, folder: &Path) -> QuerySpec {
+    let working_folder = folder.to_owned();
+    QuerySpec { tables: BTreeMap::new(), working_folder, ..spec(sql, 2) }
+}
+
+pub fn with_udfs(spec: QuerySpec, udfs: Vec<Signature>) -> QuerySpec {
+    QuerySpec { udfs, ..spec }
+}
+
+/// The report of a query that must not even be planned.
+pub async fn refusal(spec: &QuerySpec) -> String {
+    match plan(spec).await {
+        Ok(planned) => panic!("planned: {}\n{}", spec.sql, planned.worker_plan()),
+        Err(error) => error.report().to_string(),
+    }
+}
+
+/// The report of a query that must fail while it runs.
+pub async fn failure(spec: &QuerySpec, runner: InProcess) -> String {
+    match answer(spec, Arc::new(runner)).await {
+        Ok((batches, _)) => panic!("answered: {}: {} batches", spec.sql, batches.len()),
+        Err(error) => error.report().to_string(),
+    }
+}
+
+/// Plans and runs a query to its last row.
+pub async fn answer(
+    spec: &QuerySpec,
+    runner: Arc<InProcess>,
+) -> snowmelt_query::Result<(Vec<RecordBatch>, Profile)> {
+    let planned = plan(spec).await?;
+    let mut answer = run(planned, spec, runner, Arc::new(Told::default())).await?;
+    let batches = answer.collect().await?;
+    Ok((batches, answer.finish()))
+}
+
+pub async fn run(
+    planned: PlannedQuery,
+    spec: &QuerySpec,
+    runner: Arc<InProcess>,
+    told: Arc<Told>,
+) -> snowmelt_query::Result<Answer> {
+    let options = RunOptions { workers: spec.workers, ..RunOptions::default() };
+    planned.run(runner, told, options).await
+}

@@ -1,0 +1,158 @@
+//! Locations and files that are wrong, and locations that are right in every form.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+use arrow::util::pretty::pretty_format_batches;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use snowmelt_query::plan;
+use snowmelt_types::Report;
+use tempfile::TempDir;
+
+use crate::data::write;
+use crate::runner::{InProcess, answer, failure, located, refusal};
+
+fn numbers(rows: i64) -> RecordBatch {
+    let n: ArrayRef = Arc::new(Int64Array::from_iter_values(0..rows));
+    let s: ArrayRef = Arc::new(StringArray::from_iter_values((0..rows).map(|n| format!("s{n}"))));
+    RecordBatch::try_from_iter([("n", n), ("s", s)]).unwrap()
+}
+
+/// A folder with two good files in `t`.
+fn folder() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("t")).unwrap();
+    for name in ["a.parquet", "b.parquet"] {
+        write(&folder.path().join("t").join(name), &numbers(5_000), 1_000);
+    }
+    folder
+}
+
+async fn count(from: &str, folder: &Path) -> String {
+    let sql = format!("select count(*) c, sum(n) s from {from} where s is not null");
+    let (batches, _) = answer(&located(&sql, folder), Arc::default())
+        .await
+        .unwrap_or_else(|error| panic!("{sql}: {}", error.report()));
+    let text = pretty_format_batches(&batches).unwrap().to_string();
+    text.lines().nth(3).unwrap().replace(' ', "")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn locations_are_quoted_in_from() {
+    let folder = folder();
+    let root = folder.path();
+    let both = "|10000|24995000|";
+    for from in ["'t/*.parquet'", "\"t/*.parquet\"", "'t/'", "'./t'", "'t/[ab].parquet'"] {
+        assert_eq!(count(from, root).await, both, "{from}");
+    }
+    let absolute = format!("'{}/t/*.parquet' as x", root.display());
+    assert_eq!(count(&absolute, root).await, both);
+    assert_eq!(count("'t/a.parquet'", root).await, "|5000|12497500|");
+    let odd = root.join("ö d d%20 #1");
+    std::fs::create_dir(&odd).unwrap();
+    write(&odd.join("x y.parquet"), &numbers(10), 100);
+    assert_eq!(count("'ö d d%20 #1/*.parquet'", root).await, "|10|45|");
+}
+
+#[tokio::test]
+async fn missing_and_empty_locations() {
+    let folder = folder();
+    std::fs::create_dir(folder.path().join("none")).unwrap();
+    std::fs::write(folder.path().join("none/notes.txt"), "x").unwrap();
+    for (from, code) in [
+        ("'gone/*.parquet'", "SM-0105"),
+        ("'gone.parquet'", "SM-0105"),
+        ("'none'", "SM-0104"),
+        ("'none/*.parquet'", "SM-0104"),
+        ("'ftp://host/x'", "SM-0105"),
+    ] {
+        let report = refusal(&located(&format!("select * from {from}"), folder.path())).await;
+        assert!(report.contains(code), "{report}");
+        assert!(report.contains("\n   |                ^"), "{report}");
+    }
+}
+
+#[tokio::test]
+async fn damaged_footers_name_their_file() {
+    let folder = folder();
+    let good = std::fs::read(folder.path().join("t/b.parquet")).unwrap();
+    let path = folder.path().join("t/b.parquet");
+    let cases: [Vec<u8>; 5] = [
+        Vec::new(),
+        b"PAR1".to_vec(),
+        good[..good.len() / 2].to_vec(),
+        good[..good.len() - 1].to_vec(),
+        b"a,b\n1,2\n".repeat(1000),
+    ];
+    for bytes in cases {
+        std::fs::write(&path, bytes).unwrap();
+        let report = refusal(&located("select * from 't'", folder.path())).await;
+        assert!(report.contains("SM-0106") && report.contains("t/b.parquet"), "{report}");
+    }
+}
+
+#[tokio::test]
+async fn files_that_do_not_fit_together() {
+    let folder = folder();
+    let words: ArrayRef = Arc::new(StringArray::from(vec!["x"]));
+    let other = RecordBatch::try_from_iter([("n", words)]).unwrap();
+    write(&folder.path().join("t/c.parquet"), &other, 100);
+    let report = refusal(&located("select * from 't'", folder.path())).await;
+    assert!(report.contains("SM-0106") && report.contains("different schemas"), "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn damaged_pages_name_their_file() {
+    let folder = folder();
+    let path = folder.path().join("t/b.parquet");
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[8..400].fill(0xff);
+    std::fs::write(&path, bytes).unwrap();
+    let query = located("select sum(n), max(s) from 't/b.parquet'", folder.path());
+    let report = failure(&query, InProcess::default()).await;
+    assert!(report.contains("SM-0106") && report.contains("t/b.parquet"), "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_changes_after_planning_is_refused() {
+    let folder = folder();
+    let query = located("select sum(n) from 't'", folder.path());
+    let planned = plan(&query).await.unwrap();
+    write(&folder.path().join("t/b.parquet"), &numbers(77), 10);
+    let told = Arc::default();
+    let error = crate::runner::run(planned, &query, Arc::default(), told).await.unwrap_err();
+    let report = error.report().to_string();
+    assert!(
+        report.contains("SM-0106") && report.contains("when the query was planned"),
+        "{report}"
+    );
+}
+
+/// Whatever bytes are damaged, the query answers or says which file is damaged. It never panics.
+#[test]
+fn random_damage_is_an_error_or_an_answer() {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = write(&folder.path().join("x.parquet"), &numbers(300), 100);
+    let good = std::fs::read(&path).unwrap();
+    let damage = prop::collection::vec((0..good.len(), any::<u8>()), 1..4);
+    let mut runner = TestRunner::new(Config { cases: 150, ..Config::default() });
+    runner
+        .run(&damage, |damage| {
+            let mut bytes = good.clone();
+            for (at, byte) in damage {
+                bytes[at] = byte;
+            }
+            std::fs::write(&path, bytes).unwrap();
+            let query = located("select count(*), sum(n), max(s) from 'x.parquet'", folder.path());
+            if let Err(error) = runtime.block_on(answer(&query, Arc::default())) {
+                let report = error.report();
+                prop_assert!(report.code != "SM-0901", "{}", report);
+            }
+            Ok(())
+        })
+        .unwrap();
+}

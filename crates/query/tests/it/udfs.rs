@@ -1,0 +1,270 @@
+//! UDFs over real connections, to instances that are written in Rust here: the dialogue is that of
+//! `snowmelt_wire`, and so are the ways to break it.
+
+use std::collections::BTreeMap;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex};
+
+use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, StringArray};
+use arrow::datatypes::{DataType, Field, Int64Type, Schema};
+use arrow::util::pretty::pretty_format_batches;
+use snowmelt_wire::{
+    BatchDecoder, BatchEncoder, FailureKind, Frame, FrameStream, FunctionFailure, Kind, OnError,
+    Signature, schema_to_text,
+};
+
+use crate::runner::{InProcess, answer, failure, refusal, spec};
+
+type Counts = Arc<Mutex<BTreeMap<String, u64>>>;
+
+/// Name, argument types, result type.
+const FUNCTIONS: &[(&str, &[DataType], DataType)] = &[
+    ("double_it", &[DataType::Int64], DataType::Int64),
+    ("add_up", &[DataType::Int64, DataType::Int64], DataType::Int64),
+    ("shout", &[DataType::Utf8], DataType::Utf8),
+    ("one", &[], DataType::Int64),
+    ("fails_at_88", &[DataType::Int64], DataType::Int64),
+    ("too_short", &[DataType::Int64], DataType::Int64),
+    ("wrong_type", &[DataType::Int64], DataType::Int64),
+    ("vanishes", &[DataType::Int64], DataType::Int64),
+    ("sleeps", &[DataType::Int64], DataType::Int64),
+    ("sleeps_briefly", &[DataType::Int64], DataType::Int64),
+    ("babbles", &[DataType::Int64], DataType::Int64),
+];
+
+pub fn signatures() -> Vec<Signature> {
+    FUNCTIONS.iter().map(|(name, takes, gives)| signature(name, takes, gives)).collect()
+}
+
+fn signature(name: &str, takes: &[DataType], gives: &DataType) -> Signature {
+    let mut fields: Vec<Field> = takes
+        .iter()
+        .enumerate()
+        // Declared as not nullable: nulls are the instance's business and must still arrive.
+        .map(|(index, kind)| Field::new(format!("a{index}"), kind.clone(), false))
+        .collect();
+    fields.push(Field::new("return", gives.clone(), true));
+    Signature {
+        name: name.to_owned(),
+        batch: "arrow".to_owned(),
+        schema: schema_to_text(&Schema::new(fields)).unwrap(),
+        on_error: OnError::Raise,
+        packages: Vec::new(),
+        memory: None,
+        timeout: None,
+    }
+}
+
+/// A connection to a fresh instance.
+pub fn instance(name: &str, counts: Counts) -> UnixStream {
+    let (near, far) = UnixStream::pair().unwrap();
+    let name = name.to_owned();
+    std::thread::spawn(move || {
+        // An error here is the end of the connection: the query is over.
+        _ = serve(&name, FrameStream::new(far), &counts);
+    });
+    near
+}
+
+fn serve(name: &str, mut stream: FrameStream, counts: &Counts) -> snowmelt_wire::Result<()> {
+    let mut decoder = BatchDecoder::default();
+    decoder.push(&stream.receive()?.expect(Kind::Schema, "arguments")?)?;
+    stream.receive()?.expect(Kind::Schema, "result")?;
+    let mut encoder = None;
+    loop {
+        let batch = decoder.push(&stream.receive()?.expect(Kind::Batch, "batch")?)?.remove(0);
+        *counts.lock().unwrap().entry(name.to_owned()).or_default() += batch.num_rows() as u64;
+        let column = match behave(name, &batch) {
+            Behaviour::Answer(column) => column,
+            Behaviour::Fail(failure) => {
+                stream.send(&Frame::json(Kind::Failure, &failure)?)?;
+                continue;
+            }
+            Behaviour::Babble => {
+                stream.send(&Frame::new(Kind::Schema, b"no arrow here".to_vec()))?;
+                continue;
+            }
+            Behaviour::Vanish => return Ok(()),
+            // Until the other side has enough of it.
+            Behaviour::Sleep => return stream.receive().map(|_| ()),
+        };
+        let answer = RecordBatch::try_from_iter_with_nullable([("return", column, true)])?;
+        if encoder.is_none() {
+            let encoder = encoder.insert(BatchEncoder::default());
+            stream.send(&encoder.schema(&answer.schema())?)?;
+        }
+        if let Some(encoder) = &mut encoder {
+            stream.send(&encoder.batch(&answer)?)?;
+        }
+    }
+}
+
+enum Behaviour {
+    Answer(ArrayRef),
+    Fail(Box<FunctionFailure>),
+    Babble,
+    Vanish,
+    Sleep,
+}
+
+fn behave(name: &str, batch: &RecordBatch) -> Behaviour {
+    let numbers = || batch.column(0).as_primitive::<Int64Type>();
+    let doubled =
+        |array: &Int64Array| Int64Array::from_iter(array.iter().map(|n| n.map(|n| n * 2)));
+    Behaviour::Answer(match name {
+        "double_it" => Arc::new(doubled(numbers())),
+        "add_up" => {
+            let others = batch.column(1).as_primitive::<Int64Type>();
+            let sums = numbers().iter().zip(others).map(|(a, b)| Some(a? + b?));
+            Arc::new(Int64Array::from_iter(sums))
+        }
+        "shout" => {
+            let words = batch.column(0).as_string::<i32>();
+            let loud =
+                words.iter().map(|word| word.map(|word| format!("{}!", word.to_uppercase())));
+            Arc::new(StringArray::from_iter(loud))
+        }
+        "one" => Arc::new(Int64Array::from(vec![1; batch.num_rows()])),
+        "fails_at_88" => match numbers().iter().position(|n| n == Some(88)) {
+            Some(row) => return Behaviour::Fail(Box::new(raised(row, batch.num_rows()))),
+            None => Arc::new(doubled(numbers())),
+        },
+        "too_short" => Arc::new(doubled(numbers()).slice(0, batch.num_rows() - 1)),
+        "wrong_type" => Arc::new(StringArray::from(vec!["x"; batch.num_rows()])),
+        "babbles" => return Behaviour::Babble,
+        "vanishes" => return Behaviour::Vanish,
+        _ => return Behaviour::Sleep,
+    })
+}
+
+fn raised(row: usize, calls: usize) -> FunctionFailure {
+    FunctionFailure {
+        kind: FailureKind::Raised,
+        function: "fails_at_88".to_owned(),
+        exception: "ValueError: eighty-eight".to_owned(),
+        location: None,
+        traceback: vec!["raise ValueError('eighty-eight')".to_owned()],
+        row: Some(row as u64),
+        input: Some("a0 = 88".to_owned()),
+        failed: 1,
+        calls: calls as u64,
+        hint: None,
+    }
+}
+
+async fn text(sql: &str, workers: u32) -> (String, BTreeMap<String, u64>) {
+    let runner = Arc::new(InProcess::default());
+    let (batches, _) = answer(&spec(sql, workers), Arc::clone(&runner))
+        .await
+        .unwrap_or_else(|error| panic!("{sql}: {error}"));
+    let rows = runner.udf_rows.lock().unwrap().clone();
+    (pretty_format_batches(&batches).unwrap().to_string(), rows)
+}
+
+async fn first_cell(sql: &str) -> String {
+    let (text, _) = text(sql, 3).await;
+    let line = text.lines().nth(3).unwrap();
+    line.trim_matches(['|', ' ']).to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn workers_call_them_below_the_cut() {
+    let plain = first_cell("select sum(n * 2) from odd").await;
+    let (text, rows) = text("select sum(double_it(n)) from odd", 3).await;
+    assert!(text.contains(&plain), "{text}");
+    assert_eq!(rows["double_it"], 10_000);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_driver_calls_them_above_the_cut() {
+    let plain = first_cell("select sum(n) * 2 from odd").await;
+    let (text, rows) = text("select double_it(sum(n)) from odd", 3).await;
+    assert!(text.contains(&plain), "{text}");
+    assert_eq!(rows["double_it"], 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn they_group_filter_and_sort() {
+    let (text, _) = text(
+        "select shout(word) w, count(*) c from odd where double_it(id) < 200
+         group by 1 having max(double_it(id)) > 100 order by shout(word) desc",
+        2,
+    )
+    .await;
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[3].contains("C!") && lines[5].contains("A!"), "{text}");
+    assert!(lines[3].contains("33") && lines[5].contains("34"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn constants_nulls_and_no_arguments_work() {
+    assert_eq!(first_cell("select shout('hi')").await, "HI!");
+    assert_eq!(first_cell("select add_up(40, 2)").await, "42");
+    assert_eq!(first_cell("select double_it(null) is null").await, "true");
+    assert_eq!(first_cell("select sum(one()) from odd").await, "10000");
+    let nulls = first_cell("select count(*) from odd where n is null").await;
+    assert_eq!(first_cell("select count(*) from odd where double_it(n) is null").await, nulls);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn arguments_are_widened_and_never_narrowed() {
+    let sum = first_cell("select sum(small) * 2 from odd").await;
+    assert_eq!(first_cell("select sum(double_it(small)) from odd").await, sum);
+    let report = refusal(&spec("select shout(id) from odd", 2)).await;
+    assert!(report.contains("SM-0103"), "{report}");
+    assert!(report.contains("`shout` takes (Utf8), but the query gives (Int64)"), "{report}");
+    assert!(report.contains("select shout(id) from odd\n   |         ^"), "{report}");
+    let report = refusal(&spec("select add_up(n) from odd", 2)).await;
+    assert!(report.contains("`add_up` takes (Int64, Int64)"), "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_row_is_computed_twice() {
+    let (_, rows) = text("select double_it(n), double_it(n) + 1 from odd", 2).await;
+    assert_eq!(rows["double_it"], 10_000);
+    let (_, rows) =
+        text("select a, a + 1 from (select double_it(n) a from odd) where a > 50", 2).await;
+    assert_eq!(rows["double_it"], 10_000);
+    let (_, rows) =
+        text("select double_it(n), count(*) from odd group by 1 having double_it(n) > 3", 2).await;
+    assert!(rows["double_it"] <= 20_000, "{rows:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_called_while_a_query_is_planned() {
+    let planned = snowmelt_query::plan(&spec("select double_it(21), n from odd", 2)).await.unwrap();
+    assert!(planned.worker_plan().contains("double_it(21)"), "{}", planned.worker_plan());
+    assert_eq!(planned.udfs().unwrap(), ["double_it"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failing_row_is_named() {
+    let report =
+        failure(&spec("select sum(fails_at_88(id)) from odd", 1), InProcess::default()).await;
+    assert!(report.starts_with("error[SM-0201]: `fails_at_88` failed in 1 of"), "{report}");
+    assert!(report.contains("|  raise ValueError('eighty-eight')"), "{report}");
+    assert!(report.contains("input: a0 = 88 (partition 0, row 88 of its batch)"), "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broken_instance_fails_the_query_and_never_gives_nulls() {
+    for (name, code) in [
+        ("too_short", "SM-0203"),
+        ("wrong_type", "SM-0202"),
+        ("vanishes", "SM-0210"),
+        ("babbles", "SM-0507"),
+    ] {
+        let query = spec(&format!("select count({name}(n)) from odd"), 2);
+        let report = failure(&query, InProcess::default()).await;
+        assert!(report.contains(code) && report.contains(name), "{report}");
+        let query = spec(&format!("select {name}(count(*)) from odd"), 2);
+        let report = failure(&query, InProcess::default()).await;
+        assert!(report.contains(code) && report.contains(name), "{report}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_instance_that_does_not_answer_times_out() {
+    let report = failure(&spec("select sleeps_briefly(n) from odd", 1), InProcess::default()).await;
+    assert!(report.contains("SM-0212") && report.contains("within 200ms"), "{report}");
+}
