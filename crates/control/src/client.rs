@@ -167,8 +167,11 @@ impl Client {
 
     fn lost(&self, error: &dyn std::fmt::Display) -> ErrorReport {
         let socket = self.socket.display();
-        ErrorReport::new(Code::SERVER_UNREACHABLE, format!("no platform answers at {socket}: {error}"))
-            .hint("start one with `snowmelt up`")
+        ErrorReport::new(
+            Code::SERVER_UNREACHABLE,
+            format!("no platform answers at {socket}: {error}"),
+        )
+        .hint("start one with `snowmelt up`")
     }
 }
 
@@ -207,7 +210,10 @@ impl QueryStream {
             Kind::End => self.ended = true,
             Kind::Failure => return Err(frame.parse::<ErrorReport>().map_err(broken)?),
             found => {
-                return Err(broken(snowmelt_wire::Error::Unexpected { found, expected: "an answer" }));
+                return Err(broken(snowmelt_wire::Error::Unexpected {
+                    found,
+                    expected: "an answer",
+                }));
             }
         }
         Ok(())
@@ -227,7 +233,8 @@ impl QueryStream {
 
     fn buffered(&mut self) -> Result<Option<Frame>, ErrorReport> {
         let Some(header) = self.buffer.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
-        let (kind, length) = snowmelt_wire::decode_header(*header).map_err(|error| error.report())?;
+        let (kind, length) =
+            snowmelt_wire::decode_header(*header).map_err(|error| error.report())?;
         if self.buffer.len() < HEADER_BYTES + length {
             return Ok(None);
         }

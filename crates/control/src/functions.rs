@@ -18,6 +18,7 @@ use crate::api::{
 use crate::logs::Logs;
 use crate::now_ms;
 use crate::store::{FunctionRecord, InvocationRecord, Store};
+use crate::udfs::Declared;
 
 /// How long code may take to load at its deployment, beside its own time limit for calls.
 const LOAD_LIMIT: Duration = Duration::from_secs(120);
@@ -164,7 +165,8 @@ impl Functions {
                 Err(error) => failed(invocation, error),
             };
             let record = InvocationRecord { invocation: ended, event: serde_json::Value::Null };
-            if let Err(error) = functions.blocking(move |inner| inner.store.put_invocation(&record)).await
+            if let Err(error) =
+                functions.blocking(move |inner| inner.store.put_invocation(&record)).await
             {
                 tracing::error!(%error, "cannot store the end of an invocation; it will run again");
             }
@@ -250,12 +252,11 @@ impl Functions {
 
     async fn prepare(&self, record: FunctionRecord) -> Result<Live, ErrorReport> {
         let spec = &record.spec;
-        let requirements = crate::udfs::requirements(&spec.code, &spec.packages)?;
-        let imports = crate::udfs::imports(&spec.code);
-        let unit = self
-            .inner
-            .node
-            .prepare(&spec.code, &requirements, &imports, &snowmelt_package::Silent)
+        let node = &self.inner.node;
+        let declared = crate::udfs::declared(node, &spec.code, &spec.packages).await?;
+        let Declared { packages, imports } = declared;
+        let unit = node
+            .prepare(&spec.code, &packages, &imports, &snowmelt_package::Silent)
             .await
             .map_err(|error| error.report())?;
         let options = &spec.options;
@@ -306,7 +307,8 @@ impl Functions {
             || "`snowmelt fn ls` lists what is deployed".to_owned(),
             |nearest| format!("did you mean `{nearest}`?"),
         );
-        ErrorReport::new(Code::FUNCTION_MISSING, format!("there is no function `{name}`")).hint(hint)
+        ErrorReport::new(Code::FUNCTION_MISSING, format!("there is no function `{name}`"))
+            .hint(hint)
     }
 
     fn live(&self) -> MutexGuard<'_, HashMap<FunctionName, Arc<Live>>> {

@@ -116,7 +116,9 @@ async fn invoke(
     }
     if platform.private {
         let message = "an asynchronous call needs a platform that keeps running";
-        return Err(Problem(ErrorReport::new(Code::OPTION, message).hint("start one: snowmelt up")));
+        return Err(Problem(
+            ErrorReport::new(Code::OPTION, message).hint("start one: snowmelt up"),
+        ));
     }
     json(StatusCode::ACCEPTED, &platform.functions.submit(&name, request).await?)
 }

@@ -105,7 +105,10 @@ mod tests {
         for count in 0..KEPT + 5 {
             last = InvocationId::new();
             let text = format!("line {count}\n");
-            logs.keep(&name, &LogEntry { invocation: last.clone(), accepted_ms: 0, text, dropped_bytes: 0 });
+            logs.keep(
+                &name,
+                &LogEntry { invocation: last.clone(), accepted_ms: 0, text, dropped_bytes: 0 },
+            );
         }
         assert_eq!(logs.read(&name, None, None).unwrap().len(), KEPT);
         let found = logs.read(&name, Some(&last), None).unwrap();

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use futures::StreamExt;
 use snowmelt_node::{Node, QueryRunner, WorkerLimits};
 use snowmelt_query::{PlannedQuery, QuerySpec, RunOptions};
 use snowmelt_types::{Code, CpuMillis, ErrorReport, QueryId, Report};
@@ -15,7 +14,6 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::{Event, Phase, QueryRequest};
-use crate::now_ms;
 use crate::progress::{EventReporter, Events};
 use crate::udfs::{UdfCatalog, UdfSet};
 
@@ -42,7 +40,7 @@ impl Drop for Running {
 
 impl Queries {
     pub fn new(node: Node, state_dir: PathBuf, shutdown: CancellationToken) -> Self {
-        let udfs = UdfCatalog::new(node.clone(), state_dir.join("signatures"));
+        let udfs = UdfCatalog::new(node.clone(), state_dir.join("known"));
         Self { node, udfs, shutdown, running: Arc::default() }
     }
 
@@ -59,7 +57,11 @@ impl Queries {
         let id = QueryId::new();
         let limit = request.options.timeout_ms;
         let time_is_up = async {
-            if limit == 0 { std::future::pending().await } else { tokio::time::sleep(Duration::from_millis(limit)).await }
+            if limit == 0 {
+                std::future::pending().await
+            } else {
+                tokio::time::sleep(Duration::from_millis(limit)).await
+            }
         };
         let failure = tokio::select! {
             answered = self.answer(&request, &id, &frames) => answered.err(),
@@ -82,32 +84,28 @@ impl Queries {
         id: &QueryId,
         frames: &mpsc::Sender<Bytes>,
     ) -> Result<(), ErrorReport> {
-        let (accepted, accepted_ms) = (Instant::now(), now_ms());
+        let accepted = Instant::now();
         let events = Events::forward_to(frames.clone());
         events.send(Event::Accepted { query: id.clone() });
         let udfs = self.prepare(request, &events).await?;
-        let packages = accepted.elapsed();
         events.send(Event::Phase { phase: Phase::Plan });
-        let planned = plan(request, &udfs).await?;
-        let started = accepted.elapsed();
+        let workers = workers(request.options.workers)?;
+        let planned = plan(request, id, &udfs, workers, accepted).await?;
         events.send(Event::Phase { phase: Phase::Start });
         let limits = WorkerLimits { memory: request.options.memory, cpu: CpuMillis(1000) };
         let name = id.as_str().to_owned();
-        let runner = Arc::new(QueryRunner::new(self.node.clone(), name, accepted, limits, udfs.bindings));
-        let options = RunOptions {
-            query: id.as_str().to_owned(),
-            sql: request.sql.clone(),
-            accepted,
-            accepted_ms,
-            packages,
-            planned: started,
-            ..RunOptions::default()
-        };
+        let runner =
+            Arc::new(QueryRunner::new(self.node.clone(), name, accepted, limits, udfs.bindings));
+        let options = RunOptions { workers, ..RunOptions::default() };
         let reporter = Arc::new(EventReporter::new(events.clone(), Arc::clone(&runner)));
         stream(planned, runner, reporter, options, frames, &events).await
     }
 
-    async fn prepare(&self, request: &QueryRequest, events: &Events) -> Result<UdfSet, ErrorReport> {
+    async fn prepare(
+        &self,
+        request: &QueryRequest,
+        events: &Events,
+    ) -> Result<UdfSet, ErrorReport> {
         if !request.udfs.is_empty() {
             events.send(Event::Phase { phase: Phase::Packages });
         }
@@ -115,23 +113,35 @@ impl Queries {
     }
 }
 
-async fn plan(request: &QueryRequest, udfs: &UdfSet) -> Result<PlannedQuery, ErrorReport> {
-    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
-    let workers = if request.options.workers == 0 { cores } else { request.options.workers };
-    if workers > MOST_WORKERS {
-        let message = format!("{workers} workers are more than one query may have");
+/// As many workers as asked for, or one for each core.
+fn workers(asked: u32) -> Result<u32, ErrorReport> {
+    if asked > MOST_WORKERS {
+        let message = format!("{asked} workers are more than one query may have");
         return Err(ErrorReport::new(Code::OPTION, message)
             .hint(format!("use at most {MOST_WORKERS} (--workers)")));
     }
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
+    Ok(if asked == 0 { cores } else { asked })
+}
+
+async fn plan(
+    request: &QueryRequest,
+    id: &QueryId,
+    udfs: &UdfSet,
+    workers: u32,
+    accepted: Instant,
+) -> Result<PlannedQuery, ErrorReport> {
     let spec = QuerySpec {
+        query: id.as_str().to_owned(),
         sql: request.sql.clone(),
         tables: request.tables.clone(),
-        working_folder: PathBuf::from(&request.working_folder),
-        workers,
         udfs: udfs.signatures.clone(),
+        working_folder: PathBuf::from(&request.working_folder),
         aws: request.aws.clone(),
+        workers,
+        accepted,
     };
-    snowmelt_query::plan(spec).await.map_err(|error| error.report())
+    snowmelt_query::plan(&spec).await.map_err(|error| error.report())
 }
 
 async fn stream(
@@ -162,7 +172,7 @@ async fn stream(
             return Ok(());
         }
     }
-    let profile = answer.profile();
+    let profile = answer.finish();
     tell_written(&written_by, events);
     let _ = send(frames, &Frame::json(Kind::Profile, &profile)).await;
     let _ = send(frames, &Ok(Frame::new(Kind::End, Bytes::new()))).await;

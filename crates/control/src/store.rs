@@ -200,8 +200,9 @@ fn open_patiently(path: &Path) -> Result<Database, ErrorReport> {
             }
             Err(DatabaseError::DatabaseAlreadyOpen) => {
                 let message = format!("{} is held by another process", path.display());
-                return Err(ErrorReport::new(Code::STATE, message)
-                    .hint("a server is running: leave --embedded away, or stop it with `snowmelt down`"));
+                return Err(ErrorReport::new(Code::STATE, message).hint(
+                    "a server is running: leave --embedded away, or stop it with `snowmelt down`",
+                ));
             }
             Err(error) => return Err(failed(path, &error)),
         }
@@ -223,7 +224,8 @@ mod tests {
     use crate::api::{CallMode, FunctionOptions, InvocationState};
 
     fn record(name: &str) -> FunctionRecord {
-        let code = UserCode::Source { file: "f.py".into(), text: "def handler(e): return e".into() };
+        let code =
+            UserCode::Source { file: "f.py".into(), text: "def handler(e): return e".into() };
         FunctionRecord {
             spec: FunctionSpec {
                 name: name.parse().unwrap(),
@@ -262,7 +264,9 @@ mod tests {
         std::thread::scope(|scope| {
             for name in ["a", "b", "c", "d"] {
                 let path = path.clone();
-                scope.spawn(move || Store::open(path, false).unwrap().put_function(&record(name)).unwrap());
+                scope.spawn(move || {
+                    Store::open(path, false).unwrap().put_function(&record(name)).unwrap()
+                });
             }
         });
         assert_eq!(Store::open(path, false).unwrap().functions().unwrap().len(), 4);

@@ -1,14 +1,16 @@
 //! From a user's code to UDFs that a query can call (CAGE 3, the registration service).
 //!
 //! Code is never executed outside a sandbox: what it requires is read from its text, and which UDFs
-//! it defines is asked of an instance that has loaded it.
+//! it defines is asked of an instance that has loaded it. Both answers are remembered by content.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use snowmelt_node::{InstanceLimits, Node, Unit, UdfBinding};
-use snowmelt_types::{ByteSize, Code as ErrorCode, CpuMillis, ErrorReport, Report, parse_duration};
+use serde::{Deserialize, Serialize};
+use snowmelt_node::{InstanceLimits, Node, UdfBinding, Unit};
+use snowmelt_types::{ByteSize, Code as ErrorCode, CpuMillis, Digest, ErrorReport, Report};
+use snowmelt_udf::{BatchKind, ParsedSignature, Registration, inspect_source, with_runtime};
 use snowmelt_wire::{Code, Load, Mode, OnError, Signature};
 
 use crate::api::UdfSource;
@@ -26,6 +28,15 @@ const MEMORY: ByteSize = ByteSize::mib(512);
 /// How long an idle instance is kept.
 const KEPT: Duration = Duration::from_secs(60);
 
+/// What a piece of code says of itself without being run.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Declared {
+    /// Requirements, with those that its imports of numpy and pandas stand for.
+    pub packages: Vec<String>,
+    /// Modules that it imports.
+    pub imports: Vec<String>,
+}
+
 /// The UDFs of one query.
 #[derive(Debug, Default)]
 pub(crate) struct UdfSet {
@@ -33,17 +44,24 @@ pub(crate) struct UdfSet {
     pub bindings: Vec<UdfBinding>,
 }
 
-/// Prepares UDFs and remembers the signatures of code that it has seen.
+/// What was found out about a piece of code, as it is remembered on disk.
+#[derive(Debug, Serialize, Deserialize)]
+struct Known {
+    declared: Declared,
+    signatures: Vec<Signature>,
+}
+
+/// Prepares UDFs and remembers what it found out about code that it has seen.
 #[derive(Debug)]
 pub(crate) struct UdfCatalog {
     node: Node,
-    // A file for each piece of code that was asked for its signatures, by content.
-    signatures: PathBuf,
+    // A file for each piece of code, by content.
+    known: PathBuf,
 }
 
 impl UdfCatalog {
-    pub fn new(node: Node, signatures: PathBuf) -> Self {
-        Self { node, signatures }
+    pub fn new(node: Node, known: PathBuf) -> Self {
+        Self { node, known }
     }
 
     /// Prepares all UDFs of a query; a name that two of them have is refused.
@@ -65,54 +83,60 @@ impl UdfCatalog {
         set: &mut UdfSet,
         events: &Events,
     ) -> Result<(), ErrorReport> {
-        let signatures = match &source.signatures {
-            Some(signatures) => signatures.clone(),
-            None => self.describe(source, events).await?,
-        };
-        let mut declared = source.packages.clone();
-        declared.extend(signatures.iter().flat_map(|signature| signature.packages.clone()));
-        let kinds: Vec<&str> =
-            signatures.iter().map(|signature| signature.batch.as_str()).collect();
-        let requirements = udf_requirements(&source.code, &declared, &kinds)?;
-        let unit = self.unit(&source.code, &requirements, events).await?;
-        for signature in signatures {
-            if set.signatures.iter().any(|known| known.name == signature.name) {
+        let Known { declared, signatures } = self.known(source, events).await?;
+        let registration = Registration::new(source.code.clone(), &declared.packages, signatures)
+            .map_err(|error| error.report())?;
+        let unit = self.unit(&source.code, &registration.packages, &declared, events).await?;
+        for (signature, parsed) in registration.signatures.iter().zip(&registration.parsed) {
+            let same = |known: &&Signature| known.name.eq_ignore_ascii_case(&signature.name);
+            if set.signatures.iter().find(same).is_some() {
                 let message = format!("two UDFs are named `{}`", signature.name);
                 return Err(ErrorReport::new(ErrorCode::FUNCTION_SIGNATURE, message)
                     .hint("rename one of them"));
             }
-            set.bindings.push(binding(&unit, &signature)?);
-            set.signatures.push(signature);
+            set.bindings.push(binding(&unit, signature, parsed));
+            set.signatures.push(signature.clone());
         }
         Ok(())
+    }
+
+    async fn known(&self, source: &UdfSource, events: &Events) -> Result<Known, ErrorReport> {
+        let asked = serde_json::to_vec(source).unwrap_or_default();
+        let path = self.known.join(format!("{}.json", Digest::of(asked)));
+        if let Some(known) = read(&path) {
+            return Ok(known);
+        }
+        let declared = declared(&self.node, &source.code, &source.packages).await?;
+        let signatures = match &source.signatures {
+            Some(signatures) => signatures.clone(),
+            None => self.describe(&source.code, &declared, events).await?,
+        };
+        let known = Known { declared, signatures };
+        write(&path, &known);
+        Ok(known)
     }
 
     async fn unit(
         &self,
         code: &Code,
         requirements: &[String],
+        declared: &Declared,
         events: &Events,
     ) -> Result<Unit, ErrorReport> {
-        let prepared = self.node.prepare(code, requirements, &imports(code), events).await;
+        let prepared = self.node.prepare(code, requirements, &declared.imports, events).await;
         prepared.map_err(|error| error.report())
     }
 
-    /// Asks the code, in a sandbox, unless the same code was asked before.
+    /// Asks the code, in a sandbox, which UDFs it defines.
     async fn describe(
         &self,
-        source: &UdfSource,
+        code: &Code,
+        declared: &Declared,
         events: &Events,
     ) -> Result<Vec<Signature>, ErrorReport> {
-        // A batch kind is not known yet: what any of them may need is there.
-        let declared = declared_packages(&source.code, &source.packages)?;
-        let requirements = udf_requirements(&source.code, &declared, &[])?;
-        let unit = self.unit(&source.code, &requirements, events).await?;
-        let path = self.signatures.join(format!("{}.json", unit.digest));
-        if let Some(known) = read(&path) {
-            return Ok(known);
-        }
-        let limits = limits(MEMORY);
-        let leased = self.node.lease_instance(&unit, &limits).await;
+        let requirements = with_runtime(&declared.packages, [BatchKind::Scalar]);
+        let unit = self.unit(code, &requirements, declared, events).await?;
+        let leased = self.node.lease_instance(&unit, &limits(MEMORY)).await;
         let lease = leased.map_err(|error| error.report())?;
         let described = lease.describe(&load(Mode::Describe), DESCRIBE_LIMIT).await;
         let signatures: Vec<Signature> = described
@@ -120,74 +144,57 @@ impl UdfCatalog {
             .parse()
             .map_err(|error: snowmelt_wire::Error| error.report())?;
         lease.give_back();
-        if signatures.is_empty() {
-            let message = "the code defines no UDF";
-            return Err(ErrorReport::new(ErrorCode::FUNCTION_LOAD, message)
-                .hint("mark a function with @sm.udf (import snowmelt as sm)"));
-        }
-        write(&path, &signatures);
         Ok(signatures)
     }
 }
 
-/// Requirements of a deployed function: what it declares and what its code's form needs.
-pub(crate) fn requirements(code: &Code, packages: &[String]) -> Result<Vec<String>, ErrorReport> {
-    let declared = declared_packages(code, packages)?;
-    snowmelt_udf::function_requirements(code, &declared).map_err(|error| error.report())
-}
-
-/// Modules that the code imports: what its zygote should have imported.
-pub(crate) fn imports(code: &Code) -> Vec<String> {
-    match code {
-        // Text that cannot be parsed is refused when it is loaded, with a traceback.
-        Code::Source { text, .. } => snowmelt_udf::imports_of_source(text).unwrap_or_default(),
-        Code::Pickle { .. } => Vec::new(),
-    }
-}
-
-fn udf_requirements(
+/// Reads what code declares, without running it.
+pub(crate) async fn declared(
+    node: &Node,
     code: &Code,
-    declared: &[String],
-    kinds: &[&str],
-) -> Result<Vec<String>, ErrorReport> {
-    snowmelt_udf::udf_requirements(code, declared, kinds).map_err(|error| error.report())
-}
-
-fn declared_packages(code: &Code, packages: &[String]) -> Result<Vec<String>, ErrorReport> {
-    let mut all = packages.to_vec();
-    if let Code::Source { text, .. } = code {
-        all.extend(snowmelt_udf::packages_of_source(text).map_err(|error| error.report())?);
+    packages: &[String],
+) -> Result<Declared, ErrorReport> {
+    let python = node.python().await.map_err(|error| error.report())?;
+    snowmelt_udf::check_python(code, &python.minor_version()).map_err(|error| error.report())?;
+    let mut declared = Declared { packages: packages.to_vec(), imports: Vec::new() };
+    if let Code::Source { file, text } = code {
+        let (executable, file, text) = (python.executable.clone(), file.clone(), text.clone());
+        let inspected =
+            tokio::task::spawn_blocking(move || inspect_source(&executable, &file, &text));
+        let source = inspected
+            .await
+            .map_err(|error| ErrorReport::new(ErrorCode::INTERNAL, error.to_string()))?
+            .map_err(|error| error.report())?;
+        declared.packages.extend(source.packages);
+        declared.packages = with_runtime(&declared.packages, kinds_of(&source.imports));
+        declared.imports = source.imports;
     }
-    all.sort();
-    all.dedup();
-    Ok(all)
+    declared.packages.sort();
+    declared.packages.dedup();
+    Ok(declared)
 }
 
-fn binding(unit: &Unit, signature: &Signature) -> Result<UdfBinding, ErrorReport> {
-    let refused = |error: &dyn std::fmt::Display| {
-        let message = format!("`{}`: {error}", signature.name);
-        ErrorReport::new(ErrorCode::FUNCTION_SIGNATURE, message)
-    };
-    let memory = match &signature.memory {
-        Some(text) => text.parse().map_err(|error| refused(&error))?,
-        None => MEMORY,
-    };
-    let timeout = match &signature.timeout {
-        Some(text) => parse_duration(text).map_err(|error| refused(&error))?,
-        None => BATCH_LIMIT,
-    };
-    Ok(UdfBinding {
+/// `import pandas` at the top of a file is as good as a requirement: the runtime offers it.
+fn kinds_of(imports: &[String]) -> Vec<BatchKind> {
+    let imported = |name: &str| imports.iter().any(|import| import.split('.').next() == Some(name));
+    let kinds =
+        [("pandas", BatchKind::Pandas), ("numpy", BatchKind::Numpy), ("pyarrow", BatchKind::Arrow)];
+    kinds.into_iter().filter(|(name, _)| imported(name)).map(|(_, kind)| kind).collect()
+}
+
+fn binding(unit: &Unit, signature: &Signature, parsed: &ParsedSignature) -> UdfBinding {
+    UdfBinding {
         name: signature.name.clone(),
         unit: unit.clone(),
-        limits: limits(memory),
+        limits: limits(parsed.memory.unwrap_or(MEMORY)),
         load: Load {
             function: signature.name.clone(),
             batch: Some(signature.batch.clone()),
             on_error: signature.on_error,
             ..load(Mode::Udf)
         },
-        timeout,
-    })
+        timeout: parsed.timeout.unwrap_or(BATCH_LIMIT),
+    }
 }
 
 fn load(mode: Mode) -> Load {
@@ -211,21 +218,21 @@ fn limits(memory: ByteSize) -> InstanceLimits {
     }
 }
 
-fn read(path: &std::path::Path) -> Option<Vec<Signature>> {
+fn read(path: &Path) -> Option<Known> {
     serde_json::from_slice(&std::fs::read(path).ok()?).ok()
 }
 
 /// Only a shortcut for the next time: a folder that cannot be written costs no query its answer.
-fn write(path: &std::path::Path, signatures: &[Signature]) {
+fn write(path: &Path, known: &Known) {
     let written = || -> std::io::Result<()> {
         let folder = path.parent().unwrap_or(path);
         std::fs::create_dir_all(folder)?;
         let mut file = tempfile::NamedTempFile::new_in(folder)?;
-        serde_json::to_writer(&mut file, signatures)?;
+        serde_json::to_writer(&mut file, known)?;
         file.persist(path)?;
         Ok(())
     };
     if let Err(error) = written() {
-        tracing::debug!(%error, "cannot remember signatures");
+        tracing::debug!(%error, "cannot remember what code declares");
     }
 }

@@ -130,10 +130,11 @@ impl Node {
         let environment = interpreter.installer.environment(requirements, reporter).await?;
         let stored = self.inner.codes.put(code)?;
         let mut all = environment.modules.clone();
-        all.extend(imports.iter().cloned());
+        let Interpreter { python, runtime, .. } = interpreter;
+        let there = snowmelt_udf::available(imports, &python.stdlib_modules, &environment.path);
+        all.extend(there);
         all.sort();
         all.dedup();
-        let Interpreter { python, runtime, .. } = interpreter;
         Ok(Unit::new(stored, environment, python, runtime, all))
     }
 

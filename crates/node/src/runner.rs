@@ -4,6 +4,8 @@
 //! and a dropped lease destroys its sandbox: only what ended well is taken again.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,7 +16,7 @@ use snowmelt_query::{
     Attempt, Grants, Lane, PlannedTask, TaskError, TaskResult, TaskRunner, UdfConnection, dispatch,
 };
 use snowmelt_types::{ByteSize, Code, CpuMillis, End, ErrorReport, Report};
-use snowmelt_wire::Load;
+use snowmelt_wire::{FileGrant, Load, UdfGrant};
 
 use crate::{Error, InstanceLease, InstanceLimits, Node, Unit, WorkerLease, WorkerSpec};
 
@@ -151,27 +153,28 @@ impl QueryRunner {
     /// connection that broke because of it.
     async fn explain(
         &self,
-        report: ErrorReport,
+        error: TaskError,
         worker: &WorkerLease,
         udfs: &[(String, InstanceLease)],
     ) -> TaskError {
-        let code = report.known_code();
-        for (name, lease) in udfs {
-            if code == Code::FUNCTION_TIMEOUT && report.message.contains(&format!("`{name}`")) {
-                let limit = self.udfs.get(name).map_or(Duration::ZERO, |udf| udf.timeout);
-                lease.kill_for_timeout(limit);
+        let code = match &error {
+            TaskError::Lost { .. } => Code::WORKER_LOST,
+            TaskError::Failed(report) => report.known_code(),
+        };
+        // Code that failed told its own reason; only a broken connection is worth the wait.
+        let broken = [Code::FUNCTION_EXIT, Code::PROTOCOL, Code::WORKER_LOST].contains(&code);
+        let patience = if broken { NEWS_TAKE_AT_MOST } else { Duration::from_millis(20) };
+        if code == Code::WORKER_LOST {
+            if let Some((outcome, output)) = worker.ended(patience).await {
+                return self.worker_ended(outcome.end, output);
             }
-            // Its own failure was told already; only a broken connection is worth the wait.
-            let broken = code == Code::FUNCTION_EXIT || code == Code::PROTOCOL;
-            let patience = if broken { NEWS_TAKE_AT_MOST } else { Duration::from_millis(20) };
+        }
+        for (name, lease) in udfs {
             if let Some(ended) = lease.ended(name, patience).await {
                 return TaskError::failed(ended.report());
             }
         }
-        if let Some((outcome, output)) = worker.ended(NEWS_TAKE_AT_MOST).await {
-            return self.worker_ended(outcome.end, output);
-        }
-        if code == Code::PROTOCOL { TaskError::lost(report) } else { TaskError::failed(report) }
+        error
     }
 
     fn worker_ended(&self, end: End, output: Vec<String>) -> TaskError {
@@ -204,18 +207,18 @@ impl TaskRunner for QueryRunner {
         let udfs = udfs.map_err(|error| TaskError::failed(error.report()))?;
         let (leases, connections): (Vec<_>, Vec<_>) = udfs.into_iter().unzip();
         let leases: Vec<_> = task.udfs.iter().cloned().zip(leases).collect();
-        let granted = task.udfs.iter().cloned().zip(connections).collect();
+        let grants = Grants { files: files(task)?, udfs: granted(&task.udfs, connections) };
         let memory = self.limits.memory.bytes() * RESERVABLE_PERCENT / 100;
         let threads = self.limits.cpu.0.div_ceil(1000).max(1);
         let header = task.header(&self.query, attempt.number(), memory, threads);
         let socket = worker.connect().map_err(|error| lost(&error))?;
-        let done = match dispatch(socket, task, header, Grants { udfs: granted }, attempt).await {
+        let done = match dispatch(socket, grants, task.plan.clone(), &header, attempt).await {
             Ok(done) => done,
-            Err(report) => {
+            Err(error) => {
                 for (name, lease) in &leases {
                     self.keep_written(name, lease);
                 }
-                return Err(self.explain(report, &worker, &leases).await);
+                return Err(self.explain(error, &worker, &leases).await);
             }
         };
         let done_us = self.since_accepted(Instant::now());
@@ -258,6 +261,30 @@ impl TaskRunner for QueryRunner {
         self.for_driver.lock().unwrap_or_else(PoisonError::into_inner).push(lease);
         Ok(connection)
     }
+}
+
+/// Opens the task's files with the platform's own rights. The worker is granted descriptors, never
+/// paths: it needs no mount of the user's folders, reads files that its own user id could not, and
+/// nothing else.
+fn files(task: &PlannedTask) -> Result<Vec<(FileGrant, OwnedFd)>, TaskError> {
+    let open = |grant: &FileGrant| match File::open(&grant.path) {
+        Ok(file) => Ok((grant.clone(), OwnedFd::from(file))),
+        Err(error) => {
+            let message = format!("cannot open {}: {error}", grant.path);
+            Err(TaskError::failed(ErrorReport::new(Code::STORAGE, message).hint(
+                "it was there when the query was planned: run the query again",
+            )))
+        }
+    };
+    task.files.iter().map(open).collect()
+}
+
+fn granted(names: &[String], connections: Vec<UdfConnection>) -> Vec<(UdfGrant, OwnedFd)> {
+    let grant = |(name, connection): (&String, UdfConnection)| {
+        let timeout_ms = u64::try_from(connection.timeout.as_millis()).unwrap_or(u64::MAX);
+        (UdfGrant { name: name.clone(), timeout_ms }, OwnedFd::from(connection.socket))
+    };
+    names.iter().zip(connections).map(grant).collect()
 }
 
 fn lost(error: &Error) -> TaskError {
