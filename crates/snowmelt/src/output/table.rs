@@ -208,9 +208,9 @@ impl Frame {
 
     fn row(&self, row: &[Cell], into: &mut String) {
         let begin = into.len();
-        for place in 0..self.shown {
+        for (place, cell) in row.iter().enumerate().take(self.shown) {
             into.push_str(if place > 0 { " │ " } else { "" });
-            match &row[place] {
+            match cell {
                 Some(cell) => into.push_str(&self.padded(place, cell)),
                 None if self.colour => {
                     let _ = write!(into, "\x1b[2m{}\x1b[0m", self.padded(place, "NULL"));

@@ -34,10 +34,10 @@ pub fn page(profile: &Profile) -> String {
     }
     page.push_str(&trees(profile));
     page.push_str(&texts(profile));
-    let _ = write!(
+    let _ = writeln!(
         page,
         "<footer>Snowmelt {}</footer><div id=\"tip\" hidden></div>\
-         <script nonce=\"{nonce}\">{SCRIPT}</script></body></html>\n",
+         <script nonce=\"{nonce}\">{SCRIPT}</script></body></html>",
         env!("CARGO_PKG_VERSION")
     );
     page

@@ -1,6 +1,5 @@
 //! Runs the binary in a folder and an environment of its own.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
