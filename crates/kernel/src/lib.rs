@@ -7,6 +7,7 @@
 #![allow(unsafe_code)]
 
 pub mod fds;
+pub mod landlock;
 pub mod mount;
 pub mod namespace;
 pub mod packet;

@@ -41,6 +41,12 @@ pub fn fresh(kind: &str, options: &[(&str, &str)], attributes: Attributes) -> io
     Ok(fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
 }
 
+/// Whether this kernel has file systems of that kind; loads its module, if it is one.
+pub fn knows_file_system(kind: &str) -> io::Result<()> {
+    fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
+    Ok(())
+}
+
 /// Attaches a detached tree on what `target` is.
 pub fn attach(tree: impl AsFd, target: impl AsFd) -> io::Result<()> {
     attach_at(tree, target, Path::new(""))

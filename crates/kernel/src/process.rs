@@ -76,6 +76,31 @@ pub fn clone_into(
     }
 }
 
+/// Whether a process in fresh `namespaces` can be made, found by making one that ends at once.
+/// Unlike [`clone_into`], for processes with threads too.
+pub fn try_namespaces(namespaces: u64) -> io::Result<()> {
+    let arguments = CloneArguments {
+        flags: namespaces | libc::CLONE_VFORK as u64,
+        exit_signal: libc::SIGCHLD as u64,
+        ..CloneArguments::default()
+    };
+    // SAFETY: a fork whose child does nothing but end, which needs no lock that another thread
+    // could have held.
+    let pid = unsafe {
+        libc::syscall(libc::SYS_clone3, &raw const arguments, size_of::<CloneArguments>())
+    };
+    match pid {
+        -1 => Err(io::Error::last_os_error()),
+        // SAFETY: ends the child without running anything of the parent's.
+        0 => unsafe { libc::_exit(0) },
+        pid => {
+            // SAFETY: no status is asked for, so no memory is written.
+            unsafe { libc::waitpid(pid as i32, std::ptr::null_mut(), 0) };
+            Ok(())
+        }
+    }
+}
+
 /// How many threads this process has. The folder has two links and one for each thread.
 fn thread_count() -> io::Result<u64> {
     Ok(fs::metadata("/proc/self/task")?.nlink().saturating_sub(2))

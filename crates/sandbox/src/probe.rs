@@ -2,22 +2,139 @@
 //!
 //! Invariant: nothing that was tried is left behind.
 
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use snowmelt_kernel::mount::{self, Attributes};
+use snowmelt_kernel::namespace::flags;
+use snowmelt_kernel::{landlock, process};
+
+use crate::spec::Limits;
+use crate::{Result, cgroup};
+
 /// One fact for `snowmelt doctor`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
     /// What was looked for.
     pub name: &'static str,
-    /// What was found.
+    /// What was found, or what the kernel said.
     pub found: String,
     /// Whether it is enough.
     pub ok: bool,
 }
 
-/// Looks for everything that sandboxes need or can use.
+/// Looks for everything that sandboxes need (`root`, `kernel`, `control groups`, `namespaces`,
+/// `mount API`, `seccomp`) or can make use of (`overlayfs`, `EROFS`, `FUSE`, `Landlock`).
 pub fn probe() -> Vec<Probe> {
-    let (found, ok) = match crate::cgroup::describe() {
-        Ok(found) => (found.to_owned(), true),
-        Err(found) => (found, false),
+    vec![
+        root(),
+        kernel(),
+        control_groups(),
+        namespaces(),
+        mounts(),
+        seccomp(),
+        file_system("overlayfs", "overlay"),
+        file_system("EROFS", "erofs"),
+        fuse(),
+        landlock(),
+    ]
+}
+
+fn fact(name: &'static str, outcome: std::result::Result<String, String>) -> Probe {
+    let ok = outcome.is_ok();
+    Probe { name, found: outcome.unwrap_or_else(|found| found), ok }
+}
+
+fn root() -> Probe {
+    let id = rustix::process::geteuid();
+    let found = format!("user id {}", id.as_raw());
+    fact("root", if id.is_root() { Ok(found) } else { Err(found) })
+}
+
+/// mount_setattr(2) came with 5.12.
+fn kernel() -> Probe {
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    fact("kernel", if version >= (5, 12) { Ok(release) } else { Err(release) })
+}
+
+fn control_groups() -> Probe {
+    let tried = cgroup::describe().and_then(|found| match try_control_group() {
+        Ok(()) => Ok(found.to_owned()),
+        Err(error) => Err(format!("{found}, but {error}")),
+    });
+    fact("control groups", tried)
+}
+
+fn try_control_group() -> Result<()> {
+    let backend = cgroup::detect()?;
+    let parent = format!("snowmelt/probe-{}", std::process::id());
+    let made = backend
+        .prepare(&parent)
+        .and_then(|()| backend.create(&format!("{parent}/probe"), &Limits::default()));
+    made.and(cgroup::remove_tree(backend.as_ref(), &parent))
+}
+
+fn namespaces() -> Probe {
+    let kinds = flags::USER | flags::PID | flags::IPC | flags::UTS | flags::MOUNT;
+    fact("namespaces", said(process::try_namespaces(kinds), "user, pid, ipc, uts and mount"))
+}
+
+fn mounts() -> Probe {
+    // It is mounted nowhere, so it is gone when the descriptor is.
+    let tried = mount::fresh("tmpfs", &[("size", "64k")], Attributes::empty())
+        .and_then(|tree| mount::set_attributes(tree, mount::inert()));
+    fact("mount API", said(tried, "fsopen, fsmount and mount_setattr"))
+}
+
+fn seccomp() -> Probe {
+    let actions = fs::read_to_string("/proc/sys/kernel/seccomp/actions_avail");
+    let found = match actions {
+        Ok(actions) if actions.split_whitespace().any(|action| action == "errno") => {
+            Ok("filters".to_owned())
+        }
+        Ok(actions) => Err(format!("only {}", actions.trim())),
+        Err(error) => Err(error.to_string()),
     };
-    vec![Probe { name: "control groups", found, ok }]
+    fact("seccomp", found)
+}
+
+fn file_system(name: &'static str, kind: &str) -> Probe {
+    fact(name, said(mount::knows_file_system(kind), "there"))
+}
+
+fn fuse() -> Probe {
+    let device = Path::new("/dev/fuse");
+    let known = mount::knows_file_system("fuse");
+    let found = known.and_then(|()| fs::metadata(device).map(drop));
+    fact("FUSE", said(found, "there with /dev/fuse"))
+}
+
+fn landlock() -> Probe {
+    match landlock::version() {
+        0 => fact("Landlock", Err("not there".to_owned())),
+        version => fact("Landlock", Ok(format!("version {version}"))),
+    }
+}
+
+fn said(tried: io::Result<()>, found: &str) -> std::result::Result<String, String> {
+    tried.map(|()| found.to_owned()).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_something_of_each_and_leaves_no_control_group() {
+        let facts = probe();
+        assert_eq!(facts.len(), 10);
+        assert!(facts.iter().all(|fact| !fact.found.is_empty()), "{facts:?}");
+        let parent = format!("snowmelt/probe-{}", std::process::id());
+        if let Ok(backend) = cgroup::detect() {
+            assert!(backend.folders(&parent).iter().all(|folder| !folder.exists()));
+        }
+    }
 }

@@ -22,6 +22,7 @@ const CGROUP_FILE: &str = "cgroup";
 #[derive(Debug)]
 pub(crate) struct RunDir {
     path: PathBuf,
+    parent_cgroup: String,
     lock: OwnedFd,
 }
 
@@ -35,7 +36,7 @@ impl RunDir {
         let lock = lock(path, FlockOperation::LockExclusive).map_err(at(path))?;
         let file = path.join(CGROUP_FILE);
         fs::write(&file, parent_cgroup).map_err(at(&file))?;
-        Ok(Self { path: path.to_owned(), lock })
+        Ok(Self { path: path.to_owned(), parent_cgroup: parent_cgroup.to_owned(), lock })
     }
 
     /// Where it is.
@@ -51,7 +52,7 @@ impl RunDir {
     /// Removes what a dead spawner left: processes, control groups, the folder. Does nothing
     /// where the spawner has done it.
     pub fn clean(&self) -> Result<()> {
-        remove(&self.path)
+        remove(&self.path, &self.parent_cgroup)
     }
 }
 
@@ -67,22 +68,18 @@ pub fn sweep(base: &Path) -> Result<Vec<PathBuf>> {
         // Only what this module made has this file, and only the folder's holder has the lock.
         let ours = path.join(CGROUP_FILE).is_file();
         if ours && lock(&path, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            remove(&path)?;
+            let file = path.join(CGROUP_FILE);
+            remove(&path, &fs::read_to_string(&file).map_err(at(&file))?)?;
             removed.push(path);
         }
     }
     Ok(removed)
 }
 
-/// Removes a run directory and what its file names.
-pub(crate) fn remove(path: &Path) -> Result<()> {
-    let parent = match fs::read_to_string(path.join(CGROUP_FILE)) {
-        Ok(parent) => parent,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(at(path)(error)),
-    };
+/// Removes the control groups below `parent` and the run directory.
+pub(crate) fn remove(path: &Path, parent: &str) -> Result<()> {
     if let Ok(backend) = cgroup::detect() {
-        cgroup::remove_tree(backend.as_ref(), &parent)?;
+        cgroup::remove_tree(backend.as_ref(), parent)?;
     }
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(at(path)(error)),

@@ -161,6 +161,27 @@ fn make(path: &Path) -> Result<()> {
     }
 }
 
+/// Makes the folders of `parent` below `root`, and does `each` to every one. Another process of
+/// Snowmelt that ends may remove the folder above while we make ours: then it is made again.
+fn make_parents(root: &Path, parent: &str, each: impl Fn(&Path) -> Result<()>) -> Result<()> {
+    const ATTEMPTS: u32 = 20;
+    let descend = || {
+        let mut folder = root.to_owned();
+        Path::new(parent).iter().try_for_each(|part| {
+            folder.push(part);
+            make(&folder)?;
+            each(&folder)
+        })
+    };
+    for _ in 1..ATTEMPTS {
+        match descend() {
+            Err(Error::Cgroup { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+            done => return done,
+        }
+    }
+    descend()
+}
+
 fn read_number(path: &Path) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }

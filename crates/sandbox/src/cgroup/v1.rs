@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use snowmelt_types::ByteSize;
 
-use super::{Backend, CPU_PERIOD_US, Usage, cpu_quota_us, make, read_count, read_number, write};
+use super::{
+    Backend, CPU_PERIOD_US, Usage, cpu_quota_us, make, make_parents, read_count, read_number, write,
+};
 use crate::Result;
 use crate::spec::Limits;
 
@@ -42,14 +44,7 @@ fn mount_of(mounts: &str, controller: &str) -> Option<PathBuf> {
 
 impl Backend for Hierarchies {
     fn prepare(&self, parent: &str) -> Result<()> {
-        for root in self.roots() {
-            let mut folder = root.to_owned();
-            for part in Path::new(parent) {
-                folder.push(part);
-                make(&folder)?;
-            }
-        }
-        Ok(())
+        self.roots().into_iter().try_for_each(|root| make_parents(root, parent, |_| Ok(())))
     }
 
     fn create(&self, group: &str, limits: &Limits) -> Result<()> {

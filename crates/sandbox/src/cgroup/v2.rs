@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 
 use snowmelt_types::ByteSize;
 
-use super::{Backend, CPU_PERIOD_US, Usage, cpu_quota_us, make, read_count, read_number, write};
+use super::{
+    Backend, CPU_PERIOD_US, Usage, cpu_quota_us, make, make_parents, read_count, read_number, write,
+};
 use crate::spec::Limits;
 use crate::{Error, Result};
 
@@ -39,16 +41,10 @@ impl Hierarchy {
 
 impl Backend for Hierarchy {
     fn prepare(&self, parent: &str) -> Result<()> {
-        let mut folder = self.root.clone();
         let enable =
             |folder: &Path| write(folder.join("cgroup.subtree_control"), "+memory +cpu +pids");
-        enable(&folder)?;
-        for part in Path::new(parent) {
-            folder.push(part);
-            make(&folder)?;
-            enable(&folder)?;
-        }
-        Ok(())
+        enable(&self.root)?;
+        make_parents(&self.root, parent, enable)
     }
 
     fn create(&self, group: &str, limits: &Limits) -> Result<()> {

@@ -15,7 +15,7 @@ use rustix::fs::{CWD, Mode, OFlags};
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use snowmelt_kernel::mount::{self, Attributes};
 use snowmelt_kernel::namespace::{flags, unshare};
-use snowmelt_kernel::{fds, process, seccomp};
+use snowmelt_kernel::{fds, landlock, process, seccomp};
 
 use super::stage::NEW_ROOT;
 use crate::root::{Fault, doing};
@@ -132,6 +132,7 @@ impl Child<'_> {
         doing("drop capabilities", process::keep_only_capabilities(kept))?;
         let no_more = rustix::thread::set_no_new_privs(true);
         doing("renounce new privileges", no_more.map_err(Into::into))?;
+        doing("cut it off from its neighbours", landlock::scope())?;
         doing("tie its life to the spawner's", self.tie_to_spawner())
     }
 

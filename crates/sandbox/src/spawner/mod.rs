@@ -52,7 +52,7 @@ fn run() -> io::Result<()> {
         }
         Err(reason) => reply(&control, &SetupDone(Err(reason))),
     };
-    run_dir::remove(&setup.run_dir).map_err(io::Error::other)?;
+    run_dir::remove(&setup.run_dir, &setup.parent_cgroup).map_err(io::Error::other)?;
     served
 }
 

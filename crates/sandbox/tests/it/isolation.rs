@@ -203,3 +203,26 @@ fn two_sandboxes_have_different_ids_on_the_host() {
         assert!(ids.iter().all(|id| *id >= 0x7000_0000), "{ids:?}");
     });
 }
+
+#[test]
+fn two_sandboxes_cannot_meet_by_an_abstract_socket() {
+    if snowmelt_kernel::landlock::version() < 6 {
+        return eprintln!("skipped: Landlock here cannot scope abstract sockets");
+    }
+    with_spawner(|rig| async move {
+        let listen = "
+import socket, time
+listener = socket.socket(socket.AF_UNIX); listener.bind(chr(0) + 'meeting'); listener.listen()
+print('listening', flush=True); time.sleep(600)
+";
+        let mut first = rig.python(listen).await;
+        let mut log = std::fs::File::from(first.take_log().unwrap());
+        std::io::Read::read_exact(&mut log, &mut [0; 9]).unwrap();
+        let meet = "
+import socket
+try: socket.socket(socket.AF_UNIX).connect(chr(0) + 'meeting'); print('met')
+except OSError as error: print(type(error).__name__)
+";
+        assert_eq!(rig.printed(meet).await, "PermissionError");
+    });
+}

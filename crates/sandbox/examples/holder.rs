@@ -1,0 +1,57 @@
+//! A server that starts a sandbox and a zygote with a child, says so, and waits to be killed: for
+//! the tests of crashes. Arguments: spawner, run directory, control group, Python, its prefix.
+
+use std::path::PathBuf;
+
+use snowmelt_sandbox::{
+    Bind, ForkSpec, Limits, Network, Options, Policy, Root, SandboxSpec, Spawner, ZygoteSpec,
+};
+use snowmelt_types::SandboxId;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [spawner, run_dir, cgroup, python, prefix] = <[String; 5]>::try_from(arguments)
+        .map_err(|_| "usage: holder SPAWNER RUN_DIR CGROUP PYTHON PREFIX")?;
+    let options = Options {
+        run_dir: run_dir.into(),
+        spawner_command: vec![spawner.into()],
+        parent_cgroup: cgroup,
+    };
+    let spawner = Spawner::launch(options)?.attach()?;
+    let bind = Bind { source: PathBuf::from(&prefix), target: PathBuf::from(&prefix) };
+    let outside_usr = !prefix.starts_with("/usr");
+    let root = Root { binds: outside_usr.then_some(bind).into_iter().collect() };
+    let program = SandboxSpec {
+        id: SandboxId::new(),
+        root: root.clone(),
+        command: ["/bin/sleep", "600"].map(str::to_owned).to_vec(),
+        env: Vec::new(),
+        limits: Limits::default(),
+        network: Network::None,
+        policy: Policy::Function,
+    };
+    let _program = spawner.start(program).await?;
+    let zygote = ZygoteSpec {
+        id: SandboxId::new(),
+        root: root.clone(),
+        python: python.into(),
+        python_path: Vec::new(),
+        imports: Vec::new(),
+        env: Vec::new(),
+        limits: Limits::default(),
+    };
+    let zygote = spawner.start_zygote(zygote).await?;
+    let child = ForkSpec {
+        id: SandboxId::new(),
+        root,
+        sys_path: Vec::new(),
+        env: Vec::new(),
+        limits: Limits::default(),
+        // Waits for a connection that never comes.
+        entry: "socket:socket.accept".to_owned(),
+    };
+    let _child = spawner.fork(&zygote, child).await?;
+    println!("holding");
+    std::future::pending().await
+}

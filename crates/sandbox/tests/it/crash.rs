@@ -1,0 +1,160 @@
+//! kill -9 of the server, of the spawner, and of both.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use snowmelt_sandbox::{Error, sweep};
+use snowmelt_types::{End, SandboxId};
+
+use crate::harness::{Rig, interpreter, is_root, runtime, spawner_program, until, within};
+
+/// A server in a process of its own, with a program, a zygote and a child of that.
+struct Holder {
+    process: Child,
+    run_dir: PathBuf,
+    cgroup: String,
+}
+
+impl Holder {
+    fn start(base: &Path) -> Self {
+        let run_dir = base.join("held");
+        let cgroup = format!("snowmelt/test-{}", SandboxId::new());
+        let (python, prefix) = interpreter();
+        let mut process = Command::new(spawner_program().with_file_name("holder"))
+            .args([spawner_program().as_path(), &run_dir, cgroup.as_ref(), python.as_ref(), prefix])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "holding\n");
+        Self { process, run_dir, cgroup }
+    }
+
+    fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    /// Every process in its control groups.
+    fn held(&self) -> Vec<i32> {
+        let parent = Path::new("/sys/fs/cgroup/memory").join(&self.cgroup);
+        let parent =
+            if parent.exists() { parent } else { Path::new("/sys/fs/cgroup").join(&self.cgroup) };
+        let groups = std::fs::read_dir(parent).into_iter().flatten().flatten();
+        let lists = groups
+            .filter_map(|group| std::fs::read_to_string(group.path().join("cgroup.procs")).ok());
+        lists
+            .flat_map(|list| list.lines().map(|pid| pid.parse().unwrap()).collect::<Vec<_>>())
+            .collect()
+    }
+
+    fn groups(&self) -> Vec<PathBuf> {
+        let roots =
+            ["", "memory", "cpu", "pids"].map(|name| Path::new("/sys/fs/cgroup").join(name));
+        roots.into_iter().map(|root| root.join(&self.cgroup)).filter(|path| path.exists()).collect()
+    }
+}
+
+/// The parent of a process: of a program's, the spawner.
+fn parent_of(pid: i32) -> Pid {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("PPid:")).unwrap();
+    Pid::from_raw(line.trim().parse().unwrap()).unwrap()
+}
+
+fn lives(pid: i32) -> bool {
+    // A zombie that nobody has reaped yet is dead.
+    std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or("").starts_with(" Z"))
+}
+
+/// The spawner among the parents: the holder's own child.
+fn spawner_of(holder: &Holder) -> Pid {
+    let parents = holder.held().into_iter().map(parent_of);
+    let ours = holder.process.id() as i32;
+    parents
+        .into_iter()
+        .find(|pid| parent_of(pid.as_raw_nonzero().get()).as_raw_nonzero().get() == ours)
+        .unwrap()
+}
+
+#[test]
+fn what_a_killed_server_held_is_removed_by_its_spawner() {
+    if !is_root() {
+        return eprintln!("skipped: only root can make sandboxes with limits");
+    }
+    runtime().block_on(async {
+        let base = tempfile::tempdir().unwrap();
+        let mut holder = Holder::start(base.path());
+        let held = holder.held();
+        assert_eq!(held.len(), 3);
+        holder.kill();
+        until("nothing is left", || !holder.run_dir.exists() && holder.groups().is_empty()).await;
+        assert!(held.into_iter().all(|pid| !lives(pid)));
+    });
+}
+
+#[test]
+fn a_killed_spawner_ends_everything_and_is_told() {
+    if !is_root() {
+        return eprintln!("skipped: only root can make sandboxes with limits");
+    }
+    runtime().block_on(async {
+        let rig = Rig::new();
+        let sandbox = rig.python("import time; time.sleep(600)").await;
+        let group = rig.groups()[0].join(sandbox.id().as_str()).join("cgroup.procs");
+        let pid: i32 = std::fs::read_to_string(group).unwrap().trim().parse().unwrap();
+        kill_process(parent_of(pid), Signal::KILL).unwrap();
+        assert_eq!(within(sandbox.wait()).await.end, End::Killed);
+        let error = rig.spawner.start(crate::harness::python("")).await.err();
+        assert!(matches!(error, Some(Error::SpawnerLost)), "{error:?}");
+        until("the program is dead", || !lives(pid)).await;
+        within(rig.spawner.shutdown()).await.unwrap();
+        rig.assert_nothing_left();
+    });
+}
+
+#[test]
+fn what_both_left_is_swept_and_what_lives_is_not() {
+    if !is_root() {
+        return eprintln!("skipped: only root can make sandboxes with limits");
+    }
+    runtime().block_on(async {
+        let rig = Rig::new();
+        let living = rig.python("import time; time.sleep(600)").await;
+        let mut holder = Holder::start(rig.base.path());
+        let held = holder.held();
+        let spawner = spawner_of(&holder);
+        // Held still, it cannot clean up when its server dies.
+        kill_process(spawner, Signal::STOP).unwrap();
+        holder.kill();
+        kill_process(spawner, Signal::KILL).unwrap();
+        until("the sandboxes are dead", || held.iter().all(|pid| !lives(*pid))).await;
+        assert!(holder.run_dir.exists() && !holder.groups().is_empty());
+        until("the lock is free", || sweep(rig.base.path()).unwrap() == [holder.run_dir.clone()])
+            .await;
+        assert!(!holder.run_dir.exists() && holder.groups().is_empty());
+        assert!(rig.run_dir.exists() && living.memory_peak().is_some());
+        living.kill(End::Killed);
+        assert_eq!(within(living.wait()).await.end, End::Killed);
+        rig.spawner.shutdown().await.unwrap();
+        rig.assert_nothing_left();
+    });
+}
+
+#[test]
+fn a_program_that_is_no_spawner_is_refused_and_leaves_nothing() {
+    let base = tempfile::tempdir().unwrap();
+    for program in ["/bin/true", "/no/such/program"] {
+        let error = snowmelt_sandbox::Spawner::launch(snowmelt_sandbox::Options {
+            run_dir: base.path().join("run"),
+            spawner_command: vec![program.into()],
+            parent_cgroup: format!("snowmelt/test-{}", SandboxId::new()),
+        });
+        assert!(matches!(error.err(), Some(Error::Launch { .. })));
+        assert_eq!(std::fs::read_dir(base.path()).unwrap().count(), 0);
+    }
+}
