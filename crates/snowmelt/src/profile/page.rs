@@ -53,7 +53,7 @@ fn header(profile: &Profile) -> String {
         (format!("{:.2} s", totals.cpu_seconds), "processor time".to_owned()),
         (read.to_string(), format!("read of {all}")),
         (ByteSize(totals.bytes_exchanged).to_string(), "exchanged".to_owned()),
-        (ByteSize(totals.peak_memory).to_string(), "peak of one sandbox".to_owned()),
+        (ByteSize(totals.peak_memory).to_string(), "peak memory".to_owned()),
         (format!("{} / {}", totals.cold, totals.warm), "cold / warm starts".to_owned()),
     ];
     let mut shown = format!(
