@@ -66,8 +66,8 @@ def _arrow(name: str, given: Any) -> Any:
         if module == "pandas" and kind == "DataFrame":
             # Arrow shares the memory of pandas' numbers, which may be changed in place later.
             return pa.Table.from_pandas(given.copy(), preserve_index=False)
-        if module == "polars" and kind == "LazyFrame":
-            given = given.collect()
+        if module == "polars":
+            return _from_polars(given.collect() if kind == "LazyFrame" else given)
         if hasattr(given, "__arrow_c_stream__"):
             return pa.RecordBatchReader.from_stream(given).read_all()
     except pa.ArrowException as error:
@@ -77,6 +77,13 @@ def _arrow(name: str, given: Any) -> Any:
         f"table `{name}` is a {type(given).__qualname__}",
         hint="give a path or URL of Parquet files, or a pandas, polars or pyarrow table",
     )
+
+
+def _from_polars(frame: Any) -> Any:
+    import polars as pl
+
+    # The newest forms (string views) are beyond what some versions of pyarrow write to Parquet.
+    return frame.to_arrow(compat_level=pl.CompatLevel.oldest())
 
 
 class Folder:
