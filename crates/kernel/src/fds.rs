@@ -1,7 +1,7 @@
 //! Descriptors of this process.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 /// Has every descriptor from `first` on closed by the next successful exec.
 pub fn close_on_exec_from(first: u32) -> io::Result<()> {
@@ -9,6 +9,18 @@ pub fn close_on_exec_from(first: u32) -> io::Result<()> {
     let result =
         unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// A copy of a descriptor that this process was started with, closed on exec. `EBADF` if there is
+/// none of that number.
+pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: takes a number and gives a new descriptor or an error; no memory is passed.
+    let copy = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3) };
+    if copy < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just made it for us, so nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(copy) })
 }
 
 /// Makes `target` a copy of `source` that stays open over exec. What `target` was before is

@@ -22,7 +22,7 @@ pub fn run(typed: &[OsString]) -> Option<ExitCode> {
     }
     match name.to_str()? {
         "spawner" => Some(snowmelt_sandbox::spawner_main()),
-        "worker" => Some(snowmelt_query::worker::worker_main()),
+        "worker" => Some(worker()),
         "daemon" => Some(ended(server::detach())),
         "serve" => Some(ended(serve())),
         _ => None,
@@ -38,6 +38,18 @@ pub fn log(default: &str) {
         .with_writer(std::io::stderr)
         .with_ansi(false)
         .try_init();
+}
+
+/// Serves the socket that the spawner bound before this sandbox existed.
+fn worker() -> ExitCode {
+    log("warn");
+    match snowmelt_kernel::fds::inherited(snowmelt_sandbox::CHANNEL_FD) {
+        Ok(channel) => snowmelt_query::worker::serve(channel.into()),
+        Err(error) => {
+            eprintln!("snowmelt worker: there is no channel: {error}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 fn serve() -> Outcome {
