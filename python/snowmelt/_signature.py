@@ -9,11 +9,16 @@ from __future__ import annotations
 import base64
 import dataclasses
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from ._elements import Element, Meaningless, element
 from .errors import SignatureError
+
+_HINT = "annotate every parameter and the return value with the type of one value"
+
+_SQL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 BATCHES = ("scalar", "arrow", "pandas", "numpy")
 
@@ -82,6 +87,7 @@ def read(
     result = reader.annotation("return", function_annotation(function, "return", returns))
     found = {a.batch for _, a in [*parameters, ("return", result)] if isinstance(a, BatchOf)}
     form = reader.batch(batch, found, len(parameters))
+    reader.check(form, options.get("on_error"))
     arguments = tuple((key, reader.element(f"parameter `{key}`", a)) for key, a in parameters)
     returned = reader.element("the return value", result)
     return Signature(reader.name, form, arguments, returned, **options)
@@ -140,22 +146,28 @@ class _Reader:
             )
         return form
 
+    def check(self, form: str, on_error: str | None) -> None:
+        """Refuses what the platform would refuse later."""
+        if not _SQL_NAME.fullmatch(self.name):
+            raise self.refused(f"{self.name!r} is no name in SQL: give it one with name=")
+        if on_error == "null" and form != "scalar":
+            raise self.refused('on_error="null" is for functions that are called row by row')
+
     def element(self, where: str, annotation: Any) -> Element:
         if isinstance(annotation, BatchOf):
             annotation = annotation.values
         if annotation is inspect.Parameter.empty:
-            raise self.refused(
-                f"{where} has no annotation: write for example {self._example(where)}"
-            )
+            example = self._example(where)
+            raise self.refused(f"{where} has no annotation: write for example {example}", _HINT)
         try:
             return element(annotation)
         except Meaningless as error:
-            raise self.refused(f"{where}: {error}") from None
+            raise self.refused(f"{where}: {error}", _HINT) from None
 
     def _example(self, where: str) -> str:
         return f"{where.split('`')[1]}: float" if "`" in where else "-> float"
 
-    def refused(self, reason: str) -> SignatureError:
+    def refused(self, reason: str, hint: str | None = None) -> SignatureError:
         code = getattr(inspect.unwrap(self.function), "__code__", None)
         place = code and {
             "file": code.co_filename,
@@ -167,8 +179,9 @@ class _Reader:
             "message": f"`{self.name}` has no usable signature: {reason}",
             "function": self.name,
             "reason": reason,
-            "hint": "annotate every parameter and the return value with the type of one value",
         }
         if place:
             report["location"] = place
+        if hint:
+            report["hint"] = hint
         return SignatureError(report)

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
-from . import _signature
+from . import _amounts, _signature
 from ._signature import Signature
 
 P = ParamSpec("P")
@@ -88,8 +88,8 @@ def udf(
     options: dict[str, Any] = {
         "packages": tuple(packages),
         "on_error": on_error,
-        "memory": None if memory is None else str(memory),
-        "timeout": None if timeout is None else str(timeout),
+        "memory": _text(memory, _amounts.memory_bytes),
+        "timeout": _text(timeout, _amounts.milliseconds),
     }
     names_around = sys._getframe(1).f_locals
 
@@ -106,6 +106,14 @@ def udf(
         return Udf(plain, signature)
 
     return decorate if function is None else decorate(function)
+
+
+def _text(amount: Any, parse: Callable[[Any], int]) -> str | None:
+    """An amount as the wire has it; one that is none is refused here."""
+    if amount is None:
+        return None
+    parse(amount)
+    return str(amount)
 
 
 def _check(on_error: str, packages: Sequence[str]) -> None:

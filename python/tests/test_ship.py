@@ -90,7 +90,7 @@ def test_the_users_own_modules_travel_but_installed_ones_do_not(
 
 def test_the_udfs_signature_travels_settled(instance: Instance) -> None:
     # Annotations of this module are text and are not looked at again where the function runs.
-    @sm.udf(on_error="null")
+    @sm.udf(timeout=5)
     def f(v: sm.Array[int]) -> sm.Array[int]:
         return v
 

@@ -49,7 +49,7 @@ class Loop:
     ],
 )
 def test_annotations_become_fields(annotation: Any, kind: pa.DataType, nullable: bool) -> None:
-    made = sm.udf(args=[annotation], returns=annotation)(lambda v: v)
+    made = sm.udf(args=[annotation], returns=annotation, name="f")(lambda v: v)
     schema = made.signature.arrow_schema()
     assert schema.field("v") == pa.field("v", kind, nullable)
     # A row that is skipped gives null, so a result is nullable whatever it says.
@@ -142,6 +142,8 @@ def test_mixed_batch_forms_are_refused() -> None:
         (nothing, {}, "needs a parameter"),
         (nothing, {"batch": "spark"}, "is none of scalar, arrow, pandas, numpy"),
         (mixed, {"args": [int, int]}, "args= has 2 types for 1 parameters"),
+        (lambda v: v, {"args": [int], "returns": int}, "'<lambda>' is no name in SQL"),
+        (len, {"args": [sm.Array[str]], "returns": int, "on_error": "null"}, "row by row"),
     ]:
         with pytest.raises(sm.SignatureError) as refused:
             sm.udf(**options)(function)
@@ -180,6 +182,10 @@ def test_a_udf_stays_plainly_callable_and_shows_its_signature() -> None:
 def test_wrong_options_are_refused_at_once() -> None:
     with pytest.raises(TypeError, match="on_error='ignore'"):
         sm.udf(on_error="ignore")
+    with pytest.raises(sm.QueryError, match="no amount of memory"):
+        sm.udf(memory="much")
+    with pytest.raises(sm.QueryError, match="no amount of time"):
+        sm.udf(timeout="5 parsecs")
     with pytest.raises(TypeError, match=r'packages=\["six"\]'):
         sm.udf(packages="six")
 
