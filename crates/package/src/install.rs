@@ -32,10 +32,11 @@ pub(crate) async fn install(
     if !lock.text.is_empty() {
         progress.step(&Progress::Unpacking { packages: lock.packages() });
         unpack(shared, lock, &site(&environment)).await?;
-        progress.step(&Progress::Finishing);
+        progress.step(&Progress::Verifying);
     }
     let manifest = verify(&environment, lock).await?;
     if !lock.text.is_empty() {
+        progress.step(&Progress::Compiling);
         compile(shared, &site(&environment)).await?;
     }
     let target = shared.store.environment(digest);

@@ -135,7 +135,11 @@ impl Installer {
     /// Makes the environment unless somebody else does or did.
     async fn make(&self, lock: &Lock, digest: &Digest, progress: &dyn Reporter) -> Result<()> {
         let path = self.shared.store.environment_lock(digest.as_str());
-        let Some(alone) = FileLock::try_acquire(&path, Share::Exclusive)? else { return Ok(()) };
+        let Some(alone) = FileLock::try_acquire(&path, Share::Exclusive)? else {
+            // Others are looking as well: without a pause all might keep each other from it.
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            return Ok(());
+        };
         if Manifest::read(&self.shared.store.environment(digest)).is_some() {
             return Ok(());
         }

@@ -20,8 +20,10 @@ pub enum Progress {
         /// All of them.
         packages: Vec<Pinned>,
     },
-    /// Files are verified, compiled to byte code and flushed to the disk.
-    Finishing,
+    /// Every file is compared with its package's record.
+    Verifying,
+    /// Byte code is made.
+    Compiling,
 }
 
 impl fmt::Display for Progress {
@@ -31,7 +33,8 @@ impl fmt::Display for Progress {
             Self::Resolving { count } => write!(f, "resolving {count} packages"),
             Self::Waiting => f.write_str("waiting for the same packages to be unpacked"),
             Self::Unpacking { packages } => write!(f, "unpacking {}", shortened(packages)),
-            Self::Finishing => f.write_str("verifying and compiling packages"),
+            Self::Verifying => f.write_str("verifying packages"),
+            Self::Compiling => f.write_str("compiling packages to byte code"),
         }
     }
 }

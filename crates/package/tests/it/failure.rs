@@ -1,5 +1,7 @@
 //! What cannot be had is refused in the resolver's words and leaves nothing behind.
 
+use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 
 use snowmelt_package::{Installer, Options, Silent};
@@ -102,4 +104,37 @@ async fn a_resolver_that_hangs_is_ended() {
     let options = Options { uv: Some(uv), resolve_limit, ..bench.options() };
     let answer = Installer::with(options).unwrap().environment(&list(&["six"]), &Silent).await;
     assert!(answer.unwrap_err().to_string().starts_with("`resolving packages` did not end"));
+}
+
+/// A small file system of its own; unmounted when it is dropped.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    fn mount(at: PathBuf) -> Option<Self> {
+        std::fs::create_dir(&at).unwrap();
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=2m,mode=700", "tmpfs"])
+            .arg(&at)
+            .status();
+        mounted.is_ok_and(|status| status.success()).then_some(Self(at))
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_is_named_and_leaves_nothing_half_done() {
+    let bench = Bench::new();
+    let Some(_disk) = SmallDisk::mount(bench.store()) else {
+        eprintln!("skipped: mounting a small file system needs root");
+        return;
+    };
+    let wanted = list(&["phonenumbers==8.13.*"]);
+    let report = bench.installer().environment(&wanted, &Silent).await.unwrap_err().report();
+    assert_eq!(report.code, "SM-0506", "{report}");
+    assert_eq!((bench.entries("environments"), bench.entries("tmp")), (0, 0));
 }
