@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from peer import PATIENCE_SECONDS, Caller, Instance, Refused, call
+from peer import PATIENCE_SECONDS, Caller, Instance, Refused, call, run_program
 
 from snowmelt._runtime import frames
 
@@ -275,3 +275,16 @@ def test_garbage_in_a_batch_ends_its_connection_only(instance: Instance) -> None
         connection.send(frames.BATCH, broken)
         connection.receive()
     assert instance.udf(code, "f", good).to_pylist() == [1]
+
+
+@pytest.mark.parametrize("libraries", [True, False], ids=["with libraries", "bare"])
+def test_preloading_leaves_a_process_that_may_be_forked(libraries: bool) -> None:
+    program = """
+import os, sys
+if not {libraries}:
+    sys.path[:] = [path for path in sys.path if "site-packages" not in path]
+import snowmelt._runtime.preload
+print(len(os.listdir("/proc/self/task")), "pyarrow" in sys.modules)
+"""
+    printed = run_program(program.format(libraries=libraries), OPENBLAS_NUM_THREADS="1")
+    assert printed == f"1 {libraries}\n"
