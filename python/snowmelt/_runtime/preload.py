@@ -9,15 +9,13 @@ from __future__ import annotations
 import importlib.util
 
 from .._vendor import cloudpickle
+from . import function, serve
 
-# `serve` comes first: it sets what pyarrow reads when it is loaded.
-from . import (
-    function,  # noqa: F401
-    serve,  # noqa: F401  isort: split
-)
+__all__ = ["function", "serve"]
 
 cloudpickle.dumps(lambda: None)
 
+# After `serve`, which sets what pyarrow reads when it is loaded.
 if importlib.util.find_spec("pyarrow") is not None:
     from . import warm
 
