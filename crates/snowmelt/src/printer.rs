@@ -3,6 +3,7 @@
 //! Invariant: nothing here writes to stdout, and colour appears only on a terminal without
 //! `NO_COLOR`. A stderr that cannot be written to is no reason to fail.
 
+use std::borrow::Cow;
 use std::io::{IsTerminal, Write, stderr, stdout};
 
 use snowmelt_types::{Code, ErrorReport};
@@ -35,23 +36,27 @@ impl Printer {
 
     /// An error, as the last thing that is printed.
     pub fn error(&self, report: &ErrorReport) {
-        let shown = match self.form {
-            ErrorForm::Json => serde_json::to_string(report).unwrap_or_else(|_| report.to_string()),
-            ErrorForm::Text => self.painted(&report.to_string()),
-        };
-        self.line(&shown);
+        match self.form {
+            ErrorForm::Json => match serde_json::to_string(report) {
+                Ok(object) => write(&object),
+                Err(_) => self.line(&report.to_string()),
+            },
+            ErrorForm::Text => write(&self.painted(&report.to_string())),
+        }
     }
 
     /// One line of information, unless the user asked for quiet.
     pub fn note(&self, message: &str) {
-        if !self.quiet {
-            self.line(&self.dimmed(message));
+        match self.colour {
+            _ if self.quiet => {}
+            true => write(&format!("{DIM}{}{RESET}", self.safe(message))),
+            false => self.line(message),
         }
     }
 
-    /// Text that the user asked for.
+    /// Text that the user asked for or must not miss.
     pub fn line(&self, text: &str) {
-        let _ = writeln!(stderr(), "{}", self.safe(text));
+        write(&self.safe(text));
     }
 
     /// True where stderr is a terminal.
@@ -59,29 +64,24 @@ impl Printer {
         self.terminal
     }
 
-    fn dimmed(&self, text: &str) -> String {
-        match self.colour {
-            true => format!("{DIM}{text}{RESET}"),
-            false => text.to_owned(),
-        }
+    // A log keeps what was written; a terminal would obey it.
+    fn safe<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        if self.terminal { text::visible(text) } else { Cow::Borrowed(text) }
     }
 
     // Colour codes are added after foreign control sequences were made visible.
-    fn safe(&self, text: &str) -> String {
-        match self.terminal && !self.colour {
-            true => text::visible(text).into_owned(),
-            false => text.to_owned(),
-        }
-    }
-
     fn painted(&self, shown: &str) -> String {
+        let shown = self.safe(shown);
         if !self.colour {
-            return shown.to_owned();
+            return shown.into_owned();
         }
-        let shown = text::visible(shown);
         let lines: Vec<_> = shown.split('\n').map(paint).collect();
         lines.join("\n")
     }
+}
+
+fn write(text: &str) {
+    let _ = writeln!(stderr(), "{text}");
 }
 
 fn paint(line: &str) -> String {

@@ -63,7 +63,8 @@ async fn answer(
             QueryFrame::Batch(_) | QueryFrame::Schema(_) | QueryFrame::Event(_) => {}
         }
     }
-    writer.finish()?.iter().for_each(|note| printer.note(note));
+    // Also for who asked for quiet: a part must never pass for the whole.
+    writer.finish()?.iter().for_each(|note| printer.line(note));
     Ok(profile)
 }
 

@@ -94,11 +94,16 @@ fn json_has_every_key_on_every_line() {
 #[test]
 fn arrow_and_parquet_give_back_what_they_were_given() {
     let batch = batch();
-    let bytes = written(OutputFormat::Arrow, &batch.schema(), std::slice::from_ref(&batch)).unwrap();
+    let bytes =
+        written(OutputFormat::Arrow, &batch.schema(), std::slice::from_ref(&batch)).unwrap();
     let reader = ::arrow::ipc::reader::FileReader::try_new(std::io::Cursor::new(bytes), None);
-    assert_eq!(reader.unwrap().map(Result::unwrap).collect::<Vec<_>>(), std::slice::from_ref(&batch));
+    assert_eq!(
+        reader.unwrap().map(Result::unwrap).collect::<Vec<_>>(),
+        std::slice::from_ref(&batch)
+    );
 
-    let bytes = written(OutputFormat::Parquet, &batch.schema(), std::slice::from_ref(&batch)).unwrap();
+    let bytes =
+        written(OutputFormat::Parquet, &batch.schema(), std::slice::from_ref(&batch)).unwrap();
     let builder = ::parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder::try_new(
         bytes::Bytes::from(bytes),
     );
