@@ -20,13 +20,16 @@ from ._client import client
 from ._function import Deployed, Function, deploy, limits, passing_name
 from ._udf import Udf
 from ._vendor import cloudpickle
-from .errors import Error, MapError, from_failure, make
+from .errors import Error, MapError, PackageError, from_failure, make
 
 _CHUNKS_PER_WORKER = 4
 _LARGEST_CHUNK = 1_000
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+# The code cannot be loaded, the server is gone, the function is no longer there.
+_OF_ALL_ITEMS = {"SM-0204", "SM-0220", "SM-0503"}
 
 Outcome = tuple[bool, Any]
 
@@ -99,6 +102,8 @@ def _run(
         work.start(workers)
         while not work.wait(0.1):
             line.show(f"{work.done_items:,} of {work.items:,} items done")
+        if work.fatal is not None:
+            raise work.fatal
     except BaseException:
         work.stop()
         platform.cancel()
@@ -125,6 +130,8 @@ class _Work:
         self._changed = threading.Condition()
         self._threads: list[threading.Thread] = []
         self._stopped = False
+        # What no item is to blame for: it would be the same for all of them.
+        self.fatal: Error | None = None
 
     def start(self, count: int) -> None:
         for _ in range(count):
@@ -136,7 +143,10 @@ class _Work:
     def wait(self, seconds: float) -> bool:
         """Whether all is done, after at most that time."""
         with self._changed:
-            return self._changed.wait_for(lambda: self.done_items == self.items, seconds)
+            return self._changed.wait_for(self._ended, seconds)
+
+    def _ended(self) -> bool:
+        return self.fatal is not None or self.done_items == self.items
 
     def stop(self) -> None:
         self._stopped = True
@@ -151,7 +161,14 @@ class _Work:
             with self._changed:
                 self.outcomes[start : start + len(items)] = outcomes
                 self.done_items += len(items)
+                self.fatal = self.fatal or _fatal(outcomes[0])
                 self._changed.notify_all()
+
+
+def _fatal(outcome: Outcome) -> Error | None:
+    error = None if outcome[0] else outcome[1]
+    of_all = isinstance(error, Error) and error.code in _OF_ALL_ITEMS
+    return error if of_all or isinstance(error, PackageError) else None
 
 
 def _send(deployed: Deployed, items: list[Any]) -> list[Outcome]:

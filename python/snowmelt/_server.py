@@ -37,8 +37,14 @@ class Server:
         return self._process is not None
 
     def alive(self) -> bool:
-        """False once a private server's process has ended."""
-        return self._process is None or self._process.poll() is None
+        """False once a private server's process has ended, or nobody serves the socket."""
+        if self._process is not None:
+            return self._process.poll() is None
+        try:
+            self.connect().close()
+        except Error:
+            return False
+        return True
 
     def connect(self) -> socket.socket:
         """A new connection. Raises `PlatformError`."""
@@ -53,7 +59,7 @@ class Server:
     def lost(self, error: BaseException) -> Error:
         """The error for a connection that failed or ended too soon."""
         message = f"the server at {self.path} cannot be reached: {error or type(error).__name__}"
-        if not self.alive():
+        if self._process is not None and self._process.poll() is not None:
             message = "the private server ended"
         return make("SM-0503", message, excerpt=self.last_words())
 
@@ -114,13 +120,8 @@ def current() -> Server:
 def _running() -> Server | None:
     named = os.environ.get("SNOWMELT_SOCKET")
     server = Server(named or os.path.join(_state_folder(), "snowmelt.sock"), None, None)
-    try:
-        server.connect().close()
-        return server
-    except Error:
-        if named:
-            raise
-        return None
+    # A server that was named is used or missed, never replaced by another.
+    return server if named or server.alive() else None
 
 
 def _state_folder() -> str:

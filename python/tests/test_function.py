@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from peer import PATIENCE_SECONDS, Caller, Instance, Refused, call, run_program
 
-from snowmelt._runtime import frames
+from snowmelt._runtime import frames, function
 
 
 def _failure(instance: Instance, text: str, event: Any = None, **more: Any) -> dict[str, Any]:
@@ -288,3 +288,24 @@ print(len(os.listdir("/proc/self/task")), "pyarrow" in sys.modules)
 """
     printed = run_program(program.format(libraries=libraries), OPENBLAS_NUM_THREADS="1")
     assert printed == f"1 {libraries}\n"
+
+
+def test_an_answer_that_no_frame_holds_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frames, "MAX_PAYLOAD_BYTES", 1000)
+    near, far = socket.socketpair()
+    near.settimeout(PATIENCE_SECONDS)
+    served = threading.Thread(
+        target=function.serve,
+        args=(frames.Connection(far), lambda event: "x" * event, "f", function.event_answer),
+    )
+    served.start()
+    connection = frames.Connection(near)
+    with pytest.raises(Refused) as refused:
+        call(connection, 2000)
+    assert refused.value.failure["kind"] == "type"
+    assert (
+        "its answer has 2,002 bytes, and 1,000 are the most" in refused.value.failure["exception"]
+    )
+    assert call(connection, 3) == "xxx"
+    near.close()
+    served.join()

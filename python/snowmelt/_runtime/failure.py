@@ -91,7 +91,8 @@ def _user_frames(trace: TracebackType | None) -> list[_Frame]:
     for frame, line in traceback.walk_tb(trace):
         file = frame.f_code.co_filename
         if _is_user_file(file):
-            text = linecache.getline(file, line, frame.f_globals).strip() or None
+            source = linecache.getline(file, line, frame.f_globals).strip()
+            text = _shortened(source, INPUT_CHARACTERS) or None
             name = frame.f_code.co_name
             frames.append((file, line, name if name.startswith("<") else f"{name}()", text))
     return frames

@@ -25,6 +25,10 @@ class ProtocolError(Exception):
     """The other side sent what the protocol does not allow, or went away in mid-frame."""
 
 
+class TooLong(Exception):
+    """What is to be sent is longer than any frame may be; nothing of it was sent."""
+
+
 class Source(Protocol):
     """What frames are read from: a socket's or a response's `readinto`."""
 
@@ -79,8 +83,10 @@ class Connection:
         return frame[1]
 
     def send(self, kind: int, payload: Any) -> None:
-        """Sends a frame; the payload is anything with bytes inside (buffer protocol)."""
+        """Sends a frame; the payload is anything with bytes inside. Raises `TooLong`."""
         view = memoryview(payload).cast("B")
+        if len(view) > MAX_PAYLOAD_BYTES:
+            raise TooLong(f"{len(view):,} bytes, and {MAX_PAYLOAD_BYTES:,} are the most")
         header = _HEADER.pack(len(view), kind)
         if len(view) <= _JOIN_BYTES:
             self._socket.sendall(header + bytes(view))

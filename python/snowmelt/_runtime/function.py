@@ -29,7 +29,16 @@ def serve(connection: Connection, handler: Handler, name: str, answer: Callable[
         except Failed as failed:
             kind, text = frames.FAILURE, json.dumps(failed.message)
         process.flush()
-        connection.send(kind, text.encode())
+        try:
+            connection.send(kind, text.encode())
+        except frames.TooLong as error:
+            connection.send_json(frames.FAILURE, too_long(name, error).message)
+
+
+def too_long(name: str, error: frames.TooLong) -> Failed:
+    """The failure for an answer that no frame can hold."""
+    hint = "return less at once, or write it to storage and return its place"
+    return Failed("type", f"its answer has {error}", function=name, hint=hint)
 
 
 def event_answer(handler: Handler, name: str, event: Any) -> str:

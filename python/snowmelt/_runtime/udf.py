@@ -16,6 +16,7 @@ from .._udf import AnyUdf, Udf
 from . import code, failure, frames, process
 from .failure import Failed
 from .frames import Connection, ProtocolError
+from .function import too_long
 
 Evaluate = Callable[[Any], Any]
 
@@ -79,7 +80,10 @@ def serve(connection: Connection, evaluate: Evaluate, signature: Signature) -> N
             connection.send(frames.SCHEMA, result_schema.serialize())
             announced = True
         batch = pa.RecordBatch.from_arrays([column], schema=result_schema)
-        connection.send(frames.BATCH, batch.serialize())
+        try:
+            connection.send(frames.BATCH, batch.serialize())
+        except frames.TooLong as error:
+            connection.send_json(frames.FAILURE, too_long(signature.name, error).message)
 
 
 def _answer(
