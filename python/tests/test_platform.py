@@ -130,6 +130,19 @@ def test_a_batch_function_brings_its_library(sales: str) -> None:
     assert sm.sql("select sum(doubled(n)) from s", s=sales).rows() == [(ROWS * (ROWS - 1),)]
 
 
+def test_a_file_of_functions_is_asked_for_its_signatures(sales: str, tmp_path: Path) -> None:
+    file = tmp_path / "udfs.py"
+    file.write_text(
+        "import snowmelt as sm\n"
+        "@sm.udf(packages=['six==1.16.0'])\n"
+        "def shout(name: str) -> str:\n"
+        "    import six\n"
+        "    return name.upper() + six.__version__\n"
+    )
+    query = sm.sql("select shout(name) from s where n = 1", s=sales, udfs=[file])
+    assert query.rows() == [("NAME 11.16.0",)]
+
+
 def test_null_on_error_and_the_error_itself(sales: str) -> None:
     assert sm.sql("select count(inverse(n)) from s", s=sales).rows() == [(ROWS - 1,)]
     with pytest.raises(sm.FunctionError) as failed:
