@@ -3,7 +3,10 @@
 //! A policy is a list of refusals, each with an error number of its own, and then a list of what
 //! is allowed; what neither names gives `EPERM`. `seccompiler` compiles each list; the programs
 //! are chained here, so that the first answer other than "allow" counts and only one filter has
-//! to be installed.
+//! to be installed. Calls that are allowed whatever their arguments become a search tree: the
+//! kernel translates the filter, and tries it on every call there is, each time it is installed.
+
+mod search;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -69,10 +72,15 @@ pub struct Program(Vec<sock_filter>);
 #[error("{0}")]
 pub struct CompileError(String);
 
-/// The instruction "allow", and "jump on", the start of the next program.
+/// Instructions, and the answer "allow".
 const RETURN: u16 = 0x06;
-const JUMP_ALWAYS: u16 = 0x05;
+const JUMP: u16 = 0x05;
 const ALLOW: u32 = 0x7fff_0000;
+
+/// Skips that many instructions.
+fn jump(count: usize) -> sock_filter {
+    sock_filter { code: JUMP, jt: 0, jf: 0, k: count as u32 }
+}
 
 impl Policy {
     /// Reads a policy.
@@ -104,9 +112,12 @@ impl Policy {
             let program = compile_calls(&refusal.calls, matched, Action::Allow, architecture)?;
             chained.extend(jump_on_where_allowed(program));
         }
-        let last =
-            compile_calls(&self.allow, Action::Allow, Action::Errno(PERMISSION), architecture)?;
-        chained.extend(last);
+        let denied = || Action::Errno(PERMISSION);
+        let plain = Calls { conditional: Vec::new(), ..self.allow.clone() };
+        let plain = compile_calls(&plain, Action::Allow, denied(), architecture)?;
+        chained.extend(search::allow_numbers(&plain));
+        let rest = Calls { conditional: self.allow.conditional.clone(), ..Calls::default() };
+        chained.extend(compile_calls(&rest, Action::Allow, denied(), architecture)?);
         Ok(Program(chained))
     }
 }
@@ -146,8 +157,7 @@ fn jump_on_where_allowed(mut program: BpfProgram) -> BpfProgram {
     let length = program.len();
     for (index, instruction) in program.iter_mut().enumerate() {
         if instruction.code == RETURN && instruction.k == ALLOW {
-            instruction.code = JUMP_ALWAYS;
-            instruction.k = (length - index - 1) as u32;
+            *instruction = jump(length - index - 1);
         }
     }
     program

@@ -64,7 +64,7 @@ mod tests {
             for architecture in ["x86_64", "aarch64"] {
                 let policy = put_together(parts).unwrap();
                 let program = policy.compile_for(architecture).unwrap();
-                assert!(program.length() < 4096, "{architecture}: {}", program.length());
+                assert!(program.length() < 600, "{architecture}: {}", program.length());
             }
         }
     }

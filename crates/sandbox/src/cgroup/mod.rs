@@ -18,7 +18,8 @@ use snowmelt_types::ByteSize;
 use crate::spec::Limits;
 use crate::{Error, Result};
 
-/// The length of time over which processor time is shared out, in microseconds.
+/// The length of time over which processor time is shared out, in microseconds: the kernel's own
+/// default.
 const CPU_PERIOD_US: u64 = 100_000;
 
 /// What the kernel counted in a group.

@@ -5,9 +5,7 @@ use std::path::{Path, PathBuf};
 
 use snowmelt_types::ByteSize;
 
-use super::{
-    Backend, CPU_PERIOD_US, Usage, cpu_quota_us, make, make_parents, read_count, read_number, write,
-};
+use super::{Backend, Usage, cpu_quota_us, make, make_parents, read_count, read_number, write};
 use crate::Result;
 use crate::spec::Limits;
 
@@ -58,9 +56,8 @@ impl Backend for Hierarchies {
         if with_swap.exists() {
             write(with_swap, limits.memory.bytes())?;
         }
-        let cpu = self.cpu.join(group);
-        write(cpu.join("cpu.cfs_period_us"), CPU_PERIOD_US)?;
-        write(cpu.join("cpu.cfs_quota_us"), cpu_quota_us(limits))?;
+        // The period of a fresh group is the one that the quota is for.
+        write(self.cpu.join(group).join("cpu.cfs_quota_us"), cpu_quota_us(limits))?;
         write(self.pids.join(group).join("pids.max"), limits.pids)
     }
 
