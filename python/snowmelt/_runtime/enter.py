@@ -100,9 +100,10 @@ class PidNamespace:
 
 def become(order: dict, fds: list[int], seccomp_filter: bytes) -> None:
     """Turns this freshly forked process into the sandbox of the order; never returns."""
-    root, scratch, listener, log, sync_fd = fds
+    root, scratch, listener, log, sync_fd, *doors = fds
     sync = socket.socket(fileno=sync_fd)
     try:
+        enter_group(doors)
         proc = make_proc()
         take_identity(order["number"], sync)
         enter_root(root, scratch, proc)
@@ -118,6 +119,13 @@ def become(order: dict, fds: list[int], seccomp_filter: bytes) -> None:
     # Closes the spawner's socket too, which says that all is done.
     syscall(SYS_CLOSE_RANGE, CHANNEL_FD + 1, 0xFFFFFFFF, 0)
     os._exit(call(order["entry"]))
+
+
+def enter_group(doors: list[int]) -> None:
+    """Moves itself into its control group; the spawner checks that it did. With version 2 of
+    control groups there are no doors, and the spawner moves it."""
+    for door in doors:
+        os.write(door, b"0")
 
 
 def make_proc() -> int:
@@ -226,7 +234,10 @@ def refresh(order: dict) -> None:
     os.environ.clear()
     os.environ.update(order["env"])
     sys.path[:0] = order["sys_path"]
-    importlib.invalidate_caches()
+    for path in order["sys_path"]:
+        # The zygote may have seen another folder there, or none. Not invalidate_caches, which
+        # imports a tenth of the standard library.
+        sys.path_importer_cache.pop(path, None)
     reseed()
 
 

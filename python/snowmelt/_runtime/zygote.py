@@ -21,7 +21,7 @@ del sys.path[0]
 
 CONTROL_FD = 3
 LONGEST_PACKET = 256 << 10
-FDS_PER_ORDER = 5
+MOST_FDS = 8
 
 
 def main() -> None:
@@ -73,7 +73,7 @@ def serve(control: socket.socket, home: enter.PidNamespace, seccomp_filter: byte
                 report_end(control, *children.pop(fd))
                 os.close(fd)
                 continue
-            packet, fds, _, _ = socket.recv_fds(control, LONGEST_PACKET, FDS_PER_ORDER)
+            packet, fds, _, _ = socket.recv_fds(control, LONGEST_PACKET, MOST_FDS)
             if not packet:
                 os._exit(0)
             order = json.loads(packet)

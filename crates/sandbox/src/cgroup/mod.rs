@@ -42,8 +42,12 @@ pub(crate) trait Backend {
     fn prepare(&self, parent: &str) -> Result<()>;
     /// Makes a group with its limits.
     fn create(&self, group: &str, limits: &Limits) -> Result<()>;
-    /// Puts a process into it.
-    fn attach(&self, group: &str, pid: i32) -> Result<()>;
+    /// Files into which a process with one thread writes `0` to enter the group; none where it
+    /// begins there or is put there. A process that moves itself waits for nothing; moving
+    /// another one waits for every processor to pass through the kernel, 10 ms under load.
+    fn doors(&self, group: &str) -> Result<Vec<OwnedFd>>;
+    /// Makes sure that a process is in the group.
+    fn confirm(&self, group: &str, pid: i32) -> Result<()>;
     /// The group for clone3 to begin the process in, where the kernel can.
     fn clone_target(&self, group: &str) -> Result<Option<OwnedFd>>;
     /// What was counted.
@@ -81,11 +85,19 @@ pub(crate) fn describe() -> std::result::Result<&'static str, String> {
     }
 }
 
-/// Removes an empty group. The kernel lets go of a dead process a moment after it was reaped.
+/// Removes the group of a sandbox that has ended. What is still in it does not belong there: it
+/// is killed.
 pub(crate) fn remove(backend: &dyn Backend, group: &str) -> Result<()> {
-    backend.folders(group).iter().try_for_each(|folder| remove_folder(folder))
+    backend.folders(group).iter().try_for_each(|folder| {
+        if fs::remove_dir(folder).is_ok() {
+            return Ok(());
+        }
+        kill_all(folder);
+        remove_folder(folder)
+    })
 }
 
+/// The kernel lets go of a dead process a moment after it was reaped.
 fn remove_folder(folder: &Path) -> Result<()> {
     const ATTEMPTS: u32 = 100;
     for _ in 0..ATTEMPTS {

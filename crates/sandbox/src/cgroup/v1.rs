@@ -1,13 +1,15 @@
 //! Control groups, version 1: one hierarchy for each controller.
 
+use std::fs::{self, File};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use snowmelt_types::ByteSize;
 
 use super::{Backend, Usage, cpu_quota_us, make, make_parents, read_count, read_number, write};
-use crate::Result;
 use crate::spec::Limits;
+use crate::{Error, Result};
 
 /// Where the three controllers that matter are mounted; two may share a mount.
 #[derive(Debug, PartialEq, Eq)]
@@ -61,9 +63,24 @@ impl Backend for Hierarchies {
         write(self.pids.join(group).join("pids.max"), limits.pids)
     }
 
-    fn attach(&self, group: &str, pid: i32) -> Result<()> {
-        let folders = self.folders(group);
-        folders.into_iter().try_for_each(|folder| write(folder.join("cgroup.procs"), pid))
+    fn doors(&self, group: &str) -> Result<Vec<OwnedFd>> {
+        let open = |folder: PathBuf| {
+            let path = folder.join("tasks");
+            let file = File::options().write(true).open(&path);
+            file.map(OwnedFd::from).map_err(|source| Error::Cgroup { path, source })
+        };
+        self.folders(group).into_iter().map(open).collect()
+    }
+
+    fn confirm(&self, group: &str, pid: i32) -> Result<()> {
+        let path = PathBuf::from(format!("/proc/{pid}/cgroup"));
+        let failed = |source| Error::Cgroup { path: path.clone(), source };
+        let text = fs::read_to_string(&path).map_err(failed)?;
+        let inside = text.lines().filter(|line| line.ends_with(group)).count();
+        if inside >= self.roots().len() {
+            return Ok(());
+        }
+        Err(failed(io::ErrorKind::PermissionDenied.into()))
     }
 
     fn clone_target(&self, _group: &str) -> Result<Option<OwnedFd>> {

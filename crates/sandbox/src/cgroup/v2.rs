@@ -60,7 +60,11 @@ impl Backend for Hierarchy {
         write(folder.join("pids.max"), limits.pids)
     }
 
-    fn attach(&self, group: &str, pid: i32) -> Result<()> {
+    fn doors(&self, _group: &str) -> Result<Vec<OwnedFd>> {
+        Ok(Vec::new())
+    }
+
+    fn confirm(&self, group: &str, pid: i32) -> Result<()> {
         write(self.root.join(group).join("cgroup.procs"), pid)
     }
 

@@ -51,7 +51,7 @@ pub(super) struct Beginning {
     pub sync: OwnedFd,
     /// What the child said went wrong; it is about to end.
     pub fault: Option<Failure>,
-    /// By when a zygote's child must have named itself.
+    /// By when a zygote's child must be about to call its entry.
     pub deadline: Option<Instant>,
 }
 

@@ -29,6 +29,8 @@ const ZYGOTE_CAPABILITIES: [u32; 3] = [21, 7, 6];
 
 /// All that the child needs, prepared by the spawner.
 pub(super) struct Child<'a> {
+    /// Where it enters its control group.
+    pub doors: &'a [OwnedFd],
     pub root: &'a OwnedFd,
     pub scratch: &'a OwnedFd,
     /// Becomes descriptor 3.
@@ -55,6 +57,7 @@ impl Child<'_> {
     }
 
     fn become_program(&self) -> Result<std::convert::Infallible, Fault> {
+        doing("enter the control group", self.enter_group())?;
         self.enter_root()?;
         doing("wait for the spawner", super::sync::wait_for_go(self.sync))?;
         doing("leave the control group namespace", unshare(flags::CGROUP))?;
@@ -66,6 +69,11 @@ impl Child<'_> {
         self.drop_privileges()?;
         doing("install the system call policy", self.filter.install())?;
         doing(format!("execute {}", self.program()), Err(self.exec()))
+    }
+
+    fn enter_group(&self) -> io::Result<()> {
+        self.doors.iter().try_for_each(|door| rustix::io::write(door, b"0").map(drop))?;
+        Ok(())
     }
 
     /// Attaches root, scratch and `/proc`, and lets go of everything else.

@@ -103,7 +103,7 @@ impl Service {
         }
     }
 
-    /// A forked child that did not name itself in time, or whose zygote does not say how it
+    /// A forked child that did not land in time, or whose zygote does not say how it
     /// ended.
     pub(super) fn too_late(&mut self, token: Token) {
         let Some(Cell { kind: Kind::Forked(forked), .. }) = self.cells.get(&token) else {

@@ -20,9 +20,9 @@ use crate::message::{Event, Failure, Started, Status, ZygoteReady};
 use crate::root::{Fault, doing};
 use crate::spec::{CHANNEL_FD, ForkSpec, Network};
 
-/// How long a child may take to name itself. A fork of a large process takes tens of
+/// How long a child may take to call its entry. A fork of a large process takes tens of
 /// milliseconds; a zygote that was subverted takes for ever.
-const FORK_PATIENCE: Duration = Duration::from_secs(20);
+const FORK_PATIENCE: Duration = Duration::from_secs(10);
 
 impl Service {
     /// Forks a zygote, now or when fewer of its children are on their way.
@@ -105,7 +105,9 @@ impl Service {
             sys_path: &spec.sys_path,
             entry: &spec.entry,
         };
+        let doors = self.backend.doors(group).map_err(group_fault)?;
         let fds = [&root, &scratch.mount, &scratch.listener, &scratch.log_in, &theirs];
+        let fds: Vec<_> = fds.into_iter().chain(&doors).collect();
         let state = self.zygote(zygote).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound));
         let asked = state.and_then(|state| state.ask(&order, &fds));
         doing("ask the zygote for a child", asked)?;
@@ -117,6 +119,7 @@ impl Service {
     pub(super) fn child_is_here(&mut self, token: Token, sender: Sender) {
         let Err(fault) = self.adopt(token, sender) else { return };
         let attacker = match fault.source.kind() {
+            // Neither another user nor another control group is an accident.
             io::ErrorKind::PermissionDenied => self.zygote_of(token),
             _ => None,
         };
@@ -142,15 +145,13 @@ impl Service {
         let expected = doing("find the child's zygote", expected)?;
         let pidfd = doing("find the child's process", open_process(sender, expected))?;
         let Some(cell) = self.cells.get_mut(&token) else { return Ok(()) };
-        let Phase::Beginning(beginning) = &mut cell.phase else { return Ok(()) };
         if cell.pidfd.is_some() {
             return Ok(());
         }
-        beginning.deadline = None;
         cell.pidfd = Some(pidfd);
         let cell = &self.cells[&token];
         let Some(pidfd) = &cell.pidfd else { return Ok(()) };
-        self.backend.attach(&cell.group, sender.pid).map_err(group_fault)?;
+        self.backend.confirm(&cell.group, sender.pid).map_err(group_fault)?;
         doing("watch the child", self.watch(pidfd.as_fd(), Watched::Process, token))?;
         if let Phase::Beginning(beginning) = &cell.phase {
             doing("release the child", sync::send_go(&beginning.sync))?;

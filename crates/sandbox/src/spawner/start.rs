@@ -105,7 +105,9 @@ impl Service {
         self.make_group(group, &spec.limits)?;
         let (sync, theirs) = doing("make a pair of sockets", packet::pair())?;
         let control = zygote.map(|zygote| self.configure(zygote)).transpose()?;
+        let doors = self.backend.doors(group).map_err(group_fault)?;
         let child = Child {
+            doors: &doors,
             root: &root,
             scratch: &scratch.mount,
             channel: control.as_ref().map_or(&scratch.listener, |(_, theirs)| theirs),
@@ -121,7 +123,7 @@ impl Service {
         let cgroup = target.as_ref().map(AsFd::as_fd);
         let cloned = self.stage.clone(NAMESPACES, spec.network, cgroup, || child.run());
         let process = doing("clone a process", cloned)?;
-        if let Err(fault) = self.release(&process, &sync, group, slot, &child) {
+        if let Err(fault) = release(&process, &sync, slot, &child) {
             put_down(&process);
             return Err(fault);
         }
@@ -138,27 +140,6 @@ impl Service {
             Ok((ours, theirs))
         });
         doing("configure the zygote", configured)
-    }
-
-    /// Gives the child its ids and its control group, and lets it go on.
-    fn release(
-        &self,
-        process: &Cloned,
-        sync: &OwnedFd,
-        group: &str,
-        slot: &Slot,
-        child: &Child<'_>,
-    ) -> Result<(), Fault> {
-        let map = match child.is_zygote {
-            true => format!("0 {} {IDS_PER_SLOT}", slot.first_id),
-            false => format!("1000 {} 1", slot.first_id),
-        };
-        for file in ["uid_map", "gid_map"] {
-            let path = format!("/proc/{}/{file}", process.pid);
-            doing(format!("write {file}"), fs::write(path, &map))?;
-        }
-        self.backend.attach(group, process.pid).map_err(group_fault)?;
-        doing("release the child", sync::send_go(sync))
     }
 
     pub(super) fn make_group(&self, group: &str, limits: &Limits) -> Result<(), Fault> {
@@ -201,6 +182,19 @@ struct Made {
     sync: OwnedFd,
     /// Of a zygote.
     control: Option<OwnedFd>,
+}
+
+/// Gives the child its ids, and lets it go on.
+fn release(process: &Cloned, sync: &OwnedFd, slot: &Slot, child: &Child<'_>) -> Result<(), Fault> {
+    let map = match child.is_zygote {
+        true => format!("0 {} {IDS_PER_SLOT}", slot.first_id),
+        false => format!("1000 {} 1", slot.first_id),
+    };
+    for file in ["uid_map", "gid_map"] {
+        let path = format!("/proc/{}/{file}", process.pid);
+        doing(format!("write {file}"), fs::write(path, &map))?;
+    }
+    doing("release the child", sync::send_go(sync))
 }
 
 /// Kills and reaps a child that could not be let go.

@@ -65,8 +65,8 @@ impl ZygoteState {
     }
 
     /// Asks for a child.
-    pub fn ask(&self, order: &Order<'_>, fds: &[&OwnedFd; 5]) -> io::Result<()> {
-        let fds = fds.map(AsFd::as_fd);
+    pub fn ask(&self, order: &Order<'_>, fds: &[&OwnedFd]) -> io::Result<()> {
+        let fds: Vec<_> = fds.iter().map(|fd| fd.as_fd()).collect();
         packet::send(&self.control, &serde_json::to_vec(order)?, &fds)
     }
 
@@ -101,7 +101,8 @@ struct Begin<'a> {
     imports: &'a [String],
 }
 
-/// One child to make. With five descriptors: root, scratch, listening socket, log, sync.
+/// One child to make. With descriptors: root, scratch, listening socket, log, sync, and the doors
+/// of its control group.
 #[derive(Serialize)]
 pub(super) struct Order<'a> {
     /// Repeated in what is said of the child.

@@ -334,3 +334,37 @@ fn a_zygote_that_breaks_the_protocol_is_killed() {
         assert_eq!(within(sandbox.wait()).await.end, End::Exit { code: 0 });
     });
 }
+
+#[test]
+fn a_zygote_whose_child_dodges_its_limits_or_its_user_is_killed() {
+    with_spawner(|rig| async move {
+        let mut dodges = vec!["enter.take_identity = lambda number, sync: sync.send(b'here')"];
+        if rig.groups().len() > 1 {
+            // Version 1 of control groups, where a child enters its group by itself.
+            dodges.push("enter.enter_group = lambda doors: None");
+        }
+        for dodge in dodges {
+            let code = Code::new(&[("dodge.py", &format!("import enter\n{dodge}\n"))]);
+            let zygote = zygote(&rig, &code, &["dodge"]).await;
+            assert_eq!(zygote.failed_imports(), &[] as &[String]);
+            let fork = within(rig.spawner.fork(&zygote, code.fork("handler:serve"))).await;
+            assert!(matches!(fork.err(), Some(Error::Start { .. })), "{dodge}");
+            within(zygote.wait()).await;
+        }
+    });
+}
+
+#[test]
+fn a_zygote_whose_child_never_lands_is_given_up() {
+    with_spawner(|rig| async move {
+        for stuck in
+            ["become = lambda *all: time.sleep(600)", "enter_root = lambda *all: time.sleep(600)"]
+        {
+            let code = Code::new(&[("stuck.py", &format!("import enter, time\nenter.{stuck}\n"))]);
+            let zygote = zygote(&rig, &code, &["stuck"]).await;
+            let fork = within(rig.spawner.fork(&zygote, code.fork("handler:serve"))).await;
+            assert!(matches!(fork.err(), Some(Error::ZygoteLost { .. })), "{stuck}");
+            within(zygote.wait()).await;
+        }
+    });
+}
