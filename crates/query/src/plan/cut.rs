@@ -12,7 +12,9 @@ use std::sync::Arc;
 use datafusion::datasource::physical_plan::FileScanConfig;
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_plan::union::UnionExec;
-use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use datafusion::physical_plan::{
+    ChildrenPropertiesMode, ExecutionPlan, ExecutionPlanProperties, ReplaceChildrenOptions,
+};
 
 use crate::Result;
 use crate::driver::{ResultExec, ResultQueue};
@@ -77,7 +79,8 @@ fn replace(
     let children: Vec<_> = node.children().into_iter().cloned().collect();
     let replaced =
         children.into_iter().map(|child| replace(child, fragments)).collect::<Result<Vec<_>>>()?;
-    Ok(node.with_new_children(replaced)?)
+    let anew = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+    Ok(node.replace_children(replaced, anew)?)
 }
 
 fn partition_wise(node: &Arc<dyn ExecutionPlan>) -> bool {

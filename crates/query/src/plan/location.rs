@@ -52,7 +52,7 @@ fn local(location: &str, folder: &Path) -> Result<Located> {
     let path = folder.join(location);
     let mut paths = Vec::new();
     if path.is_file() {
-        paths.push(path);
+        paths.push(path.clone());
     } else if path.is_dir() {
         walk(&path, &mut |file| file_is_parquet(file), &mut paths)?;
     } else if has_glob(location) {

@@ -4,7 +4,6 @@
 //! there; and an execution never moves a file from one partition to another, because the other
 //! partition may be another worker's.
 
-use std::num::NonZeroUsize;
 use std::sync::{Arc, LazyLock};
 
 use datafusion::catalog::TableFunction;
@@ -51,7 +50,8 @@ fn planning_config(workers: u32) -> SessionConfig {
         .with_repartition_aggregations(false)
         .with_repartition_joins(false)
         .with_repartition_windows(false)
-        .with_repartition_sorts(false)
+        // Workers sort their own rows and the driver merges: no exchange is needed for that.
+        .with_repartition_sorts(true)
         .with_round_robin_repartition(false)
         // The table splits its files by row groups itself.
         .with_repartition_file_scans(false)
@@ -59,9 +59,7 @@ fn planning_config(workers: u32) -> SessionConfig {
     let options = config.options_mut();
     options.sql_parser.collect_spans = true;
     options.optimizer.repartition_file_min_size = 0;
-    if let Some(one) = NonZeroUsize::new(1) {
-        options.execution.planning_concurrency = one.get();
-    }
+    options.execution.planning_concurrency = 1;
     config
 }
 
@@ -78,8 +76,7 @@ pub(super) async fn physical_plan(
     };
     let logical = state.statement_to_plan(statement.query.clone()).await.map_err(wrong)?;
     super::refuse::check_logical(&logical)?;
-    let optimised = state.optimize(&logical).map_err(wrong)?;
-    state.query_planner().create_physical_plan(&optimised, &state).await.map_err(wrong)
+    state.create_physical_plan(&logical).await.map_err(wrong)
 }
 
 /// The built-in functions by name, as a plan that is decoded needs them. Made once per process.

@@ -39,7 +39,7 @@ pub(super) fn parse(sql: &str) -> Result<Statement> {
 fn accept(statement: DfStatement, explain: bool) -> Result<Statement> {
     match statement {
         DfStatement::Statement(inner) => accept_sql(*inner, explain),
-        DfStatement::Explain(inner) if inner.analyze => {
+        DfStatement::Explain(inner) if inner.options.analyze => {
             Err(refused("EXPLAIN ANALYZE is not there", "run the query and look at its profile"))
         }
         DfStatement::Explain(inner) => accept(*inner.statement, true),
