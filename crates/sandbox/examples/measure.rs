@@ -44,11 +44,14 @@ async fn programs(spawner: &Spawner) -> Result<(), Failure> {
     for _ in 0..20 {
         echo(spawner).await?;
     }
-    let mut first = Vec::new();
+    let (mut first, mut cpu) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        first.push(echo(spawner).await?.0);
+        let (time, outcome) = echo(spawner).await?;
+        first.push(time);
+        cpu.extend(outcome.cpu);
     }
     println!("program, request to first byte: {}", spread(first));
+    println!("program, its processor time: {}", spread(cpu));
     for concurrency in [1, 2, 10] {
         let begun = Instant::now();
         let workers = (0..concurrency).map(|_| {
@@ -113,7 +116,7 @@ async fn forks(
     });
     let zygote = zygote.await?;
     println!("zygote of {imports:?} ready in {:?}, {:?}", begun.elapsed(), zygote.failed_imports());
-    let mut times = Vec::new();
+    let (mut times, mut cpu) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS / 3 {
         let begun = Instant::now();
         let fork = spawner.fork(
@@ -131,9 +134,10 @@ async fn forks(
         let mut child = fork.await?;
         let log = child.take_log().ok_or("no log")?;
         times.push(first_byte(log.into(), begun).await?);
-        child.wait().await;
+        cpu.extend(child.wait().await.cpu);
     }
     println!("fork of {imports:?}, request to first byte: {}", spread(times));
+    println!("fork of {imports:?}, its processor time: {}", spread(cpu));
     Ok(())
 }
 

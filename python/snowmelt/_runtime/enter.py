@@ -53,8 +53,9 @@ LANDLOCK_SCOPES = 0x1 | 0x2
 
 CHANNEL_FD = 3
 USER = 1000
-# Files of /proc about the whole machine that a sandbox has no business with.
-MASKED = ("kcore", "keys", "timer_list")
+# Files of /proc about the whole machine that a sandbox has no business with, as far as this kernel
+# has them: the zygote looks once for all its children.
+MASKED = [name for name in ("kcore", "keys", "timer_list") if os.path.exists(f"/proc/{name}")]
 
 libc = ctypes.CDLL(None, use_errno=True)
 libc.syscall.restype = ctypes.c_long
@@ -98,7 +99,21 @@ class PidNamespace:
             os._exit(1)
 
 
-def become(order: dict, fds: list[int], seccomp_filter: bytes) -> None:
+class Filter(ctypes.Structure):
+    """A compiled system call policy as the kernel takes it (struct sock_fprog). The zygote makes
+    it once: to make a class costs a child more than to install the filter."""
+
+    _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
+
+    def __init__(self, instructions: bytes) -> None:
+        super().__init__(len(instructions) // 8, instructions)
+
+    def install(self) -> None:
+        installed = libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(self), 0, 0)
+        check("install the system call policy", installed)
+
+
+def become(order: dict, fds: list[int], policy: Filter) -> None:
     """Turns this freshly forked process into the sandbox of the order; never returns."""
     root, scratch, listener, log, sync_fd, *doors = fds
     sync = socket.socket(fileno=sync_fd)
@@ -111,7 +126,7 @@ def become(order: dict, fds: list[int], seccomp_filter: bytes) -> None:
         drop_privileges(order["open_files"])
         refresh(order)
         place_descriptors(listener, log)
-        install_filter(seccomp_filter)
+        policy.install()
     except BaseException as error:  # noqa: BLE001 whatever it is, the spawner must hear of it
         report(sync, error)
         os._exit(1)
@@ -164,9 +179,8 @@ def enter_root(root: int, scratch: int, proc: int) -> None:
     attach("attach the scratch", scratch, root, b"tmp")
     attach("attach /proc", proc, root, b"proc")
     for name in MASKED:
-        if os.path.exists(f"/proc/{name}"):
-            null = syscall(SYS_OPEN_TREE, root, b"dev/null", OPEN_TREE_CLONE)
-            attach("mask /proc", check("mask /proc", null), proc, name.encode())
+        null = syscall(SYS_OPEN_TREE, root, b"dev/null", OPEN_TREE_CLONE)
+        attach("mask /proc", check("mask /proc", null), proc, name.encode())
     os.fchdir(root)
     check("enter the root", syscall(SYS_PIVOT_ROOT, b".", b"."))
     check("let go of the zygote's root", libc.umount2(b".", MNT_DETACH))
@@ -211,15 +225,6 @@ def scope() -> None:
     fd = check("cut it off from its neighbours", made)
     check("cut it off from its neighbours", syscall(SYS_LANDLOCK_RESTRICT_SELF, fd, 0))
     os.close(fd)
-
-
-def install_filter(instructions: bytes) -> None:
-    class Program(ctypes.Structure):
-        _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p)]
-
-    program = Program(len(instructions) // 8, instructions)
-    installed = libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0)
-    check("install the system call policy", installed)
 
 
 def place_descriptors(listener: int, log: int) -> None:

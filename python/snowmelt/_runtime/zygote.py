@@ -27,7 +27,7 @@ MOST_FDS = 8
 def main() -> None:
     control = socket.socket(fileno=CONTROL_FD)
     begin = json.loads(control.recv(LONGEST_PACKET))
-    seccomp_filter = control.recv(LONGEST_PACKET)
+    policy = enter.Filter(control.recv(LONGEST_PACKET))
     sys.path[:0] = begin["python_path"]
     sys.dont_write_bytecode = True
     sys.argv = [""]
@@ -41,7 +41,7 @@ def main() -> None:
     gc.freeze()
     ready = {"failed": failed, "threads": count_threads() - 1}
     control.send(json.dumps({"ready": ready}).encode())
-    serve(control, home, seccomp_filter)
+    serve(control, home, policy)
 
 
 def import_all(modules: list[str]) -> list[str]:
@@ -61,7 +61,7 @@ def count_threads() -> int:
     return len(os.listdir("/proc/self/task"))
 
 
-def serve(control: socket.socket, home: enter.PidNamespace, seccomp_filter: bytes) -> None:
+def serve(control: socket.socket, home: enter.PidNamespace, policy: enter.Filter) -> None:
     """Forks on order, and says how children ended, until the spawner closes its end."""
     children = {}  # pidfd: (pid, token)
     poll = select.poll()
@@ -78,7 +78,7 @@ def serve(control: socket.socket, home: enter.PidNamespace, seccomp_filter: byte
                 os._exit(0)
             order = json.loads(packet)
             try:
-                pid = fork(home, seccomp_filter, order, fds)
+                pid = fork(home, policy, order, fds)
             except OSError as error:
                 failed = {"token": order["token"], "step": "fork", "errno": error.errno or 0}
                 say(control, failed=failed)
@@ -91,7 +91,7 @@ def serve(control: socket.socket, home: enter.PidNamespace, seccomp_filter: byte
             poll.register(pidfd, select.POLLIN)
 
 
-def fork(home: enter.PidNamespace, seccomp_filter: bytes, order: dict, fds: list[int]) -> int:
+def fork(home: enter.PidNamespace, policy: enter.Filter, order: dict, fds: list[int]) -> int:
     """Forks one child, in a pid namespace of its own, and gives its process id here."""
     sys.stdout.flush()
     sys.stderr.flush()
@@ -103,7 +103,7 @@ def fork(home: enter.PidNamespace, seccomp_filter: bytes, order: dict, fds: list
         home.go_back()
         raise
     if pid == 0:
-        enter.become(order, fds, seccomp_filter)
+        enter.become(order, fds, policy)
     home.go_back()
     return pid
 
