@@ -34,6 +34,13 @@ def test_types_of_engines_do_not_count() -> None:
     assert difference(ours, table(("x", 0.1, Decimal(3))), ordered=True) is None
 
 
+def test_digits_that_a_decimal_does_not_have_do_not_count() -> None:
+    ours = table((Decimal("25.522005"),))
+    assert difference(ours, table((25.522005853,)), ordered=True) is None
+    assert difference(ours, table((25.522007,)), ordered=True) is not None
+    assert difference(ours, table((Decimal("25.522006"),)), ordered=True) is not None
+
+
 def test_the_noise_of_floats_does_not_count() -> None:
     assert difference(table((0.1 + 0.2,)), table((0.3,)), ordered=False) is None
 
