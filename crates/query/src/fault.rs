@@ -2,6 +2,7 @@
 
 use std::error::Error as StdError;
 
+use datafusion::arrow::error::ArrowError;
 use datafusion::error::DataFusionError;
 use parquet::errors::ParquetError;
 use snowmelt_types::{ByteSize, Code, ErrorReport};
@@ -30,8 +31,8 @@ pub(crate) fn report(error: &DataFusionError, setting: &Setting) -> ErrorReport 
     if let Some(error) = object_store_error(error) {
         return storage(&format!("storage failed: {error}"));
     }
-    if find::<ParquetError>(error).is_some() {
-        return corrupt(error, setting);
+    if is_parquet(error) {
+        return corrupt(&plain(error), setting);
     }
     match error.find_root() {
         DataFusionError::ResourcesExhausted(why) => memory(why, setting),
@@ -47,8 +48,14 @@ pub(crate) fn report(error: &DataFusionError, setting: &Setting) -> ErrorReport 
     }
 }
 
-fn corrupt(error: &DataFusionError, setting: &Setting) -> ErrorReport {
-    let why = plain(error);
+/// The Parquet reader's own errors come as such or wrapped by Arrow.
+fn is_parquet(error: &DataFusionError) -> bool {
+    let arrow = find::<ArrowError>(error);
+    find::<ParquetError>(error).is_some() || matches!(arrow, Some(ArrowError::ParquetError(_)))
+}
+
+/// A Parquet file that cannot be read, by name where the reader says which.
+pub(crate) fn corrupt(why: &str, setting: &Setting) -> ErrorReport {
     let named = setting.files.iter().find(|file| why.contains(file.trim_start_matches('/')));
     let message = match (named, setting.files.as_slice()) {
         (Some(file), _) => format!("`{file}` cannot be read as Parquet: {why}"),
@@ -103,6 +110,7 @@ pub(crate) fn plain(error: &DataFusionError) -> String {
     let prefixes = [
         "External error: ",
         "Parquet error: ",
+        "Parquet argument error: ",
         "Arrow error: ",
         "Execution error: ",
         "Error during planning: ",

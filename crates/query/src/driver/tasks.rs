@@ -6,6 +6,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, TryStreamExt};
 use snowmelt_types::{Code, ErrorReport};
 use snowmelt_wire::TaskProgress;
@@ -34,10 +36,10 @@ pub(super) async fn run_all(
 ) -> Result<Vec<Finished>> {
     let spool = Spool::new(MEMORY_BYTES);
     let board = Arc::new(Board::new(query, Arc::clone(reporter)));
-    let running: FuturesUnordered<_> = query
+    let running: FuturesUnordered<BoxFuture<'_, _>> = query
         .tasks
         .iter()
-        .map(|task| run_one(query, task, runner, &spool, &board, retries))
+        .map(|task| run_one(query, task, runner, &spool, &board, retries).boxed())
         .collect();
     let mut finished: Vec<Finished> = running.try_collect().await?;
     finished.sort_by_key(|finished| finished.task);

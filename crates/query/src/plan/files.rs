@@ -8,7 +8,8 @@ use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::common::Statistics;
 use datafusion::datasource::physical_plan::parquet::metadata::DFParquetMetadata;
 use datafusion::error::DataFusionError;
-use futures::{StreamExt, TryStreamExt};
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt, TryStreamExt};
 use object_store::ObjectMeta;
 use parquet::arrow::parquet_to_arrow_schema;
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData};
@@ -33,11 +34,11 @@ pub(super) struct TableFile {
 
 /// Reads the footers of all files and the schema that they share.
 pub(super) async fn read(located: &Located, location: &str) -> Result<(SchemaRef, Vec<TableFile>)> {
-    let footers: Vec<(ObjectMeta, Arc<ParquetMetaData>)> = futures::stream::iter(&located.files)
-        .map(|meta| async move { Ok::<_, Error>((meta.clone(), footer(located, meta).await?)) })
-        .buffered(CONCURRENT_FOOTERS)
-        .try_collect()
-        .await?;
+    // Boxed one by one: a stream of unnamed futures could not be sent to another thread.
+    let reads: Vec<BoxFuture<'_, _>> =
+        located.files.iter().map(|meta| footer(located, meta).boxed()).collect();
+    let footers: Vec<(ObjectMeta, Arc<ParquetMetaData>)> =
+        futures::stream::iter(reads).buffered(CONCURRENT_FOOTERS).try_collect().await?;
     let schema = merged_schema(&footers, location)?;
     let file = |(meta, footer): (ObjectMeta, Arc<ParquetMetaData>)| {
         let statistics = DFParquetMetadata::statistics_from_parquet_metadata(&footer, &schema)?;
@@ -47,7 +48,10 @@ pub(super) async fn read(located: &Located, location: &str) -> Result<(SchemaRef
     Ok((schema, files))
 }
 
-async fn footer(located: &Located, meta: &ObjectMeta) -> Result<Arc<ParquetMetaData>> {
+async fn footer(
+    located: &Located,
+    meta: &ObjectMeta,
+) -> Result<(ObjectMeta, Arc<ParquetMetaData>)> {
     let read = DFParquetMetadata::new(located.store.as_ref(), meta)
         .with_metadata_size_hint(Some(FOOTER_BYTES))
         .with_page_index_policy(Some(PageIndexPolicy::Skip))
@@ -56,7 +60,7 @@ async fn footer(located: &Located, meta: &ObjectMeta) -> Result<Arc<ParquetMetaD
     let footer = read.map_err(|error| unreadable(located, meta, &error))?;
     row_groups_inside(&footer, meta.size)
         .map_err(|why| Error::FileCorrupt { file: shown(located, meta), why })?;
-    Ok(footer)
+    Ok((meta.clone(), footer))
 }
 
 /// A footer may promise pages that the file does not have: offsets are checked here so that

@@ -149,10 +149,12 @@ async fn remote(location: &str, rest: &str, s3: &S3Settings) -> Result<Located> 
     let files = if has_glob(key) {
         let pattern = Pattern::new(key).map_err(|error| invalid(error.to_string()))?;
         let prefix = glob_base(Path::new(key));
-        list(&store, &prefix.to_string_lossy(), location, |key| {
-            pattern.matches_with(key, MATCHING) && !key.rsplit('/').next().is_some_and(hidden)
-        })
-        .await?
+        let mut files = list(&store, &prefix.to_string_lossy(), location).await?;
+        files.retain(|meta| {
+            let hidden = meta.location.filename().is_some_and(hidden);
+            pattern.matches_with(meta.location.as_ref(), MATCHING) && !hidden
+        });
+        files
     } else {
         one_or_all_below(&store, key, location).await?
     };
@@ -174,7 +176,7 @@ async fn one_or_all_below(
             Err(source) => return Err(storage(location, source)),
         }
     }
-    let files = list(store, key, location, |_| true).await?;
+    let files = list(store, key, location).await?;
     if files.is_empty() {
         return Err(missing(location, Path::new(location)));
     }
@@ -190,15 +192,10 @@ async fn list(
     store: &Arc<dyn ObjectStore>,
     prefix: &str,
     location: &str,
-    wanted: impl Fn(&str) -> bool,
 ) -> Result<Vec<ObjectMeta>> {
     let prefix = StorePath::from(prefix);
-    let listed: Vec<ObjectMeta> = store
-        .list(Some(&prefix))
-        .try_collect()
-        .await
-        .map_err(|source| storage(location, source))?;
-    Ok(listed.into_iter().filter(|meta| wanted(meta.location.as_ref())).collect())
+    let listed = store.list(Some(&prefix)).try_collect().await;
+    listed.map_err(|source| storage(location, source))
 }
 
 fn storage(location: &str, source: object_store::Error) -> Error {

@@ -9,7 +9,7 @@
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 
 /// A partition of fewer bytes is not worth a worker.
-pub(super) const MIN_PARTITION_BYTES: u64 = 64 << 10;
+pub(super) const MIN_PARTITION_BYTES: u64 = 4 << 10;
 
 /// A row group or a whole file, indivisible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +58,8 @@ fn column_bytes(group: &RowGroupMetaData, columns: &[usize]) -> u64 {
     leaves.map(|leaf| group.column(leaf).compressed_size().max(0) as u64).sum()
 }
 
-/// Deals units to at most `partitions` partitions, none of them empty.
+/// Deals units to at most `partitions` partitions, none of them empty unless there is no unit: then
+/// it is one, because an aggregate of no rows still has an answer.
 pub(super) fn deal(units: &[Unit], partitions: usize) -> Vec<Vec<Unit>> {
     // Every unit costs something even if the query reads no column of it.
     let cost = |unit: &Unit| u128::from(unit.bytes) + 1;
@@ -74,7 +75,9 @@ pub(super) fn deal(units: &[Unit], partitions: usize) -> Vec<Vec<Unit>> {
         merge_or_push(&mut dealt[partition as usize], *unit);
         before += cost(unit);
     }
-    dealt.retain(|units| !units.is_empty());
+    if !units.is_empty() {
+        dealt.retain(|units| !units.is_empty());
+    }
     dealt
 }
 
@@ -117,7 +120,8 @@ mod tests {
             let units = files(&sizes);
             let dealt = deal(&units, partitions);
             prop_assert!(dealt.len() <= partitions);
-            prop_assert!(dealt.iter().all(|part| !part.is_empty()));
+            prop_assert!(units.is_empty() || dealt.iter().all(|part| !part.is_empty()));
+            prop_assert!(!dealt.is_empty());
             for unit in &units {
                 let holders = dealt.iter().flatten().filter(|part| {
                     part.file == unit.file && (part.start..part.end).contains(&unit.start)

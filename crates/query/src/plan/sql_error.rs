@@ -124,10 +124,22 @@ fn plan_text(text: &str, state: &SessionState) -> (ErrorReport, Option<String>) 
         report.hint.get_or_insert_with(|| "define it with @sm.udf and pass it along".to_owned());
         return (report, Some(function.to_owned()));
     }
-    let first = text.split("\n").next().unwrap_or(text).trim();
+    if let Some(function) = between(text, "Function '", "' failed to match") {
+        return (wrong_arguments(function, text), Some(function.to_owned()));
+    }
+    let first = text.split('\n').next().unwrap_or(text).trim();
     let about_types = ["coerce", "type", "Cannot", "cast"].iter().any(|word| first.contains(word));
     let code = if about_types { Code::SQL_TYPE } else { Code::SQL_SYNTAX };
     (ErrorReport::new(code, first), None)
+}
+
+/// DataFusion names each type that a function takes, with what it got instead.
+fn wrong_arguments(function: &str, text: &str) -> ErrorReport {
+    let takes: Vec<&str> =
+        text.split(" requires ").skip(1).filter_map(|rest| rest.split(',').next()).collect();
+    let got = between(text, "DataType: ", ")").unwrap_or("another type");
+    let message = format!("`{function}` takes {}, but the query gives {got}", takes.join(" or "));
+    ErrorReport::new(Code::SQL_TYPE, message).hint("convert the argument with CAST(… AS …)")
 }
 
 fn unknown_table(name: &str, state: &SessionState) -> ErrorReport {

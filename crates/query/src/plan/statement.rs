@@ -3,11 +3,13 @@
 //! Invariant: what leaves this module only reads. Everything that writes, defines or sets is
 //! refused by name before it is planned.
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use datafusion::sql::parser::{DFParserBuilder, Statement as DfStatement};
 use datafusion::sql::sqlparser::ast::{
-    Expr, Query, SetExpr, Statement as SqlStatement, Visit, Visitor,
+    Expr, ObjectName, ObjectNamePart, Query, SetExpr, Statement as SqlStatement, Value, Visit,
+    Visitor,
 };
 use snowmelt_types::{Code, ErrorReport};
 
@@ -20,6 +22,8 @@ pub(super) struct Statement {
     pub(super) query: DfStatement,
     /// True if the user asked for the plan instead of the answer.
     pub(super) explain: bool,
+    /// What stands in FROM in single quotes: locations, whatever they look like.
+    pub(super) quoted: BTreeSet<String>,
 }
 
 /// Parses a text that must hold exactly one statement that reads.
@@ -51,46 +55,50 @@ fn accept(statement: DfStatement, explain: bool) -> Result<Statement> {
 }
 
 fn accept_sql(statement: SqlStatement, explain: bool) -> Result<Statement> {
-    match statement {
-        SqlStatement::Query(query) => {
-            reads_only(&query)?;
-            let query = DfStatement::Statement(Box::new(SqlStatement::Query(query)));
-            Ok(Statement { query, explain })
-        }
-        other => Err(not_a_query(&other.to_string())),
+    let SqlStatement::Query(query) = statement else {
+        return Err(not_a_query(&statement.to_string()));
+    };
+    let mut reading = Reading::default();
+    if let ControlFlow::Break(refusal) = query.visit(&mut reading) {
+        return Err(refusal);
     }
+    let query = DfStatement::Statement(Box::new(SqlStatement::Query(query)));
+    Ok(Statement { query, explain, quoted: reading.quoted })
 }
 
-/// Refuses what hides a write, or an answer that nobody could check, inside a query.
-fn reads_only(query: &Query) -> Result<()> {
-    let mut visitor = Writes(None);
-    match query.visit(&mut visitor) {
-        ControlFlow::Break(what) => Err(not_a_query(&what)),
-        ControlFlow::Continue(()) => match visitor.0 {
-            Some(what) => Err(not_a_query(&what)),
-            None => Ok(()),
-        },
-    }
+/// Walks a query: refuses what hides a write, or has no value; notes the locations in FROM.
+#[derive(Default)]
+struct Reading {
+    quoted: BTreeSet<String>,
 }
 
-struct Writes(Option<String>);
+impl Visitor for Reading {
+    type Break = Error;
 
-impl Visitor for Writes {
-    type Break = String;
-
-    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<String> {
+    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<Error> {
         if !query.locks.is_empty() {
-            return ControlFlow::Break("FOR UPDATE".to_owned());
+            return ControlFlow::Break(not_a_query("FOR UPDATE"));
         }
-        writes(&query.body).map_or(ControlFlow::Continue(()), ControlFlow::Break)
+        match writes(&query.body) {
+            Some(what) => ControlFlow::Break(not_a_query(&what)),
+            None => ControlFlow::Continue(()),
+        }
     }
 
-    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<String> {
-        // A placeholder has no value here: nobody binds one.
+    fn pre_visit_relation(&mut self, relation: &ObjectName) -> ControlFlow<Error> {
+        if let [ObjectNamePart::Identifier(name)] = relation.0.as_slice()
+            && name.quote_style == Some('\'')
+        {
+            self.quoted.insert(name.value.clone());
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<Error> {
         match expr {
-            Expr::Value(value) if value.to_string().starts_with('$') => {
-                self.0 = Some(format!("the placeholder {value}"));
-                ControlFlow::Continue(())
+            Expr::Value(value) if matches!(value.value, Value::Placeholder(_)) => {
+                let message = format!("the placeholder {value} has no value");
+                ControlFlow::Break(refused(&message, "write the value into the SQL"))
             }
             _ => ControlFlow::Continue(()),
         }
@@ -111,7 +119,7 @@ fn writes(body: &SetExpr) -> Option<String> {
 
 fn not_a_query(text: &str) -> Error {
     let words: Vec<&str> = text.split_whitespace().collect();
-    let pairs = ["CREATE", "DROP", "ALTER", "SELECT", "FOR", "the", "INSERT", "DELETE"];
+    let pairs = ["CREATE", "DROP", "ALTER", "SELECT", "FOR", "INSERT", "DELETE"];
     let two = words.first().is_some_and(|first| pairs.contains(first));
     let name = words[..words.len().min(if two { 2 } else { 1 })].join(" ");
     refused(

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
-use datafusion::common::{Statistics, TableReference};
+use datafusion::common::Statistics;
 use datafusion::config::TableParquetOptions;
 use datafusion::datasource::TableType;
 use datafusion::datasource::listing::PartitionedFile;
@@ -53,7 +53,7 @@ pub(super) async fn register(
     let mut infos = Vec::new();
     for reference in references {
         let name = reference.table();
-        let Some(location) = location_of(&reference, spec) else { continue };
+        let Some(location) = location_of(name, statement, spec) else { continue };
         let located = locate(location, &spec.working_folder, s3).await;
         let table = match located {
             Ok(located) => ParquetTable::open(located, location, spec.workers).await,
@@ -66,13 +66,13 @@ pub(super) async fn register(
     Ok(infos)
 }
 
-fn location_of<'a>(reference: &'a TableReference, spec: &'a QuerySpec) -> Option<&'a str> {
-    let name = reference.table();
+/// A name of the map goes before a location of the same name.
+fn location_of<'a>(name: &'a str, statement: &Statement, spec: &'a QuerySpec) -> Option<&'a str> {
     let folded = || spec.tables.iter().find(|(table, _)| table.eq_ignore_ascii_case(name));
     let mapped = spec.tables.get(name).or_else(|| folded().map(|(_, location)| location));
     match mapped {
         Some(location) => Some(location),
-        None => looks_like_location(name).then_some(name),
+        None => (statement.quoted.contains(name) || looks_like_location(name)).then_some(name),
     }
 }
 

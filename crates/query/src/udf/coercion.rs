@@ -144,7 +144,8 @@ mod tests {
     #[test]
     fn says_what_is_taken_and_given() {
         let error = coerce("score", &[Utf8], &[Int64]).unwrap_err().to_string();
-        let text = refused_call(&format!("wrapped: {error}, and more")).unwrap();
+        let wrapped = format!("wrapped: {error}, and more");
+        let text = refused_call(&wrapped).unwrap();
         assert_eq!(text, "`score` takes (Utf8), but the query gives (Int64)");
         assert!(coerce("score", &[Utf8], &[]).is_err());
     }

@@ -17,10 +17,10 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Notify;
 use url::Url;
 
-use super::PeakPool;
 use super::inbox::Inbox;
 use super::metrics::{operators, rows_read};
 use super::outbox::Outbox;
+use super::{PeakPool, panics};
 use crate::driver::UdfConnection;
 use crate::fault::{self, Setting};
 use crate::plan::{execution_config, function_registry};
@@ -63,6 +63,7 @@ pub(super) struct DataFusionExecutor {
 impl DataFusionExecutor {
     /// Opens the stores, decodes the plan, connects the UDFs.
     pub(super) fn prepare(inbox: Inbox) -> Result<Self, ErrorReport> {
+        panics::watch();
         let Inbox { files, udfs, plan, task } = inbox;
         let counters = Arc::new(Counters::default());
         let memory = PeakPool::new(task.memory_bytes);
@@ -125,13 +126,18 @@ impl DataFusionExecutor {
                 Ok(Err(Stopped { partition, error })) => {
                     return Err(self.explain(partition, &error));
                 }
-                Err(panicked) => {
-                    let message = format!("a worker panicked: {panicked}");
-                    return Err(ErrorReport::new(Code::INTERNAL, message));
-                }
+                Err(panicked) => return Err(self.explain_panic(&panicked.to_string())),
             }
         }
         Ok(())
+    }
+
+    fn explain_panic(&self, panicked: &str) -> ErrorReport {
+        if panics::in_reader() {
+            let setting = Setting { files: self.files.clone(), memory: None };
+            return fault::corrupt("its pages are damaged", &setting);
+        }
+        ErrorReport::new(Code::INTERNAL, format!("a worker panicked: {panicked}"))
     }
 
     fn explain(&self, partition: u32, error: &DataFusionError) -> ErrorReport {

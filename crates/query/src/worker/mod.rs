@@ -12,6 +12,7 @@ mod inbox;
 mod memory;
 mod metrics;
 mod outbox;
+mod panics;
 mod task;
 
 use std::os::unix::net::{UnixListener, UnixStream};

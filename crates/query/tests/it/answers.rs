@@ -144,8 +144,8 @@ async fn a_worker_with_several_threads_and_partitions_answers_the_same() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn results_larger_than_the_queues_memory_come_from_disk() {
-    // About 70 MiB: 600,000 rows of 120 bytes.
-    let sql = "select l_orderkey, repeat(l_comment, 40) c from lineitem";
+    // About 100 MiB: 60,000 rows of 1,600 bytes.
+    let sql = "select l_orderkey, repeat(l_comment, 60) c from lineitem";
     let (batches, profile) = answer(&spec(sql, 2), Arc::default()).await.unwrap();
     assert!(profile.totals.bytes_exchanged > 64 << 20, "{}", profile.totals.bytes_exchanged);
     let given: usize = batches.iter().map(RecordBatch::num_rows).sum();

@@ -16,7 +16,8 @@ use snowmelt_query::{
     RunProgress, TaskError, TaskResult, TaskRunner, UdfConnection, dispatch, plan, worker,
 };
 use snowmelt_types::{Code, ErrorReport, Report};
-use snowmelt_wire::{Signature, UdfGrant};
+use snowmelt_wire::UdfGrant;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::{data, udfs};
 
@@ -136,10 +137,6 @@ pub fn located(sql: &str, folder: &Path) -> QuerySpec {
     QuerySpec { tables: BTreeMap::new(), working_folder, ..spec(sql, 2) }
 }
 
-pub fn with_udfs(spec: QuerySpec, udfs: Vec<Signature>) -> QuerySpec {
-    QuerySpec { udfs, ..spec }
-}
-
 /// The report of a query that must not even be planned.
 pub async fn refusal(spec: &QuerySpec) -> String {
     match plan(spec).await {
@@ -161,12 +158,14 @@ pub async fn answer(
     spec: &QuerySpec,
     runner: Arc<InProcess>,
 ) -> snowmelt_query::Result<(Vec<RecordBatch>, Profile)> {
-    let planned = plan(spec).await?;
+    let asked = spec.clone();
+    let planned = tokio::spawn(async move { plan(&asked).await }).await.unwrap()?;
     let mut answer = run(planned, spec, runner, Arc::new(Told::default())).await?;
     let batches = answer.collect().await?;
     Ok((batches, answer.finish()))
 }
 
+/// Runs a planned query on a task of its own, as a server does.
 pub async fn run(
     planned: PlannedQuery,
     spec: &QuerySpec,
@@ -174,5 +173,6 @@ pub async fn run(
     told: Arc<Told>,
 ) -> snowmelt_query::Result<Answer> {
     let options = RunOptions { workers: spec.workers, ..RunOptions::default() };
-    planned.run(runner, told, options).await
+    let running = AbortOnDropHandle::new(tokio::spawn(planned.run(runner, told, options)));
+    running.await.unwrap()
 }

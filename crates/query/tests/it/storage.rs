@@ -70,7 +70,7 @@ async fn missing_and_empty_locations() {
     ] {
         let report = refusal(&located(&format!("select * from {from}"), folder.path())).await;
         assert!(report.contains(code), "{report}");
-        assert!(report.contains("\n   |                ^"), "{report}");
+        assert!(report.contains("\n   |                 ^"), "{report}");
     }
 }
 
@@ -139,7 +139,8 @@ fn random_damage_is_an_error_or_an_answer() {
     let path = write(&folder.path().join("x.parquet"), &numbers(300), 100);
     let good = std::fs::read(&path).unwrap();
     let damage = prop::collection::vec((0..good.len(), any::<u8>()), 1..4);
-    let mut runner = TestRunner::new(Config { cases: 150, ..Config::default() });
+    let mut runner =
+        TestRunner::new(Config { cases: 150, failure_persistence: None, ..Config::default() });
     runner
         .run(&damage, |damage| {
             let mut bytes = good.clone();

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 
-use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, StringArray};
+use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema};
 use arrow::util::pretty::pretty_format_batches;
 use snowmelt_wire::{
     BatchDecoder, BatchEncoder, FailureKind, Frame, FrameStream, FunctionFailure, Kind, OnError,
-    Signature, schema_to_text,
+    Signature, decode_schema, schema_to_text,
 };
 
 use crate::runner::{InProcess, answer, failure, refusal, spec};
@@ -68,7 +68,11 @@ pub fn instance(name: &str, counts: Counts) -> UnixStream {
 
 fn serve(name: &str, mut stream: FrameStream, counts: &Counts) -> snowmelt_wire::Result<()> {
     let mut decoder = BatchDecoder::default();
-    decoder.push(&stream.receive()?.expect(Kind::Schema, "arguments")?)?;
+    // As pyarrow does, and unlike Rust's Arrow: nulls are taken whatever the schema declares.
+    let declared = decode_schema(&stream.receive()?.expect(Kind::Schema, "arguments")?.payload)?;
+    let fields = declared.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
+    let arguments = Schema::new(fields.collect::<Vec<Field>>());
+    decoder.push(&BatchEncoder::default().schema(&arguments)?)?;
     stream.receive()?.expect(Kind::Schema, "result")?;
     let mut encoder = None;
     loop {
