@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use snowmelt_node::{Node, QueryRunner, WorkerLimits};
-use snowmelt_query::{PlannedQuery, QuerySpec, RunOptions};
+use snowmelt_query::{Answer, PlannedQuery, QuerySpec, RunOptions};
 use snowmelt_types::{Code, CpuMillis, ErrorReport, QueryId, Report};
 use snowmelt_wire::{BatchEncoder, Frame, Kind};
 use tokio::sync::mpsc;
@@ -64,7 +65,7 @@ impl Queries {
             }
         };
         let failure = tokio::select! {
-            answered = self.answer(&request, &id, &frames) => answered.err(),
+            answered = self.answer(&request, id.clone(), frames.clone()) => answered.err(),
             () = frames.closed() => None,
             () = self.shutdown.cancelled() => {
                 Some(ErrorReport::new(Code::CANCELLED, "the query was cancelled because the server ends"))
@@ -81,8 +82,8 @@ impl Queries {
     async fn answer(
         &self,
         request: &QueryRequest,
-        id: &QueryId,
-        frames: &mpsc::Sender<Bytes>,
+        id: QueryId,
+        frames: mpsc::Sender<Bytes>,
     ) -> Result<(), ErrorReport> {
         let accepted = Instant::now();
         let events = Events::forward_to(frames.clone());
@@ -90,7 +91,7 @@ impl Queries {
         let udfs = self.prepare(request, &events).await?;
         events.send(Event::Phase { phase: Phase::Plan });
         let workers = workers(request.options.workers)?;
-        let planned = plan(request, id, &udfs, workers, accepted).await?;
+        let planned = plan(request, id.clone(), &udfs, workers, accepted).await?;
         events.send(Event::Phase { phase: Phase::Start });
         let limits = WorkerLimits { memory: request.options.memory, cpu: CpuMillis(1000) };
         let name = id.as_str().to_owned();
@@ -126,7 +127,7 @@ fn workers(asked: u32) -> Result<u32, ErrorReport> {
 
 async fn plan(
     request: &QueryRequest,
-    id: &QueryId,
+    id: QueryId,
     udfs: &UdfSet,
     workers: u32,
     accepted: Instant,
@@ -141,7 +142,22 @@ async fn plan(
         workers,
         accepted,
     };
-    snowmelt_query::plan(&spec).await.map_err(|error| error.report())
+    planning(&spec).await.map_err(|error| error.report())
+}
+
+// Boxed, because the compiler cannot show of the futures of a whole query that they are `Send` for
+// every lifetime, only for each of these on its own.
+fn planning(spec: &QuerySpec) -> BoxFuture<'_, snowmelt_query::Result<PlannedQuery>> {
+    Box::pin(snowmelt_query::plan(spec))
+}
+
+fn running(
+    planned: PlannedQuery,
+    runner: Arc<QueryRunner>,
+    reporter: Arc<EventReporter>,
+    options: RunOptions,
+) -> BoxFuture<'static, snowmelt_query::Result<Answer>> {
+    Box::pin(planned.run(runner, reporter, options))
 }
 
 async fn stream(
@@ -149,11 +165,11 @@ async fn stream(
     runner: Arc<QueryRunner>,
     reporter: Arc<EventReporter>,
     options: RunOptions,
-    frames: &mpsc::Sender<Bytes>,
+    frames: mpsc::Sender<Bytes>,
     events: &Events,
 ) -> Result<(), ErrorReport> {
     let written_by = Arc::clone(&runner);
-    let mut answer = match planned.run(runner, reporter, options).await {
+    let mut answer = match running(planned, runner, reporter, options).await {
         Ok(answer) => answer,
         Err(error) => {
             tell_written(&written_by, events);
@@ -161,21 +177,21 @@ async fn stream(
         }
     };
     let mut encoder = BatchEncoder::default();
-    let told = send(frames, &encoder.schema(&answer.schema())).await;
+    let told = send(&frames, &encoder.schema(&answer.schema())).await;
     while let (true, Some(batch)) = (told, answer.next().await) {
         let batch = batch.map_err(|error| error.report());
         let Ok(batch) = batch else {
             tell_written(&written_by, events);
             return batch.map(|_| ());
         };
-        if !send(frames, &encoder.batch(&batch)).await {
+        if !send(&frames, &encoder.batch(&batch)).await {
             return Ok(());
         }
     }
     let profile = answer.finish();
     tell_written(&written_by, events);
-    let _ = send(frames, &Frame::json(Kind::Profile, &profile)).await;
-    let _ = send(frames, &Ok(Frame::new(Kind::End, Bytes::new()))).await;
+    let _ = send(&frames, &Frame::json(Kind::Profile, &profile)).await;
+    let _ = send(&frames, &Ok(Frame::new(Kind::End, Bytes::new()))).await;
     Ok(())
 }
 

@@ -83,7 +83,7 @@ impl Launch {
     /// Serves until it is asked to end; on return every sandbox, cgroup and folder is gone.
     pub async fn serve(self, shutdown: CancellationToken) -> Result<(), ErrorReport> {
         let spawner_pid = self.spawner.pid();
-        let spawner = self.spawner.connect().map_err(|error| error.report())?;
+        let spawner = self.spawner.attach().map_err(|error| error.report())?;
         let platform = platform(&self.settings, &self.socket, spawner, spawner_pid, &shutdown)?;
         if !self.settings.private {
             platform.functions.resume().await?;

@@ -6,13 +6,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use snowmelt_sandbox::{ForkSpec, Limits, Sandbox, Spawner, Zygote, ZygoteSpec};
-use snowmelt_types::{ByteSize, CpuMillis, Digest, SandboxId};
+use snowmelt_types::{ByteSize, Code, CpuMillis, Digest, ErrorReport, SandboxId};
 use tokio::sync::OnceCell;
 
-use crate::{Result, Unit};
+use crate::log::LogCollector;
+use crate::{Error, Result, Unit};
 
 /// The most zygotes alive; the least recently used goes first.
 const MOST: usize = 8;
+
+/// How long the imports of a zygote may take.
+const IMPORTS_TAKE_AT_MOST: Duration = Duration::from_secs(120);
 
 /// Memory for the imports of one zygote. Children are charged for what they change only.
 const MEMORY: ByteSize = ByteSize::mib(2048);
@@ -28,8 +32,15 @@ pub(crate) struct Zygotes {
 /// dies with its zygote, so an evicted zygote lives on until its last child is gone.
 #[derive(Debug)]
 pub(crate) struct Slot {
-    zygote: OnceCell<Zygote>,
+    zygote: OnceCell<Running>,
     used: Mutex<Instant>,
+}
+
+/// A zygote whose output is read, or it would stand still once the pipe is full.
+#[derive(Debug)]
+struct Running {
+    zygote: Zygote,
+    _log: Option<LogCollector>,
 }
 
 impl Zygotes {
@@ -42,14 +53,14 @@ impl Zygotes {
     pub async fn fork(&self, unit: &Unit, spec: impl Fn() -> ForkSpec) -> Result<(Sandbox, Arc<Slot>)> {
         let slot = self.slot(&unit.zygote);
         let zygote = slot.zygote.get_or_try_init(|| self.start(unit)).await?;
-        match self.spawner.fork(zygote, spec()).await {
+        match self.spawner.fork(&zygote.zygote, spec()).await {
             Ok(sandbox) => Ok((sandbox, slot)),
             Err(error) => {
                 tracing::debug!(%error, "zygote failed to fork; starting it again");
                 self.forget(&unit.zygote, &slot);
                 let slot = self.slot(&unit.zygote);
                 let zygote = slot.zygote.get_or_try_init(|| self.start(unit)).await?;
-                let sandbox = self.spawner.fork(zygote, spec()).await?;
+                let sandbox = self.spawner.fork(&zygote.zygote, spec()).await?;
                 Ok((sandbox, slot))
             }
         }
@@ -77,7 +88,7 @@ impl Zygotes {
         drop(all);
     }
 
-    async fn start(&self, unit: &Unit) -> Result<Zygote> {
+    async fn start(&self, unit: &Unit) -> Result<Running> {
         let spec = ZygoteSpec {
             id: SandboxId::new(),
             root: unit.base.clone(),
@@ -85,15 +96,12 @@ impl Zygotes {
             python_path: unit.python_path.clone(),
             imports: unit.imports.clone(),
             env: Vec::new(),
-            limits: Limits {
-                memory: MEMORY,
-                cpu: CpuMillis(2000),
-                pids: 512,
-                scratch: ByteSize::mib(16),
-                open_files: 1024,
-            },
+            limits: Limits { memory: MEMORY, cpu: CpuMillis(2000), ..Limits::default() },
         };
-        Ok(self.spawner.start_zygote(spec).await?)
+        let started = tokio::time::timeout(IMPORTS_TAKE_AT_MOST, self.spawner.start_zygote(spec));
+        let mut zygote = started.await.map_err(|_| imports_took_too_long(unit))??;
+        let log = zygote.take_log().map(LogCollector::new).transpose()?;
+        Ok(Running { zygote, _log: log })
     }
 
     fn slot(&self, key: &Digest) -> Arc<Slot> {
@@ -121,6 +129,13 @@ impl Zygotes {
     fn lock(&self) -> MutexGuard<'_, HashMap<Digest, Arc<Slot>>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn imports_took_too_long(unit: &Unit) -> Error {
+    let seconds = IMPORTS_TAKE_AT_MOST.as_secs();
+    let message = format!("importing {} took more than {seconds} s", unit.imports.join(", "));
+    let report = ErrorReport::new(Code::FUNCTION_LOAD, message);
+    Error::Report(Box::new(report.hint("import what is slow inside the function")))
 }
 
 fn evict_for_one_more(slots: &mut HashMap<Digest, Arc<Slot>>) -> Option<Arc<Slot>> {

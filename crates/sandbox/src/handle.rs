@@ -1,6 +1,7 @@
 //! The server's side of the spawner: start it, ask it for sandboxes, end it.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
@@ -42,6 +43,11 @@ pub struct SpawnerProcess {
 }
 
 impl SpawnerProcess {
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Begins to listen to it; must be called in a tokio runtime.
     ///
     /// # Errors
@@ -61,6 +67,18 @@ impl SpawnerProcess {
 #[derive(Clone)]
 pub struct Spawner {
     registry: Arc<Registry>,
+}
+
+impl fmt::Debug for SpawnerProcess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SpawnerProcess").field("pid", &self.pid()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Spawner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Spawner").finish_non_exhaustive()
+    }
 }
 
 impl Spawner {

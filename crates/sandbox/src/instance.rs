@@ -3,6 +3,7 @@
 //! Invariant: dropping it kills it. The first reason given to [`Sandbox::kill`] is the one that
 //! the outcome tells, unless the process had come to its end before.
 
+use std::fmt;
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -240,5 +241,17 @@ impl Drop for Zygote {
         self.0.kill_on_drop = false;
         let id = self.id().clone();
         self.0.registry.post(id.clone(), Operation::Retire { id });
+    }
+}
+
+impl fmt::Debug for Sandbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sandbox").field("id", self.id()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Zygote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Zygote").field("id", self.id()).finish_non_exhaustive()
     }
 }
