@@ -62,7 +62,7 @@ impl PlannedQuery {
     ) -> Result<Answer> {
         let memory = PeakPool::new(options.memory_bytes);
         if let Some(batch) = self.explanation()? {
-            return Ok(self.explained(batch, memory)?);
+            return self.explained(batch, memory);
         }
         let began = self.accepted.elapsed();
         let run = tasks::run_all(&self, runner.as_ref(), &reporter, options.retries);

@@ -31,7 +31,7 @@ use crate::{Error, codec};
 /// A prepared task. All but `run` may be called from other threads while it runs.
 pub(super) trait Executor: Send + Sync {
     /// Runs the task's partitions and posts their batches. Blocks until all are posted.
-    fn run(&self, outbox: &Arc<Outbox>) -> Result<(), ErrorReport>;
+    fn run(&self, outbox: &Arc<Outbox>) -> Result<(), Box<ErrorReport>>;
 
     /// Ends `run` soon, with an error.
     fn cancel(&self);
@@ -62,7 +62,7 @@ pub(super) struct DataFusionExecutor {
 
 impl DataFusionExecutor {
     /// Opens the stores, decodes the plan, connects the UDFs.
-    pub(super) fn prepare(inbox: Inbox) -> Result<Self, ErrorReport> {
+    pub(super) fn prepare(inbox: Inbox) -> Result<Self, Box<ErrorReport>> {
         panics::watch();
         let Inbox { files, udfs, plan, task } = inbox;
         let counters = Arc::new(Counters::default());
@@ -93,7 +93,7 @@ impl DataFusionExecutor {
         })
     }
 
-    fn runtime(&self) -> Result<Runtime, ErrorReport> {
+    fn runtime(&self) -> Result<Runtime, Box<ErrorReport>> {
         // One thread runs the plan where the sandbox has one processor: nothing is handed over.
         let mut builder = match self.task.threads {
             0 | 1 => Builder::new_current_thread(),
@@ -104,11 +104,12 @@ impl DataFusionExecutor {
             }
         };
         builder.enable_all().build().map_err(|error| {
-            ErrorReport::new(Code::SANDBOX_START, format!("a worker has no threads: {error}"))
+            let message = format!("a worker has no threads: {error}");
+            ErrorReport::new(Code::SANDBOX_START, message).into()
         })
     }
 
-    async fn run_all(&self, outbox: &Arc<Outbox>) -> Result<(), ErrorReport> {
+    async fn run_all(&self, outbox: &Arc<Outbox>) -> Result<(), Box<ErrorReport>> {
         let runs = self.task.partitions.iter().map(|partition| {
             let run = run_partition(
                 Arc::clone(&self.plan),
@@ -124,9 +125,9 @@ impl DataFusionExecutor {
             match ended {
                 Ok(Ok(())) => (),
                 Ok(Err(Stopped { partition, error })) => {
-                    return Err(self.explain(partition, &error));
+                    return Err(self.explain(partition, &error).into());
                 }
-                Err(panicked) => return Err(self.explain_panic(&panicked.to_string())),
+                Err(panicked) => return Err(self.explain_panic(&panicked.to_string()).into()),
             }
         }
         Ok(())
@@ -152,13 +153,13 @@ impl DataFusionExecutor {
 }
 
 impl Executor for DataFusionExecutor {
-    fn run(&self, outbox: &Arc<Outbox>) -> Result<(), ErrorReport> {
+    fn run(&self, outbox: &Arc<Outbox>) -> Result<(), Box<ErrorReport>> {
         let runtime = self.runtime()?;
         let result = runtime.block_on(async {
             tokio::select! {
                 result = self.run_all(outbox) => result,
                 () = self.cancelled.notified() => {
-                    Err(ErrorReport::new(Code::CANCELLED, "the task was cancelled"))
+                    Err(ErrorReport::new(Code::CANCELLED, "the task was cancelled").into())
                 }
             }
         });
@@ -238,7 +239,7 @@ fn connect(
     granted: Vec<(UdfGrant, UnixStream)>,
     plan: &Arc<dyn ExecutionPlan>,
     pool: &UdfPool,
-) -> Result<Vec<UnixStream>, ErrorReport> {
+) -> Result<Vec<UnixStream>, Box<ErrorReport>> {
     let wanted = udf::signatures_in(plan).map_err(|error| error.report())?;
     let mut sockets = Vec::with_capacity(granted.len());
     for (grant, socket) in granted {
@@ -251,13 +252,13 @@ fn connect(
     Ok(sockets)
 }
 
-fn check_partitions(task: &Task, plan: &Arc<dyn ExecutionPlan>) -> Result<(), ErrorReport> {
+fn check_partitions(task: &Task, plan: &Arc<dyn ExecutionPlan>) -> Result<(), Box<ErrorReport>> {
     let partitions = plan.output_partitioning().partition_count();
     match task.partitions.iter().find(|partition| **partition as usize >= partitions) {
         None => Ok(()),
         Some(unknown) => {
             let message = format!("the plan has {partitions} partitions and no number {unknown}");
-            Err(ErrorReport::new(Code::PROTOCOL, message))
+            Err(ErrorReport::new(Code::PROTOCOL, message).into())
         }
     }
 }

@@ -55,7 +55,7 @@ fn run(
     executor: &DataFusionExecutor,
     outbox: &Arc<Outbox>,
     stream: &mut FrameStream,
-) -> Result<(), ErrorReport> {
+) -> Result<(), Box<ErrorReport>> {
     let lost = |error: snowmelt_wire::Error| error.report();
     let reading = stream.try_clone().map_err(lost)?.into_inner();
     let (finished, running) = channel::<()>();

@@ -138,7 +138,8 @@ async fn a_worker_with_several_threads_and_partitions_answers_the_same() {
     let runner = Arc::new(InProcess { threads: 4, ..InProcess::default() });
     let (batches, _) = answer(&spec(sql, 3), runner).await.unwrap();
     let mut found = rows(&batches);
-    (expected.sort(), found.sort());
+    expected.sort();
+    found.sort();
     assert_eq!(found, expected);
 }
 
