@@ -107,6 +107,8 @@ def table_of(seconds: dict[str, dict[str, float]]) -> str:
 
 def main() -> None:
     os.chdir(CHECKOUT)
+    # As `. scripts/env` has it: the resolver is beside this Python.
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     before = Stock()
     out = DATA / "demo"
     out.mkdir(parents=True, exist_ok=True)
@@ -116,7 +118,7 @@ def main() -> None:
     for query in QUERIES:
         say(f"\n== {query.title}")
         ours, wall = run(query, folder, out)
-        say(ours.to_pandas().to_string(index=False, max_rows=10))
+        say(ours.to_pandas().to_string(index=False, max_rows=10, na_rep="NULL"))
         seconds[query.name] = {"snowmelt": wall} | check(query, ours, folder, out)
     say(table_of(seconds))
     say("snowmelt: the whole command, its platform and sandboxes started and gone again;")

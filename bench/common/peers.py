@@ -39,7 +39,7 @@ def read_arrow(path: Path) -> pa.Table:
 
 def datafusion(sql: str, tables: dict[str, Path], partitions: int, answer: Path) -> Answer:
     """Plain DataFusion in one process, with as many threads as partitions."""
-    command = [str(HELPER), "datafusion", "--sql", sql, "--partitions", str(partitions)]
+    command = [str(HELPER), "datafusion", f"--sql={sql}", "--partitions", str(partitions)]
     for name, folder in tables.items():
         command += ["--table", f"{name}={folder}"]
     done = subprocess.run(
