@@ -1,5 +1,6 @@
 """Ctrl-C and kill -9, of whom and whenever: the same answer or a typed error, nothing left."""
 
+import contextlib
 import os
 import random
 import signal
@@ -9,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import CLEAN_WITHIN_S, Snowmelt, process_below, wait_for
+from conftest import CLEAN_WITHIN_S, Snowmelt, descendants, process_below, wait_for
 
 from common.stock import Stock
 
@@ -86,12 +87,14 @@ def test_kill_of_a_worker_again_and_again_is_told(
 ) -> None:
     process = start_slow()
     while process.poll() is None:
-        try:
-            os.kill(process_below(process.pid, "internal worker"), signal.SIGKILL)
-        except (ProcessLookupError, pytest.fail.Exception):
-            break
-        time.sleep(0.02)
-    snowmelt.finish(process).failed_with("SM-0401")
+        workers = [p for p, line in descendants(process.pid).items() if "internal worker" in line]
+        for worker in workers:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(worker, signal.SIGKILL)
+        time.sleep(0.05)
+    done = snowmelt.finish(process)
+    assert done.code == 3
+    done.failed_with("SM-0401")
 
 
 def test_kill_of_the_command_leaves_nothing(
