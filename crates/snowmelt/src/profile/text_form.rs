@@ -6,7 +6,7 @@ use snowmelt_query::{Lane, Profile};
 use snowmelt_types::ByteSize;
 use snowmelt_wire::OperatorMetric;
 
-use super::{share, summary};
+use super::share;
 use crate::output::{Cell, Layout, draw};
 use crate::text;
 
@@ -17,7 +17,7 @@ const DESCRIPTION: usize = 72;
 
 /// Phases, findings, operators and lanes.
 pub fn text(profile: &Profile) -> String {
-    let mut shown = format!("profile of {}\n{}\n\nphases\n", profile.query, summary(profile));
+    let mut shown = format!("profile of {}\n\nphases\n", profile.query);
     phases(profile, &mut shown);
     findings(profile, &mut shown);
     operators("workers", &profile.operators, &mut shown);

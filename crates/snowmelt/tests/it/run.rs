@@ -31,15 +31,19 @@ impl Place {
         path
     }
 
-    /// The binary with a clean environment, in this place, with nothing on stdin.
+    /// The binary in this place, with nothing on stdin and no setting of the user's own. Proxies,
+    /// certificates and package indexes stay as the machine has them.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_snowmelt"));
+        for (name, _) in std::env::vars_os() {
+            if is_setting(&name.to_string_lossy()) {
+                command.env_remove(name);
+            }
+        }
         command
             .args(arguments)
             .current_dir(self.folder.path())
-            .env_clear()
             .env("HOME", self.folder.path())
-            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .env("SNOWMELT_STATE", self.path("state"))
             .env("SNOWMELT_RUN", self.path("run"))
             .stdin(Stdio::null());
@@ -69,9 +73,12 @@ impl Place {
         const ON_A_TERMINAL: &str = "import pty, sys; pty.spawn(sys.argv[1:])";
         let program = self.command(&[]);
         let mut command = Command::new("python3");
-        command.args(["-c", ON_A_TERMINAL]).arg(program.get_program()).args(arguments).env_clear();
+        command.args(["-c", ON_A_TERMINAL]).arg(program.get_program()).args(arguments);
         for (name, value) in program.get_envs() {
-            command.envs(value.map(|value| (name, value)));
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
         }
         if let Some(folder) = program.get_current_dir() {
             command.current_dir(folder);
@@ -89,6 +96,13 @@ impl Place {
     pub fn names(&self) -> Vec<String> {
         names(self.folder.path())
     }
+}
+
+/// True for what changes a command's answer; where a tool is may differ from machine to machine.
+fn is_setting(name: &str) -> bool {
+    let tool = ["SNOWMELT_UV", "SNOWMELT_PYTHON"].contains(&name);
+    let ours = ["SNOWMELT_", "XDG_", "AWS_"].iter().any(|prefix| name.starts_with(prefix));
+    (ours && !tool) || name == "NO_COLOR"
 }
 
 impl Ran {
