@@ -69,7 +69,8 @@ mod tests {
         let (first, place) = store.put(&code("x = 1")).unwrap();
         assert_eq!(store.put(&code("x = 1")).unwrap().0, first);
         assert_ne!(store.put(&code("x = 2")).unwrap().0, first);
-        let read: Code = serde_json::from_slice(&std::fs::read(place.join(CODE_FILE)).unwrap()).unwrap();
+        let read: Code =
+            serde_json::from_slice(&std::fs::read(place.join(CODE_FILE)).unwrap()).unwrap();
         assert_eq!(read, code("x = 1"));
     }
 }

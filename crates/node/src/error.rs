@@ -72,9 +72,10 @@ fn is_full(error: &std::io::Error) -> bool {
 
 fn ended(name: &str, outcome: &Outcome, output: &[String]) -> ErrorReport {
     let (code, hint) = match &outcome.end {
-        End::Exit { .. } => {
-            (Code::FUNCTION_EXIT, "the function must return; it must not end its process".to_owned())
-        }
+        End::Exit { .. } => (
+            Code::FUNCTION_EXIT,
+            "the function must return; it must not end its process".to_owned(),
+        ),
         End::Signal { .. } => (
             Code::FUNCTION_SIGNAL,
             "native code in one of its packages crashed; call it locally to find out where"
@@ -84,10 +85,9 @@ fn ended(name: &str, outcome: &Outcome, output: &[String]) -> ErrorReport {
             Code::FUNCTION_MEMORY,
             format!("give it more with memory=\"{}MiB\"", (peak.bytes() >> 20).max(128) * 2),
         ),
-        End::PidsLimit { .. } => (
-            Code::FUNCTION_PIDS,
-            "start fewer processes and threads, or raise `pids`".to_owned(),
-        ),
+        End::PidsLimit { .. } => {
+            (Code::FUNCTION_PIDS, "start fewer processes and threads, or raise `pids`".to_owned())
+        }
         End::Timeout { .. } => {
             (Code::FUNCTION_TIMEOUT, "give it more time with timeout=\"5m\"".to_owned())
         }
@@ -112,7 +112,10 @@ mod tests {
         let outcome = Outcome { end, peak_memory: None, cpu: None, wall: Duration::ZERO };
         let error = Error::Ended { name: "score".into(), outcome, output: vec![] };
         let shown = error.report().to_string();
-        assert!(shown.contains("`score` ran out of memory: limit 512 MiB, peak 512 MiB"), "{shown}");
+        assert!(
+            shown.contains("`score` ran out of memory: limit 512 MiB, peak 512 MiB"),
+            "{shown}"
+        );
         assert!(shown.contains("memory=\"1024MiB\""), "{shown}");
     }
 }

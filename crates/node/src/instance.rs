@@ -191,7 +191,8 @@ impl InstanceLease {
             next(&mut stream).await
         };
         let frame = self.within(limit, &load.function, dialogue).await?;
-        let _: Ready = refuse_failure(frame)?.expect(Kind::Ready, "the word that it is ready")?.parse()?;
+        let _: Ready =
+            refuse_failure(frame)?.expect(Kind::Ready, "the word that it is ready")?.parse()?;
         Ok(stream)
     }
 

@@ -184,7 +184,10 @@ impl QueryRunner {
         match end {
             End::OutOfMemory { limit, .. } => {
                 let twice = ByteSize(limit.bytes() * 2);
-                let hint = format!("give each worker more (--memory {}MiB), or use more workers", twice.bytes() >> 20);
+                let hint = format!(
+                    "give each worker more (--memory {}MiB), or use more workers",
+                    twice.bytes() >> 20
+                );
                 TaskError::failed(report(Code::WORKER_MEMORY).hint(hint))
             }
             _ => TaskError::lost(report(Code::WORKER_LOST)),
@@ -271,9 +274,10 @@ fn files(task: &PlannedTask) -> Result<Vec<(FileGrant, OwnedFd)>, TaskError> {
         Ok(file) => Ok((grant.clone(), OwnedFd::from(file))),
         Err(error) => {
             let message = format!("cannot open {}: {error}", grant.path);
-            Err(TaskError::failed(ErrorReport::new(Code::STORAGE, message).hint(
-                "it was there when the query was planned: run the query again",
-            )))
+            Err(TaskError::failed(
+                ErrorReport::new(Code::STORAGE, message)
+                    .hint("it was there when the query was planned: run the query again"),
+            ))
         }
     };
     task.files.iter().map(open).collect()

@@ -88,8 +88,7 @@ impl Unit {
 }
 
 fn base(environment: &Environment, python: &Python, runtime: &Path) -> Root {
-    let mut binds: Vec<Bind> =
-        python.prefixes.iter().map(|prefix| bind(prefix, prefix)).collect();
+    let mut binds: Vec<Bind> = python.prefixes.iter().map(|prefix| bind(prefix, prefix)).collect();
     binds.push(bind(runtime, RUNTIME));
     binds.push(bind(&environment.path, PACKAGES));
     Root { binds }

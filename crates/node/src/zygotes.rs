@@ -50,7 +50,11 @@ impl Zygotes {
 
     /// Forks a child of the unit's zygote. A zygote that died is replaced once; what its second
     /// life says is the answer.
-    pub async fn fork(&self, unit: &Unit, spec: impl Fn() -> ForkSpec) -> Result<(Sandbox, Arc<Slot>)> {
+    pub async fn fork(
+        &self,
+        unit: &Unit,
+        spec: impl Fn() -> ForkSpec,
+    ) -> Result<(Sandbox, Arc<Slot>)> {
         let slot = self.slot(&unit.zygote);
         let zygote = slot.zygote.get_or_try_init(|| self.start(unit)).await?;
         match self.spawner.fork(&zygote.zygote, spec()).await {
@@ -107,10 +111,10 @@ impl Zygotes {
     fn slot(&self, key: &Digest) -> Arc<Slot> {
         let (slot, evicted) = {
             let mut slots = self.lock();
-            let evicted = if slots.contains_key(key) { None } else { evict_for_one_more(&mut slots) };
-            let fresh = || {
-                Arc::new(Slot { zygote: OnceCell::new(), used: Mutex::new(Instant::now()) })
-            };
+            let evicted =
+                if slots.contains_key(key) { None } else { evict_for_one_more(&mut slots) };
+            let fresh =
+                || Arc::new(Slot { zygote: OnceCell::new(), used: Mutex::new(Instant::now()) });
             (Arc::clone(slots.entry(key.clone()).or_insert_with(fresh)), evicted)
         };
         drop(evicted);

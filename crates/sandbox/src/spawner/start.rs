@@ -46,7 +46,8 @@ impl Service {
 
     /// Starts a zygote; the server is answered when its imports are done.
     pub(super) fn start_zygote(&mut self, sequence: u64, spec: ZygoteSpec) {
-        let command = [&*spec.python.to_string_lossy(), "-I", "-S", "-B", "/run/snowmelt/zygote.py"];
+        let command =
+            [&*spec.python.to_string_lossy(), "-I", "-S", "-B", "/run/snowmelt/zygote.py"];
         let program = SandboxSpec {
             id: spec.id.clone(),
             root: spec.root.clone(),
