@@ -35,7 +35,10 @@ struct Running(Arc<AtomicU32>);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        if self.0.fetch_sub(1, Ordering::Relaxed) == 1 {
+            // The last one has ended: an idle server should be small.
+            tokio::task::spawn_blocking(snowmelt_kernel::memory::release_free);
+        }
     }
 }
 

@@ -8,6 +8,7 @@
 
 pub mod fds;
 pub mod landlock;
+pub mod memory;
 pub mod mount;
 pub mod namespace;
 pub mod packet;
