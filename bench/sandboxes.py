@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from common.figures import Section, median, percentile, spread
+from common.figures import Section, median, percentile, short, spread
 from common.places import HELPER
 from peers import docker
 
@@ -71,8 +71,8 @@ def run() -> Section:
         for name, row in (("snowmelt", mine[concurrency]), ("docker", docker_rows[concurrency])):
             first = [value / 1000 for value in row["first_byte_us"]]
             whole = [value / 1000 for value in row["whole_us"]]
-            cells = [concurrency, name, spread(first), f"{percentile(first, 99):.3g}"]
-            cells += [spread(whole), f"{row['per_second']:.1f}", f"{row['cpu_ms_each']:.2f}"]
+            cells = [concurrency, name, spread(first), short(percentile(first, 99))]
+            cells += [spread(whole), short(row["per_second"]), short(row["cpu_ms_each"])]
             table.append(cells)
     section.table(
         ["at once", "", "first byte, ms", "p99", "whole life, ms", "a second", "CPU ms each"], table

@@ -7,7 +7,7 @@ import tempfile
 import time
 from importlib.metadata import version
 
-from common.figures import Section, median, percentile, spread
+from common.figures import Section, median, percentile, short, spread
 from common.places import DATA, HELPER, shown
 
 COUNT, COLD = 300, 15
@@ -41,8 +41,8 @@ def run() -> Section:
     done = subprocess.run([HELPER, *command[1:]], check=True, stdout=subprocess.PIPE, text=True)
     row = json.loads(done.stdout)
     forked, from_nothing = [value / 1000 for value in row["first_byte_us"]], cold()
-    fork = ["from the zygote", spread(forked), f"{percentile(forked, 99):.3g}"]
-    nothing = ["cold python3", spread(from_nothing), f"{max(from_nothing):.3g}", ""]
+    fork = ["from the zygote", spread(forked), short(percentile(forked, 99))]
+    nothing = ["cold python3", spread(from_nothing), short(max(from_nothing)), ""]
     head = ["", "ms to the answer", "p99", "CPU ms each"]
     section.table(head, [[*fork, f"{row['cpu_ms_each']:.1f}"], nothing])
     ratio = median(from_nothing) / median(forked)

@@ -10,12 +10,17 @@ def median(values: Sequence[float]) -> float:
     return statistics.median(values)
 
 
+def short(value: float) -> str:
+    """Three digits, never an exponent."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
 def spread(values: Sequence[float]) -> str:
     """The middle, and the smallest and largest of the middle half."""
     if len(values) < 4:
-        return f"{median(values):.3g} ({min(values):.3g} to {max(values):.3g})"
+        return f"{short(median(values))} ({short(min(values))} to {short(max(values))})"
     low, middle, high = statistics.quantiles(values, n=4)
-    return f"{middle:.3g} ({low:.3g} to {high:.3g})"
+    return f"{short(middle)} ({short(low)} to {short(high)})"
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
