@@ -96,6 +96,15 @@ impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn update_bar(&self) {
+        let (share, line) = {
+            let state = self.state();
+            (state.share(), state.line())
+        };
+        self.bar.set_position((share * STEPS as f64) as u64);
+        self.bar.set_message(line);
+    }
 }
 
 async fn draw(shared: Arc<Shared>) {
@@ -106,16 +115,12 @@ async fn draw(shared: Arc<Shared>) {
         .tick_chars("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏ ")
         .progress_chars("━╸─");
     shared.bar.set_style(style);
+    shared.update_bar();
     shared.bar.set_draw_target(ProgressDrawTarget::stderr());
     let mut due = tokio::time::interval(DRAWN_EVERY);
     loop {
         due.tick().await;
-        let (share, line) = {
-            let state = shared.state();
-            (state.share(), state.line())
-        };
-        shared.bar.set_position((share * STEPS as f64) as u64);
-        shared.bar.set_message(line);
+        shared.update_bar();
         shared.bar.tick();
     }
 }

@@ -28,8 +28,9 @@ pub fn run(args: &SqlArgs, config: &Config, printer: Printer) -> Outcome {
     let target = Target::open(output.file)?;
     let page = args.profile_out.as_deref().map(|path| Target::open(Some(path))).transpose()?;
     let platform = Platform::find(&args.platform, config)?;
+    let label = if platform.is_embedded() { "starting the platform" } else { "connecting" };
     let profile = platform::with(platform, printer, async |client, _| {
-        let progress = Progress::start(config.progress.value, printer, "connecting");
+        let progress = Progress::start(config.progress.value, printer, label);
         let mut stream = client.query(&request).await?;
         let writer = begin(&mut stream, &output, target, progress).await?;
         answer(&mut stream, writer, printer).await
