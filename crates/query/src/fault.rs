@@ -90,13 +90,13 @@ fn memory(why: &str, setting: &Setting) -> ErrorReport {
 }
 
 /// A failure of object storage.
-pub(crate) fn storage(message: &str) -> ErrorReport {
+fn storage(message: &str) -> ErrorReport {
     ErrorReport::new(Code::STORAGE, first_line(message))
         .hint("check AWS_ENDPOINT_URL, AWS_REGION and the keys, or the file's permissions")
 }
 
 /// The object store's error behind an error, if that is what failed.
-pub(crate) fn object_store_error(error: &DataFusionError) -> Option<&object_store::Error> {
+fn object_store_error(error: &DataFusionError) -> Option<&object_store::Error> {
     if let DataFusionError::ObjectStore(error) = error.find_root() {
         return Some(error);
     }

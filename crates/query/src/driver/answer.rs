@@ -74,7 +74,7 @@ impl PlannedQuery {
         reporter.merging();
         let stream = self.merge(&memory)?;
         Ok(Answer {
-            schema: shown_schema(&self.cut.driver.schema()),
+            schema: shown_schema(&self.cut.driver.schema(), &self.tables),
             stream,
             plan: Some(self.cut.driver),
             memory,

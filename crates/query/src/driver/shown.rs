@@ -2,26 +2,47 @@
 //!
 //! Inside a query strings are views; outside, many readers of Arrow do not know those yet.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, FieldRef, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 
 use crate::Result;
+use crate::plan::TableInfo;
 
-/// The schema of the answer.
-pub(crate) fn shown_schema(schema: &Schema) -> SchemaRef {
-    Arc::new(Schema::new(schema.fields().iter().map(shown_field).collect::<Vec<_>>()))
+/// The schema of the answer. An expression without a name is called by its text, in which columns
+/// go without their table: `sum(x)`, not `sum(s3://bucket/prefix/*.parquet.x)`.
+pub(crate) fn shown_schema(schema: &Schema, tables: &[TableInfo]) -> SchemaRef {
+    let short = |field: &FieldRef| without_tables(field.name(), tables);
+    let names: Vec<String> = schema.fields().iter().map(short).collect();
+    let distinct: HashSet<&String> = names.iter().collect();
+    let unique = distinct.len() == names.len();
+    let named = schema.fields().iter().zip(&names);
+    let fields =
+        named.map(|(field, name)| shown_field(field, if unique { name } else { field.name() }));
+    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
 }
 
-fn shown_field(field: &FieldRef) -> FieldRef {
+fn shown_field(field: &FieldRef, name: &str) -> Field {
     let plain = match field.data_type() {
         DataType::Utf8View => DataType::Utf8,
         DataType::BinaryView => DataType::Binary,
-        _ => return Arc::clone(field),
+        other => other.clone(),
     };
-    Arc::new(field.as_ref().clone().with_data_type(plain))
+    field.as_ref().clone().with_name(name).with_data_type(plain)
+}
+
+/// Only inside an expression: a column that is selected as such has its own name already.
+fn without_tables(name: &str, tables: &[TableInfo]) -> String {
+    let mut text = name.to_owned();
+    for table in tables {
+        for before in ["(", " "] {
+            text = text.replace(&format!("{before}{}.", table.name), before);
+        }
+    }
+    text
 }
 
 /// A batch of the answer.
@@ -34,4 +55,29 @@ pub(super) fn shown(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBat
     let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
     let columns = columns.collect::<Result<Vec<_>, _>>()?;
     Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(names: &[&str]) -> Vec<String> {
+        let fields: Vec<Field> =
+            names.iter().map(|name| Field::new(*name, DataType::Utf8View, true)).collect();
+        let tables = [TableInfo { name: "t/*.parquet".to_owned(), files: 1, row_groups: 1 }];
+        let shown = shown_schema(&Schema::new(fields), &tables);
+        assert!(shown.fields().iter().all(|field| field.data_type() == &DataType::Utf8));
+        shown.fields().iter().map(|field| field.name().clone()).collect()
+    }
+
+    #[test]
+    fn expressions_go_without_their_tables() {
+        let found = names(&["a", "sum(t/*.parquet.x)", "f(t/*.parquet.x, t/*.parquet.y)"]);
+        assert_eq!(found, ["a", "sum(x)", "f(x, y)"]);
+    }
+
+    #[test]
+    fn names_stay_as_they_are_where_they_would_collide() {
+        assert_eq!(names(&["sum(x)", "sum(t/*.parquet.x)"])[1], "sum(t/*.parquet.x)");
+    }
 }

@@ -7,22 +7,19 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::common::Statistics;
 use datafusion::datasource::physical_plan::parquet::metadata::DFParquetMetadata;
-use datafusion::error::DataFusionError;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use object_store::ObjectMeta;
 use parquet::arrow::parquet_to_arrow_schema;
-use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData};
+use parquet::file::metadata::ParquetMetaData;
 
+use super::footer::{self, Unreadable};
 use super::location::Located;
 use crate::scan::file_path;
 use crate::{Error, Result, fault};
 
 /// Footers that are read at once.
 const CONCURRENT_FOOTERS: usize = 32;
-
-/// Bytes that are read from a file's end at first: the footers of most files are shorter.
-const FOOTER_BYTES: usize = 64 << 10;
 
 /// A file of a table with what its footer says.
 #[derive(Clone, Debug)]
@@ -36,59 +33,32 @@ pub(super) struct TableFile {
 pub(super) async fn read(located: &Located, location: &str) -> Result<(SchemaRef, Vec<TableFile>)> {
     // Boxed one by one: a stream of unnamed futures could not be sent to another thread.
     let reads: Vec<BoxFuture<'_, _>> =
-        located.files.iter().map(|meta| footer(located, meta).boxed()).collect();
+        located.files.iter().map(|meta| footer_of(located, meta).boxed()).collect();
     let footers: Vec<(ObjectMeta, Arc<ParquetMetaData>)> =
         futures::stream::iter(reads).buffered(CONCURRENT_FOOTERS).try_collect().await?;
-    let schema = merged_schema(&footers, location)?;
+    let schema = merged_schema(located, &footers, location)?;
     let file = |(meta, footer): (ObjectMeta, Arc<ParquetMetaData>)| {
-        let statistics = DFParquetMetadata::statistics_from_parquet_metadata(&footer, &schema)?;
+        let corrupt = |why| Error::FileCorrupt { file: shown(located, &meta), why };
+        let read = footer::guarded(|| {
+            DFParquetMetadata::statistics_from_parquet_metadata(&footer, &schema)
+        });
+        let statistics = read.map_err(corrupt)?.map_err(|error| corrupt(fault::plain(&error)))?;
         Ok(TableFile { meta, footer, statistics: Arc::new(statistics) })
     };
     let files = footers.into_iter().map(file).collect::<Result<_>>()?;
     Ok((schema, files))
 }
 
-async fn footer(
+async fn footer_of(
     located: &Located,
     meta: &ObjectMeta,
 ) -> Result<(ObjectMeta, Arc<ParquetMetaData>)> {
-    let read = DFParquetMetadata::new(located.store.as_ref(), meta)
-        .with_metadata_size_hint(Some(FOOTER_BYTES))
-        .with_page_index_policy(Some(PageIndexPolicy::Skip))
-        .fetch_metadata()
-        .await;
-    let footer = read.map_err(|error| unreadable(located, meta, &error))?;
-    row_groups_inside(&footer, meta.size)
-        .map_err(|why| Error::FileCorrupt { file: shown(located, meta), why })?;
-    Ok((meta.clone(), footer))
-}
-
-/// A footer may promise pages that the file does not have: offsets are checked here so that
-/// nothing later has to trust them.
-fn row_groups_inside(footer: &ParquetMetaData, size: u64) -> Result<(), String> {
-    for (index, group) in footer.row_groups().iter().enumerate() {
-        for column in group.columns() {
-            let start = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
-            let length = column.compressed_size();
-            let end = start.checked_add(length).filter(|_| start >= 0 && length >= 0);
-            if end.is_none_or(|end| end as u64 > size) {
-                let name = column.column_path();
-                return Err(format!(
-                    "column `{name}` of row group {index} lies beyond the end of the file"
-                ));
-            }
-        }
-    }
-    Ok(())
-}
-
-fn unreadable(located: &Located, meta: &ObjectMeta, error: &DataFusionError) -> Error {
-    let file = shown(located, meta);
-    match fault::object_store_error(error) {
-        Some(error) => {
-            Error::Task(Box::new(fault::storage(&format!("`{file}` cannot be read: {error}"))))
-        }
-        None => Error::FileCorrupt { file, why: fault::plain(error) },
+    let read = footer::read(located.store.as_ref(), meta).await;
+    let file = || shown(located, meta);
+    match read {
+        Ok(footer) => Ok((meta.clone(), footer)),
+        Err(Unreadable::Corrupt(why)) => Err(Error::FileCorrupt { file: file(), why }),
+        Err(Unreadable::Store(source)) => Err(Error::Storage { location: file(), source }),
     }
 }
 
@@ -101,18 +71,20 @@ fn shown(located: &Located, meta: &ObjectMeta) -> String {
 }
 
 fn merged_schema(
+    located: &Located,
     footers: &[(ObjectMeta, Arc<ParquetMetaData>)],
     location: &str,
 ) -> Result<SchemaRef> {
-    let corrupt = |meta: &ObjectMeta, why: String| Error::FileCorrupt {
-        file: meta.location.to_string(),
-        why,
-    };
+    let corrupt =
+        |meta: &ObjectMeta, why: String| Error::FileCorrupt { file: shown(located, meta), why };
     let mut schemas = Vec::with_capacity(footers.len());
     for (meta, footer) in footers {
         let file = footer.file_metadata();
-        let schema = parquet_to_arrow_schema(file.schema_descr(), file.key_value_metadata())
-            .map_err(|error| corrupt(meta, error.to_string()))?;
+        let read = footer::guarded(|| {
+            parquet_to_arrow_schema(file.schema_descr(), file.key_value_metadata())
+        });
+        let schema = read.and_then(|schema| schema.map_err(|error| error.to_string()));
+        let schema = schema.map_err(|why| corrupt(meta, why))?;
         schemas.push(without_metadata(&schema));
     }
     let merged = Schema::try_merge(schemas).map_err(|error| Error::SchemasDiffer {

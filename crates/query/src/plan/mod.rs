@@ -4,6 +4,7 @@ mod cut;
 mod encode;
 mod explain;
 mod files;
+mod footer;
 mod location;
 mod planned;
 mod refuse;

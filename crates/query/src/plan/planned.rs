@@ -52,7 +52,7 @@ impl PlannedQuery {
     pub fn schema(&self) -> Result<SchemaRef> {
         match self.explanation()? {
             Some(batch) => Ok(batch.schema()),
-            None => Ok(shown_schema(&self.cut.driver.schema())),
+            None => Ok(shown_schema(&self.cut.driver.schema(), &self.tables)),
         }
     }
 

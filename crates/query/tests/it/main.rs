@@ -7,5 +7,6 @@ mod faults;
 mod plans;
 mod refusals;
 mod runner;
+mod s3;
 mod storage;
 mod udfs;

@@ -140,7 +140,7 @@ fn random_damage_is_an_error_or_an_answer() {
     let good = std::fs::read(&path).unwrap();
     let damage = prop::collection::vec((0..good.len(), any::<u8>()), 1..4);
     let mut runner =
-        TestRunner::new(Config { cases: 150, failure_persistence: None, ..Config::default() });
+        TestRunner::new(Config { cases: 300, failure_persistence: None, ..Config::default() });
     runner
         .run(&damage, |damage| {
             let mut bytes = good.clone();

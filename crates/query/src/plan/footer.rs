@@ -1,0 +1,117 @@
+//! The footer of one Parquet file: read, checked against the file, decoded.
+//!
+//! Invariant: what leaves this module promises nothing that the file does not have. A damaged
+//! footer can hold any number, and a reader that trusts it may ask for impossible ranges.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
+
+/// Bytes that are read from a file's end at first: the footers of most files are shorter.
+const GUESS: u64 = 64 << 10;
+
+/// Behind the metadata come its length and the magic number, four bytes each.
+const TAIL: u64 = 8;
+
+/// Why there is no footer.
+#[derive(Debug)]
+pub(super) enum Unreadable {
+    /// The store failed.
+    Store(object_store::Error),
+    /// The bytes are no footer; says why.
+    Corrupt(String),
+}
+
+impl From<object_store::Error> for Unreadable {
+    fn from(error: object_store::Error) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<String> for Unreadable {
+    fn from(why: String) -> Self {
+        Self::Corrupt(why)
+    }
+}
+
+/// Reads a file's footer: in one request, unless it is longer than most are.
+pub(super) async fn read(
+    store: &dyn ObjectStore,
+    meta: &ObjectMeta,
+) -> Result<Arc<ParquetMetaData>, Unreadable> {
+    let size = meta.size;
+    if size < TAIL + 4 {
+        return Err(format!("it has {size} bytes, fewer than any Parquet file").into());
+    }
+    let guess = store.get_range(&meta.location, size.saturating_sub(GUESS)..size).await?;
+    let length = metadata_length(&guess, size)?;
+    let footer = match guess.len() as u64 {
+        enough if enough >= length + TAIL => {
+            let start = (enough - length - TAIL) as usize;
+            guess.slice(start..start + length as usize)
+        }
+        _ => store.get_range(&meta.location, size - length - TAIL..size - TAIL).await?,
+    };
+    let decoded = guarded(|| ParquetMetaDataReader::decode_metadata(&footer))?;
+    let decoded = decoded.map_err(|error| error.to_string())?;
+    row_groups_inside(&decoded, size)?;
+    Ok(Arc::new(decoded))
+}
+
+/// Runs a reader over bytes that may be damaged: some damage makes it panic.
+pub(super) fn guarded<T>(read: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(read)).map_err(|_| "its footer is damaged".to_owned())
+}
+
+fn metadata_length(end: &[u8], size: u64) -> Result<u64, String> {
+    let Some((_, [a, b, c, d, magic @ ..])) = end.split_last_chunk::<8>() else {
+        return Err("it ends too early".to_owned());
+    };
+    match magic {
+        b"PAR1" => (),
+        b"PARE" => return Err("it is encrypted".to_owned()),
+        _ => return Err("it does not end as a Parquet file does".to_owned()),
+    }
+    let length = u64::from(u32::from_le_bytes([*a, *b, *c, *d]));
+    if length + TAIL > size {
+        return Err(format!("its footer should have {length} bytes, but the file has {size}"));
+    }
+    Ok(length)
+}
+
+fn row_groups_inside(footer: &ParquetMetaData, size: u64) -> Result<(), String> {
+    for (index, group) in footer.row_groups().iter().enumerate() {
+        for column in group.columns() {
+            let start = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
+            let length = column.compressed_size();
+            let end = start.checked_add(length).filter(|_| start >= 0 && length >= 0);
+            if end.is_none_or(|end| end as u64 > size) {
+                let name = column.column_path();
+                return Err(format!(
+                    "column `{name}` of row group {index} lies beyond the end of the file"
+                ));
+            }
+        }
+        if group.num_rows() < 0 {
+            return Err(format!("row group {index} has {} rows", group.num_rows()));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_length_of_the_metadata_is_not_trusted() {
+        let end = |length: u32| [&length.to_le_bytes()[..], b"PAR1"].concat();
+        assert_eq!(metadata_length(&end(92), 100), Ok(92));
+        assert!(metadata_length(&end(93), 100).is_err());
+        assert!(metadata_length(&end(u32::MAX), 100).is_err());
+        assert!(metadata_length(b"....PAR2", 100).unwrap_err().contains("end"));
+        assert!(metadata_length(b"....PARE", 100).unwrap_err().contains("encrypted"));
+    }
+}

@@ -1,0 +1,90 @@
+//! Tables on S3, against a real server of its protocol. Needs `SNOWMELT_TEST_S3`: the endpoint of a
+//! server whose buckets may be written without asking (`moto_server`, MinIO with default keys).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::util::pretty::pretty_format_batches;
+use object_store::aws::AmazonS3Builder;
+use object_store::{ObjectStore, ObjectStoreExt};
+use snowmelt_query::QuerySpec;
+
+use crate::data;
+use crate::runner::{answer, refusal, spec};
+
+const BUCKET: &str = "snowmelt-test";
+
+fn variables() -> Option<BTreeMap<String, String>> {
+    let Ok(endpoint) = std::env::var("SNOWMELT_TEST_S3") else {
+        eprintln!("skipped: SNOWMELT_TEST_S3 names no S3 server");
+        return None;
+    };
+    let pairs = [
+        ("AWS_ENDPOINT_URL", endpoint.as_str()),
+        ("AWS_ACCESS_KEY_ID", "minioadmin"),
+        ("AWS_SECRET_ACCESS_KEY", "minioadmin"),
+    ];
+    Some(pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect())
+}
+
+/// Puts the files of `odd` under `s3://snowmelt-test/odd/`.
+async fn upload(variables: &BTreeMap<String, String>) {
+    let store = AmazonS3Builder::new()
+        .with_endpoint(&variables["AWS_ENDPOINT_URL"])
+        .with_access_key_id("minioadmin")
+        .with_secret_access_key("minioadmin")
+        .with_bucket_name(BUCKET)
+        .with_allow_http(true)
+        .build()
+        .unwrap();
+    for entry in std::fs::read_dir(data::folder().join("odd")).unwrap() {
+        let path = entry.unwrap().path();
+        let name = format!("odd/{}", path.file_name().unwrap().to_str().unwrap());
+        let bytes = std::fs::read(path).unwrap();
+        store.put(&name.as_str().into(), bytes.into()).await.unwrap();
+    }
+    store.put(&"other/notes.txt".into(), "x".into()).await.unwrap();
+    assert_eq!(store.list_with_delimiter(None).await.unwrap().common_prefixes.len(), 2);
+}
+
+fn on_s3(sql: &str, aws: &BTreeMap<String, String>) -> QuerySpec {
+    QuerySpec { aws: aws.clone(), ..spec(sql, 3) }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tables_on_s3_answer_as_local_ones() {
+    let Some(aws) = variables() else { return };
+    upload(&aws).await;
+    let sql = |from: &str| {
+        format!(
+            "select word, count(*), sum(n), max(s) from {from} where id > 100 group by 1 order by 1"
+        )
+    };
+    let (expected, _) = answer(&spec(&sql("odd"), 3), Arc::default()).await.unwrap();
+    let expected = pretty_format_batches(&expected).unwrap().to_string();
+    for from in ["odd/*.parquet", "odd", "odd/", "odd/part-[012].parquet", "**/*.parquet"] {
+        let query = on_s3(&sql(&format!("'s3://{BUCKET}/{from}'")), &aws);
+        let (found, profile) = answer(&query, Arc::default())
+            .await
+            .unwrap_or_else(|error| panic!("{from}: {error:?}"));
+        assert_eq!(pretty_format_batches(&found).unwrap().to_string(), expected, "{from}");
+        let progress = profile.totals.progress;
+        assert!(progress.requests >= 6 && progress.bytes_read > 10_000, "{progress:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn missing_places_on_s3_are_named() {
+    let Some(aws) = variables() else { return };
+    upload(&aws).await;
+    for (location, code) in [
+        (format!("s3://{BUCKET}/gone/*.parquet"), "SM-0104"),
+        (format!("s3://{BUCKET}/gone"), "SM-0105"),
+        (format!("s3://{BUCKET}/other/"), "SM-0104"),
+        ("s3://no-such-bucket-here/x/*.parquet".to_owned(), "SM-010"),
+        (format!("s3://{BUCKET}/other/notes.txt"), "SM-0106"),
+    ] {
+        let report = refusal(&on_s3(&format!("select * from '{location}'"), &aws)).await;
+        assert!(report.contains(code) && report.contains(&location), "{location}: {report}");
+    }
+}
