@@ -164,10 +164,10 @@ impl QueryRunner {
         // Code that failed told its own reason; only a broken connection is worth the wait.
         let broken = [Code::FUNCTION_EXIT, Code::PROTOCOL, Code::WORKER_LOST].contains(&code);
         let patience = if broken { NEWS_TAKE_AT_MOST } else { Duration::from_millis(20) };
-        if code == Code::WORKER_LOST {
-            if let Some((outcome, output)) = worker.ended(patience).await {
-                return self.worker_ended(outcome.end, output);
-            }
+        if code == Code::WORKER_LOST
+            && let Some((outcome, output)) = worker.ended(patience).await
+        {
+            return self.worker_ended(outcome.end, output);
         }
         for (name, lease) in udfs {
             if let Some(ended) = lease.ended(name, patience).await {
