@@ -145,7 +145,10 @@ async fn logs(
 
 async fn unknown(request: axum::extract::Request) -> Problem {
     let message = format!("there is no {} {}", request.method(), request.uri().path());
-    Problem(ErrorReport::new(Code::OPTION, message).hint("the requests are listed in crates/control/src/api.rs"))
+    Problem(
+        ErrorReport::new(Code::OPTION, message)
+            .hint("the requests are listed in crates/control/src/api.rs"),
+    )
 }
 
 fn function_name(name: String) -> Result<FunctionName, Problem> {
