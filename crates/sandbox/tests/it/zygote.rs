@@ -15,7 +15,7 @@ def serve(listener):
     while True:
         stream, _ = listener.accept()
         code = stream.makefile('rb').read().decode()
-        answer = str(eval(code, {'__import__': __import__, 'sys': sys, 'exit': exit}))
+        answer = str(eval(code, {'__import__': __import__, 'sys': sys, 'exit': sys.exit}))
         stream.sendall(answer.encode())
         stream.close()
 def fail(listener):
