@@ -70,7 +70,7 @@ pub(super) async fn physical_plan(
     spec: &QuerySpec,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     let state = session.state();
-    let wrong = |error| match sql_error::plan(&error, &spec.sql, &state) {
+    let wrong = |error| match sql_error::plan(&error, &spec.sql, &state, &spec.tables) {
         Some(report) => Error::Sql(Box::new(report)),
         None => Error::Sql(Box::new(Error::Execution(error).report())),
     };

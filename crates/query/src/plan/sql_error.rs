@@ -1,5 +1,7 @@
 //! Wrong SQL as its author should see it: the line, a caret under the place, the nearest names.
 
+use std::collections::BTreeMap;
+
 use datafusion::common::{Column, SchemaError};
 use datafusion::error::DataFusionError;
 use datafusion::execution::session_state::SessionState;
@@ -43,18 +45,23 @@ pub(super) fn plan(
     error: &DataFusionError,
     sql: &str,
     state: &SessionState,
+    given: &BTreeMap<String, String>,
 ) -> Option<ErrorReport> {
     let spanned = span(error);
-    let (report, name) = explain(error, state)?;
+    let (report, name) = explain(error, state, given)?;
     let place = spanned.or_else(|| name.and_then(|name| find_name(sql, &name)));
     Some(point(report, sql, place))
 }
 
 /// The report and the name to look for in the SQL.
-fn explain(error: &DataFusionError, state: &SessionState) -> Option<(ErrorReport, Option<String>)> {
+fn explain(
+    error: &DataFusionError,
+    state: &SessionState,
+    given: &BTreeMap<String, String>,
+) -> Option<(ErrorReport, Option<String>)> {
     match error.find_root() {
         DataFusionError::SchemaError(error, _) => schema(error),
-        DataFusionError::Plan(text) => Some(plan_text(text, state)),
+        DataFusionError::Plan(text) => Some(plan_text(text, state, given)),
         DataFusionError::NotImplemented(text) => {
             let report = ErrorReport::new(Code::PLAN_UNSUPPORTED, text.clone());
             Some((report.hint("write the query without it"), None))
@@ -65,7 +72,9 @@ fn explain(error: &DataFusionError, state: &SessionState) -> Option<(ErrorReport
         DataFusionError::Execution(text) => {
             Some((ErrorReport::new(Code::SQL_TYPE, text.clone()), None))
         }
-        DataFusionError::Collection(errors) => errors.first().and_then(|e| explain(e, state)),
+        DataFusionError::Collection(errors) => {
+            errors.first().and_then(|e| explain(e, state, given))
+        }
         _ => None,
     }
 }
@@ -108,7 +117,11 @@ fn unknown_qualifier(field: &Column, mut tables: Vec<String>) -> Option<ErrorRep
     Some(named(message, &wanted, tables, "the tables are"))
 }
 
-fn plan_text(text: &str, state: &SessionState) -> (ErrorReport, Option<String>) {
+fn plan_text(
+    text: &str,
+    state: &SessionState,
+    given: &BTreeMap<String, String>,
+) -> (ErrorReport, Option<String>) {
     if let Some(refusal) = refused_call(text) {
         let name = refusal.split('`').nth(1).map(str::to_owned);
         let report = ErrorReport::new(Code::SQL_TYPE, refusal);
@@ -116,7 +129,7 @@ fn plan_text(text: &str, state: &SessionState) -> (ErrorReport, Option<String>) 
     }
     if let Some(table) = between(text, "table '", "' not found") {
         let name = table.rsplit('.').next().unwrap_or(table);
-        return (unknown_table(name, state), Some(name.to_owned()));
+        return (unknown_table(name, given), Some(name.to_owned()));
     }
     if let Some(function) = between(text, "Invalid function '", "'") {
         let message = format!("there is no function `{function}`");
@@ -142,13 +155,9 @@ fn wrong_arguments(function: &str, text: &str) -> ErrorReport {
     ErrorReport::new(Code::SQL_TYPE, message).hint("convert the argument with CAST(… AS …)")
 }
 
-fn unknown_table(name: &str, state: &SessionState) -> ErrorReport {
-    let catalog = &state.config_options().catalog;
-    let schema = state
-        .catalog_list()
-        .catalog(&catalog.default_catalog)
-        .and_then(|found| found.schema(&catalog.default_schema));
-    let tables = schema.map(|schema| schema.table_names()).unwrap_or_default();
+/// Only tables that the SQL names are registered: those that were given are what it may have meant.
+fn unknown_table(name: &str, given: &BTreeMap<String, String>) -> ErrorReport {
+    let tables = given.keys().cloned().collect();
     let mut report = named(format!("there is no table `{name}`"), name, tables, "");
     report.hint.get_or_insert_with(|| {
         "name a location in FROM, such as 'data/*.parquet', or give the table one with --table"
