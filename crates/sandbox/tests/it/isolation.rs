@@ -38,7 +38,7 @@ fn sees_no_file_of_the_host_but_programs() {
     with_spawner(|rig| async move {
         let script = "
 import os
-for path in ['/etc/shadow', '/root/.bashrc', '/root/.ssh', '/home', '/var/lib', '/sys/kernel', '/boot', '/work', '/dev/sda', '/dev/vda', '/dev/kmsg', '/dev/mem', '/dev/tty', '/etc/machine-id']:
+for path in ['/etc/shadow', '/root/.bashrc', '/root/.ssh', '/home', '/var/lib', '/sys/kernel', '/boot', '/dev/sda', '/dev/vda', '/dev/kmsg', '/dev/mem', '/dev/tty', '/etc/machine-id']:
     if os.path.exists(path): print('sees', path)
 print(sorted(os.listdir('/tmp')), sorted(os.listdir('/dev')), open('/etc/hostname').read().strip())
 print([p for p in ('/proc/kcore', '/proc/keys', '/proc/timer_list') if os.path.exists(p) and open(p, 'rb').read(1)])
