@@ -24,7 +24,7 @@ impl Events {
         tokio::spawn(async move {
             while let Some(event) = receiver.recv().await {
                 let frame = Frame::json(Kind::Event, &event);
-                let Ok(Ok(bytes)) = frame.as_ref().map(encoded) else { continue };
+                let Ok(bytes) = frame.and_then(|frame| encoded(&frame)) else { continue };
                 if frames.send(bytes).await.is_err() {
                     return;
                 }

@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::{Event, Phase, QueryRequest};
-use crate::progress::{EventReporter, Events};
+use crate::progress::{EventReporter, Events, encoded};
 use crate::udfs::{UdfCatalog, UdfSet};
 
 /// The most workers of one query.
@@ -78,7 +78,7 @@ impl Queries {
         if let Some(mut report) = failure {
             report.query_id.get_or_insert_with(|| id.as_str().to_owned());
             // A client that went away needs no reason.
-            let _ = send(&frames, &Frame::json(Kind::Failure, &report)).await;
+            let _ = send(&frames, Frame::json(Kind::Failure, &report)).await;
         }
     }
 
@@ -180,21 +180,21 @@ async fn stream(
         }
     };
     let mut encoder = BatchEncoder::default();
-    let told = send(&frames, &encoder.schema(&answer.schema())).await;
+    let told = send(&frames, encoder.schema(&answer.schema())).await;
     while let (true, Some(batch)) = (told, answer.next().await) {
         let batch = batch.map_err(|error| error.report());
         let Ok(batch) = batch else {
             tell_written(&written_by, events);
             return batch.map(|_| ());
         };
-        if !send(&frames, &encoder.batch(&batch)).await {
+        if !send(&frames, encoder.batch(&batch)).await {
             return Ok(());
         }
     }
     let profile = answer.finish();
     tell_written(&written_by, events);
-    let _ = send(&frames, &Frame::json(Kind::Profile, &profile)).await;
-    let _ = send(&frames, &Ok(Frame::new(Kind::End, Bytes::new()))).await;
+    let _ = send(&frames, Frame::json(Kind::Profile, &profile)).await;
+    let _ = send(&frames, Ok(Frame::new(Kind::End, Bytes::new()))).await;
     Ok(())
 }
 
@@ -208,13 +208,9 @@ fn tell_written(runner: &QueryRunner, events: &Events) {
 }
 
 /// False when the client is gone.
-async fn send(frames: &mpsc::Sender<Bytes>, frame: &snowmelt_wire::Result<Frame>) -> bool {
-    match frame.as_ref().map(crate::progress::encoded) {
-        Ok(Ok(bytes)) => frames.send(bytes).await.is_ok(),
-        Ok(Err(error)) => {
-            tracing::error!(%error, "cannot encode a frame of an answer");
-            false
-        }
+async fn send(frames: &mpsc::Sender<Bytes>, frame: snowmelt_wire::Result<Frame>) -> bool {
+    match frame.and_then(|frame| encoded(&frame)) {
+        Ok(bytes) => frames.send(bytes).await.is_ok(),
         Err(error) => {
             tracing::error!(%error, "cannot encode a frame of an answer");
             false

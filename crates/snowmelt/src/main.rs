@@ -4,9 +4,6 @@
 //! Invariant: data goes to stdout, everything else to stderr, and the exit code says which kind of
 //! failure it was ([`snowmelt_types::ExitClass`]).
 
-// An error ends the process: how large it is on the way there costs nothing.
-#![allow(clippy::result_large_err)]
-
 mod args;
 mod config;
 mod doctor;
