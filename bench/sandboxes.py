@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from common.figures import Section, median, percentile, short, spread
-from common.places import HELPER
+from common.places import LEAN
 from peers import docker
 
 CONCURRENCY = [1, 2, 10]
@@ -22,10 +22,10 @@ def busy_ms() -> float:
 
 
 def ours(section: Section) -> dict[int, dict[str, Any]]:
-    command = [HELPER.name, "sandbox", "--count", str(OURS)]
+    command = [LEAN.name, "sandbox", "--count", str(OURS)]
     command += ["--concurrency", ",".join(map(str, CONCURRENCY))]
     section.commands.append(" ".join(command))
-    done = subprocess.run([HELPER, *command[1:]], check=True, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run([LEAN, *command[1:]], check=True, stdout=subprocess.PIPE, text=True)
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     return {row["concurrency"]: row for row in rows}
 

@@ -8,6 +8,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", CHECKOUT / "target")) / "release"
 SNOWMELT = TARGET / "snowmelt"
 HELPER = TARGET / "snowmelt-bench"
+LEAN = TARGET / "snowmelt-bench-lean"
 DATA = Path(os.environ.get("SNOWMELT_DATA", CHECKOUT / "data"))
 
 

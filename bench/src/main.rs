@@ -2,9 +2,6 @@
 //! answers are checked against, and drivers of single layers. Never part of the product.
 
 mod plain;
-mod samples;
-mod sandbox;
-mod spawner;
 mod tpch;
 mod zygote;
 
@@ -26,8 +23,6 @@ enum Command {
     Tpch(tpch::Options),
     /// Answer one query with plain DataFusion in this process.
     Datafusion(plain::Options),
-    /// Measure cold starts of no-op sandboxes (as root).
-    Sandbox(sandbox::Options),
     /// Measure cold starts of a Python handler from its zygote (as root).
     Zygote(zygote::Options),
     /// Make sandboxes on request; the drivers start this.
@@ -39,7 +34,6 @@ fn main() -> anyhow::Result<ExitCode> {
     match Arguments::parse().command {
         Command::Tpch(options) => tpch::run(&options)?,
         Command::Datafusion(options) => plain::run(&options)?,
-        Command::Sandbox(options) => sandbox::run(&options)?,
         Command::Zygote(options) => zygote::run(&options)?,
         Command::Spawner => return Ok(snowmelt_sandbox::spawner_main()),
     }

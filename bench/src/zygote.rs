@@ -13,8 +13,8 @@ use snowmelt_package::Progress;
 use snowmelt_types::{ByteSize, CpuMillis};
 use snowmelt_wire::{Call, Code, Load, Mode, OnError};
 
-use crate::samples::{Sample, Series};
-use crate::spawner;
+use snowmelt_bench_lean::samples::{Sample, Series};
+use snowmelt_bench_lean::spawner;
 
 /// Uses both packages, so that the answer shows that they are there.
 const HANDLER: &str = "import numpy\nimport pandas\n\n\

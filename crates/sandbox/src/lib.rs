@@ -25,7 +25,7 @@ pub use handle::{Options, Spawner, SpawnerProcess};
 pub use instance::{Sandbox, Zygote};
 pub use probe::{Probe, probe};
 pub use run_dir::sweep;
-pub use spawner::spawner_main;
+pub use spawner::{NAMESPACES, spawner_main};
 pub use spec::{
     Bind, CHANNEL_FD, ForkSpec, Limits, Network, Policy, Root, SandboxSpec, ZygoteSpec,
 };

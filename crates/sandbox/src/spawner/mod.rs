@@ -28,6 +28,8 @@ use crate::{cgroup, run_dir};
 use service::Service;
 use stage::Stage;
 
+pub use start::NAMESPACES;
+
 /// Runs the spawner until its server is gone or tells it to end. Must be called before the
 /// process has a second thread.
 pub fn spawner_main() -> ExitCode {

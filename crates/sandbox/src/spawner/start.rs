@@ -33,7 +33,8 @@ const SINGLE_THREADED: [&str; 6] = [
     "BLIS_NUM_THREADS",
 ];
 
-const NAMESPACES: u64 = flags::USER | flags::PID | flags::IPC | flags::UTS | flags::MOUNT;
+/// The namespaces that a program gets of its own.
+pub const NAMESPACES: u64 = flags::USER | flags::PID | flags::IPC | flags::UTS | flags::MOUNT;
 
 impl Service {
     /// Starts a program; the server is answered when it runs.

@@ -3,28 +3,25 @@
 //! It drives the sandbox crate as the node does. Nothing is taken again: each sample is a sandbox
 //! that is made, executes a program that writes a byte, and is gone.
 
-use std::fs::File;
-use std::io::Read;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
+use snowmelt_bench_lean::samples::{Bounds, Sample, Series, Turns};
+use snowmelt_bench_lean::spawner;
 use snowmelt_sandbox::{Limits, Network, Policy, Root, SandboxSpec, Spawner};
 use snowmelt_types::SandboxId;
-
-use crate::samples::{Sample, Series};
-use crate::spawner;
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe::Receiver;
 
 #[derive(Args)]
 pub struct Options {
-    /// How many at once; repeatable, one row each.
+    /// How many at once; one row each.
     #[arg(long, value_delimiter = ',', default_value = "1,2,10")]
     concurrency: Vec<usize>,
-    /// How many in each row.
-    #[arg(long, default_value_t = 500)]
-    count: usize,
+    #[command(flatten)]
+    bounds: Bounds,
     /// The program and its arguments; it must write something.
     #[arg(last = true, default_values = ["/bin/busybox", "echo", "x"])]
     command: Vec<String>,
@@ -57,15 +54,14 @@ async fn rows(options: &Options, spawner: &Spawner) -> Result<()> {
 
 /// As many tasks as `concurrency`, each with one sandbox after the other.
 async fn burst(options: &Options, spawner: &Spawner, concurrency: usize) -> Result<Vec<Sample>> {
-    let left = Arc::new(AtomicUsize::new(options.count));
+    let turns = Arc::new(Turns::new(options.bounds));
     let tasks: Vec<_> = (0..concurrency)
         .map(|_| {
-            let (left, spawner, command) =
-                (Arc::clone(&left), spawner.clone(), options.command.clone());
+            let (turns, spawner, command) =
+                (Arc::clone(&turns), spawner.clone(), options.command.clone());
             tokio::spawn(async move {
                 let mut samples = Vec::new();
-                let take = |left: usize| left.checked_sub(1);
-                while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok() {
+                while turns.take() {
                     samples.push(sample(&spawner, &command).await?);
                 }
                 anyhow::Ok(samples)
@@ -92,13 +88,10 @@ async fn sample(spawner: &Spawner, command: &[String]) -> Result<Sample> {
             policy: Policy::Function,
         })
         .await?;
-    let mut log = File::from(sandbox.take_log().context("a sandbox has a log")?);
-    let first_byte = tokio::task::spawn_blocking(move || {
-        let read = log.read(&mut [0; 1]);
-        (read, begun.elapsed())
-    });
-    let (read, first_byte) = first_byte.await?;
-    ensure!(read? == 1, "the program wrote nothing: {:?}", sandbox.wait().await.end);
+    let mut log = Receiver::from_owned_fd(sandbox.take_log().context("a sandbox has a log")?)?;
+    let read = log.read(&mut [0; 1]).await?;
+    let first_byte = begun.elapsed();
+    ensure!(read == 1, "the program wrote nothing: {:?}", sandbox.wait().await.end);
     sandbox.wait().await;
     drop(sandbox);
     Ok(Sample { first_byte, whole: begun.elapsed() })

@@ -1,10 +1,12 @@
-//! Measurements of one thing done many times, and how they are printed.
+//! Measurements of one thing done many times: how long a series goes on, and how it is printed.
 
 use std::fs;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use serde::Serialize;
+use clap::Args;
+use serde::{Deserialize, Serialize};
 
 /// One row of figures, printed as a line of JSON.
 #[derive(Debug, Serialize)]
@@ -24,12 +26,45 @@ pub struct Report {
 }
 
 /// One sample.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Sample {
     /// From the request to the first byte from inside.
     pub first_byte: Duration,
     /// From the request to the end.
     pub whole: Duration,
+}
+
+/// How long a series goes on: until one of both is reached.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct Bounds {
+    /// The most samples in each series.
+    #[arg(long, default_value_t = 500)]
+    pub count: usize,
+    /// After so many seconds no further sample begins.
+    #[arg(long, default_value_t = 60)]
+    pub seconds: u64,
+}
+
+/// The samples of a series that are still to be taken, shared by all who take them.
+#[derive(Debug)]
+pub struct Turns {
+    left: AtomicUsize,
+    deadline: Instant,
+}
+
+impl Turns {
+    /// As many as the bounds allow from now on.
+    pub fn new(bounds: Bounds) -> Self {
+        let deadline = Instant::now() + Duration::from_secs(bounds.seconds);
+        Self { left: AtomicUsize::new(bounds.count), deadline }
+    }
+
+    /// Whether there is one more to take.
+    pub fn take(&self) -> bool {
+        let one = |left: usize| left.checked_sub(1);
+        Instant::now() < self.deadline
+            && self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one).is_ok()
+    }
 }
 
 /// A clock over a series of samples.
