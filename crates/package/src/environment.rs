@@ -1,6 +1,6 @@
-//! An unpacked set of packages, and what is written beside it.
+//! A set of wheels as one folder, and what is written beside it.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,8 +9,11 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use snowmelt_types::{ByteSize, Digest};
 
+use crate::files::write_synced;
 use crate::flock::FileLock;
-use crate::{Error, Requirement, Result};
+use crate::link::Conflict;
+use crate::record::public;
+use crate::{Error, Requirement, Result, Wheel};
 
 /// One package at one version.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -31,16 +34,21 @@ impl fmt::Display for Pinned {
 /// not removed while this value, or a clone of it, lives.
 #[derive(Clone, Debug)]
 pub struct Environment {
-    /// Of the lock, the Python and the platform: equal digests are equal folders.
+    /// Of its wheels: equal digests are equal folders.
     pub digest: Digest,
     /// The folder, as `site-packages` is laid out; readable by everybody.
     pub path: PathBuf,
     /// Everything in it.
     pub packages: Vec<Pinned>,
+    /// The same as the unpacked wheels that it is put together from, by name. Some of them can be
+    /// had alone: [`Installer::subset`](crate::Installer::subset).
+    pub wheels: Vec<Wheel>,
+    /// Files that two wheels bring with different content.
+    pub conflicts: Vec<Conflict>,
     /// Modules of the distributions that were asked for, not of those that these need: what a
     /// zygote may import (SOCK 4.2).
     pub modules: Vec<String>,
-    /// Its size on disk.
+    /// Its size on disk if nothing else shared its wheels.
     pub size: ByteSize,
     pub(crate) _lease: Arc<FileLock>,
 }
@@ -48,10 +56,12 @@ pub struct Environment {
 /// `environment.json`: what was found out when the environment was made.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Manifest {
-    pub(crate) packages: Vec<Pinned>,
-    /// Distribution to its top-level modules.
-    pub(crate) modules: BTreeMap<String, Vec<String>>,
+    pub(crate) wheels: Vec<Wheel>,
+    pub(crate) conflicts: Vec<Conflict>,
+    /// On disk, with the wheels.
     pub(crate) bytes: u64,
+    /// On disk, without the wheels.
+    pub(crate) own: u64,
 }
 
 const MANIFEST: &str = "environment.json";
@@ -62,12 +72,18 @@ pub(crate) fn site(environment: &Path) -> PathBuf {
     environment.join(SITE)
 }
 
+/// Names the environment of some wheels, in any order. A wheel's digest names its Python too.
+pub(crate) fn digest_of<'a>(wheels: impl IntoIterator<Item = &'a Digest>) -> Digest {
+    let sorted: BTreeSet<&str> = wheels.into_iter().map(Digest::as_str).collect();
+    Digest::of_parts(["environment-2"].into_iter().chain(sorted))
+}
+
 impl Manifest {
     pub(crate) fn write(&self, environment: &Path) -> Result<()> {
         let path = environment.join(MANIFEST);
         let text =
             serde_json::to_vec_pretty(self).map_err(|e| Error::io("write", &path)(e.into()))?;
-        fs::write(&path, text).map_err(Error::io("write", &path))
+        write_synced(&path, &text)
     }
 
     /// None where there is no environment, or not a whole one.
@@ -76,22 +92,32 @@ impl Manifest {
         site(environment).is_dir().then_some(manifest)
     }
 
-    /// The environment, for somebody who asked for these requirements.
+    /// The modules of what these requirements name.
+    pub(crate) fn asked(&self, requirements: &[Requirement]) -> Vec<String> {
+        let asked = |wheel: &&Wheel| requirements.iter().any(|one| one.name() == wheel.name);
+        let wheels = self.wheels.iter().filter(asked);
+        wheels
+            .flat_map(|wheel| public(&wheel.modules))
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .collect()
+    }
+
     pub(crate) fn environment(
         self,
         digest: Digest,
         folder: &Path,
-        requirements: &[Requirement],
+        modules: Vec<String>,
         lease: FileLock,
     ) -> Environment {
-        let asked = requirements.iter().filter_map(|one| self.modules.get(one.name()));
-        let mut modules: Vec<String> = asked.flatten().cloned().collect();
-        modules.sort();
-        modules.dedup();
+        let pinned =
+            |wheel: &Wheel| Pinned { name: wheel.name.clone(), version: wheel.version.clone() };
         Environment {
             digest,
             path: site(folder),
-            packages: self.packages,
+            packages: self.wheels.iter().map(pinned).collect(),
+            wheels: self.wheels,
+            conflicts: self.conflicts,
             modules,
             size: ByteSize(self.bytes),
             _lease: Arc::new(lease),

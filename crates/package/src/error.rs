@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use snowmelt_types::{Code, ErrorReport, Report};
+use snowmelt_types::{Code, Digest, ErrorReport, Report};
 
 /// Why there is no environment.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +46,26 @@ pub enum Error {
         /// The file, relative to the environment.
         file: String,
         /// How it differs.
+        reason: String,
+    },
+    /// A wheel of an environment is not in the store any more.
+    #[error("the unpacked package {wheel} is gone or damaged")]
+    WheelMissing {
+        /// Name and version.
+        wheel: String,
+    },
+    /// A subset was asked for with a wheel that the whole has not.
+    #[error("the environment has no wheel {digest}")]
+    NoSuchWheel {
+        /// The wheel's digest.
+        digest: Digest,
+    },
+    /// A variable has a value that cannot be.
+    #[error("{name}: {reason}")]
+    Setting {
+        /// The variable.
+        name: &'static str,
+        /// What is wrong with its value.
         reason: String,
     },
     /// A tool did not end within its time and was killed.
@@ -134,9 +154,12 @@ impl Error {
         match self {
             Self::Requirement { .. } | Self::Unresolvable { .. } => Code::PACKAGE_RESOLVE,
             Self::IndexUnreachable { .. } => Code::PACKAGE_INDEX,
-            Self::Install { .. } | Self::Corrupt { .. } | Self::Slow { .. } => {
-                Code::PACKAGE_INSTALL
-            }
+            Self::Install { .. }
+            | Self::Corrupt { .. }
+            | Self::WheelMissing { .. }
+            | Self::Slow { .. } => Code::PACKAGE_INSTALL,
+            Self::Setting { .. } => Code::OPTION,
+            Self::NoSuchWheel { .. } => Code::INTERNAL,
             Self::UvMissing { .. } | Self::PythonMissing { .. } | Self::Tool { .. } => {
                 Code::PACKAGE_TOOL
             }
@@ -175,7 +198,10 @@ impl Error {
             }
             Self::Tool { .. } => "run `snowmelt doctor`".to_owned(),
             Self::Store { path, .. } => format!("chmod 755 {0} && chown $USER {0}", path.display()),
-            Self::Io { .. } => return None,
+            Self::WheelMissing { .. } => {
+                "end what uses its environment: it is fetched again for the next".to_owned()
+            }
+            Self::Setting { .. } | Self::NoSuchWheel { .. } | Self::Io { .. } => return None,
         };
         Some(hint)
     }

@@ -36,6 +36,15 @@ pub(crate) fn write_atomically(path: &Path, content: &[u8]) -> Result<()> {
     sync_folder(folder)
 }
 
+/// Writes a new file for everybody to read and flushes it.
+pub(crate) fn write_synced(path: &Path, content: &[u8]) -> Result<()> {
+    let failed = |error| Error::io("write", path)(error);
+    let mut file = File::create(path).map_err(failed)?;
+    file.set_permissions(Permissions::from_mode(0o644)).map_err(failed)?;
+    file.write_all(content).map_err(failed)?;
+    file.sync_all().map_err(failed)
+}
+
 /// Makes renames in a folder survive a power cut.
 pub(crate) fn sync_folder(path: &Path) -> Result<()> {
     File::open(path).and_then(|folder| folder.sync_all()).map_err(Error::io("flush", path))
@@ -64,6 +73,18 @@ pub(crate) fn share_tree(root: &Path) -> Result<()> {
             () => set_mode(path, mode),
         }
     })
+}
+
+/// How many there are in a tree that are no folders. Does not look at them, so it is quick.
+pub(crate) fn count_files(folder: &Path) -> Result<u64> {
+    let failed = |error| Error::io("read", folder)(error);
+    let mut count = 0;
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let is_folder = entry.file_type().map_err(failed)?.is_dir();
+        count += if is_folder { count_files(&entry.path())? } else { 1 };
+    }
+    Ok(count)
 }
 
 /// Bytes on disk of some trees, each inode once: packages are hard-linked with the cache.

@@ -13,17 +13,28 @@ pub enum Progress {
         /// Requirements.
         count: usize,
     },
-    /// Another task or process unpacks the same set; its result will be shared.
+    /// Another task or process makes the same; its result will be shared.
     Waiting,
-    /// Packages are fetched and unpacked.
+    /// Packages are fetched and unpacked. Two may be under way at a time, each with its own steps.
     Unpacking {
         /// All of them.
         packages: Vec<Pinned>,
     },
-    /// Every file is compared with its package's record.
-    Verifying,
-    /// Byte code is made.
-    Compiling,
+    /// Every file of a package is compared with its record.
+    Verifying {
+        /// Which one.
+        package: Pinned,
+    },
+    /// Byte code of a package is made.
+    Compiling {
+        /// Which one.
+        package: Pinned,
+    },
+    /// Unpacked packages are put together.
+    Linking {
+        /// How many.
+        packages: usize,
+    },
 }
 
 impl fmt::Display for Progress {
@@ -31,10 +42,12 @@ impl fmt::Display for Progress {
         match self {
             Self::Resolving { count: 1 } => f.write_str("resolving 1 package"),
             Self::Resolving { count } => write!(f, "resolving {count} packages"),
-            Self::Waiting => f.write_str("waiting for the same packages to be unpacked"),
+            Self::Waiting => f.write_str("waiting for packages that another installation makes"),
             Self::Unpacking { packages } => write!(f, "unpacking {}", shortened(packages)),
-            Self::Verifying => f.write_str("verifying packages"),
-            Self::Compiling => f.write_str("compiling packages to byte code"),
+            Self::Verifying { package } => write!(f, "verifying {}", worded(package)),
+            Self::Compiling { package } => write!(f, "compiling {}", worded(package)),
+            Self::Linking { packages: 1 } => f.write_str("linking 1 package"),
+            Self::Linking { packages } => write!(f, "linking {packages} packages"),
         }
     }
 }
@@ -42,15 +55,15 @@ impl fmt::Display for Progress {
 const SHOWN: usize = 3;
 
 fn shortened(packages: &[Pinned]) -> String {
-    let shown: Vec<_> = packages
-        .iter()
-        .take(SHOWN)
-        .map(|package| format!("{} {}", package.name, package.version))
-        .collect();
+    let shown: Vec<_> = packages.iter().take(SHOWN).map(worded).collect();
     match packages.len().saturating_sub(SHOWN) {
         0 => shown.join(", "),
         more => format!("{} and {more} more", shown.join(", ")),
     }
+}
+
+fn worded(package: &Pinned) -> String {
+    format!("{} {}", package.name, package.version)
 }
 
 /// Is told each step as it begins.

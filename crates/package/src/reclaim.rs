@@ -1,13 +1,17 @@
 //! Takes back disk space: first what only spares a download, then what was not used for longest.
+//!
+//! Invariant: nothing goes that is in use. An environment is in use while somebody holds its lock; a
+//! wheel is while it is part of an environment, since removing it would free nothing (they are
+//! links to the same files) and the environment could not give a subset any more.
 
+use std::collections::HashMap;
 use std::fs;
-use std::path::PathBuf;
-use std::time::SystemTime;
 
 use snowmelt_types::ByteSize;
 
 use crate::files::remove_tree;
 use crate::flock::{FileLock, Share};
+use crate::shelf::{self, Item, Kind};
 use crate::store::Store;
 use crate::{Error, Result};
 
@@ -16,6 +20,8 @@ use crate::{Error, Result};
 pub struct Reclaimed {
     /// Environments removed.
     pub environments: usize,
+    /// Wheels removed.
+    pub wheels: usize,
     /// Bytes on disk given back.
     pub freed: ByteSize,
     /// Bytes on disk still used.
@@ -34,14 +40,10 @@ pub(crate) fn reclaim(
         remove_cache(store)?;
         done.left = size();
     }
-    for name in oldest_first(store)? {
-        if done.left <= most {
-            break;
-        }
-        if remove_environment(store, &name)? {
-            done.environments += 1;
-            done.left = size();
-        }
+    if done.left > most {
+        remove_oldest(store, most, &mut done)?;
+        // Counted until now; measured again because what is removed may have links elsewhere.
+        done.left = size();
     }
     done.freed = ByteSize(before.bytes().saturating_sub(done.left.bytes()));
     Ok(done)
@@ -54,29 +56,45 @@ fn remove_cache(store: &Store) -> Result<()> {
     }
 }
 
-/// Names of environments by the time of their last use.
-fn oldest_first(store: &Store) -> Result<Vec<String>> {
-    let folder = store.environments();
-    let entries = fs::read_dir(&folder).map_err(Error::io("read", &folder))?.flatten();
-    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-    let mut used: Vec<_> =
-        names.map(|name| (last_use(store.environment_lock(&name)), name)).collect();
-    used.sort();
-    Ok(used.into_iter().map(|(_, name)| name).collect())
+fn remove_oldest(store: &Store, most: ByteSize, done: &mut Reclaimed) -> Result<()> {
+    let items = shelf::items(store)?;
+    let mut linked = shelf::linked(&items);
+    for item in &items {
+        if done.left <= most {
+            break;
+        }
+        if is_linked(&linked, item) || !remove(store, item)? {
+            continue;
+        }
+        done.left = ByteSize(done.left.bytes().saturating_sub(item.bytes));
+        match item.kind {
+            Kind::Environment => done.environments += 1,
+            Kind::Wheel => done.wheels += 1,
+        }
+        for wheel in &item.wheels {
+            linked.entry(wheel.clone()).and_modify(|times| *times = times.saturating_sub(1));
+        }
+    }
+    Ok(())
 }
 
-/// An environment without a lock file was used by nobody since its lock was cleared away.
-fn last_use(lock: PathBuf) -> SystemTime {
-    fs::metadata(lock).and_then(|found| found.modified()).unwrap_or(SystemTime::UNIX_EPOCH)
+fn is_linked(linked: &HashMap<String, usize>, item: &Item) -> bool {
+    item.kind == Kind::Wheel && linked.get(&item.name).is_some_and(|times| *times > 0)
 }
 
-/// Moves it out of sight first: a crash in the middle must not leave half an environment.
-fn remove_environment(store: &Store, name: &str) -> Result<bool> {
-    let lock = store.environment_lock(name);
-    let Some(alone) = FileLock::try_acquire(&lock, Share::Exclusive)? else { return Ok(false) };
+/// Says whether it could. Moves it out of sight first: a crash in the middle must not leave half
+/// an item.
+pub(crate) fn remove(store: &Store, item: &Item) -> Result<bool> {
+    let Some(alone) = FileLock::try_acquire(&item.lock, Share::Exclusive)? else {
+        return Ok(false);
+    };
+    // Used since it was listed: a wheel may be in an environment that the list does not know.
+    if item.touched.is_some() && shelf::touched(&item.lock) != item.touched {
+        return Ok(false);
+    }
     let workspace = store.workspace()?;
-    let path = store.environments().join(name);
-    fs::rename(&path, workspace.path().join("removed")).map_err(Error::io("remove", &path))?;
+    let removed = workspace.path().join("removed");
+    fs::rename(&item.folder, removed).map_err(Error::io("remove", &item.folder))?;
     alone.remove()?;
     Ok(true)
 }

@@ -58,14 +58,24 @@ impl Record {
         self.entries.iter().try_for_each(|entry| verify(site, entry))
     }
 
-    /// Modules that `import` finds at the top level, without private ones and tests.
+    /// Names that `import` finds at the top level, sorted.
     pub(crate) fn modules(&self) -> Vec<String> {
         let all: BTreeSet<&str> =
             self.entries.iter().filter_map(|entry| module(&entry.path)).collect();
-        let public: Vec<String> =
-            all.iter().filter(|name| is_public(name)).map(|name| (*name).to_owned()).collect();
-        if public.is_empty() { all.into_iter().map(str::to_owned).collect() } else { public }
+        all.into_iter().map(str::to_owned).collect()
     }
+
+    /// How many files it has that byte code is made of.
+    pub(crate) fn sources(&self) -> usize {
+        self.entries.iter().filter(|entry| entry.path.ends_with(".py")).count()
+    }
+}
+
+/// Those of a distribution's modules that are meant to be imported by others: without private ones
+/// and tests, unless there is nothing else.
+pub(crate) fn public(modules: &[String]) -> Vec<String> {
+    let public: Vec<String> = modules.iter().filter(|name| is_public(name)).cloned().collect();
+    if public.is_empty() { modules.to_vec() } else { public }
 }
 
 fn verify(site: &Path, entry: &Entry) -> Result<()> {
@@ -160,8 +170,10 @@ mod tests {
             "tests/test_it.py",
             "../../../etc/evil.py",
         ];
-        assert_eq!(record(&paths).modules(), ["google", "numpy", "six"]);
-        assert_eq!(record(&["_only.so"]).modules(), ["_only"]);
+        let modules = record(&paths).modules();
+        assert_eq!(modules, ["_cffi_backend", "google", "numpy", "six", "tests"]);
+        assert_eq!(public(&modules), ["google", "numpy", "six"]);
+        assert_eq!(public(&record(&["_only.so"]).modules()), ["_only"]);
     }
 
     #[test]

@@ -14,8 +14,9 @@ use snowmelt_types::Digest;
 use crate::files::write_atomically;
 use crate::flock::{FileLock, Share};
 use crate::installer::Shared;
+use crate::lock::Lock;
 use crate::uv::{Uv, useful_lines};
-use crate::{Error, Pinned, Progress, Python, Reporter, Requirement, Result};
+use crate::{Error, Progress, Python, Reporter, Requirement, Result};
 
 /// How long an answer of the index is taken for current.
 const YOUNG: Duration = Duration::from_secs(24 * 60 * 60);
@@ -32,36 +33,12 @@ const SETTINGS: [&str; 8] = [
     "UV_RESOLUTION",
 ];
 
-/// Exact versions of everything, as `uv pip install --require-hashes` reads it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Lock {
-    pub(crate) text: String,
-}
-
 /// A resolved set, as it is remembered.
 #[derive(Serialize, Deserialize)]
 struct Memo {
     resolved_at: SystemTime,
     requirements: Vec<String>,
     lock: String,
-}
-
-impl Lock {
-    /// Names an environment: the same lock on the same kind of Python is the same folder.
-    pub(crate) fn digest(&self, python: &Python) -> Digest {
-        Digest::of_parts(["environment-1", &self.text, &python.tag, &python.platform])
-    }
-
-    /// What it pins, by name.
-    pub(crate) fn packages(&self) -> Vec<Pinned> {
-        let first_words = self.text.lines().filter_map(|line| {
-            let begins = line.starts_with(|c: char| c.is_ascii_alphanumeric());
-            begins.then(|| line.split([' ', '\\', ';']).next().unwrap_or(line))
-        });
-        let pins = first_words.filter_map(|word| word.split_once("=="));
-        pins.map(|(name, version)| Pinned { name: name.to_owned(), version: version.to_owned() })
-            .collect()
-    }
 }
 
 /// The lock for these requirements: remembered, or asked of the resolver by one caller at a time.
@@ -170,15 +147,6 @@ fn listed(requirements: &[Requirement]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn reads_the_pins_of_a_lock() {
-        let text = "numpy==2.4.6 \\\n    --hash=sha256:00 \\\n    --hash=sha256:11\nsix==1.17.0 \\\n    \
-                    --hash=sha256:22\n";
-        let packages = Lock { text: text.to_owned() }.packages();
-        let shown: Vec<_> = packages.iter().map(Pinned::to_string).collect();
-        assert_eq!(shown, ["numpy==2.4.6", "six==1.17.0"]);
-    }
 
     #[test]
     fn an_old_memo_or_one_of_the_future_is_not_used() {

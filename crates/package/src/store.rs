@@ -2,10 +2,11 @@
 //!
 //! | folder | holds | trusted |
 //! |---|---|---|
-//! | `environments/<digest>/` | `site/`, `environment.json` | yes: it got there by a rename |
+//! | `wheels/<digest>/` | `site/`, `wheel.json` | yes: it got there by a rename |
+//! | `environments/<digest>/` | `site/` of links to wheels, `environment.json` | the same |
 //! | `memo/<key>.json` | requirements to lock | as far as it parses and is young |
-//! | `locks/` | lock files; an environment's says when it was used last | |
-//! | `cache/` | uv's own cache, hard-linked into environments | verified at each use |
+//! | `locks/` | lock files; one of a wheel or environment says when it was used last | |
+//! | `cache/` | uv's own cache, hard-linked into wheels | verified at each use |
 //! | `tmp/` | installations in progress | never; removed when their owner is gone |
 
 use std::fs;
@@ -32,12 +33,26 @@ impl Store {
         let root = fs::canonicalize(&root).map_err(Error::io("find", &root))?;
         refuse_foreign(&root)?;
         let store = Self { root };
+        make_folder(&store.wheels(), 0o755)?;
         make_folder(&store.environments(), 0o755)?;
         for private in ["memo", "locks", "tmp"] {
             make_folder(&store.root.join(private), 0o700)?;
         }
         Workspace::sweep(&store.tmp())?;
         Ok(store)
+    }
+
+    pub(crate) fn wheels(&self) -> PathBuf {
+        self.root.join("wheels")
+    }
+
+    pub(crate) fn wheel(&self, digest: &Digest) -> PathBuf {
+        self.wheels().join(digest.as_str())
+    }
+
+    /// Held shared by whoever links the wheel, exclusive by whoever makes or removes it.
+    pub(crate) fn wheel_lock(&self, digest: &str) -> PathBuf {
+        self.root.join("locks").join(format!("{digest}.wheel"))
     }
 
     pub(crate) fn environments(&self) -> PathBuf {

@@ -30,7 +30,7 @@ fn interrupted_uv(bench: &Bench, unpacked: &Path) -> PathBuf {
 fn child_that_installs() {
     let (store, uv) = (std::env::var_os(STORE).unwrap(), std::env::var_os("SNOWMELT_UV").unwrap());
     let python = snowmelt_package::Python::discover(None, Path::new(&store)).unwrap();
-    let options = Options::from_environment(store.into(), python);
+    let options = Options::from_environment(store.into(), python).unwrap();
     let installer = Installer::with(Options { uv: Some(uv.into()), ..options }).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let _never = runtime.block_on(installer.environment(&list(&["six==1.17.0"]), &Silent));

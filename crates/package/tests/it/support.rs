@@ -30,7 +30,7 @@ impl Bench {
     }
 
     pub fn options(&self) -> Options {
-        let mut options = Options::from_environment(self.store(), self.python.clone());
+        let mut options = Options::from_environment(self.store(), self.python.clone()).unwrap();
         options.uv = Some(self.uv.clone());
         options.refresh = false;
         options

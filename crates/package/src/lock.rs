@@ -1,0 +1,104 @@
+//! A lock: exact versions with the hashes of their files, as the resolver wrote it.
+//!
+//! Invariant: a [`Pin`] names content. The installer takes a file for it only if its hash is one of
+//! the pin's, so everything that is made of the same pin for the same kind of Python is the same.
+
+use snowmelt_types::Digest;
+
+use crate::requirement::normalized;
+use crate::{Pinned, Python};
+
+/// Exact versions of everything, as `uv pip install --require-hashes` reads it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Lock {
+    pub(crate) text: String,
+}
+
+/// One package of a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Pin {
+    pub(crate) pinned: Pinned,
+    /// Its lines of the lock: a lock of its own.
+    pub(crate) text: String,
+    /// `sha256:…` of each file that it may be, sorted. One version has a file for each platform.
+    hashes: Vec<String>,
+}
+
+impl Lock {
+    /// What it pins, by name.
+    pub(crate) fn pins(&self) -> Vec<Pin> {
+        let mut pins: Vec<Pin> = self.entries().iter().filter_map(|text| Pin::read(text)).collect();
+        pins.sort_by(|a, b| a.pinned.cmp(&b.pinned));
+        pins
+    }
+
+    /// An entry begins in the first column; the lines after it are indented.
+    fn entries(&self) -> Vec<String> {
+        let mut entries: Vec<String> = Vec::new();
+        for line in self.text.lines() {
+            if line.starts_with(|c: char| c.is_ascii_alphanumeric()) {
+                entries.push(String::new());
+            }
+            if let Some(entry) = entries.last_mut() {
+                entry.push_str(line);
+                entry.push('\n');
+            }
+        }
+        entries
+    }
+}
+
+impl Pin {
+    fn read(text: &str) -> Option<Self> {
+        let (name, version) = text.split([' ', '\\', ';', '\n']).next()?.split_once("==")?;
+        let pinned = Pinned { name: normalized(name), version: version.to_owned() };
+        let words = text.split_whitespace();
+        let mut hashes: Vec<String> =
+            words.filter_map(|word| word.strip_prefix("--hash=")).map(str::to_owned).collect();
+        hashes.sort();
+        Some(Self { pinned, text: text.to_owned(), hashes })
+    }
+
+    /// Names its unpacked and compiled wheel: of the content and of the Python, because a version
+    /// has a wheel for each and byte code fits one only.
+    pub(crate) fn digest(&self, python: &Python) -> Digest {
+        let Pinned { name, version } = &self.pinned;
+        let kind = [python.minor_version(), python.tag.clone(), python.platform.clone()];
+        let parts = ["wheel-1".to_owned(), name.clone(), version.clone()];
+        Digest::of_parts(parts.iter().chain(&kind).chain(&self.hashes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lock(text: &str) -> Vec<Pin> {
+        Lock { text: text.to_owned() }.pins()
+    }
+
+    #[test]
+    fn takes_a_lock_apart() {
+        let pins = lock(
+            "six==1.17.0 \\\n    --hash=sha256:22\nnumpy==2.4.6 \\\n    --hash=sha256:11 \\\n    \
+             --hash=sha256:00\n",
+        );
+        let shown: Vec<_> = pins.iter().map(|pin| pin.pinned.to_string()).collect();
+        assert_eq!(shown, ["numpy==2.4.6", "six==1.17.0"]);
+        assert_eq!(pins[0].hashes, ["sha256:00", "sha256:11"]);
+        assert_eq!(pins[1].text, "six==1.17.0 \\\n    --hash=sha256:22\n");
+    }
+
+    #[test]
+    fn a_wheel_is_named_by_its_hashes_and_its_python() {
+        let folder = tempfile::tempdir().unwrap();
+        let python = Python::discover(None, folder.path()).unwrap();
+        let digest = |text: &str, python: &Python| lock(text)[0].digest(python);
+        let one = digest("six==1 \\\n  --hash=sha256:1 \\\n  --hash=sha256:2\n", &python);
+        let reordered = digest("six==1 --hash=sha256:2 --hash=sha256:1\n", &python);
+        assert_eq!(one, reordered);
+        assert_ne!(one, digest("six==1 --hash=sha256:2\n", &python));
+        let other = Python { tag: "cpython-399-x86_64-linux-gnu".to_owned(), ..python };
+        assert_ne!(one, digest("six==1 --hash=sha256:1 --hash=sha256:2\n", &other));
+    }
+}

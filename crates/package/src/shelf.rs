@@ -1,0 +1,110 @@
+//! What the store holds and when it was used last: for whoever measures it or takes space back.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use crate::environment::Manifest;
+use crate::files::bytes_on_disk;
+use crate::store::Store;
+use crate::wheel::WheelManifest;
+use crate::{Error, Result};
+
+/// What an item is. An environment comes first: a wheel cannot go before what is made of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    Environment,
+    Wheel,
+}
+
+/// A published folder.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Item {
+    /// The last use; of a wheel also that of any environment with it.
+    pub(crate) used: SystemTime,
+    pub(crate) kind: Kind,
+    pub(crate) name: String,
+    pub(crate) folder: PathBuf,
+    pub(crate) lock: PathBuf,
+    /// When its lock was touched last, if it has one: who touches it later uses it.
+    pub(crate) touched: Option<SystemTime>,
+    /// On disk; of an environment without its wheels.
+    pub(crate) bytes: u64,
+    /// Names of an environment's wheels.
+    pub(crate) wheels: Vec<String>,
+}
+
+/// Everything in the store, the longest unused first, environments before their wheels.
+pub(crate) fn items(store: &Store) -> Result<Vec<Item>> {
+    let mut environments = environments(store)?;
+    let mut used_in: HashMap<String, SystemTime> = HashMap::new();
+    for environment in &environments {
+        for wheel in &environment.wheels {
+            let used = used_in.entry(wheel.clone()).or_insert(environment.used);
+            *used = environment.used.max(*used);
+        }
+    }
+    let wheels = wheels(store)?.into_iter().map(|mut wheel| {
+        wheel.used = used_in.get(&wheel.name).map_or(wheel.used, |used| wheel.used.max(*used));
+        wheel
+    });
+    environments.extend(wheels);
+    environments.sort();
+    Ok(environments)
+}
+
+fn environments(store: &Store) -> Result<Vec<Item>> {
+    let entries = entries(&store.environments())?.into_iter();
+    let item = |(name, folder): (String, PathBuf)| {
+        let manifest = Manifest::read(&folder);
+        let bytes = manifest.as_ref().map_or_else(|| bytes_on_disk([&folder]), |found| found.own);
+        let wheels = manifest.map(|found| found.wheels).unwrap_or_default();
+        let wheels = wheels.iter().map(|wheel| wheel.digest.as_str().to_owned()).collect();
+        let lock = store.environment_lock(&name);
+        item(Kind::Environment, name, folder, lock, (bytes, wheels))
+    };
+    Ok(entries.map(item).collect())
+}
+
+fn wheels(store: &Store) -> Result<Vec<Item>> {
+    let entries = entries(&store.wheels())?.into_iter();
+    let item = |(name, folder): (String, PathBuf)| {
+        let manifest = WheelManifest::read(&folder);
+        let bytes = manifest.map_or_else(|| bytes_on_disk([&folder]), |found| found.bytes);
+        let lock = store.wheel_lock(&name);
+        item(Kind::Wheel, name, folder, lock, (bytes, Vec::new()))
+    };
+    Ok(entries.map(item).collect())
+}
+
+fn item(
+    kind: Kind,
+    name: String,
+    folder: PathBuf,
+    lock: PathBuf,
+    (bytes, wheels): (u64, Vec<String>),
+) -> Item {
+    let touched = touched(&lock);
+    // What has no lock file was used by nobody since the locks were cleared away.
+    let used = touched.unwrap_or(SystemTime::UNIX_EPOCH);
+    Item { used, kind, name, folder, lock, touched, bytes, wheels }
+}
+
+pub(crate) fn touched(lock: &Path) -> Option<SystemTime> {
+    fs::metadata(lock).and_then(|found| found.modified()).ok()
+}
+
+fn entries(folder: &Path) -> Result<Vec<(String, PathBuf)>> {
+    let entries = fs::read_dir(folder).map_err(Error::io("read", folder))?.flatten();
+    Ok(entries.filter_map(|one| Some((one.file_name().into_string().ok()?, one.path()))).collect())
+}
+
+/// Names of all wheels that are part of an environment.
+pub(crate) fn linked(items: &[Item]) -> HashMap<String, usize> {
+    let mut times: HashMap<String, usize> = HashMap::new();
+    for name in items.iter().flat_map(|item| item.wheels.iter().collect::<HashSet<_>>()) {
+        *times.entry(name.clone()).or_default() += 1;
+    }
+    times
+}

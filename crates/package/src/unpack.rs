@@ -1,0 +1,158 @@
+//! One pin of a lock to a published wheel.
+//!
+//! Everything happens in a workspace under `tmp/`. Only when every file was compared with the
+//! package's record and flushed to the disk does one rename make it a wheel, so a crash at any
+//! moment leaves either nothing or the whole.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::Path;
+
+use snowmelt_types::Digest;
+
+use crate::blocking::blocking;
+use crate::files::{self, make_folder};
+use crate::installer::Shared;
+use crate::lock::Pin;
+use crate::record::Record;
+use crate::resolve::is_unreachable;
+use crate::uv::{Uv, useful_lines};
+use crate::wheel::{Wheel, WheelManifest, site};
+use crate::workspace::Workspace;
+use crate::{Error, Progress, Reporter, Result, process};
+
+/// Makes the wheel of a pin. The caller holds the wheel's lock alone.
+pub(crate) async fn unpack(
+    shared: &Shared,
+    pin: &Pin,
+    digest: &Digest,
+    progress: &dyn Reporter,
+) -> Result<()> {
+    let workspace = shared.store.workspace()?;
+    let folder = workspace.path().join("wheel");
+    make_folder(&folder, 0o755)?;
+    make_folder(&site(&folder), 0o755)?;
+    let package = pin.pinned.clone();
+    progress.step(&Progress::Unpacking { packages: vec![package.clone()] });
+    let cache = shared.store.cache();
+    fetch(shared, pin, &cache, &site(&folder)).await?;
+    progress.step(&Progress::Verifying { package: package.clone() });
+    let record = match verify(pin, &folder).await {
+        // Linked with uv's cache, which may be what is damaged: a fresh one has it from the index.
+        Err(Error::Corrupt { file, reason }) => {
+            tracing::warn!(%file, %reason, "fetching a damaged package again");
+            fetch_again(shared, pin, &workspace, &folder).await?;
+            verify(pin, &folder).await?
+        }
+        verified => verified?,
+    };
+    progress.step(&Progress::Compiling { package });
+    compile(shared, &site(&folder), record.sources()).await?;
+    let wheel = Wheel {
+        name: pin.pinned.name.clone(),
+        version: pin.pinned.version.clone(),
+        digest: digest.clone(),
+        modules: record.modules(),
+    };
+    let (target, counts) = (shared.store.wheel(digest), shared.counts.clone());
+    blocking(move || {
+        let bytes = publish(&workspace, wheel, &target)?;
+        counts.grew(bytes);
+        Ok(())
+    })
+    .await
+}
+
+async fn fetch(shared: &Shared, pin: &Pin, cache: &Path, target: &Path) -> Result<()> {
+    let uv = Uv::find(shared.uv.as_deref(), &shared.python)?;
+    let arguments: [&OsStr; 11] = [
+        "install".as_ref(),
+        "--requirement".as_ref(),
+        "-".as_ref(),
+        "--python".as_ref(),
+        shared.python.executable.as_os_str(),
+        "--target".as_ref(),
+        target.as_os_str(),
+        "--require-hashes".as_ref(),
+        "--no-deps".as_ref(),
+        "--link-mode".as_ref(),
+        "hardlink".as_ref(),
+    ];
+    let limit = ("unpacking packages", shared.install_limit);
+    let _using = shared.use_cache().await?;
+    let answer = uv.pip(cache, &arguments, &pin.text, limit).await?;
+    if answer.status.success() {
+        return Ok(());
+    }
+    let lines = useful_lines(&answer.stderr);
+    if is_unreachable(&answer.stderr) {
+        return Err(Error::IndexUnreachable { lines });
+    }
+    Err(Error::Install { requirements: pin.pinned.to_string(), lines })
+}
+
+async fn fetch_again(
+    shared: &Shared,
+    pin: &Pin,
+    workspace: &Workspace,
+    folder: &Path,
+) -> Result<()> {
+    files::remove_tree(&site(folder))?;
+    make_folder(&site(folder), 0o755)?;
+    let cache = workspace.path().join("cache");
+    make_folder(&cache, 0o700)?;
+    fetch(shared, pin, &cache, &site(folder)).await
+}
+
+async fn verify(pin: &Pin, folder: &Path) -> Result<Record> {
+    let (site, pinned) = (site(folder), pin.pinned.clone());
+    blocking(move || {
+        // Left by uv, writable by everybody.
+        let _ = fs::remove_file(site.join(".lock"));
+        let records = crate::record::records(&site)?;
+        let Some(record) = records.into_iter().find(|one| one.name == pinned.name) else {
+            let reason = "it is in the lock but was not unpacked".to_owned();
+            return Err(Error::Corrupt { file: pinned.to_string(), reason });
+        };
+        record.verify(&site)?;
+        Ok(record)
+    })
+    .await
+}
+
+/// Byte code is made once here, because sandboxes see the folder read-only. Tests of packages are
+/// left out: they are most of the files and nobody imports them. It is checked by nothing at
+/// import (`unchecked-hash`), since neither it nor its source changes any more. Paths are relative,
+/// so that neither what is left out nor the result depends on where the store is.
+async fn compile(shared: &Shared, site: &Path, sources: usize) -> Result<()> {
+    // Starting helpers costs more than they spare on a few files.
+    const MANY: usize = 100;
+    let helpers = if sources > MANY { "0" } else { "1" };
+    let mut command = tokio::process::Command::new(&shared.python.executable);
+    command.args(["-I", "-S", "-m", "compileall", "-q", "-j", helpers]);
+    command.args(["--invalidation-mode", "unchecked-hash", "-x", "/tests?/", "."]);
+    command.current_dir(site).env_remove("PYTHONPYCACHEPREFIX");
+    let limit = shared.install_limit;
+    let answer = process::run(&mut command, "", "compiling packages", limit).await?;
+    if !answer.status.success() {
+        // Packages ship templates and files for other versions that are no Python of this one.
+        tracing::debug!(output = answer.stdout, "some files have no byte code");
+    }
+    Ok(())
+}
+
+/// Gives the bytes on disk. Runs where giving up does not reach, and the workspace with it, so that
+/// a caller that goes away cannot have it removed under our hands.
+fn publish(workspace: &Workspace, wheel: Wheel, target: &Path) -> Result<u64> {
+    let folder = workspace.path().join("wheel");
+    files::share_tree(&folder)?;
+    let files = files::count_files(&site(&folder))?;
+    let bytes = files::bytes_on_disk([&folder]);
+    WheelManifest { wheel, files, bytes }.write(&folder)?;
+    files::sync_file_system(&folder)?;
+    // What stands there is not whole: not one of ours any more.
+    files::remove_tree(target)?;
+    fs::rename(&folder, target).map_err(Error::io("publish", target))?;
+    files::sync_folder(target.parent().unwrap_or(target))?;
+    Ok(bytes)
+}
