@@ -65,8 +65,10 @@ impl Service {
         if let Kind::Forked(forked) = &mut cell.kind {
             let said = forked.said;
             forked.died = Some(Instant::now());
-            let pidfd = pidfd.try_clone();
-            pidfd.iter().for_each(|pidfd| self.unwatch(pidfd.as_fd()));
+            // By the very descriptor that is watched: for the kernel a copy is another one.
+            if let Some(pidfd) = self.cells.get(&token).and_then(|cell| cell.pidfd.as_ref()) {
+                self.unwatch(pidfd.as_fd());
+            }
             if let Some((status, cpu_us)) = said {
                 self.finish(token, status, Some(cpu_us));
             }

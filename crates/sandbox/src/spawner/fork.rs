@@ -187,9 +187,8 @@ impl Service {
                 Ok(None) => return,
                 Err(_) => {
                     // The end of its process tells the rest.
-                    if let Some(state) = self.zygote(token) {
-                        let control = state.control.try_clone();
-                        control.iter().for_each(|control| self.unwatch(control.as_fd()));
+                    if let Some(Cell { kind: Kind::Zygote(state), .. }) = self.cells.get(&token) {
+                        self.unwatch(state.control.as_fd());
                     }
                     return self.kill_cell(token);
                 }
