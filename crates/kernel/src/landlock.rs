@@ -1,9 +1,13 @@
 //! Landlock: restrictions that a process puts on itself and on what it executes.
+//!
+//! Invariant: whatever the kernel's version can enforce is enforced, and nothing is asked of it
+//! that it does not know.
 
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// The argument of landlock_create_ruleset(2) with scopes (Linux 6.12).
+/// The argument of landlock_create_ruleset(2) with scopes (Linux 6.12); an older kernel is given
+/// as much of it as it knows.
 #[repr(C)]
 struct Ruleset {
     files: u64,
@@ -11,12 +15,29 @@ struct Ruleset {
     scoped: u64,
 }
 
+/// The argument of landlock_add_rule(2) for files.
+#[repr(C, packed)]
+struct PathBeneath {
+    allowed: u64,
+    parent: i32,
+}
+
 const VERSION: u32 = 1;
+const PATH_BENEATH: u32 = 1;
 const ABSTRACT_UNIX_SOCKETS: u64 = 1;
 const SIGNALS: u64 = 2;
 
-/// The first version with scopes.
+/// The first version that lets files move between folders, and the first with scopes.
+const VERSION_WITH_REFER: u32 = 2;
 const VERSION_WITH_SCOPES: u32 = 6;
+
+const WRITE_FILE: u64 = 1 << 1;
+/// Removing, making and moving: `REMOVE_DIR` (bit 4) to `REFER` (bit 13), and `TRUNCATE`.
+const CHANGE_FOLDER: u64 = 0x1ff << 4;
+const REFER: u64 = 1 << 13;
+const TRUNCATE: u64 = 1 << 14;
+const DEVICE_CONTROL: u64 = 1 << 15;
+const MAKE_DEVICES: u64 = 1 << 6 | 1 << 11;
 
 /// The version of the interface that this kernel has; 0 for none.
 pub fn version() -> u32 {
@@ -27,19 +48,51 @@ pub fn version() -> u32 {
     u32::try_from(result).unwrap_or(0)
 }
 
-/// Cuts abstract unix sockets and signals off from processes outside: those sockets are named
-/// by network namespace, and sandboxes share an empty one. Does nothing, and says false, where
-/// the kernel cannot.
-pub fn scope() -> io::Result<bool> {
-    if version() < VERSION_WITH_SCOPES {
-        return Ok(false);
+/// From here on this process and its children write, make, move and remove files only beneath
+/// `writable`, control only devices beneath `devices`, make no device anywhere, change no mount,
+/// and reach neither abstract unix sockets nor processes outside: those sockets are named by
+/// network namespace, and sandboxes share an empty one. Needs `no_new_privs`.
+///
+/// A kernel without a part of this leaves that part out (the scopes came with Linux 6.12).
+pub fn confine(writable: BorrowedFd<'_>, devices: BorrowedFd<'_>) -> io::Result<()> {
+    let version = version();
+    // A version without `REFER` forbids all moves between folders, which breaks programs.
+    let files = if version < VERSION_WITH_REFER { 0 } else { files_of(version) };
+    let scoped = if version < VERSION_WITH_SCOPES { 0 } else { ABSTRACT_UNIX_SOCKETS | SIGNALS };
+    if files | scoped == 0 {
+        return Ok(());
     }
-    let ruleset = Ruleset { files: 0, network: 0, scoped: ABSTRACT_UNIX_SOCKETS | SIGNALS };
+    let ruleset = create(&Ruleset { files, network: 0, scoped })?;
+    if files != 0 {
+        allow(&ruleset, writable, files & !(MAKE_DEVICES | DEVICE_CONTROL))?;
+        allow(&ruleset, devices, files & (WRITE_FILE | TRUNCATE | DEVICE_CONTROL))?;
+    }
+    restrict(&ruleset)
+}
+
+/// Cuts abstract unix sockets and signals off from processes outside and leaves files alone, for
+/// a process that must still mount. Does nothing where the kernel cannot.
+pub fn scope() -> io::Result<()> {
+    if version() < VERSION_WITH_SCOPES {
+        return Ok(());
+    }
+    restrict(&create(&Ruleset { files: 0, network: 0, scoped: ABSTRACT_UNIX_SOCKETS | SIGNALS })?)
+}
+
+/// The rights about changes that this version can deny.
+fn files_of(version: u32) -> u64 {
+    let truncate = if version < 3 { 0 } else { TRUNCATE };
+    let control = if version < 5 { 0 } else { DEVICE_CONTROL };
+    WRITE_FILE | CHANGE_FOLDER | REFER | truncate | control
+}
+
+fn create(ruleset: &Ruleset) -> io::Result<OwnedFd> {
+    // The kernel refuses a longer structure than it knows unless the rest is zero, which it is.
     // SAFETY: the structure is alive and of the size that is passed.
     let fd = unsafe {
         libc::syscall(
             libc::SYS_landlock_create_ruleset,
-            &raw const ruleset,
+            std::ptr::from_ref(ruleset),
             size_of::<Ruleset>(),
             0,
         )
@@ -48,9 +101,36 @@ pub fn scope() -> io::Result<bool> {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: the kernel has just made this descriptor for us.
-    let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
-    let raw = std::os::fd::AsRawFd::as_raw_fd(&fd);
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+fn allow(ruleset: &OwnedFd, folder: BorrowedFd<'_>, allowed: u64) -> io::Result<()> {
+    let rule = PathBeneath { allowed, parent: folder.as_raw_fd() };
+    let raw = ruleset.as_raw_fd();
+    // SAFETY: both descriptors are open by their borrows, and the structure is alive.
+    let result = unsafe {
+        libc::syscall(libc::SYS_landlock_add_rule, raw, PATH_BENEATH, &raw const rule, 0)
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+fn restrict(ruleset: &OwnedFd) -> io::Result<()> {
     // SAFETY: a descriptor that is open, and no flags.
-    let result = unsafe { libc::syscall(libc::SYS_landlock_restrict_self, raw, 0) };
-    if result == 0 { Ok(true) } else { Err(io::Error::last_os_error()) }
+    let result = unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn asks_for_no_right_that_a_version_does_not_know() {
+        for (version, highest) in [(2, 13), (3, 14), (4, 14), (5, 15), (7, 15)] {
+            assert_eq!(files_of(version) >> highest, 1, "version {version}");
+        }
+        // Bits 4 to 12 are the folder rights, of which two make devices.
+        assert_eq!(CHANGE_FOLDER, 0b1_1111_1111_0000);
+        assert_eq!(CHANGE_FOLDER & MAKE_DEVICES, MAKE_DEVICES);
+    }
 }

@@ -12,6 +12,7 @@ import os
 import platform
 import resource
 import socket
+import struct
 import sys
 
 CLONE_NEWNS = 0x00020000
@@ -46,9 +47,15 @@ SYS_FSCONFIG = 431
 SYS_FSMOUNT = 432
 SYS_CLOSE_RANGE = 436
 SYS_LANDLOCK_CREATE_RULESET = 444
+SYS_LANDLOCK_ADD_RULE = 445
 SYS_LANDLOCK_RESTRICT_SELF = 446
 LANDLOCK_VERSION = 1
-# Abstract unix sockets and signals.
+LANDLOCK_RULE_PATH_BENEATH = 1
+# Write, remove, make, move; then what later versions know: truncate (3), control devices (5).
+LANDLOCK_FILES = 0x2 | 0x1FF << 4 | 1 << 13
+LANDLOCK_LATER = ((3, 1 << 14), (5, 1 << 15))
+LANDLOCK_MAKE_DEVICES = 1 << 6 | 1 << 11
+# Abstract unix sockets and signals (6).
 LANDLOCK_SCOPES = 0x1 | 0x2
 
 CHANNEL_FD = 3
@@ -203,7 +210,6 @@ def drop_privileges(open_files: int) -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     files = open_files if most == resource.RLIM_INFINITY else min(open_files, most)
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     capability = 0
     while libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) == 0:
         capability += 1
@@ -212,18 +218,30 @@ def drop_privileges(open_files: int) -> None:
     header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
     check("drop capabilities", libc.capset(header, (ctypes.c_uint32 * 6)()))
     check("renounce new privileges", libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
-    scope()
+    confine()
 
 
-def scope() -> None:
-    """Cuts abstract unix sockets and signals off from the zygote's other children, where the
-    kernel can (Landlock 6)."""
-    if syscall(SYS_LANDLOCK_CREATE_RULESET, None, 0, LANDLOCK_VERSION) < 6:
+def confine() -> None:
+    """Lets it change files only beneath /tmp, control only the devices of /dev, and reach neither
+    abstract unix sockets nor processes of the zygote's other children, as far as this kernel can
+    (Landlock). A second fence: `snowmelt_kernel::landlock::confine` is the same for programs."""
+    version = syscall(SYS_LANDLOCK_CREATE_RULESET, None, 0, LANDLOCK_VERSION)
+    if version < 2:
         return
-    ruleset = (ctypes.c_uint64 * 3)(0, 0, LANDLOCK_SCOPES)
-    made = syscall(SYS_LANDLOCK_CREATE_RULESET, ruleset, ctypes.sizeof(ruleset), 0)
-    fd = check("cut it off from its neighbours", made)
-    check("cut it off from its neighbours", syscall(SYS_LANDLOCK_RESTRICT_SELF, fd, 0))
+    later = sum(right for since, right in LANDLOCK_LATER if version >= since)
+    files, scopes = LANDLOCK_FILES | later, LANDLOCK_SCOPES if version >= 6 else 0
+    ruleset = (ctypes.c_uint64 * 3)(files, 0, scopes)
+    step = "cut it off from files and neighbours"
+    fd = check(step, syscall(SYS_LANDLOCK_CREATE_RULESET, ruleset, ctypes.sizeof(ruleset), 0))
+    in_scratch = files & ~(LANDLOCK_MAKE_DEVICES | 1 << 15)
+    on_devices = files & (0x2 | 1 << 14 | 1 << 15)
+    for folder, allowed in (("/tmp", in_scratch), ("/dev", on_devices)):
+        parent = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        rule = struct.pack("=Qi", allowed, parent)
+        added = syscall(SYS_LANDLOCK_ADD_RULE, fd, LANDLOCK_RULE_PATH_BENEATH, rule, 0)
+        check(step, added)
+        os.close(parent)
+    check(step, syscall(SYS_LANDLOCK_RESTRICT_SELF, fd, 0))
     os.close(fd)
 
 

@@ -109,7 +109,8 @@ impl Child<'_> {
 
     fn set_limits(&self) -> io::Result<()> {
         let at = |limit, most| Rlimit { current: Some(limit), maximum: most };
-        setrlimit(Resource::Core, at(0, Some(0)))?;
+        // At 1 the kernel writes no core and, unlike at 0, hands none to the host's handler.
+        setrlimit(Resource::Core, at(1, Some(1)))?;
         // More than we have ourselves cannot be given away.
         let most = getrlimit(Resource::Nofile).maximum;
         let files = self.open_files.min(most.unwrap_or(u64::MAX));
@@ -140,8 +141,19 @@ impl Child<'_> {
         doing("drop capabilities", process::keep_only_capabilities(kept))?;
         let no_more = rustix::thread::set_no_new_privs(true);
         doing("renounce new privileges", no_more.map_err(Into::into))?;
-        doing("cut it off from its neighbours", landlock::scope())?;
+        doing("cut it off from files and neighbours", self.confine())?;
         doing("tie its life to the spawner's", self.tie_to_spawner())
+    }
+
+    /// A second fence behind the mounts. A zygote must still attach the mounts of its children,
+    /// who put it up for themselves.
+    fn confine(&self) -> io::Result<()> {
+        if self.is_zygote {
+            return landlock::scope();
+        }
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let open = |path| rustix::fs::open(path, flags, Mode::empty());
+        landlock::confine(open("/tmp")?.as_fd(), open("/dev")?.as_fd())
     }
 
     /// Has the kernel kill it when the spawner dies. The kernel forgets this when ids change, so
