@@ -7,6 +7,7 @@
 #![allow(unsafe_code)]
 
 pub mod fds;
+pub mod keyring;
 pub mod landlock;
 pub mod memory;
 pub mod mount;

@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::{Signal, pidfd_send_signal};
 use snowmelt_types::{ByteSize, End, Outcome, SandboxId};
 use tokio::sync::watch;
@@ -159,10 +160,17 @@ impl Sandbox {
     /// the socket listens before the program begins.
     ///
     /// # Errors
-    /// `ConnectionRefused` once the program has closed the socket or ended.
+    /// `ConnectionRefused` once the program has closed the socket or ended, `WouldBlock` when so
+    /// many connections wait to be accepted that one more would hold up the caller: a hostile
+    /// program can bring that about by itself.
     pub fn connect(&self) -> io::Result<UnixStream> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         // By the inode, not by its name inside, which the program may have put to anything.
-        UnixStream::connect(format!("/proc/self/fd/{}", self.0.channel.as_raw_fd()))
+        let path = format!("/proc/self/fd/{}", self.0.channel.as_raw_fd());
+        connect(&socket, &SocketAddrUnix::new(path)?)?;
+        rustix::io::ioctl_fionbio(&socket, false)?;
+        Ok(socket.into())
     }
 
     /// The read end of its standard output and error, once. Somebody must read it: a program

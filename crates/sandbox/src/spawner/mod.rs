@@ -19,7 +19,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
 
-use snowmelt_kernel::{packet, process};
+use snowmelt_kernel::{fds, keyring, packet, process};
 
 use crate::message::{LONGEST_PACKET, Setup, SetupDone};
 use crate::policy::Programs;
@@ -31,7 +31,8 @@ use stage::Stage;
 pub use start::NAMESPACES;
 
 /// Runs the spawner until its server is gone or tells it to end. Must be called before the
-/// process has a second thread.
+/// process has a second thread, and before it has opened anything: every descriptor above
+/// standard error is closed.
 pub fn spawner_main() -> ExitCode {
     match run() {
         Ok(()) => ExitCode::SUCCESS,
@@ -43,6 +44,8 @@ pub fn spawner_main() -> ExitCode {
 }
 
 fn run() -> io::Result<()> {
+    // What the server's own parent left open is no business of ours, nor of any sandbox.
+    fds::close_from(3)?;
     let control = io::stdin().as_fd().try_clone_to_owned()?;
     let (setup, _lock) = receive_setup(&control)?;
     let served = match set_up(&setup, &control) {
@@ -76,6 +79,8 @@ fn set_up(setup: &Setup, control: &OwnedFd) -> Result<Service, String> {
     }
     let failed = |fault: Fault| format!("cannot {}: {}", fault.step, fault.source);
     leave_the_terminal().map_err(|error| error.to_string())?;
+    // The keys of the user who runs the server are not for what we start.
+    keyring::leave_session().map_err(|error| format!("cannot leave the keyring: {error}"))?;
     let programs = Programs::compile().map_err(|error| error.to_string())?;
     let backend = cgroup::detect().map_err(|error| error.to_string())?;
     backend.prepare(&setup.parent_cgroup).map_err(|error| error.to_string())?;

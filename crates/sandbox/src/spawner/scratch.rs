@@ -19,7 +19,7 @@ use snowmelt_types::ByteSize;
 const SOCKET: &str = "channel.sock";
 
 /// Connections that may wait to be accepted.
-const BACKLOG: i32 = 128;
+const BACKLOG: i32 = 1024;
 
 /// A scratch that nothing sees yet.
 pub(super) struct Scratch {
