@@ -218,31 +218,43 @@ def drop_privileges(open_files: int) -> None:
     header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
     check("drop capabilities", libc.capset(header, (ctypes.c_uint32 * 6)()))
     check("renounce new privileges", libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
-    confine()
+    FENCE.put_up()
 
 
-def confine() -> None:
-    """Lets it change files only beneath /tmp, control only the devices of /dev, and reach neither
-    abstract unix sockets nor processes of the zygote's other children, as far as this kernel can
-    (Landlock). A second fence: `snowmelt_kernel::landlock::confine` is the same for programs."""
-    version = syscall(SYS_LANDLOCK_CREATE_RULESET, None, 0, LANDLOCK_VERSION)
-    if version < 2:
-        return
-    later = sum(right for since, right in LANDLOCK_LATER if version >= since)
-    files, scopes = LANDLOCK_FILES | later, LANDLOCK_SCOPES if version >= 6 else 0
-    ruleset = (ctypes.c_uint64 * 3)(files, 0, scopes)
-    step = "cut it off from files and neighbours"
-    fd = check(step, syscall(SYS_LANDLOCK_CREATE_RULESET, ruleset, ctypes.sizeof(ruleset), 0))
-    in_scratch = files & ~(LANDLOCK_MAKE_DEVICES | 1 << 15)
-    on_devices = files & (0x2 | 1 << 14 | 1 << 15)
-    for folder, allowed in (("/tmp", in_scratch), ("/dev", on_devices)):
-        parent = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        rule = struct.pack("=Qi", allowed, parent)
-        added = syscall(SYS_LANDLOCK_ADD_RULE, fd, LANDLOCK_RULE_PATH_BENEATH, rule, 0)
-        check(step, added)
-        os.close(parent)
-    check(step, syscall(SYS_LANDLOCK_RESTRICT_SELF, fd, 0))
-    os.close(fd)
+class Fence:
+    """What a child may change by Landlock, as far as this kernel can: files only beneath /tmp, of
+    devices only those of /dev, and neither abstract unix sockets nor processes outside. A second
+    fence; `snowmelt_kernel::landlock::confine` is the same for programs. The zygote prepares it
+    for all children."""
+
+    def __init__(self) -> None:
+        version = syscall(SYS_LANDLOCK_CREATE_RULESET, None, 0, LANDLOCK_VERSION)
+        later = sum(right for since, right in LANDLOCK_LATER if version >= since)
+        files, scopes = LANDLOCK_FILES | later, LANDLOCK_SCOPES if version >= 6 else 0
+        # An older version forbids all moves between folders, which breaks programs.
+        self.is_there = version >= 2
+        self.ruleset = (ctypes.c_uint64 * 3)(files, 0, scopes)
+        self.rules = (
+            ("/tmp", files & ~(LANDLOCK_MAKE_DEVICES | 1 << 15)),
+            ("/dev", files & (0x2 | 1 << 14 | 1 << 15)),
+        )
+
+    def put_up(self) -> None:
+        if not self.is_there:
+            return
+        step, size = "cut it off from files and neighbours", ctypes.sizeof(self.ruleset)
+        fd = check(step, libc.syscall(SYS_LANDLOCK_CREATE_RULESET, self.ruleset, size, 0))
+        for folder, allowed in self.rules:
+            parent = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            rule = struct.pack("=Qi", allowed, parent)
+            kind = LANDLOCK_RULE_PATH_BENEATH
+            check(step, libc.syscall(SYS_LANDLOCK_ADD_RULE, fd, kind, rule, 0))
+            os.close(parent)
+        check(step, libc.syscall(SYS_LANDLOCK_RESTRICT_SELF, fd, 0))
+        os.close(fd)
+
+
+FENCE = Fence()
 
 
 def place_descriptors(listener: int, log: int) -> None:
