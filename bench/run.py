@@ -1,11 +1,12 @@
 """`make bench`: all experiments, and RESULTS.md with the commands that made each figure.
 
-An experiment can be asked for by name: `python bench/run.py zygotes idle`. Then only its section
-is printed, and RESULTS.md stays as it is.
+An experiment can be asked for by name: `python bench/run.py lean idle`. Then only its section
+is printed, its plots are in bench/out/plots, and RESULTS.md stays as it is.
 """
 
 import os
 import platform
+import signal
 import sys
 import time
 from pathlib import Path
@@ -14,13 +15,13 @@ BENCH = Path(__file__).resolve().parent
 sys.path.insert(0, str(BENCH))
 
 import idle
+import lean
 import queries
-import sandboxes
 import zygotes
 from common.figures import Section
 
 EXPERIMENTS = {
-    "sandboxes": sandboxes.run,
+    "lean": lean.run,
     "zygotes": zygotes.run,
     "queries": queries.run,
     "idle": idle.run,
@@ -64,18 +65,29 @@ def page(sections: list[Section], where: str) -> str:
     return "\n".join([*intro, head.markdown(), *(section.markdown() for section in sections)])
 
 
+def draw(sections: list[Section], place: Path) -> None:
+    """The plots as files, without the date, so that equal figures give equal files."""
+    for section in sections:
+        for name, figure in section.plots.items():
+            (place / "plots").mkdir(parents=True, exist_ok=True)
+            figure.savefig(place / f"plots/{name}.svg", metadata={"Date": None})
+
+
 def main() -> None:
     asked = sys.argv[1:] or list(EXPERIMENTS)
     if unknown := [name for name in asked if name not in EXPERIMENTS]:
         sys.exit(f"no experiment {', '.join(unknown)}; there are {', '.join(EXPERIMENTS)}")
     if os.geteuid() != 0:
         sys.exit("sandboxes and Docker need root: sudo make bench")
+    # A polite end is as Ctrl-C: everything that was started is taken away again.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     where, sections = machine(), []
     for name in asked:
         print(f"--- {name}", file=sys.stderr, flush=True)
         sections.append(EXPERIMENTS[name]())
     text = page(sections, where)
     print(text)
+    draw(sections, BENCH / "out" if sys.argv[1:] else BENCH)
     if not sys.argv[1:]:
         (BENCH / "RESULTS.md").write_text(text)
 

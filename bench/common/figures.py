@@ -3,6 +3,10 @@
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def median(values: Sequence[float]) -> float:
@@ -47,6 +51,7 @@ class Section:
     lines: list[str] = field(default_factory=list)
     commands: list[str] = field(default_factory=list)
     promises: list[Promise] = field(default_factory=list)
+    plots: "dict[str, Figure]" = field(default_factory=dict)
 
     def say(self, text: str) -> None:
         self.lines += [text, ""]
@@ -54,6 +59,11 @@ class Section:
     def table(self, head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         cells = [list(map(str, head)), ["---"] * len(head), *(list(map(str, r)) for r in rows)]
         self.lines += ["| " + " | ".join(row) + " |" for row in cells] + [""]
+
+    def plot(self, name: str, shows: str, figure: "Figure") -> None:
+        """Shown here, and kept as a file of that name beside the page."""
+        self.plots[name] = figure
+        self.lines += [f"![{shows}](plots/{name}.svg)", ""]
 
     def promise(self, what: str, bar: str, measured: str, kept: bool) -> None:
         self.promises.append(Promise(what, bar, measured, kept))

@@ -6,7 +6,6 @@ asks the daemon's API directly, as the command line adds 50 ms of its own.
 
 import http.client
 import json
-import shutil
 import socket
 import subprocess
 import tempfile
@@ -16,8 +15,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from . import images, remains
+
+# Of its network namespace, and of the control group above its containers.
 NAMESPACE = "snowmelt-bench-docker"
 IMAGE = "snowmelt-bench:1"
+LIMITS = {
+    "NetworkMode": "none",
+    "Memory": images.MEMORY,
+    "MemorySwap": images.MEMORY,
+    "NanoCpus": 1_000_000_000,
+    "PidsLimit": images.PIDS,
+    "ReadonlyRootfs": True,
+}
 
 
 class _Connection(http.client.HTTPConnection):
@@ -77,8 +87,8 @@ class Docker:
         begun = time.perf_counter()
         body = {
             "Image": IMAGE,
-            "Cmd": ["/bin/busybox", "echo", "x"],
-            "HostConfig": {"NetworkMode": "none"},
+            "Cmd": images.COMMAND,
+            "HostConfig": LIMITS,
             "AttachStdout": True,
         }
         made = json.loads(self.ask(connection, "POST", "/containers/create", body))
@@ -109,13 +119,8 @@ class Docker:
 
 
 def _import_image(docker: Docker) -> None:
-    root = docker.folder / "root"
-    (root / "bin").mkdir(parents=True)
-    busybox = shutil.which("busybox")
-    assert busybox, "scripts/setup bench installs busybox-static"
-    shutil.copy(busybox, root / "bin/busybox")
-    tar = subprocess.run(["tar", "-C", root, "-c", "."], check=True, capture_output=True).stdout
-    docker.import_image(tar)
+    images.fill(docker.folder / "root")
+    docker.import_image(images.layer(docker.folder / "root"))
 
 
 def _wait(docker: Docker, daemon: subprocess.Popen[bytes], log: Path) -> None:
@@ -126,43 +131,41 @@ def _wait(docker: Docker, daemon: subprocess.Popen[bytes], log: Path) -> None:
         time.sleep(0.2)
 
 
-def _clean(folder: Path) -> None:
-    for line in reversed(Path("/proc/self/mountinfo").read_text().splitlines()):
-        place = line.split()[4]
-        if place.startswith(f"{folder}/"):
-            subprocess.run(["umount", "-l", place], check=False)
-    subprocess.run(["ip", "netns", "del", NAMESPACE], check=False, capture_output=True)
-    shutil.rmtree(folder, ignore_errors=True)
+@contextmanager
+def _network() -> Iterator[None]:
+    def delete() -> None:
+        subprocess.run(["ip", "netns", "del", NAMESPACE], check=False, capture_output=True)
+
+    delete()
+    subprocess.run(["ip", "netns", "add", NAMESPACE], check=True)
+    try:
+        subprocess.run(["ip", "-n", NAMESPACE, "link", "set", "lo", "up"], check=True)
+        yield
+    finally:
+        delete()
 
 
 @contextmanager
 def running() -> Iterator[Docker]:
     """A daemon for the time of the block."""
     folder = Path(tempfile.mkdtemp(prefix="sm-docker-"))
-    subprocess.run(["ip", "netns", "del", NAMESPACE], check=False, capture_output=True)
-    subprocess.run(["ip", "netns", "add", NAMESPACE], check=True)
-    subprocess.run(["ip", "-n", NAMESPACE, "link", "set", "lo", "up"], check=True)
     docker, log = Docker(folder), folder / "log"
     command = ["nsenter", f"--net=/run/netns/{NAMESPACE}", "dockerd"]
     command += ["--data-root", f"{folder}/data", "--exec-root", f"{folder}/exec"]
     command += ["--pidfile", f"{folder}/pid", "-H", f"unix://{docker.api}"]
-    with log.open("wb") as output:
-        daemon = subprocess.Popen(
-            [*command, "--storage-driver", "overlay2"],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
-    try:
-        _wait(docker, daemon, log)
-        _import_image(docker)
-        yield docker
-    finally:
-        daemon.terminate()
+    command += ["--cgroup-parent", f"/{NAMESPACE}", "--storage-driver", "overlay2"]
+    with _network(), remains.cleaned(folder, NAMESPACE):
+        with log.open("wb") as output:
+            daemon = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
         try:
-            daemon.wait(timeout=60)
-        except subprocess.TimeoutExpired:
-            daemon.kill()
-            daemon.wait()
-        _clean(folder)
+            _wait(docker, daemon, log)
+            _import_image(docker)
+            yield docker
+        finally:
+            remains.end(daemon)

@@ -1,0 +1,78 @@
+"""The two kinds of plot: lines of a figure against concurrency, and groups of bars."""
+
+from collections.abc import Mapping, Sequence
+
+import matplotlib
+
+# Never a window; and the same figures give the same file.
+matplotlib.use("svg")
+matplotlib.rcParams["svg.hashsalt"] = "snowmelt"
+matplotlib.rcParams["font.size"] = 9
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+# Fixed colours, so that a system looks alike in all plots; readable without telling red from green.
+COLOURS = {
+    "snowmelt": "#0072b2",
+    "floor": "#999999",
+    "crun": "#e69f00",
+    "runc": "#d55e00",
+    "ctr": "#cc79a7",
+    "docker": "#000000",
+}
+OTHERS = ["#0072b2", "#56b4e9", "#e69f00", "#cc79a7", "#999999"]
+
+
+def _axes(width: float, unit: str) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(width, 3.4), layout="constrained")
+    axes = figure.subplots()
+    axes.set_ylabel(unit)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", linewidth=0.4)
+    return figure, axes
+
+
+def lines(x: str, unit: str, series: Mapping[str, Mapping[int, float]]) -> Figure:
+    """A line for each name over the same few whole numbers, on a logarithmic scale."""
+    figure, axes = _axes(5.6, unit)
+    for name, points in series.items():
+        axes.plot(range(len(points)), list(points.values()), "o-", label=name, color=COLOURS[name])
+    ticks = next(iter(series.values()))
+    axes.set_xticks(range(len(ticks)), [str(tick) for tick in ticks])
+    axes.set_xlabel(x)
+    axes.set_yscale("log")
+    figure.legend(loc="outside right upper", frameon=False)
+    return figure
+
+
+def bars(unit: str, groups: Sequence[str], series: Mapping[str, Sequence[float | None]]) -> Figure:
+    """For each group a bar of each name, side by side, with its figure on top; `None`: no bar."""
+    figure, axes = _axes(7.2, unit)
+    width = 0.8 / len(series)
+    for number, (name, values) in enumerate(series.items()):
+        places = [group + (number - (len(series) - 1) / 2) * width for group in range(len(groups))]
+        there = [(place, v) for place, v in zip(places, values, strict=True) if v is not None]
+        drawn = axes.bar(
+            [place for place, _ in there],
+            [value for _, value in there],
+            width * 0.94,
+            label=name,
+            color=OTHERS[number % len(OTHERS)],
+        )
+        axes.bar_label(drawn, fmt="%.3g", fontsize=6, padding=1)
+    axes.set_xticks(range(len(groups)), groups)
+    axes.set_yscale("log")
+    figure.legend(loc="outside upper center", ncols=len(series), frameon=False)
+    return figure
+
+
+def stacked(unit: str, groups: Sequence[str], parts: Mapping[str, Sequence[float]]) -> Figure:
+    """One bar for each group, made of parts."""
+    figure, axes = _axes(5.6, unit)
+    below = [0.0] * len(groups)
+    for number, (name, values) in enumerate(parts.items()):
+        axes.bar(groups, values, 0.6, bottom=below, label=name, color=OTHERS[number])
+        below = [a + b for a, b in zip(below, values, strict=True)]
+    figure.legend(loc="outside upper center", ncols=len(parts), frameon=False)
+    return figure
