@@ -6,9 +6,12 @@
 
 #![allow(unsafe_code)]
 
+pub mod borrow;
+pub mod clone;
 pub mod fds;
 pub mod keyring;
 pub mod landlock;
+pub mod execute;
 pub mod memory;
 pub mod mount;
 pub mod namespace;

@@ -1,110 +1,7 @@
-//! Making a process in fresh namespaces, and taking its privileges away.
+//! How a process ends, and taking its privileges away.
 
-use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
-/// A process that was just made.
-#[derive(Debug)]
-pub struct Cloned {
-    /// Its id in the caller's pid namespace.
-    pub pid: i32,
-    /// Readable once it has ended.
-    pub pidfd: OwnedFd,
-}
-
-/// Not taken from `libc`, whose constant overflows its type.
-const CLONE_INTO_CGROUP: u64 = 1 << 33;
-
-/// The argument of clone3(2), first version with `cgroup` (Linux 5.7).
-#[repr(C)]
-#[derive(Default)]
-struct CloneArguments {
-    flags: u64,
-    pidfd: u64,
-    child_tid: u64,
-    parent_tid: u64,
-    exit_signal: u64,
-    stack: u64,
-    stack_size: u64,
-    tls: u64,
-    set_tid: u64,
-    set_tid_size: u64,
-    cgroup: u64,
-}
-
-/// Clones this process into fresh `namespaces` (`CLONE_NEW*`), straight into `cgroup` if there is
-/// one (cgroup v2). The child runs `child` and exits with what it gives, if it does not exec.
-///
-/// Fails with `EBUSY` in a process that has more than one thread: a copy of it could find locks
-/// held for ever.
-pub fn clone_into(
-    namespaces: u64,
-    cgroup: Option<BorrowedFd<'_>>,
-    child: impl FnOnce() -> i32,
-) -> io::Result<Cloned> {
-    if thread_count()? != 1 {
-        return Err(io::Error::from_raw_os_error(libc::EBUSY));
-    }
-    let mut pidfd: i32 = -1;
-    let mut arguments = CloneArguments {
-        flags: namespaces | libc::CLONE_PIDFD as u64,
-        pidfd: (&raw mut pidfd) as u64,
-        exit_signal: libc::SIGCHLD as u64,
-        ..CloneArguments::default()
-    };
-    if let Some(cgroup) = cgroup {
-        arguments.flags |= CLONE_INTO_CGROUP;
-        arguments.cgroup = cgroup.as_raw_fd() as u64;
-    }
-    // SAFETY: without CLONE_VM and with no stack of its own this is a fork: the child goes on in
-    // a private copy of the one thread's memory, in which no other thread can hold a lock.
-    let pid =
-        unsafe { libc::syscall(libc::SYS_clone3, &raw mut arguments, size_of::<CloneArguments>()) };
-    match pid {
-        -1 => Err(io::Error::last_os_error()),
-        0 => {
-            // A panic must not unwind into the copy of the caller's loop.
-            let code = catch_unwind(AssertUnwindSafe(child)).unwrap_or(70);
-            // SAFETY: ends the child without running the parent's exit handlers.
-            unsafe { libc::_exit(code) }
-        }
-        // SAFETY: the kernel has just put a fresh descriptor there that nobody else owns.
-        pid => Ok(Cloned { pid: pid as i32, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) } }),
-    }
-}
-
-/// Whether a process in fresh `namespaces` can be made, found by making one that ends at once.
-/// Unlike [`clone_into`], for processes with threads too.
-pub fn try_namespaces(namespaces: u64) -> io::Result<()> {
-    let arguments = CloneArguments {
-        flags: namespaces | libc::CLONE_VFORK as u64,
-        exit_signal: libc::SIGCHLD as u64,
-        ..CloneArguments::default()
-    };
-    // SAFETY: a fork whose child does nothing but end, which needs no lock that another thread
-    // could have held.
-    let pid = unsafe {
-        libc::syscall(libc::SYS_clone3, &raw const arguments, size_of::<CloneArguments>())
-    };
-    match pid {
-        -1 => Err(io::Error::last_os_error()),
-        // SAFETY: ends the child without running anything of the parent's.
-        0 => unsafe { libc::_exit(0) },
-        pid => {
-            // SAFETY: no status is asked for, so no memory is written.
-            unsafe { libc::waitpid(pid as i32, std::ptr::null_mut(), 0) };
-            Ok(())
-        }
-    }
-}
-
-/// How many threads this process has. The folder has two links and one for each thread.
-fn thread_count() -> io::Result<u64> {
-    Ok(fs::metadata("/proc/self/task")?.nlink().saturating_sub(2))
-}
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// How a child ended, and what it and its waited-for descendants used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,6 +98,22 @@ pub fn become_user(uid: u32, gid: u32) -> io::Result<()> {
     if results == [0; 3] { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// The same, but keeps SYS_ADMIN, SETUID and SETGID for what is done next, and stays dumpable, so
+/// that the process may write its own id maps.
+pub fn become_user_with_privileges(uid: u32, gid: u32) -> io::Result<()> {
+    const NEXT: u64 = 1 << 21 | 1 << 7 | 1 << 6;
+    prctl(libc::PR_SET_KEEPCAPS, 1)?;
+    become_user(uid, gid)?;
+    set_capabilities(NEXT)?;
+    prctl(libc::PR_SET_DUMPABLE, 1)
+}
+
+fn prctl(option: libc::c_int, value: libc::c_ulong) -> io::Result<()> {
+    // SAFETY: the options that this file passes take plain numbers.
+    let result = unsafe { libc::prctl(option, value, 0, 0, 0) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// The signals of a terminal and of a polite end.
 pub const INTERRUPTS: [i32; 3] = [libc::SIGINT, libc::SIGHUP, libc::SIGTERM];
 
@@ -222,19 +135,4 @@ fn set_disposition(signals: &[i32], action: libc::sighandler_t) -> io::Result<()
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn refuses_to_copy_a_process_with_threads() {
-        let (send, receive) = std::sync::mpsc::channel::<()>();
-        let other = std::thread::spawn(move || receive.recv());
-        let error = clone_into(0, None, || 0).unwrap_err();
-        assert_eq!(error.raw_os_error(), Some(libc::EBUSY));
-        drop(send);
-        assert!(other.join().unwrap().is_err());
-    }
 }

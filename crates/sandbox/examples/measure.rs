@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use snowmelt_sandbox::{
-    Bind, ForkSpec, Limits, Network, Options, Policy, Root, SandboxSpec, Spawner, ZygoteSpec,
+    Base, Bind, ForkSpec, Limits, Network, Options, Policy, Root, SandboxSpec, Spawner, ZygoteSpec,
 };
 use snowmelt_types::{Outcome, SandboxId};
 
@@ -26,7 +26,7 @@ async fn main() -> Result<(), Failure> {
         parent_cgroup: format!("snowmelt/measure-{}", std::process::id()),
     };
     let spawner = Spawner::launch(options)?.attach()?;
-    let root = Root { binds: vec![bind(&prefix, &prefix), bind(&packages, "/packages")] };
+    let root = Root { base: Base::Host, binds: vec![bind(&prefix, &prefix), bind(&packages, "/packages")] };
     programs(&spawner).await?;
     for imports in [&[][..], &["numpy", "pandas"]] {
         forks(&spawner, &root, &python, imports).await?;
@@ -79,7 +79,7 @@ async fn echo(spawner: &Spawner) -> Result<(Duration, Outcome), Failure> {
     let spec = SandboxSpec {
         id: SandboxId::new(),
         root: Root::default(),
-        command: ["/bin/echo", "x"].map(str::to_owned).to_vec(),
+        command: ["/bin/busybox", "echo", "x"].map(str::to_owned).to_vec(),
         env: Vec::new(),
         limits: Limits::default(),
         network: Network::None,

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use snowmelt_kernel::mount::{self, Attributes};
 use snowmelt_kernel::namespace::flags;
-use snowmelt_kernel::{landlock, process};
+use snowmelt_kernel::{clone, landlock};
 
 use crate::spec::Limits;
 use crate::{Result, cgroup};
@@ -79,7 +79,7 @@ fn try_control_group() -> Result<()> {
 
 fn namespaces() -> Probe {
     let kinds = flags::USER | flags::PID | flags::IPC | flags::UTS | flags::MOUNT;
-    fact("namespaces", said(process::try_namespaces(kinds), "user, pid, ipc, uts and mount"))
+    fact("namespaces", said(clone::try_namespaces(kinds), "user, pid, ipc, uts and mount"))
 }
 
 fn mounts() -> Probe {

@@ -20,11 +20,23 @@ pub struct Bind {
     pub target: PathBuf,
 }
 
-/// What a sandbox sees beside the base: the host's `/usr`, `/bin` and `/lib*` and a minimal
-/// `/etc`, `/dev`, `/proc` and `/tmp`. Equal roots are put together once and then cloned.
+/// What programs and libraries a sandbox sees; `/dev`, `/proc`, `/tmp` and `/run` are its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Base {
+    /// The host's `/usr`, `/bin` and `/lib*`, and a minimal `/etc`.
+    #[default]
+    Host,
+    /// The unpacked file system of an image, in this folder of the host. Files that only root may
+    /// read cannot be read inside.
+    Folder(PathBuf),
+}
+
+/// What a sandbox sees. Equal roots are put together once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Root {
-    /// In the order in which they are mounted.
+    /// Programs and libraries.
+    pub base: Base,
+    /// What is shown beside them, in the order in which it is mounted.
     pub binds: Vec<Bind>,
 }
 

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use super::{Fault, doing};
+use crate::root::copy;
 use crate::root::skeleton::Skeleton;
 use crate::spec::Network;
 
@@ -24,28 +25,7 @@ const CONFIGURATION: [&str; 8] = [
     "/etc/mime.types",
 ];
 
-const DEVICES: [(&str, (u32, u32)); 5] = [
-    ("/dev/null", (1, 3)),
-    ("/dev/zero", (1, 5)),
-    ("/dev/full", (1, 7)),
-    ("/dev/random", (1, 8)),
-    ("/dev/urandom", (1, 9)),
-];
-
-/// `/dev/shm` leads to the scratch, so that shared memory is bounded with it.
-const LINKS: [(&str, &str); 6] = [
-    ("/dev/fd", "/proc/self/fd"),
-    ("/dev/stdin", "/proc/self/fd/0"),
-    ("/dev/stdout", "/proc/self/fd/1"),
-    ("/dev/stderr", "/proc/self/fd/2"),
-    ("/dev/shm", "/tmp"),
-    ("/var/tmp", "/tmp"),
-];
-
-/// `/mnt` is where a zygote attaches the root of a child before it makes it its own.
-const FOLDERS: [&str; 4] = ["/proc", "/tmp", "/run", "/mnt"];
-
-const FILES: [(&str, &str); 5] = [
+const FILES: [(&str, &str); 3] = [
     (
         "/etc/passwd",
         "root:x:0:0:root:/:/usr/sbin/nologin\n\
@@ -54,15 +34,10 @@ const FILES: [(&str, &str); 5] = [
     ),
     ("/etc/group", "root:x:0:\nsnowmelt:x:1000:\nnogroup:x:65534:\n"),
     ("/etc/hostname", "snowmelt\n"),
-    ("/run/snowmelt/zygote.py", include_str!("../../../../python/snowmelt/_runtime/zygote.py")),
-    ("/run/snowmelt/enter.py", include_str!("../../../../python/snowmelt/_runtime/enter.py")),
 ];
 
 /// Puts the base together.
 pub(crate) fn assemble(skeleton: &Skeleton<'_>, network: Network) -> Result<(), Fault> {
-    for path in FOLDERS {
-        skeleton.folder(Path::new(path))?;
-    }
     PROGRAMS.iter().try_for_each(|path| programs(skeleton, Path::new(path)))?;
     for (path, content) in FILES {
         skeleton.file(Path::new(path), content.as_bytes())?;
@@ -71,12 +46,9 @@ pub(crate) fn assemble(skeleton: &Skeleton<'_>, network: Network) -> Result<(), 
         skeleton.file(Path::new(path), &content)?;
     }
     for path in CONFIGURATION.iter().map(Path::new).filter(|path| path.exists()) {
-        skeleton.bind(path, path)?;
+        copy::or_bind(skeleton, path)?;
     }
-    for (path, number) in DEVICES {
-        skeleton.device(Path::new(path), number)?;
-    }
-    LINKS.iter().try_for_each(|(path, to)| skeleton.link(Path::new(path), Path::new(to)))
+    skeleton.link(Path::new("/var/tmp"), Path::new("/tmp"))
 }
 
 fn programs(skeleton: &Skeleton<'_>, path: &Path) -> Result<(), Fault> {

@@ -1,23 +1,35 @@
-//! Roots: what a sandbox sees, put together once for equal specs and copied for each sandbox.
+//! Roots: what a sandbox sees, put together once for equal specs.
 //!
-//! A template is a mount of its own in the spawner's private mount namespace, so no mount shows on
-//! the host and all vanish with the spawner. Every mount in it is read-only and nosuid, and nodev
-//! but for the five devices.
+//! A template is a mount namespace whose root is that tree: a program begins in a copy of it, so
+//! it has nothing to attach but its scratch and its `/proc`. No mount shows on the host and all
+//! vanish with the spawner. Every mount in it is read-only and nosuid, and nodev but for `/dev`.
 
 mod base;
+mod copy;
+mod devices;
+mod image;
 mod skeleton;
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use snowmelt_kernel::mount::{self, Attributes};
 
-use crate::spec::{Network, Root};
+use crate::spawner::Stage;
+use crate::spec::{Base, Network, Root};
 use skeleton::Skeleton;
 
 /// How many templates are kept; the one used longest ago goes first.
-const MOST_TEMPLATES: usize = 32;
+const MOST_TEMPLATES: usize = 64;
+
+/// `/mnt` is where a zygote attaches the root of a child before it makes it its own.
+const FOLDERS: [&str; 4] = ["/proc", "/tmp", "/run", "/mnt"];
+
+const FILES: [(&str, &str); 2] = [
+    ("/run/snowmelt/zygote.py", include_str!("../../../../python/snowmelt/_runtime/zygote.py")),
+    ("/run/snowmelt/enter.py", include_str!("../../../../python/snowmelt/_runtime/enter.py")),
+];
 
 /// A step that failed, as a verb phrase, and what the kernel said.
 #[derive(Debug)]
@@ -44,49 +56,83 @@ pub(crate) struct Roots {
 struct Template {
     root: Root,
     network: Network,
-    path: PathBuf,
-    top: OwnedFd,
+    namespace: OwnedFd,
 }
 
 impl Roots {
-    /// Keeps templates under `folder`, an empty folder in a private mount namespace.
+    /// Puts templates together under `folder`, an empty folder in a private mount namespace.
     pub fn new(folder: PathBuf) -> Self {
         Self { folder, templates: Vec::new(), made: 0 }
     }
 
-    /// A detached copy of the template for this root.
-    pub fn copy(&mut self, root: &Root, network: Network) -> Result<OwnedFd, Fault> {
-        let known = self.templates.iter().position(|template| template.is_for(root, network));
+    /// The mount namespace whose root is this one.
+    pub fn namespace(
+        &mut self,
+        stage: &Stage,
+        root: &Root,
+        network: Network,
+    ) -> Result<BorrowedFd<'_>, Fault> {
+        let known = self.templates.iter().rposition(|template| template.is_for(root, network));
         let template = match known {
-            Some(index) => self.templates.remove(index),
-            None => self.assemble(root, network)?,
+            Some(index) if index + 1 == self.templates.len() => None,
+            Some(index) => Some(self.templates.remove(index)),
+            None => Some(self.assemble(stage, root, network)?),
         };
-        let copied = mount::copy_at(&template.top, Path::new(""));
-        self.templates.push(template);
+        self.templates.extend(template);
         if self.templates.len() > MOST_TEMPLATES {
             self.templates.remove(0);
         }
-        doing("copy the root", copied)
+        let last = self.templates.last().map(|template| template.namespace.as_fd());
+        doing("find the root", last.ok_or(io::ErrorKind::NotFound.into()))
     }
 
-    fn assemble(&mut self, root: &Root, network: Network) -> Result<Template, Fault> {
+    /// A detached copy of this root.
+    pub fn copy(
+        &mut self,
+        stage: &Stage,
+        root: &Root,
+        network: Network,
+    ) -> Result<OwnedFd, Fault> {
+        let namespace = self.namespace(stage, root, network)?;
+        doing("copy the root", stage.within(namespace, || mount::copy(Path::new("/"))))
+    }
+
+    fn assemble(
+        &mut self,
+        stage: &Stage,
+        root: &Root,
+        network: Network,
+    ) -> Result<Template, Fault> {
         let path = self.folder.join(self.made.to_string());
         self.made += 1;
         doing("make a folder for the root", std::fs::create_dir(&path))?;
-        let options = [("size", "4m"), ("mode", "755")];
+        let options = [("size", "8m"), ("mode", "755")];
         let fresh = mount::fresh("tmpfs", &options, Attributes::empty());
         let top = doing("make the root's file system", fresh)?;
         doing("attach the root's file system", mount::attach_at(&top, rustix::fs::CWD, &path))?;
-        // From here on, dropping the template takes the mount away again.
-        let template = Template { root: root.clone(), network, path, top };
-        let skeleton = Skeleton::new(template.top.as_fd());
-        base::assemble(&skeleton, network)?;
-        for bind in &root.binds {
-            skeleton.bind(&bind.source, &bind.target)?;
-        }
-        doing("make the root read-only", mount::set_attributes_of(&template.top, mount::inert()))?;
-        Ok(template)
+        // Dropping it takes the mount away again; what was made of it has copies of its own.
+        let _scaffold = Scaffold { path };
+        fill(&Skeleton::new(top.as_fd()), root, network)?;
+        doing("make the root read-only", mount::set_attributes_of(&top, mount::inert()))?;
+        let tree = doing("copy the root", mount::copy_at(&top, Path::new("")))?;
+        let namespace = doing("make a namespace of the root", stage.namespace_of(tree))?;
+        Ok(Template { root: root.clone(), network, namespace })
     }
+}
+
+fn fill(skeleton: &Skeleton<'_>, root: &Root, network: Network) -> Result<(), Fault> {
+    for path in FOLDERS {
+        skeleton.folder(Path::new(path))?;
+    }
+    match &root.base {
+        Base::Host => base::assemble(skeleton, network)?,
+        Base::Folder(folder) => image::assemble(skeleton, folder)?,
+    }
+    devices::assemble(skeleton)?;
+    for (path, content) in FILES {
+        skeleton.file(Path::new(path), content.as_bytes())?;
+    }
+    root.binds.iter().try_for_each(|bind| skeleton.bind(&bind.source, &bind.target))
 }
 
 impl Template {
@@ -95,9 +141,14 @@ impl Template {
     }
 }
 
-impl Drop for Template {
+/// Where a template is put together.
+struct Scaffold {
+    path: PathBuf,
+}
+
+impl Drop for Scaffold {
     fn drop(&mut self) {
-        // Copies of it live on; what cannot be removed goes with the run directory.
+        // What cannot be removed goes with the run directory.
         if mount::detach(&self.path).is_ok() {
             drop(std::fs::remove_dir(&self.path));
         }

@@ -54,13 +54,18 @@ impl<'a> Skeleton<'a> {
 
     /// Shows a folder or file of the host at `target`, inert.
     pub fn bind(&self, source: &Path, target: &Path) -> Result<(), Fault> {
+        let tree = doing(format!("show {}", source.display()), mount::copy(source))?;
+        self.show(tree, target)
+    }
+
+    /// Shows a detached tree at `target`, inert.
+    pub fn show(&self, tree: OwnedFd, target: &Path) -> Result<(), Fault> {
         let show = || -> io::Result<()> {
-            let tree = mount::copy(source)?;
             mount::set_attributes(&tree, mount::inert())?;
             let target = self.mount_point(target, is_folder(&tree)?)?;
             mount::attach(&tree, &target)
         };
-        doing(format!("show {} at {}", source.display(), target.display()), show())
+        doing(format!("show {}", target.display()), show())
     }
 
     /// Shows a device of the host, if it is the character device of that number: what stands

@@ -1,22 +1,27 @@
-//! What a cloned process does between its first instruction and the exec of its program.
+//! What a new process does between its first instruction and the exec of its program.
+//!
+//! A *program* borrows the spawner's memory and does it all by itself; a *zygote* is a copy of the
+//! spawner, which gives it its range of user ids, and keeps what it needs to make the sandboxes of
+//! its children.
 //!
 //! Invariant: privileges only go down, and the order matters: mounts while it has them, then the
 //! ids, then capabilities, then `no_new_privs`, then the system call filter, and nothing of the
 //! spawner's survives the exec but descriptors 0 to 3.
 
+use std::convert::Infallible;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::process::CommandExt;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::process::Command;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
+use snowmelt_kernel::execute::Program;
 use snowmelt_kernel::mount::{self, Attributes};
 use snowmelt_kernel::namespace::{flags, unshare};
 use snowmelt_kernel::{fds, landlock, process, seccomp};
 
+use super::identity;
 use super::stage::NEW_ROOT;
 use crate::root::{Fault, doing};
 use crate::spec::CHANNEL_FD;
@@ -31,44 +36,62 @@ const ZYGOTE_CAPABILITIES: [u32; 3] = [21, 7, 6];
 pub(super) struct Child<'a> {
     /// Where it enters its control group.
     pub doors: &'a [OwnedFd],
-    pub root: &'a OwnedFd,
     pub scratch: &'a OwnedFd,
+    /// Becomes descriptor 0.
+    pub null: &'a OwnedFd,
     /// Becomes descriptor 3.
     pub channel: &'a OwnedFd,
     /// Becomes descriptors 1 and 2.
     pub log: &'a OwnedFd,
-    /// The child's end: it reads one packet, "go", and writes only if a step fails.
-    pub sync: &'a OwnedFd,
-    pub is_zygote: bool,
+    /// The spawner, by its own pidfd.
+    pub spawner: &'a OwnedFd,
     pub filter: &'a seccomp::Program,
     pub open_files: u64,
-    pub command: &'a [String],
-    pub env: &'a [(String, String)],
+    pub program: &'a Program,
+    /// The path of the program, for a message.
+    pub path: &'a str,
+    pub kind: Kind<'a>,
+}
+
+/// How a program and a zygote differ.
+pub(super) enum Kind<'a> {
+    /// It begins in its root and takes the user id `id` of the host; `proc` is the host's.
+    Program { id: u32, proc: &'a OwnedFd },
+    /// It attaches its root, and reads "go" from `sync` when it has its ids.
+    Zygote { root: &'a OwnedFd, sync: &'a OwnedFd },
 }
 
 impl Child<'_> {
-    /// Becomes the program. Returns only if a step fails, after it has told the spawner.
-    pub fn run(&self) -> i32 {
+    /// Becomes the program. Returns only if a step fails.
+    pub fn run(&self) -> Fault {
         let Err(fault) = self.become_program();
-        let errno = fault.source.raw_os_error().unwrap_or(0);
-        // If the spawner is gone there is nobody to tell.
-        drop(super::sync::tell_fault(self.sync, &fault.step, errno));
-        1
+        fault
     }
 
-    fn become_program(&self) -> Result<std::convert::Infallible, Fault> {
+    fn become_program(&self) -> Result<Infallible, Fault> {
         doing("enter the control group", self.enter_group())?;
-        self.enter_root()?;
-        doing("wait for the spawner", super::sync::wait_for_go(self.sync))?;
-        doing("leave the control group namespace", unshare(flags::CGROUP))?;
-        let named = rustix::system::sethostname(b"snowmelt");
-        doing("set the host name", named.map_err(Into::into))?;
+        let kept = match self.kind {
+            Kind::Program { id, proc } => {
+                doing("attach the scratch", self.attach_scratch())?;
+                doing("mount /proc", self.mount_proc())?;
+                identity::take(proc, id)?;
+                &[][..]
+            }
+            Kind::Zygote { root, sync } => {
+                self.enter_root(root)?;
+                doing("wait for the spawner", super::sync::wait_for_go(sync))?;
+                doing("leave the control group namespace", unshare(flags::CGROUP))?;
+                doing("change the user", process::become_user(0, 0))?;
+                &ZYGOTE_CAPABILITIES[..]
+            }
+        };
         doing("reset signals", process::reset_signals(&process::INTERRUPTS))?;
         doing("set the limits", self.set_limits())?;
+        self.drop_privileges(kept)?;
         doing("place the descriptors", self.place_descriptors())?;
-        self.drop_privileges()?;
         doing("install the system call policy", self.filter.install())?;
-        doing(format!("execute {}", self.program()), Err(self.exec()))
+        let error = self.program.execute();
+        Err(Fault { step: format!("execute {}", self.path), source: error })
     }
 
     fn enter_group(&self) -> io::Result<()> {
@@ -76,28 +99,30 @@ impl Child<'_> {
         Ok(())
     }
 
+    fn attach_scratch(&self) -> io::Result<()> {
+        mount::attach_at(self.scratch, CWD, Path::new("/tmp"))
+    }
+
     /// Attaches root, scratch and `/proc`, and lets go of everything else.
-    fn enter_root(&self) -> Result<(), Fault> {
-        let attach = mount::attach_at(self.root, CWD, Path::new(NEW_ROOT));
-        doing("attach the root", attach)?;
-        let attach = mount::attach_at(self.scratch, self.root, Path::new("tmp"));
+    fn enter_root(&self, root: &OwnedFd) -> Result<(), Fault> {
+        doing("attach the root", mount::attach_at(root, CWD, Path::new(NEW_ROOT)))?;
+        let attach = mount::attach_at(self.scratch, root, Path::new("tmp"));
         doing("attach the scratch", attach)?;
-        doing("mount /proc", self.mount_proc())?;
-        doing("enter the root", mount::pivot(self.root))
+        // The children of a zygote write their id maps through its /proc, and may mount their
+        // own only if nothing covers a part of it.
+        let attributes =
+            (mount::inert() | Attributes::MOUNT_ATTR_NOEXEC) - Attributes::MOUNT_ATTR_RDONLY;
+        let proc = mount::fresh("proc", &[], attributes)
+            .and_then(|proc| mount::attach_at(proc, root, Path::new("proc")));
+        doing("mount /proc", proc)?;
+        doing("enter the root", mount::pivot(root))
     }
 
     fn mount_proc(&self) -> io::Result<()> {
-        let inert = mount::inert() | Attributes::MOUNT_ATTR_NOEXEC;
-        // The children of a zygote write their id maps through its /proc, and may mount their
-        // own only if nothing covers a part of it.
-        let attributes = if self.is_zygote { inert - Attributes::MOUNT_ATTR_RDONLY } else { inert };
-        let proc = mount::fresh("proc", &[], attributes)?;
-        mount::attach_at(&proc, self.root, Path::new("proc"))?;
-        if self.is_zygote {
-            return Ok(());
-        }
+        let proc = mount::fresh("proc", &[], mount::inert() | Attributes::MOUNT_ATTR_NOEXEC)?;
+        mount::attach_at(&proc, CWD, Path::new("/proc"))?;
         for name in MASKED {
-            let null = mount::copy_at(self.root, Path::new("dev/null"))?;
+            let null = mount::copy(Path::new("/dev/null"))?;
             match mount::attach_at(null, &proc, Path::new(name)) {
                 // Not every kernel has every file.
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -115,29 +140,14 @@ impl Child<'_> {
         let most = getrlimit(Resource::Nofile).maximum;
         let files = self.open_files.min(most.unwrap_or(u64::MAX));
         // The children of a zygote have limits of their own, which may be higher.
-        let most = if self.is_zygote { most } else { Some(files) };
+        let is_zygote = matches!(self.kind, Kind::Zygote { .. });
+        let most = if is_zygote { most } else { Some(files) };
         setrlimit(Resource::Nofile, at(files, most))?;
         rustix::process::umask(Mode::from_raw_mode(0o022));
         Ok(rustix::process::chdir("/tmp")?)
     }
 
-    fn place_descriptors(&self) -> io::Result<()> {
-        let null = rustix::fs::open("/dev/null", OFlags::RDONLY, Mode::empty())?;
-        // Copies above the targets first, so that no placement closes a source.
-        let above = |source: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(source, 10);
-        let (null, log) = (above(null.as_fd())?, above(self.log.as_fd())?);
-        let channel = above(self.channel.as_fd())?;
-        fds::close_on_exec_from(0)?;
-        fds::place(null.as_fd(), 0)?;
-        fds::place(log.as_fd(), 1)?;
-        fds::place(log.as_fd(), 2)?;
-        fds::place(channel.as_fd(), CHANNEL_FD)
-    }
-
-    fn drop_privileges(&self) -> Result<(), Fault> {
-        let (id, kept) =
-            if self.is_zygote { (0, &ZYGOTE_CAPABILITIES[..]) } else { (1000, &[][..]) };
-        doing("change the user", process::become_user(id, id))?;
+    fn drop_privileges(&self, kept: &[u32]) -> Result<(), Fault> {
         doing("drop capabilities", process::keep_only_capabilities(kept))?;
         let no_more = rustix::thread::set_no_new_privs(true);
         doing("renounce new privileges", no_more.map_err(Into::into))?;
@@ -148,7 +158,7 @@ impl Child<'_> {
     /// A second fence behind the mounts. A zygote must still attach the mounts of its children,
     /// who put it up for themselves.
     fn confine(&self) -> io::Result<()> {
-        if self.is_zygote {
+        if matches!(self.kind, Kind::Zygote { .. }) {
             return landlock::scope();
         }
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -156,27 +166,35 @@ impl Child<'_> {
         landlock::confine(open("/tmp")?.as_fd(), open("/dev")?.as_fd())
     }
 
-    /// Has the kernel kill it when the spawner dies. The kernel forgets this when ids change, so
-    /// it comes after that; a spawner that died before is seen by its closed end.
+    /// Has the kernel kill it when the spawner dies. The kernel forgets this when ids or
+    /// capabilities change, so it comes after that; a spawner that died before is seen by its
+    /// pidfd.
     fn tie_to_spawner(&self) -> io::Result<()> {
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let mut watched = [PollFd::new(self.sync, PollFlags::empty())];
+        let mut watched = [PollFd::new(self.spawner, PollFlags::IN)];
         if poll(&mut watched, Some(&now))? > 0 {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         Ok(())
     }
 
-    fn program(&self) -> &str {
-        self.command.first().map_or("", String::as_str)
-    }
-
-    fn exec(&self) -> io::Error {
-        Command::new(self.program())
-            .args(self.command.iter().skip(1))
-            .env_clear()
-            .envs(self.env.iter().map(|(name, value)| (name, value)))
-            .exec()
+    /// Closes all others, at once or, for a zygote that must be able to tell of a failure, by
+    /// exec.
+    fn place_descriptors(&self) -> io::Result<()> {
+        // Copies above the targets first, so that no placement closes a source.
+        let above = |source: BorrowedFd<'_>| {
+            let high = source.as_raw_fd() > CHANNEL_FD;
+            let copy = (!high).then(|| rustix::io::fcntl_dupfd_cloexec(source, 10)).transpose();
+            copy
+        };
+        let (null, log) = (above(self.null.as_fd())?, above(self.log.as_fd())?);
+        let channel = above(self.channel.as_fd())?;
+        fds::close_on_exec_from(0)?;
+        fds::place(null.as_ref().unwrap_or(self.null).as_fd(), 0)?;
+        let log = log.as_ref().unwrap_or(self.log).as_fd();
+        fds::place(log, 1)?;
+        fds::place(log, 2)?;
+        fds::place(channel.as_ref().unwrap_or(self.channel).as_fd(), CHANNEL_FD)
     }
 }

@@ -92,7 +92,7 @@ impl Service {
         group: &str,
         spec: &ForkSpec,
     ) -> Result<(Answer, OwnedFd), Fault> {
-        let root = self.roots.copy(&spec.root, Network::None)?;
+        let root = self.roots.copy(&self.stage, &spec.root, Network::None)?;
         let scratch = doing("make the scratch", Scratch::make(spec.limits.scratch, owner))?;
         self.make_group(group, &spec.limits)?;
         let (sync, theirs) = doing("make a pair of sockets", packet::pair())?;

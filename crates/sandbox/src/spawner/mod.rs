@@ -7,7 +7,9 @@ mod cell;
 mod child;
 mod end;
 mod fork;
+mod identity;
 mod ids;
+mod program;
 mod scratch;
 mod service;
 mod stage;
@@ -26,7 +28,7 @@ use crate::policy::Programs;
 use crate::root::{Fault, Roots};
 use crate::{cgroup, run_dir};
 use service::Service;
-use stage::Stage;
+pub(crate) use stage::Stage;
 
 pub use start::NAMESPACES;
 

@@ -7,6 +7,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{Timespec, epoll};
+use rustix::process::{PidfdFlags, getpid, pidfd_open};
+use snowmelt_kernel::borrow::Stack;
 use snowmelt_kernel::packet;
 use snowmelt_types::SandboxId;
 
@@ -29,6 +31,12 @@ pub(super) struct Service {
     parent: String,
     pub(super) slots: Slots,
     pub(super) cells: BTreeMap<Token, Cell>,
+    /// What every child gets as its standard input.
+    pub(super) null: OwnedFd,
+    /// This process: readable once it has ended.
+    pub(super) pidfd: OwnedFd,
+    /// Where programs run until they execute.
+    pub(super) stack: Stack,
     names: HashMap<SandboxId, Token>,
     next: Token,
 }
@@ -62,6 +70,9 @@ impl Service {
             backend,
             parent,
             cells: BTreeMap::new(),
+            null: std::fs::File::open("/dev/null")?.into(),
+            pidfd: pidfd_open(getpid(), PidfdFlags::empty())?,
+            stack: Stack::new()?,
             names: HashMap::new(),
             next: 0,
         };

@@ -1,48 +1,80 @@
 //! The namespaces in which the spawner works and from which sandboxes begin.
 //!
 //! The *workshop* is a private copy of the host's mounts, in which roots are put together. The
-//! *stage* holds nothing but an empty folder and a `/proc`: a sandbox begins with a copy of that,
-//! so it costs the same however many mounts the host has, and sees the host's tree at no time.
-//! All sandboxes share one empty network namespace.
+//! *stage* holds nothing but an empty folder and a `/proc`. A program begins in a copy of its
+//! root's own namespace, a zygote in a copy of the stage: so both cost the same however many
+//! mounts the host has, and see the host's tree at no time. All share one empty network namespace,
+//! and one for host names and one for System V objects, which the system call policies deny.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::CWD;
-use rustix::fs::Mode;
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use snowmelt_kernel::borrow::{Stack, run_in_borrowed_memory};
+use snowmelt_kernel::clone::{Cloned, clone_into};
 use snowmelt_kernel::mount::{self, Attributes};
 use snowmelt_kernel::namespace::{flags, join, unshare};
-use snowmelt_kernel::process::{Cloned, clone_into};
 
 use crate::root::{Fault, doing};
 use crate::spec::Network;
 
-/// Where a sandbox that begins attaches its root.
+/// Where a zygote that begins attaches its root.
 pub(super) const NEW_ROOT: &str = "/root";
 
 /// The namespaces by their descriptors; the spawner itself is in the workshop.
-pub(super) struct Stage {
+pub(crate) struct Stage {
     workshop: OwnedFd,
     stage: OwnedFd,
     empty_network: OwnedFd,
     host_network: OwnedFd,
+    /// The host's `/proc`, for processes that see another one or none.
+    proc: OwnedFd,
 }
 
 impl Stage {
     /// Leaves the host's namespaces; `folder` is an empty folder to mount on.
     pub fn enter(folder: &Path) -> Result<Self, Fault> {
         let host_network = current("net")?;
-        let leave = unshare(flags::MOUNT | flags::NETWORK);
-        doing("leave the host's mount and network namespaces", leave)?;
+        let proc = doing("open /proc", File::open("/proc").map(OwnedFd::from))?;
+        let kinds = flags::MOUNT | flags::NETWORK | flags::UTS | flags::IPC;
+        doing("leave the host's namespaces", unshare(kinds))?;
+        let named = rustix::system::sethostname(b"snowmelt");
+        doing("set the host name", named.map_err(Into::into))?;
         doing("make the mounts private", mount::make_private())?;
         let workshop = current("mnt")?;
         doing("make a second mount namespace", unshare(flags::MOUNT))?;
         doing("empty the second mount namespace", empty(folder))?;
         let stage = current("mnt")?;
         doing("go back to the first mount namespace", join(&workshop, flags::MOUNT))?;
-        Ok(Self { workshop, stage, empty_network: current("net")?, host_network })
+        Ok(Self { workshop, stage, empty_network: current("net")?, host_network, proc })
+    }
+
+    /// The host's `/proc`.
+    pub fn proc(&self) -> &OwnedFd {
+        &self.proc
+    }
+
+    /// A mount namespace whose root is `tree`, which is detached, and that has nothing else.
+    pub fn namespace_of(&self, tree: OwnedFd) -> io::Result<OwnedFd> {
+        self.within(self.stage.as_fd(), || {
+            unshare(flags::MOUNT)?;
+            mount::attach_at(&tree, CWD, Path::new(NEW_ROOT))?;
+            mount::pivot(&tree)?;
+            let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+            Ok(openat(&self.proc, "self/ns/mnt", flags, Mode::empty())?)
+        })
+    }
+
+    /// Does something in another mount namespace.
+    pub fn within<T>(
+        &self,
+        namespace: BorrowedFd<'_>,
+        work: impl FnOnce() -> io::Result<T>,
+    ) -> io::Result<T> {
+        let _back = self.go(namespace, Network::None)?;
+        work()
     }
 
     /// Clones a process that begins on the stage; see [`clone_into`].
@@ -53,13 +85,27 @@ impl Stage {
         cgroup: Option<BorrowedFd<'_>>,
         child: impl FnOnce() -> i32,
     ) -> io::Result<Cloned> {
-        let _back = self.go(network)?;
+        let _back = self.go(self.stage.as_fd(), network)?;
         clone_into(namespaces, cgroup, child)
     }
 
-    fn go(&self, network: Network) -> io::Result<Back<'_>> {
+    /// Makes a process that begins in a copy of the mount namespace `root`; see
+    /// [`run_in_borrowed_memory`].
+    pub fn borrow(
+        &self,
+        root: BorrowedFd<'_>,
+        network: Network,
+        cgroup: Option<BorrowedFd<'_>>,
+        stack: &mut Stack,
+        child: &mut dyn FnMut() -> i32,
+    ) -> io::Result<Cloned> {
+        let _back = self.go(root, network)?;
+        run_in_borrowed_memory(flags::PID | flags::MOUNT, cgroup, stack, child)
+    }
+
+    fn go(&self, mounts: BorrowedFd<'_>, network: Network) -> io::Result<Back<'_>> {
         let back = Back { stage: self, network };
-        join(&self.stage, flags::MOUNT)?;
+        join(mounts, flags::MOUNT)?;
         if network == Network::Host {
             join(&self.host_network, flags::NETWORK)?;
         }

@@ -1,4 +1,4 @@
-//! Starting a program in a sandbox: all that needs privileges, up to the child's "go".
+//! Starting a zygote: all that needs privileges, up to the child's "go".
 
 use std::fs;
 use std::io;
@@ -8,18 +8,19 @@ use std::time::Instant;
 use rustix::process::{Signal, pidfd_send_signal};
 use snowmelt_kernel::namespace::flags;
 use snowmelt_kernel::packet;
-use snowmelt_kernel::process::Cloned;
+use snowmelt_kernel::clone::Cloned;
 
 use super::cell::{Answer, Beginning, Cell, Kind, Phase, Token};
-use super::child::Child;
+use super::child::{self, Child};
 use super::ids::{IDS_PER_SLOT, Slot};
 use super::scratch::Scratch;
 use super::service::{Service, Watched};
 use super::sync;
+use super::program::prepare;
 use super::zygote::{self, ZygoteState};
 use crate::message::Failure;
 use crate::root::{Fault, doing};
-use crate::spec::{CHANNEL_FD, Limits, Network, Policy, SandboxSpec, ZygoteSpec};
+use crate::spec::{Limits, Network, Policy, SandboxSpec, ZygoteSpec};
 use crate::{Error, cgroup};
 
 /// Without these, numeric libraries start threads when they are imported, and a process with
@@ -33,18 +34,10 @@ const SINGLE_THREADED: [&str; 6] = [
     "BLIS_NUM_THREADS",
 ];
 
-/// The namespaces that a program gets of its own.
-pub const NAMESPACES: u64 = flags::USER | flags::PID | flags::IPC | flags::UTS | flags::MOUNT;
+/// The namespaces that a sandbox gets of its own.
+pub const NAMESPACES: u64 = flags::USER | flags::PID | flags::MOUNT;
 
 impl Service {
-    /// Starts a program; the server is answered when it runs.
-    pub(super) fn start(&mut self, sequence: u64, mut spec: SandboxSpec) {
-        spec.env.push(("SNOWMELT_CHANNEL_FD".to_owned(), CHANNEL_FD.to_string()));
-        if let Err(failure) = self.begin(sequence, &spec, None) {
-            self.refuse(sequence, failure);
-        }
-    }
-
     /// Starts a zygote; the server is answered when its imports are done.
     pub(super) fn start_zygote(&mut self, sequence: u64, spec: ZygoteSpec) {
         let command =
@@ -58,33 +51,27 @@ impl Service {
             network: Network::None,
             policy: Policy::Zygote,
         };
-        if let Err(failure) = self.begin(sequence, &program, Some(&spec)) {
+        if let Err(failure) = self.begin_zygote(sequence, &program, &spec) {
             self.refuse(sequence, failure);
         }
     }
 
-    fn begin(
+    fn begin_zygote(
         &mut self,
         sequence: u64,
-        spec: &SandboxSpec,
-        zygote: Option<&ZygoteSpec>,
+        program: &SandboxSpec,
+        spec: &ZygoteSpec,
     ) -> Result<(), Failure> {
-        check(spec)?;
-        if zygote.is_none() && spec.policy == Policy::Zygote {
-            return Err(refusal("the policy of zygotes is for zygotes alone"));
-        }
+        check(program)?;
         let (token, group) = self.name(&spec.id)?;
         let slot = self.slots.take().ok_or_else(|| refusal("8192 sandboxes live already"))?;
         let begun = Instant::now();
-        let made = self.make(sequence, spec, zygote, &group, &slot).map_err(|fault| {
+        let made = self.make_zygote(sequence, program, spec, &group, &slot).map_err(|fault| {
             self.slots.give_back(&slot);
             self.remove_group(&group);
             Failure::from(fault)
         })?;
-        let kind = match made.control {
-            Some(control) => Kind::Zygote(Box::new(ZygoteState::new(slot, control))),
-            None => Kind::Program { slot },
-        };
+        let kind = Kind::Zygote(Box::new(ZygoteState::new(slot, made.control)));
         let (answer, sync) = (made.answer, made.sync);
         let phase = Phase::Beginning(Beginning { answer, sync, fault: None, deadline: None });
         let pidfd = Some(made.process.pidfd);
@@ -93,44 +80,51 @@ impl Service {
         Ok(())
     }
 
-    fn make(
+    fn make_zygote(
         &mut self,
         sequence: u64,
-        spec: &SandboxSpec,
-        zygote: Option<&ZygoteSpec>,
+        program: &SandboxSpec,
+        spec: &ZygoteSpec,
         group: &str,
         slot: &Slot,
     ) -> Result<Made, Fault> {
-        let root = self.roots.copy(&spec.root, spec.network)?;
-        let scratch = Scratch::make(spec.limits.scratch, slot.first_id);
+        let root = self.roots.copy(&self.stage, &program.root, Network::None)?;
+        let scratch = Scratch::make(program.limits.scratch, slot.first_id);
         let scratch = doing("make the scratch", scratch)?;
-        self.make_group(group, &spec.limits)?;
+        self.make_group(group, &program.limits)?;
         let (sync, theirs) = doing("make a pair of sockets", packet::pair())?;
-        let control = zygote.map(|zygote| self.configure(zygote)).transpose()?;
+        let (control, channel) = self.configure(spec)?;
         let doors = self.backend.doors(group).map_err(group_fault)?;
+        let executed = prepare(program)?;
         let child = Child {
             doors: &doors,
-            root: &root,
             scratch: &scratch.mount,
-            channel: control.as_ref().map_or(&scratch.listener, |(_, theirs)| theirs),
+            null: &self.null,
+            channel: &channel,
             log: &scratch.log_in,
-            sync: &theirs,
-            is_zygote: zygote.is_some(),
-            filter: self.programs.of(spec.policy, spec.network),
-            open_files: spec.limits.open_files,
-            command: &spec.command,
-            env: &spec.env,
+            spawner: &self.pidfd,
+            filter: self.programs.of(Policy::Zygote, Network::None),
+            open_files: program.limits.open_files,
+            program: &executed,
+            path: &program.command[0],
+            kind: child::Kind::Zygote { root: &root, sync: &theirs },
         };
         let target = self.backend.clone_target(group).map_err(group_fault)?;
         let cgroup = target.as_ref().map(AsFd::as_fd);
-        let cloned = self.stage.clone(NAMESPACES, spec.network, cgroup, || child.run());
+        let run = || {
+            let fault = child.run();
+            // If the spawner is gone there is nobody to tell.
+            drop(sync::tell_fault(&theirs, &fault));
+            1
+        };
+        let cloned = self.stage.clone(NAMESPACES, Network::None, cgroup, run);
         let process = doing("clone a process", cloned)?;
-        if let Err(fault) = release(&process, &sync, slot, &child) {
+        if let Err(fault) = release(&process, &sync, slot) {
             put_down(&process);
             return Err(fault);
         }
         let answer = Answer { sequence, channel: scratch.channel, log: scratch.log_out };
-        Ok(Made { process, answer, sync, control: control.map(|(ours, _)| ours) })
+        Ok(Made { process, answer, sync, control })
     }
 
     /// The control socket of a zygote with what it reads first in it: our end and its.
@@ -182,16 +176,12 @@ struct Made {
     process: Cloned,
     answer: Answer,
     sync: OwnedFd,
-    /// Of a zygote.
-    control: Option<OwnedFd>,
+    control: OwnedFd,
 }
 
 /// Gives the child its ids, and lets it go on.
-fn release(process: &Cloned, sync: &OwnedFd, slot: &Slot, child: &Child<'_>) -> Result<(), Fault> {
-    let map = match child.is_zygote {
-        true => format!("0 {} {IDS_PER_SLOT}", slot.first_id),
-        false => format!("1000 {} 1", slot.first_id),
-    };
+fn release(process: &Cloned, sync: &OwnedFd, slot: &Slot) -> Result<(), Fault> {
+    let map = format!("0 {} {IDS_PER_SLOT}", slot.first_id);
     for file in ["uid_map", "gid_map"] {
         let path = format!("/proc/{}/{file}", process.pid);
         doing(format!("write {file}"), fs::write(path, &map))?;
@@ -200,7 +190,7 @@ fn release(process: &Cloned, sync: &OwnedFd, slot: &Slot, child: &Child<'_>) -> 
 }
 
 /// Kills and reaps a child that could not be let go.
-fn put_down(process: &Cloned) {
+pub(super) fn put_down(process: &Cloned) {
     // It may have ended by itself; then the wait returns at once.
     let _ = pidfd_send_signal(&process.pidfd, Signal::KILL);
     let id = rustix::process::WaitId::PidFd(process.pidfd.as_fd());
@@ -224,7 +214,7 @@ pub(super) fn group_fault(error: Error) -> Fault {
     }
 }
 
-fn check(spec: &SandboxSpec) -> Result<(), Failure> {
+pub(super) fn check(spec: &SandboxSpec) -> Result<(), Failure> {
     let absolute = spec.command.first().is_some_and(|program| program.starts_with('/'));
     if !absolute {
         return Err(refusal("its program is not an absolute path"));

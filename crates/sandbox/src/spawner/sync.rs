@@ -10,6 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use snowmelt_kernel::packet;
 
 use crate::message::Failure;
+use crate::root::Fault;
 
 /// The longest packet from a child.
 const LONGEST: usize = 512;
@@ -38,8 +39,9 @@ pub(super) fn wait_for_go(socket: impl AsFd) -> io::Result<()> {
 }
 
 /// Says which step failed.
-pub(super) fn tell_fault(socket: impl AsFd, step: &str, errno: i32) -> io::Result<()> {
-    let mut step = step;
+pub(super) fn tell_fault(socket: impl AsFd, fault: &Fault) -> io::Result<()> {
+    let errno = fault.source.raw_os_error().unwrap_or(0);
+    let mut step = &*fault.step;
     while step.len() > LONGEST - 16 {
         let cut = step.char_indices().nth_back(0).map_or(0, |(index, _)| index);
         step = &step[..cut];
@@ -77,10 +79,14 @@ fn parse_fault(text: &str) -> Failure {
 mod tests {
     use super::*;
 
+    fn fault(step: &str) -> Fault {
+        Fault { step: step.to_owned(), source: io::Error::from_raw_os_error(2) }
+    }
+
     #[test]
     fn a_fault_arrives_with_its_step_and_number() {
         let (left, right) = packet::pair().unwrap();
-        tell_fault(&left, "execute /bin/nothing", 2).unwrap();
+        tell_fault(&left, &fault("execute /bin/nothing")).unwrap();
         let Said::Fault(Failure::Step { step, errno }) = hear(&right) else { panic!() };
         assert_eq!((&*step, errno), ("execute /bin/nothing", 2));
     }
@@ -88,7 +94,7 @@ mod tests {
     #[test]
     fn a_long_step_is_cut_between_characters() {
         let (left, right) = packet::pair().unwrap();
-        tell_fault(&left, &"ä".repeat(1000), 2).unwrap();
+        tell_fault(&left, &fault(&"ä".repeat(1000))).unwrap();
         assert!(matches!(hear(&right), Said::Fault(_)));
     }
 }

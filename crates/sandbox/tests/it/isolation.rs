@@ -79,7 +79,7 @@ fn every_mount_is_inert_but_the_scratch() {
 for line in open('/proc/self/mountinfo'):
     fields = line.split()
     target, options = fields[4], fields[5].split(',')
-    wanted = {'nosuid'} | ({'ro'} if target != '/tmp' else set()) | ({'nodev'} if not target.startswith('/dev/') and not target.startswith('/proc/') else set())
+    wanted = {'nosuid'} | ({'ro'} if target != '/tmp' else set()) | ({'nodev'} if not target.startswith('/dev') and not target.startswith('/proc/') else set())
     if not wanted <= set(options): print(target, options)
 ";
         assert_eq!(rig.printed(script).await, "");

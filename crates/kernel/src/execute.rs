@@ -1,0 +1,60 @@
+//! Executing a program whose arguments were put together before: a child that borrows its
+//! parent's memory must not allocate what nobody would free.
+
+use std::ffi::{CString, NulError, c_char};
+use std::io;
+
+/// A program with its arguments and its whole environment, as the kernel takes them.
+#[derive(Debug)]
+pub struct Program {
+    arguments: Strings,
+    environment: Strings,
+}
+
+impl Program {
+    /// `command` is the path of the program and its arguments.
+    ///
+    /// # Errors
+    /// When one of them contains a NUL character.
+    pub fn new(
+        command: &[impl AsRef<str>],
+        environment: &[(impl AsRef<str>, impl AsRef<str>)],
+    ) -> Result<Self, NulError> {
+        let pairs = environment.iter().map(|(name, value)| {
+            let (name, value) = (name.as_ref(), value.as_ref());
+            format!("{name}={value}")
+        });
+        Ok(Self {
+            arguments: Strings::new(command.iter().map(|part| part.as_ref().to_owned()))?,
+            environment: Strings::new(pairs)?,
+        })
+    }
+
+    /// Becomes the program; returns only with an error.
+    pub fn execute(&self) -> io::Error {
+        let path = self.arguments.pointers[0];
+        if path.is_null() {
+            return io::ErrorKind::InvalidInput.into();
+        }
+        let arguments = self.arguments.pointers.as_ptr();
+        // SAFETY: both are arrays of C strings that `self` owns, closed by a null pointer.
+        unsafe { libc::execve(path, arguments, self.environment.pointers.as_ptr()) };
+        io::Error::last_os_error()
+    }
+}
+
+/// An array of C strings, closed by a null pointer.
+#[derive(Debug)]
+struct Strings {
+    // What the pointers point to.
+    _owned: Vec<CString>,
+    pointers: Vec<*const c_char>,
+}
+
+impl Strings {
+    fn new(parts: impl Iterator<Item = String>) -> Result<Self, NulError> {
+        let owned: Vec<CString> = parts.map(CString::new).collect::<Result<_, _>>()?;
+        let pointers = owned.iter().map(|part| part.as_ptr()).chain([std::ptr::null()]).collect();
+        Ok(Self { _owned: owned, pointers })
+    }
+}

@@ -1,0 +1,68 @@
+//! Small files and folders of the host, copied into a root rather than shown in it: each mount is
+//! paid for in every sandbox, a copy once.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::skeleton::Skeleton;
+use super::{Fault, doing};
+
+/// What is copied at most for one path, so that a root stays small.
+const MOST_BYTES: u64 = 1 << 20;
+const MOST_ENTRIES: usize = 2000;
+
+/// What a path is, found without following links.
+enum Entry {
+    Folder,
+    File,
+    Link,
+}
+
+/// Copies what stands at `path` to the same place, or shows it if it is large or has more in it
+/// than folders, files and links.
+pub(super) fn or_bind(skeleton: &Skeleton<'_>, path: &Path) -> Result<(), Fault> {
+    let mut entries = Vec::new();
+    let small = doing(format!("look at {}", path.display()), survey(path, &mut entries))?;
+    if !small {
+        return skeleton.bind(path, path);
+    }
+    entries.iter().try_for_each(|(path, entry)| put(skeleton, path, entry))
+}
+
+fn put(skeleton: &Skeleton<'_>, path: &Path, entry: &Entry) -> Result<(), Fault> {
+    let read = || format!("read {}", path.display());
+    match entry {
+        Entry::Folder => skeleton.folder(path).map(drop),
+        Entry::File => skeleton.file(path, &doing(read(), fs::read(path))?),
+        Entry::Link => skeleton.link(path, &doing(read(), fs::read_link(path))?),
+    }
+}
+
+/// Lists what is to be copied, folders before what is in them; false if it is too much.
+fn survey(path: &Path, entries: &mut Vec<(PathBuf, Entry)>) -> io::Result<bool> {
+    let (mut waiting, mut bytes) = (vec![path.to_owned()], 0);
+    while let Some(path) = waiting.pop() {
+        let found = fs::symlink_metadata(&path)?;
+        let entry = match found.file_type() {
+            kind if kind.is_dir() => Entry::Folder,
+            kind if kind.is_file() => Entry::File,
+            kind if kind.is_symlink() => Entry::Link,
+            _ => return Ok(false),
+        };
+        match entry {
+            Entry::Folder => {
+                for inside in fs::read_dir(&path)? {
+                    waiting.push(inside?.path());
+                }
+            }
+            Entry::File => bytes += found.len(),
+            Entry::Link => {}
+        }
+        entries.push((path, entry));
+        if bytes > MOST_BYTES || entries.len() > MOST_ENTRIES {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}

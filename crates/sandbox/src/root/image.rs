@@ -1,0 +1,70 @@
+//! A root from the unpacked file system of an image: its top-level folders and files are shown
+//! one by one, so that the places which are ours (`/proc`, `/dev`, `/tmp`...) are ours whatever
+//! the image has there: nothing of an image is a mount point that it could have prepared
+//! (CVE-2023-27561, CVE-2025-31133, CVE-2025-52565).
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::{
+    CWD, Dir, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2, readlinkat,
+};
+use snowmelt_kernel::mount;
+
+use super::skeleton::Skeleton;
+use super::{Fault, doing};
+
+/// What an image has there is not shown.
+const OURS: [&str; 6] = ["proc", "sys", "dev", "tmp", "run", "mnt"];
+
+/// Shows what is in the image's `folder`.
+pub(super) fn assemble(skeleton: &Skeleton<'_>, folder: &Path) -> Result<(), Fault> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = openat(CWD, folder, flags, Mode::empty()).map_err(Into::into);
+    let top = doing(format!("open the image at {}", folder.display()), opened)?;
+    let names = doing("list the image", names(&top))?;
+    for name in names.iter().filter(|name| !OURS.contains(&name.as_str())) {
+        show(skeleton, &top, name)?;
+    }
+    Ok(())
+}
+
+fn names(top: &OwnedFd) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(top)? {
+        let entry = entry?;
+        match entry.file_name().to_str() {
+            Ok("." | "..") => {}
+            Ok(name) => names.push(name.to_owned()),
+            Err(_) => return Err(io::Error::new(io::ErrorKind::InvalidData, "a name is no text")),
+        }
+    }
+    Ok(names)
+}
+
+/// By a descriptor that was opened without following a link, so that what was looked at is what
+/// is shown, also if the folder changes meanwhile (CVE-2021-30465).
+fn show(skeleton: &Skeleton<'_>, top: &OwnedFd, name: &str) -> Result<(), Fault> {
+    let target = Path::new("/").join(name);
+    let look = || -> io::Result<(OwnedFd, FileType)> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let found = openat2(top, name, flags, Mode::empty(), ResolveFlags::BENEATH)?;
+        let kind = FileType::from_raw_mode(fstat(&found)?.st_mode);
+        Ok((found, kind))
+    };
+    let step = || format!("show {name} of the image");
+    let (found, kind) = doing(step(), look())?;
+    match kind {
+        FileType::Symlink => {
+            let to = doing(step(), readlinkat(&found, "", Vec::new()).map_err(Into::into))?;
+            skeleton.link(&target, Path::new(&*to.to_string_lossy()))
+        }
+        FileType::Directory | FileType::RegularFile => {
+            let tree = doing(step(), mount::copy_at(&found, Path::new("")))?;
+            skeleton.show(tree, &target)
+        }
+        // A device, a pipe or a socket at the top of an image: nobody needs it.
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,34 @@
+//! The user of a program: an id of the host that nobody else has, in a user namespace of its own
+//! that maps it alone.
+//!
+//! The namespace comes last, so that pid and mount namespaces belong to the host's: even a program
+//! that got every capability over its own user namespace would have none over them.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{Mode, OFlags, openat};
+use snowmelt_kernel::namespace::{flags, unshare};
+use snowmelt_kernel::process;
+
+use crate::root::{Fault, doing};
+
+/// Its id inside.
+const USER: u32 = 1000;
+
+/// Becomes the user `id` of the host, and leaves for namespaces in which that is [`USER`].
+/// `proc` is the host's `/proc`: the process's own is read-only.
+pub(super) fn take(proc: &OwnedFd, id: u32) -> Result<(), Fault> {
+    doing("change the user", process::become_user_with_privileges(id, id))?;
+    doing("leave the user namespace", unshare(flags::USER | flags::CGROUP))?;
+    let map = format!("{USER} {id} 1");
+    doing("write setgroups", write(proc, "self/setgroups", "deny"))?;
+    doing("write uid_map", write(proc, "self/uid_map", &map))?;
+    doing("write gid_map", write(proc, "self/gid_map", &map))
+}
+
+fn write(proc: &OwnedFd, path: &str, text: &str) -> io::Result<()> {
+    let file = openat(proc, path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::io::write(file, text.as_bytes())?;
+    Ok(())
+}

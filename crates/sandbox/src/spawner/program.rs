@@ -1,0 +1,100 @@
+//! Starting a program: it is made, becomes a sandbox and executes before the server's next
+//! request is read, in memory that it borrows from the spawner, so nothing has to be agreed
+//! between the two.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::time::Instant;
+
+use snowmelt_kernel::clone::Cloned;
+use snowmelt_kernel::execute::Program;
+
+use super::cell::{Answer, Cell, Kind, Phase};
+use super::child::{self, Child};
+use super::ids::Slot;
+use super::scratch::Scratch;
+use super::service::Service;
+use super::start::{check, group_fault, put_down, refusal};
+use crate::message::Failure;
+use crate::root::{Fault, doing};
+use crate::spec::{CHANNEL_FD, Policy, SandboxSpec};
+
+impl Service {
+    /// Starts a program and answers the server.
+    pub(super) fn start(&mut self, sequence: u64, mut spec: SandboxSpec) {
+        spec.env.push(("SNOWMELT_CHANNEL_FD".to_owned(), CHANNEL_FD.to_string()));
+        if let Err(failure) = self.begin(sequence, &spec) {
+            self.refuse(sequence, failure);
+        }
+    }
+
+    fn begin(&mut self, sequence: u64, spec: &SandboxSpec) -> Result<(), Failure> {
+        check(spec)?;
+        if spec.policy == Policy::Zygote {
+            return Err(refusal("the policy of zygotes is for zygotes alone"));
+        }
+        let (token, group) = self.name(&spec.id)?;
+        let slot = self.slots.take().ok_or_else(|| refusal("8192 sandboxes live already"))?;
+        let begun = Instant::now();
+        let (process, answer) =
+            self.make(sequence, spec, &group, &slot).map_err(|fault| {
+                self.slots.give_back(&slot);
+                self.remove_group(&group);
+                Failure::from(fault)
+            })?;
+        let (pidfd, phase, kind) = (Some(process.pidfd), Phase::Running, Kind::Program { slot });
+        self.insert(token, Cell { id: spec.id.clone(), group, begun, pidfd, phase, kind });
+        self.watch_all(token);
+        self.tell_started(token, &answer, None);
+        Ok(())
+    }
+
+    fn make(
+        &mut self,
+        sequence: u64,
+        spec: &SandboxSpec,
+        group: &str,
+        slot: &Slot,
+    ) -> Result<(Cloned, Answer), Fault> {
+        let scratch = Scratch::make(spec.limits.scratch, slot.first_id);
+        let scratch = doing("make the scratch", scratch)?;
+        self.make_group(group, &spec.limits)?;
+        let doors = self.backend.doors(group).map_err(group_fault)?;
+        let target = self.backend.clone_target(group).map_err(group_fault)?;
+        let program = prepare(spec)?;
+        let child = Child {
+            doors: &doors,
+            scratch: &scratch.mount,
+            null: &self.null,
+            channel: &scratch.listener,
+            log: &scratch.log_in,
+            spawner: &self.pidfd,
+            filter: self.programs.of(spec.policy, spec.network),
+            open_files: spec.limits.open_files,
+            program: &program,
+            path: &spec.command[0],
+            kind: child::Kind::Program { id: slot.first_id, proc: self.stage.proc() },
+        };
+        // Written by the child, in our memory.
+        let mut failed = None;
+        let mut run = || {
+            failed = Some(child.run());
+            1
+        };
+        let root = self.roots.namespace(&self.stage, &spec.root, spec.network)?;
+        let cgroup = target.as_ref().map(AsFd::as_fd);
+        let made = self.stage.borrow(root, spec.network, cgroup, &mut self.stack, &mut run);
+        let process = doing("clone a process", made)?;
+        if let Some(fault) = failed {
+            put_down(&process);
+            return Err(fault);
+        }
+        Ok((process, Answer { sequence, channel: scratch.channel, log: scratch.log_out }))
+    }
+}
+
+/// Puts command and environment into the kernel's form.
+pub(super) fn prepare(spec: &SandboxSpec) -> Result<Program, Fault> {
+    let program = Program::new(&spec.command, &spec.env);
+    doing("take the command", program.map_err(|error| io::Error::other(error.to_string())))
+}
