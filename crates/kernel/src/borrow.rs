@@ -36,7 +36,9 @@ impl Stack {
         if unsafe { libc::mprotect(base, Self::GUARD, libc::PROT_NONE) } != 0 {
             return Err(io::Error::last_os_error());
         }
-        NonNull::new(base).map(|base| Self { base }).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+        NonNull::new(base)
+            .map(|base| Self { base })
+            .ok_or_else(|| io::ErrorKind::OutOfMemory.into())
     }
 }
 

@@ -8,10 +8,10 @@
 
 pub mod borrow;
 pub mod clone;
+pub mod execute;
 pub mod fds;
 pub mod keyring;
 pub mod landlock;
-pub mod execute;
 pub mod memory;
 pub mod mount;
 pub mod namespace;

@@ -26,7 +26,10 @@ async fn main() -> Result<(), Failure> {
         parent_cgroup: format!("snowmelt/measure-{}", std::process::id()),
     };
     let spawner = Spawner::launch(options)?.attach()?;
-    let root = Root { base: Base::Host, binds: vec![bind(&prefix, &prefix), bind(&packages, "/packages")] };
+    let root = Root {
+        base: Base::Host,
+        binds: vec![bind(&prefix, &prefix), bind(&packages, "/packages")],
+    };
     programs(&spawner).await?;
     for imports in [&[][..], &["numpy", "pandas"]] {
         forks(&spawner, &root, &python, imports).await?;

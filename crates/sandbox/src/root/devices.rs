@@ -53,9 +53,8 @@ fn make(
         Err(Errno::PERM) => skeleton.device(&Path::new("/dev").join(name), number),
         made => {
             // Not by the mask of this process.
-            let opened = made.and_then(|()| {
-                rustix::fs::chmodat(&top, name, mode, rustix::fs::AtFlags::empty())
-            });
+            let opened = made
+                .and_then(|()| rustix::fs::chmodat(&top, name, mode, rustix::fs::AtFlags::empty()));
             doing(format!("make the device {name}"), opened.map_err(Into::into))
         }
     }

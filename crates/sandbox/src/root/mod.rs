@@ -87,12 +87,7 @@ impl Roots {
     }
 
     /// A detached copy of this root.
-    pub fn copy(
-        &mut self,
-        stage: &Stage,
-        root: &Root,
-        network: Network,
-    ) -> Result<OwnedFd, Fault> {
+    pub fn copy(&mut self, stage: &Stage, root: &Root, network: Network) -> Result<OwnedFd, Fault> {
         let namespace = self.namespace(stage, root, network)?;
         doing("copy the root", stage.within(namespace, || mount::copy(Path::new("/"))))
     }

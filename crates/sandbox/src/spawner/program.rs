@@ -36,12 +36,11 @@ impl Service {
         let (token, group) = self.name(&spec.id)?;
         let slot = self.slots.take().ok_or_else(|| refusal("8192 sandboxes live already"))?;
         let begun = Instant::now();
-        let (process, answer) =
-            self.make(sequence, spec, &group, &slot).map_err(|fault| {
-                self.slots.give_back(&slot);
-                self.remove_group(&group);
-                Failure::from(fault)
-            })?;
+        let (process, answer) = self.make(sequence, spec, &group, &slot).map_err(|fault| {
+            self.slots.give_back(&slot);
+            self.remove_group(&group);
+            Failure::from(fault)
+        })?;
         let (pidfd, phase, kind) = (Some(process.pidfd), Phase::Running, Kind::Program { slot });
         self.insert(token, Cell { id: spec.id.clone(), group, begun, pidfd, phase, kind });
         self.watch_all(token);

@@ -6,17 +6,17 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
 use rustix::process::{Signal, pidfd_send_signal};
+use snowmelt_kernel::clone::Cloned;
 use snowmelt_kernel::namespace::flags;
 use snowmelt_kernel::packet;
-use snowmelt_kernel::clone::Cloned;
 
 use super::cell::{Answer, Beginning, Cell, Kind, Phase, Token};
 use super::child::{self, Child};
 use super::ids::{IDS_PER_SLOT, Slot};
+use super::program::prepare;
 use super::scratch::Scratch;
 use super::service::{Service, Watched};
 use super::sync;
-use super::program::prepare;
 use super::zygote::{self, ZygoteState};
 use crate::message::Failure;
 use crate::root::{Fault, doing};

@@ -144,7 +144,10 @@ pub fn python_root() -> Root {
     if prefix.starts_with("/usr") {
         return Root::default();
     }
-    Root { base: snowmelt_sandbox::Base::Host, binds: vec![Bind { source: prefix.clone(), target: prefix }] }
+    Root {
+        base: snowmelt_sandbox::Base::Host,
+        binds: vec![Bind { source: prefix.clone(), target: prefix }],
+    }
 }
 
 pub fn spec(command: &[&str]) -> SandboxSpec {
