@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use snowmelt_package::{Environment, Python, Runtime};
-use snowmelt_sandbox::{Bind, Root};
+use snowmelt_sandbox::{Base, Bind, Root};
 use snowmelt_types::Digest;
 
 use crate::code::CODE_FILE;
@@ -91,7 +91,7 @@ fn base(environment: &Environment, python: &Python, runtime: &Path) -> Root {
     let mut binds: Vec<Bind> = python.prefixes.iter().map(|prefix| bind(prefix, prefix)).collect();
     binds.push(bind(runtime, RUNTIME));
     binds.push(bind(&environment.path, PACKAGES));
-    Root { binds }
+    Root { base: Base::Host, binds }
 }
 
 fn bind(source: &Path, target: impl Into<PathBuf>) -> Bind {
