@@ -185,8 +185,7 @@ impl Child<'_> {
         // Copies above the targets first, so that no placement closes a source.
         let above = |source: BorrowedFd<'_>| {
             let high = source.as_raw_fd() > CHANNEL_FD;
-            let copy = (!high).then(|| rustix::io::fcntl_dupfd_cloexec(source, 10)).transpose();
-            copy
+            (!high).then(|| rustix::io::fcntl_dupfd_cloexec(source, 10)).transpose()
         };
         let (null, log) = (above(self.null.as_fd())?, above(self.log.as_fd())?);
         let channel = above(self.channel.as_fd())?;
