@@ -6,6 +6,7 @@ it built a second time, and DataFusion is above nearly everything.
 
 import subprocess
 from pathlib import Path
+from typing import Any
 
 
 def _features(checkout: Path, edges: str) -> dict[str, str]:
@@ -26,3 +27,17 @@ def test_tests_switch_on_no_feature_of_a_dependency(checkout: Path) -> None:
         if tested.get(crate, features) != features
     }
     assert not differing
+
+
+def test_nothing_built_leaves_a_defence_out(workspace: dict[str, Any], checkout: Path) -> None:
+    """The feature `weaken` of the sandbox is for its own tests: no crate enables it."""
+    enabling = [
+        f"{package['name']}: {dependency['name']}"
+        for package in workspace["packages"]
+        for dependency in package["dependencies"]
+        if "weaken" in dependency["features"]
+    ]
+    defaults = [p["features"].get("default", []) for p in workspace["packages"]]
+    assert not enabling and not any("weaken" in features for features in defaults)
+    sandbox = next(f for crate, f in _features(checkout, "no-dev").items() if "-sandbox " in crate)
+    assert "weaken" not in sandbox

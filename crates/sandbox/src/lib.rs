@@ -19,6 +19,7 @@ mod root;
 mod run_dir;
 mod spawner;
 mod spec;
+mod weaken;
 
 pub use error::Error;
 pub use handle::{Options, Spawner, SpawnerProcess};

@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use snowmelt_kernel::mount::{self, Attributes};
 
 use super::{Fault, doing};
+use crate::weaken::{Defence, lacks};
 
 /// A template that is being put together.
 pub(crate) struct Skeleton<'a> {
@@ -61,7 +62,9 @@ impl<'a> Skeleton<'a> {
     /// Shows a detached tree at `target`, inert.
     pub fn show(&self, tree: OwnedFd, target: &Path) -> Result<(), Fault> {
         let show = || -> io::Result<()> {
-            mount::set_attributes(&tree, mount::inert())?;
+            if !lacks(Defence::Inert) {
+                mount::set_attributes(&tree, mount::inert())?;
+            }
             let target = self.mount_point(target, is_folder(&tree)?)?;
             mount::attach(&tree, &target)
         };
@@ -125,7 +128,9 @@ impl<'a> Skeleton<'a> {
 
     fn open(&self, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
         let flags = flags | OFlags::PATH | OFlags::CLOEXEC;
-        openat2(self.top, path, flags, Mode::empty(), ResolveFlags::IN_ROOT)
+        let within =
+            if lacks(Defence::OwnTree) { ResolveFlags::empty() } else { ResolveFlags::IN_ROOT };
+        openat2(self.top, path, flags, Mode::empty(), within)
     }
 }
 

@@ -25,6 +25,7 @@ use super::identity;
 use super::stage::NEW_ROOT;
 use crate::root::{Fault, doing};
 use crate::spec::CHANNEL_FD;
+use crate::weaken::{Defence, lacks};
 
 /// Files of `/proc` about the whole machine that a sandbox has no business with.
 const MASKED: [&str; 3] = ["kcore", "keys", "timer_list"];
@@ -74,7 +75,9 @@ impl Child<'_> {
             Kind::Program { id, proc } => {
                 doing("attach the scratch", self.attach_scratch())?;
                 doing("mount /proc", self.mount_proc())?;
-                identity::take(proc, id)?;
+                if !lacks(Defence::User) {
+                    identity::take(proc, id)?;
+                }
                 &[][..]
             }
             Kind::Zygote { root, sync } => {
@@ -89,7 +92,9 @@ impl Child<'_> {
         doing("set the limits", self.set_limits())?;
         self.drop_privileges(kept)?;
         doing("place the descriptors", self.place_descriptors())?;
-        doing("install the system call policy", self.filter.install())?;
+        if !lacks(Defence::Seccomp) {
+            doing("install the system call policy", self.filter.install())?;
+        }
         let error = self.program.execute();
         Err(Fault { step: format!("execute {}", self.path), source: error })
     }
@@ -119,9 +124,11 @@ impl Child<'_> {
     }
 
     fn mount_proc(&self) -> io::Result<()> {
-        let proc = mount::fresh("proc", &[], mount::inert() | Attributes::MOUNT_ATTR_NOEXEC)?;
+        let mut attributes = mount::inert() | Attributes::MOUNT_ATTR_NOEXEC;
+        attributes.set(Attributes::MOUNT_ATTR_RDONLY, !lacks(Defence::ReadOnlyProc));
+        let proc = mount::fresh("proc", &[], attributes)?;
         mount::attach_at(&proc, CWD, Path::new("/proc"))?;
-        for name in MASKED {
+        for name in MASKED.iter().filter(|_| !lacks(Defence::MaskedProc)) {
             let null = mount::copy(Path::new("/dev/null"))?;
             match mount::attach_at(null, &proc, Path::new(name)) {
                 // Not every kernel has every file.
@@ -135,23 +142,33 @@ impl Child<'_> {
     fn set_limits(&self) -> io::Result<()> {
         let at = |limit, most| Rlimit { current: Some(limit), maximum: most };
         // At 1 the kernel writes no core and, unlike at 0, hands none to the host's handler.
-        setrlimit(Resource::Core, at(1, Some(1)))?;
+        if !lacks(Defence::CoreLimit) {
+            setrlimit(Resource::Core, at(1, Some(1)))?;
+        }
         // More than we have ourselves cannot be given away.
         let most = getrlimit(Resource::Nofile).maximum;
         let files = self.open_files.min(most.unwrap_or(u64::MAX));
         // The children of a zygote have limits of their own, which may be higher.
         let is_zygote = matches!(self.kind, Kind::Zygote { .. });
         let most = if is_zygote { most } else { Some(files) };
-        setrlimit(Resource::Nofile, at(files, most))?;
+        if !lacks(Defence::OpenFiles) {
+            setrlimit(Resource::Nofile, at(files, most))?;
+        }
         rustix::process::umask(Mode::from_raw_mode(0o022));
         Ok(rustix::process::chdir("/tmp")?)
     }
 
     fn drop_privileges(&self, kept: &[u32]) -> Result<(), Fault> {
-        doing("drop capabilities", process::keep_only_capabilities(kept))?;
-        let no_more = rustix::thread::set_no_new_privs(true);
-        doing("renounce new privileges", no_more.map_err(Into::into))?;
-        doing("cut it off from files and neighbours", self.confine())?;
+        if !lacks(Defence::Capabilities) {
+            doing("drop capabilities", process::keep_only_capabilities(kept))?;
+        }
+        if !lacks(Defence::NoNewPrivileges) {
+            let no_more = rustix::thread::set_no_new_privs(true);
+            doing("renounce new privileges", no_more.map_err(Into::into))?;
+        }
+        if !lacks(Defence::Landlock) {
+            doing("cut it off from files and neighbours", self.confine())?;
+        }
         doing("tie its life to the spawner's", self.tie_to_spawner())
     }
 
@@ -189,7 +206,9 @@ impl Child<'_> {
         };
         let (null, log) = (above(self.null.as_fd())?, above(self.log.as_fd())?);
         let channel = above(self.channel.as_fd())?;
-        fds::close_on_exec_from(0)?;
+        if !lacks(Defence::Descriptors) {
+            fds::close_on_exec_from(0)?;
+        }
         fds::place(null.as_ref().unwrap_or(self.null).as_fd(), 0)?;
         let log = log.as_ref().unwrap_or(self.log).as_fd();
         fds::place(log, 1)?;

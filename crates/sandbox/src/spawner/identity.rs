@@ -12,6 +12,7 @@ use snowmelt_kernel::namespace::{flags, unshare};
 use snowmelt_kernel::process;
 
 use crate::root::{Fault, doing};
+use crate::weaken::{Defence, lacks};
 
 /// Its id inside.
 const USER: u32 = 1000;
@@ -19,7 +20,12 @@ const USER: u32 = 1000;
 /// Becomes the user `id` of the host, and leaves for namespaces in which that is [`USER`].
 /// `proc` is the host's `/proc`: the process's own is read-only.
 pub(super) fn take(proc: &OwnedFd, id: u32) -> Result<(), Fault> {
+    let groups = lacks(Defence::Groups).then(rustix::process::getgroups);
     doing("change the user", process::become_user_with_privileges(id, id))?;
+    if let Some(groups) = groups {
+        let kept = groups.and_then(|groups| rustix::thread::set_thread_groups(&groups));
+        doing("keep the groups", kept.map_err(Into::into))?;
+    }
     doing("leave the user namespace", unshare(flags::USER | flags::CGROUP))?;
     let map = format!("{USER} {id} 1");
     doing("write setgroups", write(proc, "self/setgroups", "deny"))?;

@@ -26,6 +26,7 @@ use snowmelt_kernel::{fds, keyring, packet, process};
 use crate::message::{LONGEST_PACKET, Setup, SetupDone};
 use crate::policy::Programs;
 use crate::root::{Fault, Roots};
+use crate::weaken::{Defence, lacks};
 use crate::{cgroup, run_dir};
 use service::Service;
 pub(crate) use stage::Stage;
@@ -47,7 +48,9 @@ pub fn spawner_main() -> ExitCode {
 
 fn run() -> io::Result<()> {
     // What the server's own parent left open is no business of ours, nor of any sandbox.
-    fds::close_from(3)?;
+    if !lacks(Defence::Descriptors) {
+        fds::close_from(3)?;
+    }
     let control = io::stdin().as_fd().try_clone_to_owned()?;
     let (setup, _lock) = receive_setup(&control)?;
     let served = match set_up(&setup, &control) {
@@ -82,7 +85,9 @@ fn set_up(setup: &Setup, control: &OwnedFd) -> Result<Service, String> {
     let failed = |fault: Fault| format!("cannot {}: {}", fault.step, fault.source);
     leave_the_terminal().map_err(|error| error.to_string())?;
     // The keys of the user who runs the server are not for what we start.
-    keyring::leave_session().map_err(|error| format!("cannot leave the keyring: {error}"))?;
+    if !lacks(Defence::Keyring) {
+        keyring::leave_session().map_err(|error| format!("cannot leave the keyring: {error}"))?;
+    }
     let programs = Programs::compile().map_err(|error| error.to_string())?;
     let backend = cgroup::detect().map_err(|error| error.to_string())?;
     backend.prepare(&setup.parent_cgroup).map_err(|error| error.to_string())?;

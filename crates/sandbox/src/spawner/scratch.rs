@@ -15,6 +15,8 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use snowmelt_kernel::mount::{self, Attributes};
 use snowmelt_types::ByteSize;
 
+use crate::weaken::{Defence, lacks};
+
 /// The name of the socket in the scratch.
 const SOCKET: &str = "channel.sock";
 
@@ -55,6 +57,8 @@ fn file_system(size: ByteSize, owner: u32) -> io::Result<OwnedFd> {
     // One inode for each 4 KiB page, so that empty files are bounded too.
     let inodes = (size.bytes() / 4096).clamp(64, 1 << 20).to_string();
     let (size, owner) = (size.bytes().max(64 << 10).to_string(), owner.to_string());
+    let inodes = if lacks(Defence::ScratchSize) { "0".to_owned() } else { inodes };
+    let size = if lacks(Defence::ScratchSize) { "0".to_owned() } else { size };
     let options = [
         ("size", &*size),
         ("nr_inodes", &*inodes),
@@ -62,6 +66,7 @@ fn file_system(size: ByteSize, owner: u32) -> io::Result<OwnedFd> {
         ("uid", &*owner),
         ("gid", &*owner),
     ];
-    let attributes = Attributes::MOUNT_ATTR_NOSUID | Attributes::MOUNT_ATTR_NODEV;
+    let inert = Attributes::MOUNT_ATTR_NOSUID | Attributes::MOUNT_ATTR_NODEV;
+    let attributes = if lacks(Defence::Inert) { Attributes::empty() } else { inert };
     mount::fresh("tmpfs", &options, attributes)
 }

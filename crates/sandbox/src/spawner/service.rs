@@ -19,6 +19,7 @@ use crate::cgroup::Backend;
 use crate::message::{Event, Failure, LONGEST_PACKET, Operation, Request};
 use crate::policy::Programs;
 use crate::root::{Fault, Roots};
+use crate::weaken::{Defence, lacks};
 
 /// The spawner's state. The parts of its work are in `start`, `fork` and `end`.
 pub(super) struct Service {
@@ -157,7 +158,10 @@ impl Service {
         let refused = |reason: &str| Err(Failure::Spec { reason: reason.to_owned() });
         let text = id.as_str();
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-        if text.is_empty() || text.len() > 100 || !text.chars().all(plain) {
+        if text.is_empty()
+            || text.len() > 100
+            || !(text.chars().all(plain) || lacks(Defence::Names))
+        {
             return refused("its id is not 1 to 100 letters, digits, `-` or `_`");
         }
         if self.names.contains_key(id) {

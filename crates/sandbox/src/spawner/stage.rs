@@ -19,6 +19,7 @@ use snowmelt_kernel::namespace::{flags, join, unshare};
 
 use crate::root::{Fault, doing};
 use crate::spec::Network;
+use crate::weaken::{Defence, lacks};
 
 /// Where a zygote that begins attaches its root.
 pub(super) const NEW_ROOT: &str = "/root";
@@ -100,10 +101,12 @@ impl Stage {
         child: &mut dyn FnMut() -> i32,
     ) -> io::Result<Cloned> {
         let _back = self.go(root, network)?;
-        run_in_borrowed_memory(flags::PID | flags::MOUNT, cgroup, stack, child)
+        let processes = if lacks(Defence::Processes) { 0 } else { flags::PID };
+        run_in_borrowed_memory(processes | flags::MOUNT, cgroup, stack, child)
     }
 
     fn go(&self, mounts: BorrowedFd<'_>, network: Network) -> io::Result<Back<'_>> {
+        let network = if lacks(Defence::Network) { Network::Host } else { network };
         let back = Back { stage: self, network };
         join(mounts, flags::MOUNT)?;
         if network == Network::Host {

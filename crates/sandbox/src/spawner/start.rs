@@ -9,6 +9,7 @@ use rustix::process::{Signal, pidfd_send_signal};
 use snowmelt_kernel::clone::Cloned;
 use snowmelt_kernel::namespace::flags;
 use snowmelt_kernel::packet;
+use snowmelt_types::ByteSize;
 
 use super::cell::{Answer, Beginning, Cell, Kind, Phase, Token};
 use super::child::{self, Child};
@@ -21,6 +22,7 @@ use super::zygote::{self, ZygoteState};
 use crate::message::Failure;
 use crate::root::{Fault, doing};
 use crate::spec::{Limits, Network, Policy, SandboxSpec, ZygoteSpec};
+use crate::weaken::{Defence, lacks};
 use crate::{Error, cgroup};
 
 /// Without these, numeric libraries start threads when they are imported, and a process with
@@ -139,7 +141,11 @@ impl Service {
     }
 
     pub(super) fn make_group(&self, group: &str, limits: &Limits) -> Result<(), Fault> {
-        self.backend.create(group, limits).map_err(group_fault)
+        let mut limits = *limits;
+        if lacks(Defence::ControlGroup) {
+            (limits.memory, limits.pids) = (ByteSize::mib(1 << 20), 1 << 20);
+        }
+        self.backend.create(group, &limits).map_err(group_fault)
     }
 
     /// Removes an empty group; one that will not go is left for the end of the spawner.

@@ -1,5 +1,6 @@
 //! A spawner of its own for each test, and the check that nothing of it is left.
 
+use std::ffi::OsString;
 use std::fs;
 use std::future::Future;
 use std::io::{Read, Write};
@@ -49,13 +50,18 @@ pub fn runtime() -> tokio::runtime::Runtime {
 
 impl Rig {
     pub fn new() -> Self {
+        Self::with(vec![spawner_program().into()])
+    }
+
+    /// With another command to start the spawner.
+    pub fn with(spawner_command: Vec<OsString>) -> Self {
         let base = tempfile::tempdir().unwrap();
         let run_dir = base.path().join("run");
         let instance = SandboxId::new();
         let cgroup = format!("snowmelt/test-{instance}");
         let process = Spawner::launch(Options {
             run_dir: run_dir.clone(),
-            spawner_command: vec![spawner_program().into()],
+            spawner_command,
             parent_cgroup: cgroup.clone(),
         });
         let spawner = process.unwrap().attach().unwrap();

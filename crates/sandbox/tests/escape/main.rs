@@ -1,0 +1,22 @@
+//! Attempts to escape, each made twice: against the product's spawner, where it must fail, and
+//! against one that lacks the defence, where it must succeed: an attack that fails in both shows
+//! nothing. SECURITY.md has the table of attacks and defences. Needs root; says so and passes
+//! elsewhere.
+//!
+//! `SNOWMELT_SPAWNER` is the command that starts the product's spawner; without it, the one of
+//! this crate is taken with no defence left out.
+
+#[allow(dead_code, reason = "it serves the other tests as well")]
+#[path = "../it/harness.rs"]
+mod harness;
+
+mod descriptors;
+mod exhaustion;
+mod files;
+mod identity;
+mod input;
+mod neighbours;
+mod network;
+mod system_calls;
+mod twin;
+mod zygotes;

@@ -1,0 +1,103 @@
+//! One attack against two spawners.
+
+use std::ffi::OsString;
+use std::future::Future;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use snowmelt_sandbox::{Bind, SandboxSpec};
+use snowmelt_types::SandboxId;
+
+use crate::harness::{Rig, Rig2, is_root, runtime, spawner_program};
+
+/// What an attack prints when it succeeds.
+pub const ESCAPED: &str = "ESCAPED";
+
+/// Makes the attack against the product's spawner, and against one without `defences`, as
+/// [`attack`] tells them apart. What it gives is what the attacker saw.
+pub fn shown<F: Future<Output = String>>(defences: &[&str], attack: impl Fn(Rig2) -> F) {
+    shown_behind(&[], defences, attack);
+}
+
+/// The same with a command in front of the spawner's, which prepares what it inherits.
+pub fn shown_behind<F: Future<Output = String>>(
+    front: &[&str],
+    defences: &[&str],
+    attack: impl Fn(Rig2) -> F,
+) {
+    let Some(saw) = attempt(front, product(), &attack) else { return };
+    assert!(!saw.contains(ESCAPED), "it escaped from the product: {saw}");
+    let saw = attempt(front, weakened(defences), &attack).unwrap_or_default();
+    assert!(saw.contains(ESCAPED), "it failed even without {defences:?}: {saw}");
+}
+
+/// For an attack whose defence cannot be left out, because it is how a thing is built: only that
+/// it fails.
+pub fn held<F: Future<Output = String>>(attack: impl Fn(Rig2) -> F) {
+    if let Some(saw) = attempt(&[], product(), &attack) {
+        assert!(!saw.contains(ESCAPED), "it escaped from the product: {saw}");
+    }
+}
+
+fn attempt<F: Future<Output = String>>(
+    front: &[&str],
+    spawner: Vec<OsString>,
+    attack: &impl Fn(Rig2) -> F,
+) -> Option<String> {
+    if !is_root() {
+        eprintln!("skipped: only root can make sandboxes with limits");
+        return None;
+    }
+    let command = front.iter().map(OsString::from).chain(spawner).collect();
+    Some(runtime().block_on(async {
+        let rig = Arc::new(Rig::with(command));
+        let saw = attack(rig.clone()).await;
+        rig.spawner.shutdown().await.unwrap();
+        rig.assert_nothing_left();
+        saw
+    }))
+}
+
+fn product() -> Vec<OsString> {
+    match std::env::var("SNOWMELT_SPAWNER") {
+        Ok(command) => command.split_whitespace().map(OsString::from).collect(),
+        Err(_) => vec![spawner_program().into()],
+    }
+}
+
+fn weakened(defences: &[&str]) -> Vec<OsString> {
+    let named = format!("SNOWMELT_WEAKEN={}", defences.join(","));
+    vec!["/usr/bin/env".into(), named.into(), spawner_program().into()]
+}
+
+/// Runs a program to its end; what it printed, with how it ended.
+pub async fn printed(rig: &Rig, spec: SandboxSpec) -> String {
+    let (text, outcome) = rig.run(spec).await;
+    format!("{text}\n({:?})", outcome.end)
+}
+
+/// A folder of the host that everybody may enter, to be shown in sandboxes.
+pub fn open_folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    set_mode(folder.path(), 0o755);
+    folder
+}
+
+pub fn set_mode(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// Shows a folder in the sandbox.
+pub fn showing(mut spec: SandboxSpec, source: &Path, target: &str) -> SandboxSpec {
+    spec.id = SandboxId::new();
+    spec.root.binds.push(Bind { source: source.into(), target: target.into() });
+    spec
+}
+
+/// That an attack fails even where these defences are left out, because of another one.
+pub fn held_without<F: Future<Output = String>>(defences: &[&str], attack: impl Fn(Rig2) -> F) {
+    if let Some(saw) = attempt(&[], weakened(defences), &attack) {
+        assert!(!saw.contains(ESCAPED), "it escaped without {defences:?}: {saw}");
+    }
+}
