@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 COLOURS = {
     "snowmelt": "#0072b2",
     "floor": "#999999",
+    "floor, root": "#56b4e9",
     "crun": "#e69f00",
     "runc": "#d55e00",
     "ctr": "#cc79a7",

@@ -1,14 +1,15 @@
-//! The floor: one clone into the namespaces that a sandbox has, a root put in place, an exec.
+//! The floor: what the kernel alone takes to run a program in the namespaces of a sandbox.
 //!
-//! No control group, no limits, no ids, no filter, no privileges taken away, nobody to talk to:
-//! whatever a sandbox costs beyond this is ours to justify. Each lane is a process of its own with
-//! one thread and two mounts, because a clone copies what its parent has.
+//! No control group, no limits, no ids, no filter, no scratch, no privileges taken away, nobody to
+//! talk to: whatever a sandbox costs beyond this is ours to justify. Each lane is a process of its
+//! own with one thread, a root of four binds, and no other mounts, because a clone copies what its
+//! parent has. The bare floor clones in borrowed memory, as vfork does, and executes; with
+//! `--mount-root` it forks, and the child gets a copy of the root by mounts of its own, as one
+//! would do it by the book.
 
-use std::convert::Infallible;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Instant;
@@ -19,17 +20,19 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{CWD, Mode, mkdirat};
 use rustix::pipe::{PipeFlags, pipe_with};
 use snowmelt_bench_lean::samples::{Bounds, Sample, Series, Turns};
+use snowmelt_kernel::borrow::{Stack, run_in_borrowed_memory};
+use snowmelt_kernel::clone::{Cloned, clone_into};
+use snowmelt_kernel::execute::Program;
 use snowmelt_kernel::fds;
 use snowmelt_kernel::mount::{self, Attributes};
 use snowmelt_kernel::namespace::{flags, unshare};
-use snowmelt_kernel::process::{Cloned, clone_into, reap};
+use snowmelt_kernel::process::reap;
 use snowmelt_sandbox::NAMESPACES;
 
 /// The four binds of a root with programs and libraries.
 const BINDS: [&str; 4] = ["usr", "bin", "lib", "lib64"];
 
-/// Where a lane has the root that it copies, and where a child attaches its copy.
-const TEMPLATE: &str = "template";
+/// Where a child attaches its copy of the root.
 const NEW_ROOT: &str = "/root";
 
 #[derive(Args)]
@@ -38,21 +41,24 @@ pub struct Options {
     #[arg(long, value_delimiter = ',', default_value = "1,2,10")]
     concurrency: Vec<usize>,
     #[command(flatten)]
-    bounds: Bounds,
+    lane: LaneOptions,
 }
 
-#[derive(Args)]
-pub struct WorkerOptions {
+#[derive(Args, Clone, Copy)]
+pub struct LaneOptions {
     #[command(flatten)]
     bounds: Bounds,
+    /// Fork, and give each child a root of its own by mounts.
+    #[arg(long)]
+    mount_root: bool,
 }
 
 /// Prints a line of JSON for each concurrency.
 pub fn run(options: &Options) -> Result<()> {
     for &concurrency in &options.concurrency {
-        let share = options.bounds.count.div_ceil(concurrency);
-        let bounds = Bounds { count: share, ..options.bounds };
-        let lanes: Result<Vec<_>> = (0..concurrency).map(|_| Lane::start(bounds)).collect();
+        let mut share = options.lane;
+        share.bounds.count = share.bounds.count.div_ceil(concurrency);
+        let lanes: Result<Vec<_>> = (0..concurrency).map(|_| Lane::start(share)).collect();
         let mut lanes = lanes?;
         let series = Series::begin()?;
         lanes.iter_mut().try_for_each(Lane::go)?;
@@ -73,11 +79,12 @@ struct Lane {
 }
 
 impl Lane {
-    fn start(bounds: Bounds) -> Result<Self> {
+    fn start(options: LaneOptions) -> Result<Self> {
         let mut process = Command::new("/proc/self/exe")
-            .arg("floor-worker")
-            .args(["--count", &bounds.count.to_string()])
-            .args(["--seconds", &bounds.seconds.to_string()])
+            .arg("floor-lane")
+            .args(["--count", &options.bounds.count.to_string()])
+            .args(["--seconds", &options.bounds.seconds.to_string()])
+            .args(options.mount_root.then_some("--mount-root"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
@@ -106,25 +113,29 @@ impl Lane {
 }
 
 /// One lane: makes ready, waits for the word, prints its samples.
-pub fn work(options: &WorkerOptions) -> Result<()> {
-    let template = enter_stage().context("cannot make the namespaces of the floor")?;
+pub fn lane(options: &LaneOptions) -> Result<()> {
+    let mut host = Host {
+        root: enter_root().context("cannot make the namespaces of the floor")?,
+        program: Program::new(&["/bin/busybox", "echo", "x"], &[] as &[(&str, &str)])?,
+        stack: Stack::new()?,
+        mount_root: options.mount_root,
+    };
     for _ in 0..5 {
-        sample(&template)?;
+        host.sample()?;
     }
     println!("ready");
     io::stdin().lock().read_line(&mut String::new())?;
     let turns = Turns::new(options.bounds);
     let mut samples = Vec::new();
     while turns.take() {
-        samples.push(sample(&template)?);
+        samples.push(host.sample()?);
     }
     println!("{}", serde_json::to_string(&samples)?);
     Ok(())
 }
 
-/// Leaves the host's mounts behind for an almost empty namespace, as the spawner does, and puts
-/// together the root that each child gets a copy of.
-fn enter_stage() -> io::Result<OwnedFd> {
+/// Leaves the host's mounts behind for a root with programs and libraries and nothing else.
+fn enter_root() -> io::Result<OwnedFd> {
     let binds: io::Result<Vec<_>> = BINDS
         .iter()
         .map(|name| Path::new("/").join(name))
@@ -134,52 +145,70 @@ fn enter_stage() -> io::Result<OwnedFd> {
     let binds = binds?;
     unshare(flags::MOUNT | flags::NETWORK)?;
     mount::make_private()?;
-    let top = tmpfs()?;
-    mount::attach_at(&top, CWD, Path::new("/tmp"))?;
-    for name in [TEMPLATE, NEW_ROOT.trim_start_matches('/'), "proc"] {
-        mkdirat(&top, name, Mode::from_raw_mode(0o755))?;
-    }
+    let options = [("size", "64k"), ("mode", "755")];
+    let root = mount::fresh("tmpfs", &options, Attributes::empty())?;
+    mount::attach_at(&root, CWD, Path::new("/tmp"))?;
+    let folder = |name: &Path| mkdirat(&root, name, Mode::from_raw_mode(0o755));
+    folder(Path::new(NEW_ROOT.trim_start_matches('/')))?;
     // The count of threads is read there before each clone.
+    folder(Path::new("proc"))?;
     let proc = mount::fresh("proc", &[], mount::inert())?;
-    mount::attach_at(proc, &top, Path::new("proc"))?;
-    let template = tmpfs()?;
-    mount::attach_at(&template, &top, Path::new(TEMPLATE))?;
+    mount::attach_at(proc, &root, Path::new("proc"))?;
     for (tree, path) in binds {
         let name = path.strip_prefix("/").unwrap_or(&path);
-        mkdirat(&template, name, Mode::from_raw_mode(0o755))?;
-        mount::attach_at(tree, &template, name)?;
+        folder(name)?;
+        mount::attach_at(tree, &root, name)?;
     }
-    mount::set_attributes(&template, mount::inert())?;
-    mount::pivot(&top)?;
-    Ok(template)
+    mount::set_attributes(&root, mount::inert())?;
+    mount::pivot(&root)?;
+    Ok(root)
 }
 
-fn tmpfs() -> io::Result<OwnedFd> {
-    mount::fresh("tmpfs", &[("size", "64k"), ("mode", "755")], Attributes::empty())
+/// What a lane makes its children with.
+struct Host {
+    root: OwnedFd,
+    program: Program,
+    stack: Stack,
+    mount_root: bool,
 }
 
-fn sample(template: &OwnedFd) -> Result<Sample> {
-    let begun = Instant::now();
-    let root = mount::copy_at(template, Path::new(""))?;
-    let (output, input) = pipe_with(PipeFlags::CLOEXEC)?;
-    let child = clone_into(NAMESPACES, None, || {
-        let Err(error) = become_no_op(&root, &input);
-        eprintln!("the floor's child: {error}");
-        1
-    })?;
-    drop(input);
-    let read = File::from(output).read(&mut [0; 1])?;
-    let first_byte = begun.elapsed();
-    drop(root);
-    ensure!(read == 1 && wait(&child)? == 0, "a child of the floor failed");
-    Ok(Sample { first_byte, whole: begun.elapsed() })
+impl Host {
+    fn sample(&mut self) -> Result<Sample> {
+        let begun = Instant::now();
+        let (output, input) = pipe_with(PipeFlags::CLOEXEC)?;
+        let child = if self.mount_root { self.fork(&input) } else { self.borrow(&input) }?;
+        drop(input);
+        let read = File::from(output).read(&mut [0; 1])?;
+        let first_byte = begun.elapsed();
+        ensure!(read == 1 && wait(&child)? == 0, "a child of the floor failed");
+        Ok(Sample { first_byte, whole: begun.elapsed() })
+    }
+
+    /// The child sees the root of the lane.
+    fn borrow(&mut self, output: &OwnedFd) -> io::Result<Cloned> {
+        let program = &self.program;
+        run_in_borrowed_memory(NAMESPACES, None, &mut self.stack, &mut || {
+            failed(fds::place(output.as_fd(), 1).err().unwrap_or_else(|| program.execute()))
+        })
+    }
+
+    /// The child makes a copy of it its own.
+    fn fork(&self, output: &OwnedFd) -> io::Result<Cloned> {
+        let root = mount::copy_at(&self.root, Path::new(""))?;
+        let enter = || {
+            mount::attach_at(&root, CWD, Path::new(NEW_ROOT))?;
+            mount::pivot(&root)?;
+            fds::place(output.as_fd(), 1)
+        };
+        clone_into(NAMESPACES, None, || {
+            failed(enter().err().unwrap_or_else(|| self.program.execute()))
+        })
+    }
 }
 
-fn become_no_op(root: &OwnedFd, output: &OwnedFd) -> io::Result<Infallible> {
-    mount::attach_at(root, CWD, Path::new(NEW_ROOT))?;
-    mount::pivot(root)?;
-    fds::place(output.as_fd(), 1)?;
-    Err(Command::new("/bin/busybox").args(["echo", "x"]).env_clear().exec())
+fn failed(error: io::Error) -> i32 {
+    eprintln!("a child of the floor: {error}");
+    1
 }
 
 fn wait(child: &Cloned) -> io::Result<i32> {

@@ -31,7 +31,7 @@ enum Command {
     Clutter(clutter::Options),
     /// One process of `floor`.
     #[command(hide = true)]
-    FloorWorker(floor::WorkerOptions),
+    FloorLane(floor::LaneOptions),
     /// Make sandboxes on request; `sandbox` starts this.
     #[command(hide = true)]
     Spawner,
@@ -43,7 +43,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Floor(options) => floor::run(&options)?,
         Command::Peer(options) => peer::run(&options)?,
         Command::Clutter(options) => return clutter::run(&options),
-        Command::FloorWorker(options) => floor::work(&options)?,
+        Command::FloorLane(options) => floor::lane(&options)?,
         Command::Spawner => return Ok(snowmelt_sandbox::spawner_main()),
     }
     Ok(ExitCode::SUCCESS)
