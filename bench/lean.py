@@ -197,7 +197,7 @@ def promises(section: Section, rows: dict[str, dict[int, Row]]) -> None:
             f"no-op sandbox against the floor, {concurrency} at once",
             "at most 2 times",
             f"{ratio:.2f} times its whole life, {rate:.2f} times fewer a second"
-            f" ({whole['snowmelt'] / whole['floor, root']:.2f} times the one with a root by mounts)",
+            f" ({whole['snowmelt'] / whole['floor, root']:.2f} times that with a root by mounts)",
             max(ratio, rate) <= 2,
         )
 

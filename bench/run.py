@@ -14,15 +14,15 @@ from pathlib import Path
 BENCH = Path(__file__).resolve().parent
 sys.path.insert(0, str(BENCH))
 
+import handlers
 import idle
 import lean
 import queries
-import zygotes
 from common.figures import Section
 
 EXPERIMENTS = {
     "lean": lean.run,
-    "zygotes": zygotes.run,
+    "handlers": handlers.run,
     "queries": queries.run,
     "idle": idle.run,
 }

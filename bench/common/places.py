@@ -4,7 +4,8 @@ import os
 import subprocess
 from pathlib import Path
 
-CHECKOUT = Path(__file__).resolve().parents[2]
+BENCH = Path(__file__).resolve().parents[1]
+CHECKOUT = BENCH.parent
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", CHECKOUT / "target")) / "release"
 SNOWMELT = TARGET / "snowmelt"
 HELPER = TARGET / "snowmelt-bench"

@@ -1,9 +1,9 @@
 //! What demo, tests and benches need beside the product: test data, the plain DataFusion that
 //! answers are checked against, and drivers of single layers. Never part of the product.
 
+mod handlers;
 mod plain;
 mod tpch;
-mod zygote;
 
 use std::process::ExitCode;
 
@@ -23,8 +23,8 @@ enum Command {
     Tpch(tpch::Options),
     /// Answer one query with plain DataFusion in this process.
     Datafusion(plain::Options),
-    /// Measure cold starts of a Python handler from its zygote (as root).
-    Zygote(zygote::Options),
+    /// Measure a Python handler on one of the caches (as root).
+    Handlers(handlers::Options),
     /// Make sandboxes on request; the drivers start this.
     #[command(hide = true)]
     Spawner,
@@ -34,7 +34,7 @@ fn main() -> anyhow::Result<ExitCode> {
     match Arguments::parse().command {
         Command::Tpch(options) => tpch::run(&options)?,
         Command::Datafusion(options) => plain::run(&options)?,
-        Command::Zygote(options) => zygote::run(&options)?,
+        Command::Handlers(options) => handlers::run(&options)?,
         Command::Spawner => return Ok(snowmelt_sandbox::spawner_main()),
     }
     Ok(ExitCode::SUCCESS)

@@ -1,0 +1,125 @@
+//! A node with one user file on it, and one timed call.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use rustix::time::{ClockId, clock_gettime};
+use serde_json::Value;
+use snowmelt_node::{InstanceLease, InstanceLimits, Node, Options as NodeOptions, Unit};
+use snowmelt_package::Progress;
+use snowmelt_sandbox::Spawner;
+use snowmelt_types::{ByteSize, CpuMillis};
+use snowmelt_wire::{Call, Code, Load, Mode, OnError};
+
+use super::Options;
+
+/// No call takes longer, however many wait.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// A node, and the user's file with what it needs.
+#[derive(Clone)]
+pub struct Host {
+    pub node: Node,
+    /// All sandboxes are below it.
+    pub spawner_pid: u32,
+    code: Code,
+    packages: Vec<String>,
+    imports: Vec<String>,
+}
+
+/// One call, from the request on.
+#[derive(Clone, Copy, Debug)]
+pub struct Timed {
+    /// Until the first line of the user's code: of the file where it was executed for this call,
+    /// of the handler where it had been before.
+    pub first_line: Duration,
+    /// Until the answer was here.
+    pub answer: Duration,
+}
+
+impl Host {
+    pub fn open(options: &Options, spawner: Spawner, spawner_pid: u32) -> Result<Self> {
+        let node = Node::new(
+            NodeOptions {
+                state_dir: std::path::absolute(&options.state)?,
+                worker_binary: std::env::current_exe()?,
+                python: None,
+            },
+            spawner,
+        )?;
+        let text = fs::read_to_string(&options.file).context("cannot read the handler's file")?;
+        let code = Code::Source { file: "handler.py".to_owned(), text };
+        let (packages, imports) = (options.packages.clone(), options.imports.clone());
+        Ok(Self { node, spawner_pid, code, packages, imports })
+    }
+
+    /// Resolves and unpacks what is not there yet.
+    pub async fn prepare(&self) -> Result<Unit> {
+        let report = |progress: &Progress| eprintln!("{progress}");
+        Ok(self.node.prepare(&self.code, &self.packages, &self.imports, &report).await?)
+    }
+
+    /// An instance that is kept for `idle` when it is given back.
+    pub async fn lease(&self, unit: &Unit, idle: Duration) -> Result<InstanceLease> {
+        Ok(self.node.lease_instance(unit, &limits(idle)).await?)
+    }
+
+    /// A fresh instance that answers one call, still leased.
+    pub async fn one(&self, unit: &Unit, idle: Duration) -> Result<(InstanceLease, Timed)> {
+        let asked = Asked::now();
+        let mut lease = self.lease(unit, idle).await?;
+        let timed = asked.call(&mut lease, 0.0).await?;
+        Ok((lease, timed))
+    }
+}
+
+/// The moment of a request, on the clock that the handler reads too.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked {
+    here: Instant,
+    monotonic: Duration,
+}
+
+impl Asked {
+    pub fn now() -> Self {
+        let now = clock_gettime(ClockId::Monotonic);
+        let monotonic = Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec as u32);
+        Self { here: Instant::now(), monotonic }
+    }
+
+    /// Calls the handler, which then takes `hold` seconds.
+    pub async fn call(self, lease: &mut InstanceLease, hold: f64) -> Result<Timed> {
+        let call = Call { invocation: "bench".to_owned(), event: hold.into() };
+        let said = lease.call(&load(), &call, LIMIT).await?;
+        let answer = self.here.elapsed();
+        let stamp = |index: usize| said.get(index).and_then(Value::as_u64);
+        let (file, handler) = stamp(0).zip(stamp(1)).context("the handler gives two times")?;
+        let since =
+            |nanoseconds: u64| Duration::from_nanos(nanoseconds).checked_sub(self.monotonic);
+        let first_line =
+            since(file).or(since(handler)).context("the handler's clock is another")?;
+        Ok(Timed { first_line, answer })
+    }
+}
+
+fn limits(idle: Duration) -> InstanceLimits {
+    InstanceLimits {
+        memory: ByteSize::mib(512),
+        cpu: CpuMillis(1000),
+        pids: 64,
+        scratch: ByteSize::mib(64),
+        environment: Default::default(),
+        idle,
+    }
+}
+
+fn load() -> Load {
+    Load {
+        mode: Mode::Function,
+        code: Unit::code_path(),
+        function: "handler".to_owned(),
+        batch: None,
+        on_error: OnError::Raise,
+    }
+}

@@ -1,0 +1,109 @@
+//! The times of each cache: nothing cached, packages unpacked, imports in a zygote, an instance
+//! that was kept; and many at once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use serde::Serialize;
+use snowmelt_node::Unit;
+use tokio::sync::Barrier;
+
+use super::host::{Asked, Host, Timed};
+
+/// Between two samples: the end of the one before is not to be paid by the next.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// How long an instance is kept where it is meant to be taken again.
+const KEPT: Duration = Duration::from_secs(300);
+
+/// One row, in microseconds, in the order of the samples.
+#[derive(Serialize)]
+struct Row {
+    first_line_us: Vec<u64>,
+    answer_us: Vec<u64>,
+}
+
+impl Row {
+    fn print(samples: &[Timed]) -> Result<()> {
+        let us = |of: fn(&Timed) -> Duration| {
+            samples.iter().map(|s| u64::try_from(of(s).as_micros()).unwrap_or(u64::MAX)).collect()
+        };
+        let row = Self { first_line_us: us(|s| s.first_line), answer_us: us(|s| s.answer) };
+        println!("{}", serde_json::to_string(&row)?);
+        Ok(())
+    }
+}
+
+/// The very first call of a platform that has just started: its packages are resolved, installed
+/// where they are not, and imported. Finding the interpreter is done once for all functions, so it
+/// is not counted.
+pub async fn first(host: &Host) -> Result<()> {
+    host.node.python().await?;
+    let asked = Asked::now();
+    let unit = host.prepare().await?;
+    let mut lease = host.lease(&unit, Duration::ZERO).await?;
+    Row::print(&[asked.call(&mut lease, 0.0).await?])
+}
+
+/// A unit whose zygote is there.
+pub async fn warmed(host: &Host) -> Result<Unit> {
+    let unit = host.prepare().await?;
+    for _ in 0..5 {
+        drop(host.one(&unit, Duration::ZERO).await?);
+        tokio::time::sleep(PAUSE).await;
+    }
+    Ok(unit)
+}
+
+/// Fresh instances, each forked from the zygote.
+pub async fn import(host: &Host, count: usize) -> Result<()> {
+    let unit = warmed(host).await?;
+    let mut samples = Vec::new();
+    for _ in 0..count {
+        let (lease, timed) = host.one(&unit, Duration::ZERO).await?;
+        ensure!(lease.cold, "an instance was kept that should not have been");
+        samples.push(timed);
+        drop(lease);
+        tokio::time::sleep(PAUSE).await;
+    }
+    Row::print(&samples)
+}
+
+/// One instance that is kept and taken again.
+pub async fn handler(host: &Host, count: usize) -> Result<()> {
+    let unit = warmed(host).await?;
+    host.one(&unit, KEPT).await?.0.give_back();
+    let mut samples = Vec::new();
+    for _ in 0..count {
+        tokio::time::sleep(PAUSE).await;
+        let (lease, timed) = host.one(&unit, KEPT).await?;
+        ensure!(!lease.cold, "the instance was not kept");
+        samples.push(timed);
+        lease.give_back();
+    }
+    Row::print(&samples)
+}
+
+/// All at the same moment, each in an instance of its own that ends with its answer. Times are
+/// from the moment of the burst.
+pub async fn burst(host: &Host, count: usize) -> Result<()> {
+    let unit = warmed(host).await?;
+    let start = Arc::new(Barrier::new(count + 1));
+    let mut calls = tokio::task::JoinSet::new();
+    for _ in 0..count {
+        let (host, unit, start) = (host.clone(), unit.clone(), Arc::clone(&start));
+        calls.spawn(async move {
+            start.wait().await;
+            let (lease, timed) = host.one(&unit, Duration::ZERO).await?;
+            drop(lease);
+            anyhow::Ok(timed)
+        });
+    }
+    start.wait().await;
+    let mut samples = Vec::new();
+    while let Some(call) = calls.join_next().await {
+        samples.push(call??);
+    }
+    Row::print(&samples)
+}

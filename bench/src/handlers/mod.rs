@@ -1,0 +1,78 @@
+//! How fast a Python handler answers from each of the caches, and what it holds in memory.
+//!
+//! It drives the node as the gateway does. What is measured is one user file whose first line and
+//! whose handler take the time, so that the parts of a start can be told apart.
+
+mod host;
+mod levels;
+mod memory;
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+
+use host::Host;
+
+#[derive(Args)]
+pub struct Options {
+    /// What to measure.
+    level: Level,
+    /// State folder: unpacked packages are found there and left there.
+    #[arg(long)]
+    state: PathBuf,
+    /// The user's file, with a `handler(event)` that gives the times of its first line and of its
+    /// entry, and something that it computed.
+    #[arg(long)]
+    file: PathBuf,
+    /// Packages of the handler.
+    #[arg(long = "package")]
+    packages: Vec<String>,
+    /// Modules that its file imports.
+    #[arg(long = "import")]
+    imports: Vec<String>,
+    /// How many samples, or instances.
+    #[arg(long, default_value_t = 1)]
+    count: usize,
+}
+
+/// What to measure; each prints lines of JSON.
+#[derive(Clone, Copy, ValueEnum)]
+enum Level {
+    /// From the request to the answer with whatever the state folder holds, and no zygote.
+    First,
+    /// Forks from a zygote that imported all.
+    Import,
+    /// Instances that were kept, and rest until the next call.
+    Handler,
+    /// Memory of instances that run and of the same at rest.
+    Memory,
+    /// Memory of many instances that live at the same time.
+    Alive,
+    /// Many calls at the same moment, an instance each.
+    Burst,
+}
+
+/// Runs one measurement.
+pub fn run(options: &Options) -> Result<()> {
+    let process = snowmelt_bench_lean::spawner::launch()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let spawner_pid = process.pid();
+        let host = Host::open(options, process.attach()?, spawner_pid)?;
+        let measured = measure(options, &host).await;
+        host.node.stop().await?;
+        measured
+    })
+}
+
+async fn measure(options: &Options, host: &Host) -> Result<()> {
+    match options.level {
+        Level::First => levels::first(host).await,
+        Level::Import => levels::import(host, options.count).await,
+        Level::Handler => levels::handler(host, options.count).await,
+        Level::Memory => memory::each(host, options.count).await,
+        Level::Alive => memory::alive(host, options.count).await,
+        Level::Burst => levels::burst(host, options.count).await,
+    }
+}
