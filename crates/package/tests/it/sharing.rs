@@ -104,25 +104,6 @@ async fn refreshing_asks_the_index_again() {
 }
 
 #[tokio::test]
-async fn gives_space_back_oldest_first_and_keeps_what_is_in_use() {
-    let bench = Bench::new();
-    let installer = bench.installer();
-    let used = installer.environment(&list(&["six"]), &Silent).await.unwrap();
-    let unused = installer.environment(&list(&["idna"]), &Silent).await.unwrap().path;
-    let before = installer.size();
-    let done = installer.gc(ByteSize(0)).unwrap();
-    assert_eq!(done.environments, 1);
-    assert!(used.path.is_dir() && !unused.exists());
-    assert!(!bench.store().join("cache").exists());
-    assert_eq!(done.freed.bytes() + done.left.bytes(), before.bytes());
-    assert_eq!(installer.size(), done.left);
-    assert_eq!(bench.run(&used.path, "import six; print(six.__name__)"), "six");
-    drop(used);
-    assert_eq!(installer.gc(ByteSize::mib(1024)).unwrap().environments, 0);
-    assert_eq!(installer.gc(ByteSize(0)).unwrap().environments, 1);
-}
-
-#[tokio::test]
 async fn what_was_removed_is_made_again_from_the_remembered_lock() {
     let bench = Bench::new();
     let installer = bench.installer();
