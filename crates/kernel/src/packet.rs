@@ -13,7 +13,7 @@ use rustix::net::{
 };
 
 /// The most descriptors in one packet.
-pub const MOST_FDS: usize = 8;
+pub const MOST_FDS: usize = 16;
 
 /// The process that sent a packet, as the kernel saw it in the receiver's namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,8 @@ use rustix::process::{Signal, pidfd_send_signal};
 use snowmelt_types::{ByteSize, End, Outcome, SandboxId};
 use tokio::sync::watch;
 
-use crate::message::{Ended, Operation, Status, ZygoteReady};
+use crate::cgroup::Switch;
+use crate::message::{Ended, Operation, Started, Status, ZygoteReady};
 use crate::registry::Registry;
 use crate::spec::Limits;
 
@@ -26,7 +27,7 @@ pub(crate) struct Life {
     id: SandboxId,
     limits: Limits,
     pidfd: OwnedFd,
-    memory_peak_file: Option<PathBuf>,
+    started: Started,
     begun: Instant,
     /// The first reason for which the caller killed it.
     reason: Mutex<Option<End>>,
@@ -34,12 +35,12 @@ pub(crate) struct Life {
 }
 
 impl Life {
-    pub fn new(id: SandboxId, limits: Limits, pidfd: OwnedFd, peak_file: Option<PathBuf>) -> Self {
+    pub fn new(id: SandboxId, limits: Limits, pidfd: OwnedFd, started: Started) -> Self {
         Self {
             id,
             limits,
             pidfd,
-            memory_peak_file: peak_file,
+            started,
             begun: Instant::now(),
             reason: Mutex::default(),
             outcome: watch::Sender::new(None),
@@ -52,6 +53,9 @@ impl Life {
         drop(first);
         // Fails only when the process is gone already.
         let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
+        if let Some(switch) = self.started.switch.as_ref().filter(|switch| !switch.lets_die) {
+            switch.release();
+        }
     }
 
     pub fn reason(&self) -> Option<End> {
@@ -91,9 +95,23 @@ impl Life {
         if let Some(outcome) = &*self.outcome.borrow() {
             return outcome.peak_memory;
         }
-        let text = fs::read_to_string(self.memory_peak_file.as_ref()?).ok()?;
-        text.trim().parse().ok().map(ByteSize)
+        read_size(self.started.memory_peak_file.as_ref()?)
     }
+
+    fn memory(&self) -> Option<ByteSize> {
+        if self.outcome.borrow().is_some() {
+            return Some(ByteSize(0));
+        }
+        read_size(self.started.memory_file.as_ref()?)
+    }
+
+    fn switch(&self) -> io::Result<&Switch> {
+        self.started.switch.as_ref().ok_or_else(|| io::ErrorKind::Unsupported.into())
+    }
+}
+
+fn read_size(file: &Path) -> Option<ByteSize> {
+    fs::read_to_string(file).ok()?.trim().parse().ok().map(ByteSize)
 }
 
 /// Puts what the kernel counted and what the caller did together into one reason.
@@ -184,6 +202,23 @@ impl Sandbox {
         self.0.life.wait().await
     }
 
+    /// Stops all its processes until [`Self::resume`], at their next return from the kernel; what
+    /// is sent to it waits. It can be killed meanwhile.
+    ///
+    /// # Errors
+    /// `Unsupported` where the kernel has no freezer of control groups.
+    pub fn pause(&self) -> io::Result<()> {
+        self.0.life.switch()?.stop()
+    }
+
+    /// Lets its processes go on.
+    ///
+    /// # Errors
+    /// As [`Self::pause`].
+    pub fn resume(&self) -> io::Result<()> {
+        self.0.life.switch()?.go()
+    }
+
     /// Kills it with all its processes. `reason` ([`End::Timeout`] or [`End::Killed`]) is what
     /// the outcome will say.
     pub fn kill(&self, reason: End) {
@@ -193,6 +228,16 @@ impl Sandbox {
     /// The most memory it has held so far.
     pub fn memory_peak(&self) -> Option<ByteSize> {
         self.0.life.memory_peak()
+    }
+
+    /// The memory charged to it now: its own pages, its scratch, and files that it read first.
+    pub fn memory(&self) -> Option<ByteSize> {
+        self.0.life.memory()
+    }
+
+    /// Its process id on the host. Whoever uses it must hold this handle meanwhile.
+    pub fn pid(&self) -> i32 {
+        self.0.life.started.pid
     }
 }
 
@@ -241,6 +286,16 @@ impl Zygote {
     /// The most memory it has held so far.
     pub fn memory_peak(&self) -> Option<ByteSize> {
         self.0.life.memory_peak()
+    }
+
+    /// The memory charged to it now: its own pages, its scratch, and files that it read first.
+    pub fn memory(&self) -> Option<ByteSize> {
+        self.0.life.memory()
+    }
+
+    /// Its process id on the host. Whoever uses it must hold this handle meanwhile.
+    pub fn pid(&self) -> i32 {
+        self.0.life.started.pid
     }
 }
 

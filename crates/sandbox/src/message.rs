@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use snowmelt_types::{ByteSize, SandboxId};
 
+use crate::cgroup::Switch;
 use crate::spec::{ForkSpec, SandboxSpec, ZygoteSpec};
 
 /// The longest packet: well under the default send buffer of a unix socket (208 KiB).
@@ -65,8 +66,14 @@ pub enum Event {
 /// What is known of a sandbox from its start.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Started {
+    /// Its process id on the host.
+    pub pid: i32,
     /// File of the most memory held so far.
-    pub memory_peak_file: Option<String>,
+    pub memory_peak_file: Option<PathBuf>,
+    /// File of the memory held now.
+    pub memory_file: Option<PathBuf>,
+    /// What pauses it, where the kernel can.
+    pub switch: Option<Switch>,
     /// For a zygote: what it said when its imports were done.
     pub zygote: Option<ZygoteReady>,
 }
@@ -105,6 +112,8 @@ pub struct Ended {
     pub oom_kills: u64,
     /// Forks that were refused because of the pids limit.
     pub forks_refused: u64,
+    /// How long it had to wait because its share of the processor was used up, in microseconds.
+    pub throttled_us: u64,
     /// The most memory it held.
     pub memory_peak: Option<ByteSize>,
     /// Processor time, user and system, in microseconds.

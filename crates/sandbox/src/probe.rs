@@ -73,7 +73,8 @@ fn try_control_group() -> Result<()> {
     let parent = format!("snowmelt/probe-{}", std::process::id());
     let made = backend
         .prepare(&parent)
-        .and_then(|()| backend.create(&format!("{parent}/probe"), &Limits::default()));
+        .and_then(|()| backend.create(&format!("{parent}/probe")))
+        .and_then(|()| backend.set_limits(&format!("{parent}/probe"), &Limits::default()));
     made.and(cgroup::remove_tree(backend.as_ref(), &parent))
 }
 

@@ -6,7 +6,6 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
 use std::process::Child;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -158,11 +157,11 @@ impl Registry {
         };
         let mut state = self.state();
         let Some(waiter) = state.waiting.remove(&sequence) else { return };
-        let peak_file = started.memory_peak_file.map(PathBuf::from);
-        let life = Arc::new(Life::new(waiter.id.clone(), waiter.limits, pidfd, peak_file));
+        let zygote = started.zygote.clone();
+        let life = Arc::new(Life::new(waiter.id.clone(), waiter.limits, pidfd, started));
         state.living.insert(waiter.id, life.clone());
         drop(state);
-        let begun = Begun::new(life, channel, log, started.zygote, self.clone());
+        let begun = Begun::new(life, channel, log, zygote, self.clone());
         // A waiter that has gone away drops what was begun here, which kills it.
         drop(waiter.reply.send(Ok(begun)));
     }

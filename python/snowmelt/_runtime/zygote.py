@@ -21,7 +21,7 @@ del sys.path[0]
 
 CONTROL_FD = 3
 LONGEST_PACKET = 256 << 10
-MOST_FDS = 8
+MOST_FDS = 16
 
 
 def main() -> None:

@@ -2,6 +2,8 @@
 //!
 //! Invariant: a group is removed only when it is empty, and its counts are read before.
 
+mod freezer;
+mod pool;
 mod v1;
 mod v2;
 
@@ -18,6 +20,9 @@ use snowmelt_types::ByteSize;
 use crate::spec::Limits;
 use crate::{Error, Result};
 
+pub(crate) use freezer::{Freezer, Switch};
+pub(crate) use pool::{Group, Pool};
+
 /// The length of time over which processor time is shared out, in microseconds: the kernel's own
 /// default.
 const CPU_PERIOD_US: u64 = 100_000;
@@ -29,6 +34,8 @@ pub(crate) struct Usage {
     pub oom_kills: u64,
     /// Forks refused because of the pids limit.
     pub forks_refused: u64,
+    /// How long its processes had to wait because their share of the processor was used up.
+    pub throttled_us: u64,
     /// The most memory held.
     pub memory_peak: Option<ByteSize>,
     /// Processor time in microseconds, where the group counts it.
@@ -40,8 +47,12 @@ pub(crate) struct Usage {
 pub(crate) trait Backend {
     /// Makes the parent of all groups of this process.
     fn prepare(&self, parent: &str) -> Result<()>;
-    /// Makes a group with its limits.
-    fn create(&self, group: &str, limits: &Limits) -> Result<()>;
+    /// Makes a group.
+    fn create(&self, group: &str) -> Result<()>;
+    /// Sets the limits of a group.
+    fn set_limits(&self, group: &str, limits: &Limits) -> Result<()>;
+    /// Makes an empty group as good as new; false if it is to be removed instead.
+    fn clear(&self, group: &str) -> bool;
     /// Files into which a process with one thread writes `0` to enter the group; none where it
     /// begins there or is put there. A process that moves itself waits for nothing; moving
     /// another one waits for every processor to pass through the kernel, 10 ms under load.
@@ -54,6 +65,13 @@ pub(crate) trait Backend {
     fn usage(&self, group: &str) -> Usage;
     /// The file that says the most memory held.
     fn memory_peak_file(&self, group: &str) -> Option<PathBuf>;
+    /// The file that says how much memory is held now.
+    fn memory_file(&self, group: &str) -> Option<PathBuf>;
+    /// The name of the file with the limit of memory.
+    #[cfg(test)]
+    fn memory_limit_file(&self) -> &'static str;
+    /// What stops and continues the group, where the kernel can.
+    fn switch(&self, group: &str) -> Option<Switch>;
     /// The folders that are this group, one for each hierarchy.
     fn folders(&self, group: &str) -> Vec<PathBuf>;
 }
@@ -157,6 +175,11 @@ fn kill_all(folder: &Path) {
                 let _ = pidfd_send_signal(pidfd, Signal::KILL);
             }
         }
+        // What the freezer of version 1 has stopped dies only when it goes on.
+        let frozen = folder.join("freezer.state");
+        if frozen.exists() {
+            drop(fs::write(frozen, "THAWED"));
+        }
         thread::sleep(Duration::from_millis(2));
     }
 }
@@ -204,6 +227,11 @@ fn read_count(path: &Path, key: &str) -> Option<u64> {
     let text = fs::read_to_string(path).ok()?;
     let mut lines = text.lines().filter_map(|line| line.split_once(' '));
     lines.find(|(name, _)| *name == key).and_then(|(_, count)| count.trim().parse().ok())
+}
+
+/// The share of the processor where there is not enough for all: of 1024 for a core.
+fn cpu_shares(limits: &Limits) -> u64 {
+    (u64::from(limits.cpu.0) * 1024 / 1000).max(2)
 }
 
 /// Microseconds of processor time in each period of [`CPU_PERIOD_US`].

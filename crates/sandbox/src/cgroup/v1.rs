@@ -7,7 +7,10 @@ use std::path::{Path, PathBuf};
 
 use snowmelt_types::ByteSize;
 
-use super::{Backend, Usage, cpu_quota_us, make, make_parents, read_count, read_number, write};
+use super::{
+    Backend, Freezer, Switch, Usage, cpu_quota_us, cpu_shares, make, make_parents, read_count,
+    read_number, write,
+};
 use crate::spec::Limits;
 use crate::{Error, Result};
 
@@ -17,17 +20,24 @@ pub(crate) struct Hierarchies {
     memory: PathBuf,
     cpu: PathBuf,
     pids: PathBuf,
+    freezer: Option<Freezer>,
 }
+
+/// A group that still holds more than this after its sandbox is not taken again: it would count
+/// for the next.
+const CLEAN: u64 = 1 << 20;
 
 impl Hierarchies {
     /// Finds them in the text of `/proc/self/mounts`.
     pub fn find(mounts: &str) -> Option<Self> {
         let find = |controller| mount_of(mounts, controller);
-        Some(Self { memory: find("memory")?, cpu: find("cpu")?, pids: find("pids")? })
+        let (memory, cpu, pids) = (find("memory")?, find("cpu")?, find("pids")?);
+        Some(Self { memory, cpu, pids, freezer: Freezer::find(mounts) })
     }
 
     fn roots(&self) -> Vec<&Path> {
         let mut roots = vec![&*self.memory, &*self.cpu, &*self.pids];
+        roots.extend(self.freezer.as_ref().map(Freezer::root));
         roots.dedup();
         roots
     }
@@ -47,25 +57,44 @@ impl Backend for Hierarchies {
         self.roots().into_iter().try_for_each(|root| make_parents(root, parent, |_| Ok(())))
     }
 
-    fn create(&self, group: &str, limits: &Limits) -> Result<()> {
-        for folder in self.folders(group) {
-            make(&folder)?;
-        }
+    fn create(&self, group: &str) -> Result<()> {
+        self.folders(group).iter().try_for_each(|folder| make(folder))
+    }
+
+    fn set_limits(&self, group: &str, limits: &Limits) -> Result<()> {
         let memory = self.memory.join(group);
-        write(memory.join("memory.limit_in_bytes"), limits.memory.bytes())?;
+        let limit = memory.join("memory.limit_in_bytes");
         let with_swap = memory.join("memory.memsw.limit_in_bytes");
         // Only kernels that count swap have this file; without it there is no swap to deny.
         if with_swap.exists() {
+            // Neither may pass the other on the way from old limits to new ones.
+            write(with_swap.clone(), -1)?;
+            write(limit, limits.memory.bytes())?;
             write(with_swap, limits.memory.bytes())?;
+        } else {
+            write(limit, limits.memory.bytes())?;
         }
+        let cpu = self.cpu.join(group);
         // The period of a fresh group is the one that the quota is for.
-        write(self.cpu.join(group).join("cpu.cfs_quota_us"), cpu_quota_us(limits))?;
+        write(cpu.join("cpu.cfs_quota_us"), cpu_quota_us(limits))?;
+        write(cpu.join("cpu.shares"), cpu_shares(limits))?;
         write(self.pids.join(group).join("pids.max"), limits.pids)
+    }
+
+    fn clear(&self, group: &str) -> bool {
+        let memory = self.memory.join(group);
+        let held = || read_number(&memory.join("memory.usage_in_bytes")).unwrap_or(u64::MAX);
+        if held() > CLEAN {
+            return false;
+        }
+        write(memory.join("memory.max_usage_in_bytes"), 0).is_ok()
     }
 
     fn doors(&self, group: &str) -> Result<Vec<OwnedFd>> {
         let open = |folder: PathBuf| {
-            let path = folder.join("tasks");
+            let tasks = folder.join("tasks");
+            // The hierarchy of version 2 has only the other.
+            let path = if tasks.exists() { tasks } else { folder.join("cgroup.procs") };
             let file = File::options().write(true).open(&path);
             file.map(OwnedFd::from).map_err(|source| Error::Cgroup { path, source })
         };
@@ -89,7 +118,9 @@ impl Backend for Hierarchies {
 
     fn usage(&self, group: &str) -> Usage {
         let (memory, pids) = (self.memory.join(group), self.pids.join(group));
+        let throttled = read_count(&self.cpu.join(group).join("cpu.stat"), "throttled_time");
         Usage {
+            throttled_us: throttled.unwrap_or(0) / 1000,
             oom_kills: read_count(&memory.join("memory.oom_control"), "oom_kill").unwrap_or(0),
             forks_refused: read_count(&pids.join("pids.events"), "max").unwrap_or(0),
             memory_peak: read_number(&memory.join("memory.max_usage_in_bytes")).map(ByteSize),
@@ -99,6 +130,19 @@ impl Backend for Hierarchies {
 
     fn memory_peak_file(&self, group: &str) -> Option<PathBuf> {
         Some(self.memory.join(group).join("memory.max_usage_in_bytes"))
+    }
+
+    fn memory_file(&self, group: &str) -> Option<PathBuf> {
+        Some(self.memory.join(group).join("memory.usage_in_bytes"))
+    }
+
+    #[cfg(test)]
+    fn memory_limit_file(&self) -> &'static str {
+        "memory.limit_in_bytes"
+    }
+
+    fn switch(&self, group: &str) -> Option<Switch> {
+        self.freezer.as_ref().map(|freezer| freezer.switch(group))
     }
 
     fn folders(&self, group: &str) -> Vec<PathBuf> {

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use snowmelt_types::ByteSize;
 
 use super::{
-    Backend, CPU_PERIOD_US, Usage, cpu_quota_us, make, make_parents, read_count, read_number, write,
+    Backend, CPU_PERIOD_US, Freezer, Switch, Usage, cpu_quota_us, cpu_shares, make, make_parents,
+    read_count, read_number, write,
 };
 use crate::spec::Limits;
 use crate::{Error, Result};
@@ -47,9 +48,12 @@ impl Backend for Hierarchy {
         make_parents(&self.root, parent, enable)
     }
 
-    fn create(&self, group: &str, limits: &Limits) -> Result<()> {
+    fn create(&self, group: &str) -> Result<()> {
+        make(&self.root.join(group))
+    }
+
+    fn set_limits(&self, group: &str, limits: &Limits) -> Result<()> {
         let folder = self.root.join(group);
-        make(&folder)?;
         write(folder.join("memory.max"), limits.memory.bytes())?;
         if folder.join("memory.swap.max").exists() {
             write(folder.join("memory.swap.max"), 0)?;
@@ -57,7 +61,15 @@ impl Backend for Hierarchy {
         // A sandbox that lost one process to the limit is of no use: it ends as a whole.
         write(folder.join("memory.oom.group"), 1)?;
         write(folder.join("cpu.max"), format!("{} {CPU_PERIOD_US}", cpu_quota_us(limits)))?;
+        // 100 is the kernel's own weight for one.
+        let weight = (cpu_shares(limits) * 100 / 1024).clamp(1, 10_000);
+        write(folder.join("cpu.weight"), weight)?;
         write(folder.join("pids.max"), limits.pids)
+    }
+
+    /// The peak of a group cannot be forgotten, and a fresh group costs little.
+    fn clear(&self, _group: &str) -> bool {
+        false
     }
 
     fn doors(&self, _group: &str) -> Result<Vec<OwnedFd>> {
@@ -80,6 +92,7 @@ impl Backend for Hierarchy {
         Usage {
             oom_kills: count("memory.events", "oom_kill").unwrap_or(0),
             forks_refused: count("pids.events", "max").unwrap_or(0),
+            throttled_us: count("cpu.stat", "throttled_usec").unwrap_or(0),
             memory_peak: read_number(&folder.join("memory.peak")).map(ByteSize),
             cpu_us: count("cpu.stat", "usage_usec"),
         }
@@ -87,6 +100,19 @@ impl Backend for Hierarchy {
 
     fn memory_peak_file(&self, group: &str) -> Option<PathBuf> {
         Some(self.root.join(group).join("memory.peak"))
+    }
+
+    fn memory_file(&self, group: &str) -> Option<PathBuf> {
+        Some(self.root.join(group).join("memory.current"))
+    }
+
+    #[cfg(test)]
+    fn memory_limit_file(&self) -> &'static str {
+        "memory.max"
+    }
+
+    fn switch(&self, group: &str) -> Option<Switch> {
+        Some(Freezer::Unified(self.root.clone()).switch(group))
     }
 
     fn folders(&self, group: &str) -> Vec<PathBuf> {
@@ -126,12 +152,14 @@ mod tests {
             pids: 9,
             ..Limits::default()
         };
-        hierarchy.create("snowmelt/one/s", &limits).unwrap();
+        hierarchy.create("snowmelt/one/s").unwrap();
+        hierarchy.set_limits("snowmelt/one/s", &limits).unwrap();
         let read = |file: &str| fs::read_to_string(group.join(file)).unwrap();
         assert_eq!(read("memory.max"), "268435456");
         assert_eq!(read("memory.swap.max"), "0");
         assert_eq!(read("memory.oom.group"), "1");
         assert_eq!(read("cpu.max"), "150000 100000");
+        assert_eq!(read("cpu.weight"), "150");
         assert_eq!(read("pids.max"), "9");
         let above = folder.path().join("snowmelt/cgroup.subtree_control");
         assert_eq!(fs::read_to_string(above).unwrap(), "+memory +cpu +pids");
@@ -146,10 +174,12 @@ mod tests {
             .unwrap();
         fs::write(group.join("pids.events"), "max 3\n").unwrap();
         fs::write(group.join("memory.peak"), "4096\n").unwrap();
-        fs::write(group.join("cpu.stat"), "usage_usec 77\nuser_usec 70\n").unwrap();
+        fs::write(group.join("cpu.stat"), "usage_usec 77\nuser_usec 70\nthrottled_usec 9\n")
+            .unwrap();
         let expected = Usage {
             oom_kills: 2,
             forks_refused: 3,
+            throttled_us: 9,
             memory_peak: Some(ByteSize(4096)),
             cpu_us: Some(77),
         };

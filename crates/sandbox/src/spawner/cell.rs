@@ -7,6 +7,7 @@ use snowmelt_types::SandboxId;
 
 use super::ids::Slot;
 use super::zygote::ZygoteState;
+use crate::cgroup::Group;
 use crate::message::{Failure, Status};
 
 /// Names a cell for as long as the spawner runs; never used twice.
@@ -15,9 +16,11 @@ pub(super) type Token = u64;
 /// One sandbox, from its control group to the removal of that.
 pub(super) struct Cell {
     pub id: SandboxId,
-    /// The control group's path below its hierarchy.
-    pub group: String,
+    /// Its control group.
+    pub group: Group,
     pub begun: Instant,
+    /// Its process id on the host; 0 until it is known.
+    pub pid: i32,
     /// None for a child of a zygote that has not named itself yet.
     pub pidfd: Option<OwnedFd>,
     pub phase: Phase,

@@ -10,6 +10,8 @@ use snowmelt_types::SandboxId;
 use super::cell::{Beginning, Cell, Kind, Phase, Token};
 use super::service::Service;
 use super::sync::{self, Said};
+use super::zygote::MOST_GROUPS;
+use crate::cgroup::Group;
 use crate::message::{Ended, Event, Failure, Status};
 
 impl Service {
@@ -131,8 +133,8 @@ impl Service {
     pub(super) fn fail(&mut self, token: Token, failure: Failure) {
         self.landed_unless_adopted(token);
         self.kill_cell(token);
-        let Some(cell) = self.dissolve(token) else { return };
-        if let Phase::Beginning(Beginning { answer, .. }) | Phase::Importing(answer) = cell.phase {
+        let Some((_, phase)) = self.dissolve(token) else { return };
+        if let Phase::Beginning(Beginning { answer, .. }) | Phase::Importing(answer) = phase {
             self.refuse(answer.sequence, failure);
         }
     }
@@ -146,11 +148,12 @@ impl Service {
     /// Ends a sandbox whose process is dead.
     fn finish(&mut self, token: Token, status: Status, cpu_us: Option<u64>) {
         let Some(cell) = self.cells.get(&token) else { return };
-        let usage = self.backend.usage(&cell.group);
+        let usage = self.groups.usage(&cell.group);
         let ended = Ended {
             status,
             oom_kills: usage.oom_kills,
             forks_refused: usage.forks_refused,
+            throttled_us: usage.throttled_us,
             memory_peak: usage.memory_peak,
             cpu_us: usage.cpu_us.or(cpu_us),
             wall_us: cell.begun.elapsed().as_micros() as u64,
@@ -158,11 +161,11 @@ impl Service {
         if matches!(cell.kind, Kind::Zygote(_)) {
             self.orphan_children(token);
         }
-        let Some(cell) = self.dissolve(token) else { return };
-        match cell.phase {
-            Phase::Running => self.tell(&Event::Ended { id: cell.id, ended }, &[]),
+        let Some((id, phase)) = self.dissolve(token) else { return };
+        match phase {
+            Phase::Running => self.tell(&Event::Ended { id, ended }, &[]),
             Phase::Importing(answer) => {
-                self.refuse(answer.sequence, Failure::ZygoteLost { zygote: cell.id });
+                self.refuse(answer.sequence, Failure::ZygoteLost { zygote: id });
             }
             Phase::Beginning(Beginning { answer, fault, .. }) => {
                 let step = "set itself up before it was killed".to_owned();
@@ -192,29 +195,43 @@ impl Service {
         }
     }
 
-    /// Takes a cell out: nothing is watched any more, its group is removed, its ids are free.
-    fn dissolve(&mut self, token: Token) -> Option<Cell> {
-        let cell = self.take(token)?;
-        cell.pidfd.iter().for_each(|pidfd| self.unwatch(pidfd.as_fd()));
-        if let Phase::Beginning(beginning) = &cell.phase {
+    /// Takes a cell out: nothing is watched any more, its group and its ids are free.
+    fn dissolve(&mut self, token: Token) -> Option<(SandboxId, Phase)> {
+        let Cell { id, group, pidfd, phase, kind, .. } = self.take(token)?;
+        pidfd.iter().for_each(|pidfd| self.unwatch(pidfd.as_fd()));
+        if let Phase::Beginning(beginning) = &phase {
             self.unwatch(beginning.sync.as_fd());
         }
-        self.remove_group(&cell.group);
-        match &cell.kind {
-            Kind::Program { slot } => self.slots.give_back(slot),
-            Kind::Zygote(state) => {
+        match kind {
+            Kind::Program { slot } => {
+                self.groups.give_back(group);
+                self.slots.give_back(&slot);
+            }
+            Kind::Zygote(mut state) => {
                 self.unwatch(state.control.as_fd());
+                state.groups.drain(..).for_each(|group| self.groups.discard(&group));
+                self.groups.give_back(group);
                 self.slots.give_back(&state.slot);
             }
             Kind::Forked(forked) => {
-                let (zygote, number) = (forked.zygote, forked.number);
-                if let Some(state) = self.zygote(zygote) {
-                    state.give_back(number);
+                self.return_group(forked.zygote, group);
+                if let Some(state) = self.zygote(forked.zygote) {
+                    state.give_back(forked.number);
                 }
-                self.end_if_retired(zygote);
+                self.end_if_retired(forked.zygote);
             }
         }
-        Some(cell)
+        Some((id, phase))
+    }
+
+    /// A zygote had the doors of its child's group and may have kept them, so the group serves
+    /// no one else's children again.
+    pub(super) fn return_group(&mut self, zygote: Token, mut group: Group) {
+        let clean = self.groups.clear(&mut group);
+        match self.zygote(zygote) {
+            Some(state) if clean && state.groups.len() < MOST_GROUPS => state.groups.push(group),
+            _ => self.groups.discard(&group),
+        }
     }
 
     /// Kills what has this id, or is about to have it.
@@ -235,6 +252,8 @@ impl Service {
     /// Kills everything and waits until it is dead.
     pub(super) fn end_all(&mut self) {
         self.cells.keys().for_each(|token| self.kill_cell(*token));
+        // What is paused, and cannot die so.
+        self.cells.values().for_each(|cell| self.groups.release(&cell.group));
         for cell in self.cells.values() {
             let Some(pidfd) = &cell.pidfd else { continue };
             let patience = Timespec { tv_sec: 5, tv_nsec: 0 };

@@ -16,9 +16,10 @@ use super::service::{Service, Watched};
 use super::start::{check_env, group_fault, refusal};
 use super::sync::{self, Said};
 use super::zygote::{MOST_IN_FLIGHT, Order, Report, ZygoteState};
+use crate::cgroup::Group;
 use crate::message::{Event, Failure, Started, Status, ZygoteReady};
 use crate::root::{Fault, doing};
-use crate::spec::{CHANNEL_FD, ForkSpec, Network};
+use crate::spec::{CHANNEL_FD, ForkSpec, Limits, Network};
 
 /// How long a child may take to call its entry. A fork of a large process takes tens of
 /// milliseconds; a zygote that was subverted takes for ever.
@@ -53,19 +54,27 @@ impl Service {
 
     fn fork_now(&mut self, zygote: Token, sequence: u64, spec: &ForkSpec) -> Result<(), Failure> {
         check_env(&spec.env)?;
-        let (token, group) = self.name(&spec.id)?;
+        let token = self.name(&spec.id)?;
         let state = self.zygote(zygote).ok_or_else(|| refusal("its zygote is gone"))?;
         let full = || refusal("its zygote has 255 children already");
         let number = state.take_number().ok_or_else(full)?;
         let owner = state.slot.first_id + u32::from(number);
         let begun = Instant::now();
+        let group = match self.take_group(zygote, &spec.limits) {
+            Ok(group) => group,
+            Err(fault) => {
+                self.zygote(zygote).into_iter().for_each(|state| state.give_back(number));
+                return Err(fault.into());
+            }
+        };
         match self.order(zygote, token, number, owner, &group, spec) {
             Ok((mut answer, sync)) => {
                 answer.sequence = sequence;
                 let deadline = Some(begun + FORK_PATIENCE);
                 let phase = Phase::Beginning(Beginning { answer, sync, fault: None, deadline });
                 let kind = Kind::Forked(Forked { zygote, number, said: None, died: None });
-                let cell = Cell { id: spec.id.clone(), group, begun, pidfd: None, phase, kind };
+                let id = spec.id.clone();
+                let cell = Cell { id, group, begun, pid: 0, pidfd: None, phase, kind };
                 self.insert(token, cell);
                 self.watch_all(token);
                 if let Some(state) = self.zygote(zygote) {
@@ -77,10 +86,19 @@ impl Service {
                 if let Some(state) = self.zygote(zygote) {
                     state.give_back(number);
                 }
-                self.remove_group(&group);
+                self.return_group(zygote, group);
                 Err(fault.into())
             }
         }
+    }
+
+    fn take_group(&mut self, zygote: Token, limits: &Limits) -> Result<Group, Fault> {
+        let used = self.zygote(zygote).and_then(|state| state.groups.pop());
+        let group = match used {
+            Some(group) => self.groups.with_limits(group, limits),
+            None => self.groups.take(limits),
+        };
+        group.map_err(group_fault)
     }
 
     fn order(
@@ -89,12 +107,11 @@ impl Service {
         token: Token,
         number: u8,
         owner: u32,
-        group: &str,
+        group: &Group,
         spec: &ForkSpec,
     ) -> Result<(Answer, OwnedFd), Fault> {
         let root = self.roots.copy(&self.stage, &spec.root, Network::None)?;
         let scratch = doing("make the scratch", Scratch::make(spec.limits.scratch, owner))?;
-        self.make_group(group, &spec.limits)?;
         let (sync, theirs) = doing("make a pair of sockets", packet::pair())?;
         doing("identify the child", packet::identify_senders(&sync))?;
         let order = Order {
@@ -105,9 +122,8 @@ impl Service {
             sys_path: &spec.sys_path,
             entry: &spec.entry,
         };
-        let doors = self.backend.doors(group).map_err(group_fault)?;
         let fds = [&root, &scratch.mount, &scratch.listener, &scratch.log_in, &theirs];
-        let fds: Vec<_> = fds.into_iter().chain(&doors).collect();
+        let fds: Vec<_> = fds.into_iter().chain(&group.doors).collect();
         let state = self.zygote(zygote).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound));
         let asked = state.and_then(|state| state.ask(&order, &fds));
         doing("ask the zygote for a child", asked)?;
@@ -149,9 +165,10 @@ impl Service {
             return Ok(());
         }
         cell.pidfd = Some(pidfd);
+        cell.pid = sender.pid;
         let cell = &self.cells[&token];
         let Some(pidfd) = &cell.pidfd else { return Ok(()) };
-        self.backend.confirm(&cell.group, sender.pid).map_err(group_fault)?;
+        self.groups.backend().confirm(&cell.group.path, sender.pid).map_err(group_fault)?;
         doing("watch the child", self.watch(pidfd.as_fd(), Watched::Process, token))?;
         if let Phase::Beginning(beginning) = &cell.phase {
             doing("release the child", sync::send_go(&beginning.sync))?;
@@ -225,9 +242,14 @@ impl Service {
     pub(super) fn tell_started(&self, token: Token, answer: &Answer, zygote: Option<ZygoteReady>) {
         let Some(cell) = self.cells.get(&token) else { return };
         let Some(pidfd) = &cell.pidfd else { return };
-        let peak_file = self.backend.memory_peak_file(&cell.group);
-        let memory_peak_file = peak_file.map(|path| path.to_string_lossy().into_owned());
-        let started = Started { memory_peak_file, zygote };
+        let (backend, group) = (self.groups.backend(), &cell.group.path);
+        let started = Started {
+            pid: cell.pid,
+            memory_peak_file: backend.memory_peak_file(group),
+            memory_file: backend.memory_file(group),
+            switch: backend.switch(group),
+            zygote,
+        };
         let event = Event::Started { sequence: answer.sequence, started };
         self.tell(&event, &[pidfd.as_fd(), answer.channel.as_fd(), answer.log.as_fd()]);
     }

@@ -90,13 +90,13 @@ fn set_up(setup: &Setup, control: &OwnedFd) -> Result<Service, String> {
     }
     let programs = Programs::compile().map_err(|error| error.to_string())?;
     let backend = cgroup::detect().map_err(|error| error.to_string())?;
-    backend.prepare(&setup.parent_cgroup).map_err(|error| error.to_string())?;
+    let groups = cgroup::Pool::new(backend, setup.parent_cgroup.clone());
+    let groups = groups.map_err(|error| error.to_string())?;
     let folder = setup.run_dir.join("roots");
     std::fs::create_dir(&folder).map_err(|error| error.to_string())?;
     let stage = Stage::enter(&folder).map_err(failed)?;
     let control = control.try_clone().map_err(|error| error.to_string())?;
-    let parent = setup.parent_cgroup.clone();
-    Service::new(control, stage, Roots::new(folder), programs, backend, parent)
+    Service::new(control, stage, Roots::new(folder), programs, groups)
         .map_err(|error| error.to_string())
 }
 

@@ -15,6 +15,7 @@ use super::ids::Slot;
 use super::scratch::Scratch;
 use super::service::Service;
 use super::start::{check, group_fault, put_down, refusal};
+use crate::cgroup::Group;
 use crate::message::Failure;
 use crate::root::{Fault, doing};
 use crate::spec::{CHANNEL_FD, Policy, SandboxSpec};
@@ -33,16 +34,21 @@ impl Service {
         if spec.policy == Policy::Zygote {
             return Err(refusal("the policy of zygotes is for zygotes alone"));
         }
-        let (token, group) = self.name(&spec.id)?;
+        let token = self.name(&spec.id)?;
         let slot = self.slots.take().ok_or_else(|| refusal("8192 sandboxes live already"))?;
         let begun = Instant::now();
-        let (process, answer) = self.make(sequence, spec, &group, &slot).map_err(|fault| {
-            self.slots.give_back(&slot);
-            self.remove_group(&group);
-            Failure::from(fault)
-        })?;
-        let (pidfd, phase, kind) = (Some(process.pidfd), Phase::Running, Kind::Program { slot });
-        self.insert(token, Cell { id: spec.id.clone(), group, begun, pidfd, phase, kind });
+        let group = self.group_for(&spec.limits, &slot)?;
+        let (process, answer) = match self.make(sequence, spec, &group, &slot) {
+            Ok(made) => made,
+            Err(fault) => {
+                self.slots.give_back(&slot);
+                self.groups.give_back(group);
+                return Err(fault.into());
+            }
+        };
+        let (pid, pidfd, phase) = (process.pid, Some(process.pidfd), Phase::Running);
+        let (id, kind) = (spec.id.clone(), Kind::Program { slot });
+        self.insert(token, Cell { id, group, begun, pid, pidfd, phase, kind });
         self.watch_all(token);
         self.tell_started(token, &answer, None);
         Ok(())
@@ -52,17 +58,15 @@ impl Service {
         &mut self,
         sequence: u64,
         spec: &SandboxSpec,
-        group: &str,
+        group: &Group,
         slot: &Slot,
     ) -> Result<(Cloned, Answer), Fault> {
         let scratch = Scratch::make(spec.limits.scratch, slot.first_id);
         let scratch = doing("make the scratch", scratch)?;
-        self.make_group(group, &spec.limits)?;
-        let doors = self.backend.doors(group).map_err(group_fault)?;
-        let target = self.backend.clone_target(group).map_err(group_fault)?;
+        let target = self.groups.backend().clone_target(&group.path).map_err(group_fault)?;
         let program = prepare(spec)?;
         let child = Child {
-            doors: &doors,
+            doors: &group.doors,
             scratch: &scratch.mount,
             null: &self.null,
             channel: &scratch.listener,

@@ -15,7 +15,7 @@ use snowmelt_types::SandboxId;
 use super::cell::{Cell, Kind, Phase, Token};
 use super::ids::Slots;
 use super::stage::Stage;
-use crate::cgroup::Backend;
+use crate::cgroup::Pool;
 use crate::message::{Event, Failure, LONGEST_PACKET, Operation, Request};
 use crate::policy::Programs;
 use crate::root::{Fault, Roots};
@@ -28,8 +28,7 @@ pub(super) struct Service {
     pub(super) stage: Stage,
     pub(super) roots: Roots,
     pub(super) programs: Programs,
-    pub(super) backend: Box<dyn Backend>,
-    parent: String,
+    pub(super) groups: Pool,
     pub(super) slots: Slots,
     pub(super) cells: BTreeMap<Token, Cell>,
     /// What every child gets as its standard input.
@@ -51,6 +50,8 @@ pub(super) enum Watched {
     Zygote = 3,
 }
 
+const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+
 impl Service {
     /// A spawner without sandboxes.
     pub fn new(
@@ -58,8 +59,7 @@ impl Service {
         stage: Stage,
         roots: Roots,
         programs: Programs,
-        backend: Box<dyn Backend>,
-        parent: String,
+        groups: Pool,
     ) -> io::Result<Self> {
         let service = Self {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
@@ -68,8 +68,7 @@ impl Service {
             stage,
             roots,
             programs,
-            backend,
-            parent,
+            groups,
             cells: BTreeMap::new(),
             null: std::fs::File::open("/dev/null")?.into(),
             pidfd: pidfd_open(getpid(), PidfdFlags::empty())?,
@@ -86,7 +85,9 @@ impl Service {
         let mut events = Vec::with_capacity(64);
         let mut buffer = vec![0; LONGEST_PACKET];
         loop {
-            let timeout = self.time_left();
+            // Idle time is for what the next sandbox will need.
+            let prepares = self.groups.wants_more();
+            let timeout = if prepares { Some(NOW) } else { self.time_left() };
             events.clear();
             let spare = rustix::buffer::spare_capacity(&mut events);
             match epoll::wait(&self.epoll, spare, timeout.as_ref()) {
@@ -103,6 +104,9 @@ impl Service {
                     2 => self.child_spoke(token),
                     _ => self.zygote_spoke(token),
                 }
+            }
+            if events.is_empty() && prepares {
+                self.groups.refill();
             }
             self.enforce_deadlines(Instant::now());
         }
@@ -153,8 +157,8 @@ impl Service {
         let _ = epoll::delete(&self.epoll, fd);
     }
 
-    /// A token and a control group for a new sandbox, or why there can be none.
-    pub(super) fn name(&mut self, id: &SandboxId) -> Result<(Token, String), Failure> {
+    /// A token for a new sandbox, or why there can be none.
+    pub(super) fn name(&mut self, id: &SandboxId) -> Result<Token, Failure> {
         let refused = |reason: &str| Err(Failure::Spec { reason: reason.to_owned() });
         let text = id.as_str();
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
@@ -168,7 +172,7 @@ impl Service {
             return refused("there is a living sandbox of that id");
         }
         self.next += 1;
-        Ok((self.next, format!("{}/{text}", self.parent)))
+        Ok(self.next)
     }
 
     pub(super) fn insert(&mut self, token: Token, cell: Cell) {

@@ -9,7 +9,6 @@ use rustix::process::{Signal, pidfd_send_signal};
 use snowmelt_kernel::clone::Cloned;
 use snowmelt_kernel::namespace::flags;
 use snowmelt_kernel::packet;
-use snowmelt_types::ByteSize;
 
 use super::cell::{Answer, Beginning, Cell, Kind, Phase, Token};
 use super::child::{self, Child};
@@ -19,11 +18,11 @@ use super::scratch::Scratch;
 use super::service::{Service, Watched};
 use super::sync;
 use super::zygote::{self, ZygoteState};
+use crate::Error;
+use crate::cgroup::Group;
 use crate::message::Failure;
 use crate::root::{Fault, doing};
 use crate::spec::{Limits, Network, Policy, SandboxSpec, ZygoteSpec};
-use crate::weaken::{Defence, lacks};
-use crate::{Error, cgroup};
 
 /// Without these, numeric libraries start threads when they are imported, and a process with
 /// threads cannot be forked safely.
@@ -65,19 +64,23 @@ impl Service {
         spec: &ZygoteSpec,
     ) -> Result<(), Failure> {
         check(program)?;
-        let (token, group) = self.name(&spec.id)?;
+        let token = self.name(&spec.id)?;
         let slot = self.slots.take().ok_or_else(|| refusal("8192 sandboxes live already"))?;
         let begun = Instant::now();
-        let made = self.make_zygote(sequence, program, spec, &group, &slot).map_err(|fault| {
-            self.slots.give_back(&slot);
-            self.remove_group(&group);
-            Failure::from(fault)
-        })?;
+        let group = self.group_for(&spec.limits, &slot)?;
+        let made = match self.make_zygote(sequence, program, spec, &group, &slot) {
+            Ok(made) => made,
+            Err(fault) => {
+                self.slots.give_back(&slot);
+                self.groups.give_back(group);
+                return Err(fault.into());
+            }
+        };
         let kind = Kind::Zygote(Box::new(ZygoteState::new(slot, made.control)));
         let (answer, sync) = (made.answer, made.sync);
         let phase = Phase::Beginning(Beginning { answer, sync, fault: None, deadline: None });
-        let pidfd = Some(made.process.pidfd);
-        self.insert(token, Cell { id: spec.id.clone(), group, begun, pidfd, phase, kind });
+        let (id, pid, pidfd) = (spec.id.clone(), made.process.pid, Some(made.process.pidfd));
+        self.insert(token, Cell { id, group, begun, pid, pidfd, phase, kind });
         self.watch_all(token);
         Ok(())
     }
@@ -87,19 +90,17 @@ impl Service {
         sequence: u64,
         program: &SandboxSpec,
         spec: &ZygoteSpec,
-        group: &str,
+        group: &Group,
         slot: &Slot,
     ) -> Result<Made, Fault> {
         let root = self.roots.copy(&self.stage, &program.root, Network::None)?;
         let scratch = Scratch::make(program.limits.scratch, slot.first_id);
         let scratch = doing("make the scratch", scratch)?;
-        self.make_group(group, &program.limits)?;
         let (sync, theirs) = doing("make a pair of sockets", packet::pair())?;
         let (control, channel) = self.configure(spec)?;
-        let doors = self.backend.doors(group).map_err(group_fault)?;
         let executed = prepare(program)?;
         let child = Child {
-            doors: &doors,
+            doors: &group.doors,
             scratch: &scratch.mount,
             null: &self.null,
             channel: &channel,
@@ -111,7 +112,7 @@ impl Service {
             path: &program.command[0],
             kind: child::Kind::Zygote { root: &root, sync: &theirs },
         };
-        let target = self.backend.clone_target(group).map_err(group_fault)?;
+        let target = self.groups.backend().clone_target(&group.path).map_err(group_fault)?;
         let cgroup = target.as_ref().map(AsFd::as_fd);
         let run = || {
             let fault = child.run();
@@ -140,19 +141,13 @@ impl Service {
         doing("configure the zygote", configured)
     }
 
-    pub(super) fn make_group(&self, group: &str, limits: &Limits) -> Result<(), Fault> {
-        let mut limits = *limits;
-        if lacks(Defence::ControlGroup) {
-            (limits.memory, limits.pids) = (ByteSize::mib(1 << 20), 1 << 20);
-        }
-        self.backend.create(group, &limits).map_err(group_fault)
-    }
-
-    /// Removes an empty group; one that will not go is left for the end of the spawner.
-    pub(super) fn remove_group(&self, group: &str) {
-        if let Err(error) = cgroup::remove(self.backend.as_ref(), group) {
-            eprintln!("snowmelt spawner: {error}");
-        }
+    /// A control group for what gets this range of ids, which goes back if there is none.
+    pub(super) fn group_for(&mut self, limits: &Limits, slot: &Slot) -> Result<Group, Failure> {
+        let taken = self.groups.take(limits);
+        taken.map_err(|error| {
+            self.slots.give_back(slot);
+            group_fault(error).into()
+        })
     }
 
     /// Has the loop watch all that a new cell has.

@@ -13,6 +13,7 @@ use snowmelt_kernel::{packet, seccomp};
 
 use super::cell::Token;
 use super::ids::{IDS_PER_SLOT, Slot};
+use crate::cgroup::Group;
 use crate::message::ZygoteReady;
 use crate::spec::{ForkSpec, ZygoteSpec};
 
@@ -21,6 +22,9 @@ const LONGEST_FROM_ZYGOTE: usize = 64 << 10;
 
 /// Forks that a zygote is asked for at once; the rest wait here, so that its socket never fills.
 pub(super) const MOST_IN_FLIGHT: usize = 16;
+
+/// Control groups that a zygote keeps for its children.
+pub(super) const MOST_GROUPS: usize = 32;
 
 /// What the spawner keeps of a zygote.
 pub(super) struct ZygoteState {
@@ -36,6 +40,8 @@ pub(super) struct ZygoteState {
     pub queue: VecDeque<(u64, ForkSpec)>,
     /// It is to end with its last child.
     pub retired: bool,
+    /// Control groups of former children, for the next.
+    pub groups: Vec<Group>,
 }
 
 impl ZygoteState {
@@ -43,8 +49,8 @@ impl ZygoteState {
     pub fn new(slot: Slot, control: OwnedFd) -> Self {
         let mut numbers = [false; IDS_PER_SLOT as usize];
         numbers[0] = true;
-        let (in_flight, queue, retired) = (0, VecDeque::new(), false);
-        Self { slot, control, numbers, in_flight, queue, retired }
+        let (in_flight, queue, retired, groups) = (0, VecDeque::new(), false, Vec::new());
+        Self { slot, control, numbers, in_flight, queue, retired, groups }
     }
 
     /// A user id for a child; none when it has 255.

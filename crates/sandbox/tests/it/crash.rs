@@ -52,8 +52,8 @@ impl Holder {
     }
 
     fn groups(&self) -> Vec<PathBuf> {
-        let roots =
-            ["", "memory", "cpu", "pids"].map(|name| Path::new("/sys/fs/cgroup").join(name));
+        let roots = ["", "memory", "cpu", "pids", "unified", "freezer"]
+            .map(|name| Path::new("/sys/fs/cgroup").join(name));
         roots.into_iter().map(|root| root.join(&self.cgroup)).filter(|path| path.exists()).collect()
     }
 }
@@ -105,8 +105,7 @@ fn a_killed_spawner_ends_everything_and_is_told() {
     runtime().block_on(async {
         let rig = Rig::new();
         let sandbox = rig.python("import time; time.sleep(600)").await;
-        let group = rig.groups()[0].join(sandbox.id().as_str()).join("cgroup.procs");
-        let pid: i32 = std::fs::read_to_string(group).unwrap().trim().parse().unwrap();
+        let pid = sandbox.pid();
         kill_process(parent_of(pid), Signal::KILL).unwrap();
         assert_eq!(within(sandbox.wait()).await.end, End::Killed);
         let error = rig.spawner.start(crate::harness::python("")).await.err();

@@ -79,9 +79,20 @@ impl Rig {
 
     /// The folders of this rig's control groups.
     pub fn groups(&self) -> Vec<PathBuf> {
-        let roots =
-            ["", "memory", "cpu", "pids"].map(|name| Path::new("/sys/fs/cgroup").join(name));
+        let roots = ["", "memory", "cpu", "pids", "unified", "freezer"]
+            .map(|name| Path::new("/sys/fs/cgroup").join(name));
         roots.into_iter().map(|root| root.join(&self.cgroup)).filter(|path| path.exists()).collect()
+    }
+
+    /// Every process in its control groups.
+    pub fn held(&self) -> Vec<i32> {
+        let groups = self.groups().into_iter().flat_map(fs::read_dir).flatten().flatten();
+        let lists = groups.filter_map(|group| read(group.path().join("cgroup.procs")));
+        let mut pids: Vec<i32> =
+            lists.flat_map(|list| list.lines().flat_map(str::parse).collect::<Vec<_>>()).collect();
+        pids.sort_unstable();
+        pids.dedup();
+        pids
     }
 
     /// Starts Python with a script.
@@ -103,6 +114,20 @@ impl Rig {
         assert_eq!(outcome.end, snowmelt_types::End::Exit { code: 0 }, "{text}");
         text.trim().to_owned()
     }
+}
+
+fn read(path: PathBuf) -> Option<String> {
+    fs::read_to_string(path).ok()
+}
+
+/// Every process in the control group that a process is in.
+pub fn companions(pid: i32) -> Vec<i32> {
+    let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+    let group = text.lines().find_map(|line| line.split(":/snowmelt/").nth(1)).unwrap();
+    let path = Path::new("snowmelt").join(group).join("cgroup.procs");
+    let roots = ["", "memory"].map(|name| Path::new("/sys/fs/cgroup").join(name));
+    let list = roots.iter().find_map(|root| read(root.join(&path))).unwrap();
+    list.lines().map(|pid| pid.parse().unwrap()).collect()
 }
 
 pub fn read_all(log: OwnedFd) -> String {

@@ -190,15 +190,13 @@ fn two_sandboxes_have_different_ids_on_the_host() {
     with_spawner(|rig| async move {
         let sleep = "import time; time.sleep(600)";
         let (first, second) = (rig.python(sleep).await, rig.python(sleep).await);
-        let owner = |id: &str| {
-            let group = rig.groups()[0].join(id);
-            let pids = std::fs::read_to_string(group.join("cgroup.procs")).unwrap();
-            let path = format!("/proc/{}/status", pids.lines().next().unwrap());
+        let owner = |pid: i32| {
+            let path = format!("/proc/{pid}/status");
             let status = std::fs::read_to_string(path).unwrap();
             let uid = status.lines().find(|line| line.starts_with("Uid")).unwrap().to_owned();
             uid.split_whitespace().nth(1).unwrap().parse::<u32>().unwrap()
         };
-        let ids = [owner(first.id().as_str()), owner(second.id().as_str())];
+        let ids = [owner(first.pid()), owner(second.pid())];
         assert_ne!(ids[0], ids[1]);
         assert!(ids.iter().all(|id| *id >= 0x7000_0000), "{ids:?}");
     });

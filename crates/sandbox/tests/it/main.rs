@@ -4,6 +4,8 @@
 mod crash;
 mod ends;
 mod harness;
+mod image;
 mod isolation;
+mod pause;
 mod start;
 mod zygote;

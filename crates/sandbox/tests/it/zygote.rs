@@ -2,7 +2,9 @@
 
 use std::collections::HashSet;
 
-use crate::harness::{Rig, ask, interpreter, python_root, read_all, until, with_spawner, within};
+use crate::harness::{
+    Rig, ask, companions, interpreter, python_root, read_all, until, with_spawner, within,
+};
 use snowmelt_sandbox::{Bind, Error, ForkSpec, Limits, Root, Sandbox, Zygote, ZygoteSpec};
 use snowmelt_types::{ByteSize, End, SandboxId};
 
@@ -90,9 +92,7 @@ fn a_child_finds_what_the_zygote_imported_and_is_somebody_else() {
         );
         assert_eq!(eval("(__import__('os').getpid(), __import__('os').getuid())"), "(1, 1000)");
         assert_eq!(eval("__import__('os').listdir('/tmp')"), "['channel.sock']");
-        let folders = rig.groups();
-        let inside = folders[0].join(child.id().as_str()).join("cgroup.procs");
-        assert_eq!(std::fs::read_to_string(inside).unwrap().lines().count(), 1);
+        assert_eq!(companions(child.pid()), [child.pid()]);
         child.kill(End::Killed);
         assert_eq!(within(child.wait()).await.end, End::Killed);
     });
@@ -299,12 +299,9 @@ fn a_zygote_that_imports_for_ever_ends_when_nobody_waits() {
     with_spawner(|rig| async move {
         let code = Code::new(&[("endless.py", "import time\nwhile True: time.sleep(1)")]);
         let spec = code.zygote(&["endless"]);
-        let id = spec.id.to_string();
         let waited = std::time::Duration::from_millis(300);
         assert!(tokio::time::timeout(waited, rig.spawner.start_zygote(spec)).await.is_err());
-        let folders = rig.groups();
-        until("the zygote is gone", || folders.iter().all(|folder| !folder.join(&id).exists()))
-            .await;
+        until("the zygote is gone", || rig.held().is_empty()).await;
     });
 }
 
@@ -314,12 +311,12 @@ fn a_dropped_zygote_ends_with_its_last_child() {
         let code = Code::new(&[]);
         let zygote = zygote(&rig, &code, &[]).await;
         let child = child(&rig, &zygote, &code).await;
-        let group = rig.groups()[0].join(zygote.id().as_str());
+        let held = rig.held();
         drop(zygote);
         assert_eq!(ask(&child, "'alive'").unwrap(), "alive");
-        assert!(group.exists());
+        assert_eq!((rig.held(), held.len()), (held.clone(), 2));
         drop(child);
-        until("the zygote is gone", || !group.exists()).await;
+        until("the zygote is gone", || rig.held().is_empty()).await;
     });
 }
 

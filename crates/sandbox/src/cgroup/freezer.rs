@@ -1,0 +1,113 @@
+//! Stopping all processes of a group at once: `cgroup.freeze` of version 2, which works on a bare
+//! hierarchy without controllers too, or the freezer of version 1.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// One of the kernel's two interfaces, mounted at a folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Freezer {
+    /// Version 2.
+    Unified(PathBuf),
+    /// Version 1. A process that is stopped by it does not die before it goes on.
+    Legacy(PathBuf),
+}
+
+/// The file that stops and continues one group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Switch {
+    pub file: PathBuf,
+    pub stop: String,
+    pub go: String,
+    /// Whether stopped processes can be killed.
+    pub lets_die: bool,
+}
+
+impl Switch {
+    /// Stops every process of the group.
+    pub fn stop(&self) -> io::Result<()> {
+        fs::write(&self.file, &self.stop)
+    }
+
+    /// Lets them go on.
+    pub fn go(&self) -> io::Result<()> {
+        fs::write(&self.file, &self.go)
+    }
+
+    /// Lets them go on if anything stopped them. Most groups never were, and to ask is cheaper.
+    pub fn release(&self) {
+        let now = fs::read_to_string(&self.file);
+        if now.is_ok_and(|now| now.trim() != self.go) {
+            // Fails only for a group that is gone.
+            drop(self.go());
+        }
+    }
+}
+
+impl Freezer {
+    /// Finds one in the text of `/proc/self/mounts`, for a machine whose other controllers are of
+    /// version 1.
+    pub fn find(mounts: &str) -> Option<Self> {
+        let of_kind = |wanted: fn(&str, &str) -> bool| {
+            mounts.lines().find_map(|line| {
+                let mut fields = line.split(' ').skip(1);
+                let (target, kind, options) = (fields.next()?, fields.next()?, fields.next()?);
+                wanted(kind, options).then(|| PathBuf::from(target))
+            })
+        };
+        let unified = of_kind(|kind, _| kind == "cgroup2").filter(|root| can_freeze(root));
+        unified.map(Self::Unified).or_else(|| {
+            let legacy = of_kind(|kind, options| {
+                kind == "cgroup" && options.split(',').any(|option| option == "freezer")
+            });
+            legacy.map(Self::Legacy)
+        })
+    }
+
+    /// Where it is mounted.
+    pub fn root(&self) -> &Path {
+        match self {
+            Self::Unified(root) | Self::Legacy(root) => root,
+        }
+    }
+
+    /// The switch of a group.
+    pub fn switch(&self, group: &str) -> Switch {
+        let words = |file: &str, stop: &str, go: &str, lets_die| Switch {
+            file: self.root().join(group).join(file),
+            stop: stop.to_owned(),
+            go: go.to_owned(),
+            lets_die,
+        };
+        match self {
+            Self::Unified(_) => words("cgroup.freeze", "1", "0", true),
+            Self::Legacy(_) => words("freezer.state", "FROZEN", "THAWED", false),
+        }
+    }
+}
+
+/// Whether this process may make groups there: the file to do so is in every group but the root.
+fn can_freeze(root: &Path) -> bool {
+    rustix::fs::access(root, rustix::fs::Access::WRITE_OK).is_ok()
+        && fs::metadata(root.join("cgroup.procs")).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_the_freezer_of_version_1_where_there_is_no_other() {
+        let mounts = "cgroup /sys/fs/cgroup/memory cgroup rw,memory 0 0\n\
+            cgroup /sys/fs/cgroup/freezer cgroup rw,freezer 0 0\n";
+        let found = Freezer::find(mounts).unwrap();
+        assert_eq!(found, Freezer::Legacy("/sys/fs/cgroup/freezer".into()));
+        let switch = found.switch("snowmelt/a/1");
+        assert_eq!(switch.file, Path::new("/sys/fs/cgroup/freezer/snowmelt/a/1/freezer.state"));
+        assert!(!switch.lets_die);
+        assert_eq!(Freezer::find("cgroup /c/memory cgroup rw,memory 0 0\n"), None);
+    }
+}

@@ -1,0 +1,208 @@
+//! Control groups that are ready before they are needed, and taken again after (SOCK 3.1: making
+//! and removing them is among the dearest steps of a container's life).
+//!
+//! Invariant: a group is handed out empty, with the limits that were asked for, and what was
+//! counted in it before does not count for its next holder.
+
+use std::os::fd::OwnedFd;
+
+use super::{Backend, Usage, remove};
+use snowmelt_types::ByteSize;
+
+use crate::Result;
+use crate::spec::Limits;
+use crate::weaken::{Defence, lacks};
+
+/// Groups that are kept for the next sandboxes.
+const MOST_KEPT: usize = 64;
+
+/// Groups that are made ahead when there is nothing else to do.
+const READY: usize = 8;
+
+/// A control group that one sandbox holds.
+#[derive(Debug)]
+pub(crate) struct Group {
+    /// Its path below the hierarchy.
+    pub path: String,
+    /// See [`Backend::doors`].
+    pub doors: Vec<OwnedFd>,
+    limits: Limits,
+    /// What had been counted when it was handed out.
+    before: Usage,
+}
+
+/// The groups of one spawner.
+pub(crate) struct Pool {
+    backend: Box<dyn Backend>,
+    parent: String,
+    free: Vec<Group>,
+    made: u64,
+    /// What the last one was asked for, and so probably the next.
+    usual: Limits,
+}
+
+impl Pool {
+    /// Makes the parent of all groups.
+    pub fn new(backend: Box<dyn Backend>, parent: String) -> Result<Self> {
+        backend.prepare(&parent)?;
+        Ok(Self { backend, parent, free: Vec::new(), made: 0, usual: Limits::default() })
+    }
+
+    /// The kernel's interface.
+    pub fn backend(&self) -> &dyn Backend {
+        self.backend.as_ref()
+    }
+
+    /// A group with these limits.
+    pub fn take(&mut self, limits: &Limits) -> Result<Group> {
+        self.usual = enforced(limits);
+        match self.free.pop() {
+            Some(group) => self.with_limits(group, limits),
+            None => self.make(&enforced(limits)),
+        }
+    }
+
+    /// The same group with these limits.
+    pub fn with_limits(&self, mut group: Group, limits: &Limits) -> Result<Group> {
+        let limits = enforced(limits);
+        if group.limits != limits {
+            self.backend.set_limits(&group.path, &limits).inspect_err(|_| self.discard(&group))?;
+            group.limits = limits;
+        }
+        Ok(group)
+    }
+
+    /// Takes back the group of a sandbox whose processes have all ended.
+    pub fn give_back(&mut self, mut group: Group) {
+        if self.free.len() < MOST_KEPT && self.clear(&mut group) {
+            self.free.push(group);
+        } else {
+            self.discard(&group);
+        }
+    }
+
+    /// Makes a group whose processes have all ended as good as new; false if it cannot be.
+    pub fn clear(&self, group: &mut Group) -> bool {
+        self.release(group);
+        let clean = self.backend.clear(&group.path);
+        group.before = self.backend.usage(&group.path);
+        clean
+    }
+
+    /// Lets what is paused in the group go on.
+    pub fn release(&self, group: &Group) {
+        if let Some(switch) = self.backend.switch(&group.path) {
+            switch.release();
+        }
+    }
+
+    /// What was counted for the group's holder.
+    pub fn usage(&self, group: &Group) -> Usage {
+        let (now, before) = (self.backend.usage(&group.path), group.before);
+        Usage {
+            oom_kills: now.oom_kills.saturating_sub(before.oom_kills),
+            forks_refused: now.forks_refused.saturating_sub(before.forks_refused),
+            throttled_us: now.throttled_us.saturating_sub(before.throttled_us),
+            memory_peak: now.memory_peak,
+            cpu_us: now.cpu_us.map(|cpu| cpu.saturating_sub(before.cpu_us.unwrap_or(0))),
+        }
+    }
+
+    /// Whether [`Self::refill`] has something to do.
+    pub fn wants_more(&self) -> bool {
+        self.free.len() < READY
+    }
+
+    /// Makes one group ahead. A failure is told to whoever needs the group.
+    pub fn refill(&mut self) -> bool {
+        let usual = self.usual;
+        let made = self.make(&usual);
+        let well = made.is_ok();
+        self.free.extend(made);
+        well
+    }
+
+    fn make(&mut self, limits: &Limits) -> Result<Group> {
+        self.made += 1;
+        let path = format!("{}/{}", self.parent, self.made);
+        let made = self.backend.create(&path).and_then(|()| {
+            self.backend.set_limits(&path, limits)?;
+            self.backend.doors(&path)
+        });
+        match made {
+            Ok(doors) => {
+                let before = self.backend.usage(&path);
+                Ok(Group { path, doors, limits: *limits, before })
+            }
+            Err(error) => {
+                // The first error is the one to tell.
+                drop(remove(self.backend.as_ref(), &path));
+                Err(error)
+            }
+        }
+    }
+
+    /// Removes a group; one that will not go is left for the end of the spawner.
+    pub fn discard(&self, group: &Group) {
+        if let Err(error) = remove(self.backend.as_ref(), &group.path) {
+            eprintln!("snowmelt spawner: {error}");
+        }
+    }
+}
+
+/// What the group is to enforce: all, but for the attack that shows what it would do without.
+fn enforced(limits: &Limits) -> Limits {
+    let without = Limits { memory: ByteSize::mib(1 << 20), pids: 1 << 20, ..*limits };
+    if lacks(Defence::ControlGroup) { without } else { *limits }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cgroup::detect;
+
+    /// A pool on this machine's control groups, removed at the end.
+    fn with_pool(test: impl FnOnce(&mut Pool)) {
+        if !rustix::process::geteuid().is_root() {
+            return eprintln!("skipped: only root can make control groups");
+        }
+        let parent = format!("snowmelt/pool-{}", snowmelt_types::SandboxId::new());
+        let mut pool = Pool::new(detect().unwrap(), parent.clone()).unwrap();
+        test(&mut pool);
+        crate::cgroup::remove_tree(pool.backend(), &parent).unwrap();
+    }
+
+    #[test]
+    fn takes_again_what_was_given_back_with_the_limits_of_the_next() {
+        with_pool(|pool| {
+            let first = pool.take(&Limits::default()).unwrap();
+            let path = first.path.clone();
+            pool.give_back(first);
+            let limits = Limits { memory: ByteSize::mib(77), pids: 5, ..Limits::default() };
+            let again = pool.take(&limits).unwrap();
+            if pool.backend().clear(&path) {
+                assert_eq!(again.path, path);
+            }
+            let read = |file: &str| {
+                let folders = pool.backend().folders(&again.path);
+                let files = folders.iter().map(|folder| folder.join(file));
+                files.filter_map(|file| std::fs::read_to_string(file).ok()).next().unwrap()
+            };
+            assert_eq!(read("pids.max").trim(), "5");
+            let memory = pool.backend().memory_limit_file();
+            assert_eq!(read(memory).trim(), (77 << 20).to_string());
+        });
+    }
+
+    #[test]
+    fn is_filled_ahead_and_leaves_nothing() {
+        with_pool(|pool| {
+            while pool.wants_more() {
+                assert!(pool.refill());
+            }
+            assert_eq!(pool.free.len(), READY);
+            let taken = pool.take(&Limits::default()).unwrap();
+            assert!(taken.path.starts_with(&pool.parent) && pool.wants_more());
+        });
+    }
+}

@@ -1,0 +1,91 @@
+//! Roots from the unpacked file system of an image, also of one that was made to break out.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use crate::harness::{Rig2, spec, with_spawner};
+use snowmelt_sandbox::{Base, Root, SandboxSpec};
+use snowmelt_types::End;
+
+/// An image with one static program, which is also the shell.
+fn image() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    for name in ["bin", "etc", "srv"] {
+        fs::create_dir(path(name)).unwrap();
+    }
+    fs::copy("/bin/busybox", path("bin/busybox")).unwrap();
+    symlink("busybox", path("bin/sh")).unwrap();
+    symlink("bin", path("sbin")).unwrap();
+    fs::write(path("etc/os-release"), "ID=tiny\n").unwrap();
+    folder
+}
+
+fn shell(image: &Path, script: &str) -> SandboxSpec {
+    let mut spec = spec(&["/bin/busybox", "sh", "-c", script]);
+    spec.root = Root { base: Base::Folder(image.to_owned()), binds: Vec::new() };
+    spec
+}
+
+async fn printed(rig: &Rig2, image: &Path, script: &str) -> String {
+    let (text, outcome) = rig.run(shell(image, script)).await;
+    assert_eq!(outcome.end, End::Exit { code: 0 }, "{text}");
+    text
+}
+
+fn has_busybox() -> bool {
+    let there = Path::new("/bin/busybox").is_file();
+    if !there {
+        eprintln!("skipped: no /bin/busybox (package busybox-static)");
+    }
+    there
+}
+
+#[test]
+fn an_image_brings_its_own_files_and_nothing_of_the_host() {
+    if !has_busybox() {
+        return;
+    }
+    with_spawner(|rig| async move {
+        let image = image();
+        let script = "busybox cat /etc/os-release; busybox ls / | busybox tr '\\n' ' '; busybox ls /dev | busybox tr '\\n' ' '; \
+            echo x > /tmp/x; (echo x > /srv/x) 2>/dev/null || echo refused; busybox id -u";
+        let text = printed(&rig, image.path(), &script.replace("busybox", "/bin/busybox")).await;
+        assert_eq!(
+            text,
+            "ID=tiny\nbin dev etc mnt proc run sbin srv tmp fd full null random shm stderr stdin \
+             stdout urandom zero refused\n1000\n"
+        );
+        assert!(!image.path().join("srv/x").exists() && !image.path().join("tmp").exists());
+    });
+}
+
+#[test]
+fn places_that_are_ours_are_ours_whatever_the_image_has_there() {
+    if !has_busybox() {
+        return;
+    }
+    with_spawner(|rig| async move {
+        let (image, host) = (image(), tempfile::tempdir().unwrap());
+        for name in ["proc", "dev", "tmp", "sys", "run"] {
+            symlink(host.path(), image.path().join(name)).unwrap();
+        }
+        // A link at the top leads to where it leads inside.
+        symlink(host.path(), image.path().join("escape")).unwrap();
+        let script = "/bin/busybox head -c 1 /dev/zero | /bin/busybox wc -c; \
+            /bin/busybox grep -c ' /proc ' /proc/self/mounts; \
+            (/bin/busybox ls /escape/ 2>/dev/null) || echo nowhere";
+        assert_eq!(printed(&rig, image.path(), script).await, "1\n1\nnowhere\n");
+        assert_eq!(fs::read_dir(host.path()).unwrap().count(), 0);
+    });
+}
+
+#[test]
+fn an_image_that_is_not_there_is_told_by_name() {
+    with_spawner(|rig| async move {
+        let missing = Path::new("/no/such/image");
+        let error = rig.spawner.start(shell(missing, "true")).await.err().unwrap();
+        assert!(error.to_string().contains("open the image at /no/such/image"), "{error}");
+    });
+}
