@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::io;
 
 use snowmelt_types::ByteSize;
 
@@ -78,6 +79,14 @@ fn remove_oldest(store: &Store, most: ByteSize, done: &mut Reclaimed) -> Result<
     Ok(())
 }
 
+/// Removes what nobody could use: an environment or wheel of another version of the platform.
+pub(crate) fn remove_unreadable(store: &Store) -> Result<()> {
+    for item in shelf::items(store)?.iter().filter(|item| !item.readable) {
+        remove(store, item)?;
+    }
+    Ok(())
+}
+
 fn is_linked(linked: &HashMap<String, usize>, item: &Item) -> bool {
     item.kind == Kind::Wheel && linked.get(&item.name).is_some_and(|times| *times > 0)
 }
@@ -94,7 +103,11 @@ pub(crate) fn remove(store: &Store, item: &Item) -> Result<bool> {
     }
     let workspace = store.workspace()?;
     let removed = workspace.path().join("removed");
-    fs::rename(&item.folder, removed).map_err(Error::io("remove", &item.folder))?;
+    let gone = match fs::rename(&item.folder, removed) {
+        // Somebody else took it away since it was listed.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+        result => result.map(|()| true).map_err(Error::io("remove", &item.folder))?,
+    };
     alone.remove()?;
-    Ok(true)
+    Ok(gone)
 }

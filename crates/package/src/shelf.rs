@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use crate::environment::Manifest;
-use crate::files::bytes_on_disk;
 use crate::store::Store;
 use crate::wheel::WheelManifest;
 use crate::{Error, Result};
@@ -29,7 +28,9 @@ pub(crate) struct Item {
     pub(crate) lock: PathBuf,
     /// When its lock was touched last, if it has one: who touches it later uses it.
     pub(crate) touched: Option<SystemTime>,
-    /// On disk; of an environment without its wheels.
+    /// Whether its manifest is. What another version of the platform left behind may not be.
+    pub(crate) readable: bool,
+    /// On disk; of an environment without its wheels; 0 where it is not readable.
     pub(crate) bytes: u64,
     /// Names of an environment's wheels.
     pub(crate) wheels: Vec<String>,
@@ -58,11 +59,10 @@ fn environments(store: &Store) -> Result<Vec<Item>> {
     let entries = entries(&store.environments())?.into_iter();
     let item = |(name, folder): (String, PathBuf)| {
         let manifest = Manifest::read(&folder);
-        let bytes = manifest.as_ref().map_or_else(|| bytes_on_disk([&folder]), |found| found.own);
-        let wheels = manifest.map(|found| found.wheels).unwrap_or_default();
-        let wheels = wheels.iter().map(|wheel| wheel.digest.as_str().to_owned()).collect();
         let lock = store.environment_lock(&name);
-        item(Kind::Environment, name, folder, lock, (bytes, wheels))
+        let item = item(Kind::Environment, name, folder, lock, manifest.as_ref().map(|it| it.own));
+        let wheels = manifest.into_iter().flat_map(|found| found.wheels);
+        Item { wheels: wheels.map(|wheel| wheel.digest.as_str().to_owned()).collect(), ..item }
     };
     Ok(entries.map(item).collect())
 }
@@ -70,25 +70,19 @@ fn environments(store: &Store) -> Result<Vec<Item>> {
 fn wheels(store: &Store) -> Result<Vec<Item>> {
     let entries = entries(&store.wheels())?.into_iter();
     let item = |(name, folder): (String, PathBuf)| {
-        let manifest = WheelManifest::read(&folder);
-        let bytes = manifest.map_or_else(|| bytes_on_disk([&folder]), |found| found.bytes);
+        let bytes = WheelManifest::read(&folder).map(|found| found.bytes);
         let lock = store.wheel_lock(&name);
-        item(Kind::Wheel, name, folder, lock, (bytes, Vec::new()))
+        item(Kind::Wheel, name, folder, lock, bytes)
     };
     Ok(entries.map(item).collect())
 }
 
-fn item(
-    kind: Kind,
-    name: String,
-    folder: PathBuf,
-    lock: PathBuf,
-    (bytes, wheels): (u64, Vec<String>),
-) -> Item {
+fn item(kind: Kind, name: String, folder: PathBuf, lock: PathBuf, bytes: Option<u64>) -> Item {
     let touched = touched(&lock);
     // What has no lock file was used by nobody since the locks were cleared away.
     let used = touched.unwrap_or(SystemTime::UNIX_EPOCH);
-    Item { used, kind, name, folder, lock, touched, bytes, wheels }
+    let (readable, bytes) = (bytes.is_some(), bytes.unwrap_or(0));
+    Item { used, kind, name, folder, lock, touched, readable, bytes, wheels: Vec::new() }
 }
 
 pub(crate) fn touched(lock: &Path) -> Option<SystemTime> {

@@ -62,6 +62,8 @@ async fn a_wheel_without_its_manifest_is_made_again() {
     fs::write(wheel.join("site/evil.py"), "").unwrap();
     drop(made);
     fs::remove_dir_all(bench.store().join("environments")).unwrap();
+    bench.installer();
+    assert!(!wheel.exists(), "nobody could use it");
     let again = bench.installer().environment(&list(&["six"]), &Silent).await.unwrap();
     assert!(!wheel.join("site/evil.py").exists() && !again.path.join("evil.py").exists());
 }
