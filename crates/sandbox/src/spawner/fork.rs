@@ -25,6 +25,9 @@ use crate::spec::{CHANNEL_FD, ForkSpec, Limits, Network};
 /// milliseconds; a zygote that was subverted takes for ever.
 const FORK_PATIENCE: Duration = Duration::from_secs(10);
 
+/// Packets of one zygote that are heard before others have their turn.
+const MOST_HEARD: usize = 32;
+
 impl Service {
     /// Forks a zygote, now or when fewer of its children are on their way.
     pub(super) fn fork(&mut self, sequence: u64, zygote: &SandboxId, mut spec: ForkSpec) {
@@ -195,9 +198,10 @@ impl Service {
         Some(self.zygote(zygote)?.slot.first_id + u32::from(number))
     }
 
-    /// Hears all that a zygote says. Nonsense is the end of it.
+    /// Hears what a zygote says, up to a limit: the loop comes back for the rest, and one that
+    /// never stops does not keep it from the others. Nonsense is the end of it.
     pub(super) fn zygote_spoke(&mut self, token: Token) {
-        loop {
+        for _ in 0..MOST_HEARD {
             let Some(heard) = self.zygote(token).map(|state| state.hear()) else { return };
             match heard {
                 Ok(Some(report)) => self.zygote_reports(token, report),

@@ -1,1 +1,152 @@
-//! x
+//! Specs, packages and images as input (CVE-2021-30465, CVE-2023-27561, CVE-2024-45310,
+//! CVE-2025-31133, CVE-2025-52565).
+
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use snowmelt_sandbox::{Base, Bind, Error, Root, SandboxSpec};
+use snowmelt_types::{End, SandboxId};
+
+use crate::harness::{python, python_root, within};
+use crate::twin::{held, open_folder, printed, shown};
+
+/// An identifier names a control group: one that climbs names somebody else's.
+#[test]
+fn an_identifier_climbs_out_of_its_control_group() {
+    shown(&["Names"], |rig| async move {
+        let name = format!("escaped-{}", SandboxId::new());
+        let mut spec = python("import time; time.sleep(600)");
+        spec.id = SandboxId::from(format!("../{name}"));
+        let Ok(sandbox) = rig.spawner.start(spec).await else { return String::new() };
+        let roots = ["", "memory"].map(|root| Path::new("/sys/fs/cgroup").join(root));
+        let outside = roots.iter().any(|root| root.join("snowmelt").join(&name).exists());
+        sandbox.kill(End::Killed);
+        within(sandbox.wait()).await;
+        if outside { format!("ESCAPED: made {name}") } else { String::new() }
+    });
+}
+
+/// A package has a link to a folder of the host where something else is to be shown: the mount
+/// point must not be made at the end of that link.
+#[test]
+fn a_mount_point_is_made_on_the_host_by_a_link() {
+    shown(&["OwnTree"], |rig| async move {
+        let (code, other, host) = (open_folder(), open_folder(), open_folder());
+        symlink(host.path(), code.path().join("out")).unwrap();
+        let mut spec = python("print('started')");
+        let shown =
+            |source: &Path, target: &str| Bind { source: source.into(), target: target.into() };
+        spec.root.binds.push(shown(code.path(), "/code"));
+        spec.root.binds.push(shown(other.path(), "/code/out/made"));
+        let saw = match rig.spawner.start(spec).await {
+            Ok(sandbox) => format!("{:?}", within(sandbox.wait()).await.end),
+            Err(error) => error.to_string(),
+        };
+        let made = host.path().join("made").exists();
+        if made { format!("ESCAPED: made a folder on the host {saw}") } else { saw }
+    });
+}
+
+/// A mount point below a folder of the host: the folder is read-only before anything is made in
+/// it, so nothing is.
+#[test]
+fn a_mount_point_is_made_in_a_folder_of_the_host() {
+    shown(&["Inert"], |rig| async move {
+        let (code, other) = (open_folder(), open_folder());
+        let mut spec = python("print('started')");
+        for (source, target) in [(code.path(), "/code"), (other.path(), "/code/made")] {
+            spec.root.binds.push(Bind { source: source.into(), target: target.into() });
+        }
+        let saw = match rig.spawner.start(spec).await {
+            Ok(sandbox) => format!("{:?}", within(sandbox.wait()).await.end),
+            Err(error) => error.to_string(),
+        };
+        if code.path().join("made").exists() { format!("ESCAPED {saw}") } else { saw }
+    });
+}
+
+/// An image whose `/proc`, `/dev`, `/tmp` and `/run` are links to a folder of the host, or whose
+/// devices are files: those places are ours, whatever it has there.
+#[test]
+fn an_image_sets_traps_where_things_are_mounted() {
+    held(|rig| async move {
+        let host = open_folder();
+        for trap in ["links", "files"] {
+            let image = open_folder();
+            let at = |name: &str| image.path().join(name);
+            for name in ["proc", "tmp", "run", "mnt", "dev"] {
+                match trap {
+                    "links" => symlink(host.path(), at(name)).unwrap(),
+                    _ => std::fs::write(at(name), "a file").unwrap(),
+                }
+            }
+            if trap == "files" {
+                std::fs::remove_file(at("dev")).unwrap();
+                std::fs::create_dir(at("dev")).unwrap();
+                std::fs::write(at("dev/null"), "a file").unwrap();
+            }
+            let saw = printed(&rig, of_image(image.path())).await;
+            assert!(saw.contains("all is ours"), "{trap}: {saw}");
+            if std::fs::read_dir(host.path()).unwrap().next().is_some() {
+                return format!("ESCAPED by {trap}: {saw}");
+            }
+        }
+        String::new()
+    });
+}
+
+/// Python in an image that has the host's programs, by links at its top as a distribution's.
+fn of_image(image: &Path) -> SandboxSpec {
+    let script = "
+import os, stat
+null = os.stat('/dev/null')
+assert stat.S_ISCHR(null.st_mode) and null.st_rdev == os.makedev(1, 3)
+assert os.path.ismount('/proc') and os.path.exists('/proc/self/status')
+open('/tmp/x', 'w').close(); open('/dev/null', 'w').write('x')
+print('all is ours')
+";
+    let mut spec = python(script);
+    for name in ["bin", "lib", "lib64", "sbin"] {
+        if let Ok(to) = std::fs::read_link(Path::new("/").join(name)) {
+            symlink(to, image.join(name)).unwrap();
+        }
+    }
+    let mut binds = python_root().binds;
+    binds.push(Bind { source: "/usr".into(), target: "/usr".into() });
+    spec.root = Root { base: Base::Folder(image.into()), binds };
+    spec
+}
+
+/// Commands and environments that make no sense are refused before anything is made.
+#[test]
+fn what_makes_no_sense_is_refused() {
+    held(|rig| async move {
+        let text = |parts: &[&str]| parts.iter().map(|part| (*part).to_owned()).collect::<Vec<_>>();
+        let commands = [
+            text(&[]),
+            text(&[""]),
+            text(&["bin/sh"]),
+            text(&["../bin/sh"]),
+            text(&["/bin/sh", "a\0b"]),
+            text(&["/bin/sh", &"x".repeat(200 << 10)]),
+        ];
+        let variables = [("", "x"), ("A=B", "x"), ("A\0", "x"), ("A", "x\0y")];
+        let mut specs: Vec<SandboxSpec> = Vec::new();
+        specs.extend(commands.map(|command| SandboxSpec { command, ..python("") }));
+        specs.extend(variables.map(|(name, value)| {
+            let env = vec![(name.to_owned(), value.to_owned())];
+            SandboxSpec { env, ..python("") }
+        }));
+        for id in ["", "/", "..", "a/b", "a b", "\0", "ä", &"x".repeat(101)] {
+            specs.push(SandboxSpec { id: SandboxId::from(id.to_owned()), ..python("") });
+        }
+        for spec in specs {
+            let asked = format!("{:?} {:?} {:?}", spec.id, spec.command.first(), spec.env.first());
+            match rig.spawner.start(spec).await {
+                Err(Error::Spec { .. }) => {}
+                other => return format!("ESCAPED: {asked} gave {other:?}"),
+            }
+        }
+        String::new()
+    });
+}

@@ -1,1 +1,134 @@
-//! x
+//! Other sandboxes and the host's processes.
+
+use std::io::Read;
+
+use snowmelt_sandbox::Sandbox;
+use snowmelt_types::End;
+
+use crate::harness::{Rig, python, within};
+use crate::twin::{printed, shown};
+
+/// Starts a script and waits until it says that it is ready.
+async fn victim(rig: &Rig, script: &str) -> Sandbox {
+    let mut spec = python(script);
+    spec.env.push(("SECRET".into(), "of-the-neighbour".into()));
+    let mut sandbox = rig.spawner.start(spec).await.unwrap();
+    let mut log = std::fs::File::from(sandbox.take_log().unwrap());
+    let ready = tokio::task::spawn_blocking(move || log.read_exact(&mut [0; 6]));
+    within(ready).await.unwrap().unwrap();
+    sandbox
+}
+
+const SLEEP: &str = "import time; print('ready', flush=True); time.sleep(600)";
+
+#[test]
+fn a_process_of_the_host_is_seen() {
+    shown(&["Processes"], |rig| async move {
+        let script = "
+import os
+others = [p for p in os.listdir('/proc') if p.isdigit() and int(p) != os.getpid()]
+if others: print('ESCAPED: sees', len(others))
+";
+        printed(&rig, python(script)).await
+    });
+}
+
+/// Its environment, its memory, its files: all by `/proc/<pid>`. The pid namespace hides it, its
+/// user id and Landlock refuse.
+#[test]
+fn the_environment_of_a_neighbour_is_read() {
+    shown(&["Processes", "User", "Landlock"], |rig| async move {
+        let neighbour = victim(&rig, SLEEP).await;
+        let script = "
+import glob
+for path in glob.glob('/proc/[0-9]*/environ'):
+    try:
+        if b'of-the-' + b'neighbour' in open(path, 'rb').read(): print('ESCAPED:', path)
+    except OSError: pass
+";
+        let saw = printed(&rig, python(script)).await;
+        neighbour.kill(End::Killed);
+        within(neighbour.wait()).await;
+        saw
+    });
+}
+
+#[test]
+fn a_neighbour_is_killed() {
+    shown(&["Processes", "User", "Landlock"], |rig| async move {
+        let neighbour = victim(&rig, &format!("{SLEEP} # {}", "kill-me")).await;
+        let script = "
+import glob, os, signal
+for path in glob.glob('/proc/[0-9]*/cmdline'):
+    try:
+        pid = int(path.split('/')[2])
+        mine = pid == os.getpid()
+        if not mine and b'# kill' + b'-me' in open(path, 'rb').read(): os.kill(pid, signal.SIGTERM)
+    except OSError: pass
+";
+        let saw = printed(&rig, python(script)).await;
+        neighbour.kill(End::Killed);
+        match within(neighbour.wait()).await.end {
+            End::Signal { signal: 15 } => format!("ESCAPED: it was ended {saw}"),
+            _ => saw,
+        }
+    });
+}
+
+/// An abstract socket, and by it a descriptor: all sandboxes share one empty network namespace,
+/// which names such sockets.
+#[test]
+fn a_neighbour_hands_over_its_files() {
+    if snowmelt_kernel::landlock::version() < 6 {
+        return eprintln!("skipped: Landlock here cannot scope abstract sockets");
+    }
+    shown(&["Landlock"], |rig| async move {
+        let neighbour = victim(
+            &rig,
+            "
+import os, socket
+open('/tmp/mine', 'w').write('of the neighbour')
+listener = socket.socket(socket.AF_UNIX); listener.bind(chr(0) + 'meeting'); listener.listen()
+print('ready', flush=True)
+while True:
+    stream, _ = listener.accept()
+    socket.send_fds(stream, [b'x'], [os.open('/tmp', os.O_RDONLY)])
+",
+        )
+        .await;
+        let script = "
+import os, socket
+stream = socket.socket(socket.AF_UNIX)
+try:
+    stream.connect(chr(0) + 'meeting')
+    _, (folder,), _, _ = socket.recv_fds(stream, 1, 1)
+    print('ESCAPED: read', os.read(os.open('mine', os.O_RDONLY, dir_fd=folder), 99))
+except OSError as error: print(error)
+";
+        let saw = printed(&rig, python(script)).await;
+        neighbour.kill(End::Killed);
+        within(neighbour.wait()).await;
+        saw
+    });
+}
+
+/// System V memory is named in the ipc namespace, which all share because the filter refuses it.
+#[test]
+fn a_neighbours_shared_memory_is_found() {
+    shown(&["Seccomp"], |rig| async move {
+        let make = "
+import ctypes, time
+ctypes.CDLL(None).shmget(0x5eed, 4096, 0o1666)
+print('ready', flush=True); time.sleep(600)
+";
+        let neighbour = victim(&rig, make).await;
+        let script = "
+import ctypes
+if ctypes.CDLL(None).shmget(0x5eed, 4096, 0) >= 0: print('ESCAPED: found')
+";
+        let saw = printed(&rig, python(script)).await;
+        neighbour.kill(End::Killed);
+        within(neighbour.wait()).await;
+        saw
+    });
+}

@@ -101,3 +101,15 @@ pub fn held_without<F: Future<Output = String>>(defences: &[&str], attack: impl 
         assert!(!saw.contains(ESCAPED), "it escaped without {defences:?}: {saw}");
     }
 }
+
+/// The spawner's process: the only child of this one that has the run directory as its lock.
+pub fn spawner_of(rig: &Rig) -> u32 {
+    let lock = |pid: u32| {
+        let folder = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
+        folder.flatten().find(|fd| std::fs::read_link(fd.path()).is_ok_and(|to| to == rig.run_dir))
+    };
+    let ours = std::process::id();
+    let pids = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|pid| *pid != ours).find(|pid| lock(*pid).is_some()).unwrap()
+}

@@ -64,7 +64,8 @@ impl Rig {
             spawner_command,
             parent_cgroup: cgroup.clone(),
         });
-        let spawner = process.unwrap().attach().unwrap();
+        let process = process.unwrap();
+        let spawner = process.attach().unwrap();
         Self { spawner, base, run_dir, cgroup }
     }
 
