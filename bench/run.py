@@ -18,11 +18,13 @@ import handlers
 import idle
 import lean
 import queries
+import resize
 from common.figures import Section
 
 EXPERIMENTS = {
     "lean": lean.run,
     "handlers": handlers.run,
+    "resize": resize.run,
     "queries": queries.run,
     "idle": idle.run,
 }

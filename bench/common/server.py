@@ -19,7 +19,13 @@ class Server:
             "SNOWMELT_RUN": str(folder / "run"),
         }
 
-    def _run(self, *arguments: str) -> str:
+    @property
+    def socket(self) -> Path:
+        """Where its gateway listens."""
+        return Path(self.environment["SNOWMELT_STATE"]) / "snowmelt.sock"
+
+    def run(self, *arguments: str) -> str:
+        """A command of the same platform; its output."""
         command = [str(SNOWMELT), *arguments]
         done = subprocess.run(
             command, env=self.environment, check=True, stdout=subprocess.PIPE, text=True
@@ -27,7 +33,7 @@ class Server:
         return done.stdout
 
     def __enter__(self) -> "Server":
-        self._run("up")
+        self.run("up")
         return self
 
     def __exit__(
@@ -36,8 +42,8 @@ class Server:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._run("down")
+        self.run("down")
 
     def status(self) -> dict[str, Any]:
         """What `snowmelt status` says."""
-        return dict(json.loads(self._run("status", "-o", "json")))
+        return dict(json.loads(self.run("status", "-o", "json")))

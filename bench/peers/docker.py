@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from common.unix_http import Connection
+
 from . import images, remains
 
 # Of its network namespace, and of the control group above its containers.
@@ -28,16 +30,6 @@ LIMITS = {
     "PidsLimit": images.PIDS,
     "ReadonlyRootfs": True,
 }
-
-
-class _Connection(http.client.HTTPConnection):
-    def __init__(self, path: Path) -> None:
-        super().__init__("localhost", timeout=120)
-        self.path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.connect(str(self.path))
 
 
 @dataclass
@@ -80,7 +72,7 @@ class Docker:
         return content
 
     def connection(self) -> http.client.HTTPConnection:
-        return _Connection(self.api)
+        return Connection(self.api)
 
     def no_op(self, connection: http.client.HTTPConnection) -> tuple[float, float]:
         """One container that writes a byte: seconds to that byte, seconds of its whole life."""

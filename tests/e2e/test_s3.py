@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from common import s3
 from conftest import Snowmelt
 from pyarrow import fs
+
+from common import s3
 
 BUCKET = "e2e"
 
