@@ -13,10 +13,10 @@ use super::host::{Asked, Host};
 use super::levels::warmed;
 
 /// How long a running handler stays where it is, in seconds.
-const HOLD: f64 = 4.0;
+const HOLD: f64 = 3.0;
 
 /// How long they may take to get there, and how long they have then to come to rest.
-const SETTLED: Duration = Duration::from_secs(2);
+const SETTLED: Duration = Duration::from_millis(1500);
 
 const KEPT: Duration = Duration::from_secs(300);
 
