@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -28,6 +29,7 @@ pub(crate) struct Life {
     limits: Limits,
     pidfd: OwnedFd,
     started: Started,
+    paused: AtomicBool,
     begun: Instant,
     /// The first reason for which the caller killed it.
     reason: Mutex<Option<End>>,
@@ -41,6 +43,7 @@ impl Life {
             limits,
             pidfd,
             started,
+            paused: AtomicBool::new(false),
             begun: Instant::now(),
             reason: Mutex::default(),
             outcome: watch::Sender::new(None),
@@ -53,9 +56,7 @@ impl Life {
         drop(first);
         // Fails only when the process is gone already.
         let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
-        if let Some(switch) = self.started.switch.as_ref().filter(|switch| !switch.lets_die) {
-            switch.release();
-        }
+        self.release();
     }
 
     pub fn reason(&self) -> Option<End> {
@@ -75,7 +76,19 @@ impl Life {
         });
     }
 
+    /// Lets it go on if it is paused. A process that the freezer of version 1 stopped cannot die,
+    /// and the next sandbox may get the control group.
+    fn release(&self) {
+        if self.paused.swap(false, Ordering::Relaxed)
+            && let Some(switch) = &self.started.switch
+        {
+            // Fails only for a group that is gone.
+            drop(switch.go());
+        }
+    }
+
     pub fn finish(&self, outcome: Outcome) {
+        self.release();
         self.outcome.send_replace(Some(outcome));
     }
 
@@ -208,7 +221,9 @@ impl Sandbox {
     /// # Errors
     /// `Unsupported` where the kernel has no freezer of control groups.
     pub fn pause(&self) -> io::Result<()> {
-        self.0.life.switch()?.stop()
+        let switch = self.0.life.switch()?;
+        self.0.life.paused.store(true, Ordering::Relaxed);
+        switch.stop()
     }
 
     /// Lets its processes go on.
@@ -216,7 +231,9 @@ impl Sandbox {
     /// # Errors
     /// As [`Self::pause`].
     pub fn resume(&self) -> io::Result<()> {
-        self.0.life.switch()?.go()
+        let switch = self.0.life.switch()?;
+        self.0.life.paused.store(false, Ordering::Relaxed);
+        switch.go()
     }
 
     /// Kills it with all its processes. `reason` ([`End::Timeout`] or [`End::Killed`]) is what

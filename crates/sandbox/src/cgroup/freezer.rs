@@ -22,8 +22,6 @@ pub(crate) struct Switch {
     pub file: PathBuf,
     pub stop: String,
     pub go: String,
-    /// Whether stopped processes can be killed.
-    pub lets_die: bool,
 }
 
 impl Switch {
@@ -37,7 +35,7 @@ impl Switch {
         fs::write(&self.file, &self.go)
     }
 
-    /// Lets them go on if anything stopped them. Most groups never were, and to ask is cheaper.
+    /// Lets them go on if anything stopped them.
     pub fn release(&self) {
         let now = fs::read_to_string(&self.file);
         if now.is_ok_and(|now| now.trim() != self.go) {
@@ -76,15 +74,14 @@ impl Freezer {
 
     /// The switch of a group.
     pub fn switch(&self, group: &str) -> Switch {
-        let words = |file: &str, stop: &str, go: &str, lets_die| Switch {
+        let words = |file: &str, stop: &str, go: &str| Switch {
             file: self.root().join(group).join(file),
             stop: stop.to_owned(),
             go: go.to_owned(),
-            lets_die,
         };
         match self {
-            Self::Unified(_) => words("cgroup.freeze", "1", "0", true),
-            Self::Legacy(_) => words("freezer.state", "FROZEN", "THAWED", false),
+            Self::Unified(_) => words("cgroup.freeze", "1", "0"),
+            Self::Legacy(_) => words("freezer.state", "FROZEN", "THAWED"),
         }
     }
 }
@@ -107,7 +104,6 @@ mod tests {
         assert_eq!(found, Freezer::Legacy("/sys/fs/cgroup/freezer".into()));
         let switch = found.switch("snowmelt/a/1");
         assert_eq!(switch.file, Path::new("/sys/fs/cgroup/freezer/snowmelt/a/1/freezer.state"));
-        assert!(!switch.lets_die);
         assert_eq!(Freezer::find("cgroup /c/memory cgroup rw,memory 0 0\n"), None);
     }
 }

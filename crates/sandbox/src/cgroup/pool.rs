@@ -29,6 +29,8 @@ pub(crate) struct Group {
     limits: Limits,
     /// What had been counted when it was handed out.
     before: Usage,
+    /// What had been counted when its holder had ended.
+    last: Option<Usage>,
 }
 
 /// The groups of one spawner.
@@ -83,22 +85,21 @@ impl Pool {
 
     /// Makes a group whose processes have all ended as good as new; false if it cannot be.
     pub fn clear(&self, group: &mut Group) -> bool {
-        self.release(group);
-        let clean = self.backend.clear(&group.path);
-        group.before = self.backend.usage(&group.path);
-        clean
+        group.before = group.last.take().unwrap_or_else(|| self.backend.usage(&group.path));
+        self.backend.clear(&group.path)
     }
 
-    /// Lets what is paused in the group go on.
+    /// Lets what is paused in the group go on: whoever paused it is gone.
     pub fn release(&self, group: &Group) {
         if let Some(switch) = self.backend.switch(&group.path) {
             switch.release();
         }
     }
 
-    /// What was counted for the group's holder.
-    pub fn usage(&self, group: &Group) -> Usage {
+    /// What was counted for the group's holder, all of whose processes have ended.
+    pub fn usage(&self, group: &mut Group) -> Usage {
         let (now, before) = (self.backend.usage(&group.path), group.before);
+        group.last = Some(now);
         Usage {
             oom_kills: now.oom_kills.saturating_sub(before.oom_kills),
             forks_refused: now.forks_refused.saturating_sub(before.forks_refused),
@@ -132,7 +133,7 @@ impl Pool {
         match made {
             Ok(doors) => {
                 let before = self.backend.usage(&path);
-                Ok(Group { path, doors, limits: *limits, before })
+                Ok(Group { path, doors, limits: *limits, before, last: None })
             }
             Err(error) => {
                 // The first error is the one to tell.

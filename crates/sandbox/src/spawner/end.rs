@@ -147,8 +147,8 @@ impl Service {
 
     /// Ends a sandbox whose process is dead.
     fn finish(&mut self, token: Token, status: Status, cpu_us: Option<u64>) {
-        let Some(cell) = self.cells.get(&token) else { return };
-        let usage = self.groups.usage(&cell.group);
+        let Some(cell) = self.cells.get_mut(&token) else { return };
+        let usage = self.groups.usage(&mut cell.group);
         let ended = Ended {
             status,
             oom_kills: usage.oom_kills,
