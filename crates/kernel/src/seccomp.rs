@@ -6,6 +6,7 @@
 //! to be installed. Calls that are allowed whatever their arguments become a search tree: the
 //! kernel translates the filter, and tries it on every call there is, each time it is installed.
 
+mod answer;
 mod search;
 
 use std::collections::BTreeMap;
@@ -103,6 +104,40 @@ impl Policy {
         self.compile_for(std::env::consts::ARCH)
     }
 
+    /// Compiles what it refuses of what `wider` allows, for a process that has `wider` installed
+    /// already: the kernel takes ten times as long for the whole of a policy. Both together answer
+    /// as this policy alone.
+    ///
+    /// # Errors
+    /// When a call has conditions here and others or none in `wider`.
+    pub fn compile_within(&self, wider: &Self) -> Result<Program, CompileError> {
+        let conditions = |policy: &Self| -> Vec<_> {
+            let all = policy.allow.conditional.iter();
+            all.map(|call| (call.name.clone(), format!("{:?}", call.when))).collect()
+        };
+        if !wider.refuse.is_empty() || conditions(self) != conditions(wider) {
+            let reason = "the wider policy refuses, or has other conditions";
+            return Err(CompileError(reason.to_owned()));
+        }
+        let architecture = std::env::consts::ARCH;
+        let ours = self.allow.all_names(architecture);
+        let all = wider.allow.all_names(architecture);
+        let names = all.into_iter().filter(|name| !ours.contains(name)).cloned().collect();
+        let rest = Refusal {
+            why: "the wider policy allows it".to_owned(),
+            errno: libc::EPERM as u16,
+            calls: Calls { names, ..Calls::default() },
+        };
+        let mut chained = Vec::new();
+        for refusal in self.refuse.iter().chain([&rest]) {
+            let matched = Action::Errno(refusal.errno);
+            let program = compile_calls(&refusal.calls, matched, Action::Allow, architecture)?;
+            chained.extend(jump_on_where_allowed(program));
+        }
+        chained.push(sock_filter { code: RETURN, jt: 0, jf: 0, k: ALLOW });
+        Ok(Program(chained))
+    }
+
     /// Compiles it for an architecture by its Rust name.
     pub fn compile_for(&self, architecture: &str) -> Result<Program, CompileError> {
         const PERMISSION: u16 = libc::EPERM as u16;
@@ -119,6 +154,14 @@ impl Policy {
         let rest = Calls { conditional: self.allow.conditional.clone(), ..Calls::default() };
         chained.extend(compile_calls(&rest, Action::Allow, denied(), architecture)?);
         Ok(Program(chained))
+    }
+}
+
+impl Calls {
+    /// The names of an architecture that are allowed whatever the arguments.
+    fn all_names(&self, architecture: &str) -> Vec<&String> {
+        let only = self.only.get(architecture).into_iter().flatten();
+        self.names.iter().chain(only).collect()
     }
 }
 
@@ -171,6 +214,26 @@ impl Program {
             seccompiler::Error::Prctl(error) | seccompiler::Error::Seccomp(error) => error,
             other => io::Error::other(other.to_string()),
         })
+    }
+
+    /// Installs it in a process that has SYS_ADMIN and is to keep its ways to more privileges.
+    pub fn install_privileged(&self) -> io::Result<()> {
+        let program = libc::sock_fprog {
+            len: u16::try_from(self.0.len()).map_err(io::Error::other)?,
+            // The kernel only reads it.
+            filter: self.0.as_ptr().cast::<libc::sock_filter>().cast_mut(),
+        };
+        // SAFETY: both structures are alive and of the form that the kernel reads.
+        let result = unsafe {
+            libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program)
+        };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// The answer to a call by the program alone, as the kernel would come to it: for tests of
+    /// policies. `None` if the program is malformed.
+    pub fn answer(&self, architecture: u32, number: u32, arguments: [u64; 6]) -> Option<u32> {
+        answer::of(&self.0, architecture, number, arguments)
     }
 
     /// How many instructions.

@@ -1,4 +1,8 @@
 //! The system call policies: JSON files put together by who runs and what it can reach.
+//!
+//! The spawner confines itself first, to what its sandboxes may do and what making them needs. A
+//! program inherits that and installs only the difference to its own policy, which the kernel
+//! does in a tenth of the time.
 
 use snowmelt_kernel::seccomp::{self, CompileError, Program};
 
@@ -9,9 +13,11 @@ const COMMON: &str = include_str!("../policy/common.json");
 const LOCAL_SOCKETS: &str = include_str!("../policy/local-sockets.json");
 const INTERNET_SOCKETS: &str = include_str!("../policy/internet-sockets.json");
 const ZYGOTE: &str = include_str!("../policy/zygote.json");
+const SPAWNER: &str = include_str!("../policy/spawner.json");
 
 /// The programs that the spawner installs, compiled once.
 pub(crate) struct Programs {
+    spawner: Program,
     local: Program,
     internet: Program,
     zygote: Program,
@@ -25,14 +31,28 @@ impl Programs {
             program
                 .map_err(|error| Error::Policy { name: name.to_owned(), reason: error.to_string() })
         };
+        let within = |name: &str, parts: &[&str]| {
+            let program = put_together(parts).and_then(|policy| policy.compile_within(&spawner()?));
+            program
+                .map_err(|error| Error::Policy { name: name.to_owned(), reason: error.to_string() })
+        };
+        let own = spawner().and_then(|policy| policy.compile());
+        let own = own
+            .map_err(|error| Error::Policy { name: "spawner".into(), reason: error.to_string() })?;
         Ok(Self {
-            local: compile("function", &[COMMON, LOCAL_SOCKETS])?,
-            internet: compile("worker", &[COMMON, INTERNET_SOCKETS])?,
+            spawner: own,
+            local: within("function", &[COMMON, LOCAL_SOCKETS])?,
+            internet: within("worker", &[COMMON, INTERNET_SOCKETS])?,
             zygote: compile("zygote", &[COMMON, LOCAL_SOCKETS, ZYGOTE])?,
         })
     }
 
-    /// The program for a sandbox.
+    /// Confines this process, which is the spawner and has set itself up.
+    pub fn confine_spawner(&self) -> std::io::Result<()> {
+        self.spawner.install_privileged()
+    }
+
+    /// The program for a sandbox, which inherits the spawner's.
     pub fn of(&self, policy: Policy, network: Network) -> &Program {
         match (policy, network) {
             (Policy::Zygote, _) => &self.zygote,
@@ -40,6 +60,14 @@ impl Programs {
             _ => &self.local,
         }
     }
+}
+
+/// What the spawner may do: all that its sandboxes may, and what making them needs. It refuses
+/// nothing with an error of its own, so that they can.
+fn spawner() -> std::result::Result<seccomp::Policy, CompileError> {
+    let mut whole = put_together(&[COMMON, SPAWNER])?;
+    whole.refuse.clear();
+    Ok(whole)
 }
 
 fn put_together(parts: &[&str]) -> std::result::Result<seccomp::Policy, CompileError> {
@@ -53,6 +81,43 @@ fn put_together(parts: &[&str]) -> std::result::Result<seccomp::Policy, CompileE
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As the kernel names the architecture that this runs on.
+    const ARCHITECTURE: u32 = if cfg!(target_arch = "aarch64") { 0xC000_00B7 } else { 0xC000_003E };
+
+    /// What the kernel does with the answers of two filters: the stricter one counts. The two
+    /// that we use are "allow" and an error, whose number is in the answer.
+    fn stricter(outer: u32, inner: u32) -> u32 {
+        const ALLOW: u32 = 0x7fff_0000;
+        if inner == ALLOW { outer } else { inner }
+    }
+
+    #[test]
+    fn the_difference_and_what_is_inherited_answer_as_the_whole_policy() {
+        let programs = Programs::compile().unwrap();
+        for (parts, program) in [
+            (&[COMMON, LOCAL_SOCKETS][..], &programs.local),
+            (&[COMMON, INTERNET_SOCKETS], &programs.internet),
+        ] {
+            let whole = put_together(parts).unwrap().compile().unwrap();
+            let mut denied = 0;
+            for number in 0..1000 {
+                for first in [0, 1, 2, 10, 16, 17, 0x1000_0000, 0x2000_0000, 0x2_0000, 0xffff_ffff]
+                {
+                    for second in [0, 21522, 21532] {
+                        let call = (number, [first, second, 0, 0, 0, 0]);
+                        let ask = |program: &Program| {
+                            program.answer(ARCHITECTURE, call.0, call.1).unwrap()
+                        };
+                        let both = stricter(ask(&programs.spawner), ask(program));
+                        assert_eq!(both, ask(&whole), "{call:?}");
+                        denied += u32::from(both != 0x7fff_0000);
+                    }
+                }
+            }
+            assert!(denied > 10_000 && program.length() < 120, "{denied} {}", program.length());
+        }
+    }
 
     #[test]
     fn every_policy_compiles_for_every_architecture() {

@@ -55,6 +55,7 @@ fn run() -> io::Result<()> {
     let (setup, _lock) = receive_setup(&control)?;
     let served = match set_up(&setup, &control) {
         Ok(mut service) => {
+            service.confine()?;
             reply(&control, &SetupDone(Ok(())))?;
             let served = service.serve();
             service.end_all();

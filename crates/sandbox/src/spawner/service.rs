@@ -80,6 +80,11 @@ impl Service {
         Ok(service)
     }
 
+    /// Gives up the system calls that it will not need, for itself and its sandboxes.
+    pub fn confine(&self) -> io::Result<()> {
+        if lacks(Defence::Seccomp) { Ok(()) } else { self.programs.confine_spawner() }
+    }
+
     /// Serves until the server is gone or says so.
     pub fn serve(&mut self) -> io::Result<()> {
         let mut events = Vec::with_capacity(64);
