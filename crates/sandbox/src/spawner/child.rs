@@ -141,10 +141,6 @@ impl Child<'_> {
 
     fn set_limits(&self) -> io::Result<()> {
         let at = |limit, most| Rlimit { current: Some(limit), maximum: most };
-        // At 1 the kernel writes no core and, unlike at 0, hands none to the host's handler.
-        if !lacks(Defence::CoreLimit) {
-            setrlimit(Resource::Core, at(1, Some(1)))?;
-        }
         // More than we have ourselves cannot be given away.
         let most = getrlimit(Resource::Nofile).maximum;
         let files = self.open_files.min(most.unwrap_or(u64::MAX));

@@ -21,6 +21,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
 
+use rustix::process::{Resource, Rlimit, setrlimit};
 use snowmelt_kernel::{fds, keyring, packet, process};
 
 use crate::message::{LONGEST_PACKET, Setup, SetupDone};
@@ -85,6 +86,7 @@ fn set_up(setup: &Setup, control: &OwnedFd) -> Result<Service, String> {
     }
     let failed = |fault: Fault| format!("cannot {}: {}", fault.step, fault.source);
     leave_the_terminal().map_err(|error| error.to_string())?;
+    deny_cores().map_err(|error| error.to_string())?;
     // The keys of the user who runs the server are not for what we start.
     if !lacks(Defence::Keyring) {
         keyring::leave_session().map_err(|error| format!("cannot leave the keyring: {error}"))?;
@@ -99,6 +101,13 @@ fn set_up(setup: &Setup, control: &OwnedFd) -> Result<Service, String> {
     let control = control.try_clone().map_err(|error| error.to_string())?;
     Service::new(control, stage, Roots::new(folder), programs, groups)
         .map_err(|error| error.to_string())
+}
+
+/// For all that is made here. At 1 the kernel writes no core and, unlike at 0, hands none to the
+/// host's handler.
+fn deny_cores() -> io::Result<()> {
+    let limit = Rlimit { current: Some(1), maximum: Some(1) };
+    if lacks(Defence::CoreLimit) { Ok(()) } else { Ok(setrlimit(Resource::Core, limit)?) }
 }
 
 /// Ctrl-C is for the server, which then tells us what to do.
