@@ -78,6 +78,9 @@ const RETURN: u16 = 0x06;
 const JUMP: u16 = 0x05;
 const ALLOW: u32 = 0x7fff_0000;
 
+/// What a refused call gives unless the policy says otherwise.
+const PERMISSION: u16 = libc::EPERM as u16;
+
 /// Skips that many instructions.
 fn jump(count: usize) -> sock_filter {
     sock_filter { code: JUMP, jt: 0, jf: 0, k: count as u32 }
@@ -138,9 +141,18 @@ impl Policy {
         Ok(Program(chained))
     }
 
+    /// Compiles a program that refuses every call that this policy allows, whatever its arguments,
+    /// and allows the others: for a process that has a wider policy already.
+    pub fn compile_refusal(&self) -> Result<Program, CompileError> {
+        let conditional = self.allow.conditional.iter().map(|call| call.name.clone());
+        let names = self.allow.names.iter().cloned().chain(conditional).collect();
+        let calls = Calls { names, only: self.allow.only.clone(), conditional: Vec::new() };
+        let refused = Action::Errno(PERMISSION);
+        compile_calls(&calls, refused, Action::Allow, std::env::consts::ARCH).map(Program)
+    }
+
     /// Compiles it for an architecture by its Rust name.
     pub fn compile_for(&self, architecture: &str) -> Result<Program, CompileError> {
-        const PERMISSION: u16 = libc::EPERM as u16;
         let mut chained = Vec::new();
         for refusal in &self.refuse {
             let matched = Action::Errno(refusal.errno);

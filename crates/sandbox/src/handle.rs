@@ -136,6 +136,28 @@ impl Spawner {
         Ok(Sandbox::new(begun))
     }
 
+    /// Forks a zygote once for each spec, with one request; the answers are in their order. They
+    /// do not wait for each other, and the failure of one is its own.
+    pub async fn fork_many(&self, zygote: &Zygote, specs: Vec<ForkSpec>) -> Vec<Result<Sandbox>> {
+        let known = |spec: &ForkSpec| (spec.id.clone(), spec.limits);
+        let operation = |specs| Operation::ForkMany { zygote: zygote.id().clone(), specs };
+        let begun = self.registry.begin_many(specs, known, operation).await;
+        begun.into_iter().map(|begun| begun.map(Sandbox::new)).collect()
+    }
+
+    /// Forks a zygote into another that imports more: a copy of `parent` in a sandbox of its own
+    /// with the root, limits, import path and imports of `spec`; interpreter and environment are
+    /// those of `parent`. It lives at most as long as `parent`, which lives at least as long as
+    /// this one. There are at most three zygotes from the first to the last.
+    ///
+    /// # Errors
+    /// As [`Self::start_zygote`], and [`Error::Spec`] when there can be no more below `parent`.
+    pub async fn grow(&self, parent: &Zygote, spec: ZygoteSpec) -> Result<Zygote> {
+        let (id, limits, zygote) = (spec.id.clone(), spec.limits, parent.id().clone());
+        let begun = self.registry.begin(id, limits, Operation::Grow { zygote, spec }).await?;
+        Ok(Zygote::new(begun))
+    }
+
     /// Kills every sandbox, removes control groups and the run directory, ends the spawner;
     /// returns when nothing is left.
     ///

@@ -149,7 +149,7 @@ pub(crate) struct Begun {
     life: Arc<Life>,
     channel: OwnedFd,
     log: Option<OwnedFd>,
-    ready: Option<ZygoteReady>,
+    ready: ZygoteReady,
     registry: Arc<Registry>,
     kill_on_drop: bool,
 }
@@ -162,6 +162,7 @@ impl Begun {
         ready: Option<ZygoteReady>,
         registry: Arc<Registry>,
     ) -> Self {
+        let ready = ready.unwrap_or_default();
         Self { life, channel, log: Some(log), ready, registry, kill_on_drop: true }
     }
 }
@@ -274,15 +275,20 @@ impl Zygote {
         &self.0.life.id
     }
 
+    /// What it said when its imports were done. The zygote's own word.
+    pub fn ready(&self) -> &ZygoteReady {
+        &self.0.ready
+    }
+
     /// `module: error` of each import that failed. The zygote's own word.
     pub fn failed_imports(&self) -> &[String] {
-        self.0.ready.as_ref().map_or(&[], |ready| &ready.failed)
+        &self.0.ready.failed
     }
 
     /// Threads that the imports left running: forking such a process is not safe, so do not use
     /// it. The zygote's own word.
     pub fn threads(&self) -> u32 {
-        self.0.ready.as_ref().map_or(0, |ready| ready.threads)
+        self.0.ready.threads
     }
 
     /// The read end of what the imports print, once. See [`Sandbox::take_log`].

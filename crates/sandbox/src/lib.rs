@@ -24,6 +24,7 @@ mod weaken;
 pub use error::Error;
 pub use handle::{Options, Spawner, SpawnerProcess};
 pub use instance::{Sandbox, Zygote};
+pub use message::{Imported, ZygoteReady};
 pub use probe::{Probe, probe};
 pub use run_dir::sweep;
 pub use spawner::{NAMESPACES, spawner_main};

@@ -44,6 +44,10 @@ pub enum Operation {
     StartZygote(ZygoteSpec),
     /// Answered by `Started` or `Failed`.
     Fork { zygote: SandboxId, spec: ForkSpec },
+    /// Each is answered as a `Fork` of the sequence that follows the one before.
+    ForkMany { zygote: SandboxId, specs: Vec<ForkSpec> },
+    /// A zygote below another. Answered as `StartZygote`.
+    Grow { zygote: SandboxId, spec: ZygoteSpec },
     /// Kill what has this id, started or about to be; no answer but `Ended` or `Failed`.
     Kill { id: SandboxId },
     /// Let a zygote end when its last child has; no answer but `Ended`.
@@ -85,6 +89,25 @@ pub struct ZygoteReady {
     pub failed: Vec<String>,
     /// Threads beside the main one that the imports left running.
     pub threads: u32,
+    /// What was imported here, in its order; not what a zygote above had imported.
+    #[serde(default)]
+    pub imported: Vec<Imported>,
+    /// Top-level modules that imports, here and in the zygotes above, looked for and did not
+    /// find. What imported them may have settled for less, so a zygote must not serve a function
+    /// whose packages bring one of these.
+    #[serde(default)]
+    pub missed: Vec<String>,
+}
+
+/// An import of a zygote, and what it cost.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Imported {
+    /// Its name.
+    pub module: String,
+    /// How long it took, in microseconds.
+    pub us: u64,
+    /// By how much the memory that is the zygote's alone grew.
+    pub bytes: u64,
 }
 
 /// How a process ended.

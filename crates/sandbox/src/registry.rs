@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use serde::Serialize;
 use snowmelt_kernel::packet;
 use snowmelt_types::{End, Outcome, SandboxId};
 use tokio::io::unix::AsyncFd;
@@ -66,27 +67,55 @@ impl Registry {
         limits: Limits,
         operation: Operation,
     ) -> Result<Begun> {
-        let (reply, answer) = oneshot::channel();
-        let sequence = self.enlist(Waiter { id: id.clone(), limits, reply })?;
-        let mut abandoned = Abandoned { registry: self, id: Some(id.clone()) };
+        let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
+        let asked = self.enlist(sequence, id.clone(), limits)?;
         if let Err(error) = self.send(&id, &Request { sequence, operation }).await {
-            abandoned.id = None;
-            self.state().waiting.remove(&sequence);
-            return Err(error);
+            return Err(asked.withdraw(error));
         }
-        let begun = answer.await.unwrap_or(Err(Error::SpawnerLost));
-        abandoned.id = None;
+        asked.begun().await
+    }
+
+    /// Asks for many sandboxes, in as few packets as there can be, and waits for all; the answers
+    /// are in the order of the specs, and the failure of one is its own.
+    pub async fn begin_many<S: Serialize>(
+        self: &Arc<Self>,
+        specs: Vec<S>,
+        known: impl Fn(&S) -> (SandboxId, Limits),
+        operation: impl Fn(Vec<S>) -> Operation,
+    ) -> Vec<Result<Begun>> {
+        let mut asked = Vec::with_capacity(specs.len());
+        for batch in batches(specs) {
+            let known: Vec<_> = batch.iter().map(&known).collect();
+            let first = self.sequence.fetch_add(batch.len() as u64, Ordering::Relaxed);
+            let enlisted: Vec<_> = (first..)
+                .zip(&known)
+                .map(|(sequence, (id, limits))| self.enlist(sequence, id.clone(), *limits))
+                .collect();
+            let request = Request { sequence: first, operation: operation(batch) };
+            let sent = self.send(&SandboxId::from(String::new()), &request).await;
+            asked.extend(enlisted.into_iter().map(|enlisted| match &sent {
+                Ok(()) => enlisted,
+                Err(error) => enlisted.and_then(|asked| Err(asked.withdraw_many(error))),
+            }));
+        }
+        let mut begun = Vec::with_capacity(asked.len());
+        for asked in asked {
+            begun.push(match asked {
+                Ok(asked) => asked.begun().await,
+                Err(error) => Err(error),
+            });
+        }
         begun
     }
 
-    fn enlist(&self, waiter: Waiter) -> Result<u64> {
-        let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
+    fn enlist(self: &Arc<Self>, sequence: u64, id: SandboxId, limits: Limits) -> Result<Asked<'_>> {
+        let (reply, answer) = oneshot::channel();
         let mut state = self.state();
         if state.lost {
             return Err(Error::SpawnerLost);
         }
-        state.waiting.insert(sequence, waiter);
-        Ok(sequence)
+        state.waiting.insert(sequence, Waiter { id: id.clone(), limits, reply });
+        Ok(Asked { registry: self, sequence, answer: Some(answer), id })
     }
 
     async fn send(&self, id: &SandboxId, request: &Request) -> Result<()> {
@@ -195,18 +224,66 @@ impl Drop for Registry {
     }
 }
 
-/// Kills what was asked for when the asker stops waiting before it has begun.
-struct Abandoned<'a> {
+/// What was asked for and is not there yet; dropped before, it is killed.
+struct Asked<'a> {
     registry: &'a Arc<Registry>,
-    id: Option<SandboxId>,
+    id: SandboxId,
+    sequence: u64,
+    answer: Option<oneshot::Receiver<Result<Begun>>>,
 }
 
-impl Drop for Abandoned<'_> {
+impl Asked<'_> {
+    async fn begun(mut self) -> Result<Begun> {
+        let Some(answer) = &mut self.answer else { return Err(Error::SpawnerLost) };
+        let begun = answer.await.unwrap_or(Err(Error::SpawnerLost));
+        self.answer = None;
+        begun
+    }
+
+    /// The request with this and others was never sent.
+    fn withdraw_many(self, error: &Error) -> Error {
+        let error = match error {
+            Error::Spec { reason, .. } => {
+                Error::Spec { id: self.id.clone(), reason: reason.clone() }
+            }
+            _ => Error::SpawnerLost,
+        };
+        self.withdraw(error)
+    }
+
+    /// The request was never sent.
+    fn withdraw(mut self, error: Error) -> Error {
+        self.answer = None;
+        self.registry.state().waiting.remove(&self.sequence);
+        error
+    }
+}
+
+impl Drop for Asked<'_> {
     fn drop(&mut self) {
-        if let Some(id) = self.id.take() {
-            self.registry.post(id.clone(), Operation::Kill { id });
+        if self.answer.is_some() {
+            self.registry.post(self.id.clone(), Operation::Kill { id: self.id.clone() });
         }
     }
+}
+
+/// Splits specs so that each part fits into a packet with room to spare. One that is too long by
+/// itself is refused when it is sent.
+fn batches<S: Serialize>(specs: Vec<S>) -> Vec<Vec<S>> {
+    const MOST: usize = LONGEST_PACKET - 4096;
+    let (mut batches, mut left) = (Vec::new(), 0);
+    for spec in specs {
+        let length = serde_json::to_vec(&spec).map_or(MOST, |bytes| bytes.len() + 1);
+        if length > left || batches.is_empty() {
+            batches.push(Vec::new());
+            left = MOST;
+        }
+        left = left.saturating_sub(length);
+        if let Some(batch) = batches.last_mut() {
+            batch.push(spec);
+        }
+    }
+    batches
 }
 
 /// Reads events until the spawner is gone, then makes sure that nothing of it is left.

@@ -1,122 +1,195 @@
 """The zygote: imports packages once and forks a handler for each order (SOCK 4).
 
 It runs as process 1 of its own sandbox, as user 0 of its own user namespace, and speaks with the
-spawner over descriptor 3. Its invariant: it stays single-threaded and does nothing but fork, so
-that a child finds exactly what the imports left. It needs nothing but the standard library, and
-the spawner brings it along, so both are always of one version.
+spawner over descriptor 3. The forking itself is native (`runtimes/native/snowmelt_zygote.c`): the
+zygote runs no Python from its first child on, and a child none before it has landed, so that both
+leave the memory alone that they share. Its invariant: it stays single-threaded. It needs nothing
+but the standard library, and the spawner brings it along, so both are always of one version.
 """
 
+import ctypes
 import gc
 import importlib
 import json
 import os
-import select
 import socket
 import sys
+import time
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
 import enter  # noqa: E402
 
 del sys.path[0]
 
 CONTROL_FD = 3
 LONGEST_PACKET = 256 << 10
-MOST_FDS = 16
+MOST_FAILED, MOST_MISSED = 50, 2000
+
+HUGE_PAGE = 2 << 20
+MADV_COLLAPSE = 25
+HANDLER = 0
+
+_pointer = ctypes.c_void_p
+
+
+class Hooks(ctypes.Structure):
+    """struct snowmelt_hooks: what the interpreter does around a fork, as `os.fork` has it."""
+
+    _fields_ = (
+        ("fork", _pointer),
+        ("before", _pointer),
+        ("after_in_parent", _pointer),
+        ("after_in_child", _pointer),
+    )
+
+
+class Order(ctypes.Structure):
+    """struct snowmelt_order."""
+
+    _fields_ = (("entries", _pointer), ("length", ctypes.c_ulong))
+
+
+class ArenaAllocator(ctypes.Structure):
+    """PyObjectArenaAllocator: where the interpreter gets the memory of small objects."""
+
+    _fields_ = (("context", _pointer), ("alloc", _pointer), ("free", _pointer))
+
+
+libc = ctypes.CDLL(None, use_errno=True)
+# Holds the interpreter's lock all the time: there is nobody to give it to.
+native = ctypes.PyDLL(os.path.join(HERE, "zygote.so"))
 
 
 def main() -> None:
-    control = socket.socket(fileno=CONTROL_FD)
-    begin = json.loads(control.recv(LONGEST_PACKET))
-    policy = enter.Filter(control.recv(LONGEST_PACKET))
-    sys.path[:0] = begin["python_path"]
+    gather_arenas()
     sys.dont_write_bytecode = True
     sys.argv = [""]
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)
-    failed = import_all(begin["imports"])
-    home = enter.PidNamespace()
-    # What is here now is shared by all children: without this, the first collection in a child
-    # would touch, and so copy, every object.
-    gc.collect()
-    gc.freeze()
-    ready = {"failed": failed, "threads": count_threads() - 1}
-    control.send(json.dumps({"ready": ready}).encode())
-    serve(control, home, policy)
+    missed, settled = Missed(), set()
+    while True:
+        control = socket.socket(fileno=CONTROL_FD)
+        begin = json.loads(control.recv(LONGEST_PACKET))
+        ready = warm_up(begin, missed)
+        settle(settled)
+        control.send(json.dumps({"ready": ready}).encode())
+        control.detach()
+        kind, entries = serve()
+        if kind == HANDLER:
+            os._exit(enter.begin(entries))
 
 
-def import_all(modules: list[str]) -> list[str]:
+def address(function: object) -> int | None:
+    return ctypes.cast(function, _pointer).value  # type: ignore[arg-type]
+
+
+def gather_arenas() -> None:
+    """Has the interpreter put its small objects where huge pages can be made of them."""
+    functions = native.snowmelt_arena_alloc, native.snowmelt_arena_free
+    allocator = ArenaAllocator(None, *map(address, functions))
+    ctypes.pythonapi.PyObject_SetArenaAllocator(ctypes.byref(allocator))
+
+
+def warm_up(begin: dict, missed: "Missed") -> dict:
+    """Imports, and tells what came of it."""
+    sys.path[:0] = begin["python_path"]
+    importlib.invalidate_caches()
+    sys.meta_path.append(missed)
+    imported, failed = import_all(begin["imports"])
+    sys.meta_path.remove(missed)
+    return {
+        "failed": failed[:MOST_FAILED],
+        "threads": len(os.listdir("/proc/self/task")) - 1,
+        "imported": imported,
+        "missed": sorted(missed.names)[:MOST_MISSED],
+    }
+
+
+class Missed:
+    """The last of the finders: who comes here was found by none. It finds nothing, and keeps the
+    names, because a package that looked in vain for another may have settled for less."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+
+    def find_spec(self, name: str, path: object = None, _target: object = None) -> None:
+        if path is None:
+            self.names.add(name[:100])
+
+
+def import_all(modules: list[str]) -> tuple[list[dict], list[str]]:
     """Imports what can be imported; the children raise the error of the rest themselves."""
-    failed = []
+    imported, failed = [], []
+    before = own_memory()
     for module in modules:
+        begun = time.perf_counter_ns()
         try:
             importlib.import_module(module)
         except BaseException as error:  # noqa: BLE001 a module may raise anything, even exit
             text = f"{module}: {type(error).__name__}: {error}"[:500]
             failed.append(text)
             print(f"zygote: cannot import {text}", file=sys.stderr, flush=True)
-    return failed[:50]
+            continue
+        us = (time.perf_counter_ns() - begun) // 1000
+        after = own_memory()
+        imported.append({"module": module, "us": us, "bytes": max(after - before, 0)})
+        before = after
+    return imported, failed
 
 
-def count_threads() -> int:
-    return len(os.listdir("/proc/self/task"))
+def own_memory() -> int:
+    """Bytes that are this process's alone."""
+    with open("/proc/self/smaps_rollup") as lines:
+        for line in lines:
+            if line.startswith("Private_Dirty:"):
+                return int(line.split()[1]) * 1024
+    return 0
 
 
-def serve(control: socket.socket, home: enter.PidNamespace, policy: enter.Filter) -> None:
-    """Forks on order, and says how children ended, until the spawner closes its end."""
-    children = {}  # pidfd: (pid, token)
-    poll = select.poll()
-    poll.register(control, select.POLLIN)
-    while True:
-        for fd, _ in poll.poll():
-            if fd != control.fileno():
-                poll.unregister(fd)
-                report_end(control, *children.pop(fd))
-                os.close(fd)
-                continue
-            packet, fds, _, _ = socket.recv_fds(control, LONGEST_PACKET, MOST_FDS)
-            if not packet:
-                os._exit(0)
-            order = json.loads(packet)
-            try:
-                pid = fork(home, policy, order, fds)
-            except OSError as error:
-                failed = {"token": order["token"], "step": "fork", "errno": error.errno or 0}
-                say(control, failed=failed)
-                continue
-            finally:
-                for fd in fds:
-                    os.close(fd)
-            pidfd = os.pidfd_open(pid)
-            children[pidfd] = (pid, order["token"])
-            poll.register(pidfd, select.POLLIN)
-
-
-def fork(home: enter.PidNamespace, policy: enter.Filter, order: dict, fds: list[int]) -> int:
-    """Forks one child, in a pid namespace of its own, and gives its process id here."""
+def settle(settled: set[int]) -> None:
+    """Leaves the memory as children can best share it. `settled` are the huge pages that were
+    settled here, or in a zygote above, before: those are shared with it, and would be copied."""
+    enter.prepare()
+    # Without this, the first collection in a child would touch, and so copy, every object.
+    gc.collect()
+    gc.freeze()
+    # A huge page is one entry of the page table, which is what a fork copies.
+    for page in huge_pages():
+        if page not in settled:
+            libc.madvise(_pointer(page), ctypes.c_size_t(HUGE_PAGE), MADV_COLLAPSE)
+            settled.add(page)
     sys.stdout.flush()
     sys.stderr.flush()
-    enter.new_pid_namespace()
-    try:
-        # The interpreter's own fork, so that handlers of libraries run in parent and child.
-        pid = os.fork()
-    except OSError:
-        home.go_back()
-        raise
-    if pid == 0:
-        enter.become(order, fds, policy)
-    home.go_back()
-    return pid
 
 
-def report_end(control: socket.socket, pid: int, token: int) -> None:
-    _, status, usage = os.wait4(pid, 0)
-    code = os.waitstatus_to_exitcode(status)
-    cpu_us = int((usage.ru_utime + usage.ru_stime) * 1_000_000)
-    say(control, exited={"token": token, "code": code, "cpu_us": cpu_us})
+def huge_pages() -> list[int]:
+    """Where the anonymous writable memory of this process holds a whole huge page."""
+    pages = []
+    with open("/proc/self/maps") as lines:
+        for line in lines:
+            span, rights, _, _, inode, *name = line.split()
+            if rights != "rw-p" or inode != "0" or (name and name[0] == "[stack]"):
+                continue
+            start, end = (int(text, 16) for text in span.split("-"))
+            first = -(-start // HUGE_PAGE) * HUGE_PAGE
+            pages.extend(range(first, end - HUGE_PAGE + 1, HUGE_PAGE))
+    return pages
 
 
-def say(control: socket.socket, **report: dict) -> None:
-    control.send(json.dumps(report).encode())
+def serve() -> tuple[int, bytes]:
+    """Forks on order; returns in a child, with its kind and what it is to do."""
+    python = ctypes.pythonapi
+    functions = (
+        libc.fork,
+        python.PyOS_BeforeFork,
+        python.PyOS_AfterFork_Parent,
+        python.PyOS_AfterFork_Child,
+    )
+    hooks = Hooks(*map(address, functions))
+    order = Order()
+    kind = native.snowmelt_serve(CONTROL_FD, ctypes.byref(hooks), ctypes.byref(order))
+    return kind, ctypes.string_at(order.entries, order.length)
 
 
 if __name__ == "__main__":

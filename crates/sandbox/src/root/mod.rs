@@ -23,12 +23,12 @@ use skeleton::Skeleton;
 /// How many templates are kept; the one used longest ago goes first.
 const MOST_TEMPLATES: usize = 64;
 
-/// `/mnt` is where a zygote attaches the root of a child before it makes it its own.
-const FOLDERS: [&str; 4] = ["/proc", "/tmp", "/run", "/mnt"];
+const FOLDERS: [&str; 3] = ["/proc", "/tmp", "/run"];
 
-const FILES: [(&str, &str); 2] = [
-    ("/run/snowmelt/zygote.py", include_str!("../../../../python/snowmelt/_runtime/zygote.py")),
-    ("/run/snowmelt/enter.py", include_str!("../../../../python/snowmelt/_runtime/enter.py")),
+const FILES: [(&str, &[u8]); 3] = [
+    ("/run/snowmelt/zygote.py", include_bytes!("../../../../python/snowmelt/_runtime/zygote.py")),
+    ("/run/snowmelt/enter.py", include_bytes!("../../../../python/snowmelt/_runtime/enter.py")),
+    ("/run/snowmelt/zygote.so", include_bytes!(concat!(env!("OUT_DIR"), "/zygote.so"))),
 ];
 
 /// A step that failed, as a verb phrase, and what the kernel said.
@@ -125,7 +125,7 @@ fn fill(skeleton: &Skeleton<'_>, root: &Root, network: Network) -> Result<(), Fa
     }
     devices::assemble(skeleton)?;
     for (path, content) in FILES {
-        skeleton.file(Path::new(path), content.as_bytes())?;
+        skeleton.file(Path::new(path), content)?;
     }
     root.binds.iter().try_for_each(|bind| skeleton.bind(&bind.source, &bind.target))
 }

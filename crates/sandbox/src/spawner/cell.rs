@@ -24,7 +24,9 @@ pub(super) struct Cell {
     /// None for a child of a zygote that has not named itself yet.
     pub pidfd: Option<OwnedFd>,
     pub phase: Phase,
-    pub kind: Kind,
+    pub origin: Origin,
+    /// What a zygote has beside.
+    pub zygote: Option<Box<ZygoteState>>,
 }
 
 /// How far it has come.
@@ -58,12 +60,10 @@ pub(super) struct Beginning {
     pub deadline: Option<Instant>,
 }
 
-/// What kind of process it is.
-pub(super) enum Kind {
-    /// Cloned and executed by us.
-    Program { slot: Slot },
-    /// The same, with children of its own.
-    Zygote(Box<ZygoteState>),
+/// Who made the process, and whose its user ids are.
+pub(super) enum Origin {
+    /// Cloned by us.
+    Cloned { slot: Slot },
     /// Forked by a zygote.
     Forked(Forked),
 }
@@ -72,8 +72,8 @@ pub(super) enum Kind {
 pub(super) struct Forked {
     /// Its zygote's cell.
     pub zygote: Token,
-    /// Its user id within the zygote's range.
-    pub number: u8,
+    /// Its first user id within the zygote's range.
+    pub number: u32,
     /// What the zygote says of its end, with processor time in microseconds.
     pub said: Option<(Status, u64)>,
     /// When the kernel said that it is dead.

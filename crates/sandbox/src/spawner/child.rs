@@ -30,8 +30,8 @@ use crate::weaken::{Defence, lacks};
 /// Files of `/proc` about the whole machine that a sandbox has no business with.
 const MASKED: [&str; 3] = ["kcore", "keys", "timer_list"];
 
-/// SYS_ADMIN for pid namespaces of its children, SETUID and SETGID for their ids.
-const ZYGOTE_CAPABILITIES: [u32; 3] = [21, 7, 6];
+/// SYS_ADMIN and SYS_CHROOT for the namespaces of its children, SETUID and SETGID for their ids.
+const ZYGOTE_CAPABILITIES: [u32; 4] = [21, 18, 7, 6];
 
 /// All that the child needs, prepared by the spawner.
 pub(super) struct Child<'a> {

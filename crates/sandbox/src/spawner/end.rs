@@ -7,7 +7,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use snowmelt_kernel::process;
 use snowmelt_types::SandboxId;
 
-use super::cell::{Beginning, Cell, Kind, Phase, Token};
+use super::cell::{Beginning, Cell, Origin, Phase, Token};
 use super::service::Service;
 use super::sync::{self, Said};
 use super::zygote::MOST_GROUPS;
@@ -43,7 +43,7 @@ impl Service {
             return self.put_back(token, beginning);
         }
         let Some(cell) = self.cells.get_mut(&token) else { return };
-        if matches!(cell.kind, Kind::Zygote(_)) {
+        if cell.zygote.is_some() {
             cell.phase = Phase::Importing(beginning.answer);
         } else {
             self.tell_started(token, &beginning.answer, None);
@@ -64,7 +64,7 @@ impl Service {
         }
         let Some(cell) = self.cells.get_mut(&token) else { return };
         let Some(pidfd) = &cell.pidfd else { return };
-        if let Kind::Forked(forked) = &mut cell.kind {
+        if let Origin::Forked(forked) = &mut cell.origin {
             let said = forked.said;
             forked.died = Some(Instant::now());
             // By the very descriptor that is watched: for the kernel a copy is another one.
@@ -98,7 +98,7 @@ impl Service {
 
     /// A zygote says how a child ended; it counts when the kernel says that it is dead.
     pub(super) fn forked_ended(&mut self, token: Token, status: Status, cpu_us: u64) {
-        let Some(Cell { kind: Kind::Forked(forked), .. }) = self.cells.get_mut(&token) else {
+        let Some(Cell { origin: Origin::Forked(forked), .. }) = self.cells.get_mut(&token) else {
             return;
         };
         forked.said = Some((status, cpu_us));
@@ -110,7 +110,7 @@ impl Service {
     /// A forked child that did not land in time, or whose zygote does not say how it
     /// ended.
     pub(super) fn too_late(&mut self, token: Token) {
-        let Some(Cell { kind: Kind::Forked(forked), .. }) = self.cells.get(&token) else {
+        let Some(Cell { origin: Origin::Forked(forked), .. }) = self.cells.get(&token) else {
             return;
         };
         let zygote = forked.zygote;
@@ -158,7 +158,7 @@ impl Service {
             cpu_us: usage.cpu_us.or(cpu_us),
             wall_us: cell.begun.elapsed().as_micros() as u64,
         };
-        if matches!(cell.kind, Kind::Zygote(_)) {
+        if cell.zygote.is_some() {
             self.orphan_children(token);
         }
         let Some((id, phase)) = self.dissolve(token) else { return };
@@ -197,23 +197,21 @@ impl Service {
 
     /// Takes a cell out: nothing is watched any more, its group and its ids are free.
     fn dissolve(&mut self, token: Token) -> Option<(SandboxId, Phase)> {
-        let Cell { id, group, pidfd, phase, kind, .. } = self.take(token)?;
+        let Cell { id, group, pidfd, phase, origin, zygote, .. } = self.take(token)?;
         pidfd.iter().for_each(|pidfd| self.unwatch(pidfd.as_fd()));
         if let Phase::Beginning(beginning) = &phase {
             self.unwatch(beginning.sync.as_fd());
         }
-        match kind {
-            Kind::Program { slot } => {
+        if let Some(mut state) = zygote {
+            self.unwatch(state.control.as_fd());
+            state.groups.drain(..).for_each(|group| self.groups.discard(&group));
+        }
+        match origin {
+            Origin::Cloned { slot } => {
                 self.groups.give_back(group);
                 self.slots.give_back(&slot);
             }
-            Kind::Zygote(mut state) => {
-                self.unwatch(state.control.as_fd());
-                state.groups.drain(..).for_each(|group| self.groups.discard(&group));
-                self.groups.give_back(group);
-                self.slots.give_back(&state.slot);
-            }
-            Kind::Forked(forked) => {
+            Origin::Forked(forked) => {
                 self.return_group(forked.zygote, group);
                 if let Some(state) = self.zygote(forked.zygote) {
                     state.give_back(forked.number);
@@ -237,8 +235,8 @@ impl Service {
     /// Kills what has this id, or is about to have it.
     pub(super) fn kill(&mut self, id: &SandboxId) {
         for cell in self.cells.values_mut() {
-            if let Kind::Zygote(state) = &mut cell.kind {
-                state.queue.retain(|(_, spec)| spec.id != *id);
+            if let Some(state) = &mut cell.zygote {
+                state.queue.retain(|(_, wanted)| wanted.id() != id);
             }
         }
         let Some(token) = self.find(id) else { return };

@@ -1,5 +1,5 @@
-//! Forking a zygote: the child is made by the zygote, and its root, scratch, control group and
-//! user id by the spawner.
+//! Children of zygotes: the process is made by the zygote, and its scratch, channel, control group
+//! and user ids by the spawner, both at the same time.
 
 use std::fs;
 use std::io;
@@ -10,16 +10,16 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use snowmelt_kernel::packet::{self, Sender};
 use snowmelt_types::SandboxId;
 
-use super::cell::{Answer, Beginning, Cell, Forked, Kind, Phase, Token};
+use super::cell::{Answer, Beginning, Cell, Forked, Origin, Phase, Token};
 use super::scratch::Scratch;
 use super::service::{Service, Watched};
 use super::start::{check_env, group_fault, refusal};
 use super::sync::{self, Said};
-use super::zygote::{MOST_IN_FLIGHT, Order, Report, ZygoteState};
+use super::zygote::{self, Entries, MOST_IN_FLIGHT, Order, Report, Wanted, ZygoteState};
 use crate::cgroup::Group;
 use crate::message::{Event, Failure, Started, Status, ZygoteReady};
 use crate::root::{Fault, doing};
-use crate::spec::{CHANNEL_FD, ForkSpec, Limits, Network};
+use crate::spec::{CHANNEL_FD, ForkSpec, Limits, Network, ZygoteSpec};
 
 /// How long a child may take to call its entry. A fork of a large process takes tens of
 /// milliseconds; a zygote that was subverted takes for ever.
@@ -28,56 +28,79 @@ const FORK_PATIENCE: Duration = Duration::from_secs(10);
 /// Packets of one zygote that are heard before others have their turn.
 const MOST_HEARD: usize = 32;
 
+/// What was made for a child while its zygote forks.
+struct Made {
+    answer: Answer,
+    sync: OwnedFd,
+    /// Of a zygote: our end of its control socket.
+    control: Option<OwnedFd>,
+}
+
 impl Service {
     /// Forks a zygote, now or when fewer of its children are on their way.
     pub(super) fn fork(&mut self, sequence: u64, zygote: &SandboxId, mut spec: ForkSpec) {
         spec.env.push(("SNOWMELT_CHANNEL_FD".to_owned(), CHANNEL_FD.to_string()));
+        self.queue(sequence, zygote, Wanted::Handler(spec));
+    }
+
+    /// Forks a zygote once for each spec.
+    pub(super) fn fork_many(&mut self, first: u64, zygote: &SandboxId, specs: Vec<ForkSpec>) {
+        (first..).zip(specs).for_each(|(sequence, spec)| self.fork(sequence, zygote, spec));
+    }
+
+    /// Makes a zygote below another.
+    pub(super) fn grow(&mut self, sequence: u64, zygote: &SandboxId, spec: ZygoteSpec) {
+        self.queue(sequence, zygote, Wanted::Zygote(spec));
+    }
+
+    fn queue(&mut self, sequence: u64, zygote: &SandboxId, wanted: Wanted) {
         let token = self.find(zygote);
         let Some((token, state)) = token.and_then(|token| Some((token, self.zygote(token)?)))
         else {
             return self.refuse(sequence, Failure::ZygoteLost { zygote: zygote.clone() });
         };
-        state.queue.push_back((sequence, spec));
+        state.queue.push_back((sequence, wanted));
         self.fork_queued(token);
     }
 
     /// Asks for the children that wait, as far as the zygote can take them.
     pub(super) fn fork_queued(&mut self, zygote: Token) {
-        while let Some((sequence, spec)) = self.next_fork(zygote) {
-            if let Err(failure) = self.fork_now(zygote, sequence, &spec) {
+        while let Some((sequence, wanted)) = self.next_fork(zygote) {
+            if let Err(failure) = self.fork_now(zygote, sequence, &wanted) {
                 self.refuse(sequence, failure);
             }
         }
     }
 
-    fn next_fork(&mut self, zygote: Token) -> Option<(u64, ForkSpec)> {
+    fn next_fork(&mut self, zygote: Token) -> Option<(u64, Wanted)> {
         let state = self.zygote(zygote)?;
         if state.in_flight < MOST_IN_FLIGHT { state.queue.pop_front() } else { None }
     }
 
-    fn fork_now(&mut self, zygote: Token, sequence: u64, spec: &ForkSpec) -> Result<(), Failure> {
-        check_env(&spec.env)?;
-        let token = self.name(&spec.id)?;
-        let state = self.zygote(zygote).ok_or_else(|| refusal("its zygote is gone"))?;
-        let full = || refusal("its zygote has 255 children already");
-        let number = state.take_number().ok_or_else(full)?;
-        let owner = state.slot.first_id + u32::from(number);
+    fn fork_now(&mut self, zygote: Token, sequence: u64, wanted: &Wanted) -> Result<(), Failure> {
+        wanted.check()?;
+        let token = self.name(wanted.id())?;
         let begun = Instant::now();
-        let group = match self.take_group(zygote, &spec.limits) {
+        let state = self.zygote(zygote).ok_or_else(|| refusal("its zygote is gone"))?;
+        let (block, depth) = (state.block(), state.depth_below());
+        let number = state.take_number(wanted.is_zygote()).ok_or_else(|| wanted.too_many())?;
+        let owner = state.host_id(number);
+        let group = match self.take_group(zygote, wanted.limits()) {
             Ok(group) => group,
             Err(fault) => {
                 self.zygote(zygote).into_iter().for_each(|state| state.give_back(number));
                 return Err(fault.into());
             }
         };
-        match self.order(zygote, token, number, owner, &group, spec) {
-            Ok((mut answer, sync)) => {
-                answer.sequence = sequence;
+        match self.make_child(zygote, token, number, &group, sequence, wanted) {
+            Ok(Made { answer, sync, control }) => {
+                let below = |control| Box::new(ZygoteState::new(owner, block, depth, control));
                 let deadline = Some(begun + FORK_PATIENCE);
                 let phase = Phase::Beginning(Beginning { answer, sync, fault: None, deadline });
-                let kind = Kind::Forked(Forked { zygote, number, said: None, died: None });
-                let id = spec.id.clone();
-                let cell = Cell { id, group, begun, pid: 0, pidfd: None, phase, kind };
+                let origin = Origin::Forked(Forked { zygote, number, said: None, died: None });
+                let (id, below) = (wanted.id().clone(), control.map(below));
+                let (pid, pidfd) = (0, None);
+                let cell = Cell { id, group, begun, pid, pidfd, phase, origin, zygote: below };
                 self.insert(token, cell);
                 self.watch_all(token);
                 if let Some(state) = self.zygote(zygote) {
@@ -104,33 +127,61 @@ impl Service {
         group.map_err(group_fault)
     }
 
+    /// Has the zygote fork, and makes what the child needs in the meantime. If that fails, the
+    /// child finds its end of the pair closed, and ends.
+    fn make_child(
+        &mut self,
+        zygote: Token,
+        token: Token,
+        number: u32,
+        group: &Group,
+        sequence: u64,
+        wanted: &Wanted,
+    ) -> Result<Made, Fault> {
+        let (sync, theirs) = doing("make a pair of sockets", packet::pair())?;
+        doing("identify the child", packet::identify_senders(&sync))?;
+        let owner = self.order(zygote, token, number, &theirs, wanted)?;
+        let limits = wanted.limits();
+        let scratch = doing("make the scratch", Scratch::make(limits.scratch, owner))?;
+        let (entries, filter, control) = match wanted {
+            Wanted::Handler(spec) => (Entries::of(spec), Some(self.programs.of_fork()), None),
+            Wanted::Zygote(spec) => {
+                let control = doing("configure the zygote", zygote::configure(spec))?;
+                (Entries::default(), None, Some(control))
+            }
+        };
+        let channel = control.as_ref().map_or(&scratch.listener, |(_, theirs)| theirs);
+        let fds: Vec<_> =
+            [&scratch.mount, channel, &scratch.log_in].into_iter().chain(&group.doors).collect();
+        let landed = entries.land(&sync, limits.open_files, filter, &fds);
+        doing("give the child what it needs", landed)?;
+        let answer = Answer { sequence, channel: scratch.channel, log: scratch.log_out };
+        Ok(Made { answer, sync, control: control.map(|(ours, _)| ours) })
+    }
+
+    /// Asks the zygote for a child, and gives the child's user id on the host.
     fn order(
         &mut self,
         zygote: Token,
         token: Token,
-        number: u8,
-        owner: u32,
-        group: &Group,
-        spec: &ForkSpec,
-    ) -> Result<(Answer, OwnedFd), Fault> {
-        let root = self.roots.copy(&self.stage, &spec.root, Network::None)?;
-        let scratch = doing("make the scratch", Scratch::make(spec.limits.scratch, owner))?;
-        let (sync, theirs) = doing("make a pair of sockets", packet::pair())?;
-        doing("identify the child", packet::identify_senders(&sync))?;
-        let order = Order {
-            token,
-            number,
-            open_files: spec.limits.open_files,
-            env: &spec.env,
-            sys_path: &spec.sys_path,
-            entry: &spec.entry,
+        number: u32,
+        sync: &OwnedFd,
+        wanted: &Wanted,
+    ) -> Result<u32, Fault> {
+        let gone = || io::Error::from(io::ErrorKind::NotFound);
+        let state = doing("find the zygote", self.zygote(zygote).ok_or_else(gone))?;
+        // A zygote leaves the one above with a root of its own; handlers copy what that has.
+        let (root, known) = if wanted.is_zygote() { (0, false) } else { state.root(wanted.root()) };
+        let copy = match known {
+            true => None,
+            false => Some(self.roots.copy(&self.stage, wanted.root(), Network::None)?),
         };
-        let fds = [&root, &scratch.mount, &scratch.listener, &scratch.log_in, &theirs];
-        let fds: Vec<_> = fds.into_iter().chain(&group.doors).collect();
-        let state = self.zygote(zygote).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound));
-        let asked = state.and_then(|state| state.ask(&order, &fds));
-        doing("ask the zygote for a child", asked)?;
-        Ok((Answer { sequence: 0, channel: scratch.channel, log: scratch.log_out }, sync))
+        let state = doing("find the zygote", self.zygote(zygote).ok_or_else(gone))?;
+        let (is_zygote, count, fresh) = (wanted.is_zygote(), state.block(), !known);
+        let order = Order { token, is_zygote, number, count, root, fresh };
+        let fds: Vec<_> = [sync].into_iter().chain(&copy).collect();
+        doing("ask the zygote for a child", state.ask(&order, &fds))?;
+        Ok(state.host_id(number))
     }
 
     /// A child has named itself: gives it its control group and lets it go on. A sender that has
@@ -192,10 +243,10 @@ impl Service {
 
     /// The id on the host that was made for this child.
     fn forked_id(&mut self, token: Token) -> Option<u32> {
-        let Kind::Forked(Forked { zygote, number, .. }) = self.cells.get(&token)?.kind else {
+        let Origin::Forked(Forked { zygote, number, .. }) = self.cells.get(&token)?.origin else {
             return None;
         };
-        Some(self.zygote(zygote)?.slot.first_id + u32::from(number))
+        Some(self.zygote(zygote)?.host_id(number))
     }
 
     /// Hears what a zygote says, up to a limit: the loop comes back for the rest, and one that
@@ -208,7 +259,8 @@ impl Service {
                 Ok(None) => return,
                 Err(_) => {
                     // The end of its process tells the rest.
-                    if let Some(Cell { kind: Kind::Zygote(state), .. }) = self.cells.get(&token) {
+                    let cell = self.cells.get(&token);
+                    if let Some(state) = cell.and_then(|cell| cell.zygote.as_ref()) {
                         self.unwatch(state.control.as_fd());
                     }
                     return self.kill_cell(token);
@@ -221,6 +273,10 @@ impl Service {
         match report {
             Report::Ready(ready) => self.zygote_is_ready(zygote, ready),
             Report::Failed { token, step, errno } if self.zygote_of(token) == Some(zygote) => {
+                // It may have been the root that failed: they are all given anew.
+                if let Some(state) = self.zygote(zygote) {
+                    state.forget_roots();
+                }
                 self.fail(token, Failure::Step { step, errno });
             }
             Report::Exited { token, code, cpu_us } if self.zygote_of(token) == Some(zygote) => {
@@ -281,16 +337,48 @@ impl Service {
     }
 
     pub(super) fn zygote(&mut self, token: Token) -> Option<&mut ZygoteState> {
-        match &mut self.cells.get_mut(&token)?.kind {
-            Kind::Zygote(state) => Some(state),
-            _ => None,
-        }
+        self.cells.get_mut(&token)?.zygote.as_deref_mut()
     }
 
     pub(super) fn zygote_of(&self, token: Token) -> Option<Token> {
-        match self.cells.get(&token)?.kind {
-            Kind::Forked(Forked { zygote, .. }) => Some(zygote),
-            _ => None,
+        match self.cells.get(&token)?.origin {
+            Origin::Forked(Forked { zygote, .. }) => Some(zygote),
+            Origin::Cloned { .. } => None,
+        }
+    }
+}
+
+impl Wanted {
+    fn check(&self) -> Result<(), Failure> {
+        match self {
+            Self::Handler(spec) => spec.check(),
+            // It has the environment of the zygote above.
+            Self::Zygote(_) => Ok(()),
+        }
+    }
+
+    fn limits(&self) -> &Limits {
+        match self {
+            Self::Handler(spec) => &spec.limits,
+            Self::Zygote(spec) => &spec.limits,
+        }
+    }
+
+    fn too_many(&self) -> Failure {
+        refusal(match self {
+            Self::Handler(_) => "its zygote has as many children as it can",
+            Self::Zygote(_) => "there can be no more zygotes below its zygote",
+        })
+    }
+}
+
+impl ForkSpec {
+    fn check(&self) -> Result<(), Failure> {
+        check_env(&self.env)?;
+        let texts = self.sys_path.iter().chain([&self.entry]);
+        match texts.into_iter().any(|text| text.contains('\0')) {
+            true => Err(refusal("a path or its entry contains a NUL character")),
+            false => Ok(()),
         }
     }
 }

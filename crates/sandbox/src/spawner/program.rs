@@ -9,9 +9,9 @@ use std::time::Instant;
 use snowmelt_kernel::clone::Cloned;
 use snowmelt_kernel::execute::Program;
 
-use super::cell::{Answer, Cell, Kind, Phase};
+use super::cell::{Answer, Cell, Origin, Phase};
 use super::child::{self, Child};
-use super::ids::Slot;
+use super::ids::{Holder, Slot};
 use super::scratch::Scratch;
 use super::service::Service;
 use super::start::{check, group_fault, put_down, refusal};
@@ -35,7 +35,8 @@ impl Service {
             return Err(refusal("the policy of zygotes is for zygotes alone"));
         }
         let token = self.name(&spec.id)?;
-        let slot = self.slots.take().ok_or_else(|| refusal("8192 sandboxes live already"))?;
+        let slot = self.slots.take(Holder::Program);
+        let slot = slot.ok_or_else(|| refusal("8192 programs live already"))?;
         let begun = Instant::now();
         let group = self.group_for(&spec.limits, &slot)?;
         let (process, answer) = match self.make(sequence, spec, &group, &slot) {
@@ -47,8 +48,8 @@ impl Service {
             }
         };
         let (pid, pidfd, phase) = (process.pid, Some(process.pidfd), Phase::Running);
-        let (id, kind) = (spec.id.clone(), Kind::Program { slot });
-        self.insert(token, Cell { id, group, begun, pid, pidfd, phase, kind });
+        let (id, origin, zygote) = (spec.id.clone(), Origin::Cloned { slot }, None);
+        self.insert(token, Cell { id, group, begun, pid, pidfd, phase, origin, zygote });
         self.watch_all(token);
         self.tell_started(token, &answer, None);
         Ok(())

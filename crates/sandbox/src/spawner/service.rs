@@ -12,7 +12,7 @@ use snowmelt_kernel::borrow::Stack;
 use snowmelt_kernel::packet;
 use snowmelt_types::SandboxId;
 
-use super::cell::{Cell, Kind, Phase, Token};
+use super::cell::{Cell, Origin, Phase, Token};
 use super::ids::Slots;
 use super::stage::Stage;
 use crate::cgroup::Pool;
@@ -130,6 +130,8 @@ impl Service {
             Operation::Start(spec) => self.start(sequence, spec),
             Operation::StartZygote(spec) => self.start_zygote(sequence, spec),
             Operation::Fork { zygote, spec } => self.fork(sequence, &zygote, spec),
+            Operation::ForkMany { zygote, specs } => self.fork_many(sequence, &zygote, specs),
+            Operation::Grow { zygote, spec } => self.grow(sequence, &zygote, spec),
             Operation::Kill { id } => self.kill(&id),
             Operation::Retire { id } => self.retire(&id),
             Operation::Shutdown => return Ok(false),
@@ -216,8 +218,8 @@ impl Cell {
     /// say how it ended.
     fn deadline(&self) -> Option<Instant> {
         const STATUS_PATIENCE: Duration = Duration::from_secs(1);
-        match (&self.phase, &self.kind) {
-            (_, Kind::Forked(forked)) if forked.died.is_some() => {
+        match (&self.phase, &self.origin) {
+            (_, Origin::Forked(forked)) if forked.died.is_some() => {
                 forked.died.map(|died| died + STATUS_PATIENCE)
             }
             (Phase::Beginning(beginning), _) => beginning.deadline,

@@ -10,9 +10,9 @@ use snowmelt_kernel::clone::Cloned;
 use snowmelt_kernel::namespace::flags;
 use snowmelt_kernel::packet;
 
-use super::cell::{Answer, Beginning, Cell, Kind, Phase, Token};
+use super::cell::{Answer, Beginning, Cell, Origin, Phase, Token};
 use super::child::{self, Child};
-use super::ids::{IDS_PER_SLOT, Slot};
+use super::ids::{Holder, Slot};
 use super::program::prepare;
 use super::scratch::Scratch;
 use super::service::{Service, Watched};
@@ -24,15 +24,16 @@ use crate::message::Failure;
 use crate::root::{Fault, doing};
 use crate::spec::{Limits, Network, Policy, SandboxSpec, ZygoteSpec};
 
-/// Without these, numeric libraries start threads when they are imported, and a process with
-/// threads cannot be forked safely.
-const SINGLE_THREADED: [&str; 6] = [
-    "OPENBLAS_NUM_THREADS",
-    "OMP_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
-    "BLIS_NUM_THREADS",
+/// Without these, libraries start threads when they are imported, and a process with threads
+/// cannot be forked safely. The last one is for the allocator of pyarrow.
+const SINGLE_THREADED: [(&str, &str); 7] = [
+    ("OPENBLAS_NUM_THREADS", "1"),
+    ("OMP_NUM_THREADS", "1"),
+    ("MKL_NUM_THREADS", "1"),
+    ("NUMEXPR_NUM_THREADS", "1"),
+    ("VECLIB_MAXIMUM_THREADS", "1"),
+    ("BLIS_NUM_THREADS", "1"),
+    ("JE_ARROW_MALLOC_CONF", "background_thread:false"),
 ];
 
 /// The namespaces that a sandbox gets of its own.
@@ -65,7 +66,8 @@ impl Service {
     ) -> Result<(), Failure> {
         check(program)?;
         let token = self.name(&spec.id)?;
-        let slot = self.slots.take().ok_or_else(|| refusal("8192 sandboxes live already"))?;
+        let slot = self.slots.take(Holder::Zygote);
+        let slot = slot.ok_or_else(|| refusal("60 zygotes live already"))?;
         let begun = Instant::now();
         let group = self.group_for(&spec.limits, &slot)?;
         let made = match self.make_zygote(sequence, program, spec, &group, &slot) {
@@ -76,11 +78,12 @@ impl Service {
                 return Err(fault.into());
             }
         };
-        let kind = Kind::Zygote(Box::new(ZygoteState::new(slot, made.control)));
+        let state = ZygoteState::new(slot.first_id, slot.count, 0, made.control);
+        let (zygote, origin) = (Some(Box::new(state)), Origin::Cloned { slot });
         let (answer, sync) = (made.answer, made.sync);
         let phase = Phase::Beginning(Beginning { answer, sync, fault: None, deadline: None });
         let (id, pid, pidfd) = (spec.id.clone(), made.process.pid, Some(made.process.pidfd));
-        self.insert(token, Cell { id, group, begun, pid, pidfd, phase, kind });
+        self.insert(token, Cell { id, group, begun, pid, pidfd, phase, origin, zygote });
         self.watch_all(token);
         Ok(())
     }
@@ -97,7 +100,7 @@ impl Service {
         let scratch = Scratch::make(program.limits.scratch, slot.first_id);
         let scratch = doing("make the scratch", scratch)?;
         let (sync, theirs) = doing("make a pair of sockets", packet::pair())?;
-        let (control, channel) = self.configure(spec)?;
+        let (control, channel) = doing("configure the zygote", zygote::configure(spec))?;
         let executed = prepare(program)?;
         let child = Child {
             doors: &group.doors,
@@ -130,17 +133,6 @@ impl Service {
         Ok(Made { process, answer, sync, control })
     }
 
-    /// The control socket of a zygote with what it reads first in it: our end and its.
-    fn configure(&self, spec: &ZygoteSpec) -> Result<(OwnedFd, OwnedFd), Fault> {
-        let filter = self.programs.of(Policy::Function, Network::None);
-        let configured = packet::pair().and_then(|(ours, theirs)| {
-            rustix::io::ioctl_fionbio(&ours, true)?;
-            zygote::configure(&ours, spec, filter)?;
-            Ok((ours, theirs))
-        });
-        doing("configure the zygote", configured)
-    }
-
     /// A control group for what gets this range of ids, which goes back if there is none.
     pub(super) fn group_for(&mut self, limits: &Limits, slot: &Slot) -> Result<Group, Failure> {
         let taken = self.groups.take(limits);
@@ -158,10 +150,8 @@ impl Service {
             Phase::Beginning(beginning) => Some((beginning.sync.as_fd(), Watched::Sync)),
             _ => None,
         };
-        let control = match &cell.kind {
-            Kind::Zygote(zygote) => Some((zygote.control.as_fd(), Watched::Zygote)),
-            _ => None,
-        };
+        let zygote = cell.zygote.as_ref();
+        let control = zygote.map(|zygote| (zygote.control.as_fd(), Watched::Zygote));
         for (fd, about) in [process, sync, control].into_iter().flatten() {
             // Fails only when the kernel has no memory for it; the sandbox then ends unseen at
             // the latest with the spawner.
@@ -182,7 +172,7 @@ struct Made {
 
 /// Gives the child its ids, and lets it go on.
 fn release(process: &Cloned, sync: &OwnedFd, slot: &Slot) -> Result<(), Fault> {
-    let map = format!("0 {} {IDS_PER_SLOT}", slot.first_id);
+    let map = format!("0 {} {}", slot.first_id, slot.count);
     for file in ["uid_map", "gid_map"] {
         let path = format!("/proc/{}/{file}", process.pid);
         doing(format!("write {file}"), fs::write(path, &map))?;
@@ -238,6 +228,7 @@ pub(super) fn check_env(env: &[(String, String)]) -> Result<(), Failure> {
 
 fn single_threaded(env: &[(String, String)]) -> Vec<(String, String)> {
     let missing =
-        SINGLE_THREADED.iter().filter(|name| !env.iter().any(|(given, _)| given == *name));
-    env.iter().cloned().chain(missing.map(|name| (name.to_string(), "1".to_owned()))).collect()
+        SINGLE_THREADED.iter().filter(|(name, _)| !env.iter().any(|(given, _)| given == name));
+    let missing = missing.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    env.iter().cloned().chain(missing).collect()
 }

@@ -1,4 +1,5 @@
-//! The spawner's side of the protocol with a zygote.
+//! The spawner's side of the protocol with a zygote (`runtimes/native/snowmelt_zygote.c` has the
+//! other).
 //!
 //! Invariant: a zygote runs the tenant's imports, so what it says is checked for form and size,
 //! believed only about its own children, and never waited for without a limit: the socket does
@@ -10,70 +11,155 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use serde::{Deserialize, Serialize};
 use snowmelt_kernel::{packet, seccomp};
+use snowmelt_types::SandboxId;
 
 use super::cell::Token;
-use super::ids::{IDS_PER_SLOT, Slot};
+use super::ids::Numbers;
 use crate::cgroup::Group;
 use crate::message::ZygoteReady;
-use crate::spec::{ForkSpec, ZygoteSpec};
+use crate::spec::{ForkSpec, Root, ZygoteSpec};
 
 /// The longest packet from a zygote.
-const LONGEST_FROM_ZYGOTE: usize = 64 << 10;
+const LONGEST_FROM_ZYGOTE: usize = 128 << 10;
 
 /// Forks that a zygote is asked for at once; the rest wait here, so that its socket never fills.
-pub(super) const MOST_IN_FLIGHT: usize = 16;
+pub(super) const MOST_IN_FLIGHT: usize = 32;
+
+/// How many roots of children a zygote keeps.
+const MOST_ROOTS: usize = 32;
+
+/// How many ids a zygote gives to one below it, by its own depth: a zygote's children take theirs
+/// from the first block, and each zygote below takes one of the other blocks.
+const BLOCK_IDS: [u32; 3] = [1 << 14, 1 << 11, 1 << 11];
 
 /// Control groups that a zygote keeps for its children.
 pub(super) const MOST_GROUPS: usize = 32;
 
 /// What the spawner keeps of a zygote.
 pub(super) struct ZygoteState {
-    /// Its user ids.
-    pub slot: Slot,
+    /// Its user ids on the host.
+    first_id: u32,
+    /// 0 for one that is below no other.
+    depth: usize,
     /// Our end of its control socket.
     pub control: OwnedFd,
-    /// Which ids of its range its children have; 0 is its own.
-    numbers: [bool; IDS_PER_SLOT as usize],
+    /// Which ids of the first block its children have; 0 is its own.
+    children: Numbers,
+    /// Which of the other blocks zygotes below have.
+    below: Numbers,
+    /// The roots that it has, the one used last at the end, and by which number it knows each.
+    roots: Vec<(u32, Root)>,
     /// Children that have not named themselves yet.
     pub in_flight: usize,
-    /// Forks to ask for later, with the sequence of their request.
-    pub queue: VecDeque<(u64, ForkSpec)>,
+    /// Children to ask for later, with the sequence of their request.
+    pub queue: VecDeque<(u64, Wanted)>,
     /// It is to end with its last child.
     pub retired: bool,
     /// Control groups of former children, for the next.
     pub groups: Vec<Group>,
 }
 
+/// A child that is asked for.
+pub(super) enum Wanted {
+    Handler(ForkSpec),
+    Zygote(ZygoteSpec),
+}
+
+impl Wanted {
+    pub fn id(&self) -> &SandboxId {
+        match self {
+            Self::Handler(spec) => &spec.id,
+            Self::Zygote(spec) => &spec.id,
+        }
+    }
+
+    pub fn is_zygote(&self) -> bool {
+        matches!(self, Self::Zygote(_))
+    }
+
+    pub fn root(&self) -> &Root {
+        match self {
+            Self::Handler(spec) => &spec.root,
+            Self::Zygote(spec) => &spec.root,
+        }
+    }
+}
+
 impl ZygoteState {
-    /// A zygote without children.
-    pub fn new(slot: Slot, control: OwnedFd) -> Self {
-        let mut numbers = [false; IDS_PER_SLOT as usize];
-        numbers[0] = true;
-        let (in_flight, queue, retired, groups) = (0, VecDeque::new(), false, Vec::new());
-        Self { slot, control, numbers, in_flight, queue, retired, groups }
+    /// A zygote without children; `count` ids begin at `first_id`.
+    pub fn new(first_id: u32, count: u32, depth: usize, control: OwnedFd) -> Self {
+        let block = BLOCK_IDS[depth.min(BLOCK_IDS.len() - 1)];
+        Self {
+            first_id,
+            depth,
+            control,
+            children: Numbers::new(1, block),
+            below: Numbers::new(1, count / block),
+            roots: Vec::new(),
+            in_flight: 0,
+            queue: VecDeque::new(),
+            retired: false,
+            groups: Vec::new(),
+        }
     }
 
-    /// A user id for a child; none when it has 255.
-    pub fn take_number(&mut self) -> Option<u8> {
-        let free = self.numbers.iter().position(|taken| !taken)?;
-        self.numbers[free] = true;
-        u8::try_from(free).ok()
+    /// How deep a zygote below this one is.
+    pub fn depth_below(&self) -> usize {
+        self.depth + 1
     }
 
-    /// Takes a child's user id back.
-    pub fn give_back(&mut self, number: u8) {
-        self.numbers[usize::from(number)] = false;
+    /// The first id, in the zygote's range, for a child; none when there are too many.
+    pub fn take_number(&mut self, is_zygote: bool) -> Option<u32> {
+        match is_zygote {
+            true => self.below.take().map(|block| block * self.block()),
+            false => self.children.take(),
+        }
+    }
+
+    /// Takes what a child had back.
+    pub fn give_back(&mut self, number: u32) {
+        match number / self.block() {
+            0 => self.children.give_back(number),
+            block => self.below.give_back(block),
+        }
+    }
+
+    /// The id on the host of a child.
+    pub fn host_id(&self, number: u32) -> u32 {
+        self.first_id + number
+    }
+
+    /// How many ids a zygote below this one has.
+    pub fn block(&self) -> u32 {
+        BLOCK_IDS[self.depth.min(BLOCK_IDS.len() - 1)]
     }
 
     /// Whether no child is left, or about to be.
     pub fn is_childless(&self) -> bool {
-        self.queue.is_empty() && self.numbers.iter().filter(|taken| **taken).count() == 1
+        self.queue.is_empty() && self.children.is_unused() && self.below.is_unused()
+    }
+
+    /// By which number the zygote knows, or is to know, a root; and whether it has it already.
+    pub fn root(&mut self, root: &Root) -> (u32, bool) {
+        let known = self.roots.iter().position(|(_, known)| known == root);
+        let entry = match known {
+            Some(index) => self.roots.remove(index),
+            None if self.roots.len() < MOST_ROOTS => (self.roots.len() as u32, root.clone()),
+            None => (self.roots.remove(0).0, root.clone()),
+        };
+        self.roots.push(entry);
+        (self.roots[self.roots.len() - 1].0, known.is_some())
+    }
+
+    /// Has every root be sent again.
+    pub fn forget_roots(&mut self) {
+        self.roots.clear();
     }
 
     /// Asks for a child.
-    pub fn ask(&self, order: &Order<'_>, fds: &[&OwnedFd]) -> io::Result<()> {
+    pub fn ask(&self, order: &Order, fds: &[&OwnedFd]) -> io::Result<()> {
         let fds: Vec<_> = fds.iter().map(|fd| fd.as_fd()).collect();
-        packet::send(&self.control, &serde_json::to_vec(order)?, &fds)
+        packet::send(&self.control, &order.to_bytes(), &fds)
     }
 
     /// What it says next; `None` when it has said all for now, an error when it broke the
@@ -89,16 +175,13 @@ impl ZygoteState {
     }
 }
 
-/// Puts what a zygote needs to begin into its control socket: its imports, then the filter that
-/// its children install.
-pub(super) fn configure(
-    control: &OwnedFd,
-    spec: &ZygoteSpec,
-    filter: &seccomp::Program,
-) -> io::Result<()> {
+/// A control socket with what a zygote reads first in it: our end and its.
+pub(super) fn configure(spec: &ZygoteSpec) -> io::Result<(OwnedFd, OwnedFd)> {
+    let (ours, theirs) = packet::pair()?;
+    rustix::io::ioctl_fionbio(&ours, true)?;
     let begin = Begin { python_path: &spec.python_path, imports: &spec.imports };
-    packet::send(control, &serde_json::to_vec(&begin)?, &[])?;
-    packet::send(control, &filter.to_bytes(), &[])
+    packet::send(&ours, &serde_json::to_vec(&begin)?, &[])?;
+    Ok((ours, theirs))
 }
 
 #[derive(Serialize)]
@@ -107,18 +190,71 @@ struct Begin<'a> {
     imports: &'a [String],
 }
 
-/// One child to make. With descriptors: root, scratch, listening socket, log, sync, and the doors
-/// of its control group.
-#[derive(Serialize)]
-pub(super) struct Order<'a> {
+/// One child to make (`struct order`). With descriptors: the child's end of its pair with us, and
+/// its root if it is `fresh`.
+pub(super) struct Order {
     /// Repeated in what is said of the child.
     pub token: Token,
-    /// Its user id in the zygote's range.
-    pub number: u8,
-    pub open_files: u64,
-    pub env: &'a [(String, String)],
-    pub sys_path: &'a [String],
-    pub entry: &'a str,
+    pub is_zygote: bool,
+    /// Its first user id in the zygote's range.
+    pub number: u32,
+    /// How many ids it has.
+    pub count: u32,
+    /// By which number the zygote knows the root.
+    pub root: u32,
+    /// The root comes with this order.
+    pub fresh: bool,
+}
+
+impl Order {
+    fn to_bytes(&self) -> Vec<u8> {
+        let (kind, fresh) = (u32::from(self.is_zygote), u32::from(self.fresh));
+        let words = [kind, self.number, self.count, self.root, fresh, 0];
+        let words = words.into_iter().flat_map(u32::to_ne_bytes);
+        words.chain(self.token.to_ne_bytes()).collect()
+    }
+}
+
+/// What a child does once it has landed: a list of entries, each a letter, text and a zero byte.
+#[derive(Default)]
+pub(super) struct Entries(Vec<u8>);
+
+impl Entries {
+    /// Of a handler.
+    pub fn of(spec: &ForkSpec) -> Self {
+        let mut entries = Self::default();
+        for (name, value) in &spec.env {
+            entries.push(b'e', &[name, "=", value]);
+        }
+        spec.sys_path.iter().for_each(|path| entries.push(b'p', &[path]));
+        entries.push(b'c', &[&spec.entry]);
+        entries
+    }
+
+    fn push(&mut self, kind: u8, parts: &[&str]) {
+        self.0.push(kind);
+        parts.iter().for_each(|part| self.0.extend(part.as_bytes()));
+        self.0.push(0);
+    }
+
+    /// Gives a child all that it needs (`struct landing`). With descriptors: scratch, channel, log
+    /// and the doors of its control group.
+    pub fn land(
+        &self,
+        sync: &OwnedFd,
+        open_files: u64,
+        filter: Option<&seccomp::Program>,
+        fds: &[&OwnedFd],
+    ) -> io::Result<()> {
+        let filter = filter.map(seccomp::Program::to_bytes).unwrap_or_default();
+        let mut bytes = (filter.len() as u32).to_ne_bytes().to_vec();
+        bytes.extend([0; 4]);
+        bytes.extend(open_files.to_ne_bytes());
+        bytes.extend(filter);
+        bytes.extend(&self.0);
+        let fds: Vec<_> = fds.iter().map(|fd| fd.as_fd()).collect();
+        packet::send(sync, &bytes, &fds)
+    }
 }
 
 /// What a zygote says.

@@ -17,7 +17,6 @@ mod identity;
 mod input;
 mod neighbours;
 mod network;
-mod steps;
 mod system_calls;
 mod twin;
 mod zygotes;

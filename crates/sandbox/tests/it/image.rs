@@ -54,7 +54,7 @@ fn an_image_brings_its_own_files_and_nothing_of_the_host() {
         let text = printed(&rig, image.path(), &script.replace("busybox", "/bin/busybox")).await;
         assert_eq!(
             text,
-            "ID=tiny\nbin dev etc mnt proc run sbin srv tmp fd full null random shm stderr stdin \
+            "ID=tiny\nbin dev etc proc run sbin srv tmp fd full null random shm stderr stdin \
              stdout urandom zero refused\n1000\n"
         );
         assert!(!image.path().join("srv/x").exists() && !image.path().join("tmp").exists());

@@ -8,4 +8,5 @@ mod image;
 mod isolation;
 mod pause;
 mod start;
+mod tree;
 mod zygote;

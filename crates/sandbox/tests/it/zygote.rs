@@ -9,7 +9,7 @@ use snowmelt_sandbox::{Bind, Error, ForkSpec, Limits, Root, Sandbox, Zygote, Zyg
 use snowmelt_types::{ByteSize, End, SandboxId};
 
 /// A folder with modules, shown at `/code`.
-struct Code(tempfile::TempDir);
+pub struct Code(tempfile::TempDir);
 
 const HANDLER: &str = "
 import sys
@@ -27,7 +27,7 @@ def leave(listener):
 ";
 
 impl Code {
-    fn new(files: &[(&str, &str)]) -> Self {
+    pub fn new(files: &[(&str, &str)]) -> Self {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
         let open = std::fs::Permissions::from_mode(0o755);
@@ -38,13 +38,13 @@ impl Code {
         Self(folder)
     }
 
-    fn root(&self) -> Root {
+    pub fn root(&self) -> Root {
         let mut root = python_root();
         root.binds.push(Bind { source: self.0.path().into(), target: "/code".into() });
         root
     }
 
-    fn zygote(&self, imports: &[&str]) -> ZygoteSpec {
+    pub fn zygote(&self, imports: &[&str]) -> ZygoteSpec {
         ZygoteSpec {
             id: SandboxId::new(),
             root: self.root(),
@@ -56,7 +56,7 @@ impl Code {
         }
     }
 
-    fn fork(&self, entry: &str) -> ForkSpec {
+    pub fn fork(&self, entry: &str) -> ForkSpec {
         ForkSpec {
             id: SandboxId::new(),
             root: self.root(),
@@ -68,11 +68,11 @@ impl Code {
     }
 }
 
-async fn zygote(rig: &Rig, code: &Code, imports: &[&str]) -> Zygote {
+pub async fn zygote(rig: &Rig, code: &Code, imports: &[&str]) -> Zygote {
     within(rig.spawner.start_zygote(code.zygote(imports))).await.unwrap()
 }
 
-async fn child(rig: &Rig, zygote: &Zygote, code: &Code) -> Sandbox {
+pub async fn child(rig: &Rig, zygote: &Zygote, code: &Code) -> Sandbox {
     within(rig.spawner.fork(zygote, code.fork("handler:serve"))).await.unwrap()
 }
 
@@ -171,13 +171,20 @@ fn every_mount_of_a_child_is_inert_but_the_scratch() {
 fn children_have_randomness_and_ids_of_their_own() {
     with_spawner(|rig| async move {
         let code = Code::new(&[]);
-        let zygote = zygote(&rig, &code, &["random", "ssl", "uuid"]).await;
+        let modules = ["random", "ssl", "uuid", "secrets", "tempfile"];
+        let zygote = zygote(&rig, &code, &modules).await;
         let mut seen = HashSet::new();
         for _ in 0..3 {
             let child = child(&rig, &zygote, &code).await;
-            for expression in ["sys.modules['random'].random()", "sys.modules['ssl'].RAND_bytes(8)"]
-            {
-                assert!(seen.insert(ask(&child, expression).unwrap()));
+            for expression in [
+                "sys.modules['random'].random()",
+                "sys.modules['ssl'].RAND_bytes(8)",
+                "sys.modules['uuid'].uuid4()",
+                "sys.modules['uuid'].uuid1()",
+                "sys.modules['secrets'].token_hex()",
+                "sys.modules['tempfile'].mktemp()",
+            ] {
+                assert!(seen.insert(ask(&child, expression).unwrap()), "{expression}");
             }
             child.kill(End::Killed);
             within(child.wait()).await;
@@ -332,18 +339,53 @@ fn a_zygote_that_breaks_the_protocol_is_killed() {
     });
 }
 
+/// A zygote that speaks for itself: it forks on order, and its child does `{LANDING}` before it
+/// says that it is there, and `{AFTER}` once it may go on.
+const IMPOSTOR: &str = "
+import json, os, socket, struct, time
+control = socket.socket(fileno=3)
+control.send(json.dumps({'ready': {'failed': [], 'threads': 0}}).encode())
+while True:
+    order, fds, _, _ = socket.recv_fds(control, 4096, 8)
+    if not order:
+        os._exit(0)
+    kind, number, count, root, fresh, _, token = struct.unpack('=6IQ', order)
+    if os.fork() == 0:
+        sync = socket.socket(fileno=fds[0])
+        landing, fds, _, _ = socket.recv_fds(sync, 200000, 8)
+        scratch, channel, log, *doors = fds
+        {LANDING}
+        sync.send(b'here')
+        sync.recv(8)
+        {AFTER}
+        sync.close()
+        time.sleep(600)
+    [os.close(fd) for fd in fds]
+";
+
+const ENTER: &str = "[os.write(door, b'0') for door in doors]";
+const TAKE_ID: &str = "os.setresgid(number, number, number); os.setresuid(number, number, number)";
+
+async fn impostor(rig: &Rig, landing: &str, after: &str) -> (Code, Zygote) {
+    let text = IMPOSTOR.replace("{LANDING}", landing).replace("{AFTER}", after);
+    let code = Code::new(&[("impostor.py", &text)]);
+    let zygote = zygote(rig, &code, &["impostor"]).await;
+    (code, zygote)
+}
+
 #[test]
 fn a_zygote_whose_child_dodges_its_limits_or_its_user_is_killed() {
     with_spawner(|rig| async move {
-        let mut dodges = vec!["enter.take_identity = lambda number, sync: sync.send(b'here')"];
+        // The impostor itself is no reason.
+        let (code, zygote) = impostor(&rig, &format!("{ENTER}; {TAKE_ID}"), "pass").await;
+        drop(within(rig.spawner.fork(&zygote, code.fork("handler:serve"))).await.unwrap());
+        let mut dodges = vec![ENTER];
         if rig.groups().len() > 1 {
             // Version 1 of control groups, where a child enters its group by itself.
-            dodges.push("enter.enter_group = lambda doors: None");
+            dodges.push(TAKE_ID);
         }
         for dodge in dodges {
-            let code = Code::new(&[("dodge.py", &format!("import enter\n{dodge}\n"))]);
-            let zygote = zygote(&rig, &code, &["dodge"]).await;
-            assert_eq!(zygote.failed_imports(), &[] as &[String]);
+            let (code, zygote) = impostor(&rig, dodge, "pass").await;
             let fork = within(rig.spawner.fork(&zygote, code.fork("handler:serve"))).await;
             assert!(matches!(fork.err(), Some(Error::Start { .. })), "{dodge}");
             within(zygote.wait()).await;
@@ -354,14 +396,56 @@ fn a_zygote_whose_child_dodges_its_limits_or_its_user_is_killed() {
 #[test]
 fn a_zygote_whose_child_never_lands_is_given_up() {
     with_spawner(|rig| async move {
-        for stuck in
-            ["become = lambda *all: time.sleep(600)", "enter_root = lambda *all: time.sleep(600)"]
-        {
-            let code = Code::new(&[("stuck.py", &format!("import enter, time\nenter.{stuck}\n"))]);
-            let zygote = zygote(&rig, &code, &["stuck"]).await;
+        let landed = format!("{ENTER}; {TAKE_ID}");
+        for (landing, after) in [("time.sleep(600)", "pass"), (&landed, "time.sleep(600)")] {
+            let (code, zygote) = impostor(&rig, landing, after).await;
             let fork = within(rig.spawner.fork(&zygote, code.fork("handler:serve"))).await;
-            assert!(matches!(fork.err(), Some(Error::ZygoteLost { .. })), "{stuck}");
+            assert!(matches!(fork.err(), Some(Error::ZygoteLost { .. })), "{landing} {after}");
             within(zygote.wait()).await;
         }
+    });
+}
+
+#[test]
+fn a_zygote_tells_what_it_imported_and_what_was_not_there() {
+    with_spawner(|rig| async move {
+        let text = "kept = bytearray(b'x') * (8 << 20)\ntry: import absent_for_sure\n\
+                    except ImportError: pass\n";
+        let code = Code::new(&[("heavy.py", text), ("light.py", "import json\n")]);
+        let zygote = zygote(&rig, &code, &["heavy", "light", "nowhere"]).await;
+        let ready = zygote.ready();
+        let names: Vec<_> = ready.imported.iter().map(|import| &*import.module).collect();
+        assert_eq!(names, ["heavy", "light"]);
+        let bytes = ready.imported[0].bytes;
+        assert!((8 << 20..16 << 20).contains(&bytes), "{bytes}");
+        assert!(ready.imported[0].us > 0);
+        for name in ["absent_for_sure", "nowhere"] {
+            assert!(ready.missed.iter().any(|missed| missed == name), "{:?}", ready.missed);
+        }
+        assert!(!ready.missed.iter().any(|missed| missed == "json"));
+    });
+}
+
+#[test]
+fn children_of_one_zygote_may_have_different_roots() {
+    with_spawner(|rig| async move {
+        let one = Code::new(&[("whose.py", "NAME = 'one'")]);
+        let two = Code::new(&[("whose.py", "NAME = 'two'")]);
+        let zygote = zygote(&rig, &one, &[]).await;
+        for (code, name) in [(&one, "one"), (&two, "two"), (&one, "one"), (&two, "two")] {
+            let child = child(&rig, &zygote, code).await;
+            assert_eq!(ask(&child, "__import__('whose').NAME").unwrap(), name);
+        }
+        // More than a zygote keeps.
+        for number in 0..40 {
+            let mut spec = one.fork("handler:serve");
+            spec.root.binds[0].target = format!("/code{number}").into();
+            spec.root.binds.push(one.root().binds.pop().unwrap());
+            let child = within(rig.spawner.fork(&zygote, spec)).await.unwrap();
+            let seen = format!("__import__('os').path.exists('/code{number}')");
+            assert_eq!(ask(&child, &seen).unwrap(), "True");
+        }
+        let child = child(&rig, &zygote, &two).await;
+        assert_eq!(ask(&child, "__import__('whose').NAME").unwrap(), "two");
     });
 }

@@ -1,0 +1,41 @@
+//! Compiles the native part of zygotes, which goes into every root as `/run/snowmelt/zygote.so`,
+//! with the compiler that links Rust programs too.
+
+use std::env;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+/// No libc, so that one file works in a root of any distribution; an unresolved symbol is an
+/// error. Nothing may become a call of `memcpy` and its kin.
+const FLAGS: [&str; 13] = [
+    "-std=c11",
+    "-O2",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-fPIC",
+    "-shared",
+    "-nostdlib",
+    "-ffreestanding",
+    "-fno-stack-protector",
+    "-fno-tree-loop-distribute-patterns",
+    "-Wl,-z,defs,--build-id=none",
+    "-s",
+];
+
+fn main() -> ExitCode {
+    let folder = "../../runtimes/native";
+    println!("cargo::rerun-if-changed={folder}");
+    println!("cargo::rerun-if-env-changed=CC");
+    let compiler = env::var("CC").unwrap_or_else(|_| "cc".to_owned());
+    let output = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default()).join("zygote.so");
+    let sources = ["snowmelt_zygote.c", "python_arenas.c"].map(|name| format!("{folder}/{name}"));
+    let done = Command::new(&compiler).args(FLAGS).arg("-o").arg(output).args(sources).status();
+    match done {
+        Ok(status) if status.success() => ExitCode::SUCCESS,
+        outcome => {
+            eprintln!("cannot compile {folder} with `{compiler}` ({outcome:?})");
+            ExitCode::FAILURE
+        }
+    }
+}

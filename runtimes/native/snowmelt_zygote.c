@@ -1,0 +1,672 @@
+/* The zygote's loop, and how a forked child lands in a sandbox of its own (SOCK 4.2, relocation).
+ *
+ * Raw system calls only: the child touches almost no memory of the zygote's before it lands, and
+ * each page that it touches would be copied. The other side is crates/sandbox/src/spawner/fork.rs,
+ * which makes scratch, channel, log and control group while this process forks.
+ *
+ * Invariant: privileges only go down, and the system call filter comes last. A child takes its own
+ * user id and its own namespaces before it reads what it is to do, and goes on to run anything
+ * only after the spawner has found it in its control group.
+ */
+#include "snowmelt_zygote.h"
+#include "syscalls.h"
+
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+/* ---- what the kernel's headers of an old distribution may lack ---- */
+
+#define AT_FDCWD (-100)
+#define O_WRONLY 1
+#define O_NONBLOCK 04000
+#define O_CLOEXEC 02000000
+#define O_PATH 010000000
+#define SIGCHLD 17
+#define SIG_BLOCK 0
+#define SIG_SETMASK 2
+#define WNOHANG 1
+#define POLLIN 1
+#define EINTR 4
+#define EAGAIN 11
+#define ECHILD 10
+#define EPROTO 71
+#define SOCK_SEQPACKET_CLOEXEC (5 | O_CLOEXEC)
+#define AF_UNIX 1
+#define SOL_SOCKET 1
+#define SCM_RIGHTS 1
+#define MSG_NOSIGNAL 0x4000
+#define MSG_CMSG_CLOEXEC 0x40000000
+#define RLIMIT_NOFILE 7
+#define CLONE_NEWNS 0x00020000
+#define CLONE_NEWCGROUP 0x02000000
+#define CLONE_NEWUSER 0x10000000
+#define CLONE_NEWPID 0x20000000
+#define MNT_DETACH 2
+#define MOVE_MOUNT_F_EMPTY_PATH 4
+#define OPEN_TREE_CLONE 1
+#define FSCONFIG_CMD_CREATE 6
+#define MOUNT_ATTR_RDONLY 1
+#define MOUNT_ATTR_NOSUID 2
+#define MOUNT_ATTR_NODEV 4
+#define MOUNT_ATTR_NOEXEC 8
+#define PR_SET_DUMPABLE 4
+#define PR_SET_SECCOMP 22
+#define PR_CAPBSET_DROP 24
+#define PR_SET_NO_NEW_PRIVS 38
+#define PR_CAP_AMBIENT 47
+#define PR_CAP_AMBIENT_CLEAR_ALL 4
+#define SECCOMP_MODE_FILTER 2
+#define CAPABILITY_VERSION_3 0x20080522
+#define LANDLOCK_CREATE_RULESET_VERSION 1
+#define LANDLOCK_RULE_PATH_BENEATH 1
+#define LANDLOCK_SCOPES 3 /* abstract unix sockets and signals */
+#define LANDLOCK_WRITE_FILE (1u << 1)
+#define LANDLOCK_CHANGE_FOLDER (0x1ffu << 4) /* remove and make */
+#define LANDLOCK_MAKE_DEVICES (1u << 6 | 1u << 11)
+#define LANDLOCK_REFER (1u << 13)
+#define LANDLOCK_TRUNCATE (1u << 14)
+#define LANDLOCK_DEVICE_CONTROL (1u << 15)
+#ifndef __NR_landlock_create_ruleset
+#define __NR_landlock_create_ruleset 444
+#define __NR_landlock_add_rule 445
+#define __NR_landlock_restrict_self 446
+#endif
+
+/* What a zygote keeps over its own namespaces: SETGID, SETUID, SYS_CHROOT, SYS_ADMIN. */
+#define ZYGOTE_CAPABILITIES (1u << 6 | 1u << 7 | 1u << 18 | 1u << 21)
+
+#define HANDLER_ID 1000
+
+/* ---- what the spawner sends; as crates/sandbox/src/spawner/zygote.rs has it ---- */
+
+/* To the zygote. With the child's end of its pair with the spawner, and a root if `fresh`. */
+struct order {
+	u32 kind;   /* enum snowmelt_kind */
+	u32 number; /* the child's user id here */
+	u32 count;  /* how many ids are its own */
+	u32 root;   /* which of the roots that were sent is the child's */
+	u32 fresh;  /* this order brings it */
+	u32 unused;
+	u64 token; /* repeated in what is said of the child */
+};
+
+/* To the child. With scratch, channel, log, and the doors of its control group. */
+struct landing {
+	u32 filter; /* bytes of system call filter that follow; then come the entries */
+	u32 unused;
+	u64 open_files;
+};
+
+#define MOST_FDS 16
+#define MOST_ROOTS 32
+#define MOST_CHILDREN 16384
+#define LONGEST_PACKET (192 << 10)
+
+struct child {
+	int pid;
+	u64 token;
+};
+
+static struct {
+	int control, signals, proc, pid_namespace, mount_namespace, landlock;
+	int roots[MOST_ROOTS]; /* mount namespaces; 0 is none */
+	u64 mask;	       /* signals that were blocked before */
+	int children;	       /* in use or once used, of the table */
+	struct child table[MOST_CHILDREN];
+} zygote;
+
+static char packet[LONGEST_PACKET];
+
+/* ---- packets ---- */
+
+struct slice {
+	const void *start;
+	unsigned long length;
+};
+
+struct message {
+	void *name;
+	u32 name_length;
+	struct slice *slices;
+	unsigned long slice_count;
+	void *ancillary;
+	unsigned long ancillary_length;
+	u32 flags;
+};
+
+struct ancillary {
+	unsigned long length;
+	int level, type;
+	int fds[MOST_FDS];
+};
+
+/* Receives one packet: its length, and its descriptors in the order in which they were sent. */
+static long receive(int socket, void *start, unsigned long most, int *fds, int *fd_count)
+{
+	struct slice slice = {start, most};
+	struct ancillary ancillary;
+	struct message message = {0, 0, &slice, 1, &ancillary, sizeof(ancillary), 0};
+	long length = SYS(recvmsg, socket, &message, MSG_CMSG_CLOEXEC);
+	*fd_count = 0;
+	if (length <= 0 || message.ancillary_length < 16 || ancillary.level != SOL_SOCKET ||
+	    ancillary.type != SCM_RIGHTS)
+		return length;
+	*fd_count = (int)((ancillary.length - 16) / sizeof(int));
+	for (int i = 0; i < *fd_count; i++)
+		fds[i] = ancillary.fds[i];
+	return length;
+}
+
+static long send(int socket, const void *start, unsigned long length)
+{
+	return SYS(sendto, socket, start, length, MSG_NOSIGNAL, 0);
+}
+
+/* ---- text without libc ---- */
+
+static char *put(char *to, const char *text)
+{
+	while (*text)
+		*to++ = *text++;
+	return to;
+}
+
+static char *put_number(char *to, long long number)
+{
+	char digits[24];
+	int count = 0;
+	unsigned long long rest = number < 0 ? -(unsigned long long)number : (unsigned long long)number;
+	if (number < 0)
+		*to++ = '-';
+	do
+		digits[count++] = (char)('0' + rest % 10);
+	while (rest /= 10);
+	while (count)
+		*to++ = digits[--count];
+	return to;
+}
+
+/* ---- faults: a step and what the kernel said ---- */
+
+/* Says which step failed, and ends this child. */
+static void fail(int sync, const char *step, long result)
+{
+	char text[256];
+	char *end = put(put_number(put(text, "fault "), -result), " ");
+	end = put(end, step);
+	send(sync, text, (unsigned long)(end - text));
+	for (;;)
+		SYS(exit_group, 1);
+}
+
+static long check(int sync, const char *step, long result)
+{
+	if (result < 0)
+		fail(sync, step, result);
+	return result;
+}
+
+/* ---- landing: what both kinds of children do ---- */
+
+static void attach(int sync, const char *step, int tree, int folder, const char *path)
+{
+	check(sync, step, SYS(move_mount, tree, "", folder, path, MOVE_MOUNT_F_EMPTY_PATH));
+}
+
+/* A /proc of this process's pid namespace, mounted nowhere. The kernel makes it only where a whole
+ * /proc is in sight, as the zygote's is, so this comes before the child leaves that. */
+static int make_proc(int sync, int attributes)
+{
+	static const char step[] = "make /proc";
+	long context = check(sync, step, SYS(fsopen, "proc", 0));
+	check(sync, step, SYS(fsconfig, context, FSCONFIG_CMD_CREATE, 0, 0, 0));
+	attributes |= MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
+	return (int)check(sync, step, SYS(fsmount, context, 0, attributes));
+}
+
+/* Becomes another user of the zygote's namespace. */
+static void take_id(int sync, u32 id)
+{
+	static const char step[] = "change the user";
+	check(sync, step, SYS(setresgid, id, id, id));
+	check(sync, step, SYS(setresuid, id, id, id));
+	/* A process that changed its user may not write its own id maps unless it says so. */
+	check(sync, step, SYS(prctl, PR_SET_DUMPABLE, 1, 0, 0, 0));
+}
+
+static long write_file(const char *path, const char *start, const char *end)
+{
+	long fd = SYS(openat, zygote.proc, path, O_WRONLY | O_CLOEXEC, 0);
+	if (fd < 0)
+		return fd;
+	long result = SYS(write, fd, start, end - start);
+	SYS(close, fd);
+	return result;
+}
+
+/* Maps its only id to the user of handlers. */
+static void map_one(int sync, u32 id)
+{
+	static const char step[] = "write the id maps";
+	char text[64];
+	char *end = put(put_number(put(put_number(text, HANDLER_ID), " "), id), " 1");
+	check(sync, step, write_file("self/setgroups", "deny", "deny" + 4));
+	check(sync, step, write_file("self/uid_map", text, end));
+	check(sync, step, write_file("self/gid_map", text, end));
+}
+
+/* Files of /proc about the whole machine that a sandbox has no business with. Not every kernel has
+ * every file. */
+static void mask(int sync, int proc)
+{
+	static const char *const masked[] = {"kcore", "keys", "timer_list"};
+	static const char step[] = "mask /proc";
+	for (int i = 0; i < 3; i++) {
+		if (SYS(faccessat, proc, masked[i], 0) < 0)
+			continue;
+		long null = SYS(open_tree, AT_FDCWD, "/dev/null", OPEN_TREE_CLONE | O_CLOEXEC);
+		attach(sync, step, (int)check(sync, step, null), proc, masked[i]);
+		SYS(close, null);
+	}
+}
+
+/* The others are those of the zygote, which the policy lets nobody change. */
+static void set_limits(int sync, u64 open_files, int is_zygote)
+{
+	u64 limits[2];
+	check(sync, "read the limits", SYS(prlimit64, 0, RLIMIT_NOFILE, 0, limits));
+	limits[0] = open_files < limits[1] ? open_files : limits[1];
+	/* The children of a zygote have limits of their own, which may be higher. */
+	if (!is_zygote)
+		limits[1] = limits[0];
+	check(sync, "set the limits", SYS(prlimit64, 0, RLIMIT_NOFILE, limits, 0));
+	SYS(umask, 022);
+}
+
+static void place_descriptors(int sync, int channel, int log)
+{
+	static const char step[] = "place the descriptors";
+	long null = check(sync, step, SYS(openat, AT_FDCWD, "/dev/null", O_CLOEXEC, 0));
+	check(sync, step, SYS(dup3, null, 0, 0));
+	check(sync, step, SYS(dup3, log, 1, 0));
+	check(sync, step, SYS(dup3, log, 2, 0));
+	check(sync, step, SYS(dup3, channel, SNOWMELT_CHANNEL_FD, O_CLOEXEC));
+}
+
+static void drop_privileges(int sync, u32 kept)
+{
+	static const char step[] = "drop capabilities";
+	for (int capability = 0; capability < 64; capability++)
+		if (capability >= 32 || !(kept >> capability & 1))
+			/* Fails for numbers that this kernel has not. */
+			if (SYS(prctl, PR_CAPBSET_DROP, capability, 0, 0, 0) < 0)
+				break;
+	check(sync, step, SYS(prctl, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0));
+	u32 header[2] = {CAPABILITY_VERSION_3, 0};
+	u32 sets[6] = {kept, kept, 0, 0, 0, 0};
+	check(sync, step, SYS(capset, header, sets));
+	check(sync, "renounce new privileges", SYS(prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+}
+
+static void allow(int sync, long ruleset, const char *folder, u64 rights)
+{
+	static const char step[] = "cut it off from files";
+	struct {
+		u64 rights;
+		int parent;
+	} __attribute__((packed)) rule = {rights, 0};
+	long parent = SYS(openat, AT_FDCWD, folder, O_PATH | O_CLOEXEC, 0);
+	rule.parent = (int)check(sync, step, parent);
+	check(sync, step, SYS(landlock_add_rule, ruleset, LANDLOCK_RULE_PATH_BENEATH, &rule, 0));
+}
+
+/* Cuts it off from abstract unix sockets and processes outside, and a handler also from changing
+ * files but beneath /tmp and devices but of /dev, as far as this kernel can: a second fence, as
+ * snowmelt_kernel::landlock has it for programs. A zygote must still mount. */
+static void fence(int sync, int is_zygote)
+{
+	static const char step[] = "cut it off from its neighbours";
+	int version = zygote.landlock;
+	u64 files = LANDLOCK_WRITE_FILE | LANDLOCK_CHANGE_FOLDER | LANDLOCK_REFER |
+		    (version >= 3 ? LANDLOCK_TRUNCATE : 0) |
+		    (version >= 5 ? LANDLOCK_DEVICE_CONTROL : 0);
+	u64 rights[3] = {0, 0, version >= 6 ? LANDLOCK_SCOPES : 0};
+	/* The first version forbids all moves between folders, which breaks programs. */
+	if (version >= 2 && !is_zygote)
+		rights[0] = files;
+	if (!(rights[0] | rights[2]))
+		return;
+	long set = check(sync, step, SYS(landlock_create_ruleset, rights, sizeof(rights), 0));
+	if (rights[0]) {
+		allow(sync, set, "/tmp", files & ~(LANDLOCK_MAKE_DEVICES | LANDLOCK_DEVICE_CONTROL));
+		allow(sync, set, "/dev",
+		      files & (LANDLOCK_WRITE_FILE | LANDLOCK_TRUNCATE | LANDLOCK_DEVICE_CONTROL));
+	}
+	check(sync, step, SYS(landlock_restrict_self, set, 0));
+}
+
+static void wait_for_go(int sync)
+{
+	char go[8];
+	if (SYS(read, sync, go, sizeof(go)) <= 0)
+		fail(sync, "wait for the spawner", -EPROTO);
+}
+
+/* The second half, with what the spawner has made in the meantime. */
+static void land(int sync, int is_zygote, struct snowmelt_order *order)
+{
+	int fds[MOST_FDS], count;
+	struct landing *landing = (struct landing *)packet;
+	long length = check(sync, "hear what to do", receive(sync, packet, LONGEST_PACKET, fds, &count));
+	long begin = (long)sizeof(*landing) + (length >= (long)sizeof(*landing) ? landing->filter : 0);
+	if (length < begin || count < 3)
+		fail(sync, "hear what to do", -EPROTO);
+	for (int door = 3; door < count; door++)
+		check(sync, "enter the control group", SYS(write, fds[door], "0", 1));
+	send(sync, "here", 4);
+	attach(sync, "attach the scratch", fds[0], AT_FDCWD, "/tmp");
+	check(sync, "enter the scratch", SYS(chdir, "/tmp"));
+	/* Without doors the spawner puts it into its group, which must be before the namespace. */
+	if (count == 3)
+		wait_for_go(sync);
+	check(sync, "leave the control group namespace", SYS(unshare, CLONE_NEWCGROUP));
+	set_limits(sync, landing->open_files, is_zygote);
+	drop_privileges(sync, is_zygote ? ZYGOTE_CAPABILITIES : 0);
+	fence(sync, is_zygote);
+	place_descriptors(sync, fds[1], fds[2]);
+	if (count > 3)
+		wait_for_go(sync);
+	if (landing->filter) {
+		struct {
+			unsigned short length;
+			void *start;
+		} filter = {(unsigned short)(landing->filter / 8), packet + sizeof(*landing)};
+		check(sync, "install the system call policy",
+		      SYS(prctl, PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter, 0, 0));
+	}
+	order->entries = packet + begin;
+	order->length = (unsigned long)(length - begin);
+	/* Closes the spawner's socket too, which says that all is done. */
+	SYS(close_range, SNOWMELT_CHANNEL_FD + 1, ~0u, 0);
+}
+
+/* ---- a handler ---- */
+
+static void land_handler(int sync, const struct order *what, struct snowmelt_order *order)
+{
+	int proc = make_proc(sync, MOUNT_ATTR_RDONLY);
+	check(sync, "enter the root", SYS(setns, zygote.roots[what->root], CLONE_NEWNS));
+	take_id(sync, what->number);
+	check(sync, "leave the zygote's namespaces", SYS(unshare, CLONE_NEWUSER | CLONE_NEWNS));
+	map_one(sync, what->number);
+	attach(sync, "attach /proc", proc, AT_FDCWD, "/proc");
+	mask(sync, proc);
+	land(sync, 0, order);
+}
+
+/* ---- roots: a mount namespace each, which children copy ---- */
+
+/* Makes a root the root of a mount namespace of its own, and goes back. */
+static long keep_root(u32 index, int root)
+{
+	long result = SYS(unshare, CLONE_NEWNS);
+	if (result < 0)
+		return result;
+	long made = SYS(openat, zygote.proc, "self/ns/mnt", O_CLOEXEC, 0);
+	if ((result = made) >= 0 &&
+	    (result = SYS(move_mount, root, "", AT_FDCWD, "/tmp", MOVE_MOUNT_F_EMPTY_PATH)) >= 0 &&
+	    (result = SYS(fchdir, root)) >= 0 && (result = SYS(pivot_root, ".", ".")) >= 0)
+		result = SYS(umount2, ".", MNT_DETACH);
+	if (SYS(setns, zygote.mount_namespace, CLONE_NEWNS) < 0)
+		/* The next child would begin in another's root: better no zygote than that. */
+		SYS(exit_group, 1);
+	if (zygote.roots[index])
+		SYS(close, zygote.roots[index]);
+	zygote.roots[index] = result < 0 ? 0 : (int)made;
+	if (result < 0 && made >= 0)
+		SYS(close, made);
+	return result < 0 ? result : 0;
+}
+
+/* ---- a zygote below this one ---- */
+
+/* Writes the id maps of the process that is about to become a zygote: only its parent may map more
+ * than one id. `first` is the id here that becomes its user 0. */
+static long map_range(int pid, u32 first, u32 count)
+{
+	char path[64], text[64];
+	char *end = put_number(put(put_number(put(text, "0 "), first), " "), count);
+	long result = 0;
+	/* The files belong to the user that the process has become. */
+	SYS(setfsuid, first);
+	static const char *const files[] = {"/uid_map", "/gid_map"};
+	for (int i = 0; i < 2 && result >= 0; i++) {
+		*put(put_number(path, pid), files[i]) = 0;
+		result = write_file(path, text, end);
+	}
+	SYS(setfsuid, 0);
+	return result;
+}
+
+/* The process between the zygote and the one below it: makes the namespaces, and in them the
+ * zygote, which the kernel gives to the upper one when this process ends. Returns in that zygote
+ * only. (To come back from the pid namespace of a child, a process must own the one it is in.) */
+static void make_zygote(int sync, int pair, const struct order *what,
+			const struct snowmelt_hooks *hooks)
+{
+	char go;
+	take_id(sync, what->number);
+	check(sync, "leave the zygote's namespaces",
+	      SYS(unshare, CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID));
+	send(pair, "x", 1);
+	if (SYS(read, pair, &go, 1) != 1)
+		fail(sync, "write the id maps", -EPROTO);
+	int pid = hooks->fork();
+	if (pid) {
+		send(pair, &pid, sizeof(pid));
+		for (;;)
+			SYS(exit_group, 0);
+	}
+}
+
+static void land_zygote(int sync, int root, struct snowmelt_order *order)
+{
+	int proc = make_proc(sync, 0);
+	attach(sync, "attach the root", root, AT_FDCWD, "/tmp");
+	attach(sync, "attach /proc", proc, root, "proc");
+	check(sync, "enter the root", SYS(fchdir, root));
+	check(sync, "enter the root", SYS(pivot_root, ".", "."));
+	check(sync, "let go of the zygote's root", SYS(umount2, ".", MNT_DETACH));
+	land(sync, 1, order);
+}
+
+/* The zygote's part: maps the ids, and learns the process id of the new zygote. */
+static long raise_zygote(int helper, int pair, const struct order *what)
+{
+	char ready;
+	int pid;
+	long result = -ECHILD;
+	if (SYS(read, pair, &ready, 1) == 1 &&
+	    (result = map_range(helper, what->number, what->count)) >= 0 && send(pair, "x", 1) == 1)
+		result = SYS(read, pair, &pid, sizeof(pid)) == sizeof(pid) ? pid : -ECHILD;
+	SYS(close, pair); /* lets a helper that waits end */
+	SYS(wait4, helper, 0, 0, 0);
+	return result;
+}
+
+/* ---- what is said of children ---- */
+
+static void say(const char *start, const char *end)
+{
+	send(zygote.control, start, (unsigned long)(end - start));
+}
+
+static void say_failed(u64 token, const char *step, long result)
+{
+	char text[256];
+	char *end = put_number(put(text, "{\"failed\":{\"token\":"), (long long)token);
+	end = put(put(put(end, ",\"step\":\""), step), "\",\"errno\":");
+	say(text, put(put_number(end, -result), "}}"));
+}
+
+static void say_exited(u64 token, int code, long long cpu_us)
+{
+	char text[256];
+	char *end = put_number(put(text, "{\"exited\":{\"token\":"), (long long)token);
+	end = put_number(put(end, ",\"code\":"), code);
+	say(text, put(put_number(put(end, ",\"cpu_us\":"), cpu_us), "}}"));
+}
+
+void snowmelt_ready(int control)
+{
+	static const char text[] = "{\"ready\":{\"failed\":[],\"threads\":0}}";
+	send(control, text, sizeof(text) - 1);
+}
+
+/* ---- the loop ---- */
+
+static long remember(int pid, u64 token)
+{
+	int index = 0;
+	while (index < zygote.children && zygote.table[index].pid)
+		index++;
+	if (index == MOST_CHILDREN)
+		return -EAGAIN;
+	if (index == zygote.children)
+		zygote.children++;
+	zygote.table[index].pid = pid;
+	zygote.table[index].token = token;
+	return 0;
+}
+
+/* Reports those that have ended. Strangers are orphans of children, and of imports. */
+static void reap(void)
+{
+	char drained[16 * 128];
+	SYS(read, zygote.signals, drained, sizeof(drained));
+	for (;;) {
+		int status;
+		long usage[18]; /* struct rusage: user and system time come first */
+		long pid = SYS(wait4, -1, &status, WNOHANG, usage);
+		if (pid <= 0)
+			return;
+		for (int i = 0; i < zygote.children; i++)
+			if (zygote.table[i].pid == pid) {
+				long long cpu = (usage[0] + usage[2]) * 1000000LL + usage[1] + usage[3];
+				int signal = status & 0x7f;
+				say_exited(zygote.table[i].token,
+					   signal ? -signal : status >> 8 & 0xff, cpu);
+				zygote.table[i].pid = 0;
+				break;
+			}
+	}
+}
+
+/* Forks. In the child, which has landed by then, the result is 0. */
+static long make_child(const struct order *what, const int *fds, int count,
+		       const struct snowmelt_hooks *hooks, struct snowmelt_order *order)
+{
+	int is_zygote = what->kind == SNOWMELT_ZYGOTE, pair[2] = {-1, -1};
+	if (count < 1 + (what->fresh != 0) || (is_zygote && !what->fresh) || what->root >= MOST_ROOTS)
+		return -EPROTO;
+	long result = is_zygote ? SYS(socketpair, AF_UNIX, SOCK_SEQPACKET_CLOEXEC, 0, pair)
+		      : what->fresh ? keep_root(what->root, fds[1]) : 0;
+	if (result < 0)
+		return result;
+	if (!is_zygote && (result = SYS(unshare, CLONE_NEWPID)) < 0)
+		return result;
+	if (hooks->before)
+		hooks->before();
+	int pid = hooks->fork();
+	if (pid == 0) {
+		SYS(rt_sigprocmask, SIG_SETMASK, &zygote.mask, 0, sizeof(zygote.mask));
+		if (is_zygote) {
+			SYS(close, pair[0]);
+			make_zygote(fds[0], pair[1], what, hooks);
+			land_zygote(fds[0], fds[1], order);
+		} else {
+			land_handler(fds[0], what, order);
+		}
+		if (hooks->after_in_child)
+			hooks->after_in_child();
+		return 0;
+	}
+	if (hooks->after_in_parent)
+		hooks->after_in_parent();
+	if (!is_zygote && SYS(setns, zygote.pid_namespace, CLONE_NEWPID) < 0)
+		/* The next child would be no process 1: better no zygote than that. */
+		SYS(exit_group, 1);
+	if (is_zygote) {
+		SYS(close, pair[1]);
+		result = pid < 0 ? -EAGAIN : raise_zygote(pid, pair[0], what);
+		if (pid < 0)
+			SYS(close, pair[0]);
+		return result;
+	}
+	return pid < 0 ? -EAGAIN : pid;
+}
+
+/* Obeys one order; true in a child. */
+static int obey(const struct snowmelt_hooks *hooks, struct snowmelt_order *order,
+		enum snowmelt_kind *kind)
+{
+	struct order what;
+	int fds[MOST_FDS], count;
+	long length = receive(zygote.control, &what, sizeof(what), fds, &count);
+	if (length == -EINTR)
+		return 0;
+	if (length != sizeof(what))
+		SYS(exit_group, length == 0 ? 0 : 1);
+	*kind = (enum snowmelt_kind)what.kind;
+	long pid = make_child(&what, fds, count, hooks, order);
+	if (pid == 0)
+		return 1;
+	long result = pid < 0 ? pid : remember((int)pid, what.token);
+	if (result < 0)
+		say_failed(what.token, "fork", result);
+	for (int i = 0; i < count; i++)
+		SYS(close, fds[i]);
+	return 0;
+}
+
+/* Opens what the children need, and lets SIGCHLD be read instead of delivered. */
+static void open_home(int control)
+{
+	u64 limits[2], child = 1ull << (SIGCHLD - 1);
+	zygote.control = control;
+	zygote.children = 0;
+	for (int i = 0; i < MOST_ROOTS; i++)
+		zygote.roots[i] = 0;
+	zygote.proc = (int)SYS(openat, AT_FDCWD, "/proc", O_PATH | O_CLOEXEC, 0);
+	zygote.pid_namespace = (int)SYS(openat, zygote.proc, "self/ns/pid", O_CLOEXEC, 0);
+	zygote.mount_namespace = (int)SYS(openat, zygote.proc, "self/ns/mnt", O_CLOEXEC, 0);
+	SYS(rt_sigprocmask, SIG_BLOCK, &child, &zygote.mask, sizeof(child));
+	zygote.signals = (int)SYS(signalfd4, -1, &child, sizeof(child), O_CLOEXEC | O_NONBLOCK);
+	zygote.landlock = (int)SYS(landlock_create_ruleset, 0, 0, LANDLOCK_CREATE_RULESET_VERSION);
+	/* The descriptors are for the platform's own work: as many as there may be. */
+	SYS(prlimit64, 0, RLIMIT_NOFILE, 0, limits);
+	limits[0] = limits[1];
+	SYS(prlimit64, 0, RLIMIT_NOFILE, limits, 0);
+	if (zygote.proc < 0 || zygote.pid_namespace < 0 || zygote.mount_namespace < 0 ||
+	    zygote.signals < 0)
+		SYS(exit_group, 1);
+}
+
+enum snowmelt_kind snowmelt_serve(int control, const struct snowmelt_hooks *hooks,
+				  struct snowmelt_order *order)
+{
+	enum snowmelt_kind kind;
+	open_home(control);
+	for (;;) {
+		struct {
+			int fd;
+			short wanted, found;
+		} watched[2] = {{control, POLLIN, 0}, {zygote.signals, POLLIN, 0}};
+		if (SYS(ppoll, watched, 2, 0, 0, 0) <= 0)
+			continue;
+		if (watched[1].found)
+			reap();
+		if (watched[0].found && obey(hooks, order, &kind))
+			return kind;
+	}
+}
