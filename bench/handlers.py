@@ -8,7 +8,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -17,7 +16,7 @@ from typing import Any
 
 from common import plots
 from common.figures import Section, median, percentile, short, spread
-from common.places import BENCH, DATA, HELPER, shown
+from common.places import BENCH, DATA, HELPER, scratch, shown
 
 # Samples of each level; the first call of a platform is asked of so many platforms.
 COUNT, FIRST = 150, 3
@@ -118,8 +117,8 @@ class Bench:
 
     def cold(self, case: Case) -> Row:
         """With a state folder that holds nothing."""
-        with tempfile.TemporaryDirectory(prefix="sm-") as state:
-            return self.drive("first", case, state=Path(state))
+        with scratch() as state:
+            return self.drive("first", case, state=state)
 
     def installed(self, case: Case) -> Row:
         """The first call of a few platforms, one after the other, that all find the packages."""
@@ -293,8 +292,8 @@ def run() -> Section:
         " half after ours; its first line is the child's. *python3 process*: a plain Python that"
         " executes the handler's file, files in memory, and ends."
     )
-    with tempfile.TemporaryDirectory(prefix="sm-") as folder:
-        bench = Bench(section, Path(folder))
+    with scratch() as folder:
+        bench = Bench(section, folder)
         found = {case.name: measure(bench, case) for case in CASES}
         times(section, found)
         memory(section, found)

@@ -7,7 +7,6 @@ writes the answer's bytes; the times of S3 are told apart, which the paper leave
 import base64
 import io
 import json
-import tempfile
 import time
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -18,6 +17,7 @@ from PIL import Image
 
 from common import plots, s3
 from common.figures import Section, median, short, spread
+from common.places import scratch
 from common.server import Server
 from common.unix_http import Connection
 
@@ -121,8 +121,8 @@ def one_round(photographs: Photographs, server: Server, times: dict[str, Times])
 
 def measure(section: Section) -> dict[str, Times]:
     times = {case: Times() for case in CASES}
-    with tempfile.TemporaryDirectory(prefix="sm-") as name, s3.running(BUCKET) as store:
-        folder, photographs = Path(name), Photographs(store)
+    with scratch() as folder, s3.running(BUCKET) as store:
+        photographs = Photographs(store)
         with Server(folder) as server:
             deploy(folder, server, section)
         for _ in range(ROUNDS):

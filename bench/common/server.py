@@ -33,7 +33,12 @@ class Server:
         return done.stdout
 
     def __enter__(self) -> "Server":
-        self.run("up")
+        try:
+            self.run("up")
+        except BaseException:
+            # Interrupted, it may be up all the same.
+            subprocess.run([str(SNOWMELT), "down"], env=self.environment, check=False)
+            raise
         return self
 
     def __exit__(
