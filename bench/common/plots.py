@@ -1,6 +1,7 @@
 """The two kinds of plot: lines of a figure against concurrency, and groups of bars."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import matplotlib
 
@@ -12,6 +13,8 @@ matplotlib.rcParams["font.size"] = 9
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from .figures import short
+
 # Fixed colours, so that a system looks alike in all plots; readable without telling red from green.
 COLOURS = {
     "snowmelt": "#0072b2",
@@ -22,7 +25,8 @@ COLOURS = {
     "ctr": "#cc79a7",
     "docker": "#000000",
 }
-OTHERS = ["#0072b2", "#56b4e9", "#e69f00", "#cc79a7", "#999999"]
+LEGEND: dict[str, Any] = {"frameon": False, "columnspacing": 1.2, "handlelength": 1}
+OTHERS = ["#0072b2", "#56b4e9", "#009e73", "#e69f00", "#cc79a7", "#999999"]
 
 
 def _axes(width: float, unit: str) -> tuple[Figure, Axes]:
@@ -31,6 +35,7 @@ def _axes(width: float, unit: str) -> tuple[Figure, Axes]:
     axes.set_ylabel(unit)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", linewidth=0.4)
+    axes.set_axisbelow(True)
     return figure, axes
 
 
@@ -61,10 +66,12 @@ def bars(unit: str, groups: Sequence[str], series: Mapping[str, Sequence[float |
             label=name,
             color=OTHERS[number % len(OTHERS)],
         )
-        axes.bar_label(drawn, fmt="%.3g", fontsize=6, padding=1)
+        axes.bar_label(drawn, fmt=short, fontsize=5.5, padding=1, rotation=90)
     axes.set_xticks(range(len(groups)), groups)
     axes.set_yscale("log")
-    figure.legend(loc="outside upper center", ncols=len(series), frameon=False)
+    # Room for the figures on top.
+    axes.margins(y=0.12)
+    figure.legend(loc="outside upper center", ncols=len(series), **LEGEND)
     return figure
 
 
@@ -73,7 +80,8 @@ def stacked(unit: str, groups: Sequence[str], parts: Mapping[str, Sequence[float
     figure, axes = _axes(5.6, unit)
     below = [0.0] * len(groups)
     for number, (name, values) in enumerate(parts.items()):
-        axes.bar(groups, values, 0.6, bottom=below, label=name, color=OTHERS[number])
+        drawn = axes.bar(groups, values, 0.6, bottom=below, label=name, color=OTHERS[number])
         below = [a + b for a, b in zip(below, values, strict=True)]
-    figure.legend(loc="outside upper center", ncols=len(parts), frameon=False)
+    axes.bar_label(drawn, [short(total) for total in below], padding=2)
+    figure.legend(loc="outside upper center", ncols=len(parts), **LEGEND)
     return figure
