@@ -112,6 +112,14 @@ impl Spawner {
         Ok(Sandbox::new(begun))
     }
 
+    /// Starts many programs by one request, or a few if it would be too long; returns when each
+    /// has been executed or has failed, in the order of `specs`. The failure of one is its own.
+    pub async fn start_many(&self, specs: Vec<SandboxSpec>) -> Vec<Result<Sandbox>> {
+        let known = |spec: &SandboxSpec| (spec.id.clone(), spec.limits);
+        let begun = self.registry.begin_many(specs, known, Operation::StartMany).await;
+        begun.into_iter().map(|begun| begun.map(Sandbox::new)).collect()
+    }
+
     /// Starts a zygote; returns when its imports are done. They may take as long as they like:
     /// stop waiting to kill it.
     ///

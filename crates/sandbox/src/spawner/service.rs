@@ -130,6 +130,11 @@ impl Service {
             Operation::Start(spec) => self.start(sequence, spec),
             Operation::StartZygote(spec) => self.start_zygote(sequence, spec),
             Operation::Fork { zygote, spec } => self.fork(sequence, &zygote, spec),
+            Operation::StartMany(specs) => {
+                for (sequence, spec) in (sequence..).zip(specs) {
+                    self.start(sequence, spec);
+                }
+            }
             Operation::ForkMany { zygote, specs } => self.fork_many(sequence, &zygote, specs),
             Operation::Grow { zygote, spec } => self.grow(sequence, &zygote, spec),
             Operation::Kill { id } => self.kill(&id),

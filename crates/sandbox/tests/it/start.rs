@@ -86,3 +86,24 @@ fn many_start_at_once() {
         }
     });
 }
+
+#[test]
+fn a_burst_is_one_request_and_the_failure_of_one_is_its_own() {
+    with_spawner(|rig| async move {
+        let mut specs: Vec<_> = (0..60).map(|_| spec(&["/bin/echo", "here"])).collect();
+        specs[7].command = vec!["/no/such/program".to_owned()];
+        specs[11].command.clear();
+        let ids: Vec<_> = specs.iter().map(|spec| spec.id.clone()).collect();
+        let started = within(rig.spawner.start_many(specs)).await;
+        assert_eq!(started.len(), 60);
+        for (index, (started, id)) in started.into_iter().zip(ids).enumerate() {
+            match started {
+                Ok(sandbox) => {
+                    assert_eq!(sandbox.id(), &id);
+                    assert_eq!(within(sandbox.wait()).await.end, End::Exit { code: 0 });
+                }
+                Err(error) => assert!([7, 11].contains(&index), "{index}: {error}"),
+            }
+        }
+    });
+}
