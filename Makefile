@@ -45,9 +45,10 @@ check: ## format, lints, types, layering, licences, docs
 	(cd python && ../scripts/timed mypy-sdk mypy)
 	scripts/timed repository python -m pytest -q tests/repository
 
-e2e: build ## the whole platform: faults, kill -9, S3, nothing left behind (as root)
+e2e: build ## the whole platform: escapes, faults, kill -9, S3, nothing left behind (as root)
 	@scripts/setup e2e
 	. scripts/env
+	scripts/timed escape scripts/escape
 	scripts/timed e2e python -m pytest -q tests/e2e
 
 bench: build ## figures beside Docker, DataFusion and DuckDB, into bench/RESULTS.md (as root)

@@ -54,6 +54,20 @@ def test_files_named_in_tables_and_text_exist(checkout: Path) -> None:
     assert not missing
 
 
+def test_every_escape_attempt_named_is_made(checkout: Path) -> None:
+    """`module::test` in SECURITY.md is a test of tests/escape, and each of those is named."""
+    folder = checkout / "crates/sandbox/tests/escape"
+    made = {
+        f"{file.stem}::{name}"
+        for file in folder.glob("*.rs")
+        for name in re.findall(r"#\[test\]\n(?:#\[.*\]\n)*fn (\w+)", file.read_text())
+    }
+    named = set(re.findall(r"`(\w+::\w+)`", (checkout / "SECURITY.md").read_text()))
+    told = {"steps", "the_spawner_is_nobodys_to_write"}
+    assert named <= made
+    assert {t for t in made if not told & set(t.split("::"))} <= named
+
+
 def _codes(checkout: Path) -> dict[str, str]:
     source = (checkout / "crates/types/src/error.rs").read_text()
     return dict(re.findall(r'= "(SM-\d{4})", \w+, "([^"]+)";', source))

@@ -24,8 +24,6 @@ pub(crate) enum Defence {
     Landlock,
     /// Files of `/proc` about the whole machine are covered.
     MaskedProc,
-    /// Identifiers are letters, digits, `-` and `_`.
-    Names,
     /// The empty network namespace.
     Network,
     /// `no_new_privs`.

@@ -174,10 +174,7 @@ impl Service {
         let refused = |reason: &str| Err(Failure::Spec { reason: reason.to_owned() });
         let text = id.as_str();
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-        if text.is_empty()
-            || text.len() > 100
-            || !(text.chars().all(plain) || lacks(Defence::Names))
-        {
+        if text.is_empty() || text.len() > 100 || !text.chars().all(plain) {
             return refused("its id is not 1 to 100 letters, digits, `-` or `_`");
         }
         if self.names.contains_key(id) {
