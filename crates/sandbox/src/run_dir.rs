@@ -65,11 +65,12 @@ pub fn sweep(base: &Path) -> Result<Vec<PathBuf>> {
     let mut removed = Vec::new();
     for entry in fs::read_dir(base).map_err(at(base))? {
         let path = entry.map_err(at(base))?.path();
-        // Only what this module made has this file, and only the folder's holder has the lock.
-        let ours = path.join(CGROUP_FILE).is_file();
+        // Only what this module made has this file, or, when its removal was cut short, nothing at
+        // all; and only the folder's holder has the lock.
+        let file = path.join(CGROUP_FILE);
+        let ours = file.is_file() || is_empty(&path);
         if ours && lock(&path, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            let file = path.join(CGROUP_FILE);
-            remove(&path, &fs::read_to_string(&file).map_err(at(&file))?)?;
+            remove(&path, &fs::read_to_string(&file).unwrap_or_default())?;
             removed.push(path);
         }
     }
@@ -81,10 +82,29 @@ pub(crate) fn remove(path: &Path, parent: &str) -> Result<()> {
     if let Ok(backend) = cgroup::detect() {
         cgroup::remove_tree(backend.as_ref(), parent)?;
     }
-    match fs::remove_dir_all(path) {
+    match remove_folder(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(at(path)(error)),
         _ => Ok(()),
     }
+}
+
+/// The file that says whose it is goes last: whoever is killed on the way leaves a folder that a
+/// sweep knows.
+fn remove_folder(path: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        let inside = entry.path();
+        match entry.file_type()?.is_dir() {
+            true => fs::remove_dir_all(inside)?,
+            false if entry.file_name() != CGROUP_FILE => fs::remove_file(inside)?,
+            false => {}
+        }
+    }
+    fs::remove_dir_all(path)
+}
+
+fn is_empty(path: &Path) -> bool {
+    fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none())
 }
 
 fn make_folder(path: &Path, with_parents: bool) -> io::Result<()> {
