@@ -77,6 +77,7 @@ pub struct CompileError(String);
 const RETURN: u16 = 0x06;
 const JUMP: u16 = 0x05;
 const ALLOW: u32 = 0x7fff_0000;
+const ERRNO: u32 = 0x0005_0000;
 
 /// What a refused call gives unless the policy says otherwise.
 const PERMISSION: u16 = libc::EPERM as u16;
@@ -131,12 +132,23 @@ impl Policy {
             errno: libc::EPERM as u16,
             calls: Calls { names, ..Calls::default() },
         };
-        let mut chained = Vec::new();
+        let (mut plain, mut conditional) = (Vec::new(), Vec::new());
         for refusal in self.refuse.iter().chain([&rest]) {
-            let matched = Action::Errno(refusal.errno);
-            let program = compile_calls(&refusal.calls, matched, Action::Allow, architecture)?;
-            chained.extend(jump_on_where_allowed(program));
+            let compile = |calls: &Calls| {
+                compile_calls(calls, Action::Errno(refusal.errno), Action::Allow, architecture)
+            };
+            let answer = ERRNO | u32::from(refusal.errno);
+            let whatever = Calls { conditional: Vec::new(), ..refusal.calls.clone() };
+            plain.push((compile(&whatever)?, answer));
+            let with = refusal.calls.conditional.clone();
+            if !with.is_empty() {
+                let with = Calls { conditional: with, ..Calls::default() };
+                conditional.extend(jump_on_where_allowed(compile(&with)?));
+            }
         }
+        let plain: Vec<_> = plain.iter().map(|(program, answer)| (&**program, *answer)).collect();
+        let mut chained = search::answer_numbers(&plain);
+        chained.extend(conditional);
         chained.push(sock_filter { code: RETURN, jt: 0, jf: 0, k: ALLOW });
         Ok(Program(chained))
     }
@@ -219,17 +231,9 @@ fn jump_on_where_allowed(mut program: BpfProgram) -> BpfProgram {
 }
 
 impl Program {
-    /// Installs it in the calling thread, which must have `no_new_privs`; its children and what
-    /// it executes inherit it, and nobody can take it away.
+    /// Installs it in the calling thread, which must have `no_new_privs` or SYS_ADMIN; its children
+    /// and what it executes inherit it, and nobody can take it away.
     pub fn install(&self) -> io::Result<()> {
-        seccompiler::apply_filter(&self.0).map_err(|error| match error {
-            seccompiler::Error::Prctl(error) | seccompiler::Error::Seccomp(error) => error,
-            other => io::Error::other(other.to_string()),
-        })
-    }
-
-    /// Installs it in a process that has SYS_ADMIN and is to keep its ways to more privileges.
-    pub fn install_privileged(&self) -> io::Result<()> {
         let program = libc::sock_fprog {
             len: u16::try_from(self.0.len()).map_err(io::Error::other)?,
             // The kernel only reads it.

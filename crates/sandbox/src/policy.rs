@@ -52,7 +52,7 @@ impl Programs {
 
     /// Confines this process, which is the spawner and has set itself up.
     pub fn confine_spawner(&self) -> std::io::Result<()> {
-        self.spawner.install_privileged()
+        self.spawner.install()
     }
 
     /// The program for a sandbox, which inherits the spawner's.

@@ -14,10 +14,18 @@ const PREAMBLE: usize = 4;
 /// Rewrites a program of `seccompiler` that allows calls by nothing but their number: what it
 /// allows is allowed at once, and the rest goes on behind the program's end.
 pub(super) fn allow_numbers(program: &[sock_filter]) -> Vec<sock_filter> {
-    let (preamble, blocks) = program.split_at(PREAMBLE.min(program.len()));
-    let compared = blocks.iter().filter(|instruction| instruction.code == JUMP_IF_EQUAL);
-    let ranges = merge(compared.map(|instruction| instruction.k).collect());
-    let mut tree = tree(&ranges);
+    answer_numbers(&[(program, ALLOW)])
+}
+
+/// The same for several such programs, whose numbers get an answer each.
+pub(super) fn answer_numbers(programs: &[(&[sock_filter], u32)]) -> Vec<sock_filter> {
+    let Some((first, _)) = programs.first() else { return Vec::new() };
+    let preamble = &first[..PREAMBLE.min(first.len())];
+    let numbers = programs.iter().flat_map(|(program, answer)| {
+        let compared = program.iter().skip(PREAMBLE).filter(|one| one.code == JUMP_IF_EQUAL);
+        compared.map(|instruction| (instruction.k, *answer))
+    });
+    let mut tree = tree(&merge(numbers.collect()));
     let length = tree.len();
     for (index, instruction) in tree.iter_mut().enumerate() {
         if *instruction == jump(LEAVE) {
@@ -30,28 +38,32 @@ pub(super) fn allow_numbers(program: &[sock_filter]) -> Vec<sock_filter> {
 /// Stands for the distance to the end until that is known.
 const LEAVE: usize = u32::MAX as usize;
 
-/// Ranges of numbers that follow each other, both ends included.
-fn merge(mut numbers: Vec<u32>) -> Vec<(u32, u32)> {
-    numbers.sort_unstable();
-    let mut ranges: Vec<(u32, u32)> = Vec::new();
-    for number in numbers {
+/// Numbers that follow each other, both ends included, and their answer.
+type Range = (u32, u32, u32);
+
+fn merge(mut numbers: Vec<(u32, u32)>) -> Vec<Range> {
+    // Of two answers to one number the first given counts.
+    numbers.sort_by_key(|(number, _)| *number);
+    numbers.dedup_by_key(|(number, _)| *number);
+    let mut ranges: Vec<Range> = Vec::new();
+    for (number, answer) in numbers {
         match ranges.last_mut() {
-            Some((_, last)) if number <= *last + 1 => *last = number,
-            _ => ranges.push((number, number)),
+            Some((_, last, same)) if number == *last + 1 && *same == answer => *last = number,
+            _ => ranges.push((number, number, answer)),
         }
     }
     ranges
 }
 
-/// Every way through it ends in "allow" or in [`LEAVE`].
-fn tree(ranges: &[(u32, u32)]) -> Vec<sock_filter> {
+/// Every way through it ends in an answer or in [`LEAVE`].
+fn tree(ranges: &[Range]) -> Vec<sock_filter> {
     let compare = |code, k, jt, jf| sock_filter { code, jt, jf, k };
     match ranges {
         [] => vec![jump(LEAVE)],
-        [(first, last)] => vec![
+        [(first, last, answer)] => vec![
             compare(JUMP_IF_GREATER_OR_EQUAL, *first, 0, 2),
             compare(JUMP_IF_GREATER, *last, 1, 0),
-            compare(RETURN, ALLOW, 0, 0),
+            compare(RETURN, *answer, 0, 0),
             jump(LEAVE),
         ],
         _ => {

@@ -7,8 +7,8 @@ mod pool;
 mod v1;
 mod v2;
 
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -219,12 +219,19 @@ fn make_parents(root: &Path, parent: &str, each: impl Fn(&Path) -> Result<()>) -
 }
 
 fn read_number(path: &Path) -> Option<u64> {
-    fs::read_to_string(path).ok()?.trim().parse().ok()
+    read(path)?.trim().parse().ok()
+}
+
+/// A file of the kernel's, which is short and given whole by one read.
+fn read(path: &Path) -> Option<String> {
+    let mut buffer = [0; 1024];
+    let length = File::open(path).ok()?.read(&mut buffer).ok()?;
+    String::from_utf8(buffer[..length].to_vec()).ok()
 }
 
 /// The number after `key` in a file of `key number` lines.
 fn read_count(path: &Path, key: &str) -> Option<u64> {
-    let text = fs::read_to_string(path).ok()?;
+    let text = read(path)?;
     let mut lines = text.lines().filter_map(|line| line.split_once(' '));
     lines.find(|(name, _)| *name == key).and_then(|(_, count)| count.trim().parse().ok())
 }
