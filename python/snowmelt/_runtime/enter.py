@@ -15,6 +15,9 @@ from typing import Any
 
 CHANNEL_FD = 3
 
+# After so many calls the interpreter has adapted its code, which it would do in each child.
+REHEARSALS = 10
+
 # Where the states of numpy's global generator are.
 twisters: list[int] = []
 # Generators of numpy that the imports left, seeded by the system and not on purpose.
@@ -72,6 +75,10 @@ def refresh(environment: dict[str, str], paths: list[str]) -> None:
 def prepare() -> None:
     """Does in the zygote what can be done once for all children: makes OpenSSL's generators, which
     take 2 ms, and finds numpy's among all objects."""
+    for _ in range(REHEARSALS):
+        environment, _, _ = parse(b"e_=_\0p/\0c:\0")
+        refresh({**os.environ, **environment}, [])
+        refresh({name: os.environ[name] for name in os.environ if name != "_"}, [])
     if "ssl" in sys.modules:
         sys.modules["ssl"].RAND_bytes(1)
     if "numpy.random.mtrand" in sys.modules:

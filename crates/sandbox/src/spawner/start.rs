@@ -24,9 +24,11 @@ use crate::message::Failure;
 use crate::root::{Fault, doing};
 use crate::spec::{Limits, Network, Policy, SandboxSpec, ZygoteSpec};
 
-/// Without these, libraries start threads when they are imported, and a process with threads
-/// cannot be forked safely. The last one is for the allocator of pyarrow.
-const SINGLE_THREADED: [(&str, &str); 7] = [
+/// Without most of these, libraries start threads when they are imported, and a process with
+/// threads cannot be forked safely; `JE_ARROW_MALLOC_CONF` is for the allocator of pyarrow. With
+/// `LD_BIND_NOW` functions are bound in the zygote and not in each child.
+const FOR_ZYGOTES: [(&str, &str); 8] = [
+    ("LD_BIND_NOW", "1"),
     ("OPENBLAS_NUM_THREADS", "1"),
     ("OMP_NUM_THREADS", "1"),
     ("MKL_NUM_THREADS", "1"),
@@ -48,7 +50,7 @@ impl Service {
             id: spec.id.clone(),
             root: spec.root.clone(),
             command: command.map(str::to_owned).to_vec(),
-            env: single_threaded(&spec.env),
+            env: environment(&spec.env),
             limits: spec.limits,
             network: Network::None,
             policy: Policy::Zygote,
@@ -226,9 +228,9 @@ pub(super) fn check_env(env: &[(String, String)]) -> Result<(), Failure> {
     }
 }
 
-fn single_threaded(env: &[(String, String)]) -> Vec<(String, String)> {
+fn environment(env: &[(String, String)]) -> Vec<(String, String)> {
     let missing =
-        SINGLE_THREADED.iter().filter(|(name, _)| !env.iter().any(|(given, _)| given == name));
+        FOR_ZYGOTES.iter().filter(|(name, _)| !env.iter().any(|(given, _)| given == name));
     let missing = missing.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     env.iter().cloned().chain(missing).collect()
 }
