@@ -24,7 +24,9 @@ struct snowmelt_hooks {
 
 enum snowmelt_kind {
 	SNOWMELT_HANDLER = 0, /* serve descriptor 3 until killed */
-	SNOWMELT_ZYGOTE = 1,  /* warm up further, then call snowmelt_ready and snowmelt_serve again */
+	/* Read a packet from descriptor 3, which says in JSON what to load, load it, and call
+	 * snowmelt_ready and snowmelt_serve again. */
+	SNOWMELT_ZYGOTE = 1,
 };
 
 /* What a child is to do: entries that each begin with one letter and end with a zero byte:

@@ -16,7 +16,7 @@ use crate::instance::{Sandbox, Zygote};
 use crate::message::{LONGEST_PACKET, Operation, Setup, SetupDone};
 use crate::registry::Registry;
 use crate::run_dir::RunDir;
-use crate::spec::{ForkSpec, SandboxSpec, ZygoteSpec};
+use crate::spec::{ForkSpec, NativeZygoteSpec, SandboxSpec, ZygoteSpec};
 use crate::{Error, Result};
 
 /// How long the spawner may take to set itself up, in seconds. It takes milliseconds; a program
@@ -128,6 +128,16 @@ impl Spawner {
     pub async fn start_zygote(&self, spec: ZygoteSpec) -> Result<Zygote> {
         let (id, limits) = (spec.id.clone(), spec.limits);
         let begun = self.registry.begin(id, limits, Operation::StartZygote(spec)).await?;
+        Ok(Zygote::new(begun))
+    }
+
+    /// Starts a zygote of any language; returns when it says that it is ready.
+    ///
+    /// # Errors
+    /// As [`Self::start_zygote`].
+    pub async fn start_native_zygote(&self, spec: NativeZygoteSpec) -> Result<Zygote> {
+        let (id, limits) = (spec.id.clone(), spec.limits);
+        let begun = self.registry.begin(id, limits, Operation::StartNativeZygote(spec)).await?;
         Ok(Zygote::new(begun))
     }
 

@@ -29,7 +29,8 @@ pub use probe::{Probe, probe};
 pub use run_dir::sweep;
 pub use spawner::{NAMESPACES, spawner_main};
 pub use spec::{
-    Base, Bind, CHANNEL_FD, ForkSpec, Limits, Network, Policy, Root, SandboxSpec, ZygoteSpec,
+    Base, Bind, CHANNEL_FD, ForkSpec, Limits, NativeZygoteSpec, Network, Policy, Root, SandboxSpec,
+    ZygoteSpec,
 };
 
 /// What this crate's calls give.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use snowmelt_types::{ByteSize, SandboxId};
 
 use crate::cgroup::Switch;
-use crate::spec::{ForkSpec, SandboxSpec, ZygoteSpec};
+use crate::spec::{ForkSpec, NativeZygoteSpec, SandboxSpec, ZygoteSpec};
 
 /// The longest packet: well under the default send buffer of a unix socket (208 KiB).
 pub const LONGEST_PACKET: usize = 160 << 10;
@@ -44,6 +44,8 @@ pub enum Operation {
     StartZygote(ZygoteSpec),
     /// Each is answered as a `Start` of the sequence that follows the one before.
     StartMany(Vec<SandboxSpec>),
+    /// The same, of any language.
+    StartNativeZygote(NativeZygoteSpec),
     /// Answered by `Started` or `Failed`.
     Fork { zygote: SandboxId, spec: ForkSpec },
     /// Each is answered as a `Fork` of the sequence that follows the one before.

@@ -126,6 +126,22 @@ pub struct ZygoteSpec {
     pub limits: Limits,
 }
 
+/// A zygote of any language: a program that warms itself and then calls `snowmelt_serve` of
+/// `runtimes/native/snowmelt_zygote.h`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NativeZygoteSpec {
+    /// Unique among the living.
+    pub id: SandboxId,
+    /// What the zygote itself sees.
+    pub root: Root,
+    /// Absolute path of the program inside, and its arguments.
+    pub command: Vec<String>,
+    /// The whole environment.
+    pub env: Vec<(String, String)>,
+    /// The most that the zygote itself may use; its children have limits of their own.
+    pub limits: Limits,
+}
+
 /// A child of a zygote, in a sandbox of its own.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ForkSpec {
@@ -139,6 +155,7 @@ pub struct ForkSpec {
     pub env: Vec<(String, String)>,
     /// The most that it may use.
     pub limits: Limits,
-    /// `package.module:function`, called with the listening socket.
+    /// `package.module:function`, called with the listening socket; for a native zygote whatever
+    /// its program makes of it.
     pub entry: String,
 }

@@ -22,7 +22,7 @@ use crate::Error;
 use crate::cgroup::Group;
 use crate::message::Failure;
 use crate::root::{Fault, doing};
-use crate::spec::{Limits, Network, Policy, SandboxSpec, ZygoteSpec};
+use crate::spec::{Limits, NativeZygoteSpec, Network, Policy, SandboxSpec, ZygoteSpec};
 
 /// Without most of these, libraries start threads when they are imported, and a process with
 /// threads cannot be forked safely; `JE_ARROW_MALLOC_CONF` is for the allocator of pyarrow. With
@@ -55,7 +55,26 @@ impl Service {
             network: Network::None,
             policy: Policy::Zygote,
         };
-        if let Err(failure) = self.begin_zygote(sequence, &program, &spec) {
+        let control = zygote::configure(&spec);
+        self.answer_zygote(sequence, &program, control);
+    }
+
+    /// Starts a zygote of any language; the server is answered when it says that it is ready.
+    pub(super) fn start_native_zygote(&mut self, sequence: u64, spec: NativeZygoteSpec) {
+        let program = SandboxSpec {
+            id: spec.id,
+            root: spec.root,
+            command: spec.command,
+            env: environment(&spec.env),
+            limits: spec.limits,
+            network: Network::None,
+            policy: Policy::Zygote,
+        };
+        self.answer_zygote(sequence, &program, zygote::control());
+    }
+
+    fn answer_zygote(&mut self, sequence: u64, program: &SandboxSpec, control: Control) {
+        if let Err(failure) = self.begin_zygote(sequence, program, control) {
             self.refuse(sequence, failure);
         }
     }
@@ -63,16 +82,16 @@ impl Service {
     fn begin_zygote(
         &mut self,
         sequence: u64,
-        program: &SandboxSpec,
-        spec: &ZygoteSpec,
+        spec: &SandboxSpec,
+        control: Control,
     ) -> Result<(), Failure> {
-        check(program)?;
+        check(spec)?;
         let token = self.name(&spec.id)?;
         let slot = self.slots.take(Holder::Zygote);
         let slot = slot.ok_or_else(|| refusal("60 zygotes live already"))?;
         let begun = Instant::now();
         let group = self.group_for(&spec.limits, &slot)?;
-        let made = match self.make_zygote(sequence, program, spec, &group, &slot) {
+        let made = match self.make_zygote(sequence, spec, control, &group, &slot) {
             Ok(made) => made,
             Err(fault) => {
                 self.slots.give_back(&slot);
@@ -94,7 +113,7 @@ impl Service {
         &mut self,
         sequence: u64,
         program: &SandboxSpec,
-        spec: &ZygoteSpec,
+        control: Control,
         group: &Group,
         slot: &Slot,
     ) -> Result<Made, Fault> {
@@ -102,7 +121,7 @@ impl Service {
         let scratch = Scratch::make(program.limits.scratch, slot.first_id);
         let scratch = doing("make the scratch", scratch)?;
         let (sync, theirs) = doing("make a pair of sockets", packet::pair())?;
-        let (control, channel) = doing("configure the zygote", zygote::configure(spec))?;
+        let (control, channel) = doing("configure the zygote", control)?;
         let executed = prepare(program)?;
         let child = Child {
             doors: &group.doors,
@@ -163,6 +182,9 @@ impl Service {
         }
     }
 }
+
+/// Both ends of a zygote's control socket.
+type Control = io::Result<(OwnedFd, OwnedFd)>;
 
 /// What there is of a sandbox whose child was let go.
 struct Made {

@@ -175,10 +175,16 @@ impl ZygoteState {
     }
 }
 
-/// A control socket with what a zygote reads first in it: our end and its.
-pub(super) fn configure(spec: &ZygoteSpec) -> io::Result<(OwnedFd, OwnedFd)> {
+/// A control socket: our end, which does not block, and the zygote's.
+pub(super) fn control() -> io::Result<(OwnedFd, OwnedFd)> {
     let (ours, theirs) = packet::pair()?;
     rustix::io::ioctl_fionbio(&ours, true)?;
+    Ok((ours, theirs))
+}
+
+/// A control socket with what a zygote of Python reads first in it: our end and its.
+pub(super) fn configure(spec: &ZygoteSpec) -> io::Result<(OwnedFd, OwnedFd)> {
+    let (ours, theirs) = control()?;
     let begin = Begin { python_path: &spec.python_path, imports: &spec.imports };
     packet::send(&ours, &serde_json::to_vec(&begin)?, &[])?;
     Ok((ours, theirs))

@@ -6,6 +6,7 @@ mod ends;
 mod harness;
 mod image;
 mod isolation;
+mod native;
 mod pause;
 mod start;
 mod tree;

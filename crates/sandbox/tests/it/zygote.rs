@@ -38,6 +38,10 @@ impl Code {
         Self(folder)
     }
 
+    pub fn folder(&self) -> &std::path::Path {
+        self.0.path()
+    }
+
     pub fn root(&self) -> Root {
         let mut root = python_root();
         root.binds.push(Bind { source: self.0.path().into(), target: "/code".into() });
@@ -189,6 +193,49 @@ fn children_have_randomness_and_ids_of_their_own() {
             child.kill(End::Killed);
             within(child.wait()).await;
         }
+    });
+}
+
+/// Where the interpreter's packages are, if numpy is among them.
+fn packages() -> Option<std::path::PathBuf> {
+    let code = "import numpy, os; print(os.path.dirname(os.path.dirname(numpy.__file__)))";
+    let found = std::process::Command::new("python3").args(["-c", code]).output().unwrap();
+    let path = String::from_utf8(found.stdout).unwrap().trim().to_owned();
+    if found.status.success() { Some(path.into()) } else { None }
+}
+
+#[test]
+fn children_have_streams_of_numpy_of_their_own() {
+    let Some(packages) = packages() else {
+        return eprintln!("skipped: there is no numpy");
+    };
+    with_spawner(|rig| async move {
+        let text = "import numpy\nfree = numpy.random.default_rng()\n\
+                    chosen = numpy.random.default_rng(42)\nnumpy.random.normal()\n";
+        let code = Code::new(&[("streams.py", text)]);
+        let shown = Bind { source: packages, target: "/packages".into() };
+        let mut spec = code.zygote(&["streams"]);
+        spec.root.binds.push(shown.clone());
+        spec.python_path.push("/packages".into());
+        let zygote = within(rig.spawner.start_zygote(spec)).await.unwrap();
+        assert_eq!(zygote.failed_imports(), &[] as &[String]);
+        let (mut seen, mut chosen) = (HashSet::new(), HashSet::new());
+        for _ in 0..3 {
+            let mut spec = code.fork("handler:serve");
+            spec.root.binds.push(shown.clone());
+            let child = within(rig.spawner.fork(&zygote, spec)).await.unwrap();
+            for expression in [
+                "sys.modules['numpy'].random.random(3)",
+                "sys.modules['numpy'].random.normal()",
+                "sys.modules['numpy'].random.default_rng().random()",
+                "sys.modules['streams'].free.random()",
+            ] {
+                let answer = ask(&child, expression).unwrap();
+                assert!(!answer.is_empty() && seen.insert(answer), "{expression}");
+            }
+            chosen.insert(ask(&child, "sys.modules['streams'].chosen.random()").unwrap());
+        }
+        assert_eq!(chosen.len(), 1, "a seed that was chosen is kept: {chosen:?}");
     });
 }
 

@@ -1,0 +1,60 @@
+//! Zygotes that are no Python: the example of `runtimes/native`.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::harness::{ask, with_spawner, within};
+use crate::zygote::Code;
+use snowmelt_sandbox::{Bind, ForkSpec, Limits, NativeZygoteSpec, Root, ZygoteSpec};
+use snowmelt_types::{End, SandboxId};
+
+/// Compiles the example into a folder that is shown at `/code`.
+fn compiled() -> Code {
+    let code = Code::new(&[]);
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../runtimes/native");
+    let files = ["example.c", "snowmelt_zygote.c"].map(|name| sources.join(name));
+    let output = code.folder().join("primes");
+    let done = Command::new("cc").args(["-O2", "-o"]).arg(output).args(files).status();
+    assert!(done.unwrap().success());
+    code
+}
+
+fn root(code: &Code) -> Root {
+    let bind = Bind { source: code.folder().into(), target: "/code".into() };
+    Root { binds: vec![bind], ..Root::default() }
+}
+
+fn fork(code: &Code, greeting: &str) -> ForkSpec {
+    ForkSpec {
+        id: SandboxId::new(),
+        root: root(code),
+        sys_path: Vec::new(),
+        env: vec![("GREETING".into(), greeting.into())],
+        limits: Limits { pids: 4, ..Limits::default() },
+        entry: String::new(),
+    }
+}
+
+#[test]
+fn a_native_zygote_forks_handlers_and_zygotes_below_it() {
+    with_spawner(|rig| async move {
+        let code = compiled();
+        let spec = NativeZygoteSpec {
+            id: SandboxId::new(),
+            root: root(&code),
+            command: vec!["/code/primes".into()],
+            env: Vec::new(),
+            limits: Limits::default(),
+        };
+        let top = within(rig.spawner.start_native_zygote(spec)).await.unwrap();
+        let more = ZygoteSpec { root: root(&code), ..code.zygote(&[]) };
+        let below = within(rig.spawner.grow(&top, more)).await.unwrap();
+        for (zygote, greeting) in [(&top, "one"), (&below, "two"), (&top, "three")] {
+            let child = within(rig.spawner.fork(zygote, fork(&code, greeting))).await.unwrap();
+            assert_eq!(ask(&child, "4").unwrap(), format!("11 {greeting}"));
+            assert_eq!(ask(&child, "100000").unwrap(), format!("1299721 {greeting}"));
+            child.kill(End::Killed);
+            assert_eq!(within(child.wait()).await.end, End::Killed);
+        }
+    });
+}
