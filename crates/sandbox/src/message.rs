@@ -42,10 +42,10 @@ pub enum Operation {
     Start(SandboxSpec),
     /// Answered by `Started` once the imports are done, or by `Failed`.
     StartZygote(ZygoteSpec),
-    /// Each is answered as a `Start` of the sequence that follows the one before.
-    StartMany(Vec<SandboxSpec>),
     /// The same, of any language.
     StartNativeZygote(NativeZygoteSpec),
+    /// Each is answered as a `Start` of the sequence that follows the one before.
+    StartMany(Vec<SandboxSpec>),
     /// Answered by `Started` or `Failed`.
     Fork { zygote: SandboxId, spec: ForkSpec },
     /// Each is answered as a `Fork` of the sequence that follows the one before.
