@@ -26,12 +26,17 @@ class Function(Generic[E, R]):
     """A handler with its limits; calling it calls the handler here."""
 
     def __init__(
-        self, handler: Callable[[E], R], packages: Sequence[str], options: dict[str, Any]
+        self,
+        handler: Callable[[E], R],
+        packages: Sequence[str],
+        options: dict[str, Any],
+        tenant: str | None = None,
     ) -> None:
         functools.update_wrapper(self, handler)
         self.function = handler
         self.packages = list(packages)
         self.options = options
+        self.tenant = tenant
         self._lock = threading.Lock()
         self._ephemeral: Deployed | None = None
 
@@ -42,10 +47,11 @@ class Function(Generic[E, R]):
         return f"<function {self.function.__name__} of snowmelt>"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"function": self.function, "packages": self.packages, "options": self.options}
+        names = ("function", "packages", "options", "tenant")
+        return {name: getattr(self, name) for name in names}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["function"], state["packages"], state["options"])  # type: ignore[misc]
+        self.__init__(*state.values())  # type: ignore[misc]
 
     def local(self, event: E) -> R:
         """Calls the handler in this process."""
@@ -58,6 +64,11 @@ class Function(Generic[E, R]):
     def spawn(self, event: E) -> Invocation:
         """Calls the handler in a sandbox and does not wait."""
         return self._deployed().spawn(event)
+
+    def spawn_map(self, events: Iterable[E]) -> list[Invocation]:
+        """Calls the handler with many events at once, and does not wait: a call for each event, in
+        order. The sandboxes that are missing are asked for in one request."""
+        return self._deployed().spawn_map(events)
 
     def map(self, items: Iterable[E], **options: Any) -> list[R]:
         """`sm.map` with this handler, its packages and limits."""
@@ -102,13 +113,28 @@ class Deployed:
         except (TypeError, ValueError) as error:
             hint = "give JSON values; `map` takes any object that can be pickled"
             raise make("SM-0222", f"the event is not JSON: {error}", hint=hint) from None
-        if done.get("error"):
-            raise from_report(done["error"])
-        return done.get("result")
+        return _answer(done)
 
     def spawn(self, event: Any) -> Invocation:
         """Calls it and does not wait."""
         return Invocation(lambda: self.remote(event))
+
+    def spawn_map(self, events: Iterable[Any]) -> list[Invocation]:
+        """Calls it with many events at once, and does not wait: a call for each event, in order."""
+        all_events = list(events)
+        if not all_events:
+            return []
+        batch = Invocation(lambda: self._batch(all_events))
+        return [_Part(batch, place) for place in range(len(all_events))]
+
+    def _batch(self, events: list[Any]) -> list[dict[str, Any]]:
+        try:
+            body = {"events": events}
+            done = self.client.call("POST", f"/v1/functions/{self.name}/batches", body)
+        except (TypeError, ValueError) as error:
+            hint = "give JSON values; `map` takes any object that can be pickled"
+            raise make("SM-0222", f"an event is not JSON: {error}", hint=hint) from None
+        return list(done)
 
     def logs(self, tail: int = 100) -> list[dict[str, Any]]:
         """What its last invocations wrote, oldest first."""
@@ -117,6 +143,12 @@ class Deployed:
     def remove(self) -> None:
         """Takes it off the platform."""
         self.client.call("DELETE", f"/v1/functions/{self.name}")
+
+
+def _answer(done: dict[str, Any]) -> Any:
+    if done.get("error"):
+        raise from_report(done["error"])
+    return done.get("result")
 
 
 class Invocation:
@@ -150,6 +182,19 @@ class Invocation:
         return self._value
 
 
+class _Part(Invocation):
+    """One call of a batch: it is done when the batch is."""
+
+    def __init__(self, batch: Invocation, place: int) -> None:
+        self._batch, self._place = batch, place
+
+    def done(self) -> bool:
+        return self._batch.done()
+
+    def get(self, timeout: float | None = None) -> Any:
+        return _answer(self._batch.get(timeout)[self._place])
+
+
 @overload
 def function(handler: Callable[[E], R], /) -> Function[E, R]: ...
 
@@ -162,56 +207,77 @@ def function(
     cpu: _amounts.Processor | None = None,
     timeout: _amounts.Duration | None = None,
     environment: Mapping[str, str] | None = None,
+    instances: int | None = None,
     concurrency: int | None = None,
+    parked: int | None = None,
+    idle: _amounts.Duration | None = None,
+    pids: int | None = None,
+    scratch: _amounts.Memory | None = None,
+    open_files: int | None = None,
+    log: _amounts.Memory | None = None,
+    tenant: str | None = None,
 ) -> Callable[[Callable[[E], R]], Function[E, R]]: ...
 
 
 def function(
-    handler: Callable[[Any], Any] | None = None,
-    /,
-    *,
-    packages: Sequence[str] = (),
-    memory: _amounts.Memory | None = None,
-    cpu: _amounts.Processor | None = None,
-    timeout: _amounts.Duration | None = None,
-    environment: Mapping[str, str] | None = None,
-    concurrency: int | None = None,
+    handler: Callable[[Any], Any] | None = None, /, *, packages: Sequence[str] = (), **given: Any
 ) -> Any:
     """Makes `def handler(event)` a function that runs in sandboxes; see docs/python.md."""
-    options = limits(memory, cpu, timeout, environment, concurrency)
+    tenant = given.pop("tenant", None)
+    options = limits(**given)
 
     def decorate(plain: Callable[[Any], Any]) -> Function[Any, Any]:
-        return Function(plain, packages, options)
+        return Function(plain, packages, options, tenant)
 
     return decorate if handler is None else decorate(handler)
 
 
-def limits(
-    memory: _amounts.Memory | None,
-    cpu: _amounts.Processor | None,
-    timeout: _amounts.Duration | None,
-    environment: Mapping[str, str] | None,
-    concurrency: int | None,
-) -> dict[str, Any]:
+def _whole(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise TypeError(f"{value!r} is not a whole number from 0")
+    return value
+
+
+# Argument to the name in `FunctionOptions` of the API, and how its value is read.
+_OPTIONS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "memory": ("memory", _amounts.memory_bytes),
+    "cpu": ("cpu", _amounts.cpu_millis),
+    "timeout": ("timeout_ms", _amounts.milliseconds),
+    "environment": ("environment", dict),
+    "instances": ("instances", _whole),
+    "concurrency": ("concurrency", _whole),
+    "parked": ("parked", _whole),
+    "idle": ("idle_ms", _amounts.milliseconds),
+    "pids": ("pids", _whole),
+    "scratch": ("scratch", _amounts.memory_bytes),
+    "open_files": ("open_files", _whole),
+    "log": ("log", _amounts.memory_bytes),
+}
+
+
+def limits(**given: Any) -> dict[str, Any]:
     """`FunctionOptions` of the API, with only what was given: the platform has the defaults."""
     options: dict[str, Any] = {}
-    if memory is not None:
-        options["memory"] = _amounts.memory_bytes(memory)
-    if cpu is not None:
-        options["cpu"] = _amounts.cpu_millis(cpu)
-    if timeout is not None:
-        options["timeout_ms"] = _amounts.milliseconds(timeout)
-    if environment is not None:
-        options["environment"] = dict(environment)
-    if concurrency is not None:
-        options["concurrency"] = concurrency
+    for argument, value in given.items():
+        if argument not in _OPTIONS:
+            raise TypeError(f"a function has no option {argument!r}")
+        if value is not None:
+            name, read = _OPTIONS[argument]
+            options[name] = read(value)
     return options
 
 
 def deploy(
-    platform: Client, made: Function[Any, Any], name: str, mode: str, *, ephemeral: bool
+    platform: Client,
+    made: Function[Any, Any],
+    name: str,
+    mode: str,
+    *,
+    ephemeral: bool,
+    expected: int = 1,
 ) -> Deployed:
-    """Deploys a handler for JSON events (`event`) or pickled items (`map`)."""
+    """Deploys a handler for JSON events (`event`) or pickled items (`map`), and starts as many
+    instances as are expected to be needed at once."""
     spec = {
         "name": name,
         "code": pickled(made.function, made.function.__name__),
@@ -219,8 +285,11 @@ def deploy(
         "mode": mode,
         "packages": made.packages,
         "options": made.options,
+        "expected": expected,
         "ephemeral": ephemeral,
     }
+    if made.tenant is not None:
+        spec["tenant"] = made.tenant
     platform.call("POST", "/v1/functions", spec)
     return Deployed(platform, name)
 

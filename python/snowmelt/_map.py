@@ -59,8 +59,8 @@ def map(
     if not all_items:
         return []
     count = max(1, workers if workers is not None else os.cpu_count() or 1)
-    given = limits(memory, cpu, timeout, environment, None)
-    made = _with_options(function, packages, {**given, "concurrency": count})
+    given = limits(memory=memory, cpu=cpu, timeout=timeout, environment=environment)
+    made = _with_options(function, packages, {**given, "instances": count})
     chunks = _chunks(all_items, chunk, count)
     outcomes = _run(made, chunks, min(count, len(chunks)), _progress.wanted(progress))
     return _results(outcomes, made.function.__name__, on_error)
@@ -71,7 +71,9 @@ def _with_options(
 ) -> Function[Any, Any]:
     if isinstance(function, Function):
         own = packages if packages is not None else function.packages
-        return Function(function.function, own, {**function.options, **options})
+        # A worker sends one chunk at a time, and items may do what is not safe for threads.
+        own_options = {**function.options, **options, "concurrency": 1}
+        return Function(function.function, own, own_options, function.tenant)
     if isinstance(function, Udf):
         own = packages if packages is not None else function.signature.packages
         return Function(function.function, own, options)
@@ -95,7 +97,8 @@ def _run(
     made: Function[Any, Any], chunks: list[tuple[int, list[Any]]], workers: int, shown: bool
 ) -> list[Outcome]:
     platform = client()
-    deployed = deploy(platform, made, passing_name(made.function), "map", ephemeral=True)
+    name = passing_name(made.function)
+    deployed = deploy(platform, made, name, "map", ephemeral=True, expected=workers)
     work = _Work(deployed, chunks)
     line = _progress.Line(shown)
     try:

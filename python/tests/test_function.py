@@ -283,6 +283,9 @@ def test_preloading_leaves_a_process_that_may_be_forked(libraries: bool) -> None
 import os, sys
 if not {libraries}:
     sys.path[:] = [path for path in sys.path if "site-packages" not in path]
+import snowmelt._runtime.serve
+if {libraries}:
+    import numpy, pandas, pyarrow
 import snowmelt._runtime.preload
 print(len(os.listdir("/proc/self/task")), "pyarrow" in sys.modules)
 """

@@ -1,6 +1,7 @@
 //! A node with one user file on it, and one timed call.
 
 use std::fs;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -9,7 +10,7 @@ use serde_json::Value;
 use snowmelt_node::{InstanceLease, InstanceLimits, Node, Options as NodeOptions, Unit};
 use snowmelt_package::Progress;
 use snowmelt_sandbox::Spawner;
-use snowmelt_types::{ByteSize, CpuMillis};
+use snowmelt_types::{ByteSize, Tenant};
 use snowmelt_wire::{Call, Code, Load, Mode, OnError};
 
 use super::Options;
@@ -45,6 +46,9 @@ impl Host {
                 state_dir: std::path::absolute(&options.state)?,
                 worker_binary: std::env::current_exe()?,
                 python: None,
+                // Nothing that is measured may be let go of.
+                handler_cache: ByteSize::mib(64 << 10),
+                import_cache: ByteSize::mib(4096),
             },
             spawner,
         )?;
@@ -57,7 +61,10 @@ impl Host {
     /// Resolves and unpacks what is not there yet.
     pub async fn prepare(&self) -> Result<Unit> {
         let report = |progress: &Progress| eprintln!("{progress}");
-        Ok(self.node.prepare(&self.code, &self.packages, &self.imports, &report).await?)
+        Ok(self
+            .node
+            .prepare(&Tenant::default(), &self.code, &self.packages, &self.imports, &report)
+            .await?)
     }
 
     /// An instance that is kept for `idle` when it is given back.
@@ -103,15 +110,8 @@ impl Asked {
     }
 }
 
-fn limits(idle: Duration) -> InstanceLimits {
-    InstanceLimits {
-        memory: ByteSize::mib(512),
-        cpu: CpuMillis(1000),
-        pids: 64,
-        scratch: ByteSize::mib(64),
-        environment: Default::default(),
-        idle,
-    }
+fn limits(idle: Duration) -> Arc<InstanceLimits> {
+    Arc::new(InstanceLimits { idle, ..InstanceLimits::default() })
 }
 
 fn load() -> Load {

@@ -9,8 +9,11 @@
 //! | `GET /v1/functions` | | list of [`FunctionSummary`] |
 //! | `DELETE /v1/functions/{name}` | | 204 |
 //! | `POST /v1/functions/{name}/invocations` | [`InvokeRequest`] | [`Invocation`] (202 if asynchronous) |
+//! | `POST /v1/functions/{name}/batches` | [`BatchRequest`] | list of [`Invocation`], in order |
 //! | `GET /v1/invocations/{id}` | | [`Invocation`] |
 //! | `GET /v1/functions/{name}/logs?invocation=&tail=` | | list of [`LogEntry`] |
+//! | `GET /v1/figures` | | [`Figures`] |
+//! | `GET /metrics` | | the same for Prometheus, as text |
 //! | `POST /v1/shutdown` | | 202 |
 //!
 //! Errors are `ErrorReport` objects with a 4xx or 5xx status, as problem+json (RFC 9457).
@@ -19,7 +22,10 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use snowmelt_types::{ByteSize, CpuMillis, ErrorReport, FunctionName, InvocationId, QueryId};
+use snowmelt_node::NodeFigures;
+use snowmelt_types::{
+    ByteSize, CpuMillis, ErrorReport, FunctionName, InvocationId, QueryId, Tenant,
+};
 use snowmelt_wire::{Code, Signature};
 
 /// A query with everything that it needs.
@@ -34,6 +40,9 @@ pub struct QueryRequest {
     /// The user's functions.
     #[serde(default)]
     pub udfs: Vec<UdfSource>,
+    /// Whose functions they are: nothing that their code did is shared with another tenant's.
+    #[serde(default)]
+    pub tenant: Tenant,
     /// How to run it.
     #[serde(default)]
     pub options: QueryOptions,
@@ -157,6 +166,12 @@ pub struct FunctionSpec {
     /// Limits and environment.
     #[serde(default)]
     pub options: FunctionOptions,
+    /// Whose code it is: nothing that its code did is shared with another tenant's.
+    #[serde(default)]
+    pub tenant: Tenant,
+    /// Instances to start at its deployment, for a burst of calls that follows.
+    #[serde(default)]
+    pub expected: u32,
     /// True for a function that dies with the server and is not listed (`sm.map`).
     #[serde(default)]
     pub ephemeral: bool,
@@ -187,11 +202,19 @@ pub struct FunctionOptions {
     /// Environment variables.
     pub environment: BTreeMap<String, String>,
     /// The most instances at once; further invocations wait.
+    pub instances: u32,
+    /// Invocations that an instance takes at once; more than 1 for code that is safe for threads.
     pub concurrency: u32,
+    /// Instances that are started ahead of the calls that need them.
+    pub parked: u32,
     /// Processes and threads of an instance.
     pub pids: u32,
     /// Bytes of its writable scratch.
     pub scratch: ByteSize,
+    /// Open descriptors of one process.
+    pub open_files: u64,
+    /// Bytes of its output that are kept of one invocation.
+    pub log: ByteSize,
     /// How long an instance without work is kept, in milliseconds.
     pub idle_ms: u64,
 }
@@ -203,9 +226,13 @@ impl Default for FunctionOptions {
             cpu: CpuMillis(1000),
             timeout_ms: 60_000,
             environment: BTreeMap::new(),
-            concurrency: 10,
+            instances: 10,
+            concurrency: 1,
+            parked: 0,
             pids: 64,
             scratch: ByteSize::mib(64),
+            open_files: 1024,
+            log: ByteSize::mib(1),
             idle_ms: 60_000,
         }
     }
@@ -241,6 +268,14 @@ pub struct InvokeRequest {
     pub asynchronous: bool,
 }
 
+/// Calls of a function, all at once.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BatchRequest {
+    /// The events.
+    pub events: Vec<serde_json::Value>,
+}
+
 /// A call with what is known of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Invocation {
@@ -256,6 +291,9 @@ pub struct Invocation {
     /// The error, once it failed.
     #[serde(default)]
     pub error: Option<ErrorReport>,
+    /// What the user should know although it is no failure (its log was cut).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<ErrorReport>,
     /// When it was accepted, in milliseconds since 1970.
     pub accepted_ms: u64,
     /// From its acceptance to its end, in microseconds.
@@ -285,7 +323,7 @@ pub struct LogEntry {
     pub invocation: InvocationId,
     /// When it was accepted, in milliseconds since 1970.
     pub accepted_ms: u64,
-    /// What it wrote, at most 1 MiB.
+    /// What it wrote, as much as is kept.
     pub text: String,
     /// Bytes beyond that, which were dropped.
     pub dropped_bytes: u64,
@@ -314,4 +352,28 @@ pub struct Status {
     pub zygotes: u32,
     /// Functions deployed.
     pub functions: u32,
+}
+
+/// What a platform counts.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Figures {
+    /// Queries that run now.
+    pub queries: u32,
+    /// Calls of functions that ended, by how.
+    pub calls: CallFigures,
+    /// Resident memory of server and spawner, in bytes.
+    pub memory_bytes: u64,
+    /// Instances, workers and caches.
+    pub node: NodeFigures,
+}
+
+/// Calls of functions since the platform started.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct CallFigures {
+    /// Under way.
+    pub running: u64,
+    /// Ended with a result.
+    pub succeeded: u64,
+    /// Ended with an error.
+    pub failed: u64,
 }

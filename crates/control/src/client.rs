@@ -17,7 +17,8 @@ use snowmelt_wire::{BatchDecoder, Frame, HEADER_BYTES, Kind};
 use tokio::net::UnixStream;
 
 use crate::api::{
-    Event, FunctionSpec, FunctionSummary, Invocation, InvokeRequest, LogEntry, QueryRequest, Status,
+    Event, Figures, FunctionSpec, FunctionSummary, Invocation, InvokeRequest, LogEntry,
+    QueryRequest, Status,
 };
 
 /// Talks to a platform. Cheap to make; it holds no connection.
@@ -123,6 +124,11 @@ impl Client {
             query.append_pair("tail", &tail.to_string());
         }
         self.get(&format!("/v1/functions/{name}/logs?{}", query.finish())).await
+    }
+
+    /// What the platform counts.
+    pub async fn figures(&self) -> Result<Figures, ErrorReport> {
+        self.get("/v1/figures").await
     }
 
     /// Asks the server to end; it answers before it does.

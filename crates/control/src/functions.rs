@@ -8,13 +8,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use snowmelt_node::{InstanceLease, InstanceLimits, Node, Unit};
-use snowmelt_types::{Code, Digest, ErrorReport, FunctionName, InvocationId, Report};
+use snowmelt_types::{ByteSize, Code, Digest, ErrorReport, FunctionName, InvocationId, Report};
 use snowmelt_wire::{Call, Load, Mode, OnError};
 use tokio::sync::Semaphore;
 
 use crate::api::{
-    CallMode, FunctionSpec, FunctionSummary, Invocation, InvocationState, InvokeRequest, LogEntry,
+    BatchRequest, CallFigures, CallMode, FunctionSpec, FunctionSummary, Invocation,
+    InvocationState, InvokeRequest, LogEntry,
 };
+use crate::calls::{Calls, Counted};
 use crate::logs::Logs;
 use crate::now_ms;
 use crate::store::{FunctionRecord, InvocationRecord, Store};
@@ -22,6 +24,10 @@ use crate::udfs::Declared;
 
 /// How long code may take to load at its deployment, beside its own time limit for calls.
 const LOAD_LIMIT: Duration = Duration::from_secs(120);
+
+/// The most instances of a function, and the most calls that one of them takes at once.
+const MOST_INSTANCES: u32 = 10_000;
+const MOST_EACH: u32 = 1000;
 
 /// Functions, their instances' limits, and the calls in flight. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -34,6 +40,7 @@ struct Inner {
     node: Node,
     store: Store,
     logs: Logs,
+    calls: Arc<Calls>,
     // What is prepared in this process. Held for a look-up only.
     live: Mutex<HashMap<FunctionName, Arc<Live>>>,
 }
@@ -43,33 +50,59 @@ struct Inner {
 struct Live {
     record: FunctionRecord,
     unit: Unit,
-    limits: InstanceLimits,
+    limits: Arc<InstanceLimits>,
     load: Load,
-    // A permit for each instance that there may be.
+    // A permit for each call that all instances together may take.
     permits: Semaphore,
 }
 
 impl Functions {
     pub fn new(node: Node, store: Store, logs: Logs) -> Self {
-        Self { inner: Arc::new(Inner { node, store, logs, live: Mutex::default() }) }
+        let (calls, live) = (Arc::default(), Mutex::default());
+        Self { inner: Arc::new(Inner { node, store, logs, calls, live }) }
     }
 
     /// Prepares, loads and stores a function; on return it survives a crash.
     pub async fn deploy(&self, spec: FunctionSpec) -> Result<FunctionSummary, ErrorReport> {
         let record = FunctionRecord { spec, deployed_ms: now_ms() };
         let live = Arc::new(self.prepare(record).await?);
-        let mut lease = self.lease(&live).await?;
-        lease.preload(&live.load, LOAD_LIMIT).await.map_err(|error| error.report())?;
-        lease.give_back();
+        self.start_expected(&live).await?;
         if !live.record.spec.ephemeral {
             let stored = live.record.clone();
             self.blocking(move |inner| inner.store.put_function(&stored)).await?;
         }
         let replaced = self.live().insert(live.record.spec.name.clone(), Arc::clone(&live));
-        if let Some(old) = replaced.filter(|old| old.unit.digest != live.unit.digest) {
+        let other =
+            |old: &Arc<Live>| old.unit.digest != live.unit.digest || old.limits != live.limits;
+        if let Some(old) = replaced.filter(other) {
             self.inner.node.forget(&old.unit, &old.limits);
         }
+        self.park(&live);
         Ok(self.summary(&live.record))
+    }
+
+    /// Starts and loads what calls are expected to need, at least one, in one request.
+    async fn start_expected(&self, live: &Live) -> Result<(), ErrorReport> {
+        let options = &live.record.spec.options;
+        let each = live.limits.concurrency.max(1);
+        let expected = live.record.spec.expected.clamp(1, options.instances.max(1));
+        // A lease is a seat, and an instance has as many as it takes calls.
+        let seats = (expected * each) as usize;
+        let mut leases = Vec::new();
+        for lease in self.inner.node.lease_instances(&live.unit, &live.limits, seats).await {
+            leases.push(lease.map_err(|error| error.report())?);
+        }
+        let loading = leases.iter_mut().map(|lease| lease.preload(&live.load, LOAD_LIMIT));
+        for loaded in futures::future::join_all(loading).await {
+            loaded.map_err(|error| error.report())?;
+        }
+        leases.into_iter().for_each(InstanceLease::give_back);
+        Ok(())
+    }
+
+    fn park(&self, live: &Live) {
+        let count = live.record.spec.options.parked.min(live.record.spec.options.instances);
+        self.inner.node.park(&live.unit, &live.limits, &live.load, count as usize);
     }
 
     /// Every deployed function, by name.
@@ -97,7 +130,37 @@ impl Functions {
         request: InvokeRequest,
     ) -> Result<Invocation, ErrorReport> {
         let live = self.find(name).await?;
-        Ok(self.run(&live, accepted(name), request.event).await)
+        Ok(self.run(&live, accepted(name), request.event, None).await)
+    }
+
+    /// Calls a function with many events at once, and waits for all answers. The instances that
+    /// are missing are asked for in one request; the failure of one call is its own.
+    pub async fn invoke_all(
+        &self,
+        name: &FunctionName,
+        request: BatchRequest,
+    ) -> Result<Vec<Invocation>, ErrorReport> {
+        let live = self.find(name).await?;
+        let now = request.events.len().min(live.permits.available_permits());
+        let permits: Vec<_> = (0..now).map_while(|_| live.permits.try_acquire().ok()).collect();
+        let node = &self.inner.node;
+        let leased = node.lease_instances(&live.unit, &live.limits, permits.len()).await;
+        let mut seats = permits.into_iter().zip(leased);
+        let calls = request.events.into_iter().map(|event| {
+            let seat = seats.next();
+            async {
+                let (permit, lease) = seat.unzip();
+                let ended = self.run(&live, accepted(name), event, lease).await;
+                drop(permit);
+                ended
+            }
+        });
+        Ok(futures::future::join_all(calls).await)
+    }
+
+    /// How calls ended so far.
+    pub fn calls(&self) -> CallFigures {
+        self.inner.calls.figures()
     }
 
     /// Accepts a call: on return it survives a crash and will be run at least once.
@@ -161,7 +224,7 @@ impl Functions {
             let InvocationRecord { invocation, event } = record;
             let name = invocation.function.clone();
             let ended = match functions.find(&name).await {
-                Ok(live) => functions.run(&live, invocation, event.clone()).await,
+                Ok(live) => functions.run(&live, invocation, event.clone(), None).await,
                 Err(error) => failed(invocation, error),
             };
             let record = InvocationRecord { invocation: ended, event: serde_json::Value::Null };
@@ -173,45 +236,54 @@ impl Functions {
         });
     }
 
+    /// Runs a call, on a seat that it has or on one that it waits for.
     async fn run(
         &self,
         live: &Live,
-        invocation: Invocation,
+        mut invocation: Invocation,
         event: serde_json::Value,
+        seat: Option<snowmelt_node::Result<InstanceLease>>,
     ) -> Invocation {
         let begun = Instant::now();
-        let mut ended = match self.call(live, &invocation, event).await {
-            Ok((result, cold)) => Invocation {
-                state: InvocationState::Succeeded,
-                result: Some(result),
-                cold,
-                ..invocation
-            },
-            Err(error) => failed(invocation, error),
-        };
-        ended.wall_us = u64::try_from(begun.elapsed().as_micros()).ok();
-        ended
+        let counted = Counted::begin(&self.inner.calls);
+        match self.call(live, &mut invocation, event, seat).await {
+            Ok(result) => {
+                invocation.state = InvocationState::Succeeded;
+                invocation.result = Some(result);
+                counted.succeeded();
+            }
+            Err(error) => invocation = failed(invocation, error),
+        }
+        invocation.wall_us = u64::try_from(begun.elapsed().as_micros()).ok();
+        invocation
     }
 
     async fn call(
         &self,
         live: &Live,
-        invocation: &Invocation,
+        invocation: &mut Invocation,
         event: serde_json::Value,
-    ) -> Result<(serde_json::Value, bool), ErrorReport> {
+        seat: Option<snowmelt_node::Result<InstanceLease>>,
+    ) -> Result<serde_json::Value, ErrorReport> {
         let limit = Duration::from_millis(live.record.spec.options.timeout_ms);
-        let _permit = live.permits.acquire().await.map_err(|error| {
-            ErrorReport::new(Code::INTERNAL, format!("the permits are closed: {error}"))
-        })?;
-        let mut lease = self.lease(live).await?;
-        let cold = lease.cold;
+        let _permit = match seat {
+            Some(_) => None,
+            None => Some(live.permits.acquire().await.map_err(|error| {
+                ErrorReport::new(Code::INTERNAL, format!("the permits are closed: {error}"))
+            })?),
+        };
+        let mut lease = match seat {
+            Some(lease) => lease.map_err(|error| error.report())?,
+            None => self.lease(live).await?,
+        };
+        invocation.cold = lease.cold;
         let call = Call { invocation: invocation.id.as_str().to_owned(), event };
         let answer = lease.call(&live.load, &call, limit).await;
         self.keep_log(live, invocation, &lease);
         match answer {
             Ok(result) => {
                 lease.give_back();
-                Ok((result, cold))
+                Ok(result)
             }
             // The function raised: its instance is as good as before.
             Err(error @ snowmelt_node::Error::Function(_)) => {
@@ -222,15 +294,19 @@ impl Functions {
         }
     }
 
-    fn keep_log(&self, live: &Live, invocation: &Invocation, lease: &InstanceLease) {
+    fn keep_log(&self, live: &Live, invocation: &mut Invocation, lease: &InstanceLease) {
         let log = lease.take_log();
+        let name = &live.record.spec.name;
+        if log.dropped_bytes > 0 {
+            invocation.warnings.push(log_was_cut(name, live.limits.log, log.dropped_bytes));
+        }
         let entry = LogEntry {
             invocation: invocation.id.clone(),
             accepted_ms: invocation.accepted_ms,
             text: log.text,
             dropped_bytes: log.dropped_bytes,
         };
-        self.inner.logs.keep(&live.record.spec.name, &entry);
+        self.inner.logs.keep(name, &entry);
     }
 
     async fn lease(&self, live: &Live) -> Result<InstanceLease, ErrorReport> {
@@ -247,7 +323,9 @@ impl Functions {
             return Err(self.missing(name).await);
         };
         let live = Arc::new(self.prepare(record).await?);
-        Ok(Arc::clone(self.live().entry(name.clone()).or_insert(live)))
+        let live = Arc::clone(self.live().entry(name.clone()).or_insert(live));
+        self.park(&live);
+        Ok(live)
     }
 
     async fn prepare(&self, record: FunctionRecord) -> Result<Live, ErrorReport> {
@@ -256,18 +334,21 @@ impl Functions {
         let declared = crate::udfs::declared(node, &spec.code, &spec.packages).await?;
         let Declared { packages, imports } = declared;
         let unit = node
-            .prepare(&spec.code, &packages, &imports, &snowmelt_package::Silent)
+            .prepare(&spec.tenant, &spec.code, &packages, &imports, &snowmelt_package::Silent)
             .await
             .map_err(|error| error.report())?;
         let options = &spec.options;
-        let limits = InstanceLimits {
+        let limits = Arc::new(InstanceLimits {
             memory: options.memory,
             cpu: options.cpu,
             pids: options.pids,
             scratch: options.scratch,
+            open_files: options.open_files,
+            log: options.log,
             environment: options.environment.clone(),
             idle: Duration::from_millis(options.idle_ms),
-        };
+            concurrency: options.concurrency.clamp(1, MOST_EACH),
+        });
         let load = Load {
             mode: if spec.mode == CallMode::Map { Mode::Map } else { Mode::Function },
             code: Unit::code_path(),
@@ -275,7 +356,7 @@ impl Functions {
             batch: None,
             on_error: OnError::default(),
         };
-        let permits = Semaphore::new(options.concurrency.clamp(1, 10_000) as usize);
+        let permits = Semaphore::new(most_calls(&limits, options.instances));
         Ok(Live { unit, limits, load, permits, record })
     }
 
@@ -284,9 +365,10 @@ impl Functions {
         let code = serde_json::to_vec(&spec.code).unwrap_or_default();
         let live = self.live().get(&spec.name).cloned();
         let instances = live.map_or(0, |live| {
-            let most = live.record.spec.options.concurrency as usize;
-            let busy = most.saturating_sub(live.permits.available_permits());
-            busy + self.inner.node.idle_instances(&live.unit, &live.limits)
+            let most = most_calls(&live.limits, live.record.spec.options.instances);
+            let calls = most.saturating_sub(live.permits.available_permits());
+            calls.div_ceil(live.limits.concurrency as usize)
+                + self.inner.node.idle_instances(&live.unit, &live.limits)
         });
         FunctionSummary {
             name: spec.name.clone(),
@@ -327,6 +409,17 @@ impl Functions {
     }
 }
 
+fn most_calls(limits: &InstanceLimits, instances: u32) -> usize {
+    instances.clamp(1, MOST_INSTANCES) as usize * limits.concurrency as usize
+}
+
+fn log_was_cut(name: &FunctionName, limit: ByteSize, dropped: u64) -> ErrorReport {
+    let written = ByteSize(limit.bytes() + dropped);
+    let message = format!("the log of `{name}` was cut: limit {limit}, written {written}");
+    ErrorReport::new(Code::FUNCTION_LOG, message)
+        .hint("print less, or keep more with log=\"16MiB\" (fn deploy --log)")
+}
+
 fn accepted(name: &FunctionName) -> Invocation {
     Invocation {
         id: InvocationId::new(),
@@ -334,6 +427,7 @@ fn accepted(name: &FunctionName) -> Invocation {
         state: InvocationState::Running,
         result: None,
         error: None,
+        warnings: Vec::new(),
         accepted_ms: now_ms(),
         wall_us: None,
         cold: false,

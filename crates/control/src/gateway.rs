@@ -15,7 +15,8 @@ use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
-use crate::api::InvokeRequest;
+use crate::api::{BatchRequest, InvokeRequest};
+use crate::metrics;
 use crate::platform::Platform;
 
 /// The largest request: code and events by value, never data.
@@ -60,11 +61,14 @@ fn status_of(report: &ErrorReport) -> StatusCode {
 pub(crate) fn router(platform: Arc<Platform>) -> Router {
     Router::new()
         .route("/v1/status", get(status))
+        .route("/v1/figures", get(figures))
+        .route("/metrics", get(metrics))
         .route("/v1/shutdown", post(shutdown))
         .route("/v1/queries", post(query))
         .route("/v1/functions", get(functions).post(deploy))
         .route("/v1/functions/{name}", delete(remove))
         .route("/v1/functions/{name}/invocations", post(invoke))
+        .route("/v1/functions/{name}/batches", post(invoke_all))
         .route("/v1/functions/{name}/logs", get(logs))
         .route("/v1/invocations/{id}", get(invocation))
         .fallback(unknown)
@@ -74,6 +78,15 @@ pub(crate) fn router(platform: Arc<Platform>) -> Router {
 
 async fn status(State(platform): State<Arc<Platform>>) -> Answer {
     json(StatusCode::OK, &platform.status().await)
+}
+
+async fn figures(State(platform): State<Arc<Platform>>) -> Answer {
+    json(StatusCode::OK, &platform.figures())
+}
+
+async fn metrics(State(platform): State<Arc<Platform>>) -> Response {
+    let headers = [(header::CONTENT_TYPE, metrics::CONTENT_TYPE)];
+    (headers, metrics::text(&platform.figures())).into_response()
 }
 
 async fn shutdown(State(platform): State<Arc<Platform>>) -> StatusCode {
@@ -121,6 +134,15 @@ async fn invoke(
         ));
     }
     json(StatusCode::ACCEPTED, &platform.functions.submit(&name, request).await?)
+}
+
+async fn invoke_all(
+    State(platform): State<Arc<Platform>>,
+    Path(name): Path<String>,
+    body: Bytes,
+) -> Answer {
+    let (name, request) = (function_name(name)?, parse::<BatchRequest>(&body)?);
+    json(StatusCode::OK, &platform.functions.invoke_all(&name, request).await?)
 }
 
 async fn invocation(State(platform): State<Arc<Platform>>, Path(id): Path<String>) -> Answer {

@@ -5,10 +5,13 @@
 //! acknowledged is in the store, everything else can be lost and rebuilt.
 
 pub mod api;
+mod calls;
+
 pub mod client;
 mod functions;
 mod gateway;
 mod logs;
+mod metrics;
 mod platform;
 mod progress;
 mod queries;

@@ -3,7 +3,7 @@
 use snowmelt_node::Node;
 use tokio_util::sync::CancellationToken;
 
-use crate::api::Status;
+use crate::api::{Figures, Status};
 use crate::functions::Functions;
 use crate::queries::Queries;
 
@@ -23,6 +23,16 @@ pub(crate) struct Platform {
 }
 
 impl Platform {
+    /// What it counts.
+    pub fn figures(&self) -> Figures {
+        Figures {
+            queries: self.queries.running(),
+            calls: self.functions.calls(),
+            memory_bytes: resident_bytes(std::process::id()) + resident_bytes(self.spawner_pid),
+            node: self.node.figures(),
+        }
+    }
+
     pub async fn status(&self) -> Status {
         let usage = self.node.usage();
         let functions = self.functions.list().await.map_or(0, |functions| functions.len());

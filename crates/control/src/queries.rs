@@ -113,7 +113,7 @@ impl Queries {
         if !request.udfs.is_empty() {
             events.send(Event::Phase { phase: Phase::Packages });
         }
-        self.udfs.prepare(&request.udfs, events).await
+        self.udfs.prepare(&request.tenant, &request.udfs, events).await
     }
 }
 

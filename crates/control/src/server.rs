@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use snowmelt_node::Node;
 use snowmelt_sandbox::{Spawner, SpawnerProcess};
-use snowmelt_types::{Code, ErrorReport, Report};
+use snowmelt_types::{ByteSize, Code, ErrorReport, Report};
 use tokio::net::UnixListener;
 use tokio_util::sync::CancellationToken;
 
@@ -39,6 +39,10 @@ pub struct Settings {
     pub worker_binary: PathBuf,
     /// The interpreter for user code; found where absent.
     pub python: Option<PathBuf>,
+    /// The most memory of idle instances.
+    pub handler_cache: ByteSize,
+    /// The most memory of zygotes.
+    pub import_cache: ByteSize,
     /// True for a server that ends with its client: it takes no lock and no asynchronous calls.
     pub private: bool,
 }
@@ -107,6 +111,8 @@ fn platform(
         state_dir: settings.state_dir.clone(),
         worker_binary: settings.worker_binary.clone(),
         python: settings.python.clone(),
+        handler_cache: settings.handler_cache,
+        import_cache: settings.import_cache,
     };
     let node = Node::new(options, spawner).map_err(|error| error.report())?;
     let store = Store::open(settings.state_dir.join("state.redb"), !settings.private)?;

@@ -3,13 +3,13 @@
 //! Code is never executed outside a sandbox: what it requires is read from its text, and which UDFs
 //! it defines is asked of an instance that has loaded it. Both answers are remembered by content.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use snowmelt_node::{InstanceLimits, Node, UdfBinding, Unit};
-use snowmelt_types::{ByteSize, Code as ErrorCode, CpuMillis, Digest, ErrorReport, Report};
+use snowmelt_types::{ByteSize, Code as ErrorCode, Digest, ErrorReport, Report, Tenant};
 use snowmelt_udf::{BatchKind, ParsedSignature, Registration, inspect_source, with_runtime};
 use snowmelt_wire::{Code, Load, Mode, OnError, Signature};
 
@@ -67,26 +67,29 @@ impl UdfCatalog {
     /// Prepares all UDFs of a query; a name that two of them have is refused.
     pub async fn prepare(
         &self,
+        tenant: &Tenant,
         sources: &[UdfSource],
         events: &Events,
     ) -> Result<UdfSet, ErrorReport> {
         let mut set = UdfSet::default();
         for source in sources {
-            self.add(source, &mut set, events).await?;
+            self.add(tenant, source, &mut set, events).await?;
         }
         Ok(set)
     }
 
     async fn add(
         &self,
+        tenant: &Tenant,
         source: &UdfSource,
         set: &mut UdfSet,
         events: &Events,
     ) -> Result<(), ErrorReport> {
-        let Known { declared, signatures } = self.known(source, events).await?;
+        let Known { declared, signatures } = self.known(tenant, source, events).await?;
         let registration = Registration::new(source.code.clone(), &declared.packages, signatures)
             .map_err(|error| error.report())?;
-        let unit = self.unit(&source.code, &registration.packages, &declared, events).await?;
+        let packages = &registration.packages;
+        let unit = self.unit(tenant, &source.code, packages, &declared, events).await?;
         for (signature, parsed) in registration.signatures.iter().zip(&registration.parsed) {
             let same = |known: &&Signature| known.name.eq_ignore_ascii_case(&signature.name);
             if set.signatures.iter().find(same).is_some() {
@@ -100,7 +103,12 @@ impl UdfCatalog {
         Ok(())
     }
 
-    async fn known(&self, source: &UdfSource, events: &Events) -> Result<Known, ErrorReport> {
+    async fn known(
+        &self,
+        tenant: &Tenant,
+        source: &UdfSource,
+        events: &Events,
+    ) -> Result<Known, ErrorReport> {
         let asked = serde_json::to_vec(source).unwrap_or_default();
         let path = self.known.join(format!("{}.json", Digest::of(asked)));
         if let Some(known) = read(&path) {
@@ -109,7 +117,7 @@ impl UdfCatalog {
         let declared = declared(&self.node, &source.code, &source.packages).await?;
         let signatures = match &source.signatures {
             Some(signatures) => signatures.clone(),
-            None => self.describe(&source.code, &declared, events).await?,
+            None => self.describe(tenant, &source.code, &declared, events).await?,
         };
         let known = Known { declared, signatures };
         write(&path, &known);
@@ -118,24 +126,27 @@ impl UdfCatalog {
 
     async fn unit(
         &self,
+        tenant: &Tenant,
         code: &Code,
         requirements: &[String],
         declared: &Declared,
         events: &Events,
     ) -> Result<Unit, ErrorReport> {
-        let prepared = self.node.prepare(code, requirements, &declared.imports, events).await;
+        let imports = &declared.imports;
+        let prepared = self.node.prepare(tenant, code, requirements, imports, events).await;
         prepared.map_err(|error| error.report())
     }
 
     /// Asks the code, in a sandbox, which UDFs it defines.
     async fn describe(
         &self,
+        tenant: &Tenant,
         code: &Code,
         declared: &Declared,
         events: &Events,
     ) -> Result<Vec<Signature>, ErrorReport> {
         let requirements = with_runtime(&declared.packages, [BatchKind::Scalar]);
-        let unit = self.unit(code, &requirements, declared, events).await?;
+        let unit = self.unit(tenant, code, &requirements, declared, events).await?;
         let leased = self.node.lease_instance(&unit, &limits(MEMORY)).await;
         let lease = leased.map_err(|error| error.report())?;
         let described = lease.describe(&load(Mode::Describe), DESCRIBE_LIMIT).await;
@@ -207,15 +218,8 @@ fn load(mode: Mode) -> Load {
     }
 }
 
-fn limits(memory: ByteSize) -> InstanceLimits {
-    InstanceLimits {
-        memory,
-        cpu: CpuMillis(1000),
-        pids: 64,
-        scratch: ByteSize::mib(64),
-        environment: BTreeMap::new(),
-        idle: KEPT,
-    }
+fn limits(memory: ByteSize) -> Arc<InstanceLimits> {
+    Arc::new(InstanceLimits { memory, idle: KEPT, ..InstanceLimits::default() })
 }
 
 fn read(path: &Path) -> Option<Known> {

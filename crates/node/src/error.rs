@@ -1,6 +1,7 @@
 //! What can go wrong on a host.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use snowmelt_types::{Code, End, ErrorReport, Outcome, Report};
 
@@ -29,8 +30,16 @@ pub enum Error {
         name: String,
         /// How.
         outcome: Outcome,
+        /// How long it was held back by its processor limit, of a call whose time was up.
+        throttled: Option<Duration>,
         /// The last lines that it wrote.
         output: Vec<String>,
+    },
+    /// The imports of a zygote left threads running: such a process cannot be forked safely.
+    #[error("the imports started {threads} threads")]
+    ImportsStartThreads {
+        /// How many.
+        threads: u32,
     },
     /// A failure that is told already.
     #[error("{}", .0.message)]
@@ -54,7 +63,12 @@ impl Report for Error {
             Self::Wire(error) => error.report(),
             Self::Report(report) => (**report).clone(),
             Self::Function(error) => error.report(),
-            Self::Ended { name, outcome, output } => ended(name, outcome, output),
+            Self::Ended { name, outcome, throttled, output } => {
+                ended(name, outcome, *throttled, output)
+            }
+            Self::ImportsStartThreads { .. } => {
+                ErrorReport::new(Code::FUNCTION_LOAD, self.to_string())
+            }
             Self::State { source, .. } if is_full(source) => {
                 ErrorReport::new(Code::DISK_FULL, self.to_string())
                     .hint("free some space, or put the state elsewhere with SNOWMELT_STATE")
@@ -70,7 +84,13 @@ fn is_full(error: &std::io::Error) -> bool {
     matches!(error.kind(), StorageFull | QuotaExceeded)
 }
 
-fn ended(name: &str, outcome: &Outcome, output: &[String]) -> ErrorReport {
+fn ended(
+    name: &str,
+    outcome: &Outcome,
+    throttled: Option<Duration>,
+    output: &[String],
+) -> ErrorReport {
+    let mut message = format!("`{name}` {}", outcome.end);
     let (code, hint) = match &outcome.end {
         End::Exit { .. } => (
             Code::FUNCTION_EXIT,
@@ -81,27 +101,42 @@ fn ended(name: &str, outcome: &Outcome, output: &[String]) -> ErrorReport {
             "native code in one of its packages crashed; call it locally to find out where"
                 .to_owned(),
         ),
-        End::OutOfMemory { peak, .. } => (
-            Code::FUNCTION_MEMORY,
-            format!("give it more with memory=\"{}MiB\"", (peak.bytes() >> 20).max(128) * 2),
-        ),
-        End::PidsLimit { .. } => {
-            (Code::FUNCTION_PIDS, "start fewer processes and threads, or raise `pids`".to_owned())
+        End::OutOfMemory { peak, .. } => {
+            let more = (peak.bytes() >> 20).max(128) * 2;
+            let hint = format!("give it more with memory=\"{more}MiB\" (fn deploy --memory)");
+            (Code::FUNCTION_MEMORY, hint)
         }
-        End::Timeout { .. } => {
-            (Code::FUNCTION_TIMEOUT, "give it more time with timeout=\"5m\"".to_owned())
+        End::PidsLimit { .. } => (
+            Code::FUNCTION_PIDS,
+            "start fewer processes and threads, or raise pids= (fn deploy --pids)".to_owned(),
+        ),
+        End::Timeout { limit_ms } => {
+            let limit = Duration::from_millis(*limit_ms);
+            if let Some(throttled) = throttled.filter(|held| *held * 10 >= limit) {
+                message += &format!(
+                    "; its processor limit held it back for {:.1} s of {:.1} s",
+                    throttled.as_secs_f64(),
+                    limit.as_secs_f64()
+                );
+            }
+            (Code::FUNCTION_TIMEOUT, more_time(limit, throttled))
         }
         End::Killed => (Code::CANCELLED, "it was stopped because its query ended".to_owned()),
     };
-    ErrorReport::new(code, format!("`{name}` {}", outcome.end))
-        .excerpt(output.iter().cloned())
-        .hint(hint)
+    ErrorReport::new(code, message).excerpt(output.iter().cloned()).hint(hint)
+}
+
+/// What helps a call whose time was up: a larger share if that held it back, else more time.
+fn more_time(limit: Duration, throttled: Option<Duration>) -> String {
+    let time = "give it more time with timeout=\"5m\" (fn deploy --timeout)";
+    if throttled.is_some_and(|held| held * 2 >= limit) {
+        return format!("give it a larger share with cpu=2 (fn deploy --cpu), or {time}");
+    }
+    time.to_owned()
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use snowmelt_types::ByteSize;
 
     use super::*;
@@ -110,12 +145,29 @@ mod tests {
     fn out_of_memory_says_limit_peak_and_setting() {
         let end = End::OutOfMemory { limit: ByteSize::mib(512), peak: ByteSize::mib(512) };
         let outcome = Outcome { end, peak_memory: None, cpu: None, wall: Duration::ZERO };
-        let error = Error::Ended { name: "score".into(), outcome, output: vec![] };
+        let name = "score".to_owned();
+        let error = Error::Ended { name, outcome, throttled: None, output: vec![] };
         let shown = error.report().to_string();
         assert!(
             shown.contains("`score` ran out of memory: limit 512 MiB, peak 512 MiB"),
             "{shown}"
         );
         assert!(shown.contains("memory=\"1024MiB\""), "{shown}");
+    }
+
+    #[test]
+    fn a_throttled_time_out_names_the_share() {
+        let outcome = Outcome {
+            end: End::Timeout { limit_ms: 10_000 },
+            peak_memory: None,
+            cpu: None,
+            wall: Duration::from_secs(10),
+        };
+        let throttled = Some(Duration::from_millis(8_100));
+        let error = Error::Ended { name: "f".into(), outcome, throttled, output: vec![] };
+        let report = error.report();
+        assert!(report.message.ends_with("held it back for 8.1 s of 10.0 s"), "{report}");
+        let hint = report.hint.unwrap_or_default();
+        assert!(hint.contains("--cpu") && hint.contains("--timeout"), "{hint}");
     }
 }

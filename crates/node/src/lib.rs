@@ -9,22 +9,32 @@
 mod code;
 pub mod doctor;
 mod error;
+mod figures;
+mod imports;
 mod instance;
+mod lease;
+mod limits;
 mod log;
 mod node;
+mod parked;
 mod pool;
 mod runner;
+mod seats;
+mod supply;
 mod unit;
 mod worker;
-mod zygotes;
 
 pub use code::CodeStore;
 pub use error::Error;
-pub use instance::{InstanceLease, InstanceLimits};
+pub use figures::{InstallFigures, NodeFigures, START_BOUNDS_US, Start, StartFigures};
+pub use imports::{ImportFigures, ZygoteFigures};
+pub use lease::InstanceLease;
+pub use limits::InstanceLimits;
 pub use log::LogText;
 pub use node::{Node, Options, Usage};
+pub use pool::PoolFigures;
 pub use runner::{QueryRunner, UdfBinding, WorkerLimits};
-pub use unit::Unit;
+pub use unit::{Program, Unit};
 pub use worker::{WorkerLease, WorkerSpec};
 
 /// A result of this crate.

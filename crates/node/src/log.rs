@@ -6,16 +6,14 @@
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use snowmelt_types::ByteSize;
 use tokio::net::unix::pipe;
 use tokio::task::AbortHandle;
-
-/// The most bytes kept between two calls of [`LogCollector::take`].
-const KEPT_BYTES: usize = 1 << 20;
 
 /// What was written since the last look.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogText {
-    /// The first bytes, at most 1 MiB, as text.
+    /// The first bytes, as many as are kept, as text.
     pub text: String,
     /// Bytes after them, which were dropped.
     pub dropped_bytes: u64,
@@ -40,6 +38,8 @@ pub(crate) struct LogCollector {
 #[derive(Debug)]
 struct Shared {
     pipe: pipe::Receiver,
+    // The most bytes that are kept between two looks.
+    most: usize,
     // Held while bytes are moved out of the pipe, so that `take` sees all that was written before.
     kept: Mutex<Kept>,
 }
@@ -51,10 +51,11 @@ struct Kept {
 }
 
 impl LogCollector {
-    /// Begins to read.
-    pub fn new(read_end: OwnedFd) -> std::io::Result<Self> {
+    /// Begins to read; keeps at most so much between two looks.
+    pub fn new(read_end: OwnedFd, most: ByteSize) -> std::io::Result<Self> {
         let pipe = pipe::Receiver::from_owned_fd(read_end)?;
-        let shared = Arc::new(Shared { pipe, kept: Mutex::default() });
+        let most = usize::try_from(most.bytes()).unwrap_or(usize::MAX);
+        let shared = Arc::new(Shared { pipe, most, kept: Mutex::default() });
         let reader = tokio::spawn(read_all(Arc::clone(&shared))).abort_handle();
         Ok(Self { shared, reader })
     }
@@ -62,7 +63,7 @@ impl LogCollector {
     /// What was written since the last call, to the last byte that is in the pipe now.
     pub fn take(&self) -> LogText {
         let mut kept = self.shared.lock();
-        drain(&self.shared.pipe, &mut kept);
+        drain(&self.shared, &mut kept);
         let kept = std::mem::take(&mut *kept);
         LogText {
             text: String::from_utf8_lossy(&kept.bytes).into_owned(),
@@ -85,7 +86,7 @@ impl Shared {
 
 async fn read_all(shared: Arc<Shared>) {
     while shared.pipe.readable().await.is_ok() {
-        if drain(&shared.pipe, &mut shared.lock()) == Drained::Ended {
+        if drain(&shared, &mut shared.lock()) == Drained::Ended {
             return;
         }
         // A function that writes without pause must not keep this thread to itself.
@@ -100,12 +101,12 @@ enum Drained {
 }
 
 /// Moves at most a few pipefuls, so that one writer cannot hold the lock for ever.
-fn drain(pipe: &pipe::Receiver, kept: &mut Kept) -> Drained {
+fn drain(shared: &Shared, kept: &mut Kept) -> Drained {
     let mut buffer = [0; 64 << 10];
     for _ in 0..32 {
-        match pipe.try_read(&mut buffer) {
+        match shared.pipe.try_read(&mut buffer) {
             Ok(0) => return Drained::Ended,
-            Ok(read) => kept.add(&buffer[..read]),
+            Ok(read) => kept.add(&buffer[..read], shared.most),
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Drained::ForNow,
             Err(_) => return Drained::Ended,
         }
@@ -114,8 +115,8 @@ fn drain(pipe: &pipe::Receiver, kept: &mut Kept) -> Drained {
 }
 
 impl Kept {
-    fn add(&mut self, read: &[u8]) {
-        let room = KEPT_BYTES - self.bytes.len();
+    fn add(&mut self, read: &[u8], most: usize) {
+        let room = most.saturating_sub(self.bytes.len());
         let (kept, dropped) = read.split_at(room.min(read.len()));
         self.bytes.extend_from_slice(kept);
         self.dropped += dropped.len() as u64;
@@ -131,7 +132,7 @@ mod tests {
     #[tokio::test]
     async fn keeps_the_beginning_and_counts_the_rest() {
         let (reader, mut writer) = std::io::pipe().unwrap();
-        let log = LogCollector::new(reader.into()).unwrap();
+        let log = LogCollector::new(reader.into(), ByteSize::mib(1)).unwrap();
         let sender = tokio::task::spawn_blocking(move || {
             writer.write_all(b"first\n").unwrap();
             writer.write_all(&vec![b'x'; 3 << 20]).unwrap();
@@ -140,7 +141,7 @@ mod tests {
         let text = log.take();
         assert!(text.text.starts_with("first\nxxx"));
         assert_eq!(text.text.len() as u64 + text.dropped_bytes, (3 << 20) + 6);
-        assert_eq!(text.text.len(), KEPT_BYTES);
+        assert_eq!(text.text.len(), 1 << 20);
         assert_eq!(log.take(), LogText::default());
     }
 }

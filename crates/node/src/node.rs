@@ -6,25 +6,24 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use snowmelt_package::{Installer, Python, Reporter, Runtime};
-use snowmelt_sandbox::{ForkSpec, Limits, Spawner};
-use snowmelt_types::SandboxId;
-use snowmelt_wire::Code;
+use snowmelt_sandbox::Spawner;
+use snowmelt_types::{ByteSize, Tenant};
+use snowmelt_wire::{Code, Load};
 
+use crate::figures::{InstallFigures, NodeFigures, Starts};
+use crate::imports::ImportCache;
 use crate::instance::Instance;
+use crate::parked::Parked;
 use crate::pool::Pool;
-use crate::unit::ENTRY;
+use crate::seats::Seats;
+use crate::unit::WarmStart;
 use crate::worker::Worker;
-use crate::zygotes::Zygotes;
-use crate::{CodeStore, InstanceLease, InstanceLimits, Result, Unit, WorkerLease, WorkerSpec};
+use crate::{
+    CodeStore, Error, InstanceLease, InstanceLimits, Program, Result, Unit, WorkerLease, WorkerSpec,
+};
 
-/// How long a zygote without forks is kept.
-const ZYGOTE_KEPT: Duration = Duration::from_secs(600);
-
-/// How often idle things are looked through.
-const EVICTION_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Open files of an instance of user code.
-const OPEN_FILES: u64 = 1024;
+/// How often idle things are looked after.
+const CARE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Where a node keeps its things.
 #[derive(Clone, Debug)]
@@ -35,6 +34,10 @@ pub struct Options {
     pub worker_binary: PathBuf,
     /// The interpreter for user code; found where absent.
     pub python: Option<PathBuf>,
+    /// The most memory of idle instances: the handler cache.
+    pub handler_cache: ByteSize,
+    /// The most memory of zygotes: the import cache.
+    pub import_cache: ByteSize,
 }
 
 /// A host's agent. Cheap to clone.
@@ -48,7 +51,7 @@ pub struct Node {
 pub struct Usage {
     /// Query workers: busy and idle.
     pub workers: [u32; 2],
-    /// Instances of user code: busy and idle.
+    /// Instances of user code: busy and idle, parked ones included.
     pub instances: [u32; 2],
     /// Zygotes.
     pub zygotes: u32,
@@ -57,12 +60,15 @@ pub struct Usage {
 #[derive(Debug)]
 pub(crate) struct Inner {
     options: Options,
-    spawner: Spawner,
+    pub(crate) spawner: Spawner,
     codes: CodeStore,
     // Python is asked for at the first user function only: a plain query needs none.
     python: tokio::sync::OnceCell<Interpreter>,
-    zygotes: Zygotes,
-    pub(crate) instances: Pool<Instance>,
+    pub(crate) imports: ImportCache,
+    pub(crate) instances: Pool<Arc<Instance>>,
+    pub(crate) parked: Parked,
+    pub(crate) seats: Seats,
+    pub(crate) starts: Starts,
     pub(crate) workers: Pool<Worker>,
     pub(crate) busy_instances: Count,
     pub(crate) busy_workers: Count,
@@ -94,14 +100,17 @@ impl Count {
 }
 
 impl Node {
-    /// Opens the stores; starts nothing but the eviction of what is idle.
+    /// Opens the stores; starts nothing but the care for what is idle.
     pub fn new(options: Options, spawner: Spawner) -> Result<Self> {
         let inner = Arc::new(Inner {
             codes: CodeStore::open(options.state_dir.join("code"))?,
-            zygotes: Zygotes::new(spawner.clone()),
+            imports: ImportCache::new(spawner.clone(), options.import_cache),
             python: tokio::sync::OnceCell::new(),
-            instances: Pool::default(),
-            workers: Pool::default(),
+            instances: Pool::new(options.handler_cache),
+            parked: Parked::default(),
+            seats: Seats::default(),
+            starts: Starts::default(),
+            workers: Pool::new(ByteSize(u64::MAX)),
             busy_instances: Count::default(),
             busy_workers: Count::default(),
             options,
@@ -110,9 +119,9 @@ impl Node {
         let weak = Arc::downgrade(&inner);
         tokio::spawn(async move {
             loop {
-                tokio::time::sleep(EVICTION_INTERVAL).await;
+                tokio::time::sleep(CARE_INTERVAL).await;
                 let Some(inner) = weak.upgrade() else { return };
-                inner.evict(Instant::now());
+                inner.tend(Instant::now());
             }
         });
         Ok(Self { inner })
@@ -121,21 +130,24 @@ impl Node {
     /// Resolves and unpacks packages, stores the code: all that an instance needs.
     pub async fn prepare(
         &self,
+        tenant: &Tenant,
         code: &Code,
         requirements: &[String],
         imports: &[String],
         reporter: &dyn Reporter,
     ) -> Result<Unit> {
         let interpreter = self.interpreter().await?;
-        let environment = interpreter.installer.environment(requirements, reporter).await?;
+        let Interpreter { python, installer, runtime } = interpreter;
+        let environment = installer.environment(requirements, reporter).await?;
         let stored = self.inner.codes.put(code)?;
         let mut all = environment.modules.clone();
-        let Interpreter { python, runtime, .. } = interpreter;
-        let there = snowmelt_udf::available(imports, &python.stdlib_modules, &environment.path);
-        all.extend(there);
-        all.sort();
-        all.dedup();
-        Ok(Unit::new(stored, environment, python, runtime, all))
+        all.extend(snowmelt_udf::available(imports, &python.stdlib_modules, &environment.path));
+        Ok(Unit::python(tenant, stored, environment, installer, (python, runtime), all))
+    }
+
+    /// Stores code that a program of another language runs.
+    pub fn prepare_program(&self, tenant: &Tenant, code: &Code, program: Program) -> Result<Unit> {
+        Ok(Unit::program(tenant, self.inner.codes.put(code)?, program))
     }
 
     /// The interpreter that runs user code.
@@ -143,23 +155,55 @@ impl Node {
         Ok(&self.interpreter().await?.python)
     }
 
-    /// An instance of user code: idle if there is one, forked from its zygote otherwise.
+    /// An instance of user code: idle or parked if there is one, forked from a zygote or executed
+    /// otherwise.
     pub async fn lease_instance(
         &self,
         unit: &Unit,
-        limits: &InstanceLimits,
+        limits: &Arc<InstanceLimits>,
     ) -> Result<InstanceLease> {
+        let mut leased = self.lease_instances(unit, limits, 1).await;
+        leased.pop().unwrap_or(Err(Error::Wire(snowmelt_wire::Error::Closed)))
+    }
+
+    /// So many leases at once; what has to be started is one request to the spawner. The failure
+    /// of one is its own.
+    pub async fn lease_instances(
+        &self,
+        unit: &Unit,
+        limits: &Arc<InstanceLimits>,
+        count: usize,
+    ) -> Vec<Result<InstanceLease>> {
         let asked = Instant::now();
         let key = limits.key(&unit.digest);
-        while let Some(instance) = self.inner.instances.take(&key) {
-            if instance.is_alive() {
-                let inner = Arc::clone(&self.inner);
-                return Ok(InstanceLease::new(inner, key, limits.idle, instance, false, asked));
-            }
+        let (mut new, mut joined) = (Vec::new(), Vec::new());
+        for _ in 0..count {
+            let (seat, is_new) = self.inner.seats.sit(&key, limits.concurrency);
+            let (inner, limits) = (Arc::clone(&self.inner), Arc::clone(limits));
+            let lease = InstanceLease::sit(inner, key.clone(), limits, seat, asked);
+            if is_new { new.push(lease) } else { joined.push(lease) }
         }
-        let forked = self.inner.zygotes.fork(unit, || fork_spec(unit, limits)).await?;
-        let instance = Instance::new(forked.0, forked.1)?;
-        Ok(InstanceLease::new(Arc::clone(&self.inner), key, limits.idle, instance, true, asked))
+        let seats: Vec<_> = new.iter().map(|lease| Arc::clone(lease.seat())).collect();
+        let mut filled = self.inner.fill(unit, limits, &key, &seats).await;
+        for lease in &joined {
+            filled.push(self.inner.join(unit, limits, &key, lease.seat()).await);
+        }
+        let leases = new.into_iter().chain(joined).zip(filled);
+        leases.map(|(lease, start)| start.map(|start| lease.begin(start))).collect()
+    }
+
+    /// Keeps so many instances of a unit started ahead: loaded, paused, and replaced when taken.
+    pub fn park(&self, unit: &Unit, limits: &Arc<InstanceLimits>, load: &Load, count: usize) {
+        self.inner.parked.ask(unit, limits, load, count);
+        self.inner.parked.replenish(&self.inner, Instant::now());
+    }
+
+    /// Grows a zygote with all that a unit declares, unless there is one: what many starts in
+    /// short time would do by themselves.
+    pub async fn warm(&self, unit: &Unit) {
+        if let WarmStart::Zygote(forked) = &unit.start {
+            self.inner.imports.warm(&forked.want, &forked.source).await;
+        }
     }
 
     /// A query worker: idle if there is one, executed otherwise.
@@ -177,31 +221,54 @@ impl Node {
         Ok(WorkerLease::new(Arc::clone(&self.inner), key, worker, true, asked))
     }
 
-    /// Idle instances of a unit.
+    /// Idle instances of a unit, parked ones included.
     pub fn idle_instances(&self, unit: &Unit, limits: &InstanceLimits) -> usize {
-        self.inner.instances.count(&limits.key(&unit.digest))
+        let key = limits.key(&unit.digest);
+        self.inner.instances.count(&key) + self.inner.parked.count(&key)
     }
 
     /// Ends the idle instances of a unit, because its function was replaced or removed.
     pub fn forget(&self, unit: &Unit, limits: &InstanceLimits) {
-        drop(self.inner.instances.remove(&limits.key(&unit.digest)));
+        let key = limits.key(&unit.digest);
+        self.inner.parked.forget(&key);
+        drop(self.inner.instances.remove(&key));
     }
 
     /// How much is alive.
     pub fn usage(&self) -> Usage {
-        let short = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let short = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+        let (parked, _) = self.inner.parked.figures();
+        let idle = short(self.inner.instances.figures().idle).saturating_add(parked);
         Usage {
-            workers: [self.inner.busy_workers.get(), short(self.inner.workers.len())],
-            instances: [self.inner.busy_instances.get(), short(self.inner.instances.len())],
-            zygotes: short(self.inner.zygotes.len()),
+            workers: [self.inner.busy_workers.get(), short(self.inner.workers.figures().idle)],
+            instances: [self.inner.busy_instances.get(), idle],
+            zygotes: short(self.inner.imports.len() as u64),
+        }
+    }
+
+    /// How the caches do.
+    pub fn figures(&self) -> NodeFigures {
+        let inner = &self.inner;
+        let (parked, parked_bytes) = inner.parked.figures();
+        NodeFigures {
+            busy: inner.busy_instances.get(),
+            parked,
+            parked_bytes,
+            handlers: inner.instances.figures(),
+            busy_workers: inner.busy_workers.get(),
+            workers: inner.workers.figures(),
+            installs: inner.installs(),
+            imports: inner.imports.figures(Instant::now()),
+            starts: inner.starts.figures(),
         }
     }
 
     /// Ends every sandbox, busy or not, and the spawner; returns when nothing is left.
     pub async fn stop(&self) -> Result<()> {
+        self.inner.parked.clear();
         drop(self.inner.instances.drain());
         drop(self.inner.workers.drain());
-        self.inner.zygotes.clear();
+        self.inner.imports.clear();
         Ok(self.inner.spawner.shutdown().await?)
     }
 
@@ -219,26 +286,22 @@ impl Inner {
         Ok(Interpreter { python, installer, runtime })
     }
 
-    fn evict(&self, now: Instant) {
+    fn tend(self: &Arc<Self>, now: Instant) {
         drop(self.instances.expired(now));
         drop(self.workers.expired(now));
-        self.zygotes.evict(ZYGOTE_KEPT);
+        self.imports.tend(now);
+        self.parked.replenish(self, now);
     }
-}
 
-fn fork_spec(unit: &Unit, limits: &InstanceLimits) -> ForkSpec {
-    ForkSpec {
-        id: SandboxId::new(),
-        root: unit.root(),
-        env: limits.environment.clone().into_iter().collect(),
-        limits: Limits {
-            memory: limits.memory,
-            cpu: limits.cpu,
-            pids: limits.pids,
-            scratch: limits.scratch,
-            open_files: OPEN_FILES,
-        },
-        entry: ENTRY.to_owned(),
-        sys_path: unit.python_path.clone(),
+    fn installs(&self) -> InstallFigures {
+        let Some(interpreter) = self.python.get() else { return InstallFigures::default() };
+        let counts = interpreter.installer.counts();
+        InstallFigures {
+            environment_hits: counts.environment_hits,
+            environment_misses: counts.environment_misses,
+            wheel_hits: counts.wheel_hits,
+            wheel_misses: counts.wheel_misses,
+            bytes: counts.bytes.bytes(),
+        }
     }
 }

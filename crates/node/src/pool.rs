@@ -1,88 +1,153 @@
-//! Idle things by key, to be taken again.
+//! Idle things by key, to be taken again, within a budget of memory.
 //!
-//! The pool hands out what was returned last, because its pages are still warm in the caches; the
-//! oldest is evicted first.
+//! The pool hands out what was returned last, because its pages are still warm in the caches; what
+//! was returned longest ago goes first when the budget is full (SOCK 4.3, the handler cache). What
+//! is busy is not in the pool, so it is never let go of.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use snowmelt_types::Digest;
+use serde::{Deserialize, Serialize};
+use snowmelt_types::{ByteSize, Digest};
 
 /// Idle things by key.
 #[derive(Debug)]
 pub(crate) struct Pool<T> {
+    budget: u64,
     // Held for a push or a pop only, never across a wait.
-    idle: Mutex<HashMap<Digest, Vec<Idle<T>>>>,
+    state: Mutex<State<T>>,
+}
+
+#[derive(Debug)]
+struct State<T> {
+    /// By the order of their return.
+    idle: BTreeMap<u64, Idle<T>>,
+    /// Places in `idle`, the last returned last.
+    keys: HashMap<Digest, Vec<u64>>,
+    returned: u64,
+    figures: PoolFigures,
 }
 
 #[derive(Debug)]
 struct Idle<T> {
+    key: Digest,
     item: T,
     until: Instant,
+    bytes: u64,
 }
 
-impl<T> Default for Pool<T> {
-    fn default() -> Self {
-        Self { idle: Mutex::default() }
-    }
+/// How a pool did since it was made, and what it holds now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolFigures {
+    /// Times that something idle was there.
+    pub hits: u64,
+    /// Times that there was not.
+    pub misses: u64,
+    /// Let go of to keep within the budget.
+    pub evicted: u64,
+    /// Let go of because nobody took it in time.
+    pub expired: u64,
+    /// How many are idle.
+    pub idle: u64,
+    /// Memory that they hold, in bytes.
+    pub bytes: u64,
+    /// The most that they may hold, in bytes.
+    pub budget: u64,
 }
 
 impl<T> Pool<T> {
-    /// Takes the thing that was returned last.
-    pub fn take(&self, key: &Digest) -> Option<T> {
-        let mut idle = self.lock();
-        let items = idle.get_mut(key)?;
-        let taken = items.pop();
-        if items.is_empty() {
-            idle.remove(key);
-        }
-        taken.map(|taken| taken.item)
+    /// A pool whose things hold at most so much memory together.
+    pub fn new(budget: ByteSize) -> Self {
+        let figures = PoolFigures { budget: budget.bytes(), ..PoolFigures::default() };
+        let (idle, keys) = (BTreeMap::new(), HashMap::new());
+        let state = State { idle, keys, returned: 0, figures };
+        Self { budget: budget.bytes(), state: Mutex::new(state) }
     }
 
-    /// Returns a thing that nobody uses; it stays for at most `keep`.
-    pub fn put(&self, key: Digest, item: T, keep: Duration) {
+    /// Takes the thing that was returned last.
+    pub fn take(&self, key: &Digest) -> Option<T> {
+        let mut state = self.lock();
+        let taken = state.keys.get(key).and_then(|places| places.last().copied());
+        let taken = taken.and_then(|place| state.remove(place));
+        match taken {
+            Some(_) => state.figures.hits += 1,
+            None => state.figures.misses += 1,
+        }
+        taken
+    }
+
+    /// Returns a thing that nobody uses; it stays for at most `keep`. Gives what had to make room
+    /// for it, which may be the thing itself: the caller destroys it outside the lock.
+    pub fn put(&self, key: Digest, item: T, keep: Duration, memory: ByteSize) -> Vec<T> {
+        let mut state = self.lock();
+        state.returned += 1;
+        let place = state.returned;
+        state.keys.entry(key.clone()).or_default().push(place);
+        state.figures.bytes += memory.bytes();
         let until = Instant::now() + keep;
-        self.lock().entry(key).or_default().push(Idle { item, until });
+        state.idle.insert(place, Idle { key, item, until, bytes: memory.bytes() });
+        let mut evicted = Vec::new();
+        while state.figures.bytes > self.budget {
+            let Some((&oldest, _)) = state.idle.first_key_value() else { break };
+            evicted.extend(state.remove(oldest));
+        }
+        state.figures.evicted += evicted.len() as u64;
+        evicted
     }
 
     /// Removes what has been idle for too long; the caller destroys it outside the lock.
     pub fn expired(&self, now: Instant) -> Vec<T> {
-        let mut idle = self.lock();
-        let mut expired = Vec::new();
-        for items in idle.values_mut() {
-            let old = items.extract_if(.., |idle| idle.until <= now);
-            expired.extend(old.map(|idle| idle.item));
-        }
-        idle.retain(|_, items| !items.is_empty());
-        expired
+        let mut state = self.lock();
+        let old = state.idle.iter().filter(|(_, idle)| idle.until <= now);
+        let old: Vec<u64> = old.map(|(place, _)| *place).collect();
+        state.figures.expired += old.len() as u64;
+        old.into_iter().filter_map(|place| state.remove(place)).collect()
     }
 
     /// Removes what belongs to one key.
     pub fn remove(&self, key: &Digest) -> Vec<T> {
-        let items = self.lock().remove(key).unwrap_or_default();
-        items.into_iter().map(|idle| idle.item).collect()
+        let mut state = self.lock();
+        let places = state.keys.get(key).cloned().unwrap_or_default();
+        places.into_iter().filter_map(|place| state.remove(place)).collect()
     }
 
     /// Removes everything.
     pub fn drain(&self) -> Vec<T> {
-        let all = std::mem::take(&mut *self.lock());
-        all.into_values().flatten().map(|idle| idle.item).collect()
-    }
-
-    /// How many are idle.
-    pub fn len(&self) -> usize {
-        self.lock().values().map(Vec::len).sum()
+        let mut state = self.lock();
+        state.keys.clear();
+        state.figures.bytes = 0;
+        std::mem::take(&mut state.idle).into_values().map(|idle| idle.item).collect()
     }
 
     /// How many are idle under one key.
     pub fn count(&self, key: &Digest) -> usize {
-        self.lock().get(key).map_or(0, Vec::len)
+        self.lock().keys.get(key).map_or(0, Vec::len)
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Digest, Vec<Idle<T>>>> {
+    /// How it did, and what it holds.
+    pub fn figures(&self) -> PoolFigures {
+        let state = self.lock();
+        PoolFigures { idle: state.idle.len() as u64, ..state.figures }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
         // No code that can panic runs under the lock, so what it guards is whole.
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> State<T> {
+    fn remove(&mut self, place: u64) -> Option<T> {
+        let idle = self.idle.remove(&place)?;
+        self.figures.bytes = self.figures.bytes.saturating_sub(idle.bytes);
+        if let Some(places) = self.keys.get_mut(&idle.key) {
+            places.retain(|other| *other != place);
+            if places.is_empty() {
+                self.keys.remove(&idle.key);
+            }
+        }
+        Some(idle.item)
     }
 }
 
@@ -90,23 +155,45 @@ impl<T> Pool<T> {
 mod tests {
     use super::*;
 
+    const LONG: Duration = Duration::from_secs(600);
+
+    fn mib(count: u64) -> ByteSize {
+        ByteSize::mib(count)
+    }
+
     #[test]
-    fn hands_out_the_last_returned_and_evicts_the_oldest() {
-        let (pool, key) = (Pool::default(), Digest::of("key"));
-        pool.put(key.clone(), "old", Duration::ZERO);
-        pool.put(key.clone(), "new", Duration::from_secs(600));
+    fn hands_out_the_last_returned_and_expires_the_old() {
+        let (pool, key) = (Pool::new(mib(100)), Digest::of("key"));
+        pool.put(key.clone(), "old", Duration::ZERO, mib(1));
+        pool.put(key.clone(), "new", LONG, mib(1));
         assert_eq!(pool.expired(Instant::now()), ["old"]);
-        pool.put(key.clone(), "newest", Duration::from_secs(600));
+        pool.put(key.clone(), "newest", LONG, mib(1));
         assert_eq!(pool.take(&key), Some("newest"));
         assert_eq!((pool.take(&key), pool.take(&key)), (Some("new"), None));
+        let figures = pool.figures();
+        assert_eq!((figures.hits, figures.misses, figures.expired), (2, 1, 1));
     }
 
     #[test]
     fn keys_do_not_mix() {
-        let pool = Pool::default();
-        pool.put(Digest::of("a"), 1, Duration::from_secs(600));
+        let pool = Pool::new(mib(100));
+        pool.put(Digest::of("a"), 1, LONG, mib(1));
         assert_eq!(pool.take(&Digest::of("b")), None);
-        assert_eq!((pool.len(), pool.count(&Digest::of("a"))), (1, 1));
+        assert_eq!((pool.figures().idle, pool.count(&Digest::of("a"))), (1, 1));
         assert_eq!(pool.drain(), [1]);
+    }
+
+    #[test]
+    fn a_full_budget_lets_go_of_the_least_recently_used_of_all_keys() {
+        let pool = Pool::new(mib(10));
+        let (one, other) = (Digest::of("one"), Digest::of("other"));
+        pool.put(one.clone(), "first", LONG, mib(4));
+        pool.put(other.clone(), "second", LONG, mib(4));
+        let first = pool.take(&one).unwrap();
+        pool.put(one.clone(), first, LONG, mib(4));
+        assert_eq!(pool.put(one.clone(), "third", LONG, mib(4)), ["second"]);
+        assert_eq!(pool.figures().bytes, mib(8).bytes());
+        assert_eq!(pool.put(other, "too large", LONG, mib(11)), ["first", "third", "too large"]);
+        assert_eq!(pool.figures().bytes, 0);
     }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -38,7 +38,7 @@ pub struct UdfBinding {
     /// Code and packages.
     pub unit: Unit,
     /// Limits of an instance.
-    pub limits: InstanceLimits,
+    pub limits: Arc<InstanceLimits>,
     /// How its code is loaded.
     pub load: Load,
     /// The most time for one batch.

@@ -1,15 +1,19 @@
-//! User code with all that an instance of it needs: interpreter, runtime, packages, code.
+//! User code with all that an instance of it needs: interpreter, runtime, packages, code; or a
+//! program of another language that runs it.
 //!
-//! Two units that differ in their code only share a zygote, which never holds anything that one of
-//! them did not declare (the subset rule, SOCK 4.2).
+//! Two units that differ in their code only share zygotes, which never hold anything that one of
+//! them did not declare (the subset rule, SOCK 4.2), and never another tenant's.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use snowmelt_package::{Environment, Python, Runtime};
+use snowmelt_package::{Environment, Installer, Python, Runtime};
 use snowmelt_sandbox::{Base, Bind, Root};
-use snowmelt_types::Digest;
+use snowmelt_types::{Digest, Tenant};
 
 use crate::code::CODE_FILE;
+use crate::imports::{Place, Set, Source, Want};
 
 const RUNTIME: &str = "/opt/snowmelt/runtime";
 const PACKAGES: &str = "/opt/snowmelt/packages";
@@ -18,67 +22,94 @@ const CODE: &str = "/opt/snowmelt/code";
 /// The function that a forked child runs.
 pub(crate) const ENTRY: &str = "snowmelt._runtime.serve:main";
 
-/// The module of [`ENTRY`], which every zygote imports.
-const ENTRY_MODULE: &str = "snowmelt._runtime.serve";
+/// Modules of the runtime that every zygote has: what [`ENTRY`] and pickled code need.
+const RUNTIME_MODULES: [&str; 2] = ["snowmelt._runtime.serve", "snowmelt._vendor.cloudpickle"];
+
+/// Runs a batch of each form once, for functions that have pyarrow.
+const WARMS_ARROW: &str = "snowmelt._runtime.preload";
 
 /// User code with all that an instance of it needs.
 #[derive(Clone, Debug)]
 pub struct Unit {
-    /// Names code, packages, interpreter and runtime.
+    /// Names tenant, code, packages, interpreter and runtime, or the program.
     pub digest: Digest,
-    /// Names what its zygote holds: all but the code.
-    pub(crate) zygote: Digest,
-    /// Interpreter, runtime and packages.
-    pub(crate) base: Root,
-    /// The interpreter inside the sandbox.
-    pub(crate) python: PathBuf,
-    /// Folders of importable modules inside the sandbox.
-    pub(crate) python_path: Vec<String>,
-    /// What the zygote imports.
-    pub(crate) imports: Vec<String>,
-    code_folder: PathBuf,
-    // Its lease keeps the packages from being reclaimed while they are in use.
-    _environment: Environment,
+    /// Whose code it is.
+    pub tenant: Tenant,
+    pub(crate) start: WarmStart,
+    /// What an instance sees.
+    pub(crate) root: Root,
+}
+
+/// How an instance comes to be without starting from nothing.
+#[derive(Clone, Debug)]
+pub(crate) enum WarmStart {
+    /// It is forked from a zygote.
+    Zygote(Box<Forked>),
+    /// It is executed, ahead of its use where the function says so, because its runtime cannot
+    /// fork (Java, Node, Go).
+    Program(Program),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Forked {
+    pub want: Want,
+    pub source: Source,
+}
+
+/// A program of any language that speaks the dialogue of `crates/wire/src/function.rs` over its
+/// channel. It finds the code where [`Unit::code_path`] says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// What it sees beside its code: the host's base or an unpacked image, and further folders.
+    pub root: Root,
+    /// Absolute path inside, and arguments.
+    pub command: Vec<String>,
+    /// Its environment beside what the function's own options say.
+    pub environment: Vec<(String, String)>,
 }
 
 impl Unit {
-    /// Puts the parts together.
-    pub(crate) fn new(
+    /// Python code, forked from zygotes.
+    pub(crate) fn python(
+        tenant: &Tenant,
         code: (Digest, PathBuf),
         environment: Environment,
-        python: &Python,
-        runtime: &Runtime,
+        installer: &Installer,
+        (python, runtime): (&Python, &Runtime),
         imports: Vec<String>,
     ) -> Self {
-        let mut all = vec![ENTRY_MODULE.to_owned()];
-        all.extend(imports);
         let version = format!("{}.{}", python.version.0, python.version.1);
-        let mut named = vec![
-            environment.digest.as_str().to_owned(),
-            python.executable.display().to_string(),
-            version,
-            runtime.digest.as_str().to_owned(),
-        ];
-        named.extend(all.iter().cloned());
-        let zygote = Digest::of_parts(&named);
-        let (code_digest, code_folder) = code;
-        Self {
-            digest: Digest::of_parts([zygote.as_str(), code_digest.as_str()]),
-            zygote,
-            base: base(&environment, python, &runtime.path),
+        let executable = python.executable.display().to_string();
+        let place = Place {
+            tenant: tenant.clone(),
+            base: Digest::of_parts([executable.as_str(), &version, runtime.digest.as_str()]),
+        };
+        let want = Want { place, set: set(&environment, imports) };
+        let base = base(python, &runtime.path);
+        let mut root = base.clone();
+        root.binds.push(bind(&environment.path, PACKAGES));
+        root.binds.push(bind(&code.1, CODE));
+        let digest = digest(&want, &environment, &code.0);
+        let source = Source {
+            base,
+            packages: PACKAGES.into(),
             python: python.executable.clone(),
             python_path: vec![RUNTIME.to_owned(), PACKAGES.to_owned()],
-            imports: all,
-            code_folder,
-            _environment: environment,
-        }
+            runtime_modules: RUNTIME_MODULES.map(str::to_owned).to_vec(),
+            environment,
+            installer: installer.clone(),
+        };
+        let start = WarmStart::Zygote(Box::new(Forked { want, source }));
+        Self { digest, tenant: tenant.clone(), start, root }
     }
 
-    /// The root of an instance: the base and the code.
-    pub(crate) fn root(&self) -> Root {
-        let mut root = self.base.clone();
-        root.binds.push(bind(&self.code_folder, CODE));
-        root
+    /// Code that a program runs.
+    pub(crate) fn program(tenant: &Tenant, code: (Digest, PathBuf), program: Program) -> Self {
+        let text = format!("{program:?}");
+        let digest = Digest::of_parts([tenant.as_str(), code.0.as_str(), &text]);
+        let mut root = program.root.clone();
+        root.binds.push(bind(&code.1, CODE));
+        Self { digest, tenant: tenant.clone(), start: WarmStart::Program(program), root }
     }
 
     /// Where an instance finds its code.
@@ -87,10 +118,34 @@ impl Unit {
     }
 }
 
-fn base(environment: &Environment, python: &Python, runtime: &Path) -> Root {
+/// What a zygote of this function may see and import.
+fn set(environment: &Environment, imports: Vec<String>) -> Set {
+    let names = |modules: &[String]| Arc::new(modules.iter().cloned().collect::<BTreeSet<_>>());
+    let wheels = environment.wheels.iter();
+    let mut set = Set {
+        wheels: wheels.map(|wheel| (wheel.digest.clone(), names(&wheel.modules))).collect(),
+        modules: imports.into_iter().collect(),
+    };
+    if set.brings("pyarrow") {
+        set.modules.insert(WARMS_ARROW.to_owned());
+    }
+    set
+}
+
+fn digest(want: &Want, environment: &Environment, code: &Digest) -> Digest {
+    let mut parts = vec![
+        want.place.tenant.as_str(),
+        want.place.base.as_str(),
+        environment.digest.as_str(),
+        code.as_str(),
+    ];
+    parts.extend(want.set.modules.iter().map(String::as_str));
+    Digest::of_parts(parts)
+}
+
+fn base(python: &Python, runtime: &Path) -> Root {
     let mut binds: Vec<Bind> = python.prefixes.iter().map(|prefix| bind(prefix, prefix)).collect();
     binds.push(bind(runtime, RUNTIME));
-    binds.push(bind(&environment.path, PACKAGES));
     Root { base: Base::Host, binds }
 }
 

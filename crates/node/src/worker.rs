@@ -17,6 +17,9 @@ use crate::{Error, Result};
 
 const BINARY: &str = "/opt/snowmelt/bin/snowmelt";
 
+/// What is kept of a worker's output.
+const LOG: ByteSize = ByteSize::mib(1);
+
 /// How long an idle worker is kept.
 pub(crate) const KEPT: Duration = Duration::from_secs(60);
 
@@ -81,7 +84,7 @@ pub(crate) struct Worker {
 impl Worker {
     pub fn new(mut sandbox: Sandbox) -> Result<Self> {
         let read_end = sandbox.take_log().ok_or(snowmelt_wire::Error::Closed)?;
-        let log = LogCollector::new(read_end).map_err(snowmelt_wire::Error::from)?;
+        let log = LogCollector::new(read_end, LOG).map_err(snowmelt_wire::Error::from)?;
         Ok(Self { sandbox, log })
     }
 
@@ -138,7 +141,7 @@ impl WorkerLease {
     /// Gives the worker back for the next task.
     pub fn give_back(mut self) {
         if let Some(worker) = self.worker.take().filter(Worker::is_alive) {
-            self.node.workers.put(self.key.clone(), worker, KEPT);
+            drop(self.node.workers.put(self.key.clone(), worker, KEPT, ByteSize(0)));
         }
     }
 }

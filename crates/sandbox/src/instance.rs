@@ -253,6 +253,12 @@ impl Sandbox {
         self.0.life.memory()
     }
 
+    /// How long its processes had to wait because its share of the processor was used up. Only
+    /// the difference between two looks means something: its control group may be older than it.
+    pub fn throttled(&self) -> Option<Duration> {
+        self.0.life.started.throttled_file.as_ref()?.read()
+    }
+
     /// Its process id on the host. Whoever uses it must hold this handle meanwhile.
     pub fn pid(&self) -> i32 {
         self.0.life.started.pid

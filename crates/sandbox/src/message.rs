@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use snowmelt_types::{ByteSize, SandboxId};
 
-use crate::cgroup::Switch;
+use crate::cgroup::{Switch, ThrottledFile};
 use crate::spec::{ForkSpec, NativeZygoteSpec, SandboxSpec, ZygoteSpec};
 
 /// The longest packet: well under the default send buffer of a unix socket (208 KiB).
@@ -80,6 +80,8 @@ pub struct Started {
     pub memory_peak_file: Option<PathBuf>,
     /// File of the memory held now.
     pub memory_file: Option<PathBuf>,
+    /// Where it is said how long it was held back by its share of the processor.
+    pub throttled_file: Option<ThrottledFile>,
     /// What pauses it, where the kernel can.
     pub switch: Option<Switch>,
     /// For a zygote: what it said when its imports were done.

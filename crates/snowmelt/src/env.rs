@@ -17,6 +17,10 @@ pub const SOCKET: &str = "SNOWMELT_SOCKET";
 pub const RUN: &str = "SNOWMELT_RUN";
 /// Python interpreter for user code. Default: the `python3` that is found first.
 pub const PYTHON: &str = "SNOWMELT_PYTHON";
+/// The most memory of idle instances, as `2GiB`.
+pub const HANDLER_CACHE: &str = "SNOWMELT_CACHE_HANDLERS";
+/// The most memory of zygotes, as `1GiB`.
+pub const IMPORT_CACHE: &str = "SNOWMELT_CACHE_IMPORTS";
 /// Workers of a query; 0 means one for each core.
 pub const WORKERS: &str = "SNOWMELT_WORKERS";
 /// Memory limit of each worker, as `1GiB`.

@@ -81,11 +81,17 @@ fn spec(args: &DeployArgs) -> Result<FunctionSpec, ErrorReport> {
             cpu: args.cpu.unwrap_or(default.cpu),
             timeout_ms: ms(args.timeout, default.timeout_ms),
             environment: args.environment.iter().cloned().collect(),
+            instances: args.instances.unwrap_or(default.instances),
             concurrency: args.concurrency.unwrap_or(default.concurrency),
+            parked: args.parked.unwrap_or(default.parked),
             pids: args.pids.unwrap_or(default.pids),
             scratch: args.scratch.unwrap_or(default.scratch),
+            open_files: args.open_files.unwrap_or(default.open_files),
+            log: args.log.unwrap_or(default.log),
             idle_ms: ms(args.idle, default.idle_ms),
         },
+        tenant: args.tenant.clone().unwrap_or_default(),
+        expected: 1,
         ephemeral: false,
     })
 }
@@ -216,6 +222,7 @@ async fn asked(client: &Client, id: &InvocationId, wait: bool) -> Result<Invocat
 
 /// Prints the result of a call that has ended, or fails as the call did.
 fn ended(invocation: Invocation, printer: Printer) -> Outcome {
+    invocation.warnings.iter().for_each(|warning| printer.warning(warning));
     match invocation.state {
         InvocationState::Running => {
             printer.line(&format!("{} is still running (--wait waits for it)", invocation.id));

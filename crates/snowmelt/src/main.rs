@@ -22,6 +22,7 @@ mod server;
 mod signals;
 mod sql;
 mod text;
+mod top;
 mod usage;
 
 use std::process::ExitCode;
@@ -62,6 +63,7 @@ fn command(cli: &Cli, config: &Config, printer: Printer) -> Outcome {
         Command::Up(args) => server::up(args, config, printer),
         Command::Down => server::down(config, printer),
         Command::Status(args) => server::status(args, config, printer),
+        Command::Top(args) => top::run(args, config, printer),
         Command::Doctor(args) => doctor::run(args, config, printer),
         Command::Config(ConfigCommand::Show { origin }) => {
             printer::print(&config::show(config, *origin))?;

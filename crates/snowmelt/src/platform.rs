@@ -84,6 +84,8 @@ fn settings(config: &Config, socket: Option<PathBuf>) -> Result<Settings, ErrorR
         socket,
         spawner_command: vec![binary.clone().into(), "internal".into(), "spawner".into()],
         worker_binary: binary,
+        handler_cache: config.handler_cache.value,
+        import_cache: config.import_cache.value,
         python: config.python.clone().map(|python| python.value),
     })
 }

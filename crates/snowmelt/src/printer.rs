@@ -45,6 +45,14 @@ impl Printer {
         }
     }
 
+    /// What the user should know although nothing failed, unless the user asked for quiet.
+    pub fn warning(&self, report: &ErrorReport) {
+        if !self.quiet {
+            let shown = report.to_string();
+            self.line(&shown.replacen("error[", "warning[", 1));
+        }
+    }
+
     /// One line of information, unless the user asked for quiet.
     pub fn note(&self, message: &str) {
         match self.colour {

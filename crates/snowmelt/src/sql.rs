@@ -119,6 +119,7 @@ fn request(args: &SqlArgs, config: &Config) -> Result<QueryRequest, ErrorReport>
         sql: statement(args)?,
         tables: args.tables.iter().cloned().collect(),
         udfs: args.udfs.iter().map(source).collect::<Result<_, ErrorReport>>()?,
+        tenant: args.tenant.clone().unwrap_or_default(),
         options: QueryOptions {
             workers: config.workers.value,
             memory: config.memory.value,

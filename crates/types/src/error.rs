@@ -69,6 +69,9 @@ codes! {
     FUNCTION_TIMEOUT = "SM-0212", Timeout, "the function did not answer within its time";
     FUNCTION_MEMORY = "SM-0213", Input, "the function reached its memory limit";
     FUNCTION_PIDS = "SM-0214", Input, "the function reached its limit of processes";
+    FUNCTION_SCRATCH = "SM-0215", Input, "the function filled its scratch";
+    FUNCTION_FILES = "SM-0216", Input, "the function reached its limit of open files";
+    FUNCTION_LOG = "SM-0217", Input, "the function wrote more than its log holds";
     FUNCTION_MISSING = "SM-0220", Input, "there is no function of that name";
     FUNCTION_NAME = "SM-0221", Usage, "the function's name is not allowed";
     FUNCTION_EVENT = "SM-0222", Usage, "the event is not valid JSON";

@@ -52,6 +52,25 @@ made_identifier!(
     SandboxId, "s"
 );
 
+/// Whose code it is: what one tenant's code did is never shared with another tenant's. 1 to 64 of
+/// `a-z A-Z 0-9 _ -`, beginning with a letter.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Tenant(String);
+
+impl Tenant {
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Default for Tenant {
+    fn default() -> Self {
+        Self("default".to_owned())
+    }
+}
+
 /// The name of a deployed function: 1 to 64 of `a-z A-Z 0-9 _ -`, beginning with a letter.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -64,39 +83,51 @@ impl FunctionName {
     }
 }
 
-impl FromStr for FunctionName {
-    type Err = String;
+macro_rules! chosen_name {
+    ($name:ident, $what:literal) => {
+        impl FromStr for $name {
+            type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let allowed = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-        let begins_with_letter = text.starts_with(|c: char| c.is_ascii_alphabetic());
-        if begins_with_letter && text.len() <= 64 && text.chars().all(allowed) {
-            return Ok(Self(text.to_owned()));
+            fn from_str(text: &str) -> Result<Self, String> {
+                if is_name(text) {
+                    return Ok(Self(text.to_owned()));
+                }
+                Err(format!(
+                    "`{text}` is not {} name: use 1 to 64 letters, digits, `_` or `-`, beginning with a letter",
+                    $what
+                ))
+            }
         }
-        Err(format!(
-            "`{text}` is not a function name: use 1 to 64 letters, digits, `_` or `-`, beginning with a letter"
-        ))
-    }
+
+        impl TryFrom<String> for $name {
+            type Error = String;
+
+            fn try_from(text: String) -> Result<Self, String> {
+                text.parse()
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(name: $name) -> Self {
+                name.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    };
 }
 
-impl TryFrom<String> for FunctionName {
-    type Error = String;
+chosen_name!(Tenant, "a tenant");
+chosen_name!(FunctionName, "a function");
 
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
-impl From<FunctionName> for String {
-    fn from(name: FunctionName) -> Self {
-        name.0
-    }
-}
-
-impl fmt::Display for FunctionName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
+fn is_name(text: &str) -> bool {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    let begins_with_letter = text.starts_with(|c: char| c.is_ascii_alphabetic());
+    begins_with_letter && text.len() <= 64 && text.chars().all(allowed)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use snowmelt_types::{Code as ErrorCode, ErrorReport, Report, SourceLocation};
+use snowmelt_types::{ByteSize, Code as ErrorCode, ErrorReport, Report, SourceLocation};
 
 /// What a connection is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,7 +49,7 @@ pub enum Code {
 }
 
 /// Load this code.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Load {
     /// What the connection is for.
     pub mode: Mode,
@@ -132,6 +132,12 @@ pub enum FailureKind {
     Load,
     /// Annotations are missing or mean nothing in SQL.
     Signature,
+    /// It raised because its scratch is full.
+    Scratch,
+    /// It raised because it may open no more files.
+    Files,
+    /// It raised because it may start no more processes and threads.
+    Processes,
 }
 
 /// A failure of user code, told by the instance; a claim of the sandbox, never trusted further.
@@ -161,6 +167,12 @@ pub struct FunctionFailure {
     /// Calls of this batch.
     #[serde(default)]
     pub calls: u64,
+    /// The limit that it reached: bytes of scratch, open files, processes.
+    #[serde(default)]
+    pub limit: Option<u64>,
+    /// The most that it had of it.
+    #[serde(default)]
+    pub peak: Option<u64>,
     /// What the user can do, where the instance knows better than the platform.
     #[serde(default)]
     pub hint: Option<String>,
@@ -185,7 +197,21 @@ impl FunctionFailure {
             FailureKind::Signature => {
                 format!("`{name}` has no usable signature: {}", self.exception)
             }
+            FailureKind::Scratch => format!("`{name}` filled its scratch{}", self.reached(bytes)),
+            FailureKind::Files => {
+                format!("`{name}` reached its limit of open files{}", self.reached(plain))
+            }
+            FailureKind::Processes => {
+                format!("`{name}` reached its limit of processes{}", self.reached(plain))
+            }
         }
+    }
+
+    fn reached(&self, form: fn(u64) -> String) -> String {
+        let named = [("limit", self.limit), ("peak", self.peak)];
+        let known = named.iter().filter_map(|(name, value)| Some((name, (*value)?)));
+        let known: Vec<_> = known.map(|(name, value)| format!("{name} {}", form(value))).collect();
+        if known.is_empty() { String::new() } else { format!(": {}", known.join(", ")) }
     }
 
     fn code(&self) -> ErrorCode {
@@ -195,8 +221,19 @@ impl FunctionFailure {
             FailureKind::Length => ErrorCode::FUNCTION_LENGTH,
             FailureKind::Load => ErrorCode::FUNCTION_LOAD,
             FailureKind::Signature => ErrorCode::FUNCTION_SIGNATURE,
+            FailureKind::Scratch => ErrorCode::FUNCTION_SCRATCH,
+            FailureKind::Files => ErrorCode::FUNCTION_FILES,
+            FailureKind::Processes => ErrorCode::FUNCTION_PIDS,
         }
     }
+}
+
+fn bytes(count: u64) -> String {
+    ByteSize(count).to_string()
+}
+
+fn plain(count: u64) -> String {
+    count.to_string()
 }
 
 impl std::fmt::Display for FunctionFailure {
@@ -235,5 +272,15 @@ mod tests {
         assert!(shown.starts_with("error[SM-0201]: `country` failed in 3 of 2000 calls"));
         assert!(shown.contains("--> udfs.py:12 in country()"));
         assert!(shown.contains("input: phone = \"+4\" (row 88 of its batch)"));
+    }
+
+    #[test]
+    fn a_limit_that_was_reached_is_told_with_its_peak() {
+        let text = r#"{"kind":"scratch","function":"f","exception":"OSError: [Errno 28]",
+            "limit":67108864,"peak":67108864,"hint":"give it more"}"#;
+        let failure: FunctionFailure = serde_json::from_str(text).unwrap();
+        let shown = failure.report().to_string();
+        let told = "error[SM-0215]: `f` filled its scratch: limit 64 MiB, peak 64 MiB";
+        assert!(shown.starts_with(told), "{shown}");
     }
 }

@@ -15,6 +15,8 @@ import traceback
 from types import TracebackType
 from typing import Any
 
+from . import limits
+
 INPUT_CHARACTERS = 200
 EXCEPTION_CHARACTERS = 2_000
 _FRAMES_SHOWN = 20
@@ -44,6 +46,9 @@ class Failed(Exception):
 def from_exception(error: BaseException, kind: str, function: str, **more: Any) -> Failed:
     """The failure that an exception of the user's code means."""
     frames = _user_frames(error.__traceback__)
+    if kind == "raised":
+        kind, reached = limits.reached(error) or (kind, {})
+        more.update(reached)
     if isinstance(error, SyntaxError) and error.filename in _own_files:
         frames.append((error.filename or "?", error.lineno or 1, "<module>", error.text))
     summary = exception_line(error)
@@ -153,9 +158,8 @@ _DISTRIBUTIONS = {
 _HINTS = {
     errno.EAFNOSUPPORT: "functions have no network: give the data as arguments or as a table",
     errno.ENETUNREACH: "functions have no network: give the data as arguments or as a table",
-    errno.ENOSPC: "the scratch folder /tmp is full: write less, or raise its size",
+    errno.EAGAIN: limits.FEWER_PROCESSES,
     errno.EROFS: "only /tmp can be written inside a function",
-    errno.EAGAIN: "the function reached its limit of processes and threads",
 }
 
 
@@ -166,8 +170,6 @@ def hint(error: BaseException) -> str | None:
         return f'name the package that has it: packages=["{_DISTRIBUTIONS.get(root, root)}"]'
     if isinstance(error, MemoryError):
         return 'give the function more memory: memory="1GiB"'
-    if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
-        return _HINTS[errno.EAGAIN]
     if type(error).__name__ == "gaierror":
         return _HINTS[errno.ENETUNREACH]
     if isinstance(error, OSError):

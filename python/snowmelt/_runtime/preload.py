@@ -1,12 +1,12 @@
 """What a zygote imports for pickled functions and for UDFs, beside `serve`.
 
-Invariant: only what is installed is imported, and everything that is imported is used once, so that
-a child's first call does what its second does.
+Invariant: nothing is looked for that is not imported already (a zygote remembers what its imports
+missed), and what is imported is used once, so that a child's first call does what its second does.
 """
 
 from __future__ import annotations
 
-import importlib.util
+import sys
 
 from .._vendor import cloudpickle
 from . import function, serve
@@ -15,8 +15,7 @@ __all__ = ["function", "serve"]
 
 cloudpickle.dumps(lambda: None)
 
-# After `serve`, which sets what pyarrow reads when it is loaded.
-if importlib.util.find_spec("pyarrow") is not None:
+if "pyarrow" in sys.modules:
     from . import warm
 
     warm.run()

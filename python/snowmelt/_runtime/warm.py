@@ -5,7 +5,7 @@ Invariant: it starts no thread, because a process with threads must not be forke
 
 from __future__ import annotations
 
-import importlib.util
+import sys
 from typing import Any
 
 import pyarrow as pa
@@ -20,9 +20,9 @@ def _first(x: Any, y: Any) -> Any:
 
 
 def run() -> None:
-    """Calls a function of every form whose library is installed."""
+    """Calls a function of every form whose library is imported."""
     for form in BATCHES:
-        if form in ("numpy", "pandas") and importlib.util.find_spec(form) is None:
+        if form in ("numpy", "pandas") and form not in sys.modules:
             continue
         arguments = (("x", element(float)), ("y", element(str | None)))
         evaluate = udf.evaluator(

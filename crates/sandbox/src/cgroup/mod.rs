@@ -15,6 +15,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde::{Deserialize, Serialize};
 use snowmelt_types::ByteSize;
 
 use crate::spec::Limits;
@@ -67,6 +68,9 @@ pub(crate) trait Backend {
     fn memory_peak_file(&self, group: &str) -> Option<PathBuf>;
     /// The file that says how much memory is held now.
     fn memory_file(&self, group: &str) -> Option<PathBuf>;
+    /// The file that says how long the group was held back by its share of the processor, the
+    /// name of that figure in it, and its unit.
+    fn throttled_file(&self, group: &str) -> ThrottledFile;
     /// The name of the file with the limit of memory.
     #[cfg(test)]
     fn memory_limit_file(&self) -> &'static str;
@@ -74,6 +78,30 @@ pub(crate) trait Backend {
     fn switch(&self, group: &str) -> Option<Switch>;
     /// The folders that are this group, one for each hierarchy.
     fn folders(&self, group: &str) -> Vec<PathBuf>;
+}
+
+/// Where the kernel says how long a group was held back.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ThrottledFile {
+    path: PathBuf,
+    /// Its name, in lines of names and numbers.
+    name: String,
+    /// How many nanoseconds its unit has.
+    nanoseconds: u64,
+}
+
+impl ThrottledFile {
+    pub fn new(path: PathBuf, name: &str, nanoseconds: u64) -> Self {
+        Self { path, name: name.to_owned(), nanoseconds }
+    }
+
+    /// Since the group was made; none where the kernel does not count it.
+    pub fn read(&self) -> Option<Duration> {
+        let text = fs::read_to_string(&self.path).ok()?;
+        let value = text.lines().find_map(|line| line.strip_prefix(&*self.name))?;
+        let value: u64 = value.trim().parse().ok()?;
+        Some(Duration::from_nanos(value.saturating_mul(self.nanoseconds)))
+    }
 }
 
 /// The backend that this machine has, version 2 before 1.

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use snowmelt_types::ByteSize;
 
 use super::{
-    Backend, Freezer, Switch, Usage, cpu_quota_us, cpu_shares, make, make_parents, read_count,
-    read_number, write,
+    Backend, Freezer, Switch, ThrottledFile, Usage, cpu_quota_us, cpu_shares, make, make_parents,
+    read_count, read_number, write,
 };
 use crate::spec::Limits;
 use crate::{Error, Result};
@@ -134,6 +134,10 @@ impl Backend for Hierarchies {
 
     fn memory_file(&self, group: &str) -> Option<PathBuf> {
         Some(self.memory.join(group).join("memory.usage_in_bytes"))
+    }
+
+    fn throttled_file(&self, group: &str) -> ThrottledFile {
+        ThrottledFile::new(self.cpu.join(group).join("cpu.stat"), "throttled_time ", 1)
     }
 
     #[cfg(test)]

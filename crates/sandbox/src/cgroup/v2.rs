@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use snowmelt_types::ByteSize;
 
 use super::{
-    Backend, CPU_PERIOD_US, Freezer, Switch, Usage, cpu_quota_us, cpu_shares, make, make_parents,
-    read_count, read_number, write,
+    Backend, CPU_PERIOD_US, Freezer, Switch, ThrottledFile, Usage, cpu_quota_us, cpu_shares, make,
+    make_parents, read_count, read_number, write,
 };
 use crate::spec::Limits;
 use crate::{Error, Result};
@@ -104,6 +104,10 @@ impl Backend for Hierarchy {
 
     fn memory_file(&self, group: &str) -> Option<PathBuf> {
         Some(self.root.join(group).join("memory.current"))
+    }
+
+    fn throttled_file(&self, group: &str) -> ThrottledFile {
+        ThrottledFile::new(self.root.join(group).join("cpu.stat"), "throttled_usec ", 1000)
     }
 
     #[cfg(test)]

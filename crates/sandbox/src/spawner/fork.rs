@@ -307,6 +307,7 @@ impl Service {
             pid: cell.pid,
             memory_peak_file: backend.memory_peak_file(group),
             memory_file: backend.memory_file(group),
+            throttled_file: Some(backend.throttled_file(group)),
             switch: backend.switch(group),
             zygote,
         };

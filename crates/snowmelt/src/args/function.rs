@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use snowmelt_types::{ByteSize, CpuMillis, FunctionName, parse_duration};
+use snowmelt_types::{ByteSize, CpuMillis, FunctionName, Tenant, parse_duration};
 
 use super::{ListFormat, PlatformArgs};
 
@@ -19,7 +19,7 @@ const DEPLOY_EXAMPLES: &str = "\
 Examples:
   snowmelt fn deploy hello hello.py
   snowmelt fn deploy resize images.py:resize --package pillow==11.* --memory 1GiB --timeout 30s
-  snowmelt fn deploy score model.py --requirements requirements.txt --env MODEL=v3 --concurrency 4
+  snowmelt fn deploy score model.py --requirements requirements.txt --env MODEL=v3 --instances 4
 
 Deploying a name again replaces the function; calls that run then still end with the old one.";
 
@@ -95,7 +95,13 @@ pub struct DeployArgs {
     pub timeout: Option<Duration>,
     /// The most instances at once; further calls wait [default: 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Resources")]
+    pub instances: Option<u32>,
+    /// Calls that an instance takes at once, for code that is safe for threads [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), help_heading = "Resources")]
     pub concurrency: Option<u32>,
+    /// Instances that are started ahead and wait [default: 0]
+    #[arg(long, value_name = "N", help_heading = "Resources")]
+    pub parked: Option<u32>,
     /// How long an instance without work is kept [default: 60s]
     #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = "Resources")]
     pub idle: Option<Duration>,
@@ -105,6 +111,12 @@ pub struct DeployArgs {
     /// Processes and threads of an instance [default: 64]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Resources")]
     pub pids: Option<u32>,
+    /// Open files of a process [default: 1024]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(16..), help_heading = "Resources")]
+    pub open_files: Option<u64>,
+    /// Bytes of its output that are kept of one call [default: 1MiB]
+    #[arg(long, value_name = "SIZE", help_heading = "Resources")]
+    pub log: Option<ByteSize>,
 
     /// Set an environment variable (repeatable)
     #[arg(long = "env", value_name = "NAME=VALUE", value_parser = variable, help_heading = "Code")]
@@ -115,6 +127,9 @@ pub struct DeployArgs {
     /// requirements.txt with packages that it needs
     #[arg(long, value_name = "FILE", help_heading = "Code")]
     pub requirements: Option<PathBuf>,
+    /// Whose code it is: it shares no running code with that of others [default: default]
+    #[arg(long, value_name = "NAME", value_parser = str::parse::<Tenant>, help_heading = "Code")]
+    pub tenant: Option<Tenant>,
 
     /// Which platform keeps it.
     #[command(flatten, next_help_heading = "Platform")]

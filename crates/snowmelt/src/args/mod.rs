@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 pub use function::{
     CallArgs, DeployArgs, FunctionCommand, ListArgs, LogArgs, LogFormat, RemoveArgs, ResultArgs,
 };
-pub use server::{ConfigCommand, DoctorArgs, ServeArgs, StatusArgs, UpArgs};
+pub use server::{ConfigCommand, DoctorArgs, ServeArgs, StatusArgs, TopArgs, UpArgs};
 pub use sql::SqlArgs;
 
 const ABOUT: &str = "Serverless analytics on your own machines: SQL and Python over Parquet, run as \
@@ -78,6 +78,8 @@ pub enum Command {
     Down,
     /// Show the running platform
     Status(StatusArgs),
+    /// Watch instances, caches and zygotes
+    Top(TopArgs),
     /// Check whether this machine has what is needed
     Doctor(DoctorArgs),
     /// Look at the configuration

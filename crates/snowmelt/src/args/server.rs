@@ -1,5 +1,7 @@
 //! The grammar of the commands that start, stop and look at a platform.
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand};
 
 use super::ShowFormat;
@@ -25,6 +27,14 @@ Examples:
   snowmelt status -o json | jq .memory_bytes
 
 Exit code 3 says that no server is running.";
+
+const TOP_EXAMPLES: &str = "\
+Examples:
+  snowmelt top                    until Ctrl-C
+  snowmelt top --once
+  snowmelt top -o json | jq .node.imports.zygotes
+
+The same figures for Prometheus: curl --unix-socket SOCKET http://snowmelt/metrics";
 
 const DOCTOR_EXAMPLES: &str = "\
 Examples:
@@ -57,6 +67,21 @@ pub struct StatusArgs {
     /// Format
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub output: ShowFormat,
+}
+
+/// `snowmelt top`.
+#[derive(Debug, Args)]
+#[command(after_help = TOP_EXAMPLES)]
+pub struct TopArgs {
+    /// Print once and end, as happens where stdout is no terminal
+    #[arg(long)]
+    pub once: bool,
+    /// Format; json prints once
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub output: ShowFormat,
+    /// Use the server at this socket
+    #[arg(long, value_name = "SOCKET")]
+    pub server: Option<PathBuf>,
 }
 
 /// `snowmelt doctor`.

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args;
-use snowmelt_types::{ByteSize, parse_duration};
+use snowmelt_types::{ByteSize, Tenant, parse_duration};
 
 use super::{OutputFormat, PlatformArgs};
 
@@ -73,6 +73,9 @@ pub struct SqlArgs {
     /// One package that the UDFs need, as `phonenumbers==8.13.*` (repeatable)
     #[arg(long = "package", value_name = "REQ", requires = "udfs", help_heading = "Data and code")]
     pub packages: Vec<String>,
+    /// Whose functions they are: they share no running code with others' [default: default]
+    #[arg(long, value_name = "NAME", value_parser = str::parse::<Tenant>, help_heading = "Data and code")]
+    pub tenant: Option<Tenant>,
 
     /// Which platform runs it.
     #[command(flatten, next_help_heading = "Platform")]

@@ -42,6 +42,8 @@ keys! {
     SOCKET = "server.socket", env::SOCKET, "";
     RUN = "server.run", env::RUN, "";
     PYTHON = "server.python", env::PYTHON, "";
+    HANDLER_CACHE = "cache.handlers", env::HANDLER_CACHE, "2GiB";
+    IMPORT_CACHE = "cache.imports", env::IMPORT_CACHE, "1GiB";
     WORKERS = "query.workers", env::WORKERS, "0";
     MEMORY = "query.memory", env::MEMORY, "1GiB";
     TIMEOUT = "query.timeout", env::TIMEOUT, "0";
@@ -84,6 +86,10 @@ pub struct Config {
     pub run: Value<PathBuf>,
     /// Interpreter for user code; found where absent.
     pub python: Option<Value<PathBuf>>,
+    /// The most memory of idle instances.
+    pub handler_cache: Value<ByteSize>,
+    /// The most memory of zygotes.
+    pub import_cache: Value<ByteSize>,
     /// Workers of a query; 0 means one for each core.
     pub workers: Value<u32>,
     /// Memory limit of each worker.
@@ -117,6 +123,8 @@ impl Config {
             socket: sources.path(&SOCKET, || state.value.join("snowmelt.sock"))?,
             run: sources.path(&RUN, || env::default_run(&state.value))?,
             python: sources.named_path(&PYTHON)?,
+            handler_cache: sources.get(&HANDLER_CACHE, None, amount)?,
+            import_cache: sources.get(&IMPORT_CACHE, None, amount)?,
             workers: sources.get(&WORKERS, sql.and_then(|sql| sql.workers), number)?,
             memory: sources.get(&MEMORY, sql.and_then(|sql| sql.memory), amount)?,
             timeout: sources.get(&TIMEOUT, sql.and_then(|sql| sql.timeout), duration)?,

@@ -19,6 +19,13 @@ pub fn show(config: &Config, origin: bool) -> String {
     let lines = [
         ("server", server),
         (
+            "cache",
+            vec![
+                line("handlers", &config.handler_cache, |memory| quoted(&memory.to_string())),
+                line("imports", &config.import_cache, |memory| quoted(&memory.to_string())),
+            ],
+        ),
+        (
             "query",
             vec![
                 line("workers", &config.workers, u32::to_string),

@@ -3,6 +3,7 @@
 mod daemon;
 mod serve;
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use snowmelt_control::api::Status;
@@ -68,7 +69,7 @@ pub fn status(args: &StatusArgs, config: &Config, printer: Printer) -> Outcome {
     let asked = platform::with(Platform::server(None, config), printer, async |client, _| {
         client.status().await
     });
-    let status = asked.map_err(|failure| explained(failure, config))?;
+    let status = asked.map_err(|failure| explained(failure, &config.socket.value))?;
     let shown = match args.output {
         ShowFormat::Json => list::json(&status)?,
         ShowFormat::Table => lines(&status),
@@ -77,11 +78,12 @@ pub fn status(args: &StatusArgs, config: &Config, printer: Printer) -> Outcome {
     Ok(0)
 }
 
-fn explained(failure: Failure, config: &Config) -> Failure {
+/// Says plainly that there is no server.
+pub fn explained(failure: Failure, socket: &Path) -> Failure {
     if failure.report.code != Code::SERVER_UNREACHABLE.code {
         return failure;
     }
-    let message = format!("no server is running at {}", config.socket.value.display());
+    let message = format!("no server is running at {}", socket.display());
     ErrorReport::new(Code::SERVER_UNREACHABLE, message).hint("start one with `snowmelt up`").into()
 }
 

@@ -1,0 +1,337 @@
+//! The zygotes that run: looked up, grown when that is worth it, let go of when they are not.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use snowmelt_sandbox::{ForkSpec, Sandbox, Spawner};
+use snowmelt_types::ByteSize;
+use tokio::sync::OnceCell;
+
+use super::demand::Demand;
+use super::figures::{ImportFigures, ZygoteFigures};
+use super::member::{Child, Found, Member};
+use super::plan::{Experience, Growth};
+use super::start::{Fresh, Source};
+use super::tree::{Node, NodeId, Tree};
+use super::want::{Place, Set, Want};
+use crate::{Error, Result};
+
+/// How long a zygote that nobody forks is kept.
+const KEPT: Duration = Duration::from_secs(600);
+
+/// A fork that fails is tried once more, with what is left without the zygote that failed.
+const TRIES: usize = 2;
+
+/// The zygotes of a node. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct ImportCache {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+pub(super) struct Inner {
+    pub(super) spawner: Spawner,
+    pub(super) budget: ByteSize,
+    // Held for look-ups and changes of the tree only, never across a wait.
+    state: Mutex<State>,
+    pub(super) counts: Counts,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) tree: Tree,
+    pub(super) demand: Demand,
+    pub(super) experience: Experience,
+    /// One for each node of the tree.
+    pub(super) slots: HashMap<NodeId, Arc<Slot>>,
+    /// How to start what is demanded.
+    pub(super) sources: HashMap<Want, Source>,
+    /// Sets that are being grown: whoever wants the same waits for it.
+    pub(super) growing: HashMap<(Place, Set), Arc<OnceCell<()>>>,
+    /// Let go of, and alive as long as their children.
+    pub(super) retired: Vec<Weak<Member>>,
+}
+
+/// A zygote's process, once it is there.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) member: OnceCell<Arc<Member>>,
+    used: Mutex<Instant>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    hits: AtomicU64,
+    partial: AtomicU64,
+    bare: AtomicU64,
+    pub(super) grown: AtomicU64,
+    pub(super) evicted: AtomicU64,
+}
+
+impl ImportCache {
+    pub fn new(spawner: Spawner, budget: ByteSize) -> Self {
+        let (state, counts) = (Mutex::default(), Counts::default());
+        Self { inner: Arc::new(Inner { spawner, budget, state, counts }) }
+    }
+
+    /// Forks children for one function, all in one request. The failure of one is its own.
+    pub async fn fork(
+        &self,
+        want: &Want,
+        source: &Source,
+        specs: Vec<ForkSpec>,
+    ) -> Vec<Result<(Sandbox, Child)>> {
+        self.inner.note(want, source, specs.len());
+        self.grow_if_worth(want).await;
+        let mut done: Vec<Option<Result<(Sandbox, Child)>>> = specs.iter().map(|_| None).collect();
+        for _ in 0..TRIES {
+            let failed = |one: &Option<Result<_>>| !matches!(one, Some(Ok(_)));
+            let open: Vec<usize> = (0..done.len()).filter(|i| failed(&done[*i])).collect();
+            if open.is_empty() {
+                break;
+            }
+            let wanted = open.iter().map(|index| specs[*index].clone()).collect();
+            let forked = self.inner.fork(want, source, wanted).await;
+            for (index, result) in open.into_iter().zip(forked) {
+                done[index] = Some(result);
+            }
+        }
+        let lost = || Err(Error::Wire(snowmelt_wire::Error::Closed));
+        done.into_iter().map(|one| one.unwrap_or_else(lost)).collect()
+    }
+
+    /// Grows a zygote of all that a function declares, whatever was asked for so far.
+    pub async fn warm(&self, want: &Want, source: &Source) {
+        // Twice is what makes a want worth a zygote.
+        self.inner.note(want, source, 2);
+        self.grow_if_worth(want).await;
+    }
+
+    /// Forgets what faded, lets go of what nobody uses, and grows what is worth it. Call it now
+    /// and then.
+    pub fn tend(&self, now: Instant) {
+        let growth = self.inner.tend(now);
+        if let Some(growth) = growth {
+            let cache = self.clone();
+            tokio::spawn(async move { cache.inner.grow(growth).await });
+        }
+    }
+
+    /// Ends all zygotes with their children.
+    pub fn clear(&self) {
+        let state = std::mem::take(&mut *self.inner.lock());
+        for slot in state.slots.values() {
+            slot.member.get().inspect(|member| member.kill());
+        }
+    }
+
+    /// How many are kept.
+    pub fn len(&self) -> usize {
+        let state = self.inner.lock();
+        state.slots.values().filter(|slot| slot.member.initialized()).count()
+    }
+
+    /// What the cache holds and how it did.
+    pub fn figures(&self, now: Instant) -> ImportFigures {
+        let state = self.inner.lock();
+        let mut zygotes: Vec<ZygoteFigures> =
+            state.tree.all().map(|node| zygote_figures(node, &state, now)).collect();
+        zygotes.extend(state.retired.iter().filter_map(Weak::upgrade).map(|member| {
+            ZygoteFigures::retired(member.memory(), member.forks(), member.children())
+        }));
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let counts = &self.inner.counts;
+        ImportFigures {
+            hits: count(&counts.hits),
+            partial: count(&counts.partial),
+            bare: count(&counts.bare),
+            grown: count(&counts.grown),
+            evicted: count(&counts.evicted),
+            bytes: state.tree.bytes(),
+            budget: self.inner.budget.bytes(),
+            zygotes,
+        }
+    }
+
+    async fn grow_if_worth(&self, want: &Want) {
+        let Some(growth) = self.inner.wanted(want) else { return };
+        self.inner.grow(growth).await;
+    }
+}
+
+impl Inner {
+    fn note(&self, want: &Want, source: &Source, times: usize) {
+        let mut state = self.lock();
+        state.demand.note(want, times, Instant::now());
+        state.sources.entry(want.clone()).or_insert_with(|| source.clone());
+    }
+
+    /// Whether this very want should have a zygote of its own now. The import takes as long in
+    /// the zygote as it would in the child, so whoever asks can wait for it.
+    fn wanted(&self, want: &Want) -> Option<Growth> {
+        let mut state = self.lock();
+        let state = &mut *state;
+        self.lookup(state, want);
+        let now = Instant::now();
+        state.experience.worth(want, &state.tree, &state.demand, self.budget.bytes(), now)
+    }
+
+    async fn fork(
+        &self,
+        want: &Want,
+        source: &Source,
+        specs: Vec<ForkSpec>,
+    ) -> Vec<Result<(Sandbox, Child)>> {
+        let (slot, found) = {
+            let mut state = self.lock();
+            let id = self.lookup(&mut state, want);
+            let found = self.count(state.tree.get(id), want, specs.len());
+            (Arc::clone(&state.slots[&id]), found)
+        };
+        let member = match self.member(&slot, source).await {
+            Ok(member) => member,
+            Err(error) => return failures(error, specs.len()),
+        };
+        let forked = self.spawner.fork_many(member.zygote(), specs).await;
+        if forked.iter().any(|one| one.as_ref().is_err_and(blames_the_zygote)) {
+            tracing::debug!("a zygote failed to fork; it is let go of");
+            self.lose(&slot);
+        }
+        let with_child = |sandbox| (sandbox, member.child(found));
+        forked.into_iter().map(|one| one.map(with_child).map_err(Error::from)).collect()
+    }
+
+    /// Looks up a zygote, and makes the slot of a root that has to be started.
+    fn lookup(&self, state: &mut State, want: &Want) -> NodeId {
+        let id = state.tree.lookup(want);
+        let slot = state.slots.entry(id).or_insert_with(|| Arc::new(Slot::new()));
+        slot.touch();
+        id
+    }
+
+    fn count(&self, node: Option<&Node>, want: &Want, times: usize) -> Found {
+        let imported = node.map_or(0, |node| node.grown.set.modules.len());
+        let (found, counter) = match imported {
+            all if all == want.set.modules.len() => (Found::All, &self.counts.hits),
+            0 => (Found::Nothing, &self.counts.bare),
+            _ => (Found::Part, &self.counts.partial),
+        };
+        counter.fetch_add(times as u64, Ordering::Relaxed);
+        found
+    }
+
+    /// The process of a slot; a root is started by whoever needs it first.
+    pub(super) async fn member(&self, slot: &Arc<Slot>, source: &Source) -> Result<Arc<Member>> {
+        let start = || async {
+            let Fresh { member, us } = source.root(&self.spawner).await?;
+            let member = Arc::new(member);
+            self.measured_root(slot, &member, us);
+            Ok::<_, Error>(member)
+        };
+        Ok(Arc::clone(slot.member.get_or_try_init(start).await?))
+    }
+
+    fn measured_root(&self, slot: &Arc<Slot>, member: &Member, us: u64) {
+        let mut state = self.lock();
+        let state = &mut *state;
+        let id = state.slots.iter().find(|(_, one)| Arc::ptr_eq(one, slot)).map(|(id, _)| *id);
+        let Some(node) = id.and_then(|id| state.tree.get_mut(id)) else { return };
+        node.grown.us = us;
+        node.grown.bytes = member.memory().map_or(node.grown.bytes, ByteSize::bytes);
+    }
+
+    /// Lets go of a zygote that failed, with those that were grown from it.
+    fn lose(&self, slot: &Arc<Slot>) {
+        let mut state = self.lock();
+        let id = state.slots.iter().find(|(_, one)| Arc::ptr_eq(one, slot)).map(|(id, _)| *id);
+        let Some(id) = id else { return };
+        let gone = state.tree.remove(id);
+        let gone = self.retire(&mut state, &gone);
+        drop(state);
+        drop(gone);
+    }
+
+    fn tend(&self, now: Instant) -> Option<Growth> {
+        let mut state = self.lock();
+        let State { tree, demand, slots, sources, retired, experience, growing } = &mut *state;
+        demand.fade(now);
+        sources.retain(|want, _| demand.knows(want));
+        retired.retain(|member| member.strong_count() > 0);
+        let mut gone = Vec::new();
+        for (id, slot) in slots.iter() {
+            let Some(member) = slot.member.get() else { continue };
+            if !member.is_alive() {
+                gone.extend(tree.remove(*id));
+            } else if let (Some(node), Some(bytes)) = (tree.get_mut(*id), member.memory()) {
+                node.grown.bytes = bytes.bytes();
+            }
+        }
+        let old = |id: &NodeId| slots.get(id).is_none_or(|slot| slot.idle_for(now) > KEPT);
+        let unused: Vec<NodeId> = tree.leaves().map(|leaf| leaf.id).filter(old).collect();
+        gone.extend(unused.into_iter().flat_map(|id| tree.remove(id)));
+        let quiet = growing.is_empty();
+        let next =
+            if quiet { experience.next(tree, demand, self.budget.bytes(), now) } else { None };
+        let mut dropped = self.retire(&mut state, &gone);
+        dropped.extend(self.shrink(&mut state, self.budget.bytes(), None));
+        drop(state);
+        drop(dropped);
+        next
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether another zygote may do what this one could not.
+fn blames_the_zygote(error: &snowmelt_sandbox::Error) -> bool {
+    use snowmelt_sandbox::Error::{SpawnerLost, Spec};
+    !matches!(error, Spec { .. } | SpawnerLost)
+}
+
+fn failures<T>(error: Error, count: usize) -> Vec<Result<T>> {
+    use snowmelt_types::Report;
+    let report = error.report();
+    let again = || Err(Error::Report(Box::new(report.clone())));
+    let mut failures = vec![Err(error)];
+    failures.extend((1..count).map(|_| again()));
+    failures
+}
+
+fn zygote_figures(node: &Node, state: &State, now: Instant) -> ZygoteFigures {
+    let member = state.slots.get(&node.id).and_then(|slot| slot.member.get());
+    ZygoteFigures {
+        id: node.id.number(),
+        parent: node.parent.map(NodeId::number),
+        tenant: node.place.tenant.to_string(),
+        modules: node.grown.set.modules.iter().cloned().collect(),
+        wheels: node.grown.set.wheels.len(),
+        bytes: node.grown.bytes,
+        import_us: node.grown.us,
+        forks: member.map_or(0, |member| member.forks()),
+        children: member.map_or(0, |member| member.children()),
+        saved_us: state.tree.saved(node, &state.demand, now),
+        kept: true,
+    }
+}
+
+impl Slot {
+    fn new() -> Self {
+        Self { member: OnceCell::new(), used: Mutex::new(Instant::now()) }
+    }
+
+    pub(super) fn of(member: Arc<Member>) -> Self {
+        Self { member: OnceCell::new_with(Some(member)), used: Mutex::new(Instant::now()) }
+    }
+
+    pub(super) fn touch(&self) {
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    fn idle_for(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(*self.used.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

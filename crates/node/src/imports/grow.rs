@@ -1,0 +1,116 @@
+//! How the tree changes: a zygote is grown, others make room for it, and what it really needed is
+//! remembered.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use snowmelt_types::ByteSize;
+
+use super::cache::{Inner, Slot, State};
+use super::plan::Growth;
+use super::start::{Fresh, Source};
+use super::tree::{Grown, NodeId};
+use super::want::{Place, Set, Want};
+use crate::{Error, Result};
+
+impl Inner {
+    /// Grows a zygote, or waits for whoever does. That it could not be grown is no failure of
+    /// whoever asked: a child imports the rest itself.
+    pub(super) async fn grow(&self, growth: Growth) {
+        let key = (growth.place.clone(), growth.set.clone());
+        let cell = Arc::clone(self.lock().growing.entry(key.clone()).or_default());
+        cell.get_or_init(|| self.grow_now(growth)).await;
+        self.lock().growing.remove(&key);
+    }
+
+    async fn grow_now(&self, growth: Growth) {
+        let Growth { place, set, parent, bytes, .. } = growth;
+        let Some((source, slot)) = self.make_room(&place, &set, parent, bytes) else { return };
+        let grown = match self.member(&slot, &source).await {
+            Ok(parent) => source.grow(&self.spawner, parent, &set).await,
+            Err(error) => Err(error),
+        };
+        let usable = grown.and_then(single_threaded);
+        match usable {
+            Ok(fresh) => self.keep(&place, &set, parent, fresh),
+            Err(error) => {
+                tracing::debug!(%error, modules = ?set.modules, "no zygote can be grown");
+                self.lock().experience.failed(&place, &set, Instant::now());
+            }
+        }
+    }
+
+    /// Lets go of what has to make room, and says what the new zygote is made from.
+    fn make_room(
+        &self,
+        place: &Place,
+        set: &Set,
+        parent: NodeId,
+        bytes: u64,
+    ) -> Option<(Source, Arc<Slot>)> {
+        let mut state = self.lock();
+        let has = |want: &Want| want.place == *place && set.is_subset(&want.set);
+        let source = state.sources.iter().find(|(want, _)| has(want));
+        let source = source.map(|(_, source)| source.clone())?;
+        let slot = Arc::clone(state.slots.get(&parent)?);
+        slot.touch();
+        let left = self.budget.bytes().saturating_sub(bytes);
+        let gone = self.shrink(&mut state, left, Some(parent));
+        drop(state);
+        drop(gone);
+        Some((source, slot))
+    }
+
+    fn keep(&self, place: &Place, set: &Set, parent: NodeId, fresh: Fresh) {
+        let mut state = self.lock();
+        let member = Arc::new(fresh.member);
+        // The parent was let go of meanwhile, and nothing can be kept without it.
+        let Some(parent_us) = state.tree.get(parent).map(|parent| parent.grown.us) else { return };
+        let ready = member.zygote().ready();
+        for one in &ready.imported {
+            state.experience.measured(set, &one.module, one.us, one.bytes);
+        }
+        let bytes = member.memory().map_or(0, ByteSize::bytes);
+        let missed = ready.missed.iter().cloned().collect();
+        // The start of the process is no import: a fork of any zygote saves that.
+        let imports = ready.imported.iter().map(|one| one.us).sum();
+        let us = parent_us + if ready.imported.is_empty() { fresh.us } else { imports };
+        let grown = Grown { set: set.clone(), missed, bytes, us };
+        state.experience.became(place, set, grown.clone());
+        let id = state.tree.insert(Some(parent), place, grown);
+        state.slots.insert(id, Arc::new(Slot::of(member)));
+        self.counts.grown.fetch_add(1, Ordering::Relaxed);
+        let gone = self.shrink(&mut state, self.budget.bytes(), None);
+        drop(state);
+        drop(gone);
+    }
+
+    pub(super) fn shrink(
+        &self,
+        state: &mut State,
+        budget: u64,
+        spared: Option<NodeId>,
+    ) -> Vec<Arc<Slot>> {
+        let gone = state.tree.shrink(budget, spared, &state.demand, Instant::now());
+        let gone: Vec<NodeId> = gone.iter().map(|node| node.id).collect();
+        self.retire(state, &gone)
+    }
+
+    /// Takes zygotes out of the state; the caller drops them outside the lock.
+    pub(super) fn retire(&self, state: &mut State, gone: &[NodeId]) -> Vec<Arc<Slot>> {
+        let slots: Vec<_> = gone.iter().filter_map(|id| state.slots.remove(id)).collect();
+        let members = slots.iter().filter_map(|slot| slot.member.get());
+        state.retired.extend(members.map(Arc::downgrade));
+        self.counts.evicted.fetch_add(slots.len() as u64, Ordering::Relaxed);
+        slots
+    }
+}
+
+/// A process with threads cannot be forked safely.
+fn single_threaded(fresh: Fresh) -> Result<Fresh> {
+    match fresh.member.zygote().ready().threads {
+        0 => Ok(fresh),
+        threads => Err(Error::ImportsStartThreads { threads }),
+    }
+}

@@ -1,0 +1,109 @@
+//! A zygote that runs, and its children as far as they are counted.
+//!
+//! Invariant: whoever holds a child, or a zygote that was grown from this one, holds this one too:
+//! an evicted zygote ends with the last of them and not before.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use futures::FutureExt;
+use snowmelt_package::Environment;
+use snowmelt_sandbox::Zygote;
+use snowmelt_types::{ByteSize, End};
+
+use crate::Result;
+use crate::log::LogCollector;
+
+/// What is kept of what the imports print.
+const LOG: ByteSize = ByteSize::mib(1);
+
+/// A running zygote.
+#[derive(Debug)]
+pub(crate) struct Member {
+    zygote: Zygote,
+    // Read, or the zygote would stand still once the pipe is full.
+    _log: Option<LogCollector>,
+    // Keeps what it sees from being reclaimed.
+    _environment: Option<Environment>,
+    _parent: Option<Arc<Member>>,
+    forks: AtomicU64,
+    children: AtomicU32,
+}
+
+/// A child of a zygote, as long as it is held.
+#[derive(Debug)]
+pub(crate) struct Child {
+    /// What it found imported.
+    pub found: Found,
+    member: Arc<Member>,
+}
+
+/// How much of what a function declares a zygote had imported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    All,
+    Part,
+    Nothing,
+}
+
+impl Member {
+    /// Takes charge of a zygote that has done its imports.
+    pub fn new(
+        mut zygote: Zygote,
+        environment: Option<Environment>,
+        parent: Option<Arc<Self>>,
+    ) -> Result<Self> {
+        let log = zygote.take_log().map(|log| LogCollector::new(log, LOG)).transpose()?;
+        Ok(Self {
+            zygote,
+            _log: log,
+            _environment: environment,
+            _parent: parent,
+            forks: AtomicU64::new(0),
+            children: AtomicU32::new(0),
+        })
+    }
+
+    /// The zygote, to be forked.
+    pub fn zygote(&self) -> &Zygote {
+        &self.zygote
+    }
+
+    /// Counts a child.
+    pub fn child(self: &Arc<Self>, found: Found) -> Child {
+        self.forks.fetch_add(1, Ordering::Relaxed);
+        self.children.fetch_add(1, Ordering::Relaxed);
+        Child { found, member: Arc::clone(self) }
+    }
+
+    /// Children so far.
+    pub fn forks(&self) -> u64 {
+        self.forks.load(Ordering::Relaxed)
+    }
+
+    /// Children alive.
+    pub fn children(&self) -> u32 {
+        self.children.load(Ordering::Relaxed)
+    }
+
+    /// True until its end is known.
+    pub fn is_alive(&self) -> bool {
+        self.zygote.wait().now_or_never().is_none()
+    }
+
+    /// Memory that it holds now, where the kernel counts it.
+    pub fn memory(&self) -> Option<ByteSize> {
+        self.zygote.memory()
+    }
+
+    /// Ends it and its children.
+    pub fn kill(&self) {
+        self.zygote.kill(End::Killed);
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        self.member.children.fetch_sub(1, Ordering::Relaxed);
+    }
+}

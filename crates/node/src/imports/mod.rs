@@ -1,0 +1,26 @@
+//! The import cache (SOCK 4.2): a tree of zygotes for each tenant and interpreter, which grows
+//! from use.
+//!
+//! [`tree`] says who may be forked for whom, [`demand`] what is asked for and how often, [`plan`]
+//! what is worth its memory; these three are plain data without a process or a clock. [`cache`]
+//! and [`grow`] start, grow and let go of the real zygotes. Invariant: a zygote serves only a function that
+//! declares everything that the zygote could see or has imported, of the same tenant.
+
+mod cache;
+mod demand;
+mod figures;
+mod grow;
+mod member;
+mod plan;
+mod start;
+mod tree;
+mod want;
+
+#[cfg(test)]
+mod properties;
+
+pub(crate) use cache::ImportCache;
+pub use figures::{ImportFigures, ZygoteFigures};
+pub(crate) use member::{Child, Found};
+pub(crate) use start::Source;
+pub(crate) use want::{Place, Set, Want};

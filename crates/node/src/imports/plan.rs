@@ -1,0 +1,220 @@
+//! What is worth its memory: which zygote to grow next, and from which.
+//!
+//! Candidates are what functions declare and what two of them share. One is grown when it saves
+//! more import time than it costs, and when it fits into the budget, if need be in the place of
+//! zygotes that save less for each byte.
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::{Duration, Instant};
+
+use snowmelt_types::Digest;
+
+use super::demand::Demand;
+use super::tree::{DEEPEST, Grown, Node, NodeId, Tree};
+use super::want::{Place, Set, Want};
+
+/// Growing costs the import once; it must be likely to save that and half again. Two cold starts
+/// that come soon after one another are enough.
+const WORTH: f64 = 1.5;
+
+/// Wants of which the shared parts are looked at: all pairs are compared.
+const COMPARED: usize = 24;
+
+/// Results of growth that are remembered.
+const MOST_TRIED: usize = 512;
+
+/// What a module of a wheel, and one of the standard library, is taken to need until it has been
+/// imported once: microseconds and bytes.
+const UNKNOWN: (u64, u64) = (50_000, 16 << 20);
+const UNKNOWN_STANDARD: (u64, u64) = (1_500, 1 << 20);
+
+/// A zygote that saves less than this for each start is not worth a process.
+const LEAST_US: u64 = 2_000;
+
+/// How long a set that could not be grown is left alone.
+const LEFT_ALONE: Duration = Duration::from_secs(120);
+
+/// Bytes that a zygote needs beside its imports.
+const OWN_BYTES: u64 = 4 << 20;
+
+/// A zygote that should be.
+#[derive(Clone, Debug)]
+pub(crate) struct Growth {
+    pub place: Place,
+    pub set: Set,
+    /// The zygote to grow it from.
+    pub parent: NodeId,
+    /// The memory that it will need, in bytes; an estimate.
+    pub bytes: u64,
+    /// For each byte, microseconds that it is likely to save.
+    pub benefit: f64,
+}
+
+/// What imports turned out to need, and which sets turned out to be what.
+#[derive(Debug, Default)]
+pub(crate) struct Experience {
+    /// By wheel (none for the standard library) and module: microseconds and bytes.
+    costs: HashMap<(Option<Digest>, String), (u64, u64)>,
+    tried: HashMap<(Place, Set), Tried>,
+}
+
+/// What became of a set.
+#[derive(Clone, Debug)]
+enum Tried {
+    Became(Grown),
+    FailedAt(Instant),
+}
+
+impl Experience {
+    /// Remembers what a module needed. Imported after what it needs itself it looks cheap, so the
+    /// most that was seen holds.
+    pub fn measured(&mut self, set: &Set, module: &str, us: u64, bytes: u64) {
+        let known = self.costs.entry(key(set, module)).or_default();
+        *known = (known.0.max(us), known.1.max(bytes));
+    }
+
+    /// Remembers what a set became.
+    pub fn became(&mut self, place: &Place, set: &Set, grown: Grown) {
+        self.remember(place, set, Tried::Became(grown));
+    }
+
+    /// Remembers that a set could not be a zygote. It is left alone for a while, because the
+    /// reason may pass (memory) and may not (an import that starts threads).
+    pub fn failed(&mut self, place: &Place, set: &Set, now: Instant) {
+        self.remember(place, set, Tried::FailedAt(now));
+    }
+
+    fn remember(&mut self, place: &Place, set: &Set, tried: Tried) {
+        if self.tried.len() >= MOST_TRIED {
+            self.tried.clear();
+        }
+        self.tried.insert((place.clone(), set.clone()), tried);
+    }
+
+    /// The growth that saves most for each byte.
+    pub fn next(&self, tree: &Tree, demand: &Demand, budget: u64, now: Instant) -> Option<Growth> {
+        let candidates = candidates(tree, demand, now);
+        let worth = candidates.iter().filter_map(|one| self.worth(one, tree, demand, budget, now));
+        worth.max_by(|a, b| a.benefit.total_cmp(&b.benefit))
+    }
+
+    /// Whether a zygote of this very set should be.
+    pub fn worth(
+        &self,
+        want: &Want,
+        tree: &Tree,
+        demand: &Demand,
+        budget: u64,
+        now: Instant,
+    ) -> Option<Growth> {
+        let parent = tree.best(want, |node| node.depth < DEEPEST)?;
+        let grown = self.expected(want, parent, now)?;
+        let node = Node {
+            id: parent.id,
+            place: want.place.clone(),
+            parent: Some(parent.id),
+            depth: parent.depth + 1,
+            grown,
+        };
+        let gain = gain(&node, tree, demand, now);
+        let price = (node.grown.us - parent.grown.us) as f64;
+        let benefit = gain / node.grown.bytes.max(1) as f64;
+        let bytes = node.grown.bytes;
+        if gain < WORTH * price || !fits(bytes, benefit, parent.id, tree, demand, budget, now) {
+            return None;
+        }
+        let (place, set) = (want.place.clone(), want.set.clone());
+        Some(Growth { place, set, parent: parent.id, bytes, benefit })
+    }
+
+    /// What a set will become, as far as can be known before; `None` if it would be no better than
+    /// its parent.
+    fn expected(&self, want: &Want, parent: &Node, now: Instant) -> Option<Grown> {
+        let grown = match self.tried.get(&(want.place.clone(), want.set.clone())) {
+            Some(Tried::Became(grown)) => grown.clone(),
+            Some(Tried::FailedAt(then)) if now.duration_since(*then) < LEFT_ALONE => return None,
+            _ => self.estimate(&want.set, parent),
+        };
+        (grown.us >= parent.grown.us + LEAST_US).then_some(grown)
+    }
+
+    fn estimate(&self, set: &Set, parent: &Node) -> Grown {
+        let (mut us, mut bytes) = (parent.grown.us, OWN_BYTES);
+        for module in set.modules.difference(&parent.grown.set.modules) {
+            let key = key(set, module);
+            let unknown = if key.0.is_some() { UNKNOWN } else { UNKNOWN_STANDARD };
+            let cost = self.costs.get(&key).copied().unwrap_or(unknown);
+            us += cost.0;
+            bytes += cost.1;
+        }
+        Grown { set: set.clone(), missed: BTreeSet::new(), bytes, us }
+    }
+}
+
+fn key(set: &Set, module: &str) -> (Option<Digest>, String) {
+    let top = module.split('.').next().unwrap_or(module);
+    let wheel = set.wheels.iter().find(|(_, names)| names.contains(top));
+    (wheel.map(|(wheel, _)| wheel.clone()), module.to_owned())
+}
+
+/// Sets that somebody declares, and what two of those that lack most have in common.
+fn candidates(tree: &Tree, demand: &Demand, now: Instant) -> BTreeSet<Want> {
+    let lacking = |want: &Want, count: f64| {
+        let imported = tree.best(want, |_| true).map_or(0, |best| best.grown.set.modules.len());
+        count * want.set.modules.len().saturating_sub(imported) as f64
+    };
+    let mut wants: Vec<_> =
+        demand.all(now).map(|(want, count)| (want, lacking(want, count))).collect();
+    wants.sort_by(|a, b| b.1.total_cmp(&a.1));
+    wants.truncate(COMPARED);
+    let mut found: BTreeSet<Want> = wants.iter().map(|(want, _)| (*want).clone()).collect();
+    for (place, (one, _)) in wants.iter().enumerate() {
+        for (other, _) in &wants[place + 1..] {
+            if one.place == other.place {
+                found.insert(Want { place: one.place.clone(), set: one.set.shared(&other.set) });
+            }
+        }
+    }
+    found.retain(|want| !want.set.modules.is_empty());
+    found
+}
+
+/// Microseconds that a zygote would save in the starts that are counted.
+fn gain(node: &Node, tree: &Tree, demand: &Demand, now: Instant) -> f64 {
+    let served = demand.all(now).filter(|(want, _)| node.serves(want));
+    served.map(|(want, count)| count * better_by(node, want, tree)).sum()
+}
+
+fn better_by(node: &Node, want: &Want, tree: &Tree) -> f64 {
+    let now = tree.best(want, |_| true).map_or(0, |best| best.grown.us);
+    node.grown.us.saturating_sub(now) as f64
+}
+
+/// Whether there is room, or zygotes that are worth less hold enough.
+fn fits(
+    bytes: u64,
+    benefit: f64,
+    parent: NodeId,
+    tree: &Tree,
+    demand: &Demand,
+    budget: u64,
+    now: Instant,
+) -> bool {
+    let mut over = (tree.bytes() + bytes).saturating_sub(budget);
+    if over == 0 {
+        return true;
+    }
+    for (id, worth) in tree.by_benefit(demand, now) {
+        if id == parent {
+            continue;
+        }
+        if worth >= benefit {
+            return false;
+        }
+        over = over.saturating_sub(tree.get(id).map_or(0, |node| node.grown.bytes));
+        if over == 0 {
+            return true;
+        }
+    }
+    false
+}

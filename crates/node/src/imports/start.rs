@@ -1,0 +1,115 @@
+//! How a zygote comes to be: the root from an interpreter, every other from a zygote.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use snowmelt_package::{Environment, Installer};
+use snowmelt_sandbox::{Bind, Limits, Root, Spawner, Zygote, ZygoteSpec};
+use snowmelt_types::{ByteSize, Code, CpuMillis, ErrorReport, SandboxId};
+
+use super::member::Member;
+use super::want::Set;
+use crate::{Error, Result};
+
+/// How long the imports of a zygote may take.
+const IMPORTS_TAKE_AT_MOST: Duration = Duration::from_secs(120);
+
+/// Memory for the imports of one zygote. Children are charged for what they change only.
+const MEMORY: ByteSize = ByteSize::mib(2048);
+
+/// What the zygotes of a function are made of.
+#[derive(Clone, Debug)]
+pub(crate) struct Source {
+    /// Interpreter and runtime.
+    pub base: Root,
+    /// Where packages are shown inside.
+    pub packages: PathBuf,
+    /// The interpreter inside.
+    pub python: PathBuf,
+    /// Folders of importable modules inside.
+    pub python_path: Vec<String>,
+    /// Modules of the runtime that every zygote has.
+    pub runtime_modules: Vec<String>,
+    /// The function's packages.
+    pub environment: Environment,
+    /// Puts together what some of them make.
+    pub installer: Installer,
+}
+
+/// A zygote that has just done its imports.
+pub(super) struct Fresh {
+    pub member: Member,
+    /// Microseconds from the order to the end of the imports.
+    pub us: u64,
+}
+
+impl Source {
+    /// Starts the bare interpreter of a place.
+    pub(super) async fn root(&self, spawner: &Spawner) -> Result<Fresh> {
+        let begun = Instant::now();
+        let spec = self.spec(self.base.clone(), self.runtime_modules.clone());
+        let zygote = imported(spawner.start_zygote(spec), &[]).await?;
+        Ok(Fresh { member: Member::new(zygote, None, None)?, us: micros(begun) })
+    }
+
+    /// Grows a zygote that sees and imports exactly this set.
+    pub(super) async fn grow(
+        &self,
+        spawner: &Spawner,
+        parent: Arc<Member>,
+        set: &Set,
+    ) -> Result<Fresh> {
+        let (root, environment) = self.view(set).await?;
+        let modules: Vec<String> = set.modules.iter().cloned().collect();
+        let begun = Instant::now();
+        let spec = self.spec(root, modules.clone());
+        let zygote = imported(spawner.grow(parent.zygote(), spec), &modules).await?;
+        let us = micros(begun);
+        Ok(Fresh { member: Member::new(zygote, environment, Some(parent))?, us })
+    }
+
+    /// What a zygote of this set sees: nothing that it may not import.
+    async fn view(&self, set: &Set) -> Result<(Root, Option<Environment>)> {
+        let mut root = self.base.clone();
+        if set.wheels.is_empty() {
+            return Ok((root, None));
+        }
+        let keep = set.wheels.keys().cloned().collect();
+        let environment = self.installer.subset(&self.environment, &keep).await?;
+        root.binds.push(Bind { source: environment.path.clone(), target: self.packages.clone() });
+        Ok((root, Some(environment)))
+    }
+
+    fn spec(&self, root: Root, imports: Vec<String>) -> ZygoteSpec {
+        ZygoteSpec {
+            id: SandboxId::new(),
+            root,
+            python: self.python.clone(),
+            python_path: self.python_path.clone(),
+            imports,
+            env: Vec::new(),
+            limits: Limits { memory: MEMORY, cpu: CpuMillis(2000), ..Limits::default() },
+        }
+    }
+}
+
+/// Waits for the imports, but not for ever. Dropping the start kills the zygote.
+async fn imported(
+    start: impl Future<Output = snowmelt_sandbox::Result<Zygote>>,
+    modules: &[String],
+) -> Result<Zygote> {
+    let started = tokio::time::timeout(IMPORTS_TAKE_AT_MOST, start).await;
+    Ok(started.map_err(|_| took_too_long(modules))??)
+}
+
+fn took_too_long(modules: &[String]) -> Error {
+    let seconds = IMPORTS_TAKE_AT_MOST.as_secs();
+    let message = format!("importing {} took more than {seconds} s", modules.join(", "));
+    let report = ErrorReport::new(Code::FUNCTION_LOAD, message);
+    Error::Report(Box::new(report.hint("import what is slow inside the function")))
+}
+
+fn micros(begun: Instant) -> u64 {
+    u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,193 @@
+//! The zygotes that are kept, as data: who may be forked for whom, and which goes first.
+//!
+//! Invariant: what a look-up gives is of the want's own place and declares nothing that the want
+//! does not declare; a zygote with kept children of its own is never let go before them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use super::demand::Demand;
+use super::want::{Place, Set, Want};
+
+/// The most zygotes from a root to a leaf, both counted: what the spawner can nest.
+pub(super) const DEEPEST: u32 = 3;
+
+/// What a bare interpreter is taken to need until it has been started: microseconds and bytes.
+const BARE: (u64, u64) = (60_000, 12 << 20);
+
+/// Names a zygote as long as it is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct NodeId(u64);
+
+impl NodeId {
+    /// The bare number, for people.
+    pub fn number(self) -> u64 {
+        self.0
+    }
+}
+
+/// What a zygote has become by its imports.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Grown {
+    /// The wheels that it sees and the modules that it has imported.
+    pub set: Set,
+    /// Top-level names that the imports looked for and did not find.
+    pub missed: BTreeSet<String>,
+    /// Memory of its own, in bytes: what letting go of it gives back.
+    pub bytes: u64,
+    /// Microseconds of import time in it, those of its ancestors included: what a fork saves.
+    pub us: u64,
+}
+
+/// A kept zygote.
+#[derive(Clone, Debug)]
+pub(crate) struct Node {
+    pub id: NodeId,
+    pub place: Place,
+    pub parent: Option<NodeId>,
+    /// 1 for a root.
+    pub depth: u32,
+    pub grown: Grown,
+}
+
+impl Node {
+    /// Whether a child of this zygote may become a function that declares `want`.
+    ///
+    /// Besides the subset rule: what an import looked for in vain is remembered by the module that
+    /// looked (pandas without pyarrow decides that there is none), so nothing of the missed may be
+    /// there for the function. And a name that two wheels share (a namespace) must have been whole.
+    pub fn serves(&self, want: &Want) -> bool {
+        let Grown { set, missed, .. } = &self.grown;
+        self.place == want.place
+            && set.is_subset(&want.set)
+            && want.set.names_beyond(set).all(|name| !missed.contains(name) && !set.brings(name))
+    }
+}
+
+/// All kept zygotes.
+#[derive(Debug, Default)]
+pub(crate) struct Tree {
+    nodes: BTreeMap<NodeId, Node>,
+    last: u64,
+}
+
+impl Tree {
+    /// The zygote that saves a function most. Never none: where there is nothing better it is the
+    /// root of the place, a bare interpreter, which is put there if it has to be.
+    pub fn lookup(&mut self, want: &Want) -> NodeId {
+        if let Some(found) = self.best(want, |_| true) {
+            return found.id;
+        }
+        let (us, bytes) = BARE;
+        self.insert(None, &want.place, Grown { us, bytes, ..Grown::default() })
+    }
+
+    /// The kept zygote that saves a function most, among those that `allowed` lets through.
+    pub fn best(&self, want: &Want, allowed: impl Fn(&Node) -> bool) -> Option<&Node> {
+        let serving = self.nodes.values().filter(|node| node.serves(want) && allowed(node));
+        // Of two that save the same the older one: its memory is shared by more.
+        serving.max_by_key(|node| (node.grown.us, std::cmp::Reverse(node.id)))
+    }
+
+    /// Keeps a zygote. One without a parent is a root: it has imported the runtime alone, which
+    /// decides nothing by what packages there are, and so it serves everybody in its place.
+    pub fn insert(&mut self, parent: Option<NodeId>, place: &Place, mut grown: Grown) -> NodeId {
+        self.last += 1;
+        if parent.is_none() {
+            (grown.set, grown.missed) = (Set::default(), BTreeSet::new());
+        }
+        let id = NodeId(self.last);
+        let depth = parent.and_then(|parent| self.get(parent)).map_or(1, |parent| parent.depth + 1);
+        self.nodes.insert(id, Node { id, place: place.clone(), parent, depth, grown });
+        id
+    }
+
+    /// Corrects what is known of a zygote.
+    pub fn get_mut(&mut self, id: NodeId) -> Option<&mut Node> {
+        self.nodes.get_mut(&id)
+    }
+
+    /// A kept zygote.
+    pub fn get(&self, id: NodeId) -> Option<&Node> {
+        self.nodes.get(&id)
+    }
+
+    /// All of them, the oldest first.
+    pub fn all(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.values()
+    }
+
+    /// Memory of all kept zygotes, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.nodes.values().map(|node| node.grown.bytes).sum()
+    }
+
+    /// Those that no kept zygote was grown from.
+    pub fn leaves(&self) -> impl Iterator<Item = &Node> {
+        let parents: BTreeSet<NodeId> =
+            self.nodes.values().filter_map(|node| node.parent).collect();
+        self.nodes.values().filter(move |node| !parents.contains(&node.id))
+    }
+
+    /// Lets go of a zygote that has ended, with all that were grown from it: they ended too.
+    pub fn remove(&mut self, id: NodeId) -> Vec<NodeId> {
+        let mut gone = vec![id];
+        let mut next = 0;
+        while let Some(parent) = gone.get(next).copied() {
+            let children = self.nodes.values().filter(|node| node.parent == Some(parent));
+            gone.extend(children.map(|node| node.id));
+            next += 1;
+        }
+        gone.retain(|id| self.nodes.remove(id).is_some());
+        gone
+    }
+
+    /// What a zygote saves: microseconds of import time in the starts that are counted, beside
+    /// the next best zygote that would be forked without it.
+    pub fn saved(&self, node: &Node, demand: &Demand, now: Instant) -> f64 {
+        let mut saved = 0.0;
+        for (want, count) in demand.all(now) {
+            if !node.serves(want) || self.best(want, |_| true).map(|best| best.id) != Some(node.id)
+            {
+                continue;
+            }
+            let other = self.best(want, |other| other.id != node.id);
+            let gain = node.grown.us - other.map_or(0, |other| other.grown.us);
+            saved += count * gain as f64;
+        }
+        saved
+    }
+
+    /// [`Self::saved`] for each byte that the zygote holds: what decides who stays.
+    pub fn benefit(&self, node: &Node, demand: &Demand, now: Instant) -> f64 {
+        self.saved(node, demand, now) / node.grown.bytes.max(1) as f64
+    }
+
+    /// Lets go of leaves, the one of least benefit first, until at most `budget` bytes are kept.
+    /// `spared` stays whatever it is worth: it is about to be grown from.
+    pub fn shrink(
+        &mut self,
+        budget: u64,
+        spared: Option<NodeId>,
+        demand: &Demand,
+        now: Instant,
+    ) -> Vec<Node> {
+        let mut gone = Vec::new();
+        while self.bytes() > budget {
+            let order = self.by_benefit(demand, now);
+            let least = order.into_iter().find(|(id, _)| Some(*id) != spared);
+            let Some(node) = least.and_then(|(id, _)| self.nodes.remove(&id)) else { break };
+            gone.push(node);
+        }
+        gone
+    }
+
+    /// Leaves with their benefit, the least first; of equals the youngest, for which the fewest
+    /// have waited.
+    pub fn by_benefit(&self, demand: &Demand, now: Instant) -> Vec<(NodeId, f64)> {
+        let benefit = |node: &Node| (node.id, self.benefit(node, demand, now));
+        let mut leaves: Vec<_> = self.leaves().map(benefit).collect();
+        leaves.sort_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)));
+        leaves
+    }
+}

@@ -1,0 +1,241 @@
+//! A seat on an instance for one call or one task of a query, and the dialogue over it.
+
+use std::os::unix::net::UnixStream as BlockingStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use snowmelt_types::{ByteSize, Digest, End, Outcome};
+use snowmelt_wire::{Call, Frame, FunctionFailure, Kind, Load, Ready, write_frame};
+use tokio::net::UnixStream;
+
+use crate::figures::Start;
+use crate::instance::{Instance, next};
+use crate::log::LogText;
+use crate::node::Inner;
+use crate::seats::Occupied;
+use crate::{Error, InstanceLimits, Result};
+
+/// How long the kernel may take to tell why a sandbox whose connection closed came to its end.
+const END_IS_KNOWN_WITHIN: Duration = Duration::from_secs(3);
+
+/// A seat on an instance until it is given back. Dropping it is giving up on what goes on there:
+/// the instance takes no further calls and ends with the last of those that it has.
+#[derive(Debug)]
+pub struct InstanceLease {
+    node: Arc<Inner>,
+    key: Digest,
+    limits: Arc<InstanceLimits>,
+    seat: Arc<Occupied>,
+    sound: bool,
+    /// True if a sandbox was started for this lease.
+    pub cold: bool,
+    /// Where the instance came from.
+    pub start: Start,
+    /// When it was asked for.
+    pub asked: Instant,
+    /// When it was there.
+    pub ready: Instant,
+}
+
+impl InstanceLease {
+    /// Sits down; the instance may be on its way. Dropped now it harms nobody.
+    pub(crate) fn sit(
+        node: Arc<Inner>,
+        key: Digest,
+        limits: Arc<InstanceLimits>,
+        seat: Arc<Occupied>,
+        asked: Instant,
+    ) -> Self {
+        node.busy_instances.enter();
+        let (start, ready) = (Start::Shared, asked);
+        Self { node, key, limits, seat, sound: true, cold: false, start, asked, ready }
+    }
+
+    /// The instance is there; from now on dropping the lease is giving up.
+    pub(crate) fn begin(mut self, start: Start) -> Self {
+        (self.start, self.cold, self.sound) = (start, start.is_cold(), false);
+        self.ready = Instant::now();
+        self.node.starts.observe(start, self.ready - self.asked);
+        self
+    }
+
+    pub(crate) fn seat(&self) -> &Arc<Occupied> {
+        &self.seat
+    }
+
+    /// Loads code on a new connection, which the caller may hand to a query worker.
+    pub async fn open(&self, load: &Load, limit: Duration) -> Result<BlockingStream> {
+        let stream = self.load(load, limit).await?;
+        let stream = stream.into_std().map_err(snowmelt_wire::Error::from)?;
+        stream.set_nonblocking(false).map_err(snowmelt_wire::Error::from)?;
+        Ok(stream)
+    }
+
+    /// Asks the code for the signatures of its UDFs.
+    pub async fn describe(&self, load: &Load, limit: Duration) -> Result<Frame> {
+        let dialogue = async {
+            let (mut stream, first) = self.instance()?.load(load).await?;
+            // The runtime may say that the code is loaded before it answers.
+            if first.kind == Kind::Ready { next(&mut stream).await } else { Ok(first) }
+        };
+        let frame = self.within(limit, &load.function, dialogue).await?;
+        Ok(self.refuse_failure(frame)?.expect(Kind::Return, "the signatures")?)
+    }
+
+    /// Loads a function and keeps its connection for the first call.
+    pub async fn preload(&mut self, load: &Load, limit: Duration) -> Result<()> {
+        if !self.instance()?.is_loaded(load) {
+            let stream = self.load(load, limit).await?;
+            self.instance()?.keep_loaded(load, stream);
+        }
+        Ok(())
+    }
+
+    /// Calls a function. After an error other than [`Error::Function`] the lease must not be given
+    /// back.
+    pub async fn call(
+        &mut self,
+        load: &Load,
+        call: &Call,
+        limit: Duration,
+    ) -> Result<serde_json::Value> {
+        let begun = Instant::now();
+        let mut stream = match self.instance()?.take_loaded(load) {
+            Some(stream) => stream,
+            None => self.load(load, limit).await?,
+        };
+        let request = Frame::json(Kind::Call, call)?;
+        let left = limit.saturating_sub(begun.elapsed());
+        let dialogue = async {
+            write_frame(&mut stream, &request).await?;
+            next(&mut stream).await
+        };
+        let frame = self.within_of(left, limit, &load.function, dialogue).await?;
+        // A function that raised is as good as new for the next call.
+        self.instance()?.keep_loaded(load, stream);
+        Ok(self.refuse_failure(frame)?.expect(Kind::Return, "the answer")?.parse()?)
+    }
+
+    /// What it wrote since the last look. Of an instance with several calls at once this is what
+    /// all of them wrote.
+    pub fn take_log(&self) -> LogText {
+        self.instance().map(|instance| instance.log.take()).unwrap_or_default()
+    }
+
+    /// The most memory that it held.
+    pub fn memory_peak(&self) -> Option<ByteSize> {
+        self.instance().ok()?.sandbox.memory_peak()
+    }
+
+    /// Why it came to its end; `None` if it did not.
+    pub async fn ended(&self, name: &str, patience: Duration) -> Option<Error> {
+        let instance = self.instance().ok()?;
+        let outcome = tokio::time::timeout(patience, instance.sandbox.wait()).await.ok()?;
+        Some(self.ended_with(name, outcome, None))
+    }
+
+    /// Gives the seat back for the next call.
+    pub fn give_back(mut self) {
+        self.sound = true;
+    }
+
+    async fn load(&self, load: &Load, limit: Duration) -> Result<UnixStream> {
+        let loading = self.instance()?.load(load);
+        let (stream, frame) = self.within(limit, &load.function, loading).await?;
+        let ready = self.refuse_failure(frame)?.expect(Kind::Ready, "the word that it is ready")?;
+        let _: Ready = ready.parse()?;
+        Ok(stream)
+    }
+
+    async fn within<T>(
+        &self,
+        limit: Duration,
+        name: &str,
+        dialogue: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        self.within_of(limit, limit, name, dialogue).await
+    }
+
+    /// Waits for a dialogue; a closed connection or a time-out becomes the sandbox's own end.
+    async fn within_of<T>(
+        &self,
+        left: Duration,
+        limit: Duration,
+        name: &str,
+        dialogue: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let throttled_before = self.throttled();
+        match tokio::time::timeout(left, dialogue).await {
+            Ok(Err(Error::Wire(wire))) => {
+                Err(self.ended(name, END_IS_KNOWN_WITHIN).await.unwrap_or(Error::Wire(wire)))
+            }
+            Ok(answer) => answer,
+            Err(_) => {
+                let now = self.throttled().zip(throttled_before);
+                let throttled = now.map(|(now, before)| now.saturating_sub(before));
+                Err(self.timed_out(name, limit, throttled).await)
+            }
+        }
+    }
+
+    /// Ends the instance whose time is up. One that others use as well is left to them: it gets
+    /// no further calls, and what hangs in it ends when they have ended.
+    async fn timed_out(&self, name: &str, limit: Duration, throttled: Option<Duration>) -> Error {
+        let Ok(instance) = self.instance() else {
+            return Error::Wire(snowmelt_wire::Error::Closed);
+        };
+        let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
+        let end = End::Timeout { limit_ms };
+        if self.node.seats.taken(&self.seat) > 1 {
+            instance.spoil();
+            let outcome = Outcome { end, peak_memory: None, cpu: None, wall: limit };
+            return self.ended_with(name, outcome, throttled);
+        }
+        instance.sandbox.kill(end);
+        match tokio::time::timeout(END_IS_KNOWN_WITHIN, instance.sandbox.wait()).await {
+            Ok(outcome) => self.ended_with(name, outcome, throttled),
+            Err(_) => Error::Wire(snowmelt_wire::Error::Closed),
+        }
+    }
+
+    fn throttled(&self) -> Option<Duration> {
+        self.instance().ok()?.sandbox.throttled()
+    }
+
+    fn ended_with(&self, name: &str, outcome: Outcome, throttled: Option<Duration>) -> Error {
+        let output = self.take_log().last_lines(8);
+        Error::Ended { name: name.to_owned(), outcome, throttled, output }
+    }
+
+    /// A failure as an error; the runtime inside does not know how many processes it may have.
+    fn refuse_failure(&self, frame: Frame) -> Result<Frame> {
+        if frame.kind != Kind::Failure {
+            return Ok(frame);
+        }
+        let mut failure = frame.parse::<FunctionFailure>()?;
+        if failure.kind == snowmelt_wire::FailureKind::Processes {
+            failure.limit = Some(u64::from(self.limits.pids));
+        }
+        Err(Error::Function(failure))
+    }
+
+    fn instance(&self) -> Result<&Arc<Instance>> {
+        self.seat.instance.get().ok_or(Error::Wire(snowmelt_wire::Error::Closed))
+    }
+}
+
+impl Drop for InstanceLease {
+    fn drop(&mut self) {
+        self.node.busy_instances.leave();
+        if !self.sound
+            && let Ok(instance) = self.instance()
+        {
+            instance.spoil();
+        }
+        if self.node.seats.leave(&self.key, &self.seat)
+            && let Ok(instance) = self.instance()
+        {
+            self.node.came_back(&self.key, &self.limits, Arc::clone(instance));
+        }
+    }
+}

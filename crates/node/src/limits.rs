@@ -1,0 +1,66 @@
+//! What an instance may use.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Serialize;
+use snowmelt_sandbox::Limits;
+use snowmelt_types::{ByteSize, CpuMillis, Digest};
+
+/// What an instance may use, and what it finds in its environment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct InstanceLimits {
+    /// Memory limit.
+    pub memory: ByteSize,
+    /// Processor share.
+    pub cpu: CpuMillis,
+    /// Processes and threads.
+    pub pids: u32,
+    /// Bytes of its writable scratch.
+    pub scratch: ByteSize,
+    /// Open descriptors of one process.
+    pub open_files: u64,
+    /// Bytes of its output that are kept between two looks at it.
+    pub log: ByteSize,
+    /// Environment variables.
+    pub environment: BTreeMap<String, String>,
+    /// How long it is kept without work.
+    pub idle: Duration,
+    /// Calls that it takes at once.
+    pub concurrency: u32,
+}
+
+impl Default for InstanceLimits {
+    fn default() -> Self {
+        Self {
+            memory: ByteSize::mib(512),
+            cpu: CpuMillis(1000),
+            pids: 64,
+            scratch: ByteSize::mib(64),
+            open_files: 1024,
+            log: ByteSize::mib(1),
+            environment: BTreeMap::new(),
+            idle: Duration::from_secs(60),
+            concurrency: 1,
+        }
+    }
+}
+
+impl InstanceLimits {
+    /// Instances with other limits are not interchangeable.
+    pub(crate) fn key(&self, unit: &Digest) -> Digest {
+        let text = format!("{self:?}");
+        Digest::of_parts([unit.as_str(), &text])
+    }
+
+    /// What the kernel holds it to.
+    pub(crate) fn of_sandbox(&self) -> Limits {
+        Limits {
+            memory: self.memory,
+            cpu: self.cpu,
+            pids: self.pids,
+            scratch: self.scratch,
+            open_files: self.open_files,
+        }
+    }
+}

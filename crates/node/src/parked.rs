@@ -1,0 +1,163 @@
+//! Instances that were started ahead: forked or executed, loaded, and paused until they are needed.
+//!
+//! Invariant: of each function that asks for it, as many wait as it asks for, or are on their way;
+//! whoever takes one is not kept waiting by its replacement.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use snowmelt_types::Digest;
+use snowmelt_wire::{Kind, Load};
+
+use crate::instance::Instance;
+use crate::node::Inner;
+use crate::{InstanceLimits, Result, Unit};
+
+/// How long code may take to load ahead.
+const LOAD_LIMIT: Duration = Duration::from_secs(120);
+
+/// How long a function that could not be started ahead is left alone.
+const LEFT_ALONE: Duration = Duration::from_secs(30);
+
+/// Instances that wait, by function.
+#[derive(Debug, Default)]
+pub(crate) struct Parked {
+    // Held for a look only, never across a wait.
+    sets: Mutex<HashMap<Digest, Set>>,
+}
+
+#[derive(Debug)]
+struct Set {
+    /// How many should wait.
+    wanted: usize,
+    order: Arc<Order>,
+    ready: Vec<Arc<Instance>>,
+    /// On their way.
+    coming: usize,
+    not_before: Option<Instant>,
+}
+
+/// What is started ahead.
+#[derive(Debug)]
+struct Order {
+    unit: Unit,
+    limits: Arc<InstanceLimits>,
+    load: Load,
+}
+
+impl Parked {
+    /// Asks for so many of a function from now on; 0 ends those that wait.
+    pub fn ask(&self, unit: &Unit, limits: &Arc<InstanceLimits>, load: &Load, wanted: usize) {
+        let key = limits.key(&unit.digest);
+        let order =
+            Arc::new(Order { unit: unit.clone(), limits: Arc::clone(limits), load: load.clone() });
+        let replaced = if wanted == 0 {
+            self.lock().remove(&key)
+        } else {
+            let set = Set { wanted, order, ready: Vec::new(), coming: 0, not_before: None };
+            self.lock().insert(key, set)
+        };
+        drop(replaced);
+    }
+
+    /// Takes one that waits.
+    pub fn take(&self, key: &Digest) -> Option<Arc<Instance>> {
+        self.lock().get_mut(key)?.ready.pop()
+    }
+
+    /// Ends all that wait for a function.
+    pub fn forget(&self, key: &Digest) {
+        let forgotten = self.lock().remove(key);
+        drop(forgotten);
+    }
+
+    /// Ends all.
+    pub fn clear(&self) {
+        let all = std::mem::take(&mut *self.lock());
+        drop(all);
+    }
+
+    /// How many wait, and their memory in bytes.
+    pub fn figures(&self) -> (u32, u64) {
+        let waiting: Vec<Arc<Instance>> =
+            self.lock().values().flat_map(|set| set.ready.iter().cloned()).collect();
+        let bytes = waiting.iter().map(|instance| instance.memory().bytes()).sum();
+        (u32::try_from(waiting.len()).unwrap_or(u32::MAX), bytes)
+    }
+
+    /// How many of one function wait.
+    pub fn count(&self, key: &Digest) -> usize {
+        self.lock().get(key).map_or(0, |set| set.ready.len())
+    }
+
+    /// Starts what is missing, in the background, one request for each function.
+    pub fn replenish(&self, node: &Arc<Inner>, now: Instant) {
+        for (key, order, missing) in self.missing(now) {
+            let node = Arc::downgrade(node);
+            tokio::spawn(fill(node, key, order, missing));
+        }
+    }
+
+    fn missing(&self, now: Instant) -> Vec<(Digest, Arc<Order>, usize)> {
+        let mut missing = Vec::new();
+        let mut ended = Vec::new();
+        for (key, set) in self.lock().iter_mut() {
+            ended.extend(set.ready.extract_if(.., |instance| !instance.is_sound()));
+            let count = set.wanted.saturating_sub(set.ready.len() + set.coming);
+            if count > 0 && set.not_before.is_none_or(|then| then <= now) {
+                set.coming += count;
+                missing.push((key.clone(), Arc::clone(&set.order), count));
+            }
+        }
+        drop(ended);
+        missing
+    }
+
+    /// Takes in what has come; what nobody asks for any more is dropped.
+    fn came(&self, key: &Digest, order: &Arc<Order>, come: Vec<Arc<Instance>>, expected: usize) {
+        let mut sets = self.lock();
+        let Some(set) = sets.get_mut(key).filter(|set| Arc::ptr_eq(&set.order, order)) else {
+            return;
+        };
+        set.coming = set.coming.saturating_sub(expected);
+        let failed = come.len() < expected;
+        set.not_before = failed.then(|| Instant::now() + LEFT_ALONE);
+        set.ready.extend(come);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Digest, Set>> {
+        self.sets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn fill(node: Weak<Inner>, key: Digest, order: Arc<Order>, count: usize) {
+    let Some(node) = node.upgrade() else { return };
+    let started = node.start_new(&order.unit, &order.limits, count).await;
+    let loading = started.into_iter().map(|one| {
+        let order = &order;
+        async move {
+            let (instance, _) = one?;
+            load_ahead(&instance, &order.load).await?;
+            Ok::<_, crate::Error>(Arc::new(instance))
+        }
+    });
+    let mut come = Vec::new();
+    for loaded in futures::future::join_all(loading).await {
+        match loaded {
+            Ok(instance) if instance.pause() => come.push(instance),
+            Ok(_) => {}
+            Err(error) => tracing::debug!(%error, "an instance could not be started ahead"),
+        }
+    }
+    node.parked.came(&key, &order, come, count);
+}
+
+/// Loads the function and keeps the connection, so that the first call finds all done.
+async fn load_ahead(instance: &Instance, load: &Load) -> Result<()> {
+    let loaded = tokio::time::timeout(LOAD_LIMIT, instance.load(load)).await;
+    let (stream, said) = loaded.map_err(|_| snowmelt_wire::Error::Closed)??;
+    said.expect(Kind::Ready, "the word that it is ready")?;
+    instance.keep_loaded(load, stream);
+    Ok(())
+}

@@ -1,0 +1,173 @@
+//! Where instances come from: the handler cache, those that were started ahead, the import cache;
+//! and where they go when their last call has ended.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use snowmelt_sandbox::{ForkSpec, Network, Policy, SandboxSpec};
+use snowmelt_types::{Digest, SandboxId};
+
+use crate::figures::Start;
+use crate::imports::{Child, Found};
+use crate::instance::Instance;
+use crate::node::Inner;
+use crate::seats::Occupied;
+use crate::unit::{ENTRY, Forked, WarmStart};
+use crate::{Error, InstanceLimits, Program, Result, Unit};
+
+impl Inner {
+    /// Puts instances on new seats: what is idle, what is parked, and the rest in one request.
+    pub(crate) async fn fill(
+        self: &Arc<Self>,
+        unit: &Unit,
+        limits: &InstanceLimits,
+        key: &Digest,
+        seats: &[Arc<Occupied>],
+    ) -> Vec<Result<Start>> {
+        let channels = seats.iter().map(|_| tokio::sync::oneshot::channel());
+        let (senders, receivers): (Vec<_>, Vec<_>) = channels.unzip();
+        let filling = seats.iter().zip(receivers).map(|(seat, own)| {
+            seat.fill(async { own.await.unwrap_or(Err(Error::Wire(snowmelt_wire::Error::Closed))) })
+        });
+        let deliver = async {
+            let instances = self.instances(unit, limits, key, seats.len()).await;
+            for (sender, instance) in senders.into_iter().zip(instances) {
+                // Somebody who joined was faster: keep what was made.
+                if let Err(Ok((instance, _))) = sender.send(instance) {
+                    self.came_back(key, limits, instance);
+                }
+            }
+        };
+        let ((), filled) = tokio::join!(deliver, futures::future::join_all(filling));
+        filled
+    }
+
+    /// Waits for the instance of a seat that was joined; starts one if whoever wanted to could not.
+    pub(crate) async fn join(
+        self: &Arc<Self>,
+        unit: &Unit,
+        limits: &InstanceLimits,
+        key: &Digest,
+        seat: &Occupied,
+    ) -> Result<Start> {
+        let start = async {
+            let mut started = self.instances(unit, limits, key, 1).await;
+            started.pop().unwrap_or(Err(Error::Wire(snowmelt_wire::Error::Closed)))
+        };
+        seat.fill(start).await
+    }
+
+    async fn instances(
+        self: &Arc<Self>,
+        unit: &Unit,
+        limits: &InstanceLimits,
+        key: &Digest,
+        count: usize,
+    ) -> Vec<Result<(Arc<Instance>, Start)>> {
+        let mut found: Vec<Result<_>> = Vec::with_capacity(count);
+        while found.len() < count {
+            let Some(idle) = self.waiting(key) else { break };
+            found.push(Ok(idle));
+        }
+        let missing = count - found.len();
+        if missing > 0 {
+            let started = self.start_new(unit, limits, missing).await;
+            found.extend(
+                started.into_iter().map(|one| one.map(|(one, start)| (Arc::new(one), start))),
+            );
+        }
+        found
+    }
+
+    /// Takes an idle or a parked instance and lets it go on.
+    fn waiting(self: &Arc<Self>, key: &Digest) -> Option<(Arc<Instance>, Start)> {
+        let usable = |instance: &Arc<Instance>| instance.is_sound() && instance.resume();
+        while let Some(instance) = self.instances.take(key) {
+            if usable(&instance) {
+                return Some((instance, Start::Idle));
+            }
+        }
+        while let Some(instance) = self.parked.take(key) {
+            self.parked.replenish(self, Instant::now());
+            if usable(&instance) {
+                return Some((instance, Start::Parked));
+            }
+        }
+        None
+    }
+
+    /// Starts instances, all in one request.
+    pub(crate) async fn start_new(
+        &self,
+        unit: &Unit,
+        limits: &InstanceLimits,
+        count: usize,
+    ) -> Vec<Result<(Instance, Start)>> {
+        match &unit.start {
+            WarmStart::Zygote(forked) => self.fork(unit, forked, limits, count).await,
+            WarmStart::Program(program) => self.execute(unit, program, limits, count).await,
+        }
+    }
+
+    async fn fork(
+        &self,
+        unit: &Unit,
+        forked: &Forked,
+        limits: &InstanceLimits,
+        count: usize,
+    ) -> Vec<Result<(Instance, Start)>> {
+        let spec = |_| ForkSpec {
+            id: SandboxId::new(),
+            root: unit.root.clone(),
+            env: limits.environment.clone().into_iter().collect(),
+            limits: limits.of_sandbox(),
+            entry: ENTRY.to_owned(),
+            sys_path: forked.source.python_path.clone(),
+        };
+        let specs = (0..count).map(spec).collect();
+        let started = self.imports.fork(&forked.want, &forked.source, specs).await;
+        let instance = |(sandbox, child): (_, Child)| {
+            let start = match child.found {
+                Found::All => Start::Zygote,
+                Found::Part => Start::PartialZygote,
+                Found::Nothing => Start::BareZygote,
+            };
+            Ok((Instance::new(sandbox, Some(child), limits.log)?, start))
+        };
+        started.into_iter().map(|one| one.and_then(instance)).collect()
+    }
+
+    async fn execute(
+        &self,
+        unit: &Unit,
+        program: &Program,
+        limits: &InstanceLimits,
+        count: usize,
+    ) -> Vec<Result<(Instance, Start)>> {
+        let mut env = program.environment.clone();
+        env.extend(limits.environment.clone());
+        let spec = |_| SandboxSpec {
+            id: SandboxId::new(),
+            root: unit.root.clone(),
+            command: program.command.clone(),
+            env: env.clone(),
+            limits: limits.of_sandbox(),
+            network: Network::None,
+            policy: Policy::Function,
+        };
+        let started = self.spawner.start_many((0..count).map(spec).collect()).await;
+        let instance = |sandbox| Ok((Instance::new(sandbox, None, limits.log)?, Start::Program));
+        started.into_iter().map(|one| one.map_err(Error::from).and_then(instance)).collect()
+    }
+
+    /// Keeps an instance whose last call has ended, paused, if it is sound.
+    pub(crate) fn came_back(&self, key: &Digest, limits: &InstanceLimits, instance: Arc<Instance>) {
+        if limits.idle.is_zero() || !instance.is_sound() {
+            return;
+        }
+        let memory = instance.memory();
+        if instance.pause() {
+            drop(self.instances.put(key.clone(), instance, limits.idle, memory));
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Handler cache, import cache, and instances that were started ahead.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use snowmelt_node::{InstanceLimits, Start};
+use snowmelt_types::{ByteSize, Tenant};
+
+use crate::rig::{Budgets, PLENTY, call, limits, load, until, with_node};
+
+/// Says what was imported before the first line of the file was executed.
+const SEEN: &str = "import sys\nSEEN = sorted(sys.modules)\n\
+    def handler(event):\n    return event in SEEN\n";
+
+#[test]
+fn an_idle_instance_is_taken_again() {
+    with_node(PLENTY, async |rig| {
+        let unit = rig.unit("def handler(event): return event", &[]).await;
+        let mut first = rig.lease(&unit, &limits()).await;
+        assert!(first.cold);
+        assert_eq!(call(&mut first, json!(1)).await.unwrap(), 1);
+        first.give_back();
+        assert_eq!(rig.node.usage().instances, [0, 1]);
+        for event in 2..20 {
+            let mut again = rig.lease(&unit, &limits()).await;
+            assert_eq!(again.start, Start::Idle);
+            assert_eq!(call(&mut again, json!(event)).await.unwrap(), event);
+            again.give_back();
+        }
+        let figures = rig.node.figures();
+        assert_eq!((figures.handlers.hits, figures.handlers.idle), (18, 1));
+        assert!(figures.handlers.bytes > 0);
+    });
+}
+
+#[test]
+fn functions_of_one_file_share_an_instance_and_are_not_mixed_up() {
+    with_node(PLENTY, async |rig| {
+        let text = "def handler(event): return 'one'\ndef other(event): return 'two'";
+        let unit = rig.unit(text, &[]).await;
+        let mut first = rig.lease(&unit, &limits()).await;
+        assert_eq!(call(&mut first, json!(null)).await.unwrap(), "one");
+        first.give_back();
+        let mut again = rig.lease(&unit, &limits()).await;
+        assert_eq!(again.start, Start::Idle);
+        let other = snowmelt_wire::Load { function: "other".into(), ..load() };
+        let event = snowmelt_wire::Call { invocation: "test".into(), event: json!(null) };
+        let answer = again.call(&other, &event, crate::rig::LIMIT).await.unwrap();
+        assert_eq!(answer, "two");
+    });
+}
+
+#[test]
+fn a_full_handler_cache_keeps_nothing() {
+    let budgets = Budgets { handlers: ByteSize(1), ..PLENTY };
+    with_node(budgets, async |rig| {
+        let unit = rig.unit("def handler(event): return event", &[]).await;
+        for event in 0..3 {
+            let mut lease = rig.lease(&unit, &limits()).await;
+            assert!(lease.cold);
+            assert_eq!(call(&mut lease, json!(event)).await.unwrap(), event);
+            lease.give_back();
+        }
+        assert_eq!(rig.node.figures().handlers.evicted, 3);
+    });
+}
+
+#[test]
+fn a_zygote_is_grown_and_serves_only_who_declares_as_much() {
+    with_node(PLENTY, async |rig| {
+        let modules = ["decimal", "sqlite3", "xml.etree.ElementTree"];
+        let all = rig.unit(SEEN, &modules).await;
+        let mut first = rig.lease(&all, &limits()).await;
+        assert_eq!(first.start, Start::BareZygote);
+        assert_eq!(call(&mut first, json!("sqlite3")).await.unwrap(), false);
+        rig.node.warm(&all).await;
+        let mut second = rig.lease(&all, &limits()).await;
+        assert_eq!(second.start, Start::Zygote);
+        assert_eq!(call(&mut second, json!("sqlite3")).await.unwrap(), true);
+        let less = rig.unit(SEEN, &["sqlite3"]).await;
+        let mut other = rig.lease(&less, &limits()).await;
+        assert_eq!(other.start, Start::BareZygote);
+        assert_eq!(call(&mut other, json!("decimal")).await.unwrap(), false);
+        let figures = rig.node.figures().imports;
+        assert_eq!((figures.hits, figures.bare, figures.grown), (1, 2, 1));
+        let grown = figures.zygotes.iter().find(|zygote| zygote.parent.is_some()).unwrap();
+        assert_eq!(
+            (grown.modules.as_slice(), grown.children),
+            (modules.map(String::from).as_slice(), 1)
+        );
+    });
+}
+
+#[test]
+fn no_zygote_serves_another_tenant() {
+    with_node(PLENTY, async |rig| {
+        let modules = ["decimal", "sqlite3", "xml.etree.ElementTree"];
+        let mine = rig.unit(SEEN, &modules).await;
+        rig.node.warm(&mine).await;
+        assert_eq!(rig.lease(&mine, &limits()).await.start, Start::Zygote);
+        let tenant: Tenant = "other".parse().unwrap();
+        let theirs = rig.unit_of(&tenant, SEEN, &modules).await;
+        assert_ne!(mine.digest, theirs.digest);
+        let mut lease = rig.lease(&theirs, &limits()).await;
+        assert_eq!(lease.start, Start::BareZygote);
+        assert_eq!(call(&mut lease, json!("sqlite3")).await.unwrap(), false);
+        let roots = rig.node.figures().imports.zygotes;
+        let roots: Vec<_> = roots.iter().filter(|zygote| zygote.parent.is_none()).collect();
+        assert_eq!(
+            roots.iter().map(|root| root.tenant.as_str()).collect::<Vec<_>>(),
+            ["default", "other"]
+        );
+    });
+}
+
+#[test]
+fn a_budget_for_no_zygote_still_starts_instances() {
+    let budgets = Budgets { imports: ByteSize(1), ..PLENTY };
+    with_node(budgets, async |rig| {
+        let unit = rig.unit("def handler(event): return event", &["sqlite3"]).await;
+        let limits = Arc::new(InstanceLimits::default());
+        for event in 0..3 {
+            let mut lease = rig.lease(&unit, &limits).await;
+            assert_eq!(call(&mut lease, json!(event)).await.unwrap(), event);
+        }
+        until("nothing is kept", || rig.node.figures().imports.bytes == 0).await;
+        let mut lease = rig.lease(&unit, &limits).await;
+        assert_eq!(call(&mut lease, json!(7)).await.unwrap(), 7);
+    });
+}
+
+#[test]
+fn a_parked_instance_is_loaded_and_replaced_when_it_is_taken() {
+    with_node(PLENTY, async |rig| {
+        let unit = rig.unit("import os\ndef handler(event): return os.getpid()", &[]).await;
+        let limits = limits();
+        rig.node.park(&unit, &limits, &load(), 2);
+        let parked = || rig.node.figures().parked;
+        until("two are parked", || parked() == 2).await;
+        for _ in 0..5 {
+            let mut lease = rig.lease(&unit, &limits).await;
+            assert_eq!((lease.start, lease.cold), (Start::Parked, false));
+            call(&mut lease, json!(null)).await.unwrap();
+            drop(lease);
+            until("two are parked again", || parked() == 2).await;
+        }
+        rig.node.forget(&unit, &limits);
+        assert_eq!(parked(), 0);
+    });
+}
