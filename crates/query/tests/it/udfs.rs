@@ -152,6 +152,8 @@ fn raised(row: usize, calls: usize) -> FunctionFailure {
         input: Some("a0 = 88".to_owned()),
         failed: 1,
         calls: calls as u64,
+        limit: None,
+        peak: None,
         hint: None,
     }
 }
