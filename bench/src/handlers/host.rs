@@ -72,6 +72,22 @@ impl Host {
         Ok(self.node.lease_instance(unit, &limits(idle)).await?)
     }
 
+    /// Many instances by one request, none of which is kept.
+    pub async fn lease_many(&self, unit: &Unit, count: usize) -> Result<Vec<InstanceLease>> {
+        let leases = self.node.lease_instances(unit, &limits(Duration::ZERO), count).await;
+        Ok(leases.into_iter().collect::<Result<_, _>>()?)
+    }
+
+    /// Has instances started ahead from now on, for leases that are not kept.
+    pub fn park(&self, unit: &Unit, count: usize) {
+        self.node.park(unit, &limits(Duration::ZERO), &load(), count);
+    }
+
+    /// How many of those wait.
+    pub fn parked(&self, unit: &Unit) -> usize {
+        self.node.idle_instances(unit, &limits(Duration::ZERO))
+    }
+
     /// A fresh instance that answers one call, still leased.
     pub async fn one(&self, unit: &Unit, idle: Duration) -> Result<(InstanceLease, Timed)> {
         let asked = Asked::now();

@@ -4,10 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use serde::Serialize;
-use snowmelt_node::Unit;
+use snowmelt_node::{Start, Unit};
 use tokio::sync::Barrier;
+use tokio::task::JoinSet;
 
 use super::host::{Asked, Host, Timed};
 
@@ -16,6 +17,10 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 /// How long an instance is kept where it is meant to be taken again.
 const KEPT: Duration = Duration::from_secs(300);
+
+/// How many instances wait to be taken, and how long the next may take to be among them.
+const PARKED: usize = 2;
+const AHEAD_WITHIN: Duration = Duration::from_secs(20);
 
 /// One row, in microseconds, in the order of the samples.
 #[derive(Serialize)]
@@ -64,7 +69,7 @@ pub async fn import(host: &Host, count: usize) -> Result<()> {
     let mut samples = Vec::new();
     for _ in 0..count {
         let (lease, timed) = host.one(&unit, Duration::ZERO).await?;
-        ensure!(lease.cold, "an instance was kept that should not have been");
+        ensure!(lease.start == Start::Zygote, "an instance is not from its zygote: {lease:?}");
         samples.push(timed);
         drop(lease);
         tokio::time::sleep(PAUSE).await;
@@ -80,19 +85,39 @@ pub async fn handler(host: &Host, count: usize) -> Result<()> {
     for _ in 0..count {
         tokio::time::sleep(PAUSE).await;
         let (lease, timed) = host.one(&unit, KEPT).await?;
-        ensure!(!lease.cold, "the instance was not kept");
+        ensure!(lease.start == Start::Idle, "the instance was not kept: {lease:?}");
         samples.push(timed);
         lease.give_back();
     }
     Row::print(&samples)
 }
 
-/// All at the same moment, each in an instance of its own that ends with its answer. Times are
-/// from the moment of the burst.
+/// Instances that were started ahead, of which a few always wait.
+pub async fn parked(host: &Host, count: usize) -> Result<()> {
+    let unit = warmed(host).await?;
+    host.park(&unit, PARKED);
+    let mut samples = Vec::new();
+    for _ in 0..count {
+        let all_wait = async {
+            while host.parked(&unit) < PARKED {
+                tokio::time::sleep(PAUSE).await;
+            }
+        };
+        tokio::time::timeout(AHEAD_WITHIN, all_wait).await.context("none was started ahead")?;
+        tokio::time::sleep(PAUSE).await;
+        let (lease, timed) = host.one(&unit, Duration::ZERO).await?;
+        ensure!(lease.start == Start::Parked, "the instance had not waited: {lease:?}");
+        samples.push(timed);
+    }
+    Row::print(&samples)
+}
+
+/// All at the same moment, each on its own and in an instance of its own that ends with its
+/// answer. Times are from the moment of the burst.
 pub async fn burst(host: &Host, count: usize) -> Result<()> {
     let unit = warmed(host).await?;
+    let mut calls = JoinSet::new();
     let start = Arc::new(Barrier::new(count + 1));
-    let mut calls = tokio::task::JoinSet::new();
     for _ in 0..count {
         let (host, unit, start) = (host.clone(), unit.clone(), Arc::clone(&start));
         calls.spawn(async move {
@@ -103,9 +128,24 @@ pub async fn burst(host: &Host, count: usize) -> Result<()> {
         });
     }
     start.wait().await;
+    Row::print(&all(calls).await?)
+}
+
+/// All by one request, which is answered when every instance is there; then a call on each.
+pub async fn map(host: &Host, count: usize) -> Result<()> {
+    let unit = warmed(host).await?;
+    let mut calls = JoinSet::new();
+    let asked = Asked::now();
+    for mut lease in host.lease_many(&unit, count).await? {
+        calls.spawn(async move { asked.call(&mut lease, 0.0).await });
+    }
+    Row::print(&all(calls).await?)
+}
+
+async fn all(mut calls: JoinSet<Result<Timed>>) -> Result<Vec<Timed>> {
     let mut samples = Vec::new();
     while let Some(call) = calls.join_next().await {
         samples.push(call??);
     }
-    Row::print(&samples)
+    Ok(samples)
 }

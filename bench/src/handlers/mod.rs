@@ -45,12 +45,16 @@ enum Level {
     Import,
     /// Instances that were kept, and rest until the next call.
     Handler,
+    /// Instances that were started before they were asked for.
+    Parked,
     /// Memory of instances that run and of the same at rest.
     Memory,
     /// Memory of many instances that live at the same time.
     Alive,
     /// Many calls at the same moment, an instance each.
     Burst,
+    /// The same by one request.
+    Map,
 }
 
 /// Runs one measurement.
@@ -71,8 +75,10 @@ async fn measure(options: &Options, host: &Host) -> Result<()> {
         Level::First => levels::first(host).await,
         Level::Import => levels::import(host, options.count).await,
         Level::Handler => levels::handler(host, options.count).await,
+        Level::Parked => levels::parked(host, options.count).await,
         Level::Memory => memory::each(host, options.count).await,
         Level::Alive => memory::alive(host, options.count).await,
         Level::Burst => levels::burst(host, options.count).await,
+        Level::Map => levels::map(host, options.count).await,
     }
 }
