@@ -220,6 +220,8 @@ fn failed(path: &Path, error: &dyn std::fmt::Display) -> ErrorReport {
 mod tests {
     use snowmelt_wire::Code as UserCode;
 
+    use snowmelt_types::Tenant;
+
     use super::*;
     use crate::api::{CallMode, FunctionOptions, InvocationState};
 
@@ -234,6 +236,8 @@ mod tests {
                 mode: CallMode::Event,
                 packages: vec![],
                 options: FunctionOptions::default(),
+                tenant: Tenant::default(),
+                expected: 1,
                 ephemeral: false,
             },
             deployed_ms: 1,
@@ -283,6 +287,7 @@ mod tests {
                 state,
                 result: None,
                 error: None,
+                warnings: Vec::new(),
                 accepted_ms: 0,
                 wall_us: None,
                 cold: false,
