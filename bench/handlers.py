@@ -36,7 +36,8 @@ WORK = {
     ),
 }
 
-# The first thing that happens in the file, and in the handler, is that the time is taken.
+# The first thing that happens in the file, and in the handler, is that the time is taken; and the
+# last in the handler.
 FILE = """import time
 
 FIRST_LINE = time.monotonic_ns()
@@ -47,8 +48,9 @@ FIRST_LINE = time.monotonic_ns()
 def handler(hold):
     entered = time.monotonic_ns()
     answer = [{work}]
-    time.sleep(hold)
-    return [FIRST_LINE, entered, answer]
+    if hold:
+        time.sleep(hold)
+    return [FIRST_LINE, entered, time.monotonic_ns(), answer]
 """
 
 
@@ -199,11 +201,13 @@ def times(section: Section, found: dict[str, Found]) -> None:
         for level in [*LEVELS, "bare fork"]:
             row = case.rows[level]
             first, answer = _ms(row, "first_line_us"), _ms(row, "answer_us")
-            lines.append(
-                [name, level, spread(first), spread(answer), short(percentile(answer, 99))]
-            )
-        lines.append([name, "python3 process", "", spread(case.process_ms), ""])
-    section.table(["needs", "", "first line, ms", "answer, ms", "p99"], lines)
+            # A bare fork has no platform.
+            platform = spread(_ms(row, "platform_us")) if "platform_us" in row else ""
+            tail = short(percentile(answer, 99))
+            lines.append([name, level, spread(first), spread(answer), tail, platform])
+        lines.append([name, "python3 process", "", spread(case.process_ms), "", ""])
+    head = ["needs", "", "first line, ms", "answer, ms", "p99", "answer but for the handler, ms"]
+    section.table(head, lines)
     bars = {
         level: [median(_ms(case.rows[level], "answer_us")) for case in found.values()]
         for level in [*LEVELS, "bare fork"]
@@ -247,11 +251,12 @@ def promises(section: Section, found: dict[str, Found]) -> None:
         ("parked", "an instance that was started ahead", 0.5),
         ("handler cache", "an instance from the handler cache", 1.0),
     ):
-        slowest = max(of(case, level, "answer_us") for case in found.values())
+        slowest = max(of(case, level, "platform_us") for case in found.values())
+        whole = max(of(case, level, "answer_us") for case in found.values())
         section.promise(
             f"{what}, request to answer, the slowest of {len(found)} handlers",
             f"under {bar:g} ms",
-            f"{slowest:.2f} ms",
+            f"{slowest:.2f} ms, and {whole:.2f} ms with what the handler itself does",
             slowest < bar,
         )
     pandas = found["pandas"]
@@ -302,7 +307,8 @@ def run() -> Section:
         " that was started before it was asked for, one of two that wait. *bare fork*: the same"
         " packages imported by a plain Python that calls `os.fork`, half of the samples before and"
         " half after ours; its first line is the child's. *python3 process*: a plain Python that"
-        " executes the handler's file, files in memory, and ends."
+        " executes the handler's file, files in memory, and ends. The last column leaves out what"
+        " the handler itself needs from its first line to its last."
     )
     with scratch() as folder:
         bench = Bench(section, folder)

@@ -37,6 +37,8 @@ pub struct Timed {
     pub first_line: Duration,
     /// Until the answer was here.
     pub answer: Duration,
+    /// Of which the handler was running.
+    pub own: Duration,
 }
 
 impl Host {
@@ -117,12 +119,14 @@ impl Asked {
         let said = lease.call(&load(), &call, LIMIT).await?;
         let answer = self.here.elapsed();
         let stamp = |index: usize| said.get(index).and_then(Value::as_u64);
-        let (file, handler) = stamp(0).zip(stamp(1)).context("the handler gives two times")?;
+        let (file, handler) = stamp(0).zip(stamp(1)).context("the handler gives its times")?;
+        let left = stamp(2).context("the handler gives the time of its end")?;
         let since =
             |nanoseconds: u64| Duration::from_nanos(nanoseconds).checked_sub(self.monotonic);
         let first_line =
             since(file).or(since(handler)).context("the handler's clock is another")?;
-        Ok(Timed { first_line, answer })
+        let own = Duration::from_nanos(left.saturating_sub(handler));
+        Ok(Timed { first_line, answer, own })
     }
 }
 

@@ -27,6 +27,8 @@ const AHEAD_WITHIN: Duration = Duration::from_secs(20);
 struct Row {
     first_line_us: Vec<u64>,
     answer_us: Vec<u64>,
+    /// The answer but for the handler's own time.
+    platform_us: Vec<u64>,
 }
 
 impl Row {
@@ -34,7 +36,11 @@ impl Row {
         let us = |of: fn(&Timed) -> Duration| {
             samples.iter().map(|s| u64::try_from(of(s).as_micros()).unwrap_or(u64::MAX)).collect()
         };
-        let row = Self { first_line_us: us(|s| s.first_line), answer_us: us(|s| s.answer) };
+        let row = Self {
+            first_line_us: us(|s| s.first_line),
+            answer_us: us(|s| s.answer),
+            platform_us: us(|s| s.answer.saturating_sub(s.own)),
+        };
         println!("{}", serde_json::to_string(&row)?);
         Ok(())
     }

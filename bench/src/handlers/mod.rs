@@ -21,8 +21,8 @@ pub struct Options {
     /// State folder: unpacked packages are found there and left there.
     #[arg(long)]
     state: PathBuf,
-    /// The user's file, with a `handler(event)` that gives the times of its first line and of its
-    /// entry, and something that it computed.
+    /// The user's file, with a `handler(event)` that gives the times of the file's first line, of
+    /// its own entry and of its end, and something that it computed.
     #[arg(long)]
     file: PathBuf,
     /// Packages of the handler.
