@@ -25,7 +25,7 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<()> {
     // The first ones bring the program into the page cache.
     for number in 0..2 {
-        sample(&options.command, &format!("sm-first-{number}"), 0)?;
+        sample(&options.command, &format!("sm-{}-first-{number}", std::process::id()), 0)?;
     }
     for &concurrency in &options.concurrency {
         let series = Series::begin()?;
@@ -41,7 +41,7 @@ fn burst(options: &Options, concurrency: usize) -> Result<Vec<Sample>> {
     let lane = |lane: usize| -> Result<Vec<Sample>> {
         let mut samples = Vec::new();
         while turns.take() {
-            let id = format!("sm-{concurrency}-{lane}-{}", samples.len());
+            let id = format!("sm-{}-{concurrency}-{lane}-{}", std::process::id(), samples.len());
             samples.push(sample(&options.command, &id, lane)?);
         }
         Ok(samples)
