@@ -33,14 +33,11 @@ impl Programs {
         };
         let within = |name: &str, parts: &[&str]| {
             let program = put_together(parts).and_then(|policy| policy.compile_within(&spawner()?));
-            program
-                .map_err(|error| Error::Policy { name: name.to_owned(), reason: error.to_string() })
+            program.map_err(|error| refused(name, &error))
         };
         let own = spawner().and_then(|policy| policy.compile());
-        let own = own
-            .map_err(|error| Error::Policy { name: "spawner".into(), reason: error.to_string() })?;
         Ok(Self {
-            spawner: own,
+            spawner: own.map_err(|error| refused("spawner", &error))?,
             local: within("function", &[COMMON, LOCAL_SOCKETS])?,
             internet: within("worker", &[COMMON, INTERNET_SOCKETS])?,
             zygote: compile("zygote", &[COMMON, LOCAL_SOCKETS, ZYGOTE])?,
