@@ -131,9 +131,9 @@ impl Pool {
             self.backend.doors(&path)
         });
         match made {
+            // Nothing has been counted in a fresh group.
             Ok(doors) => {
-                let before = self.backend.usage(&path);
-                Ok(Group { path, doors, limits: *limits, before, last: None })
+                Ok(Group { path, doors, limits: *limits, before: Usage::default(), last: None })
             }
             Err(error) => {
                 // The first error is the one to tell.
