@@ -107,13 +107,7 @@ class Deployed:
 
     def remote(self, event: Any) -> Any:
         """Calls it and waits. Raises `FunctionError` if it failed."""
-        try:
-            body = {"event": event}
-            done = self.client.call("POST", f"/v1/functions/{self.name}/invocations", body)
-        except (TypeError, ValueError) as error:
-            hint = "give JSON values; `map` takes any object that can be pickled"
-            raise make("SM-0222", f"the event is not JSON: {error}", hint=hint) from None
-        return _answer(done)
+        return _answer(self._post("invocations", {"event": event}, "the event"))
 
     def spawn(self, event: Any) -> Invocation:
         """Calls it and does not wait."""
@@ -128,13 +122,15 @@ class Deployed:
         return [_Part(batch, place) for place in range(len(all_events))]
 
     def _batch(self, events: list[Any]) -> list[dict[str, Any]]:
+        return list(self._post("batches", {"events": events}, "an event"))
+
+    def _post(self, what: str, body: dict[str, Any], sent: str) -> Any:
+        """Asks for calls; `sent` names in an error what could not be sent."""
         try:
-            body = {"events": events}
-            done = self.client.call("POST", f"/v1/functions/{self.name}/batches", body)
+            return self.client.call("POST", f"/v1/functions/{self.name}/{what}", body)
         except (TypeError, ValueError) as error:
             hint = "give JSON values; `map` takes any object that can be pickled"
-            raise make("SM-0222", f"an event is not JSON: {error}", hint=hint) from None
-        return list(done)
+            raise make("SM-0222", f"{sent} is not JSON: {error}", hint=hint) from None
 
     def logs(self, tail: int = 100) -> list[dict[str, Any]]:
         """What its last invocations wrote, oldest first."""
