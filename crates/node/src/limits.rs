@@ -32,12 +32,13 @@ pub struct InstanceLimits {
 
 impl Default for InstanceLimits {
     fn default() -> Self {
+        let Limits { memory, cpu, pids, scratch, open_files } = Limits::default();
         Self {
-            memory: ByteSize::mib(512),
-            cpu: CpuMillis(1000),
-            pids: 64,
-            scratch: ByteSize::mib(64),
-            open_files: 1024,
+            memory,
+            cpu,
+            pids,
+            scratch,
+            open_files,
             log: ByteSize::mib(1),
             environment: BTreeMap::new(),
             idle: Duration::from_secs(60),
