@@ -8,7 +8,25 @@ pub fn close_on_exec_from(first: u32) -> io::Result<()> {
     // SAFETY: only sets flags of descriptors; no memory is passed.
     let result =
         unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if result == 0 {
+        return Ok(());
+    }
+    match io::Error::last_os_error() {
+        // The flag came with Linux 5.11.
+        error if error.kind() == io::ErrorKind::InvalidInput => close_each_on_exec_from(first),
+        error => Err(error),
+    }
+}
+
+fn close_each_on_exec_from(first: u32) -> io::Result<()> {
+    for entry in std::fs::read_dir("/proc/self/fd")? {
+        let number = entry?.file_name().to_str().and_then(|name| name.parse::<u32>().ok());
+        let Some(number) = number.filter(|number| *number >= first) else { continue };
+        // SAFETY: only sets the flag of a descriptor; one that is closed meanwhile gives an error,
+        // which is none here.
+        unsafe { libc::fcntl(number as libc::c_int, libc::F_SETFD, libc::FD_CLOEXEC) };
+    }
+    Ok(())
 }
 
 /// Closes every descriptor from `first` on. For a process that has just begun and owns none of

@@ -8,7 +8,7 @@ use super::{Check, Status};
 
 /// Name of the probe, how bad its failure is, what is needed, how to get it.
 const NEEDS: [(&str, Status, &str, &str); 10] = [
-    ("kernel", Status::Fail, "5.12 or newer", "boot a newer kernel"),
+    ("kernel", Status::Fail, "5.10 or newer", "boot a newer kernel"),
     ("root", Status::Fail, "user id 0; without root comes later", "sudo snowmelt doctor"),
     (
         "control groups",
@@ -22,7 +22,7 @@ const NEEDS: [(&str, Status, &str, &str); 10] = [
         "user, pid, ipc, uts and mount",
         "sysctl -w user.max_user_namespaces=15000",
     ),
-    ("mount API", Status::Fail, "fsopen, fsmount and mount_setattr", "boot a newer kernel"),
+    ("mount API", Status::Fail, "fsopen and open_tree", "boot a newer kernel"),
     ("seccomp", Status::Fail, "filters", "boot a kernel with CONFIG_SECCOMP_FILTER=y"),
     ("overlayfs", Status::Warn, "for block images", "modprobe overlay"),
     ("EROFS", Status::Warn, "for block images", "modprobe erofs"),

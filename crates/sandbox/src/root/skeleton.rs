@@ -62,11 +62,11 @@ impl<'a> Skeleton<'a> {
     /// Shows a detached tree at `target`, inert.
     pub fn show(&self, tree: OwnedFd, target: &Path) -> Result<(), Fault> {
         let show = || -> io::Result<()> {
-            if !lacks(Defence::Inert) {
-                mount::set_attributes(&tree, mount::inert())?;
-            }
             let target = self.mount_point(target, is_folder(&tree)?)?;
-            mount::attach(&tree, &target)
+            if lacks(Defence::Inert) {
+                return mount::attach(&tree, &target);
+            }
+            mount::attach_with(&tree, &target, mount::inert())
         };
         doing(format!("show {}", target.display()), show())
     }
@@ -86,8 +86,7 @@ impl<'a> Skeleton<'a> {
             let attributes = Attributes::MOUNT_ATTR_RDONLY
                 | Attributes::MOUNT_ATTR_NOSUID
                 | Attributes::MOUNT_ATTR_NOEXEC;
-            mount::set_attributes(&tree, attributes)?;
-            mount::attach(&tree, &self.mount_point(path, false)?)
+            mount::attach_with(&tree, &self.mount_point(path, false)?, attributes)
         };
         doing(format!("show the device {}", path.display()), show())
     }

@@ -151,10 +151,15 @@ pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// The example `spawner`, which `cargo test` builds beside this program.
+/// The example `spawner`.
 pub fn spawner_program() -> PathBuf {
+    program("spawner")
+}
+
+/// An example, which `cargo test` builds beside this program.
+pub fn program(name: &str) -> PathBuf {
     let here = std::env::current_exe().unwrap();
-    let program = here.ancestors().nth(2).unwrap().join("examples/spawner");
+    let program = here.ancestors().nth(2).unwrap().join("examples").join(name);
     assert!(program.is_file(), "build {} with `cargo build --examples`", program.display());
     program
 }

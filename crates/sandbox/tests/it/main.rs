@@ -7,6 +7,7 @@ mod harness;
 mod image;
 mod isolation;
 mod native;
+mod old_kernel;
 mod pause;
 mod start;
 mod tree;

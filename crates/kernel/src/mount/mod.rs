@@ -3,8 +3,10 @@
 //! Invariant: nothing here resolves a path inside a sandbox that a tenant could have changed;
 //! every step begins at a descriptor.
 
+mod attributes;
+
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::CWD;
@@ -15,6 +17,8 @@ use rustix::mount::{
 };
 
 pub use rustix::mount::MountAttrFlags as Attributes;
+
+use attributes::Reach;
 
 /// A detached copy of the mount at `path`, with those below it.
 pub fn copy(path: &Path) -> io::Result<OwnedFd> {
@@ -58,40 +62,37 @@ pub fn attach_at(tree: impl AsFd, folder: impl AsFd, path: &Path) -> io::Result<
     Ok(move_mount(tree, "", folder, path, flags)?)
 }
 
-/// The argument of mount_setattr(2).
-#[repr(C)]
-struct SetAttributes {
-    set: u64,
-    clear: u64,
-    propagation: u64,
-    user_namespace: u64,
+/// Attaches a detached tree with attributes set on each of its mounts.
+///
+/// Before Linux 5.12 a mount gets attributes only once it is attached: so whoever may reach the
+/// target sees it without them for a moment, and the target must be nobody else's yet.
+pub fn attach_with(tree: impl AsFd, target: impl AsFd, set: Attributes) -> io::Result<()> {
+    match attributes::set(tree.as_fd(), set, Reach::Tree) {
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+            attach(tree.as_fd(), target)?;
+            attributes::remount(tree.as_fd(), set, Reach::Tree)
+        }
+        outcome => outcome.and_then(|()| attach(tree, target)),
+    }
 }
 
-/// Sets attributes of the mount that `tree` is the root of, and of those below it.
-pub fn set_attributes(tree: impl AsFd, set: Attributes) -> io::Result<()> {
-    mount_setattr(tree, set, libc::AT_RECURSIVE)
-}
-
-/// Sets attributes of the one mount that `tree` is the root of.
+/// Sets attributes of the one attached mount that `tree` is the root of.
 pub fn set_attributes_of(tree: impl AsFd, set: Attributes) -> io::Result<()> {
-    mount_setattr(tree, set, 0)
+    match attributes::set(tree.as_fd(), set, Reach::One) {
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+            attributes::remount(tree.as_fd(), set, Reach::One)
+        }
+        outcome => outcome,
+    }
 }
 
-fn mount_setattr(tree: impl AsFd, set: Attributes, flags: i32) -> io::Result<()> {
-    let argument =
-        SetAttributes { set: u64::from(set.bits()), clear: 0, propagation: 0, user_namespace: 0 };
-    // SAFETY: the path is a C string and the structure is alive and of the size that is passed.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_mount_setattr,
-            tree.as_fd().as_raw_fd(),
-            c"".as_ptr(),
-            libc::AT_EMPTY_PATH | flags,
-            &raw const argument,
-            size_of::<SetAttributes>(),
-        )
-    };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+/// Whether this kernel sets attributes of mounts that are attached nowhere (Linux 5.12).
+pub fn sets_attributes_of_detached() -> io::Result<bool> {
+    let tree = fresh("tmpfs", &[("size", "64k")], Attributes::empty())?;
+    match attributes::set(tree.as_fd(), inert(), Reach::One) {
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(false),
+        outcome => outcome.map(|()| true),
+    }
 }
 
 /// Read-only, and neither set-user-id programs nor device nodes work.

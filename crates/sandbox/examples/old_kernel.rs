@@ -1,0 +1,40 @@
+//! The spawner as on Linux 5.10, for the tests: mount_setattr(2) is not there, nor the flag of
+//! close_range(2) that closes on exec.
+
+use std::io;
+use std::process::ExitCode;
+
+use seccompiler::{TargetArch, apply_filter, compile_from_json};
+use snowmelt_kernel::mount;
+
+/// ENOSYS of one call, and EINVAL of the other with `CLOSE_RANGE_CLOEXEC`.
+const FILTERS: [&str; 2] = [
+    r#"{ "calls": { "mismatch_action": "allow", "match_action": { "errno": 38 },
+        "filter": [{ "syscall": "mount_setattr" }] } }"#,
+    r#"{ "calls": { "mismatch_action": "allow", "match_action": { "errno": 22 },
+        "filter": [{ "syscall": "close_range", "args": [
+            { "index": 2, "type": "dword", "op": "eq", "val": 4 }] }] } }"#,
+];
+
+fn main() -> ExitCode {
+    match grow_old() {
+        Ok(()) => snowmelt_sandbox::spawner_main(),
+        Err(error) => {
+            eprintln!("cannot make this kernel look old: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn grow_old() -> Result<(), Box<dyn std::error::Error>> {
+    for filter in FILTERS {
+        let target = TargetArch::try_from(std::env::consts::ARCH)?;
+        for program in compile_from_json(filter.as_bytes(), target)?.values() {
+            apply_filter(program)?;
+        }
+    }
+    if mount::sets_attributes_of_detached()? {
+        return Err(io::Error::other("mount_setattr still works").into());
+    }
+    Ok(())
+}
