@@ -18,3 +18,4 @@ pub mod namespace;
 pub mod packet;
 pub mod process;
 pub mod seccomp;
+pub mod socket;

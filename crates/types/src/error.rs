@@ -91,6 +91,10 @@ codes! {
     STATE = "SM-0505", Platform, "the state folder cannot be used";
     DISK_FULL = "SM-0506", Platform, "the disk is full";
     PROTOCOL = "SM-0507", Platform, "the other side sent what the protocol does not allow";
+    NETWORK_MAKE = "SM-0601", Platform, "a job's network could not be made";
+    NETWORK_SPEC = "SM-0602", Input, "a job's network makes no sense as it was asked for";
+    NETWORK_TAKEN = "SM-0603", Platform, "the network of a job is taken by another";
+    NETWORK_UNREACHABLE = "SM-0604", Timeout, "not all hosts of a job could be reached in time";
     INTERNAL = "SM-0901", Platform, "something that cannot happen did";
 }
 

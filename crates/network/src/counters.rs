@@ -1,0 +1,26 @@
+//! What a network cost, in what the kernel was asked for.
+
+use serde::{Deserialize, Serialize};
+
+use crate::netlink::Batch;
+
+/// What was asked of the kernel for one job. None of it grows with the number of functions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counters {
+    /// Netlink messages.
+    pub messages: u64,
+    /// Calls that sent them.
+    pub batches: u64,
+    /// Times that a thread went into another network namespace.
+    pub crossings: u64,
+    /// Devices moved from one network namespace to another.
+    pub moves: u64,
+}
+
+impl Counters {
+    /// Counts a batch that is about to be sent.
+    pub(crate) fn add(&mut self, batch: &Batch) {
+        self.messages += batch.len() as u64;
+        self.batches += 1;
+    }
+}

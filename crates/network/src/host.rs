@@ -1,0 +1,52 @@
+//! This host as the underlay of its jobs: a socket in the node's own namespace, and what is known
+//! of the devices there.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::link;
+use crate::netlink::{Batch, Failed, Socket};
+use crate::{Error, Result};
+
+/// The namespace of the node's process.
+#[derive(Debug)]
+pub struct Host {
+    route: Mutex<Socket>,
+    /// The most bytes of a packet, by the address of the device. Devices do not change theirs.
+    mtus: Mutex<HashMap<IpAddr, u32>>,
+}
+
+impl Host {
+    /// In the calling thread's network namespace.
+    pub fn open() -> std::io::Result<Self> {
+        Ok(Self { route: Mutex::new(Socket::open(None)?), mtus: Mutex::default() })
+    }
+
+    /// Sends a batch.
+    pub fn run(&self, batch: Batch) -> std::result::Result<(), Failed> {
+        lock(&self.route).run(batch)
+    }
+
+    /// A device by its name.
+    pub fn link(&self, name: &str) -> std::result::Result<Option<link::Link>, Failed> {
+        link::by_name(&mut lock(&self.route), name)
+    }
+
+    /// The most bytes of a packet on the device that has this address.
+    pub fn mtu(&self, job: &str, address: IpAddr) -> Result<u32> {
+        if let Some(mtu) = lock(&self.mtus).get(&address) {
+            return Ok(*mtu);
+        }
+        let found = link::of_address(&mut lock(&self.route), address);
+        let found = found.map_err(|failed| Error::failed(job, failed))?;
+        let mtu = found.ok_or(Error::Underlay { address })?.mtu;
+        lock(&self.mtus).insert(address, mtu);
+        Ok(mtu)
+    }
+}
+
+/// No panic leaves what these locks protect half done.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

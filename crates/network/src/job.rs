@@ -1,0 +1,181 @@
+//! One job's network on this host.
+//!
+//! Invariant: it is whole or not there. Everything of it hangs on [`Prepared`], which takes it
+//! away when it is dropped, whatever step it came to.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::counters::Counters;
+use crate::lease::Lease;
+use crate::link::{self, Overlay};
+use crate::netlink::Batch;
+use crate::networks::Shared;
+use crate::prepare::Prepared;
+use crate::remains::{self, Remains};
+use crate::{Address, Error, JobSpec, Peer, Result, ready, route};
+
+/// The network of a job on this host; gone when dropped.
+#[derive(Debug)]
+pub struct JobNetwork {
+    spec: JobSpec,
+    prepared: Prepared,
+    counters: Counters,
+    lease: Lease,
+    shared: Arc<Shared>,
+}
+
+impl JobNetwork {
+    /// Makes it out of a prepared namespace: one message for the overlay, then one batch for all
+    /// addresses and hosts.
+    pub(crate) fn make(spec: JobSpec, prepared: Prepared, shared: Arc<Shared>) -> Result<Self> {
+        let counters = prepared.counters;
+        let lease = Lease::new(&spec, &prepared.device);
+        let mut network = Self { spec, prepared, counters, lease, shared };
+        network.shared.hold(&network.lease)?;
+        network.add_overlay()?;
+        let mut batch = Batch::new();
+        route::add_own(&mut batch, network.spec.own4);
+        route::add_own(&mut batch, network.spec.own6);
+        for peer in &network.spec.peers {
+            route::add_peer(&mut batch, peer, network.spec.own_address());
+        }
+        network.run(batch)?;
+        Ok(network)
+    }
+
+    fn add_overlay(&mut self) -> Result<()> {
+        let underlay = self.shared.underlay_mtu(&self.spec)?;
+        let overlay = Overlay {
+            vni: self.spec.vni,
+            local: self.spec.host,
+            port: self.shared.port,
+            mac: route::mac_of(self.spec.own4),
+            mtu: link::inner_mtu(underlay, self.spec.host),
+        };
+        let mut batch = Batch::new();
+        link::add_overlay(&mut batch, &overlay, self.prepared.namespace.as_fd());
+        self.counters.add(&batch);
+        let made = self.shared.host.run(batch);
+        made.map_err(|failed| Error::failed(&self.spec.job, failed))
+    }
+
+    fn run(&mut self, batch: Batch) -> Result<()> {
+        self.counters.add(&batch);
+        let done = self.prepared.namespace.route.run(batch);
+        done.map_err(|failed| Error::failed(&self.spec.job, failed))
+    }
+
+    /// What was asked for, with the hosts that are known now.
+    pub fn spec(&self) -> &JobSpec {
+        &self.spec
+    }
+
+    /// The namespace that sandboxes of the job join.
+    pub fn namespace(&self) -> BorrowedFd<'_> {
+        self.prepared.namespace.as_fd()
+    }
+
+    /// The addresses of the function at a place on this host, from 0. They are there already.
+    pub fn address(&self, slot: u32) -> Result<Address> {
+        self.spec.address(slot)
+    }
+
+    /// The most bytes of a packet between functions on two hosts.
+    pub fn mtu(&self) -> Result<u32> {
+        Ok(link::inner_mtu(self.shared.underlay_mtu(&self.spec)?, self.spec.host))
+    }
+
+    /// Tells of a host that joins the job; other hosts' entries are not touched.
+    pub fn add_peer(&mut self, peer: Peer) -> Result<()> {
+        let mut wanted = self.spec.clone();
+        wanted.peers.push(peer);
+        wanted.check()?;
+        let mut batch = Batch::new();
+        route::add_peer(&mut batch, &peer, self.spec.own_address());
+        let added = self.run(batch);
+        match added {
+            Ok(()) => self.spec = wanted,
+            Err(_) => self.forget(&peer),
+        }
+        added
+    }
+
+    /// Tells of a host that left the job or vanished; others' entries are not touched. Packets to
+    /// it are refused from now on.
+    pub fn remove_peer(&mut self, host: IpAddr) -> Result<()> {
+        let Some(place) = self.spec.peers.iter().position(|peer| peer.host == host) else {
+            return Ok(());
+        };
+        let peer = self.spec.peers.remove(place);
+        let mut batch = Batch::new();
+        route::remove_peer(&mut batch, &peer, self.spec.own_address());
+        self.run(batch)
+    }
+
+    /// Undoes what was added of a host, each entry by itself: some may not be there.
+    fn forget(&mut self, peer: &Peer) {
+        let mut batch = Batch::new();
+        route::remove_peer(&mut batch, peer, self.spec.own_address());
+        drop(self.run(batch));
+    }
+
+    /// Waits until every other host answers over the job's network.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] with the hosts that did not, when the time is up.
+    pub fn ready(&mut self, within: Duration) -> Result<BTreeMap<IpAddr, Duration>> {
+        let step = |error| Error::step(&self.spec.job, "ask the other hosts", error);
+        let begun = Instant::now();
+        let echo = self.prepared.namespace.echo.as_fd();
+        let answered = ready::ask(echo, &self.spec.peers, within).map_err(step)?;
+        let hosts = self.spec.peers.iter().map(|peer| peer.host);
+        let missing: Vec<_> = hosts.filter(|host| !answered.contains_key(host)).collect();
+        if missing.is_empty() {
+            tracing::debug!(job = self.spec.job, took = ?begun.elapsed(), "the network is ready");
+            return Ok(answered);
+        }
+        Err(Error::Unreachable { job: self.spec.job.clone(), within, missing })
+    }
+
+    /// What was asked of the kernel so far.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// What there is in the namespace now.
+    pub fn remains(&mut self) -> Result<Remains> {
+        let found = remains::of(&mut self.prepared.namespace);
+        found.map_err(|failed| Error::failed(&self.spec.job, failed))
+    }
+
+    /// Takes the network away and waits until nothing of it is left. Functions must have ended: a
+    /// process that is left in the namespace keeps the lease.
+    ///
+    /// # Errors
+    /// [`Error::Step`] when something is left after that time. It reaches nobody any more, and
+    /// its overlay's number is not given to another job while it is there.
+    pub fn close(self, within: Duration) -> Result<()> {
+        let (shared, vni, job) = (self.shared.clone(), self.spec.vni, self.spec.job.clone());
+        drop(self);
+        let deadline = Instant::now() + within;
+        while !shared.release_if_gone(vni)? {
+            if Instant::now() >= deadline {
+                let left = std::io::Error::other("a process or socket is left in it");
+                return Err(Error::step(&job, "end the network", left));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for JobNetwork {
+    fn drop(&mut self) {
+        self.prepared.cut();
+        self.shared.end(&mut self.lease);
+    }
+}

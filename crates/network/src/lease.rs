@@ -1,0 +1,149 @@
+//! Leases: which overlay and addresses which job has on this host, in files that outlive the node.
+//!
+//! Invariant: a lease is written before its network is made and removed only when nothing of the
+//! network is left: its device in the host's namespace is gone, and that goes when the kernel has
+//! taken the namespace away with all connections, routes and neighbours in it.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use snowmelt_types::Tenant;
+
+use crate::{Error, JobSpec, Range, Result};
+
+/// A job's claim on an overlay and addresses.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lease {
+    /// The job.
+    pub job: String,
+    /// Whose it is.
+    pub tenant: Tenant,
+    /// The overlay.
+    pub vni: u32,
+    /// This host's IPv4 addresses of the job.
+    pub own4: Range,
+    /// This host's IPv6 addresses of the job.
+    pub own6: Range,
+    /// The device in the host's namespace that is there as long as anything of the network is.
+    pub device: String,
+    /// Whether the job has ended, and only the kernel is not through with its network yet.
+    #[serde(default)]
+    pub ending: bool,
+}
+
+impl Lease {
+    /// Of a job that is about to get this device.
+    pub fn new(spec: &JobSpec, device: &str) -> Self {
+        Self {
+            job: spec.job.clone(),
+            tenant: spec.tenant.clone(),
+            vni: spec.vni,
+            own4: spec.own4,
+            own6: spec.own6,
+            device: device.to_owned(),
+            ending: false,
+        }
+    }
+}
+
+/// The folder with a file for each lease, named by its overlay.
+#[derive(Clone, Debug)]
+pub struct Leases {
+    folder: PathBuf,
+}
+
+impl Leases {
+    /// Makes the folder if it is not there.
+    pub fn open(state: &Path) -> Result<Self> {
+        let folder = state.join("networks");
+        fs::create_dir_all(&folder).map_err(|source| at(&folder, source))?;
+        Ok(Self { folder })
+    }
+
+    /// All leases. A file that a crash left half written was of a network that was never made:
+    /// it is removed.
+    pub fn all(&self) -> Result<Vec<Lease>> {
+        let entries = fs::read_dir(&self.folder).map_err(|source| at(&self.folder, source))?;
+        let mut all = Vec::new();
+        for entry in entries {
+            let path = entry.map_err(|source| at(&self.folder, source))?.path();
+            let text = match fs::read_to_string(&path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                text => text.map_err(|source| at(&path, source))?,
+            };
+            match serde_json::from_str(&text) {
+                Ok(lease) => all.push(lease),
+                Err(_) => remove(&path)?,
+            }
+        }
+        all.sort_by_key(|lease: &Lease| lease.vni);
+        Ok(all)
+    }
+
+    /// Writes a lease, whole or not at all.
+    pub fn write(&self, lease: &Lease) -> Result<()> {
+        let path = self.path(lease.vni);
+        let draft = path.with_extension("draft");
+        let text = serde_json::to_vec_pretty(lease).map_err(|error| at(&path, error.into()))?;
+        let write = || {
+            let mut file = fs::File::create(&draft)?;
+            file.write_all(&text)?;
+            fs::rename(&draft, &path)
+        };
+        write().map_err(|source| at(&path, source))
+    }
+
+    /// Removes the lease of an overlay, if it is there.
+    pub fn remove(&self, vni: u32) -> Result<()> {
+        remove(&self.path(vni))
+    }
+
+    fn path(&self, vni: u32) -> PathBuf {
+        self.folder.join(format!("{vni}.json"))
+    }
+}
+
+fn remove(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(at(path, error)),
+        _ => Ok(()),
+    }
+}
+
+fn at(path: &Path, source: io::Error) -> Error {
+    Error::Lease { path: path.to_owned(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lease(vni: u32) -> Lease {
+        Lease {
+            job: format!("job-{vni}"),
+            tenant: Tenant::default(),
+            vni,
+            own4: "10.0.0.0/24".parse().unwrap(),
+            own6: "fd00::/120".parse().unwrap(),
+            device: "snm0".into(),
+            ending: false,
+        }
+    }
+
+    #[test]
+    fn leases_outlive_the_process_and_half_written_ones_do_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let leases = Leases::open(folder.path()).unwrap();
+        leases.write(&lease(9)).unwrap();
+        leases.write(&lease(3)).unwrap();
+        fs::write(leases.path(5).with_extension("draft"), "{\"job").unwrap();
+        let again = Leases::open(folder.path()).unwrap();
+        assert_eq!(again.all().unwrap(), [lease(3), lease(9)]);
+        again.remove(3).unwrap();
+        again.remove(3).unwrap();
+        assert_eq!(again.all().unwrap(), [lease(9)]);
+        assert_eq!(fs::read_dir(&leases.folder).unwrap().count(), 1);
+    }
+}

@@ -1,0 +1,208 @@
+//! Messages that make and look at network devices.
+//!
+//! Invariant: a device is made in the namespace where it stays. Moving one between namespaces is
+//! what makes conventional overlays slow (Particle 2.3, Table 3).
+
+use std::net::IpAddr;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use crate::netlink::*;
+
+/// Bytes of `struct ifinfomsg`.
+const FIXED: usize = 16;
+/// What a packet gains in the underlay: Ethernet, VXLAN, UDP, and IPv4 or IPv6.
+const OVERHEAD4: u32 = 50;
+const OVERHEAD6: u32 = 70;
+/// The most that a device of this kind takes.
+const MOST_MTU: u32 = 65_535;
+
+/// The devices of a job's namespace by their numbers in it, which are the same in all.
+pub const LOOPBACK: u32 = 1;
+/// The job's end of its pair.
+pub const EGRESS: u32 = 2;
+/// The overlay.
+pub const OVERLAY: u32 = 3;
+
+/// `struct ifinfomsg` with a device's number and what is to be of its flags.
+pub fn fixed(index: u32, flags: u32, change: u32) -> [u8; FIXED] {
+    let mut bytes = [0; FIXED];
+    bytes[4..8].copy_from_slice(&index.to_ne_bytes());
+    bytes[8..12].copy_from_slice(&flags.to_ne_bytes());
+    bytes[12..16].copy_from_slice(&change.to_ne_bytes());
+    bytes
+}
+
+/// Makes a pair: `name` here, and the other end in the namespace as `egress0`. Both are down: the
+/// kernel sets neither up before both are there.
+pub fn add_pair(batch: &mut Batch, name: &str, namespace: BorrowedFd<'_>) {
+    batch.add("make the pair of devices", (RTM_NEWLINK, NEW), &fixed(0, 0, 0), |a| {
+        a.text(IFLA_IFNAME, name).nest(IFLA_LINKINFO, |a| {
+            a.text(IFLA_INFO_KIND, "veth").nest(IFLA_INFO_DATA, |a| {
+                let peer = fixed(EGRESS, 0, 0);
+                a.nest_after(VETH_INFO_PEER, &peer, |a| {
+                    a.text(IFLA_IFNAME, "egress0");
+                    a.u32(IFLA_NET_NS_FD, namespace.as_raw_fd() as u32);
+                });
+            });
+        });
+    });
+}
+
+/// An overlay's end on one host.
+#[derive(Clone, Copy, Debug)]
+pub struct Overlay {
+    /// The number of the overlay, which no other job has.
+    pub vni: u32,
+    /// This host's address in the underlay.
+    pub local: IpAddr,
+    /// The UDP port of the underlay.
+    pub port: u16,
+    /// The device's own address.
+    pub mac: [u8; 6],
+    /// The most bytes of a packet.
+    pub mtu: u32,
+}
+
+/// Makes the overlay's device, up, in a namespace; its packets go out from the namespace of the
+/// socket that sends this. It learns nothing, floods nothing and resolves nothing: all that it
+/// knows is said by [`crate::route`].
+pub fn add_overlay(batch: &mut Batch, overlay: &Overlay, namespace: BorrowedFd<'_>) {
+    let up = fixed(OVERLAY, IFF_UP | IFF_NOARP, IFF_UP | IFF_NOARP);
+    batch.add("make the overlay's device", (RTM_NEWLINK, NEW), &up, |a| {
+        a.text(IFLA_IFNAME, "overlay0");
+        a.bytes(IFLA_ADDRESS, &overlay.mac).u32(IFLA_MTU, overlay.mtu);
+        a.u32(IFLA_NET_NS_FD, namespace.as_raw_fd() as u32);
+        a.nest(IFLA_LINKINFO, |a| {
+            a.text(IFLA_INFO_KIND, "vxlan");
+            a.nest(IFLA_INFO_DATA, |a| overlay_data(a, overlay));
+        });
+    });
+}
+
+/// Without checksums of its own: packets inside have theirs.
+fn overlay_data(a: &mut Attributes<'_>, overlay: &Overlay) {
+    a.u32(IFLA_VXLAN_ID, overlay.vni).u8(IFLA_VXLAN_LEARNING, 0);
+    a.bytes(IFLA_VXLAN_PORT, &overlay.port.to_be_bytes());
+    match overlay.local {
+        IpAddr::V4(local) => {
+            a.bytes(IFLA_VXLAN_LOCAL, &local.octets()).u8(IFLA_VXLAN_UDP_CSUM, 0);
+        }
+        IpAddr::V6(local) => {
+            a.bytes(IFLA_VXLAN_LOCAL6, &local.octets());
+            a.u8(IFLA_VXLAN_UDP_ZERO_CSUM6_TX, 1).u8(IFLA_VXLAN_UDP_ZERO_CSUM6_RX, 1);
+        }
+    }
+}
+
+/// Sets a device up.
+pub fn set_up(batch: &mut Batch, step: &'static str, index: u32) {
+    batch.add(step, (RTM_NEWLINK, 0), &fixed(index, IFF_UP, IFF_UP), |_| {});
+}
+
+/// Sets a device down.
+pub fn set_down(batch: &mut Batch, step: &'static str, index: u32) {
+    batch.add(step, (RTM_NEWLINK, 0), &fixed(index, 0, IFF_UP), |_| {});
+}
+
+/// Removes a device.
+pub fn remove(batch: &mut Batch, step: &'static str, index: u32) {
+    batch.add(step, (RTM_DELLINK, 0), &fixed(index, 0, 0), |_| {});
+}
+
+/// The most bytes of a packet inside, of those in the underlay.
+pub fn inner_mtu(underlay: u32, local: IpAddr) -> u32 {
+    let overhead = if local.is_ipv4() { OVERHEAD4 } else { OVERHEAD6 };
+    underlay.min(MOST_MTU).saturating_sub(overhead)
+}
+
+/// A device as the kernel shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// Its number in its namespace.
+    pub index: u32,
+    /// The most bytes of a packet.
+    pub mtu: u32,
+    /// Set up, with its carrier, and the kernel takes packets for it.
+    pub operational: bool,
+}
+
+impl Link {
+    fn read(message: &Parsed) -> Option<Self> {
+        let body = &message.body;
+        let number = |at: usize| Some(u32::from_ne_bytes(body.get(at..at + 4)?.try_into().ok()?));
+        let mtu = message.attribute(FIXED, IFLA_MTU)?;
+        let state = message.attribute(FIXED, IFLA_OPERSTATE)?.first().copied()?;
+        let flags = number(8)?;
+        let carried = flags & (IFF_UP | IFF_LOWER_UP) == IFF_UP | IFF_LOWER_UP;
+        Some(Self {
+            index: number(4)?,
+            mtu: u32::from_ne_bytes(mtu.try_into().ok()?),
+            operational: carried && matches!(state, IF_OPER_UNKNOWN | IF_OPER_UP),
+        })
+    }
+}
+
+/// A device by its number.
+pub fn by_index(socket: &mut Socket, index: u32) -> Result<Option<Link>, Failed> {
+    let mut batch = Batch::new();
+    batch.add("look at a device", (RTM_GETLINK, 0), &fixed(index, 0, 0), |_| {});
+    one(socket, batch)
+}
+
+/// A device by its name.
+pub fn by_name(socket: &mut Socket, name: &str) -> Result<Option<Link>, Failed> {
+    let mut batch = Batch::new();
+    batch.add("look at a device", (RTM_GETLINK, 0), &fixed(0, 0, 0), |a| {
+        a.text(IFLA_IFNAME, name);
+    });
+    one(socket, batch)
+}
+
+fn one(socket: &mut Socket, batch: Batch) -> Result<Option<Link>, Failed> {
+    match socket.ask(batch) {
+        Ok(answers) => Ok(answers.iter().find_map(Link::read)),
+        Err(failed) if is_missing(&failed) => Ok(None),
+        Err(failed) => Err(failed),
+    }
+}
+
+fn is_missing(failed: &Failed) -> bool {
+    failed.source.raw_os_error() == Some(rustix::io::Errno::NODEV.raw_os_error())
+}
+
+/// The device that has an address.
+pub fn of_address(socket: &mut Socket, address: IpAddr) -> Result<Option<Link>, Failed> {
+    let mut batch = Batch::new();
+    batch.add("list the host's addresses", (RTM_GETADDR, NLM_F_DUMP), &[AF_UNSPEC; 8], |_| {});
+    let octets = octets(address);
+    let index = socket.ask(batch)?.iter().find_map(|message| {
+        let is = |kind| message.attribute(8, kind) == Some(&*octets);
+        let index = u32::from_ne_bytes(message.body.get(4..8)?.try_into().ok()?);
+        (is(IFA_LOCAL) || is(IFA_ADDRESS)).then_some(index)
+    });
+    match index {
+        Some(index) => by_index(socket, index),
+        None => Ok(None),
+    }
+}
+
+/// An address as the kernel has it.
+pub fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_inside_leave_room_for_what_they_gain() {
+        let (v4, v6) = ("10.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap());
+        assert_eq!(inner_mtu(1500, v4), 1450);
+        assert_eq!(inner_mtu(1500, v6), 1430);
+        assert_eq!(inner_mtu(65_536, v4), 65_485);
+    }
+}

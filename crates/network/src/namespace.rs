@@ -1,0 +1,98 @@
+//! A job's network namespace, held by descriptors alone: it has no name, so it is gone as soon as
+//! the node and the functions in it are.
+//!
+//! Invariant: a namespace is entered once, by a thread that lives for that alone. What is done in
+//! it later goes over the sockets that were opened then.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::thread;
+
+use rustix::net::netlink::SOCK_DIAG;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with};
+use snowmelt_kernel::namespace::{flags, unshare};
+use snowmelt_kernel::socket::namespace_cookie;
+
+use crate::netlink::Socket;
+
+/// How the namespace differs from what the kernel gives, by files below `/proc/sys/net`.
+const SETTINGS: [(&str, &str); 5] = [
+    // IPv4 takes its settings from the host, which may forward: a job's namespace never does.
+    ("ipv4/ip_forward", "0"),
+    ("ipv4/conf/default/rp_filter", "0"),
+    // No addresses of the link, so nothing is asked of neighbours and nothing is announced.
+    ("ipv6/conf/default/addr_gen_mode", "1"),
+    ("ipv6/conf/default/accept_ra", "0"),
+    // IPv6 knows local routes but binds only to addresses of devices. To which a function may
+    // bind is decided elsewhere.
+    ("ipv6/ip_nonlocal_bind", "1"),
+];
+
+/// A network namespace and the sockets in it.
+#[derive(Debug)]
+pub struct Namespace {
+    /// Keeps it alive; sandboxes join it.
+    pub fd: OwnedFd,
+    /// Its number, never given twice.
+    pub cookie: u64,
+    /// For devices, routes and neighbours.
+    pub route: Socket,
+    /// For lists of sockets.
+    pub diagnosis: Socket,
+    /// For echo requests.
+    pub echo: OwnedFd,
+}
+
+/// What was being done when a namespace could not be made, and why.
+pub type Fault = (&'static str, io::Error);
+
+impl Namespace {
+    /// Makes one, empty but for a loopback device that is down.
+    pub fn make() -> Result<Self, Fault> {
+        let visitor = thread::Builder::new().name("network-visit".into()).spawn(enter);
+        let visitor = visitor.map_err(|error| ("start a thread", error))?;
+        visitor.join().unwrap_or_else(|_| Err(("enter a namespace", io::ErrorKind::Other.into())))
+    }
+}
+
+impl AsFd for Namespace {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Runs in a thread that ends with it, so there is no way back to go.
+fn enter() -> Result<Namespace, Fault> {
+    unshare(flags::NETWORK).map_err(|error| ("make a network namespace", error))?;
+    for (name, value) in SETTINGS {
+        set(name, value)?;
+    }
+    let fd = File::open("/proc/thread-self/ns/net").map_err(|e| ("open the namespace", e))?;
+    let open = |protocol| Socket::open(protocol).map_err(|e| ("open a netlink socket", e));
+    let route = open(None)?;
+    let cookie = namespace_cookie(&route).map_err(|e| ("ask for the namespace's number", e))?;
+    let echo = socket_with(
+        AddressFamily::INET,
+        SocketType::RAW,
+        SocketFlags::CLOEXEC,
+        Some(ipproto::ICMP),
+    );
+    Ok(Namespace {
+        fd: fd.into(),
+        cookie,
+        route,
+        diagnosis: open(Some(SOCK_DIAG))?,
+        echo: echo.map_err(|error| ("open a socket for echo requests", error.into()))?,
+    })
+}
+
+/// A kernel without IPv6 lacks those files, and then there is nothing to set.
+fn set(name: &str, value: &str) -> Result<(), Fault> {
+    match fs::write(format!("/proc/sys/net/{name}"), value) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(("change a setting of the namespace", error))
+        }
+        _ => Ok(()),
+    }
+}

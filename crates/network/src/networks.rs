@@ -1,0 +1,199 @@
+//! All job networks of a node.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::host::{Host, lock};
+use crate::job::JobNetwork;
+use crate::lease::{Lease, Leases};
+use crate::netlink::Batch;
+use crate::prepare::Pool;
+use crate::{Error, JobSpec, Result, link};
+
+/// The UDP port that RFC 7348 gives to VXLAN.
+pub const PORT: u16 = 4789;
+/// How long to wait for the kernel to take away the namespace of a job that has just ended.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How job networks are made on a node.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The node's folder, for leases.
+    pub state: PathBuf,
+    /// How many namespaces are made ahead.
+    pub pool: usize,
+    /// The UDP port of the overlays, the same on all hosts.
+    pub port: u16,
+    /// The most bytes of a packet between hosts; asked of the device if none.
+    pub mtu: Option<u32>,
+}
+
+impl Options {
+    /// The usual ones.
+    pub fn new(state: impl Into<PathBuf>) -> Self {
+        Self { state: state.into(), pool: 4, port: PORT, mtu: None }
+    }
+}
+
+/// What makes job networks on this host. Calls take a few milliseconds at most and block, so an
+/// asynchronous caller makes them where it may.
+pub struct Networks {
+    pool: Pool,
+    shared: Arc<Shared>,
+}
+
+/// What networks need of their node.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub host: Arc<Host>,
+    pub leases: Leases,
+    pub port: u16,
+    mtu: Option<u32>,
+    /// Leases by their overlays: those of networks that are there, and of those that are ending.
+    held: Mutex<BTreeMap<u32, Lease>>,
+}
+
+impl Networks {
+    /// Begins on this host, in the calling thread's network namespace. What an earlier node left
+    /// is taken away, or kept from use until the kernel has.
+    pub fn open(options: Options) -> Result<Self> {
+        let host =
+            Host::open().map_err(|error| Error::step("-", "open a netlink socket", error))?;
+        let host = Arc::new(host);
+        let leases = Leases::open(&options.state)?;
+        let held = leases.all()?.into_iter().map(|lease| (lease.vni, lease)).collect();
+        let shared = Arc::new(Shared {
+            host: host.clone(),
+            leases,
+            port: options.port,
+            mtu: options.mtu,
+            held: Mutex::new(held),
+        });
+        shared.cut_what_is_left()?;
+        let pool = Pool::start(&host, options.pool);
+        let pool = pool.map_err(|error| Error::step("-", "start a thread", error))?;
+        Ok(Self { pool, shared })
+    }
+
+    /// Makes a job's network. All of it is there when this returns, and none of it if it fails.
+    pub fn create(&self, spec: JobSpec) -> Result<JobNetwork> {
+        spec.check()?;
+        self.shared.claim(&spec)?;
+        let made = self.pool.take();
+        let made = made.map_err(|(step, error)| Error::step(&spec.job, step, error));
+        let (job, vni) = (spec.job.clone(), spec.vni);
+        match made {
+            Ok(prepared) => JobNetwork::make(spec, prepared, self.shared.clone()),
+            Err(error) => {
+                tracing::debug!(job, "no namespace could be made");
+                self.shared.forget(vni)?;
+                Err(error)
+            }
+        }
+    }
+
+    /// The leases of this host, those of networks that are ending included.
+    pub fn leases(&self) -> Result<Vec<Lease>> {
+        self.shared.release_all_gone()?;
+        Ok(lock(&self.shared.held).values().cloned().collect())
+    }
+
+    /// How many namespaces are ready in the pool.
+    pub fn prepared(&self) -> usize {
+        self.pool.ready()
+    }
+
+    /// Waits until the pool is full or cannot be filled.
+    pub fn wait_until_prepared(&self) {
+        self.pool.wait_until_full();
+    }
+}
+
+impl Shared {
+    /// The most bytes of a packet in the underlay of a job.
+    pub fn underlay_mtu(&self, spec: &JobSpec) -> Result<u32> {
+        match self.mtu {
+            Some(mtu) => Ok(mtu),
+            None => self.host.mtu(&spec.job, spec.host),
+        }
+    }
+
+    /// Takes an overlay's number for a job, once nothing is left of whoever had it.
+    fn claim(&self, spec: &JobSpec) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let holder = {
+                let mut held = lock(&self.held);
+                match held.get(&spec.vni) {
+                    None => {
+                        held.insert(spec.vni, Lease::new(spec, ""));
+                        return Ok(());
+                    }
+                    Some(lease) => lease.clone(),
+                }
+            };
+            if !holder.ending || Instant::now() >= deadline {
+                let what = format!("overlay {}", spec.vni);
+                return Err(Error::Taken { job: spec.job.clone(), what, holder: holder.job });
+            }
+            if !self.release_if_gone(spec.vni)? {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+
+    /// Keeps the lease of a network that is about to be made.
+    pub fn hold(&self, lease: &Lease) -> Result<()> {
+        lock(&self.held).insert(lease.vni, lease.clone());
+        self.leases.write(lease)
+    }
+
+    /// Gives up a number for which nothing was made.
+    fn forget(&self, vni: u32) -> Result<()> {
+        lock(&self.held).remove(&vni);
+        self.leases.remove(vni)
+    }
+
+    /// Marks a network as ending. The lease stays until nothing of it is left.
+    pub fn end(&self, lease: &mut Lease) {
+        lease.ending = true;
+        lock(&self.held).insert(lease.vni, lease.clone());
+        if let Err(error) = self.leases.write(lease) {
+            tracing::warn!(job = lease.job, %error, "the lease of an ending network was not kept");
+        }
+    }
+
+    /// Removes the lease of a network that was ending, if nothing of it is left; whether that is so.
+    pub fn release_if_gone(&self, vni: u32) -> Result<bool> {
+        let Some(lease) = lock(&self.held).get(&vni).cloned() else { return Ok(true) };
+        let found = self.host.link(&lease.device);
+        let found = found.map_err(|failed| Error::failed(&lease.job, failed))?;
+        let gone = lease.ending && found.is_none();
+        if gone {
+            self.forget(vni)?;
+        }
+        Ok(gone)
+    }
+
+    fn release_all_gone(&self) -> Result<()> {
+        let all: Vec<u32> = lock(&self.held).keys().copied().collect();
+        all.into_iter().try_for_each(|vni| self.release_if_gone(vni).map(drop))
+    }
+
+    /// A namespace lives by the descriptors of its node and by the processes in it. The node is
+    /// dead; what may be left are processes that are being killed. They are cut off.
+    fn cut_what_is_left(&self) -> Result<()> {
+        for lease in lock(&self.held).values_mut() {
+            lease.ending = true;
+            let fail = |failed| Error::failed(&lease.job, failed);
+            if let Some(found) = self.host.link(&lease.device).map_err(fail)? {
+                let mut batch = Batch::new();
+                link::set_down(&mut batch, "set down what is left", found.index);
+                self.host.run(batch).map_err(fail)?;
+            }
+        }
+        self.release_all_gone()
+    }
+}

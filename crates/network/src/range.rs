@@ -1,0 +1,195 @@
+//! Ranges of addresses: a job's, and the contiguous part of it that each host owns (Particle 3.1,
+//! "IP pooling"; that a part is contiguous is ours, so that a remote host is one route).
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// All addresses that begin with the same bits, as `10.1.0.0/16`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Range {
+    base: IpAddr,
+    prefix: u8,
+}
+
+/// What is wrong with a range.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is not a range of addresses such as 10.1.0.0/16 or fd00:1::/64")]
+pub struct BadRange {
+    text: String,
+}
+
+impl Range {
+    /// The range of `prefix` bits that `address` is in; none if the address is shorter.
+    pub fn new(address: IpAddr, prefix: u8) -> Option<Self> {
+        let bits = bits_of(address);
+        (prefix <= bits).then(|| {
+            let value = value_of(address) & mask(bits, prefix);
+            Self { base: of_family(address, value), prefix }
+        })
+    }
+
+    /// Its first address.
+    pub fn base(&self) -> IpAddr {
+        self.base
+    }
+
+    /// How many bits all its addresses share.
+    pub fn prefix(&self) -> u8 {
+        self.prefix
+    }
+
+    /// Whether its addresses are IPv4.
+    pub fn is_ipv4(&self) -> bool {
+        self.base.is_ipv4()
+    }
+
+    /// How many addresses it has, `u128::MAX` if that is one too many.
+    pub fn len(&self) -> u128 {
+        1u128.checked_shl(u32::from(bits_of(self.base) - self.prefix)).unwrap_or(u128::MAX)
+    }
+
+    /// Never.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// The address at a place, from 0.
+    pub fn nth(&self, place: u128) -> Option<IpAddr> {
+        (place < self.len()).then(|| of_family(self.base, value_of(self.base) + place))
+    }
+
+    /// Whether the address is in it.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        Self::new(address, self.prefix) == Some(*self)
+    }
+
+    /// Whether some address is in both.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.contains(other.base) || other.contains(self.base)
+    }
+
+    /// Part `number`, from 0, of those with `prefix` bits: what host `number` of a job owns.
+    pub fn part(&self, prefix: u8, number: u32) -> Option<Self> {
+        if prefix < self.prefix || prefix > bits_of(self.base) {
+            return None;
+        }
+        let step = 1u128.checked_shl(u32::from(bits_of(self.base) - prefix))?;
+        let base = self.nth(u128::from(number).checked_mul(step)?)?;
+        Self::new(base, prefix)
+    }
+}
+
+/// The longest prefix whose parts hold `functions` addresses beside the host's own, for ranges of
+/// IPv4 (32 bits) or IPv6 (128).
+pub fn prefix_for(functions: u32, bits: u8) -> u8 {
+    let needed = u64::from(functions) + u64::from(super::RESERVED);
+    bits - needed.next_power_of_two().trailing_zeros() as u8
+}
+
+fn bits_of(address: IpAddr) -> u8 {
+    if address.is_ipv4() { 32 } else { 128 }
+}
+
+fn value_of(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => u128::from(address.to_bits()),
+        IpAddr::V6(address) => address.to_bits(),
+    }
+}
+
+fn of_family(like: IpAddr, value: u128) -> IpAddr {
+    match like {
+        IpAddr::V4(_) => Ipv4Addr::from_bits(value as u32).into(),
+        IpAddr::V6(_) => Ipv6Addr::from_bits(value).into(),
+    }
+}
+
+fn mask(bits: u8, prefix: u8) -> u128 {
+    u128::MAX.checked_shl(u32::from(bits - prefix)).unwrap_or(0)
+}
+
+impl fmt::Display for Range {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.base, self.prefix)
+    }
+}
+
+impl FromStr for Range {
+    type Err = BadRange;
+
+    /// Refuses an address that is not the range's first: it is a slip more often than not.
+    fn from_str(text: &str) -> Result<Self, BadRange> {
+        let parse = || {
+            let (address, prefix) = text.split_once('/')?;
+            let address: IpAddr = address.parse().ok()?;
+            Self::new(address, prefix.parse().ok()?).filter(|range| range.base == address)
+        };
+        parse().ok_or_else(|| BadRange { text: text.to_owned() })
+    }
+}
+
+impl TryFrom<String> for Range {
+    type Error = BadRange;
+
+    fn try_from(text: String) -> Result<Self, BadRange> {
+        text.parse()
+    }
+}
+
+impl From<Range> for String {
+    fn from(range: Range) -> Self {
+        range.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(text: &str) -> Range {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn parts_of_hosts_are_contiguous_and_apart() {
+        for (job, prefix) in [("10.7.0.0/16", 20), ("fd00:7::/64", 116)] {
+            let parts: Vec<_> = (0..16).map(|n| range(job).part(prefix, n).unwrap()).collect();
+            for pair in parts.windows(2) {
+                assert!(!pair[0].overlaps(&pair[1]));
+                let last = pair[0].nth(pair[0].len() - 1).unwrap();
+                assert_eq!(value_of(last) + 1, value_of(pair[1].base()));
+            }
+            assert!(parts.iter().all(|part| part.overlaps(&range(job))));
+        }
+        assert_eq!(range("10.7.0.0/16").part(20, 16), None);
+        assert_eq!(range("10.7.0.0/16").part(8, 0), None);
+    }
+
+    #[test]
+    fn a_prefix_holds_as_many_functions_as_were_asked_for() {
+        for functions in [1, 3, 254, 255, 1000, 4094, 4095, 10_000] {
+            for (bits, base) in [(32, "10.0.0.0"), (128, "fd00::")] {
+                let prefix = prefix_for(functions, bits);
+                let part = Range::new(base.parse().unwrap(), prefix).unwrap();
+                assert!(part.len() > u128::from(functions), "{part} for {functions}");
+                assert!(part.len() / 2 <= u128::from(functions) + 1, "{part} for {functions}");
+            }
+        }
+    }
+
+    #[test]
+    fn text_that_is_no_range_is_refused() {
+        for bad in ["", "10.0.0.0", "10.0.0.1/8", "10.0.0.0/33", "fd00::1/64", "x/8"] {
+            assert!(bad.parse::<Range>().is_err(), "{bad}");
+        }
+        for good in ["0.0.0.0/0", "10.0.0.1/32", "::/0", "fd00:1::/64"] {
+            assert_eq!(range(good).to_string(), good);
+        }
+        assert!(range("0.0.0.0/0").contains("1.2.3.4".parse().unwrap()));
+        assert!(!range("0.0.0.0/0").contains("::1".parse().unwrap()));
+    }
+}

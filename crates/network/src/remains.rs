@@ -1,0 +1,74 @@
+//! What is left in a namespace: connections, routes and neighbours.
+
+use serde::Serialize;
+
+use crate::namespace::Namespace;
+use crate::netlink::*;
+
+/// `SOCK_DIAG_BY_FAMILY` of `linux/sock_diag.h`.
+const BY_FAMILY: u16 = 20;
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+
+/// What there is in a namespace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Remains {
+    /// TCP and UDP sockets, connections that only wait for their end among them.
+    pub sockets: usize,
+    /// Routes of the job's: the kernel's own are not counted.
+    pub routes: usize,
+    /// Neighbours and forwarding entries.
+    pub neighbours: usize,
+}
+
+impl Remains {
+    /// Whether there is nothing.
+    pub fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Counts it.
+pub fn of(namespace: &mut Namespace) -> Result<Remains, Failed> {
+    let mut remains = Remains::default();
+    for (family, protocol) in [(AF_INET, TCP), (AF_INET, UDP), (AF_INET6, TCP), (AF_INET6, UDP)] {
+        remains.sockets += sockets(&mut namespace.diagnosis, family, protocol)?;
+    }
+    remains.routes = list(&mut namespace.route, "list routes", RTM_GETROUTE, &[0; 12])?
+        .iter()
+        .filter(|message| message.body.get(5) == Some(&RTPROT_STATIC))
+        .count();
+    for family in [AF_INET6, AF_BRIDGE] {
+        let mut fixed = [0; 12];
+        fixed[0] = family;
+        let found = list(&mut namespace.route, "list neighbours", RTM_GETNEIGH, &fixed)?;
+        remains.neighbours += found.iter().filter(|message| is_lasting(message)).count();
+    }
+    Ok(remains)
+}
+
+/// `struct inet_diag_req_v2`: all states, any address.
+fn sockets(socket: &mut Socket, family: u8, protocol: u8) -> Result<usize, Failed> {
+    let mut fixed = vec![family, protocol, 0, 0];
+    fixed.extend(u32::MAX.to_ne_bytes());
+    fixed.extend([0; 48]);
+    Ok(list(socket, "list sockets", BY_FAMILY, &fixed)?.len())
+}
+
+fn list(
+    socket: &mut Socket,
+    step: &'static str,
+    kind: u16,
+    fixed: &[u8],
+) -> Result<Vec<Parsed>, Failed> {
+    let mut batch = Batch::new();
+    batch.add(step, (kind, NLM_F_DUMP), fixed, |_| {});
+    socket.ask(batch)
+}
+
+/// Said by us, and leads somewhere: devices have entries for multicast addresses of their own.
+fn is_lasting(message: &Parsed) -> bool {
+    let state = message.body.get(8..10).and_then(|state| state.try_into().ok());
+    let permanent = state.is_some_and(|state| u16::from_ne_bytes(state) & NUD_PERMANENT != 0);
+    permanent && message.attribute(12, NDA_DST).is_some()
+}

@@ -1,0 +1,159 @@
+//! Messages that say where addresses are: here, or on another host.
+//!
+//! A host is a route for each family, one neighbour and one forwarding entry, whatever the number
+//! of its functions. Both routes lead to the same neighbour, an IPv6 address of the link that no
+//! packet ever carries and that nobody looks up.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::link::{LOOPBACK, OVERLAY, octets};
+use crate::netlink::*;
+use crate::{Peer, Range};
+
+/// A route as [`add`] and [`remove`] take it.
+#[derive(Clone, Copy, Debug)]
+pub struct Route {
+    /// What is reached.
+    pub range: Range,
+    /// Through which device.
+    pub device: u32,
+    /// By which way.
+    pub way: Way,
+}
+
+/// How what is reached is reached.
+#[derive(Clone, Copy, Debug)]
+pub enum Way {
+    /// Each address of the range is this namespace's own (AnyIP).
+    Local,
+    /// Behind a neighbour; packets that have no address of their own yet take `source`.
+    Via {
+        /// The neighbour.
+        gateway: IpAddr,
+        /// An IPv4 address of this namespace.
+        source: Option<Ipv4Addr>,
+    },
+}
+
+/// Adds a route that must not be there yet.
+pub fn add(batch: &mut Batch, step: &'static str, route: &Route) {
+    put(batch, step, (RTM_NEWROUTE, NEW), route);
+}
+
+/// Removes a route.
+pub fn remove(batch: &mut Batch, step: &'static str, route: &Route) {
+    put(batch, step, (RTM_DELROUTE, 0), route);
+}
+
+fn put(batch: &mut Batch, step: &'static str, kind: (u16, u16), route: &Route) {
+    let family = if route.range.is_ipv4() { AF_INET } else { AF_INET6 };
+    let (table, scope, what, flags) = match route.way {
+        Way::Local => (RT_TABLE_LOCAL, RT_SCOPE_HOST, RTN_LOCAL, 0),
+        Way::Via { .. } => (RT_TABLE_MAIN, RT_SCOPE_UNIVERSE, RTN_UNICAST, RTNH_F_ONLINK),
+    };
+    let prefix = route.range.prefix();
+    let mut fixed = vec![family, prefix, 0, 0, table, RTPROT_STATIC, scope, what];
+    fixed.extend(flags.to_ne_bytes());
+    batch.add(step, kind, &fixed, |a| {
+        a.bytes(RTA_DST, &octets(route.range.base())).u32(RTA_OIF, route.device);
+        if let Way::Via { gateway, source } = route.way {
+            via(a, gateway, route.range.is_ipv4());
+            if let Some(source) = source {
+                a.bytes(RTA_PREFSRC, &source.octets());
+            }
+        }
+    });
+}
+
+/// A neighbour of the other family is said with its family.
+fn via(a: &mut Attributes<'_>, gateway: IpAddr, is_ipv4: bool) {
+    if gateway.is_ipv4() == is_ipv4 {
+        a.bytes(RTA_GATEWAY, &octets(gateway));
+        return;
+    }
+    let family = if gateway.is_ipv4() { AF_INET } else { AF_INET6 };
+    let mut value = u16::from(family).to_ne_bytes().to_vec();
+    value.extend(octets(gateway));
+    a.bytes(RTA_VIA, &value);
+}
+
+/// Makes a host's part of the range its own, in one operation for any number of addresses.
+pub fn add_own(batch: &mut Batch, range: Range) {
+    let route = Route { range, device: LOOPBACK, way: Way::Local };
+    add(batch, "make the host's addresses local", &route);
+}
+
+/// Says where another host's part of the range is.
+pub fn add_peer(batch: &mut Batch, peer: &Peer, source: Ipv4Addr) {
+    for route in routes_to(peer, source) {
+        add(batch, "add the route to a host", &route);
+    }
+    let mac = mac_of(peer.range4);
+    put_neighbour(batch, "add a host as neighbour", (RTM_NEWNEIGH, NEW), peer, mac);
+    put_forwarding(batch, "add the forwarding entry of a host", (RTM_NEWNEIGH, NEW), peer, mac);
+}
+
+/// Forgets it.
+pub fn remove_peer(batch: &mut Batch, peer: &Peer, source: Ipv4Addr) {
+    for route in routes_to(peer, source) {
+        remove(batch, "remove the route to a host", &route);
+    }
+    let mac = mac_of(peer.range4);
+    put_neighbour(batch, "remove a host as neighbour", (RTM_DELNEIGH, 0), peer, mac);
+    put_forwarding(batch, "remove the forwarding entry of a host", (RTM_DELNEIGH, 0), peer, mac);
+}
+
+fn routes_to(peer: &Peer, source: Ipv4Addr) -> [Route; 2] {
+    let gateway = IpAddr::V6(gateway_of(mac_of(peer.range4)));
+    let of = |range, source| Route { range, device: OVERLAY, way: Way::Via { gateway, source } };
+    [of(peer.range4, Some(source)), of(peer.range6, None)]
+}
+
+type Put = (u16, u16);
+
+fn put_neighbour(batch: &mut Batch, step: &'static str, kind: Put, peer: &Peer, mac: [u8; 6]) {
+    let gateway = gateway_of(mac_of(peer.range4));
+    batch.add(step, kind, &neighbour(AF_INET6, 0), |a| {
+        a.bytes(NDA_DST, &gateway.octets()).bytes(NDA_LLADDR, &mac);
+    });
+}
+
+fn put_forwarding(batch: &mut Batch, step: &'static str, kind: Put, peer: &Peer, mac: [u8; 6]) {
+    batch.add(step, kind, &neighbour(AF_BRIDGE, NTF_SELF), |a| {
+        a.bytes(NDA_LLADDR, &mac).bytes(NDA_DST, &octets(peer.host));
+    });
+}
+
+/// `struct ndmsg` of an entry on the overlay that stays.
+fn neighbour(family: u8, flags: u8) -> [u8; 12] {
+    let mut bytes = [0; 12];
+    bytes[0] = family;
+    bytes[4..8].copy_from_slice(&OVERLAY.to_ne_bytes());
+    bytes[8..10].copy_from_slice(&NUD_PERMANENT.to_ne_bytes());
+    bytes[10] = flags;
+    bytes
+}
+
+/// The address of a host's device, from the first IPv4 address of its part: unique within a job,
+/// and known to every other host without asking.
+pub fn mac_of(range4: Range) -> [u8; 6] {
+    let base = octets(range4.base());
+    let at = |place: usize| base.get(place).copied().unwrap_or_default();
+    // Bit 1 of the first byte: given by software, not by a manufacturer.
+    [0x02, 0x73, at(0), at(1), at(2), at(3)]
+}
+
+/// The address of the link by which routes name a host.
+fn gateway_of(mac: [u8; 6]) -> Ipv6Addr {
+    let pair = |high: u8, low: u8| u16::from_be_bytes([high, low]);
+    Ipv6Addr::new(
+        0xfe80,
+        0,
+        0,
+        0,
+        0,
+        pair(mac[0], mac[1]),
+        pair(mac[2], mac[3]),
+        pair(mac[4], mac[5]),
+    )
+}

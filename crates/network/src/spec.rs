@@ -1,0 +1,195 @@
+//! What is asked for: a job's network on one host, as control decides it.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use serde::{Deserialize, Serialize};
+use snowmelt_types::Tenant;
+
+use crate::{Egress, Error, Range};
+
+/// Addresses at the beginning of a host's part that no function gets: the first is the host's own
+/// in the job, from which it asks whether others can be reached.
+pub const RESERVED: u32 = 1;
+
+/// A job's network on one host.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct JobSpec {
+    /// Which job, by a name that is unique on the host.
+    pub job: String,
+    /// Whose it is.
+    pub tenant: Tenant,
+    /// The number of the overlay, 1 to 2^24 - 1: no other job has it anywhere in the cluster.
+    pub vni: u32,
+    /// All IPv4 addresses of the job. Another job may have the same.
+    pub range4: Range,
+    /// All IPv6 addresses of the job.
+    pub range6: Range,
+    /// This host's part of `range4`.
+    pub own4: Range,
+    /// This host's part of `range6`.
+    pub own6: Range,
+    /// This host's address in the underlay.
+    pub host: IpAddr,
+    /// The other hosts of the job.
+    pub peers: Vec<Peer>,
+    /// What functions may reach outside the job.
+    #[serde(default)]
+    pub egress: Egress,
+}
+
+/// Another host of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Peer {
+    /// Its address in the underlay.
+    pub host: IpAddr,
+    /// Its part of the job's IPv4 addresses.
+    pub range4: Range,
+    /// Its part of the job's IPv6 addresses.
+    pub range6: Range,
+}
+
+/// The addresses of a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Address {
+    /// IPv4.
+    pub v4: Ipv4Addr,
+    /// IPv6.
+    pub v6: Ipv6Addr,
+}
+
+impl JobSpec {
+    /// The addresses of the function at a place on this host, from 0.
+    pub fn address(&self, slot: u32) -> Result<Address, Error> {
+        let place = u128::from(slot) + u128::from(RESERVED);
+        match (self.own4.nth(place), self.own6.nth(place)) {
+            (Some(IpAddr::V4(v4)), Some(IpAddr::V6(v6))) => Ok(Address { v4, v6 }),
+            (v4, _) => {
+                let range = if v4.is_some() { self.own6 } else { self.own4 };
+                Err(Error::Slot { job: self.job.clone(), slot, range })
+            }
+        }
+    }
+
+    /// The host's own IPv4 address in the job.
+    pub fn own_address(&self) -> Ipv4Addr {
+        match self.own4.base() {
+            IpAddr::V4(address) => address,
+            IpAddr::V6(_) => Ipv4Addr::UNSPECIFIED,
+        }
+    }
+
+    /// Refuses what cannot be meant.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let refuse = |reason: String| Err(Error::Spec { job: self.job.clone(), reason });
+        if self.vni == 0 || self.vni >= 1 << 24 {
+            return refuse(format!("there is no overlay {}: use 1 to 16777215", self.vni));
+        }
+        if !self.range4.is_ipv4() || self.range6.is_ipv4() {
+            return refuse("a job has a range of IPv4 and one of IPv6".to_owned());
+        }
+        let own = Peer { host: self.host, range4: self.own4, range6: self.own6 };
+        let mut known: Vec<Peer> = Vec::new();
+        let mut hosts = BTreeSet::new();
+        for part in std::iter::once(&own).chain(&self.peers) {
+            if let Err(reason) = self.check_part(part) {
+                return refuse(reason);
+            }
+            if !hosts.insert(part.host) {
+                return refuse(format!("host {} is named twice", part.host));
+            }
+            known.push(*part);
+        }
+        match overlapping(&mut known) {
+            Some(reason) => refuse(reason),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a host's part can be one of this job.
+    pub(crate) fn check_part(&self, part: &Peer) -> Result<(), String> {
+        let within = |whole: &Range, part: &Range| {
+            whole.contains(part.base()) && part.prefix() >= whole.prefix()
+        };
+        if !within(&self.range4, &part.range4) || !within(&self.range6, &part.range6) {
+            return Err(format!(
+                "the part of {} is not in {} and {}",
+                part.host, self.range4, self.range6
+            ));
+        }
+        if part.host.is_ipv4() != self.host.is_ipv4() {
+            return Err(format!("{} and {} are not of one family", part.host, self.host));
+        }
+        Ok(())
+    }
+}
+
+/// Two neighbours in the order of their addresses, if any two have addresses in common.
+fn overlapping(parts: &mut [Peer]) -> Option<String> {
+    let mut clash = |range: fn(&Peer) -> Range| {
+        parts.sort_by_key(range);
+        let found = parts.windows(2).find(|pair| range(&pair[0]).overlaps(&range(&pair[1])));
+        found.map(|pair| format!("{} and {} share addresses", pair[0].host, pair[1].host))
+    };
+    clash(|part| part.range4).or_else(|| clash(|part| part.range6))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec() -> JobSpec {
+        let range = |text: &str| text.parse::<Range>().unwrap();
+        let part = |n| (range("10.9.0.0/16").part(24, n), range("fd00::/64").part(120, n));
+        let (own4, own6) = part(0);
+        let (range4, range6) = part(1);
+        JobSpec {
+            job: "j".into(),
+            tenant: Tenant::default(),
+            vni: 7,
+            range4: range("10.9.0.0/16"),
+            range6: range("fd00::/64"),
+            own4: own4.unwrap(),
+            own6: own6.unwrap(),
+            host: "192.0.2.1".parse().unwrap(),
+            peers: vec![Peer {
+                host: "192.0.2.2".parse().unwrap(),
+                range4: range4.unwrap(),
+                range6: range6.unwrap(),
+            }],
+            egress: Egress::default(),
+        }
+    }
+
+    #[test]
+    fn functions_get_the_addresses_behind_the_reserved_ones() {
+        let spec = spec();
+        assert!(spec.check().is_ok());
+        let first = spec.address(0).unwrap();
+        assert_eq!(
+            (first.v4.to_string(), first.v6.to_string()),
+            ("10.9.0.1".into(), "fd00::1".into())
+        );
+        assert!(spec.address(254).is_ok());
+        assert!(matches!(spec.address(255), Err(Error::Slot { slot: 255, .. })));
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused_with_its_reason() {
+        let reason = |change: fn(&mut JobSpec)| {
+            let mut spec = spec();
+            change(&mut spec);
+            match spec.check() {
+                Err(Error::Spec { reason, .. }) => reason,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert!(reason(|s| s.vni = 1 << 24).contains("no overlay"));
+        assert!(reason(|s| s.range4 = s.range6).contains("IPv4"));
+        assert!(reason(|s| s.peers[0].range4 = s.own4).contains("share addresses"));
+        assert!(reason(|s| s.peers[0].range6 = s.own6).contains("share addresses"));
+        assert!(reason(|s| s.peers[0].host = s.host).contains("named twice"));
+        assert!(reason(|s| s.host = "::1".parse().unwrap()).contains("one family"));
+        assert!(reason(|s| s.own4 = "10.8.0.0/24".parse().unwrap()).contains("is not in"));
+    }
+}

@@ -1,0 +1,99 @@
+//! What is left when a job ends or a node dies: nothing, and leases say so.
+
+use std::os::fd::AsFd;
+
+use snowmelt_network::{Error, Networks, Options};
+
+use crate::harness::*;
+
+#[test]
+fn the_pool_is_bounded_and_filled_again() {
+    if !is_root() {
+        return;
+    }
+    let mut underlay = Underlay::new();
+    let host = underlay.host(3);
+    host.networks.wait_until_prepared();
+    assert_eq!((host.networks.prepared(), devices(&host).len()), (3, 3));
+    let networks: Vec<_> = (1..=5).map(|vni| job("a", vni, &[&host])).collect();
+    host.networks.wait_until_prepared();
+    assert_eq!(host.networks.prepared(), 3);
+    assert_eq!(devices(&host).len(), 8);
+    drop(networks);
+    let Host { namespace, networks, .. } = host;
+    drop(networks);
+    wait_until("nothing is left", || devices_in(namespace.as_fd()).is_empty());
+}
+
+#[test]
+fn a_lease_is_given_up_when_nothing_of_the_network_is_left() {
+    if !is_root() {
+        return;
+    }
+    let mut underlay = Underlay::new();
+    let host = underlay.host(0);
+    let network = job("a", 9, &[&host]).remove(0);
+    let address = network.address(0).unwrap().v4;
+    // A process of the former tenant that is still there, with a socket.
+    let left = within(network.namespace(), || std::net::TcpListener::bind((address, 80)).unwrap());
+    let error = network.close(std::time::Duration::from_millis(200)).unwrap_err();
+    assert!(error.to_string().contains("is left in it"), "{error}");
+    let leases = host.networks.leases().unwrap();
+    assert_eq!((leases.len(), leases[0].ending), (1, true));
+    drop(left);
+    let again = job("b", 9, &[&host]).remove(0);
+    assert_eq!(host.networks.leases().unwrap()[0].tenant.as_str(), "b");
+    again.close(PATIENCE).unwrap();
+    assert!(host.networks.leases().unwrap().is_empty());
+}
+
+#[test]
+fn a_new_network_has_nothing_of_the_former_tenant() {
+    if !is_root() {
+        return;
+    }
+    let mut underlay = Underlay::new();
+    let host = underlay.host(2);
+    let all = parts(&[&host]);
+    for tenant in ["a", "b"] {
+        let mut network = host.networks.create(spec(tenant, 9, &all[0], &all)).unwrap();
+        let found = network.remains().unwrap();
+        assert_eq!((found.sockets, found.routes, found.neighbours), (0, 2, 0));
+        let address = network.address(3).unwrap().v4;
+        let kept = within(network.namespace(), || std::net::TcpListener::bind((address, 80)));
+        assert_eq!(network.remains().unwrap().sockets, 1);
+        drop(kept);
+        network.close(PATIENCE).unwrap();
+    }
+}
+
+/// Not a kill of a real node, which `make e2e` does: what a node leaves when it dies is its leases
+/// and, while the kernel ends its processes, a namespace with an overlay.
+#[test]
+fn a_node_that_starts_again_releases_what_the_dead_one_held() {
+    if !is_root() {
+        return;
+    }
+    let mut underlay = Underlay::new();
+    let host = underlay.host(0);
+    let network = job("a", 9, &[&host]).remove(0);
+    let address = network.address(0).unwrap().v4;
+    let left = within(network.namespace(), || std::net::TcpListener::bind((address, 80)).unwrap());
+    // The lease as a node that was killed leaves it.
+    let mut lease = host.networks.leases().unwrap().remove(0);
+    drop(network);
+    lease.ending = false;
+    let file = host.state.path().join("networks/9.json");
+    std::fs::write(&file, serde_json::to_vec(&lease).unwrap()).unwrap();
+    let again: Networks = within(host.namespace.as_fd(), || {
+        Networks::open(Options { pool: 0, ..Options::new(host.state.path()) }).unwrap()
+    });
+    assert_eq!(again.leases().unwrap().len(), 1);
+    let all = parts(&[&host]);
+    let taken = again.create(spec("b", 9, &all[0], &all)).unwrap_err();
+    assert!(matches!(taken, Error::Taken { .. }), "{taken}");
+    drop(left);
+    let next = again.create(spec("b", 9, &all[0], &all)).unwrap();
+    next.close(PATIENCE).unwrap();
+    assert!(!file.exists());
+}

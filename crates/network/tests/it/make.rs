@@ -1,0 +1,92 @@
+//! That a network costs the same however many functions it has, and is whole or not there.
+
+use std::os::fd::AsFd;
+
+use snowmelt_network::{Counters, Error};
+
+use crate::harness::*;
+
+#[test]
+fn costs_the_same_for_10_and_for_10_000_functions() {
+    if !is_root() {
+        return;
+    }
+    let mut underlay = Underlay::new();
+    let (first, second) = (underlay.host(0), underlay.host(0));
+    let all = parts(&[&first, &second]);
+    let mut seen = Vec::new();
+    for (functions, vni) in [(10u32, 1), (1_000, 2), (10_000, 3)] {
+        let network = first.networks.create(spec("a", vni, &all[0], &all)).unwrap();
+        for slot in 0..functions {
+            network.address(slot).unwrap();
+        }
+        let last = network.address(functions - 1).unwrap();
+        within(network.namespace(), || {
+            std::net::TcpListener::bind((last.v4, 80)).unwrap();
+            std::net::TcpListener::bind((last.v6, 80)).unwrap();
+        });
+        seen.push(network.counters());
+    }
+    let expected = Counters { messages: 9, batches: 4, crossings: 1, moves: 0 };
+    assert_eq!(seen, [expected; 3]);
+}
+
+#[test]
+fn a_host_more_is_four_messages_more_and_touches_no_other() {
+    if !is_root() {
+        return;
+    }
+    let mut underlay = Underlay::new();
+    let hosts = [underlay.host(0), underlay.host(0), underlay.host(0)];
+    let all = parts(&hosts.each_ref());
+    let mut network = hosts[0].networks.create(spec("a", 5, &all[0], &all[..2])).unwrap();
+    let before = (network.counters(), network.remains().unwrap());
+    network.add_peer(all[2]).unwrap();
+    let after = (network.counters(), network.remains().unwrap());
+    assert_eq!(after.0.messages, before.0.messages + 4);
+    assert_eq!(after.0.crossings, before.0.crossings);
+    assert_eq!(after.1.routes, before.1.routes + 2);
+    assert_eq!(after.1.neighbours, before.1.neighbours + 2);
+    network.remove_peer(all[2].host).unwrap();
+    network.remove_peer(all[2].host).unwrap();
+    assert_eq!(network.remains().unwrap(), before.1);
+    let twice = network.add_peer(all[1]).unwrap_err();
+    assert!(matches!(twice, Error::Spec { .. }), "{twice}");
+}
+
+#[test]
+fn an_overlay_that_is_in_use_is_refused_and_nothing_is_left() {
+    if !is_root() {
+        return;
+    }
+    let mut underlay = Underlay::new();
+    let host = underlay.host(0);
+    let all = parts(&[&host]);
+    let network = host.networks.create(spec("a", 5, &all[0], &all)).unwrap();
+    let taken = host.networks.create(spec("b", 5, &all[0], &all)).unwrap_err();
+    assert!(matches!(taken, Error::Taken { .. }), "{taken}");
+    // Another node on the same host knows nothing of it: then the kernel refuses.
+    let state = tempfile::tempdir().unwrap();
+    let other = open(host.namespace.as_fd(), state.path(), 0);
+    let refused = other.create(spec("b", 5, &all[0], &all)).unwrap_err();
+    assert!(refused.to_string().contains("make the overlay's device"), "{refused}");
+    wait_until("only the first network's device is there", || devices(&host).len() == 1);
+    assert!(other.leases().unwrap().is_empty());
+    network.close(PATIENCE).unwrap();
+    assert_eq!(devices(&host), Vec::<String>::new());
+}
+
+#[test]
+fn an_address_that_is_not_the_hosts_is_refused_and_nothing_is_left() {
+    if !is_root() {
+        return;
+    }
+    let mut underlay = Underlay::new();
+    let host = underlay.host(0);
+    let mut all = parts(&[&host]);
+    all[0].host = "192.0.2.200".parse().unwrap();
+    let refused = host.networks.create(spec("a", 5, &all[0], &all)).unwrap_err();
+    assert_eq!(refused.to_string(), "192.0.2.200 is not an address of this host");
+    wait_until("no device is left", || devices(&host).is_empty());
+    assert!(host.networks.leases().unwrap().is_empty());
+}

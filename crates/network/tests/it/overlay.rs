@@ -1,0 +1,97 @@
+//! That functions on several hosts reach each other, and nobody else.
+
+use std::net::{IpAddr, UdpSocket};
+
+use snowmelt_network::Error;
+
+use crate::harness::*;
+
+#[test]
+fn functions_reach_each_other_across_hosts_and_on_one() {
+    if !is_root() {
+        return;
+    }
+    let mut underlay = Underlay::new();
+    let hosts: Vec<_> = (0..3).map(|_| underlay.host(1)).collect();
+    let mut networks = job("a", 42, &hosts.iter().collect::<Vec<_>>());
+    for network in &mut networks {
+        assert_eq!(network.ready(PATIENCE).unwrap().len(), 2);
+        assert_eq!(network.mtu().unwrap(), 1450);
+    }
+    let at = |host: usize, slot: u32| networks[host].address(slot).unwrap();
+    for (from, to) in [((0, 0), (1, 0)), ((2, 999), (0, 16_000)), ((1, 5), (1, 6))] {
+        let (source, target) = (at(from.0, from.1), at(to.0, to.1));
+        for (source, target) in [
+            (IpAddr::from(source.v4), IpAddr::from(target.v4)),
+            (IpAddr::from(source.v6), IpAddr::from(target.v6)),
+        ] {
+            let sent = tcp((&networks[from.0], source), (&networks[to.0], target));
+            assert_eq!(sent.unwrap(), "hello", "{source} to {target}");
+        }
+    }
+}
+
+#[test]
+fn tenants_with_the_same_addresses_on_the_same_hosts_are_apart() {
+    if !is_root() {
+        return;
+    }
+    let mut underlay = Underlay::new();
+    let hosts = [underlay.host(0), underlay.host(0)];
+    let mut a = job("a", 1, &hosts.each_ref());
+    let mut b = job("b", 2, &hosts.each_ref());
+    a[0].ready(PATIENCE).unwrap();
+    b[0].ready(PATIENCE).unwrap();
+    let target = a[1].address(0).unwrap().v4;
+    assert_eq!(target, b[1].address(0).unwrap().v4);
+    let of_b = within(b[1].namespace(), || UdpSocket::bind((target, 9)).unwrap());
+    let of_a = within(a[1].namespace(), || UdpSocket::bind((target, 9)).unwrap());
+    let source = a[0].address(0).unwrap().v4;
+    within(a[0].namespace(), || {
+        let socket = UdpSocket::bind((source, 0)).unwrap();
+        for _ in 0..100 {
+            socket.send_to(b"flood", (target, 9)).unwrap();
+        }
+    });
+    assert!(arrives(&of_a));
+    assert!(!arrives(&of_b));
+}
+
+#[test]
+fn nothing_outside_the_job_is_reached() {
+    if !is_root() {
+        return;
+    }
+    let mut underlay = Underlay::new();
+    let hosts = [underlay.host(0), underlay.host(0)];
+    let networks = job("a", 1, &hosts.each_ref());
+    let source = networks[0].address(0).unwrap();
+    let outside = ["169.254.169.254", "192.0.2.1", "192.0.2.2", "8.8.8.8", "10.77.200.1"];
+    for target in outside.map(|text| text.parse::<IpAddr>().unwrap()) {
+        let error = within(networks[0].namespace(), || {
+            connect_from(source.v4.into(), (target, 80).into()).unwrap_err()
+        });
+        let unreachable = std::io::ErrorKind::NetworkUnreachable;
+        assert_eq!(error.kind(), unreachable, "{target}: {error}");
+    }
+}
+
+#[test]
+fn a_host_that_does_not_answer_is_named_when_the_time_is_up() {
+    if !is_root() {
+        return;
+    }
+    let mut underlay = Underlay::new();
+    let hosts = [underlay.host(0), underlay.host(0), underlay.host(0)];
+    let all = parts(&hosts.each_ref());
+    let mut first = hosts[0].networks.create(spec("a", 1, &all[0], &all)).unwrap();
+    let _second = hosts[1].networks.create(spec("a", 1, &all[1], &all)).unwrap();
+    let within = std::time::Duration::from_millis(300);
+    match first.ready(within).unwrap_err() {
+        Error::Unreachable { missing, .. } => assert_eq!(missing, [hosts[2].address]),
+        other => panic!("{other}"),
+    }
+    // It leaves the job: the others go on as if it had never been there.
+    first.remove_peer(hosts[2].address).unwrap();
+    first.ready(PATIENCE).unwrap();
+}
