@@ -22,6 +22,9 @@ pub struct Options {
     concurrency: Vec<usize>,
     #[command(flatten)]
     bounds: Bounds,
+    /// The most lanes of the spawner; one for each core where absent.
+    #[arg(long)]
+    lanes: Option<u32>,
     /// The program and its arguments; it must write something.
     #[arg(last = true, default_values = ["/bin/busybox", "echo", "x"])]
     command: Vec<String>,
@@ -29,7 +32,10 @@ pub struct Options {
 
 /// Prints a line of JSON for each concurrency.
 pub fn run(options: &Options) -> Result<()> {
-    let process = spawner::launch()?;
+    let mut process = spawner::launch()?;
+    if let Some(lanes) = options.lanes {
+        process = process.with_lanes(lanes);
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let spawner = process.attach()?;

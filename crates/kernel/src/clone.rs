@@ -73,6 +73,32 @@ pub fn clone_into(
     }
 }
 
+/// Copies this process into one beside it: a child of the same parent, in the same namespaces,
+/// that runs `work` and exits with what it gives.
+///
+/// Fails with `EBUSY` in a process that has more than one thread, as [`clone_into`] does.
+pub fn clone_sibling(work: impl FnOnce() -> i32) -> io::Result<()> {
+    check_single_thread()?;
+    // No exit signal: that of a sibling is its parent's to choose, and the kernel insists.
+    let arguments =
+        CloneArguments { flags: libc::CLONE_PARENT as u64, ..CloneArguments::default() };
+    // SAFETY: a fork, as in `clone_into`: the copy goes on in private memory in which no other
+    // thread can hold a lock.
+    let pid = unsafe {
+        libc::syscall(libc::SYS_clone3, &raw const arguments, size_of::<CloneArguments>())
+    };
+    match pid {
+        -1 => Err(io::Error::last_os_error()),
+        0 => {
+            // A panic must not unwind into the copy of the caller's loop.
+            let code = catch_unwind(AssertUnwindSafe(work)).unwrap_or(70);
+            // SAFETY: ends the copy without running the exit handlers of the original.
+            unsafe { libc::_exit(code) }
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Whether a process in fresh `namespaces` can be made, found by making one that ends at once.
 /// Unlike [`clone_into`], for processes with threads too.
 pub fn try_namespaces(namespaces: u64) -> io::Result<()> {

@@ -34,6 +34,7 @@ async fn main() -> Result<(), Failure> {
         spawner_command: vec![spawner.into(), mark.clone().into()],
         parent_cgroup: cgroup,
     })?;
+    let process = process.with_lanes(3);
     println!("{}", process.pid());
     let bind = Bind { source: PathBuf::from(&prefix), target: PathBuf::from(&prefix) };
     let outside_usr = !prefix.starts_with("/usr");
@@ -78,6 +79,13 @@ impl Steps {
             "fork" => {
                 if let Some(zygote) = self.zygotes.last() {
                     self.children.push(self.spawner.fork(zygote, self.child()).await?);
+                }
+            }
+            // So many that every lane there may be is made first.
+            "many" => {
+                let programs = (0..9).map(|_| self.program(&["/bin/sleep", "600"]));
+                for begun in self.spawner.start_many(programs.collect()).await {
+                    self.programs.push(begun?);
                 }
             }
             "end" => end(self.programs.pop()).await,

@@ -3,9 +3,10 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
+use std::num::NonZero;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -13,8 +14,10 @@ use snowmelt_kernel::packet;
 use snowmelt_types::SandboxId;
 
 use crate::instance::{Sandbox, Zygote};
-use crate::message::{LONGEST_PACKET, Operation, Setup, SetupDone};
-use crate::registry::Registry;
+use crate::lanes::Lanes;
+use crate::message::{LONGEST_PACKET, MOST_LANES, Operation, Setup};
+use crate::reader::{self, Ready};
+use crate::registry::Asked;
 use crate::run_dir::RunDir;
 use crate::spec::{ForkSpec, NativeZygoteSpec, SandboxSpec, ZygoteSpec};
 use crate::{Error, Result};
@@ -37,15 +40,24 @@ pub struct Options {
 
 /// A spawner that runs, and that nobody listens to yet.
 pub struct SpawnerProcess {
-    child: Child,
+    pid: u32,
+    pidfd: OwnedFd,
     socket: OwnedFd,
     run_dir: RunDir,
+    lanes: u32,
 }
 
 impl SpawnerProcess {
-    /// Its process id.
+    /// The process id of its first lane.
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.pid
+    }
+
+    /// Sets how many lanes there may be, 1 to 4: processes that make sandboxes side by side. One
+    /// for each core unless this is called. All but the first are made when starts queue.
+    #[must_use]
+    pub fn with_lanes(self, most: u32) -> Self {
+        Self { lanes: most, ..self }
     }
 
     /// Begins to listen to it; must be called in a tokio runtime.
@@ -53,12 +65,12 @@ impl SpawnerProcess {
     /// # Errors
     /// [`Error::Launch`] when the runtime cannot watch the socket.
     pub fn attach(self) -> Result<Spawner> {
-        let registry = Registry::new(self.socket, self.child, self.run_dir);
-        let registry = registry.map_err(|source| Error::Launch {
+        let socket = reader::watch(self.socket).map_err(|source| Error::Launch {
             command: "the socket of the spawner".into(),
             source,
         })?;
-        Ok(Spawner { registry })
+        let first = Ready { lane: 0, pidfd: self.pidfd, socket };
+        Ok(Spawner { lanes: Lanes::new(first, self.run_dir, self.lanes) })
     }
 }
 
@@ -66,7 +78,7 @@ impl SpawnerProcess {
 /// the spawner ends.
 #[derive(Clone)]
 pub struct Spawner {
-    registry: Arc<Registry>,
+    lanes: Arc<Lanes>,
 }
 
 impl fmt::Debug for SpawnerProcess {
@@ -92,7 +104,11 @@ impl Spawner {
     pub fn launch(options: Options) -> Result<SpawnerProcess> {
         let run_dir = RunDir::create(&options.run_dir, &options.parent_cgroup)?;
         match launch(&options, &run_dir) {
-            Ok((child, socket)) => Ok(SpawnerProcess { child, socket, run_dir }),
+            Ok((pid, pidfd, socket)) => {
+                let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+                let lanes = u32::try_from(cores).unwrap_or(MOST_LANES);
+                Ok(SpawnerProcess { pid, pidfd, socket, run_dir, lanes })
+            }
             Err(error) => {
                 // The first error is the one to tell; a later sweep tries again.
                 drop(run_dir.clean());
@@ -108,7 +124,7 @@ impl Spawner {
     /// [`Error::SpawnerLost`].
     pub async fn start(&self, spec: SandboxSpec) -> Result<Sandbox> {
         let (id, limits) = (spec.id.clone(), spec.limits);
-        let begun = self.registry.begin(id, limits, Operation::Start(spec)).await?;
+        let begun = self.lanes.pick(&id)?.begin(id, limits, Operation::Start(spec)).await?;
         Ok(Sandbox::new(begun))
     }
 
@@ -116,8 +132,13 @@ impl Spawner {
     /// has been executed or has failed, in the order of `specs`. The failure of one is its own.
     pub async fn start_many(&self, specs: Vec<SandboxSpec>) -> Vec<Result<Sandbox>> {
         let known = |spec: &SandboxSpec| (spec.id.clone(), spec.limits);
-        let begun = self.registry.begin_many(specs, known, Operation::StartMany).await;
-        begun.into_iter().map(|begun| begun.map(Sandbox::new)).collect()
+        let count = specs.len();
+        let mut asked = Vec::with_capacity(count);
+        for (lane, specs) in self.lanes.split(specs).await {
+            asked.extend(lane.ask_many(specs, known, Operation::StartMany).await);
+        }
+        asked.resize_with(count, || Err(Error::SpawnerLost));
+        begun(asked).await
     }
 
     /// Starts a zygote; returns when its imports are done. They may take as long as they like:
@@ -127,7 +148,7 @@ impl Spawner {
     /// As [`Self::start`], and [`Error::ZygoteLost`] when it ends before it is ready.
     pub async fn start_zygote(&self, spec: ZygoteSpec) -> Result<Zygote> {
         let (id, limits) = (spec.id.clone(), spec.limits);
-        let begun = self.registry.begin(id, limits, Operation::StartZygote(spec)).await?;
+        let begun = self.lanes.pick(&id)?.begin(id, limits, Operation::StartZygote(spec)).await?;
         Ok(Zygote::new(begun))
     }
 
@@ -137,7 +158,8 @@ impl Spawner {
     /// As [`Self::start_zygote`].
     pub async fn start_native_zygote(&self, spec: NativeZygoteSpec) -> Result<Zygote> {
         let (id, limits) = (spec.id.clone(), spec.limits);
-        let begun = self.registry.begin(id, limits, Operation::StartNativeZygote(spec)).await?;
+        let begun =
+            self.lanes.pick(&id)?.begin(id, limits, Operation::StartNativeZygote(spec)).await?;
         Ok(Zygote::new(begun))
     }
 
@@ -149,8 +171,9 @@ impl Spawner {
     /// protocol.
     pub async fn fork(&self, zygote: &Zygote, spec: ForkSpec) -> Result<Sandbox> {
         let (id, limits) = (spec.id.clone(), spec.limits);
+        let lane = zygote.lane();
         let zygote: SandboxId = zygote.id().clone();
-        let begun = self.registry.begin(id, limits, Operation::Fork { zygote, spec }).await?;
+        let begun = lane.begin(id, limits, Operation::Fork { zygote, spec }).await?;
         Ok(Sandbox::new(begun))
     }
 
@@ -159,8 +182,7 @@ impl Spawner {
     pub async fn fork_many(&self, zygote: &Zygote, specs: Vec<ForkSpec>) -> Vec<Result<Sandbox>> {
         let known = |spec: &ForkSpec| (spec.id.clone(), spec.limits);
         let operation = |specs| Operation::ForkMany { zygote: zygote.id().clone(), specs };
-        let begun = self.registry.begin_many(specs, known, operation).await;
-        begun.into_iter().map(|begun| begun.map(Sandbox::new)).collect()
+        begun(zygote.lane().ask_many(specs, known, operation).await).await
     }
 
     /// Forks a zygote into another that imports more: a copy of `parent` in a sandbox of its own
@@ -172,7 +194,7 @@ impl Spawner {
     /// As [`Self::start_zygote`], and [`Error::Spec`] when there can be no more below `parent`.
     pub async fn grow(&self, parent: &Zygote, spec: ZygoteSpec) -> Result<Zygote> {
         let (id, limits, zygote) = (spec.id.clone(), spec.limits, parent.id().clone());
-        let begun = self.registry.begin(id, limits, Operation::Grow { zygote, spec }).await?;
+        let begun = parent.lane().begin(id, limits, Operation::Grow { zygote, spec }).await?;
         Ok(Zygote::new(begun))
     }
 
@@ -182,11 +204,24 @@ impl Spawner {
     /// # Errors
     /// None but for requests that cannot be encoded; a spawner that is gone already is fine.
     pub async fn shutdown(&self) -> Result<()> {
-        self.registry.shutdown().await
+        self.lanes.shutdown().await
     }
 }
 
-fn launch(options: &Options, run_dir: &RunDir) -> Result<(Child, OwnedFd)> {
+/// Waits for each, in their order.
+async fn begun(asked: Vec<Result<Asked>>) -> Vec<Result<Sandbox>> {
+    let mut begun = Vec::with_capacity(asked.len());
+    for asked in asked {
+        begun.push(match asked {
+            Ok(asked) => asked.begun().await.map(Sandbox::new),
+            Err(error) => Err(error),
+        });
+    }
+    begun
+}
+
+/// Gives the process, by its id and its pidfd, and our end of its control socket.
+fn launch(options: &Options, run_dir: &RunDir) -> Result<(u32, OwnedFd, OwnedFd)> {
     let program = options.spawner_command.first().cloned().unwrap_or_default();
     let failed = |source| Error::Launch { command: program.clone(), source };
     let (ours, theirs) = packet::pair().map_err(failed)?;
@@ -198,14 +233,14 @@ fn launch(options: &Options, run_dir: &RunDir) -> Result<(Child, OwnedFd)> {
         .spawn()
         .map_err(failed)?;
     match set_up(options, run_dir, &ours) {
-        Ok(Ok(())) => Ok((child, ours)),
+        Ok(Ok(pidfd)) => Ok((child.id(), pidfd, ours)),
         outcome => {
             // It may have exited by itself.
             drop(child.kill());
             drop(child.wait());
             Err(outcome.map_or_else(failed, |refused| match refused {
                 Err(reason) => Error::Unsupported { reason },
-                Ok(()) => Error::SpawnerLost,
+                Ok(_) => Error::SpawnerLost,
             }))
         }
     }
@@ -216,7 +251,7 @@ fn set_up(
     options: &Options,
     run_dir: &RunDir,
     socket: &OwnedFd,
-) -> io::Result<std::result::Result<(), String>> {
+) -> io::Result<std::result::Result<OwnedFd, String>> {
     let setup =
         Setup { run_dir: run_dir.path().to_owned(), parent_cgroup: options.parent_cgroup.clone() };
     packet::send(socket, &serde_json::to_vec(&setup)?, &[run_dir.lock().as_fd()])?;
@@ -226,9 +261,5 @@ fn set_up(
     }
     let mut buffer = vec![0; LONGEST_PACKET];
     let packet = packet::receive(socket, &mut buffer)?;
-    if packet.length == 0 {
-        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it ended at once"));
-    }
-    let SetupDone(outcome) = serde_json::from_slice(&buffer[..packet.length])?;
-    Ok(outcome)
+    reader::ready(&packet, &buffer)
 }

@@ -281,6 +281,11 @@ impl Zygote {
         &self.0.life.id
     }
 
+    /// The lane that it and its children belong to.
+    pub(crate) fn lane(&self) -> &Arc<Registry> {
+        &self.0.registry
+    }
+
     /// What it said when its imports were done. The zygote's own word.
     pub fn ready(&self) -> &ZygoteReady {
         &self.0.ready

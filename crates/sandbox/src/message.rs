@@ -13,6 +13,9 @@ use crate::spec::{ForkSpec, NativeZygoteSpec, SandboxSpec, ZygoteSpec};
 /// The longest packet: well under the default send buffer of a unix socket (208 KiB).
 pub const LONGEST_PACKET: usize = 160 << 10;
 
+/// The most lanes of one spawner: processes that make sandboxes side by side.
+pub const MOST_LANES: u32 = 4;
+
 /// The first packet, to the spawner, with one descriptor: the lock of the run directory.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Setup {
@@ -22,7 +25,7 @@ pub struct Setup {
     pub parent_cgroup: String,
 }
 
-/// The first packet from the spawner: ready, or why it cannot be.
+/// The first packet from each lane: ready, with its pidfd, or why it cannot be.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct SetupDone(pub Result<(), String>);
 
@@ -56,6 +59,9 @@ pub enum Operation {
     Kill { id: SandboxId },
     /// Let a zygote end when its last child has; no answer but `Ended`.
     Retire { id: SandboxId },
+    /// Make another lane of this number, which nobody else has, whose control socket comes with
+    /// this; the lane answers there.
+    Open { lane: u32 },
     /// Kill everything, remove everything and exit; answered by the end of the stream.
     Shutdown,
 }

@@ -1,15 +1,13 @@
-//! What the handle knows of the spawner: who waits for an answer, and who lives.
+//! What the handle knows of one lane of the spawner: who waits for an answer, and who lives.
 //!
-//! Invariant: once the stream from the spawner has ended, every waiter has been answered and
-//! every living sandbox has an outcome; nobody waits for a spawner that is gone.
+//! Invariant: once the stream from the lane has ended, every waiter has been answered and every
+//! living sandbox has an outcome; nobody waits for a lane that is gone.
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-use std::process::Child;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
 
 use serde::Serialize;
 use snowmelt_kernel::packet;
@@ -23,9 +21,12 @@ use crate::run_dir::RunDir;
 use crate::spec::Limits;
 use crate::{Error, Result};
 
-/// Shared by the handle, its clones and all that they started.
+/// Shared by the handle, its clones and all that the lane started for them.
 pub(crate) struct Registry {
+    lane: u32,
     socket: Arc<AsyncFd<OwnedFd>>,
+    /// Held strongly by the readers of the lanes alone: the last one cleans it.
+    run_dir: Weak<RunDir>,
     sequence: AtomicU64,
     state: Mutex<State>,
     gone: watch::Sender<bool>,
@@ -35,29 +36,68 @@ pub(crate) struct Registry {
 struct State {
     lost: bool,
     waiting: HashMap<u64, Waiter>,
+    /// How many of those keep the lane busy.
+    busy: usize,
     living: HashMap<SandboxId, Arc<Life>>,
 }
 
 struct Waiter {
     id: SandboxId,
     limits: Limits,
+    /// Whether the lane works until it answers, and does not wait for imports.
+    keeps_busy: bool,
     reply: oneshot::Sender<Result<Begun>>,
 }
 
+impl State {
+    fn answered(&mut self, sequence: u64) -> Option<Waiter> {
+        let waiter = self.waiting.remove(&sequence)?;
+        self.busy -= usize::from(waiter.keeps_busy);
+        Some(waiter)
+    }
+}
+
+/// How much a lane has to do: first by what it works at, then by what it keeps.
+pub(crate) type Load = (usize, usize);
+
 impl Registry {
-    /// Takes over the socket and begins to read it.
-    pub fn new(socket: OwnedFd, child: Child, run_dir: RunDir) -> io::Result<Arc<Self>> {
-        rustix::io::ioctl_fionbio(&socket, true)?;
-        #[expect(deprecated, reason = "it is unsound for types whose descriptor may change")]
-        let socket = Arc::new(AsyncFd::new(socket)?);
-        let registry = Arc::new(Self {
-            socket: socket.clone(),
+    /// Takes over the socket of a lane that is ready; the caller has it read.
+    pub fn new(lane: u32, socket: Arc<AsyncFd<OwnedFd>>, run_dir: &Arc<RunDir>) -> Arc<Self> {
+        Arc::new(Self {
+            lane,
+            socket,
+            run_dir: Arc::downgrade(run_dir),
             sequence: AtomicU64::new(0),
             state: Mutex::default(),
             gone: watch::Sender::new(false),
-        });
-        tokio::spawn(read(socket, Arc::downgrade(&registry), child, run_dir));
-        Ok(registry)
+        })
+    }
+
+    /// The number of the lane.
+    pub fn lane(&self) -> u32 {
+        self.lane
+    }
+
+    /// The run directory, while any lane is left.
+    pub fn run_dir(&self) -> Option<Arc<RunDir>> {
+        self.run_dir.upgrade()
+    }
+
+    /// What the lane has to do; none when it is gone.
+    pub fn load(&self) -> Option<Load> {
+        let state = self.state();
+        (!state.lost).then(|| (state.busy, state.living.len()))
+    }
+
+    /// Whether a living sandbox of the lane has this id.
+    pub fn knows(&self, id: &SandboxId) -> bool {
+        self.state().living.contains_key(id)
+    }
+
+    /// Has the lane make another, whose control socket is `socket`.
+    pub async fn open(&self, lane: u32, socket: OwnedFd) -> Result<()> {
+        let request = Request { sequence: u64::MAX, operation: Operation::Open { lane } };
+        self.send(&nobody(), &request, &[socket.as_fd()]).await
     }
 
     /// Asks for a sandbox and waits for it; if the caller stops waiting, it is killed.
@@ -68,61 +108,62 @@ impl Registry {
         operation: Operation,
     ) -> Result<Begun> {
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
-        let asked = self.enlist(sequence, id.clone(), limits)?;
-        if let Err(error) = self.send(&id, &Request { sequence, operation }).await {
+        let keeps_busy = matches!(operation, Operation::Start(_) | Operation::Fork { .. });
+        let asked = self.enlist(sequence, id.clone(), limits, keeps_busy)?;
+        if let Err(error) = self.send(&id, &Request { sequence, operation }, &[]).await {
             return Err(asked.withdraw(error));
         }
         asked.begun().await
     }
 
-    /// Asks for many sandboxes, in as few packets as there can be, and waits for all; the answers
-    /// are in the order of the specs, and the failure of one is its own.
-    pub async fn begin_many<S: Serialize>(
+    /// Asks for many sandboxes, in as few packets as there can be; what is asked for is in the
+    /// order of the specs.
+    pub async fn ask_many<S: Serialize>(
         self: &Arc<Self>,
         specs: Vec<S>,
         known: impl Fn(&S) -> (SandboxId, Limits),
         operation: impl Fn(Vec<S>) -> Operation,
-    ) -> Vec<Result<Begun>> {
+    ) -> Vec<Result<Asked>> {
         let mut asked = Vec::with_capacity(specs.len());
         for batch in batches(specs) {
             let known: Vec<_> = batch.iter().map(&known).collect();
             let first = self.sequence.fetch_add(batch.len() as u64, Ordering::Relaxed);
             let enlisted: Vec<_> = (first..)
                 .zip(&known)
-                .map(|(sequence, (id, limits))| self.enlist(sequence, id.clone(), *limits))
+                .map(|(sequence, (id, limits))| self.enlist(sequence, id.clone(), *limits, true))
                 .collect();
             let request = Request { sequence: first, operation: operation(batch) };
-            let sent = self.send(&SandboxId::from(String::new()), &request).await;
+            let sent = self.send(&nobody(), &request, &[]).await;
             asked.extend(enlisted.into_iter().map(|enlisted| match &sent {
                 Ok(()) => enlisted,
                 Err(error) => enlisted.and_then(|asked| Err(asked.withdraw_many(error))),
             }));
         }
-        let mut begun = Vec::with_capacity(asked.len());
-        for asked in asked {
-            begun.push(match asked {
-                Ok(asked) => asked.begun().await,
-                Err(error) => Err(error),
-            });
-        }
-        begun
+        asked
     }
 
-    fn enlist(self: &Arc<Self>, sequence: u64, id: SandboxId, limits: Limits) -> Result<Asked<'_>> {
+    fn enlist(
+        self: &Arc<Self>,
+        sequence: u64,
+        id: SandboxId,
+        limits: Limits,
+        keeps_busy: bool,
+    ) -> Result<Asked> {
         let (reply, answer) = oneshot::channel();
         let mut state = self.state();
         if state.lost {
             return Err(Error::SpawnerLost);
         }
-        state.waiting.insert(sequence, Waiter { id: id.clone(), limits, reply });
-        Ok(Asked { registry: self, sequence, answer: Some(answer), id })
+        state.busy += usize::from(keeps_busy);
+        state.waiting.insert(sequence, Waiter { id: id.clone(), limits, keeps_busy, reply });
+        Ok(Asked { registry: self.clone(), sequence, answer: Some(answer), id })
     }
 
-    async fn send(&self, id: &SandboxId, request: &Request) -> Result<()> {
+    async fn send(&self, id: &SandboxId, request: &Request, fds: &[BorrowedFd<'_>]) -> Result<()> {
         let bytes = encode(id, request)?;
         let sent = self
             .socket
-            .async_io(tokio::io::Interest::WRITABLE, |socket| packet::send(socket, &bytes, &[]));
+            .async_io(tokio::io::Interest::WRITABLE, |socket| packet::send(socket, &bytes, fds));
         sent.await.map_err(|_| Error::SpawnerLost)
     }
 
@@ -138,22 +179,29 @@ impl Registry {
             let registry = self.clone();
             runtime.spawn(async move {
                 // A spawner that is gone has killed it already.
-                drop(registry.send(&id, &request).await);
+                drop(registry.send(&id, &request, &[]).await);
             });
         }
     }
 
-    /// Has the spawner end everything; returns when it is gone.
-    pub async fn shutdown(&self) -> Result<()> {
-        let mut gone = self.gone.subscribe();
+    /// Tells the lane to end everything of its own, and itself.
+    pub async fn end(&self) -> Result<()> {
         let request = Request { sequence: u64::MAX, operation: Operation::Shutdown };
-        match self.send(&SandboxId::from(String::new()), &request).await {
-            Ok(()) | Err(Error::SpawnerLost) => {}
-            Err(other) => return Err(other),
+        match self.send(&nobody(), &request, &[]).await {
+            Ok(()) | Err(Error::SpawnerLost) => Ok(()),
+            Err(other) => Err(other),
         }
+    }
+
+    /// Waits until nothing is left of the lane.
+    pub async fn ended(&self) {
         // An error means that the sender is gone, and with it the reader: the same thing.
-        drop(gone.wait_for(|gone| *gone).await);
-        Ok(())
+        drop(self.gone.subscribe().wait_for(|gone| *gone).await);
+    }
+
+    /// Nothing is left of the lane.
+    pub fn is_gone(&self) {
+        self.gone.send_replace(true);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -162,11 +210,12 @@ impl Registry {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn handle(self: &Arc<Self>, event: Event, fds: Vec<OwnedFd>) {
+    /// Takes in what the lane says.
+    pub fn handle(self: &Arc<Self>, event: Event, fds: Vec<OwnedFd>) {
         match event {
             Event::Started { sequence, started } => self.started(sequence, started, fds),
             Event::Failed { sequence, failure } => {
-                if let Some(waiter) = self.state().waiting.remove(&sequence) {
+                if let Some(waiter) = self.state().answered(sequence) {
                     let error = failed(waiter.id, failure);
                     drop(waiter.reply.send(Err(error)));
                 }
@@ -185,7 +234,7 @@ impl Registry {
             return;
         };
         let mut state = self.state();
-        let Some(waiter) = state.waiting.remove(&sequence) else { return };
+        let Some(waiter) = state.answered(sequence) else { return };
         let zygote = started.zygote.clone();
         let life = Arc::new(Life::new(waiter.id.clone(), waiter.limits, pidfd, started));
         state.living.insert(waiter.id, life.clone());
@@ -195,9 +244,10 @@ impl Registry {
         drop(waiter.reply.send(Ok(begun)));
     }
 
-    fn lose(&self) {
+    /// The lane is gone, and with it all that it made.
+    pub fn lose(&self) {
         let mut state = self.state();
-        state.lost = true;
+        (state.lost, state.busy) = (true, 0);
         let (waiting, living) =
             (std::mem::take(&mut state.waiting), std::mem::take(&mut state.living));
         drop(state);
@@ -225,15 +275,16 @@ impl Drop for Registry {
 }
 
 /// What was asked for and is not there yet; dropped before, it is killed.
-struct Asked<'a> {
-    registry: &'a Arc<Registry>,
+pub(crate) struct Asked {
+    registry: Arc<Registry>,
     id: SandboxId,
     sequence: u64,
     answer: Option<oneshot::Receiver<Result<Begun>>>,
 }
 
-impl Asked<'_> {
-    async fn begun(mut self) -> Result<Begun> {
+impl Asked {
+    /// Waits for it.
+    pub async fn begun(mut self) -> Result<Begun> {
         let Some(answer) = &mut self.answer else { return Err(Error::SpawnerLost) };
         let begun = answer.await.unwrap_or(Err(Error::SpawnerLost));
         self.answer = None;
@@ -254,12 +305,12 @@ impl Asked<'_> {
     /// The request was never sent.
     fn withdraw(mut self, error: Error) -> Error {
         self.answer = None;
-        self.registry.state().waiting.remove(&self.sequence);
+        self.registry.state().answered(self.sequence);
         error
     }
 }
 
-impl Drop for Asked<'_> {
+impl Drop for Asked {
     fn drop(&mut self) {
         if self.answer.is_some() {
             self.registry.post(self.id.clone(), Operation::Kill { id: self.id.clone() });
@@ -286,64 +337,9 @@ fn batches<S: Serialize>(specs: Vec<S>) -> Vec<Vec<S>> {
     batches
 }
 
-/// Reads events until the spawner is gone, then makes sure that nothing of it is left.
-async fn read(
-    socket: Arc<AsyncFd<OwnedFd>>,
-    registry: Weak<Registry>,
-    child: Child,
-    run_dir: RunDir,
-) {
-    let mut buffer = vec![0; LONGEST_PACKET];
-    loop {
-        let received = socket.async_io(tokio::io::Interest::READABLE, |socket| {
-            packet::receive(socket.as_fd(), &mut buffer)
-        });
-        let packet = match received.await {
-            Ok(packet) if packet.length > 0 => packet,
-            Ok(_) => break,
-            Err(error) => {
-                tracing::debug!(%error, "the spawner's stream broke");
-                break;
-            }
-        };
-        match serde_json::from_slice(&buffer[..packet.length]) {
-            Ok(event) => {
-                if let Some(registry) = registry.upgrade() {
-                    registry.handle(event, packet.fds);
-                }
-            }
-            Err(error) => {
-                tracing::error!(%error, "the spawner sent what is no event");
-                break;
-            }
-        }
-    }
-    if let Some(registry) = registry.upgrade() {
-        registry.lose();
-    }
-    // Reaping and cleaning block for a moment.
-    let cleaned = tokio::task::spawn_blocking(move || bury(child, &run_dir)).await;
-    if let Ok(Err(error)) = cleaned {
-        tracing::warn!(%error, "what the spawner left could not be removed");
-    }
-    if let Some(registry) = registry.upgrade() {
-        registry.gone.send_replace(true);
-    }
-}
-
-/// Reaps the spawner, by force if it hangs, and removes what it left.
-fn bury(mut child: Child, run_dir: &RunDir) -> Result<()> {
-    const PATIENCE: u32 = 500;
-    for _ in 0..PATIENCE {
-        if !matches!(child.try_wait(), Ok(None)) {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    // Both fail only for a child that was reaped already.
-    drop(child.kill());
-    drop(child.wait());
-    run_dir.clean()
+/// For requests about no sandbox, or about many.
+fn nobody() -> SandboxId {
+    SandboxId::from(String::new())
 }
 
 fn encode(id: &SandboxId, request: &Request) -> Result<Vec<u8>> {

@@ -49,6 +49,11 @@ impl RunDir {
         &self.lock
     }
 
+    /// Removes what one dead lane of the spawner left.
+    pub fn clean_lane(&self, lane: u32) -> Result<()> {
+        remove_lane(&self.parent_cgroup, lane)
+    }
+
     /// Removes what a dead spawner left: processes, control groups, the folder. Does nothing
     /// where the spawner has done it.
     pub fn clean(&self) -> Result<()> {
@@ -77,30 +82,51 @@ pub fn sweep(base: &Path) -> Result<Vec<PathBuf>> {
     Ok(removed)
 }
 
+/// Removes the run directory if no other lane of its spawner has control groups below `parent`: the
+/// last one to end finds none.
+pub(crate) fn leave(path: &Path, parent: &str) -> Result<()> {
+    let is_last =
+        cgroup::detect().is_ok_and(|backend| cgroup::remove_if_empty(backend.as_ref(), parent));
+    if is_last { remove_path(path) } else { Ok(()) }
+}
+
+/// Removes what one lane of a spawner left, which is dead.
+pub(crate) fn remove_lane(parent: &str, lane: u32) -> Result<()> {
+    cgroup::remove_lane(cgroup::detect()?.as_ref(), parent, lane)
+}
+
 /// Removes the control groups below `parent` and the run directory.
 pub(crate) fn remove(path: &Path, parent: &str) -> Result<()> {
     if let Ok(backend) = cgroup::detect() {
         cgroup::remove_tree(backend.as_ref(), parent)?;
     }
-    match remove_folder(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(at(path)(error)),
-        _ => Ok(()),
-    }
+    remove_path(path)
+}
+
+fn remove_path(path: &Path) -> Result<()> {
+    unless_gone(remove_folder(path)).map_err(at(path))
 }
 
 /// The file that says whose it is goes last: whoever is killed on the way leaves a folder that a
-/// sweep knows.
+/// sweep knows. Two lanes that end at once, or a lane and the server, may both be at it.
 fn remove_folder(path: &Path) -> io::Result<()> {
     for entry in fs::read_dir(path)? {
         let entry = entry?;
         let inside = entry.path();
         match entry.file_type()?.is_dir() {
-            true => fs::remove_dir_all(inside)?,
-            false if entry.file_name() != CGROUP_FILE => fs::remove_file(inside)?,
+            true => unless_gone(fs::remove_dir_all(inside))?,
+            false if entry.file_name() != CGROUP_FILE => unless_gone(fs::remove_file(inside))?,
             false => {}
         }
     }
     fs::remove_dir_all(path)
+}
+
+fn unless_gone(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
 }
 
 fn is_empty(path: &Path) -> bool {

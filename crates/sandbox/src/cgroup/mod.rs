@@ -161,26 +161,67 @@ fn remove_folder(folder: &Path) -> Result<()> {
     Err(Error::Cgroup { path: folder.to_owned(), source })
 }
 
+/// How the names of the groups of a lane begin.
+fn prefix(lane: u32) -> String {
+    format!("{lane}-")
+}
+
+/// Kills what is in the groups of one lane below `parent`, and removes them.
+pub(crate) fn remove_lane(backend: &dyn Backend, parent: &str, lane: u32) -> Result<()> {
+    remove_below(backend, parent, &prefix(lane))
+}
+
 /// Kills what is in the groups below `parent` and removes them, the parent, and what is empty
 /// above it. A parent outside `snowmelt/` is left alone.
 pub(crate) fn remove_tree(backend: &dyn Backend, parent: &str) -> Result<()> {
-    let path = Path::new(parent);
-    let plain = path.components().all(|part| matches!(part, std::path::Component::Normal(_)));
-    if !plain || !path.starts_with("snowmelt") || path.components().count() < 2 {
-        return Ok(());
-    }
-    for folder in backend.folders(parent) {
-        for child in subfolders(&folder) {
+    remove_below(backend, parent, "")?;
+    folders_of(backend, parent).iter().try_for_each(|folder| {
+        remove_folder(folder)?;
+        remove_above(folder);
+        Ok(())
+    })
+}
+
+/// Removes `parent`, and what is empty above it, if there is no group below it; says whether it is
+/// gone.
+pub(crate) fn remove_if_empty(backend: &dyn Backend, parent: &str) -> bool {
+    let gone = |folder: &PathBuf| match fs::remove_dir(folder) {
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+        Ok(()) => {
+            remove_above(folder);
+            true
+        }
+    };
+    folders_of(backend, parent).iter().all(gone)
+}
+
+fn remove_below(backend: &dyn Backend, parent: &str, prefix: &str) -> Result<()> {
+    let named = |folder: &PathBuf| {
+        let name = folder.file_name().unwrap_or_default();
+        name.as_encoded_bytes().starts_with(prefix.as_bytes())
+    };
+    for folder in folders_of(backend, parent) {
+        for child in subfolders(&folder).into_iter().filter(named) {
             kill_all(&child);
             remove_folder(&child)?;
         }
-        remove_folder(&folder)?;
-        if let Some(above) = folder.parent() {
-            // Busy while another process of Snowmelt has groups in it.
-            drop(fs::remove_dir(above));
-        }
     }
     Ok(())
+}
+
+/// The folders of a parent of groups; none for one outside `snowmelt/`.
+fn folders_of(backend: &dyn Backend, parent: &str) -> Vec<PathBuf> {
+    let path = Path::new(parent);
+    let plain = path.components().all(|part| matches!(part, std::path::Component::Normal(_)));
+    let ours = plain && path.starts_with("snowmelt") && path.components().count() >= 2;
+    if ours { backend.folders(parent) } else { Vec::new() }
+}
+
+/// Busy while another process of Snowmelt has groups in it.
+fn remove_above(folder: &Path) {
+    if let Some(above) = folder.parent() {
+        drop(fs::remove_dir(above));
+    }
 }
 
 fn subfolders(folder: &Path) -> Vec<PathBuf> {

@@ -6,7 +6,7 @@
 
 use std::os::fd::OwnedFd;
 
-use super::{Backend, Usage, remove};
+use super::{Backend, Usage, prefix, remove, remove_lane};
 use snowmelt_types::ByteSize;
 
 use crate::Result;
@@ -33,10 +33,11 @@ pub(crate) struct Group {
     last: Option<Usage>,
 }
 
-/// The groups of one spawner.
+/// The groups of one lane of a spawner, `<parent>/<lane>-<number>`.
 pub(crate) struct Pool {
     backend: Box<dyn Backend>,
     parent: String,
+    lane: u32,
     free: Vec<Group>,
     made: u64,
     /// What the last one was asked for, and so probably the next.
@@ -47,7 +48,19 @@ impl Pool {
     /// Makes the parent of all groups.
     pub fn new(backend: Box<dyn Backend>, parent: String) -> Result<Self> {
         backend.prepare(&parent)?;
-        Ok(Self { backend, parent, free: Vec::new(), made: 0, usual: Limits::default() })
+        let usual = Limits::default();
+        Ok(Self { backend, parent, lane: 0, free: Vec::new(), made: 0, usual })
+    }
+
+    /// Forgets every group, which are another lane's, to make those of this one.
+    pub fn turn_into_lane(&mut self, lane: u32) {
+        self.free.clear();
+        (self.lane, self.made) = (lane, 0);
+    }
+
+    /// Removes every group of this lane.
+    pub fn remove_all(&self) -> Result<()> {
+        remove_lane(self.backend.as_ref(), &self.parent, self.lane)
     }
 
     /// The kernel's interface.
@@ -125,7 +138,7 @@ impl Pool {
 
     fn make(&mut self, limits: &Limits) -> Result<Group> {
         self.made += 1;
-        let path = format!("{}/{}", self.parent, self.made);
+        let path = format!("{}/{}{}", self.parent, prefix(self.lane), self.made);
         let made = self.backend.create(&path).and_then(|()| {
             self.backend.set_limits(&path, limits)?;
             self.backend.doors(&path)

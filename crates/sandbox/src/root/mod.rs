@@ -45,9 +45,10 @@ pub(crate) fn doing<T>(step: impl Into<String>, result: io::Result<T>) -> Result
     result.map_err(|source| Fault { step: step.into(), source })
 }
 
-/// The templates of one spawner.
+/// The templates of one lane of a spawner.
 pub(crate) struct Roots {
     folder: PathBuf,
+    lane: u32,
     /// The one used last is last.
     templates: Vec<Template>,
     made: u64,
@@ -62,7 +63,12 @@ struct Template {
 impl Roots {
     /// Puts templates together under `folder`, an empty folder in a private mount namespace.
     pub fn new(folder: PathBuf) -> Self {
-        Self { folder, templates: Vec::new(), made: 0 }
+        Self { folder, lane: 0, templates: Vec::new(), made: 0 }
+    }
+
+    /// Puts further templates together in folders of that lane; those that are there serve both.
+    pub fn turn_into_lane(&mut self, lane: u32) {
+        (self.lane, self.made) = (lane, 0);
     }
 
     /// The mount namespace whose root is this one.
@@ -98,7 +104,7 @@ impl Roots {
         root: &Root,
         network: Network,
     ) -> Result<Template, Fault> {
-        let path = self.folder.join(self.made.to_string());
+        let path = self.folder.join(format!("{}-{}", self.lane, self.made));
         self.made += 1;
         doing("make a folder for the root", std::fs::create_dir(&path))?;
         let options = [("size", "8m"), ("mode", "755")];

@@ -1,20 +1,25 @@
 //! User ids on the host: a range for each sandbox, none shared by two that live.
 //!
 //! The ranges begin above what distributions and other container engines hand out (0x70000000 to
-//! 0x7fffffff). Each spawner takes a part of it by its process id; two spawners on one part would
-//! do no harm, since isolation does not rest on ids alone.
+//! 0x7fffffff). Each spawner takes a part of it by the process id of its first lane; two spawners
+//! on one part would do no harm, since isolation does not rest on ids alone. Of that part each lane
+//! has a share of its own, so that lanes need not agree on anything.
 
-/// The ids of a program.
-const PROGRAM_IDS: u32 = 256;
+use crate::message::MOST_LANES;
+
+/// The ids of a program: its own, and room so that the next one's is far from it.
+const PROGRAM_IDS: u32 = 16;
 /// The ids of a zygote that is not below another: its children's, and those of the zygotes below.
 const ZYGOTE_IDS: u32 = 1 << 19;
 
+/// Of each lane.
 const PROGRAMS: u32 = 8192;
 const ZYGOTES: u32 = 60;
 
 const FIRST_ID: u32 = 0x7000_0000;
-const PARTS: u32 = 7;
-const PART_IDS: u32 = PROGRAMS * PROGRAM_IDS + ZYGOTES * ZYGOTE_IDS;
+const PARTS: u32 = 2;
+const LANE_IDS: u32 = PROGRAMS * PROGRAM_IDS + ZYGOTES * ZYGOTE_IDS;
+const PART_IDS: u32 = MOST_LANES * LANE_IDS;
 
 /// Whose ids a slot is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,8 +39,10 @@ pub(super) struct Slot {
     pub count: u32,
 }
 
-/// The ids of one spawner. A slot goes back by [`Slots::give_back`].
+/// The ids of one lane. A slot goes back by [`Slots::give_back`].
 pub(super) struct Slots {
+    /// The first id of the spawner's part.
+    part: u32,
     programs: Pool,
     zygotes: Pool,
 }
@@ -47,17 +54,28 @@ struct Pool {
 }
 
 impl Slots {
-    /// The part of the spawner with this process id.
+    /// The share of the first lane of the spawner with this process id.
     pub fn of_process(pid: u32) -> Self {
-        let first = FIRST_ID + (pid % PARTS) * PART_IDS;
+        Self::of_part(FIRST_ID + (pid % PARTS) * PART_IDS, 0)
+    }
+
+    /// The share of another lane of the same spawner.
+    pub fn of_lane(&self, lane: u32) -> Self {
+        Self::of_part(self.part, lane)
+    }
+
+    fn of_part(part: u32, lane: u32) -> Self {
+        let first = part + lane % MOST_LANES * LANE_IDS;
         let pool = |first, count, most| Pool { first, count, numbers: Numbers::new(0, most) };
         Self {
+            part,
             programs: pool(first, PROGRAM_IDS, PROGRAMS),
             zygotes: pool(first + PROGRAMS * PROGRAM_IDS, ZYGOTE_IDS, ZYGOTES),
         }
     }
 
-    /// A free range; none when 8,192 programs live, or 60 zygotes that are not below another.
+    /// A free range; none when 8,192 programs live in this lane, or 60 zygotes
+    /// that are not below another.
     pub fn take(&mut self, holder: Holder) -> Option<Slot> {
         let pool = self.pool(holder);
         let number = pool.numbers.take()?;
@@ -130,15 +148,19 @@ mod tests {
 
     #[test]
     fn ranges_never_overlap_and_stay_below_the_sign_bit() {
-        let mut slots = Slots::of_process(PARTS - 1);
-        let mut taken = all(&mut slots, Holder::Program);
-        taken.extend(all(&mut slots, Holder::Zygote));
-        assert_eq!(taken.len(), (PROGRAMS + ZYGOTES) as usize);
+        let first = Slots::of_process(PARTS - 1);
+        let mut lanes: Vec<_> = (0..MOST_LANES).map(|lane| first.of_lane(lane)).collect();
+        let mut taken = Vec::new();
+        for slots in &mut lanes {
+            taken.extend(all(slots, Holder::Program));
+            taken.extend(all(slots, Holder::Zygote));
+        }
+        assert_eq!(taken.len(), (MOST_LANES * (PROGRAMS + ZYGOTES)) as usize);
         assert!(taken.windows(2).all(|pair| pair[0].first_id + pair[0].count <= pair[1].first_id));
         let last = taken.last().unwrap();
         assert!(last.first_id + last.count < 0x8000_0000);
-        slots.give_back(&taken.remove(7));
-        assert_eq!(slots.take(Holder::Program).unwrap().index, 7);
+        lanes[0].give_back(&taken.remove(7));
+        assert_eq!(lanes[0].take(Holder::Program).unwrap().index, 7);
     }
 
     #[test]

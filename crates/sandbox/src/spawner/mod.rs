@@ -1,7 +1,9 @@
-//! The spawner: a single-threaded process that makes sandboxes on request.
+//! The spawner: single-threaded processes, its lanes, that make sandboxes on request.
 //!
-//! Its control socket is its standard input. When that ends, or it is told to, it kills every
-//! sandbox, removes control groups and the run directory, and exits.
+//! The first lane is what the server executes, with its control socket as standard input; the
+//! others are copies of a lane, made on request. When its socket ends, or it is told to, a lane
+//! kills its sandboxes, removes its control groups and exits; the last one removes the run
+//! directory.
 
 mod cell;
 mod child;
@@ -9,6 +11,7 @@ mod end;
 mod fork;
 mod identity;
 mod ids;
+mod lane;
 mod program;
 mod scratch;
 mod service;
@@ -18,7 +21,7 @@ mod sync;
 mod zygote;
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::ExitCode;
 
 use rustix::process::{Resource, Rlimit, setrlimit};
@@ -52,20 +55,25 @@ fn run() -> io::Result<()> {
     if !lacks(Defence::Descriptors) {
         fds::close_from(3)?;
     }
-    let control = io::stdin().as_fd().try_clone_to_owned()?;
+    let control = take_standard_input()?;
     let (setup, _lock) = receive_setup(&control)?;
-    let served = match set_up(&setup, &control) {
-        Ok(mut service) => {
-            service.confine()?;
-            reply(&control, &SetupDone(Ok(())))?;
-            let served = service.serve();
-            service.end_all();
-            served
+    match set_up(&setup) {
+        Ok(tools) => Service::new(control, setup, tools)?.live(),
+        Err(reason) => {
+            let told = tell_setup(&control, Err(reason), &[]);
+            run_dir::remove(&setup.run_dir, &setup.parent_cgroup).map_err(io::Error::other)?;
+            told
         }
-        Err(reason) => reply(&control, &SetupDone(Err(reason))),
-    };
-    run_dir::remove(&setup.run_dir, &setup.parent_cgroup).map_err(io::Error::other)?;
-    served
+    }
+}
+
+/// The control socket, which is then at no other number: a lane that is copied from this process
+/// must be able to let go of it.
+fn take_standard_input() -> io::Result<OwnedFd> {
+    let control = io::stdin().as_fd().try_clone_to_owned()?;
+    let null: OwnedFd = std::fs::File::open("/dev/null")?.into();
+    fds::place(null.as_fd(), 0)?;
+    Ok(control)
 }
 
 /// Where to work, and the lock of that folder, which we hold as long as we live.
@@ -76,11 +84,24 @@ fn receive_setup(control: &OwnedFd) -> io::Result<(Setup, OwnedFd)> {
     Ok((serde_json::from_slice(&buffer[..packet.length])?, lock))
 }
 
-fn reply(control: &OwnedFd, done: &SetupDone) -> io::Result<()> {
-    packet::send(control, &serde_json::to_vec(done)?, &[])
+/// Says that this lane is ready, or why it cannot be.
+fn tell_setup(
+    control: &OwnedFd,
+    outcome: Result<(), String>,
+    fds: &[BorrowedFd<'_>],
+) -> io::Result<()> {
+    packet::send(control, &serde_json::to_vec(&SetupDone(outcome))?, fds)
 }
 
-fn set_up(setup: &Setup, control: &OwnedFd) -> Result<Service, String> {
+/// What a spawner works with, whichever lane.
+struct Tools {
+    stage: Stage,
+    roots: Roots,
+    programs: Programs,
+    groups: cgroup::Pool,
+}
+
+fn set_up(setup: &Setup) -> Result<Tools, String> {
     if !rustix::process::geteuid().is_root() {
         return Err("only root can make sandboxes with limits of their own for now".to_owned());
     }
@@ -98,9 +119,11 @@ fn set_up(setup: &Setup, control: &OwnedFd) -> Result<Service, String> {
     let folder = setup.run_dir.join("roots");
     std::fs::create_dir(&folder).map_err(|error| error.to_string())?;
     let stage = Stage::enter(&folder).map_err(failed)?;
-    let control = control.try_clone().map_err(|error| error.to_string())?;
-    Service::new(control, stage, Roots::new(folder), programs, groups)
-        .map_err(|error| error.to_string())
+    // Now, because it holds for every lane.
+    if !lacks(Defence::Seccomp) {
+        programs.confine_spawner().map_err(|error| error.to_string())?;
+    }
+    Ok(Tools { stage, roots: Roots::new(folder), programs, groups })
 }
 
 /// For all that is made here. At 1 the kernel writes no core and, unlike at 0, hands none to the

@@ -1,4 +1,4 @@
-//! The loop of the spawner: one event at a time, from the server, from processes that end, from
+//! The loop of a lane: one event at a time, from the server, from processes that end, from
 //! children that begin and from zygotes.
 
 use std::collections::{BTreeMap, HashMap};
@@ -9,22 +9,24 @@ use std::time::{Duration, Instant};
 use rustix::event::{Timespec, epoll};
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 use snowmelt_kernel::borrow::Stack;
-use snowmelt_kernel::packet;
+use snowmelt_kernel::packet::{self, Packet};
 use snowmelt_types::SandboxId;
 
+use super::Tools;
 use super::cell::{Cell, Origin, Phase, Token};
 use super::ids::Slots;
 use super::stage::Stage;
 use crate::cgroup::Pool;
-use crate::message::{Event, Failure, LONGEST_PACKET, Operation, Request};
+use crate::message::{Event, Failure, LONGEST_PACKET, Operation, Request, Setup};
 use crate::policy::Programs;
 use crate::root::{Fault, Roots};
-use crate::weaken::{Defence, lacks};
 
-/// The spawner's state. The parts of its work are in `start`, `fork` and `end`.
+/// The state of a lane. The parts of its work are in `program`, `start`, `fork`, `end` and `lane`.
 pub(super) struct Service {
     pub(super) control: OwnedFd,
-    epoll: OwnedFd,
+    /// Where it works.
+    pub(super) home: Setup,
+    pub(super) epoll: OwnedFd,
     pub(super) stage: Stage,
     pub(super) roots: Roots,
     pub(super) programs: Programs,
@@ -37,7 +39,7 @@ pub(super) struct Service {
     pub(super) pidfd: OwnedFd,
     /// Where programs run until they execute.
     pub(super) stack: Stack,
-    names: HashMap<SandboxId, Token>,
+    pub(super) names: HashMap<SandboxId, Token>,
     next: Token,
 }
 
@@ -53,18 +55,14 @@ pub(super) enum Watched {
 const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 impl Service {
-    /// A spawner without sandboxes.
-    pub fn new(
-        control: OwnedFd,
-        stage: Stage,
-        roots: Roots,
-        programs: Programs,
-        groups: Pool,
-    ) -> io::Result<Self> {
+    /// The first lane, without sandboxes.
+    pub fn new(control: OwnedFd, home: Setup, tools: Tools) -> io::Result<Self> {
+        let Tools { stage, roots, programs, groups } = tools;
         let service = Self {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             slots: Slots::of_process(std::process::id()),
             control,
+            home,
             stage,
             roots,
             programs,
@@ -80,13 +78,8 @@ impl Service {
         Ok(service)
     }
 
-    /// Gives up the system calls that it will not need, for itself and its sandboxes.
-    pub fn confine(&self) -> io::Result<()> {
-        if lacks(Defence::Seccomp) { Ok(()) } else { self.programs.confine_spawner() }
-    }
-
     /// Serves until the server is gone or says so.
-    pub fn serve(&mut self) -> io::Result<()> {
+    pub(super) fn serve(&mut self) -> io::Result<()> {
         let mut events = Vec::with_capacity(64);
         let mut buffer = vec![0; LONGEST_PACKET];
         loop {
@@ -119,8 +112,8 @@ impl Service {
 
     /// Does what the server asks; false when it is to be the last thing.
     fn obey(&mut self, buffer: &mut [u8]) -> io::Result<bool> {
-        let length = match packet::receive(&self.control, buffer) {
-            Ok(packet) if packet.length > 0 => packet.length,
+        let Packet { length, fds, .. } = match packet::receive(&self.control, buffer) {
+            Ok(packet) if packet.length > 0 => packet,
             // A server that dies with answers unread resets the connection.
             Err(error) if error.kind() != io::ErrorKind::ConnectionReset => return Err(error),
             _ => return Ok(false),
@@ -140,6 +133,7 @@ impl Service {
             Operation::Grow { zygote, spec } => self.grow(sequence, &zygote, spec),
             Operation::Kill { id } => self.kill(&id),
             Operation::Retire { id } => self.retire(&id),
+            Operation::Open { lane } => self.open_lane(lane, fds),
             Operation::Shutdown => return Ok(false),
         }
         Ok(true)

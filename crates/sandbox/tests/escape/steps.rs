@@ -199,6 +199,11 @@ fn killed_while_the_first_program_of_a_root_starts() {
 }
 
 #[test]
+fn killed_while_lanes_are_made_and_share_a_burst() {
+    kill_at_each_step(&["start"], "many", 97);
+}
+
+#[test]
 fn killed_while_a_program_ends() {
     kill_at_each_step(&["start"], "end", 1);
 }

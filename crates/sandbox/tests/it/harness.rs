@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use snowmelt_sandbox::{
-    Bind, Limits, Network, Options, Policy, Root, Sandbox, SandboxSpec, Spawner,
+    Bind, Limits, Network, Options, Policy, Root, Sandbox, SandboxSpec, Spawner, SpawnerProcess,
 };
 use snowmelt_types::{Outcome, SandboxId};
 
@@ -53,8 +53,20 @@ impl Rig {
         Self::with(vec![spawner_program().into()])
     }
 
+    /// With so many lanes at most.
+    pub fn with_lanes(lanes: u32) -> Self {
+        Self::prepare(vec![spawner_program().into()], |process| process.with_lanes(lanes))
+    }
+
     /// With another command to start the spawner.
     pub fn with(spawner_command: Vec<OsString>) -> Self {
+        Self::prepare(spawner_command, |process| process)
+    }
+
+    fn prepare(
+        spawner_command: Vec<OsString>,
+        prepare: impl FnOnce(SpawnerProcess) -> SpawnerProcess,
+    ) -> Self {
         let base = tempfile::tempdir().unwrap();
         let run_dir = base.path().join("run");
         let instance = SandboxId::new();
@@ -64,7 +76,7 @@ impl Rig {
             spawner_command,
             parent_cgroup: cgroup.clone(),
         });
-        let process = process.unwrap();
+        let process = prepare(process.unwrap());
         let spawner = process.attach().unwrap();
         Self { spawner, base, run_dir, cgroup }
     }

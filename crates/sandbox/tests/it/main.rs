@@ -6,6 +6,7 @@ mod ends;
 mod harness;
 mod image;
 mod isolation;
+mod lanes;
 mod native;
 mod old_kernel;
 mod pause;

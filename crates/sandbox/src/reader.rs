@@ -1,0 +1,129 @@
+//! Reading what a lane says, from its first packet to its end, and removing what it left.
+//!
+//! Invariant: when a reader has ended, its lane is dead and reaped and nothing of it is left; when
+//! the last one has, nothing of the spawner is.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Weak};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Signal, pidfd_send_signal};
+use snowmelt_kernel::{packet, process};
+use tokio::io::unix::AsyncFd;
+
+use crate::Result;
+use crate::lanes::Lanes;
+use crate::message::{LONGEST_PACKET, SetupDone};
+use crate::registry::Registry;
+use crate::run_dir::RunDir;
+
+/// A lane that has said it is ready, and that nobody listens to yet.
+pub(crate) struct Ready {
+    /// Its number.
+    pub lane: u32,
+    /// Its process, a child of ours.
+    pub pidfd: OwnedFd,
+    pub socket: Arc<AsyncFd<OwnedFd>>,
+}
+
+/// Watches a socket, which from then on does not block.
+pub(crate) fn watch(socket: OwnedFd) -> io::Result<Arc<AsyncFd<OwnedFd>>> {
+    rustix::io::ioctl_fionbio(&socket, true)?;
+    #[expect(deprecated, reason = "it is unsound for types whose descriptor may change")]
+    let socket = AsyncFd::new(socket)?;
+    Ok(Arc::new(socket))
+}
+
+/// Waits until a lane says that it is ready.
+pub(crate) async fn wait_for(lane: u32, socket: OwnedFd) -> io::Result<Ready> {
+    let socket = watch(socket)?;
+    let mut buffer = [0; 4096];
+    let received = socket.async_io(tokio::io::Interest::READABLE, |socket| {
+        packet::receive(socket.as_fd(), &mut buffer)
+    });
+    let pidfd = ready(&received.await?, &buffer)?.map_err(io::Error::other)?;
+    Ok(Ready { lane, pidfd, socket })
+}
+
+/// What the first packet of a lane says: that it is ready, and which process it is, or why not.
+pub(crate) fn ready(
+    packet: &packet::Packet,
+    buffer: &[u8],
+) -> io::Result<std::result::Result<OwnedFd, String>> {
+    if packet.length == 0 {
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it ended at once"));
+    }
+    let SetupDone(outcome) = serde_json::from_slice(&buffer[..packet.length])?;
+    match (outcome, packet.fds.first()) {
+        (Err(reason), _) => Ok(Err(reason)),
+        (Ok(()), Some(pidfd)) => Ok(Ok(pidfd.try_clone()?)),
+        (Ok(()), None) => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+/// Has a task read the lane until it is gone, and gives what it is talked to by.
+pub(crate) fn begin(ready: Ready, run_dir: Arc<RunDir>, lanes: Weak<Lanes>) -> Arc<Registry> {
+    let Ready { lane, pidfd, socket } = ready;
+    let registry = Registry::new(lane, socket.clone(), &run_dir);
+    let known = Arc::downgrade(&registry);
+    tokio::spawn(async move {
+        read(&socket, &known).await;
+        if let Some(registry) = known.upgrade() {
+            registry.lose();
+        }
+        // Reaping and cleaning block for a moment.
+        let buried = tokio::task::spawn_blocking(move || bury(&pidfd, lane, run_dir)).await;
+        if let Ok(Err(error)) = buried {
+            tracing::warn!(%error, lane, "what a lane of the spawner left could not be removed");
+        }
+        if let Some(lanes) = lanes.upgrade() {
+            lanes.forget(lane);
+        }
+        if let Some(registry) = known.upgrade() {
+            registry.is_gone();
+        }
+    });
+    registry
+}
+
+async fn read(socket: &AsyncFd<OwnedFd>, registry: &Weak<Registry>) {
+    let mut buffer = vec![0; LONGEST_PACKET];
+    loop {
+        let received = socket.async_io(tokio::io::Interest::READABLE, |socket| {
+            packet::receive(socket.as_fd(), &mut buffer)
+        });
+        let packet = match received.await {
+            Ok(packet) if packet.length > 0 => packet,
+            Ok(_) => return,
+            Err(error) => return tracing::debug!(%error, "the stream of a lane broke"),
+        };
+        match serde_json::from_slice(&buffer[..packet.length]) {
+            Ok(event) => {
+                if let Some(registry) = registry.upgrade() {
+                    registry.handle(event, packet.fds);
+                }
+            }
+            Err(error) => return tracing::error!(%error, "a lane sent what is no event"),
+        }
+    }
+}
+
+/// Reaps a lane, by force if it hangs, and removes what it left; of the last one, everything.
+fn bury(pidfd: &OwnedFd, lane: u32, run_dir: Arc<RunDir>) -> Result<()> {
+    let patience = Timespec { tv_sec: 5, tv_nsec: 0 };
+    if !poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&patience)).is_ok_and(|n| n > 0) {
+        // Fails only for one that has ended at last.
+        let _ = pidfd_send_signal(pidfd, Signal::KILL);
+        let _ = poll(&mut [PollFd::new(pidfd, PollFlags::IN)], None);
+    }
+    // It is dead; whose child it was is all the same.
+    drop(process::reap(pidfd.as_fd()));
+    let cleaned = run_dir.clean_lane(lane);
+    cleaned.and(let_go(run_dir))
+}
+
+/// Removes the run directory if nobody else has it.
+pub(crate) fn let_go(run_dir: Arc<RunDir>) -> Result<()> {
+    Arc::into_inner(run_dir).map_or(Ok(()), |run_dir| run_dir.clean())
+}

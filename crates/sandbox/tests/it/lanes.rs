@@ -1,0 +1,206 @@
+//! Lanes: several processes that make sandboxes, of which each can die alone.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use rustix::process::{Pid, Signal, kill_process};
+use snowmelt_sandbox::{Error, Sandbox, SandboxSpec, Spawner};
+use snowmelt_types::End;
+
+use crate::harness::{Rig, Rig2, is_root, python_root, runtime, spec, until, within};
+
+/// As many as make every lane worth its memory.
+const MANY: usize = 24;
+
+/// Runs a test with a spawner of four lanes.
+fn with_lanes<F: Future<Output = ()>>(test: impl FnOnce(Rig2) -> F) {
+    if !is_root() {
+        return eprintln!("skipped: only root can make sandboxes with limits");
+    }
+    runtime().block_on(async {
+        let rig = std::sync::Arc::new(Rig::with_lanes(4));
+        test(rig.clone()).await;
+        within(rig.spawner.shutdown()).await.unwrap();
+        rig.assert_nothing_left();
+    });
+}
+
+fn status(pid: i32, line: &str) -> Option<String> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let found = status.lines().find_map(|text| text.strip_prefix(line))?;
+    Some(found.trim().to_owned())
+}
+
+/// The lane that made it.
+fn lane_of(sandbox: &Sandbox) -> i32 {
+    status(sandbox.pid(), "PPid:").unwrap().parse().unwrap()
+}
+
+fn lives(pid: i32) -> bool {
+    status(pid, "State:").is_some_and(|state| !state.starts_with('Z'))
+}
+
+fn kill(lane: i32) {
+    kill_process(Pid::from_raw(lane).unwrap(), Signal::KILL).unwrap();
+}
+
+async fn sleepers(spawner: &Spawner, count: usize) -> Vec<Sandbox> {
+    let specs = (0..count).map(|_| spec(&["/bin/sleep", "600"])).collect();
+    let begun = within(spawner.start_many(specs)).await;
+    begun.into_iter().map(|begun| begun.unwrap()).collect()
+}
+
+#[test]
+fn many_starts_are_shared_out_and_no_id_is_in_two_lanes() {
+    with_lanes(|rig| async move {
+        let first = sleepers(&rig.spawner, 1).await;
+        let many = sleepers(&rig.spawner, MANY).await;
+        let all: Vec<_> = first.iter().chain(&many).collect();
+        let lanes: BTreeSet<_> = all.iter().map(|sandbox| lane_of(sandbox)).collect();
+        assert_eq!(lanes.len(), 4, "{lanes:?}");
+        let server = std::process::id().to_string();
+        assert!(lanes.iter().all(|lane| status(*lane, "PPid:").unwrap() == server));
+        let users: BTreeSet<_> = all.iter().map(|s| status(s.pid(), "Uid:").unwrap()).collect();
+        assert_eq!(users.len(), all.len(), "{users:?}");
+        let held: BTreeSet<_> = rig.held().into_iter().collect();
+        assert_eq!(held, all.iter().map(|sandbox| sandbox.pid()).collect());
+    });
+}
+
+#[test]
+fn starts_that_queue_have_lanes_made_and_few_do_not() {
+    with_lanes(|rig| async move {
+        let mut few = Vec::new();
+        for _ in 0..20 {
+            few.extend(sleepers(&rig.spawner, 1).await);
+        }
+        let lanes: BTreeSet<_> = few.iter().map(lane_of).collect();
+        assert_eq!(lanes.len(), 1, "{lanes:?}");
+        let mut lanes = 1;
+        while lanes < 4 {
+            let starts = (0..20).map(|_| {
+                let spawner = rig.spawner.clone();
+                tokio::spawn(async move { spawner.start(spec(&["/bin/sleep", "600"])).await })
+            });
+            for start in starts.collect::<Vec<_>>() {
+                few.push(within(start).await.unwrap().unwrap());
+            }
+            lanes = few.iter().map(lane_of).collect::<BTreeSet<_>>().len();
+            few.truncate(20);
+        }
+    });
+}
+
+#[test]
+fn a_lane_that_is_killed_takes_only_its_own_along_and_leaves_nothing() {
+    for which in [0, 3] {
+        with_lanes(|rig| async move {
+            let many = sleepers(&rig.spawner, MANY).await;
+            let mut lanes: Vec<_> = many.iter().map(lane_of).collect();
+            lanes.sort_unstable();
+            lanes.dedup();
+            let victim = lanes[which];
+            let (lost, kept): (Vec<_>, Vec<_>) =
+                many.into_iter().partition(|sandbox| lane_of(sandbox) == victim);
+            assert!(!lost.is_empty() && !kept.is_empty());
+            kill(victim);
+            for sandbox in &lost {
+                assert_eq!(within(sandbox.wait()).await.end, End::Killed);
+            }
+            let kept_pids: BTreeSet<_> = kept.iter().map(Sandbox::pid).collect();
+            until("the lane's sandboxes are gone", || {
+                rig.held().into_iter().collect::<BTreeSet<_>>() == kept_pids
+            })
+            .await;
+            assert!(kept_pids.iter().all(|pid| lives(*pid)));
+            // Its place is taken by a new one, and nobody meets anybody.
+            until("it is buried", || status(victim, "State:").is_none()).await;
+            let more = sleepers(&rig.spawner, MANY).await;
+            let again: BTreeSet<_> = more.iter().map(lane_of).collect();
+            assert!(!again.contains(&victim));
+            let users: BTreeSet<_> =
+                kept.iter().chain(&more).map(|s| status(s.pid(), "Uid:").unwrap()).collect();
+            assert_eq!(users.len(), kept.len() + MANY);
+        });
+    }
+}
+
+#[test]
+fn an_id_that_lives_in_one_lane_is_refused_by_all() {
+    with_lanes(|rig| async move {
+        let many = sleepers(&rig.spawner, MANY).await;
+        for sandbox in &many {
+            let again = SandboxSpec { id: sandbox.id().clone(), ..spec(&["/bin/true"]) };
+            let error = within(rig.spawner.start(again)).await.err();
+            assert!(matches!(error, Some(Error::Spec { .. })), "{error:?}");
+        }
+    });
+}
+
+#[test]
+fn when_the_last_lane_is_killed_nothing_is_left_and_starts_say_so() {
+    with_lanes(|rig| async move {
+        let many = sleepers(&rig.spawner, MANY).await;
+        let lanes: BTreeSet<_> = many.iter().map(lane_of).collect();
+        lanes.into_iter().for_each(kill);
+        for sandbox in &many {
+            assert_eq!(within(sandbox.wait()).await.end, End::Killed);
+        }
+        until("everything is removed", || !rig.run_dir.exists() && rig.groups().is_empty()).await;
+        let error = within(rig.spawner.start(spec(&["/bin/true"]))).await.err();
+        assert!(matches!(error, Some(Error::SpawnerLost)), "{error:?}");
+        let many = within(rig.spawner.start_many(vec![spec(&["/bin/true"]); 9])).await;
+        assert_eq!(many.len(), 9);
+        assert!(many.iter().all(|begun| matches!(begun, Err(Error::SpawnerLost))));
+    });
+}
+
+#[test]
+fn zygotes_are_in_lanes_and_so_are_their_children() {
+    with_lanes(|rig| async move {
+        drop(sleepers(&rig.spawner, MANY).await);
+        let zygotes = [zygote(&rig).await, zygote(&rig).await];
+        let lanes = zygotes.each_ref().map(|zygote| status(zygote.pid(), "PPid:").unwrap());
+        assert_ne!(lanes[0], lanes[1]);
+        for zygote in &zygotes {
+            let children = within(rig.spawner.fork_many(zygote, vec![child(), child()])).await;
+            assert!(children.iter().all(Result::is_ok), "{children:?}");
+            let (parent, own) = (zygote.pid().to_string(), zygote.pid());
+            let children: Vec<_> = children.into_iter().map(|child| child.unwrap()).collect();
+            assert!(
+                children.iter().all(|child| status(child.pid(), "PPid:") == Some(parent.clone()))
+            );
+            assert!(lives(own));
+        }
+        kill(lanes[0].parse().unwrap());
+        assert_eq!(within(zygotes[0].wait()).await.end, End::Killed);
+        let error = within(rig.spawner.fork(&zygotes[0], child())).await.err();
+        assert!(matches!(error, Some(Error::SpawnerLost)), "{error:?}");
+        within(rig.spawner.fork(&zygotes[1], child())).await.unwrap();
+    });
+}
+
+async fn zygote(rig: &Rig) -> snowmelt_sandbox::Zygote {
+    let spec = snowmelt_sandbox::ZygoteSpec {
+        id: snowmelt_types::SandboxId::new(),
+        root: python_root(),
+        python: crate::harness::interpreter().0.clone().into(),
+        python_path: Vec::new(),
+        imports: Vec::new(),
+        env: Vec::new(),
+        limits: snowmelt_sandbox::Limits::default(),
+    };
+    within(rig.spawner.start_zygote(spec)).await.unwrap()
+}
+
+fn child() -> snowmelt_sandbox::ForkSpec {
+    snowmelt_sandbox::ForkSpec {
+        id: snowmelt_types::SandboxId::new(),
+        root: python_root(),
+        sys_path: Vec::new(),
+        env: Vec::new(),
+        limits: snowmelt_sandbox::Limits::default(),
+        // Waits for a connection that never comes.
+        entry: "socket:socket.accept".to_owned(),
+    }
+}
