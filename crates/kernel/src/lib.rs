@@ -7,6 +7,7 @@
 #![allow(unsafe_code)]
 
 pub mod borrow;
+pub mod bpf;
 pub mod clone;
 pub mod execute;
 pub mod fds;

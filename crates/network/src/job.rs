@@ -6,10 +6,12 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::counters::Counters;
+use crate::hold::Groups;
 use crate::lease::Lease;
 use crate::link::{self, Overlay};
 use crate::netlink::Batch;
@@ -35,7 +37,11 @@ impl JobNetwork {
         let counters = prepared.counters;
         let lease = Lease::new(&spec, &prepared.device);
         let mut network = Self { spec, prepared, counters, lease, shared };
-        network.shared.hold(&network.lease)?;
+        let namespace = network.prepared.namespace.cookie;
+        network.shared.hold(&network.lease, namespace)?;
+        if let Some(groups) = &network.shared.groups {
+            groups.add_job(namespace)?;
+        }
         network.add_overlay()?;
         let mut batch = Batch::new();
         route::add_own(&mut batch, network.spec.own4);
@@ -87,6 +93,29 @@ impl JobNetwork {
     /// The most bytes of a packet between functions on two hosts.
     pub fn mtu(&self) -> Result<u32> {
         Ok(link::inner_mtu(self.shared.underlay_mtu(&self.spec)?, self.spec.host))
+    }
+
+    /// Gives the function at a place on this host, from 0, its addresses: what is in this control
+    /// group (version 2, a folder) uses these and no others. One write to a table of the kernel's.
+    ///
+    /// # Errors
+    /// [`Error::Hold`] if [`crate::Options::group`] is not set or the group is not there.
+    pub fn attach(&self, group: &Path, slot: u32) -> Result<Address> {
+        let address = self.spec.address(slot)?;
+        self.groups()?.add(self.prepared.namespace.cookie, group, address)?;
+        Ok(address)
+    }
+
+    /// Takes a function's addresses back; its group may be given to another one.
+    pub fn detach(&self, group: &Path) -> Result<()> {
+        self.groups()?.remove(self.prepared.namespace.cookie, group)
+    }
+
+    fn groups(&self) -> Result<&Groups> {
+        let step = || "find the control group of functions".to_owned();
+        let missing = std::io::ErrorKind::NotFound;
+        let groups = self.shared.groups.as_ref();
+        groups.ok_or_else(|| Error::Hold { step: step(), source: missing.into() })
     }
 
     /// Tells of a host that joins the job; other hosts' entries are not touched.
@@ -176,6 +205,9 @@ impl JobNetwork {
 impl Drop for JobNetwork {
     fn drop(&mut self) {
         self.prepared.cut();
+        if let Some(groups) = &self.shared.groups {
+            groups.remove_functions(self.prepared.namespace.cookie);
+        }
         self.shared.end(&mut self.lease);
     }
 }

@@ -12,6 +12,7 @@
 mod counters;
 mod egress;
 mod error;
+mod hold;
 mod host;
 mod job;
 mod lease;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use crate::hold::Groups;
 use crate::host::{Host, lock};
 use crate::job::JobNetwork;
 use crate::lease::{Lease, Leases};
@@ -28,12 +29,15 @@ pub struct Options {
     pub port: u16,
     /// The most bytes of a packet between hosts; asked of the device if none.
     pub mtu: Option<u32>,
+    /// The control group (version 2) above those of all functions, in which programs hold them to
+    /// their addresses. Without it somebody else must.
+    pub group: Option<PathBuf>,
 }
 
 impl Options {
     /// The usual ones.
     pub fn new(state: impl Into<PathBuf>) -> Self {
-        Self { state: state.into(), pool: 4, port: PORT, mtu: None }
+        Self { state: state.into(), pool: 4, port: PORT, mtu: None, group: None }
     }
 }
 
@@ -50,9 +54,23 @@ pub(crate) struct Shared {
     pub host: Arc<Host>,
     pub leases: Leases,
     pub port: u16,
+    pub groups: Option<Groups>,
     mtu: Option<u32>,
     /// Leases by their overlays: those of networks that are there, and of those that are ending.
-    held: Mutex<BTreeMap<u32, Lease>>,
+    held: Mutex<BTreeMap<u32, Held>>,
+}
+
+/// A lease, and the number of its namespace if this process made it.
+#[derive(Clone, Debug)]
+struct Held {
+    lease: Lease,
+    namespace: Option<u64>,
+}
+
+impl Held {
+    fn of_another_node(lease: Lease) -> Self {
+        Self { lease, namespace: None }
+    }
 }
 
 impl Networks {
@@ -63,13 +81,15 @@ impl Networks {
             Host::open().map_err(|error| Error::step("-", "open a netlink socket", error))?;
         let host = Arc::new(host);
         let leases = Leases::open(&options.state)?;
-        let held = leases.all()?.into_iter().map(|lease| (lease.vni, lease)).collect();
+        let held = leases.all()?.into_iter().map(|lease| (lease.vni, Held::of_another_node(lease)));
+        let groups = options.group.as_deref().map(Groups::attach).transpose()?;
         let shared = Arc::new(Shared {
             host: host.clone(),
+            groups,
             leases,
             port: options.port,
             mtu: options.mtu,
-            held: Mutex::new(held),
+            held: Mutex::new(held.collect()),
         });
         shared.cut_what_is_left()?;
         let pool = Pool::start(&host, options.pool);
@@ -97,7 +117,7 @@ impl Networks {
     /// The leases of this host, those of networks that are ending included.
     pub fn leases(&self) -> Result<Vec<Lease>> {
         self.shared.release_all_gone()?;
-        Ok(lock(&self.shared.held).values().cloned().collect())
+        Ok(lock(&self.shared.held).values().map(|held| held.lease.clone()).collect())
     }
 
     /// How many namespaces are ready in the pool.
@@ -128,10 +148,11 @@ impl Shared {
                 let mut held = lock(&self.held);
                 match held.get(&spec.vni) {
                     None => {
-                        held.insert(spec.vni, Lease::new(spec, ""));
+                        let lease = Lease::new(spec, "");
+                        held.insert(spec.vni, Held { lease, namespace: None });
                         return Ok(());
                     }
-                    Some(lease) => lease.clone(),
+                    Some(held) => held.lease.clone(),
                 }
             };
             if !holder.ending || Instant::now() >= deadline {
@@ -144,22 +165,28 @@ impl Shared {
         }
     }
 
-    /// Keeps the lease of a network that is about to be made.
-    pub fn hold(&self, lease: &Lease) -> Result<()> {
-        lock(&self.held).insert(lease.vni, lease.clone());
+    /// Keeps the lease of a network that is about to be made in this namespace.
+    pub fn hold(&self, lease: &Lease, namespace: u64) -> Result<()> {
+        let held = Held { lease: lease.clone(), namespace: Some(namespace) };
+        lock(&self.held).insert(lease.vni, held);
         self.leases.write(lease)
     }
 
-    /// Gives up a number for which nothing was made.
+    /// Gives up a number of which nothing is left.
     fn forget(&self, vni: u32) -> Result<()> {
-        lock(&self.held).remove(&vni);
+        let held = lock(&self.held).remove(&vni);
+        if let (Some(groups), Some(namespace)) = (&self.groups, held.and_then(|h| h.namespace)) {
+            groups.remove_job(namespace);
+        }
         self.leases.remove(vni)
     }
 
     /// Marks a network as ending. The lease stays until nothing of it is left.
     pub fn end(&self, lease: &mut Lease) {
         lease.ending = true;
-        lock(&self.held).insert(lease.vni, lease.clone());
+        if let Some(held) = lock(&self.held).get_mut(&lease.vni) {
+            held.lease.ending = true;
+        }
         if let Err(error) = self.leases.write(lease) {
             tracing::warn!(job = lease.job, %error, "the lease of an ending network was not kept");
         }
@@ -167,7 +194,8 @@ impl Shared {
 
     /// Removes the lease of a network that was ending, if nothing of it is left; whether that is so.
     pub fn release_if_gone(&self, vni: u32) -> Result<bool> {
-        let Some(lease) = lock(&self.held).get(&vni).cloned() else { return Ok(true) };
+        let Some(held) = lock(&self.held).get(&vni).cloned() else { return Ok(true) };
+        let lease = held.lease;
         let found = self.host.link(&lease.device);
         let found = found.map_err(|failed| Error::failed(&lease.job, failed))?;
         let gone = lease.ending && found.is_none();
@@ -185,7 +213,7 @@ impl Shared {
     /// A namespace lives by the descriptors of its node and by the processes in it. The node is
     /// dead; what may be left are processes that are being killed. They are cut off.
     fn cut_what_is_left(&self) -> Result<()> {
-        for lease in lock(&self.held).values_mut() {
+        for Held { lease, .. } in lock(&self.held).values_mut() {
             lease.ending = true;
             let fail = |failed| Error::failed(&lease.job, failed);
             if let Some(found) = self.host.link(&lease.device).map_err(fail)? {

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, listen, socket_with};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
 use snowmelt_kernel::namespace::{flags, join, unshare};
 use snowmelt_network::netlink::*;
 use snowmelt_network::{Egress, JobNetwork, JobSpec, Networks, Options, Peer, Range};
@@ -197,13 +197,6 @@ pub fn connect_from(from: IpAddr, to: SocketAddr) -> std::io::Result<TcpStream> 
     )?;
     bind(&socket, &SocketAddr::new(from, 0))?;
     connect(&socket, &to)?;
-    Ok(socket.into())
-}
-
-/// A socket that listens, without `bind` before.
-pub fn listen_unbound() -> std::io::Result<TcpListener> {
-    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    listen(&socket, 8)?;
     Ok(socket.into())
 }
 

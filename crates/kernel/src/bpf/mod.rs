@@ -1,0 +1,274 @@
+//! Small programs in the kernel (eBPF): maps, programs, and links that hold programs to a control
+//! group.
+//!
+//! Programs are put together by [`Assembler`], so that building needs no other compiler. All three
+//! are descriptors: what nobody holds any more is gone.
+
+mod assemble;
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+pub use assemble::{Assembler, Helper, Label, Register, Size};
+
+const MAP_CREATE: libc::c_int = 0;
+const MAP_UPDATE: libc::c_int = 2;
+const MAP_DELETE: libc::c_int = 3;
+const PROG_LOAD: libc::c_int = 5;
+const LINK_CREATE: libc::c_int = 28;
+const MAP_TYPE_HASH: u32 = 1;
+/// Entries take memory when they come, not all at once.
+const NO_PREALLOC: u32 = 1;
+const LICENSE: &CStr = c"Apache-2.0";
+/// Enough for what the verifier says of a small program.
+const LOG: usize = 64 << 10;
+
+/// Where in the kernel a program runs (`enum bpf_attach_type`), by the names there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Hook {
+    InetIngress = 0,
+    SocketCreate = 2,
+    Bind4 = 8,
+    Bind6 = 9,
+    Connect4 = 10,
+    Connect6 = 11,
+    Send4 = 14,
+    Send6 = 15,
+}
+
+impl Hook {
+    /// `enum bpf_prog_type`.
+    fn program_type(self) -> u32 {
+        match self {
+            Self::InetIngress => 8,
+            Self::SocketCreate => 9,
+            _ => 18,
+        }
+    }
+}
+
+/// A table that programs and this process share.
+#[derive(Debug)]
+pub struct Map {
+    fd: OwnedFd,
+    key: usize,
+    value: usize,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct CreateMap {
+    kind: u32,
+    key: u32,
+    value: u32,
+    most: u32,
+    flags: u32,
+}
+
+#[repr(C)]
+struct Element {
+    map: u32,
+    _pad: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
+impl Map {
+    /// A hash table of at most `most` entries, with keys and values of so many bytes.
+    pub fn hash(key: usize, value: usize, most: u32) -> io::Result<Self> {
+        let attributes = CreateMap {
+            kind: MAP_TYPE_HASH,
+            key: key as u32,
+            value: value as u32,
+            most,
+            flags: NO_PREALLOC,
+        };
+        // SAFETY: the attributes hold no pointers.
+        let fd = unsafe { call(MAP_CREATE, &attributes) }?;
+        Ok(Self { fd, key, value })
+    }
+
+    /// Sets an entry, new or not.
+    pub fn set(&self, key: &[u8], value: &[u8]) -> io::Result<()> {
+        self.check(key, Some(value))?;
+        let element = self.element(key, value.as_ptr() as u64);
+        // SAFETY: key and value are as long as the map says, which `check` has made sure of, and
+        // the kernel reads them within the call.
+        unsafe { call_only(MAP_UPDATE, &element) }
+    }
+
+    /// Removes an entry; `ENOENT` if it is not there.
+    pub fn remove(&self, key: &[u8]) -> io::Result<()> {
+        self.check(key, None)?;
+        // SAFETY: the key is as long as the map says, and the kernel reads it within the call.
+        unsafe { call_only(MAP_DELETE, &self.element(key, 0)) }
+    }
+
+    fn check(&self, key: &[u8], value: Option<&[u8]>) -> io::Result<()> {
+        let fits = key.len() == self.key && value.is_none_or(|value| value.len() == self.value);
+        if fits { Ok(()) } else { Err(io::ErrorKind::InvalidInput.into()) }
+    }
+
+    fn element(&self, key: &[u8], value: u64) -> Element {
+        let map = self.fd.as_raw_fd() as u32;
+        Element { map, _pad: 0, key: key.as_ptr() as u64, value, flags: 0 }
+    }
+}
+
+impl AsFd for Map {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// A program that the kernel has verified.
+#[derive(Debug)]
+pub struct Program {
+    fd: OwnedFd,
+    hook: Hook,
+}
+
+#[repr(C)]
+struct LoadProgram {
+    kind: u32,
+    instructions: u32,
+    code: u64,
+    license: u64,
+    log_level: u32,
+    log_size: u32,
+    log: u64,
+    kernel_version: u32,
+    flags: u32,
+    name: [u8; 16],
+    device: u32,
+    hook: u32,
+}
+
+impl Program {
+    /// Has the kernel verify and take a program. What the verifier did not like is in the error.
+    pub fn load(hook: Hook, assembler: Assembler) -> io::Result<Self> {
+        let code = assembler.finish()?;
+        match load(hook, &code, &mut []) {
+            Ok(fd) => Ok(Self { fd, hook }),
+            Err(refused) if refused.kind() == io::ErrorKind::PermissionDenied => Err(refused),
+            Err(refused) => {
+                let mut log = vec![0; LOG];
+                let Err(error) = load(hook, &code, &mut log) else { return Err(refused) };
+                let said = String::from_utf8_lossy(&log);
+                let said = said.trim_end_matches('\0').trim_end();
+                Err(io::Error::new(error.kind(), format!("{error}: {said}")))
+            }
+        }
+    }
+
+    /// Has it run for every process in a control group (version 2) and below, beside what others
+    /// have attached, until the link is dropped.
+    pub fn attach(&self, group: BorrowedFd<'_>) -> io::Result<Link> {
+        #[repr(C)]
+        struct CreateLink {
+            program: u32,
+            target: u32,
+            hook: u32,
+            flags: u32,
+        }
+        let attributes = CreateLink {
+            program: self.fd.as_raw_fd() as u32,
+            target: group.as_raw_fd() as u32,
+            hook: self.hook as u32,
+            flags: 0,
+        };
+        // SAFETY: the attributes hold no pointers.
+        unsafe { call(LINK_CREATE, &attributes) }.map(Link)
+    }
+}
+
+fn load(hook: Hook, code: &[u64], log: &mut [u8]) -> io::Result<OwnedFd> {
+    let attributes = LoadProgram {
+        kind: hook.program_type(),
+        instructions: code.len() as u32,
+        code: code.as_ptr() as u64,
+        license: LICENSE.as_ptr() as u64,
+        log_level: u32::from(!log.is_empty()),
+        log_size: log.len() as u32,
+        log: if log.is_empty() { 0 } else { log.as_mut_ptr() as u64 },
+        kernel_version: 0,
+        flags: 0,
+        name: *b"snowmelt\0\0\0\0\0\0\0\0",
+        device: 0,
+        hook: hook as u32,
+    };
+    // SAFETY: code and license are read within the call, and the log, which this function alone
+    // has, is written up to the length that is given.
+    unsafe { call(PROG_LOAD, &attributes) }
+}
+
+/// A program at its place; dropped, it no longer runs.
+#[derive(Debug)]
+pub struct Link(#[allow(dead_code)] OwnedFd);
+
+/// A call that gives a descriptor.
+///
+/// # Safety
+/// Addresses in the attributes must be valid for what the command does with them.
+unsafe fn call<T>(command: libc::c_int, attributes: &T) -> io::Result<OwnedFd> {
+    // SAFETY: the attributes are as long as is said; what they point to is the caller's promise.
+    let result = unsafe {
+        libc::syscall(libc::SYS_bpf, command, std::ptr::from_ref(attributes), size_of::<T>())
+    };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just made it for us, so nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(result as i32) })
+}
+
+/// A call that gives nothing.
+///
+/// # Safety
+/// Addresses in the attributes must be valid for what the command does with them.
+unsafe fn call_only<T>(command: libc::c_int, attributes: &T) -> io::Result<()> {
+    // SAFETY: the attributes are as long as is said; what they point to is the caller's promise.
+    let result = unsafe {
+        libc::syscall(libc::SYS_bpf, command, std::ptr::from_ref(attributes), size_of::<T>())
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_root() -> bool {
+        rustix::process::geteuid().is_root()
+    }
+
+    #[test]
+    fn entries_come_and_go() {
+        if !is_root() {
+            return;
+        }
+        let map = Map::hash(8, 4, 2).unwrap();
+        map.set(&[1; 8], &[2; 4]).unwrap();
+        map.set(&[1; 8], &[3; 4]).unwrap();
+        map.set(&[2; 8], &[3; 4]).unwrap();
+        assert_eq!(map.set(&[3; 8], &[3; 4]).unwrap_err().raw_os_error(), Some(libc::E2BIG));
+        map.remove(&[1; 8]).unwrap();
+        assert_eq!(map.remove(&[1; 8]).unwrap_err().raw_os_error(), Some(libc::ENOENT));
+        assert_eq!(map.set(&[3; 7], &[3; 4]).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    }
+
+    #[test]
+    fn what_the_verifier_refuses_is_told_with_its_reason() {
+        if !is_root() {
+            return;
+        }
+        let mut assembler = Assembler::new();
+        assembler.load(Size::Double, Register::R0, Register::R9, 0);
+        assembler.exit();
+        let error = Program::load(Hook::Bind4, assembler).unwrap_err();
+        assert!(error.to_string().contains("R9 !read_ok"), "{error}");
+    }
+}

@@ -1,0 +1,130 @@
+// A function that does with sockets what it is told, line by line, and says what came of it.
+// Started as root, it enters a control group and becomes an ordinary user first.
+//
+//   function CGROUP_PROCS [notify FD]
+//
+// Answers are `ok`, `ok VALUE` or `error ERRNO`.
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static socklen_t address(const char *text, int port, struct sockaddr_storage *to) {
+    struct sockaddr_in *v4 = (void *)to;
+    struct sockaddr_in6 *v6 = (void *)to;
+    memset(to, 0, sizeof *to);
+    if (inet_pton(AF_INET, text, &v4->sin_addr) == 1) {
+        v4->sin_family = AF_INET;
+        v4->sin_port = htons(port);
+        return sizeof *v4;
+    }
+    if (inet_pton(AF_INET6, text, &v6->sin6_addr) != 1) exit(9);
+    v6->sin6_family = AF_INET6;
+    v6->sin6_port = htons(port);
+    return sizeof *v6;
+}
+
+static void say(long result) {
+    if (result < 0) printf("error %d\n", errno);
+    else printf("ok %ld\n", result);
+}
+
+static void say_name(int result, struct sockaddr_storage *name) {
+    char text[64];
+    if (result < 0) return say(result);
+    int is6 = name->ss_family == AF_INET6;
+    const void *from = is6 ? (void *)&((struct sockaddr_in6 *)name)->sin6_addr
+                           : (void *)&((struct sockaddr_in *)name)->sin_addr;
+    inet_ntop(name->ss_family, from, text, sizeof text);
+    printf("ok %s %d\n", text, ntohs(((struct sockaddr_in *)name)->sin_port));
+}
+
+// Sends with another source address, as far as the kernel lets it.
+static long send_as(int fd, const char *source, struct sockaddr_storage *to, socklen_t length) {
+    char control[CMSG_SPACE(sizeof(struct in_pktinfo))] = {0};
+    struct iovec data = {"spoof", 5};
+    struct msghdr message = {to, length, &data, 1, control, sizeof control, 0};
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = IPPROTO_IP;
+    header->cmsg_type = IP_PKTINFO;
+    header->cmsg_len = CMSG_LEN(sizeof(struct in_pktinfo));
+    inet_pton(AF_INET, source, &((struct in_pktinfo *)CMSG_DATA(header))->ipi_spec_dst);
+    return sendmsg(fd, &message, 0);
+}
+
+static int wait_for(int fd, int milliseconds) {
+    struct pollfd one = {fd, POLLIN, 0};
+    if (poll(&one, 1, milliseconds) == 1) return 1;
+    errno = ETIMEDOUT;
+    return 0;
+}
+
+static void obey(char *verb) {
+    struct sockaddr_storage name;
+    socklen_t length = sizeof name;
+    int a = 0, b = 0, c = 0, port = 0;
+    char text[64] = "", other[64] = "", buffer[256];
+    if (sscanf(verb, "socket %d %d %d", &a, &b, &c) == 3) {
+        say(socket(a, b, c));
+    } else if (sscanf(verb, "bind %d %63s %d", &a, text, &port) == 3) {
+        length = address(text, port, &name);
+        say(bind(a, (void *)&name, length));
+    } else if (sscanf(verb, "connect %d %63s %d", &a, text, &port) == 3) {
+        struct timeval limit = {1, 0};
+        setsockopt(a, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+        length = address(text, port, &name);
+        say(connect(a, (void *)&name, length));
+    } else if (sscanf(verb, "listen %d", &a) == 1) {
+        say(listen(a, 16));
+    } else if (sscanf(verb, "accept %d", &a) == 1) {
+        if (!wait_for(a, 1000)) return say(-1);
+        b = accept(a, (void *)&name, &length);
+        say_name(b, &name);
+    } else if (sscanf(verb, "sendto %d %63s %d", &a, text, &port) == 3) {
+        length = address(text, port, &name);
+        say(sendto(a, "hello", 5, 0, (void *)&name, length));
+    } else if (sscanf(verb, "sendmsg %d %63s %d", &a, text, &port) == 3) {
+        struct iovec data = {"hello", 5};
+        struct msghdr message = {&name, address(text, port, &name), &data, 1, 0, 0, 0};
+        say(sendmsg(a, &message, 0));
+    } else if (sscanf(verb, "sendas %d %63s %63s %d", &a, other, text, &port) == 4) {
+        length = address(text, port, &name);
+        say(send_as(a, other, &name, length));
+    } else if (sscanf(verb, "receive %d", &a) == 1) {
+        if (!wait_for(a, 500)) return say(-1);
+        b = recvfrom(a, buffer, sizeof buffer, 0, (void *)&name, &length);
+        say_name(b, &name);
+    } else if (sscanf(verb, "name %d", &a) == 1) {
+        say_name(getsockname(a, (void *)&name, &length), &name);
+    } else if (sscanf(verb, "v6only %d", &a) == 1) {
+        b = 1;
+        say(setsockopt(a, IPPROTO_IPV6, IPV6_V6ONLY, &b, sizeof b));
+    } else if (sscanf(verb, "freebind %d", &a) == 1) {
+        b = 1;
+        say(setsockopt(a, IPPROTO_IP, IP_FREEBIND, &b, sizeof b));
+    } else if (sscanf(verb, "close %d", &a) == 1) {
+        say(close(a));
+    } else {
+        printf("error 0\n");
+    }
+}
+
+int main(int count, char **words) {
+    char line[256];
+    int door = open(words[1], O_WRONLY | O_CLOEXEC);
+    if (count < 2 || door < 0 || write(door, "0", 1) != 1) return 3;
+    close(door);
+    if (setgid(65534) || setuid(65534) || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) return 4;
+    setvbuf(stdout, 0, _IOLBF, 0);
+    printf("ready\n");
+    while (fgets(line, sizeof line, stdin)) obey(line);
+    return 0;
+}

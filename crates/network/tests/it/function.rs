@@ -1,0 +1,121 @@
+//! The other end of `function.c`: a process in a control group and a job's namespace.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::OnceLock;
+
+use snowmelt_network::{Address, JobNetwork};
+
+use crate::harness::within;
+
+/// How the program is linked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Linked {
+    Static,
+    Dynamic,
+}
+
+pub const INET: i32 = 2;
+pub const INET6: i32 = 10;
+pub const STREAM: i32 = 1;
+pub const DATAGRAM: i32 = 2;
+
+/// A running function with its addresses and its control group.
+pub struct Function {
+    process: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    group: PathBuf,
+    pub address: Address,
+}
+
+impl Function {
+    /// Starts one at a place of a network, in a control group below `above`.
+    pub fn start(network: &JobNetwork, above: &Path, slot: u32, linked: Linked) -> Self {
+        let group = above.join(format!("{}-{slot}", network.spec().vni));
+        std::fs::create_dir(&group).unwrap();
+        let address = network.attach(&group, slot).unwrap();
+        let process = within(network.namespace(), || {
+            Command::new(program(linked))
+                .arg(group.join("cgroup.procs"))
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap()
+        });
+        Self::talk(process, group, address)
+    }
+
+    fn talk(mut process: Child, group: PathBuf, address: Address) -> Self {
+        let input = process.stdin.take().unwrap();
+        let output = BufReader::new(process.stdout.take().unwrap());
+        let mut function = Self { process, input, output, group, address };
+        assert_eq!(function.line(), "ready");
+        function
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    /// Does something: what it gives, or the error's number.
+    pub fn tell(&mut self, what: &str) -> Result<String, i32> {
+        writeln!(self.input, "{what}").unwrap();
+        let line = self.line();
+        match line.split_once(' ') {
+            Some(("ok", value)) => Ok(value.to_owned()),
+            Some(("error", number)) => Err(number.parse().unwrap()),
+            _ => panic!("`{what}` gave `{line}`"),
+        }
+    }
+
+    /// A fresh socket, by its number.
+    pub fn socket(&mut self, family: i32, kind: i32) -> String {
+        self.tell(&format!("socket {family} {kind} 0")).unwrap()
+    }
+
+    /// A socket that listens after having bound.
+    pub fn listen(&mut self, family: i32, at: IpAddr, port: u16) -> String {
+        let socket = self.socket(family, STREAM);
+        self.tell(&format!("bind {socket} {at} {port}")).unwrap();
+        self.tell(&format!("listen {socket}")).unwrap();
+        socket
+    }
+}
+
+impl Drop for Function {
+    fn drop(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+        // The kernel lets go of the group a moment after.
+        for _ in 0..1000 {
+            if std::fs::remove_dir(&self.group).is_ok() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+}
+
+/// Compiles it once in each way.
+fn program(linked: Linked) -> &'static Path {
+    static STATIC: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
+    static DYNAMIC: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
+    let (place, flag) = match linked {
+        Linked::Static => (&STATIC, "-static"),
+        Linked::Dynamic => (&DYNAMIC, "-pie"),
+    };
+    let (_, path) = place.get_or_init(|| {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("function");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/function.c");
+        let done = Command::new("cc").args(["-O1", flag, "-o"]).arg(&path).arg(&source).status();
+        assert!(done.unwrap().success());
+        (folder, path)
+    });
+    path
+}

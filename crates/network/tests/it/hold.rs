@@ -1,0 +1,284 @@
+//! That a function uses its own address and no other, whatever it tries.
+
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+
+use snowmelt_network::{JobNetwork, Networks, Options};
+
+use crate::function::*;
+use crate::harness::*;
+
+const EPERM: i32 = 1;
+const EADDRNOTAVAIL: i32 = 99;
+const TIMED_OUT: i32 = 110;
+const REFUSED: i32 = 111;
+const AGAIN: i32 = 11;
+const IN_PROGRESS: i32 = 115;
+
+/// A job on one host whose functions are held by their control groups.
+struct Rig {
+    above: PathBuf,
+    network: JobNetwork,
+    _networks: Networks,
+    _host: Host,
+    _underlay: Underlay,
+}
+
+impl Rig {
+    /// None, and says so, where there is no control group of version 2.
+    fn new(name: &str) -> Option<Self> {
+        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+        let root = mounts.lines().find_map(|line| {
+            let mut fields = line.split(' ').skip(1);
+            let (target, kind) = (fields.next()?, fields.next()?);
+            (kind == "cgroup2").then(|| PathBuf::from(target))
+        });
+        let Some(root) = root.filter(|_| is_root()) else {
+            eprintln!("skipped: no control groups of version 2");
+            return None;
+        };
+        let above = root.join(format!("snowmelt-network-{name}-{}", std::process::id()));
+        std::fs::create_dir(&above).unwrap();
+        let mut underlay = Underlay::new();
+        let host = underlay.host(0);
+        let networks = within(host.namespace.as_fd(), || {
+            let options = Options::new(host.state.path());
+            Networks::open(Options { pool: 0, group: Some(above.clone()), ..options }).unwrap()
+        });
+        let all = parts(&[&host]);
+        let network = networks.create(spec("a", 77, &all[0], &all)).unwrap();
+        Some(Self { above, network, _networks: networks, _host: host, _underlay: underlay })
+    }
+
+    fn function(&self, slot: u32, linked: Linked) -> Function {
+        Function::start(&self.network, &self.above, slot, linked)
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        std::fs::remove_dir(&self.above).unwrap();
+    }
+}
+
+/// Runs a promise for a static and for a dynamic program.
+fn each(name: &str, promise: impl Fn(&mut Function, &mut Function)) {
+    for linked in [Linked::Static, Linked::Dynamic] {
+        let Some(rig) = Rig::new(&format!("{name}-{linked:?}")) else { return };
+        let (mut one, mut other) = (rig.function(0, linked), rig.function(1, linked));
+        promise(&mut one, &mut other);
+    }
+}
+
+#[test]
+fn a_wildcard_and_localhost_are_ones_own_address() {
+    each("own", |one, other| {
+        // A port each: connections that have ended hold theirs for a minute.
+        for (port, (family, here)) in (8000..).zip([
+            (INET, "0.0.0.0"),
+            (INET, "127.0.0.1"),
+            (INET, "127.9.9.9"),
+            (INET6, "::"),
+            (INET6, "::1"),
+            (INET6, "::ffff:0.0.0.0"),
+            (INET6, "::ffff:127.0.0.1"),
+        ]) {
+            let own = |function: &Function| match (family, here.contains('.')) {
+                (INET, _) => function.address.v4.to_string(),
+                (_, true) => format!("::ffff:{}", function.address.v4),
+                _ => function.address.v6.to_string(),
+            };
+            // Both at the same port, so neither is in the other's way.
+            for function in [&mut *one, &mut *other] {
+                let socket = function.listen(family, here.parse().unwrap(), port);
+                let name = function.tell(&format!("name {socket}")).unwrap();
+                assert_eq!(name, format!("{} {port}", own(function)), "{here}");
+                // What listens at the wildcard is reached at localhost.
+                let client = function.socket(family, STREAM);
+                assert_eq!(
+                    function.tell(&format!("connect {client} {here} {port}")),
+                    Ok("0".into())
+                );
+                let from = function.tell(&format!("accept {socket}")).unwrap();
+                assert!(from.starts_with(&format!("{} ", own(function))), "{here}: {from}");
+                function.tell(&format!("close {client}")).unwrap();
+                function.tell(&format!("close {socket}")).unwrap();
+            }
+        }
+    });
+}
+
+#[test]
+fn to_bind_anothers_address_is_refused() {
+    each("foreign", |one, other| {
+        let (v4, v6) = (other.address.v4, other.address.v6);
+        for kind in [STREAM, DATAGRAM] {
+            for (family, foreign) in [
+                (INET, v4.to_string()),
+                (INET, "10.77.0.0".to_owned()),
+                (INET, "8.8.8.8".to_owned()),
+                (INET6, v6.to_string()),
+                (INET6, "fd77::".to_owned()),
+                (INET6, "fe80::1".to_owned()),
+                (INET6, format!("::ffff:{v4}")),
+            ] {
+                let socket = one.socket(family, kind);
+                one.tell(&format!("freebind {socket}")).unwrap();
+                let bound = one.tell(&format!("bind {socket} {foreign} 9000"));
+                assert_eq!(bound, Err(EADDRNOTAVAIL), "{foreign}");
+                one.tell(&format!("close {socket}")).unwrap();
+            }
+        }
+        let socket = one.socket(INET, STREAM);
+        let own = one.address.v4;
+        assert_eq!(one.tell(&format!("bind {socket} {own} 9000")), Ok("0".into()));
+    });
+}
+
+#[test]
+fn what_connects_without_bind_comes_from_its_own_address() {
+    each("connect", |one, other| {
+        for (port, (family, target, source)) in (8000..).zip([
+            (INET, other.address.v4.to_string(), one.address.v4.to_string()),
+            (INET6, other.address.v6.to_string(), one.address.v6.to_string()),
+            (INET6, format!("::ffff:{}", other.address.v4), format!("::ffff:{}", one.address.v4)),
+        ]) {
+            let server = other.listen(family, target.parse().unwrap(), port);
+            let client = one.socket(family, STREAM);
+            assert_eq!(one.tell(&format!("connect {client} {target} {port}")), Ok("0".into()));
+            let from = other.tell(&format!("accept {server}")).unwrap();
+            assert!(from.starts_with(&format!("{source} ")), "{from}");
+            other.tell(&format!("close {server}")).unwrap();
+            // Datagrams that are connected first.
+            let receiver = other.socket(family, DATAGRAM);
+            other.tell(&format!("bind {receiver} {target} 8001")).unwrap();
+            let sender = one.socket(family, DATAGRAM);
+            assert_eq!(one.tell(&format!("connect {sender} {target} 8001")), Ok("0".into()));
+            let name = one.tell(&format!("name {sender}")).unwrap();
+            assert!(name.starts_with(&format!("{source} ")), "{name}");
+            other.tell(&format!("close {receiver}")).unwrap();
+        }
+    });
+}
+
+#[test]
+fn datagrams_without_bind_come_from_ones_own_address() {
+    each("send", |one, other| {
+        for (family, target, source) in [
+            (INET, other.address.v4.to_string(), one.address.v4.to_string()),
+            (INET6, other.address.v6.to_string(), one.address.v6.to_string()),
+        ] {
+            for verb in ["sendto", "sendmsg"] {
+                let receiver = other.socket(family, DATAGRAM);
+                other.tell(&format!("bind {receiver} {target} 8001")).unwrap();
+                let sender = one.socket(family, DATAGRAM);
+                assert_eq!(one.tell(&format!("{verb} {sender} {target} 8001")), Ok("5".into()));
+                let from = other.tell(&format!("receive {receiver}")).unwrap();
+                assert!(from.starts_with(&format!("{source} ")), "{verb}: {from}");
+                // The answer comes back to it.
+                let (address, port) = from.split_once(' ').unwrap();
+                other.tell(&format!("sendto {receiver} {address} {port}")).unwrap();
+                let from = one.tell(&format!("receive {sender}")).unwrap();
+                assert_eq!(from, format!("{target} 8001"));
+                other.tell(&format!("close {receiver}")).unwrap();
+            }
+        }
+    });
+}
+
+#[test]
+fn a_datagram_cannot_be_given_another_source() {
+    each("spoof", |one, other| {
+        let target = other.address.v4;
+        let receiver = other.socket(INET, DATAGRAM);
+        other.tell(&format!("bind {receiver} {target} 8001")).unwrap();
+        let sender = one.socket(INET, DATAGRAM);
+        for bound in [false, true] {
+            if bound {
+                one.tell(&format!("connect {sender} {target} 8001")).unwrap_or_default();
+            }
+            let sent = one.tell(&format!("sendas {sender} 10.77.0.99 {target} 8001"));
+            if sent.is_ok() {
+                let from = other.tell(&format!("receive {receiver}")).unwrap();
+                assert!(from.starts_with(&format!("{} ", one.address.v4)), "{from}");
+            }
+        }
+    });
+}
+
+#[test]
+fn what_listens_without_bind_is_reached_at_its_own_address_only() {
+    each("listen", |one, other| {
+        let socket = one.socket(INET, STREAM);
+        assert_eq!(one.tell(&format!("listen {socket}")), Ok("0".into()));
+        let name = one.tell(&format!("name {socket}")).unwrap();
+        let port = name.split_once(' ').unwrap().1.to_owned();
+        let client = other.socket(INET, STREAM);
+        let own = one.address.v4;
+        assert_eq!(other.tell(&format!("connect {client} {own} {port}")), Ok("0".into()));
+        assert!(one.tell(&format!("accept {socket}")).is_ok());
+        // A neighbour's address at the same port leads nowhere.
+        let client = one.socket(INET, STREAM);
+        let neighbour = other.address.v4;
+        let error = one.tell(&format!("connect {client} {neighbour} {port}")).unwrap_err();
+        assert!([TIMED_OUT, REFUSED, AGAIN, IN_PROGRESS].contains(&error), "{error}");
+        assert_eq!(one.tell(&format!("accept {socket}")), Err(TIMED_OUT));
+    });
+}
+
+#[test]
+fn a_socket_without_bind_does_not_hear_a_neighbours_datagrams() {
+    each("hear", |one, other| {
+        let (own, neighbour) = (one.address.v4, other.address.v4);
+        let socket = one.socket(INET, DATAGRAM);
+        one.tell(&format!("sendto {socket} {neighbour} 9")).unwrap();
+        let name = one.tell(&format!("name {socket}")).unwrap();
+        let port = name.split_once(' ').unwrap().1.to_owned();
+        let sender = other.socket(INET, DATAGRAM);
+        other.tell(&format!("sendto {sender} {neighbour} {port}")).unwrap();
+        assert_eq!(one.tell(&format!("receive {socket}")), Err(TIMED_OUT));
+        let sender = other.socket(INET, DATAGRAM);
+        other.tell(&format!("sendto {sender} {own} {port}")).unwrap();
+        assert!(one.tell(&format!("receive {socket}")).is_ok());
+    });
+}
+
+#[test]
+fn there_are_sockets_of_tcp_and_udp_only() {
+    each("protocols", |one, _| {
+        const RAW: i32 = 3;
+        const SCTP: i32 = 132;
+        const UDPLITE: i32 = 136;
+        const MPTCP: i32 = 262;
+        for (family, kind, protocol) in [
+            (INET, RAW, 1),
+            (INET, RAW, 255),
+            (INET6, RAW, 58),
+            (INET, DATAGRAM, 1),
+            (INET, STREAM, SCTP),
+            (INET, STREAM, MPTCP),
+            (INET, DATAGRAM, UDPLITE),
+            (17, RAW, 768),
+        ] {
+            let refused = one.tell(&format!("socket {family} {kind} {protocol}"));
+            assert!(refused.is_err(), "{family} {kind} {protocol}");
+        }
+        assert!(one.tell(&format!("socket {INET} {STREAM} 6")).is_ok());
+        assert!(one.tell(&format!("socket {INET6} {DATAGRAM} 17")).is_ok());
+    });
+}
+
+#[test]
+fn who_is_not_a_function_of_the_job_has_no_network_there() {
+    let Some(rig) = Rig::new("stranger") else { return };
+    let mut function = rig.function(3, Linked::Dynamic);
+    let socket = function.socket(INET, STREAM);
+    let group = rig.above.join("77-3");
+    rig.network.detach(&group).unwrap();
+    assert_eq!(function.tell(&format!("bind {socket} 0.0.0.0 1234")), Err(EPERM));
+    assert_eq!(function.tell(&format!("connect {socket} 10.77.0.1 1")), Err(EPERM));
+    let again = rig.network.attach(&group, 4).unwrap();
+    assert_eq!(function.tell(&format!("bind {socket} 0.0.0.0 1234")), Ok("0".into()));
+    let name = function.tell(&format!("name {socket}")).unwrap();
+    assert_eq!(name, format!("{} 1234", again.v4));
+}
