@@ -153,7 +153,7 @@ impl Program {
         let code = assembler.finish()?;
         match load(hook, &code, &mut []) {
             Ok(fd) => Ok(Self { fd, hook }),
-            Err(refused) if refused.kind() == io::ErrorKind::PermissionDenied => Err(refused),
+            Err(refused) if refused.raw_os_error() == Some(libc::EPERM) => Err(refused),
             Err(refused) => {
                 let mut log = vec![0; LOG];
                 let Err(error) = load(hook, &code, &mut log) else { return Err(refused) };

@@ -64,10 +64,13 @@ struct Ends {
     refuse: Label,
 }
 
+/// What a program does once it knows whose socket it is.
+type Body = fn(&mut Assembler, &Ends);
+
 /// All programs, verified by the kernel.
 pub fn load(functions: BorrowedFd<'_>, jobs: BorrowedFd<'_>) -> io::Result<Vec<Program>> {
     let tables = Tables { functions, jobs };
-    let all: [(Hook, fn(&mut Assembler, &Ends)); 6] = [
+    let all: [(Hook, Body); 6] = [
         (Hook::Bind4, bind4),
         (Hook::Bind6, bind6),
         (Hook::Connect4, connect4),
