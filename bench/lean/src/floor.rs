@@ -157,9 +157,10 @@ fn enter_root() -> io::Result<OwnedFd> {
     for (tree, path) in binds {
         let name = path.strip_prefix("/").unwrap_or(&path);
         folder(name)?;
-        mount::attach_at(tree, &root, name)?;
+        mount::attach_at(&tree, &root, name)?;
+        mount::set_attributes_of(&tree, mount::inert())?;
     }
-    mount::set_attributes(&root, mount::inert())?;
+    mount::set_attributes_of(&root, mount::inert())?;
     mount::pivot(&root)?;
     Ok(root)
 }

@@ -73,7 +73,7 @@ pub enum Event {
     Started { sequence: u64, started: Started },
     /// Nothing was started, or nothing is left of it.
     Failed { sequence: u64, failure: Failure },
-    /// A sandbox that was `Started` is no more, and its control groups are removed.
+    /// A sandbox that was `Started` is no more; its control groups go before anything else is done.
     Ended { id: SandboxId, ended: Ended },
 }
 

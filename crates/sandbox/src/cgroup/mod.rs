@@ -3,12 +3,13 @@
 //! Invariant: a group is removed only when it is empty, and its counts are read before.
 
 mod freezer;
+mod meters;
 mod pool;
 mod v1;
 mod v2;
 
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::fs;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -22,6 +23,7 @@ use crate::spec::Limits;
 use crate::{Error, Result};
 
 pub(crate) use freezer::{Freezer, Switch};
+use meters::Meters;
 pub(crate) use pool::{Group, Pool};
 
 /// The length of time over which processor time is shared out, in microseconds: the kernel's own
@@ -53,7 +55,7 @@ pub(crate) trait Backend {
     /// Sets the limits of a group.
     fn set_limits(&self, group: &str, limits: &Limits) -> Result<()>;
     /// Makes an empty group as good as new; false if it is to be removed instead.
-    fn clear(&self, group: &str) -> bool;
+    fn clear(&self, group: &str, meters: &mut Meters) -> bool;
     /// Files into which a process with one thread writes `0` to enter the group; none where it
     /// begins there or is put there. A process that moves itself waits for nothing; moving
     /// another one waits for every processor to pass through the kernel, 10 ms under load.
@@ -63,7 +65,7 @@ pub(crate) trait Backend {
     /// The group for clone3 to begin the process in, where the kernel can.
     fn clone_target(&self, group: &str) -> Result<Option<OwnedFd>>;
     /// What was counted.
-    fn usage(&self, group: &str) -> Usage;
+    fn usage(&self, group: &str, meters: &mut Meters) -> Usage;
     /// The file that says the most memory held.
     fn memory_peak_file(&self, group: &str) -> Option<PathBuf>;
     /// The file that says how much memory is held now.
@@ -285,24 +287,6 @@ fn make_parents(root: &Path, parent: &str, each: impl Fn(&Path) -> Result<()>) -
         }
     }
     descend()
-}
-
-fn read_number(path: &Path) -> Option<u64> {
-    read(path)?.trim().parse().ok()
-}
-
-/// A file of the kernel's, which is short and given whole by one read.
-fn read(path: &Path) -> Option<String> {
-    let mut buffer = [0; 1024];
-    let length = File::open(path).ok()?.read(&mut buffer).ok()?;
-    String::from_utf8(buffer[..length].to_vec()).ok()
-}
-
-/// The number after `key` in a file of `key number` lines.
-fn read_count(path: &Path, key: &str) -> Option<u64> {
-    let text = read(path)?;
-    let mut lines = text.lines().filter_map(|line| line.split_once(' '));
-    lines.find(|(name, _)| *name == key).and_then(|(_, count)| count.trim().parse().ok())
 }
 
 /// The share of the processor where there is not enough for all: of 1024 for a core.

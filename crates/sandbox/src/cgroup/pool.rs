@@ -6,7 +6,7 @@
 
 use std::os::fd::OwnedFd;
 
-use super::{Backend, Usage, prefix, remove, remove_lane};
+use super::{Backend, Meters, Usage, prefix, remove, remove_lane};
 use snowmelt_types::ByteSize;
 
 use crate::Result;
@@ -27,6 +27,7 @@ pub(crate) struct Group {
     /// See [`Backend::doors`].
     pub doors: Vec<OwnedFd>,
     limits: Limits,
+    meters: Meters,
     /// What had been counted when it was handed out.
     before: Usage,
     /// What had been counted when its holder had ended.
@@ -98,8 +99,9 @@ impl Pool {
 
     /// Makes a group whose processes have all ended as good as new; false if it cannot be.
     pub fn clear(&self, group: &mut Group) -> bool {
-        group.before = group.last.take().unwrap_or_else(|| self.backend.usage(&group.path));
-        self.backend.clear(&group.path)
+        let (path, meters) = (&group.path, &mut group.meters);
+        group.before = group.last.take().unwrap_or_else(|| self.backend.usage(path, meters));
+        self.backend.clear(path, meters)
     }
 
     /// Lets what is paused in the group go on: whoever paused it is gone.
@@ -111,7 +113,7 @@ impl Pool {
 
     /// What was counted for the group's holder, all of whose processes have ended.
     pub fn usage(&self, group: &mut Group) -> Usage {
-        let (now, before) = (self.backend.usage(&group.path), group.before);
+        let (now, before) = (self.backend.usage(&group.path, &mut group.meters), group.before);
         group.last = Some(now);
         Usage {
             oom_kills: now.oom_kills.saturating_sub(before.oom_kills),
@@ -146,7 +148,8 @@ impl Pool {
         match made {
             // Nothing has been counted in a fresh group.
             Ok(doors) => {
-                Ok(Group { path, doors, limits: *limits, before: Usage::default(), last: None })
+                let (limits, meters, before) = (*limits, Meters::default(), Usage::default());
+                Ok(Group { path, doors, limits, meters, before, last: None })
             }
             Err(error) => {
                 // The first error is the one to tell.
@@ -194,7 +197,7 @@ mod tests {
             pool.give_back(first);
             let limits = Limits { memory: ByteSize::mib(77), pids: 5, ..Limits::default() };
             let again = pool.take(&limits).unwrap();
-            if pool.backend().clear(&path) {
+            if pool.backend().clear(&path, &mut Meters::default()) {
                 assert_eq!(again.path, path);
             }
             let read = |file: &str| {

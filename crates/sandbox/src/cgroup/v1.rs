@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use snowmelt_types::ByteSize;
 
 use super::{
-    Backend, Freezer, Switch, ThrottledFile, Usage, cpu_quota_us, cpu_shares, make, make_parents,
-    read_count, read_number, write,
+    Backend, Freezer, Meters, Switch, ThrottledFile, Usage, cpu_quota_us, cpu_shares, make,
+    make_parents, write,
 };
 use crate::spec::Limits;
 use crate::{Error, Result};
@@ -26,6 +26,9 @@ pub(crate) struct Hierarchies {
 /// A group that still holds more than this after its sandbox is not taken again: it would count
 /// for the next.
 const CLEAN: u64 = 1 << 20;
+
+/// The most memory held; writing to it begins anew.
+const PEAK: &str = "memory.max_usage_in_bytes";
 
 impl Hierarchies {
     /// Finds them in the text of `/proc/self/mounts`.
@@ -81,13 +84,10 @@ impl Backend for Hierarchies {
         write(self.pids.join(group).join("pids.max"), limits.pids)
     }
 
-    fn clear(&self, group: &str) -> bool {
+    fn clear(&self, group: &str, meters: &mut Meters) -> bool {
         let memory = self.memory.join(group);
-        let held = || read_number(&memory.join("memory.usage_in_bytes")).unwrap_or(u64::MAX);
-        if held() > CLEAN {
-            return false;
-        }
-        write(memory.join("memory.max_usage_in_bytes"), 0).is_ok()
+        let held = meters.number(&memory, "memory.usage_in_bytes").unwrap_or(u64::MAX);
+        held <= CLEAN && meters.write(&memory, PEAK, "0").is_ok()
     }
 
     fn doors(&self, group: &str) -> Result<Vec<OwnedFd>> {
@@ -116,20 +116,21 @@ impl Backend for Hierarchies {
         Ok(None)
     }
 
-    fn usage(&self, group: &str) -> Usage {
-        let (memory, pids) = (self.memory.join(group), self.pids.join(group));
-        let throttled = read_count(&self.cpu.join(group).join("cpu.stat"), "throttled_time");
+    fn usage(&self, group: &str, meters: &mut Meters) -> Usage {
+        let (memory, pids, cpu) =
+            (self.memory.join(group), self.pids.join(group), self.cpu.join(group));
+        let mut count = |folder, file, key| meters.count(folder, file, key).unwrap_or(0);
         Usage {
-            throttled_us: throttled.unwrap_or(0) / 1000,
-            oom_kills: read_count(&memory.join("memory.oom_control"), "oom_kill").unwrap_or(0),
-            forks_refused: read_count(&pids.join("pids.events"), "max").unwrap_or(0),
-            memory_peak: read_number(&memory.join("memory.max_usage_in_bytes")).map(ByteSize),
+            throttled_us: count(&cpu, "cpu.stat", "throttled_time") / 1000,
+            oom_kills: count(&memory, "memory.oom_control", "oom_kill"),
+            forks_refused: count(&pids, "pids.events", "max"),
+            memory_peak: meters.number(&memory, PEAK).map(ByteSize),
             cpu_us: None,
         }
     }
 
     fn memory_peak_file(&self, group: &str) -> Option<PathBuf> {
-        Some(self.memory.join(group).join("memory.max_usage_in_bytes"))
+        Some(self.memory.join(group).join(PEAK))
     }
 
     fn memory_file(&self, group: &str) -> Option<PathBuf> {

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use snowmelt_types::ByteSize;
 
 use super::{
-    Backend, CPU_PERIOD_US, Freezer, Switch, ThrottledFile, Usage, cpu_quota_us, cpu_shares, make,
-    make_parents, read_count, read_number, write,
+    Backend, CPU_PERIOD_US, Freezer, Meters, Switch, ThrottledFile, Usage, cpu_quota_us,
+    cpu_shares, make, make_parents, write,
 };
 use crate::spec::Limits;
 use crate::{Error, Result};
@@ -68,7 +68,7 @@ impl Backend for Hierarchy {
     }
 
     /// The peak of a group cannot be forgotten, and a fresh group costs little.
-    fn clear(&self, _group: &str) -> bool {
+    fn clear(&self, _group: &str, _meters: &mut Meters) -> bool {
         false
     }
 
@@ -86,15 +86,15 @@ impl Backend for Hierarchy {
         Ok(Some(folder.into()))
     }
 
-    fn usage(&self, group: &str) -> Usage {
+    fn usage(&self, group: &str, meters: &mut Meters) -> Usage {
         let folder = self.root.join(group);
-        let count = |file: &str, key| read_count(&folder.join(file), key);
+        let mut count = |file, key| meters.count(&folder, file, key);
         Usage {
             oom_kills: count("memory.events", "oom_kill").unwrap_or(0),
             forks_refused: count("pids.events", "max").unwrap_or(0),
             throttled_us: count("cpu.stat", "throttled_usec").unwrap_or(0),
-            memory_peak: read_number(&folder.join("memory.peak")).map(ByteSize),
             cpu_us: count("cpu.stat", "usage_usec"),
+            memory_peak: meters.number(&folder, "memory.peak").map(ByteSize),
         }
     }
 
@@ -187,6 +187,6 @@ mod tests {
             memory_peak: Some(ByteSize(4096)),
             cpu_us: Some(77),
         };
-        assert_eq!(hierarchy.usage("g"), expected);
+        assert_eq!(hierarchy.usage("g", &mut Meters::default()), expected);
     }
 }

@@ -158,12 +158,17 @@ impl Service {
             cpu_us: usage.cpu_us.or(cpu_us),
             wall_us: cell.begun.elapsed().as_micros() as u64,
         };
-        if cell.zygote.is_some() {
+        let (id, is_zygote) = (cell.id.clone(), cell.zygote.is_some());
+        if is_zygote {
             self.orphan_children(token);
+        }
+        if self.cells.get(&token).is_some_and(|cell| matches!(cell.phase, Phase::Running)) {
+            // Before the group is cleared for the next: whoever waits need not wait for that.
+            self.tell(&Event::Ended { id, ended }, &[]);
         }
         let Some((id, phase)) = self.dissolve(token) else { return };
         match phase {
-            Phase::Running => self.tell(&Event::Ended { id, ended }, &[]),
+            Phase::Running => {}
             Phase::Importing(answer) => {
                 self.refuse(answer.sequence, Failure::ZygoteLost { zygote: id });
             }
