@@ -6,7 +6,7 @@
 mod attributes;
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::CWD;
@@ -76,11 +76,20 @@ pub fn attach_with(tree: impl AsFd, target: impl AsFd, set: Attributes) -> io::R
     }
 }
 
+/// Sets attributes of the attached mount that `tree` is the root of, and of those below it.
+pub fn set_attributes(tree: impl AsFd, set: Attributes) -> io::Result<()> {
+    set_on_attached(tree.as_fd(), set, Reach::Tree)
+}
+
 /// Sets attributes of the one attached mount that `tree` is the root of.
 pub fn set_attributes_of(tree: impl AsFd, set: Attributes) -> io::Result<()> {
-    match attributes::set(tree.as_fd(), set, Reach::One) {
+    set_on_attached(tree.as_fd(), set, Reach::One)
+}
+
+fn set_on_attached(tree: BorrowedFd<'_>, set: Attributes, reach: Reach) -> io::Result<()> {
+    match attributes::set(tree, set, reach) {
         Err(error) if error.kind() == io::ErrorKind::Unsupported => {
-            attributes::remount(tree.as_fd(), set, Reach::One)
+            attributes::remount(tree, set, reach)
         }
         outcome => outcome,
     }
