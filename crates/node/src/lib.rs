@@ -6,6 +6,7 @@
 //! below (`sandbox`). Invariant: whatever is leased is either given back idle or destroyed, also
 //! when the future that holds the lease is dropped.
 
+pub mod agent;
 mod code;
 pub mod doctor;
 mod error;
@@ -18,6 +19,7 @@ mod log;
 mod node;
 mod parked;
 mod pool;
+mod ranks;
 mod runner;
 mod seats;
 mod supply;

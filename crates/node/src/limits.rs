@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use snowmelt_sandbox::Limits;
 use snowmelt_types::{ByteSize, CpuMillis, Digest};
 
 /// What an instance may use, and what it finds in its environment.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InstanceLimits {
     /// Memory limit.
     pub memory: ByteSize,

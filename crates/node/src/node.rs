@@ -43,7 +43,7 @@ pub struct Options {
 /// A host's agent. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Node {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
 /// How much is alive.

@@ -15,6 +15,9 @@ use crate::seats::Occupied;
 use crate::unit::{ENTRY, Forked, WarmStart};
 use crate::{Error, InstanceLimits, Program, Result, Unit};
 
+/// Variables of one instance.
+pub(crate) type Environment = Vec<(String, String)>;
+
 impl Inner {
     /// Puts instances on new seats: what is idle, what is parked, and the rest in one request.
     pub(crate) async fn fill(
@@ -103,9 +106,19 @@ impl Inner {
         limits: &InstanceLimits,
         count: usize,
     ) -> Vec<Result<(Instance, Start)>> {
+        self.start_each(unit, limits, &vec![Vec::new(); count]).await
+    }
+
+    /// The same, one for each of `own`, with that in its environment beside the function's.
+    pub(crate) async fn start_each(
+        &self,
+        unit: &Unit,
+        limits: &InstanceLimits,
+        own: &[Environment],
+    ) -> Vec<Result<(Instance, Start)>> {
         match &unit.start {
-            WarmStart::Zygote(forked) => self.fork(unit, forked, limits, count).await,
-            WarmStart::Program(program) => self.execute(unit, program, limits, count).await,
+            WarmStart::Zygote(forked) => self.fork(unit, forked, limits, own).await,
+            WarmStart::Program(program) => self.execute(unit, program, limits, own).await,
         }
     }
 
@@ -114,17 +127,17 @@ impl Inner {
         unit: &Unit,
         forked: &Forked,
         limits: &InstanceLimits,
-        count: usize,
+        own: &[Environment],
     ) -> Vec<Result<(Instance, Start)>> {
-        let spec = |_| ForkSpec {
+        let spec = |own: &Environment| ForkSpec {
             id: SandboxId::new(),
             root: unit.root.clone(),
-            env: limits.environment.clone().into_iter().collect(),
+            env: limits.environment.clone().into_iter().chain(own.clone()).collect(),
             limits: limits.of_sandbox(),
             entry: ENTRY.to_owned(),
             sys_path: forked.source.python_path.clone(),
         };
-        let specs = (0..count).map(spec).collect();
+        let specs = own.iter().map(spec).collect();
         let started = self.imports.fork(&forked.want, &forked.source, specs).await;
         let instance = |(sandbox, child): (_, Child)| {
             let start = match child.found {
@@ -142,20 +155,20 @@ impl Inner {
         unit: &Unit,
         program: &Program,
         limits: &InstanceLimits,
-        count: usize,
+        own: &[Environment],
     ) -> Vec<Result<(Instance, Start)>> {
         let mut env = program.environment.clone();
         env.extend(limits.environment.clone());
-        let spec = |_| SandboxSpec {
+        let spec = |own: &Environment| SandboxSpec {
             id: SandboxId::new(),
             root: unit.root.clone(),
             command: program.command.clone(),
-            env: env.clone(),
+            env: env.iter().chain(own).cloned().collect(),
             limits: limits.of_sandbox(),
             network: Network::None,
             policy: Policy::Function,
         };
-        let started = self.spawner.start_many((0..count).map(spec).collect()).await;
+        let started = self.spawner.start_many(own.iter().map(spec).collect()).await;
         let instance = |sandbox| Ok((Instance::new(sandbox, None, limits.log)?, Start::Program));
         started.into_iter().map(|one| one.map_err(Error::from).and_then(instance)).collect()
     }

@@ -48,6 +48,10 @@ made_identifier!(
     InvocationId, "i"
 );
 made_identifier!(
+    /// One burst of a function over hosts, from its placement to the last answer.
+    JobId, "j"
+);
+made_identifier!(
     /// One sandbox, from its first mount to its last.
     SandboxId, "s"
 );
@@ -77,6 +81,18 @@ impl Default for Tenant {
 pub struct FunctionName(String);
 
 impl FunctionName {
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// The name of a host: 1 to 64 of `a-z A-Z 0-9 _ -`, beginning with a letter.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct HostName(String);
+
+impl HostName {
     /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -123,6 +139,7 @@ macro_rules! chosen_name {
 
 chosen_name!(Tenant, "a tenant");
 chosen_name!(FunctionName, "a function");
+chosen_name!(HostName, "a host");
 
 fn is_name(text: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';

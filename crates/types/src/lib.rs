@@ -11,7 +11,7 @@ mod resources;
 
 pub use digest::Digest;
 pub use error::{CODES, Code, ErrorReport, ExitClass, Report, SourceLocation};
-pub use ids::{FunctionName, InvocationId, QueryId, SandboxId, Tenant};
+pub use ids::{FunctionName, HostName, InvocationId, JobId, QueryId, SandboxId, Tenant};
 pub use nearest::nearest;
 pub use outcome::{End, Outcome};
 pub use resources::{ByteSize, CpuMillis, ParseResourceError, parse_duration};

@@ -1,0 +1,99 @@
+//! What control asks of the agent on a host: parts of jobs. Pure shapes, no behaviour.
+//!
+//! | request | body | answer |
+//! |---|---|---|
+//! | `POST /v1/jobs` | [`JobPart`] | [`PartReady`]: every rank of the part waits to be called |
+//! | `POST /v1/jobs/{id}/calls` | [`PartCalls`] | lines of JSON: a [`RankEnd`] for each rank as it ends |
+//! | `DELETE /v1/jobs/{id}` | | 204: nothing of the part is left |
+//! | `GET /v1/host` | | [`HostFacts`] |
+//!
+//! Every request carries the token of the cluster (`authorization: Bearer`). A connection that is
+//! closed while calls run ends their sandboxes; a part that is never called is closed after
+//! [`JobPart::start_within_ms`]. Errors are `ErrorReport` objects, as problem+json (RFC 9457).
+
+use serde::{Deserialize, Serialize};
+use snowmelt_types::{ErrorReport, JobId, Tenant};
+use snowmelt_wire::{Code, Mode};
+
+use crate::InstanceLimits;
+
+/// What one host runs of a job.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct JobPart {
+    /// The job.
+    pub job: JobId,
+    /// Whose code it is.
+    pub tenant: Tenant,
+    /// The code.
+    pub code: Code,
+    /// The callable in the code.
+    pub handler: String,
+    /// How it is called.
+    pub mode: Mode,
+    /// Requirements as pip writes them.
+    pub packages: Vec<String>,
+    /// Modules that the code imports.
+    pub imports: Vec<String>,
+    /// What each instance may use.
+    pub limits: InstanceLimits,
+    /// Functions in the whole job.
+    pub size: u32,
+    /// The first rank on this host.
+    pub first: u32,
+    /// Ranks on this host.
+    pub count: u32,
+    /// After how long without calls the part is closed, in milliseconds.
+    pub start_within_ms: u64,
+}
+
+/// A part whose instances have loaded their code.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PartReady {
+    /// From the request to the last instance that was started, in microseconds.
+    pub started_us: u64,
+    /// From the request to the last one that has loaded its code, in microseconds.
+    pub loaded_us: u64,
+}
+
+/// The calls of a part: one for each rank.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PartCalls {
+    /// One event for each rank of the part, in order.
+    pub events: Vec<serde_json::Value>,
+    /// The most time for each call, in milliseconds.
+    pub timeout_ms: u64,
+}
+
+/// How the call of one rank ended.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RankEnd {
+    /// Which.
+    pub rank: u32,
+    /// Its answer, once it succeeded.
+    #[serde(default)]
+    pub result: Option<serde_json::Value>,
+    /// Its error, once it failed.
+    #[serde(default)]
+    pub error: Option<ErrorReport>,
+    /// What it wrote, as much as is kept.
+    #[serde(default)]
+    pub log: String,
+    /// Bytes beyond that, which were dropped.
+    #[serde(default)]
+    pub log_dropped: u64,
+    /// From its call to its end, in microseconds.
+    pub wall_us: u64,
+}
+
+/// What a host has and does.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct HostFacts {
+    /// Version of the binary.
+    pub version: String,
+    /// Cores.
+    pub cores: u32,
+    /// Memory that functions may have, in bytes.
+    pub memory: u64,
+    /// Ranks of jobs that are there now.
+    pub ranks: u32,
+}

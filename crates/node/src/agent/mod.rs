@@ -1,0 +1,166 @@
+//! The agent: the parts of jobs that run on this host, from the order to the last answer.
+//!
+//! Invariant: a part is there as a whole or not at all. It is closed, and nothing of it is left,
+//! when its calls have ended, when whoever asked for them goes away, when it is told to, or when
+//! nobody calls it in time.
+
+pub mod api;
+mod part;
+mod serve;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use snowmelt_types::{Code, ErrorReport, JobId};
+use tokio::sync::mpsc;
+
+use crate::Node;
+use api::{HostFacts, JobPart, PartCalls, PartReady, RankEnd};
+use part::Part;
+
+pub use serve::{Problem, Token, admit, router};
+
+/// The jobs of a host. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Agent {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    node: Node,
+    // `None` while a part is being opened. Held for a look only.
+    parts: Mutex<HashMap<JobId, Option<Part>>>,
+    ranks: AtomicU32,
+}
+
+impl Agent {
+    /// An agent without jobs.
+    pub fn new(node: Node) -> Self {
+        let (parts, ranks) = (Mutex::default(), AtomicU32::new(0));
+        Self { inner: Arc::new(Inner { node, parts, ranks }) }
+    }
+
+    /// What the host has and does.
+    pub fn facts(&self) -> HostFacts {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        HostFacts {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            cores: u32::try_from(cores).unwrap_or(u32::MAX),
+            memory: memory_available(),
+            ranks: self.inner.ranks.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Starts and loads every instance of a part; on an error nothing of it is left.
+    pub async fn open(&self, order: JobPart) -> Result<PartReady, ErrorReport> {
+        let place = Place::take(&self.inner, &order.job)?;
+        let (job, patience) = (order.job.clone(), Duration::from_millis(order.start_within_ms));
+        let (part, ready) = Part::open(&self.inner.node, order).await?;
+        place.fill(part);
+        let agent = Arc::downgrade(&self.inner);
+        tokio::spawn(async move {
+            tokio::time::sleep(patience).await;
+            if let Some(inner) = agent.upgrade() {
+                Self { inner }.close(&job);
+            }
+        });
+        Ok(ready)
+    }
+
+    /// Calls every rank of a part. Each end comes as it happens; dropping the receiver ends what
+    /// still runs.
+    pub fn call(
+        &self,
+        job: &JobId,
+        calls: PartCalls,
+    ) -> Result<mpsc::Receiver<RankEnd>, ErrorReport> {
+        let part = self.inner.take(job).ok_or_else(|| missing(job))?;
+        let (sender, receiver) = mpsc::channel(part.ranks().max(1) as usize);
+        if calls.events.len() != part.ranks() as usize {
+            let (events, ranks) = (calls.events.len(), part.ranks());
+            let message = format!("{events} events came for {ranks} ranks of {job}");
+            return Err(ErrorReport::new(Code::PROTOCOL, message));
+        }
+        let inner = Arc::clone(&self.inner);
+        let ranks = part.ranks();
+        inner.ranks.fetch_add(ranks, Ordering::Relaxed);
+        tokio::spawn(async move {
+            tokio::select! {
+                () = sender.closed() => {}
+                () = part.run(calls, &sender) => {}
+            }
+            inner.ranks.fetch_sub(ranks, Ordering::Relaxed);
+        });
+        Ok(receiver)
+    }
+
+    /// Ends a part that was not called yet; one that is not there is none.
+    pub fn close(&self, job: &JobId) {
+        drop(self.inner.take(job));
+    }
+}
+
+impl Inner {
+    fn take(&self, job: &JobId) -> Option<Part> {
+        let mut parts = self.parts();
+        // One that is still being opened stays named, so that its end finds its place.
+        match parts.remove(job)? {
+            Some(part) => Some(part),
+            None => {
+                parts.insert(job.clone(), None);
+                None
+            }
+        }
+    }
+
+    fn parts(&self) -> MutexGuard<'_, HashMap<JobId, Option<Part>>> {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The name of a part that is being opened; let go of unless it is filled.
+struct Place<'a> {
+    inner: &'a Inner,
+    job: JobId,
+}
+
+impl<'a> Place<'a> {
+    fn take(inner: &'a Inner, job: &JobId) -> Result<Self, ErrorReport> {
+        let mut parts = inner.parts();
+        if parts.contains_key(job) {
+            let message = format!("{job} has a part here already");
+            return Err(ErrorReport::new(Code::PROTOCOL, message));
+        }
+        parts.insert(job.clone(), None);
+        Ok(Self { inner, job: job.clone() })
+    }
+
+    fn fill(self, part: Part) {
+        self.inner.parts().insert(self.job.clone(), Some(part));
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut parts = self.inner.parts();
+        if parts.get(&self.job).is_some_and(Option::is_none) {
+            parts.remove(&self.job);
+        }
+    }
+}
+
+fn missing(job: &JobId) -> ErrorReport {
+    ErrorReport::new(Code::BURST_START, format!("no part of {job} waits here"))
+        .hint("it was not called in time, or its host was started again")
+}
+
+/// `MemAvailable`; 0 where the kernel does not tell.
+fn memory_available() -> u64 {
+    let Ok(text) = std::fs::read_to_string("/proc/meminfo") else { return 0 };
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    kib.unwrap_or(0) << 10
+}
