@@ -12,19 +12,31 @@
 //! | `POST /v1/functions/{name}/batches` | [`BatchRequest`] | list of [`Invocation`], in order |
 //! | `GET /v1/invocations/{id}` | | [`Invocation`] |
 //! | `GET /v1/functions/{name}/logs?invocation=&tail=` | | list of [`LogEntry`] |
+//! | `POST /v1/bursts` | [`BurstRequest`] | [`BurstAnswer`] |
+//! | `GET /v1/hosts` | | list of [`HostSummary`] |
 //! | `GET /v1/figures` | | [`Figures`] |
 //! | `GET /metrics` | | the same for Prometheus, as text |
 //! | `POST /v1/shutdown` | | 202 |
 //!
 //! Errors are `ErrorReport` objects with a 4xx or 5xx status, as problem+json (RFC 9457).
-//! A client that closes the connection cancels its query.
+//! A client that closes the connection cancels its query or burst.
+//!
+//! At the address for hosts, with the token of the cluster:
+//!
+//! | request | body | answer |
+//! |---|---|---|
+//! | `POST /v1/hosts` | [`HostJoin`] | 204; a host says it again each second |
+//! | `DELETE /v1/hosts/{name}` | | 204 |
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use snowmelt_node::NodeFigures;
+use snowmelt_node::agent::api::HostFacts;
+use snowmelt_node::{InstanceLimits, NodeFigures};
 use snowmelt_types::{
-    ByteSize, CpuMillis, ErrorReport, FunctionName, InvocationId, QueryId, Tenant,
+    ByteSize, CpuMillis, ErrorReport, FunctionName, HostName, InvocationId, JobId, QueryId, Tenant,
 };
 use snowmelt_wire::{Code, Signature};
 
@@ -238,6 +250,25 @@ impl Default for FunctionOptions {
     }
 }
 
+/// The most calls that one instance takes at once.
+const MOST_EACH: u32 = 1000;
+
+impl From<&FunctionOptions> for InstanceLimits {
+    fn from(options: &FunctionOptions) -> Self {
+        Self {
+            memory: options.memory,
+            cpu: options.cpu,
+            pids: options.pids,
+            scratch: options.scratch,
+            open_files: options.open_files,
+            log: options.log,
+            environment: options.environment.clone(),
+            idle: Duration::from_millis(options.idle_ms),
+            concurrency: options.concurrency.clamp(1, MOST_EACH),
+        }
+    }
+}
+
 /// A deployed function in a list.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FunctionSummary {
@@ -314,6 +345,83 @@ pub enum InvocationState {
     Succeeded,
     /// It has an error.
     Failed,
+}
+
+/// A function to be run once for each event, all at once, over all hosts.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BurstRequest {
+    /// The function; it is not deployed.
+    pub function: FunctionSpec,
+    /// One event for each rank.
+    pub events: Vec<serde_json::Value>,
+    /// How long all of it may take to start, in milliseconds; then none of it runs.
+    #[serde(default = "burst_starts_within")]
+    pub start_within_ms: u64,
+    /// The most hosts to run it on; absent: all.
+    #[serde(default)]
+    pub most_hosts: Option<u32>,
+}
+
+fn burst_starts_within() -> u64 {
+    60_000
+}
+
+/// What became of a burst.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct BurstAnswer {
+    /// Its id.
+    pub job: JobId,
+    /// One for each event, in order.
+    pub invocations: Vec<Invocation>,
+    /// What they wrote; those that wrote nothing are left out.
+    pub logs: Vec<LogEntry>,
+    /// Where they ran.
+    pub hosts: Vec<BurstPart>,
+    /// From the request until every instance had loaded its code, in microseconds.
+    pub started_us: u64,
+    /// From the request to the last end, in microseconds.
+    pub wall_us: u64,
+}
+
+/// What one host ran of a burst.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct BurstPart {
+    /// The host.
+    pub host: HostName,
+    /// Its first rank.
+    pub first: u32,
+    /// How many.
+    pub count: u32,
+    /// Until its instances were started, in microseconds.
+    pub started_us: u64,
+    /// Until they had loaded their code, in microseconds.
+    pub loaded_us: u64,
+}
+
+/// A host that is there.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostJoin {
+    /// Its name, unique in the cluster.
+    pub name: HostName,
+    /// Where its agent listens.
+    pub address: Option<SocketAddr>,
+    /// What it has and does.
+    pub facts: HostFacts,
+}
+
+/// A host in a list.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct HostSummary {
+    /// Its name.
+    pub name: HostName,
+    /// Where its agent listens; absent for the host of control.
+    pub address: Option<SocketAddr>,
+    /// What it has and does.
+    pub facts: HostFacts,
+    /// Since it was heard of last, in milliseconds.
+    pub heard_ms: u64,
 }
 
 /// What one invocation wrote to stdout and stderr.

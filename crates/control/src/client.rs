@@ -17,8 +17,8 @@ use snowmelt_wire::{BatchDecoder, Frame, HEADER_BYTES, Kind};
 use tokio::net::UnixStream;
 
 use crate::api::{
-    Event, Figures, FunctionSpec, FunctionSummary, Invocation, InvokeRequest, LogEntry,
-    QueryRequest, Status,
+    BurstAnswer, BurstRequest, Event, Figures, FunctionSpec, FunctionSummary, HostSummary,
+    Invocation, InvokeRequest, LogEntry, QueryRequest, Status,
 };
 
 /// Talks to a platform. Cheap to make; it holds no connection.
@@ -124,6 +124,16 @@ impl Client {
             query.append_pair("tail", &tail.to_string());
         }
         self.get(&format!("/v1/functions/{name}/logs?{}", query.finish())).await
+    }
+
+    /// Every host that is there.
+    pub async fn hosts(&self) -> Result<Vec<HostSummary>, ErrorReport> {
+        self.get("/v1/hosts").await
+    }
+
+    /// Runs a function once for each event, all at once.
+    pub async fn burst(&self, request: &BurstRequest) -> Result<BurstAnswer, ErrorReport> {
+        parse(self.send(Method::POST, "/v1/bursts", Some(request)).await?).await
     }
 
     /// What the platform counts.

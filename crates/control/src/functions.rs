@@ -25,9 +25,8 @@ use crate::udfs::Declared;
 /// How long code may take to load at its deployment, beside its own time limit for calls.
 const LOAD_LIMIT: Duration = Duration::from_secs(120);
 
-/// The most instances of a function, and the most calls that one of them takes at once.
+/// The most instances of a function.
 const MOST_INSTANCES: u32 = 10_000;
-const MOST_EACH: u32 = 1000;
 
 /// Functions, their instances' limits, and the calls in flight. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -338,17 +337,7 @@ impl Functions {
             .await
             .map_err(|error| error.report())?;
         let options = &spec.options;
-        let limits = Arc::new(InstanceLimits {
-            memory: options.memory,
-            cpu: options.cpu,
-            pids: options.pids,
-            scratch: options.scratch,
-            open_files: options.open_files,
-            log: options.log,
-            environment: options.environment.clone(),
-            idle: Duration::from_millis(options.idle_ms),
-            concurrency: options.concurrency.clamp(1, MOST_EACH),
-        });
+        let limits = Arc::new(InstanceLimits::from(options));
         let load = Load {
             mode: if spec.mode == CallMode::Map { Mode::Map } else { Mode::Function },
             code: Unit::code_path(),

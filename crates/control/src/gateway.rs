@@ -71,6 +71,8 @@ pub(crate) fn router(platform: Arc<Platform>) -> Router {
         .route("/v1/functions/{name}/batches", post(invoke_all))
         .route("/v1/functions/{name}/logs", get(logs))
         .route("/v1/invocations/{id}", get(invocation))
+        .route("/v1/bursts", post(burst))
+        .route("/v1/hosts", get(hosts))
         .fallback(unknown)
         .layer(DefaultBodyLimit::max(MOST_REQUEST_BYTES))
         .with_state(platform)
@@ -103,6 +105,15 @@ async fn query(State(platform): State<Arc<Platform>>, body: Bytes) -> Answer {
     let bytes = ReceiverStream::new(receiver).map(Ok::<_, std::convert::Infallible>);
     let headers = [(header::CONTENT_TYPE, "application/vnd.snowmelt.frames")];
     Ok((headers, Body::from_stream(bytes)).into_response())
+}
+
+/// A client that goes away drops this, and with it what still runs.
+async fn burst(State(platform): State<Arc<Platform>>, body: Bytes) -> Answer {
+    json(StatusCode::OK, &platform.bursts.run(parse(&body)?).await?)
+}
+
+async fn hosts(State(platform): State<Arc<Platform>>) -> Answer {
+    json(StatusCode::OK, &platform.hosts.list())
 }
 
 async fn functions(State(platform): State<Arc<Platform>>) -> Answer {

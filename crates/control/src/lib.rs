@@ -5,11 +5,12 @@
 //! acknowledged is in the store, everything else can be lost and rebuilt.
 
 pub mod api;
+mod bursts;
 mod calls;
-
 pub mod client;
 mod functions;
 mod gateway;
+pub mod hosts;
 mod logs;
 mod metrics;
 mod platform;

@@ -4,7 +4,9 @@ use snowmelt_node::Node;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::{Figures, Status};
+use crate::bursts::Bursts;
 use crate::functions::Functions;
+use crate::hosts::Hosts;
 use crate::queries::Queries;
 
 /// What the gateway serves.
@@ -13,6 +15,8 @@ pub(crate) struct Platform {
     pub node: Node,
     pub queries: Queries,
     pub functions: Functions,
+    pub bursts: Bursts,
+    pub hosts: Hosts,
     /// Asks the server to end.
     pub shutdown: CancellationToken,
     /// True where the platform ends with its client.

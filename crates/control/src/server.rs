@@ -2,19 +2,23 @@
 
 use std::ffi::OsString;
 use std::fs::{File, TryLockError};
+use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use snowmelt_node::Node;
+use snowmelt_node::agent::{Agent, Token};
 use snowmelt_sandbox::{Spawner, SpawnerProcess};
-use snowmelt_types::{ByteSize, Code, ErrorReport, Report};
+use snowmelt_types::{ByteSize, Code, ErrorReport, HostName, Report};
 use tokio::net::UnixListener;
 use tokio_util::sync::CancellationToken;
 
+use crate::bursts::Bursts;
 use crate::functions::Functions;
 use crate::gateway;
+use crate::hosts::{Hosts, listen};
 use crate::logs::Logs;
 use crate::now_ms;
 use crate::platform::Platform;
@@ -45,14 +49,67 @@ pub struct Settings {
     pub import_cache: ByteSize,
     /// True for a server that ends with its client: it takes no lock and no asynchronous calls.
     pub private: bool,
+    /// The cluster that other hosts may join.
+    pub cluster: Option<Cluster>,
+}
+
+/// Where hosts join.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    /// The name of control's own host.
+    pub name: HostName,
+    /// The address at which hosts say that they are there.
+    pub listen: SocketAddr,
+    /// The secret of the cluster.
+    pub token: Token,
+}
+
+/// A spawner that runs, with what its process is to be; before any thread is started.
+#[derive(Debug)]
+pub(crate) struct Started {
+    settings: Settings,
+    run_dir: PathBuf,
+    spawner: SpawnerProcess,
+}
+
+impl Started {
+    /// Sweeps what crashed processes left and starts the spawner.
+    pub fn prepare(settings: Settings) -> Result<Self, ErrorReport> {
+        make_folder(&settings.state_dir, 0o711)?;
+        make_folder(&settings.run_base, 0o711)?;
+        snowmelt_sandbox::sweep(&settings.run_base).map_err(|error| error.report())?;
+        let run_dir = settings.run_base.join(format!("{}-{}", std::process::id(), now_ms()));
+        let name = run_dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let options = snowmelt_sandbox::Options {
+            run_dir: run_dir.clone(),
+            spawner_command: settings.spawner_command.clone(),
+            parent_cgroup: format!("snowmelt/{name}"),
+        };
+        let spawner = Spawner::launch(options).map_err(|error| error.report())?;
+        Ok(Self { settings, run_dir, spawner })
+    }
+
+    /// The node over it; needs the runtime.
+    pub fn node(self) -> Result<Node, ErrorReport> {
+        let spawner = self.spawner.attach().map_err(|error| error.report())?;
+        let settings = self.settings;
+        let options = snowmelt_node::Options {
+            state_dir: settings.state_dir,
+            worker_binary: settings.worker_binary,
+            python: settings.python,
+            handler_cache: settings.handler_cache,
+            import_cache: settings.import_cache,
+        };
+        Node::new(options, spawner).map_err(|error| error.report())
+    }
 }
 
 /// A server whose spawner runs and whose socket is bound, before any thread is started.
 #[derive(Debug)]
 pub struct Launch {
-    settings: Settings,
-    spawner: SpawnerProcess,
+    started: Started,
     listener: std::os::unix::net::UnixListener,
+    hosts: Option<std::net::TcpListener>,
     socket: PathBuf,
     // Held until the end: one server that is not private for each state folder.
     _lock: Option<File>,
@@ -63,20 +120,14 @@ impl Launch {
     /// runtime exists: the spawner must not be forked from a process with threads.
     pub fn prepare(settings: Settings) -> Result<Self, ErrorReport> {
         make_folder(&settings.state_dir, 0o711)?;
-        make_folder(&settings.run_base, 0o711)?;
         let lock = (!settings.private).then(|| lock(&settings.state_dir)).transpose()?;
-        snowmelt_sandbox::sweep(&settings.run_base).map_err(|error| error.report())?;
-        let run_dir = settings.run_base.join(format!("{}-{}", std::process::id(), now_ms()));
-        let name = run_dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let options = snowmelt_sandbox::Options {
-            run_dir: run_dir.clone(),
-            spawner_command: settings.spawner_command.clone(),
-            parent_cgroup: format!("snowmelt/{name}"),
-        };
-        let spawner = Spawner::launch(options).map_err(|error| error.report())?;
-        let socket = settings.socket.clone().unwrap_or_else(|| run_dir.join("api.sock"));
+        let hosts = settings.cluster.as_ref().map(|cluster| listen::bind(cluster.listen));
+        let hosts = hosts.transpose()?;
+        let started = Started::prepare(settings)?;
+        let socket = started.settings.socket.clone();
+        let socket = socket.unwrap_or_else(|| started.run_dir.join("api.sock"));
         let listener = bind(&socket)?;
-        Ok(Self { settings, spawner, listener, socket, _lock: lock })
+        Ok(Self { started, listener, hosts, socket, _lock: lock })
     }
 
     /// The socket that it serves.
@@ -86,40 +137,50 @@ impl Launch {
 
     /// Serves until it is asked to end; on return every sandbox, cgroup and folder is gone.
     pub async fn serve(self, shutdown: CancellationToken) -> Result<(), ErrorReport> {
-        let spawner_pid = self.spawner.pid();
-        let spawner = self.spawner.attach().map_err(|error| error.report())?;
-        let platform = platform(&self.settings, &self.socket, spawner, spawner_pid, &shutdown)?;
-        if !self.settings.private {
+        let settings = self.started.settings.clone();
+        let spawner_pid = self.started.spawner.pid();
+        let node = self.started.node()?;
+        let platform = platform(&settings, &self.socket, node.clone(), spawner_pid, &shutdown)?;
+        if !settings.private {
             platform.functions.resume().await?;
         }
-        let node = platform.node.clone();
-        let served = serve_connections(self.listener, platform, shutdown).await;
+        let hosts = platform.hosts.clone();
+        let joining = async {
+            match (self.hosts, settings.cluster) {
+                (Some(listener), Some(cluster)) => {
+                    let router = listen::router(hosts, cluster.token);
+                    listen::serve(listener, router, shutdown.clone()).await
+                }
+                _ => Ok(()),
+            }
+        };
+        let serving = serve_connections(self.listener, platform, shutdown.clone());
+        let (served, joined) = tokio::join!(serving, joining);
         let stopped = node.stop().await.map_err(|error| error.report());
         let _ = std::fs::remove_file(&self.socket);
-        served.and(stopped)
+        served.and(joined).and(stopped)
     }
 }
 
 fn platform(
     settings: &Settings,
     socket: &Path,
-    spawner: Spawner,
+    node: Node,
     spawner_pid: u32,
     shutdown: &CancellationToken,
 ) -> Result<Arc<Platform>, ErrorReport> {
-    let options = snowmelt_node::Options {
-        state_dir: settings.state_dir.clone(),
-        worker_binary: settings.worker_binary.clone(),
-        python: settings.python.clone(),
-        handler_cache: settings.handler_cache,
-        import_cache: settings.import_cache,
-    };
-    let node = Node::new(options, spawner).map_err(|error| error.report())?;
     let store = Store::open(settings.state_dir.join("state.redb"), !settings.private)?;
     let logs = Logs::new(settings.state_dir.join("logs"));
+    let cluster = settings.cluster.clone();
+    let (name, token) = cluster.map(|cluster| (cluster.name, cluster.token)).unzip();
+    let name = name.map_or_else(|| "this-host".to_owned().try_into(), Ok);
+    let name = name.map_err(|message: String| ErrorReport::new(Code::OPTION, message))?;
+    let hosts = Hosts::new(name, Agent::new(node.clone()), token);
     Ok(Arc::new(Platform {
         queries: Queries::new(node.clone(), settings.state_dir.clone(), shutdown.clone()),
         functions: Functions::new(node.clone(), store, logs),
+        bursts: Bursts::new(node.clone(), hosts.clone()),
+        hosts,
         node,
         shutdown: shutdown.clone(),
         private: settings.private,

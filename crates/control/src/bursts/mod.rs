@@ -1,0 +1,198 @@
+//! Bursts: many functions over all hosts at once, which start together or not at all.
+//!
+//! Three steps, each on all hosts at the same time: open (instances start and load their code),
+//! call, and close. Whatever fails before the call closes every part; nothing was run then.
+
+mod gather;
+mod placement;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use snowmelt_node::agent::api::{JobPart, PartReady};
+use snowmelt_node::{InstanceLimits, Node};
+use snowmelt_types::{Code, ErrorReport, JobId};
+use snowmelt_wire::Mode;
+
+use crate::api::{BurstAnswer, BurstPart, BurstRequest, CallMode};
+use crate::hosts::{Host, Hosts};
+use crate::udfs::Declared;
+use gather::gather;
+use placement::{Room, place};
+
+/// The most functions of one burst.
+const MOST_RANKS: usize = 20_000;
+
+/// Places bursts, starts them and waits for their answers.
+#[derive(Debug)]
+pub(crate) struct Bursts {
+    node: Node,
+    hosts: Hosts,
+}
+
+/// One host's part.
+pub(crate) struct Part {
+    pub host: Arc<Host>,
+    pub first: u32,
+    pub count: u32,
+}
+
+impl Bursts {
+    pub fn new(node: Node, hosts: Hosts) -> Self {
+        Self { node, hosts }
+    }
+
+    /// Runs a function once for each event, all at once. The failure of one is in its invocation;
+    /// what is lost as a whole is an error.
+    pub async fn run(&self, request: BurstRequest) -> Result<BurstAnswer, ErrorReport> {
+        let begun = Instant::now();
+        check(&request)?;
+        let job = JobId::new();
+        let parts = self.place(&request)?;
+        let orders = self.orders(&request, &job, &parts).await?;
+        let opened = Opened { job: &job, parts: &parts };
+        let ready = opened.open(orders, Duration::from_millis(request.start_within_ms)).await;
+        let ready = match ready {
+            Ok(ready) => ready,
+            Err(error) => {
+                opened.close().await;
+                return Err(error);
+            }
+        };
+        let started_us = micros(begun.elapsed());
+        let ended = gather(&job, &parts, &request).await?;
+        let hosts = parts.iter().zip(ready);
+        let hosts = hosts.map(|(part, ready)| BurstPart {
+            host: part.host.name.clone(),
+            first: part.first,
+            count: part.count,
+            started_us: ready.started_us,
+            loaded_us: ready.loaded_us,
+        });
+        Ok(BurstAnswer {
+            hosts: hosts.collect(),
+            invocations: ended.invocations,
+            logs: ended.logs,
+            started_us,
+            wall_us: micros(begun.elapsed()),
+            job,
+        })
+    }
+
+    fn place(&self, request: &BurstRequest) -> Result<Vec<Part>, ErrorReport> {
+        let mut hosts = self.hosts.all();
+        hosts.truncate(request.most_hosts.unwrap_or(u32::MAX).max(1) as usize);
+        let rooms: Vec<Room> =
+            hosts.iter().map(|host| Room { memory: host.memory(), cores: host.cores() }).collect();
+        let ranks = u32::try_from(request.events.len()).unwrap_or(u32::MAX);
+        let shares = place(ranks, request.function.options.memory, &rooms)?;
+        let mut first = 0;
+        let mut parts = Vec::new();
+        for (host, count) in hosts.into_iter().zip(shares).filter(|(_, count)| *count > 0) {
+            parts.push(Part { host, first, count });
+            first += count;
+        }
+        Ok(parts)
+    }
+
+    async fn orders(
+        &self,
+        request: &BurstRequest,
+        job: &JobId,
+        parts: &[Part],
+    ) -> Result<Vec<JobPart>, ErrorReport> {
+        let spec = &request.function;
+        let declared = crate::udfs::declared(&self.node, &spec.code, &spec.packages).await?;
+        let Declared { packages, imports } = declared;
+        let limits = InstanceLimits::from(&spec.options);
+        let order = |part: &Part| JobPart {
+            job: job.clone(),
+            tenant: spec.tenant.clone(),
+            code: spec.code.clone(),
+            handler: spec.handler.clone(),
+            mode: if spec.mode == CallMode::Map { Mode::Map } else { Mode::Function },
+            packages: packages.clone(),
+            imports: imports.clone(),
+            limits: limits.clone(),
+            size: u32::try_from(request.events.len()).unwrap_or(u32::MAX),
+            first: part.first,
+            count: part.count,
+            start_within_ms: request.start_within_ms,
+        };
+        Ok(parts.iter().map(order).collect())
+    }
+}
+
+/// The parts of a job that may have been opened.
+struct Opened<'a> {
+    job: &'a JobId,
+    parts: &'a [Part],
+}
+
+impl Opened<'_> {
+    /// Opens all at once; the first failure is that of the job.
+    async fn open(
+        &self,
+        orders: Vec<JobPart>,
+        within: Duration,
+    ) -> Result<Vec<PartReady>, ErrorReport> {
+        let opening = self.parts.iter().zip(orders).map(|(part, order)| async move {
+            match tokio::time::timeout(within, part.host.agent.open(order)).await {
+                Ok(opened) => opened.map_err(|error| part.named(error)),
+                Err(_) => Err(ErrorReport::new(
+                    Code::BURST_START,
+                    format!("the part of {part} was not ready within {within:?}"),
+                )
+                .hint("nothing was run; `snowmelt hosts` shows which hosts answer")),
+            }
+        });
+        futures::future::try_join_all(opening).await
+    }
+
+    /// Closes all. A host that does not answer closes its part by itself, when it is not called.
+    async fn close(&self) {
+        let closing = self.parts.iter().map(|part| part.host.agent.close(self.job));
+        for closed in futures::future::join_all(closing).await {
+            if let Err(error) = closed {
+                tracing::debug!(%error, "a part could not be closed");
+            }
+        }
+    }
+}
+
+impl Part {
+    /// An error of the platform says on which host; one of the function is the same everywhere.
+    fn named(&self, error: ErrorReport) -> ErrorReport {
+        let platform = matches!(error.known_code().exit, snowmelt_types::ExitClass::Platform);
+        if !platform {
+            return error;
+        }
+        let message = format!("{}: {}", self.host.name, error.message);
+        ErrorReport { message, ..error }
+    }
+}
+
+impl std::fmt::Display for Part {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { host, first, count } = self;
+        match count {
+            1 => write!(f, "{} (rank {first})", host.name),
+            _ => write!(f, "{} (ranks {first} to {})", host.name, first + count - 1),
+        }
+    }
+}
+
+fn check(request: &BurstRequest) -> Result<(), ErrorReport> {
+    match request.events.len() {
+        0 => Err(ErrorReport::new(Code::OPTION, "a burst has at least one function")),
+        many if many > MOST_RANKS => {
+            let message = format!("a burst has at most {MOST_RANKS} functions, not {many}");
+            Err(ErrorReport::new(Code::OPTION, message).hint("make several bursts of it"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}

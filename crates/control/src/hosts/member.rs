@@ -1,0 +1,115 @@
+//! The process on a host that joined a cluster: `snowmelt node`.
+//!
+//! Invariant: as long as it lives it says so to control; a control that is gone is waited for, and
+//! found again when it is back.
+
+use std::net::SocketAddr;
+
+use snowmelt_node::Node;
+use snowmelt_node::agent::{self, Agent, Token};
+use snowmelt_types::{ErrorReport, HostName, Report};
+use tokio_util::sync::CancellationToken;
+
+use super::{BEAT, Remote, listen};
+use crate::api::HostJoin;
+use crate::server::{Settings, Started};
+
+/// How a host is reached and whom it belongs to.
+#[derive(Clone, Debug)]
+pub struct Membership {
+    /// Its name, unique in the cluster.
+    pub name: HostName,
+    /// Where its agent listens, and others reach it.
+    pub address: SocketAddr,
+    /// Where control listens for hosts.
+    pub control: SocketAddr,
+    /// The secret of the cluster.
+    pub token: Token,
+}
+
+/// A host's process whose spawner runs and whose address is bound, before any thread is started.
+#[derive(Debug)]
+pub struct Member {
+    membership: Membership,
+    started: Started,
+    listener: std::net::TcpListener,
+}
+
+impl Member {
+    /// Sweeps what crashed processes left, starts the spawner, binds the address. Call it before
+    /// the runtime exists: the spawner must not be forked from a process with threads.
+    pub fn prepare(settings: Settings, membership: Membership) -> Result<Self, ErrorReport> {
+        let listener = listen::bind(membership.address)?;
+        let started = Started::prepare(settings)?;
+        Ok(Self { membership, started, listener })
+    }
+
+    /// Serves until it is asked to end; `joined` is called once control knows of it.
+    pub async fn serve(
+        self,
+        shutdown: CancellationToken,
+        joined: impl FnOnce(),
+    ) -> Result<(), ErrorReport> {
+        let node = self.started.node()?;
+        let agent = Agent::new(node.clone());
+        let router = agent::router(agent.clone(), self.membership.token.clone());
+        let control = Remote::new(self.membership.control, self.membership.token.clone());
+        let asked = shutdown.clone();
+        let serving = listen::serve(self.listener, router, shutdown.clone());
+        let beating = beat(&self.membership, &control, &agent, asked, joined);
+        let (served, beaten) = tokio::join!(serving, async {
+            let beaten = beating.await;
+            shutdown.cancel();
+            beaten
+        });
+        // Control would find out by itself.
+        drop(control.leave(&self.membership.name).await);
+        let stopped = stop(&node).await;
+        beaten.and(served).and(stopped)
+    }
+}
+
+async fn stop(node: &Node) -> Result<(), ErrorReport> {
+    node.stop().await.map_err(|error| error.report())
+}
+
+/// Says that the host is there until it is asked to end. That control does not answer is a reason
+/// to try again, that it refuses is one to end.
+async fn beat(
+    membership: &Membership,
+    control: &Remote,
+    agent: &Agent,
+    shutdown: CancellationToken,
+    joined: impl FnOnce(),
+) -> Result<(), ErrorReport> {
+    let mut joined = Some(joined);
+    let mut was_there = true;
+    while !shutdown.is_cancelled() {
+        let join = HostJoin {
+            name: membership.name.clone(),
+            address: Some(membership.address),
+            facts: agent.facts(),
+        };
+        let said = control.join(&join).await;
+        match said {
+            Ok(()) => {
+                if let Some(joined) = joined.take() {
+                    joined();
+                }
+                was_there = true;
+            }
+            Err(error) if error.code == snowmelt_types::Code::SERVER_UNREACHABLE.code => {
+                if was_there {
+                    tracing::warn!(%error, "control does not answer; trying again");
+                }
+                was_there = false;
+            }
+            Err(error) => return Err(error),
+        }
+        tokio::select! {
+            () = shutdown.cancelled() => {}
+            () = tokio::time::sleep(BEAT) => {}
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,147 @@
+//! HTTP to another host, with the token of the cluster: to an agent, or from a host to control.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use snowmelt_node::agent::api::{JobPart, PartCalls, PartReady, RankEnd};
+use snowmelt_types::{Code, ErrorReport, HostName, JobId};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+
+use crate::api::HostJoin;
+
+pub use snowmelt_node::agent::Token;
+
+/// How long a host may take to accept a connection.
+const CONNECTS_WITHIN: Duration = Duration::from_secs(3);
+
+/// Ends of ranks that wait for whoever reads them.
+const ENDS_AHEAD: usize = 64;
+
+/// Another host by its address. Holds no connection.
+#[derive(Clone, Debug)]
+pub struct Remote {
+    address: SocketAddr,
+    token: Token,
+}
+
+impl Remote {
+    /// The one that listens there.
+    pub fn new(address: SocketAddr, token: Token) -> Self {
+        Self { address, token }
+    }
+
+    /// Tells control that this host is there.
+    pub async fn join(&self, join: &HostJoin) -> Result<(), ErrorReport> {
+        self.send(Method::POST, "/v1/hosts", Some(join)).await.map(drop)
+    }
+
+    /// Tells control that this host goes.
+    pub async fn leave(&self, name: &HostName) -> Result<(), ErrorReport> {
+        let path = format!("/v1/hosts/{name}");
+        self.send::<()>(Method::DELETE, &path, None).await.map(drop)
+    }
+
+    pub(super) async fn open(&self, part: &JobPart) -> Result<PartReady, ErrorReport> {
+        let response = self.send(Method::POST, "/v1/jobs", Some(part)).await?;
+        parse(&self.whole(response).await?)
+    }
+
+    pub(super) async fn call(
+        &self,
+        job: &JobId,
+        calls: &PartCalls,
+    ) -> Result<mpsc::Receiver<RankEnd>, ErrorReport> {
+        let path = format!("/v1/jobs/{job}/calls");
+        let response = self.send(Method::POST, &path, Some(calls)).await?;
+        let (sender, receiver) = mpsc::channel(ENDS_AHEAD);
+        tokio::spawn(async move {
+            // Nobody listens any more: the body is dropped, and the host ends the rest.
+            tokio::select! {
+                () = sender.closed() => {}
+                () = lines(response.into_body(), &sender) => {}
+            }
+        });
+        Ok(receiver)
+    }
+
+    pub(super) async fn close(&self, job: &JobId) -> Result<(), ErrorReport> {
+        let path = format!("/v1/jobs/{job}");
+        self.send::<()>(Method::DELETE, &path, None).await.map(drop)
+    }
+
+    async fn send<T: Serialize>(
+        &self,
+        method: Method,
+        path: &str,
+        message: Option<&T>,
+    ) -> Result<Response<Incoming>, ErrorReport> {
+        let body = message.map(serde_json::to_vec).transpose().map_err(internal)?;
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", self.address.to_string())
+            .header("authorization", self.token.header())
+            .header("content-type", "application/json")
+            .body(Full::new(Bytes::from(body.unwrap_or_default())))
+            .map_err(internal)?;
+        let connecting = TcpStream::connect(self.address);
+        let connected = tokio::time::timeout(CONNECTS_WITHIN, connecting).await;
+        let stream = connected
+            .map_err(|_| self.lost(&"it does not answer"))?
+            .map_err(|error| self.lost(&error))?;
+        stream.set_nodelay(true).map_err(|error| self.lost(&error))?;
+        let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
+        let (mut sender, connection) = handshake.map_err(|error| self.lost(&error))?;
+        tokio::spawn(connection);
+        let response = sender.send_request(request).await.map_err(|error| self.lost(&error))?;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        let status = response.status();
+        let report = parse(&self.whole(response).await?);
+        let unexplained = format!("{} answered {status} without a reason", self.address);
+        Err(report.unwrap_or_else(|_: ErrorReport| ErrorReport::new(Code::PROTOCOL, unexplained)))
+    }
+
+    async fn whole(&self, response: Response<Incoming>) -> Result<Bytes, ErrorReport> {
+        let body = response.into_body().collect().await.map_err(|error| self.lost(&error))?;
+        Ok(body.to_bytes())
+    }
+
+    fn lost(&self, error: &dyn std::fmt::Display) -> ErrorReport {
+        let message = format!("{} cannot be reached: {error}", self.address);
+        ErrorReport::new(Code::SERVER_UNREACHABLE, message)
+    }
+}
+
+/// Hands on each line as it comes; what is no line ends it, and the ranks that are missing tell.
+async fn lines(mut body: Incoming, ends: &mpsc::Sender<RankEnd>) {
+    let mut buffer = BytesMut::new();
+    while let Some(Ok(frame)) = body.frame().await {
+        let Ok(data) = frame.into_data() else { continue };
+        buffer.extend_from_slice(&data);
+        while let Some(end) = buffer.iter().position(|byte| *byte == b'\n') {
+            let line = buffer.split_to(end + 1);
+            let Ok(end) = serde_json::from_slice(&line) else { return };
+            if ends.send(end).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ErrorReport> {
+    serde_json::from_slice(body).map_err(internal)
+}
+
+fn internal(error: impl std::fmt::Display) -> ErrorReport {
+    ErrorReport::new(Code::INTERNAL, error.to_string())
+}
