@@ -17,6 +17,12 @@ pub const SOCKET: &str = "SNOWMELT_SOCKET";
 pub const RUN: &str = "SNOWMELT_RUN";
 /// Python interpreter for user code. Default: the `python3` that is found first.
 pub const PYTHON: &str = "SNOWMELT_PYTHON";
+/// Address at which other hosts may join a server. Default: none may.
+pub const LISTEN: &str = "SNOWMELT_LISTEN";
+/// File with the secret of the cluster.
+pub const TOKEN_FILE: &str = "SNOWMELT_TOKEN_FILE";
+/// Name of this host in the cluster. Default: its host name.
+pub const HOST: &str = "SNOWMELT_HOST";
 /// The most memory of idle instances, as `2GiB`.
 pub const HANDLER_CACHE: &str = "SNOWMELT_CACHE_HANDLERS";
 /// The most memory of zygotes, as `1GiB`.

@@ -5,6 +5,7 @@
 //! failure it was ([`snowmelt_types::ExitClass`]).
 
 mod args;
+mod cluster;
 mod config;
 mod doctor;
 mod env;
@@ -54,7 +55,7 @@ fn main() -> ExitCode {
 
 fn command(cli: &Cli, config: &Config, printer: Printer) -> Outcome {
     internal::log(match cli.command {
-        Command::Up(_) | Command::Serve(_) => "info",
+        Command::Up(_) | Command::Serve(_) | Command::Node(_) => "info",
         _ => "off",
     });
     match &cli.command {
@@ -64,6 +65,8 @@ fn command(cli: &Cli, config: &Config, printer: Printer) -> Outcome {
         Command::Down => server::down(config, printer),
         Command::Status(args) => server::status(args, config, printer),
         Command::Top(args) => top::run(args, config, printer),
+        Command::Node(args) => cluster::node(args, config, printer),
+        Command::Hosts(args) => cluster::hosts(args, config, printer),
         Command::Doctor(args) => doctor::run(args, config, printer),
         Command::Config(ConfigCommand::Show { origin }) => {
             printer::print(&config::show(config, *origin))?;

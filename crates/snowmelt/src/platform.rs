@@ -20,7 +20,7 @@ use crate::config::Config;
 use crate::failure::Failure;
 use crate::printer::Printer;
 use crate::signals::Signals;
-use crate::text;
+use crate::{cluster, text};
 
 /// After this long a command says what it waits for.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -68,9 +68,15 @@ pub fn embedded_settings(config: &Config) -> Result<Settings, ErrorReport> {
     settings(config, None)
 }
 
+/// Settings of a host's process, which serves no socket.
+pub fn node_settings(config: &Config) -> Result<Settings, ErrorReport> {
+    settings(config, None)
+}
+
 /// Settings of the server that commands find.
 pub fn server_settings(config: &Config) -> Result<Settings, ErrorReport> {
-    settings(config, Some(config.socket.value.clone()))
+    let cluster = cluster::of_server(config)?;
+    Ok(Settings { cluster, ..settings(config, Some(config.socket.value.clone()))? })
 }
 
 fn settings(config: &Config, socket: Option<PathBuf>) -> Result<Settings, ErrorReport> {
@@ -87,6 +93,7 @@ fn settings(config: &Config, socket: Option<PathBuf>) -> Result<Settings, ErrorR
         handler_cache: config.handler_cache.value,
         import_cache: config.import_cache.value,
         python: config.python.clone().map(|python| python.value),
+        cluster: None,
     })
 }
 

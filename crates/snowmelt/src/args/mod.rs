@@ -3,6 +3,7 @@
 //! Boundary: this folder only parses. An option that also has a variable or a key in the
 //! configuration file is optional here, and [`crate::config`] decides what holds.
 
+mod cluster;
 mod function;
 mod server;
 mod sql;
@@ -12,6 +13,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 
+pub use cluster::{HostsArgs, MemberArgs, NodeArgs};
 pub use function::{
     CallArgs, DeployArgs, FunctionCommand, ListArgs, LogArgs, LogFormat, RemoveArgs, ResultArgs,
 };
@@ -48,7 +50,7 @@ impl Cli {
     /// What a server's own process would have been given: no options.
     pub fn server() -> Self {
         let global = GlobalArgs { progress: None, errors: None };
-        Self { global, command: Command::Up(UpArgs { foreground: false }) }
+        Self { global, command: Command::Up(UpArgs::default()) }
     }
 }
 
@@ -80,6 +82,10 @@ pub enum Command {
     Status(StatusArgs),
     /// Watch instances, caches and zygotes
     Top(TopArgs),
+    /// Serve as a host of a cluster
+    Node(NodeArgs),
+    /// Show the hosts of the cluster
+    Hosts(HostsArgs),
     /// Check whether this machine has what is needed
     Doctor(DoctorArgs),
     /// Look at the configuration

@@ -1,15 +1,17 @@
 //! The grammar of the commands that start, stop and look at a platform.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::ShowFormat;
+use super::{MemberArgs, ShowFormat};
 
 const UP_EXAMPLES: &str = "\
 Examples:
   snowmelt up
   snowmelt up --foreground        for systemd and containers
+  snowmelt up --listen 10.0.0.1:7070 --token-file token     so that other hosts can join
 
 Commands find the server by its socket: SNOWMELT_SOCKET, or snowmelt.sock in the state folder
 (SNOWMELT_STATE). Its log is snowmelt.log in the state folder.";
@@ -52,12 +54,17 @@ An option wins over its SNOWMELT_* variable, that over the configuration file
 (SNOWMELT_CONFIG, or ~/.config/snowmelt/config.toml), and that over the default.";
 
 /// `snowmelt up`.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(after_help = UP_EXAMPLES)]
 pub struct UpArgs {
     /// Stay in the foreground and log to stderr
     #[arg(long)]
     pub foreground: bool,
+    /// Let other hosts join at this address (`snowmelt node`)
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen: Option<SocketAddr>,
+    #[command(flatten)]
+    pub member: MemberArgs,
 }
 
 /// `snowmelt status`.

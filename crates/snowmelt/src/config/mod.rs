@@ -6,11 +6,12 @@
 mod file;
 mod show;
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::ValueEnum;
-use snowmelt_types::{ByteSize, Code, ErrorReport, SourceLocation, parse_duration};
+use snowmelt_types::{ByteSize, Code, ErrorReport, HostName, SourceLocation, parse_duration};
 
 use crate::args::{Cli, Command, ErrorForm, OutputFormat, ProgressMode};
 use crate::env;
@@ -42,6 +43,9 @@ keys! {
     SOCKET = "server.socket", env::SOCKET, "";
     RUN = "server.run", env::RUN, "";
     PYTHON = "server.python", env::PYTHON, "";
+    LISTEN = "cluster.listen", env::LISTEN, "";
+    TOKEN_FILE = "cluster.token_file", env::TOKEN_FILE, "";
+    HOST = "cluster.name", env::HOST, "";
     HANDLER_CACHE = "cache.handlers", env::HANDLER_CACHE, "2GiB";
     IMPORT_CACHE = "cache.imports", env::IMPORT_CACHE, "1GiB";
     WORKERS = "query.workers", env::WORKERS, "0";
@@ -86,6 +90,12 @@ pub struct Config {
     pub run: Value<PathBuf>,
     /// Interpreter for user code; found where absent.
     pub python: Option<Value<PathBuf>>,
+    /// Address at which other hosts may join; none may where absent.
+    pub listen: Option<Value<SocketAddr>>,
+    /// File with the secret of the cluster.
+    pub token_file: Option<Value<PathBuf>>,
+    /// Name of this host in the cluster; its host name where absent.
+    pub host: Option<Value<HostName>>,
     /// The most memory of idle instances.
     pub handler_cache: Value<ByteSize>,
     /// The most memory of zygotes.
@@ -118,11 +128,24 @@ impl Config {
             Command::Sql(sql) => Some(sql),
             _ => None,
         };
+        let (listen, member) = match &cli.command {
+            Command::Up(up) => (up.listen, Some(&up.member)),
+            Command::Node(node) => (None, Some(&node.member)),
+            _ => (None, None),
+        };
+        let token_file = member.and_then(|member| member.token_file.clone());
+        let host = member.and_then(|member| member.name.clone());
         let state = sources.path(&STATE, env::default_state)?;
         Ok(Self {
             socket: sources.path(&SOCKET, || state.value.join("snowmelt.sock"))?,
             run: sources.path(&RUN, || env::default_run(&state.value))?,
             python: sources.named_path(&PYTHON)?,
+            listen: sources.maybe(&LISTEN, listen, address)?,
+            token_file: match token_file {
+                Some(value) => Some(Value { value: absolute(value)?, origin: Origin::Flag }),
+                None => sources.named_path(&TOKEN_FILE)?,
+            },
+            host: sources.maybe(&HOST, host, str::parse)?,
             handler_cache: sources.get(&HANDLER_CACHE, None, amount)?,
             import_cache: sources.get(&IMPORT_CACHE, None, amount)?,
             workers: sources.get(&WORKERS, sql.and_then(|sql| sql.workers), number)?,
@@ -157,6 +180,18 @@ impl Sources {
             Ok(value) => Ok(Value { value, origin }),
             Err(problem) => Err(refused(key, &problem, &origin)),
         }
+    }
+
+    fn maybe<T>(
+        &self,
+        key: &'static Key,
+        flag: Option<T>,
+        parse: fn(&str) -> Result<T, String>,
+    ) -> Result<Option<Value<T>>, ErrorReport> {
+        if flag.is_none() && self.text(key).is_none() {
+            return Ok(None);
+        }
+        self.get(key, flag, parse).map(Some)
     }
 
     fn path(
@@ -203,6 +238,15 @@ fn refused(key: &Key, problem: &str, origin: &Origin) -> ErrorReport {
         }),
         _ => report,
     }
+}
+
+fn absolute(path: PathBuf) -> Result<PathBuf, ErrorReport> {
+    std::path::absolute(&path)
+        .map_err(|error| ErrorReport::new(Code::OPTION, format!("{}: {error}", path.display())))
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| format!("`{text}` is not an address like 10.0.0.1:7070"))
 }
 
 fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {

@@ -16,8 +16,14 @@ pub fn show(config: &Config, origin: bool) -> String {
         path("run", &config.run),
     ];
     server.extend(config.python.as_ref().map(|python| path("python", python)));
+    let cluster = [
+        config.listen.as_ref().map(|value| line("listen", value, |at| quoted(&at.to_string()))),
+        config.token_file.as_ref().map(|value| path("token_file", value)),
+        config.host.as_ref().map(|value| line("name", value, |name| quoted(name.as_str()))),
+    ];
     let lines = [
         ("server", server),
+        ("cluster", cluster.into_iter().flatten().collect()),
         (
             "cache",
             vec![
@@ -44,7 +50,7 @@ pub fn show(config: &Config, origin: bool) -> String {
         ),
     ];
     let mut shown = String::new();
-    for (section, lines) in lines {
+    for (section, lines) in lines.into_iter().filter(|(_, lines)| !lines.is_empty()) {
         let gap = if shown.is_empty() { "" } else { "\n" };
         let _ = writeln!(shown, "{gap}[{section}]");
         for (setting, from) in lines {

@@ -55,6 +55,15 @@ fn start(config: &Config, log: &Log) -> io::Result<Option<String>> {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(log.file.try_clone()?);
+    if let Some(listen) = &config.listen {
+        command.env(env::LISTEN, listen.value.to_string());
+    }
+    if let Some(file) = &config.token_file {
+        command.env(env::TOKEN_FILE, &file.value);
+    }
+    if let Some(host) = &config.host {
+        command.env(env::HOST, host.value.as_str());
+    }
     if let Some(python) = &config.python {
         command.env(env::PYTHON, &python.value);
     }

@@ -1,0 +1,127 @@
+//! `snowmelt node` and `snowmelt hosts`, and what a host needs to be of a cluster.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use snowmelt_control::api::HostSummary;
+use snowmelt_control::hosts::{Member, Membership, Token};
+use snowmelt_control::server::Cluster;
+use snowmelt_types::{ByteSize, Code, ErrorReport, HostName};
+use tokio_util::sync::CancellationToken;
+
+use crate::args::{HostsArgs, ListFormat, NodeArgs};
+use crate::config::Config;
+use crate::failure::{Failure, Outcome};
+use crate::output::{Layout, draw};
+use crate::platform::{self, Platform};
+use crate::printer::{self, Printer};
+use crate::signals::Signals;
+use crate::{list, text};
+
+/// Serves as a host of a cluster until it is told to stop.
+///
+/// # Errors
+/// `SM-0704` where control refuses it, `SM-0110` for the token and the address.
+pub fn node(args: &NodeArgs, config: &Config, printer: Printer) -> Outcome {
+    let membership = Membership {
+        name: name(config)?,
+        address: args.address,
+        control: args.control,
+        token: token(config)?,
+    };
+    let said = format!("{} is a host of {}", membership.name, membership.control);
+    let member = Member::prepare(platform::node_settings(config)?, membership)?;
+    let runtime = platform::server_runtime()?;
+    let served = runtime.block_on(async {
+        let signals = Signals::listen(printer)?;
+        let shutdown = CancellationToken::new();
+        let asked = shutdown.clone();
+        let serving = member.serve(shutdown.clone(), move || printer.note(&said));
+        let watching = async {
+            tokio::select! {
+                () = signals.token().cancelled() => {}
+                () = shutdown.cancelled() => {}
+            }
+            signals.waiting_for("the sandboxes to end");
+            asked.cancel();
+        };
+        let (served, ()) = tokio::join!(serving, watching);
+        served
+    });
+    runtime.shutdown_background();
+    served.map(|()| 0).map_err(Failure::from)
+}
+
+/// Shows the hosts of the running platform.
+///
+/// # Errors
+/// `SM-0503` where none runs.
+pub fn hosts(args: &HostsArgs, config: &Config, printer: Printer) -> Outcome {
+    let platform = Platform::server(args.server.as_deref(), config);
+    let hosts = platform::with(platform, printer, async |client, _| client.hosts().await)?;
+    let headings = ["name", "address", ">cores", ">memory free", ">functions", ">heard"];
+    let rows: Vec<_> = hosts.iter().map(row).collect();
+    printer::print(&match args.output {
+        ListFormat::Table => {
+            let cells = |row: &Vec<String>| row.iter().cloned().map(Some).collect();
+            draw(&headings, &rows.iter().map(cells).collect::<Vec<_>>(), Layout::stdout(0))
+        }
+        ListFormat::Json => list::value(&hosts)?,
+        ListFormat::Csv => list::csv(&headings, &rows),
+    })?;
+    Ok(0)
+}
+
+fn row(host: &HostSummary) -> Vec<String> {
+    let heard = std::time::Duration::from_millis(host.heard_ms);
+    vec![
+        host.name.to_string(),
+        host.address.map_or_else(|| "here".to_owned(), |address| address.to_string()),
+        host.facts.cores.to_string(),
+        ByteSize(host.facts.memory).to_string(),
+        host.facts.ranks.to_string(),
+        match host.address {
+            Some(_) => format!("{} ago", text::setting(heard)),
+            None => "-".to_owned(),
+        },
+    ]
+}
+
+/// The cluster that a server makes, if it is to listen for hosts.
+///
+/// # Errors
+/// `SM-0110` for the token and the name.
+pub fn of_server(config: &Config) -> Result<Option<Cluster>, ErrorReport> {
+    let Some(listen) = &config.listen else { return Ok(None) };
+    let listen: SocketAddr = listen.value;
+    Ok(Some(Cluster { name: name(config)?, listen, token: token(config)? }))
+}
+
+fn token(config: &Config) -> Result<Token, ErrorReport> {
+    let wrong = |message: String| {
+        ErrorReport::new(Code::OPTION, message).hint(
+            "make one on the first host and copy it to the others: head -c 24 /dev/urandom | base64",
+        )
+    };
+    let Some(file) = &config.token_file else {
+        return Err(wrong("a cluster has a secret: give its file with --token-file".to_owned()));
+    };
+    let path: &Path = &file.value;
+    let unread = |error| wrong(format!("{}: {}", path.display(), text::reason(&error)));
+    let read = std::fs::read_to_string(path).map_err(unread)?;
+    Token::new(&read).map_err(|problem| wrong(format!("{}: {problem}", path.display())))
+}
+
+/// The name that was given, or the host's own as far as it is one.
+fn name(config: &Config) -> Result<HostName, ErrorReport> {
+    if let Some(name) = &config.host {
+        return Ok(name.value.clone());
+    }
+    let own = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
+    let name: String = own.split('.').next().unwrap_or_default().chars().map(plain).collect();
+    name.parse().map_err(|_| {
+        let message = format!("`{own}`, as this host is called, is no name in a cluster");
+        ErrorReport::new(Code::OPTION, message).hint("give it one with --name")
+    })
+}
