@@ -14,9 +14,13 @@ if TYPE_CHECKING:
     from ._batch_types import Array as Array
     from ._batch_types import NDArray as NDArray
     from ._batch_types import Series as Series
+    from ._burst import BurstResults as BurstResults
+    from ._burst import burst as burst
     from ._function import Function as Function
     from ._function import Invocation as Invocation
     from ._function import function as function
+    from ._job import Job as Job
+    from ._job import job as job
     from ._map import map as map
     from ._query import Query as Query
     from ._query import sql as sql
@@ -46,7 +50,9 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "_batch_types": ("Array", "NDArray", "Series"),
+    "_burst": ("BurstResults", "burst"),
     "_function": ("Function", "Invocation", "function"),
+    "_job": ("Job", "job"),
     "_map": ("map",),
     "_query": ("Query", "sql"),
     "_udf": ("Udf", "udf"),

@@ -1,0 +1,77 @@
+"""A function's place in its burst, and plain sockets to its peers.
+
+Invariant: everything here is read from the environment and two files that the platform wrote
+before the function began, so a function in any language can do the same (docs/network.md).
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from .errors import make
+
+
+@dataclass(frozen=True)
+class Job:
+    """The burst that this function belongs to."""
+
+    id: str
+    """Its id."""
+    rank: int
+    """This function's number, from 0."""
+    size: int
+    """How many functions there are."""
+    address: str | None = None
+    """This function's own IPv4 address; None without a job network."""
+    _peers: str | None = field(default=None, repr=False)
+
+    @cached_property
+    def peers(self) -> list[str]:
+        """The address of each function, by rank; empty without a job network."""
+        return Path(self._peers).read_text().split() if self._peers else []
+
+    def listen(self, port: int, backlog: int = 1024) -> socket.socket:
+        """A TCP socket that listens at this function's address."""
+        self._need_network()
+        return socket.create_server(("", port), backlog=backlog)
+
+    def connect(self, rank: int, port: int, timeout: float = 30.0) -> socket.socket:
+        """A TCP connection to another function. One that does not listen yet is tried again until
+        the time is up: functions of a burst begin at the same time, but none knows how far the
+        others are."""
+        import time
+
+        self._need_network()
+        until = time.monotonic() + timeout
+        while True:
+            left = max(until - time.monotonic(), 0.01)
+            try:
+                return socket.create_connection((self.peers[rank], port), timeout=left)
+            except ConnectionRefusedError:
+                if time.monotonic() >= until:
+                    raise
+                time.sleep(0.002)
+
+    def _need_network(self) -> None:
+        if self.address is None:
+            hint = 'ask for one: sm.burst(f, n, network="job")'
+            raise make("SM-0110", "this burst has no job network", hint=hint)
+
+
+def job() -> Job:
+    """The burst that this function belongs to. Raises `Error` outside of one."""
+    try:
+        return Job(
+            os.environ["SNOWMELT_JOB"],
+            int(os.environ["SNOWMELT_RANK"]),
+            int(os.environ["SNOWMELT_SIZE"]),
+            os.environ.get("SNOWMELT_ADDRESS"),
+            os.environ.get("SNOWMELT_PEERS"),
+        )
+    except (KeyError, ValueError):
+        hint = "call it inside a function that sm.burst runs"
+        raise make("SM-0110", "this is not a function of a burst", hint=hint) from None
