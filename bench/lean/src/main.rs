@@ -4,6 +4,7 @@
 
 mod clutter;
 mod floor;
+mod network;
 mod noop;
 mod peer;
 
@@ -29,6 +30,10 @@ enum Command {
     Peer(peer::Options),
     /// Run a command on a host that holds many mounts and network namespaces.
     Clutter(clutter::Options),
+    /// Networks of many endpoints: ours, the designs of the Particle paper, and the conventional.
+    Network(network::Options),
+    /// What it costs a function that it is held to its address.
+    Bind(network::bind::Options),
     /// One process of `floor`.
     #[command(hide = true)]
     FloorLane(floor::LaneOptions),
@@ -43,6 +48,8 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Floor(options) => floor::run(&options)?,
         Command::Peer(options) => peer::run(&options)?,
         Command::Clutter(options) => return clutter::run(&options),
+        Command::Network(options) => network::run(&options)?,
+        Command::Bind(options) => network::bind::run(&options)?,
         Command::FloorLane(options) => floor::lane(&options)?,
         Command::Spawner => return Ok(snowmelt_sandbox::spawner_main()),
     }

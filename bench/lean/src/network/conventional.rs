@@ -1,0 +1,87 @@
+//! The conventional overlay: a namespace and a pair of devices for each endpoint (Figure 2 of the
+//! paper), by netlink in this process.
+
+use std::time::Instant;
+
+use anyhow::Result;
+use snowmelt_network::netlink::Batch;
+use std::os::fd::AsFd;
+
+use super::bed::{self, Bed, GUEST, Namespace, address_of};
+use super::{Made, time_of};
+
+/// Connects the endpoints one after the other, pairs made on the host and moved, or made in place.
+pub fn connect(bed: &mut Bed, endpoints: u32, moved: bool) -> Result<Made> {
+    let (begun, before) = (Instant::now(), bed.messages());
+    let mut guests = Vec::new();
+    for endpoint in 0..endpoints {
+        guests.push(match moved {
+            true => by_moving(bed, endpoint)?,
+            false => in_place(bed, endpoint)?,
+        });
+    }
+    let took = begun.elapsed();
+    let inside: u64 = guests.iter().map(|guest| guest.route.messages()).sum();
+    let messages = bed.messages() - before + inside;
+    let (first, last) = (&guests[0], &guests[guests.len() - 1]);
+    let ends = (address_of(0), address_of(endpoints - 1));
+    bed::check((first.fd.as_fd(), ends.0), (last.fd.as_fd(), ends.1))?;
+    let teardown = time_of(|| {
+        drop(guests);
+        bed.settle()
+    })?;
+    let moves = if moved { 2 * u64::from(endpoints) } else { 0 };
+    Ok(Made { took, messages, moves, hold_us_each: None, teardown })
+}
+
+/// As `ip` does it: both ends on the host, then each to where it belongs.
+fn by_moving(bed: &mut Bed, endpoint: u32) -> Result<Namespace> {
+    let mut guest = Namespace::make()?;
+    let (inner, outer) = (format!("g{endpoint}"), format!("v{endpoint}"));
+    let mut batch = Batch::new();
+    bed::add_pair(&mut batch, (&inner, 0), &outer, None);
+    bed::move_to(&mut batch, &outer, bed.vtep.fd.as_fd());
+    bed::move_to(&mut batch, &inner, guest.fd.as_fd());
+    bed.host.run(batch)?;
+    let mut batch = Batch::new();
+    bed::plug_in(&mut batch, &outer);
+    bed.vtep.route.run(batch)?;
+    let mut batch = Batch::new();
+    bed::set_up(&mut batch, 1);
+    bed::set_up_name(&mut batch, &inner);
+    guest.route.run(batch)?;
+    let index = within_index(&guest, &inner)?;
+    let mut batch = Batch::new();
+    bed::add_address(&mut batch, index, address_of(endpoint));
+    guest.route.run(batch)?;
+    Ok(guest)
+}
+
+/// A device that was moved has the number that it had before.
+fn within_index(guest: &Namespace, name: &str) -> Result<u32> {
+    let name = name.to_owned();
+    bed::within(guest.fd.as_fd(), move || {
+        let socket = rustix::net::socket(
+            rustix::net::AddressFamily::INET,
+            rustix::net::SocketType::DGRAM,
+            None,
+        )?;
+        Ok(rustix::net::netdevice::name_to_index(socket, &name)?)
+    })
+}
+
+/// The best that this design can do: nothing is moved, and three calls for each endpoint.
+fn in_place(bed: &mut Bed, endpoint: u32) -> Result<Namespace> {
+    let mut guest = Namespace::make()?;
+    let outer = format!("v{endpoint}");
+    let mut batch = Batch::new();
+    bed::add_pair(&mut batch, ("eth0", GUEST), &outer, Some(bed.vtep.fd.as_fd()));
+    bed::set_up(&mut batch, 1);
+    bed::set_up(&mut batch, GUEST);
+    bed::add_address(&mut batch, GUEST, address_of(endpoint));
+    guest.route.run(batch)?;
+    let mut batch = Batch::new();
+    bed::plug_in(&mut batch, &outer);
+    bed.vtep.route.run(batch)?;
+    Ok(guest)
+}
