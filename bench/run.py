@@ -17,12 +17,14 @@ sys.path.insert(0, str(BENCH))
 import handlers
 import idle
 import lean
+import network
 import queries
 import resize
 from common.figures import Section
 
 EXPERIMENTS = {
     "lean": lean.run,
+    "network": network.run,
     "handlers": handlers.run,
     "resize": resize.run,
     "queries": queries.run,

@@ -26,6 +26,16 @@ COLOURS = {
     "docker": "#000000",
 }
 LEGEND: dict[str, Any] = {"frameon": False, "columnspacing": 1.2, "handlelength": 1}
+STYLES = [
+    ("#0072b2", "o-"),
+    ("#d55e00", "s-"),
+    ("#009e73", "^-"),
+    ("#000000", "v-"),
+    ("#e69f00", "o--"),
+    ("#cc79a7", "s--"),
+    ("#56b4e9", "^--"),
+    ("#999999", "v--"),
+]
 OTHERS = ["#0072b2", "#56b4e9", "#009e73", "#e69f00", "#cc79a7", "#999999"]
 
 
@@ -48,6 +58,36 @@ def lines(x: str, unit: str, series: Mapping[str, Mapping[int, float]]) -> Figur
     axes.set_xticks(range(len(ticks)), [str(tick) for tick in ticks])
     axes.set_xlabel(x)
     axes.set_yscale("log")
+    figure.legend(loc="outside right upper", frameon=False)
+    return figure
+
+
+def growth(x: str, unit: str, series: Mapping[str, Mapping[int, float]]) -> Figure:
+    """A line for each name, each over the numbers that it has, on logarithmic scales."""
+    figure, axes = _axes(7.2, unit)
+    styles = iter(STYLES * len(series))
+    for name, points in series.items():
+        colour, style = next(styles)
+        xs, ys = list(points), list(points.values())
+        axes.plot(xs, ys, style, label=name, color=colour, markersize=4, linewidth=1.2)
+    axes.set_xlabel(x)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    figure.legend(loc="outside right upper", frameon=False)
+    return figure
+
+
+def progress(x: str, unit: str, series: Mapping[str, Sequence[tuple[float, float]]]) -> Figure:
+    """A line for each name through points in their order, time on a logarithmic scale."""
+    figure, axes = _axes(7.2, unit)
+    styles = iter(STYLES * len(series))
+    for name, points in series.items():
+        colour, style = next(styles)
+        xs, ys = [point[0] for point in points], [point[1] for point in points]
+        axes.plot(xs, ys, style, label=name, color=colour, markersize=3, linewidth=1.2)
+    axes.set_xlabel(x)
+    axes.set_xscale("log")
+    axes.set_yscale("symlog")
     figure.legend(loc="outside right upper", frameon=False)
     return figure
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use snowmelt_network::netlink::Batch;
 
-use super::bed::{self, Bed, GUEST, Namespace, address_of};
+use super::bed::{self, Bed, Namespace, address_of};
 use super::{Made, time_of};
 
 /// One namespace, one pair of devices, one overlay, all up, and nothing else.
@@ -79,16 +79,16 @@ pub fn consolidated(bed: &mut Bed, endpoints: u32) -> Result<Made> {
     let (begun, before) = (Instant::now(), bed.messages());
     let mut guest = Namespace::make()?;
     let mut batch = Batch::new();
-    bed::add_pair(&mut batch, ("eth0", GUEST), "v0", None);
+    bed::add_pair(&mut batch, ("eth0", number(0)), "v0", None);
     bed::move_to(&mut batch, "v0", bed.vtep.fd.as_fd());
     guest.route.run(batch)?;
     let mut batch = Batch::new();
     bed::plug_in(&mut batch, "v0");
     bed.vtep.route.run(batch)?;
     let mut batch = Batch::new();
-    bed::set_up(&mut batch, GUEST);
+    bed::set_up(&mut batch, number(0));
     for endpoint in 0..endpoints {
-        bed::add_address(&mut batch, GUEST, address_of(endpoint));
+        bed::add_address(&mut batch, number(0), address_of(endpoint));
     }
     guest.route.run(batch)?;
     end(bed, guest, (begun, before), endpoints, 1)
