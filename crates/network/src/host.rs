@@ -33,6 +33,17 @@ impl Host {
         link::by_name(&mut lock(&self.route), name)
     }
 
+    /// The device by which an address is reached; none if it is not.
+    pub fn device_to(&self, target: IpAddr) -> std::result::Result<Option<u32>, Failed> {
+        crate::route::device_to(&mut lock(&self.route), target)
+    }
+
+    /// The device that has an address; none if it is not one of this host.
+    pub fn device_of(&self, address: IpAddr) -> std::result::Result<Option<u32>, Failed> {
+        let found = link::of_address(&mut lock(&self.route), address)?;
+        Ok(found.map(|link| link.index))
+    }
+
     /// The most bytes of a packet on the device that has this address.
     pub fn mtu(&self, job: &str, address: IpAddr) -> Result<u32> {
         if let Some(mtu) = lock(&self.mtus).get(&address) {

@@ -18,7 +18,7 @@ use crate::netlink::Batch;
 use crate::networks::Shared;
 use crate::prepare::Prepared;
 use crate::remains::{self, Remains};
-use crate::{Address, Error, JobSpec, Peer, Result, ready, route};
+use crate::{Address, Error, JobSpec, Peer, Result, egress, ready, route};
 
 /// The network of a job on this host; gone when dropped.
 #[derive(Debug)]
@@ -27,6 +27,8 @@ pub struct JobNetwork {
     prepared: Prepared,
     counters: Counters,
     lease: Lease,
+    /// The addresses of the pair, if the job may reach anything outside.
+    pair: Option<egress::Pair>,
     shared: Arc<Shared>,
 }
 
@@ -36,7 +38,7 @@ impl JobNetwork {
     pub(crate) fn make(spec: JobSpec, prepared: Prepared, shared: Arc<Shared>) -> Result<Self> {
         let counters = prepared.counters;
         let lease = Lease::new(&spec, &prepared.device);
-        let mut network = Self { spec, prepared, counters, lease, shared };
+        let mut network = Self { spec, prepared, counters, lease, pair: None, shared };
         let namespace = network.prepared.namespace.cookie;
         network.shared.hold(&network.lease, namespace)?;
         if let Some(groups) = &network.shared.groups {
@@ -50,7 +52,25 @@ impl JobNetwork {
             route::add_peer(&mut batch, peer, network.spec.own_address());
         }
         network.run(batch)?;
+        if !network.spec.egress.is_nothing() {
+            network.open_gate()?;
+        }
         Ok(network)
+    }
+
+    /// Lets the job out to what its policy names.
+    fn open_gate(&mut self) -> Result<()> {
+        let (job, shared) = (&self.spec.job, &self.shared);
+        let pair = shared.gate.open(&shared.host, &self.spec, &self.prepared.device)?;
+        self.pair = Some(pair);
+        let (addresses, rules) = egress::grant(&self.spec.egress, pair.job, pair.host);
+        self.counters.add(&rules);
+        let none = || std::io::Error::other("this kernel has no nftables");
+        let socket = self.prepared.namespace.rules.as_mut();
+        let socket = socket.ok_or_else(|| Error::step(job, "make rules about packets", none()))?;
+        socket.run(rules).map_err(|failed| Error::failed(job, failed))?;
+        // Only behind its rules is there a way out.
+        self.run(addresses)
     }
 
     fn add_overlay(&mut self) -> Result<()> {
@@ -207,6 +227,9 @@ impl Drop for JobNetwork {
         self.prepared.cut();
         if let Some(groups) = &self.shared.groups {
             groups.remove_functions(self.prepared.namespace.cookie);
+        }
+        if let Some(pair) = self.pair {
+            self.shared.gate.give_back(pair);
         }
         self.shared.end(&mut self.lease);
     }

@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::thread;
 
-use rustix::net::netlink::SOCK_DIAG;
+use rustix::net::netlink::{NETFILTER, SOCK_DIAG};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with};
 use snowmelt_kernel::namespace::{flags, unshare};
 use snowmelt_kernel::socket::namespace_cookie;
@@ -40,6 +40,8 @@ pub struct Namespace {
     pub route: Socket,
     /// For lists of sockets.
     pub diagnosis: Socket,
+    /// For rules about packets, where the kernel has them.
+    pub rules: Option<Socket>,
     /// For echo requests.
     pub echo: OwnedFd,
 }
@@ -83,6 +85,7 @@ fn enter() -> Result<Namespace, Fault> {
         cookie,
         route,
         diagnosis: open(Some(SOCK_DIAG))?,
+        rules: Socket::open(Some(NETFILTER)).ok(),
         echo: echo.map_err(|error| ("open a socket for echo requests", error.into()))?,
     })
 }

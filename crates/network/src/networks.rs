@@ -1,17 +1,19 @@
 //! All job networks of a node.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use crate::egress::Gate;
 use crate::hold::Groups;
 use crate::host::{Host, lock};
 use crate::job::JobNetwork;
 use crate::lease::{Lease, Leases};
 use crate::netlink::Batch;
 use crate::prepare::Pool;
-use crate::{Error, JobSpec, Result, link};
+use crate::{Error, JobSpec, Range, Result, link};
 
 /// The UDP port that RFC 7348 gives to VXLAN.
 pub const PORT: u16 = 4789;
@@ -32,12 +34,22 @@ pub struct Options {
     /// The control group (version 2) above those of all functions, in which programs hold them to
     /// their addresses. Without it somebody else must.
     pub group: Option<PathBuf>,
+    /// IPv4 addresses for the pairs by which jobs leave the host, two for each job that may reach
+    /// anything outside. Nobody else on this host has them; they are seen nowhere else.
+    pub links: Range,
 }
 
 impl Options {
     /// The usual ones.
     pub fn new(state: impl Into<PathBuf>) -> Self {
-        Self { state: state.into(), pool: 4, port: PORT, mtu: None, group: None }
+        Self {
+            state: state.into(),
+            pool: 4,
+            port: PORT,
+            mtu: None,
+            group: None,
+            links: Range::v4(Ipv4Addr::new(100, 64, 0, 0), 10),
+        }
     }
 }
 
@@ -55,6 +67,7 @@ pub(crate) struct Shared {
     pub leases: Leases,
     pub port: u16,
     pub groups: Option<Groups>,
+    pub gate: Gate,
     mtu: Option<u32>,
     /// Leases by their overlays: those of networks that are there, and of those that are ending.
     held: Mutex<BTreeMap<u32, Held>>,
@@ -86,6 +99,7 @@ impl Networks {
         let shared = Arc::new(Shared {
             host: host.clone(),
             groups,
+            gate: Gate::new(options.links),
             leases,
             port: options.port,
             mtu: options.mtu,

@@ -32,6 +32,13 @@ impl Range {
         })
     }
 
+    /// The range of IPv4 of at most 32 bits that `address` is in.
+    pub fn v4(address: Ipv4Addr, prefix: u8) -> Self {
+        let prefix = prefix.min(32);
+        let value = u128::from(address.to_bits()) & mask(32, prefix);
+        Self { base: of_family(address.into(), value), prefix }
+    }
+
     /// Its first address.
     pub fn base(&self) -> IpAddr {
         self.base

@@ -65,6 +65,34 @@ fn put(batch: &mut Batch, step: &'static str, kind: (u16, u16), route: &Route) {
     });
 }
 
+/// The device by which the kernel would send to an address; none if it would not.
+pub fn device_to(socket: &mut Socket, target: IpAddr) -> Result<Option<u32>, Failed> {
+    let (family, bits) = if target.is_ipv4() { (AF_INET, 32) } else { (AF_INET6, 128) };
+    let mut fixed = [0; 12];
+    fixed[0] = family;
+    fixed[1] = bits;
+    let mut batch = Batch::new();
+    batch.add("look for a route", (RTM_GETROUTE, 0), &fixed, |a| {
+        a.bytes(RTA_DST, &octets(target));
+    });
+    match socket.ask(batch) {
+        Ok(answers) => Ok(answers.iter().find_map(|message| {
+            let index = message.attribute(12, RTA_OIF)?;
+            Some(u32::from_ne_bytes(index.try_into().ok()?))
+        })),
+        Err(failed) if is_unreachable(&failed) => Ok(None),
+        Err(failed) => Err(failed),
+    }
+}
+
+fn is_unreachable(failed: &Failed) -> bool {
+    let unreachable = [rustix::io::Errno::NETUNREACH, rustix::io::Errno::HOSTUNREACH];
+    failed
+        .source
+        .raw_os_error()
+        .is_some_and(|code| unreachable.iter().any(|known| known.raw_os_error() == code))
+}
+
 /// A neighbour of the other family is said with its family.
 fn via(a: &mut Attributes<'_>, gateway: IpAddr, is_ipv4: bool) {
     if gateway.is_ipv4() == is_ipv4 {

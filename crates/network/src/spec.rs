@@ -88,6 +88,9 @@ impl JobSpec {
         if !self.range4.is_ipv4() || self.range6.is_ipv4() {
             return refuse("a job has a range of IPv4 and one of IPv6".to_owned());
         }
+        if let Some(reason) = self.egress.fault() {
+            return refuse(reason);
+        }
         let own = Peer { host: self.host, range4: self.own4, range6: self.own6 };
         let mut known: Vec<Peer> = Vec::new();
         let mut hosts = BTreeSet::new();

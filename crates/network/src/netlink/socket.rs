@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::netlink::{NETFILTER, SocketAddrNetlink};
 use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{
     AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send,
@@ -37,6 +37,8 @@ pub struct Socket {
     buffer: Vec<u8>,
     messages: u64,
     calls: u64,
+    /// Whether the last message of a batch says no more than that it ends.
+    ends_batches: bool,
 }
 
 impl Socket {
@@ -46,7 +48,9 @@ impl Socket {
             socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?;
         bind(&socket, &SocketAddrNetlink::new(0, 0))?;
         sockopt::set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
-        Ok(Self { socket, sequence: 0, buffer: vec![0; 32 << 10], messages: 0, calls: 0 })
+        let ends_batches = protocol == Some(NETFILTER);
+        let buffer = vec![0; 32 << 10];
+        Ok(Self { socket, sequence: 0, buffer, messages: 0, calls: 0, ends_batches })
     }
 
     /// Messages sent so far.
@@ -99,11 +103,13 @@ impl Socket {
         }
     }
 
-    /// Asks for the answer of the last message only: the kernel tells of errors unasked.
+    /// Asks for the answer of the last message only, but for the mark that ends a batch of rules,
+    /// which kernels before 6.10 do not answer: the kernel tells of errors unasked.
     fn run_part(&mut self, batch: &mut Batch, first: usize, last: usize) -> Result<(), Failed> {
         let begin = self.number(batch, first, last);
         let steps = &batch.messages[first..last];
-        let (offset, step) = steps[steps.len() - 1];
+        let answered = if self.ends_batches { steps.len() - 2 } else { steps.len() - 1 };
+        let (offset, step) = steps[answered];
         batch.bytes[offset + 6] |= NLM_F_ACK as u8;
         let from = steps[0].0;
         let to = batch.messages.get(last).map_or(batch.bytes.len(), |(offset, _)| *offset);
@@ -115,7 +121,7 @@ impl Socket {
                 let number = message.sequence.wrapping_sub(begin) as usize;
                 let Some((_, step)) = steps.get(number) else { continue };
                 match error_of(&message) {
-                    Some(0) if number + 1 == steps.len() => return Ok(()),
+                    Some(0) if number == answered => return Ok(()),
                     Some(0) | None => {}
                     Some(code) => {
                         let source = io::Error::from_raw_os_error(code);

@@ -1,0 +1,161 @@
+//! The host's side of egress: the gate through which packets of jobs leave, and nothing comes in.
+//!
+//! Its rules are made when the first job may reach anything, and go with the node.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Mutex;
+
+use rustix::net::netlink::NETFILTER;
+
+use super::table::{Device, Hook, Part, Table};
+use crate::host::{Host, lock};
+use crate::netlink::*;
+use crate::prepare::PREFIX;
+use crate::{Error, JobSpec, Range, Result, link};
+
+const OURS: Device = Device::Prefix(PREFIX);
+/// `IFLA_AF_SPEC`, `IFLA_INET_CONF`, `IPV4_DEVCONF_FORWARDING`.
+const FAMILIES: u16 = 26;
+const SETTINGS: u16 = 1;
+const FORWARDING: u16 = 1;
+
+/// What no policy can grant: addresses of the link, where clouds give out credentials.
+pub fn never() -> [Range; 1] {
+    [Range::v4(Ipv4Addr::new(169, 254, 0, 0), 16)]
+}
+
+/// The gate, with the addresses of the pairs that lead to it.
+#[derive(Debug)]
+pub struct Gate {
+    /// Addresses of pairs, two for each.
+    links: Range,
+    state: Mutex<State>,
+    /// Opened in the host's namespace; the rules are gone when it is.
+    rules: Option<Mutex<Socket>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    taken: BTreeSet<u32>,
+    is_made: bool,
+}
+
+/// The two addresses of a pair, and their place.
+#[derive(Clone, Copy, Debug)]
+pub struct Pair {
+    place: u32,
+    /// The host's end.
+    pub host: Ipv4Addr,
+    /// The job's end.
+    pub job: Ipv4Addr,
+}
+
+impl Gate {
+    /// In the calling thread's namespace. Nothing is made yet.
+    pub fn new(links: Range) -> Self {
+        let rules = Socket::open(Some(NETFILTER)).ok().map(Mutex::new);
+        Self { links, state: Mutex::default(), rules }
+    }
+
+    /// Opens the way from a pair, by its device here, to what the job's policy names; says with
+    /// which addresses.
+    pub fn open(&self, host: &Host, spec: &JobSpec, device: &str) -> Result<Pair> {
+        self.make(&spec.job)?;
+        let pair = self.take(&spec.job)?;
+        let opened = self.connect(host, spec, device, pair);
+        opened.inspect_err(|_| self.give_back(pair)).map(|()| pair)
+    }
+
+    /// Gives the addresses of a pair back.
+    pub fn give_back(&self, pair: Pair) {
+        lock(&self.state).taken.remove(&pair.place);
+    }
+
+    fn take(&self, job: &str) -> Result<Pair> {
+        let mut state = lock(&self.state);
+        let at =
+            |place: u32, end: u32| match self.links.nth(u128::from(place) * 2 + u128::from(end)) {
+                Some(IpAddr::V4(address)) => Some(address),
+                _ => None,
+            };
+        let place = (0..).find(|place| !state.taken.contains(place)).unwrap_or(u32::MAX);
+        let (Some(host), Some(end)) = (at(place, 0), at(place, 1)) else {
+            let none = std::io::Error::other(format!("all of {} are taken", self.links));
+            return Err(Error::step(job, "find addresses for the pair", none));
+        };
+        state.taken.insert(place);
+        Ok(Pair { place, host, job: end })
+    }
+
+    fn connect(&self, host: &Host, spec: &JobSpec, device: &str, pair: Pair) -> Result<()> {
+        let job = &spec.job;
+        let fail = |failed| Error::failed(job, failed);
+        let missing = || Error::step(job, "find the pair", std::io::ErrorKind::NotFound.into());
+        let ours = host.link(device).map_err(fail)?.ok_or_else(missing)?.index;
+        let mut batch = Batch::new();
+        let mut fixed = vec![AF_INET, 31, 0, 0];
+        fixed.extend(ours.to_ne_bytes());
+        batch.add("give the host's end an address", (RTM_NEWADDR, NEW), &fixed, |a| {
+            a.bytes(IFA_LOCAL, &pair.host.octets()).bytes(IFA_ADDRESS, &pair.host.octets());
+        });
+        link::set_up(&mut batch, "set up the host's end of the pair", ours);
+        let mut forwarding = BTreeSet::from([ours]);
+        forwarding.extend(host.device_of(spec.host).map_err(fail)?);
+        for allow in &spec.egress.0 {
+            // Somewhere in the middle: the first address of all is no address.
+            if let Some(target) = allow.to.nth(allow.to.len() / 2) {
+                forwarding.extend(host.device_to(target).map_err(fail)?);
+            }
+        }
+        for index in forwarding {
+            forward(&mut batch, index);
+        }
+        host.run(batch).map_err(fail)
+    }
+
+    fn make(&self, job: &str) -> Result<()> {
+        let mut state = lock(&self.state);
+        if state.is_made {
+            return Ok(());
+        }
+        let none = || std::io::Error::other("this kernel has no nftables");
+        let rules = self.rules.as_ref();
+        let rules = rules.ok_or_else(|| Error::step(job, "make rules about packets", none()))?;
+        let made = lock(rules).run(self.table());
+        made.map_err(|failed| Error::failed(job, failed))?;
+        state.is_made = true;
+        Ok(())
+    }
+
+    fn table(&self) -> Batch {
+        // Several nodes may share a host: each has a table of its own.
+        let mut table = Table::new(&format!("snowmelt-{}", std::process::id()), true);
+        let from = Part::From(OURS, true);
+        let mut through = vec![vec![from, Part::To(OURS, true), Part::Drop]];
+        through.extend(never().map(|range| vec![from, Part::Target(range), Part::Drop]));
+        through.push(vec![from, Part::Accept]);
+        through.push(vec![Part::To(OURS, true), Part::Known, Part::Accept]);
+        through.push(vec![Part::To(OURS, true), Part::Drop]);
+        let through: Vec<&[Part]> = through.iter().map(Vec::as_slice).collect();
+        table.chain(Hook::Forward, &through);
+        table.chain(Hook::In, &[&[from, Part::Drop]]);
+        let rewrite = [Part::Source(self.links), Part::To(OURS, false), Part::Masquerade];
+        table.chain(Hook::Rewrite, &[&rewrite]);
+        table.finish()
+    }
+}
+
+/// Has the host pass on what comes in by a device.
+fn forward(batch: &mut Batch, index: u32) {
+    let fixed = link::fixed(index, 0, 0);
+    batch.add("have the host pass packets on", (RTM_NEWLINK, 0), &fixed, |a| {
+        a.nest(FAMILIES, |a| {
+            a.nest(u16::from(AF_INET), |a| {
+                a.nest(SETTINGS, |a| {
+                    a.u32(FORWARDING, 1);
+                });
+            });
+        });
+    });
+}

@@ -1,0 +1,66 @@
+//! The job's side of egress: routes to what the policy names, and rules for the rest.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr};
+
+use super::table::{Device, Hook, Part, Table};
+use super::{Allow, Egress};
+use crate::Range;
+use crate::link::{self, EGRESS};
+use crate::netlink::*;
+use crate::route::{self, Route, Way};
+
+const DEVICE: Device = Device::Number(EGRESS);
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+
+/// Messages for the job's namespace: addresses and routes, and rules.
+pub fn grant(egress: &Egress, own: Ipv4Addr, gateway: Ipv4Addr) -> (Batch, Batch) {
+    let mut batch = Batch::new();
+    let mut fixed = vec![AF_INET, 31, 0, 0];
+    fixed.extend(EGRESS.to_ne_bytes());
+    batch.add("give the pair an address", (RTM_NEWADDR, NEW), &fixed, |a| {
+        a.bytes(IFA_LOCAL, &own.octets()).bytes(IFA_ADDRESS, &own.octets());
+    });
+    link::set_up(&mut batch, "set up the job's end of the pair", EGRESS);
+    let targets: BTreeSet<Range> = egress.0.iter().map(|allow| allow.to).collect();
+    for range in targets {
+        let way = Way::Via { gateway: IpAddr::V4(gateway), source: None };
+        route::add(&mut batch, "add a route out", &Route { range, device: EGRESS, way });
+    }
+    (batch, rules(egress))
+}
+
+fn rules(egress: &Egress) -> Batch {
+    let mut table = Table::new("snowmelt", false);
+    // What stays within the job costs nothing.
+    table.chain(Hook::RawIn, &[&[Part::From(DEVICE, false), Part::Untracked]]);
+    table.chain(Hook::RawOut, &[&[Part::To(DEVICE, false), Part::Untracked]]);
+    table.chain(
+        Hook::In,
+        &[&[Part::From(DEVICE, false), Part::Accept], &[Part::Known, Part::Accept], &[Part::Drop]],
+    );
+    let mut out = vec![vec![Part::To(DEVICE, false), Part::Accept]];
+    out.extend(super::host::never().map(|range| vec![Part::Target(range), Part::Refuse]));
+    out.extend(egress.0.iter().flat_map(allowed));
+    out.push(vec![Part::Refuse]);
+    let out: Vec<&[Part]> = out.iter().map(Vec::as_slice).collect();
+    table.chain(Hook::Out, &out);
+    table.chain(Hook::Rewrite, &[&[Part::To(DEVICE, true), Part::Masquerade]]);
+    table.finish()
+}
+
+/// The rules of one entry: without ports one, with ports one for each group and protocol.
+fn allowed(allow: &Allow) -> Vec<Vec<Part>> {
+    let target = Part::Target(allow.to);
+    if allow.ports.is_empty() {
+        return vec![vec![target, Part::Accept]];
+    }
+    let of = |protocol: u8| {
+        let ports = allow.ports.iter();
+        ports.map(move |&(first, last)| {
+            vec![target, Part::Protocol(protocol), Part::Ports(first, last), Part::Accept]
+        })
+    };
+    of(TCP).chain(of(UDP)).collect()
+}

@@ -1,0 +1,258 @@
+//! Rules about packets (nftables) as netlink messages.
+//!
+//! Invariant: a table is sent as one batch, which the kernel takes whole or not at all.
+
+use std::net::Ipv4Addr;
+
+use crate::netlink::{Attributes, Batch, NEW, NLM_F_APPEND, NLM_F_CREATE};
+use crate::{Range, link};
+
+const SUBSYSTEM: u16 = 10 << 8;
+const NEW_TABLE: u16 = SUBSYSTEM;
+const NEW_CHAIN: u16 = SUBSYSTEM | 3;
+const NEW_RULE: u16 = SUBSYSTEM | 6;
+const BATCH_BEGIN: u16 = 0x10;
+const BATCH_END: u16 = 0x11;
+/// `NFPROTO_IPV4`.
+const IPV4: u8 = 2;
+/// The table goes with the socket that made it.
+const OWNED: u32 = 2;
+/// `NFTA_LIST_ELEM`, `NFTA_EXPR_NAME`, `NFTA_EXPR_DATA`, `NFTA_DATA_VALUE`.
+const ELEMENT: u16 = 1;
+const NAME: u16 = 1;
+const DATA: u16 = 2;
+const VALUE: u16 = 1;
+const REGISTER: u32 = 1;
+/// `enum nft_meta_keys`.
+const IN_DEVICE: u32 = 4;
+const OUT_DEVICE: u32 = 5;
+const IN_NAME: u32 = 6;
+const OUT_NAME: u32 = 7;
+const PROTOCOL: u32 = 16;
+/// Bits of the state of a connection: established or related.
+const KNOWN: u32 = 2 | 4;
+
+/// When rules of a chain are asked.
+#[derive(Clone, Copy, Debug)]
+pub enum Hook {
+    /// Before anything else, coming in.
+    RawIn,
+    /// Before anything else, going out.
+    RawOut,
+    /// For this namespace.
+    In,
+    /// Through this namespace.
+    Forward,
+    /// From this namespace.
+    Out,
+    /// Where addresses are rewritten on the way out.
+    Rewrite,
+}
+
+impl Hook {
+    fn parts(self) -> (&'static str, &'static str, u32, i32) {
+        match self {
+            Self::RawIn => ("raw-in", "filter", 0, -300),
+            Self::RawOut => ("raw-out", "filter", 3, -300),
+            Self::In => ("in", "filter", 1, 0),
+            Self::Forward => ("forward", "filter", 2, 0),
+            Self::Out => ("out", "filter", 3, 0),
+            Self::Rewrite => ("rewrite", "nat", 4, 100),
+        }
+    }
+}
+
+/// A device that a packet comes from or goes to.
+#[derive(Clone, Copy, Debug)]
+pub enum Device {
+    /// By its number.
+    Number(u32),
+    /// By how its name begins.
+    Prefix(&'static str),
+}
+
+/// What a rule asks, or does at its end.
+#[derive(Clone, Copy, Debug)]
+pub enum Part {
+    /// It comes from this device, or from another one.
+    From(Device, bool),
+    /// It goes to this device, or to another one.
+    To(Device, bool),
+    /// Its target is in this range of IPv4.
+    Target(Range),
+    /// Its source is in this range of IPv4.
+    Source(Range),
+    /// It is of TCP (6) or UDP (17).
+    Protocol(u8),
+    /// Its target's port is one of these.
+    Ports(u16, u16),
+    /// It belongs to a connection that there is, or to the errors of one.
+    Known,
+    /// It goes on.
+    Accept,
+    /// It is gone without a word.
+    Drop,
+    /// It is gone, and its sender is told that it is not allowed.
+    Refuse,
+    /// It gets the address of the device that it leaves by.
+    Masquerade,
+    /// Its connection is not followed.
+    Untracked,
+}
+
+/// A table that is being put together.
+pub struct Table {
+    name: String,
+    batch: Batch,
+}
+
+impl Table {
+    /// An empty table. If owned, it is gone as soon as the socket that sends it is.
+    pub fn new(name: &str, owned: bool) -> Self {
+        let mut table = Self { name: name.to_owned(), batch: Batch::new() };
+        table.batch.add("begin rules about packets", (BATCH_BEGIN, 0), &[0, 0, 0, 10], |_| {});
+        let flags = if owned { OWNED } else { 0 };
+        table.batch.add("make a table of rules", (NEW_TABLE, NEW), &[IPV4, 0, 0, 0], |a| {
+            a.text(1, name).be32(2, flags);
+        });
+        table
+    }
+
+    /// Adds a chain with its rules; what no rule decides goes on.
+    pub fn chain(&mut self, hook: Hook, rules: &[&[Part]]) {
+        let (name, kind, number, priority) = hook.parts();
+        let chain = (NEW_CHAIN, NLM_F_CREATE);
+        let table = self.name.clone();
+        self.batch.add("make a chain of rules", chain, &[IPV4, 0, 0, 0], |a| {
+            a.text(1, &table).text(3, name);
+            a.nest(4, |a| {
+                a.be32(1, number).be32(2, priority as u32);
+            });
+            a.text(7, kind);
+        });
+        for parts in rules {
+            let rule = (NEW_RULE, NLM_F_CREATE | NLM_F_APPEND);
+            self.batch.add("add a rule about packets", rule, &[IPV4, 0, 0, 0], |a| {
+                a.text(1, &table).text(2, name);
+                a.nest(4, |a| parts.iter().for_each(|part| put(a, *part)));
+            });
+        }
+    }
+
+    /// What is to be sent.
+    pub fn finish(mut self) -> Batch {
+        self.batch.add("end rules about packets", (BATCH_END, 0), &[0, 0, 0, 10], |_| {});
+        self.batch
+    }
+}
+
+fn put(a: &mut Attributes<'_>, part: Part) {
+    match part {
+        Part::From(device, is) => put_device(a, (IN_DEVICE, IN_NAME), device, is),
+        Part::To(device, is) => put_device(a, (OUT_DEVICE, OUT_NAME), device, is),
+        Part::Source(range) => put_range(a, 12, range),
+        Part::Target(range) => put_range(a, 16, range),
+        Part::Protocol(number) => {
+            meta(a, PROTOCOL);
+            compare(a, true, &[number]);
+        }
+        Part::Ports(first, last) => {
+            payload(a, 2, 2, 2);
+            expression(a, "range", |a| {
+                a.be32(1, REGISTER).be32(2, 0);
+                a.nest(3, |a| {
+                    a.bytes(VALUE, &first.to_be_bytes());
+                });
+                a.nest(4, |a| {
+                    a.bytes(VALUE, &last.to_be_bytes());
+                });
+            });
+        }
+        Part::Known => {
+            expression(a, "ct", |a| {
+                a.be32(1, REGISTER).be32(2, 0);
+            });
+            mask(a, &KNOWN.to_ne_bytes());
+            compare(a, false, &[0; 4]);
+        }
+        Part::Accept => verdict(a, 1),
+        Part::Drop => verdict(a, 0),
+        // ICMP's "administratively prohibited".
+        Part::Refuse => expression(a, "reject", |a| {
+            a.be32(1, 0).u8(2, 13);
+        }),
+        Part::Masquerade => expression(a, "masq", |_| {}),
+        Part::Untracked => expression(a, "notrack", |_| {}),
+    }
+}
+
+fn expression(a: &mut Attributes<'_>, name: &str, fill: impl FnOnce(&mut Attributes<'_>)) {
+    a.nest(ELEMENT, |a| {
+        a.text(NAME, name).nest(DATA, fill);
+    });
+}
+
+fn meta(a: &mut Attributes<'_>, key: u32) {
+    expression(a, "meta", |a| {
+        a.be32(1, REGISTER).be32(2, key);
+    });
+}
+
+fn compare(a: &mut Attributes<'_>, is: bool, value: &[u8]) {
+    expression(a, "cmp", |a| {
+        a.be32(1, REGISTER).be32(2, u32::from(!is));
+        a.nest(3, |a| {
+            a.bytes(VALUE, value);
+        });
+    });
+}
+
+/// Bytes of the packet, from the header of the network (1) or the transport (2).
+fn payload(a: &mut Attributes<'_>, base: u32, offset: u32, length: u32) {
+    expression(a, "payload", |a| {
+        a.be32(1, REGISTER).be32(2, base).be32(3, offset).be32(4, length);
+    });
+}
+
+fn mask(a: &mut Attributes<'_>, value: &[u8]) {
+    expression(a, "bitwise", |a| {
+        a.be32(1, REGISTER).be32(2, REGISTER).be32(3, value.len() as u32);
+        a.nest(4, |a| {
+            a.bytes(VALUE, value);
+        });
+        a.nest(5, |a| {
+            a.bytes(VALUE, &vec![0; value.len()]);
+        });
+    });
+}
+
+fn put_device(a: &mut Attributes<'_>, (number, name): (u32, u32), device: Device, is: bool) {
+    match device {
+        Device::Number(index) => {
+            meta(a, number);
+            compare(a, is, &index.to_ne_bytes());
+        }
+        Device::Prefix(prefix) => {
+            meta(a, name);
+            compare(a, is, prefix.as_bytes());
+        }
+    }
+}
+
+fn put_range(a: &mut Attributes<'_>, offset: u32, range: Range) {
+    payload(a, 1, offset, 4);
+    let bits = u32::MAX.checked_shl(32 - u32::from(range.prefix())).unwrap_or(0);
+    mask(a, &Ipv4Addr::from_bits(bits).octets());
+    compare(a, true, &link::octets(range.base()));
+}
+
+fn verdict(a: &mut Attributes<'_>, code: u32) {
+    expression(a, "immediate", |a| {
+        a.be32(1, 0);
+        a.nest(2, |a| {
+            a.nest(2, |a| {
+                a.be32(1, code);
+            });
+        });
+    });
+}

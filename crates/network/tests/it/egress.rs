@@ -1,0 +1,153 @@
+//! That a job reaches outside what its policy names, and neither its host nor anybody else.
+
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::os::fd::AsFd;
+
+use snowmelt_network::{Allow, Egress, JobNetwork};
+
+use crate::harness::*;
+
+/// Two hosts: a job with a policy on the first one, and servers outside it on the second one.
+struct Rig {
+    hosts: [Host; 2],
+    _underlay: Underlay,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let mut underlay = Underlay::new();
+        let hosts = [underlay.host(0), underlay.host(0)];
+        Self { hosts, _underlay: underlay }
+    }
+
+    fn job(&self, vni: u32, allow: &[(&str, &[(u16, u16)])]) -> JobNetwork {
+        let all = parts(&[&self.hosts[0]]);
+        let allow = allow.iter().map(|(to, ports)| Allow { to: range(to), ports: ports.to_vec() });
+        let egress = Egress(allow.collect());
+        let spec = snowmelt_network::JobSpec { egress, ..spec("a", vni, &all[0], &all) };
+        self.hosts[0].networks.create(spec).unwrap()
+    }
+
+    /// A server on a host.
+    fn serve(&self, host: usize, port: u16) -> TcpListener {
+        let host = &self.hosts[host];
+        within(host.namespace.as_fd(), || TcpListener::bind((host.address, port)).unwrap())
+    }
+
+    /// Connects from the first function of a job; what the kernel says.
+    fn connect(job: &JobNetwork, to: IpAddr, port: u16) -> Result<(), ErrorKind> {
+        let from = job.address(0).unwrap().v4;
+        let done = within(job.namespace(), || connect_from(from.into(), (to, port).into()));
+        done.map(drop).map_err(|error| error.kind())
+    }
+}
+
+#[test]
+fn what_the_policy_names_is_reached_with_the_hosts_address() {
+    if !is_root() {
+        return;
+    }
+    let rig = Rig::new();
+    let outside = rig.hosts[1].address;
+    let job = rig.job(1, &[("192.0.2.0/24", &[(80, 80), (8000, 8010)])]);
+    for port in [80, 8005] {
+        let server = rig.serve(1, port);
+        assert_eq!(Rig::connect(&job, outside, port), Ok(()));
+        let (_, sender) = server.accept().unwrap();
+        assert_eq!(sender.ip(), rig.hosts[0].address);
+    }
+    let _closed = rig.serve(1, 22);
+    assert_eq!(Rig::connect(&job, outside, 22), Err(ErrorKind::HostUnreachable));
+    assert_eq!(Rig::connect(&job, "198.51.100.1".parse().unwrap(), 80), unreachable());
+}
+
+fn unreachable() -> Result<(), ErrorKind> {
+    Err(ErrorKind::NetworkUnreachable)
+}
+
+#[test]
+fn neither_host_nor_neighbour_nor_credentials_are_reached_whatever_the_policy() {
+    if !is_root() {
+        return;
+    }
+    let rig = Rig::new();
+    let everything: &[(&str, &[(u16, u16)])] = &[("0.0.0.0/0", &[])];
+    let (one, other) = (rig.job(1, everything), rig.job(2, everything));
+    let _on_host = rig.serve(0, 80);
+    let inside = within(other.namespace(), || TcpListener::bind("0.0.0.0:80").unwrap());
+    let _server = rig.serve(1, 80);
+    assert_eq!(Rig::connect(&one, rig.hosts[1].address, 80), Ok(()));
+    let refused = [
+        rig.hosts[0].address.to_string(),
+        "169.254.169.254".to_owned(),
+        // Both ends of the pairs of both jobs.
+        "100.64.0.0".to_owned(),
+        "100.64.0.2".to_owned(),
+        "100.64.0.3".to_owned(),
+    ];
+    for target in refused {
+        let target: IpAddr = target.parse().unwrap();
+        assert!(Rig::connect(&one, target, 80).is_err(), "{target}");
+    }
+    drop(inside);
+}
+
+#[test]
+fn nobody_outside_gets_in() {
+    if !is_root() {
+        return;
+    }
+    let rig = Rig::new();
+    let job = rig.job(1, &[("0.0.0.0/0", &[])]);
+    let own = job.address(0).unwrap().v4;
+    let _inside = within(job.namespace(), || TcpListener::bind((own, 80)).unwrap());
+    let end: SocketAddr = "100.64.0.1:80".parse().unwrap();
+    let from_host = within(rig.hosts[0].namespace.as_fd(), || {
+        connect_from(IpAddr::from([100, 64, 0, 0]), end).map(drop)
+    });
+    assert!(from_host.is_err());
+}
+
+#[test]
+fn rules_on_the_host_go_with_the_node() {
+    if !is_root() {
+        return;
+    }
+    let rig = Rig::new();
+    let job = rig.job(1, &[("192.0.2.0/24", &[])]);
+    let [host, _] = rig.hosts;
+    let Host { namespace, networks, .. } = host;
+    assert_eq!(tables(&namespace), 1);
+    drop((job, networks));
+    assert_eq!(tables(&namespace), 0);
+}
+
+/// How many tables of rules there are in a namespace.
+fn tables(namespace: &std::os::fd::OwnedFd) -> usize {
+    use snowmelt_network::netlink::{Batch, NLM_F_DUMP, Socket};
+    const GET_TABLE: u16 = 10 << 8 | 1;
+    within(namespace.as_fd(), || {
+        let mut socket = Socket::open(Some(rustix::net::netlink::NETFILTER)).unwrap();
+        let mut batch = Batch::new();
+        batch.add("list tables", (GET_TABLE, NLM_F_DUMP), &[0; 4], |_| {});
+        socket.ask(batch).unwrap().len()
+    })
+}
+
+#[test]
+fn a_policy_costs_the_same_for_any_number_of_functions() {
+    if !is_root() {
+        return;
+    }
+    let rig = Rig::new();
+    let mut seen = Vec::new();
+    for vni in [1, 2] {
+        let job = rig.job(vni, &[("0.0.0.0/0", &[])]);
+        for slot in 0..(vni * 5000) {
+            job.address(slot).unwrap();
+        }
+        seen.push(job.counters());
+    }
+    assert_eq!(seen[0], seen[1]);
+}
