@@ -7,6 +7,7 @@
 //! | `POST /v1/queries` | [`QueryRequest`] | frames: `Event`*, (`Schema` `Batch`* `Profile` `End` or `Failure`) |
 //! | `POST /v1/functions` | [`FunctionSpec`] | [`FunctionSummary`] |
 //! | `GET /v1/functions` | | list of [`FunctionSummary`] |
+//! | `GET /v1/functions/{name}` | | [`FunctionSummary`] |
 //! | `DELETE /v1/functions/{name}` | | 204 |
 //! | `POST /v1/functions/{name}/invocations` | [`InvokeRequest`] | [`Invocation`] (202 if asynchronous) |
 //! | `POST /v1/functions/{name}/batches` | [`BatchRequest`] | list of [`Invocation`], in order |
@@ -30,6 +31,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -167,8 +169,21 @@ pub struct FunctionSpec {
     pub name: FunctionName,
     /// The code.
     pub code: Code,
-    /// The callable in the code: `handler` by convention.
+    /// The callable in the code; empty: `handler`, and for Java the class `Handler` or that of a
+    /// single source file.
+    #[serde(default)]
     pub handler: String,
+    /// What runs the code.
+    #[serde(default)]
+    pub runtime: Runtime,
+    /// For [`Runtime::Command`] the program and its arguments: a name, an absolute path, or `./`
+    /// and a file of the code.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub command: Vec<String>,
+    /// For all but Python, the unpacked file system of an image on the platform's machine, as an
+    /// absolute path; absent: the programs of the machine itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub root: Option<PathBuf>,
     /// JSON event or pickled list of items.
     #[serde(default)]
     pub mode: CallMode,
@@ -187,6 +202,24 @@ pub struct FunctionSpec {
     /// True for a function that dies with the server and is not listed (`sm.map`).
     #[serde(default)]
     pub ephemeral: bool,
+}
+
+/// What runs a function's code. Python takes [`Code::Source`] and [`Code::Pickle`], the others take
+/// [`Code::Files`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Runtime {
+    /// The platform's Python.
+    #[default]
+    Python,
+    /// Node.js with `handler.mjs`.
+    Node,
+    /// Java with a class that has a method `handle`.
+    Java,
+    /// A program that was made with the Go package of `runtimes/go`.
+    Go,
+    /// Any program that speaks the dialogue of `docs/runtimes.md`.
+    Command,
 }
 
 /// What a function takes.
@@ -276,6 +309,18 @@ pub struct FunctionSummary {
     pub name: FunctionName,
     /// The callable.
     pub handler: String,
+    /// What runs it.
+    #[serde(default)]
+    pub runtime: Runtime,
+    /// The program and its arguments, where the user named one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub command: Vec<String>,
+    /// The folder of its image, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub root: Option<PathBuf>,
+    /// Whose code it is.
+    #[serde(default)]
+    pub tenant: Tenant,
     /// Requirements.
     pub packages: Vec<String>,
     /// Limits and environment.
@@ -333,6 +378,37 @@ pub struct Invocation {
     /// True if an instance was started for it.
     #[serde(default)]
     pub cold: bool,
+    /// Why one had to be started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cold_because: Option<ColdReason>,
+}
+
+/// Why no instance was there for a call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ColdReason {
+    /// Which reason.
+    pub kind: ColdKind,
+    /// In words, with the limit behind it.
+    pub text: String,
+    /// The setting that would have kept one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+}
+
+/// The reasons for a cold start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ColdKind {
+    /// There was none since the function was deployed or the platform started.
+    First,
+    /// All that there are had calls.
+    Busy,
+    /// It was ended because its idle time was over.
+    IdleTime,
+    /// It was ended because the memory of idle instances was used up.
+    Room,
+    /// It ended with the call before.
+    Ended,
 }
 
 /// Where an invocation stands.
@@ -431,6 +507,9 @@ pub struct LogEntry {
     pub invocation: InvocationId,
     /// When it was accepted, in milliseconds since 1970.
     pub accepted_ms: u64,
+    /// Why an instance was started for it, if one was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cold_because: Option<String>,
     /// What it wrote, as much as is kept.
     pub text: String,
     /// Bytes beyond that, which were dropped.

@@ -89,6 +89,11 @@ impl Client {
         Ok(())
     }
 
+    /// A deployed function.
+    pub async fn function(&self, name: &FunctionName) -> Result<FunctionSummary, ErrorReport> {
+        self.get(&format!("/v1/functions/{name}")).await
+    }
+
     /// Calls a function.
     pub async fn invoke(
         &self,

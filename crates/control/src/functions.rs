@@ -7,26 +7,23 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use snowmelt_node::{InstanceLease, InstanceLimits, Node, Unit};
+use snowmelt_node::{InstanceLease, Node};
 use snowmelt_types::{ByteSize, Code, Digest, ErrorReport, FunctionName, InvocationId, Report};
-use snowmelt_wire::{Call, Load, Mode, OnError};
-use tokio::sync::Semaphore;
+use snowmelt_wire::Call;
 
 use crate::api::{
-    BatchRequest, CallFigures, CallMode, FunctionSpec, FunctionSummary, Invocation,
-    InvocationState, InvokeRequest, LogEntry,
+    BatchRequest, CallFigures, FunctionSpec, FunctionSummary, Invocation, InvocationState,
+    InvokeRequest, LogEntry,
 };
 use crate::calls::{Calls, Counted};
+use crate::live::{self, Live};
 use crate::logs::Logs;
-use crate::now_ms;
+use crate::memos::Memos;
 use crate::store::{FunctionRecord, InvocationRecord, Store};
-use crate::udfs::Declared;
+use crate::{cold, now_ms};
 
 /// How long code may take to load at its deployment, beside its own time limit for calls.
 const LOAD_LIMIT: Duration = Duration::from_secs(120);
-
-/// The most instances of a function.
-const MOST_INSTANCES: u32 = 10_000;
 
 /// Functions, their instances' limits, and the calls in flight. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -37,6 +34,7 @@ pub(crate) struct Functions {
 #[derive(Debug)]
 struct Inner {
     node: Node,
+    memos: Memos,
     store: Store,
     logs: Logs,
     calls: Arc<Calls>,
@@ -44,26 +42,16 @@ struct Inner {
     live: Mutex<HashMap<FunctionName, Arc<Live>>>,
 }
 
-/// A function that is ready to be called in this process.
-#[derive(Debug)]
-struct Live {
-    record: FunctionRecord,
-    unit: Unit,
-    limits: Arc<InstanceLimits>,
-    load: Load,
-    // A permit for each call that all instances together may take.
-    permits: Semaphore,
-}
-
 impl Functions {
-    pub fn new(node: Node, store: Store, logs: Logs) -> Self {
+    pub fn new(node: Node, memos: Memos, store: Store, logs: Logs) -> Self {
         let (calls, live) = (Arc::default(), Mutex::default());
-        Self { inner: Arc::new(Inner { node, store, logs, calls, live }) }
+        Self { inner: Arc::new(Inner { node, memos, store, logs, calls, live }) }
     }
 
     /// Prepares, loads and stores a function; on return it survives a crash.
     pub async fn deploy(&self, spec: FunctionSpec) -> Result<FunctionSummary, ErrorReport> {
-        let record = FunctionRecord { spec, deployed_ms: now_ms() };
+        let accept = move |inner: &Inner| live::accept(&inner.node, spec, now_ms());
+        let record = self.blocking(accept).await?;
         let live = Arc::new(self.prepare(record).await?);
         self.start_expected(&live).await?;
         if !live.record.spec.ephemeral {
@@ -108,6 +96,15 @@ impl Functions {
     pub async fn list(&self) -> Result<Vec<FunctionSummary>, ErrorReport> {
         let records = self.blocking(|inner| inner.store.functions()).await?;
         Ok(records.iter().map(|record| self.summary(record)).collect())
+    }
+
+    /// A deployed function.
+    pub async fn show(&self, name: &FunctionName) -> Result<FunctionSummary, ErrorReport> {
+        let key = name.clone();
+        match self.blocking(move |inner| inner.store.function(&key)).await? {
+            Some(record) => Ok(self.summary(&record)),
+            None => Err(self.missing(name).await),
+        }
     }
 
     /// Removes a function with its instances and logs.
@@ -276,6 +273,9 @@ impl Functions {
             None => self.lease(live).await?,
         };
         invocation.cold = lease.cold;
+        if lease.cold {
+            invocation.cold_because = Some(cold::reason(&self.inner.node, live));
+        }
         let call = Call { invocation: invocation.id.as_str().to_owned(), event };
         let answer = lease.call(&live.load, &call, limit).await;
         self.keep_log(live, invocation, &lease);
@@ -289,7 +289,11 @@ impl Functions {
                 lease.give_back();
                 Err(error.report())
             }
-            Err(error) => Err(error.report()),
+            Err(error) => {
+                let report = error.report();
+                live.instance_ended(&report);
+                Err(report)
+            }
         }
     }
 
@@ -302,6 +306,7 @@ impl Functions {
         let entry = LogEntry {
             invocation: invocation.id.clone(),
             accepted_ms: invocation.accepted_ms,
+            cold_because: invocation.cold_because.as_ref().map(|reason| reason.text.clone()),
             text: log.text,
             dropped_bytes: log.dropped_bytes,
         };
@@ -328,45 +333,30 @@ impl Functions {
     }
 
     async fn prepare(&self, record: FunctionRecord) -> Result<Live, ErrorReport> {
-        let spec = &record.spec;
-        let node = &self.inner.node;
-        let declared = crate::udfs::declared(node, &spec.code, &spec.packages).await?;
-        let Declared { packages, imports } = declared;
-        let unit = node
-            .prepare(&spec.tenant, &spec.code, &packages, &imports, &snowmelt_package::Silent)
-            .await
-            .map_err(|error| error.report())?;
-        let options = &spec.options;
-        let limits = Arc::new(InstanceLimits::from(options));
-        let load = Load {
-            mode: if spec.mode == CallMode::Map { Mode::Map } else { Mode::Function },
-            code: Unit::code_path(),
-            function: spec.handler.clone(),
-            batch: None,
-            on_error: OnError::default(),
-        };
-        let permits = Semaphore::new(most_calls(&limits, options.instances));
-        Ok(Live { unit, limits, load, permits, record })
+        Live::prepare(&self.inner.node, &self.inner.memos, record).await
     }
 
     fn summary(&self, record: &FunctionRecord) -> FunctionSummary {
         let spec = &record.spec;
-        let code = serde_json::to_vec(&spec.code).unwrap_or_default();
+        let code = || Digest::of(serde_json::to_vec(&spec.code).unwrap_or_default());
+        let version = record.files.clone().unwrap_or_else(code);
         let live = self.live().get(&spec.name).cloned();
         let instances = live.map_or(0, |live| {
-            let most = most_calls(&live.limits, live.record.spec.options.instances);
-            let calls = most.saturating_sub(live.permits.available_permits());
-            calls.div_ceil(live.limits.concurrency as usize)
+            live.calls().div_ceil(live.limits.concurrency as usize)
                 + self.inner.node.idle_instances(&live.unit, &live.limits)
         });
         FunctionSummary {
             name: spec.name.clone(),
             handler: spec.handler.clone(),
+            runtime: spec.runtime,
+            command: spec.command.clone(),
+            root: spec.root.clone(),
+            tenant: spec.tenant.clone(),
             packages: spec.packages.clone(),
             options: spec.options.clone(),
             deployed_ms: record.deployed_ms,
             instances: u32::try_from(instances).unwrap_or(u32::MAX),
-            version: Digest::of(code).short().to_owned(),
+            version: version.short().to_owned(),
         }
     }
 
@@ -398,10 +388,6 @@ impl Functions {
     }
 }
 
-fn most_calls(limits: &InstanceLimits, instances: u32) -> usize {
-    instances.clamp(1, MOST_INSTANCES) as usize * limits.concurrency as usize
-}
-
 fn log_was_cut(name: &FunctionName, limit: ByteSize, dropped: u64) -> ErrorReport {
     let written = ByteSize(limit.bytes() + dropped);
     let message = format!("the log of `{name}` was cut: limit {limit}, written {written}");
@@ -420,6 +406,7 @@ fn accepted(name: &FunctionName) -> Invocation {
         accepted_ms: now_ms(),
         wall_us: None,
         cold: false,
+        cold_because: None,
     }
 }
 

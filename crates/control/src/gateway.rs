@@ -7,7 +7,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{delete, get, post};
+use axum::routing::{get, post};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use snowmelt_types::{Code, ErrorReport, ExitClass, FunctionName, InvocationId};
@@ -66,7 +66,7 @@ pub(crate) fn router(platform: Arc<Platform>) -> Router {
         .route("/v1/shutdown", post(shutdown))
         .route("/v1/queries", post(query))
         .route("/v1/functions", get(functions).post(deploy))
-        .route("/v1/functions/{name}", delete(remove))
+        .route("/v1/functions/{name}", get(function).delete(remove))
         .route("/v1/functions/{name}/invocations", post(invoke))
         .route("/v1/functions/{name}/batches", post(invoke_all))
         .route("/v1/functions/{name}/logs", get(logs))
@@ -122,6 +122,10 @@ async fn functions(State(platform): State<Arc<Platform>>) -> Answer {
 
 async fn deploy(State(platform): State<Arc<Platform>>, body: Bytes) -> Answer {
     json(StatusCode::CREATED, &platform.functions.deploy(parse(&body)?).await?)
+}
+
+async fn function(State(platform): State<Arc<Platform>>, Path(name): Path<String>) -> Answer {
+    json(StatusCode::OK, &platform.functions.show(&function_name(name)?).await?)
 }
 
 async fn remove(State(platform): State<Arc<Platform>>, Path(name): Path<String>) -> Answer {

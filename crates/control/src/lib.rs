@@ -7,11 +7,16 @@
 pub mod api;
 mod bursts;
 mod calls;
+mod cold;
+mod declared;
+
 pub mod client;
 mod functions;
 mod gateway;
 pub mod hosts;
+mod live;
 mod logs;
+mod memos;
 mod metrics;
 mod platform;
 mod progress;

@@ -107,7 +107,13 @@ mod tests {
             let text = format!("line {count}\n");
             logs.keep(
                 &name,
-                &LogEntry { invocation: last.clone(), accepted_ms: 0, text, dropped_bytes: 0 },
+                &LogEntry {
+                    invocation: last.clone(),
+                    accepted_ms: 0,
+                    cold_because: None,
+                    text,
+                    dropped_bytes: 0,
+                },
             );
         }
         assert_eq!(logs.read(&name, None, None).unwrap().len(), KEPT);

@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::{Event, Phase, QueryRequest};
+use crate::memos::Memos;
 use crate::progress::{EventReporter, Events, encoded};
 use crate::udfs::{UdfCatalog, UdfSet};
 
@@ -43,8 +44,8 @@ impl Drop for Running {
 }
 
 impl Queries {
-    pub fn new(node: Node, state_dir: PathBuf, shutdown: CancellationToken) -> Self {
-        let udfs = UdfCatalog::new(node.clone(), state_dir.join("known"));
+    pub fn new(node: Node, memos: Memos, shutdown: CancellationToken) -> Self {
+        let udfs = UdfCatalog::new(node.clone(), memos);
         Self { node, udfs, shutdown, running: Arc::default() }
     }
 

@@ -20,6 +20,7 @@ use crate::functions::Functions;
 use crate::gateway;
 use crate::hosts::{Hosts, listen};
 use crate::logs::Logs;
+use crate::memos::Memos;
 use crate::now_ms;
 use crate::platform::Platform;
 use crate::queries::Queries;
@@ -170,6 +171,7 @@ fn platform(
     shutdown: &CancellationToken,
 ) -> Result<Arc<Platform>, ErrorReport> {
     let store = Store::open(settings.state_dir.join("state.redb"), !settings.private)?;
+    let memos = Memos::new(settings.state_dir.join("known"));
     let logs = Logs::new(settings.state_dir.join("logs"));
     let cluster = settings.cluster.clone();
     let (name, token) = cluster.map(|cluster| (cluster.name, cluster.token)).unzip();
@@ -177,8 +179,8 @@ fn platform(
     let name = name.map_err(|message: String| ErrorReport::new(Code::OPTION, message))?;
     let hosts = Hosts::new(name, Agent::new(node.clone()), token);
     Ok(Arc::new(Platform {
-        queries: Queries::new(node.clone(), settings.state_dir.clone(), shutdown.clone()),
-        functions: Functions::new(node.clone(), store, logs),
+        queries: Queries::new(node.clone(), memos.clone(), shutdown.clone()),
+        functions: Functions::new(node.clone(), memos, store, logs),
         bursts: Bursts::new(node.clone(), hosts.clone()),
         hosts,
         node,

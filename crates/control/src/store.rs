@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use snowmelt_types::{Code, ErrorReport, FunctionName, InvocationId};
+use snowmelt_types::{Code, Digest, ErrorReport, FunctionName, InvocationId};
 
 use crate::api::{FunctionSpec, Invocation};
 
@@ -26,8 +26,11 @@ const KEPT_INVOCATIONS: usize = 1000;
 /// A deployed function.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct FunctionRecord {
+    /// Without the files of a program, which the node keeps by their digest.
     pub spec: FunctionSpec,
     pub deployed_ms: u64,
+    #[serde(default)]
+    pub files: Option<Digest>,
 }
 
 /// An asynchronous call, with what is needed to run it again.
@@ -223,7 +226,7 @@ mod tests {
     use snowmelt_types::Tenant;
 
     use super::*;
-    use crate::api::{CallMode, FunctionOptions, InvocationState};
+    use crate::api::{CallMode, FunctionOptions, InvocationState, Runtime};
 
     fn record(name: &str) -> FunctionRecord {
         let code =
@@ -233,6 +236,9 @@ mod tests {
                 name: name.parse().unwrap(),
                 code,
                 handler: "handler".into(),
+                runtime: Runtime::Python,
+                command: vec![],
+                root: None,
                 mode: CallMode::Event,
                 packages: vec![],
                 options: FunctionOptions::default(),
@@ -241,6 +247,7 @@ mod tests {
                 ephemeral: false,
             },
             deployed_ms: 1,
+            files: None,
         }
     }
 
@@ -291,6 +298,7 @@ mod tests {
                 accepted_ms: 0,
                 wall_us: None,
                 cold: false,
+                cold_because: None,
             },
             event: serde_json::Value::Null,
         };

@@ -3,17 +3,18 @@
 //! Code is never executed outside a sandbox: what it requires is read from its text, and which UDFs
 //! it defines is asked of an instance that has loaded it. Both answers are remembered by content.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use snowmelt_node::{InstanceLimits, Node, UdfBinding, Unit};
 use snowmelt_types::{ByteSize, Code as ErrorCode, Digest, ErrorReport, Report, Tenant};
-use snowmelt_udf::{BatchKind, ParsedSignature, Registration, inspect_source, with_runtime};
+use snowmelt_udf::{BatchKind, ParsedSignature, Registration, with_runtime};
 use snowmelt_wire::{Code, Load, Mode, OnError, Signature};
 
 use crate::api::UdfSource;
+use crate::declared::{Declared, declared};
+use crate::memos::Memos;
 use crate::progress::Events;
 
 /// How long code may take to say which UDFs it defines.
@@ -27,15 +28,6 @@ const MEMORY: ByteSize = ByteSize::mib(512);
 
 /// How long an idle instance is kept.
 const KEPT: Duration = Duration::from_secs(60);
-
-/// What a piece of code says of itself without being run.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Declared {
-    /// Requirements, with those that its imports of numpy and pandas stand for.
-    pub packages: Vec<String>,
-    /// Modules that it imports.
-    pub imports: Vec<String>,
-}
 
 /// The UDFs of one query.
 #[derive(Debug, Default)]
@@ -55,13 +47,12 @@ struct Known {
 #[derive(Debug)]
 pub(crate) struct UdfCatalog {
     node: Node,
-    // A file for each piece of code, by content.
-    known: PathBuf,
+    memos: Memos,
 }
 
 impl UdfCatalog {
-    pub fn new(node: Node, known: PathBuf) -> Self {
-        Self { node, known }
+    pub fn new(node: Node, memos: Memos) -> Self {
+        Self { node, memos }
     }
 
     /// Prepares all UDFs of a query; a name that two of them have is refused.
@@ -110,17 +101,17 @@ impl UdfCatalog {
         events: &Events,
     ) -> Result<Known, ErrorReport> {
         let asked = serde_json::to_vec(source).unwrap_or_default();
-        let path = self.known.join(format!("{}.json", Digest::of(asked)));
-        if let Some(known) = read(&path) {
+        let key = Digest::of(asked);
+        if let Some(known) = self.memos.get(&key) {
             return Ok(known);
         }
-        let declared = declared(&self.node, &source.code, &source.packages).await?;
+        let declared = declared(&self.node, &self.memos, &source.code, &source.packages).await?;
         let signatures = match &source.signatures {
             Some(signatures) => signatures.clone(),
             None => self.describe(tenant, &source.code, &declared, events).await?,
         };
         let known = Known { declared, signatures };
-        write(&path, &known);
+        self.memos.put(&key, &known);
         Ok(known)
     }
 
@@ -159,40 +150,6 @@ impl UdfCatalog {
     }
 }
 
-/// Reads what code declares, without running it.
-pub(crate) async fn declared(
-    node: &Node,
-    code: &Code,
-    packages: &[String],
-) -> Result<Declared, ErrorReport> {
-    let python = node.python().await.map_err(|error| error.report())?;
-    snowmelt_udf::check_python(code, &python.minor_version()).map_err(|error| error.report())?;
-    let mut declared = Declared { packages: packages.to_vec(), imports: Vec::new() };
-    if let Code::Source { file, text } = code {
-        let (executable, file, text) = (python.executable.clone(), file.clone(), text.clone());
-        let inspected =
-            tokio::task::spawn_blocking(move || inspect_source(&executable, &file, &text));
-        let source = inspected
-            .await
-            .map_err(|error| ErrorReport::new(ErrorCode::INTERNAL, error.to_string()))?
-            .map_err(|error| error.report())?;
-        declared.packages.extend(source.packages);
-        declared.packages = with_runtime(&declared.packages, kinds_of(&source.imports));
-        declared.imports = source.imports;
-    }
-    declared.packages.sort();
-    declared.packages.dedup();
-    Ok(declared)
-}
-
-/// `import pandas` at the top of a file is as good as a requirement: the runtime offers it.
-fn kinds_of(imports: &[String]) -> Vec<BatchKind> {
-    let imported = |name: &str| imports.iter().any(|import| import.split('.').next() == Some(name));
-    let kinds =
-        [("pandas", BatchKind::Pandas), ("numpy", BatchKind::Numpy), ("pyarrow", BatchKind::Arrow)];
-    kinds.into_iter().filter(|(name, _)| imported(name)).map(|(_, kind)| kind).collect()
-}
-
 fn binding(unit: &Unit, signature: &Signature, parsed: &ParsedSignature) -> UdfBinding {
     UdfBinding {
         name: signature.name.clone(),
@@ -220,23 +177,4 @@ fn load(mode: Mode) -> Load {
 
 fn limits(memory: ByteSize) -> Arc<InstanceLimits> {
     Arc::new(InstanceLimits { memory, idle: KEPT, ..InstanceLimits::default() })
-}
-
-fn read(path: &Path) -> Option<Known> {
-    serde_json::from_slice(&std::fs::read(path).ok()?).ok()
-}
-
-/// Only a shortcut for the next time: a folder that cannot be written costs no query its answer.
-fn write(path: &Path, known: &Known) {
-    let written = || -> std::io::Result<()> {
-        let folder = path.parent().unwrap_or(path);
-        std::fs::create_dir_all(folder)?;
-        let mut file = tempfile::NamedTempFile::new_in(folder)?;
-        serde_json::to_writer(&mut file, known)?;
-        file.persist(path)?;
-        Ok(())
-    };
-    if let Err(error) = written() {
-        tracing::debug!(%error, "cannot remember what code declares");
-    }
 }

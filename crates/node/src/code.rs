@@ -1,14 +1,20 @@
-//! User code on disk, once by content, in the form in which the runtime inside a sandbox reads it.
+//! User code on disk, once by content, in the form in which a runtime inside a sandbox reads it: a
+//! JSON file for Python, the files themselves for a program.
+//!
+//! Invariant: a folder with a digest's name is whole, because it got there by a rename.
 
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::collections::BTreeMap;
+use std::fs::Permissions;
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Component, Path, PathBuf};
 
 use snowmelt_types::Digest;
-use snowmelt_wire::Code;
+use snowmelt_wire::{Code, CodeFile};
 
 use crate::{Error, Result};
 
-/// The name of the file in a code folder.
+/// The name of the file in a folder of Python code.
 pub(crate) const CODE_FILE: &str = "code.json";
 
 /// A folder with a folder for each piece of code, named by its digest.
@@ -31,22 +37,73 @@ impl CodeStore {
             .map_err(|error| state(&self.root)(std::io::Error::other(error)))?;
         let digest = Digest::of(&text);
         let folder = self.root.join(digest.as_str());
-        if !folder.join(CODE_FILE).exists() {
-            self.write(&folder, &text)?;
+        let is_whole = match code {
+            Code::Files { .. } => folder.is_dir(),
+            _ => folder.join(CODE_FILE).is_file(),
+        };
+        if !is_whole {
+            let whole = tempfile::Builder::new()
+                .permissions(Permissions::from_mode(0o755))
+                .tempdir_in(&self.root)
+                .map_err(state(&self.root))?;
+            match code {
+                Code::Files { files } => write_all(whole.path(), files)?,
+                _ => write(&whole.path().join(CODE_FILE), &text, 0o644)?,
+            }
+            publish(whole, &folder)?;
         }
         Ok((digest, folder))
     }
 
-    /// Writes beside the place and renames: a crash leaves no half-written code that is trusted.
-    fn write(&self, folder: &Path, text: &[u8]) -> Result<()> {
-        std::fs::create_dir_all(folder).map_err(state(folder))?;
-        let mut file = tempfile::Builder::new()
-            .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))
-            .tempfile_in(folder)
-            .map_err(state(folder))?;
-        file.write_all(text).and_then(|()| file.as_file().sync_all()).map_err(state(folder))?;
-        file.persist(folder.join(CODE_FILE)).map_err(|error| state(folder)(error.error))?;
-        Ok(())
+    /// The folder of code that was put there before.
+    pub fn find(&self, digest: &Digest) -> Result<PathBuf> {
+        let folder = self.root.join(digest.as_str());
+        match folder.is_dir() {
+            true => Ok(folder),
+            false => Err(Error::CodeMissing { folder }),
+        }
+    }
+}
+
+fn write_all(folder: &Path, files: &BTreeMap<String, CodeFile>) -> Result<()> {
+    for (name, file) in files {
+        let invalid = |reason| Error::CodeFile { name: name.clone(), reason };
+        let inside = Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
+        if name.is_empty() || !inside || name.contains('\0') {
+            return Err(invalid("it is not a path inside the folder".to_owned()));
+        }
+        let bytes = file.bytes().ok_or_else(|| invalid("its data is not base64".to_owned()))?;
+        let path = folder.join(name);
+        let parent = path.parent().unwrap_or(folder);
+        // A file of the name of a folder of another, or a name that is too long.
+        std::fs::create_dir_all(parent).map_err(|error| match error.kind() {
+            ErrorKind::StorageFull => state(parent)(error),
+            _ => invalid(error.to_string()),
+        })?;
+        write(&path, &bytes, if file.executable { 0o755 } else { 0o644 })?;
+    }
+    Ok(())
+}
+
+fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
+    let written = || -> std::io::Result<()> {
+        let mut file = std::fs::File::create(path)?;
+        file.write_all(bytes)?;
+        file.set_permissions(Permissions::from_mode(mode))?;
+        file.sync_all()
+    };
+    written().map_err(state(path))
+}
+
+/// Several processes may do this at once: one rename wins, and the others find what they wanted.
+fn publish(whole: tempfile::TempDir, folder: &Path) -> Result<()> {
+    match std::fs::rename(whole.path(), folder) {
+        Err(error) if !folder.is_dir() => Err(state(folder)(error)),
+        Err(_) => Ok(()),
+        Ok(()) => {
+            drop(whole.keep());
+            Ok(())
+        }
     }
 }
 
@@ -62,15 +119,47 @@ mod tests {
         Code::Source { file: "udfs.py".into(), text: text.into() }
     }
 
-    #[test]
-    fn the_same_code_has_one_folder() {
+    fn files(names: &[&str]) -> Code {
+        let file = |name: &&str| ((*name).to_owned(), CodeFile::new(name.as_bytes(), true));
+        Code::Files { files: names.iter().map(file).collect() }
+    }
+
+    fn store() -> (tempfile::TempDir, CodeStore) {
         let folder = tempfile::tempdir().unwrap();
         let store = CodeStore::open(folder.path()).unwrap();
+        (folder, store)
+    }
+
+    #[test]
+    fn the_same_code_has_one_folder() {
+        let (_folder, store) = store();
         let (first, place) = store.put(&code("x = 1")).unwrap();
         assert_eq!(store.put(&code("x = 1")).unwrap().0, first);
         assert_ne!(store.put(&code("x = 2")).unwrap().0, first);
         let read: Code =
             serde_json::from_slice(&std::fs::read(place.join(CODE_FILE)).unwrap()).unwrap();
         assert_eq!(read, code("x = 1"));
+        assert_eq!(store.find(&first).unwrap(), place);
+        assert!(matches!(store.find(&Digest::of("other")), Err(Error::CodeMissing { .. })));
+    }
+
+    #[test]
+    fn files_lie_as_they_were_named() {
+        let (folder, store) = store();
+        let (_, place) = store.put(&files(&["main", "lib/a.mjs"])).unwrap();
+        assert_eq!(std::fs::read(place.join("lib/a.mjs")).unwrap(), b"lib/a.mjs");
+        let mode = place.join("main").metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o755);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary folder");
+    }
+
+    #[test]
+    fn a_file_outside_the_folder_is_refused_and_nothing_is_left() {
+        let (folder, store) = store();
+        for names in [&["../a"][..], &["/etc/a"], &["a/../../b"], &[""], &["a", "a/b"], &["./a"]] {
+            let refused = store.put(&files(names));
+            assert!(matches!(refused, Err(Error::CodeFile { .. })), "{names:?}: {refused:?}");
+        }
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 }

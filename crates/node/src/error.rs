@@ -41,6 +41,30 @@ pub enum Error {
         /// How many.
         threads: u32,
     },
+    /// A file of a program that cannot be put where the program would find it.
+    #[error("the file `{name}` of the code cannot be used: {reason}")]
+    CodeFile {
+        /// As it was named.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+    /// The code of a deployed function is no longer there.
+    #[error("the code of the function is gone: there is no {}", folder.display())]
+    CodeMissing {
+        /// Where it was.
+        folder: PathBuf,
+    },
+    /// What a function's program needs is not there.
+    #[error("the program `{program}` cannot be run: {reason}")]
+    Program {
+        /// As it was named.
+        program: String,
+        /// What is wrong.
+        reason: String,
+        /// What the user can do.
+        hint: String,
+    },
     /// A failure that is told already.
     #[error("{}", .0.message)]
     Report(Box<ErrorReport>),
@@ -57,6 +81,15 @@ pub enum Error {
 impl Report for Error {
     fn report(&self) -> ErrorReport {
         match self {
+            Self::Sandbox(snowmelt_sandbox::Error::Start { step, source, .. })
+                if is_program_of_user(step) =>
+            {
+                let message = format!("cannot {step}: {source}");
+                ErrorReport::new(Code::FUNCTION_COMMAND, message).hint(
+                    "it must be for this kind of machine, and its interpreter and libraries in its \
+                     root: link it statically, or give an image with --root",
+                )
+            }
             Self::Sandbox(error) => error.report(),
             Self::Package(error) => error.report(),
             Self::Udf(error) => error.report(),
@@ -69,6 +102,13 @@ impl Report for Error {
             Self::ImportsStartThreads { .. } => {
                 ErrorReport::new(Code::FUNCTION_LOAD, self.to_string())
             }
+            Self::CodeFile { .. } => ErrorReport::new(Code::OPTION, self.to_string()),
+            Self::CodeMissing { .. } => {
+                ErrorReport::new(Code::STATE, self.to_string()).hint("deploy the function again")
+            }
+            Self::Program { hint, .. } => {
+                ErrorReport::new(Code::FUNCTION_COMMAND, self.to_string()).hint(hint.as_str())
+            }
             Self::State { source, .. } if is_full(source) => {
                 ErrorReport::new(Code::DISK_FULL, self.to_string())
                     .hint("free some space, or put the state elsewhere with SNOWMELT_STATE")
@@ -77,6 +117,11 @@ impl Report for Error {
                 .hint("`snowmelt doctor` says what is wrong with the state folder"),
         }
     }
+}
+
+/// The platform's own worker is executed too.
+fn is_program_of_user(step: &str) -> bool {
+    step.strip_prefix("execute ").is_some_and(|program| program != crate::worker::BINARY)
 }
 
 fn is_full(error: &std::io::Error) -> bool {

@@ -207,14 +207,16 @@ impl InstanceLease {
         Error::Ended { name: name.to_owned(), outcome, throttled, output }
     }
 
-    /// A failure as an error; the runtime inside does not know how many processes it may have.
+    /// A failure as an error; a runtime inside need not know its limits.
     fn refuse_failure(&self, frame: Frame) -> Result<Frame> {
         if frame.kind != Kind::Failure {
             return Ok(frame);
         }
         let mut failure = frame.parse::<FunctionFailure>()?;
-        if failure.kind == snowmelt_wire::FailureKind::Processes {
-            failure.limit = Some(u64::from(self.limits.pids));
+        if let Some(limit) = self.limits.reached(failure.kind) {
+            failure.limit.get_or_insert(limit);
+            // What was refused is one more than the limit.
+            failure.peak.get_or_insert(limit);
         }
         Err(Error::Function(failure))
     }

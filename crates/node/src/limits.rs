@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use snowmelt_sandbox::Limits;
 use snowmelt_types::{ByteSize, CpuMillis, Digest};
+use snowmelt_wire::FailureKind;
 
 /// What an instance may use, and what it finds in its environment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,6 +53,17 @@ impl InstanceLimits {
     pub(crate) fn key(&self, unit: &Digest) -> Digest {
         let text = format!("{self:?}");
         Digest::of_parts([unit.as_str(), &text])
+    }
+
+    /// The limit behind a failure, if one is.
+    pub(crate) fn reached(&self, kind: FailureKind) -> Option<u64> {
+        match kind {
+            FailureKind::Processes => Some(self.pids.into()),
+            FailureKind::Scratch => Some(self.scratch.bytes()),
+            FailureKind::Files => Some(self.open_files),
+            FailureKind::Memory => Some(self.memory.bytes()),
+            _ => None,
+        }
     }
 
     /// What the kernel holds it to.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use snowmelt_package::{Installer, Python, Reporter, Runtime};
 use snowmelt_sandbox::Spawner;
-use snowmelt_types::{ByteSize, Tenant};
+use snowmelt_types::{ByteSize, Digest, Tenant};
 use snowmelt_wire::{Code, Load};
 
 use crate::figures::{InstallFigures, NodeFigures, Starts};
@@ -19,7 +19,8 @@ use crate::seats::Seats;
 use crate::unit::WarmStart;
 use crate::worker::Worker;
 use crate::{
-    CodeStore, Error, InstanceLease, InstanceLimits, Program, Result, Unit, WorkerLease, WorkerSpec,
+    CodeStore, Error, InstanceLease, InstanceLimits, LetGo, ProgramRequest, Result, Unit,
+    WorkerLease, WorkerSpec, programs,
 };
 
 /// How often idle things are looked after.
@@ -145,9 +146,30 @@ impl Node {
         Ok(Unit::python(tenant, stored, environment, installer, (python, runtime), all))
     }
 
-    /// Stores code that a program of another language runs.
-    pub fn prepare_program(&self, tenant: &Tenant, code: &Code, program: Program) -> Result<Unit> {
-        Ok(Unit::program(tenant, self.inner.codes.put(code)?, program))
+    /// Stores code, to be prepared by its digest.
+    pub fn store(&self, code: &Code) -> Result<Digest> {
+        Ok(self.inner.codes.put(code)?.0)
+    }
+
+    /// Finds what a program of another language needs to run code that was stored.
+    pub async fn prepare_program(
+        &self,
+        tenant: &Tenant,
+        code: &Digest,
+        request: &ProgramRequest,
+        limits: &InstanceLimits,
+    ) -> Result<Unit> {
+        let stored = (code.clone(), self.inner.codes.find(code)?);
+        let runtimes = self.inner.options.state_dir.join("runtimes");
+        let (folder, request, limits) = (stored.1.clone(), request.clone(), limits.clone());
+        // The first one of Java compiles the runtime.
+        let program = move || programs::prepare(&runtimes, &folder, &request, &limits);
+        let prepared = tokio::task::spawn_blocking(program).await;
+        let program = prepared.map_err(|error| Error::State {
+            path: stored.1.clone(),
+            source: std::io::Error::other(error),
+        })??;
+        Ok(Unit::program(tenant, stored, program))
     }
 
     /// The interpreter that runs user code.
@@ -225,6 +247,11 @@ impl Node {
     pub fn idle_instances(&self, unit: &Unit, limits: &InstanceLimits) -> usize {
         let key = limits.key(&unit.digest);
         self.inner.instances.count(&key) + self.inner.parked.count(&key)
+    }
+
+    /// Why no instance of a unit is idle any more.
+    pub fn let_go(&self, unit: &Unit, limits: &InstanceLimits) -> Option<LetGo> {
+        self.inner.instances.let_go(&limits.key(&unit.digest))
     }
 
     /// Ends the idle instances of a unit, because its function was replaced or removed.

@@ -25,9 +25,23 @@ struct State<T> {
     idle: BTreeMap<u64, Idle<T>>,
     /// Places in `idle`, the last returned last.
     keys: HashMap<Digest, Vec<u64>>,
+    /// Why of a key nothing is idle any more.
+    gone: HashMap<Digest, LetGo>,
     returned: u64,
     figures: PoolFigures,
 }
+
+/// Why the last idle thing of a key was let go of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LetGo {
+    /// Nobody took it in time.
+    Expired,
+    /// The budget of memory was full.
+    Evicted,
+}
+
+/// Keys of which it is known why nothing is idle any more; with more of them, all are forgotten.
+const MOST_GONE: usize = 4096;
 
 #[derive(Debug)]
 struct Idle<T> {
@@ -60,8 +74,8 @@ impl<T> Pool<T> {
     /// A pool whose things hold at most so much memory together.
     pub fn new(budget: ByteSize) -> Self {
         let figures = PoolFigures { budget: budget.bytes(), ..PoolFigures::default() };
-        let (idle, keys) = (BTreeMap::new(), HashMap::new());
-        let state = State { idle, keys, returned: 0, figures };
+        let (idle, keys, gone) = (BTreeMap::new(), HashMap::new(), HashMap::new());
+        let state = State { idle, keys, gone, returned: 0, figures };
         Self { budget: budget.bytes(), state: Mutex::new(state) }
     }
 
@@ -82,6 +96,7 @@ impl<T> Pool<T> {
     pub fn put(&self, key: Digest, item: T, keep: Duration, memory: ByteSize) -> Vec<T> {
         let mut state = self.lock();
         state.returned += 1;
+        state.gone.remove(&key);
         let place = state.returned;
         state.keys.entry(key.clone()).or_default().push(place);
         state.figures.bytes += memory.bytes();
@@ -90,7 +105,7 @@ impl<T> Pool<T> {
         let mut evicted = Vec::new();
         while state.figures.bytes > self.budget {
             let Some((&oldest, _)) = state.idle.first_key_value() else { break };
-            evicted.extend(state.remove(oldest));
+            evicted.extend(state.let_go(oldest, LetGo::Evicted));
         }
         state.figures.evicted += evicted.len() as u64;
         evicted
@@ -102,7 +117,12 @@ impl<T> Pool<T> {
         let old = state.idle.iter().filter(|(_, idle)| idle.until <= now);
         let old: Vec<u64> = old.map(|(place, _)| *place).collect();
         state.figures.expired += old.len() as u64;
-        old.into_iter().filter_map(|place| state.remove(place)).collect()
+        old.into_iter().filter_map(|place| state.let_go(place, LetGo::Expired)).collect()
+    }
+
+    /// Why of a key nothing is idle any more; `None` if nothing ever was, or it was taken.
+    pub fn let_go(&self, key: &Digest) -> Option<LetGo> {
+        self.lock().gone.get(key).copied()
     }
 
     /// Removes what belongs to one key.
@@ -116,6 +136,7 @@ impl<T> Pool<T> {
     pub fn drain(&self) -> Vec<T> {
         let mut state = self.lock();
         state.keys.clear();
+        state.gone.clear();
         state.figures.bytes = 0;
         std::mem::take(&mut state.idle).into_values().map(|idle| idle.item).collect()
     }
@@ -138,6 +159,15 @@ impl<T> Pool<T> {
 }
 
 impl<T> State<T> {
+    fn let_go(&mut self, place: u64, why: LetGo) -> Option<T> {
+        let key = self.idle.get(&place)?.key.clone();
+        if self.gone.len() >= MOST_GONE {
+            self.gone.clear();
+        }
+        self.gone.insert(key, why);
+        self.remove(place)
+    }
+
     fn remove(&mut self, place: u64) -> Option<T> {
         let idle = self.idle.remove(&place)?;
         self.figures.bytes = self.figures.bytes.saturating_sub(idle.bytes);
@@ -172,6 +202,19 @@ mod tests {
         assert_eq!((pool.take(&key), pool.take(&key)), (Some("new"), None));
         let figures = pool.figures();
         assert_eq!((figures.hits, figures.misses, figures.expired), (2, 1, 1));
+    }
+
+    #[test]
+    fn it_is_known_why_nothing_is_idle() {
+        let (pool, key) = (Pool::new(mib(10)), Digest::of("key"));
+        assert_eq!(pool.let_go(&key), None);
+        pool.put(key.clone(), "old", Duration::ZERO, mib(1));
+        pool.expired(Instant::now());
+        assert_eq!(pool.let_go(&key), Some(LetGo::Expired));
+        pool.put(key.clone(), "new", LONG, mib(1));
+        assert_eq!(pool.let_go(&key), None);
+        pool.put(Digest::of("other"), "large", LONG, mib(10));
+        assert_eq!(pool.let_go(&key), Some(LetGo::Evicted));
     }
 
     #[test]

@@ -1,4 +1,5 @@
 //! Runs the tasks of one query in sandboxes: a worker for each, an instance of each UDF beside it.
+//! The instances that all tasks need at first are one request for each UDF.
 //!
 //! Whatever ends a task early (an error, a cancelled query, a dropped future) drops its leases,
 //! and a dropped lease destroys its sandbox: only what ended well is taken again.
@@ -54,6 +55,21 @@ pub struct WorkerLimits {
     pub cpu: CpuMillis,
 }
 
+/// A UDF, and the instances of it that the query's tasks need at first.
+#[derive(Debug)]
+struct Bound {
+    udf: UdfBinding,
+    // Held while the burst is asked for: who comes meanwhile waits for a part of it.
+    burst: tokio::sync::Mutex<Burst>,
+}
+
+/// Instances that are asked for in one request, by the task that needs the first of them.
+#[derive(Debug, Default)]
+struct Burst {
+    expected: usize,
+    ready: Vec<crate::Result<InstanceLease>>,
+}
+
 /// Runs the tasks of one query.
 #[derive(Debug)]
 pub struct QueryRunner {
@@ -61,7 +77,7 @@ pub struct QueryRunner {
     query: String,
     accepted: Instant,
     limits: WorkerLimits,
-    udfs: BTreeMap<String, UdfBinding>,
+    udfs: BTreeMap<String, Bound>,
     // Instances that the driver itself calls; held until the query ends.
     for_driver: Mutex<Vec<InstanceLease>>,
     // What UDFs wrote, by name; shown to the user when the query ends.
@@ -84,7 +100,7 @@ impl QueryRunner {
             query,
             accepted,
             limits,
-            udfs: udfs.into_iter().map(|udf| (udf.name.clone(), udf)).collect(),
+            udfs: udfs.into_iter().map(|udf| (udf.name.clone(), Bound::new(udf))).collect(),
             for_driver: Mutex::default(),
             written: Mutex::default(),
             cold: AtomicU32::new(0),
@@ -117,11 +133,12 @@ impl QueryRunner {
     }
 
     async fn udf(&self, name: &str) -> Result<(InstanceLease, UdfConnection), Error> {
-        let Some(udf) = self.udfs.get(name) else {
+        let Some(bound) = self.udfs.get(name) else {
             let message = format!("the plan calls `{name}`, which the query does not have");
             return Err(Error::Report(Box::new(ErrorReport::new(Code::INTERNAL, message))));
         };
-        let lease = self.node.lease_instance(&udf.unit, &udf.limits).await?;
+        let udf = &bound.udf;
+        let lease = bound.lease(&self.node).await?;
         self.count(lease.cold);
         let socket = lease.open(&udf.load, LOAD_LIMIT).await?;
         Ok((lease, UdfConnection { socket, timeout: udf.timeout }))
@@ -195,8 +212,40 @@ impl QueryRunner {
     }
 }
 
+impl Bound {
+    fn new(udf: UdfBinding) -> Self {
+        Self { udf, burst: tokio::sync::Mutex::default() }
+    }
+
+    /// One of the burst; one of its own for a task that is run again, and where a burst was given
+    /// up with the task that asked for it.
+    async fn lease(&self, node: &Node) -> crate::Result<InstanceLease> {
+        let UdfBinding { unit, limits, .. } = &self.udf;
+        let mut burst = self.burst.lock().await;
+        let expected = std::mem::take(&mut burst.expected);
+        if expected > 0 {
+            burst.ready = node.lease_instances(unit, limits, expected).await;
+        }
+        let ready = burst.ready.pop();
+        drop(burst);
+        match ready {
+            Some(lease) => lease,
+            None => node.lease_instance(unit, limits).await,
+        }
+    }
+}
+
 #[async_trait]
 impl TaskRunner for QueryRunner {
+    fn expect(&self, tasks: &mut dyn Iterator<Item = &PlannedTask>) {
+        for name in tasks.flat_map(|task| &task.udfs) {
+            // Nobody has asked for one yet.
+            if let Some(mut burst) = self.udfs.get(name).and_then(|it| it.burst.try_lock().ok()) {
+                burst.expected += 1;
+            }
+        }
+    }
+
     async fn run(
         &self,
         task: &PlannedTask,

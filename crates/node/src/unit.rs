@@ -19,6 +19,11 @@ const RUNTIME: &str = "/opt/snowmelt/runtime";
 const PACKAGES: &str = "/opt/snowmelt/packages";
 const CODE: &str = "/opt/snowmelt/code";
 
+/// Where a program finds its files, and the runtime that the platform brings for it. Beneath `/run`,
+/// which is ours in every root: nothing is made in an image.
+pub(crate) const PROGRAM_CODE: &str = "/run/snowmelt/code";
+pub(crate) const PROGRAM_RUNTIME: &str = "/run/snowmelt/runtime";
+
 /// The function that a forked child runs.
 pub(crate) const ENTRY: &str = "snowmelt._runtime.serve:main";
 
@@ -56,8 +61,8 @@ pub(crate) struct Forked {
     pub source: Source,
 }
 
-/// A program of any language that speaks the dialogue of `crates/wire/src/function.rs` over its
-/// channel. It finds the code where [`Unit::code_path`] says.
+/// A program of any language that speaks the dialogue of `docs/runtimes.md` over its channel. It
+/// finds its files where [`Unit::code`] says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
     /// What it sees beside its code: the host's base or an unpacked image, and further folders.
@@ -108,13 +113,21 @@ impl Unit {
         let text = format!("{program:?}");
         let digest = Digest::of_parts([tenant.as_str(), code.0.as_str(), &text]);
         let mut root = program.root.clone();
-        root.binds.push(bind(&code.1, CODE));
+        root.binds.push(bind(&code.1, PROGRAM_CODE));
         Self { digest, tenant: tenant.clone(), start: WarmStart::Program(program), root }
     }
 
-    /// Where an instance finds its code.
+    /// Where an instance finds Python code.
     pub fn code_path() -> String {
         format!("{CODE}/{CODE_FILE}")
+    }
+
+    /// Where an instance finds its code: a file with Python code, or the folder of a program.
+    pub fn code(&self) -> String {
+        match self.start {
+            WarmStart::Zygote(_) => Self::code_path(),
+            WarmStart::Program(_) => PROGRAM_CODE.to_owned(),
+        }
     }
 }
 
@@ -149,6 +162,6 @@ fn base(python: &Python, runtime: &Path) -> Root {
     Root { base: Base::Host, binds }
 }
 
-fn bind(source: &Path, target: impl Into<PathBuf>) -> Bind {
+pub(crate) fn bind(source: &Path, target: impl Into<PathBuf>) -> Bind {
     Bind { source: source.to_owned(), target: target.into() }
 }

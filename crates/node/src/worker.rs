@@ -15,7 +15,7 @@ use crate::log::LogCollector;
 use crate::node::Inner;
 use crate::{Error, Result};
 
-const BINARY: &str = "/opt/snowmelt/bin/snowmelt";
+pub(crate) const BINARY: &str = "/opt/snowmelt/bin/snowmelt";
 
 /// What is kept of a worker's output.
 const LOG: ByteSize = ByteSize::mib(1);

@@ -4,15 +4,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use snowmelt_control::api::{
-    CallMode, FunctionOptions, FunctionSpec, FunctionSummary, Invocation, InvocationState,
-    InvokeRequest, LogEntry,
+    ColdReason, FunctionSummary, Invocation, InvocationState, InvokeRequest, LogEntry, Runtime,
 };
 use snowmelt_control::client::Client;
 use snowmelt_types::{Code, ErrorReport, InvocationId};
 
 use crate::args::{
-    CallArgs, DeployArgs, FunctionCommand, ListArgs, ListFormat, LogArgs, LogFormat, PlatformArgs,
-    RemoveArgs, ResultArgs,
+    CallArgs, FunctionCommand, ListArgs, ListFormat, LogArgs, LogFormat, PlatformArgs, RemoveArgs,
+    ResultArgs, ShowFormat, ShowFunctionArgs,
 };
 use crate::config::Config;
 use crate::failure::{Failure, Outcome};
@@ -20,7 +19,7 @@ use crate::output::{Layout, draw};
 use crate::platform::{self, Platform};
 use crate::printer::{self, Printer};
 use crate::progress::Progress;
-use crate::{input, list, text};
+use crate::{deploy, input, list, template, text};
 
 /// How often `fn result --wait` asks, at first and at most.
 const ASKED_EVERY: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(500)];
@@ -33,8 +32,10 @@ const STILL_RUNNING: u8 = 3;
 /// What the platform gives, and `SM-0110` or `SM-0222` for wrong input.
 pub fn run(command: &FunctionCommand, config: &Config, printer: Printer) -> Outcome {
     match command {
-        FunctionCommand::Deploy(args) => deploy(args, config, printer),
+        FunctionCommand::Deploy(args) => deploy::run(args, config, printer),
+        FunctionCommand::New(args) => template::run(args, printer),
         FunctionCommand::Ls(args) => ls(args, config, printer),
+        FunctionCommand::Show(args) => show(args, config, printer),
         FunctionCommand::Call(args) => call(args, config, printer),
         FunctionCommand::Result(args) => result(args, config, printer),
         FunctionCommand::Logs(args) => logs(args, config, printer),
@@ -43,7 +44,7 @@ pub fn run(command: &FunctionCommand, config: &Config, printer: Printer) -> Outc
 }
 
 /// Finds a platform and does one thing with it, with a progress line for who watches.
-fn ask<T>(
+pub(crate) fn ask<T>(
     platform: &PlatformArgs,
     config: &Config,
     printer: Printer,
@@ -57,57 +58,6 @@ fn ask<T>(
     })
 }
 
-fn deploy(args: &DeployArgs, config: &Config, printer: Printer) -> Outcome {
-    let spec = spec(args)?;
-    let label = format!("deploying {}", args.name);
-    let deployed =
-        ask(&args.platform, config, printer, &label, async |client| client.deploy(&spec).await)?;
-    printer.note(&format!("deployed {} (version {})", deployed.name, deployed.version));
-    Ok(0)
-}
-
-fn spec(args: &DeployArgs) -> Result<FunctionSpec, ErrorReport> {
-    let (file, handler) = code_and_handler(&args.code);
-    let default = FunctionOptions::default();
-    let ms = |time: Option<Duration>, default: u64| time.map_or(default, millis);
-    Ok(FunctionSpec {
-        name: args.name.clone(),
-        code: input::code(Path::new(file))?,
-        handler: handler.to_owned(),
-        mode: CallMode::Event,
-        packages: input::requirements(&args.packages, args.requirements.as_deref())?,
-        options: FunctionOptions {
-            memory: args.memory.unwrap_or(default.memory),
-            cpu: args.cpu.unwrap_or(default.cpu),
-            timeout_ms: ms(args.timeout, default.timeout_ms),
-            environment: args.environment.iter().cloned().collect(),
-            instances: args.instances.unwrap_or(default.instances),
-            concurrency: args.concurrency.unwrap_or(default.concurrency),
-            parked: args.parked.unwrap_or(default.parked),
-            pids: args.pids.unwrap_or(default.pids),
-            scratch: args.scratch.unwrap_or(default.scratch),
-            open_files: args.open_files.unwrap_or(default.open_files),
-            log: args.log.unwrap_or(default.log),
-            idle_ms: ms(args.idle, default.idle_ms),
-        },
-        tenant: args.tenant.clone().unwrap_or_default(),
-        expected: 1,
-        ephemeral: false,
-    })
-}
-
-/// `images.py:resize` names a callable; a path may hold a colon itself.
-fn code_and_handler(code: &str) -> (&str, &str) {
-    let identifier = |name: &str| {
-        name.starts_with(|c: char| c.is_alphabetic() || c == '_')
-            && name.chars().all(|c| c.is_alphanumeric() || c == '_')
-    };
-    match code.rsplit_once(':') {
-        Some((file, handler)) if !file.is_empty() && identifier(handler) => (file, handler),
-        _ => (code, "handler"),
-    }
-}
-
 fn ls(args: &ListArgs, config: &Config, printer: Printer) -> Outcome {
     let functions =
         ask(&args.platform, config, printer, "listing", async |client| client.functions().await)?;
@@ -118,13 +68,22 @@ fn ls(args: &ListArgs, config: &Config, printer: Printer) -> Outcome {
     };
     printer::print(&shown)?;
     if functions.is_empty() {
-        printer.note("no functions; deploy one with `snowmelt fn deploy NAME FILE.py`");
+        printer.note("no functions; deploy one with `snowmelt fn deploy NAME FILE`");
     }
     Ok(0)
 }
 
-const HEADINGS: [&str; 8] =
-    ["name", "handler", "memory", "cpu", "timeout", ">instances", "packages", "deployed"];
+const HEADINGS: [&str; 9] = [
+    "name",
+    "runtime",
+    "handler",
+    "memory",
+    "cpu",
+    "timeout",
+    ">instances",
+    "packages",
+    "deployed",
+];
 
 fn table(functions: &[FunctionSummary]) -> String {
     if functions.is_empty() {
@@ -134,7 +93,7 @@ fn table(functions: &[FunctionSummary]) -> String {
         .iter()
         .map(|function| {
             let mut cells = row(function);
-            cells[7] = text::ago(function.deployed_ms);
+            cells[8] = text::ago(function.deployed_ms);
             cells.into_iter().map(Some).collect()
         })
         .collect();
@@ -145,6 +104,7 @@ fn row(function: &FunctionSummary) -> Vec<String> {
     let options = &function.options;
     vec![
         function.name.to_string(),
+        runtime(function.runtime).to_owned(),
         function.handler.clone(),
         options.memory.to_string(),
         options.cpu.to_string(),
@@ -153,6 +113,61 @@ fn row(function: &FunctionSummary) -> Vec<String> {
         function.packages.join(" "),
         text::moment(function.deployed_ms),
     ]
+}
+
+fn runtime(runtime: Runtime) -> &'static str {
+    match runtime {
+        Runtime::Python => "python",
+        Runtime::Node => "node",
+        Runtime::Java => "java",
+        Runtime::Go => "go",
+        Runtime::Command => "command",
+    }
+}
+
+fn show(args: &ShowFunctionArgs, config: &Config, printer: Printer) -> Outcome {
+    let label = format!("showing {}", args.name);
+    let function = ask(&args.platform, config, printer, &label, async |client| {
+        client.function(&args.name).await
+    })?;
+    printer::print(&match args.output {
+        ShowFormat::Json => list::json(&function)?,
+        ShowFormat::Table => lines(&function),
+    })?;
+    Ok(0)
+}
+
+/// What was set and what is by default, a line each; what it does not have is left out.
+fn lines(function: &FunctionSummary) -> String {
+    let options = &function.options;
+    let time = |ms| text::setting(Duration::from_millis(ms));
+    let root = function.root.as_ref().map(|root| root.display().to_string());
+    let variables = options.environment.iter().map(|(name, value)| format!("{name}={value}"));
+    let rows = [
+        ("name", function.name.to_string()),
+        ("version", function.version.clone()),
+        ("deployed", text::ago(function.deployed_ms)),
+        ("runtime", runtime(function.runtime).to_owned()),
+        ("handler", function.handler.clone()),
+        ("command", function.command.join(" ")),
+        ("root", root.unwrap_or_default()),
+        ("packages", function.packages.join(" ")),
+        ("environment", variables.collect::<Vec<_>>().join(" ")),
+        ("tenant", function.tenant.to_string()),
+        ("memory", options.memory.to_string()),
+        ("cpu", options.cpu.to_string()),
+        ("timeout", time(options.timeout_ms)),
+        ("instances", format!("{} alive, at most {}", function.instances, options.instances)),
+        ("concurrency", options.concurrency.to_string()),
+        ("parked", options.parked.to_string()),
+        ("idle", time(options.idle_ms)),
+        ("scratch", options.scratch.to_string()),
+        ("pids", options.pids.to_string()),
+        ("open files", options.open_files.to_string()),
+        ("log", options.log.to_string()),
+    ];
+    let told = rows.iter().filter(|(_, value)| !value.is_empty());
+    told.map(|(name, value)| format!("{name:<12} {}\n", text::visible(value))).collect()
 }
 
 fn call(args: &CallArgs, config: &Config, printer: Printer) -> Outcome {
@@ -237,10 +252,20 @@ fn ended(invocation: Invocation, printer: Printer) -> Outcome {
             printer::print(&list::value(&value)?)?;
             let wall = text::micros(invocation.wall_us.unwrap_or_default());
             let start = if invocation.cold { "cold" } else { "warm" };
-            printer.note(&format!("{} · {wall} · {start}", invocation.id));
+            let why = invocation.cold_because.map(|reason| format!(": {}", because(reason)));
+            printer.note(&format!(
+                "{} · {wall} · {start}{}",
+                invocation.id,
+                why.unwrap_or_default()
+            ));
             Ok(0)
         }
     }
+}
+
+fn because(reason: ColdReason) -> String {
+    let hint = reason.hint.map(|hint| format!(" ({hint})"));
+    reason.text + &hint.unwrap_or_default()
 }
 
 fn logs(args: &LogArgs, config: &Config, printer: Printer) -> Outcome {
@@ -260,7 +285,9 @@ fn logs(args: &LogArgs, config: &Config, printer: Printer) -> Outcome {
 }
 
 fn log_text(entry: &LogEntry) -> String {
-    let mut shown = format!("==> {} {}\n", entry.invocation, text::moment(entry.accepted_ms));
+    let cold = entry.cold_because.as_ref().map(|why| format!(" cold: {why}"));
+    let cold = cold.unwrap_or_default();
+    let mut shown = format!("==> {} {}{cold}\n", entry.invocation, text::moment(entry.accepted_ms));
     match printer::stdout_is_terminal() {
         true => shown.push_str(&text::visible(&entry.text)),
         false => shown.push_str(&entry.text),
@@ -281,21 +308,4 @@ fn rm(args: &RemoveArgs, config: &Config, printer: Printer) -> Outcome {
     })?;
     printer.note(&format!("removed {}", args.name));
     Ok(0)
-}
-
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_handler_stands_behind_the_last_colon() {
-        assert_eq!(code_and_handler("a.py"), ("a.py", "handler"));
-        assert_eq!(code_and_handler("a.py:resize"), ("a.py", "resize"));
-        assert_eq!(code_and_handler("odd:dir/a.py"), ("odd:dir/a.py", "handler"));
-        assert_eq!(code_and_handler("odd:dir/a.py:f"), ("odd:dir/a.py", "f"));
-    }
 }

@@ -90,10 +90,10 @@ fn caches(figures: &Figures) -> String {
     let kept = imports.zygotes.iter().filter(|zygote| zygote.kept).count();
     let rows = [
         cache("handler", text::counted(idle, "instance"), node.handlers.bytes)
-            .bounded(node.handlers.budget, evicted + expired)
+            .bounded(node.handlers.budget, let_go(evicted, expired))
             .rated(hits, 0, misses),
         cache("import", text::counted(kept as u64, "zygote"), imports.bytes)
-            .bounded(imports.budget, imports.evicted)
+            .bounded(imports.budget, let_go(imports.evicted, 0))
             .rated(imports.hits, imports.partial, imports.bare),
         cache("install", "packages".to_owned(), installs.bytes).rated(
             installs.environment_hits,
@@ -132,9 +132,9 @@ fn cache(name: &str, holds: String, held: u64) -> Cache {
 }
 
 impl Cache {
-    fn bounded(mut self, budget: u64, let_go: u64) -> Self {
+    fn bounded(mut self, budget: u64, let_go: String) -> Self {
         self.0[3] = Some(bytes(budget));
-        self.0[8] = Some(text::count(let_go));
+        self.0[8] = Some(let_go);
         self
     }
 
@@ -147,6 +147,15 @@ impl Cache {
             self.0[7] = Some(format!("{:.1} %", hits as f64 / all as f64 * 100.0));
         }
         self
+    }
+}
+
+/// For room, and because the idle time was over.
+fn let_go(evicted: u64, expired: u64) -> String {
+    match (evicted, expired) {
+        (evicted, 0) => text::count(evicted),
+        (0, expired) => format!("{} idle", text::count(expired)),
+        both => format!("{}, {} idle", text::count(both.0), text::count(both.1)),
     }
 }
 

@@ -64,6 +64,7 @@ codes! {
     FUNCTION_LENGTH = "SM-0203", Input, "the user's function returned the wrong number of values";
     FUNCTION_LOAD = "SM-0204", Input, "the user's code cannot be loaded";
     FUNCTION_SIGNATURE = "SM-0205", Input, "the function's annotations do not give a schema";
+    FUNCTION_COMMAND = "SM-0206", Input, "the function's program is missing or cannot be executed";
     FUNCTION_EXIT = "SM-0210", Input, "the function's process ended by itself";
     FUNCTION_SIGNAL = "SM-0211", Input, "the function's process was ended by a signal";
     FUNCTION_TIMEOUT = "SM-0212", Timeout, "the function did not answer within its time";

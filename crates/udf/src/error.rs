@@ -38,6 +38,9 @@ pub enum Error {
     /// No function in the code at all.
     #[error("the code defines no function for SQL")]
     NoFunction,
+    /// Files for a program where Python code is due.
+    #[error("the code is files of a program, and Python code is due")]
+    NotPython,
     /// A pickle of another Python.
     #[error("the function was pickled by Python {pickled}, but functions run on Python {running}")]
     PickleVersion {
@@ -62,6 +65,7 @@ impl Error {
             }
             Self::Twice { .. } => "give one of them another name with @sm.udf(name=\"…\")",
             Self::NoFunction => "put @sm.udf before a function",
+            Self::NotPython => "name the program's runtime (fn deploy --runtime or --command)",
             Self::PickleVersion { running, .. } => {
                 return Some(format!(
                     "call from Python {running}, or name yours in SNOWMELT_PYTHON when the platform \
@@ -76,9 +80,10 @@ impl Error {
 impl Report for Error {
     fn report(&self) -> ErrorReport {
         let code = match self {
-            Self::Source { .. } | Self::PickleVersion { .. } | Self::NoFunction => {
-                Code::FUNCTION_LOAD
-            }
+            Self::Source { .. }
+            | Self::PickleVersion { .. }
+            | Self::NotPython
+            | Self::NoFunction => Code::FUNCTION_LOAD,
             Self::Interpreter { .. } => Code::PACKAGE_TOOL,
             Self::Signature { .. } | Self::Twice { .. } => Code::FUNCTION_SIGNATURE,
         };

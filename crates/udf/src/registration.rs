@@ -47,9 +47,11 @@ impl Registration {
     }
 }
 
-/// Refuses a pickle that the platform's Python cannot run: byte code differs between versions.
+/// Refuses what the platform's Python cannot run: files of another language, and a pickle of
+/// another version, whose byte code differs.
 pub fn check_python(code: &Code, running: &str) -> Result<()> {
     match code {
+        Code::Files { .. } => Err(Error::NotPython),
         Code::Pickle { python, .. } if python != running => {
             Err(Error::PickleVersion { pickled: python.clone(), running: running.to_owned() })
         }
@@ -82,6 +84,10 @@ fn digest(code: &Code, packages: &[String], signatures: &[Signature]) -> Digest 
                 sources.len().to_string(),
             ]);
             parts.extend(sources.iter().flat_map(|(file, text)| [file.clone(), text.clone()]));
+        }
+        Code::Files { files } => {
+            parts.extend(["files".into(), files.len().to_string()]);
+            parts.extend(files.iter().flat_map(|(path, file)| [path.clone(), file.data.clone()]));
         }
     }
     parts.push(packages.len().to_string());

@@ -1,4 +1,5 @@
-//! Messages between the node and an instance that runs a user's Python code.
+//! Messages between the node and an instance that runs a user's code; `docs/runtimes.md` tells
+//! them to whoever writes a runtime.
 //!
 //! A connection is for one piece of code. `Load` comes first and is answered by `Ready` or
 //! `Failure`. Then, by mode: a function gets `Call` frames, each answered by `Return` or `Failure`;
@@ -7,8 +8,11 @@
 //! `Schema` frame) or `Failure`. A describe connection is answered by `Return` with a JSON list of
 //! [`Signature`].
 
-use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
 use snowmelt_types::{ByteSize, Code as ErrorCode, ErrorReport, Report, SourceLocation};
 
 /// What a connection is for.
@@ -44,8 +48,36 @@ pub enum Code {
         python: String,
         /// File name to text of the source files that the function came from, for tracebacks.
         #[serde(default)]
-        sources: std::collections::BTreeMap<String, String>,
+        sources: BTreeMap<String, String>,
     },
+    /// The files of a program of another language, or what its runtime loads.
+    Files {
+        /// By path, relative to the folder in which the program finds them.
+        files: BTreeMap<String, CodeFile>,
+    },
+}
+
+/// One file of a program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CodeFile {
+    /// Base64 of its bytes.
+    pub data: String,
+    /// Whether it can be executed.
+    #[serde(default)]
+    pub executable: bool,
+}
+
+impl CodeFile {
+    /// A file with these bytes.
+    pub fn new(bytes: &[u8], executable: bool) -> Self {
+        Self { data: STANDARD.encode(bytes), executable }
+    }
+
+    /// Its bytes; `None` if they are not base64.
+    pub fn bytes(&self) -> Option<Vec<u8>> {
+        STANDARD.decode(&self.data).ok()
+    }
 }
 
 /// Load this code.
@@ -53,7 +85,8 @@ pub enum Code {
 pub struct Load {
     /// What the connection is for.
     pub mode: Mode,
-    /// Path inside the sandbox of a JSON file that holds the [`Code`].
+    /// Path inside the sandbox of a JSON file that holds the [`Code`]; for a program the folder of
+    /// its [`Code::Files`].
     pub code: String,
     /// The function's name in the code; ignored by [`Mode::Describe`].
     #[serde(default)]
@@ -138,6 +171,8 @@ pub enum FailureKind {
     Files,
     /// It raised because it may start no more processes and threads.
     Processes,
+    /// It raised because its heap is full (Java).
+    Memory,
 }
 
 /// A failure of user code, told by the instance; a claim of the sandbox, never trusted further.
@@ -204,7 +239,34 @@ impl FunctionFailure {
             FailureKind::Processes => {
                 format!("`{name}` reached its limit of processes{}", self.reached(plain))
             }
+            FailureKind::Memory => format!("`{name}` ran out of memory{}", self.reached(bytes)),
         }
+    }
+
+    /// What helps; the instance may know better.
+    fn hint(&self) -> Option<String> {
+        let twice = self.limit.map_or(0, |limit| limit.saturating_mul(2));
+        let twice_mib = (twice >> 20).max(1);
+        let hint = match self.kind {
+            FailureKind::Scratch => {
+                format!(
+                    "write less, or give it more with scratch=\"{twice_mib}MiB\" (fn deploy --scratch)"
+                )
+            }
+            FailureKind::Files => {
+                format!(
+                    "close what is done with, or raise open_files={twice} (fn deploy --open-files)"
+                )
+            }
+            FailureKind::Processes => {
+                "start fewer processes and threads, or raise pids= (fn deploy --pids)".to_owned()
+            }
+            FailureKind::Memory => {
+                format!("give it more with memory=\"{twice_mib}MiB\" (fn deploy --memory)")
+            }
+            _ => return None,
+        };
+        Some(hint)
     }
 
     fn reached(&self, form: fn(u64) -> String) -> String {
@@ -224,6 +286,7 @@ impl FunctionFailure {
             FailureKind::Scratch => ErrorCode::FUNCTION_SCRATCH,
             FailureKind::Files => ErrorCode::FUNCTION_FILES,
             FailureKind::Processes => ErrorCode::FUNCTION_PIDS,
+            FailureKind::Memory => ErrorCode::FUNCTION_MEMORY,
         }
     }
 }
@@ -253,7 +316,7 @@ impl Report for FunctionFailure {
             (Some(input), Some(row)) => Some(format!("{input} (row {row} of its batch)")),
             (input, _) => input.clone(),
         };
-        report.hint = self.hint.clone();
+        report.hint = self.hint.clone().or_else(|| self.hint());
         report
     }
 }
@@ -282,5 +345,26 @@ mod tests {
         let shown = failure.report().to_string();
         let told = "error[SM-0215]: `f` filled its scratch: limit 64 MiB, peak 64 MiB";
         assert!(shown.starts_with(told), "{shown}");
+    }
+
+    #[test]
+    fn a_limit_is_told_with_the_setting_to_change() {
+        let told = |kind: &str| {
+            let text =
+                format!(r#"{{"kind":"{kind}","function":"f","exception":"e","limit":1048576}}"#);
+            serde_json::from_str::<FunctionFailure>(&text).unwrap().report().hint.unwrap()
+        };
+        assert!(told("scratch").contains("scratch=\"2MiB\""));
+        assert!(told("files").contains("open_files=2097152"));
+        assert!(told("processes").contains("--pids"));
+        assert!(told("memory").contains("--memory"));
+    }
+
+    #[test]
+    fn files_survive_as_text() {
+        let file = CodeFile::new(&[0, 255, 7], true);
+        let text = serde_json::to_string(&file).unwrap();
+        assert_eq!(serde_json::from_str::<CodeFile>(&text).unwrap().bytes().unwrap(), [0, 255, 7]);
+        assert_eq!(CodeFile { data: "%".into(), executable: false }.bytes(), None);
     }
 }

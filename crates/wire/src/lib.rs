@@ -20,7 +20,7 @@ pub use frame::{
     Frame, HEADER_BYTES, Kind, MAX_PAYLOAD_BYTES, decode_header, read_frame, write_frame,
 };
 pub use function::{
-    Call, Code, FailureKind, FunctionFailure, Load, Mode, OnError, Ready, Signature,
+    Call, Code, CodeFile, FailureKind, FunctionFailure, Load, Mode, OnError, Ready, Signature,
 };
 pub use stream::{FrameStream, MAX_DESCRIPTORS};
 pub use task::{FileGrant, OperatorMetric, S3Access, Task, TaskDone, TaskProgress, UdfGrant};

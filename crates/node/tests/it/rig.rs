@@ -104,6 +104,16 @@ pub async fn call(
     call_within(lease, event, LIMIT).await
 }
 
+/// Calls what `load` names.
+pub async fn call_loaded(
+    load: &Load,
+    lease: &mut InstanceLease,
+    event: serde_json::Value,
+) -> Result<serde_json::Value, Error> {
+    let call = Call { invocation: "test".into(), event };
+    lease.call(load, &call, LIMIT).await
+}
+
 pub async fn call_within(
     lease: &mut InstanceLease,
     event: serde_json::Value,

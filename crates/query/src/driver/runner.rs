@@ -100,6 +100,10 @@ pub struct UdfConnection {
 /// moment, which cancels: whatever was leased must then be given back.
 #[async_trait]
 pub trait TaskRunner: Send + Sync {
+    /// Tells before the first [`TaskRunner::run`] which tasks will be asked for at once, so that
+    /// the runner can ask for what all of them need in one request.
+    fn expect(&self, _tasks: &mut dyn Iterator<Item = &PlannedTask>) {}
+
     /// Runs one attempt of one task: leases a worker, grants files and UDFs, calls
     /// [`crate::dispatch()`]. All tasks of a query are asked for at once; the runner may make some
     /// wait.

@@ -36,6 +36,7 @@ pub(super) async fn run_all(
 ) -> Result<Vec<Finished>> {
     let spool = Spool::new(MEMORY_BYTES);
     let board = Arc::new(Board::new(query, Arc::clone(reporter)));
+    runner.expect(&mut query.tasks.iter().map(|task| &task.planned));
     let running: FuturesUnordered<BoxFuture<'_, _>> = query
         .tasks
         .iter()

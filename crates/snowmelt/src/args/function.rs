@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
+use snowmelt_control::api::Runtime;
 use snowmelt_types::{ByteSize, CpuMillis, FunctionName, Tenant, parse_duration};
 
-use super::{ListFormat, PlatformArgs};
+use super::{ListFormat, PlatformArgs, ShowFormat};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -20,8 +21,24 @@ Examples:
   snowmelt fn deploy hello hello.py
   snowmelt fn deploy resize images.py:resize --package pillow==11.* --memory 1GiB --timeout 30s
   snowmelt fn deploy score model.py --requirements requirements.txt --env MODEL=v3 --instances 4
+  snowmelt fn deploy hello handler.mjs            Node.js: export function handler(event)
+  snowmelt fn deploy hello Hello.java --parked 1  Java: public static Object handle(Map event)
+  snowmelt fn deploy hello ./hello --runtime go   a program made with the package of fn new
+  snowmelt fn deploy thumb ./app --command './serve --fast' --root images/tools
 
 Deploying a name again replaces the function; calls that run then still end with the old one.";
+
+const NEW_EXAMPLES: &str = "\
+Examples:
+  snowmelt fn new hello --runtime node
+  snowmelt fn new hello --runtime go && cd hello && CGO_ENABLED=0 go build -o handler .
+
+The folder has a handler to begin with; the commands that follow are printed.";
+
+const SHOW_EXAMPLES: &str = "\
+Examples:
+  snowmelt fn show hello
+  snowmelt fn show hello -o json | jq .options.memory";
 
 const LS_EXAMPLES: &str = "\
 Examples:
@@ -57,11 +74,15 @@ Examples:
 /// `snowmelt fn`.
 #[derive(Debug, Subcommand)]
 pub enum FunctionCommand {
-    /// Deploy a Python function
+    /// Deploy a function of Python, Node.js, Java, Go, or any program
     Deploy(Box<DeployArgs>),
+    /// Make a folder with a handler to begin with
+    New(NewArgs),
     /// List the deployed functions
     #[command(after_help = LS_EXAMPLES)]
     Ls(ListArgs),
+    /// Show a function with its limits
+    Show(ShowFunctionArgs),
     /// Call a function and print its result
     Call(CallArgs),
     /// Ask for the result of an asynchronous call
@@ -80,8 +101,8 @@ pub struct DeployArgs {
     /// Name of the function: letters, digits, `_` and `-`
     #[arg(value_parser = function_name)]
     pub name: FunctionName,
-    /// Python file, and the callable in it [default callable: handler]
-    #[arg(value_name = "FILE.py[:HANDLER]")]
+    /// File or folder with the code, and what is called in it [default: handler, in Java the class]
+    #[arg(value_name = "PATH[:HANDLER]")]
     pub code: String,
 
     /// Memory limit of an instance [default: 512MiB]
@@ -118,6 +139,21 @@ pub struct DeployArgs {
     #[arg(long, value_name = "SIZE", help_heading = "Resources")]
     pub log: Option<ByteSize>,
 
+    /// What runs the code [default: by the ending of the file, python]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "NAME",
+        conflicts_with = "command",
+        help_heading = "Code"
+    )]
+    pub runtime: Option<RuntimeName>,
+    /// Run this program, which speaks the protocol of docs/runtimes.md; `./x` is a file of the code
+    #[arg(long, value_name = "WORDS", help_heading = "Code")]
+    pub command: Option<String>,
+    /// Run in the unpacked file system of an image, in this folder, instead of the host's programs
+    #[arg(long, value_name = "FOLDER", help_heading = "Code")]
+    pub root: Option<PathBuf>,
     /// Set an environment variable (repeatable)
     #[arg(long = "env", value_name = "NAME=VALUE", value_parser = variable, help_heading = "Code")]
     pub environment: Vec<(String, String)>,
@@ -134,6 +170,56 @@ pub struct DeployArgs {
     /// Which platform keeps it.
     #[command(flatten, next_help_heading = "Platform")]
     pub platform: PlatformArgs,
+}
+
+/// `snowmelt fn new`.
+#[derive(Debug, Args)]
+#[command(after_help = NEW_EXAMPLES)]
+pub struct NewArgs {
+    /// The folder to make
+    pub folder: PathBuf,
+    /// What runs the code
+    #[arg(long, value_enum, value_name = "NAME", default_value = "python")]
+    pub runtime: RuntimeName,
+}
+
+/// `snowmelt fn show`.
+#[derive(Debug, Args)]
+#[command(after_help = SHOW_EXAMPLES)]
+pub struct ShowFunctionArgs {
+    /// Name of the function
+    #[arg(value_parser = function_name)]
+    pub name: FunctionName,
+    /// Format
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub output: ShowFormat,
+    /// Which platform is asked.
+    #[command(flatten, next_help_heading = "Platform")]
+    pub platform: PlatformArgs,
+}
+
+/// Runtimes that the platform brings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum RuntimeName {
+    // The platform's Python.
+    Python,
+    // Node.js.
+    Node,
+    // Java 17 or later.
+    Java,
+    // A program made with the Go package.
+    Go,
+}
+
+impl From<RuntimeName> for Runtime {
+    fn from(name: RuntimeName) -> Self {
+        match name {
+            RuntimeName::Python => Self::Python,
+            RuntimeName::Node => Self::Node,
+            RuntimeName::Java => Self::Java,
+            RuntimeName::Go => Self::Go,
+        }
+    }
 }
 
 /// `snowmelt fn ls`.

@@ -15,7 +15,8 @@ use serde::{Deserialize, Serialize};
 
 pub use cluster::{HostsArgs, MemberArgs, NodeArgs};
 pub use function::{
-    CallArgs, DeployArgs, FunctionCommand, ListArgs, LogArgs, LogFormat, RemoveArgs, ResultArgs,
+    CallArgs, DeployArgs, FunctionCommand, ListArgs, LogArgs, LogFormat, NewArgs, RemoveArgs,
+    ResultArgs, RuntimeName, ShowFunctionArgs,
 };
 pub use server::{ConfigCommand, DoctorArgs, ServeArgs, StatusArgs, TopArgs, UpArgs};
 pub use sql::SqlArgs;

@@ -1,0 +1,86 @@
+//! Why an instance had to be started for a call, in words, with the setting that would have kept
+//! one: what the end of an idle instance is to its function's next caller.
+
+use std::time::Duration;
+
+use snowmelt_node::{LetGo, Node};
+use snowmelt_types::ByteSize;
+
+use crate::api::{ColdKind, ColdReason};
+use crate::live::Live;
+
+/// The reason, for a call that has just been given a new instance.
+pub(crate) fn reason(node: &Node, live: &Live) -> ColdReason {
+    let ended = live.take_ended();
+    match node.let_go(&live.unit, &live.limits) {
+        _ if live.calls() > 1 => busy(live.calls() - 1),
+        Some(LetGo::Expired) => idle_time(live.limits.idle),
+        Some(LetGo::Evicted) => room(ByteSize(node.figures().handlers.budget)),
+        None => ended.map_or_else(|| first(live.limits.idle), |code| after(&code)),
+    }
+}
+
+fn busy(others: usize) -> ColdReason {
+    let calls = if others == 1 { "1 call was".to_owned() } else { format!("{others} calls were") };
+    ColdReason {
+        kind: ColdKind::Busy,
+        text: format!("{calls} under way"),
+        hint: Some("have some ready with parked=2 (fn deploy --parked)".into()),
+    }
+}
+
+fn idle_time(limit: Duration) -> ColdReason {
+    ColdReason {
+        kind: ColdKind::IdleTime,
+        text: format!("the idle time of {} was over", shown(limit)),
+        hint: Some("keep it longer with idle=\"10m\" (fn deploy --idle)".into()),
+    }
+}
+
+fn room(budget: ByteSize) -> ColdReason {
+    ColdReason {
+        kind: ColdKind::Room,
+        text: format!("idle instances had used up their {budget} of memory"),
+        hint: Some("give them more with the setting cache.handlers".into()),
+    }
+}
+
+fn after(code: &str) -> ColdReason {
+    let text = format!("the one before ended with {code}");
+    ColdReason { kind: ColdKind::Ended, text, hint: None }
+}
+
+fn first(idle: Duration) -> ColdReason {
+    let (text, hint) = match idle.is_zero() {
+        true => ("none is kept idle", Some("keep them with idle=\"1m\" (fn deploy --idle)".into())),
+        false => ("there was none yet", None),
+    };
+    ColdReason { kind: ColdKind::First, text: text.to_owned(), hint }
+}
+
+fn shown(time: Duration) -> String {
+    let seconds = time.as_secs_f64();
+    match time.as_secs() {
+        whole if whole >= 120 && whole % 60 == 0 => format!("{} min", whole / 60),
+        _ => format!("{seconds} s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_the_idle_time_names_limit_and_setting() {
+        let reason = idle_time(Duration::from_secs(300));
+        assert_eq!(reason.text, "the idle time of 5 min was over");
+        assert!(reason.hint.is_some_and(|hint| hint.contains("--idle")));
+        assert_eq!(idle_time(Duration::from_millis(1500)).text, "the idle time of 1.5 s was over");
+    }
+
+    #[test]
+    fn the_others_are_counted() {
+        assert_eq!(busy(1).text, "1 call was under way");
+        assert_eq!(busy(7).text, "7 calls were under way");
+    }
+}

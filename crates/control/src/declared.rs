@@ -1,0 +1,69 @@
+//! What Python code says of itself without being run: packages that it asks for, modules that it
+//! imports. Its text is parsed by an interpreter once, and the answer remembered by content.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use snowmelt_node::Node;
+use snowmelt_types::{Code as ErrorCode, Digest, ErrorReport, Report};
+use snowmelt_udf::{BatchKind, inspect_source, with_runtime};
+use snowmelt_wire::Code;
+
+use crate::memos::Memos;
+
+/// What a piece of code says of itself.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Declared {
+    /// Requirements, with those that its imports of numpy and pandas stand for.
+    pub packages: Vec<String>,
+    /// Modules that it imports.
+    pub imports: Vec<String>,
+}
+
+/// Reads what code declares; `packages` are the requirements that stand beside it.
+pub(crate) async fn declared(
+    node: &Node,
+    memos: &Memos,
+    code: &Code,
+    packages: &[String],
+) -> Result<Declared, ErrorReport> {
+    let python = node.python().await.map_err(|error| error.report())?;
+    let version = python.minor_version();
+    snowmelt_udf::check_python(code, &version).map_err(|error| error.report())?;
+    let mut declared = Declared { packages: packages.to_vec(), imports: Vec::new() };
+    if let Code::Source { file, text } = code {
+        let key = Digest::of_parts(["declared-1", &version, file, text]);
+        let source = match memos.get(&key) {
+            Some(known) => known,
+            None => {
+                let found = inspect(python.executable.clone(), file, text).await?;
+                memos.put(&key, &found);
+                found
+            }
+        };
+        declared.packages.extend(source.packages);
+        declared.packages = with_runtime(&declared.packages, kinds_of(&source.imports));
+        declared.imports = source.imports;
+    }
+    declared.packages.sort();
+    declared.packages.dedup();
+    Ok(declared)
+}
+
+async fn inspect(python: PathBuf, file: &str, text: &str) -> Result<Declared, ErrorReport> {
+    let (file, text) = (file.to_owned(), text.to_owned());
+    let inspected = tokio::task::spawn_blocking(move || inspect_source(&python, &file, &text));
+    let source = inspected
+        .await
+        .map_err(|error| ErrorReport::new(ErrorCode::INTERNAL, error.to_string()))?
+        .map_err(|error| error.report())?;
+    Ok(Declared { packages: source.packages, imports: source.imports })
+}
+
+/// `import pandas` at the top of a file is as good as a requirement: the runtime offers it.
+fn kinds_of(imports: &[String]) -> Vec<BatchKind> {
+    let imported = |name: &str| imports.iter().any(|import| import.split('.').next() == Some(name));
+    let kinds =
+        [("pandas", BatchKind::Pandas), ("numpy", BatchKind::Numpy), ("pyarrow", BatchKind::Arrow)];
+    kinds.into_iter().filter(|(name, _)| imported(name)).map(|(_, kind)| kind).collect()
+}

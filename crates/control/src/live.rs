@@ -1,0 +1,157 @@
+//! A function that is ready to be called in this process: from its record to a unit that the node
+//! can start, with the limits of its instances.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use snowmelt_node::{InstanceLimits, Language, Node, ProgramRequest, Unit};
+use snowmelt_types::{Code as ErrorCode, Digest, ErrorReport, Report};
+use snowmelt_wire::{Code, Load, Mode, OnError};
+use tokio::sync::Semaphore;
+
+use crate::api::{CallMode, FunctionSpec, Runtime};
+use crate::declared::{Declared, declared};
+use crate::memos::Memos;
+use crate::store::FunctionRecord;
+
+/// The most instances of a function.
+const MOST_INSTANCES: u32 = 10_000;
+
+/// A function that is ready to be called.
+#[derive(Debug)]
+pub(crate) struct Live {
+    pub record: FunctionRecord,
+    pub unit: Unit,
+    pub limits: Arc<InstanceLimits>,
+    pub load: Load,
+    /// A permit for each call that all instances together may take.
+    pub permits: Semaphore,
+    /// The code of the error with which an instance ended last, until a new one is there.
+    ended: Mutex<Option<String>>,
+}
+
+impl Live {
+    /// Finds and makes all that its instances need.
+    pub async fn prepare(
+        node: &Node,
+        memos: &Memos,
+        record: FunctionRecord,
+    ) -> Result<Self, ErrorReport> {
+        let spec = &record.spec;
+        let limits = Arc::new(InstanceLimits::from(&spec.options));
+        let unit = match language(spec.runtime) {
+            None => python(node, memos, spec).await?,
+            Some(language) => program(node, &record, language, &limits).await?,
+        };
+        let load = Load {
+            mode: if spec.mode == CallMode::Map { Mode::Map } else { Mode::Function },
+            code: unit.code(),
+            function: spec.handler.clone(),
+            batch: None,
+            on_error: OnError::default(),
+        };
+        let permits = Semaphore::new(most_calls(&limits, spec.options.instances));
+        Ok(Self { unit, limits, load, permits, record, ended: Mutex::default() })
+    }
+
+    /// Calls that are under way.
+    pub fn calls(&self) -> usize {
+        let most = most_calls(&self.limits, self.record.spec.options.instances);
+        most.saturating_sub(self.permits.available_permits())
+    }
+
+    /// Remembers that an instance ended with a call.
+    pub fn instance_ended(&self, error: &ErrorReport) {
+        *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.code.clone());
+    }
+
+    /// The error with which the last instance ended, once.
+    pub fn take_ended(&self) -> Option<String> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// Checks what a user asks for, fills in what they left out, and gives the files of a program to
+/// the node.
+pub(crate) fn accept(
+    node: &Node,
+    mut spec: FunctionSpec,
+    deployed_ms: u64,
+) -> Result<FunctionRecord, ErrorReport> {
+    let refused =
+        |message: &str, hint: &str| Err(ErrorReport::new(ErrorCode::OPTION, message).hint(hint));
+    if (spec.runtime == Runtime::Command) == spec.command.is_empty() {
+        return refused(
+            "a command goes with the runtime `command` and no other",
+            "name either a runtime or a command (fn deploy --runtime, --command)",
+        );
+    }
+    let Some(language) = language(spec.runtime) else {
+        if spec.root.is_some() {
+            let hint = "name the image's own Python with --command, or leave --root out";
+            return refused("Python functions run with the platform's own Python", hint);
+        }
+        spec.handler = if spec.handler.is_empty() { "handler".into() } else { spec.handler };
+        return Ok(FunctionRecord { spec, deployed_ms, files: None });
+    };
+    let Code::Files { files } = &spec.code else {
+        let hint = "send {\"kind\": \"files\", \"files\": …}";
+        return refused("a program needs the files of a folder, and this is Python code", hint);
+    };
+    if !spec.packages.is_empty() || spec.mode == CallMode::Map {
+        let hint = "bring what the program needs with its files, or in an image with --root";
+        return refused("packages and sm.map are for Python functions", hint);
+    }
+    if spec.root.as_ref().is_some_and(|root| !root.is_absolute()) {
+        return refused("the root is not an absolute path", "name the folder from / on");
+    }
+    if files.is_empty() {
+        return refused("there are no files of the code", "name a file, or a folder with files");
+    }
+    if spec.handler.is_empty() {
+        spec.handler = language.default_handler(files.keys().map(String::as_str));
+    }
+    let digest = node.store(&spec.code).map_err(|error| error.report())?;
+    spec.code = Code::Files { files: BTreeMap::new() };
+    Ok(FunctionRecord { spec, deployed_ms, files: Some(digest) })
+}
+
+async fn python(node: &Node, memos: &Memos, spec: &FunctionSpec) -> Result<Unit, ErrorReport> {
+    let Declared { packages, imports } = declared(node, memos, &spec.code, &spec.packages).await?;
+    let silent = &snowmelt_package::Silent;
+    let prepared = node.prepare(&spec.tenant, &spec.code, &packages, &imports, silent).await;
+    prepared.map_err(|error| error.report())
+}
+
+async fn program(
+    node: &Node,
+    record: &FunctionRecord,
+    language: Language,
+    limits: &InstanceLimits,
+) -> Result<Unit, ErrorReport> {
+    let spec = &record.spec;
+    let missing = || ErrorReport::new(ErrorCode::STATE, "the record of the function has no files");
+    let files: &Digest = record.files.as_ref().ok_or_else(missing)?;
+    let request = ProgramRequest {
+        language,
+        command: spec.command.clone(),
+        root: spec.root.clone(),
+        handler: spec.handler.clone(),
+    };
+    let prepared = node.prepare_program(&spec.tenant, files, &request, limits).await;
+    prepared.map_err(|error| error.report())
+}
+
+fn language(runtime: Runtime) -> Option<Language> {
+    match runtime {
+        Runtime::Python => None,
+        Runtime::Node => Some(Language::Node),
+        Runtime::Java => Some(Language::Java),
+        Runtime::Go => Some(Language::Go),
+        Runtime::Command => Some(Language::Command),
+    }
+}
+
+fn most_calls(limits: &InstanceLimits, instances: u32) -> usize {
+    instances.clamp(1, MOST_INSTANCES) as usize * limits.concurrency as usize
+}

@@ -1,0 +1,60 @@
+//! What was found out about code, remembered on disk by content: a file for each piece of it.
+//!
+//! Invariant: a memo is only a shortcut. One that is missing, broken or cannot be written costs
+//! time and no answer.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use snowmelt_types::Digest;
+
+/// A folder of memos. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Memos {
+    folder: PathBuf,
+}
+
+impl Memos {
+    pub fn new(folder: PathBuf) -> Self {
+        Self { folder }
+    }
+
+    pub fn get<T: DeserializeOwned>(&self, key: &Digest) -> Option<T> {
+        serde_json::from_slice(&std::fs::read(self.path(key)).ok()?).ok()
+    }
+
+    pub fn put(&self, key: &Digest, memo: &impl Serialize) {
+        let written = || -> std::io::Result<()> {
+            std::fs::create_dir_all(&self.folder)?;
+            let mut file = tempfile::NamedTempFile::new_in(&self.folder)?;
+            serde_json::to_writer(&mut file, memo)?;
+            file.persist(self.path(key))?;
+            Ok(())
+        };
+        if let Err(error) = written() {
+            tracing::debug!(%error, "cannot remember what code declares");
+        }
+    }
+
+    fn path(&self, key: &Digest) -> PathBuf {
+        self.folder.join(format!("{key}.json"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_broken_was_never_known() {
+        let folder = tempfile::tempdir().unwrap();
+        let memos = Memos::new(folder.path().join("known"));
+        let key = Digest::of("code");
+        assert_eq!(memos.get::<Vec<String>>(&key), None);
+        memos.put(&key, &["numpy"]);
+        assert_eq!(memos.get::<Vec<String>>(&key).unwrap(), ["numpy"]);
+        std::fs::write(memos.path(&key), "[\"num").unwrap();
+        assert_eq!(memos.get::<Vec<String>>(&key), None);
+    }
+}

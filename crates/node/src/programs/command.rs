@@ -1,0 +1,162 @@
+//! The command line of each runtime, with defaults that fit the limits of an instance: no runtime
+//! sees them by itself, because a sandbox has no view of its control group.
+
+use std::path::Path;
+
+use snowmelt_sandbox::{Bind, Root};
+
+use super::find::{Inside, PATH, shown};
+use super::shipped;
+use crate::unit::{PROGRAM_CODE, PROGRAM_RUNTIME, bind};
+use crate::{Error, InstanceLimits, Program, Result};
+
+/// Of a Java instance's memory, its heap in percent; the rest is for the machine's own code, class
+/// data, threads and buffers.
+const JAVA_HEAP_PERCENT: u64 = 60;
+
+/// Of a Go instance's memory, what the collector keeps to in percent.
+const GO_HEAP_PERCENT: u64 = 90;
+
+/// A command and what it needs beside the code.
+pub(super) struct Parts {
+    command: Vec<String>,
+    binds: Vec<Bind>,
+    environment: Vec<(&'static str, String)>,
+}
+
+impl Parts {
+    fn new(command: Vec<String>) -> Self {
+        Self { command, binds: Vec::new(), environment: Vec::new() }
+    }
+
+    /// The whole program; what the function's own environment says is left to it.
+    pub fn program(self, inside: Inside, limits: &InstanceLimits) -> Program {
+        let common = [
+            ("PATH", PATH.to_owned()),
+            ("HOME", "/tmp".to_owned()),
+            ("LANG", "C.UTF-8".to_owned()),
+            ("SNOWMELT_CODE", PROGRAM_CODE.to_owned()),
+            ("SNOWMELT_MEMORY", limits.memory.bytes().to_string()),
+        ];
+        let all = common.into_iter().chain(self.environment);
+        let own = all.filter(|(name, _)| !limits.environment.contains_key(*name));
+        Program {
+            root: Root { base: inside.base, binds: self.binds },
+            command: self.command,
+            environment: own.map(|(name, value)| (name.to_owned(), value)).collect(),
+        }
+    }
+}
+
+/// `handler.mjs`, by the runtime.
+pub(super) fn node(inside: &Inside, runtimes: &Path, limits: &InstanceLimits) -> Result<Parts> {
+    const NAMES: [&str; 4] = ["handler.mjs", "handler.js", "index.mjs", "index.js"];
+    let node = inside.program("node", "install it on this machine: apt-get install nodejs")?;
+    let module = entry(inside, &NAMES, "a module for Node.js")?;
+    let most = limits.memory.bytes() >> 20;
+    let mut parts = Parts::new(vec![
+        node,
+        // The kernel's limit is the one that is told with its peak; V8 only has to collect in time.
+        format!("--max-old-space-size={most}"),
+        format!("{PROGRAM_RUNTIME}/serve.mjs"),
+        module,
+    ]);
+    parts.binds.push(bind(&shipped::node(runtimes)?, PROGRAM_RUNTIME));
+    Ok(parts)
+}
+
+/// A class, from a source file, class files or archives, by the runtime.
+pub(super) fn java(
+    inside: &Inside,
+    runtimes: &Path,
+    limits: &InstanceLimits,
+    class: &str,
+) -> Result<Parts> {
+    let hint = "install it on this machine: apt-get install default-jdk-headless";
+    let java = inside.program("java", hint)?;
+    // System.inheritedChannel, the only public way to a descriptor, is that of standard input.
+    let shell = inside.program("/bin/sh", "the Java runtime is started by /bin/sh")?;
+    let mib = |bytes: u64| (bytes >> 20).max(1);
+    let heap = mib(limits.memory.bytes() / 100 * JAVA_HEAP_PERCENT);
+    let processors = limits.cpu.0.div_ceil(1000).max(1);
+    let command = [
+        &shell,
+        "-c",
+        "exec \"$0\" \"$@\" <&3",
+        &java,
+        &format!("-Xmx{heap}m"),
+        &format!("-XX:MaxDirectMemorySize={}m", mib(limits.memory.bytes() / 10)),
+        &format!("-XX:ActiveProcessorCount={processors}"),
+        // The collector with the fewest threads and the least memory, and no file for tools that
+        // could not see it.
+        "-XX:+UseSerialGC",
+        "-XX:-UsePerfData",
+        "-Xshare:auto",
+        "-cp",
+        PROGRAM_RUNTIME,
+        "snowmelt.Serve",
+        PROGRAM_CODE,
+        class,
+    ];
+    let mut parts = Parts::new(command.map(str::to_owned).to_vec());
+    parts.binds.push(bind(&shipped::java(runtimes)?, PROGRAM_RUNTIME));
+    parts.binds.extend(java_configuration(inside, &java));
+    Ok(parts)
+}
+
+/// Debian keeps the configuration of Java in `/etc`, of which a sandbox sees almost nothing.
+fn java_configuration(inside: &Inside, java: &str) -> Option<Bind> {
+    if inside.base != snowmelt_sandbox::Base::Host {
+        return None;
+    }
+    let home = inside.real(java)?.parent()?.parent()?.to_owned();
+    let configuration = home.join("lib/jvm.cfg").canonicalize().ok()?;
+    let folder = configuration.parent().filter(|folder| folder.starts_with("/etc"))?;
+    Some(bind(folder, folder))
+}
+
+/// A program that was made with the package.
+pub(super) fn go(inside: &Inside, limits: &InstanceLimits) -> Result<Parts> {
+    let program = entry(inside, &["handler", "main"], "a program")?;
+    let name = program.trim_start_matches(PROGRAM_CODE).trim_start_matches('/');
+    let mut parts = Parts::new(vec![inside.program(&format!("./{name}"), "")?]);
+    let heap = limits.memory.bytes() / 100 * GO_HEAP_PERCENT;
+    let processors = limits.cpu.0.div_ceil(1000).max(1);
+    parts.environment.push(("GOMEMLIMIT", format!("{heap}B")));
+    parts.environment.push(("GOMAXPROCS", processors.to_string()));
+    Ok(parts)
+}
+
+/// A command of the user's own.
+pub(super) fn own(inside: &Inside, words: &[String]) -> Result<Parts> {
+    let Some((program, arguments)) = words.split_first() else {
+        return Err(Error::Program {
+            program: String::new(),
+            reason: "the command is empty".to_owned(),
+            hint: "name a program: --command 'python3 ./serve.py'".to_owned(),
+        });
+    };
+    let hint = "install it on this machine, bring it with the code (./name), or give an image with \
+                --root";
+    let mut command = vec![inside.program(program, hint)?];
+    for word in arguments {
+        let is_file = word.starts_with("./");
+        command.push(if is_file { inside.code_file(word)? } else { word.clone() });
+    }
+    Ok(Parts::new(command))
+}
+
+/// Path inside of the file to begin with: the only one, or that of a known name.
+fn entry(inside: &Inside, names: &[&str], what: &str) -> Result<String> {
+    let files = inside.files();
+    let known = names.iter().find(|name| files.iter().any(|file| file == *name));
+    let only = files.first().filter(|_| files.len() == 1).map(String::as_str);
+    match known.copied().or(only) {
+        Some(name) => inside.code_file(name),
+        None => Err(Error::Program {
+            program: names[0].to_owned(),
+            reason: format!("the code has no such file: it has {}", shown(&files)),
+            hint: format!("name {what} {}", names.join(" or ")),
+        }),
+    }
+}

@@ -1,0 +1,236 @@
+//! Where the programs of a root are, as seen from inside it.
+//!
+//! Invariant: a path is resolved with the root as its root (`RESOLVE_IN_ROOT`): a link of an image
+//! leads where it will lead inside, and never to a file of the host.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2};
+use rustix::io::Errno;
+use snowmelt_sandbox::Base;
+
+use crate::unit::PROGRAM_CODE;
+use crate::{Error, InstanceLimits, Result};
+
+/// Where commands are looked for, unless the function's environment has a `PATH`.
+pub(super) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// What sandboxes see of the host's programs.
+const SHOWN: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
+
+/// Root and code of a function.
+pub(super) struct Inside {
+    pub base: Base,
+    top: OwnedFd,
+    code: PathBuf,
+    path: String,
+}
+
+impl Inside {
+    pub fn open(image: Option<&Path>, code: &Path, limits: &InstanceLimits) -> Result<Self> {
+        let base = image.map_or(Base::Host, |folder| Base::Folder(folder.to_owned()));
+        let top = image.unwrap_or(Path::new("/"));
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = openat(CWD, top, flags, Mode::empty()).map_err(|error| Error::Program {
+            program: top.display().to_string(),
+            reason: format!("its root is no folder that can be opened: {error}"),
+            hint: "give --root the folder into which an image's file system was unpacked".into(),
+        })?;
+        let path = limits.environment.get("PATH").cloned().unwrap_or_else(|| PATH.to_owned());
+        Ok(Self { base, top: opened, code: code.to_owned(), path })
+    }
+
+    /// Path inside of a program that is named by its path, by `./` and a file of the code, or by a
+    /// name to be looked for.
+    pub fn program(&self, name: &str, hint: &str) -> Result<String> {
+        if name.starts_with("./") {
+            return self.code_program(name);
+        }
+        let fail = |reason: String| self.missing(name, reason, hint);
+        if name.contains('/') {
+            let absolute = name.starts_with('/');
+            let found = if absolute { self.look(Path::new(name)) } else { Err(Unfit::Relative) };
+            return found.map_err(|unfit| fail(unfit.reason(name))).map(|_| name.to_owned());
+        }
+        let mut nearly = None;
+        for folder in self.path.split(':').filter(|folder| folder.starts_with('/')) {
+            let candidate = Path::new(folder).join(name);
+            match self.look(&candidate) {
+                Ok(_) => return Ok(candidate.display().to_string()),
+                Err(Unfit::Missing) => {}
+                Err(unfit) => nearly = Some(unfit.reason(&candidate.display().to_string())),
+            }
+        }
+        Err(fail(nearly.unwrap_or_else(|| format!("it is in none of {}", self.path))))
+    }
+
+    /// Path inside of a file of the code that can be executed.
+    fn code_program(&self, name: &str) -> Result<String> {
+        use std::os::unix::fs::PermissionsExt;
+        let inside = self.code_file(name)?;
+        let file = self.code.join(name);
+        match file.metadata() {
+            Ok(found) if found.permissions().mode() & 1 == 1 => Ok(inside),
+            _ => Err(Error::Program {
+                program: name.to_owned(),
+                reason: "the file may not be executed".to_owned(),
+                hint: format!("chmod +x {name}, then deploy again"),
+            }),
+        }
+    }
+
+    /// Path inside of a file of the code.
+    pub fn code_file(&self, name: &str) -> Result<String> {
+        if self.code.join(name).is_file() {
+            let name = name.trim_start_matches("./");
+            return Ok(format!("{PROGRAM_CODE}/{name}"));
+        }
+        Err(Error::Program {
+            program: name.to_owned(),
+            reason: format!("the code has no such file: it has {}", shown(&self.files())),
+            hint: "words that begin with ./ are files of the code".to_owned(),
+        })
+    }
+
+    /// Names of the files at the top of the code, sorted.
+    pub fn files(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(&self.code).into_iter().flatten().flatten();
+        let files = entries.filter(|entry| entry.path().is_file());
+        let mut names: Vec<_> =
+            files.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+
+    /// The real file, if it can be executed inside.
+    fn look(&self, path: &Path) -> Result<PathBuf, Unfit> {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let found = openat2(&self.top, path, flags, Mode::empty(), ResolveFlags::IN_ROOT);
+        let found = found.map_err(|error| match error {
+            Errno::NOENT | Errno::NOTDIR => Unfit::Missing,
+            other => Unfit::Other(other),
+        })?;
+        let stat = fstat(&found).map_err(Unfit::Other)?;
+        // Inside it is an ordinary user who owns nothing.
+        let fit = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+            && stat.st_mode & 0o001 != 0;
+        if !fit {
+            return Err(Unfit::NotExecutable);
+        }
+        let real = real_path(found)?;
+        if self.base == Base::Host && !SHOWN.iter().any(|shown| real.starts_with(shown)) {
+            return Err(Unfit::NotShown(real));
+        }
+        Ok(real)
+    }
+
+    /// The real path of a program on the host, for what lies beside it.
+    pub fn real(&self, program: &str) -> Option<PathBuf> {
+        self.look(Path::new(program)).ok()
+    }
+
+    fn missing(&self, program: &str, reason: String, hint: &str) -> Error {
+        let hint = match &self.base {
+            Base::Host => hint.to_owned(),
+            Base::Folder(folder) => {
+                format!("put it into the image at {}, or name it by its path", folder.display())
+            }
+        };
+        Error::Program { program: program.to_owned(), reason, hint }
+    }
+}
+
+/// Why a file is no program.
+enum Unfit {
+    Missing,
+    Relative,
+    NotExecutable,
+    NotShown(PathBuf),
+    Other(Errno),
+}
+
+impl Unfit {
+    fn reason(&self, path: &str) -> String {
+        match self {
+            Self::Missing => "it is not in the root".to_owned(),
+            Self::Relative => "it is neither a name, nor begins with / or ./".to_owned(),
+            Self::NotExecutable => format!("{path} is no file that everybody may execute"),
+            Self::NotShown(real) => {
+                format!("it lies at {}, and sandboxes see only {}", real.display(), SHOWN.join(" "))
+            }
+            Self::Other(error) => format!("{path}: {error}"),
+        }
+    }
+}
+
+fn real_path(found: OwnedFd) -> Result<PathBuf, Unfit> {
+    use std::os::fd::AsRawFd;
+    let file = File::from(found);
+    std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).map_err(|_| Unfit::Missing)
+}
+
+/// At most a few names.
+pub(super) fn shown(names: &[String]) -> String {
+    const MOST: usize = 8;
+    let more = if names.len() > MOST { ", …" } else { "" };
+    match names {
+        [] => "none".to_owned(),
+        names => names[..names.len().min(MOST)].join(", ") + more,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    fn image() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, mode) in [("bin/tool", 0o755), ("bin/text", 0o644), ("code/serve", 0o755)] {
+            let path = folder.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, "#!/bin/tool\n").unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        }
+        symlink("/bin/tool", folder.path().join("bin/linked")).unwrap();
+        symlink("/usr/bin/env", folder.path().join("bin/escaped")).unwrap();
+        folder
+    }
+
+    fn told(found: Result<String>) -> String {
+        found.unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_program_is_found_as_it_is_inside() {
+        let image = image();
+        let code = image.path().join("code");
+        let inside = Inside::open(Some(image.path()), &code, &InstanceLimits::default()).unwrap();
+        assert_eq!(inside.program("tool", "").unwrap(), "/bin/tool");
+        assert_eq!(inside.program("/bin/linked", "").unwrap(), "/bin/linked");
+        assert_eq!(inside.program("./serve", "").unwrap(), "/run/snowmelt/code/serve");
+        assert!(told(inside.program("text", "")).contains("everybody may execute"));
+        assert!(told(inside.program("escaped", "")).contains("it is in none of"), "of the host");
+        assert!(told(inside.program("bin/tool", "")).contains("neither a name"));
+        assert!(told(inside.program("./other", "")).contains("it has serve"));
+    }
+
+    #[test]
+    fn what_sandboxes_do_not_see_of_the_host_is_told() {
+        let hidden = image();
+        let inside = Inside::open(None, hidden.path(), &InstanceLimits::default()).unwrap();
+        assert_eq!(inside.program("/bin/sh", "").unwrap(), "/bin/sh");
+        let path = hidden.path().join("bin/tool").display().to_string();
+        assert!(told(inside.program(&path, "")).contains("sandboxes see only"));
+    }
+
+    #[test]
+    fn a_root_that_is_not_there_is_told() {
+        let missing = Path::new("/no/such/image");
+        let opened = Inside::open(Some(missing), missing, &InstanceLimits::default());
+        assert!(opened.err().unwrap().to_string().contains("/no/such/image"));
+    }
+}

@@ -1,0 +1,94 @@
+//! `snowmelt fn deploy`: from options and a path to what the platform is asked to keep.
+
+use std::path::Path;
+use std::time::Duration;
+
+use snowmelt_control::api::{CallMode, FunctionOptions, FunctionSpec, Runtime};
+use snowmelt_types::ErrorReport;
+
+use crate::args::DeployArgs;
+use crate::config::Config;
+use crate::failure::Outcome;
+use crate::functions::ask;
+use crate::printer::Printer;
+use crate::{input, program};
+
+/// Deploys a function.
+///
+/// # Errors
+/// What the platform gives, and `SM-0110` for code that cannot be read.
+pub fn run(args: &DeployArgs, config: &Config, printer: Printer) -> Outcome {
+    let spec = spec(args)?;
+    let label = format!("deploying {}", args.name);
+    let platform = &args.platform;
+    let deployed =
+        ask(platform, config, printer, &label, async |client| client.deploy(&spec).await)?;
+    printer.note(&format!("deployed {} (version {})", deployed.name, deployed.version));
+    Ok(0)
+}
+
+fn spec(args: &DeployArgs) -> Result<FunctionSpec, ErrorReport> {
+    let (path, handler) = code_and_handler(&args.code);
+    let path = Path::new(path);
+    let runtime = program::runtime(args, path)?;
+    let default = FunctionOptions::default();
+    let ms = |time: Option<Duration>, default: u64| time.map_or(default, millis);
+    Ok(FunctionSpec {
+        name: args.name.clone(),
+        code: if runtime == Runtime::Python { input::code(path)? } else { program::files(path)? },
+        handler: handler.to_owned(),
+        runtime,
+        command: program::command(args)?,
+        root: program::root(args)?,
+        mode: CallMode::Event,
+        packages: input::requirements(&args.packages, args.requirements.as_deref())?,
+        options: FunctionOptions {
+            memory: args.memory.unwrap_or(default.memory),
+            cpu: args.cpu.unwrap_or(default.cpu),
+            timeout_ms: ms(args.timeout, default.timeout_ms),
+            environment: args.environment.iter().cloned().collect(),
+            instances: args.instances.unwrap_or(default.instances),
+            concurrency: args.concurrency.unwrap_or(default.concurrency),
+            parked: args.parked.unwrap_or(default.parked),
+            pids: args.pids.unwrap_or(default.pids),
+            scratch: args.scratch.unwrap_or(default.scratch),
+            open_files: args.open_files.unwrap_or(default.open_files),
+            log: args.log.unwrap_or(default.log),
+            idle_ms: ms(args.idle, default.idle_ms),
+        },
+        tenant: args.tenant.clone().unwrap_or_default(),
+        expected: 1,
+        ephemeral: false,
+    })
+}
+
+/// `images.py:resize` names a callable, `app.jar:com.example.Resize` a class; a path may hold a
+/// colon itself. Empty: the default of the runtime.
+fn code_and_handler(code: &str) -> (&str, &str) {
+    let identifier = |name: &str| {
+        name.starts_with(|c: char| c.is_alphabetic() || c == '_')
+            && name.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '.' | '$'))
+    };
+    match code.rsplit_once(':') {
+        Some((file, handler)) if !file.is_empty() && identifier(handler) => (file, handler),
+        _ => (code, ""),
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handler_stands_behind_the_last_colon() {
+        assert_eq!(code_and_handler("a.py"), ("a.py", ""));
+        assert_eq!(code_and_handler("a.py:resize"), ("a.py", "resize"));
+        assert_eq!(code_and_handler("a.jar:com.example.Resize"), ("a.jar", "com.example.Resize"));
+        assert_eq!(code_and_handler("odd:dir/a.py"), ("odd:dir/a.py", ""));
+        assert_eq!(code_and_handler("odd:dir/a.py:f"), ("odd:dir/a.py", "f"));
+    }
+}

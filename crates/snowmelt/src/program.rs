@@ -1,0 +1,173 @@
+//! What a user deploys: which runtime it is for, and the files of a program by value.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use snowmelt_control::api::Runtime;
+use snowmelt_types::{ByteSize, Code, ErrorReport};
+use snowmelt_wire::{Code as UserCode, CodeFile};
+
+use crate::args::DeployArgs;
+use crate::text;
+
+/// The most bytes of all files: as base64 they fit into one request.
+const MOST_BYTES: ByteSize = ByteSize::mib(180);
+
+/// The runtime that the user names, or that the file's ending stands for.
+///
+/// # Errors
+/// `SM-0110` where neither says it.
+pub fn runtime(args: &DeployArgs, path: &Path) -> Result<Runtime, ErrorReport> {
+    if args.command.is_some() {
+        return Ok(Runtime::Command);
+    }
+    if let Some(runtime) = args.runtime {
+        return Ok(runtime.into());
+    }
+    match path.extension().and_then(|ending| ending.to_str()) {
+        Some("mjs" | "cjs" | "js") => Ok(Runtime::Node),
+        Some("java" | "jar") => Ok(Runtime::Java),
+        _ if path.is_dir() => Err(unknown(path, "a folder")),
+        Some("py") => Ok(Runtime::Python),
+        _ if is_program(path) => Err(unknown(path, "a program")),
+        _ => Ok(Runtime::Python),
+    }
+}
+
+fn unknown(path: &Path, what: &str) -> ErrorReport {
+    let message = format!("{} is {what}: what runs it is not known", path.display());
+    ErrorReport::new(Code::OPTION, message)
+        .hint("name it with --runtime node|java|go, or give a --command")
+}
+
+fn is_program(path: &Path) -> bool {
+    let mut magic = [0; 4];
+    let read = std::fs::File::open(path)
+        .and_then(|mut file| std::io::Read::read_exact(&mut file, &mut magic));
+    read.is_ok() && magic == *b"\x7fELF"
+}
+
+/// Program and arguments from one text, split as a shell does.
+///
+/// # Errors
+/// `SM-0110` for a quotation without an end.
+pub fn command(args: &DeployArgs) -> Result<Vec<String>, ErrorReport> {
+    let Some(text) = &args.command else { return Ok(Vec::new()) };
+    let words = shlex::split(text).filter(|words| !words.is_empty());
+    words.ok_or_else(|| {
+        ErrorReport::new(Code::OPTION, format!("`{text}` is not a command"))
+            .hint("write for example --command './serve --fast'")
+    })
+}
+
+/// The folder of an image from `/` on, as the platform has to know it.
+///
+/// # Errors
+/// `SM-0110` where it is no folder.
+pub fn root(args: &DeployArgs) -> Result<Option<PathBuf>, ErrorReport> {
+    let Some(root) = &args.root else { return Ok(None) };
+    let absolute = root.canonicalize().map_err(|error| unreadable(root, &error))?;
+    if absolute.is_dir() {
+        return Ok(Some(absolute));
+    }
+    let message = format!("{} is no folder", root.display());
+    Err(ErrorReport::new(Code::OPTION, message)
+        .hint("unpack the image first; --root is the folder with its bin, lib and usr"))
+}
+
+/// One file, or all files of a folder.
+///
+/// # Errors
+/// `SM-0110` with the name of what cannot be read or sent.
+pub fn files(path: &Path) -> Result<UserCode, ErrorReport> {
+    let mut found = Found::default();
+    if path.is_dir() {
+        found.folder(path, "")?;
+    } else {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        found.file(path, name)?;
+    }
+    if found.files.is_empty() {
+        return Err(ErrorReport::new(Code::OPTION, format!("{} is empty", path.display())));
+    }
+    Ok(UserCode::Files { files: found.files })
+}
+
+#[derive(Default)]
+struct Found {
+    files: BTreeMap<String, CodeFile>,
+    bytes: u64,
+}
+
+impl Found {
+    fn folder(&mut self, folder: &Path, prefix: &str) -> Result<(), ErrorReport> {
+        let entries = std::fs::read_dir(folder).map_err(|error| unreadable(folder, &error))?;
+        for entry in entries {
+            let path = entry.map_err(|error| unreadable(folder, &error))?.path();
+            let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
+                return Err(refused(&path, "its name is no text"));
+            };
+            let name = format!("{prefix}{name}");
+            match (path.is_dir(), path.is_symlink()) {
+                // It may lead back to where it stands.
+                (true, true) => return Err(refused(&path, "it is a link to a folder")),
+                (true, false) => self.folder(&path, &format!("{name}/"))?,
+                (false, _) => self.file(&path, name)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn file(&mut self, path: &Path, name: String) -> Result<(), ErrorReport> {
+        let found = path.metadata().map_err(|error| unreadable(path, &error))?;
+        if !found.is_file() {
+            return Err(refused(path, "it is neither a file nor a folder"));
+        }
+        self.bytes += found.len();
+        if self.bytes > MOST_BYTES.bytes() {
+            let message = format!("the files have more than {MOST_BYTES} together");
+            return Err(ErrorReport::new(Code::OPTION, message)
+                .hint("put what is large into an image's folder and name it with --root"));
+        }
+        let bytes = std::fs::read(path).map_err(|error| unreadable(path, &error))?;
+        let executable = found.permissions().mode() & 0o111 != 0;
+        self.files.insert(name, CodeFile::new(&bytes, executable));
+        Ok(())
+    }
+}
+
+fn refused(path: &Path, reason: &str) -> ErrorReport {
+    ErrorReport::new(Code::OPTION, format!("{} cannot be sent: {reason}", path.display()))
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> ErrorReport {
+    let reason = text::reason(error);
+    ErrorReport::new(Code::OPTION, format!("{} cannot be read: {reason}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_folder_is_all_of_its_files() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(folder.path().join("lib/deep")).unwrap();
+        std::fs::write(folder.path().join("main"), "#!").unwrap();
+        std::fs::set_permissions(
+            folder.path().join("main"),
+            std::fs::Permissions::from_mode(0o755),
+        )
+        .unwrap();
+        symlink("../../main", folder.path().join("lib/deep/linked")).unwrap();
+        let UserCode::Files { files } = super::files(folder.path()).unwrap() else { panic!() };
+        let names: Vec<_> = files.iter().map(|(name, file)| (&**name, file.executable)).collect();
+        assert_eq!(names, [("lib/deep/linked", true), ("main", true)]);
+        symlink("..", folder.path().join("lib/up")).unwrap();
+        let refused = super::files(folder.path()).unwrap_err();
+        assert!(refused.message.contains("lib/up cannot be sent"), "{refused}");
+    }
+}
