@@ -16,12 +16,15 @@ if TYPE_CHECKING:
     from ._batch_types import Series as Series
     from ._burst import BurstResults as BurstResults
     from ._burst import burst as burst
+    from ._function import Deployed as Deployed
     from ._function import Function as Function
     from ._function import Invocation as Invocation
     from ._function import function as function
     from ._job import Job as Job
     from ._job import job as job
     from ._map import map as map
+    from ._program import deploy as deploy
+    from ._program import deployed as deployed
     from ._query import Query as Query
     from ._query import sql as sql
     from ._udf import Udf as Udf
@@ -51,9 +54,10 @@ if TYPE_CHECKING:
 _HOMES = {
     "_batch_types": ("Array", "NDArray", "Series"),
     "_burst": ("BurstResults", "burst"),
-    "_function": ("Function", "Invocation", "function"),
+    "_function": ("Deployed", "Function", "Invocation", "function"),
     "_job": ("Job", "job"),
     "_map": ("map",),
+    "_program": ("deploy", "deployed"),
     "_query": ("Query", "sql"),
     "_udf": ("Udf", "udf"),
     "errors": (

@@ -1,9 +1,9 @@
 """Functions in other languages: deployed, called, kept, parked, and what becomes of bad ones."""
 
 import json
-import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -30,11 +30,11 @@ def up(alone: Snowmelt) -> Iterator[Snowmelt]:
     alone.run("down").succeeded()
 
 
-def ask(snowmelt: Snowmelt, name: str, **event: Any) -> Result:
+def ask(snowmelt: Snowmelt, name: str, /, **event: Any) -> Result:
     return snowmelt.run("fn", "call", name, "--data", json.dumps(event))
 
 
-def answer(snowmelt: Snowmelt, name: str, **event: Any) -> Any:
+def answer(snowmelt: Snowmelt, name: str, /, **event: Any) -> Any:
     return json.loads(ask(snowmelt, name, **event).succeeded().out)
 
 
@@ -72,6 +72,27 @@ def test_waits_parked(up: Snowmelt, written: Language) -> None:
         wait_for("an instance to be parked", parked)
         assert answer(up, "f", do="x")["calls"] == 1
     assert starts(up)["parked"] == 2
+
+
+def test_is_deployed_and_called_from_python(up: Snowmelt, tmp_path: Path) -> None:
+    file = language("node", tmp_path).deploy[0]
+    program = f"""
+import snowmelt as sm
+f = sm.deploy("f", {str(file)!r}, memory="192MiB")
+assert [one.get(60)["calls"] > 0 for one in f.spawn_map([{{"do": "x"}}] * 3)] == [True] * 3
+assert sm.deployed("f").remote({{"do": "x"}})["event"] == {{"do": "x"}}
+try:
+    sm.deployed("f").remote({{"do": "raise"}})
+except sm.FunctionError as error:
+    assert error.code == "SM-0201" and "handler.mjs" in str(error)
+try:
+    sm.deployed("g")
+except sm.FunctionError as error:
+    print(error.code)
+"""
+    python = [sys.executable, "-c", program]
+    done = subprocess.run(python, env=up.environ(), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "SM-0220\n"), done.stderr
 
 
 @pytest.fixture
@@ -286,9 +307,7 @@ def test_a_program_in_an_image_sees_the_image_only(snowmelt: Snowmelt, tmp_path:
 
 
 @pytest.mark.parametrize("name", ["python", *LANGUAGES])
-def test_a_new_folder_is_deployed_as_it_says(
-    snowmelt: Snowmelt, tmp_path: Path, name: str
-) -> None:
+def test_a_new_folder_is_deployed_as_it_says(snowmelt: Snowmelt, tmp_path: Path, name: str) -> None:
     if name != "python":
         language(name, tmp_path)
     folder = tmp_path / "hello"
@@ -302,8 +321,10 @@ def test_a_new_folder_is_deployed_as_it_says(
 
 
 def test_says_why_a_call_was_cold(up: Snowmelt, tmp_path: Path) -> None:
-    (tmp_path / "f.py").write_text("import os\ndef handler(event):\n    print('called')\n"
-                                   "    if event.get('exit'): os._exit(1)\n")
+    (tmp_path / "f.py").write_text(
+        "import os\ndef handler(event):\n    print('called')\n"
+        "    if event.get('exit'): os._exit(1)\n"
+    )
     up.run("fn", "deploy", "f", tmp_path / "f.py", "--idle", "1s").succeeded()
     wait_for("its idle time to be over", lambda: show(up, "f")["instances"] == 0)
     said = up.run("--progress", "plain", "fn", "call", "f").succeeded().err
@@ -322,4 +343,4 @@ def test_a_source_file_is_inspected_once(alone: Snowmelt, tmp_path: Path) -> Non
     time.sleep(0.01)
     assert alone.run("fn", "call", "f").succeeded().out == "1\n"
     assert {path: path.stat().st_mtime_ns for path in known} == times
-    assert len(known) == 1 and os.path.getsize(known.pop()) > 0
+    assert len(known) == 1 and known.pop().stat().st_size > 0

@@ -215,8 +215,10 @@ impl InstanceLease {
         let mut failure = frame.parse::<FunctionFailure>()?;
         if let Some(limit) = self.limits.reached(failure.kind) {
             failure.limit.get_or_insert(limit);
-            // What was refused is one more than the limit.
-            failure.peak.get_or_insert(limit);
+            // A heap is full before the sandbox is; of the others one more was refused.
+            let is_heap = failure.kind == snowmelt_wire::FailureKind::Memory;
+            let peak = if is_heap { self.memory_peak().map(ByteSize::bytes) } else { Some(limit) };
+            failure.peak = failure.peak.or(peak);
         }
         Err(Error::Function(failure))
     }

@@ -50,7 +50,10 @@ impl fmt::Display for End {
             Self::OutOfMemory { limit, peak } => {
                 write!(f, "ran out of memory: limit {limit}, peak {peak}")
             }
-            Self::PidsLimit { limit } => write!(f, "reached its limit of {limit} processes"),
+            // It was refused one more than that.
+            Self::PidsLimit { limit } => {
+                write!(f, "reached its limit of processes: limit {limit}, peak {limit}")
+            }
             Self::Timeout { limit_ms } => write!(f, "did not end within {limit_ms} ms"),
             Self::Killed => f.write_str("was stopped"),
         }

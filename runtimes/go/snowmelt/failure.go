@@ -79,16 +79,19 @@ func users() []frame {
 	counters := make([]uintptr, 64)
 	all := runtime.CallersFrames(counters[:runtime.Callers(3, counters)])
 	var found []frame
+	panicking := false
 	for more := true; more && len(found) < framesShown; {
 		var one runtime.Frame
 		one, more = all.Next()
-		if one.Function == "" || strings.HasPrefix(one.Function, "runtime.") {
-			continue
+		switch {
+		case one.Function == "runtime.gopanic":
+			panicking = true
+		case !panicking || one.Function == "" || strings.HasPrefix(one.Function, "runtime."):
+		case strings.Contains(one.Function, "snowmelt.answer["):
+			return found
+		default:
+			found = append(found, frame{filepath.Base(one.File), one.Line, one.Function + "()"})
 		}
-		if strings.Contains(one.Function, "snowmelt.answer[") {
-			break
-		}
-		found = append(found, frame{filepath.Base(one.File), one.Line, one.Function + "()"})
 	}
 	return found
 }

@@ -9,7 +9,9 @@ fn help_texts() {
         "sql",
         "fn",
         "fn deploy",
+        "fn new",
         "fn ls",
+        "fn show",
         "fn call",
         "fn result",
         "fn logs",
@@ -34,7 +36,19 @@ fn help_texts() {
 #[test]
 fn every_command_shows_an_example_of_itself() {
     let place = Place::new();
-    for command in ["sql", "fn deploy", "fn ls", "fn call", "fn result", "fn logs", "fn rm", "up"] {
+    let commands = [
+        "sql",
+        "fn deploy",
+        "fn new",
+        "fn ls",
+        "fn show",
+        "fn call",
+        "fn result",
+        "fn logs",
+        "fn rm",
+        "up",
+    ];
+    for command in commands {
         let arguments: Vec<_> = command.split_whitespace().chain(["--help"]).collect();
         let shown = place.run(&arguments).out;
         assert!(shown.contains(&format!("  snowmelt {command}")), "{shown}");
