@@ -2,6 +2,7 @@
 //!
 //! They need root and skip, saying so, without it.
 
+mod bursts;
 mod caches;
 mod programs;
 mod rig;
