@@ -180,8 +180,8 @@ fn platform(
     let hosts = Hosts::new(name, Agent::new(node.clone()), token);
     Ok(Arc::new(Platform {
         queries: Queries::new(node.clone(), memos.clone(), shutdown.clone()),
-        functions: Functions::new(node.clone(), memos, store, logs),
-        bursts: Bursts::new(node.clone(), hosts.clone()),
+        functions: Functions::new(node.clone(), memos.clone(), store, logs),
+        bursts: Bursts::new(node.clone(), memos, hosts.clone()),
         hosts,
         node,
         shutdown: shutdown.clone(),

@@ -15,8 +15,9 @@ use snowmelt_types::{Code, ErrorReport, JobId};
 use snowmelt_wire::Mode;
 
 use crate::api::{BurstAnswer, BurstPart, BurstRequest, CallMode};
+use crate::declared::{Declared, declared};
 use crate::hosts::{Host, Hosts};
-use crate::udfs::Declared;
+use crate::memos::Memos;
 use gather::gather;
 use placement::{Room, place};
 
@@ -27,6 +28,7 @@ const MOST_RANKS: usize = 20_000;
 #[derive(Debug)]
 pub(crate) struct Bursts {
     node: Node,
+    memos: Memos,
     hosts: Hosts,
 }
 
@@ -38,8 +40,8 @@ pub(crate) struct Part {
 }
 
 impl Bursts {
-    pub fn new(node: Node, hosts: Hosts) -> Self {
-        Self { node, hosts }
+    pub fn new(node: Node, memos: Memos, hosts: Hosts) -> Self {
+        Self { node, memos, hosts }
     }
 
     /// Runs a function once for each event, all at once. The failure of one is in its invocation;
@@ -102,7 +104,7 @@ impl Bursts {
         parts: &[Part],
     ) -> Result<Vec<JobPart>, ErrorReport> {
         let spec = &request.function;
-        let declared = crate::udfs::declared(&self.node, &spec.code, &spec.packages).await?;
+        let declared = declared(&self.node, &self.memos, &spec.code, &spec.packages).await?;
         let Declared { packages, imports } = declared;
         let limits = InstanceLimits::from(&spec.options);
         let order = |part: &Part| JobPart {
