@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from conftest import Result, Snowmelt, wait_for
-from programs import Language, build_go, language
+from programs import RUNTIMES, Language, build_go, language
 
 LANGUAGES = ["node", "java", "go"]
 SMALL = ("--memory", "192MiB")
@@ -91,7 +91,9 @@ except sm.FunctionError as error:
     print(error.code)
 """
     python = [sys.executable, "-c", program]
-    done = subprocess.run(python, env=up.environ(), capture_output=True, text=True, check=False)
+    # The package of this checkout, whichever is installed.
+    environment = up.environ() | {"PYTHONPATH": str(RUNTIMES.parent / "python")}
+    done = subprocess.run(python, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "SM-0220\n"), done.stderr
 
 

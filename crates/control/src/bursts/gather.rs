@@ -31,6 +31,7 @@ pub(super) async fn gather(
             gathered.logs.push(LogEntry {
                 invocation: id.clone(),
                 accepted_ms,
+                cold_because: None,
                 text: end.log.clone(),
                 dropped_bytes: end.log_dropped,
             });
@@ -95,6 +96,7 @@ fn invocation(
         error: end.error,
         warnings: Vec::new(),
         accepted_ms,
+        cold_because: None,
         wall_us: Some(end.wall_us),
         cold: true,
     }
