@@ -5,6 +5,7 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::OnceLock;
 
 /// The argument of landlock_create_ruleset(2) with scopes (Linux 6.12); an older kernel is given
 /// as much of it as it knows.
@@ -39,8 +40,13 @@ const TRUNCATE: u64 = 1 << 14;
 const DEVICE_CONTROL: u64 = 1 << 15;
 const MAKE_DEVICES: u64 = 1 << 6 | 1 << 11;
 
-/// The version of the interface that this kernel has; 0 for none.
+/// The version of the interface that this kernel has; 0 for none. Asked once: it never changes.
 pub fn version() -> u32 {
+    static VERSION: OnceLock<u32> = OnceLock::new();
+    *VERSION.get_or_init(ask_version)
+}
+
+fn ask_version() -> u32 {
     // SAFETY: with this flag the call takes no ruleset and gives a number.
     let result = unsafe {
         libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<Ruleset>(), 0, VERSION)

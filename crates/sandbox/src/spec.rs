@@ -155,7 +155,8 @@ pub struct ForkSpec {
     pub env: Vec<(String, String)>,
     /// The most that it may use.
     pub limits: Limits,
-    /// `package.module:function`, called with the listening socket; for a native zygote whatever
+    /// `package.module:function` or `package.module:object.function`, called with the listening
+    /// socket; for a native zygote whatever
     /// its program makes of it.
     pub entry: String,
 }

@@ -126,12 +126,15 @@ def reseed() -> None:
 
 
 def call(entry: str) -> int:
-    """Calls the entry and gives the exit code of the process."""
+    """Calls the entry, `module:name` or `module:name.name`, and gives the exit code."""
     module, _, function = entry.partition(":")
     code = 0
     try:
         listener = socket.socket(fileno=CHANNEL_FD)
-        getattr(importlib.import_module(module), function)(listener)
+        target: Any = importlib.import_module(module)
+        for name in function.split("."):
+            target = getattr(target, name)
+        target(listener)
     except SystemExit as end:
         code = exit_code(end.code)
     except BaseException:  # noqa: BLE001 as the interpreter does at its top

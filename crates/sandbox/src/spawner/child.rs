@@ -22,13 +22,19 @@ use snowmelt_kernel::namespace::{flags, unshare};
 use snowmelt_kernel::{fds, landlock, process, seccomp};
 
 use super::identity;
-use super::stage::NEW_ROOT;
+use super::stage::{NEW_ROOT, Stage};
 use crate::root::{Fault, doing};
 use crate::spec::CHANNEL_FD;
 use crate::weaken::{Defence, lacks};
 
 /// Files of `/proc` about the whole machine that a sandbox has no business with.
 const MASKED: [&str; 3] = ["kcore", "keys", "timer_list"];
+
+/// Those of them that this kernel has, as a `/proc` of our own shows: the host's may leave some out.
+pub(super) fn masked(stage: &Stage) -> io::Result<Vec<&'static str>> {
+    let is_there = |name: &&str| Path::new("/proc").join(name).exists();
+    stage.on_it(|| Ok(MASKED.into_iter().filter(is_there).collect()))
+}
 
 /// SYS_ADMIN and SYS_CHROOT for the namespaces of its children, SETUID and SETGID for their ids.
 const ZYGOTE_CAPABILITIES: [u32; 4] = [21, 18, 7, 6];
@@ -47,6 +53,8 @@ pub(super) struct Child<'a> {
     /// The spawner, by its own pidfd.
     pub spawner: &'a OwnedFd,
     pub filter: &'a seccomp::Program,
+    /// See [`masked`].
+    pub masked: &'a [&'static str],
     pub open_files: u64,
     pub program: &'a Program,
     /// The path of the program, for a message.
@@ -128,13 +136,9 @@ impl Child<'_> {
         attributes.set(Attributes::MOUNT_ATTR_RDONLY, !lacks(Defence::ReadOnlyProc));
         let proc = mount::fresh("proc", &[], attributes)?;
         mount::attach_at(&proc, CWD, Path::new("/proc"))?;
-        for name in MASKED.iter().filter(|_| !lacks(Defence::MaskedProc)) {
+        for name in self.masked.iter().filter(|_| !lacks(Defence::MaskedProc)) {
             let null = mount::copy(Path::new("/dev/null"))?;
-            match mount::attach_at(null, &proc, Path::new(name)) {
-                // Not every kernel has every file.
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
+            mount::attach_at(null, &proc, Path::new(name))?;
         }
         Ok(())
     }

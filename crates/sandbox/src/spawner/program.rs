@@ -74,6 +74,7 @@ impl Service {
             log: &scratch.log_in,
             spawner: &self.pidfd,
             filter: self.programs.of(spec.policy, spec.network),
+            masked: &self.masked,
             open_files: spec.limits.open_files,
             program: &program,
             path: &spec.command[0],

@@ -59,13 +59,8 @@ fn file_system(size: ByteSize, owner: u32) -> io::Result<OwnedFd> {
     let (size, owner) = (size.bytes().max(64 << 10).to_string(), owner.to_string());
     let inodes = if lacks(Defence::ScratchSize) { "0".to_owned() } else { inodes };
     let size = if lacks(Defence::ScratchSize) { "0".to_owned() } else { size };
-    let options = [
-        ("size", &*size),
-        ("nr_inodes", &*inodes),
-        ("mode", "1777"),
-        ("uid", &*owner),
-        ("gid", &*owner),
-    ];
+    // Its mode is 1777 unless one asks for another.
+    let options = [("size", &*size), ("nr_inodes", &*inodes), ("uid", &*owner), ("gid", &*owner)];
     let inert = Attributes::MOUNT_ATTR_NOSUID | Attributes::MOUNT_ATTR_NODEV;
     let attributes = if lacks(Defence::Inert) { Attributes::empty() } else { inert };
     mount::fresh("tmpfs", &options, attributes)

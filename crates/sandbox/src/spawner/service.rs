@@ -9,11 +9,13 @@ use std::time::{Duration, Instant};
 use rustix::event::{Timespec, epoll};
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 use snowmelt_kernel::borrow::Stack;
+use snowmelt_kernel::landlock;
 use snowmelt_kernel::packet::{self, Packet};
 use snowmelt_types::SandboxId;
 
 use super::Tools;
 use super::cell::{Cell, Origin, Phase, Token};
+use super::child;
 use super::ids::Slots;
 use super::stage::Stage;
 use crate::cgroup::Pool;
@@ -37,6 +39,8 @@ pub(super) struct Service {
     pub(super) null: OwnedFd,
     /// This process: readable once it has ended.
     pub(super) pidfd: OwnedFd,
+    /// Files of `/proc` that programs are not to see.
+    pub(super) masked: Vec<&'static str>,
     /// Where programs run until they execute.
     pub(super) stack: Stack,
     pub(super) names: HashMap<SandboxId, Token>,
@@ -58,9 +62,12 @@ impl Service {
     /// The first lane, without sandboxes.
     pub fn new(control: OwnedFd, home: Setup, tools: Tools) -> io::Result<Self> {
         let Tools { stage, roots, programs, groups } = tools;
+        // Asked here and remembered, so that no sandbox is made by a kernel that seems to have none.
+        landlock::version();
         let service = Self {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             slots: Slots::of_process(std::process::id()),
+            masked: child::masked(&stage)?,
             control,
             home,
             stage,

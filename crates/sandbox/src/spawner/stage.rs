@@ -57,9 +57,14 @@ impl Stage {
         &self.proc
     }
 
+    /// Does something on the stage.
+    pub fn on_it<T>(&self, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        self.within(self.stage.as_fd(), work)
+    }
+
     /// A mount namespace whose root is `tree`, which is detached, and that has nothing else.
     pub fn namespace_of(&self, tree: OwnedFd) -> io::Result<OwnedFd> {
-        self.within(self.stage.as_fd(), || {
+        self.on_it(|| {
             unshare(flags::MOUNT)?;
             mount::attach_at(&tree, CWD, Path::new(NEW_ROOT))?;
             mount::pivot(&tree)?;

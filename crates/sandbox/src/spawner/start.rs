@@ -131,6 +131,7 @@ impl Service {
             log: &scratch.log_in,
             spawner: &self.pidfd,
             filter: self.programs.of(Policy::Zygote, Network::None),
+            masked: &self.masked,
             open_files: program.limits.open_files,
             program: &executed,
             path: &program.command[0],

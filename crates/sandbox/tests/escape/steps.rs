@@ -293,7 +293,9 @@ fn a_failing_step_of_a_fork_is_told_and_undone() {
 /// What the spawner holds.
 #[derive(Debug)]
 struct Held {
+    /// But for those of files of control groups, of which a group keeps more once it has served.
     descriptors: usize,
+    of_groups: usize,
     processes: usize,
     mounts: usize,
     namespaces: usize,
@@ -309,8 +311,13 @@ impl Held {
         let spaces = spaces.flatten().flatten().filter_map(|ns| fs::read_link(ns.path()).ok());
         let status = fs::read_to_string(proc.join("status")).unwrap();
         let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        let files = fs::read_dir(proc.join("fd")).unwrap().flatten();
+        let files = files.filter_map(|file| fs::read_link(file.path()).ok());
+        let (of_groups, others): (Vec<_>, Vec<_>) =
+            files.partition(|file| file.starts_with("/sys/fs/cgroup"));
         Self {
-            descriptors: fs::read_dir(proc.join("fd")).unwrap().count(),
+            descriptors: others.len(),
+            of_groups: of_groups.len(),
             mounts: fs::read_to_string(proc.join("mountinfo")).unwrap().lines().count(),
             namespaces: spaces.collect::<std::collections::HashSet<_>>().len(),
             processes: processes.len(),
@@ -350,6 +357,8 @@ fn a_mixed_load_leaves_the_spawner_as_it_was() {
     let after = Held::of(&server);
     assert!(after.resident_kib < before.resident_kib + 4096, "{moment}: {after:?} of {before:?}");
     assert!(count_groups(&server) <= groups, "{moment}");
+    // One door for each folder of a group, and five files to read at most.
+    assert!(after.of_groups <= 3 * groups, "{moment}: {after:?}, {groups} folders");
     server.kill_and_sweep(&moment);
 }
 

@@ -165,12 +165,12 @@ fn zygotes_are_in_lanes_and_so_are_their_children() {
         for zygote in &zygotes {
             let children = within(rig.spawner.fork_many(zygote, vec![child(), child()])).await;
             assert!(children.iter().all(Result::is_ok), "{children:?}");
-            let (parent, own) = (zygote.pid().to_string(), zygote.pid());
             let children: Vec<_> = children.into_iter().map(|child| child.unwrap()).collect();
-            assert!(
-                children.iter().all(|child| status(child.pid(), "PPid:") == Some(parent.clone()))
-            );
-            assert!(lives(own));
+            for child in &children {
+                let parent = status(child.pid(), "PPid:");
+                assert_eq!(parent, Some(zygote.pid().to_string()), "{child:?}");
+            }
+            assert!(lives(zygote.pid()));
         }
         kill(lanes[0].parse().unwrap());
         assert_eq!(within(zygotes[0].wait()).await.end, End::Killed);
