@@ -16,6 +16,7 @@ pub mod landlock;
 pub mod memory;
 pub mod mount;
 pub mod namespace;
+pub mod notify;
 pub mod packet;
 pub mod process;
 pub mod seccomp;

@@ -66,7 +66,7 @@ pub struct Conditional {
 
 /// A compiled policy: the instructions as the kernel reads them.
 #[derive(Clone, Debug)]
-pub struct Program(Vec<sock_filter>);
+pub struct Program(pub(crate) Vec<sock_filter>);
 
 /// A policy that cannot be compiled.
 #[derive(Debug, thiserror::Error)]

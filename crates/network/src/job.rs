@@ -5,13 +5,14 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::counters::Counters;
-use crate::hold::Groups;
+use crate::hold::{Groups, Guard};
+use crate::host::lock;
 use crate::lease::Lease;
 use crate::link::{self, Overlay};
 use crate::netlink::Batch;
@@ -29,6 +30,8 @@ pub struct JobNetwork {
     lease: Lease,
     /// The addresses of the pair, if the job may reach anything outside.
     pair: Option<egress::Pair>,
+    /// Answers functions that are not held by their control groups, if there are any.
+    guard: Mutex<Option<Guard>>,
     shared: Arc<Shared>,
 }
 
@@ -38,7 +41,8 @@ impl JobNetwork {
     pub(crate) fn make(spec: JobSpec, prepared: Prepared, shared: Arc<Shared>) -> Result<Self> {
         let counters = prepared.counters;
         let lease = Lease::new(&spec, &prepared.device);
-        let mut network = Self { spec, prepared, counters, lease, pair: None, shared };
+        let mut network =
+            Self { spec, prepared, counters, lease, pair: None, guard: Mutex::default(), shared };
         let namespace = network.prepared.namespace.cookie;
         network.shared.hold(&network.lease, namespace)?;
         if let Some(groups) = &network.shared.groups {
@@ -123,6 +127,23 @@ impl JobNetwork {
     pub fn attach(&self, group: &Path, slot: u32) -> Result<Address> {
         let address = self.spec.address(slot)?;
         self.groups()?.add(self.prepared.namespace.cookie, group, address)?;
+        Ok(address)
+    }
+
+    /// Gives the function at a place on this host, from 0, its addresses where there are no control
+    /// groups: who has installed [`crate::filter`] and is heard by this listener uses these and no
+    /// others, until it ends.
+    pub fn guard(&self, listener: OwnedFd, slot: u32) -> Result<Address> {
+        let address = self.spec.address(slot)?;
+        let hold = |step: &str, source| Error::Hold { step: step.to_owned(), source };
+        let mut guard = lock(&self.guard);
+        if guard.is_none() {
+            let started = Guard::start(self.prepared.namespace.as_fd());
+            *guard = Some(started.map_err(|error| hold("start a thread", error))?);
+        }
+        if let Some(guard) = &*guard {
+            guard.add(listener.into(), address).map_err(|error| hold("hear a function", error))?;
+        }
         Ok(address)
     }
 
@@ -225,6 +246,8 @@ impl JobNetwork {
 impl Drop for JobNetwork {
     fn drop(&mut self) {
         self.prepared.cut();
+        // Its thread is in the namespace.
+        drop(lock(&self.guard).take());
         if let Some(groups) = &self.shared.groups {
             groups.remove_functions(self.prepared.namespace.cookie);
         }

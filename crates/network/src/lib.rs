@@ -30,6 +30,7 @@ mod spec;
 pub use counters::Counters;
 pub use egress::{Allow, Egress};
 pub use error::Error;
+pub use hold::filter;
 pub use job::JobNetwork;
 pub use lease::Lease;
 pub use networks::{Networks, Options, PORT};

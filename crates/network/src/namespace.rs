@@ -17,10 +17,12 @@ use snowmelt_kernel::socket::namespace_cookie;
 use crate::netlink::Socket;
 
 /// How the namespace differs from what the kernel gives, by files below `/proc/sys/net`.
-const SETTINGS: [(&str, &str); 5] = [
+const SETTINGS: [(&str, &str); 6] = [
     // IPv4 takes its settings from the host, which may forward: a job's namespace never does.
     ("ipv4/ip_forward", "0"),
     ("ipv4/conf/default/rp_filter", "0"),
+    // A function has an address to itself, so any port of it is its own.
+    ("ipv4/ip_unprivileged_port_start", "0"),
     // No addresses of the link, so nothing is asked of neighbours and nothing is announced.
     ("ipv6/conf/default/addr_gen_mode", "1"),
     ("ipv6/conf/default/accept_ra", "0"),

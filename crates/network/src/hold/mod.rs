@@ -9,8 +9,16 @@
 //! - What connects, sends or listens without having bound uses its own address.
 //! - To connect or send to the wildcard or the loopback address is to do so to one's own.
 //! - There are sockets of TCP and UDP and no others.
+//!
+//! [`groups`] applies them by programs in the kernel, on control groups of version 2; [`guard`] by
+//! answering system calls, elsewhere.
 
 mod groups;
+mod guard;
+mod message;
 mod programs;
+mod rules;
+mod target;
 
 pub use groups::Groups;
+pub use guard::{Guard, filter};

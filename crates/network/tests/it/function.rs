@@ -17,6 +17,15 @@ pub enum Linked {
     Dynamic,
 }
 
+/// What holds functions to their addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// Programs on their control groups.
+    Groups,
+    /// Answers to their system calls.
+    Guard,
+}
+
 pub const INET: i32 = 2;
 pub const INET6: i32 = 10;
 pub const STREAM: i32 = 1;
@@ -27,33 +36,58 @@ pub struct Function {
     process: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
-    group: PathBuf,
+    group: Option<PathBuf>,
     pub address: Address,
 }
 
 impl Function {
-    /// Starts one at a place of a network, in a control group below `above`.
-    pub fn start(network: &JobNetwork, above: &Path, slot: u32, linked: Linked) -> Self {
+    /// Starts one at a place of a network, held in one way or the other.
+    pub fn start(by: By, network: &JobNetwork, above: &Path, slot: u32, linked: Linked) -> Self {
+        match by {
+            By::Groups => Self::in_group(network, above, slot, linked),
+            By::Guard => Self::guarded(network, slot, linked),
+        }
+    }
+
+    /// In a control group below `above`.
+    fn in_group(network: &JobNetwork, above: &Path, slot: u32, linked: Linked) -> Self {
         let group = above.join(format!("{}-{slot}", network.spec().vni));
         std::fs::create_dir(&group).unwrap();
         let address = network.attach(&group, slot).unwrap();
-        let process = within(network.namespace(), || {
+        let mut function = Self::run(network, linked, &group.join("cgroup.procs"), address);
+        function.group = Some(group);
+        assert_eq!(function.line(), "ready");
+        function
+    }
+
+    /// With the filter whose calls the network answers.
+    fn guarded(network: &JobNetwork, slot: u32, linked: Linked) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("filter");
+        std::fs::write(&file, snowmelt_network::filter().to_bytes()).unwrap();
+        let address = network.address(slot).unwrap();
+        let mut function = Self::run(network, linked, &file, address);
+        let said = function.line();
+        let number = said.strip_prefix("listener ").unwrap().parse().unwrap();
+        let listener = snowmelt_kernel::notify::copy_of(function.process.id(), number).unwrap();
+        assert_eq!(network.guard(listener, slot).unwrap(), address);
+        writeln!(function.input, "go").unwrap();
+        assert_eq!(function.line(), "ready");
+        function
+    }
+
+    fn run(network: &JobNetwork, linked: Linked, argument: &Path, address: Address) -> Self {
+        let mut process = within(network.namespace(), || {
             Command::new(program(linked))
-                .arg(group.join("cgroup.procs"))
+                .arg(argument)
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
                 .spawn()
                 .unwrap()
         });
-        Self::talk(process, group, address)
-    }
-
-    fn talk(mut process: Child, group: PathBuf, address: Address) -> Self {
         let input = process.stdin.take().unwrap();
         let output = BufReader::new(process.stdout.take().unwrap());
-        let mut function = Self { process, input, output, group, address };
-        assert_eq!(function.line(), "ready");
-        function
+        Self { process, input, output, group: None, address }
     }
 
     fn line(&mut self) -> String {
@@ -91,9 +125,10 @@ impl Drop for Function {
     fn drop(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
+        let Some(group) = &self.group else { return };
         // The kernel lets go of the group a moment after.
         for _ in 0..1000 {
-            if std::fs::remove_dir(&self.group).is_ok() {
+            if std::fs::remove_dir(group).is_ok() {
                 return;
             }
             std::thread::sleep(std::time::Duration::from_millis(1));

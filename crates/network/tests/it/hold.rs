@@ -15,8 +15,9 @@ const REFUSED: i32 = 111;
 const AGAIN: i32 = 11;
 const IN_PROGRESS: i32 = 115;
 
-/// A job on one host whose functions are held by their control groups.
+/// A job on one host, and what holds its functions.
 struct Rig {
+    by: By,
     above: PathBuf,
     network: JobNetwork,
     _networks: Networks,
@@ -26,7 +27,7 @@ struct Rig {
 
 impl Rig {
     /// None, and says so, where there is no control group of version 2.
-    fn new(name: &str) -> Option<Self> {
+    fn new(by: By, name: &str) -> Option<Self> {
         let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
         let root = mounts.lines().find_map(|line| {
             let mut fields = line.split(' ').skip(1);
@@ -43,15 +44,16 @@ impl Rig {
         let host = underlay.host(0);
         let networks = within(host.namespace.as_fd(), || {
             let options = Options::new(host.state.path());
-            Networks::open(Options { pool: 0, group: Some(above.clone()), ..options }).unwrap()
+            let group = (by == By::Groups).then(|| above.clone());
+            Networks::open(Options { pool: 0, group, ..options }).unwrap()
         });
         let all = parts(&[&host]);
         let network = networks.create(spec("a", 77, &all[0], &all)).unwrap();
-        Some(Self { above, network, _networks: networks, _host: host, _underlay: underlay })
+        Some(Self { by, above, network, _networks: networks, _host: host, _underlay: underlay })
     }
 
     fn function(&self, slot: u32, linked: Linked) -> Function {
-        Function::start(&self.network, &self.above, slot, linked)
+        Function::start(self.by, &self.network, &self.above, slot, linked)
     }
 }
 
@@ -61,12 +63,15 @@ impl Drop for Rig {
     }
 }
 
-/// Runs a promise for a static and for a dynamic program.
+/// Runs a promise for whatever can hold functions, for a static and for a dynamic program.
 fn each(name: &str, promise: impl Fn(&mut Function, &mut Function)) {
-    for linked in [Linked::Static, Linked::Dynamic] {
-        let Some(rig) = Rig::new(&format!("{name}-{linked:?}")) else { return };
-        let (mut one, mut other) = (rig.function(0, linked), rig.function(1, linked));
-        promise(&mut one, &mut other);
+    for by in [By::Groups, By::Guard] {
+        for linked in [Linked::Static, Linked::Dynamic] {
+            eprintln!("{by:?}, {linked:?}");
+            let Some(rig) = Rig::new(by, &format!("{name}-{by:?}-{linked:?}")) else { return };
+            let (mut one, mut other) = (rig.function(0, linked), rig.function(1, linked));
+            promise(&mut one, &mut other);
+        }
     }
 }
 
@@ -270,7 +275,7 @@ fn there_are_sockets_of_tcp_and_udp_only() {
 
 #[test]
 fn who_is_not_a_function_of_the_job_has_no_network_there() {
-    let Some(rig) = Rig::new("stranger") else { return };
+    let Some(rig) = Rig::new(By::Groups, "stranger") else { return };
     let mut function = rig.function(3, Linked::Dynamic);
     let socket = function.socket(INET, STREAM);
     let group = rig.above.join("77-3");

@@ -1,0 +1,263 @@
+//! System calls of another process that wait until this one has answered them (seccomp user
+//! notification).
+//!
+//! Invariant for those who answer: what a call points to can change at any moment, so an answer
+//! that lets the kernel go on must be right whatever is there by then. What has to hold is done
+//! here instead, on a copy of the descriptor and with a copy of the memory.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use seccompiler::sock_filter;
+
+use crate::seccomp::Program;
+
+const ARCHITECTURE: u32 = if cfg!(target_arch = "x86_64") { 0xc000_003e } else { 0xc000_00b7 };
+/// Numbers from here on are of the x32 interface, which does not have its own architecture.
+const X32: u32 = 0x4000_0000;
+const LOAD: u16 = 0x20;
+const IF_EQUAL: u16 = 0x15;
+const IF_AT_LEAST: u16 = 0x35;
+const RETURN: u16 = 0x06;
+const ALLOW: u32 = 0x7fff_0000;
+const NOTIFY: u32 = 0x7fc0_0000;
+const NO_SUCH_CALL: u32 = 0x0005_0000 | libc::ENOSYS as u32;
+/// Offsets in `struct seccomp_data`; an argument's lower half comes first.
+const NUMBER: u32 = 0;
+const PLATFORM: u32 = 4;
+const FIRST_ARGUMENT: u32 = 16;
+
+/// `SECCOMP_FILTER_FLAG_NEW_LISTENER`, and that a caller whose call was taken waits through
+/// signals (Linux 5.19).
+const NEW_LISTENER: libc::c_ulong = 1 << 3;
+const WAIT_KILLABLE: libc::c_ulong = 1 << 5;
+/// `SECCOMP_IOCTL_NOTIF_ID_VALID`.
+const IS_WAITING: libc::c_ulong = 0x4008_2102;
+
+/// Numbers of calls that name an address, on this architecture.
+#[allow(missing_docs)]
+pub mod calls {
+    pub const BIND: i64 = libc::SYS_bind;
+    pub const CONNECT: i64 = libc::SYS_connect;
+    pub const SEND_MESSAGE: i64 = libc::SYS_sendmsg;
+    pub const SEND_MESSAGES: i64 = libc::SYS_sendmmsg;
+    pub const SOCKET: i64 = libc::SYS_socket;
+}
+
+/// A filter that has these calls wait for an answer, those of the second kind only if their first
+/// argument is one of the numbers, and says nothing of any other.
+pub fn filter(calls: &[i64], conditional: Option<(i64, &[u32])>) -> Program {
+    let put = |code, jt, jf, k| sock_filter { code, jt, jf, k };
+    let mut code = vec![
+        put(LOAD, 0, 0, PLATFORM),
+        put(IF_EQUAL, 1, 0, ARCHITECTURE),
+        put(RETURN, 0, 0, NO_SUCH_CALL),
+        put(LOAD, 0, 0, NUMBER),
+        put(IF_AT_LEAST, 0, 1, X32),
+        put(RETURN, 0, 0, NO_SUCH_CALL),
+    ];
+    for call in calls {
+        code.extend([put(IF_EQUAL, 0, 1, *call as u32), put(RETURN, 0, 0, NOTIFY)]);
+    }
+    if let Some((call, firsts)) = conditional {
+        code.extend([put(IF_EQUAL, 1, 0, call as u32), put(RETURN, 0, 0, ALLOW)]);
+        code.push(put(LOAD, 0, 0, FIRST_ARGUMENT));
+        for first in firsts {
+            code.extend([put(IF_EQUAL, 0, 1, *first), put(RETURN, 0, 0, NOTIFY)]);
+        }
+    }
+    code.push(put(RETURN, 0, 0, ALLOW));
+    Program(code)
+}
+
+/// Installs a filter in the calling thread and gives what its calls are answered by.
+pub fn install(filter: &Program) -> io::Result<Listener> {
+    let program = libc::sock_fprog {
+        len: u16::try_from(filter.0.len()).map_err(io::Error::other)?,
+        // The kernel only reads it.
+        filter: filter.0.as_ptr().cast::<libc::sock_filter>().cast_mut(),
+    };
+    let with = |flags: libc::c_ulong| {
+        // SAFETY: both structures are alive and of the form that the kernel reads.
+        let fd = unsafe {
+            libc::syscall(
+                libc::SYS_seccomp,
+                libc::SECCOMP_SET_MODE_FILTER,
+                flags,
+                &raw const program,
+            )
+        };
+        if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(fd as i32) }
+    };
+    let fd = with(NEW_LISTENER | WAIT_KILLABLE).or_else(|_| with(NEW_LISTENER))?;
+    // SAFETY: the kernel has just made it for us, so nobody else owns it.
+    Ok(Listener(unsafe { OwnedFd::from_raw_fd(fd) }))
+}
+
+/// A call that waits.
+#[derive(Clone, Copy, Debug)]
+pub struct Call {
+    id: u64,
+    /// The thread that made it.
+    pub thread: u32,
+    /// Its number.
+    pub number: i64,
+    /// Its arguments.
+    pub arguments: [u64; 6],
+}
+
+/// What becomes of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It gives this.
+    Value(i64),
+    /// It fails with this error number.
+    Error(i32),
+    /// The kernel carries it out, with whatever it points to by then.
+    Continue,
+}
+
+/// Where calls of processes with a filter wait.
+#[derive(Debug)]
+pub struct Listener(OwnedFd);
+
+impl From<OwnedFd> for Listener {
+    fn from(fd: OwnedFd) -> Self {
+        Self(fd)
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Listener {
+    /// The next call; waits for one. `ENOENT` when the caller died in between.
+    pub fn receive(&self) -> io::Result<Call> {
+        // SAFETY: the structure holds numbers only, for which 0 is a value; the kernel wants it so.
+        let mut notice: libc::seccomp_notif = unsafe { std::mem::zeroed() };
+        self.control(libc::SECCOMP_IOCTL_NOTIF_RECV as libc::c_ulong, (&raw mut notice).cast())?;
+        Ok(Call {
+            id: notice.id,
+            thread: notice.pid,
+            number: i64::from(notice.data.nr),
+            arguments: notice.data.args,
+        })
+    }
+
+    /// Answers a call. `ENOENT` if nobody waits for it any more.
+    pub fn answer(&self, call: &Call, answer: Answer) -> io::Result<()> {
+        let (val, error, flags) = match answer {
+            Answer::Value(value) => (value, 0, 0),
+            Answer::Error(number) => (0, -number, 0),
+            Answer::Continue => (0, 0, libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32),
+        };
+        let mut reply = libc::seccomp_notif_resp { id: call.id, val, error, flags };
+        self.control(libc::SECCOMP_IOCTL_NOTIF_SEND as libc::c_ulong, (&raw mut reply).cast())
+    }
+
+    /// Answers a call with a new descriptor of the caller's, a copy of this one (Linux 5.14).
+    pub fn give(&self, call: &Call, fd: BorrowedFd<'_>, close_on_exec: bool) -> io::Result<()> {
+        let mut reply = libc::seccomp_notif_addfd {
+            id: call.id,
+            flags: libc::SECCOMP_ADDFD_FLAG_SEND as u32,
+            srcfd: fd.as_raw_fd() as u32,
+            newfd: 0,
+            newfd_flags: if close_on_exec { libc::O_CLOEXEC as u32 } else { 0 },
+        };
+        self.control(libc::SECCOMP_IOCTL_NOTIF_ADDFD as libc::c_ulong, (&raw mut reply).cast())
+    }
+
+    /// Whether the caller still waits: if so, what was read of it was its own.
+    pub fn is_waiting(&self, call: &Call) -> bool {
+        let mut id = call.id;
+        self.control(IS_WAITING, (&raw mut id).cast()).is_ok()
+    }
+
+    fn control(&self, request: libc::c_ulong, argument: *mut libc::c_void) -> io::Result<()> {
+        // SAFETY: each caller above passes the structure that its request is for, alive and alone.
+        let result = unsafe { libc::ioctl(self.0.as_raw_fd(), request, argument) };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+}
+
+/// A copy of another process's descriptor, by one of its threads.
+pub fn copy_of(thread: u32, fd: i32) -> io::Result<OwnedFd> {
+    let process = match open_process(thread as i32) {
+        // A thread that is not the first has no descriptor of its own before Linux 6.9.
+        Err(_) => open_process(process_of(thread)?)?,
+        Ok(process) => process,
+    };
+    // SAFETY: takes numbers and a descriptor that is open; gives a new descriptor or an error.
+    let copy = unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), fd, 0) };
+    if copy < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just made it for us, so nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(copy as i32) })
+}
+
+fn open_process(id: i32) -> io::Result<OwnedFd> {
+    // SAFETY: takes numbers; gives a new descriptor or an error.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, id, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just made it for us, so nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+fn process_of(thread: u32) -> io::Result<i32> {
+    let status = fs::read_to_string(format!("/proc/{thread}/status"))?;
+    let group = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
+    let group = group.and_then(|text| text.trim().parse().ok());
+    group.ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// Reads another process's memory, whole or not at all.
+pub fn read_memory(thread: u32, address: u64, into: &mut [u8]) -> io::Result<()> {
+    let here = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
+    let there = libc::iovec { iov_base: address as *mut _, iov_len: into.len() };
+    // SAFETY: writes at most the length of `into`, which is borrowed for this alone; the other
+    // address is the other process's, and only read.
+    let read = unsafe { libc::process_vm_readv(thread as i32, &here, 1, &there, 1, 0) };
+    match usize::try_from(read) {
+        Err(_) => Err(io::Error::last_os_error()),
+        Ok(length) if length < into.len() => Err(io::Error::from_raw_os_error(libc::EFAULT)),
+        Ok(_) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_named_waits() {
+        let program = filter(&[libc::SYS_bind], Some((libc::SYS_socket, &[2, 10])));
+        let ask = |platform, number: i64, first| {
+            program.answer(platform, number as u32, [first, 0, 0, 0, 0, 0])
+        };
+        assert_eq!(ask(ARCHITECTURE, libc::SYS_bind, 0), Some(NOTIFY));
+        assert_eq!(ask(ARCHITECTURE, libc::SYS_socket, 2), Some(NOTIFY));
+        assert_eq!(ask(ARCHITECTURE, libc::SYS_socket, 10), Some(NOTIFY));
+        assert_eq!(ask(ARCHITECTURE, libc::SYS_socket, 1), Some(ALLOW));
+        assert_eq!(ask(ARCHITECTURE, libc::SYS_read, 0), Some(ALLOW));
+        assert_eq!(ask(ARCHITECTURE, i64::from(X32) | libc::SYS_bind, 0), Some(NO_SUCH_CALL));
+        assert_eq!(ask(0x4000_0003, libc::SYS_bind, 0), Some(NO_SUCH_CALL));
+    }
+
+    #[test]
+    fn memory_is_read_whole_or_not_at_all() {
+        let text = *b"there";
+        let mut found = [0; 5];
+        // SAFETY: asks for the calling thread's number.
+        let thread = unsafe { libc::gettid() } as u32;
+        read_memory(thread, text.as_ptr() as u64, &mut found).unwrap();
+        assert_eq!(found, text);
+        assert!(read_memory(thread, 8, &mut found).is_err());
+    }
+}
