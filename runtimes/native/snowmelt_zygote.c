@@ -41,6 +41,7 @@ typedef unsigned long long u64;
 #define CLONE_NEWCGROUP 0x02000000
 #define CLONE_NEWUSER 0x10000000
 #define CLONE_NEWPID 0x20000000
+#define CLONE_NEWNET 0x40000000
 #define MNT_DETACH 2
 #define MOVE_MOUNT_F_EMPTY_PATH 4
 #define OPEN_TREE_CLONE 1
@@ -79,14 +80,15 @@ typedef unsigned long long u64;
 
 /* ---- what the spawner sends; as crates/sandbox/src/spawner/zygote.rs has it ---- */
 
-/* To the zygote. With the child's end of its pair with the spawner, and a root if `fresh`. */
+/* To the zygote. With the child's end of its pair with the spawner, a root if `fresh`, and a network
+ * if it has one. */
 struct order {
 	u32 kind;   /* enum snowmelt_kind */
 	u32 number; /* the child's user id here */
 	u32 count;  /* how many ids are its own */
 	u32 root;   /* which of the roots that were sent is the child's */
 	u32 fresh;  /* this order brings it */
-	u32 unused;
+	u32 network; /* it brings the network of the child's job, as the last descriptor */
 	u64 token; /* repeated in what is said of the child */
 };
 
@@ -392,9 +394,12 @@ static void land(int sync, int is_zygote, struct snowmelt_order *order)
 
 /* ---- a handler ---- */
 
-static void land_handler(int sync, const struct order *what, struct snowmelt_order *order)
+static void land_handler(int sync, int network, const struct order *what,
+			 struct snowmelt_order *order)
 {
 	int proc = make_proc(sync, MOUNT_ATTR_RDONLY);
+	if (network >= 0)
+		check(sync, "enter the network", SYS(setns, network, CLONE_NEWNET));
 	check(sync, "enter the root", SYS(setns, zygote.roots[what->root], CLONE_NEWNS));
 	take_id(sync, what->number);
 	check(sync, "leave the zygote's namespaces", SYS(unshare, CLONE_NEWUSER | CLONE_NEWNS));
@@ -567,7 +572,7 @@ static long make_child(const struct order *what, const int *fds, int count,
 		       const struct snowmelt_hooks *hooks, struct snowmelt_order *order)
 {
 	int is_zygote = what->kind == SNOWMELT_ZYGOTE, pair[2] = {-1, -1};
-	if (count < 1 + (what->fresh != 0) || (is_zygote && !what->fresh) || what->root >= MOST_ROOTS)
+	if (count < 1 + (what->fresh != 0) + (what->network != 0) || (is_zygote && !what->fresh) || what->root >= MOST_ROOTS)
 		return -EPROTO;
 	long result = is_zygote ? SYS(socketpair, AF_UNIX, SOCK_SEQPACKET_CLOEXEC, 0, pair)
 		      : what->fresh ? keep_root(what->root, fds[1]) : 0;
@@ -585,7 +590,7 @@ static long make_child(const struct order *what, const int *fds, int count,
 			make_zygote(fds[0], pair[1], what, hooks);
 			land_zygote(fds[0], fds[1], order);
 		} else {
-			land_handler(fds[0], what, order);
+			land_handler(fds[0], what->network ? fds[count - 1] : -1, what, order);
 		}
 		if (hooks->after_in_child)
 			hooks->after_in_child();

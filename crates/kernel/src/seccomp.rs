@@ -159,18 +159,26 @@ impl Policy {
         let conditional = self.allow.conditional.iter().map(|call| call.name.clone());
         let names = self.allow.names.iter().cloned().chain(conditional).collect();
         let calls = Calls { names, only: self.allow.only.clone(), conditional: Vec::new() };
+        let architecture = std::env::consts::ARCH;
+        let mut chained = self.refusals(architecture)?;
         let refused = Action::Errno(PERMISSION);
-        compile_calls(&calls, refused, Action::Allow, std::env::consts::ARCH).map(Program)
+        chained.extend(compile_calls(&calls, refused, Action::Allow, architecture)?);
+        Ok(Program(chained))
     }
 
-    /// Compiles it for an architecture by its Rust name.
-    pub fn compile_for(&self, architecture: &str) -> Result<Program, CompileError> {
+    fn refusals(&self, architecture: &str) -> Result<BpfProgram, CompileError> {
         let mut chained = Vec::new();
         for refusal in &self.refuse {
             let matched = Action::Errno(refusal.errno);
             let program = compile_calls(&refusal.calls, matched, Action::Allow, architecture)?;
             chained.extend(jump_on_where_allowed(program));
         }
+        Ok(chained)
+    }
+
+    /// Compiles it for an architecture by its Rust name.
+    pub fn compile_for(&self, architecture: &str) -> Result<Program, CompileError> {
+        let mut chained = self.refusals(architecture)?;
         let denied = || Action::Errno(PERMISSION);
         let plain = Calls { conditional: Vec::new(), ..self.allow.clone() };
         let plain = compile_calls(&plain, Action::Allow, denied(), architecture)?;

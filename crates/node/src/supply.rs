@@ -130,6 +130,7 @@ impl Inner {
         own: &[Environment],
     ) -> Vec<Result<(Instance, Start)>> {
         let spec = |own: &Environment| ForkSpec {
+            network: None,
             id: SandboxId::new(),
             root: unit.root.clone(),
             env: limits.environment.clone().into_iter().chain(own.clone()).collect(),

@@ -90,6 +90,7 @@ async fn main() -> Result<(), Failure> {
 
 async fn measure(spawner: &Spawner, zygote: &Zygote, root: &Root) -> Result<(), Failure> {
     let fork = |entry: &str| ForkSpec {
+        network: None,
         id: SandboxId::new(),
         root: root.clone(),
         sys_path: Vec::new(),

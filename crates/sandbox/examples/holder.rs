@@ -43,6 +43,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let zygote = spawner.start_zygote(zygote).await?;
     let child = ForkSpec {
+        network: None,
         id: SandboxId::new(),
         root,
         sys_path: Vec::new(),

@@ -125,6 +125,7 @@ async fn forks(
         let fork = spawner.fork(
             &zygote,
             ForkSpec {
+                network: None,
                 id: SandboxId::new(),
                 root: root.clone(),
                 sys_path: Vec::new(),

@@ -127,6 +127,7 @@ impl Steps {
 
     fn child(&self) -> ForkSpec {
         ForkSpec {
+            network: None,
             id: SandboxId::new(),
             root: self.root.clone(),
             sys_path: Vec::new(),

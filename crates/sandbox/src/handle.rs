@@ -16,8 +16,9 @@ use snowmelt_types::SandboxId;
 use crate::instance::{Sandbox, Zygote};
 use crate::lanes::Lanes;
 use crate::message::{LONGEST_PACKET, MOST_LANES, Operation, Setup};
+use crate::network::NetworkNamespace;
 use crate::reader::{self, Ready};
-use crate::registry::Asked;
+use crate::registry::{Asked, nobody};
 use crate::run_dir::RunDir;
 use crate::spec::{ForkSpec, NativeZygoteSpec, SandboxSpec, ZygoteSpec};
 use crate::{Error, Result};
@@ -196,6 +197,33 @@ impl Spawner {
         let (id, limits, zygote) = (spec.id.clone(), spec.limits, parent.id().clone());
         let begun = parent.lane().begin(id, limits, Operation::Grow { zygote, spec }).await?;
         Ok(Zygote::new(begun))
+    }
+
+    /// Makes a network namespace: for the children of `owner`, or for programs. It has nothing in
+    /// it; what is put into it, and who reaches whom, is the caller's.
+    ///
+    /// # Errors
+    /// As [`Self::start`], and [`Error::ZygoteLost`].
+    pub async fn make_network(&self, owner: Option<&Zygote>) -> Result<NetworkNamespace> {
+        let id = NetworkNamespace::next_id();
+        let lane = match owner {
+            Some(zygote) => zygote.lane().clone(),
+            None => self.lanes.pick(&nobody())?,
+        };
+        let owner = owner.map(|zygote| zygote.id().clone());
+        let namespace = lane.make_network(id, owner).await?;
+        Ok(NetworkNamespace::new(id, namespace, lane))
+    }
+
+    /// Starts many programs in one network namespace, as [`Self::start_many`] does elsewhere; their
+    /// specs name it.
+    pub async fn start_many_in(
+        &self,
+        network: &NetworkNamespace,
+        specs: Vec<SandboxSpec>,
+    ) -> Vec<Result<Sandbox>> {
+        let known = |spec: &SandboxSpec| (spec.id.clone(), spec.limits);
+        begun(network.lane().ask_many(specs, known, Operation::StartMany).await).await
     }
 
     /// Kills every sandbox, removes control groups and the run directory, ends the spawner;

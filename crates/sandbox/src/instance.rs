@@ -104,6 +104,12 @@ impl Life {
         })
     }
 
+    /// Its control group of version 2, where there is one.
+    fn group(&self) -> Option<&Path> {
+        let file = &self.started.switch.as_ref()?.file;
+        file.ends_with("cgroup.freeze").then(|| file.parent()).flatten()
+    }
+
     fn memory_peak(&self) -> Option<ByteSize> {
         if let Some(outcome) = &*self.outcome.borrow() {
             return outcome.peak_memory;
@@ -181,6 +187,12 @@ pub struct Sandbox(Begun);
 impl Sandbox {
     pub(crate) fn new(begun: Begun) -> Self {
         Self(begun)
+    }
+
+    /// Its control group of version 2, by which the kernel's programs know it; none where the
+    /// kernel has no such hierarchy.
+    pub fn group(&self) -> Option<&Path> {
+        self.0.life.group()
     }
 
     /// Its identifier.

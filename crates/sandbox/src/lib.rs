@@ -13,6 +13,7 @@ mod handle;
 mod instance;
 mod lanes;
 mod message;
+mod network;
 mod policy;
 mod probe;
 mod reader;
@@ -27,12 +28,13 @@ pub use error::Error;
 pub use handle::{Options, Spawner, SpawnerProcess};
 pub use instance::{Sandbox, Zygote};
 pub use message::{Imported, ZygoteReady};
+pub use network::NetworkNamespace;
 pub use probe::{Probe, probe};
 pub use run_dir::sweep;
 pub use spawner::{NAMESPACES, spawner_main};
 pub use spec::{
-    Base, Bind, CHANNEL_FD, ForkSpec, Limits, NativeZygoteSpec, Network, Policy, Root, SandboxSpec,
-    ZygoteSpec,
+    Base, Bind, CHANNEL_FD, ForkSpec, Limits, NativeZygoteSpec, Network, NetworkId, Policy, Root,
+    SandboxSpec, ZygoteSpec,
 };
 
 /// What this crate's calls give.

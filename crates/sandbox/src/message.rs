@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use snowmelt_types::{ByteSize, SandboxId};
 
 use crate::cgroup::{Switch, ThrottledFile};
-use crate::spec::{ForkSpec, NativeZygoteSpec, SandboxSpec, ZygoteSpec};
+use crate::spec::{ForkSpec, NativeZygoteSpec, NetworkId, SandboxSpec, ZygoteSpec};
 
 /// The longest packet: well under the default send buffer of a unix socket (208 KiB).
 pub const LONGEST_PACKET: usize = 160 << 10;
@@ -59,6 +59,11 @@ pub enum Operation {
     Kill { id: SandboxId },
     /// Let a zygote end when its last child has; no answer but `Ended`.
     Retire { id: SandboxId },
+    /// Make a network namespace, for the children of a zygote or for programs. Answered by
+    /// `Network` or `Failed`.
+    MakeNetwork { network: NetworkId, owner: Option<SandboxId> },
+    /// Forget one; no answer.
+    DropNetwork { network: NetworkId },
     /// Make another lane of this number, which nobody else has, whose control socket comes with
     /// this; the lane answers there.
     Open { lane: u32 },
@@ -71,6 +76,8 @@ pub enum Operation {
 pub enum Event {
     /// With three descriptors: pidfd, the channel's inode (`O_PATH`), the log's read end.
     Started { sequence: u64, started: Started },
+    /// With one descriptor: the network namespace.
+    Network { sequence: u64 },
     /// Nothing was started, or nothing is left of it.
     Failed { sequence: u64, failure: Failure },
     /// A sandbox that was `Started` is no more; its control groups go before anything else is done.

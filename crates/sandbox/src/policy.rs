@@ -22,6 +22,7 @@ pub(crate) struct Programs {
     internet: Program,
     zygote: Program,
     fork: Program,
+    fork_with_network: Program,
 }
 
 impl Programs {
@@ -35,15 +36,19 @@ impl Programs {
             let program = put_together(parts).and_then(|policy| policy.compile_within(&spawner()?));
             program.map_err(|error| refused(name, &error))
         };
+        let refusal = |name: &str, parts: &[&str]| {
+            let program = put_together(parts).and_then(|policy| policy.compile_refusal());
+            program.map_err(|error| refused(name, &error))
+        };
         let own = spawner().and_then(|policy| policy.compile());
         Ok(Self {
             spawner: own.map_err(|error| refused("spawner", &error))?,
             local: within("function", &[COMMON, LOCAL_SOCKETS])?,
             internet: within("worker", &[COMMON, INTERNET_SOCKETS])?,
-            zygote: compile("zygote", &[COMMON, LOCAL_SOCKETS, ZYGOTE])?,
-            fork: seccomp::Policy::parse(ZYGOTE)
-                .and_then(|policy| policy.compile_refusal())
-                .map_err(|error| refused("fork", &error))?,
+            // A child inherits this, and some have a network; a zygote has none to reach.
+            zygote: compile("zygote", &[COMMON, INTERNET_SOCKETS, ZYGOTE])?,
+            fork: refusal("fork", &[LOCAL_SOCKETS, ZYGOTE])?,
+            fork_with_network: refusal("fork with network", &[ZYGOTE])?,
         })
     }
 
@@ -56,7 +61,7 @@ impl Programs {
     pub fn of(&self, policy: Policy, network: Network) -> &Program {
         match (policy, network) {
             (Policy::Zygote, _) => &self.zygote,
-            (Policy::Worker, Network::Host) => &self.internet,
+            (Policy::Worker, Network::Host) | (Policy::Function, Network::Job(_)) => &self.internet,
             _ => &self.local,
         }
     }
@@ -64,8 +69,8 @@ impl Programs {
     /// What a child of a zygote installs over the zygote's own, which it has already: it refuses
     /// what that allows and a function may not do. The kernel takes 200 microseconds to install
     /// the whole policy of functions, and 20 for the difference.
-    pub fn of_fork(&self) -> &Program {
-        &self.fork
+    pub fn of_fork(&self, has_network: bool) -> &Program {
+        if has_network { &self.fork_with_network } else { &self.fork }
     }
 }
 
@@ -110,6 +115,7 @@ mod tests {
             (&[COMMON, LOCAL_SOCKETS][..], &programs.spawner, &programs.local),
             (&[COMMON, INTERNET_SOCKETS], &programs.spawner, &programs.internet),
             (&[COMMON, LOCAL_SOCKETS], &programs.zygote, &programs.fork),
+            (&[COMMON, INTERNET_SOCKETS], &programs.zygote, &programs.fork_with_network),
         ] {
             let whole = put_together(parts).unwrap().compile().unwrap();
             let mut denied = 0;

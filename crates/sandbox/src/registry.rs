@@ -18,7 +18,7 @@ use tokio::sync::{oneshot, watch};
 use crate::instance::{Begun, Life};
 use crate::message::{Event, Failure, LONGEST_PACKET, Operation, Request, Started};
 use crate::run_dir::RunDir;
-use crate::spec::Limits;
+use crate::spec::{Limits, NetworkId};
 use crate::{Error, Result};
 
 /// Shared by the handle, its clones and all that the lane started for them.
@@ -39,6 +39,7 @@ struct State {
     /// How many of those keep the lane busy.
     busy: usize,
     living: HashMap<SandboxId, Arc<Life>>,
+    networks: HashMap<u64, oneshot::Sender<Result<OwnedFd>>>,
 }
 
 struct Waiter {
@@ -142,6 +143,26 @@ impl Registry {
         asked
     }
 
+    /// Asks for a network namespace, for the children of a zygote or for programs.
+    pub async fn make_network(
+        self: &Arc<Self>,
+        network: NetworkId,
+        owner: Option<SandboxId>,
+    ) -> Result<OwnedFd> {
+        let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
+        let (reply, answer) = oneshot::channel();
+        {
+            let mut state = self.state();
+            if state.lost {
+                return Err(Error::SpawnerLost);
+            }
+            state.networks.insert(sequence, reply);
+        }
+        let operation = Operation::MakeNetwork { network, owner };
+        self.send(&nobody(), &Request { sequence, operation }, &[]).await?;
+        answer.await.unwrap_or(Err(Error::SpawnerLost))
+    }
+
     fn enlist(
         self: &Arc<Self>,
         sequence: u64,
@@ -214,8 +235,17 @@ impl Registry {
     pub fn handle(self: &Arc<Self>, event: Event, fds: Vec<OwnedFd>) {
         match event {
             Event::Started { sequence, started } => self.started(sequence, started, fds),
+            Event::Network { sequence } => {
+                let waiter = self.state().networks.remove(&sequence);
+                if let (Some(waiter), Some(namespace)) = (waiter, fds.into_iter().next()) {
+                    drop(waiter.send(Ok(namespace)));
+                }
+            }
             Event::Failed { sequence, failure } => {
-                if let Some(waiter) = self.state().answered(sequence) {
+                let network = self.state().networks.remove(&sequence);
+                if let Some(waiter) = network {
+                    drop(waiter.send(Err(failed(nobody(), failure))));
+                } else if let Some(waiter) = self.state().answered(sequence) {
                     let error = failed(waiter.id, failure);
                     drop(waiter.reply.send(Err(error)));
                 }
@@ -250,6 +280,8 @@ impl Registry {
         (state.lost, state.busy) = (true, 0);
         let (waiting, living) =
             (std::mem::take(&mut state.waiting), std::mem::take(&mut state.living));
+        // Their waiters hear that nobody will answer.
+        state.networks.clear();
         drop(state);
         for waiter in waiting.into_values() {
             drop(waiter.reply.send(Err(Error::SpawnerLost)));
@@ -338,7 +370,7 @@ fn batches<S: Serialize>(specs: Vec<S>) -> Vec<Vec<S>> {
 }
 
 /// For requests about no sandbox, or about many.
-fn nobody() -> SandboxId {
+pub(crate) fn nobody() -> SandboxId {
     SandboxId::from(String::new())
 }
 

@@ -47,12 +47,26 @@ pub enum Network {
     None,
     /// The host's network: only for the platform's own programs, never for a user's code.
     Host,
+    /// The network of a job, which [`crate::Spawner::make_network`] made.
+    Job(NetworkId),
+}
+
+/// Which network namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct NetworkId(pub(crate) u64);
+
+impl Network {
+    /// The kind of root that goes with it: what a job's functions see of its network is shown to
+    /// them by binds.
+    pub(crate) fn of_root(self) -> Self {
+        if self == Self::Host { Self::Host } else { Self::None }
+    }
 }
 
 /// Which system calls are allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Policy {
-    /// A user's code.
+    /// A user's code; with [`Network::Job`] it may use internet sockets.
     Function,
     /// The platform's own worker: as `Function`, and internet sockets with [`Network::Host`].
     Worker,
@@ -155,6 +169,8 @@ pub struct ForkSpec {
     pub env: Vec<(String, String)>,
     /// The most that it may use.
     pub limits: Limits,
+    /// The network of its job, made for its zygote; none reaches nothing.
+    pub network: Option<NetworkId>,
     /// `package.module:function` or `package.module:object.function`, called with the listening
     /// socket; for a native zygote whatever
     /// its program makes of it.

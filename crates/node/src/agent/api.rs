@@ -2,7 +2,8 @@
 //!
 //! | request | body | answer |
 //! |---|---|---|
-//! | `POST /v1/jobs` | [`JobPart`] | [`PartReady`]: every rank of the part waits to be called |
+//! | `POST /v1/jobs` | [`JobPart`] | [`PartOpen`]: the network is there, every instance is started |
+//! | `POST /v1/jobs/{id}/ready` | [`ReadyWithin`] | [`PartReady`]: all hosts answer over the network, the code is loaded |
 //! | `POST /v1/jobs/{id}/calls` | [`PartCalls`] | lines of JSON: a [`RankEnd`] for each rank as it ends |
 //! | `DELETE /v1/jobs/{id}` | | 204: nothing of the part is left |
 //! | `GET /v1/host` | | [`HostFacts`] |
@@ -11,7 +12,10 @@
 //! closed while calls run ends their sandboxes; a part that is never called is closed after
 //! [`JobPart::start_within_ms`]. Errors are `ErrorReport` objects, as problem+json (RFC 9457).
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
+use snowmelt_network::{Address, JobSpec};
 use snowmelt_types::{ErrorReport, JobId, Tenant};
 use snowmelt_wire::{Code, Mode};
 
@@ -42,16 +46,49 @@ pub struct JobPart {
     pub first: u32,
     /// Ranks on this host.
     pub count: u32,
+    /// The network of the job on this host; none if its functions do not talk.
+    #[serde(default)]
+    pub network: Option<JobSpec>,
+    /// The addresses of all functions, by rank.
+    #[serde(default)]
+    pub peers: Arc<Vec<Address>>,
     /// After how long without calls the part is closed, in milliseconds.
     pub start_within_ms: u64,
 }
 
-/// A part whose instances have loaded their code.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct PartReady {
+/// A part whose instances are started and have run nothing of the user's yet.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct PartOpen {
+    /// What the network took, in microseconds; 0 without one.
+    pub network_us: u64,
+    /// Messages to the kernel and moves between namespaces that the network took.
+    pub network: NetworkCost,
     /// From the request to the last instance that was started, in microseconds.
     pub started_us: u64,
-    /// From the request to the last one that has loaded its code, in microseconds.
+}
+
+/// What the kernel was asked for a network: the same however many functions it is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NetworkCost {
+    /// Netlink messages.
+    pub messages: u64,
+    /// Moves of a thread or a device between network namespaces.
+    pub moves: u64,
+}
+
+/// How long the hosts of a job may take to answer each other.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct ReadyWithin {
+    /// In milliseconds.
+    pub within_ms: u64,
+}
+
+/// A part whose instances have loaded their code.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct PartReady {
+    /// Until all other hosts of the job had answered over its network, in microseconds.
+    pub reached_us: u64,
+    /// Until the last instance had loaded its code, in microseconds.
     pub loaded_us: u64,
 }
 

@@ -64,7 +64,7 @@ fn programs(skeleton: &Skeleton<'_>, path: &Path) -> Result<(), Fault> {
 fn name_service(network: Network) -> [(&'static str, Vec<u8>); 3] {
     let of_host = |path: &str| match network {
         Network::Host => fs::read(path).ok(),
-        Network::None => None,
+        Network::None | Network::Job(_) => None,
     };
     let hosts = of_host("/etc/hosts").unwrap_or_else(|| b"127.0.0.1 localhost\n".to_vec());
     let resolvers = of_host("/etc/resolv.conf").unwrap_or_default();

@@ -78,6 +78,7 @@ impl Roots {
         root: &Root,
         network: Network,
     ) -> Result<BorrowedFd<'_>, Fault> {
+        let network = network.of_root();
         let known = self.templates.iter().rposition(|template| template.is_for(root, network));
         let template = match known {
             Some(index) if index + 1 == self.templates.len() => None,

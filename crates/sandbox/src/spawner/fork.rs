@@ -144,7 +144,10 @@ impl Service {
         let limits = wanted.limits();
         let scratch = doing("make the scratch", Scratch::make(limits.scratch, owner))?;
         let (entries, filter, control) = match wanted {
-            Wanted::Handler(spec) => (Entries::of(spec), Some(self.programs.of_fork()), None),
+            Wanted::Handler(spec) => {
+                let filter = self.programs.of_fork(spec.network.is_some());
+                (Entries::of(spec), Some(filter), None)
+            }
             Wanted::Zygote(spec) => {
                 let control = doing("configure the zygote", zygote::configure(spec))?;
                 (Entries::default(), None, Some(control))
@@ -169,6 +172,14 @@ impl Service {
         wanted: &Wanted,
     ) -> Result<u32, Fault> {
         let gone = || io::Error::from(io::ErrorKind::NotFound);
+        // Before the root is noted, because what fails after that has to be sent again.
+        let network = match wanted.network() {
+            None => None,
+            Some(id) => {
+                let found = self.stage.networks.get(&id).map(|namespace| namespace.try_clone());
+                Some(doing("find the network", found.unwrap_or_else(|| Err(gone())))?)
+            }
+        };
         let state = doing("find the zygote", self.zygote(zygote).ok_or_else(gone))?;
         // A zygote leaves the one above with a root of its own; handlers copy what that has.
         let (root, known) = if wanted.is_zygote() { (0, false) } else { state.root(wanted.root()) };
@@ -178,8 +189,9 @@ impl Service {
         };
         let state = doing("find the zygote", self.zygote(zygote).ok_or_else(gone))?;
         let (is_zygote, count, fresh) = (wanted.is_zygote(), state.block(), !known);
-        let order = Order { token, is_zygote, number, count, root, fresh };
-        let fds: Vec<_> = [sync].into_iter().chain(&copy).collect();
+        let has_network = network.is_some();
+        let order = Order { token, is_zygote, number, count, root, fresh, has_network };
+        let fds: Vec<_> = [sync].into_iter().chain(&copy).chain(&network).collect();
         doing("ask the zygote for a child", state.ask(&order, &fds))?;
         Ok(state.host_id(number))
     }

@@ -12,6 +12,7 @@ mod fork;
 mod identity;
 mod ids;
 mod lane;
+mod networks;
 mod program;
 mod scratch;
 mod service;

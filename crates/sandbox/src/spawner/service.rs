@@ -138,6 +138,10 @@ impl Service {
             }
             Operation::ForkMany { zygote, specs } => self.fork_many(sequence, &zygote, specs),
             Operation::Grow { zygote, spec } => self.grow(sequence, &zygote, spec),
+            Operation::MakeNetwork { network, owner } => {
+                self.make_network(sequence, network, owner.as_ref());
+            }
+            Operation::DropNetwork { network } => drop(self.stage.networks.remove(&network)),
             Operation::Kill { id } => self.kill(&id),
             Operation::Retire { id } => self.retire(&id),
             Operation::Open { lane } => self.open_lane(lane, fds),

@@ -6,6 +6,7 @@
 //! mounts the host has, and see the host's tree at no time. All share one empty network namespace,
 //! and one for host names and one for System V objects, which the system call policies deny.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,7 +19,7 @@ use snowmelt_kernel::mount::{self, Attributes};
 use snowmelt_kernel::namespace::{flags, join, unshare};
 
 use crate::root::{Fault, doing};
-use crate::spec::Network;
+use crate::spec::{Network, NetworkId};
 use crate::weaken::{Defence, lacks};
 
 /// Where a zygote that begins attaches its root.
@@ -32,6 +33,8 @@ pub(crate) struct Stage {
     host_network: OwnedFd,
     /// The host's `/proc`, for processes that see another one or none.
     proc: OwnedFd,
+    /// Those of jobs.
+    pub networks: BTreeMap<NetworkId, OwnedFd>,
 }
 
 impl Stage {
@@ -49,7 +52,14 @@ impl Stage {
         doing("empty the second mount namespace", empty(folder))?;
         let stage = current("mnt")?;
         doing("go back to the first mount namespace", join(&workshop, flags::MOUNT))?;
-        Ok(Self { workshop, stage, empty_network: current("net")?, host_network, proc })
+        Ok(Self {
+            workshop,
+            stage,
+            empty_network: current("net")?,
+            host_network,
+            proc,
+            networks: BTreeMap::new(),
+        })
     }
 
     /// The host's `/proc`.
@@ -114,8 +124,13 @@ impl Stage {
         let network = if lacks(Defence::Network) { Network::Host } else { network };
         let back = Back { stage: self, network };
         join(mounts, flags::MOUNT)?;
-        if network == Network::Host {
-            join(&self.host_network, flags::NETWORK)?;
+        match network {
+            Network::None => {}
+            Network::Host => join(&self.host_network, flags::NETWORK)?,
+            Network::Job(id) => {
+                let namespace = self.networks.get(&id).ok_or(io::ErrorKind::NotFound)?;
+                join(namespace, flags::NETWORK)?;
+            }
         }
         Ok(back)
     }
@@ -130,7 +145,7 @@ struct Back<'a> {
 impl Drop for Back<'_> {
     fn drop(&mut self) {
         let mut joined = join(&self.stage.workshop, flags::MOUNT);
-        if self.network == Network::Host {
+        if self.network != Network::None {
             joined = joined.and(join(&self.stage.empty_network, flags::NETWORK));
         }
         if let Err(error) = joined {

@@ -17,7 +17,7 @@ use super::cell::Token;
 use super::ids::Numbers;
 use crate::cgroup::Group;
 use crate::message::ZygoteReady;
-use crate::spec::{ForkSpec, Root, ZygoteSpec};
+use crate::spec::{ForkSpec, NetworkId, Root, ZygoteSpec};
 
 /// The longest packet from a zygote.
 const LONGEST_FROM_ZYGOTE: usize = 128 << 10;
@@ -75,6 +75,13 @@ impl Wanted {
 
     pub fn is_zygote(&self) -> bool {
         matches!(self, Self::Zygote(_))
+    }
+
+    pub fn network(&self) -> Option<NetworkId> {
+        match self {
+            Self::Handler(spec) => spec.network,
+            Self::Zygote(_) => None,
+        }
     }
 
     pub fn root(&self) -> &Root {
@@ -197,7 +204,7 @@ struct Begin<'a> {
 }
 
 /// One child to make (`struct order`). With descriptors: the child's end of its pair with us, and
-/// its root if it is `fresh`.
+/// its root if it is `fresh`, its network if it has one.
 pub(super) struct Order {
     /// Repeated in what is said of the child.
     pub token: Token,
@@ -210,12 +217,15 @@ pub(super) struct Order {
     pub root: u32,
     /// The root comes with this order.
     pub fresh: bool,
+    /// The network of the child's job comes with this order.
+    pub has_network: bool,
 }
 
 impl Order {
     fn to_bytes(&self) -> Vec<u8> {
         let (kind, fresh) = (u32::from(self.is_zygote), u32::from(self.fresh));
-        let words = [kind, self.number, self.count, self.root, fresh, 0];
+        let network = u32::from(self.has_network);
+        let words = [kind, self.number, self.count, self.root, fresh, network];
         let words = words.into_iter().flat_map(u32::to_ne_bytes);
         words.chain(self.token.to_ne_bytes()).collect()
     }

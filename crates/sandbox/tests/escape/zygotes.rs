@@ -31,6 +31,7 @@ fn importing(source: &str) -> (ZygoteSpec, tempfile::TempDir) {
 
 fn child(code: &tempfile::TempDir) -> ForkSpec {
     ForkSpec {
+        network: None,
         id: SandboxId::new(),
         root: root(code),
         sys_path: vec!["/code".into()],

@@ -195,6 +195,7 @@ async fn zygote(rig: &Rig) -> snowmelt_sandbox::Zygote {
 
 fn child() -> snowmelt_sandbox::ForkSpec {
     snowmelt_sandbox::ForkSpec {
+        network: None,
         id: snowmelt_types::SandboxId::new(),
         root: python_root(),
         sys_path: Vec::new(),

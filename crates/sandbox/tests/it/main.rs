@@ -8,6 +8,7 @@ mod image;
 mod isolation;
 mod lanes;
 mod native;
+mod network;
 mod old_kernel;
 mod pause;
 mod start;

@@ -26,6 +26,7 @@ fn root(code: &Code) -> Root {
 
 fn fork(code: &Code, greeting: &str) -> ForkSpec {
     ForkSpec {
+        network: None,
         id: SandboxId::new(),
         root: root(code),
         sys_path: Vec::new(),

@@ -62,6 +62,7 @@ impl Code {
 
     pub fn fork(&self, entry: &str) -> ForkSpec {
         ForkSpec {
+            network: None,
             id: SandboxId::new(),
             root: self.root(),
             sys_path: vec!["/code".into()],

@@ -1,0 +1,58 @@
+//! The caller's side of a job's network namespace.
+
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::message::Operation;
+use crate::registry::{Registry, nobody};
+use crate::spec::NetworkId;
+
+/// Numbers of networks are given once in a process.
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+/// A network namespace that sandboxes of one lane can be put into. Dropping it has the spawner
+/// forget it; it is gone when its last sandbox is.
+pub struct NetworkNamespace {
+    id: NetworkId,
+    namespace: OwnedFd,
+    lane: Arc<Registry>,
+}
+
+impl NetworkNamespace {
+    pub(crate) fn new(id: NetworkId, namespace: OwnedFd, lane: Arc<Registry>) -> Self {
+        Self { id, namespace, lane }
+    }
+
+    pub(crate) fn next_id() -> NetworkId {
+        NetworkId(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// What specs call it.
+    pub fn id(&self) -> NetworkId {
+        self.id
+    }
+
+    pub(crate) fn lane(&self) -> &Arc<Registry> {
+        &self.lane
+    }
+}
+
+impl AsFd for NetworkNamespace {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.namespace.as_fd()
+    }
+}
+
+impl fmt::Debug for NetworkNamespace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NetworkNamespace").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl Drop for NetworkNamespace {
+    fn drop(&mut self) {
+        self.lane.post(nobody(), Operation::DropNetwork { network: self.id });
+    }
+}

@@ -1,0 +1,83 @@
+//! The network namespaces of jobs, made for whoever is to enter them.
+//!
+//! A process may enter a network namespace only if it has rights over the user namespace that owns
+//! it. A program is put into it by the spawner; a child of a zygote goes by itself, so its job's
+//! namespace is made in the user namespace of the zygote. Rights over a network are none that a
+//! zygote has, so it cannot change it.
+//!
+//! Invariant: they live by descriptors and by the processes in them alone, so nothing of them
+//! outlives this process and its sandboxes.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{Mode, OFlags, openat};
+use snowmelt_kernel::clone::clone_into;
+use snowmelt_kernel::namespace::{flags, join, unshare};
+use snowmelt_kernel::{packet, process};
+use snowmelt_types::SandboxId;
+
+use super::service::Service;
+use crate::message::{Event, Failure};
+use crate::root::{Fault, doing};
+use crate::spec::NetworkId;
+
+impl Service {
+    /// Makes one, and answers with a descriptor of it.
+    pub(super) fn make_network(&mut self, sequence: u64, id: NetworkId, owner: Option<&SandboxId>) {
+        match self.network_for(owner) {
+            Ok(namespace) => {
+                self.tell(&Event::Network { sequence }, &[namespace.as_fd()]);
+                self.stage.networks.insert(id, namespace);
+            }
+            Err(failure) => self.refuse(sequence, failure),
+        }
+    }
+
+    fn network_for(&self, owner: Option<&SandboxId>) -> Result<OwnedFd, Failure> {
+        let user = match owner {
+            None => None,
+            Some(zygote) => {
+                let lost = || Failure::ZygoteLost { zygote: zygote.clone() };
+                let cell = self.find(zygote).and_then(|token| self.cells.get(&token));
+                let pid = cell.ok_or_else(lost)?.pid;
+                let user = self.open_namespace(&format!("{pid}/ns/user"));
+                Some(doing("open the user namespace of the zygote", user)?)
+            }
+        };
+        Ok(self.fresh_network(user.as_ref())?)
+    }
+
+    /// Made by a process of its own, because none comes back from another user namespace.
+    fn fresh_network(&self, user: Option<&OwnedFd>) -> Result<OwnedFd, Fault> {
+        let (ours, theirs) = doing("make a pair of sockets", packet::pair())?;
+        let make = || -> io::Result<()> {
+            if let Some(user) = user {
+                join(user, flags::USER)?;
+            }
+            unshare(flags::NETWORK)?;
+            let made = self.open_namespace("self/ns/net")?;
+            packet::send(&theirs, b"made", &[made.as_fd()])
+        };
+        let helper = clone_into(0, None, || match make() {
+            Ok(()) => 0,
+            Err(error) => error.raw_os_error().unwrap_or(1).clamp(1, 255),
+        });
+        let helper = doing("clone a process", helper)?;
+        let ended = poll(&mut [PollFd::new(&helper.pidfd, PollFlags::IN)], None);
+        doing("wait for a process", ended.map_err(Into::into))?;
+        let reaped = doing("wait for a process", process::reap(helper.pidfd.as_fd()))?;
+        let code = reaped.map_or(1, |reaped| reaped.code);
+        let made = if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code)) };
+        doing("make a network namespace", made)?;
+        let received = doing("receive a network namespace", packet::receive(&ours, &mut [0; 16]))?;
+        let namespace = received.fds.into_iter().next().ok_or(io::ErrorKind::InvalidData.into());
+        doing("receive a network namespace", namespace)
+    }
+
+    fn open_namespace(&self, path: &str) -> io::Result<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        Ok(openat(self.stage.proc(), path, flags, Mode::empty())?)
+    }
+}
