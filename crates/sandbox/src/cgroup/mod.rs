@@ -22,6 +22,7 @@ use snowmelt_types::ByteSize;
 use crate::spec::Limits;
 use crate::{Error, Result};
 
+use freezer::is_threaded;
 pub(crate) use freezer::{Freezer, Switch};
 use meters::Meters;
 pub(crate) use pool::{Group, Pool};
@@ -52,6 +53,17 @@ pub(crate) trait Backend {
     fn prepare(&self, parent: &str) -> Result<()>;
     /// Makes a group.
     fn create(&self, group: &str) -> Result<()>;
+    /// Puts this process into a group from where its children can enter others without waiting;
+    /// false where there is nothing to gain.
+    fn settle(&self, _group: &str) -> bool {
+        false
+    }
+    /// Undoes that, so that the group can be removed.
+    fn leave(&self) {}
+    /// Makes a fresh group one that is entered so.
+    fn make_enterable(&self, _group: &str) -> Result<()> {
+        Ok(())
+    }
     /// Sets the limits of a group.
     fn set_limits(&self, group: &str, limits: &Limits) -> Result<()>;
     /// Makes an empty group as good as new; false if it is to be removed instead.
@@ -235,7 +247,9 @@ fn subfolders(folder: &Path) -> Vec<PathBuf> {
 fn kill_all(folder: &Path) {
     const ATTEMPTS: u32 = 200;
     for _ in 0..ATTEMPTS {
-        let listed = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
+        // A threaded group tells of threads only; those that lead are processes.
+        let list = |file: &str| fs::read_to_string(folder.join(file));
+        let listed = list("cgroup.procs").or_else(|_| list("cgroup.threads")).unwrap_or_default();
         let pids: Vec<_> = listed.lines().filter_map(|line| line.parse().ok()).collect();
         if pids.is_empty() {
             return;

@@ -43,6 +43,8 @@ pub(crate) struct Pool {
     made: u64,
     /// What the last one was asked for, and so probably the next.
     usual: Limits,
+    /// See [`Self::settle`].
+    is_settled: bool,
 }
 
 impl Pool {
@@ -50,13 +52,28 @@ impl Pool {
     pub fn new(backend: Box<dyn Backend>, parent: String) -> Result<Self> {
         backend.prepare(&parent)?;
         let usual = Limits::default();
-        Ok(Self { backend, parent, lane: 0, free: Vec::new(), made: 0, usual })
+        let (free, made, is_settled) = (Vec::new(), 0, false);
+        Ok(Self { backend, parent, lane: 0, free, made, usual, is_settled })
+    }
+
+    /// Puts this process beside the groups that are made from now on, from where its children
+    /// enter them without waiting for every processor.
+    pub fn settle(&mut self) {
+        let group = format!("{}/{}spawner", self.parent, prefix(self.lane));
+        self.is_settled = self.backend.settle(&group);
+    }
+
+    /// Undoes that: [`Self::remove_all`] kills what is in any group of this lane.
+    pub fn leave(&mut self) {
+        if std::mem::take(&mut self.is_settled) {
+            self.backend.leave();
+        }
     }
 
     /// Forgets every group, which are another lane's, to make those of this one.
     pub fn turn_into_lane(&mut self, lane: u32) {
         self.free.clear();
-        (self.lane, self.made) = (lane, 0);
+        (self.lane, self.made, self.is_settled) = (lane, 0, false);
     }
 
     /// Removes every group of this lane.
@@ -142,6 +159,9 @@ impl Pool {
         self.made += 1;
         let path = format!("{}/{}{}", self.parent, prefix(self.lane), self.made);
         let made = self.backend.create(&path).and_then(|()| {
+            if self.is_settled {
+                self.backend.make_enterable(&path)?;
+            }
             self.backend.set_limits(&path, limits)?;
             self.backend.doors(&path)
         });

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use snowmelt_types::ByteSize;
 
 use super::{
-    Backend, Freezer, Meters, Switch, ThrottledFile, Usage, cpu_quota_us, cpu_shares, make,
-    make_parents, write,
+    Backend, Freezer, Meters, Switch, ThrottledFile, Usage, cpu_quota_us, cpu_shares, is_threaded,
+    make, make_parents, write,
 };
 use crate::spec::Limits;
 use crate::{Error, Result};
@@ -64,6 +64,19 @@ impl Backend for Hierarchies {
         self.folders(group).iter().try_for_each(|folder| make(folder))
     }
 
+    fn settle(&self, group: &str) -> bool {
+        self.freezer.as_ref().is_some_and(|freezer| freezer.settle(group))
+    }
+
+    fn leave(&self) {
+        self.freezer.iter().for_each(Freezer::leave);
+    }
+
+    fn make_enterable(&self, group: &str) -> Result<()> {
+        let made = self.freezer.as_ref().map_or(Ok(()), |freezer| freezer.make_enterable(group));
+        made.map_err(|source| Error::Cgroup { path: group.into(), source })
+    }
+
     fn set_limits(&self, group: &str, limits: &Limits) -> Result<()> {
         let memory = self.memory.join(group);
         let limit = memory.join("memory.limit_in_bytes");
@@ -92,9 +105,7 @@ impl Backend for Hierarchies {
 
     fn doors(&self, group: &str) -> Result<Vec<OwnedFd>> {
         let open = |folder: PathBuf| {
-            let tasks = folder.join("tasks");
-            // The hierarchy of version 2 has only the other.
-            let path = if tasks.exists() { tasks } else { folder.join("cgroup.procs") };
+            let path = folder.join(door(&folder));
             let file = File::options().write(true).open(&path);
             file.map(OwnedFd::from).map_err(|source| Error::Cgroup { path, source })
         };
@@ -152,6 +163,17 @@ impl Backend for Hierarchies {
 
     fn folders(&self, group: &str) -> Vec<PathBuf> {
         self.roots().into_iter().map(|root| root.join(group)).collect()
+    }
+}
+
+/// The file by which one thread enters without waiting; only the last makes it wait.
+fn door(folder: &Path) -> &'static str {
+    if folder.join("tasks").exists() {
+        "tasks"
+    } else if is_threaded(folder) {
+        "cgroup.threads"
+    } else {
+        "cgroup.procs"
     }
 }
 

@@ -20,9 +20,11 @@ use crate::run_dir;
 impl Service {
     /// Says that it is ready, serves until it is to end, and leaves nothing of its own.
     pub fn live(&mut self) -> io::Result<()> {
+        self.groups.settle();
         let told = super::tell_setup(&self.control, Ok(()), &[self.pidfd.as_fd()]);
         let served = told.and_then(|()| self.serve());
         self.end_all();
+        self.groups.leave();
         self.groups.remove_all().map_err(io::Error::other)?;
         let (folder, parent) = (&self.home.run_dir, &self.home.parent_cgroup);
         run_dir::leave(folder, parent).map_err(io::Error::other)?;
