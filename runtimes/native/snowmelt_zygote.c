@@ -4,9 +4,12 @@
  * each page that it touches would be copied. The other side is crates/sandbox/src/spawner/fork.rs,
  * which makes scratch, channel, log and control group while this process forks.
  *
+ * A child is told in two packets: what it lands in, and then what it is to call. Between the two
+ * it may wait for as long as nobody asks for it: such a spare child answers without a fork.
+ *
  * Invariant: privileges only go down, and the system call filter comes last. A child takes its own
- * user id and its own namespaces before it reads what it is to do, and goes on to run anything
- * only after the spawner has found it in its control group.
+ * user id and its own namespaces before it reads anything, and goes on to run anything only after
+ * the spawner has found it in its control group.
  */
 #include "snowmelt_zygote.h"
 #include "syscalls.h"
@@ -92,13 +95,15 @@ struct order {
 	u64 token; /* repeated in what is said of the child */
 };
 
-/* To the child. With scratch, channel, log, and the doors of its control group. */
+/* To the child. With scratch, channel, log, and the doors of its control group. Next it is told
+ * that it is in that, and a handler last the entries of its snowmelt_order. */
 struct landing {
-	u32 filter; /* bytes of system call filter that follow; then come the entries */
+	u32 filter; /* bytes of system call filter that follow */
 	u32 unused;
 	u64 open_files;
 };
 
+#define WAITING_FD (SNOWMELT_CHANNEL_FD + 1)
 #define MOST_FDS 16
 #define MOST_ROOTS 32
 #define MOST_CHILDREN 16384
@@ -354,14 +359,15 @@ static void wait_for_go(int sync)
 		fail(sync, "wait for the spawner", -EPROTO);
 }
 
-/* The second half, with what the spawner has made in the meantime. */
-static void land(int sync, int is_zygote, struct snowmelt_order *order)
+/* The second half, with what the spawner has made in the meantime. The pair with the spawner is
+ * then WAITING_FD, and nothing but that and the channel is left of what the zygote had open. */
+static void land(int sync, int is_zygote)
 {
 	int fds[MOST_FDS], count;
 	struct landing *landing = (struct landing *)packet;
 	long length = check(sync, "hear what to do", receive(sync, packet, LONGEST_PACKET, fds, &count));
-	long begin = (long)sizeof(*landing) + (length >= (long)sizeof(*landing) ? landing->filter : 0);
-	if (length < begin || count < 3)
+	long whole = (long)sizeof(*landing) + (length >= (long)sizeof(*landing) ? landing->filter : 0);
+	if (length < whole || count < 3)
 		fail(sync, "hear what to do", -EPROTO);
 	for (int door = 3; door < count; door++)
 		check(sync, "enter the control group", SYS(write, fds[door], "0", 1));
@@ -386,16 +392,28 @@ static void land(int sync, int is_zygote, struct snowmelt_order *order)
 		check(sync, "install the system call policy",
 		      SYS(prctl, PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter, 0, 0));
 	}
-	order->entries = packet + begin;
-	order->length = (unsigned long)(length - begin);
-	/* Closes the spawner's socket too, which says that all is done. */
-	SYS(close_range, SNOWMELT_CHANNEL_FD + 1, ~0u, 0);
+	check(sync, "place the descriptors", SYS(dup3, sync, WAITING_FD, O_CLOEXEC));
+	SYS(close_range, WAITING_FD + 1, ~0u, 0);
+}
+
+/* Waits until it is asked for. Closing the pair says that all is done. */
+static void await_order(struct snowmelt_order *order)
+{
+	static const char step[] = "hear what to call";
+	long length;
+	do
+		length = SYS(read, WAITING_FD, packet, LONGEST_PACKET);
+	while (length == -EINTR);
+	if (length <= 0)
+		fail(WAITING_FD, step, length ? length : -EPROTO);
+	order->entries = packet;
+	order->length = (unsigned long)length;
+	SYS(close, WAITING_FD);
 }
 
 /* ---- a handler ---- */
 
-static void land_handler(int sync, int network, const struct order *what,
-			 struct snowmelt_order *order)
+static void land_handler(int sync, int network, const struct order *what)
 {
 	int proc = make_proc(sync, MOUNT_ATTR_RDONLY);
 	if (network >= 0)
@@ -406,7 +424,7 @@ static void land_handler(int sync, int network, const struct order *what,
 	map_one(sync, what->number);
 	attach(sync, "attach /proc", proc, AT_FDCWD, "/proc");
 	mask(sync, proc);
-	land(sync, 0, order);
+	land(sync, 0);
 }
 
 /* ---- roots: a mount namespace each, which children copy ---- */
@@ -474,7 +492,7 @@ static void make_zygote(int sync, int pair, const struct order *what,
 	}
 }
 
-static void land_zygote(int sync, int root, struct snowmelt_order *order)
+static void land_zygote(int sync, int root)
 {
 	int proc = make_proc(sync, 0);
 	attach(sync, "attach the root", root, AT_FDCWD, "/tmp");
@@ -482,7 +500,8 @@ static void land_zygote(int sync, int root, struct snowmelt_order *order)
 	check(sync, "enter the root", SYS(fchdir, root));
 	check(sync, "enter the root", SYS(pivot_root, ".", "."));
 	check(sync, "let go of the zygote's root", SYS(umount2, ".", MNT_DETACH));
-	land(sync, 1, order);
+	land(sync, 1);
+	SYS(close, WAITING_FD);
 }
 
 /* The zygote's part: maps the ids, and learns the process id of the new zygote. */
@@ -588,12 +607,18 @@ static long make_child(const struct order *what, const int *fds, int count,
 		if (is_zygote) {
 			SYS(close, pair[0]);
 			make_zygote(fds[0], pair[1], what, hooks);
-			land_zygote(fds[0], fds[1], order);
+			land_zygote(fds[0], fds[1]);
 		} else {
-			land_handler(fds[0], what->network ? fds[count - 1] : -1, what, order);
+			land_handler(fds[0], what->network ? fds[count - 1] : -1, what);
 		}
 		if (hooks->after_in_child)
 			hooks->after_in_child();
+		order->length = 0;
+		if (!is_zygote) {
+			if (hooks->warm_in_child)
+				hooks->warm_in_child();
+			await_order(order);
+		}
 		return 0;
 	}
 	if (hooks->after_in_parent)

@@ -12,8 +12,9 @@ use tokio::task::JoinSet;
 
 use super::host::{Asked, Host, Timed};
 
-/// Between two samples: the end of the one before is not to be paid by the next.
-const PAUSE: Duration = Duration::from_millis(5);
+/// Between two samples: the next is to pay neither for the end of the one before nor for what is
+/// made ahead after it. What many in a row cost is seen in a burst.
+const PAUSE: Duration = Duration::from_millis(40);
 
 /// How long an instance is kept where it is meant to be taken again.
 const KEPT: Duration = Duration::from_secs(300);

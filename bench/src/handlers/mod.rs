@@ -64,21 +64,25 @@ pub fn run(options: &Options) -> Result<()> {
     runtime.block_on(async {
         let spawner_pid = process.pid();
         let host = Host::open(options, process.attach()?, spawner_pid)?;
-        let measured = measure(options, &host).await;
-        host.node.stop().await?;
-        measured
+        let node = host.node.clone();
+        let (level, count) = (options.level, options.count);
+        // A task, as each request is one in the gateway: who is waited for by the main thread is
+        // woken twice.
+        let measured = tokio::spawn(async move { measure(level, count, &host).await }).await;
+        node.stop().await?;
+        measured?
     })
 }
 
-async fn measure(options: &Options, host: &Host) -> Result<()> {
-    match options.level {
+async fn measure(level: Level, count: usize, host: &Host) -> Result<()> {
+    match level {
         Level::First => levels::first(host).await,
-        Level::Import => levels::import(host, options.count).await,
-        Level::Handler => levels::handler(host, options.count).await,
-        Level::Parked => levels::parked(host, options.count).await,
-        Level::Memory => memory::each(host, options.count).await,
-        Level::Alive => memory::alive(host, options.count).await,
-        Level::Burst => levels::burst(host, options.count).await,
-        Level::Map => levels::map(host, options.count).await,
+        Level::Import => levels::import(host, count).await,
+        Level::Handler => levels::handler(host, count).await,
+        Level::Parked => levels::parked(host, count).await,
+        Level::Memory => memory::each(host, count).await,
+        Level::Alive => memory::alive(host, count).await,
+        Level::Burst => levels::burst(host, count).await,
+        Level::Map => levels::map(host, count).await,
     }
 }

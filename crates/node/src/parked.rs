@@ -1,7 +1,7 @@
 //! Instances that were started ahead: forked or executed, loaded, and paused until they are needed.
 //!
-//! Invariant: of each function that asks for it, as many wait as it asks for, or are on their way;
-//! whoever takes one is not kept waiting by its replacement.
+//! Invariant: of each function that asks for it, as many wait as it asks for, or are about to;
+//! whoever takes one is not kept waiting by its replacement, which is started a moment later.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -16,6 +16,10 @@ use crate::{InstanceLimits, Result, Unit};
 
 /// How long code may take to load ahead.
 const LOAD_LIMIT: Duration = Duration::from_secs(120);
+
+/// How long after one was taken its replacement is started: most calls have ended by then, and the
+/// others have begun.
+const REPLACED_AFTER: Duration = Duration::from_millis(20);
 
 /// How long a function that could not be started ahead is left alone.
 const LEFT_ALONE: Duration = Duration::from_secs(30);
@@ -89,6 +93,17 @@ impl Parked {
     /// How many of one function wait.
     pub fn count(&self, key: &Digest) -> usize {
         self.lock().get(key).map_or(0, |set| set.ready.len())
+    }
+
+    /// Starts what is missing, but not beside the call that has just begun.
+    pub fn replenish_soon(&self, node: &Arc<Inner>) {
+        let node = Arc::downgrade(node);
+        tokio::spawn(async move {
+            tokio::time::sleep(REPLACED_AFTER).await;
+            if let Some(node) = node.upgrade() {
+                node.parked.replenish(&node, Instant::now());
+            }
+        });
     }
 
     /// Starts what is missing, in the background, one request for each function.

@@ -2,7 +2,6 @@
 //! and where they go when their last call has ended.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use snowmelt_sandbox::{ForkSpec, Network, Policy, SandboxSpec};
 use snowmelt_types::{Digest, SandboxId};
@@ -91,7 +90,7 @@ impl Inner {
             }
         }
         while let Some(instance) = self.parked.take(key) {
-            self.parked.replenish(self, Instant::now());
+            self.parked.replenish_soon(self);
             if usable(&instance) {
                 return Some((instance, Start::Parked));
             }

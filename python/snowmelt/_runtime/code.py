@@ -57,6 +57,12 @@ def load(path: str, function: str) -> Loaded:
         return _loaded[path]
 
 
+def forget(path: str) -> Loaded | None:
+    """Has the code file at `path` be executed again when it is asked for."""
+    with _lock:
+        return _loaded.pop(path, None)
+
+
 def _execute(path: str, function: str) -> Loaded:
     with open(path, encoding="utf-8") as file:
         code = json.load(file)

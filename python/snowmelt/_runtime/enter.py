@@ -15,6 +15,9 @@ from typing import Any
 
 CHANNEL_FD = 3
 
+# What the entry of a function needs, where the zygote imported it.
+RUNTIME, REHEARSAL = "snowmelt._runtime.serve", "snowmelt._runtime.rehearse"
+
 # After so many calls the interpreter has adapted its code, which it would do in each child.
 REHEARSALS = 10
 
@@ -30,12 +33,24 @@ class Twister(ctypes.Structure):
     _fields_ = (("key", ctypes.c_uint32 * 624), ("pos", ctypes.c_int))
 
 
+def warm() -> None:
+    """What a child does as soon as it has landed, and before it knows what for: it may have to wait
+    until somebody asks for it, and is fast then."""
+    try:
+        reseed()
+        rehearse()
+        if runtime := sys.modules.get(RUNTIME):
+            runtime.stand_by()
+    except BaseException:  # noqa: BLE001 a child that is like its siblings must not go on
+        sys.excepthook(*sys.exc_info())
+        os._exit(1)
+
+
 def begin(entries: bytes) -> int:
     """Runs this child to its end, and gives the exit code of the process."""
     try:
         environment, paths, entry = parse(entries)
         refresh(environment, paths)
-        reseed()
     except BaseException:  # noqa: BLE001 as the interpreter does at its top
         sys.excepthook(*sys.exc_info())
         return 1
@@ -76,9 +91,7 @@ def prepare() -> None:
     """Does in the zygote what can be done once for all children: makes OpenSSL's generators, which
     take 2 ms, and finds numpy's among all objects."""
     for _ in range(REHEARSALS):
-        environment, _, _ = parse(b"e_=_\0p/\0c:\0")
-        refresh({**os.environ, **environment}, [])
-        refresh({name: os.environ[name] for name in os.environ if name != "_"}, [])
+        rehearse()
     if "ssl" in sys.modules:
         sys.modules["ssl"].RAND_bytes(1)
     if "numpy.random.mtrand" in sys.modules:
@@ -92,6 +105,15 @@ def prepare() -> None:
         # Not isinstance, which asks an object for its class, and some run code to answer.
         if issubclass(type(found), kind) and id(found) not in known and by_system(found):
             streams.append(found)
+
+
+def rehearse() -> None:
+    """Does what `begin` does, with nothing, and has the platform's runtime do the like."""
+    environment, _, _ = parse(b"e_=_\0p/\0c:\0")
+    refresh({**os.environ, **environment}, [])
+    refresh({name: os.environ[name] for name in os.environ if name != "_"}, [])
+    if rehearsal := sys.modules.get(REHEARSAL):
+        rehearsal.run()
 
 
 def keep_legacy(legacy: Any) -> None:

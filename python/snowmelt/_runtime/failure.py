@@ -33,6 +33,12 @@ def own(file: str, text: str) -> None:
     linecache.cache[file] = (len(text), None, lines, file)
 
 
+def disown(file: str) -> None:
+    """Undoes that."""
+    _own_files.discard(file)
+    linecache.cache.pop(file, None)
+
+
 class Failed(Exception):
     """User code failed; `message` is the JSON object for the platform."""
 

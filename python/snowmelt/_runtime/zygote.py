@@ -41,6 +41,7 @@ class Hooks(ctypes.Structure):
         ("before", _pointer),
         ("after_in_parent", _pointer),
         ("after_in_child", _pointer),
+        ("warm_in_child", _pointer),
     )
 
 
@@ -56,6 +57,8 @@ class ArenaAllocator(ctypes.Structure):
     _fields_ = (("context", _pointer), ("alloc", _pointer), ("free", _pointer))
 
 
+# Runs with the interpreter's lock, which is never given away.
+warm = ctypes.PYFUNCTYPE(None)(enter.warm)
 libc = ctypes.CDLL(None, use_errno=True)
 # Holds the interpreter's lock all the time: there is nobody to give it to.
 native = ctypes.PyDLL(os.path.join(HERE, "zygote.so"))
@@ -185,6 +188,7 @@ def serve() -> tuple[int, bytes]:
         python.PyOS_BeforeFork,
         python.PyOS_AfterFork_Parent,
         python.PyOS_AfterFork_Child,
+        warm,
     )
     hooks = Hooks(*map(address, functions))
     order = Order()

@@ -6,9 +6,12 @@ use std::time::Instant;
 use snowmelt_types::SandboxId;
 
 use super::ids::Slot;
-use super::zygote::ZygoteState;
+use super::zygote::{Entries, ZygoteState};
 use crate::cgroup::Group;
 use crate::message::{Failure, Status};
+
+/// The sequence of what nobody asked for.
+pub(super) const NOBODY: u64 = u64::MAX;
 
 /// Names a cell for as long as the spawner runs; never used twice.
 pub(super) type Token = u64;
@@ -78,4 +81,16 @@ pub(super) struct Forked {
     pub said: Option<(Status, u64)>,
     /// When the kernel said that it is dead.
     pub died: Option<Instant>,
+    /// What it is told once it has landed.
+    pub call: Call,
+}
+
+/// What a child of a zygote is for.
+pub(super) enum Call {
+    /// It serves a request, and is told what to call.
+    Handler(Entries),
+    /// It waits until there is a request.
+    Spare,
+    /// It imports; its control socket says what.
+    Zygote,
 }

@@ -107,9 +107,12 @@ impl Service {
         }
     }
 
-    /// A forked child that did not land in time, or whose zygote does not say how it
-    /// ended.
+    /// A forked child that did not land in time, or whose zygote does not say how it ended; or a
+    /// spare that is due, or that nobody asked for.
     pub(super) fn too_late(&mut self, token: Token) {
+        if self.make_due_spare(token, Instant::now()) || self.end_late_spare(token) {
+            return;
+        }
         let Some(Cell { origin: Origin::Forked(forked), .. }) = self.cells.get(&token) else {
             return;
         };
@@ -217,6 +220,7 @@ impl Service {
                 self.slots.give_back(&slot);
             }
             Origin::Forked(forked) => {
+                self.forget_spare(forked.zygote, token);
                 self.return_group(forked.zygote, group);
                 if let Some(state) = self.zygote(forked.zygote) {
                     state.give_back(forked.number);

@@ -10,9 +10,10 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use snowmelt_kernel::packet::{self, Sender};
 use snowmelt_types::SandboxId;
 
-use super::cell::{Answer, Beginning, Cell, Forked, Origin, Phase, Token};
+use super::cell::{Answer, Beginning, Call, Cell, Forked, Origin, Phase, Token};
 use super::scratch::Scratch;
 use super::service::{Service, Watched};
+use super::spare::SPARE_KEPT;
 use super::start::{check_env, group_fault, refusal};
 use super::sync::{self, Said};
 use super::zygote::{self, Entries, MOST_IN_FLIGHT, Order, Report, Wanted, ZygoteState};
@@ -23,7 +24,7 @@ use crate::spec::{CHANNEL_FD, ForkSpec, Limits, Network, ZygoteSpec};
 
 /// How long a child may take to call its entry. A fork of a large process takes tens of
 /// milliseconds; a zygote that was subverted takes for ever.
-const FORK_PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const FORK_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Packets of one zygote that are heard before others have their turn.
 const MOST_HEARD: usize = 32;
@@ -77,8 +78,19 @@ impl Service {
         if state.in_flight < MOST_IN_FLIGHT { state.queue.pop_front() } else { None }
     }
 
-    fn fork_now(&mut self, zygote: Token, sequence: u64, wanted: &Wanted) -> Result<(), Failure> {
+    pub(super) fn fork_now(
+        &mut self,
+        zygote: Token,
+        sequence: u64,
+        wanted: &Wanted,
+    ) -> Result<(), Failure> {
         wanted.check()?;
+        if let Wanted::Handler(spec) = wanted
+            && spec.network.is_none()
+            && self.use_spare(zygote, sequence, spec)?
+        {
+            return Ok(());
+        }
         let token = self.name(wanted.id())?;
         let begun = Instant::now();
         let state = self.zygote(zygote).ok_or_else(|| refusal("its zygote is gone"))?;
@@ -97,7 +109,8 @@ impl Service {
                 let below = |control| Box::new(ZygoteState::new(owner, block, depth, control));
                 let deadline = Some(begun + FORK_PATIENCE);
                 let phase = Phase::Beginning(Beginning { answer, sync, fault: None, deadline });
-                let origin = Origin::Forked(Forked { zygote, number, said: None, died: None });
+                let (said, died, call) = (None, None, wanted.call());
+                let origin = Origin::Forked(Forked { zygote, number, said, died, call });
                 let (id, below) = (wanted.id().clone(), control.map(below));
                 let (pid, pidfd) = (0, None);
                 let cell = Cell { id, group, begun, pid, pidfd, phase, origin, zygote: below };
@@ -143,20 +156,18 @@ impl Service {
         let owner = self.order(zygote, token, number, &theirs, wanted)?;
         let limits = wanted.limits();
         let scratch = doing("make the scratch", Scratch::make(limits.scratch, owner))?;
-        let (entries, filter, control) = match wanted {
-            Wanted::Handler(spec) => {
-                let filter = self.programs.of_fork(spec.network.is_some());
-                (Entries::of(spec), Some(filter), None)
+        let (filter, control) = match wanted {
+            Wanted::Handler(_) | Wanted::Spare(_) => {
+                (Some(self.programs.of_fork(wanted.network().is_some())), None)
             }
             Wanted::Zygote(spec) => {
-                let control = doing("configure the zygote", zygote::configure(spec))?;
-                (Entries::default(), None, Some(control))
+                (None, Some(doing("configure the zygote", zygote::configure(spec))?))
             }
         };
         let channel = control.as_ref().map_or(&scratch.listener, |(_, theirs)| theirs);
         let fds: Vec<_> =
             [&scratch.mount, channel, &scratch.log_in].into_iter().chain(&group.doors).collect();
-        let landed = entries.land(&sync, limits.open_files, filter, &fds);
+        let landed = zygote::land(&sync, limits.open_files, filter, &fds);
         doing("give the child what it needs", landed)?;
         let answer = Answer { sequence, channel: scratch.channel, log: scratch.log_out };
         Ok(Made { answer, sync, control: control.map(|(ours, _)| ours) })
@@ -239,8 +250,26 @@ impl Service {
         if let Phase::Beginning(beginning) = &cell.phase {
             doing("release the child", sync::send_go(&beginning.sync))?;
         }
+        self.call_child(token)?;
         self.landed(token);
         Ok(())
+    }
+
+    /// Tells a child that has landed what to call, if that is known yet.
+    fn call_child(&mut self, token: Token) -> Result<(), Fault> {
+        let Some(cell) = self.cells.get_mut(&token) else { return Ok(()) };
+        let (Phase::Beginning(beginning), Origin::Forked(forked)) = (&mut cell.phase, &cell.origin)
+        else {
+            return Ok(());
+        };
+        match &forked.call {
+            Call::Handler(entries) => doing("tell the child", entries.tell(&beginning.sync)),
+            Call::Spare => {
+                beginning.deadline = Some(Instant::now() + SPARE_KEPT);
+                Ok(())
+            }
+            Call::Zygote => Ok(()),
+        }
     }
 
     /// One child less is on its way.
@@ -333,6 +362,7 @@ impl Service {
         if let Some(state) = self.zygote(token) {
             state.retired = true;
         }
+        self.end_spare(token);
         self.end_if_retired(token);
     }
 
@@ -365,21 +395,30 @@ impl Wanted {
     fn check(&self) -> Result<(), Failure> {
         match self {
             Self::Handler(spec) => spec.check(),
-            // It has the environment of the zygote above.
-            Self::Zygote(_) => Ok(()),
+            // A zygote has the environment of the one above.
+            Self::Spare(_) | Self::Zygote(_) => Ok(()),
         }
     }
 
     fn limits(&self) -> &Limits {
         match self {
             Self::Handler(spec) => &spec.limits,
+            Self::Spare(spec) => &spec.limits,
             Self::Zygote(spec) => &spec.limits,
+        }
+    }
+
+    fn call(&self) -> Call {
+        match self {
+            Self::Handler(spec) => Call::Handler(Entries::of(spec)),
+            Self::Spare(_) => Call::Spare,
+            Self::Zygote(_) => Call::Zygote,
         }
     }
 
     fn too_many(&self) -> Failure {
         refusal(match self {
-            Self::Handler(_) => "its zygote has as many children as it can",
+            Self::Handler(_) | Self::Spare(_) => "its zygote has as many children as it can",
             Self::Zygote(_) => "there can be no more zygotes below its zygote",
         })
     }

@@ -16,6 +16,7 @@ mod networks;
 mod program;
 mod scratch;
 mod service;
+mod spare;
 mod stage;
 mod start;
 mod sync;

@@ -14,7 +14,7 @@ use snowmelt_kernel::packet::{self, Packet};
 use snowmelt_types::SandboxId;
 
 use super::Tools;
-use super::cell::{Cell, Origin, Phase, Token};
+use super::cell::{Cell, Forked, NOBODY, Origin, Token};
 use super::child;
 use super::ids::Slots;
 use super::stage::Stage;
@@ -159,6 +159,9 @@ impl Service {
 
     /// Tells the server that nothing was started.
     pub(super) fn refuse(&self, sequence: u64, failure: Failure) {
+        if sequence == NOBODY {
+            return;
+        }
         self.tell(&Event::Failed { sequence, failure }, &[]);
     }
 
@@ -222,16 +225,13 @@ impl Service {
 }
 
 impl Cell {
-    /// By when something must have happened: a forked child must name itself, or its zygote must
-    /// say how it ended.
+    /// By when something must have happened: a forked child must name itself, its zygote say how it
+    /// ended, a spare be asked for or made.
     fn deadline(&self) -> Option<Instant> {
         const STATUS_PATIENCE: Duration = Duration::from_secs(1);
-        match (&self.phase, &self.origin) {
-            (_, Origin::Forked(forked)) if forked.died.is_some() => {
-                forked.died.map(|died| died + STATUS_PATIENCE)
-            }
-            (Phase::Beginning(beginning), _) => beginning.deadline,
-            _ => None,
+        match &self.origin {
+            Origin::Forked(Forked { died: Some(died), .. }) => Some(*died + STATUS_PATIENCE),
+            _ => [self.begun_by(), self.spare_due()].into_iter().flatten().min(),
         }
     }
 }

@@ -15,6 +15,7 @@ use snowmelt_types::SandboxId;
 
 use super::cell::Token;
 use super::ids::Numbers;
+use super::spare::{Spare, SpareSpec};
 use crate::cgroup::Group;
 use crate::message::ZygoteReady;
 use crate::spec::{ForkSpec, NetworkId, Root, ZygoteSpec};
@@ -57,11 +58,15 @@ pub(super) struct ZygoteState {
     pub retired: bool,
     /// Control groups of former children, for the next.
     pub groups: Vec<Group>,
+    /// The child that is made before it is asked for.
+    pub spare: Option<Spare>,
 }
 
 /// A child that is asked for.
 pub(super) enum Wanted {
     Handler(ForkSpec),
+    /// A handler that is told later what to call.
+    Spare(SpareSpec),
     Zygote(ZygoteSpec),
 }
 
@@ -69,6 +74,7 @@ impl Wanted {
     pub fn id(&self) -> &SandboxId {
         match self {
             Self::Handler(spec) => &spec.id,
+            Self::Spare(spec) => &spec.id,
             Self::Zygote(spec) => &spec.id,
         }
     }
@@ -80,13 +86,14 @@ impl Wanted {
     pub fn network(&self) -> Option<NetworkId> {
         match self {
             Self::Handler(spec) => spec.network,
-            Self::Zygote(_) => None,
+            Self::Spare(_) | Self::Zygote(_) => None,
         }
     }
 
     pub fn root(&self) -> &Root {
         match self {
             Self::Handler(spec) => &spec.root,
+            Self::Spare(spec) => &spec.root,
             Self::Zygote(spec) => &spec.root,
         }
     }
@@ -107,6 +114,7 @@ impl ZygoteState {
             queue: VecDeque::new(),
             retired: false,
             groups: Vec::new(),
+            spare: None,
         }
     }
 
@@ -253,24 +261,27 @@ impl Entries {
         self.0.push(0);
     }
 
-    /// Gives a child all that it needs (`struct landing`). With descriptors: scratch, channel, log
-    /// and the doors of its control group.
-    pub fn land(
-        &self,
-        sync: &OwnedFd,
-        open_files: u64,
-        filter: Option<&seccomp::Program>,
-        fds: &[&OwnedFd],
-    ) -> io::Result<()> {
-        let filter = filter.map(seccomp::Program::to_bytes).unwrap_or_default();
-        let mut bytes = (filter.len() as u32).to_ne_bytes().to_vec();
-        bytes.extend([0; 4]);
-        bytes.extend(open_files.to_ne_bytes());
-        bytes.extend(filter);
-        bytes.extend(&self.0);
-        let fds: Vec<_> = fds.iter().map(|fd| fd.as_fd()).collect();
-        packet::send(sync, &bytes, &fds)
+    /// Tells a child that has landed.
+    pub fn tell(&self, sync: &OwnedFd) -> io::Result<()> {
+        packet::send(sync, &self.0, &[])
     }
+}
+
+/// Gives a child all that it needs to land (`struct landing`). With descriptors: scratch, channel,
+/// log and the doors of its control group.
+pub(super) fn land(
+    sync: &OwnedFd,
+    open_files: u64,
+    filter: Option<&seccomp::Program>,
+    fds: &[&OwnedFd],
+) -> io::Result<()> {
+    let filter = filter.map(seccomp::Program::to_bytes).unwrap_or_default();
+    let mut bytes = (filter.len() as u32).to_ne_bytes().to_vec();
+    bytes.extend([0; 4]);
+    bytes.extend(open_files.to_ne_bytes());
+    bytes.extend(filter);
+    let fds: Vec<_> = fds.iter().map(|fd| fd.as_fd()).collect();
+    packet::send(sync, &bytes, &fds)
 }
 
 /// What a zygote says.

@@ -90,7 +90,8 @@ fn what_a_killed_server_held_is_removed_by_its_spawner() {
         let base = tempfile::tempdir().unwrap();
         let mut holder = Holder::start(base.path());
         let held = holder.held();
-        assert_eq!(held.len(), 3);
+        // The zygote may have made its spare child.
+        assert!(matches!(held.len(), 3 | 4), "{held:?}");
         holder.kill();
         until("nothing is left", || !holder.run_dir.exists() && holder.groups().is_empty()).await;
         assert!(held.into_iter().all(|pid| !lives(pid)));

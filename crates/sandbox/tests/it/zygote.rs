@@ -366,13 +366,66 @@ fn a_dropped_zygote_ends_with_its_last_child() {
         let code = Code::new(&[]);
         let zygote = zygote(&rig, &code, &[]).await;
         let child = child(&rig, &zygote, &code).await;
-        let held = rig.held();
         drop(zygote);
         assert_eq!(ask(&child, "'alive'").unwrap(), "alive");
-        assert_eq!((rig.held(), held.len()), (held.clone(), 2));
+        until("no spare is left", || rig.held().len() == 2).await;
+        assert_eq!(ask(&child, "'still alive'").unwrap(), "still alive");
         drop(child);
         until("the zygote is gone", || rig.held().is_empty()).await;
     });
+}
+
+#[test]
+fn a_spare_serves_the_next_request_that_is_like_the_one_before() {
+    with_spawner(|rig| async move {
+        let code = Code::new(&[]);
+        let zygote = zygote(&rig, &code, &["random"]).await;
+        let first = child(&rig, &zygote, &code).await;
+        let spare = spare(&rig, &[zygote.pid(), first.pid()]).await;
+        let mut other = code.fork("handler:serve");
+        other.limits.pids += 1;
+        let other = within(rig.spawner.fork(&zygote, other)).await.unwrap();
+        assert_ne!(other.pid(), spare, "it has other limits");
+        let mut like = code.fork("handler:serve");
+        like.env.push(("GREETING".into(), "hello".into()));
+        let id = like.id.clone();
+        let like = within(rig.spawner.fork(&zygote, like)).await.unwrap();
+        assert_eq!((like.pid(), like.id()), (spare, &id));
+        assert_eq!(ask(&like, "__import__('os').environ['GREETING']").unwrap(), "hello");
+        let random = |child| ask(child, "sys.modules['random'].random()").unwrap();
+        assert_ne!(random(&like), random(&first));
+        like.kill(End::Killed);
+        assert_eq!(within(like.wait()).await.end, End::Killed);
+    });
+}
+
+#[test]
+fn a_spare_that_is_killed_is_nobodys_loss() {
+    with_spawner(|rig| async move {
+        let code = Code::new(&[]);
+        let zygote = zygote(&rig, &code, &[]).await;
+        let first = child(&rig, &zygote, &code).await;
+        let spare = spare(&rig, &[zygote.pid(), first.pid()]).await;
+        let process = rustix::process::Pid::from_raw(spare).unwrap();
+        rustix::process::kill_process(process, rustix::process::Signal::KILL).unwrap();
+        let next = child(&rig, &zygote, &code).await;
+        assert_ne!(next.pid(), spare);
+        assert_eq!(ask(&next, "'alive'").unwrap(), "alive");
+    });
+}
+
+/// Waits for the process that is there beside these, and has landed.
+async fn spare(rig: &Rig, others: &[i32]) -> i32 {
+    let filters = |pid: i32| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let count = status.lines().find_map(|line| line.strip_prefix("Seccomp_filters:"));
+        count.map_or(0, |count| count.trim().parse::<u32>().unwrap())
+    };
+    // The last step of landing, after the spawner has found it.
+    let landed = |pid: &i32| filters(*pid) > filters(others[0]);
+    let beside = || rig.held().into_iter().find(|pid| !others.contains(pid)).filter(landed);
+    until("there is a spare", || beside().is_some()).await;
+    beside().unwrap()
 }
 
 #[test]

@@ -1,0 +1,193 @@
+//! A child of a zygote that is made before it is asked for, so that a request finds it landed and
+//! warm: it costs no fork, only the word what to call.
+//!
+//! There is one beside each zygote that was forked lately. It is made when the zygote has had
+//! nothing to do for a moment, like the request before: of the same root, with the same limits. The
+//! network of a job is nobody else's, so children that have one are never made ahead.
+//!
+//! Invariant: a spare serves one request, of exactly its root and limits, and runs nothing of the
+//! user's before; the server does not know of it, and it never keeps a zygote from ending.
+
+use std::time::{Duration, Instant};
+
+use snowmelt_types::SandboxId;
+
+use super::cell::{Beginning, Call, Cell, Forked, NOBODY, Origin, Phase, Token};
+use super::fork::FORK_PATIENCE;
+use super::service::Service;
+use super::zygote::{Entries, Wanted};
+use crate::message::Failure;
+use crate::spec::{ForkSpec, Limits, Root};
+
+/// A zygote is left alone for so long after a request: one of many is better answered at once, and
+/// a call that has just begun is not to share the processor with the next.
+const QUIET: Duration = Duration::from_millis(4);
+
+/// How long a spare waits for a request.
+pub(super) const SPARE_KEPT: Duration = Duration::from_secs(60);
+
+/// What a zygote has, or is to have, beside the children that were asked for.
+pub(super) struct Spare {
+    root: Root,
+    limits: Limits,
+    state: State,
+}
+
+enum State {
+    /// To be made then.
+    Due(Instant),
+    /// Made, and perhaps still on its way.
+    Made(Token),
+}
+
+/// A child of which only what it lands in is known.
+#[derive(Clone)]
+pub(super) struct SpareSpec {
+    pub id: SandboxId,
+    pub root: Root,
+    pub limits: Limits,
+}
+
+impl Spare {
+    /// When it is to be made, if it is not.
+    pub fn due(&self) -> Option<Instant> {
+        match self.state {
+            State::Due(then) => Some(then),
+            State::Made(_) => None,
+        }
+    }
+
+    fn token(&self) -> Option<Token> {
+        match self.state {
+            State::Due(_) => None,
+            State::Made(token) => Some(token),
+        }
+    }
+}
+
+impl Service {
+    /// Serves a request by the zygote's spare; false if there is none that fits. Has the next one
+    /// be made.
+    pub(super) fn use_spare(
+        &mut self,
+        zygote: Token,
+        sequence: u64,
+        spec: &ForkSpec,
+    ) -> Result<bool, Failure> {
+        let Some(state) = self.zygote(zygote) else { return Ok(false) };
+        let due = State::Due(Instant::now() + QUIET);
+        let (root, limits) = (spec.root.clone(), spec.limits);
+        let next = Some(Spare { root, limits, state: due });
+        let made = state.spare.as_ref().and_then(Spare::token);
+        let fits = |spare: &Spare| spare.root == spec.root && spare.limits == spec.limits;
+        let Some(token) = made.filter(|_| state.spare.as_ref().is_some_and(fits)) else {
+            // One for another request is kept: that may come again.
+            if made.is_none() {
+                state.spare = next;
+            }
+            return Ok(false);
+        };
+        state.spare = next;
+        self.name(&spec.id)?;
+        Ok(self.hand_over(token, sequence, spec))
+    }
+
+    /// Gives a spare to a request. False if it is about to end.
+    fn hand_over(&mut self, token: Token, sequence: u64, spec: &ForkSpec) -> bool {
+        let Some(cell) = self.cells.get_mut(&token) else { return false };
+        let has_landed = cell.pidfd.is_some();
+        let (Phase::Beginning(beginning), Origin::Forked(forked)) =
+            (&mut cell.phase, &mut cell.origin)
+        else {
+            return false;
+        };
+        let entries = Entries::of(spec);
+        if beginning.fault.is_some() || (has_landed && entries.tell(&beginning.sync).is_err()) {
+            return false;
+        }
+        forked.call = Call::Handler(entries);
+        beginning.answer.sequence = sequence;
+        cell.begun = Instant::now();
+        beginning.deadline = Some(cell.begun + FORK_PATIENCE);
+        let before = std::mem::replace(&mut cell.id, spec.id.clone());
+        self.names.remove(&before);
+        self.names.insert(spec.id.clone(), token);
+        true
+    }
+
+    /// Makes the spare of a zygote if it is time; false if this is about something else.
+    pub(super) fn make_due_spare(&mut self, zygote: Token, now: Instant) -> bool {
+        let Some(state) = self.zygote(zygote) else { return false };
+        let Some(spare) = state.spare.take_if(|spare| spare.due().is_some_and(|due| due <= now))
+        else {
+            return false;
+        };
+        let is_busy = state.in_flight > 0 || !state.queue.is_empty();
+        if is_busy {
+            state.spare = Some(Spare { state: State::Due(now + QUIET), ..spare });
+        } else if !state.retired {
+            self.make_spare(zygote, spare);
+        }
+        true
+    }
+
+    fn make_spare(&mut self, zygote: Token, Spare { root, limits, .. }: Spare) {
+        let spec = SpareSpec { id: SandboxId::new(), root, limits };
+        // Whoever comes next is told why a child cannot be made.
+        if self.fork_now(zygote, NOBODY, &Wanted::Spare(spec.clone())).is_err() {
+            return;
+        }
+        let token = self.find(&spec.id);
+        let SpareSpec { root, limits, .. } = spec;
+        if let (Some(token), Some(state)) = (token, self.zygote(zygote)) {
+            state.spare = Some(Spare { root, limits, state: State::Made(token) });
+        }
+    }
+
+    /// Ends a spare that nobody asked for in time; false if this is not one.
+    pub(super) fn end_late_spare(&mut self, token: Token) -> bool {
+        let Some(cell) = self.cells.get_mut(&token) else { return false };
+        let (Some(_), Phase::Beginning(beginning)) = (&cell.pidfd, &mut cell.phase) else {
+            return false;
+        };
+        if !matches!(cell.origin, Origin::Forked(Forked { call: Call::Spare, .. })) {
+            return false;
+        }
+        beginning.deadline = None;
+        self.kill_cell(token);
+        true
+    }
+
+    /// Ends the spare of a zygote that is to have no more children.
+    pub(super) fn end_spare(&mut self, zygote: Token) {
+        let spare = self.zygote(zygote).and_then(|state| state.spare.take());
+        let Some(token) = spare.as_ref().and_then(Spare::token) else { return };
+        match self.cells.get(&token).and_then(|cell| cell.pidfd.as_ref()) {
+            Some(_) => self.kill_cell(token),
+            // Its child finds the pair of sockets closed, and ends.
+            None => self.fail(token, Failure::Spec { reason: "nobody asked for it".to_owned() }),
+        }
+    }
+
+    /// A child has ended; if it was the zygote's spare, there is none.
+    pub(super) fn forget_spare(&mut self, zygote: Token, child: Token) {
+        if let Some(state) = self.zygote(zygote) {
+            state.spare.take_if(|spare| spare.token() == Some(child));
+        }
+    }
+}
+
+impl Cell {
+    /// When the spare of this zygote is to be made.
+    pub(super) fn spare_due(&self) -> Option<Instant> {
+        self.zygote.as_ref()?.spare.as_ref()?.due()
+    }
+
+    /// By when it must have been asked for, or be about to call its entry.
+    pub(super) fn begun_by(&self) -> Option<Instant> {
+        match &self.phase {
+            Phase::Beginning(Beginning { deadline, .. }) => *deadline,
+            _ => None,
+        }
+    }
+}

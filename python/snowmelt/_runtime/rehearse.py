@@ -1,0 +1,48 @@
+"""A call of a function of our own, from the load to the answer, before there is any of the user's.
+
+In a zygote it leaves the interpreter's caches full; in a child that waits to be asked for it takes
+the page faults of a first call. Invariant: nothing is left of it that the user's code could see.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+
+from . import code, failure, frames, process, serve
+from .frames import Connection
+
+FILE = "snowmelt_rehearsal.py"
+CODE = {"kind": "source", "file": FILE, "text": "def handler(event):\n    return [event]\n"}
+PATH = "/tmp/.snowmelt-rehearsal"
+
+
+def run() -> None:
+    """Plays both sides of a connection."""
+    with open(PATH, "w") as file:
+        json.dump(CODE, file)
+    ours, theirs = socket.socketpair()
+    try:
+        with ours, theirs:
+            platform = Connection(ours)
+            load = {"mode": "function", "code": PATH, "function": "handler", "on_error": "raise"}
+            platform.send_json(frames.LOAD, load)
+            platform.send_json(frames.CALL, {"invocation": "", "event": None})
+            platform.send(frames.END, b"")
+            serve.answer_all(Connection(theirs), lambda: None)
+            platform.expect(frames.READY)
+            platform.expect(frames.RETURN)
+    finally:
+        forget()
+    process.line_buffered()
+
+
+def forget() -> None:
+    """Leaves no trace."""
+    os.unlink(PATH)
+    loaded = code.forget(PATH)
+    if loaded is not None:
+        sys.modules.pop(loaded.names["__name__"], None)
+    failure.disown(FILE)
