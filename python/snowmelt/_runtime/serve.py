@@ -1,8 +1,9 @@
 """The process inside a sandbox that runs a user's Python code: `main(listener)`.
 
-A thread for each connection, which waits for it; a connection is for one piece of code (`crates/wire/src/function.rs`
-has the dialogue). The process lives until it is killed. Invariant: what comes over one connection
-ends at most that connection; only `SystemExit` and what the kernel does end the process.
+A thread for each connection, which waits for it; a connection is for one piece of code
+(`crates/wire/src/function.rs` has the dialogue). The process lives until it is killed. Invariant:
+what comes over one connection ends at most that connection; only `SystemExit` and what the kernel
+does end the process.
 """
 
 from __future__ import annotations

@@ -408,6 +408,7 @@ fn a_spare_that_is_killed_is_nobodys_loss() {
         let spare = spare(&rig, &[zygote.pid(), first.pid()]).await;
         let process = rustix::process::Pid::from_raw(spare).unwrap();
         rustix::process::kill_process(process, rustix::process::Signal::KILL).unwrap();
+        until("it is gone", || !rig.held().contains(&spare)).await;
         let next = child(&rig, &zygote, &code).await;
         assert_ne!(next.pid(), spare);
         assert_eq!(ask(&next, "'alive'").unwrap(), "alive");
