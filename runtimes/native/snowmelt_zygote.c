@@ -141,6 +141,11 @@ struct message {
 	u32 flags;
 };
 
+struct waiting {
+	int fd;
+	short wanted, found;
+};
+
 struct ancillary {
 	unsigned long length;
 	int level, type;
@@ -396,6 +401,14 @@ static void land(int sync, int is_zygote)
 	SYS(close_range, WAITING_FD + 1, ~0u, 0);
 }
 
+/* Whether it is told already what to call: then there is no time to lose. */
+static int is_asked_for(void)
+{
+	struct waiting waiting = {WAITING_FD, POLLIN, 0};
+	u64 now[2] = {0, 0};
+	return SYS(ppoll, &waiting, 1, now, 0, 0) > 0;
+}
+
 /* Waits until it is asked for. Closing the pair says that all is done. */
 static void await_order(struct snowmelt_order *order)
 {
@@ -615,7 +628,7 @@ static long make_child(const struct order *what, const int *fds, int count,
 			hooks->after_in_child();
 		order->length = 0;
 		if (!is_zygote) {
-			if (hooks->warm_in_child)
+			if (hooks->warm_in_child && !is_asked_for())
 				hooks->warm_in_child();
 			await_order(order);
 		}
@@ -688,10 +701,7 @@ enum snowmelt_kind snowmelt_serve(int control, const struct snowmelt_hooks *hook
 	enum snowmelt_kind kind;
 	open_home(control);
 	for (;;) {
-		struct {
-			int fd;
-			short wanted, found;
-		} watched[2] = {{control, POLLIN, 0}, {zygote.signals, POLLIN, 0}};
+		struct waiting watched[2] = {{control, POLLIN, 0}, {zygote.signals, POLLIN, 0}};
 		if (SYS(ppoll, watched, 2, 0, 0, 0) <= 0)
 			continue;
 		if (watched[1].found)

@@ -20,8 +20,8 @@ struct snowmelt_hooks {
 	void (*before)(void);
 	void (*after_in_parent)(void);
 	void (*after_in_child)(void);
-	/* In a handler that has landed and may have to wait until it is asked for: whatever its
-	 * first call needs that does not depend on what it is to do. Descriptor 4 is not its own. */
+	/* In a handler that has landed and has to wait until it is asked for: whatever its first
+	 * call needs that does not depend on what it is to do. Descriptor 4 is not its own. */
 	void (*warm_in_child)(void);
 };
 

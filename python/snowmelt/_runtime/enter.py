@@ -23,6 +23,8 @@ REHEARSALS = 10
 
 # Where the states of numpy's global generator are.
 twisters: list[int] = []
+# Whether this child is one that had time.
+is_warm: list[bool] = []
 # Generators of numpy that the imports left, seeded by the system and not on purpose.
 streams: list[Any] = []
 
@@ -34,13 +36,13 @@ class Twister(ctypes.Structure):
 
 
 def warm() -> None:
-    """What a child does as soon as it has landed, and before it knows what for: it may have to wait
-    until somebody asks for it, and is fast then."""
+    """What a child does that has landed and is not asked for yet: it is fast when it is."""
     try:
         reseed()
         rehearse()
         if runtime := sys.modules.get(RUNTIME):
             runtime.stand_by()
+        is_warm.append(True)
     except BaseException:  # noqa: BLE001 a child that is like its siblings must not go on
         sys.excepthook(*sys.exc_info())
         os._exit(1)
@@ -51,6 +53,8 @@ def begin(entries: bytes) -> int:
     try:
         environment, paths, entry = parse(entries)
         refresh(environment, paths)
+        if not is_warm:
+            reseed()
     except BaseException:  # noqa: BLE001 as the interpreter does at its top
         sys.excepthook(*sys.exc_info())
         return 1

@@ -1,6 +1,6 @@
 """The process inside a sandbox that runs a user's Python code: `main(listener)`.
 
-A thread for each connection, which waits for it; a connection is for one piece of code
+A thread for each connection; a connection is for one piece of code
 (`crates/wire/src/function.rs` has the dialogue). The process lives until it is killed. Invariant:
 what comes over one connection ends at most that connection; only `SystemExit` and what the kernel
 does end the process.
@@ -28,71 +28,42 @@ CHANNEL_DESCRIPTOR = 3
 os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
 
 
-# Where `main` gives the listener to the thread that accepts the first connection.
+# Where `main` gives the listener to the thread of the first connection, if that stands by; and
+# whether the main thread is to accept the others.
 _listeners: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
-_standing_by: list[threading.Thread] = []
+_others: threading.Event | None = None
 
 
 def stand_by() -> None:
     """Starts the thread of the first connection: a child that is not asked for yet has time."""
-    first = threading.Thread(target=_first, daemon=True)
-    first.start()
-    _standing_by.append(first)
+    global _others
+    _others = threading.Event()
+    threading.Thread(target=_first, args=(_others,), daemon=True).start()
 
 
 def main(listener: socket.socket) -> None:
-    """Serves connections for ever."""
+    """Accepts connections for ever."""
     process.line_buffered()
-    if not _standing_by:
-        stand_by()
-    _listeners.put(listener)
-    threading.Event().wait()
-
-
-def _first() -> None:
-    _accept(_listeners.get())
-
-
-def _accept(listener: socket.socket) -> None:
-    """Serves one connection, and then those that no other thread could be started for."""
+    if _others is not None:
+        _listeners.put(listener)
+        _others.wait()
     while True:
-        try:
-            connected, _ = listener.accept()
-        except OSError as error:
-            print(f"snowmelt: cannot accept a connection: {error}", file=sys.stderr, flush=True)
-            os._exit(1)
-        successor = Successor(listener)
-        try:
-            _connection(connected, successor)
-        finally:
-            successor.start()
-        if successor.started:
-            return
+        connected, _ = listener.accept()
+        threading.Thread(target=_connection, args=(connected,), daemon=True).start()
 
 
-class Successor:
-    """The thread for the next connection. It is started when the code of this one is loaded, so
-    that starting it delays no load."""
-
-    def __init__(self, listener: socket.socket) -> None:
-        self._listener = listener
-        self.started = False
-
-    def start(self) -> None:
-        """Starts it unless it was, or there are as many threads as there may be."""
-        if self.started:
-            return
-        try:
-            threading.Thread(target=_accept, args=(self._listener,), daemon=True).start()
-            self.started = True
-        except RuntimeError:
-            pass
+def _first(others: threading.Event) -> None:
+    try:
+        connected, _ = _listeners.get().accept()
+        _connection(connected, others.set)
+    finally:
+        others.set()
 
 
-def _connection(connected: socket.socket, successor: Successor) -> None:
+def _connection(connected: socket.socket, loaded: Callable[[], None] = lambda: None) -> None:
     with connected:
         try:
-            answer_all(Connection(connected), successor.start)
+            answer_all(Connection(connected), loaded)
         except (BrokenPipeError, ConnectionResetError):
             pass  # The platform gave up on this connection; it knows why.
         except (ProtocolError, ValueError, KeyError) as error:
