@@ -7,7 +7,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use snowmelt_sandbox::{Error, Sandbox, SandboxSpec, Spawner};
 use snowmelt_types::End;
 
-use crate::harness::{Rig, Rig2, is_root, python_root, runtime, spec, until, within};
+use crate::harness::{Rig, Rig2, is_root, runtime, spec, until, within};
+use crate::zygote::Code;
 
 /// As many as make every lane worth its memory.
 const MANY: usize = 24;
@@ -159,7 +160,9 @@ fn when_the_last_lane_is_killed_nothing_is_left_and_starts_say_so() {
 fn zygotes_are_in_lanes_and_so_are_their_children() {
     with_lanes(|rig| async move {
         drop(sleepers(&rig.spawner, MANY).await);
-        let zygotes = [zygote(&rig).await, zygote(&rig).await];
+        let code = Code::new(&[]);
+        let child = || code.fork("handler:serve");
+        let zygotes = [zygote(&rig, &code).await, zygote(&rig, &code).await];
         let lanes = zygotes.each_ref().map(|zygote| status(zygote.pid(), "PPid:").unwrap());
         assert_ne!(lanes[0], lanes[1]);
         for zygote in &zygotes {
@@ -180,28 +183,6 @@ fn zygotes_are_in_lanes_and_so_are_their_children() {
     });
 }
 
-async fn zygote(rig: &Rig) -> snowmelt_sandbox::Zygote {
-    let spec = snowmelt_sandbox::ZygoteSpec {
-        id: snowmelt_types::SandboxId::new(),
-        root: python_root(),
-        python: crate::harness::interpreter().0.clone().into(),
-        python_path: Vec::new(),
-        imports: Vec::new(),
-        env: Vec::new(),
-        limits: snowmelt_sandbox::Limits::default(),
-    };
-    within(rig.spawner.start_zygote(spec)).await.unwrap()
-}
-
-fn child() -> snowmelt_sandbox::ForkSpec {
-    snowmelt_sandbox::ForkSpec {
-        network: None,
-        id: snowmelt_types::SandboxId::new(),
-        root: python_root(),
-        sys_path: Vec::new(),
-        env: Vec::new(),
-        limits: snowmelt_sandbox::Limits::default(),
-        // Waits for a connection that never comes.
-        entry: "socket:socket.accept".to_owned(),
-    }
+async fn zygote(rig: &Rig, code: &Code) -> snowmelt_sandbox::Zygote {
+    within(rig.spawner.start_zygote(code.zygote(&[]))).await.unwrap()
 }
