@@ -5,6 +5,7 @@ mod egress;
 mod function;
 mod harness;
 mod hold;
+mod kill;
 mod life;
 mod make;
 mod overlay;
