@@ -35,6 +35,10 @@ STYLES = [
     ("#cc79a7", "s--"),
     ("#56b4e9", "^--"),
     ("#999999", "v--"),
+    ("#000000", "o:"),
+    ("#d55e00", "s:"),
+    ("#009e73", "^:"),
+    ("#0072b2", "v:"),
 ]
 OTHERS = ["#0072b2", "#56b4e9", "#009e73", "#e69f00", "#cc79a7", "#999999"]
 
@@ -78,7 +82,7 @@ def growth(x: str, unit: str, series: Mapping[str, Mapping[int, float]]) -> Figu
 
 
 def progress(x: str, unit: str, series: Mapping[str, Sequence[tuple[float, float]]]) -> Figure:
-    """A line for each name through points in their order, time on a logarithmic scale."""
+    """A line for each name through points in their order, x on a logarithmic scale."""
     figure, axes = _axes(7.2, unit)
     styles = iter(STYLES * len(series))
     for name, points in series.items():
@@ -87,7 +91,6 @@ def progress(x: str, unit: str, series: Mapping[str, Sequence[tuple[float, float
         axes.plot(xs, ys, style, label=name, color=colour, markersize=3, linewidth=1.2)
     axes.set_xlabel(x)
     axes.set_xscale("log")
-    axes.set_yscale("symlog")
     figure.legend(loc="outside right upper", frameon=False)
     return figure
 

@@ -34,6 +34,8 @@ enum Command {
     Network(network::Options),
     /// What it costs a function that it is held to its address.
     Bind(network::bind::Options),
+    /// Messages from every function of a host to every function of another one, with the network.
+    Shuffle(network::shuffle::Options),
     /// One process of `floor`.
     #[command(hide = true)]
     FloorLane(floor::LaneOptions),
@@ -50,6 +52,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Clutter(options) => return clutter::run(&options),
         Command::Network(options) => network::run(&options)?,
         Command::Bind(options) => network::bind::run(&options)?,
+        Command::Shuffle(options) => network::shuffle::run(&options)?,
         Command::FloorLane(options) => floor::lane(&options)?,
         Command::Spawner => return Ok(snowmelt_sandbox::spawner_main()),
     }

@@ -13,6 +13,8 @@ use snowmelt_kernel::namespace::{flags, join, unshare};
 use snowmelt_network::netlink::*;
 
 const IFLA_MASTER: u16 = 10;
+/// The other end of an overlay that has but one.
+const IFLA_VXLAN_GROUP: u16 = 2;
 /// The bridge and the overlay by their numbers beside `lo`.
 pub const BRIDGE: u32 = 2;
 const OVERLAY: u32 = 3;
@@ -48,9 +50,15 @@ pub struct Bed {
 impl Bed {
     /// Moves this thread, and those that it starts from now on, into the host's namespace.
     pub fn enter() -> Result<Self> {
+        unshare(flags::NETWORK)?;
+        Self::furnish(Ipv4Addr::LOCALHOST, None)
+    }
+
+    /// Puts what is there before the first endpoint into the calling thread's namespace, whose
+    /// address is `local`, with an overlay to another host if there is one.
+    pub fn furnish(local: Ipv4Addr, remote: Option<Ipv4Addr>) -> Result<Self> {
         let most = getrlimit(Resource::Nofile).maximum;
         setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most })?;
-        unshare(flags::NETWORK)?;
         let mut host = Socket::open(None)?;
         let mut batch = Batch::new();
         set_up(&mut batch, 1);
@@ -65,7 +73,7 @@ impl Bed {
         });
         vtep.route.run(batch)?;
         let mut batch = Batch::new();
-        add_overlay(&mut batch, vtep.fd.as_fd(), OVERLAY, 7);
+        add_overlay(&mut batch, vtep.fd.as_fd(), (OVERLAY, 7), (local, remote));
         host.run(batch)?;
         let mut batch = Batch::new();
         batch.add("plug the overlay in", (RTM_NEWLINK, 0), &link(OVERLAY, 1), |a| {
@@ -107,13 +115,21 @@ pub fn link(index: u32, up: u8) -> [u8; 16] {
 }
 
 /// An overlay device in a namespace, over the sender's.
-pub fn add_overlay(batch: &mut Batch, namespace: BorrowedFd<'_>, index: u32, vni: u32) {
+pub fn add_overlay(
+    batch: &mut Batch,
+    namespace: BorrowedFd<'_>,
+    (index, vni): (u32, u32),
+    (local, remote): (Ipv4Addr, Option<Ipv4Addr>),
+) {
     batch.add("make the overlay", (RTM_NEWLINK, NEW), &link(index, 0), |a| {
         a.text(IFLA_IFNAME, "vxlan0").u32(IFLA_NET_NS_FD, namespace.as_raw_fd() as u32);
         a.nest(IFLA_LINKINFO, |a| {
             a.text(IFLA_INFO_KIND, "vxlan").nest(IFLA_INFO_DATA, |a| {
                 a.u32(IFLA_VXLAN_ID, vni).bytes(IFLA_VXLAN_PORT, &4789u16.to_be_bytes());
-                a.bytes(IFLA_VXLAN_LOCAL, &[127, 0, 0, 1]);
+                a.bytes(IFLA_VXLAN_LOCAL, &local.octets());
+                if let Some(remote) = remote {
+                    a.bytes(IFLA_VXLAN_GROUP, &remote.octets());
+                }
             });
         });
     });

@@ -1,11 +1,13 @@
 //! The conventional overlay: a namespace and a pair of devices for each endpoint (Figure 2 of the
 //! paper), by netlink in this process.
 
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
 use anyhow::Result;
+use rustix::net::netdevice::name_to_index;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use snowmelt_network::netlink::Batch;
-use std::os::fd::AsFd;
 
 use super::bed::{self, Bed, GUEST, Namespace, address_of};
 use super::{Made, time_of};
@@ -50,28 +52,24 @@ fn by_moving(bed: &mut Bed, endpoint: u32) -> Result<Namespace> {
     bed::set_up(&mut batch, 1);
     bed::set_up_name(&mut batch, &inner);
     guest.route.run(batch)?;
-    let index = within_index(&guest, &inner)?;
+    let index = number_of(guest.fd.as_fd(), &inner)?;
     let mut batch = Batch::new();
     bed::add_address(&mut batch, index, address_of(endpoint));
     guest.route.run(batch)?;
     Ok(guest)
 }
 
-/// A device that was moved has the number that it had before.
-fn within_index(guest: &Namespace, name: &str) -> Result<u32> {
-    let name = name.to_owned();
-    bed::within(guest.fd.as_fd(), move || {
-        let socket = rustix::net::socket(
-            rustix::net::AddressFamily::INET,
-            rustix::net::SocketType::DGRAM,
-            None,
-        )?;
-        Ok(rustix::net::netdevice::name_to_index(socket, &name)?)
+/// The number of a device in a namespace, which the kernel gave it or it had elsewhere before.
+pub fn number_of(namespace: BorrowedFd<'_>, name: &str) -> Result<u32> {
+    bed::within(namespace, || {
+        let (family, kind) = (AddressFamily::INET, SocketType::DGRAM);
+        let socket = socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
+        Ok(name_to_index(socket, name)?)
     })
 }
 
 /// The best that this design can do: nothing is moved, and three calls for each endpoint.
-fn in_place(bed: &mut Bed, endpoint: u32) -> Result<Namespace> {
+pub fn in_place(bed: &mut Bed, endpoint: u32) -> Result<Namespace> {
     let mut guest = Namespace::make()?;
     let outer = format!("v{endpoint}");
     let mut batch = Batch::new();

@@ -11,6 +11,7 @@ mod conventional;
 mod iproute2;
 mod ours;
 mod shared;
+pub mod shuffle;
 
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,7 @@
 //! The designs of the Particle paper, 3.1, each with one namespace for all endpoints; and the
 //! floor below all of them.
 
+use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -16,7 +17,7 @@ pub fn floor(bed: &mut Bed) -> Result<Made> {
     let mut one = Namespace::make()?;
     let mut batch = Batch::new();
     bed::add_pair(&mut batch, ("v0", 0), "eth0", Some(one.fd.as_fd()));
-    bed::add_overlay(&mut batch, one.fd.as_fd(), 3, 8);
+    bed::add_overlay(&mut batch, one.fd.as_fd(), (3, 8), (Ipv4Addr::LOCALHOST, None));
     bed.host.run(batch)?;
     let mut batch = Batch::new();
     for index in [1, 3] {
