@@ -19,7 +19,7 @@ use crate::netlink::Batch;
 use crate::networks::Shared;
 use crate::prepare::Prepared;
 use crate::remains::{self, Remains};
-use crate::{Address, Error, JobSpec, Peer, Result, egress, ready, route};
+use crate::{Address, Error, JobSpec, Peer, Result, Way, egress, ready, route, trace};
 
 /// The network of a job on this host; gone when dropped.
 #[derive(Debug)]
@@ -209,6 +209,22 @@ impl JobNetwork {
             return Ok(answered);
         }
         Err(Error::Unreachable { job: self.spec.job.clone(), within, missing })
+    }
+
+    /// The way of a packet to an address, asked of the kernel; to another host with the time of an
+    /// echo, for which it waits at most so long.
+    pub fn trace(&mut self, to: IpAddr, within: Duration) -> Result<Way> {
+        let found = trace::of(&mut self.prepared.namespace.route, to);
+        let mut way = found.map_err(|failed| Error::failed(&self.spec.job, failed))?;
+        if let Way::Host { host, round_trip, .. } = &mut way {
+            let known = self.spec.peers.iter().filter(|peer| peer.host == *host);
+            let peers: Vec<Peer> = known.copied().collect();
+            let echo = self.prepared.namespace.echo.as_fd();
+            let asked = ready::ask(echo, &peers, within);
+            let asked = asked.map_err(|e| Error::step(&self.spec.job, "ask the other host", e))?;
+            *round_trip = asked.get(host).copied();
+        }
+        Ok(way)
     }
 
     /// What was asked of the kernel so far.

@@ -26,6 +26,7 @@ mod ready;
 mod remains;
 mod route;
 mod spec;
+mod trace;
 
 pub use counters::Counters;
 pub use egress::{Allow, Egress};
@@ -37,6 +38,7 @@ pub use networks::{Networks, Options, PORT};
 pub use range::{BadRange, Range, prefix_for};
 pub use remains::Remains;
 pub use spec::{Address, JobSpec, Peer, RESERVED};
+pub use trace::Way;
 
 /// What this crate's calls give.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -85,7 +85,8 @@ pub fn device_to(socket: &mut Socket, target: IpAddr) -> Result<Option<u32>, Fai
     }
 }
 
-fn is_unreachable(failed: &Failed) -> bool {
+/// Whether the kernel said that there is no way.
+pub fn is_unreachable(failed: &Failed) -> bool {
     let unreachable = [rustix::io::Errno::NETUNREACH, rustix::io::Errno::HOSTUNREACH];
     failed
         .source

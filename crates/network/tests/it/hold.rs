@@ -274,6 +274,32 @@ fn there_are_sockets_of_tcp_and_udp_only() {
 }
 
 #[test]
+fn a_function_out_of_ports_takes_none_from_its_neighbour() {
+    for by in [By::Groups, By::Guard] {
+        let Some(rig) = Rig::new(by, &format!("ports-{by:?}")) else { return };
+        within(rig.network.namespace(), || {
+            std::fs::write("/proc/sys/net/ipv4/ip_local_port_range", "40000 40009").unwrap();
+        });
+        let (mut greedy, mut other) =
+            (rig.function(0, Linked::Static), rig.function(1, Linked::Static));
+        let mut server = rig.function(2, Linked::Static);
+        server.listen(INET, "0.0.0.0".parse().unwrap(), 8000);
+        let target = server.address.v4;
+        let connect = |function: &mut Function| {
+            let socket = function.socket(INET, STREAM);
+            function.tell(&format!("connect {socket} {target} 8000"))
+        };
+        let mut opened = 0;
+        while connect(&mut greedy).is_ok() {
+            opened += 1;
+        }
+        assert_eq!(opened, 10, "{by:?}");
+        assert_eq!(connect(&mut greedy), Err(EADDRNOTAVAIL), "{by:?}");
+        assert_eq!(connect(&mut other), Ok("0".into()), "{by:?}");
+    }
+}
+
+#[test]
 fn who_is_not_a_function_of_the_job_has_no_network_there() {
     let Some(rig) = Rig::new(By::Groups, "stranger") else { return };
     let mut function = rig.function(3, Linked::Dynamic);

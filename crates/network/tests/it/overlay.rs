@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, UdpSocket};
 
-use snowmelt_network::Error;
+use snowmelt_network::{Error, Way};
 
 use crate::harness::*;
 
@@ -94,4 +94,28 @@ fn a_host_that_does_not_answer_is_named_when_the_time_is_up() {
     // It leaves the job: the others go on as if it had never been there.
     first.remove_peer(hosts[2].address).unwrap();
     first.ready(PATIENCE).unwrap();
+}
+
+#[test]
+fn the_way_of_a_packet_is_what_the_kernel_has() {
+    if !is_root() {
+        return;
+    }
+    let mut underlay = Underlay::new();
+    let hosts = [underlay.host(0), underlay.host(0)];
+    let mut networks = job("a", 1, &hosts.each_ref());
+    networks[0].ready(PATIENCE).unwrap();
+    let (here, there) = (networks[0].address(0).unwrap(), networks[1].address(5).unwrap());
+    let mut way = |to: IpAddr| networks[0].trace(to, PATIENCE).unwrap();
+    assert_eq!(way(here.v4.into()), Way::Here);
+    assert_eq!(way(here.v6.into()), Way::Here);
+    for to in [IpAddr::from(there.v4), IpAddr::from(there.v6)] {
+        let Way::Host { host, mac, round_trip, .. } = way(to) else { panic!("{to}") };
+        assert_eq!((host, mac.as_str()), (hosts[1].address, "02:73:0a:4d:40:00"));
+        assert!(round_trip.is_some());
+    }
+    assert_eq!(way("8.8.8.8".parse().unwrap()), Way::Nowhere { missing: "a route" });
+    networks[0].remove_peer(hosts[1].address).unwrap();
+    let gone = networks[0].trace(there.v4.into(), PATIENCE).unwrap();
+    assert_eq!(gone, Way::Nowhere { missing: "a route" });
 }

@@ -1,0 +1,109 @@
+//! The way of a packet to an address of the job, as the kernel would send it: asked of the kernel
+//! step by step, so that what is shown is what is there and not what should be.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::link::{EGRESS, LOOPBACK, octets};
+use crate::netlink::*;
+
+/// Where the kernel would send a packet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "way", rename_all = "kebab-case")]
+pub enum Way {
+    /// To a function on this host.
+    Here,
+    /// Over the overlay.
+    Host {
+        /// The neighbour that the route names.
+        gateway: IpAddr,
+        /// The address of the other host's device.
+        mac: String,
+        /// The other host in the underlay.
+        host: IpAddr,
+        /// How long an echo took; none if there was no answer.
+        round_trip: Option<Duration>,
+    },
+    /// Out of the job, if its policy lets the packet pass.
+    Outside {
+        /// The host's end of the pair.
+        gateway: IpAddr,
+    },
+    /// Nowhere: the sender is told that there is no way.
+    Nowhere {
+        /// What is missing.
+        missing: &'static str,
+    },
+}
+
+/// Asks for the route, the neighbour and the forwarding entry, in this order.
+pub fn of(socket: &mut Socket, to: IpAddr) -> Result<Way, Failed> {
+    let Some((device, gateway)) = route_to(socket, to)? else {
+        return Ok(Way::Nowhere { missing: "a route" });
+    };
+    match (device, gateway) {
+        (LOOPBACK, _) => Ok(Way::Here),
+        (EGRESS, Some(gateway)) => Ok(Way::Outside { gateway }),
+        (_, Some(gateway)) => over(socket, gateway),
+        (_, None) => Ok(Way::Nowhere { missing: "a neighbour in the route" }),
+    }
+}
+
+fn over(socket: &mut Socket, gateway: IpAddr) -> Result<Way, Failed> {
+    let Some(mac) = entry(socket, AF_INET6, NDA_DST, &octets(gateway), NDA_LLADDR)? else {
+        return Ok(Way::Nowhere { missing: "the neighbour's address" });
+    };
+    let host = entry(socket, AF_BRIDGE, NDA_LLADDR, &mac, NDA_DST)?;
+    let Some(host) = host.as_deref().and_then(address) else {
+        return Ok(Way::Nowhere { missing: "the forwarding entry" });
+    };
+    let mac = mac.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":");
+    Ok(Way::Host { gateway, mac, host, round_trip: None })
+}
+
+/// The device and the neighbour of the route to an address.
+fn route_to(socket: &mut Socket, to: IpAddr) -> Result<Option<(u32, Option<IpAddr>)>, Failed> {
+    let (family, bits) = if to.is_ipv4() { (AF_INET, 32) } else { (AF_INET6, 128) };
+    let mut fixed = [0; 12];
+    fixed[..2].copy_from_slice(&[family, bits]);
+    let mut batch = Batch::new();
+    batch.add("look for a route", (RTM_GETROUTE, 0), &fixed, |a| {
+        a.bytes(RTA_DST, &octets(to));
+    });
+    let answers = match socket.ask(batch) {
+        Err(failed) if crate::route::is_unreachable(&failed) => return Ok(None),
+        answers => answers?,
+    };
+    Ok(answers.iter().find_map(|message| {
+        let device = message.attribute(12, RTA_OIF)?;
+        let same = message.attribute(12, RTA_GATEWAY);
+        // Behind two bytes that name its family.
+        let other = message.attribute(12, RTA_VIA).and_then(|via| via.get(2..));
+        let gateway = same.or(other).and_then(address);
+        Some((u32::from_ne_bytes(device.try_into().ok()?), gateway))
+    }))
+}
+
+/// One attribute of the neighbour or forwarding entry that has another one with this value.
+fn entry(
+    socket: &mut Socket,
+    family: u8,
+    known: u16,
+    value: &[u8],
+    wanted: u16,
+) -> Result<Option<Vec<u8>>, Failed> {
+    let mut fixed = [0; 12];
+    fixed[0] = family;
+    let mut batch = Batch::new();
+    batch.add("list neighbours", (RTM_GETNEIGH, NLM_F_DUMP), &fixed, |_| {});
+    let found = socket.ask(batch)?;
+    let entry = found.iter().find(|message| message.attribute(12, known) == Some(value));
+    Ok(entry.and_then(|message| message.attribute(12, wanted)).map(<[u8]>::to_vec))
+}
+
+fn address(bytes: &[u8]) -> Option<IpAddr> {
+    let v4 = <[u8; 4]>::try_from(bytes).map(|bytes| Ipv4Addr::from(bytes).into());
+    v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(|bytes| Ipv6Addr::from(bytes).into())).ok()
+}
