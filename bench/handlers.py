@@ -176,7 +176,7 @@ class Found:
 
 
 # By the name in the tables: what it means stands in the text above them.
-LEVELS = ["cold", "install cache", "import cache", "handler cache", "parked"]
+LEVELS = ["cold", "install cache", "import cache", "no spare", "handler cache", "parked"]
 
 
 def measure(bench: Bench, case: Case) -> Found:
@@ -184,6 +184,7 @@ def measure(bench: Bench, case: Case) -> Found:
     rows = {"cold": bench.cold(case), "install cache": bench.installed(case)}
     before = bench.plain(case, COUNT // 2)
     rows["import cache"] = bench.drive("import", case, COUNT)
+    rows["no spare"] = bench.drive("fork", case, COUNT)
     after = bench.plain(case, COUNT // 2)
     rows["bare fork"] = {key: [*before[key], *after[key]] for key in before}
     rows["handler cache"] = bench.drive("handler", case, COUNT)
@@ -301,8 +302,11 @@ def run() -> Section:
     section.say(
         "*cold*: nothing is there; packages are resolved, downloaded, unpacked and compiled; one"
         " sample. *install cache*: a platform that has just started finds its packages unpacked and"
-        " starts an interpreter that imports them. *import cache*: a fresh instance is forked from"
-        " a zygote that imported them, in a sandbox of its own, and executes the handler's file."
+        " starts an interpreter that imports them. *import cache*: a fresh instance from"
+        " a zygote that imported them, in a sandbox of its own, executes the handler's file; requests"
+        " come 40 ms apart, so the zygote's spare child, which was forked ahead and knows nothing of"
+        " the handler, serves them. *forked*: the same where 8 requests come at once, of which one"
+        " finds the spare."
         " *handler cache*: an instance that was at rest is taken again. *parked*: a fresh instance"
         " that was started before it was asked for, one of two that wait. *bare fork*: the same"
         " packages imported by a plain Python that calls `os.fork`, half of the samples before and"

@@ -90,10 +90,19 @@ impl Host {
         self.node.idle_instances(unit, &limits(Duration::ZERO))
     }
 
-    /// A fresh instance that answers one call, still leased.
+    /// An instance that answers one call, still leased.
     pub async fn one(&self, unit: &Unit, idle: Duration) -> Result<(InstanceLease, Timed)> {
+        self.one_within(unit, &limits(idle)).await
+    }
+
+    /// The same with limits of one's own.
+    pub async fn one_within(
+        &self,
+        unit: &Unit,
+        limits: &Arc<InstanceLimits>,
+    ) -> Result<(InstanceLease, Timed)> {
         let asked = Asked::now();
-        let mut lease = self.lease(unit, idle).await?;
+        let mut lease = self.node.lease_instance(unit, limits).await?;
         let timed = asked.call(&mut lease, 0.0).await?;
         Ok((lease, timed))
     }
@@ -130,8 +139,15 @@ impl Asked {
     }
 }
 
-fn limits(idle: Duration) -> Arc<InstanceLimits> {
+/// Those of every instance that is measured but for one row.
+pub fn limits(idle: Duration) -> Arc<InstanceLimits> {
     Arc::new(InstanceLimits { idle, ..InstanceLimits::default() })
+}
+
+/// A zygote keeps the spare that it made for [`limits`], which does not fit these.
+pub fn unlike_the_spare() -> Arc<InstanceLimits> {
+    let like = InstanceLimits { idle: Duration::ZERO, ..InstanceLimits::default() };
+    Arc::new(InstanceLimits { pids: like.pids + 1, ..like })
 }
 
 fn load() -> Load {

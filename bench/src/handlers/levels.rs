@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
-use snowmelt_node::{Start, Unit};
+use snowmelt_node::{InstanceLimits, Start, Unit};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
@@ -70,12 +70,12 @@ pub async fn warmed(host: &Host) -> Result<Unit> {
     Ok(unit)
 }
 
-/// Fresh instances, each forked from the zygote.
-pub async fn import(host: &Host, count: usize) -> Result<()> {
+/// Fresh instances with these limits, each from the zygote.
+pub async fn import(host: &Host, count: usize, limits: &Arc<InstanceLimits>) -> Result<()> {
     let unit = warmed(host).await?;
     let mut samples = Vec::new();
     for _ in 0..count {
-        let (lease, timed) = host.one(&unit, Duration::ZERO).await?;
+        let (lease, timed) = host.one_within(&unit, limits).await?;
         ensure!(lease.start == Start::Zygote, "an instance is not from its zygote: {lease:?}");
         samples.push(timed);
         drop(lease);

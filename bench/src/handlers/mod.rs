@@ -8,11 +8,12 @@ mod levels;
 mod memory;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 
-use host::Host;
+use host::{Host, limits, unlike_the_spare};
 
 #[derive(Args)]
 pub struct Options {
@@ -41,8 +42,10 @@ pub struct Options {
 enum Level {
     /// From the request to the answer with whatever the state folder holds, and no zygote.
     First,
-    /// Forks from a zygote that imported all.
+    /// From a zygote that imported all, by the child that it has ahead.
     Import,
+    /// The same where that child does not fit, so that the zygote forks.
+    Fork,
     /// Instances that were kept, and rest until the next call.
     Handler,
     /// Instances that were started before they were asked for.
@@ -77,7 +80,8 @@ pub fn run(options: &Options) -> Result<()> {
 async fn measure(level: Level, count: usize, host: &Host) -> Result<()> {
     match level {
         Level::First => levels::first(host).await,
-        Level::Import => levels::import(host, count).await,
+        Level::Import => levels::import(host, count, &limits(Duration::ZERO)).await,
+        Level::Fork => levels::import(host, count, &unlike_the_spare()).await,
         Level::Handler => levels::handler(host, count).await,
         Level::Parked => levels::parked(host, count).await,
         Level::Memory => memory::each(host, count).await,

@@ -1,25 +1,23 @@
 //! The zygotes that run: looked up, grown when that is worth it, let go of when they are not.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use snowmelt_sandbox::{ForkSpec, Sandbox, Spawner};
 use snowmelt_types::ByteSize;
 use tokio::sync::OnceCell;
 
 use super::demand::Demand;
-use super::figures::{ImportFigures, ZygoteFigures};
+use super::figures::{Counts, ImportFigures};
 use super::member::{Child, Found, Member};
 use super::plan::{Experience, Growth};
+use super::slot::Slot;
 use super::start::{Fresh, Source};
 use super::tree::{Node, NodeId, Tree};
 use super::want::{Place, Set, Want};
 use crate::{Error, Result};
-
-/// How long a zygote that nobody forks is kept.
-const KEPT: Duration = Duration::from_secs(600);
 
 /// A fork that fails is tried once more, with what is left without the zygote that failed.
 const TRIES: usize = 2;
@@ -52,22 +50,6 @@ pub(super) struct State {
     pub(super) growing: HashMap<(Place, Set), Arc<OnceCell<()>>>,
     /// Let go of, and alive as long as their children.
     pub(super) retired: Vec<Weak<Member>>,
-}
-
-/// A zygote's process, once it is there.
-#[derive(Debug)]
-pub(super) struct Slot {
-    pub(super) member: OnceCell<Arc<Member>>,
-    used: Mutex<Instant>,
-}
-
-#[derive(Debug, Default)]
-pub(super) struct Counts {
-    hits: AtomicU64,
-    partial: AtomicU64,
-    bare: AtomicU64,
-    pub(super) grown: AtomicU64,
-    pub(super) evicted: AtomicU64,
 }
 
 impl ImportCache {
@@ -135,24 +117,7 @@ impl ImportCache {
 
     /// What the cache holds and how it did.
     pub fn figures(&self, now: Instant) -> ImportFigures {
-        let state = self.inner.lock();
-        let mut zygotes: Vec<ZygoteFigures> =
-            state.tree.all().map(|node| zygote_figures(node, &state, now)).collect();
-        zygotes.extend(state.retired.iter().filter_map(Weak::upgrade).map(|member| {
-            ZygoteFigures::retired(member.memory(), member.forks(), member.children())
-        }));
-        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let counts = &self.inner.counts;
-        ImportFigures {
-            hits: count(&counts.hits),
-            partial: count(&counts.partial),
-            bare: count(&counts.bare),
-            grown: count(&counts.grown),
-            evicted: count(&counts.evicted),
-            bytes: state.tree.bytes(),
-            budget: self.inner.budget.bytes(),
-            zygotes,
-        }
+        self.inner.figures(now)
     }
 
     async fn grow_if_worth(&self, want: &Want) {
@@ -242,45 +207,6 @@ impl Inner {
         node.grown.bytes = member.memory().map_or(node.grown.bytes, ByteSize::bytes);
     }
 
-    /// Lets go of a zygote that failed, with those that were grown from it.
-    fn lose(&self, slot: &Arc<Slot>) {
-        let mut state = self.lock();
-        let id = state.slots.iter().find(|(_, one)| Arc::ptr_eq(one, slot)).map(|(id, _)| *id);
-        let Some(id) = id else { return };
-        let gone = state.tree.remove(id);
-        let gone = self.retire(&mut state, &gone);
-        drop(state);
-        drop(gone);
-    }
-
-    fn tend(&self, now: Instant) -> Option<Growth> {
-        let mut state = self.lock();
-        let State { tree, demand, slots, sources, retired, experience, growing } = &mut *state;
-        demand.fade(now);
-        sources.retain(|want, _| demand.knows(want));
-        retired.retain(|member| member.strong_count() > 0);
-        let mut gone = Vec::new();
-        for (id, slot) in slots.iter() {
-            let Some(member) = slot.member.get() else { continue };
-            if !member.is_alive() {
-                gone.extend(tree.remove(*id));
-            } else if let (Some(node), Some(bytes)) = (tree.get_mut(*id), member.memory()) {
-                node.grown.bytes = bytes.bytes();
-            }
-        }
-        let old = |id: &NodeId| slots.get(id).is_none_or(|slot| slot.idle_for(now) > KEPT);
-        let unused: Vec<NodeId> = tree.leaves().map(|leaf| leaf.id).filter(old).collect();
-        gone.extend(unused.into_iter().flat_map(|id| tree.remove(id)));
-        let quiet = growing.is_empty();
-        let next =
-            if quiet { experience.next(tree, demand, self.budget.bytes(), now) } else { None };
-        let mut dropped = self.retire(&mut state, &gone);
-        dropped.extend(self.shrink(&mut state, self.budget.bytes(), None));
-        drop(state);
-        drop(dropped);
-        next
-    }
-
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -299,39 +225,4 @@ fn failures<T>(error: Error, count: usize) -> Vec<Result<T>> {
     let mut failures = vec![Err(error)];
     failures.extend((1..count).map(|_| again()));
     failures
-}
-
-fn zygote_figures(node: &Node, state: &State, now: Instant) -> ZygoteFigures {
-    let member = state.slots.get(&node.id).and_then(|slot| slot.member.get());
-    ZygoteFigures {
-        id: node.id.number(),
-        parent: node.parent.map(NodeId::number),
-        tenant: node.place.tenant.to_string(),
-        modules: node.grown.set.modules.iter().cloned().collect(),
-        wheels: node.grown.set.wheels.len(),
-        bytes: node.grown.bytes,
-        import_us: node.grown.us,
-        forks: member.map_or(0, |member| member.forks()),
-        children: member.map_or(0, |member| member.children()),
-        saved_us: state.tree.saved(node, &state.demand, now),
-        kept: true,
-    }
-}
-
-impl Slot {
-    fn new() -> Self {
-        Self { member: OnceCell::new(), used: Mutex::new(Instant::now()) }
-    }
-
-    pub(super) fn of(member: Arc<Member>) -> Self {
-        Self { member: OnceCell::new_with(Some(member)), used: Mutex::new(Instant::now()) }
-    }
-
-    pub(super) fn touch(&self) {
-        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
-    }
-
-    fn idle_for(&self, now: Instant) -> Duration {
-        now.saturating_duration_since(*self.used.lock().unwrap_or_else(PoisonError::into_inner))
-    }
 }

@@ -1,7 +1,24 @@
 //! What the import cache tells of itself.
 
+use std::sync::Weak;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
 use serde::{Deserialize, Serialize};
 use snowmelt_types::ByteSize;
+
+use super::cache::{Inner, State};
+use super::tree::{Node, NodeId};
+
+/// What is counted since the node started; see [`ImportFigures`].
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    pub(super) hits: AtomicU64,
+    pub(super) partial: AtomicU64,
+    pub(super) bare: AtomicU64,
+    pub(super) grown: AtomicU64,
+    pub(super) evicted: AtomicU64,
+}
 
 /// The import cache: how it did since the node started, and what it holds now.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -55,5 +72,46 @@ impl ZygoteFigures {
     pub(super) fn retired(memory: Option<ByteSize>, forks: u64, children: u32) -> Self {
         let bytes = memory.map_or(0, ByteSize::bytes);
         Self { bytes, forks, children, ..Self::default() }
+    }
+}
+
+impl Inner {
+    /// What the cache holds and how it did.
+    pub(super) fn figures(&self, now: Instant) -> ImportFigures {
+        let state = self.lock();
+        let mut zygotes: Vec<ZygoteFigures> =
+            state.tree.all().map(|node| zygote_figures(node, &state, now)).collect();
+        zygotes.extend(state.retired.iter().filter_map(Weak::upgrade).map(|member| {
+            ZygoteFigures::retired(member.memory(), member.forks(), member.children())
+        }));
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let counts = &self.counts;
+        ImportFigures {
+            hits: count(&counts.hits),
+            partial: count(&counts.partial),
+            bare: count(&counts.bare),
+            grown: count(&counts.grown),
+            evicted: count(&counts.evicted),
+            bytes: state.tree.bytes(),
+            budget: self.budget.bytes(),
+            zygotes,
+        }
+    }
+}
+
+fn zygote_figures(node: &Node, state: &State, now: Instant) -> ZygoteFigures {
+    let member = state.slots.get(&node.id).and_then(|slot| slot.member.get());
+    ZygoteFigures {
+        id: node.id.number(),
+        parent: node.parent.map(NodeId::number),
+        tenant: node.place.tenant.to_string(),
+        modules: node.grown.set.modules.iter().cloned().collect(),
+        wheels: node.grown.set.wheels.len(),
+        bytes: node.grown.bytes,
+        import_us: node.grown.us,
+        forks: member.map_or(0, |member| member.forks()),
+        children: member.map_or(0, |member| member.children()),
+        saved_us: state.tree.saved(node, &state.demand, now),
+        kept: true,
     }
 }

@@ -7,8 +7,9 @@ use std::time::Instant;
 
 use snowmelt_types::ByteSize;
 
-use super::cache::{Inner, Slot, State};
+use super::cache::{Inner, State};
 use super::plan::Growth;
+use super::slot::Slot;
 use super::start::{Fresh, Source};
 use super::tree::{Grown, NodeId};
 use super::want::{Place, Set, Want};

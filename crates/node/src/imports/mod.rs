@@ -3,15 +3,18 @@
 //!
 //! [`tree`] says who may be forked for whom, [`demand`] what is asked for and how often, [`plan`]
 //! what is worth its memory; these three are plain data without a process or a clock. [`cache`]
-//! and [`grow`] start, grow and let go of the real zygotes. Invariant: a zygote serves only a function that
-//! declares everything that the zygote could see or has imported, of the same tenant.
+//! looks the real zygotes up and forks them, [`grow`] makes them and [`care`] lets them go.
+//! Invariant: a zygote serves only a function that declares everything that the zygote could see
+//! or has imported, of the same tenant.
 
 mod cache;
+mod care;
 mod demand;
 mod figures;
 mod grow;
 mod member;
 mod plan;
+mod slot;
 mod start;
 mod tree;
 mod want;

@@ -1,0 +1,54 @@
+//! Letting go of zygotes: of those that failed, that ended, and that nobody forks.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::cache::{Inner, State};
+use super::plan::Growth;
+use super::slot::Slot;
+use super::tree::NodeId;
+
+/// How long a zygote that nobody forks is kept.
+const KEPT: Duration = Duration::from_secs(600);
+
+impl Inner {
+    /// Lets go of what is not needed, and says what is worth growing now.
+    pub(super) fn tend(&self, now: Instant) -> Option<Growth> {
+        let mut state = self.lock();
+        let State { tree, demand, slots, sources, retired, experience, growing } = &mut *state;
+        demand.fade(now);
+        sources.retain(|want, _| demand.knows(want));
+        retired.retain(|member| member.strong_count() > 0);
+        let mut gone = Vec::new();
+        for (id, slot) in slots.iter() {
+            let Some(member) = slot.member.get() else { continue };
+            if !member.is_alive() {
+                gone.extend(tree.remove(*id));
+            } else if let (Some(node), Some(bytes)) = (tree.get_mut(*id), member.memory()) {
+                node.grown.bytes = bytes.bytes();
+            }
+        }
+        let old = |id: &NodeId| slots.get(id).is_none_or(|slot| slot.idle_for(now) > KEPT);
+        let unused: Vec<NodeId> = tree.leaves().map(|leaf| leaf.id).filter(old).collect();
+        gone.extend(unused.into_iter().flat_map(|id| tree.remove(id)));
+        let quiet = growing.is_empty();
+        let next =
+            if quiet { experience.next(tree, demand, self.budget.bytes(), now) } else { None };
+        let mut dropped = self.retire(&mut state, &gone);
+        dropped.extend(self.shrink(&mut state, self.budget.bytes(), None));
+        drop(state);
+        drop(dropped);
+        next
+    }
+
+    /// Lets go of a zygote that failed, with those that were grown from it.
+    pub(super) fn lose(&self, slot: &Arc<Slot>) {
+        let mut state = self.lock();
+        let id = state.slots.iter().find(|(_, one)| Arc::ptr_eq(one, slot)).map(|(id, _)| *id);
+        let Some(id) = id else { return };
+        let gone = state.tree.remove(id);
+        let gone = self.retire(&mut state, &gone);
+        drop(state);
+        drop(gone);
+    }
+}

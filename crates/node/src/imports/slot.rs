@@ -1,0 +1,33 @@
+//! The place of a zygote in the tree, with its process once that is there.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::OnceCell;
+
+use super::member::Member;
+
+/// A zygote's process, once it is there.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) member: OnceCell<Arc<Member>>,
+    used: Mutex<Instant>,
+}
+
+impl Slot {
+    pub(super) fn new() -> Self {
+        Self { member: OnceCell::new(), used: Mutex::new(Instant::now()) }
+    }
+
+    pub(super) fn of(member: Arc<Member>) -> Self {
+        Self { member: OnceCell::new_with(Some(member)), used: Mutex::new(Instant::now()) }
+    }
+
+    pub(super) fn touch(&self) {
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    pub(super) fn idle_for(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(*self.used.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
