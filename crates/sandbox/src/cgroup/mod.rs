@@ -8,8 +8,8 @@ mod pool;
 mod v1;
 mod v2;
 
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -111,7 +111,10 @@ impl ThrottledFile {
 
     /// Since the group was made; none where the kernel does not count it.
     pub fn read(&self) -> Option<Duration> {
-        let text = fs::read_to_string(&self.path).ok()?;
+        // Short, and given whole by one read.
+        let mut buffer = [0; 1024];
+        let length = File::open(&self.path).ok()?.read(&mut buffer).ok()?;
+        let text = str::from_utf8(&buffer[..length]).ok()?;
         let value = text.lines().find_map(|line| line.strip_prefix(&*self.name))?;
         let value: u64 = value.trim().parse().ok()?;
         Some(Duration::from_nanos(value.saturating_mul(self.nanoseconds)))

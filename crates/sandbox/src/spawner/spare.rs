@@ -8,6 +8,7 @@
 //! Invariant: a spare serves one request, of exactly its root and limits, and runs nothing of the
 //! user's before; the server does not know of it, and it never keeps a zygote from ending.
 
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use snowmelt_types::SandboxId;
@@ -112,7 +113,23 @@ impl Service {
         let before = std::mem::replace(&mut cell.id, spec.id.clone());
         self.names.remove(&before);
         self.names.insert(spec.id.clone(), token);
+        if has_landed {
+            self.tell_handed_over(token);
+        }
         true
+    }
+
+    /// Answers at once: whoever has landed has no step left that could fail, and its channel takes
+    /// connections already.
+    fn tell_handed_over(&mut self, token: Token) {
+        let Some(cell) = self.cells.get_mut(&token) else { return };
+        match std::mem::replace(&mut cell.phase, Phase::Running) {
+            Phase::Beginning(beginning) => {
+                self.unwatch(beginning.sync.as_fd());
+                self.tell_started(token, &beginning.answer, None);
+            }
+            other => cell.phase = other,
+        }
     }
 
     /// Makes the spare of a zygote if it is time; false if this is about something else.
