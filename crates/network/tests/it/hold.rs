@@ -191,6 +191,27 @@ fn datagrams_without_bind_come_from_ones_own_address() {
     });
 }
 
+/// Those held by answers to their calls send such datagrams nowhere.
+#[test]
+fn datagrams_to_localhost_reach_oneself() {
+    let Some(rig) = Rig::new(By::Groups, "localhost") else { return };
+    let (mut one, mut other) = (rig.function(0, Linked::Static), rig.function(1, Linked::Static));
+    for (family, here) in [(INET, "127.0.0.1"), (INET, "0.0.0.0"), (INET6, "::1")] {
+        let receive = |function: &mut Function| {
+            let socket = function.socket(family, DATAGRAM);
+            function.tell(&format!("bind {socket} {here} 8125")).unwrap();
+            socket
+        };
+        let (ours, theirs) = (receive(&mut one), receive(&mut other));
+        let sender = one.socket(family, DATAGRAM);
+        assert_eq!(one.tell(&format!("sendto {sender} {here} 8125")), Ok("5".into()), "{here}");
+        assert!(one.tell(&format!("receive {ours}")).is_ok(), "{here}");
+        assert_eq!(other.tell(&format!("receive {theirs}")), Err(TIMED_OUT), "{here}");
+        one.tell(&format!("close {ours}")).unwrap();
+        other.tell(&format!("close {theirs}")).unwrap();
+    }
+}
+
 #[test]
 fn a_datagram_cannot_be_given_another_source() {
     each("spoof", |one, other| {
