@@ -11,7 +11,7 @@ use std::thread;
 
 use rustix::net::netlink::{NETFILTER, SOCK_DIAG};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with};
-use snowmelt_kernel::namespace::{flags, unshare};
+use snowmelt_kernel::namespace::{flags, join, unshare};
 use snowmelt_kernel::socket::namespace_cookie;
 
 use crate::netlink::Socket;
@@ -54,10 +54,30 @@ pub type Fault = (&'static str, io::Error);
 impl Namespace {
     /// Makes one, empty but for a loopback device that is down.
     pub fn make() -> Result<Self, Fault> {
-        let visitor = thread::Builder::new().name("network-visit".into()).spawn(enter);
-        let visitor = visitor.map_err(|error| ("start a thread", error))?;
-        visitor.join().unwrap_or_else(|_| Err(("enter a namespace", io::ErrorKind::Other.into())))
+        visit(|| {
+            unshare(flags::NETWORK).map_err(|error| ("make a network namespace", error))?;
+            let own = File::open("/proc/thread-self/ns/net");
+            furnish(own.map_err(|error| ("open the namespace", error))?.into())
+        })
     }
+
+    /// Furnishes one that somebody else has made, and that nothing was done in.
+    pub fn enter(namespace: OwnedFd) -> Result<Self, Fault> {
+        visit(move || {
+            let joined = join(&namespace, flags::NETWORK);
+            joined.map_err(|error| ("enter the network namespace", error))?;
+            furnish(namespace)
+        })
+    }
+}
+
+/// In a thread that ends with it, so there is no way back to go.
+fn visit(
+    work: impl FnOnce() -> Result<Namespace, Fault> + Send + 'static,
+) -> Result<Namespace, Fault> {
+    let visitor = thread::Builder::new().name("network-visit".into()).spawn(work);
+    let visitor = visitor.map_err(|error| ("start a thread", error))?;
+    visitor.join().unwrap_or_else(|_| Err(("enter a namespace", io::ErrorKind::Other.into())))
 }
 
 impl AsFd for Namespace {
@@ -66,13 +86,11 @@ impl AsFd for Namespace {
     }
 }
 
-/// Runs in a thread that ends with it, so there is no way back to go.
-fn enter() -> Result<Namespace, Fault> {
-    unshare(flags::NETWORK).map_err(|error| ("make a network namespace", error))?;
+/// Settings and sockets of the calling thread's namespace.
+fn furnish(fd: OwnedFd) -> Result<Namespace, Fault> {
     for (name, value) in SETTINGS {
         set(name, value)?;
     }
-    let fd = File::open("/proc/thread-self/ns/net").map_err(|e| ("open the namespace", e))?;
     let open = |protocol| Socket::open(protocol).map_err(|e| ("open a netlink socket", e));
     let route = open(None)?;
     let cookie = namespace_cookie(&route).map_err(|e| ("ask for the namespace's number", e))?;
@@ -83,7 +101,7 @@ fn enter() -> Result<Namespace, Fault> {
         Some(ipproto::ICMP),
     );
     Ok(Namespace {
-        fd: fd.into(),
+        fd,
         cookie,
         route,
         diagnosis: open(Some(SOCK_DIAG))?,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -11,8 +12,9 @@ use crate::hold::Groups;
 use crate::host::{Host, lock};
 use crate::job::JobNetwork;
 use crate::lease::{Lease, Leases};
+use crate::namespace::Fault;
 use crate::netlink::Batch;
-use crate::prepare::Pool;
+use crate::prepare::{Pool, Prepared};
 use crate::{Error, JobSpec, Range, Result, link};
 
 /// The UDP port that RFC 7348 gives to VXLAN.
@@ -113,17 +115,28 @@ impl Networks {
 
     /// Makes a job's network. All of it is there when this returns, and none of it if it fails.
     pub fn create(&self, spec: JobSpec) -> Result<JobNetwork> {
+        self.create_with(spec, || self.pool.take())
+    }
+
+    /// The same in a namespace that somebody else has made, for instance so that it belongs to the
+    /// user namespace of who joins it. It must be fresh, and nobody may be in it yet; the network's
+    /// end comes when they have let it go as well.
+    pub fn create_in(&self, spec: JobSpec, namespace: OwnedFd) -> Result<JobNetwork> {
+        self.create_with(spec, || Prepared::of(&self.shared.host, namespace))
+    }
+
+    fn create_with(
+        &self,
+        spec: JobSpec,
+        prepare: impl FnOnce() -> std::result::Result<Prepared, Fault>,
+    ) -> Result<JobNetwork> {
         spec.check()?;
         self.shared.claim(&spec)?;
-        let made = self.pool.take();
-        let made = made.map_err(|(step, error)| Error::step(&spec.job, step, error));
-        let (job, vni) = (spec.job.clone(), spec.vni);
-        match made {
+        match prepare() {
             Ok(prepared) => JobNetwork::make(spec, prepared, self.shared.clone()),
-            Err(error) => {
-                tracing::debug!(job, "no namespace could be made");
-                self.shared.forget(vni)?;
-                Err(error)
+            Err((step, error)) => {
+                self.shared.forget(spec.vni)?;
+                Err(Error::step(&spec.job, step, error))
             }
         }
     }

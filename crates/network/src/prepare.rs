@@ -4,7 +4,7 @@
 //! can be in it. Dropping one takes its devices away; the kernel takes the rest.
 
 use std::hash::{BuildHasher, RandomState};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 
@@ -33,7 +33,15 @@ pub struct Prepared {
 impl Prepared {
     /// Makes one.
     pub fn make(host: &Arc<Host>) -> Result<Self, Fault> {
-        let mut namespace = Namespace::make()?;
+        Self::furnish(host, Namespace::make()?)
+    }
+
+    /// Makes one of a namespace that somebody else has made.
+    pub fn of(host: &Arc<Host>, namespace: OwnedFd) -> Result<Self, Fault> {
+        Self::furnish(host, Namespace::enter(namespace)?)
+    }
+
+    fn furnish(host: &Arc<Host>, mut namespace: Namespace) -> Result<Self, Fault> {
         let device = fresh_name(namespace.cookie);
         let mut counters = Counters { crossings: 1, ..Counters::default() };
         let mut batch = Batch::new();

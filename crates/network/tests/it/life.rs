@@ -26,6 +26,32 @@ fn the_pool_is_bounded_and_filled_again() {
 }
 
 #[test]
+fn a_namespace_of_somebody_elses_is_furnished_and_outlives_its_network() {
+    if !is_root() {
+        return;
+    }
+    let mut underlay = Underlay::new();
+    let hosts = [underlay.host(0), underlay.host(0)];
+    let all = parts(&hosts.each_ref());
+    let made = fresh_namespace();
+    let inside = made.try_clone().unwrap();
+    let mut one = hosts[0].networks.create_in(spec("a", 4, &all[0], &all), inside).unwrap();
+    let other = hosts[1].networks.create(spec("a", 4, &all[1], &all)).unwrap();
+    one.ready(PATIENCE).unwrap();
+    assert_eq!(one.counters().crossings, 1);
+    assert_eq!(
+        rustix::fs::fstat(&made).unwrap().st_ino,
+        rustix::fs::fstat(one.namespace()).unwrap().st_ino
+    );
+    let (source, target) = (one.address(0).unwrap().v4, other.address(0).unwrap().v4);
+    assert_eq!(tcp((&one, source.into()), (&other, target.into())).unwrap(), "hello");
+    assert!(one.close(std::time::Duration::from_millis(50)).is_err());
+    drop(made);
+    let again = hosts[0].networks.create(spec("a", 4, &all[0], &all)).unwrap();
+    again.close(PATIENCE).unwrap();
+}
+
+#[test]
 fn a_lease_is_given_up_when_nothing_of_the_network_is_left() {
     if !is_root() {
         return;
