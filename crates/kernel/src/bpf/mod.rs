@@ -181,7 +181,7 @@ impl Program {
             flags: 0,
         };
         // SAFETY: the attributes hold no pointers.
-        unsafe { call(LINK_CREATE, &attributes) }.map(Link)
+        unsafe { call(LINK_CREATE, &attributes) }.map(|fd| Link { _fd: fd })
     }
 }
 
@@ -207,7 +207,9 @@ fn load(hook: Hook, code: &[u64], log: &mut [u8]) -> io::Result<OwnedFd> {
 
 /// A program at its place; dropped, it no longer runs.
 #[derive(Debug)]
-pub struct Link(#[allow(dead_code)] OwnedFd);
+pub struct Link {
+    _fd: OwnedFd,
+}
 
 /// A call that gives a descriptor.
 ///

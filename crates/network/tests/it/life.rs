@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use snowmelt_network::{Error, Networks, Options};
+use snowmelt_network::{Allow, Egress, Error, JobSpec, Networks, Options};
 
 use crate::harness::*;
 
@@ -49,6 +49,36 @@ fn a_namespace_of_somebody_elses_is_furnished_and_outlives_its_network() {
     drop(made);
     let again = hosts[0].networks.create(spec("a", 4, &all[0], &all)).unwrap();
     again.close(PATIENCE).unwrap();
+}
+
+/// As that of a zygote's children is, who could not join another one.
+#[test]
+fn a_namespace_that_belongs_to_another_user_namespace_is_furnished() {
+    if !is_root() {
+        return;
+    }
+    let mut underlay = Underlay::new();
+    let hosts = [underlay.host(0), underlay.host(0)];
+    let all = parts(&hosts.each_ref());
+    let mut owner = std::process::Command::new("unshare")
+        .args(["--user", "--net", "sleep", "60"])
+        .spawn()
+        .unwrap();
+    let path = format!("/proc/{}/ns/net", owner.id());
+    let host = std::fs::read_link("/proc/self/ns/net").unwrap();
+    wait_until("it has left the host", || std::fs::read_link(&path).unwrap() != host);
+    let namespace = std::fs::File::open(&path).unwrap().into();
+    let allow = Allow { to: range("192.0.2.0/24"), ports: vec![(80, 80)] };
+    let wanted = JobSpec { egress: Egress(vec![allow]), ..spec("a", 4, &all[0], &all) };
+    let mut one = hosts[0].networks.create_in(wanted, namespace).unwrap();
+    let other = hosts[1].networks.create(spec("a", 4, &all[1], &all)).unwrap();
+    one.ready(PATIENCE).unwrap();
+    let (source, target) = (one.address(0).unwrap(), other.address(0).unwrap());
+    assert_eq!(tcp((&one, source.v4.into()), (&other, target.v4.into())).unwrap(), "hello");
+    assert_eq!(tcp((&one, source.v6.into()), (&other, target.v6.into())).unwrap(), "hello");
+    owner.kill().unwrap();
+    owner.wait().unwrap();
+    one.close(PATIENCE).unwrap();
 }
 
 #[test]
