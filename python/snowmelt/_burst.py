@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, TypeVar
 
 from . import _amounts, _progress
 from ._client import client
@@ -18,7 +18,6 @@ from ._ship import pickled
 from ._vendor import cloudpickle
 from .errors import from_report, make
 
-T = TypeVar("T")
 R = TypeVar("R")
 
 
@@ -35,12 +34,6 @@ class BurstResults(list[R], Generic[R]):
     """From the request to the last answer."""
     logs: list[str]
     """What functions wrote."""
-
-
-@overload
-def burst(function: Callable[[int], R], over: int, **options: Any) -> BurstResults[R]: ...
-@overload
-def burst(function: Callable[[T], R], over: Iterable[T], **options: Any) -> BurstResults[R]: ...
 
 
 def burst(

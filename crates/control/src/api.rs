@@ -35,6 +35,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use snowmelt_network::{Counters, Egress};
 use snowmelt_node::agent::api::HostFacts;
 use snowmelt_node::{InstanceLimits, NodeFigures};
 use snowmelt_types::{
@@ -434,9 +435,21 @@ pub struct BurstRequest {
     /// How long all of it may take to start, in milliseconds; then none of it runs.
     #[serde(default = "burst_starts_within")]
     pub start_within_ms: u64,
+    /// A network of the job's own, by which its functions talk; absent: they do not.
+    #[serde(default)]
+    pub network: Option<NetworkRequest>,
     /// The most hosts to run it on; absent: all.
     #[serde(default)]
     pub most_hosts: Option<u32>,
+}
+
+/// The network of a burst.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NetworkRequest {
+    /// What functions may reach outside the job; nothing by default.
+    #[serde(default)]
+    pub egress: Egress,
 }
 
 fn burst_starts_within() -> u64 {
@@ -469,9 +482,15 @@ pub struct BurstPart {
     pub first: u32,
     /// How many.
     pub count: u32,
+    /// What its network took, in microseconds; 0 without one.
+    pub network_us: u64,
+    /// What was asked of the kernel for its network.
+    pub network: Counters,
     /// Until its instances were started, in microseconds.
     pub started_us: u64,
-    /// Until they had loaded their code, in microseconds.
+    /// From then until all hosts had answered over the network, in microseconds.
+    pub reached_us: u64,
+    /// From then until they had loaded their code, in microseconds.
     pub loaded_us: u64,
 }
 

@@ -50,6 +50,9 @@ pub struct Settings {
     pub import_cache: ByteSize,
     /// True for a server that ends with its client: it takes no lock and no asynchronous calls.
     pub private: bool,
+    /// For what is known of the networks of jobs, which is to outlive a crash; `None` for the
+    /// running server's own folder.
+    pub networks_dir: Option<PathBuf>,
     /// The cluster that other hosts may join.
     pub cluster: Option<Cluster>,
 }
@@ -70,6 +73,7 @@ pub struct Cluster {
 pub(crate) struct Started {
     settings: Settings,
     run_dir: PathBuf,
+    control_group: String,
     spawner: SpawnerProcess,
 }
 
@@ -81,13 +85,14 @@ impl Started {
         snowmelt_sandbox::sweep(&settings.run_base).map_err(|error| error.report())?;
         let run_dir = settings.run_base.join(format!("{}-{}", std::process::id(), now_ms()));
         let name = run_dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let control_group = format!("snowmelt/{name}");
         let options = snowmelt_sandbox::Options {
             run_dir: run_dir.clone(),
             spawner_command: settings.spawner_command.clone(),
-            parent_cgroup: format!("snowmelt/{name}"),
+            parent_cgroup: control_group.clone(),
         };
         let spawner = Spawner::launch(options).map_err(|error| error.report())?;
-        Ok(Self { settings, run_dir, spawner })
+        Ok(Self { settings, run_dir, control_group, spawner })
     }
 
     /// The node over it; needs the runtime.
@@ -100,6 +105,8 @@ impl Started {
             python: settings.python,
             handler_cache: settings.handler_cache,
             import_cache: settings.import_cache,
+            control_group: self.control_group,
+            networks_dir: settings.networks_dir.unwrap_or_else(|| self.run_dir.join("networks")),
         };
         Node::new(options, spawner).map_err(|error| error.report())
     }
@@ -174,10 +181,11 @@ fn platform(
     let memos = Memos::new(settings.state_dir.join("known"));
     let logs = Logs::new(settings.state_dir.join("logs"));
     let cluster = settings.cluster.clone();
+    let address = cluster.as_ref().map(|cluster| cluster.listen);
     let (name, token) = cluster.map(|cluster| (cluster.name, cluster.token)).unzip();
     let name = name.map_or_else(|| "this-host".to_owned().try_into(), Ok);
     let name = name.map_err(|message: String| ErrorReport::new(Code::OPTION, message))?;
-    let hosts = Hosts::new(name, Agent::new(node.clone()), token);
+    let hosts = Hosts::new(name, Agent::new(node.clone()), token, address);
     Ok(Arc::new(Platform {
         queries: Queries::new(node.clone(), memos.clone(), shutdown.clone()),
         functions: Functions::new(node.clone(), memos.clone(), store, logs),

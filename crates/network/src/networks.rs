@@ -88,6 +88,12 @@ impl Held {
     }
 }
 
+impl std::fmt::Debug for Networks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Networks").field("prepared", &self.prepared()).finish_non_exhaustive()
+    }
+}
+
 impl Networks {
     /// Begins on this host, in the calling thread's network namespace. What an earlier node left
     /// is taken away, or kept from use until the kernel has.

@@ -55,6 +55,17 @@ pub enum Error {
         /// Where it was.
         folder: PathBuf,
     },
+    /// The network of a job could not be made or used.
+    #[error(transparent)]
+    Network(#[from] snowmelt_network::Error),
+    /// What a job needs on its host could not be made.
+    #[error("cannot {step}: {source}")]
+    Job {
+        /// What was being done.
+        step: String,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
     /// What a function's program needs is not there.
     #[error("the program `{program}` cannot be run: {reason}")]
     Program {
@@ -94,6 +105,9 @@ impl Report for Error {
             Self::Package(error) => error.report(),
             Self::Udf(error) => error.report(),
             Self::Wire(error) => error.report(),
+            Self::Network(error) => error.report(),
+            Self::Job { .. } => ErrorReport::new(Code::NETWORK_MAKE, self.to_string())
+                .hint("run `snowmelt doctor` to see what this machine lacks"),
             Self::Report(report) => (**report).clone(),
             Self::Function(error) => error.report(),
             Self::Ended { name, outcome, throttled, output } => {

@@ -16,6 +16,7 @@ mod instance;
 mod lease;
 mod limits;
 mod log;
+mod network;
 mod node;
 mod parked;
 mod pool;

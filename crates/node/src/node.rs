@@ -1,10 +1,11 @@
 //! The node: its stores, its pools, and the leases that it gives.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use snowmelt_network::Networks;
 use snowmelt_package::{Installer, Python, Reporter, Runtime};
 use snowmelt_sandbox::Spawner;
 use snowmelt_types::{ByteSize, Digest, Tenant};
@@ -39,6 +40,10 @@ pub struct Options {
     pub handler_cache: ByteSize,
     /// The most memory of zygotes: the import cache.
     pub import_cache: ByteSize,
+    /// The control group above those of the sandboxes: `snowmelt/<instance>`.
+    pub control_group: String,
+    /// For what is known of the networks of jobs; nobody else's.
+    pub networks_dir: PathBuf,
 }
 
 /// A host's agent. Cheap to clone.
@@ -62,6 +67,10 @@ pub struct Usage {
 pub(crate) struct Inner {
     options: Options,
     pub(crate) spawner: Spawner,
+    pub(crate) control_group: String,
+    pub(crate) networks_dir: PathBuf,
+    // Opened at the first job with a network. Held for that and for a look.
+    pub(crate) networks: Mutex<Option<Arc<Networks>>>,
     codes: CodeStore,
     // Python is asked for at the first user function only: a plain query needs none.
     python: tokio::sync::OnceCell<Interpreter>,
@@ -107,6 +116,9 @@ impl Node {
             codes: CodeStore::open(options.state_dir.join("code"))?,
             imports: ImportCache::new(spawner.clone(), options.import_cache),
             python: tokio::sync::OnceCell::new(),
+            control_group: options.control_group.clone(),
+            networks_dir: options.networks_dir.clone(),
+            networks: Mutex::default(),
             instances: Pool::new(options.handler_cache),
             parked: Parked::default(),
             seats: Seats::default(),

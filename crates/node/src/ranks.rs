@@ -3,26 +3,45 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use snowmelt_types::{Digest, JobId};
+use snowmelt_sandbox::{ForkSpec, Network, Policy, Sandbox, SandboxSpec};
+use snowmelt_types::{Digest, JobId, SandboxId};
 
+use crate::figures::Start;
+use crate::imports::{Child, Found};
+use crate::instance::Instance;
+use crate::network::RankNetwork;
+use crate::node::Inner;
 use crate::supply::Environment;
-use crate::{InstanceLease, InstanceLimits, Node, Result, Unit};
+use crate::unit::{ENTRY, WarmStart};
+use crate::{Error, InstanceLease, InstanceLimits, Node, Result, Unit};
 
 impl Node {
     /// A new instance for each of `environments`, which it has beside the function's own, all in
-    /// one request. The failure of one is its own.
-    pub async fn lease_ranks(
+    /// one request, in the job's network if it has one. The failure of one is its own.
+    pub(crate) async fn lease_ranks(
         &self,
         unit: &Unit,
         limits: &Arc<InstanceLimits>,
         job: &JobId,
         environments: Vec<Environment>,
+        network: Option<&RankNetwork>,
     ) -> Vec<Result<InstanceLease>> {
         let asked = Instant::now();
         // A job's own key: what is under it is found by nobody who looks for the function.
         let key = Digest::of_parts([limits.key(&unit.digest).as_str(), job.as_str()]);
-        let started = self.inner.start_each(unit, limits, &environments).await;
-        let lease = |started| {
+        let started = match network {
+            None => self.inner.start_each(unit, limits, &environments).await,
+            Some(network) => {
+                let started = self.inner.start_in(unit, limits, environments, network).await;
+                let held = |(slot, started): (u32, Result<(Instance, Start)>)| {
+                    let (instance, start) = started?;
+                    network.attach(&instance.sandbox, slot)?;
+                    Ok((instance, start))
+                };
+                (0..).zip(started).map(held).collect()
+            }
+        };
+        let lease = |started: Result<(Instance, Start)>| {
             let (instance, start) = started?;
             let (seat, _) = self.inner.seats.sit(&key, 1);
             // The seat is new, so it is empty.
@@ -33,4 +52,72 @@ impl Node {
         };
         started.into_iter().map(lease).collect()
     }
+}
+
+impl Inner {
+    async fn start_in(
+        &self,
+        unit: &Unit,
+        limits: &InstanceLimits,
+        environments: Vec<Environment>,
+        network: &RankNetwork,
+    ) -> Vec<Result<(Instance, Start)>> {
+        let mut root = unit.root.clone();
+        root.binds.extend(network.binds());
+        let own: Environment = limits.environment.clone().into_iter().collect();
+        match (&unit.start, &network.zygote) {
+            (WarmStart::Zygote(forked), Some((member, found))) => {
+                let spec = |environment: Environment| ForkSpec {
+                    id: SandboxId::new(),
+                    root: root.clone(),
+                    env: own.iter().cloned().chain(environment).collect(),
+                    limits: limits.of_sandbox(),
+                    network: Some(network.namespace.id()),
+                    entry: ENTRY.to_owned(),
+                    sys_path: forked.source.python_path.clone(),
+                };
+                let specs = environments.into_iter().map(spec).collect();
+                let forked = self.spawner.fork_many(member.zygote(), specs).await;
+                let start = match found {
+                    Found::All => Start::Zygote,
+                    Found::Part => Start::PartialZygote,
+                    Found::Nothing => Start::BareZygote,
+                };
+                let made = |sandbox| made(sandbox, Some(member.child(*found)), limits, start);
+                forked.into_iter().map(made).collect()
+            }
+            (WarmStart::Program(program), _) => {
+                let spec = |environment: Environment| SandboxSpec {
+                    id: SandboxId::new(),
+                    root: root.clone(),
+                    command: program.command.clone(),
+                    env: program
+                        .environment
+                        .iter()
+                        .chain(&own)
+                        .cloned()
+                        .chain(environment)
+                        .collect(),
+                    limits: limits.of_sandbox(),
+                    network: Network::Job(network.namespace.id()),
+                    policy: Policy::Function,
+                };
+                let specs = environments.into_iter().map(spec).collect();
+                let started = self.spawner.start_many_in(&network.namespace, specs).await;
+                let made = |sandbox| made(sandbox, None, limits, Start::Program);
+                started.into_iter().map(made).collect()
+            }
+            (WarmStart::Zygote(_), None) => Vec::new(),
+        }
+    }
+}
+
+fn made(
+    sandbox: snowmelt_sandbox::Result<Sandbox>,
+    child: Option<Child>,
+    limits: &InstanceLimits,
+    start: Start,
+) -> Result<(Instance, Start)> {
+    let sandbox = sandbox.map_err(Error::from)?;
+    Ok((Instance::new(sandbox, child, limits.log)?, start))
 }

@@ -24,6 +24,7 @@ mod spawner;
 mod spec;
 mod weaken;
 
+pub use cgroup::unified_group;
 pub use error::Error;
 pub use handle::{Options, Spawner, SpawnerProcess};
 pub use instance::{Sandbox, Zygote};

@@ -113,7 +113,7 @@ fn token(config: &Config) -> Result<Token, ErrorReport> {
 }
 
 /// The name that was given, or the host's own as far as it is one.
-fn name(config: &Config) -> Result<HostName, ErrorReport> {
+pub fn name(config: &Config) -> Result<HostName, ErrorReport> {
     if let Some(name) = &config.host {
         return Ok(name.value.clone());
     }

@@ -70,13 +70,17 @@ pub fn embedded_settings(config: &Config) -> Result<Settings, ErrorReport> {
 
 /// Settings of a host's process, which serves no socket.
 pub fn node_settings(config: &Config) -> Result<Settings, ErrorReport> {
-    settings(config, None)
+    let name = cluster::name(config)?;
+    let networks_dir = Some(config.state.value.join("networks").join(name.as_str()));
+    Ok(Settings { networks_dir, ..settings(config, None)? })
 }
 
 /// Settings of the server that commands find.
 pub fn server_settings(config: &Config) -> Result<Settings, ErrorReport> {
     let cluster = cluster::of_server(config)?;
-    Ok(Settings { cluster, ..settings(config, Some(config.socket.value.clone()))? })
+    let networks_dir = Some(config.state.value.join("networks"));
+    let socket = Some(config.socket.value.clone());
+    Ok(Settings { cluster, networks_dir, ..settings(config, socket)? })
 }
 
 fn settings(config: &Config, socket: Option<PathBuf>) -> Result<Settings, ErrorReport> {
@@ -94,6 +98,7 @@ fn settings(config: &Config, socket: Option<PathBuf>) -> Result<Settings, ErrorR
         import_cache: config.import_cache.value,
         python: config.python.clone().map(|python| python.value),
         cluster: None,
+        networks_dir: None,
     })
 }
 

@@ -4,12 +4,14 @@
 //! call, and close. Whatever fails before the call closes every part; nothing was run then.
 
 mod gather;
+mod network;
 mod placement;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use snowmelt_node::agent::api::{JobPart, PartReady};
+use snowmelt_network::JobSpec;
+use snowmelt_node::agent::api::{JobPart, PartOpen, PartReady};
 use snowmelt_node::{InstanceLimits, Node};
 use snowmelt_types::{Code, ErrorReport, JobId};
 use snowmelt_wire::Mode;
@@ -19,6 +21,7 @@ use crate::declared::{Declared, declared};
 use crate::hosts::{Host, Hosts};
 use crate::memos::Memos;
 use gather::gather;
+use network::{Overlay, Overlays, plan};
 use placement::{Room, place};
 
 /// The most functions of one burst.
@@ -30,6 +33,7 @@ pub(crate) struct Bursts {
     node: Node,
     memos: Memos,
     hosts: Hosts,
+    overlays: Overlays,
 }
 
 /// One host's part.
@@ -41,7 +45,7 @@ pub(crate) struct Part {
 
 impl Bursts {
     pub fn new(node: Node, memos: Memos, hosts: Hosts) -> Self {
-        Self { node, memos, hosts }
+        Self { node, memos, hosts, overlays: Overlays::new() }
     }
 
     /// Runs a function once for each event, all at once. The failure of one is in its invocation;
@@ -51,11 +55,13 @@ impl Bursts {
         check(&request)?;
         let job = JobId::new();
         let parts = self.place(&request)?;
-        let orders = self.orders(&request, &job, &parts).await?;
+        // Held until the job has ended.
+        let overlay = request.network.as_ref().map(|_| self.overlays.take()).transpose()?;
+        let orders = self.orders(&request, &job, &parts, overlay.as_ref()).await?;
         let opened = Opened { job: &job, parts: &parts };
-        let ready = opened.open(orders, Duration::from_millis(request.start_within_ms)).await;
-        let ready = match ready {
-            Ok(ready) => ready,
+        let within = Duration::from_millis(request.start_within_ms);
+        let (open, ready) = match opened.start(orders, within).await {
+            Ok(started) => started,
             Err(error) => {
                 opened.close().await;
                 return Err(error);
@@ -63,12 +69,15 @@ impl Bursts {
         };
         let started_us = micros(begun.elapsed());
         let ended = gather(&job, &parts, &request).await?;
-        let hosts = parts.iter().zip(ready);
-        let hosts = hosts.map(|(part, ready)| BurstPart {
+        let hosts = parts.iter().zip(open).zip(ready);
+        let hosts = hosts.map(|((part, open), ready)| BurstPart {
             host: part.host.name.clone(),
             first: part.first,
             count: part.count,
-            started_us: ready.started_us,
+            network_us: open.network_us,
+            network: open.network,
+            started_us: open.started_us,
+            reached_us: ready.reached_us,
             loaded_us: ready.loaded_us,
         });
         Ok(BurstAnswer {
@@ -102,12 +111,23 @@ impl Bursts {
         request: &BurstRequest,
         job: &JobId,
         parts: &[Part],
+        overlay: Option<&Overlay>,
     ) -> Result<Vec<JobPart>, ErrorReport> {
         let spec = &request.function;
+        let plan = match (&request.network, overlay) {
+            (Some(network), Some(overlay)) => {
+                Some(plan(job, &spec.tenant, network, overlay, parts)?)
+            }
+            _ => None,
+        };
         let declared = declared(&self.node, &self.memos, &spec.code, &spec.packages).await?;
         let Declared { packages, imports } = declared;
         let limits = InstanceLimits::from(&spec.options);
-        let order = |part: &Part| JobPart {
+        let (specs, hosts) = plan.map(|plan| (plan.specs, plan.ranks)).unzip();
+        let specs = specs.unwrap_or_default().into_iter().map(Some);
+        let order = |(part, network): (&Part, Option<JobSpec>)| JobPart {
+            network,
+            hosts: hosts.clone().unwrap_or_default(),
             job: job.clone(),
             tenant: spec.tenant.clone(),
             code: spec.code.clone(),
@@ -121,7 +141,8 @@ impl Bursts {
             count: part.count,
             start_within_ms: request.start_within_ms,
         };
-        Ok(parts.iter().map(order).collect())
+        let specs = specs.chain(std::iter::repeat(None));
+        Ok(parts.iter().zip(specs).map(order).collect())
     }
 }
 
@@ -133,22 +154,24 @@ struct Opened<'a> {
 
 impl Opened<'_> {
     /// Opens all at once; the first failure is that of the job.
-    async fn open(
+    async fn start(
         &self,
         orders: Vec<JobPart>,
         within: Duration,
-    ) -> Result<Vec<PartReady>, ErrorReport> {
-        let opening = self.parts.iter().zip(orders).map(|(part, order)| async move {
-            match tokio::time::timeout(within, part.host.agent.open(order)).await {
-                Ok(opened) => opened.map_err(|error| part.named(error)),
-                Err(_) => Err(ErrorReport::new(
-                    Code::BURST_START,
-                    format!("the part of {part} was not ready within {within:?}"),
-                )
-                .hint("nothing was run; `snowmelt hosts` shows which hosts answer")),
-            }
-        });
-        futures::future::try_join_all(opening).await
+    ) -> Result<(Vec<PartOpen>, Vec<PartReady>), ErrorReport> {
+        let deadline = Instant::now() + within;
+        let opening = self
+            .parts
+            .iter()
+            .zip(orders)
+            .map(|(part, order)| part.within(deadline, within, part.host.agent.open(order)));
+        let open = futures::future::try_join_all(opening).await?;
+        let left = deadline.saturating_duration_since(Instant::now());
+        let loading = self
+            .parts
+            .iter()
+            .map(|part| part.within(deadline, within, part.host.agent.ready(self.job, left)));
+        Ok((open, futures::future::try_join_all(loading).await?))
     }
 
     /// Closes all. A host that does not answer closes its part by itself, when it is not called.
@@ -163,6 +186,28 @@ impl Opened<'_> {
 }
 
 impl Part {
+    async fn within<T>(
+        &self,
+        deadline: Instant,
+        within: Duration,
+        step: impl Future<Output = Result<T, ErrorReport>>,
+    ) -> Result<T, ErrorReport> {
+        let step = async { step.await.map_err(|error| self.named(error)) };
+        let late = || {
+            let message = format!("the part of {self} was not ready within {within:?}");
+            ErrorReport::new(Code::BURST_START, message)
+                .hint("nothing was run; `snowmelt hosts` shows which hosts answer")
+        };
+        tokio::select! {
+            done = tokio::time::timeout_at(deadline.into(), step) => done.unwrap_or_else(|_| Err(late())),
+            () = self.host.lost() => Err(ErrorReport::new(
+                Code::BURST_START,
+                format!("{self} was lost before the burst began"),
+            )
+            .hint("nothing was run; `snowmelt hosts` shows which hosts answer")),
+        }
+    }
+
     /// An error of the platform says on which host; one of the function is the same everywhere.
     fn named(&self, error: ErrorReport) -> ErrorReport {
         let platform = matches!(error.known_code().exit, snowmelt_types::ExitClass::Platform);

@@ -1,7 +1,9 @@
 //! A host's agent, wherever it is.
 
+use std::time::Duration;
+
 use snowmelt_node::agent::Agent;
-use snowmelt_node::agent::api::{JobPart, PartCalls, PartReady, RankEnd};
+use snowmelt_node::agent::api::{JobPart, PartCalls, PartOpen, PartReady, RankEnd};
 use snowmelt_types::{ErrorReport, JobId};
 use tokio::sync::mpsc;
 
@@ -18,10 +20,18 @@ pub(crate) enum HostAgent {
 
 impl HostAgent {
     /// Starts a part of a job.
-    pub async fn open(&self, part: JobPart) -> Result<PartReady, ErrorReport> {
+    pub async fn open(&self, part: JobPart) -> Result<PartOpen, ErrorReport> {
         match self {
             Self::Local(agent) => agent.open(part).await,
             Self::Remote(remote) => remote.open(&part).await,
+        }
+    }
+
+    /// Waits until all hosts of a job answer each other, and has a part load its code.
+    pub async fn ready(&self, job: &JobId, within: Duration) -> Result<PartReady, ErrorReport> {
+        match self {
+            Self::Local(agent) => agent.ready(job, within).await,
+            Self::Remote(remote) => remote.ready(job, within).await,
         }
     }
 

@@ -10,7 +10,7 @@ mod member;
 mod remote;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -54,9 +54,14 @@ struct Facts {
 
 impl Hosts {
     /// This host alone; others may join with the token, if there is one.
-    pub fn new(name: HostName, agent: Agent, token: Option<Token>) -> Self {
+    pub fn new(
+        name: HostName,
+        agent: Agent,
+        token: Option<Token>,
+        address: Option<SocketAddr>,
+    ) -> Self {
         let facts = agent.facts();
-        let join = HostJoin { name: name.clone(), address: None, facts };
+        let join = HostJoin { name: name.clone(), address, facts };
         let facts = Mutex::new(Facts { join, heard: Instant::now() });
         let local = Arc::new(Host { name, agent: HostAgent::Local(agent), facts });
         Self { local, token, remote: Arc::default() }
@@ -161,6 +166,13 @@ impl Host {
         *self.lock() = Facts { join, heard: Instant::now() };
     }
 
+    /// By which address other hosts reach it; the loopback where there are no others.
+    pub fn underlay(&self) -> Option<IpAddr> {
+        let address = self.lock().join.address.map(|address| address.ip());
+        let alone = || IpAddr::V4(Ipv4Addr::LOCALHOST);
+        Some(address.unwrap_or_else(alone)).filter(|address| !address.is_unspecified())
+    }
+
     fn address(&self) -> Option<SocketAddr> {
         self.lock().join.address
     }
@@ -177,7 +189,10 @@ impl Host {
         };
         HostSummary {
             name: self.name.clone(),
-            address: self.address(),
+            address: match self.agent {
+                HostAgent::Local(_) => None,
+                HostAgent::Remote(_) => self.address(),
+            },
             facts,
             heard_ms: u64::try_from(heard.as_millis()).unwrap_or(u64::MAX),
         }

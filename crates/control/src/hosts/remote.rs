@@ -10,7 +10,7 @@ use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use snowmelt_node::agent::api::{JobPart, PartCalls, PartReady, RankEnd};
+use snowmelt_node::agent::api::{JobPart, PartCalls, PartOpen, PartReady, RankEnd, ReadyWithin};
 use snowmelt_types::{Code, ErrorReport, HostName, JobId};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
@@ -49,8 +49,19 @@ impl Remote {
         self.send::<()>(Method::DELETE, &path, None).await.map(drop)
     }
 
-    pub(super) async fn open(&self, part: &JobPart) -> Result<PartReady, ErrorReport> {
+    pub(super) async fn open(&self, part: &JobPart) -> Result<PartOpen, ErrorReport> {
         let response = self.send(Method::POST, "/v1/jobs", Some(part)).await?;
+        parse(&self.whole(response).await?)
+    }
+
+    pub(super) async fn ready(
+        &self,
+        job: &JobId,
+        within: Duration,
+    ) -> Result<PartReady, ErrorReport> {
+        let within_ms = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
+        let path = format!("/v1/jobs/{job}/ready");
+        let response = self.send(Method::POST, &path, Some(&ReadyWithin { within_ms })).await?;
         parse(&self.whole(response).await?)
     }
 

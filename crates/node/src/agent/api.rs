@@ -12,10 +12,8 @@
 //! closed while calls run ends their sandboxes; a part that is never called is closed after
 //! [`JobPart::start_within_ms`]. Errors are `ErrorReport` objects, as problem+json (RFC 9457).
 
-use std::sync::Arc;
-
 use serde::{Deserialize, Serialize};
-use snowmelt_network::{Address, JobSpec};
+use snowmelt_network::{Counters, JobSpec, Range};
 use snowmelt_types::{ErrorReport, JobId, Tenant};
 use snowmelt_wire::{Code, Mode};
 
@@ -49,11 +47,22 @@ pub struct JobPart {
     /// The network of the job on this host; none if its functions do not talk.
     #[serde(default)]
     pub network: Option<JobSpec>,
-    /// The addresses of all functions, by rank.
+    /// Which hosts of the network have which ranks.
     #[serde(default)]
-    pub peers: Arc<Vec<Address>>,
+    pub hosts: Vec<HostRanks>,
     /// After how long without calls the part is closed, in milliseconds.
     pub start_within_ms: u64,
+}
+
+/// The ranks of one host in a job's network.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct HostRanks {
+    /// Its first rank.
+    pub first: u32,
+    /// How many it has.
+    pub count: u32,
+    /// The addresses of which they have the first ones behind [`snowmelt_network::RESERVED`].
+    pub range4: Range,
 }
 
 /// A part whose instances are started and have run nothing of the user's yet.
@@ -61,19 +70,10 @@ pub struct JobPart {
 pub struct PartOpen {
     /// What the network took, in microseconds; 0 without one.
     pub network_us: u64,
-    /// Messages to the kernel and moves between namespaces that the network took.
-    pub network: NetworkCost,
+    /// What was asked of the kernel for it: the same however many functions there are.
+    pub network: Counters,
     /// From the request to the last instance that was started, in microseconds.
     pub started_us: u64,
-}
-
-/// What the kernel was asked for a network: the same however many functions it is for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NetworkCost {
-    /// Netlink messages.
-    pub messages: u64,
-    /// Moves of a thread or a device between network namespaces.
-    pub moves: u64,
 }
 
 /// How long the hosts of a job may take to answer each other.

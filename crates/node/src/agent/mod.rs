@@ -17,7 +17,7 @@ use snowmelt_types::{Code, ErrorReport, JobId};
 use tokio::sync::mpsc;
 
 use crate::Node;
-use api::{HostFacts, JobPart, PartCalls, PartReady, RankEnd};
+use api::{HostFacts, JobPart, PartCalls, PartOpen, PartReady, RankEnd};
 use part::Part;
 
 pub use serve::{Problem, Token, admit, router};
@@ -54,11 +54,11 @@ impl Agent {
         }
     }
 
-    /// Starts and loads every instance of a part; on an error nothing of it is left.
-    pub async fn open(&self, order: JobPart) -> Result<PartReady, ErrorReport> {
+    /// Makes the network of a part and starts its instances; on an error nothing of it is left.
+    pub async fn open(&self, order: JobPart) -> Result<PartOpen, ErrorReport> {
         let place = Place::take(&self.inner, &order.job)?;
         let (job, patience) = (order.job.clone(), Duration::from_millis(order.start_within_ms));
-        let (part, ready) = Part::open(&self.inner.node, order).await?;
+        let (part, open) = Part::open(&self.inner.node, order).await?;
         place.fill(part);
         let agent = Arc::downgrade(&self.inner);
         tokio::spawn(async move {
@@ -67,6 +67,16 @@ impl Agent {
                 Self { inner }.close(&job);
             }
         });
+        Ok(open)
+    }
+
+    /// Waits until all hosts of the job answer over its network, and has a part load its code; on
+    /// an error nothing of it is left.
+    pub async fn ready(&self, job: &JobId, within: Duration) -> Result<PartReady, ErrorReport> {
+        let mut part = self.inner.take(job).ok_or_else(|| missing(job))?;
+        let place = Place::take(&self.inner, job)?;
+        let ready = part.ready(within).await?;
+        place.fill(part);
         Ok(ready)
     }
 

@@ -1,4 +1,4 @@
-//! One host's part of a job: its instances, each for one rank and one call.
+//! One host's part of a job: its instances, each for one rank and one call, and its network.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,27 +8,52 @@ use snowmelt_types::{ErrorReport, InvocationId, Report};
 use snowmelt_wire::{Call, Load, OnError};
 use tokio::sync::mpsc;
 
-use super::api::{JobPart, PartCalls, PartReady, RankEnd};
-use crate::{Error, InstanceLease, InstanceLimits, Node, Unit};
+use super::api::{JobPart, PartCalls, PartOpen, PartReady, RankEnd};
+use crate::network::{PEERS, RankNetwork};
+use crate::supply::Environment;
+use crate::{Error, InstanceLease, InstanceLimits, Node, Result, Unit};
 
 /// How long code may take to load.
 const LOAD_LIMIT: Duration = Duration::from_secs(120);
 
-/// Instances that have loaded their code and wait for their calls. Dropping it ends them.
+/// Instances that wait for their calls. Dropping it ends them, and then their network.
 #[derive(Debug)]
 pub(super) struct Part {
     load: Load,
     ranks: Vec<(u32, InstanceLease)>,
+    // After the ranks, which are in it.
+    network: Option<RankNetwork>,
 }
 
 impl Part {
-    /// Starts all in one request; the first failure is that of the part.
-    pub async fn open(node: &Node, order: JobPart) -> Result<(Self, PartReady), ErrorReport> {
+    /// Makes the network and starts all instances in one request; the first failure is that of
+    /// the part. Nothing of the user's has run then.
+    pub async fn open(node: &Node, order: JobPart) -> Result<(Self, PartOpen), ErrorReport> {
+        Self::make(node, order).await.map_err(|error| error.report())
+    }
+
+    async fn make(node: &Node, order: JobPart) -> Result<(Self, PartOpen)> {
         let begun = Instant::now();
-        let failed = |error: Error| error.report();
         let JobPart { tenant, code, packages, imports, .. } = &order;
-        let unit = node.prepare(tenant, code, packages, imports, &snowmelt_package::Silent).await;
-        let unit = unit.map_err(failed)?;
+        let unit = node.prepare(tenant, code, packages, imports, &snowmelt_package::Silent).await?;
+        let (network, open) = match order.network.clone() {
+            None => (None, PartOpen::default()),
+            Some(spec) => {
+                let begun = Instant::now();
+                let count = order.count as usize;
+                let network = node.inner.open_network(&unit, spec, &order.hosts, count).await?;
+                let cost = network.counters();
+                let network_us = micros(begun.elapsed());
+                (Some(network), PartOpen { network_us, network: cost, ..PartOpen::default() })
+            }
+        };
+        let environments: Result<Vec<_>> =
+            (0..order.count).map(|slot| environment(&order, slot, network.as_ref())).collect();
+        let limits = Arc::new(InstanceLimits { concurrency: 1, ..order.limits.clone() });
+        let leased =
+            node.lease_ranks(&unit, &limits, &order.job, environments?, network.as_ref()).await;
+        let leases: Result<Vec<_>> = leased.into_iter().collect();
+        let open = PartOpen { started_us: micros(begun.elapsed()), ..open };
         let load = Load {
             mode: order.mode,
             code: Unit::code_path(),
@@ -36,17 +61,22 @@ impl Part {
             batch: None,
             on_error: OnError::default(),
         };
-        let numbers = order.first..order.first.saturating_add(order.count);
-        let environments = numbers.clone().map(|rank| environment(&order, rank)).collect();
-        let limits = Arc::new(InstanceLimits { concurrency: 1, ..order.limits.clone() });
-        let leased = node.lease_ranks(&unit, &limits, &order.job, environments).await;
-        let leases: Result<Vec<_>, Error> = leased.into_iter().collect();
-        let mut leases = leases.map_err(failed)?;
-        let started_us = micros(begun.elapsed());
-        let loading = leases.iter_mut().map(|lease| lease.preload(&load, LOAD_LIMIT));
+        let ranks = (order.first..).zip(leases?).collect();
+        Ok((Self { load, ranks, network }, open))
+    }
+
+    /// Waits until all hosts of the job answer over its network, and then loads the code.
+    pub async fn ready(&mut self, within: Duration) -> Result<PartReady, ErrorReport> {
+        let begun = Instant::now();
+        let failed = |error: Error| error.report();
+        if let Some(network) = &self.network {
+            network.reach(within).await.map_err(failed)?;
+        }
+        let reached_us = micros(begun.elapsed());
+        let load = &self.load;
+        let loading = self.ranks.iter_mut().map(|(_, lease)| lease.preload(load, LOAD_LIMIT));
         futures::future::try_join_all(loading).await.map_err(failed)?;
-        let ready = PartReady { started_us, loaded_us: micros(begun.elapsed()) };
-        Ok((Self { load, ranks: numbers.zip(leases).collect() }, ready))
+        Ok(PartReady { reached_us, loaded_us: micros(begun.elapsed()) })
     }
 
     /// How many.
@@ -57,15 +87,18 @@ impl Part {
     /// Calls each rank and tells its end; an instance goes as soon as its call has ended.
     pub async fn run(self, calls: PartCalls, ends: &mpsc::Sender<RankEnd>) {
         let limit = Duration::from_millis(calls.timeout_ms);
-        let load = &self.load;
-        let all = self.ranks.into_iter().zip(calls.events);
+        let Self { load, ranks, network } = self;
+        let load = &load;
+        let all = ranks.into_iter().zip(calls.events);
         let mut running: FuturesUnordered<_> =
             all.map(|((rank, lease), event)| call(rank, lease, load, event, limit)).collect();
         while let Some(end) = running.next().await {
             if ends.send(end).await.is_err() {
-                return;
+                break;
             }
         }
+        drop(running);
+        drop(network);
     }
 }
 
@@ -95,13 +128,19 @@ async fn call(
 }
 
 /// What a rank learns of its job.
-fn environment(order: &JobPart, rank: u32) -> Vec<(String, String)> {
-    let own = [
+fn environment(order: &JobPart, slot: u32, network: Option<&RankNetwork>) -> Result<Environment> {
+    let mut variables = vec![
         ("SNOWMELT_JOB", order.job.as_str().to_owned()),
-        ("SNOWMELT_RANK", rank.to_string()),
+        ("SNOWMELT_RANK", (order.first + slot).to_string()),
         ("SNOWMELT_SIZE", order.size.to_string()),
     ];
-    own.map(|(name, value)| (name.to_owned(), value)).into()
+    if let Some(network) = network {
+        let address = network.address(slot)?;
+        variables.push(("SNOWMELT_ADDRESS", address.v4.to_string()));
+        variables.push(("SNOWMELT_ADDRESS6", address.v6.to_string()));
+        variables.push(("SNOWMELT_PEERS", PEERS.to_owned()));
+    }
+    Ok(variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
 }
 
 fn micros(duration: Duration) -> u64 {

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -15,6 +16,7 @@ use serde::de::DeserializeOwned;
 use snowmelt_types::{Code, Digest, ErrorReport, JobId};
 
 use super::Agent;
+use super::api::ReadyWithin;
 
 /// The largest request: code and events by value, never data.
 const MOST_REQUEST_BYTES: usize = 256 << 20;
@@ -60,6 +62,7 @@ pub fn router(agent: Agent, token: Token) -> Router {
         .route("/v1/host", get(facts))
         .route("/v1/jobs", post(open))
         .route("/v1/jobs/{id}", delete(close))
+        .route("/v1/jobs/{id}/ready", post(ready))
         .route("/v1/jobs/{id}/calls", post(call))
         .layer(DefaultBodyLimit::max(MOST_REQUEST_BYTES))
         .layer(middleware::from_fn_with_state(token, admit))
@@ -100,6 +103,16 @@ async fn facts(State(agent): State<Agent>) -> Response {
 
 async fn open(State(agent): State<Agent>, body: Bytes) -> Result<Response, Problem> {
     Ok(axum::Json(agent.open(parse(&body)?).await?).into_response())
+}
+
+async fn ready(
+    State(agent): State<Agent>,
+    Path(job): Path<String>,
+    body: Bytes,
+) -> Result<Response, Problem> {
+    let ReadyWithin { within_ms } = parse(&body)?;
+    let within = Duration::from_millis(within_ms);
+    Ok(axum::Json(agent.ready(&JobId::from(job), within).await?).into_response())
 }
 
 /// Its lines follow as ranks end. A client that goes away drops the receiver, which ends the rest.

@@ -120,6 +120,24 @@ impl ImportCache {
         self.inner.figures(now)
     }
 
+    /// The zygote that [`Self::fork`] would fork now, for many children that must all be its own.
+    pub async fn choose(
+        &self,
+        want: &Want,
+        source: &Source,
+        count: usize,
+    ) -> Result<(Arc<Member>, Found)> {
+        self.inner.note(want, source, count);
+        self.grow_if_worth(want).await;
+        let (slot, found) = {
+            let mut state = self.inner.lock();
+            let id = self.inner.lookup(&mut state, want);
+            let found = self.inner.count(state.tree.get(id), want, count);
+            (Arc::clone(&state.slots[&id]), found)
+        };
+        Ok((self.inner.member(&slot, source).await?, found))
+    }
+
     async fn grow_if_worth(&self, want: &Want) {
         let Some(growth) = self.inner.wanted(want) else { return };
         self.inner.grow(growth).await;

@@ -24,6 +24,6 @@ mod properties;
 
 pub(crate) use cache::ImportCache;
 pub use figures::{ImportFigures, ZygoteFigures};
-pub(crate) use member::{Child, Found};
+pub(crate) use member::{Child, Found, Member};
 pub(crate) use start::Source;
 pub(crate) use want::{Place, Set, Want};

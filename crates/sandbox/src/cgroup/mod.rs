@@ -136,6 +136,18 @@ pub(crate) fn detect() -> Result<Box<dyn Backend>> {
     }
 }
 
+/// The folder of a control group in the hierarchy of version 2, whatever controllers it has; none
+/// where the kernel has none, or not this group.
+pub fn unified_group(group: &str) -> Option<PathBuf> {
+    let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
+    let mut lines = mounts.lines().map(|line| line.split(' ').skip(1));
+    let root = lines.find_map(|mut fields| {
+        let (target, kind) = (fields.next()?, fields.next()?);
+        (kind == "cgroup2").then(|| PathBuf::from(target))
+    });
+    root.map(|root| root.join(group)).filter(|folder| folder.is_dir())
+}
+
 /// What [`crate::probe`] tells of the control groups.
 pub(crate) fn describe() -> std::result::Result<&'static str, String> {
     let mounts = fs::read_to_string("/proc/self/mounts").map_err(|error| error.to_string())?;

@@ -1,0 +1,177 @@
+//! The network of a job on this host, for the instances that run its ranks.
+//!
+//! Order of life: the network is made for whoever will fork or execute the ranks, then the ranks
+//! are started in it, then each is held to its addresses; only then does it load any code. The
+//! network goes when the last of them has.
+
+use std::fmt::Write as _;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use snowmelt_network::{Address, Counters, JobNetwork, JobSpec, Networks, RESERVED};
+use snowmelt_sandbox::{Bind, NetworkNamespace, Sandbox};
+
+use crate::agent::api::HostRanks;
+use crate::imports::{Found, Member};
+use crate::node::Inner;
+use crate::unit::WarmStart;
+use crate::{Error, Result, Unit};
+
+/// Where a function finds the addresses of all, one on each line, by rank.
+pub(crate) const PEERS: &str = "/run/snowmelt/peers";
+
+/// A job's network with what it was made for.
+#[derive(Debug)]
+pub(crate) struct RankNetwork {
+    // Blocks for as long as the kernel takes; never held across a wait.
+    network: Arc<Mutex<JobNetwork>>,
+    pub namespace: NetworkNamespace,
+    /// The zygote that forks the ranks; none for programs.
+    pub zygote: Option<(Arc<Member>, Found)>,
+    files: Files,
+}
+
+/// `hosts` and `peers` of a job, shown to all its ranks.
+#[derive(Debug)]
+struct Files {
+    folder: PathBuf,
+}
+
+impl Inner {
+    /// Makes the network of a job for ranks of this unit.
+    pub(crate) async fn open_network(
+        &self,
+        unit: &Unit,
+        spec: JobSpec,
+        hosts: &[HostRanks],
+        count: usize,
+    ) -> Result<RankNetwork> {
+        let zygote = match &unit.start {
+            WarmStart::Zygote(forked) => {
+                Some(self.imports.choose(&forked.want, &forked.source, count).await?)
+            }
+            WarmStart::Program(_) => None,
+        };
+        let owner = zygote.as_ref().map(|(member, _)| member.zygote());
+        let namespace = self.spawner.make_network(owner).await?;
+        let files = Files::write(&self.networks_dir.join("files").join(&spec.job), hosts)?;
+        let made = namespace.as_fd().try_clone_to_owned();
+        let made =
+            made.map_err(|source| Error::Job { step: "keep the namespace".into(), source })?;
+        let networks = self.networks()?;
+        let network = blocking(move || networks.create_in(spec, made)).await??;
+        Ok(RankNetwork { network: Arc::new(Mutex::new(network)), namespace, zygote, files })
+    }
+
+    /// Those of this host, which are looked after from the first job on.
+    fn networks(&self) -> Result<Arc<Networks>> {
+        let mut networks = self.networks.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(networks) = &*networks {
+            return Ok(Arc::clone(networks));
+        }
+        let group = snowmelt_sandbox::unified_group(&self.control_group);
+        if group.is_none() {
+            let source = io::Error::from(io::ErrorKind::Unsupported);
+            let step = "hold functions to their addresses without control groups of version 2";
+            return Err(Error::Job { step: step.into(), source });
+        }
+        let options = snowmelt_network::Options {
+            group,
+            // Namespaces are made for the zygotes that will fork into them.
+            pool: 0,
+            ..snowmelt_network::Options::new(self.networks_dir.join("leases"))
+        };
+        let opened = Arc::new(Networks::open(options)?);
+        *networks = Some(Arc::clone(&opened));
+        Ok(opened)
+    }
+}
+
+impl RankNetwork {
+    /// What was asked of the kernel.
+    pub fn counters(&self) -> Counters {
+        self.lock().counters()
+    }
+
+    /// The addresses of the rank at a place on this host.
+    pub fn address(&self, slot: u32) -> Result<Address> {
+        Ok(self.lock().address(slot)?)
+    }
+
+    /// Holds an instance to the addresses of a place, from now until it ends.
+    pub fn attach(&self, sandbox: &Sandbox, slot: u32) -> Result<()> {
+        let group = sandbox.group().ok_or_else(|| Error::Job {
+            step: "find the control group of a function".into(),
+            source: io::ErrorKind::NotFound.into(),
+        })?;
+        self.lock().attach(group, slot)?;
+        Ok(())
+    }
+
+    /// Waits until all other hosts of the job answer over its network.
+    pub async fn reach(&self, within: Duration) -> Result<()> {
+        let network = Arc::clone(&self.network);
+        let lock = move || {
+            let mut network = network.lock().unwrap_or_else(PoisonError::into_inner);
+            network.ready(within).map(drop)
+        };
+        Ok(blocking(lock).await??)
+    }
+
+    /// What ranks see beside their unit's root.
+    pub fn binds(&self) -> [Bind; 2] {
+        let bind = |name: &str, target: &str| Bind {
+            source: self.files.folder.join(name),
+            target: target.into(),
+        };
+        [bind("hosts", "/etc/hosts"), bind("peers", PEERS)]
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, JobNetwork> {
+        self.network.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Files {
+    fn write(folder: &Path, hosts: &[HostRanks]) -> Result<Self> {
+        let files = Self { folder: folder.to_owned() };
+        let (mut names, mut peers) = ("127.0.0.1 localhost\n".to_owned(), String::new());
+        for host in hosts {
+            for slot in 0..host.count {
+                let Some(IpAddr::V4(address)) = host.range4.nth(u128::from(slot + RESERVED)) else {
+                    continue;
+                };
+                let rank = host.first + slot;
+                // Writing to a text cannot fail.
+                let _ = writeln!(names, "{address} rank-{rank}.job rank-{rank}");
+                let _ = writeln!(peers, "{address}");
+            }
+        }
+        let write = || {
+            std::fs::create_dir_all(folder)?;
+            std::fs::write(folder.join("hosts"), names)?;
+            std::fs::write(folder.join("peers"), peers)
+        };
+        let step = "write the names of the job".to_owned();
+        write().map_err(|source| Error::Job { step, source })?;
+        Ok(files)
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        // What cannot be removed goes with the folder of the platform.
+        drop(std::fs::remove_dir_all(&self.folder));
+    }
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| Error::Job {
+        step: "wait for the kernel".to_owned(),
+        source: io::Error::other(error),
+    })
+}

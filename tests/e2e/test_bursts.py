@@ -1,0 +1,271 @@
+"""Bursts over hosts, each a network namespace of its own with the real `snowmelt node`."""
+
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from conftest import Snowmelt, wait_for
+
+from common.places import SNOWMELT
+
+PYTHON = Path(__file__).resolve().parents[2] / "python"
+
+RING = """
+def ring(rank):
+    import socket
+    job = sm.job()
+    server = job.listen(80)
+    right = job.connect((rank + 1) % job.size, 80)
+    left, peer = server.accept()
+    value = total = rank
+    for _ in range(job.size - 1):
+        right.sendall(value.to_bytes(8, "big"))
+        value = int.from_bytes(left.recv(8, socket.MSG_WAITALL), "big")
+        total += value
+    by_name = socket.gethostbyname(f"rank-{(rank + 1) % job.size}.job")
+    return total, job.address, peer[0], by_name
+"""
+
+
+def ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True)
+
+
+@dataclass
+class Cluster:
+    """Two hosts with one link; control is on the first."""
+
+    snowmelt: Snowmelt
+    hosts: list[str]
+    member: "subprocess.Popen[str]"
+
+    def python(self, code: str, timeout: float = 120) -> list[object]:
+        """What a program prints, each line a JSON value."""
+        text = "import json\nimport snowmelt as sm\n" + textwrap.dedent(code)
+        done = subprocess.run(
+            [sys.executable, "-c", text],
+            env=self.snowmelt.environ()
+            | {"PYTHONPATH": str(PYTHON), "SNOWMELT_BIN": str(SNOWMELT)},
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+        )
+        assert done.returncode == 0, done.stderr
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    def ranks(self) -> list[int]:
+        """How many functions each host runs."""
+        shown = self.snowmelt.run("hosts", "-o", "json").succeeded().out
+        return [host["facts"]["ranks"] for host in json.loads(shown)]
+
+    def job_devices(self, host: str) -> list[str]:
+        """Devices of jobs there."""
+        shown = subprocess.run(
+            ["ip", "-n", host, "-o", "link"], check=True, capture_output=True, text=True
+        )
+        names = (line.split(": ")[1].split("@")[0] for line in shown.stdout.splitlines())
+        return [name for name in names if name.startswith("snm")]
+
+
+@pytest.fixture
+def cluster(snowmelt: Snowmelt) -> Iterator[Cluster]:
+    if os.geteuid() != 0:
+        pytest.skip("only root can make hosts of network namespaces")
+    tag = secrets.token_hex(3)
+    hosts = [f"smt{tag}{number}" for number in (1, 2)]
+    devices = [f"t{tag}{number}" for number in (1, 2)]
+    token = snowmelt.folder / "token"
+    token.write_text(secrets.token_hex(16))
+    member = None
+    try:
+        for host in hosts:
+            ip("netns", "add", host)
+        ip(
+            "link",
+            "add",
+            devices[0],
+            "netns",
+            hosts[0],
+            "type",
+            "veth",
+            "peer",
+            "name",
+            devices[1],
+            "netns",
+            hosts[1],
+        )
+        for number, (host, device) in enumerate(zip(hosts, devices, strict=True), 1):
+            ip("-n", host, "addr", "add", f"192.0.2.{number}/24", "dev", device)
+            ip("-n", host, "link", "set", device, "up")
+            ip("-n", host, "link", "set", "lo", "up")
+        # Not `ip netns exec`, which hides the control groups.
+        enter = [["nsenter", f"--net=/run/netns/{host}", str(SNOWMELT)] for host in hosts]
+        common = ["--token-file", str(token), "--name"]
+        environment = snowmelt.environ()
+        subprocess.run(
+            [*enter[0], "up", "--listen", "192.0.2.1:7070", *common, "one"],
+            check=True,
+            capture_output=True,
+            env=environment,
+        )
+        member = subprocess.Popen(
+            [
+                *enter[1],
+                "node",
+                "--control",
+                "192.0.2.1:7070",
+                "--address",
+                "192.0.2.2:7070",
+                *common,
+                "two",
+            ],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        made = Cluster(snowmelt, hosts, member)
+        wait_for("the second host", lambda: len(made.ranks()) == 2)
+        yield made
+    finally:
+        if member is not None and member.poll() is None:
+            member.send_signal(signal.SIGTERM)
+            member.wait(30)
+        snowmelt.run("down")
+        for host in hosts:
+            subprocess.run(["ip", "netns", "del", host], capture_output=True)
+
+
+def test_functions_on_two_hosts_talk_by_plain_sockets(cluster: Cluster) -> None:
+    code = RING + textwrap.dedent("""
+        done = sm.burst(ring, 12, network="job", memory="64MiB")
+        print(json.dumps([done, [(h["host"], h["first"], h["count"]) for h in done.hosts],
+                          [h["network"]["messages"] for h in done.hosts]]))
+    """)
+    [[results, hosts, messages]] = cluster.python(code)  # type: ignore[misc]
+    assert [host for host, _, _ in hosts] == ["one", "two"]
+    assert sum(count for _, _, count in hosts) == 12
+    addresses = [address for _, address, _, _ in results]
+    assert len(set(addresses)) == 12
+    for rank, (total, _, left, right) in enumerate(results):
+        assert total == sum(range(12))
+        assert left == addresses[rank - 1], "it comes from its own address"
+        assert right == addresses[(rank + 1) % 12], "names are those of the ranks"
+    again = code.replace("(ring, 12", "(ring, 40")
+    [[_, _, more]] = cluster.python(again)  # type: ignore[misc]
+    assert messages == more, "the network costs the same for 12 functions and for 40"
+
+
+def test_two_jobs_with_the_same_addresses_are_apart(cluster: Cluster) -> None:
+    code = """
+        import threading
+
+        def listens(rank):
+            import time
+            server = sm.job().listen(5000)
+            server.settimeout(6)
+            try:
+                server.accept()
+                return "reached"
+            except TimeoutError:
+                return sm.job().address
+
+        def probes(rank):
+            import socket, time
+            found = []
+            for host in ("10.192.0.2", "192.0.2.1", "192.0.2.2", "169.254.169.254"):
+                for port in (5000, 7070, 80):
+                    with socket.socket() as probe:
+                        probe.settimeout(0.3)
+                        try:
+                            probe.connect((host, port))
+                            found.append((host, port))
+                        except OSError:
+                            pass
+            return found
+
+        answers = {}
+        one = threading.Thread(target=lambda: answers.update(
+            one=sm.burst(listens, 2, network="job", memory="64MiB", progress=False)))
+        one.start()
+        import time
+        time.sleep(2)
+        answers["two"] = sm.burst(probes, 1, network="job", memory="64MiB", progress=False)
+        one.join()
+        print(json.dumps([answers["one"], answers["two"]]))
+    """
+    [[listened, probed]] = cluster.python(code)  # type: ignore[misc]
+    assert "reached" not in listened
+    assert probed == [[]], "neither another job, nor the hosts, nor the metadata address"
+
+
+def test_a_host_that_vanishes_is_told_and_leaves_nothing(cluster: Cluster) -> None:
+    program = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import snowmelt as sm, time\nsm.burst(lambda r: time.sleep(90), 4, "
+            "network='job', memory='64MiB')",
+        ],
+        env=cluster.snowmelt.environ() | {"PYTHONPATH": str(PYTHON), "SNOWMELT_BIN": str(SNOWMELT)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_for("the job on the second host", lambda: cluster.job_devices(cluster.hosts[1]))
+    wait_for("its functions", lambda: all(cluster.ranks()))
+    # `nsenter` executes the node, so this is the node itself.
+    cluster.member.kill()
+    _, said = program.communicate(timeout=60)
+    assert "SM-0703" in said and "two (ranks 2 to 3)" in said, said
+    for host in cluster.hosts:
+        wait_for(f"the devices to go from {host}", lambda host=host: not cluster.job_devices(host))
+
+
+def test_a_host_with_another_token_is_refused(cluster: Cluster) -> None:
+    wrong = cluster.snowmelt.folder / "wrong"
+    wrong.write_text("not-the-token-of-this-cluster")
+    done = subprocess.run(
+        [
+            "nsenter",
+            f"--net=/run/netns/{cluster.hosts[1]}",
+            str(SNOWMELT),
+            "--errors",
+            "json",
+            "node",
+            "--control",
+            "192.0.2.1:7070",
+            "--address",
+            "192.0.2.2:7071",
+            "--name",
+            "three",
+            "--token-file",
+            str(wrong),
+        ],
+        env=cluster.snowmelt.environ(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 3 and "SM-0704" in done.stderr, done.stderr
+
+
+def test_a_burst_that_does_not_fit_starts_nothing(snowmelt: Snowmelt) -> None:
+    code = "import snowmelt as sm\nsm.burst(abs, 20, memory='1TiB')"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=snowmelt.environ() | {"PYTHONPATH": str(PYTHON), "SNOWMELT_BIN": str(SNOWMELT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode != 0 and "SM-0701" in done.stderr, done.stderr
