@@ -35,10 +35,11 @@ pub fn with_node<F: Future<Output = ()>>(budgets: Budgets, test: impl FnOnce(Rig
         return;
     }
     let base = tempfile::tempdir().unwrap();
+    let parent_cgroup = format!("snowmelt/test-{}", SandboxId::new());
     let process = Spawner::launch(snowmelt_sandbox::Options {
         run_dir: base.path().join("run"),
         spawner_command: vec![spawner_program().into()],
-        parent_cgroup: format!("snowmelt/test-{}", SandboxId::new()),
+        parent_cgroup: parent_cgroup.clone(),
     });
     let process = process.unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
@@ -49,6 +50,8 @@ pub fn with_node<F: Future<Output = ()>>(budgets: Budgets, test: impl FnOnce(Rig
             python: None,
             handler_cache: budgets.handlers,
             import_cache: budgets.imports,
+            control_group: parent_cgroup,
+            networks_dir: base.path().join("networks"),
         };
         let node = Node::new(options, process.attach().unwrap()).unwrap();
         test(Rig { node: node.clone() }).await;
