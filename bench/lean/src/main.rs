@@ -36,6 +36,8 @@ enum Command {
     Bind(network::bind::Options),
     /// Messages from every function of a host to every function of another one, with the network.
     Shuffle(network::shuffle::Options),
+    /// What the overlay takes of the link between two hosts.
+    Throughput(network::throughput::Options),
     /// One process of `floor`.
     #[command(hide = true)]
     FloorLane(floor::LaneOptions),
@@ -53,6 +55,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Network(options) => network::run(&options)?,
         Command::Bind(options) => network::bind::run(&options)?,
         Command::Shuffle(options) => network::shuffle::run(&options)?,
+        Command::Throughput(options) => network::throughput::run(&options)?,
         Command::FloorLane(options) => floor::lane(&options)?,
         Command::Spawner => return Ok(snowmelt_sandbox::spawner_main()),
     }

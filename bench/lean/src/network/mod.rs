@@ -12,6 +12,7 @@ mod iproute2;
 mod ours;
 mod shared;
 pub mod shuffle;
+pub mod throughput;
 
 use std::time::{Duration, Instant};
 

@@ -22,7 +22,7 @@ use super::bed::{self, Bed, Namespace, address_of};
 use super::conventional;
 
 const PATIENCE: Duration = Duration::from_secs(60);
-const HOSTS: [Ipv4Addr; 2] = [Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2)];
+pub const HOSTS: [Ipv4Addr; 2] = [Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2)];
 /// The end of the cable on either host, beside `lo`.
 const CABLE: u32 = 2;
 const PORT: u16 = 7000;
@@ -75,7 +75,7 @@ pub fn run(options: &Options) -> Result<()> {
 }
 
 /// Two namespaces with a cable between them.
-fn two_hosts() -> Result<[OwnedFd; 2]> {
+pub fn two_hosts() -> Result<[OwnedFd; 2]> {
     let (mut one, mut other) = (Namespace::make()?, Namespace::make()?);
     let mut batch = Batch::new();
     bed::add_pair(&mut batch, ("eth0", CABLE), "eth0", Some(other.fd.as_fd()));
@@ -94,7 +94,7 @@ fn two_hosts() -> Result<[OwnedFd; 2]> {
 }
 
 /// The same on both hosts at once.
-fn on_both<T: Send>(
+pub fn on_both<T: Send>(
     hosts: &[OwnedFd; 2],
     work: impl Fn(usize) -> Result<T> + Sync,
 ) -> Result<Vec<T>> {
@@ -134,7 +134,7 @@ fn with_jobs(hosts: &[OwnedFd; 2], options: &Options) -> Result<Row> {
     Ok(row(network_seconds, &arrived, functions * functions))
 }
 
-fn spec(number: usize, functions: u32) -> Result<JobSpec> {
+pub fn spec(number: usize, functions: u32) -> Result<JobSpec> {
     let (range4, range6): (Range, Range) = ("10.0.0.0/8".parse()?, "fd00::/64".parse()?);
     let part = |range: Range, bits, host: usize| {
         let part = range.part(prefix_for(functions, bits), host as u32);
