@@ -269,3 +269,17 @@ def test_a_burst_that_does_not_fit_starts_nothing(snowmelt: Snowmelt) -> None:
         timeout=60,
     )
     assert done.returncode != 0 and "SM-0701" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("example", ["allreduce", "messages"])
+def test_the_examples_check_their_own_answers(snowmelt: Snowmelt, example: str) -> None:
+    program = PYTHON.parent / "demo" / "bursts" / f"{example}.py"
+    done = subprocess.run(
+        [sys.executable, str(program), "6"],
+        env=snowmelt.environ() | {"PYTHONPATH": str(PYTHON), "SNOWMELT_BIN": str(SNOWMELT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("6 functions on 1 host(s) agree on "), done.stdout
