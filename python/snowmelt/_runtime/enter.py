@@ -23,8 +23,8 @@ REHEARSALS = 10
 
 # Where the states of numpy's global generator are.
 twisters: list[int] = []
-# Whether this child is one that had time.
-is_warm: list[bool] = []
+# The listening socket of a child that had time.
+ready: list[socket.socket] = []
 # Generators of numpy that the imports left, seeded by the system and not on purpose.
 streams: list[Any] = []
 
@@ -40,9 +40,10 @@ def warm() -> None:
     try:
         reseed()
         rehearse()
-        if runtime := sys.modules.get(RUNTIME):
-            runtime.stand_by()
-        is_warm.append(True)
+        listener = socket.socket(fileno=CHANNEL_FD)
+        if RUNTIME in sys.modules:
+            importlib.import_module(RUNTIME).stand_by(listener)
+        ready.append(listener)
     except BaseException:  # noqa: BLE001 a child that is like its siblings must not go on
         sys.excepthook(*sys.exc_info())
         os._exit(1)
@@ -53,7 +54,7 @@ def begin(entries: bytes) -> int:
     try:
         environment, paths, entry = parse(entries)
         refresh(environment, paths)
-        if not is_warm:
+        if not ready:
             reseed()
     except BaseException:  # noqa: BLE001 as the interpreter does at its top
         sys.excepthook(*sys.exc_info())
@@ -116,8 +117,8 @@ def rehearse() -> None:
     environment, _, _ = parse(b"e_=_\0p/\0c:\0")
     refresh({**os.environ, **environment}, [])
     refresh({name: os.environ[name] for name in os.environ if name != "_"}, [])
-    if rehearsal := sys.modules.get(REHEARSAL):
-        rehearsal.run()
+    if REHEARSAL in sys.modules:
+        sys.modules[REHEARSAL].run()
 
 
 def keep_legacy(legacy: Any) -> None:
@@ -156,7 +157,7 @@ def call(entry: str) -> int:
     module, _, function = entry.partition(":")
     code = 0
     try:
-        listener = socket.socket(fileno=CHANNEL_FD)
+        listener = ready.pop() if ready else socket.socket(fileno=CHANNEL_FD)
         target: Any = importlib.import_module(module)
         for name in function.split("."):
             target = getattr(target, name)

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import json
 import os
-import queue
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
-from . import code, frames, function, process
+from . import code, frames, function, process, rehearse
 from .failure import Failed
 from .frames import Connection, ProtocolError
 
@@ -28,36 +28,68 @@ CHANNEL_DESCRIPTOR = 3
 os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
 
 
-# Where `main` gives the listener to the thread of the first connection, if that stands by; and
-# whether the main thread is to accept the others.
-_listeners: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
-_others: threading.Event | None = None
+class FirstThread:
+    """The thread of the first connection, which is there before anybody asks for this process: it
+    rehearses, so that its own memory is warm, and waits. It serves once `main` runs, and `main`
+    accepts once it has loaded its code."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        self._listener = listener
+        self._rehearsed, self._begun, self._loaded = (threading.Lock() for _ in range(3))
+        self.failed: BaseException | None = None
+        for lock in (self._rehearsed, self._begun, self._loaded):
+            lock.acquire()
+        threading.Thread(target=self._run, daemon=True).start()
+        self._rehearsed.acquire()
+        # A process that waits for its order keeps the interpreter's lock, and the thread needs
+        # that to get to where it waits.
+        time.sleep(0.001)
+
+    def begin(self) -> None:
+        """Has it serve, and waits until it has loaded."""
+        self._begun.release()
+        self._loaded.acquire()
+
+    def _run(self) -> None:
+        try:
+            rehearse.run()
+        except BaseException as error:
+            self.failed = error
+            return
+        finally:
+            self._rehearsed.release()
+        try:
+            connected, _ = self._listener.accept()
+            self._begun.acquire()
+            _connection(connected, self._others)
+        finally:
+            self._others()
+
+    def _others(self) -> None:
+        if self._loaded.locked():
+            self._loaded.release()
 
 
-def stand_by() -> None:
-    """Starts the thread of the first connection: a child that is not asked for yet has time."""
-    global _others
-    _others = threading.Event()
-    threading.Thread(target=_first, args=(_others,), daemon=True).start()
+_first: list[FirstThread] = []
+
+
+def stand_by(listener: socket.socket) -> None:
+    """Starts the thread of the first connection, for a `main` that may come much later."""
+    first = FirstThread(listener)
+    if first.failed is not None:
+        raise first.failed
+    _first.append(first)
 
 
 def main(listener: socket.socket) -> None:
     """Accepts connections for ever."""
-    process.line_buffered()
-    if _others is not None:
-        _listeners.put(listener)
-        _others.wait()
+    if not _first:
+        process.line_buffered()
+    for first in _first:
+        first.begin()
     while True:
         connected, _ = listener.accept()
         threading.Thread(target=_connection, args=(connected,), daemon=True).start()
-
-
-def _first(others: threading.Event) -> None:
-    try:
-        connected, _ = _listeners.get().accept()
-        _connection(connected, others.set)
-    finally:
-        others.set()
 
 
 def _connection(connected: socket.socket, loaded: Callable[[], None] = lambda: None) -> None:
