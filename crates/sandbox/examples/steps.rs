@@ -5,6 +5,7 @@
 
 use std::io::BufRead;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use snowmelt_sandbox::{
     Base, Bind, ForkSpec, Limits, Network, Options, Policy, Root, Sandbox, SandboxSpec, Spawner,
@@ -126,13 +127,16 @@ impl Steps {
     }
 
     fn child(&self) -> ForkSpec {
+        // No two alike, so that each is forked: a spare serves only what is like the one before.
+        static FORKS: AtomicU64 = AtomicU64::new(0);
+        let open_files = 1024 + FORKS.fetch_add(1, Ordering::Relaxed);
         ForkSpec {
             network: None,
             id: SandboxId::new(),
             root: self.root.clone(),
             sys_path: Vec::new(),
             env: self.env.clone(),
-            limits: Limits::default(),
+            limits: Limits { open_files, ..Limits::default() },
             // Waits for a connection that never comes.
             entry: "socket:socket.accept".to_owned(),
         }
