@@ -356,9 +356,11 @@ fn a_mixed_load_leaves_the_spawner_as_it_was() {
     Held::of(&server).shrinks_to(&before, &server, &moment);
     let after = Held::of(&server);
     assert!(after.resident_kib < before.resident_kib + 4096, "{moment}: {after:?} of {before:?}");
-    assert!(count_groups(&server) <= groups, "{moment}");
+    // The spare of a zygote, which comes when there is time for it, may need one more.
+    let most = groups + server.groups().len();
+    assert!(count_groups(&server) <= most, "{moment}");
     // One door for each folder of a group, and five files to read at most.
-    assert!(after.of_groups <= 3 * groups, "{moment}: {after:?}, {groups} folders");
+    assert!(after.of_groups <= 3 * most, "{moment}: {after:?}, {most} folders");
     server.kill_and_sweep(&moment);
 }
 
