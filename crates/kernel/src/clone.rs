@@ -125,9 +125,13 @@ pub fn try_namespaces(namespaces: u64) -> io::Result<()> {
 }
 
 /// Fails with `EBUSY` if this process has more than one thread. Needs no `/proc`.
+///
+/// Not asked for with `CLONE_VM`: a process that borrowed our memory still counts there for a
+/// moment after its exec has woken us.
 pub(crate) fn check_single_thread() -> io::Result<()> {
-    // SAFETY: asks for memory of its own, which a process with one thread has: nothing changes.
-    match unsafe { libc::unshare(libc::CLONE_VM) } {
+    // SAFETY: asks for a thread group of its own, which a process with one thread has: nothing
+    // changes.
+    match unsafe { libc::unshare(libc::CLONE_THREAD) } {
         0 => Ok(()),
         _ => Err(io::Error::from_raw_os_error(libc::EBUSY)),
     }
