@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::imports::ImportFigures;
+use crate::imports::{Found, ImportFigures};
 use crate::pool::PoolFigures;
 
 /// Upper bounds of the histograms of starts, in microseconds; what is above them all counts too.
@@ -30,6 +30,16 @@ pub enum Start {
     BareZygote,
     /// Executed.
     Program,
+}
+
+impl From<Found> for Start {
+    fn from(found: Found) -> Self {
+        match found {
+            Found::All => Self::Zygote,
+            Found::Part => Self::PartialZygote,
+            Found::Nothing => Self::BareZygote,
+        }
+    }
 }
 
 impl Start {

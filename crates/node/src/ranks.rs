@@ -7,7 +7,7 @@ use snowmelt_sandbox::{ForkSpec, Network, Policy, Sandbox, SandboxSpec};
 use snowmelt_types::{Digest, JobId, SandboxId};
 
 use crate::figures::Start;
-use crate::imports::{Child, Found};
+use crate::imports::Child;
 use crate::instance::Instance;
 use crate::network::RankNetwork;
 use crate::node::Inner;
@@ -78,11 +78,7 @@ impl Inner {
                 };
                 let specs = environments.into_iter().map(spec).collect();
                 let forked = self.spawner.fork_many(member.zygote(), specs).await;
-                let start = match found {
-                    Found::All => Start::Zygote,
-                    Found::Part => Start::PartialZygote,
-                    Found::Nothing => Start::BareZygote,
-                };
+                let start = Start::from(*found);
                 let made = |sandbox| made(sandbox, Some(member.child(*found)), limits, start);
                 forked.into_iter().map(made).collect()
             }

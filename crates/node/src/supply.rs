@@ -7,7 +7,7 @@ use snowmelt_sandbox::{ForkSpec, Network, Policy, SandboxSpec};
 use snowmelt_types::{Digest, SandboxId};
 
 use crate::figures::Start;
-use crate::imports::{Child, Found};
+use crate::imports::Child;
 use crate::instance::Instance;
 use crate::node::Inner;
 use crate::seats::Occupied;
@@ -140,11 +140,7 @@ impl Inner {
         let specs = own.iter().map(spec).collect();
         let started = self.imports.fork(&forked.want, &forked.source, specs).await;
         let instance = |(sandbox, child): (_, Child)| {
-            let start = match child.found {
-                Found::All => Start::Zygote,
-                Found::Part => Start::PartialZygote,
-                Found::Nothing => Start::BareZygote,
-            };
+            let start = Start::from(child.found);
             Ok((Instance::new(sandbox, Some(child), limits.log)?, start))
         };
         started.into_iter().map(|one| one.and_then(instance)).collect()

@@ -1,7 +1,8 @@
 //! Bursts: many functions over all hosts at once, which start together or not at all.
 //!
-//! Three steps, each on all hosts at the same time: open (instances start and load their code),
-//! call, and close. Whatever fails before the call closes every part; nothing was run then.
+//! Three steps, each on all hosts at the same time: open (the network is made, instances start),
+//! ready (all hosts answer each other, the code is loaded) and call. Whatever fails before the call
+//! closes every part; nothing was run then.
 
 mod gather;
 mod network;
@@ -193,18 +194,15 @@ impl Part {
         step: impl Future<Output = Result<T, ErrorReport>>,
     ) -> Result<T, ErrorReport> {
         let step = async { step.await.map_err(|error| self.named(error)) };
-        let late = || {
-            let message = format!("the part of {self} was not ready within {within:?}");
-            ErrorReport::new(Code::BURST_START, message)
-                .hint("nothing was run; `snowmelt hosts` shows which hosts answer")
+        let not_begun = |message| {
+            Err(ErrorReport::new(Code::BURST_START, message)
+                .hint("nothing was run; `snowmelt hosts` shows which hosts answer"))
         };
         tokio::select! {
-            done = tokio::time::timeout_at(deadline.into(), step) => done.unwrap_or_else(|_| Err(late())),
-            () = self.host.lost() => Err(ErrorReport::new(
-                Code::BURST_START,
-                format!("{self} was lost before the burst began"),
-            )
-            .hint("nothing was run; `snowmelt hosts` shows which hosts answer")),
+            done = tokio::time::timeout_at(deadline.into(), step) => done.unwrap_or_else(|_| {
+                not_begun(format!("the part of {self} was not ready within {within:?}"))
+            }),
+            () = self.host.lost() => not_begun(format!("{self} was lost before the burst began")),
         }
     }
 

@@ -16,7 +16,7 @@ pub(crate) struct Room {
 }
 
 /// How many ranks each host gets, in the order of `rooms`: in proportion to cores, as far as
-/// memory goes. `spread` is the fewest hosts that get any, where there are as many.
+/// memory goes.
 pub(crate) fn place(ranks: u32, each: ByteSize, rooms: &[Room]) -> Result<Vec<u32>, ErrorReport> {
     let fits = |room: &Room| u32::try_from(room.memory / each.bytes().max(1)).unwrap_or(u32::MAX);
     let most: Vec<u32> = rooms.iter().map(fits).collect();

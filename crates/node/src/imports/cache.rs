@@ -129,12 +129,7 @@ impl ImportCache {
     ) -> Result<(Arc<Member>, Found)> {
         self.inner.note(want, source, count);
         self.grow_if_worth(want).await;
-        let (slot, found) = {
-            let mut state = self.inner.lock();
-            let id = self.inner.lookup(&mut state, want);
-            let found = self.inner.count(state.tree.get(id), want, count);
-            (Arc::clone(&state.slots[&id]), found)
-        };
+        let (slot, found) = self.inner.find(want, count);
         Ok((self.inner.member(&slot, source).await?, found))
     }
 
@@ -167,12 +162,7 @@ impl Inner {
         source: &Source,
         specs: Vec<ForkSpec>,
     ) -> Vec<Result<(Sandbox, Child)>> {
-        let (slot, found) = {
-            let mut state = self.lock();
-            let id = self.lookup(&mut state, want);
-            let found = self.count(state.tree.get(id), want, specs.len());
-            (Arc::clone(&state.slots[&id]), found)
-        };
+        let (slot, found) = self.find(want, specs.len());
         let member = match self.member(&slot, source).await {
             Ok(member) => member,
             Err(error) => return failures(error, specs.len()),
@@ -184,6 +174,14 @@ impl Inner {
         }
         let with_child = |sandbox| (sandbox, member.child(found));
         forked.into_iter().map(|one| one.map(with_child).map_err(Error::from)).collect()
+    }
+
+    /// The slot of the zygote for a want, counted as found so many times.
+    fn find(&self, want: &Want, times: usize) -> (Arc<Slot>, Found) {
+        let mut state = self.lock();
+        let id = self.lookup(&mut state, want);
+        let found = self.count(state.tree.get(id), want, times);
+        (Arc::clone(&state.slots[&id]), found)
     }
 
     /// Looks up a zygote, and makes the slot of a root that has to be started.
