@@ -8,7 +8,7 @@ use snowmelt_kernel::process;
 use snowmelt_types::SandboxId;
 
 use super::cell::{Beginning, Cell, Origin, Phase, Token};
-use super::service::Service;
+use super::service::{Service, Watched};
 use super::sync::{self, Said};
 use super::zygote::MOST_GROUPS;
 use crate::cgroup::Group;
@@ -43,10 +43,12 @@ impl Service {
             return self.put_back(token, beginning);
         }
         let Some(cell) = self.cells.get_mut(&token) else { return };
-        if cell.zygote.is_some() {
-            cell.phase = Phase::Importing(beginning.answer);
-        } else {
-            self.tell_started(token, &beginning.answer, None);
+        if cell.zygote.is_none() {
+            return self.tell_started(token, &beginning.answer, None);
+        }
+        cell.phase = Phase::Importing(beginning.answer);
+        if let Some(state) = self.cells.get(&token).and_then(|cell| cell.zygote.as_ref()) {
+            self.watch_or_complain(state.control.as_fd(), Watched::Zygote, token);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
 use rustix::process::{Signal, pidfd_send_signal};
@@ -164,7 +164,8 @@ impl Service {
         })
     }
 
-    /// Has the loop watch all that a new cell has.
+    /// Has the loop watch all that a new cell has, but for what a zygote says: that is heard once
+    /// the zygote has closed its pair, however soon it speaks.
     pub(super) fn watch_all(&mut self, token: Token) {
         let Some(cell) = self.cells.get(&token) else { return };
         let process = cell.pidfd.as_ref().map(|fd| (fd.as_fd(), Watched::Process));
@@ -172,14 +173,16 @@ impl Service {
             Phase::Beginning(beginning) => Some((beginning.sync.as_fd(), Watched::Sync)),
             _ => None,
         };
-        let zygote = cell.zygote.as_ref();
-        let control = zygote.map(|zygote| (zygote.control.as_fd(), Watched::Zygote));
-        for (fd, about) in [process, sync, control].into_iter().flatten() {
-            // Fails only when the kernel has no memory for it; the sandbox then ends unseen at
-            // the latest with the spawner.
-            if let Err(error) = self.watch(fd, about, token) {
-                eprintln!("snowmelt spawner: cannot watch {}: {error}", cell.id);
-            }
+        for (fd, about) in [process, sync].into_iter().flatten() {
+            self.watch_or_complain(fd, about, token);
+        }
+    }
+
+    pub(super) fn watch_or_complain(&self, fd: BorrowedFd<'_>, about: Watched, token: Token) {
+        // Fails only when the kernel has no memory for it; the sandbox then ends unseen at the
+        // latest with the spawner.
+        if let Err(error) = self.watch(fd, about, token) {
+            eprintln!("snowmelt spawner: cannot watch cell {token}: {error}");
         }
     }
 }

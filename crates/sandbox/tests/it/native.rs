@@ -59,3 +59,23 @@ fn a_native_zygote_forks_handlers_and_zygotes_below_it() {
         }
     });
 }
+
+/// Such a zygote imports nothing: what it says may come before the pair with it is seen closed.
+#[test]
+fn a_zygote_that_is_ready_at_once_is_heard() {
+    with_spawner(|rig| async move {
+        let code = compiled();
+        let spec = NativeZygoteSpec {
+            id: SandboxId::new(),
+            root: root(&code),
+            command: vec!["/code/primes".into()],
+            env: Vec::new(),
+            limits: Limits::default(),
+        };
+        let top = within(rig.spawner.start_native_zygote(spec)).await.unwrap();
+        for _ in 0..100 {
+            let below = ZygoteSpec { root: root(&code), ..code.zygote(&[]) };
+            drop(within(rig.spawner.grow(&top, below)).await.unwrap());
+        }
+    });
+}

@@ -460,6 +460,7 @@ while True:
         sync.send(b'here')
         sync.recv(8)
         {AFTER}
+        sync.recv(200000)
         sync.close()
         time.sleep(600)
     [os.close(fd) for fd in fds]
