@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ._job import Job as Job
     from ._job import job as job
     from ._map import map as map
+    from ._network import Network as Network
     from ._program import deploy as deploy
     from ._program import deployed as deployed
     from ._query import Query as Query
@@ -57,6 +58,7 @@ _HOMES = {
     "_function": ("Deployed", "Function", "Invocation", "function"),
     "_job": ("Job", "job"),
     "_map": ("map",),
+    "_network": ("Network",),
     "_program": ("deploy", "deployed"),
     "_query": ("Query", "sql"),
     "_udf": ("Udf", "udf"),

@@ -14,6 +14,7 @@ from . import _amounts, _progress
 from ._client import client
 from ._function import limits, passing_name
 from ._map import _map_error, _outcome, _with_options
+from ._network import Wanted, network_of
 from ._ship import pickled
 from ._vendor import cloudpickle
 from .errors import from_report, make
@@ -40,7 +41,7 @@ def burst(
     function: Callable[[Any], R],
     over: int | Iterable[Any],
     *,
-    network: str | None = None,
+    network: Wanted = None,
     packages: Sequence[str] | None = None,
     memory: _amounts.Memory | None = None,
     cpu: _amounts.Processor | None = None,
@@ -54,7 +55,9 @@ def burst(
     """Calls `function(rank)` for each rank from 0 to `over - 1`, or `function(item)` for each of
     the items, in as many sandboxes at once. See docs/python.md.
 
-    With `network="job"` the functions can talk to each other by plain sockets (`sm.job()`).
+    With `network="job"` the functions can talk to each other by plain sockets (`sm.job()`); with
+    `network=sm.Network(egress=[...])` they reach outside what that names as well. Left out, it is
+    the network of `@sm.function`.
     Raises `MapError` once all ended, if some failed; `on_error="return"` gives their exceptions in
     their places instead.
     """
@@ -65,7 +68,7 @@ def burst(
         raise TypeError("a burst has at least one function")
     given = limits(memory=memory, cpu=cpu, timeout=timeout, environment=environment)
     made = _with_options(function, packages, given)
-    own_network = made.options.pop("network", None)
+    wanted = made.network if network is None else network_of(network)
     name = passing_name(made.function)
     request: dict[str, Any] = {
         "function": {
@@ -85,16 +88,10 @@ def burst(
         request["start_within_ms"] = _amounts.milliseconds(start_within)
     if hosts is not None:
         request["most_hosts"] = hosts
-    if (network or own_network) is not None:
-        request["network"] = _network(network or own_network)
+    if wanted is not None:
+        request["network"] = wanted.request()
     answer = _run(request, len(items), _progress.wanted(progress))
     return _results(answer, made.function.__name__, on_error)
-
-
-def _network(network: Any) -> dict[str, Any]:
-    if network != "job":
-        raise TypeError(f'network={network!r} is not "job"')
-    return {}
 
 
 def _event(item: Any, name: str) -> str:

@@ -11,12 +11,16 @@ import re
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from . import _amounts
 from ._client import Client, client
+from ._network import Network, Wanted, network_of
 from ._ship import pickled
 from .errors import from_report, make
+
+if TYPE_CHECKING:
+    from ._burst import BurstResults
 
 E = TypeVar("E")
 R = TypeVar("R")
@@ -31,12 +35,14 @@ class Function(Generic[E, R]):
         packages: Sequence[str],
         options: dict[str, Any],
         tenant: str | None = None,
+        network: Network | None = None,
     ) -> None:
         functools.update_wrapper(self, handler)
         self.function = handler
         self.packages = list(packages)
         self.options = options
         self.tenant = tenant
+        self.network = network
         self._lock = threading.Lock()
         self._ephemeral: Deployed | None = None
 
@@ -47,7 +53,7 @@ class Function(Generic[E, R]):
         return f"<function {self.function.__name__} of snowmelt>"
 
     def __getstate__(self) -> dict[str, Any]:
-        names = ("function", "packages", "options", "tenant")
+        names = ("function", "packages", "options", "tenant", "network")
         return {name: getattr(self, name) for name in names}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -75,6 +81,12 @@ class Function(Generic[E, R]):
         from ._map import map as map_items
 
         return map_items(self, items, **options)
+
+    def burst(self, over: int | Iterable[Any], **options: Any) -> BurstResults[R]:
+        """`sm.burst` with this handler, its packages, limits and network."""
+        from ._burst import burst
+
+        return burst(self, over, **options)
 
     def deploy(self, name: str | None = None) -> Deployed:
         """Deploys the handler on the running platform (`snowmelt up`) until it is removed."""
@@ -212,6 +224,7 @@ def function(
     open_files: int | None = None,
     log: _amounts.Memory | None = None,
     tenant: str | None = None,
+    network: Wanted = None,
 ) -> Callable[[Callable[[E], R]], Function[E, R]]: ...
 
 
@@ -220,10 +233,11 @@ def function(
 ) -> Any:
     """Makes `def handler(event)` a function that runs in sandboxes; see docs/python.md."""
     tenant = given.pop("tenant", None)
+    network = network_of(given.pop("network", None))
     options = limits(**given)
 
     def decorate(plain: Callable[[Any], Any]) -> Function[Any, Any]:
-        return Function(plain, packages, options, tenant)
+        return Function(plain, packages, options, tenant, network)
 
     return decorate if handler is None else decorate(handler)
 

@@ -1,6 +1,6 @@
 """A function's place in its burst, and plain sockets to its peers.
 
-Invariant: everything here is read from the environment and two files that the platform wrote
+Invariant: everything here is read from the environment and three files that the platform wrote
 before the function began, so a function in any language can do the same (docs/network.md).
 """
 
@@ -27,30 +27,42 @@ class Job:
     """How many functions there are."""
     address: str | None = None
     """This function's own IPv4 address; None without a job network."""
+    address6: str | None = None
+    """This function's own IPv6 address; None without a job network."""
     _peers: str | None = field(default=None, repr=False)
+    _peers6: str | None = field(default=None, repr=False)
 
     @cached_property
     def peers(self) -> list[str]:
-        """The address of each function, by rank; empty without a job network."""
-        return Path(self._peers).read_text().split() if self._peers else []
+        """The IPv4 address of each function, by rank; empty without a job network."""
+        return _lines(self._peers)
 
-    def listen(self, port: int, backlog: int = 1024) -> socket.socket:
-        """A TCP socket that listens at this function's address."""
+    @cached_property
+    def peers6(self) -> list[str]:
+        """The IPv6 address of each function, by rank; empty without a job network."""
+        return _lines(self._peers6)
+
+    def listen(self, port: int, backlog: int = 1024, *, ipv6: bool = False) -> socket.socket:
+        """A TCP socket that listens at this function's IPv4 or IPv6 address."""
         self._need_network()
-        return socket.create_server(("", port), backlog=backlog)
+        family = socket.AF_INET6 if ipv6 else socket.AF_INET
+        return socket.create_server(("", port), family=family, backlog=backlog)
 
-    def connect(self, rank: int, port: int, timeout: float = 30.0) -> socket.socket:
+    def connect(
+        self, rank: int, port: int, timeout: float = 30.0, *, ipv6: bool = False
+    ) -> socket.socket:
         """A TCP connection to another function. One that does not listen yet is tried again until
         the time is up: functions of a burst begin at the same time, but none knows how far the
         others are."""
         import time
 
         self._need_network()
+        peers = self.peers6 if ipv6 else self.peers
         until = time.monotonic() + timeout
         while True:
             left = max(until - time.monotonic(), 0.01)
             try:
-                return socket.create_connection((self.peers[rank], port), timeout=left)
+                return socket.create_connection((peers[rank], port), timeout=left)
             except ConnectionRefusedError:
                 if time.monotonic() >= until:
                     raise
@@ -62,6 +74,10 @@ class Job:
             raise make("SM-0110", "this burst has no job network", hint=hint)
 
 
+def _lines(file: str | None) -> list[str]:
+    return Path(file).read_text().split() if file else []
+
+
 def job() -> Job:
     """The burst that this function belongs to. Raises `Error` outside of one."""
     try:
@@ -70,7 +86,9 @@ def job() -> Job:
             int(os.environ["SNOWMELT_RANK"]),
             int(os.environ["SNOWMELT_SIZE"]),
             os.environ.get("SNOWMELT_ADDRESS"),
+            os.environ.get("SNOWMELT_ADDRESS6"),
             os.environ.get("SNOWMELT_PEERS"),
+            os.environ.get("SNOWMELT_PEERS6"),
         )
     except (KeyError, ValueError):
         hint = "call it inside a function that sm.burst runs"

@@ -73,7 +73,7 @@ def _with_options(
         own = packages if packages is not None else function.packages
         # A worker sends one chunk at a time, and items may do what is not safe for threads.
         own_options = {**function.options, **options, "concurrency": 1}
-        return Function(function.function, own, own_options, function.tenant)
+        return Function(function.function, own, own_options, function.tenant, function.network)
     if isinstance(function, Udf):
         own = packages if packages is not None else function.signature.packages
         return Function(function.function, own, options)

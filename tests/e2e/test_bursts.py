@@ -165,6 +165,100 @@ def test_functions_on_two_hosts_talk_by_plain_sockets(cluster: Cluster) -> None:
     assert messages == more, "the network costs the same for 12 functions and for 40"
 
 
+def test_functions_on_two_hosts_talk_by_ipv6_and_by_name(cluster: Cluster) -> None:
+    code = """
+        @sm.function(network="job", memory="64MiB")
+        def greet(rank):
+            import socket
+            job = sm.job()
+            server = job.listen(80, ipv6=True)
+            right = job.connect((rank + 1) % job.size, 80, ipv6=True)
+            left, peer = server.accept()
+            name = f"rank-{(rank + 1) % job.size}.job"
+            named = {found[4][0] for found in socket.getaddrinfo(name, 80)}
+            return job.address6, job.peers6, peer[0], sorted(named), job.peers
+
+        done = greet.burst(6)
+        print(json.dumps([done, [h["count"] for h in done.hosts]]))
+    """
+    [[results, counts]] = cluster.python(code)  # type: ignore[misc]
+    assert len(counts) == 2 and sum(counts) == 6
+    addresses = [result[0] for result in results]
+    assert len(set(addresses)) == 6 and all(address.startswith("fd73:") for address in addresses)
+    for rank, (_, peers6, left, named, peers) in enumerate(results):
+        assert peers6 == addresses
+        assert left == addresses[rank - 1], "it comes from its own address"
+        right = (rank + 1) % 6
+        assert named == sorted([peers[right], addresses[right]])
+
+
+# Answers with the address that it sees; 8080 is what the policy names.
+OUTSIDE = """
+import socket, threading
+def serve(port):
+    server = socket.create_server(("", port))
+    print(port, flush=True)
+    while True:
+        connection, peer = server.accept()
+        connection.sendall(peer[0].encode())
+        connection.close()
+threads = [threading.Thread(target=serve, args=(port,)) for port in (8080, 8081)]
+[thread.start() for thread in threads]
+"""
+
+
+@pytest.fixture
+def outside(cluster: Cluster) -> Iterator[str]:
+    """The address of a server that is no host of the cluster, behind its first host."""
+    name, first = f"{cluster.hosts[0]}o", cluster.hosts[0]
+    device, inner = f"{name[3:]}a", f"{name[3:]}b"
+    server = None
+    try:
+        ip("netns", "add", name)
+        ip("link", "add", device, "netns", first, "type", "veth", "peer", inner, "netns", name)
+        for host, end, number in ((first, device, 2), (name, inner, 1)):
+            ip("-n", host, "addr", "add", f"198.51.100.{number}/24", "dev", end)
+            ip("-n", host, "link", "set", end, "up")
+        server = subprocess.Popen(
+            ["nsenter", f"--net=/run/netns/{name}", sys.executable, "-c", OUTSIDE],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert server.stdout is not None and server.stdout.readline() and server.stdout.readline()
+        yield "198.51.100.1"
+    finally:
+        if server is not None:
+            server.kill()
+            server.wait(30)
+        subprocess.run(["ip", "netns", "del", name], capture_output=True)
+
+
+def test_outside_is_reached_only_as_the_policy_names_it(cluster: Cluster, outside: str) -> None:
+    code = f"""
+        def ask(rank):
+            import errno, socket
+            found = []
+            for port in (8080, 8081):
+                try:
+                    with socket.create_connection(({outside!r}, port), timeout=5) as connection:
+                        found.append(connection.recv(64).decode())
+                except OSError as error:
+                    found.append(errno.errorcode[error.errno])
+            return found
+
+        def asks(network):
+            return sm.burst(ask, 2, network=network, hosts=1, memory="64MiB")
+
+        print(json.dumps(asks("job")))
+        print(json.dumps(asks(sm.Network(egress=["198.51.100.0/24:8080"]))))
+        print(json.dumps(asks(sm.Network(egress=["198.51.100.1"]))))
+    """
+    closed, named, whole = cluster.python(code)
+    assert closed == [["ENETUNREACH", "ENETUNREACH"]] * 2
+    assert named == [["198.51.100.2", "EHOSTUNREACH"]] * 2, "with the host's address"
+    assert whole == [["198.51.100.2", "198.51.100.2"]] * 2
+
+
 def test_two_jobs_with_the_same_addresses_are_apart(cluster: Cluster) -> None:
     code = """
         import threading

@@ -6,7 +6,6 @@
 
 use std::fmt::Write as _;
 use std::io;
-use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,8 +20,11 @@ use crate::node::Inner;
 use crate::unit::WarmStart;
 use crate::{Error, Result, Unit};
 
-/// Where a function finds the addresses of all, one on each line, by rank.
+/// Where a function finds the IPv4 addresses of all, one on each line, by rank.
 pub(crate) const PEERS: &str = "/run/snowmelt/peers";
+
+/// The same for IPv6.
+pub(crate) const PEERS6: &str = "/run/snowmelt/peers6";
 
 /// A job's network with what it was made for.
 #[derive(Debug)]
@@ -35,7 +37,7 @@ pub(crate) struct RankNetwork {
     files: Files,
 }
 
-/// `hosts` and `peers` of a job, shown to all its ranks.
+/// `hosts`, `peers` and `peers6` of a job, shown to all its ranks.
 #[derive(Debug)]
 struct Files {
     folder: PathBuf,
@@ -123,12 +125,12 @@ impl RankNetwork {
     }
 
     /// What ranks see beside their unit's root.
-    pub fn binds(&self) -> [Bind; 2] {
+    pub fn binds(&self) -> [Bind; 3] {
         let bind = |name: &str, target: &str| Bind {
             source: self.files.folder.join(name),
             target: target.into(),
         };
-        [bind("hosts", "/etc/hosts"), bind("peers", PEERS)]
+        [bind("hosts", "/etc/hosts"), bind("peers", PEERS), bind("peers6", PEERS6)]
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, JobNetwork> {
@@ -139,22 +141,27 @@ impl RankNetwork {
 impl Files {
     fn write(folder: &Path, hosts: &[HostRanks]) -> Result<Self> {
         let files = Self { folder: folder.to_owned() };
-        let (mut names, mut peers) = ("127.0.0.1 localhost\n".to_owned(), String::new());
+        let mut names = "127.0.0.1 localhost\n".to_owned();
+        let (mut peers, mut peers6) = (String::new(), String::new());
         for host in hosts {
             for slot in 0..host.count {
-                let Some(IpAddr::V4(address)) = host.range4.nth(u128::from(slot + RESERVED)) else {
+                let place = u128::from(slot + RESERVED);
+                let (Some(v4), Some(v6)) = (host.range4.nth(place), host.range6.nth(place)) else {
                     continue;
                 };
                 let rank = host.first + slot;
-                // Writing to a text cannot fail.
-                let _ = writeln!(names, "{address} rank-{rank}.job rank-{rank}");
-                let _ = writeln!(peers, "{address}");
+                for (address, list) in [(v4, &mut peers), (v6, &mut peers6)] {
+                    // Writing to a text cannot fail.
+                    let _ = writeln!(names, "{address} rank-{rank}.job rank-{rank}");
+                    let _ = writeln!(list, "{address}");
+                }
             }
         }
         let write = || {
             std::fs::create_dir_all(folder)?;
             std::fs::write(folder.join("hosts"), names)?;
-            std::fs::write(folder.join("peers"), peers)
+            std::fs::write(folder.join("peers"), peers)?;
+            std::fs::write(folder.join("peers6"), peers6)
         };
         let step = "write the names of the job".to_owned();
         write().map_err(|source| Error::Job { step, source })?;

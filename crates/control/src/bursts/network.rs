@@ -115,6 +115,7 @@ pub(super) fn plan(
         first: part.first,
         count: part.count,
         range4: peer.range4,
+        range6: peer.range6,
     });
     Ok(Plan { specs: peers.iter().map(spec).collect(), ranks: ranks.collect() })
 }

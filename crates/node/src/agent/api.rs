@@ -63,6 +63,8 @@ pub struct HostRanks {
     pub count: u32,
     /// The addresses of which they have the first ones behind [`snowmelt_network::RESERVED`].
     pub range4: Range,
+    /// Those of IPv6, of which they have the same ones.
+    pub range6: Range,
 }
 
 /// A part whose instances are started and have run nothing of the user's yet.

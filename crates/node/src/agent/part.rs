@@ -9,7 +9,7 @@ use snowmelt_wire::{Call, Load, OnError};
 use tokio::sync::mpsc;
 
 use super::api::{JobPart, PartCalls, PartOpen, PartReady, RankEnd};
-use crate::network::{PEERS, RankNetwork};
+use crate::network::{PEERS, PEERS6, RankNetwork};
 use crate::supply::Environment;
 use crate::{Error, InstanceLease, InstanceLimits, Node, Result, Unit};
 
@@ -139,6 +139,7 @@ fn environment(order: &JobPart, slot: u32, network: Option<&RankNetwork>) -> Res
         variables.push(("SNOWMELT_ADDRESS", address.v4.to_string()));
         variables.push(("SNOWMELT_ADDRESS6", address.v6.to_string()));
         variables.push(("SNOWMELT_PEERS", PEERS.to_owned()));
+        variables.push(("SNOWMELT_PEERS6", PEERS6.to_owned()));
     }
     Ok(variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
 }

@@ -25,7 +25,7 @@ const CONFIGURATION: [&str; 8] = [
     "/etc/mime.types",
 ];
 
-const FILES: [(&str, &str); 3] = [
+const FILES: [(&str, &str); 4] = [
     (
         "/etc/passwd",
         "root:x:0:0:root:/:/usr/sbin/nologin\n\
@@ -34,6 +34,8 @@ const FILES: [(&str, &str); 3] = [
     ),
     ("/etc/group", "root:x:0:\nsnowmelt:x:1000:\nnogroup:x:65534:\n"),
     ("/etc/hostname", "snowmelt\n"),
+    // Without this, a name has only the first of its addresses in the file of hosts.
+    ("/etc/host.conf", "multi on\n"),
 ];
 
 /// Puts the base together.
