@@ -127,6 +127,8 @@ def _results(answer: dict[str, Any], name: str, on_error: str) -> BurstResults[A
     results.logs = [entry["text"] for entry in answer["logs"]]
     if not errors or on_error == "return":
         return results
+    # Before those that were ended because of it comes who failed by itself.
+    errors.sort(key=lambda error: getattr(error[1], "code", None) == "SM-0705")
     values = [value if succeeded else None for succeeded, value in outcomes]
     raise _map_error(errors, values, name) from errors[0][1]
 

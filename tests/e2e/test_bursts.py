@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import Snowmelt, wait_for
@@ -325,6 +326,43 @@ def test_a_host_that_vanishes_is_told_and_leaves_nothing(cluster: Cluster) -> No
         wait_for(f"the devices to go from {host}", lambda host=host: not cluster.job_devices(host))
 
 
+def test_a_rank_that_fails_ends_the_others_of_its_network(cluster: Cluster) -> None:
+    code = """
+        def waits(rank):
+            import time
+            job = sm.job()
+            if rank == 3:
+                raise ValueError("too short")
+            print(f"rank {rank} waits", flush=True)
+            job.listen(5000).accept()
+
+        try:
+            sm.burst(waits, 4, network="job", memory="64MiB", timeout="10m", progress=False)
+        except sm.MapError as error:
+            failed = [(rank, getattr(one, "code", type(one).__name__), str(one))
+                      for rank, one in error.errors]
+            print(json.dumps([str(error), failed]))
+
+        def fails(rank):
+            if rank == 0:
+                raise ValueError("alone")
+            return rank
+
+        done = sm.burst(fails, 4, memory="64MiB", on_error="return", progress=False)
+        print(json.dumps([repr(one) for one in done]))
+    """
+    [said, failed], alone = cluster.python(code)  # type: ignore[misc]
+    assert "first for item 3" in said and "too short" in said, said
+    by_rank = {rank: (kind, text) for rank, kind, text in failed}
+    assert by_rank[3] == ("ValueError", "too short")
+    for rank in (0, 1, 2):
+        kind, text = by_rank[rank]
+        assert kind == "SM-0705", text
+        assert "rank 3 on two failed first: `waits` raised ValueError: too short" in text
+    assert alone == ["ValueError('alone')", "1", "2", "3"], "without a network each is for itself"
+    wait_for("the functions to go", lambda: cluster.ranks() == [0, 0])
+
+
 def test_a_host_with_another_token_is_refused(cluster: Cluster) -> None:
     wrong = cluster.snowmelt.folder / "wrong"
     wrong.write_text("not-the-token-of-this-cluster")
@@ -377,3 +415,78 @@ def test_the_examples_check_their_own_answers(snowmelt: Snowmelt, example: str) 
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("6 functions on 1 host(s) agree on "), done.stdout
+
+
+def test_networks_are_listed_shown_and_traced(cluster: Cluster) -> None:
+    code = """
+        def serves(rank):
+            job = sm.job()
+            server = job.listen(5000)
+            if rank == 0:
+                job.connect(3, 5000)
+                print("connected", flush=True)
+            else:
+                server.accept()
+            import time
+            time.sleep(90)
+
+        sm.burst(serves, 4, network="job", memory="64MiB", progress=False)
+    """
+    program = subprocess.Popen(
+        [sys.executable, "-c", "import snowmelt as sm\n" + textwrap.dedent(code)],
+        env=cluster.snowmelt.environ() | {"PYTHONPATH": str(PYTHON), "SNOWMELT_BIN": str(SNOWMELT)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+    def shown(*arguments: str) -> Any:
+        return json.loads(cluster.snowmelt.run("net", *arguments, "-o", "json").out)
+
+    try:
+        wait_for("the functions", lambda: all(cluster.ranks()))
+        [listed] = shown("ls")
+        assert (listed["hosts"], listed["functions"]) == (["one", "two"], 4)
+        job = listed["job"]
+        parts = shown("show", job)["parts"]
+        for part, other in zip(parts, reversed(parts), strict=True):
+            network, theirs = part["network"], other["network"]["spec"]
+            assert network["counters"]["moves"] == 0 and network["mtu"] == 1450
+            assert network["hold"] in ("groups", "guard")
+            assert [(peer["host"], peer["range4"]) for peer in network["spec"]["peers"]] == [
+                (theirs["host"], theirs["own4"])
+            ]
+            assert network["spec"]["vni"] == listed["overlay"]
+        text = cluster.snowmelt.run("net", "show", job).succeeded().out
+        assert "host two with ranks 2 to 3" in text and "held by" in text, text
+
+        # The listener is there some time after the function was called.
+        wait_for("rank 3 to listen", lambda: shown("trace", job, "0", "3:5000")["arrives"])
+        traced = shown("trace", job, "0", "3:5000")
+        steps = [(step["host"], step["check"]) for step in traced["steps"]]
+        assert steps == [
+            ("one", "sender"),
+            ("one", "route"),
+            ("one", "neighbour"),
+            ("one", "forwarding entry"),
+            ("one", "echo"),
+            ("two", "overlay"),
+            ("two", "address"),
+            ("two", "port 5000"),
+            ("two", "way back: route"),
+            ("two", "way back: neighbour"),
+            ("two", "way back: forwarding entry"),
+            ("two", "way back: echo"),
+        ], traced
+        assert shown("trace", job, "2", "3:5000", "--ipv6")["steps"][0]["host"] == "two"
+        silent = cluster.snowmelt.run("net", "trace", job, "0", "3:5001")
+        assert silent.code == 1 and "port 5001" in silent.out, silent
+        assert "nobody listens" in silent.out and "does not arrive" in silent.err, silent
+        outside = cluster.snowmelt.run("net", "trace", job, "0", "192.0.2.1:7070")
+        assert outside.code == 1 and "a route is missing" in outside.out, outside
+        missing = cluster.snowmelt.run("net", "trace", job, "0", "9")
+        missing.failed_with("SM-0605", "has no rank 9", "0 to 3")
+        cluster.snowmelt.run("net", "show", "j-1").failed_with("SM-0605", "j-1")
+    finally:
+        program.kill()
+        program.wait()
+    wait_for("the end of the job", lambda: not shown("ls"))

@@ -15,6 +15,9 @@
 //! | `GET /v1/functions/{name}/logs?invocation=&tail=` | | list of [`LogEntry`] |
 //! | `POST /v1/bursts` | [`BurstRequest`] | [`BurstAnswer`] |
 //! | `GET /v1/hosts` | | list of [`HostSummary`] |
+//! | `GET /v1/networks` | | list of [`NetworkSummary`]: jobs with a network now |
+//! | `GET /v1/networks/{job}` | | [`NetworkDetail`] |
+//! | `POST /v1/networks/{job}/trace` | [`TraceRequest`] | [`Trace`] |
 //! | `GET /v1/figures` | | [`Figures`] |
 //! | `GET /metrics` | | the same for Prometheus, as text |
 //! | `POST /v1/shutdown` | | 202 |
@@ -29,6 +32,8 @@
 //! | `POST /v1/hosts` | [`HostJoin`] | 204; a host says it again each second |
 //! | `DELETE /v1/hosts/{name}` | | 204 |
 
+mod networks;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -42,6 +47,10 @@ use snowmelt_types::{
     ByteSize, CpuMillis, ErrorReport, FunctionName, HostName, InvocationId, JobId, QueryId, Tenant,
 };
 use snowmelt_wire::{Code, Signature};
+
+pub use networks::{
+    NetworkDetail, NetworkPart, NetworkSummary, Trace, TracePoint, TraceRequest, TraceStep, TraceTo,
+};
 
 /// A query with everything that it needs.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

@@ -12,13 +12,14 @@ use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use snowmelt_query::Profile;
-use snowmelt_types::{Code, ErrorReport, FunctionName, InvocationId, Report};
+use snowmelt_types::{Code, ErrorReport, FunctionName, InvocationId, JobId, Report};
 use snowmelt_wire::{BatchDecoder, Frame, HEADER_BYTES, Kind};
 use tokio::net::UnixStream;
 
 use crate::api::{
     BurstAnswer, BurstRequest, Event, Figures, FunctionSpec, FunctionSummary, HostSummary,
-    Invocation, InvokeRequest, LogEntry, QueryRequest, Status,
+    Invocation, InvokeRequest, LogEntry, NetworkDetail, NetworkSummary, QueryRequest, Status,
+    Trace, TraceRequest,
 };
 
 /// Talks to a platform. Cheap to make; it holds no connection.
@@ -134,6 +135,22 @@ impl Client {
     /// Every host that is there.
     pub async fn hosts(&self) -> Result<Vec<HostSummary>, ErrorReport> {
         self.get("/v1/hosts").await
+    }
+
+    /// The jobs whose functions talk.
+    pub async fn networks(&self) -> Result<Vec<NetworkSummary>, ErrorReport> {
+        self.get("/v1/networks").await
+    }
+
+    /// The network of a job on each of its hosts.
+    pub async fn network(&self, job: &JobId) -> Result<NetworkDetail, ErrorReport> {
+        self.get(&format!("/v1/networks/{}", segment(job.as_str()))).await
+    }
+
+    /// The way of a packet between functions of a job.
+    pub async fn trace(&self, job: &JobId, asked: &TraceRequest) -> Result<Trace, ErrorReport> {
+        let path = format!("/v1/networks/{}/trace", segment(job.as_str()));
+        parse(self.send(Method::POST, &path, Some(asked)).await?).await
     }
 
     /// Runs a function once for each event, all at once.
@@ -262,6 +279,11 @@ impl QueryStream {
         self.buffer.advance(HEADER_BYTES);
         Ok(Some(Frame::new(kind, self.buffer.split_to(length).freeze())))
     }
+}
+
+/// What somebody typed, as part of a path.
+fn segment(text: &str) -> String {
+    url::form_urlencoded::byte_serialize(text.as_bytes()).collect()
 }
 
 fn cut_short() -> ErrorReport {

@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use snowmelt_types::{Code, ErrorReport, ExitClass, FunctionName, InvocationId};
+use snowmelt_types::{Code, ErrorReport, ExitClass, FunctionName, InvocationId, JobId};
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
@@ -73,6 +73,9 @@ pub(crate) fn router(platform: Arc<Platform>) -> Router {
         .route("/v1/invocations/{id}", get(invocation))
         .route("/v1/bursts", post(burst))
         .route("/v1/hosts", get(hosts))
+        .route("/v1/networks", get(networks))
+        .route("/v1/networks/{job}", get(network))
+        .route("/v1/networks/{job}/trace", post(trace))
         .fallback(unknown)
         .layer(DefaultBodyLimit::max(MOST_REQUEST_BYTES))
         .with_state(platform)
@@ -114,6 +117,23 @@ async fn burst(State(platform): State<Arc<Platform>>, body: Bytes) -> Answer {
 
 async fn hosts(State(platform): State<Arc<Platform>>) -> Answer {
     json(StatusCode::OK, &platform.hosts.list())
+}
+
+async fn networks(State(platform): State<Arc<Platform>>) -> Answer {
+    json(StatusCode::OK, &platform.bursts.jobs.networks())
+}
+
+async fn network(State(platform): State<Arc<Platform>>, Path(job): Path<String>) -> Answer {
+    json(StatusCode::OK, &platform.bursts.jobs.network(&JobId::from(job)).await?)
+}
+
+async fn trace(
+    State(platform): State<Arc<Platform>>,
+    Path(job): Path<String>,
+    body: Bytes,
+) -> Answer {
+    let asked = parse(&body)?;
+    json(StatusCode::OK, &platform.bursts.jobs.trace(&JobId::from(job), asked).await?)
 }
 
 async fn functions(State(platform): State<Arc<Platform>>) -> Answer {

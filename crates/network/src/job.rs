@@ -10,6 +10,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 use crate::counters::Counters;
 use crate::hold::{Groups, Guard};
 use crate::host::lock;
@@ -19,7 +21,9 @@ use crate::netlink::Batch;
 use crate::networks::Shared;
 use crate::prepare::Prepared;
 use crate::remains::{self, Remains};
-use crate::{Address, Error, JobSpec, Peer, Result, Way, egress, ready, route, trace};
+use crate::{
+    Address, Error, JobSpec, Listener, Peer, Result, Way, egress, listen, ready, route, trace,
+};
 
 /// The network of a job on this host; gone when dropped.
 #[derive(Debug)]
@@ -33,6 +37,16 @@ pub struct JobNetwork {
     /// Answers functions that are not held by their control groups, if there are any.
     guard: Mutex<Option<Guard>>,
     shared: Arc<Shared>,
+}
+
+/// What holds functions to their addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Hold {
+    /// Programs on their control groups.
+    Groups,
+    /// The node, which answers their system calls.
+    Guard,
 }
 
 impl JobNetwork {
@@ -107,6 +121,16 @@ impl JobNetwork {
     /// The namespace that sandboxes of the job join.
     pub fn namespace(&self) -> BorrowedFd<'_> {
         self.prepared.namespace.as_fd()
+    }
+
+    /// The device in the host's namespace that is there as long as anything of the network is.
+    pub fn device(&self) -> &str {
+        &self.prepared.device
+    }
+
+    /// What holds its functions to their addresses.
+    pub fn hold(&self) -> Hold {
+        if self.shared.groups.is_some() { Hold::Groups } else { Hold::Guard }
     }
 
     /// The addresses of the function at a place on this host, from 0. They are there already.
@@ -225,6 +249,12 @@ impl JobNetwork {
             *round_trip = asked.get(host).copied();
         }
         Ok(way)
+    }
+
+    /// Who takes what comes in on this host at an address and a port.
+    pub fn listeners(&mut self, at: IpAddr, port: u16) -> Result<Vec<Listener>> {
+        let found = listen::at(&mut self.prepared.namespace.diagnosis, at, port);
+        found.map_err(|failed| Error::failed(&self.spec.job, failed))
     }
 
     /// What was asked of the kernel so far.

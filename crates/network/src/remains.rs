@@ -1,17 +1,17 @@
 //! What is left in a namespace: connections, routes and neighbours.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::namespace::Namespace;
 use crate::netlink::*;
 
 /// `SOCK_DIAG_BY_FAMILY` of `linux/sock_diag.h`.
 const BY_FAMILY: u16 = 20;
-const TCP: u8 = 6;
-const UDP: u8 = 17;
+pub const TCP: u8 = 6;
+pub const UDP: u8 = 17;
 
 /// What there is in a namespace.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Remains {
     /// TCP and UDP sockets, connections that only wait for their end among them.
     pub sockets: usize,
@@ -32,7 +32,7 @@ impl Remains {
 pub fn of(namespace: &mut Namespace) -> Result<Remains, Failed> {
     let mut remains = Remains::default();
     for (family, protocol) in [(AF_INET, TCP), (AF_INET, UDP), (AF_INET6, TCP), (AF_INET6, UDP)] {
-        remains.sockets += sockets(&mut namespace.diagnosis, family, protocol)?;
+        remains.sockets += sockets(&mut namespace.diagnosis, family, protocol)?.len();
     }
     remains.routes = list(&mut namespace.route, "list routes", RTM_GETROUTE, &[0; 12])?
         .iter()
@@ -48,11 +48,11 @@ pub fn of(namespace: &mut Namespace) -> Result<Remains, Failed> {
 }
 
 /// `struct inet_diag_req_v2`: all states, any address.
-fn sockets(socket: &mut Socket, family: u8, protocol: u8) -> Result<usize, Failed> {
+pub fn sockets(socket: &mut Socket, family: u8, protocol: u8) -> Result<Vec<Parsed>, Failed> {
     let mut fixed = vec![family, protocol, 0, 0];
     fixed.extend(u32::MAX.to_ne_bytes());
     fixed.extend([0; 48]);
-    Ok(list(socket, "list sockets", BY_FAMILY, &fixed)?.len())
+    list(socket, "list sockets", BY_FAMILY, &fixed)
 }
 
 fn list(

@@ -1,16 +1,17 @@
 //! The way of a packet to an address of the job, as the kernel would send it: asked of the kernel
 //! step by step, so that what is shown is what is there and not what should be.
 
+use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::link::{EGRESS, LOOPBACK, octets};
 use crate::netlink::*;
 
 /// Where the kernel would send a packet.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "way", rename_all = "kebab-case")]
 pub enum Way {
     /// To a function on this host.
@@ -34,33 +35,37 @@ pub enum Way {
     /// Nowhere: the sender is told that there is no way.
     Nowhere {
         /// What is missing.
-        missing: &'static str,
+        missing: Cow<'static, str>,
     },
 }
 
 /// Asks for the route, the neighbour and the forwarding entry, in this order.
 pub fn of(socket: &mut Socket, to: IpAddr) -> Result<Way, Failed> {
     let Some((device, gateway)) = route_to(socket, to)? else {
-        return Ok(Way::Nowhere { missing: "a route" });
+        return Ok(nowhere("a route"));
     };
     match (device, gateway) {
         (LOOPBACK, _) => Ok(Way::Here),
         (EGRESS, Some(gateway)) => Ok(Way::Outside { gateway }),
         (_, Some(gateway)) => over(socket, gateway),
-        (_, None) => Ok(Way::Nowhere { missing: "a neighbour in the route" }),
+        (_, None) => Ok(nowhere("a neighbour in the route")),
     }
 }
 
 fn over(socket: &mut Socket, gateway: IpAddr) -> Result<Way, Failed> {
     let Some(mac) = entry(socket, AF_INET6, NDA_DST, &octets(gateway), NDA_LLADDR)? else {
-        return Ok(Way::Nowhere { missing: "the neighbour's address" });
+        return Ok(nowhere("the neighbour's address"));
     };
     let host = entry(socket, AF_BRIDGE, NDA_LLADDR, &mac, NDA_DST)?;
     let Some(host) = host.as_deref().and_then(address) else {
-        return Ok(Way::Nowhere { missing: "the forwarding entry" });
+        return Ok(nowhere("the forwarding entry"));
     };
     let mac = mac.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":");
     Ok(Way::Host { gateway, mac, host, round_trip: None })
+}
+
+fn nowhere(missing: &'static str) -> Way {
+    Way::Nowhere { missing: missing.into() }
 }
 
 /// The device and the neighbour of the route to an address.

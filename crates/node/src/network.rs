@@ -116,12 +116,17 @@ impl RankNetwork {
 
     /// Waits until all other hosts of the job answer over its network.
     pub async fn reach(&self, within: Duration) -> Result<()> {
+        self.ask(move |network| network.ready(within).map(drop)).await
+    }
+
+    /// Asks the network for what takes the kernel some time.
+    pub async fn ask<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut JobNetwork) -> snowmelt_network::Result<T> + Send + 'static,
+    ) -> Result<T> {
         let network = Arc::clone(&self.network);
-        let lock = move || {
-            let mut network = network.lock().unwrap_or_else(PoisonError::into_inner);
-            network.ready(within).map(drop)
-        };
-        Ok(blocking(lock).await??)
+        let locked = move || work(&mut network.lock().unwrap_or_else(PoisonError::into_inner));
+        Ok(blocking(locked).await??)
     }
 
     /// What ranks see beside their unit's root.

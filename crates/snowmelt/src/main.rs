@@ -15,6 +15,7 @@ mod functions;
 mod input;
 mod internal;
 mod list;
+mod net;
 mod output;
 mod platform;
 mod printer;
@@ -70,6 +71,7 @@ fn command(cli: &Cli, config: &Config, printer: Printer) -> Outcome {
         Command::Top(args) => top::run(args, config, printer),
         Command::Node(args) => cluster::node(args, config, printer),
         Command::Hosts(args) => cluster::hosts(args, config, printer),
+        Command::Net(command) => net::run(command, config, printer),
         Command::Doctor(args) => doctor::run(args, config, printer),
         Command::Config(ConfigCommand::Show { origin }) => {
             printer::print(&config::show(config, *origin))?;

@@ -96,11 +96,13 @@ codes! {
     NETWORK_SPEC = "SM-0602", Input, "a job's network makes no sense as it was asked for";
     NETWORK_TAKEN = "SM-0603", Platform, "the network of a job is taken by another";
     NETWORK_UNREACHABLE = "SM-0604", Timeout, "not all hosts of a job could be reached in time";
+    NETWORK_MISSING = "SM-0605", Input, "there is no such network, rank or address of a job";
 
     HOSTS_FEW = "SM-0701", Platform, "there is no room for a burst on the hosts";
     BURST_START = "SM-0702", Platform, "a burst did not start as a whole";
     HOST_LOST = "SM-0703", Platform, "a host was lost while it ran part of a burst";
     HOST_REFUSED = "SM-0704", Platform, "a host and its control do not accept each other";
+    RANK_ENDED = "SM-0705", Input, "a function was ended because another of its job failed";
 
     INTERNAL = "SM-0901", Platform, "something that cannot happen did";
 }

@@ -70,14 +70,19 @@ def _as_json(value: Any, name: str) -> str:
 def map_answer(handler: Handler, name: str, event: Any) -> str:
     """`{"results": base64 pickle}`: for each item in order (True, pickled value) or (False, why).
 
-    The value is a pickle of its own, so that one that cannot be read spoils no other.
+    The value is a pickle of its own, so that one that cannot be read spoils no other. For who reads
+    no pickles, `"failed"` says why the first that failed did, if any.
     """
     try:
         items = pickle.loads(base64.b64decode(event))
     except Exception as error:
         raise failure.from_exception(error, "load", name) from None
     results = [_one(handler, name, item) for item in items]
-    return json.dumps({"results": base64.b64encode(pickle.dumps(results)).decode()})
+    answer = {"results": base64.b64encode(pickle.dumps(results)).decode()}
+    failed = next((why for succeeded, why in results if not succeeded), None)
+    if failed is not None:
+        answer["failed"] = failed["exception"]
+    return json.dumps(answer)
 
 
 def _one(handler: Handler, name: str, item: Any) -> tuple[bool, Any]:

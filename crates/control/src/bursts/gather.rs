@@ -5,6 +5,7 @@ use snowmelt_types::{Code, ErrorReport, InvocationId, JobId};
 use tokio::sync::mpsc;
 
 use super::Part;
+use super::failing::First;
 use crate::api::{BurstRequest, Invocation, InvocationState, LogEntry};
 use crate::now_ms;
 
@@ -22,8 +23,12 @@ pub(super) async fn gather(
     request: &BurstRequest,
 ) -> Result<Ended, ErrorReport> {
     let accepted_ms = now_ms();
-    let running = parts.iter().map(|part| run(job, part, request));
-    let ended = futures::future::try_join_all(running).await?;
+    let first = First::of(&request.function);
+    let running = parts.iter().map(|part| run(job, part, request, &first));
+    let ended = tokio::select! {
+        ended = futures::future::try_join_all(running) => ended?,
+        never = first.end_others(job, parts), if request.network.is_some() => match never {},
+    };
     let mut gathered = Ended { invocations: Vec::new(), logs: Vec::new() };
     for end in ended.into_iter().flatten() {
         let id = InvocationId::new();
@@ -45,15 +50,16 @@ async fn run(
     job: &JobId,
     part: &Part,
     request: &BurstRequest,
+    first: &First,
 ) -> Result<Vec<RankEnd>, ErrorReport> {
-    let (first, count) = (part.first as usize, part.count as usize);
+    let (begin, count) = (part.first as usize, part.count as usize);
     let calls = PartCalls {
-        events: request.events[first..first + count].to_vec(),
+        events: request.events[begin..begin + count].to_vec(),
         timeout_ms: request.function.options.timeout_ms,
     };
     let collecting = async {
         let ends = part.host.agent.call(job, calls).await.map_err(|error| part.named(error))?;
-        collect(part, ends).await
+        collect(part, ends, |end| first.hear(end, &part.host.name)).await
     };
     tokio::select! {
         ended = collecting => ended,
@@ -64,9 +70,11 @@ async fn run(
 async fn collect(
     part: &Part,
     mut ends: mpsc::Receiver<RankEnd>,
+    hear: impl Fn(&RankEnd),
 ) -> Result<Vec<RankEnd>, ErrorReport> {
     let mut all: Vec<Option<RankEnd>> = (0..part.count).map(|_| None).collect();
     while let Some(end) = ends.recv().await {
+        hear(&end);
         let place = end.rank.checked_sub(part.first).map(|place| place as usize);
         if let Some(slot) = place.and_then(|place| all.get_mut(place)) {
             *slot = Some(end);

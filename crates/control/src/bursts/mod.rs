@@ -4,9 +4,12 @@
 //! ready (all hosts answer each other, the code is loaded) and call. Whatever fails before the call
 //! closes every part; nothing was run then.
 
+mod failing;
 mod gather;
+mod jobs;
 mod network;
 mod placement;
+mod trace;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,6 +25,7 @@ use crate::declared::{Declared, declared};
 use crate::hosts::{Host, Hosts};
 use crate::memos::Memos;
 use gather::gather;
+use jobs::Jobs;
 use network::{Overlay, Overlays, plan};
 use placement::{Room, place};
 
@@ -35,9 +39,12 @@ pub(crate) struct Bursts {
     memos: Memos,
     hosts: Hosts,
     overlays: Overlays,
+    /// Those with a network.
+    pub jobs: Jobs,
 }
 
 /// One host's part.
+#[derive(Clone, Debug)]
 pub(crate) struct Part {
     pub host: Arc<Host>,
     pub first: u32,
@@ -46,7 +53,7 @@ pub(crate) struct Part {
 
 impl Bursts {
     pub fn new(node: Node, memos: Memos, hosts: Hosts) -> Self {
-        Self { node, memos, hosts, overlays: Overlays::new() }
+        Self { node, memos, hosts, overlays: Overlays::new(), jobs: Jobs::default() }
     }
 
     /// Runs a function once for each event, all at once. The failure of one is in its invocation;
@@ -59,6 +66,9 @@ impl Bursts {
         // Held until the job has ended.
         let overlay = request.network.as_ref().map(|_| self.overlays.take()).transpose()?;
         let orders = self.orders(&request, &job, &parts, overlay.as_ref()).await?;
+        let specs: Vec<JobSpec> = orders.iter().filter_map(|order| order.network.clone()).collect();
+        let whose = (&request.function.tenant, &request.function.name);
+        let _listed = overlay.as_ref().map(|_| self.jobs.list(&job, whose, &parts, specs));
         let opened = Opened { job: &job, parts: &parts };
         let within = Duration::from_millis(request.start_within_ms);
         let (open, ready) = match opened.start(orders, within).await {

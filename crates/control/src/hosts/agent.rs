@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use snowmelt_node::agent::Agent;
-use snowmelt_node::agent::api::{JobPart, PartCalls, PartOpen, PartReady, RankEnd};
+use snowmelt_node::agent::api::{
+    JobPart, PartCalls, PartNetwork, PartOpen, PartReady, RankEnd, WayFound, WayTo,
+};
 use snowmelt_types::{ErrorReport, JobId};
 use tokio::sync::mpsc;
 
@@ -44,6 +46,33 @@ impl HostAgent {
         match self {
             Self::Local(agent) => agent.call(job, calls),
             Self::Remote(remote) => remote.call(job, &calls).await,
+        }
+    }
+
+    /// Ends the calls of a part that still run, each with this error.
+    pub async fn end(&self, job: &JobId, error: &ErrorReport) -> Result<(), ErrorReport> {
+        match self {
+            Self::Local(agent) => {
+                agent.end(job, error.clone());
+                Ok(())
+            }
+            Self::Remote(remote) => remote.end(job, error).await,
+        }
+    }
+
+    /// The network of a job there.
+    pub async fn network(&self, job: &JobId) -> Result<PartNetwork, ErrorReport> {
+        match self {
+            Self::Local(agent) => agent.network(job).await,
+            Self::Remote(remote) => remote.network(job).await,
+        }
+    }
+
+    /// The way of a packet from there.
+    pub async fn way(&self, job: &JobId, asked: WayTo) -> Result<WayFound, ErrorReport> {
+        match self {
+            Self::Local(agent) => agent.way(job, asked).await,
+            Self::Remote(remote) => remote.way(job, &asked).await,
         }
     }
 

@@ -10,7 +10,9 @@ use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use snowmelt_node::agent::api::{JobPart, PartCalls, PartOpen, PartReady, RankEnd, ReadyWithin};
+use snowmelt_node::agent::api::{
+    JobPart, PartCalls, PartNetwork, PartOpen, PartReady, RankEnd, ReadyWithin, WayFound, WayTo,
+};
 use snowmelt_types::{Code, ErrorReport, HostName, JobId};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
@@ -81,6 +83,21 @@ impl Remote {
             }
         });
         Ok(receiver)
+    }
+
+    pub(super) async fn end(&self, job: &JobId, error: &ErrorReport) -> Result<(), ErrorReport> {
+        let path = format!("/v1/jobs/{job}/end");
+        self.send(Method::POST, &path, Some(error)).await.map(drop)
+    }
+
+    pub(super) async fn network(&self, job: &JobId) -> Result<PartNetwork, ErrorReport> {
+        let path = format!("/v1/jobs/{job}/network");
+        parse(&self.whole(self.send::<()>(Method::GET, &path, None).await?).await?)
+    }
+
+    pub(super) async fn way(&self, job: &JobId, asked: &WayTo) -> Result<WayFound, ErrorReport> {
+        let path = format!("/v1/jobs/{job}/way");
+        parse(&self.whole(self.send(Method::POST, &path, Some(asked)).await?).await?)
     }
 
     pub(super) async fn close(&self, job: &JobId) -> Result<(), ErrorReport> {

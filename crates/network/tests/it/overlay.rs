@@ -1,8 +1,8 @@
 //! That functions on several hosts reach each other, and nobody else.
 
-use std::net::{IpAddr, UdpSocket};
+use std::net::{IpAddr, TcpListener, UdpSocket};
 
-use snowmelt_network::{Error, Way};
+use snowmelt_network::{Error, Listener, Transport, Way};
 
 use crate::harness::*;
 
@@ -97,6 +97,28 @@ fn a_host_that_does_not_answer_is_named_when_the_time_is_up() {
 }
 
 #[test]
+fn who_listens_is_told_by_address_and_port() {
+    if !is_root() {
+        return;
+    }
+    let mut underlay = Underlay::new();
+    let host = underlay.host(0);
+    let mut networks = job("a", 1, &[&host]);
+    let (one, two) = (networks[0].address(0).unwrap(), networks[0].address(1).unwrap());
+    let (stream, datagram) = within(networks[0].namespace(), || {
+        let stream = TcpListener::bind((one.v4, 80)).unwrap();
+        (stream, UdpSocket::bind((one.v6, 80)).unwrap())
+    });
+    let mut at = |to: IpAddr, port| networks[0].listeners(to, port).unwrap();
+    let listener = |transport, address| vec![Listener { transport, address }];
+    assert_eq!(at(one.v4.into(), 80), listener(Transport::Tcp, one.v4.into()));
+    assert_eq!(at(one.v6.into(), 80), listener(Transport::Udp, one.v6.into()));
+    assert_eq!((at(one.v4.into(), 81), at(two.v4.into(), 80)), (vec![], vec![]));
+    drop((stream, datagram));
+    assert_eq!(at(one.v4.into(), 80), vec![]);
+}
+
+#[test]
 fn the_way_of_a_packet_is_what_the_kernel_has() {
     if !is_root() {
         return;
@@ -114,8 +136,8 @@ fn the_way_of_a_packet_is_what_the_kernel_has() {
         assert_eq!((host, mac.as_str()), (hosts[1].address, "02:73:0a:4d:40:00"));
         assert!(round_trip.is_some());
     }
-    assert_eq!(way("8.8.8.8".parse().unwrap()), Way::Nowhere { missing: "a route" });
+    assert_eq!(way("8.8.8.8".parse().unwrap()), Way::Nowhere { missing: "a route".into() });
     networks[0].remove_peer(hosts[1].address).unwrap();
     let gone = networks[0].trace(there.v4.into(), PATIENCE).unwrap();
-    assert_eq!(gone, Way::Nowhere { missing: "a route" });
+    assert_eq!(gone, Way::Nowhere { missing: "a route".into() });
 }

@@ -5,6 +5,9 @@
 //! | `POST /v1/jobs` | [`JobPart`] | [`PartOpen`]: the network is there, every instance is started |
 //! | `POST /v1/jobs/{id}/ready` | [`ReadyWithin`] | [`PartReady`]: all hosts answer over the network, the code is loaded |
 //! | `POST /v1/jobs/{id}/calls` | [`PartCalls`] | lines of JSON: a [`RankEnd`] for each rank as it ends |
+//! | `POST /v1/jobs/{id}/end` | `ErrorReport` | 204: calls that still run end with this error |
+//! | `GET /v1/jobs/{id}/network` | | [`PartNetwork`] |
+//! | `POST /v1/jobs/{id}/way` | [`WayTo`] | [`WayFound`] |
 //! | `DELETE /v1/jobs/{id}` | | 204: nothing of the part is left |
 //! | `GET /v1/host` | | [`HostFacts`] |
 //!
@@ -12,8 +15,10 @@
 //! closed while calls run ends their sandboxes; a part that is never called is closed after
 //! [`JobPart::start_within_ms`]. Errors are `ErrorReport` objects, as problem+json (RFC 9457).
 
+use std::net::IpAddr;
+
 use serde::{Deserialize, Serialize};
-use snowmelt_network::{Counters, JobSpec, Range};
+use snowmelt_network::{Counters, Hold, JobSpec, Listener, Range, Remains, Way};
 use snowmelt_types::{ErrorReport, JobId, Tenant};
 use snowmelt_wire::{Code, Mode};
 
@@ -122,6 +127,46 @@ pub struct RankEnd {
     pub log_dropped: u64,
     /// From its call to its end, in microseconds.
     pub wall_us: u64,
+}
+
+/// The network of a job on one host, as the kernel has it now.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PartNetwork {
+    /// What was asked for, with the other hosts.
+    pub spec: JobSpec,
+    /// The number of its namespace, as `/proc/PID/ns/net` shows it.
+    pub namespace: u64,
+    /// Its end of a pair in the host's own namespace.
+    pub device: String,
+    /// The most bytes of a packet to another host.
+    pub mtu: u32,
+    /// What holds functions to their addresses.
+    pub hold: Hold,
+    /// What was asked of the kernel for it.
+    pub counters: Counters,
+    /// Sockets, routes and neighbours that are in it.
+    pub holds: Remains,
+}
+
+/// Asks for the way of a packet from a host of a job.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct WayTo {
+    /// Where it is to go.
+    pub to: IpAddr,
+    /// At which port somebody should listen, if that host is this one.
+    #[serde(default)]
+    pub port: Option<u16>,
+    /// How long another host may take to answer, in milliseconds.
+    pub within_ms: u64,
+}
+
+/// The way of a packet from a host of a job.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct WayFound {
+    /// Where the kernel would send it.
+    pub way: Way,
+    /// Who listens there on this host.
+    pub listeners: Vec<Listener>,
 }
 
 /// What a host has and does.

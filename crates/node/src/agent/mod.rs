@@ -5,18 +5,20 @@
 //! nobody calls it in time.
 
 pub mod api;
+mod look;
 mod part;
 mod serve;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use snowmelt_types::{Code, ErrorReport, JobId};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::Node;
+use crate::network::RankNetwork;
 use api::{HostFacts, JobPart, PartCalls, PartOpen, PartReady, RankEnd};
 use part::Part;
 
@@ -31,16 +33,29 @@ pub struct Agent {
 #[derive(Debug)]
 struct Inner {
     node: Node,
-    // `None` while a part is being opened. Held for a look only.
-    parts: Mutex<HashMap<JobId, Option<Part>>>,
+    // Held for a look only.
+    parts: Mutex<HashMap<JobId, Stage>>,
+    // Those of its parts, to be looked at. Held for a look only.
+    networks: Mutex<HashMap<JobId, Weak<RankNetwork>>>,
     ranks: AtomicU32,
+}
+
+/// Where a part stands.
+#[derive(Debug)]
+enum Stage {
+    /// Somebody opens it or makes it ready.
+    Opening,
+    /// It waits for its calls.
+    Waiting(Part),
+    /// It is called. What is sent ends the calls that still run.
+    Called(watch::Sender<Option<ErrorReport>>),
 }
 
 impl Agent {
     /// An agent without jobs.
     pub fn new(node: Node) -> Self {
-        let (parts, ranks) = (Mutex::default(), AtomicU32::new(0));
-        Self { inner: Arc::new(Inner { node, parts, ranks }) }
+        let (parts, networks) = (Mutex::default(), Mutex::default());
+        Self { inner: Arc::new(Inner { node, parts, networks, ranks: AtomicU32::new(0) }) }
     }
 
     /// What the host has and does.
@@ -59,6 +74,7 @@ impl Agent {
         let place = Place::take(&self.inner, &order.job)?;
         let (job, patience) = (order.job.clone(), Duration::from_millis(order.start_within_ms));
         let (part, open) = Part::open(&self.inner.node, order).await?;
+        self.inner.note(&job, &part);
         place.fill(part);
         let agent = Arc::downgrade(&self.inner);
         tokio::spawn(async move {
@@ -88,23 +104,34 @@ impl Agent {
         calls: PartCalls,
     ) -> Result<mpsc::Receiver<RankEnd>, ErrorReport> {
         let part = self.inner.take(job).ok_or_else(|| missing(job))?;
-        let (sender, receiver) = mpsc::channel(part.ranks().max(1) as usize);
         if calls.events.len() != part.ranks() as usize {
             let (events, ranks) = (calls.events.len(), part.ranks());
             let message = format!("{events} events came for {ranks} ranks of {job}");
             return Err(ErrorReport::new(Code::PROTOCOL, message));
         }
         let inner = Arc::clone(&self.inner);
-        let ranks = part.ranks();
+        let (job, ranks) = (job.clone(), part.ranks());
+        let (sender, receiver) = mpsc::channel(ranks.max(1) as usize);
+        let (end, ended) = watch::channel(None);
+        inner.parts().insert(job.clone(), Stage::Called(end));
         inner.ranks.fetch_add(ranks, Ordering::Relaxed);
         tokio::spawn(async move {
             tokio::select! {
                 () = sender.closed() => {}
-                () = part.run(calls, &sender) => {}
+                () = part.run(calls, &sender, &ended) => {}
             }
             inner.ranks.fetch_sub(ranks, Ordering::Relaxed);
+            inner.parts().remove(&job);
         });
         Ok(receiver)
+    }
+
+    /// Ends the calls of a part that still run, each with this error. None that is called is none
+    /// to end.
+    pub fn end(&self, job: &JobId, error: ErrorReport) {
+        if let Some(Stage::Called(end)) = self.inner.parts().get(job) {
+            end.send_replace(Some(error));
+        }
     }
 
     /// Ends a part that was not called yet; one that is not there is none.
@@ -116,17 +143,26 @@ impl Agent {
 impl Inner {
     fn take(&self, job: &JobId) -> Option<Part> {
         let mut parts = self.parts();
-        // One that is still being opened stays named, so that its end finds its place.
         match parts.remove(job)? {
-            Some(part) => Some(part),
-            None => {
-                parts.insert(job.clone(), None);
+            Stage::Waiting(part) => Some(part),
+            // Who opens it or calls it has to find its place again.
+            other => {
+                parts.insert(job.clone(), other);
                 None
             }
         }
     }
 
-    fn parts(&self) -> MutexGuard<'_, HashMap<JobId, Option<Part>>> {
+    /// Remembers the network of a part for as long as it is there.
+    fn note(&self, job: &JobId, part: &Part) {
+        let mut networks = self.networks.lock().unwrap_or_else(PoisonError::into_inner);
+        networks.retain(|_, network| network.strong_count() > 0);
+        if let Some(network) = part.network() {
+            networks.insert(job.clone(), Arc::downgrade(network));
+        }
+    }
+
+    fn parts(&self) -> MutexGuard<'_, HashMap<JobId, Stage>> {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -144,19 +180,19 @@ impl<'a> Place<'a> {
             let message = format!("{job} has a part here already");
             return Err(ErrorReport::new(Code::PROTOCOL, message));
         }
-        parts.insert(job.clone(), None);
+        parts.insert(job.clone(), Stage::Opening);
         Ok(Self { inner, job: job.clone() })
     }
 
     fn fill(self, part: Part) {
-        self.inner.parts().insert(self.job.clone(), Some(part));
+        self.inner.parts().insert(self.job.clone(), Stage::Waiting(part));
     }
 }
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         let mut parts = self.inner.parts();
-        if parts.get(&self.job).is_some_and(Option::is_none) {
+        if matches!(parts.get(&self.job), Some(Stage::Opening)) {
             parts.remove(&self.job);
         }
     }

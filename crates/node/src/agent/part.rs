@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use futures::stream::{FuturesUnordered, StreamExt};
 use snowmelt_types::{ErrorReport, InvocationId, Report};
 use snowmelt_wire::{Call, Load, OnError};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use super::api::{JobPart, PartCalls, PartOpen, PartReady, RankEnd};
 use crate::network::{PEERS, PEERS6, RankNetwork};
@@ -22,7 +22,7 @@ pub(super) struct Part {
     load: Load,
     ranks: Vec<(u32, InstanceLease)>,
     // After the ranks, which are in it.
-    network: Option<RankNetwork>,
+    network: Option<Arc<RankNetwork>>,
 }
 
 impl Part {
@@ -44,14 +44,17 @@ impl Part {
                 let network = node.inner.open_network(&unit, spec, &order.hosts, count).await?;
                 let cost = network.counters();
                 let network_us = micros(begun.elapsed());
-                (Some(network), PartOpen { network_us, network: cost, ..PartOpen::default() })
+                (
+                    Some(Arc::new(network)),
+                    PartOpen { network_us, network: cost, ..PartOpen::default() },
+                )
             }
         };
         let environments: Result<Vec<_>> =
-            (0..order.count).map(|slot| environment(&order, slot, network.as_ref())).collect();
+            (0..order.count).map(|slot| environment(&order, slot, network.as_deref())).collect();
         let limits = Arc::new(InstanceLimits { concurrency: 1, ..order.limits.clone() });
         let leased =
-            node.lease_ranks(&unit, &limits, &order.job, environments?, network.as_ref()).await;
+            node.lease_ranks(&unit, &limits, &order.job, environments?, network.as_deref()).await;
         let leases: Result<Vec<_>> = leased.into_iter().collect();
         let open = PartOpen { started_us: micros(begun.elapsed()), ..open };
         let load = Load {
@@ -79,19 +82,31 @@ impl Part {
         Ok(PartReady { reached_us, loaded_us: micros(begun.elapsed()) })
     }
 
+    /// The network of the job here, if it has one.
+    pub fn network(&self) -> Option<&Arc<RankNetwork>> {
+        self.network.as_ref()
+    }
+
     /// How many.
     pub fn ranks(&self) -> u32 {
         u32::try_from(self.ranks.len()).unwrap_or(u32::MAX)
     }
 
-    /// Calls each rank and tells its end; an instance goes as soon as its call has ended.
-    pub async fn run(self, calls: PartCalls, ends: &mpsc::Sender<RankEnd>) {
+    /// Calls each rank and tells its end; an instance goes as soon as its call has ended. Once
+    /// there is an error for all in `ended`, it is that of whoever still runs.
+    pub async fn run(
+        self,
+        calls: PartCalls,
+        ends: &mpsc::Sender<RankEnd>,
+        ended: &watch::Receiver<Option<ErrorReport>>,
+    ) {
         let limit = Duration::from_millis(calls.timeout_ms);
         let Self { load, ranks, network } = self;
         let load = &load;
         let all = ranks.into_iter().zip(calls.events);
-        let mut running: FuturesUnordered<_> =
-            all.map(|((rank, lease), event)| call(rank, lease, load, event, limit)).collect();
+        let mut running: FuturesUnordered<_> = all
+            .map(|((rank, lease), event)| call(rank, lease, load, (event, limit), ended.clone()))
+            .collect();
         while let Some(end) = running.next().await {
             if ends.send(end).await.is_err() {
                 break;
@@ -106,16 +121,19 @@ async fn call(
     rank: u32,
     mut lease: InstanceLease,
     load: &Load,
-    event: serde_json::Value,
-    limit: Duration,
+    (event, limit): (serde_json::Value, Duration),
+    mut ended: watch::Receiver<Option<ErrorReport>>,
 ) -> RankEnd {
     let begun = Instant::now();
     let call = Call { invocation: InvocationId::new().as_str().to_owned(), event };
-    let answer = lease.call(load, &call, limit).await;
+    let answer = tokio::select! {
+        answer = lease.call(load, &call, limit) => answer.map_err(|error| error.report()),
+        error = told(&mut ended) => Err(error),
+    };
     let log = lease.take_log();
     let (result, error) = match answer {
         Ok(result) => (Some(result), None),
-        Err(error) => (None, Some(error.report())),
+        Err(error) => (None, Some(error)),
     };
     RankEnd {
         rank,
@@ -124,6 +142,16 @@ async fn call(
         log: log.text,
         log_dropped: log.dropped_bytes,
         wall_us: micros(begun.elapsed()),
+    }
+}
+
+/// The error for all, once there is one.
+async fn told(ended: &mut watch::Receiver<Option<ErrorReport>>) -> ErrorReport {
+    let error = ended.wait_for(Option::is_some).await.ok().and_then(|error| error.clone());
+    match error {
+        Some(error) => error,
+        // Nobody can say anything any more.
+        None => std::future::pending().await,
     }
 }
 

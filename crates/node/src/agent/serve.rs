@@ -64,6 +64,9 @@ pub fn router(agent: Agent, token: Token) -> Router {
         .route("/v1/jobs/{id}", delete(close))
         .route("/v1/jobs/{id}/ready", post(ready))
         .route("/v1/jobs/{id}/calls", post(call))
+        .route("/v1/jobs/{id}/end", post(end))
+        .route("/v1/jobs/{id}/network", get(network))
+        .route("/v1/jobs/{id}/way", post(way))
         .layer(DefaultBodyLimit::max(MOST_REQUEST_BYTES))
         .layer(middleware::from_fn_with_state(token, admit))
         .with_state(agent)
@@ -129,6 +132,27 @@ async fn call(
     });
     let headers = [(header::CONTENT_TYPE, "application/x-ndjson")];
     Ok((headers, Body::from_stream(lines)).into_response())
+}
+
+async fn end(
+    State(agent): State<Agent>,
+    Path(job): Path<String>,
+    body: Bytes,
+) -> Result<StatusCode, Problem> {
+    agent.end(&JobId::from(job), parse(&body)?);
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn network(State(agent): State<Agent>, Path(job): Path<String>) -> Result<Response, Problem> {
+    Ok(axum::Json(agent.network(&JobId::from(job)).await?).into_response())
+}
+
+async fn way(
+    State(agent): State<Agent>,
+    Path(job): Path<String>,
+    body: Bytes,
+) -> Result<Response, Problem> {
+    Ok(axum::Json(agent.way(&JobId::from(job), parse(&body)?).await?).into_response())
 }
 
 async fn close(State(agent): State<Agent>, Path(job): Path<String>) -> StatusCode {

@@ -5,6 +5,7 @@
 
 mod cluster;
 mod function;
+mod net;
 mod server;
 mod sql;
 
@@ -18,6 +19,7 @@ pub use function::{
     CallArgs, DeployArgs, FunctionCommand, ListArgs, LogArgs, LogFormat, NewArgs, RemoveArgs,
     ResultArgs, RuntimeName, ShowFunctionArgs,
 };
+pub use net::{NetCommand, NetLsArgs, NetShowArgs, NetTraceArgs};
 pub use server::{ConfigCommand, DoctorArgs, ServeArgs, StatusArgs, TopArgs, UpArgs};
 pub use sql::SqlArgs;
 
@@ -87,6 +89,9 @@ pub enum Command {
     Node(NodeArgs),
     /// Show the hosts of the cluster
     Hosts(HostsArgs),
+    /// Look at the networks of jobs
+    #[command(subcommand, after_help = net::EXAMPLES)]
+    Net(NetCommand),
     /// Check whether this machine has what is needed
     Doctor(DoctorArgs),
     /// Look at the configuration

@@ -19,6 +19,10 @@ fn help_texts() {
         "up",
         "down",
         "status",
+        "net",
+        "net ls",
+        "net show",
+        "net trace",
         "doctor",
         "config",
         "config show",
@@ -46,6 +50,9 @@ fn every_command_shows_an_example_of_itself() {
         "fn result",
         "fn logs",
         "fn rm",
+        "net ls",
+        "net show",
+        "net trace",
         "up",
     ];
     for command in commands {

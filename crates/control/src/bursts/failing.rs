@@ -1,0 +1,91 @@
+//! What becomes of a job whose functions talk when one of them fails: the others would wait for it
+//! until their time is up, so they are ended, and told why.
+//!
+//! Invariant: at most one failure is told, the one that was heard of first.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use snowmelt_node::agent::api::RankEnd;
+use snowmelt_types::{Code, ErrorReport, HostName, JobId};
+use tokio::sync::watch;
+
+use super::Part;
+use crate::api::{CallMode, FunctionSpec};
+
+/// How long the others have to come to an end of their own: most notice that a connection closed,
+/// and what they say then is worth more than that they were ended.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// The failure that was heard of first.
+#[derive(Debug)]
+pub(super) struct First {
+    /// The name of a pickled function: the platform does not see by its answers how it ended.
+    pickled: Option<String>,
+    told: watch::Sender<Option<Failure>>,
+}
+
+#[derive(Clone, Debug)]
+struct Failure {
+    rank: u32,
+    host: HostName,
+    why: String,
+}
+
+impl First {
+    pub fn of(function: &FunctionSpec) -> Self {
+        let pickled = (function.mode == CallMode::Map).then(|| function.handler.clone());
+        Self { pickled, told: watch::channel(None).0 }
+    }
+
+    /// Hears how a rank ended.
+    pub fn hear(&self, end: &RankEnd, host: &HostName) {
+        let Some(why) = self.why(end) else { return };
+        self.told.send_if_modified(|first| {
+            let is_first = first.is_none();
+            if is_first {
+                *first = Some(Failure { rank: end.rank, host: host.clone(), why });
+            }
+            is_first
+        });
+    }
+
+    /// Why a rank failed, if it did: of a pickled function, what its runtime says beside the pickle.
+    fn why(&self, end: &RankEnd) -> Option<String> {
+        if let Some(error) = &end.error {
+            return Some(error.message.clone());
+        }
+        let function = self.pickled.as_ref()?;
+        let exception = end.result.as_ref()?.get("failed")?.as_str()?;
+        Some(format!("`{function}` raised {exception}"))
+    }
+
+    /// Waits for a failure and ends whoever still runs some time later. It never returns: those
+    /// who wait for the ends hear of them.
+    pub async fn end_others(&self, job: &JobId, parts: &[Part]) -> Infallible {
+        let mut told = self.told.subscribe();
+        let failure = told.wait_for(Option::is_some).await.ok().and_then(|first| first.clone());
+        if let Some(failure) = failure {
+            tokio::time::sleep(GRACE).await;
+            let report = failure.report();
+            let ending = parts.iter().map(|part| part.host.agent.end(job, &report));
+            for ended in futures::future::join_all(ending).await {
+                if let Err(error) = ended {
+                    tracing::warn!(%job, %error, "a part could not be told of a failed rank");
+                }
+            }
+        }
+        std::future::pending().await
+    }
+}
+
+impl Failure {
+    fn report(&self) -> ErrorReport {
+        let Self { rank, host, why } = self;
+        let message = format!("ended because rank {rank} on {host} failed first: {why}");
+        ErrorReport::new(Code::RANK_ENDED, message).hint(format!(
+            "functions that share a network wait for each other, so none goes on without all; mend \
+             what rank {rank} says"
+        ))
+    }
+}

@@ -1,0 +1,61 @@
+//! Who takes what comes in at an address and a port of a job, as the kernel knows it.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use serde::{Deserialize, Serialize};
+
+use crate::netlink::*;
+use crate::remains::{TCP, UDP, sockets};
+
+/// `TCP_LISTEN` and `TCP_CLOSE` of `net/tcp_states.h`; a datagram socket without a peer is in the
+/// latter.
+const LISTEN: u8 = 10;
+const CLOSE: u8 = 7;
+
+/// A socket that waits for somebody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listener {
+    /// How it is spoken to.
+    pub transport: Transport,
+    /// The address that it has; the unspecified one if it never bound any.
+    pub address: IpAddr,
+}
+
+/// The transports of functions; there are no others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Transport {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+}
+
+/// Those at an address and a port.
+pub fn at(socket: &mut Socket, address: IpAddr, port: u16) -> Result<Vec<Listener>, Failed> {
+    let family = if address.is_ipv4() { AF_INET } else { AF_INET6 };
+    let mut found = Vec::new();
+    for (transport, protocol, state) in
+        [(Transport::Tcp, TCP, LISTEN), (Transport::Udp, UDP, CLOSE)]
+    {
+        let waiting = sockets(socket, family, protocol)?.into_iter();
+        let own = waiting.filter_map(|message| read(&message, state, port));
+        let reached = own.filter(|own| *own == address || own.is_unspecified());
+        found.extend(reached.map(|address| Listener { transport, address }));
+    }
+    Ok(found)
+}
+
+/// The own address of a socket in this state and on this port, from `struct inet_diag_msg`.
+fn read(message: &Parsed, state: u8, port: u16) -> Option<IpAddr> {
+    let body = &message.body;
+    if *body.get(1)? != state || body.get(4..6)? != port.to_be_bytes() {
+        return None;
+    }
+    let octets: [u8; 16] = body.get(8..24)?.try_into().ok()?;
+    let [a, b, c, d, ..] = octets;
+    match body[0] {
+        AF_INET => Some(Ipv4Addr::new(a, b, c, d).into()),
+        _ => Some(Ipv6Addr::from(octets).into()),
+    }
+}

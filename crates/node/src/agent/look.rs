@@ -1,0 +1,62 @@
+//! Looking at the networks of jobs on this host, for `snowmelt net`: what is shown is asked of the
+//! kernel, and nothing is changed.
+
+use std::os::fd::AsFd;
+use std::sync::{Arc, PoisonError, Weak};
+use std::time::Duration;
+
+use snowmelt_types::{Code, ErrorReport, JobId, Report};
+
+use super::Agent;
+use super::api::{PartNetwork, WayFound, WayTo};
+use crate::network::RankNetwork;
+
+impl Agent {
+    /// The network of a job here.
+    ///
+    /// # Errors
+    /// `SM-0605` where it has none here.
+    pub async fn network(&self, job: &JobId) -> Result<PartNetwork, ErrorReport> {
+        let network = self.network_of(job)?;
+        let namespace = rustix::fs::fstat(network.namespace.as_fd()).map_or(0, |stat| stat.st_ino);
+        let looked = network.ask(move |network| {
+            Ok(PartNetwork {
+                spec: network.spec().clone(),
+                namespace,
+                device: network.device().to_owned(),
+                mtu: network.mtu()?,
+                hold: network.hold(),
+                counters: network.counters(),
+                holds: network.remains()?,
+            })
+        });
+        looked.await.map_err(|error| error.report())
+    }
+
+    /// The way of a packet from this host's part of a job, and who listens if it stays here.
+    ///
+    /// # Errors
+    /// `SM-0605` where the job has no network here.
+    pub async fn way(&self, job: &JobId, asked: WayTo) -> Result<WayFound, ErrorReport> {
+        let network = self.network_of(job)?;
+        let within = Duration::from_millis(asked.within_ms);
+        let looked = network.ask(move |network| {
+            let way = network.trace(asked.to, within)?;
+            let listeners = match asked.port {
+                Some(port) => network.listeners(asked.to, port)?,
+                None => Vec::new(),
+            };
+            Ok(WayFound { way, listeners })
+        });
+        looked.await.map_err(|error| error.report())
+    }
+
+    fn network_of(&self, job: &JobId) -> Result<Arc<RankNetwork>, ErrorReport> {
+        let networks = self.inner.networks.lock().unwrap_or_else(PoisonError::into_inner);
+        let missing = || {
+            ErrorReport::new(Code::NETWORK_MISSING, format!("{job} has no network here"))
+                .hint("`snowmelt net ls` lists those that are there now")
+        };
+        networks.get(job).and_then(Weak::upgrade).ok_or_else(missing)
+    }
+}

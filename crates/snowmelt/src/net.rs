@@ -1,0 +1,185 @@
+//! `snowmelt net`: the networks of jobs that there are now, and the way of a packet in them.
+
+use snowmelt_control::api::{
+    NetworkDetail, NetworkPart, NetworkSummary, Trace, TraceRequest, TraceStep,
+};
+use snowmelt_network::Hold;
+use snowmelt_node::agent::api::PartNetwork;
+
+use crate::args::{ListFormat, NetCommand, NetLsArgs, NetShowArgs, NetTraceArgs, ShowFormat};
+use crate::config::Config;
+use crate::failure::Outcome;
+use crate::output::{Layout, draw};
+use crate::platform::{self, Platform};
+use crate::printer::{self, Printer};
+use crate::{list, text};
+
+/// Exit code of `net trace` for a packet that does not arrive.
+const LOST: u8 = 1;
+
+/// Runs one of the commands.
+///
+/// # Errors
+/// `SM-0503` where no platform runs, `SM-0605` for a job or rank that there is not.
+pub fn run(command: &NetCommand, config: &Config, printer: Printer) -> Outcome {
+    match command {
+        NetCommand::Ls(args) => ls(args, config, printer),
+        NetCommand::Show(args) => show(args, config, printer),
+        NetCommand::Trace(args) => trace(args, config, printer),
+    }
+}
+
+fn ls(args: &NetLsArgs, config: &Config, printer: Printer) -> Outcome {
+    let platform = Platform::server(args.server.as_deref(), config);
+    let networks = platform::with(platform, printer, async |client, _| client.networks().await)?;
+    let headings =
+        ["job", "tenant", "function", "hosts", ">functions", "addresses", ">overlay", "since"];
+    let rows: Vec<_> = networks.iter().map(row).collect();
+    printer::print(&match args.output {
+        ListFormat::Table if rows.is_empty() => String::new(),
+        ListFormat::Table => table(&headings, &rows),
+        ListFormat::Json => list::value(&networks)?,
+        ListFormat::Csv => list::csv(&headings, &rows),
+    })?;
+    if networks.is_empty() {
+        printer.note("no job with a network runs");
+    }
+    Ok(0)
+}
+
+fn row(network: &NetworkSummary) -> Vec<String> {
+    let hosts: Vec<_> = network.hosts.iter().map(|host| host.as_str()).collect();
+    vec![
+        network.job.to_string(),
+        network.tenant.to_string(),
+        network.function.to_string(),
+        hosts.join(" "),
+        network.functions.to_string(),
+        network.range4.to_string(),
+        network.overlay.to_string(),
+        text::moment(network.since_ms),
+    ]
+}
+
+fn show(args: &NetShowArgs, config: &Config, printer: Printer) -> Outcome {
+    let platform = Platform::server(args.server.as_deref(), config);
+    let detail =
+        platform::with(platform, printer, async |client, _| client.network(&args.job).await)?;
+    printer::print(&match args.output {
+        ShowFormat::Json => list::json(&detail)?,
+        ShowFormat::Table => lines(&detail),
+    })?;
+    Ok(0)
+}
+
+fn lines(detail: &NetworkDetail) -> String {
+    let summary = &detail.summary;
+    let whole = [
+        ("job", summary.job.to_string()),
+        ("tenant", summary.tenant.to_string()),
+        ("function", summary.function.to_string()),
+        ("since", text::moment(summary.since_ms)),
+        ("functions", summary.functions.to_string()),
+        ("overlay", summary.overlay.to_string()),
+        ("addresses", format!("{} and {}", summary.range4, summary.range6)),
+    ];
+    let parts = detail.parts.iter().map(|part| {
+        let title = format!("\nhost {} with ranks {}\n", part.host, ranks(part));
+        title + &block(&of_part(part))
+    });
+    block(&whole) + &parts.collect::<String>()
+}
+
+fn ranks(part: &NetworkPart) -> String {
+    match part.count {
+        1 => part.first.to_string(),
+        count => format!("{} to {}", part.first, part.first + count - 1),
+    }
+}
+
+fn of_part(part: &NetworkPart) -> Vec<(&'static str, String)> {
+    match (&part.network, &part.error) {
+        (Some(network), _) => of_network(network),
+        (None, Some(error)) => vec![("not known", error.message.clone())],
+        (None, None) => Vec::new(),
+    }
+}
+
+fn of_network(network: &PartNetwork) -> Vec<(&'static str, String)> {
+    let (spec, counters, holds) = (&network.spec, &network.counters, &network.holds);
+    let hold = match network.hold {
+        Hold::Groups => "programs on their control groups",
+        Hold::Guard => "the node, which answers their system calls",
+    };
+    let asked = format!(
+        "{} messages in {} calls, {} crossings, {} devices moved",
+        counters.messages, counters.batches, counters.crossings, counters.moves
+    );
+    let there = format!(
+        "{} sockets, {} routes, {} neighbours and forwarding entries",
+        holds.sockets, holds.routes, holds.neighbours
+    );
+    let mut rows = vec![
+        ("host", spec.host.to_string()),
+        ("addresses", format!("{} and {}", spec.own4, spec.own6)),
+        ("namespace", format!("net:[{}]", network.namespace)),
+        ("device", network.device.clone()),
+        ("packets", format!("{} bytes to other hosts", network.mtu)),
+        ("held by", hold.to_owned()),
+        ("netlink", asked),
+        ("in it", there),
+    ];
+    rows.extend(
+        spec.peers
+            .iter()
+            .map(|peer| ("route", format!("{} and {} by {}", peer.range4, peer.range6, peer.host))),
+    );
+    rows
+}
+
+fn block(rows: &[(&str, String)]) -> String {
+    rows.iter().map(|(name, value)| format!("{name:<10} {}\n", text::visible(value))).collect()
+}
+
+fn trace(args: &NetTraceArgs, config: &Config, printer: Printer) -> Outcome {
+    let platform = Platform::server(args.server.as_deref(), config);
+    let asked =
+        TraceRequest { from: args.from, to: args.to.to, port: args.to.port, ipv6: args.ipv6 };
+    let trace =
+        platform::with(platform, printer, async |client, _| client.trace(&args.job, &asked).await)?;
+    let headings = ["", "host", "step", "found"];
+    let rows: Vec<_> = trace.steps.iter().map(step).collect();
+    printer::print(&match args.output {
+        ListFormat::Table => table(&headings, &rows),
+        ListFormat::Json => list::value(&trace)?,
+        ListFormat::Csv => list::csv(&headings, &rows),
+    })?;
+    printer.note(&summary(&trace));
+    Ok(if trace.arrives { 0 } else { LOST })
+}
+
+fn step(step: &TraceStep) -> Vec<String> {
+    let word = if step.ok { "ok" } else { "fail" };
+    vec![word.to_owned(), step.host.to_string(), step.check.clone(), step.found.clone()]
+}
+
+fn summary(trace: &Trace) -> String {
+    let end = |rank: Option<u32>| rank.map(|rank| format!("rank {rank}, "));
+    let failed = trace.steps.iter().find(|step| !step.ok);
+    let how = match failed {
+        None => "arrives".to_owned(),
+        Some(step) => format!("does not arrive: {} on {}", step.check, step.host),
+    };
+    format!(
+        "a packet from {}{} to {}{} {how}",
+        end(trace.from.rank).unwrap_or_default(),
+        trace.from.address,
+        end(trace.to.rank).unwrap_or_default(),
+        trace.to.address,
+    )
+}
+
+fn table(headings: &[&str], rows: &[Vec<String>]) -> String {
+    let cells = |row: &Vec<String>| row.iter().cloned().map(Some).collect();
+    draw(headings, &rows.iter().map(cells).collect::<Vec<_>>(), Layout::unlimited())
+}
