@@ -54,12 +54,13 @@ typedef unsigned long long u64;
 #define MOUNT_ATTR_NODEV 4
 #define MOUNT_ATTR_NOEXEC 8
 #define PR_SET_DUMPABLE 4
-#define PR_SET_SECCOMP 22
 #define PR_CAPBSET_DROP 24
 #define PR_SET_NO_NEW_PRIVS 38
 #define PR_CAP_AMBIENT 47
 #define PR_CAP_AMBIENT_CLEAR_ALL 4
-#define SECCOMP_MODE_FILTER 2
+#define SECCOMP_SET_MODE_FILTER 1
+#define SECCOMP_NEW_LISTENER 8
+#define SECCOMP_WAIT_KILLABLE 32 /* since Linux 5.19 */
 #define CAPABILITY_VERSION_3 0x20080522
 #define LANDLOCK_CREATE_RULESET_VERSION 1
 #define LANDLOCK_RULE_PATH_BENEATH 1
@@ -99,7 +100,7 @@ struct order {
  * that it is in that, and a handler last the entries of its snowmelt_order. */
 struct landing {
 	u32 filter; /* bytes of system call filter that follow */
-	u32 unused;
+	u32 guard;  /* bytes after those, of a filter that has calls wait for an answer */
 	u64 open_files;
 };
 
@@ -357,6 +358,36 @@ static void fence(int sync, int is_zygote)
 	check(sync, step, SYS(landlock_restrict_self, set, 0));
 }
 
+/* Installs a filter, and says what the kernel gives for it. */
+static long install(int sync, const char *step, const void *start, u32 length, int flags)
+{
+	struct {
+		unsigned short length;
+		const void *start;
+	} filter = {(unsigned short)(length / 8), start};
+	long result = SYS(seccomp, SECCOMP_SET_MODE_FILTER, flags, &filter);
+	if (result < 0 && flags & SECCOMP_WAIT_KILLABLE) {
+		flags &= ~SECCOMP_WAIT_KILLABLE;
+		result = SYS(seccomp, SECCOMP_SET_MODE_FILTER, flags, &filter);
+	}
+	return check(sync, step, result);
+}
+
+/* Has the calls that name an address wait, and hands over what hears them: through the door, which
+ * is the only descriptor by which messages do not wait now (crates/sandbox/src/spawner/guard.rs).
+ * Both are closed with all the rest. */
+static void be_guarded(int sync, int door, const void *start, u32 length)
+{
+	static const char step[] = "have its calls answered";
+	int flags = SECCOMP_NEW_LISTENER | SECCOMP_WAIT_KILLABLE;
+	long listener = install(sync, step, start, length, flags);
+	struct slice slice = {"heard", 5};
+	struct ancillary ancillary = {16 + sizeof(int), SOL_SOCKET, SCM_RIGHTS, {(int)listener}};
+	struct message message = {0, 0, &slice, 1, &ancillary, 16 + sizeof(u64), 0};
+	check(sync, step, SYS(sendmsg, door, &message, MSG_NOSIGNAL));
+	SYS(close, listener);
+}
+
 static void wait_for_go(int sync)
 {
 	char go[8];
@@ -371,9 +402,11 @@ static void land(int sync, int is_zygote)
 	int fds[MOST_FDS], count;
 	struct landing *landing = (struct landing *)packet;
 	long length = check(sync, "hear what to do", receive(sync, packet, LONGEST_PACKET, fds, &count));
-	long whole = (long)sizeof(*landing) + (length >= (long)sizeof(*landing) ? landing->filter : 0);
-	if (length < whole || count < 3)
+	if (length < (long)sizeof(*landing) || count < 3 ||
+	    length < (long)sizeof(*landing) + landing->filter + landing->guard)
 		fail(sync, "hear what to do", -EPROTO);
+	char *filter = packet + sizeof(*landing);
+	int door = (int)landing->open_files; /* of one that is guarded: no descriptor of its own */
 	for (int door = 3; door < count; door++)
 		check(sync, "enter the control group", SYS(write, fds[door], "0", 1));
 	send(sync, "here", 4);
@@ -383,20 +416,18 @@ static void land(int sync, int is_zygote)
 	if (count == 3)
 		wait_for_go(sync);
 	check(sync, "leave the control group namespace", SYS(unshare, CLONE_NEWCGROUP));
+	if (landing->guard)
+		check(sync, "open the door", SYS(dup3, sync, door, O_CLOEXEC));
 	set_limits(sync, landing->open_files, is_zygote);
 	drop_privileges(sync, is_zygote ? ZYGOTE_CAPABILITIES : 0);
 	fence(sync, is_zygote);
 	place_descriptors(sync, fds[1], fds[2]);
 	if (count > 3)
 		wait_for_go(sync);
-	if (landing->filter) {
-		struct {
-			unsigned short length;
-			void *start;
-		} filter = {(unsigned short)(landing->filter / 8), packet + sizeof(*landing)};
-		check(sync, "install the system call policy",
-		      SYS(prctl, PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter, 0, 0));
-	}
+	if (landing->guard)
+		be_guarded(sync, door, filter + landing->filter, landing->guard);
+	if (landing->filter)
+		install(sync, "install the system call policy", filter, landing->filter, 0);
 	check(sync, "place the descriptors", SYS(dup3, sync, WAITING_FD, O_CLOEXEC));
 	SYS(close_range, WAITING_FD + 1, ~0u, 0);
 }

@@ -50,6 +50,18 @@ pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(copy) })
 }
 
+/// A copy of `source` at a number where nothing is open, closed on exec. As [`place`], for a
+/// process that is about to exec.
+pub fn copy_at(source: BorrowedFd<'_>, target: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: `source` is open by its borrow; that nobody owns `target` is the caller's promise.
+    let copy = unsafe { libc::dup3(source.as_raw_fd(), target, libc::O_CLOEXEC) };
+    if copy < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just made it for us, so nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(copy) })
+}
+
 /// Makes `target` a copy of `source` that stays open over exec. What `target` was before is
 /// closed, so this is for a process that is about to exec and owns no Rust value for `target`.
 pub fn place(source: BorrowedFd<'_>, target: RawFd) -> io::Result<()> {

@@ -23,6 +23,10 @@ const RETURN: u16 = 0x06;
 const ALLOW: u32 = 0x7fff_0000;
 const NOTIFY: u32 = 0x7fc0_0000;
 const NO_SUCH_CALL: u32 = 0x0005_0000 | libc::ENOSYS as u32;
+/// Families of sockets: IPv4 and IPv6.
+const INTERNET: [u32; 2] = [2, 10];
+/// Instructions until the number of a call of this architecture is at hand.
+const BEGUN: usize = 6;
 /// Offsets in `struct seccomp_data`; an argument's lower half comes first.
 const NUMBER: u32 = 0;
 const PLATFORM: u32 = 4;
@@ -45,9 +49,32 @@ pub mod calls {
     pub const SOCKET: i64 = libc::SYS_socket;
 }
 
+/// A filter that has every call wait that names an address of the internet, and none that carries
+/// data alone. By the descriptor `door` messages can be sent all the same, for instance one with
+/// the listener for this very filter: who installs it sees to it that nothing else is ever there.
+pub fn address_filter(door: Option<u32>) -> Program {
+    let mut program = filter(
+        &[calls::BIND, calls::CONNECT, calls::SEND_MESSAGES],
+        Some((calls::SOCKET, &INTERNET)),
+    );
+    let put = |code, jt, jf, k| sock_filter { code, jt, jf, k };
+    let mut messages = vec![put(IF_EQUAL, 0, 1, calls::SEND_MESSAGE as u32)];
+    if let Some(door) = door {
+        messages = vec![
+            put(IF_EQUAL, 0, 4, calls::SEND_MESSAGE as u32),
+            put(LOAD, 0, 0, FIRST_ARGUMENT),
+            put(IF_EQUAL, 0, 1, door),
+            put(RETURN, 0, 0, ALLOW),
+        ];
+    }
+    messages.push(put(RETURN, 0, 0, NOTIFY));
+    program.0.splice(BEGUN..BEGUN, messages);
+    program
+}
+
 /// A filter that has these calls wait for an answer, those of the second kind only if their first
 /// argument is one of the numbers, and says nothing of any other.
-pub fn filter(calls: &[i64], conditional: Option<(i64, &[u32])>) -> Program {
+fn filter(calls: &[i64], conditional: Option<(i64, &[u32])>) -> Program {
     let put = |code, jt, jf, k| sock_filter { code, jt, jf, k };
     let mut code = vec![
         put(LOAD, 0, 0, PLATFORM),
@@ -135,6 +162,16 @@ impl AsFd for Listener {
 }
 
 impl Listener {
+    /// Whether it is one: a descriptor that came from somebody else could be anything.
+    pub fn check(&self) -> io::Result<()> {
+        let mut nobody = 0u64;
+        match self.control(IS_WAITING, (&raw mut nobody).cast()) {
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
+            Err(error) => Err(error),
+            Ok(()) => Err(io::ErrorKind::InvalidInput.into()),
+        }
+    }
+
     /// The next call; waits for one. `ENOENT` when the caller died in between.
     pub fn receive(&self) -> io::Result<Call> {
         // SAFETY: the structure holds numbers only, for which 0 is a value; the kernel wants it so.
@@ -248,6 +285,31 @@ mod tests {
         assert_eq!(ask(ARCHITECTURE, libc::SYS_read, 0), Some(ALLOW));
         assert_eq!(ask(ARCHITECTURE, i64::from(X32) | libc::SYS_bind, 0), Some(NO_SUCH_CALL));
         assert_eq!(ask(0x4000_0003, libc::SYS_bind, 0), Some(NO_SUCH_CALL));
+    }
+
+    #[test]
+    fn messages_wait_unless_they_go_through_the_door() {
+        for door in [None, Some(1023)] {
+            let program = address_filter(door);
+            let ask = |number: i64, first| {
+                program.answer(ARCHITECTURE, number as u32, [first, 0, 0, 0, 0, 0])
+            };
+            for call in [libc::SYS_bind, libc::SYS_connect, libc::SYS_sendmmsg] {
+                assert_eq!(ask(call, 1023), Some(NOTIFY));
+            }
+            let through = if door.is_some() { ALLOW } else { NOTIFY };
+            assert_eq!(ask(libc::SYS_sendmsg, 1023), Some(through));
+            assert_eq!(ask(libc::SYS_sendmsg, 1022), Some(NOTIFY));
+            assert_eq!(ask(libc::SYS_socket, 10), Some(NOTIFY));
+            assert_eq!(ask(libc::SYS_socket, 1), Some(ALLOW));
+            assert_eq!(ask(libc::SYS_sendto, 4), Some(ALLOW));
+        }
+    }
+
+    #[test]
+    fn another_descriptor_is_no_listener() {
+        let null = std::fs::File::open("/dev/null").unwrap();
+        assert!(Listener::from(OwnedFd::from(null)).check().is_err());
     }
 
     #[test]

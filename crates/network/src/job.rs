@@ -81,7 +81,7 @@ impl JobNetwork {
         let (job, shared) = (&self.spec.job, &self.shared);
         let pair = shared.gate.open(&shared.host, &self.spec, &self.prepared.device)?;
         self.pair = Some(pair);
-        let (addresses, rules) = egress::grant(&self.spec.egress, pair.job, pair.host);
+        let (addresses, rules) = egress::grant(&self.spec.egress, pair, shared.gate.overlays());
         self.counters.add(&rules);
         let none = || std::io::Error::other("this kernel has no nftables");
         let socket = self.prepared.namespace.rules.as_mut();
@@ -155,8 +155,11 @@ impl JobNetwork {
     }
 
     /// Gives the function at a place on this host, from 0, its addresses where there are no control
-    /// groups: who has installed [`crate::filter`] and is heard by this listener uses these and no
-    /// others, until it ends.
+    /// groups: who has installed [`snowmelt_kernel::notify::address_filter`] and is heard by this
+    /// listener uses these and no others, until it ends. It must not have the listener itself.
+    ///
+    /// # Errors
+    /// [`Error::Hold`] if it is no listener, or nobody can hear it.
     pub fn guard(&self, listener: OwnedFd, slot: u32) -> Result<Address> {
         let address = self.spec.address(slot)?;
         let hold = |step: &str, source| Error::Hold { step: step.to_owned(), source };

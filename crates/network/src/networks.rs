@@ -14,7 +14,7 @@ use crate::job::JobNetwork;
 use crate::lease::{Lease, Leases};
 use crate::namespace::Fault;
 use crate::netlink::Batch;
-use crate::prepare::{Pool, Prepared};
+use crate::prepare::{Furnished, Pool, Prepared};
 use crate::{Error, JobSpec, Range, Result, link};
 
 /// The UDP port that RFC 7348 gives to VXLAN.
@@ -107,7 +107,7 @@ impl Networks {
         let shared = Arc::new(Shared {
             host: host.clone(),
             groups,
-            gate: Gate::new(options.links),
+            gate: Gate::new(options.links, options.port),
             leases,
             port: options.port,
             mtu: options.mtu,
@@ -131,6 +131,17 @@ impl Networks {
         self.create_with(spec, || Prepared::of(&self.shared.host, namespace))
     }
 
+    /// Makes a namespace of somebody else's ready for a job that is not there yet: about half of
+    /// the work of [`Self::create_in`].
+    pub fn furnish(&self, namespace: OwnedFd) -> Result<Furnished> {
+        Furnished::of(namespace).map_err(|(step, error)| Error::step("-", step, error))
+    }
+
+    /// As [`Self::create_in`], in a namespace that was furnished ahead.
+    pub fn create_furnished(&self, spec: JobSpec, furnished: Furnished) -> Result<JobNetwork> {
+        self.create_with(spec, || Prepared::from_furnished(&self.shared.host, furnished))
+    }
+
     fn create_with(
         &self,
         spec: JobSpec,
@@ -151,6 +162,12 @@ impl Networks {
     pub fn leases(&self) -> Result<Vec<Lease>> {
         self.shared.release_all_gone()?;
         Ok(lock(&self.shared.held).values().map(|held| held.lease.clone()).collect())
+    }
+
+    /// Whether functions are held to their addresses by their control groups, and not by answers to
+    /// their system calls.
+    pub fn holds_by_groups(&self) -> bool {
+        self.shared.groups.is_some()
     }
 
     /// How many namespaces are ready in the pool.

@@ -10,9 +10,9 @@ use std::thread;
 
 use crate::counters::Counters;
 use crate::host::{Host, lock};
-use crate::link;
 use crate::namespace::{Fault, Namespace};
 use crate::netlink::Batch;
+use crate::{link, remains};
 
 /// What devices of ours in the host's namespace begin with: rules there go by it.
 pub const PREFIX: &str = "snm";
@@ -30,6 +30,22 @@ pub struct Prepared {
     host: Arc<Host>,
 }
 
+/// A namespace of somebody else's, entered and furnished before there is a job for it. It has no
+/// device on the host, so it is gone as soon as it is dropped and its maker has let it go.
+#[derive(Debug)]
+pub struct Furnished(Namespace);
+
+impl Furnished {
+    pub(crate) fn of(namespace: OwnedFd) -> Result<Self, Fault> {
+        Namespace::enter(namespace).map(Self)
+    }
+
+    /// Whether nobody has used it since: there is no socket, route or neighbour in it.
+    pub fn is_untouched(&mut self) -> bool {
+        remains::of(&mut self.0).is_ok_and(|found| found.is_nothing())
+    }
+}
+
 impl Prepared {
     /// Makes one.
     pub fn make(host: &Arc<Host>) -> Result<Self, Fault> {
@@ -39,6 +55,11 @@ impl Prepared {
     /// Makes one of a namespace that somebody else has made.
     pub fn of(host: &Arc<Host>, namespace: OwnedFd) -> Result<Self, Fault> {
         Self::furnish(host, Namespace::enter(namespace)?)
+    }
+
+    /// Makes one of such a namespace that was furnished ahead.
+    pub fn from_furnished(host: &Arc<Host>, furnished: Furnished) -> Result<Self, Fault> {
+        Self::furnish(host, furnished.0)
     }
 
     fn furnish(host: &Arc<Host>, mut namespace: Namespace) -> Result<Self, Fault> {

@@ -205,13 +205,26 @@ impl Spawner {
     /// # Errors
     /// As [`Self::start`], and [`Error::ZygoteLost`].
     pub async fn make_network(&self, owner: Option<&Zygote>) -> Result<NetworkNamespace> {
+        self.network(owner, false).await
+    }
+
+    /// The same, and all sandboxes in it are guarded: their calls that name an address wait until
+    /// the caller has answered them ([`Sandbox::take_listener`]).
+    ///
+    /// # Errors
+    /// As [`Self::make_network`].
+    pub async fn make_guarded_network(&self, owner: Option<&Zygote>) -> Result<NetworkNamespace> {
+        self.network(owner, true).await
+    }
+
+    async fn network(&self, owner: Option<&Zygote>, is_guarded: bool) -> Result<NetworkNamespace> {
         let id = NetworkNamespace::next_id();
         let lane = match owner {
             Some(zygote) => zygote.lane().clone(),
             None => self.lanes.pick(&nobody())?,
         };
         let owner = owner.map(|zygote| zygote.id().clone());
-        let namespace = lane.make_network(id, owner).await?;
+        let namespace = lane.make_network(id, owner, is_guarded).await?;
         Ok(NetworkNamespace::new(id, namespace, lane))
     }
 

@@ -155,6 +155,7 @@ pub(crate) struct Begun {
     life: Arc<Life>,
     channel: OwnedFd,
     log: Option<OwnedFd>,
+    listener: Option<OwnedFd>,
     ready: ZygoteReady,
     registry: Arc<Registry>,
     kill_on_drop: bool,
@@ -163,14 +164,22 @@ pub(crate) struct Begun {
 impl Begun {
     pub fn new(
         life: Arc<Life>,
-        channel: OwnedFd,
-        log: OwnedFd,
+        ends: Ends,
         ready: Option<ZygoteReady>,
         registry: Arc<Registry>,
     ) -> Self {
+        let Ends { channel, log, listener } = ends;
         let ready = ready.unwrap_or_default();
-        Self { life, channel, log: Some(log), ready, registry, kill_on_drop: true }
+        Self { life, channel, log: Some(log), listener, ready, registry, kill_on_drop: true }
     }
+}
+
+/// Our ends of what leads into a sandbox.
+pub(crate) struct Ends {
+    pub channel: OwnedFd,
+    pub log: OwnedFd,
+    /// Of one that is guarded.
+    pub listener: Option<OwnedFd>,
 }
 
 impl Drop for Begun {
@@ -221,6 +230,13 @@ impl Sandbox {
     /// that fills the pipe (64 KiB) waits.
     pub fn take_log(&mut self) -> Option<OwnedFd> {
         self.0.log.take()
+    }
+
+    /// What hears its calls that name an address, once, if it is guarded
+    /// ([`crate::Spawner::make_guarded_network`]): they wait until they are answered, and fail
+    /// with `ENOSYS` once this is closed.
+    pub fn take_listener(&mut self) -> Option<OwnedFd> {
+        self.0.listener.take()
     }
 
     /// Waits for its end; any number may wait, before and after.

@@ -59,9 +59,9 @@ pub enum Operation {
     Kill { id: SandboxId },
     /// Let a zygote end when its last child has; no answer but `Ended`.
     Retire { id: SandboxId },
-    /// Make a network namespace, for the children of a zygote or for programs. Answered by
-    /// `Network` or `Failed`.
-    MakeNetwork { network: NetworkId, owner: Option<SandboxId> },
+    /// Make a network namespace, for the children of a zygote or for programs, whose calls that
+    /// name an address wait for an answer if it is guarded. Answered by `Network` or `Failed`.
+    MakeNetwork { network: NetworkId, owner: Option<SandboxId>, is_guarded: bool },
     /// Forget one; no answer.
     DropNetwork { network: NetworkId },
     /// Make another lane of this number, which nobody else has, whose control socket comes with
@@ -74,7 +74,8 @@ pub enum Operation {
 /// From the spawner.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Event {
-    /// With three descriptors: pidfd, the channel's inode (`O_PATH`), the log's read end.
+    /// With three descriptors: pidfd, the channel's inode (`O_PATH`), the log's read end; and a
+    /// fourth in a guarded network: what its calls are answered by.
     Started { sequence: u64, started: Started },
     /// With one descriptor: the network namespace.
     Network { sequence: u64 },

@@ -15,7 +15,7 @@ use snowmelt_types::{End, Outcome, SandboxId};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{oneshot, watch};
 
-use crate::instance::{Begun, Life};
+use crate::instance::{Begun, Ends, Life};
 use crate::message::{Event, Failure, LONGEST_PACKET, Operation, Request, Started};
 use crate::run_dir::RunDir;
 use crate::spec::{Limits, NetworkId};
@@ -148,6 +148,7 @@ impl Registry {
         self: &Arc<Self>,
         network: NetworkId,
         owner: Option<SandboxId>,
+        is_guarded: bool,
     ) -> Result<OwnedFd> {
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
         let (reply, answer) = oneshot::channel();
@@ -158,7 +159,7 @@ impl Registry {
             }
             state.networks.insert(sequence, reply);
         }
-        let operation = Operation::MakeNetwork { network, owner };
+        let operation = Operation::MakeNetwork { network, owner, is_guarded };
         self.send(&nobody(), &Request { sequence, operation }, &[]).await?;
         answer.await.unwrap_or(Err(Error::SpawnerLost))
     }
@@ -258,7 +259,8 @@ impl Registry {
         }
     }
 
-    fn started(self: &Arc<Self>, sequence: u64, started: Started, fds: Vec<OwnedFd>) {
+    fn started(self: &Arc<Self>, sequence: u64, started: Started, mut fds: Vec<OwnedFd>) {
+        let listener = if fds.len() > 3 { fds.pop() } else { None };
         let Ok([pidfd, channel, log]) = <[OwnedFd; 3]>::try_from(fds) else {
             tracing::error!(sequence, "the spawner sent a start without its descriptors");
             return;
@@ -269,7 +271,7 @@ impl Registry {
         let life = Arc::new(Life::new(waiter.id.clone(), waiter.limits, pidfd, started));
         state.living.insert(waiter.id, life.clone());
         drop(state);
-        let begun = Begun::new(life, channel, log, zygote, self.clone());
+        let begun = Begun::new(life, Ends { channel, log, listener }, zygote, self.clone());
         // A waiter that has gone away drops what was begun here, which kills it.
         drop(waiter.reply.send(Ok(begun)));
     }

@@ -61,6 +61,14 @@ impl Network {
     pub(crate) fn of_root(self) -> Self {
         if self == Self::Host { Self::Host } else { Self::None }
     }
+
+    /// The job's network.
+    pub(crate) fn job(self) -> Option<NetworkId> {
+        match self {
+            Self::Job(id) => Some(id),
+            Self::None | Self::Host => None,
+        }
+    }
 }
 
 /// Which system calls are allowed.

@@ -14,6 +14,8 @@ use crate::netlink::*;
 use crate::prepare::PREFIX;
 use crate::{Error, JobSpec, Range, Result, link};
 
+/// The protocol's number.
+pub const UDP: u8 = 17;
 const OURS: Device = Device::Prefix(PREFIX);
 /// `IFLA_AF_SPEC`, `IFLA_INET_CONF`, `IPV4_DEVCONF_FORWARDING`.
 const FAMILIES: u16 = 26;
@@ -25,11 +27,19 @@ pub fn never() -> [Range; 1] {
     [Range::v4(Ipv4Addr::new(169, 254, 0, 0), 16)]
 }
 
+/// Nor the overlays of other hosts: what came from the host's address would be taken for packets of
+/// whatever job they name.
+pub fn overlay(port: u16) -> [Part; 2] {
+    [Part::Protocol(UDP), Part::Ports(port, port)]
+}
+
 /// The gate, with the addresses of the pairs that lead to it.
 #[derive(Debug)]
 pub struct Gate {
     /// Addresses of pairs, two for each.
     links: Range,
+    /// The UDP port of the overlays.
+    overlays: u16,
     state: Mutex<State>,
     /// Opened in the host's namespace; the rules are gone when it is.
     rules: Option<Mutex<Socket>>,
@@ -53,9 +63,9 @@ pub struct Pair {
 
 impl Gate {
     /// In the calling thread's namespace. Nothing is made yet.
-    pub fn new(links: Range) -> Self {
+    pub fn new(links: Range, overlays: u16) -> Self {
         let rules = Socket::open(Some(NETFILTER)).ok().map(Mutex::new);
-        Self { links, state: Mutex::default(), rules }
+        Self { links, overlays, state: Mutex::default(), rules }
     }
 
     /// Opens the way from a pair, by its device here, to what the job's policy names; says with
@@ -65,6 +75,11 @@ impl Gate {
         let pair = self.take(&spec.job)?;
         let opened = self.connect(host, spec, device, pair);
         opened.inspect_err(|_| self.give_back(pair)).map(|()| pair)
+    }
+
+    /// The UDP port of the overlays, to which no policy lets anybody.
+    pub fn overlays(&self) -> u16 {
+        self.overlays
     }
 
     /// Gives the addresses of a pair back.
@@ -134,6 +149,7 @@ impl Gate {
         let from = Part::From(OURS, true);
         let mut through = vec![vec![from, Part::To(OURS, true), Part::Drop]];
         through.extend(never().map(|range| vec![from, Part::Target(range), Part::Drop]));
+        through.push([&[from], &overlay(self.overlays)[..], &[Part::Drop]].concat());
         through.push(vec![from, Part::Accept]);
         through.push(vec![Part::To(OURS, true), Part::Known, Part::Accept]);
         through.push(vec![Part::To(OURS, true), Part::Drop]);

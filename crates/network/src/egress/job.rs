@@ -1,8 +1,9 @@
 //! The job's side of egress: routes to what the policy names, and rules for the rest.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
+use super::host::{self, Pair, UDP};
 use super::table::{Device, Hook, Part, Table};
 use super::{Allow, Egress};
 use crate::Range;
@@ -12,10 +13,15 @@ use crate::route::{self, Route, Way};
 
 const DEVICE: Device = Device::Number(EGRESS);
 const TCP: u8 = 6;
-const UDP: u8 = 17;
+/// Connections that a job may begin on a host, at once and each second after: the host keeps those
+/// of all jobs in one table, for two minutes each, and one job is not to fill it.
+const AT_ONCE: u32 = 16_384;
+const EACH_SECOND: u32 = 1_000;
 
-/// Messages for the job's namespace: addresses and routes, and rules.
-pub fn grant(egress: &Egress, own: Ipv4Addr, gateway: Ipv4Addr) -> (Batch, Batch) {
+/// Messages for the job's namespace: addresses and routes, and rules. No policy lets anybody to the
+/// UDP port of the `overlays`.
+pub fn grant(egress: &Egress, pair: Pair, overlays: u16) -> (Batch, Batch) {
+    let (own, gateway) = (pair.job, pair.host);
     let mut batch = Batch::new();
     let mut fixed = vec![AF_INET, 31, 0, 0];
     fixed.extend(EGRESS.to_ne_bytes());
@@ -28,10 +34,10 @@ pub fn grant(egress: &Egress, own: Ipv4Addr, gateway: Ipv4Addr) -> (Batch, Batch
         let way = Way::Via { gateway: IpAddr::V4(gateway), source: None };
         route::add(&mut batch, "add a route out", &Route { range, device: EGRESS, way });
     }
-    (batch, rules(egress))
+    (batch, rules(egress, overlays))
 }
 
-fn rules(egress: &Egress) -> Batch {
+fn rules(egress: &Egress, overlays: u16) -> Batch {
     let mut table = Table::new("snowmelt", false);
     // What stays within the job costs nothing.
     table.chain(Hook::RawIn, &[&[Part::From(DEVICE, false), Part::Untracked]]);
@@ -41,7 +47,9 @@ fn rules(egress: &Egress) -> Batch {
         &[&[Part::From(DEVICE, false), Part::Accept], &[Part::Known, Part::Accept], &[Part::Drop]],
     );
     let mut out = vec![vec![Part::To(DEVICE, false), Part::Accept]];
-    out.extend(super::host::never().map(|range| vec![Part::Target(range), Part::Refuse]));
+    out.extend(host::never().map(|range| vec![Part::Target(range), Part::Refuse]));
+    out.push([&host::overlay(overlays)[..], &[Part::Refuse]].concat());
+    out.push(vec![Part::New, Part::Beyond(EACH_SECOND, AT_ONCE), Part::Drop]);
     out.extend(egress.0.iter().flat_map(allowed));
     out.push(vec![Part::Refuse]);
     let out: Vec<&[Part]> = out.iter().map(Vec::as_slice).collect();

@@ -15,7 +15,8 @@ use crate::Range;
 pub(crate) use host::{Gate, Pair};
 pub(crate) use job::grant;
 
-/// What may be reached outside the job, through the host's address. Nothing by default; never the
+/// What may be reached outside the job, through the host's address, by at most 16,384 new connections
+/// of a job and host at once and 1,000 a second after. Nothing by default; never the
 /// host itself, another job, or the addresses at which clouds give out credentials.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]

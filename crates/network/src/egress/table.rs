@@ -31,6 +31,8 @@ const OUT_NAME: u32 = 7;
 const PROTOCOL: u32 = 16;
 /// Bits of the state of a connection: established or related.
 const KNOWN: u32 = 2 | 4;
+/// The same: new.
+const BEGINS: u32 = 8;
 
 /// When rules of a chain are asked.
 #[derive(Clone, Copy, Debug)]
@@ -88,6 +90,11 @@ pub enum Part {
     Ports(u16, u16),
     /// It belongs to a connection that there is, or to the errors of one.
     Known,
+    /// It begins a connection, or is of one whose first packets are still on their way.
+    New,
+    /// There are more of what was asked before it than so many a second, once so many more have
+    /// gone by.
+    Beyond(u32, u32),
     /// It goes on.
     Accept,
     /// It is gone without a word.
@@ -168,13 +175,13 @@ fn put(a: &mut Attributes<'_>, part: Part) {
                 });
             });
         }
-        Part::Known => {
-            expression(a, "ct", |a| {
-                a.be32(1, REGISTER).be32(2, 0);
-            });
-            mask(a, &KNOWN.to_ne_bytes());
-            compare(a, false, &[0; 4]);
-        }
+        Part::Known => put_state(a, KNOWN),
+        Part::New => put_state(a, BEGINS),
+        Part::Beyond(each_second, at_once) => expression(a, "limit", |a| {
+            a.bytes(1, &u64::from(each_second).to_be_bytes()).bytes(2, &1u64.to_be_bytes());
+            // By packets; true if there are more.
+            a.be32(3, at_once).be32(4, 0).be32(5, 1);
+        }),
         Part::Accept => verdict(a, 1),
         Part::Drop => verdict(a, 0),
         // ICMP's "administratively prohibited".
@@ -237,6 +244,15 @@ fn put_device(a: &mut Attributes<'_>, (number, name): (u32, u32), device: Device
             compare(a, is, prefix.as_bytes());
         }
     }
+}
+
+/// The connection is in one of these states.
+fn put_state(a: &mut Attributes<'_>, states: u32) {
+    expression(a, "ct", |a| {
+        a.be32(1, REGISTER).be32(2, 0);
+    });
+    mask(a, &states.to_ne_bytes());
+    compare(a, false, &[0; 4]);
 }
 
 fn put_range(a: &mut Attributes<'_>, offset: u32, range: Range) {

@@ -6,19 +6,21 @@
 //! namespace, and has its function's address before the function has it; what a race between two
 //! of the function's threads can reach is then no more than its own.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::sockopt;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, ipproto, socket_with};
 use snowmelt_kernel::namespace::{flags, join};
 use snowmelt_kernel::notify::{self, Answer, Call, Listener, calls};
-use snowmelt_kernel::seccomp::Program;
 use snowmelt_kernel::socket::set_bind_address_only;
 
 use super::target;
@@ -26,28 +28,31 @@ use super::{message, rules};
 use crate::Address;
 use crate::host::lock;
 
-/// Families of sockets that are made here.
-const INTERNET: [u32; 2] = [2, 10];
 /// Bits beside the kind of a socket.
 const NONBLOCK: u64 = 0o4000;
 const CLOEXEC: u64 = 0o2_000_000;
 
-/// The filter that a function installs before its own code runs, beside that of its sandbox. The
-/// listener that the kernel gives for it is then fetched from the process
-/// ([`snowmelt_kernel::notify::copy_of`]) and given to [`crate::JobNetwork::guard`]: to send it
-/// would be one of the calls that wait for an answer. The process must not keep it.
-pub fn filter() -> Program {
-    let waiting = [calls::BIND, calls::CONNECT, calls::SEND_MESSAGE, calls::SEND_MESSAGES];
-    notify::filter(&waiting, Some((calls::SOCKET, &INTERNET)))
-}
+/// How long to wait for the thread at the end. It is not waited for without a limit: who kept a
+/// copy of a listener, as only a zygote that was subverted can, may leave it without an answer.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// What the end of all is known by among the functions.
+const END: u64 = 0;
 
 /// Answers the calls of a job's functions, by one thread in its namespace.
 #[derive(Debug)]
 pub struct Guard {
-    functions: Arc<Mutex<Vec<Arc<Function>>>>,
-    /// Written to when there is one more function, closed when there are to be none.
-    wake: Option<OwnedFd>,
+    shared: Arc<Shared>,
+    /// Closed when there are to be no functions any more.
+    end: Option<OwnedFd>,
     thread: Option<thread::JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// What the thread waits at.
+    epoll: OwnedFd,
+    functions: Mutex<BTreeMap<u64, Arc<Function>>>,
+    next: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -59,72 +64,89 @@ struct Function {
 impl Guard {
     /// Starts with no functions.
     pub fn start(namespace: BorrowedFd<'_>) -> io::Result<Self> {
-        let (woken, wake) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+        let (ended, end) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, &ended, epoll::EventData::new_u64(END), epoll::EventFlags::IN)?;
+        let functions = Mutex::default();
+        let shared = Arc::new(Shared { epoll, functions, next: AtomicU64::new(END + 1) });
         let namespace = namespace.try_clone_to_owned()?;
-        let functions = Arc::new(Mutex::new(Vec::new()));
-        let watched = functions.clone();
+        let watched = shared.clone();
         let work = move || match join(namespace.as_fd(), flags::NETWORK) {
             // Kept, it would hold the namespace longer than its job.
             Ok(()) => {
                 drop(namespace);
-                watch(&watched, woken.as_fd());
+                watched.watch();
+                drop(ended);
             }
             Err(error) => tracing::error!(%error, "functions are not answered"),
         };
         let thread = thread::Builder::new().name("network-guard".into()).spawn(work)?;
-        Ok(Self { functions, wake: Some(wake), thread: Some(thread) })
+        Ok(Self { shared, end: Some(end), thread: Some(thread) })
     }
 
-    /// Answers a function's calls from now on.
+    /// Answers a function's calls from now on, until it ends.
     pub fn add(&self, listener: Listener, own: Address) -> io::Result<()> {
-        lock(&self.functions).push(Arc::new(Function { listener, own }));
-        match &self.wake {
-            Some(wake) => Ok(rustix::io::write(wake, &[1]).map(drop)?),
-            None => Ok(()),
-        }
+        listener.check()?;
+        let shared = &self.shared;
+        let key = shared.next.fetch_add(1, Ordering::Relaxed);
+        let function = Arc::new(Function { listener, own });
+        lock(&shared.functions).insert(key, function.clone());
+        let data = epoll::EventData::new_u64(key);
+        let watched = epoll::add(&shared.epoll, &function.listener, data, epoll::EventFlags::IN);
+        Ok(watched.inspect_err(|_| drop(lock(&shared.functions).remove(&key)))?)
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        self.wake = None;
-        if let Some(thread) = self.thread.take() {
-            // It never panics; if it did, nothing is answered any more, and that is what is wanted.
-            drop(thread.join());
+        self.end = None;
+        let Some(thread) = self.thread.take() else { return };
+        let deadline = Instant::now() + PATIENCE;
+        while !thread.is_finished() && Instant::now() < deadline {
+            thread::sleep(Duration::from_micros(100));
+        }
+        if !thread.is_finished() {
+            tracing::warn!("a function of an ending job waits for no answer");
         }
     }
 }
 
-/// Until the other end of `woken` is closed.
-fn watch(functions: &Mutex<Vec<Arc<Function>>>, woken: BorrowedFd<'_>) {
-    loop {
-        let all = lock(functions).clone();
-        let mut waits = vec![PollFd::from_borrowed_fd(woken, PollFlags::IN)];
-        let each = all.iter().map(|function| &function.listener);
-        waits.extend(each.map(|listener| PollFd::new(listener, PollFlags::IN)));
-        if poll(&mut waits, None).is_err() {
-            continue;
-        }
-        let ready: Vec<PollFlags> = waits.iter().map(PollFd::revents).collect();
-        if ready[0].intersects(PollFlags::IN | PollFlags::HUP) {
-            match rustix::io::read(woken, &mut [0; 64]) {
-                Ok(0) => return,
-                _ => continue,
+impl Shared {
+    /// Until the other end of the pipe is closed.
+    fn watch(&self) {
+        let mut events = Vec::with_capacity(64);
+        loop {
+            events.clear();
+            // It fails for a signal only.
+            let _ = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), None);
+            for event in &events {
+                if event.data.u64() == END {
+                    return;
+                }
+                self.hear(event.data.u64(), event.flags);
             }
         }
-        for (function, flags) in all.iter().zip(&ready[1..]) {
-            if flags.contains(PollFlags::IN) {
-                answer_one(function);
-            } else if flags.intersects(PollFlags::HUP | PollFlags::ERR) {
-                lock(functions).retain(|other| !Arc::ptr_eq(other, function));
-            }
+    }
+
+    fn hear(&self, key: u64, flags: epoll::EventFlags) {
+        let Some(function) = lock(&self.functions).get(&key).cloned() else { return };
+        let heard = flags.contains(epoll::EventFlags::IN) && answer_one(&function);
+        if !heard {
+            // It has ended, or what it is heard by is none.
+            let _ = epoll::delete(&self.epoll, &function.listener);
+            lock(&self.functions).remove(&key);
         }
     }
 }
 
-/// A caller that died is no error: nobody waits for the answer.
-fn answer_one(function: &Arc<Function>) {
-    let Ok(call) = function.listener.receive() else { return };
+/// False if there will be no other call. A caller that died is no error: nobody waits for the
+/// answer.
+fn answer_one(function: &Arc<Function>) -> bool {
+    let died = |error: &io::Error| error.raw_os_error() == Some(Errno::NOENT.raw_os_error());
+    let call = match function.listener.receive() {
+        Ok(call) => call,
+        Err(error) => return died(&error) || error.kind() == io::ErrorKind::Interrupted,
+    };
     let answered = match call.number {
         calls::SOCKET => give_socket(function, &call),
         calls::CONNECT => answer_connect(function, call),
@@ -132,10 +154,11 @@ fn answer_one(function: &Arc<Function>) {
         _ => answer(function, &call, message::check(&call)),
     };
     if let Err(error) = answered
-        && error.raw_os_error() != Some(Errno::NOENT.raw_os_error())
+        && !died(&error)
     {
         tracing::warn!(%error, "a call of a function was not answered");
     }
+    true
 }
 
 fn answer(function: &Function, call: &Call, decided: Result<Answer, Errno>) -> io::Result<()> {

@@ -21,4 +21,4 @@ mod rules;
 mod target;
 
 pub use groups::Groups;
-pub use guard::{Guard, filter};
+pub use guard::Guard;

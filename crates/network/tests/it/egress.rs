@@ -1,8 +1,8 @@
 //! That a job reaches outside what its policy names, and neither its host nor anybody else.
 
 use std::io::ErrorKind;
-use std::net::{IpAddr, SocketAddr, TcpListener};
-use std::os::fd::AsFd;
+use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use snowmelt_network::{Allow, Egress, JobNetwork};
 
@@ -150,4 +150,75 @@ fn a_policy_costs_the_same_for_any_number_of_functions() {
         seen.push(job.counters());
     }
     assert_eq!(seen[0], seen[1]);
+}
+
+/// A packet of an overlay with a datagram for port 9000 of a function in it: Ethernet, IPv4 and UDP
+/// behind the header of VXLAN (RFC 7348).
+fn forged(vni: u32, to: &JobNetwork, from: [u8; 4]) -> Vec<u8> {
+    let (target, base) = (to.address(0).unwrap().v4.octets(), to.spec().own_address().octets());
+    let mut frame = vec![0x08, 0, 0, 0];
+    frame.extend((vni << 8).to_be_bytes());
+    frame.extend([0x02, 0x73].iter().chain(&base));
+    frame.extend([0x02, 0, 0, 0, 0, 9, 0x08, 0]);
+    let mut header = [[0x45, 0, 0, 33], [0, 0, 0, 0], [64, 17, 0, 0], from, target].concat();
+    let words = header.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])));
+    let sum: u32 = words.sum();
+    header[10..12].copy_from_slice(&(!((sum & 0xffff) + (sum >> 16)) as u16).to_be_bytes());
+    frame.extend(header);
+    frame.extend([9000u16, 9000, 13, 0].iter().flat_map(|field| field.to_be_bytes()));
+    frame.extend(b"false");
+    frame
+}
+
+/// Overlays do not authenticate, so who may send UDP to a host could send into any job there.
+#[test]
+fn no_policy_lets_a_job_forge_packets_of_another() {
+    if !is_root() {
+        return;
+    }
+    let rig = Rig::new();
+    let liar = rig.job(1, &[("0.0.0.0/0", &[])]);
+    let [host, other] = &rig.hosts;
+    let victim = job("b", 2, &[other]).remove(0);
+    let target = victim.address(0).unwrap().v4;
+    let heard = within(victim.namespace(), || UdpSocket::bind((target, 9000)).unwrap());
+    let packet = forged(2, &victim, [10, 77, 99, 1]);
+    let send = |namespace: BorrowedFd<'_>, from: IpAddr| {
+        within(namespace, || {
+            let socket = UdpSocket::bind((from, 0)).unwrap();
+            socket.send_to(&packet, (other.address, snowmelt_network::PORT)).map(drop)
+        })
+    };
+    send(host.namespace.as_fd(), host.address).unwrap();
+    assert!(arrives(&heard), "a host itself can, or this packet shows nothing");
+    let own = liar.address(0).unwrap().v4.into();
+    let refused = send(liar.namespace(), own).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
+    assert!(!arrives(&heard));
+}
+
+/// As many as [`snowmelt_network::Egress`] promises.
+const AT_ONCE: u64 = 16_384;
+const EACH_SECOND: u64 = 1_000;
+
+#[test]
+fn one_job_does_not_fill_the_hosts_table_of_connections() {
+    if !is_root() {
+        return;
+    }
+    let rig = Rig::new();
+    let loud = rig.job(1, &[("192.0.2.0/24", &[])]);
+    let (from, to) = (loud.address(0).unwrap().v4, rig.hosts[1].address);
+    let begun = std::time::Instant::now();
+    within(loud.namespace(), || {
+        let socket = UdpSocket::bind((from, 0)).unwrap();
+        // Each is a connection of its own; what is too much is refused.
+        (1..=60_000u16).for_each(|port| drop(socket.send_to(b"hello", (to, port))));
+    });
+    let known = within(rig.hosts[0].namespace.as_fd(), || {
+        std::fs::read_to_string("/proc/sys/net/netfilter/nf_conntrack_count").unwrap()
+    });
+    let known: u64 = known.trim().parse().unwrap();
+    assert!(known > AT_ONCE / 2, "{known}");
+    assert!(known <= AT_ONCE + EACH_SECOND * (begun.elapsed().as_secs() + 1), "{known}");
 }

@@ -64,7 +64,7 @@ impl Function {
     fn guarded(network: &JobNetwork, slot: u32, linked: Linked) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("filter");
-        std::fs::write(&file, snowmelt_network::filter().to_bytes()).unwrap();
+        std::fs::write(&file, snowmelt_kernel::notify::address_filter(None).to_bytes()).unwrap();
         let address = network.address(slot).unwrap();
         let mut function = Self::run(network, linked, &file, address);
         let said = function.line();

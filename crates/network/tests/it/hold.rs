@@ -334,3 +334,11 @@ fn who_is_not_a_function_of_the_job_has_no_network_there() {
     let name = function.tell(&format!("name {socket}")).unwrap();
     assert_eq!(name, format!("{} 1234", again.v4));
 }
+
+#[test]
+fn what_hears_no_calls_guards_nobody() {
+    let Some(rig) = Rig::new(By::Guard, "deaf") else { return };
+    let null = std::fs::File::open("/dev/null").unwrap();
+    let refused = rig.network.guard(null.into(), 5).unwrap_err();
+    assert!(refused.to_string().contains("hear a function"), "{refused}");
+}

@@ -153,3 +153,25 @@ fn a_node_that_starts_again_releases_what_the_dead_one_held() {
     next.close(PATIENCE).unwrap();
     assert!(!file.exists());
 }
+
+#[test]
+fn a_namespace_that_was_furnished_ahead_serves_a_job_unless_somebody_was_in_it() {
+    if !is_root() {
+        return;
+    }
+    let mut underlay = Underlay::new();
+    let host = underlay.host(0);
+    let all = parts(&[&host]);
+    let made = fresh_namespace();
+    let mut furnished = host.networks.furnish(made.try_clone().unwrap()).unwrap();
+    assert!(furnished.is_untouched());
+    assert_eq!(devices(&host), Vec::<String>::new());
+    let someone = within(made.as_fd(), || std::net::UdpSocket::bind("[::]:0").unwrap());
+    assert!(!furnished.is_untouched());
+    drop((someone, made));
+    assert!(furnished.is_untouched());
+    let network = host.networks.create_furnished(spec("a", 3, &all[0], &all), furnished).unwrap();
+    let own = network.address(0).unwrap().v4;
+    assert_eq!(tcp((&network, own.into()), (&network, own.into())).unwrap(), "hello");
+    network.close(PATIENCE).unwrap();
+}

@@ -2,6 +2,7 @@
 //! They need root; without it they say that they were skipped.
 
 mod egress;
+mod flood;
 mod function;
 mod harness;
 mod hold;

@@ -1,6 +1,6 @@
 //! That a network costs the same however many functions it has, and is whole or not there.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use snowmelt_network::{Counters, Error};
 
@@ -89,4 +89,43 @@ fn an_address_that_is_not_the_hosts_is_refused_and_nothing_is_left() {
     assert_eq!(refused.to_string(), "192.0.2.200 is not an address of this host");
     wait_until("no device is left", || devices(&host).is_empty());
     assert!(host.networks.leases().unwrap().is_empty());
+}
+
+/// Does something with iproute2 in a namespace.
+fn ip(namespace: BorrowedFd<'_>, arguments: &str) {
+    let done = within(namespace, || {
+        std::process::Command::new("ip").args(arguments.split(' ')).status().unwrap()
+    });
+    assert!(done.success(), "ip {arguments}");
+}
+
+/// What is in the way of each step, in a namespace that should have been empty: the kernel then
+/// refuses that step and none before.
+#[test]
+fn whichever_step_fails_is_named_and_nothing_is_left() {
+    if !is_root() {
+        return;
+    }
+    let mut underlay = Underlay::new();
+    let hosts = [underlay.host(0), underlay.host(0)];
+    let host = &hosts[0];
+    let all = parts(&hosts.each_ref());
+    for (step, obstacle) in [
+        ("make the pair of devices", "link add egress0 type veth peer name other"),
+        ("make the overlay's device", "link add overlay0 type veth peer name other"),
+        ("make the host's addresses local", "route add local 10.77.0.0/18 dev lo table local"),
+        ("make the host's addresses local", "-6 route add local fd77::/114 dev lo table local"),
+        ("add the route to a host", "route add unreachable 10.77.64.0/18"),
+    ] {
+        let namespace = fresh_namespace();
+        ip(namespace.as_fd(), "link set lo up");
+        ip(namespace.as_fd(), obstacle);
+        let wanted = spec("a", 8, &all[0], &all);
+        let error = host.networks.create_in(wanted, namespace).unwrap_err();
+        assert!(error.to_string().contains(step), "{obstacle}: {error}");
+        wait_until("no device is left", || devices(host).is_empty());
+        assert!(host.networks.leases().unwrap().is_empty(), "{obstacle}");
+    }
+    let again = host.networks.create(spec("a", 8, &all[0], &all)).unwrap();
+    again.close(PATIENCE).unwrap();
 }

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use snowmelt_types::SandboxId;
 
+use super::guard::Heard;
 use super::ids::Slot;
 use super::zygote::{Entries, ZygoteState};
 use crate::cgroup::Group;
@@ -50,6 +51,8 @@ pub(super) struct Answer {
     pub channel: OwnedFd,
     /// The read end of the log.
     pub log: OwnedFd,
+    /// What its calls are answered by.
+    pub heard: Heard,
 }
 
 /// What is there while a process becomes a sandbox.

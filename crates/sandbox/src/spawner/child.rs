@@ -10,7 +10,7 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -19,10 +19,11 @@ use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use snowmelt_kernel::execute::Program;
 use snowmelt_kernel::mount::{self, Attributes};
 use snowmelt_kernel::namespace::{flags, unshare};
-use snowmelt_kernel::{fds, landlock, process, seccomp};
+use snowmelt_kernel::{fds, landlock, notify, process, seccomp};
 
-use super::identity;
+use super::guard::Guard;
 use super::stage::{NEW_ROOT, Stage};
+use super::{identity, sync};
 use crate::root::{Fault, doing};
 use crate::spec::CHANNEL_FD;
 use crate::weaken::{Defence, lacks};
@@ -56,6 +57,8 @@ pub(super) struct Child<'a> {
     /// See [`masked`].
     pub masked: &'a [&'static str],
     pub open_files: u64,
+    /// Of a sandbox that is guarded, with the other end of our pair with it.
+    pub guard: Option<(&'a Guard, &'a OwnedFd)>,
     pub program: &'a Program,
     /// The path of the program, for a message.
     pub path: &'a str,
@@ -90,7 +93,7 @@ impl Child<'_> {
             }
             Kind::Zygote { root, sync } => {
                 self.enter_root(root)?;
-                doing("wait for the spawner", super::sync::wait_for_go(sync))?;
+                doing("wait for the spawner", sync::wait_for_go(sync))?;
                 doing("leave the control group namespace", unshare(flags::CGROUP))?;
                 doing("change the user", process::become_user(0, 0))?;
                 &ZYGOTE_CAPABILITIES[..]
@@ -100,6 +103,9 @@ impl Child<'_> {
         doing("set the limits", self.set_limits())?;
         self.drop_privileges(kept)?;
         doing("place the descriptors", self.place_descriptors())?;
+        if let Some((guard, sync)) = self.guard {
+            doing("have its calls answered", hand_over(guard, sync))?;
+        }
         if !lacks(Defence::Seccomp) {
             doing("install the system call policy", self.filter.install())?;
         }
@@ -215,4 +221,16 @@ impl Child<'_> {
         fds::place(log, 2)?;
         fds::place(channel.as_ref().unwrap_or(self.channel).as_fd(), CHANNEL_FD)
     }
+}
+
+/// Installs the filter and sends what is heard by it through the door, which must be open while
+/// the limit of descriptors does not allow it any more.
+fn hand_over(guard: &Guard, sync: &OwnedFd) -> io::Result<()> {
+    let door = u64::from(guard.door);
+    let limit = |files| Rlimit { current: Some(files), maximum: Some(files) };
+    setrlimit(Resource::Nofile, limit(door + 1))?;
+    let through = fds::copy_at(sync.as_fd(), guard.door as RawFd)?;
+    setrlimit(Resource::Nofile, limit(door))?;
+    let listener = notify::install(&guard.filter)?;
+    sync::tell_heard(&through, &listener)
 }

@@ -8,6 +8,7 @@ use snowmelt_kernel::process;
 use snowmelt_types::SandboxId;
 
 use super::cell::{Beginning, Cell, Origin, Phase, Token};
+use super::guard::Heard;
 use super::service::{Service, Watched};
 use super::sync::{self, Said};
 use super::zygote::MOST_GROUPS;
@@ -21,6 +22,11 @@ impl Service {
         let Phase::Beginning(beginning) = &mut cell.phase else { return };
         match sync::hear(&beginning.sync) {
             Said::Here(sender) => self.child_is_here(token, sender),
+            Said::Heard(listener) => {
+                if matches!(beginning.answer.heard, Heard::Awaited) {
+                    beginning.answer.heard = Heard::By(listener);
+                }
+            }
             Said::Fault(failure) if cell.pidfd.is_some() => beginning.fault = Some(failure),
             Said::Fault(failure) => self.fail(token, failure),
             Said::Closed => self.child_closed(token),
@@ -34,10 +40,15 @@ impl Service {
             let step = "begin the child of the zygote".to_owned();
             return self.fail(token, Failure::Step { step, errno: CHILD_LOST });
         }
-        let Phase::Beginning(beginning) = std::mem::replace(&mut cell.phase, Phase::Running) else {
+        let Phase::Beginning(mut beginning) = std::mem::replace(&mut cell.phase, Phase::Running)
+        else {
             return;
         };
         self.unwatch(beginning.sync.as_fd());
+        if let Some(fault) = beginning.answer.heard.fault() {
+            beginning.fault.get_or_insert(fault.into());
+            self.kill_cell(token);
+        }
         if beginning.fault.is_some() {
             // It is about to end; until then the answer waits.
             return self.put_back(token, beginning);

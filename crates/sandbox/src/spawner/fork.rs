@@ -11,6 +11,7 @@ use snowmelt_kernel::packet::{self, Sender};
 use snowmelt_types::SandboxId;
 
 use super::cell::{Answer, Beginning, Call, Cell, Forked, Origin, Phase, Token};
+use super::guard::{Guard, Heard};
 use super::scratch::Scratch;
 use super::service::{Service, Watched};
 use super::spare::SPARE_KEPT;
@@ -167,9 +168,12 @@ impl Service {
         let channel = control.as_ref().map_or(&scratch.listener, |(_, theirs)| theirs);
         let fds: Vec<_> =
             [&scratch.mount, channel, &scratch.log_in].into_iter().chain(&group.doors).collect();
-        let landed = zygote::land(&sync, limits.open_files, filter, &fds);
+        let guard = Guard::of(&self.stage, wanted.network(), limits.open_files);
+        let guard = doing("have its calls answered", guard)?;
+        let landed = zygote::land(&sync, limits.open_files, filter, guard.as_ref(), &fds);
         doing("give the child what it needs", landed)?;
-        let answer = Answer { sequence, channel: scratch.channel, log: scratch.log_out };
+        let (channel, log) = (scratch.channel, scratch.log_out);
+        let answer = Answer { sequence, channel, log, heard: Heard::of(guard.as_ref()) };
         Ok(Made { answer, sync, control: control.map(|(ours, _)| ours) })
     }
 
@@ -187,7 +191,8 @@ impl Service {
         let network = match wanted.network() {
             None => None,
             Some(id) => {
-                let found = self.stage.networks.get(&id).map(|namespace| namespace.try_clone());
+                let found =
+                    self.stage.networks.get(&id).map(|network| network.namespace.try_clone());
                 Some(doing("find the network", found.unwrap_or_else(|| Err(gone())))?)
             }
         };
@@ -353,7 +358,9 @@ impl Service {
             zygote,
         };
         let event = Event::Started { sequence: answer.sequence, started };
-        self.tell(&event, &[pidfd.as_fd(), answer.channel.as_fd(), answer.log.as_fd()]);
+        let mut fds = vec![pidfd.as_fd(), answer.channel.as_fd(), answer.log.as_fd()];
+        fds.extend(answer.heard.listener().map(AsFd::as_fd));
+        self.tell(&event, &fds);
     }
 
     /// Lets a zygote end with its last child.

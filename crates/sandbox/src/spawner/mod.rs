@@ -9,6 +9,7 @@ mod cell;
 mod child;
 mod end;
 mod fork;
+mod guard;
 mod identity;
 mod ids;
 mod lane;

@@ -23,13 +23,26 @@ use crate::message::{Event, Failure};
 use crate::root::{Fault, doing};
 use crate::spec::NetworkId;
 
+/// A network that sandboxes can be put into.
+pub(super) struct JobNetwork {
+    pub namespace: OwnedFd,
+    /// Calls of its sandboxes that name an address wait for an answer.
+    pub is_guarded: bool,
+}
+
 impl Service {
     /// Makes one, and answers with a descriptor of it.
-    pub(super) fn make_network(&mut self, sequence: u64, id: NetworkId, owner: Option<&SandboxId>) {
+    pub(super) fn make_network(
+        &mut self,
+        sequence: u64,
+        id: NetworkId,
+        owner: Option<&SandboxId>,
+        is_guarded: bool,
+    ) {
         match self.network_for(owner) {
             Ok(namespace) => {
                 self.tell(&Event::Network { sequence }, &[namespace.as_fd()]);
-                self.stage.networks.insert(id, namespace);
+                self.stage.networks.insert(id, JobNetwork { namespace, is_guarded });
             }
             Err(failure) => self.refuse(sequence, failure),
         }

@@ -8,9 +8,11 @@ use std::time::Instant;
 
 use snowmelt_kernel::clone::Cloned;
 use snowmelt_kernel::execute::Program;
+use snowmelt_kernel::packet;
 
 use super::cell::{Answer, Cell, Origin, Phase};
 use super::child::{self, Child};
+use super::guard::{Guard, Heard};
 use super::ids::{Holder, Slot};
 use super::scratch::Scratch;
 use super::service::Service;
@@ -66,6 +68,12 @@ impl Service {
         let scratch = doing("make the scratch", scratch)?;
         let target = self.groups.backend().clone_target(&group.path).map_err(group_fault)?;
         let program = prepare(spec)?;
+        let guard = Guard::of(&self.stage, spec.network.job(), spec.limits.open_files);
+        let guard = doing("have its calls answered", guard)?;
+        let (sync, theirs) = match &guard {
+            Some(_) => Some(doing("make a pair of sockets", packet::pair())?).unzip(),
+            None => (None, None),
+        };
         let child = Child {
             doors: &group.doors,
             scratch: &scratch.mount,
@@ -76,6 +84,7 @@ impl Service {
             filter: self.programs.of(spec.policy, spec.network),
             masked: &self.masked,
             open_files: spec.limits.open_files,
+            guard: guard.as_ref().zip(theirs.as_ref()),
             program: &program,
             path: &spec.command[0],
             kind: child::Kind::Program { id: slot.first_id, proc: self.stage.proc() },
@@ -90,11 +99,14 @@ impl Service {
         let cgroup = target.as_ref().map(AsFd::as_fd);
         let made = self.stage.borrow(root, spec.network, cgroup, &mut self.stack, &mut run);
         let process = doing("clone a process", made)?;
-        if let Some(fault) = failed {
+        let mut heard = Heard::of(guard.as_ref());
+        sync.iter().for_each(|sync| heard.receive(sync));
+        if let Some(fault) = failed.or_else(|| heard.fault()) {
             put_down(&process);
             return Err(fault);
         }
-        Ok((process, Answer { sequence, channel: scratch.channel, log: scratch.log_out }))
+        let (channel, log) = (scratch.channel, scratch.log_out);
+        Ok((process, Answer { sequence, channel, log, heard }))
     }
 }
 

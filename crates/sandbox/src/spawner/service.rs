@@ -138,8 +138,8 @@ impl Service {
             }
             Operation::ForkMany { zygote, specs } => self.fork_many(sequence, &zygote, specs),
             Operation::Grow { zygote, spec } => self.grow(sequence, &zygote, spec),
-            Operation::MakeNetwork { network, owner } => {
-                self.make_network(sequence, network, owner.as_ref());
+            Operation::MakeNetwork { network, owner, is_guarded } => {
+                self.make_network(sequence, network, owner.as_ref(), is_guarded);
             }
             Operation::DropNetwork { network } => drop(self.stage.networks.remove(&network)),
             Operation::Kill { id } => self.kill(&id),

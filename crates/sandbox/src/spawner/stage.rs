@@ -18,6 +18,7 @@ use snowmelt_kernel::clone::{Cloned, clone_into};
 use snowmelt_kernel::mount::{self, Attributes};
 use snowmelt_kernel::namespace::{flags, join, unshare};
 
+use super::networks::JobNetwork;
 use crate::root::{Fault, doing};
 use crate::spec::{Network, NetworkId};
 use crate::weaken::{Defence, lacks};
@@ -34,7 +35,7 @@ pub(crate) struct Stage {
     /// The host's `/proc`, for processes that see another one or none.
     proc: OwnedFd,
     /// Those of jobs.
-    pub networks: BTreeMap<NetworkId, OwnedFd>,
+    pub(super) networks: BTreeMap<NetworkId, JobNetwork>,
 }
 
 impl Stage {
@@ -128,8 +129,8 @@ impl Stage {
             Network::None => {}
             Network::Host => join(&self.host_network, flags::NETWORK)?,
             Network::Job(id) => {
-                let namespace = self.networks.get(&id).ok_or(io::ErrorKind::NotFound)?;
-                join(namespace, flags::NETWORK)?;
+                let network = self.networks.get(&id).ok_or(io::ErrorKind::NotFound)?;
+                join(&network.namespace, flags::NETWORK)?;
             }
         }
         Ok(back)

@@ -12,6 +12,7 @@ use snowmelt_kernel::packet;
 
 use super::cell::{Answer, Beginning, Cell, Origin, Phase, Token};
 use super::child::{self, Child};
+use super::guard::Heard;
 use super::ids::{Holder, Slot};
 use super::program::prepare;
 use super::scratch::Scratch;
@@ -135,6 +136,7 @@ impl Service {
             open_files: program.limits.open_files,
             program: &executed,
             path: &program.command[0],
+            guard: None,
             kind: child::Kind::Zygote { root: &root, sync: &theirs },
         };
         let target = self.groups.backend().clone_target(&group.path).map_err(group_fault)?;
@@ -151,7 +153,8 @@ impl Service {
             put_down(&process);
             return Err(fault);
         }
-        let answer = Answer { sequence, channel: scratch.channel, log: scratch.log_out };
+        let (channel, log, heard) = (scratch.channel, scratch.log_out, Heard::Unguarded);
+        let answer = Answer { sequence, channel, log, heard };
         Ok(Made { process, answer, sync, control })
     }
 

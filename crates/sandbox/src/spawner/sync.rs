@@ -4,7 +4,7 @@
 //! closes its end, by exec or by hand, when it is about to run its program.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use snowmelt_kernel::packet;
@@ -19,6 +19,8 @@ const LONGEST: usize = 512;
 pub(super) enum Said {
     /// A child of a zygote lives and is this process.
     Here(packet::Sender),
+    /// Its calls wait for who answers by this descriptor.
+    Heard(OwnedFd),
     /// A step failed.
     Fault(Failure),
     /// It closed its end: it runs its program, or is dead.
@@ -38,6 +40,11 @@ pub(super) fn wait_for_go(socket: impl AsFd) -> io::Result<()> {
     }
 }
 
+/// Hands over what one's calls are answered by.
+pub(super) fn tell_heard(socket: impl AsFd, listener: impl AsFd) -> io::Result<()> {
+    packet::send(socket, b"heard", &[listener.as_fd()])
+}
+
 /// Says which step failed.
 pub(super) fn tell_fault(socket: impl AsFd, fault: &Fault) -> io::Result<()> {
     let errno = fault.source.raw_os_error().unwrap_or(0);
@@ -52,10 +59,11 @@ pub(super) fn tell_fault(socket: impl AsFd, fault: &Fault) -> io::Result<()> {
 /// Hears what the child says. What it says is the tenant's word, and no more than words.
 pub(super) fn hear(socket: impl AsFd) -> Said {
     let mut buffer = [0; LONGEST];
-    let Ok(packet) = packet::receive(socket, &mut buffer) else { return Said::Closed };
+    let Ok(mut packet) = packet::receive(socket, &mut buffer) else { return Said::Closed };
     let text = String::from_utf8_lossy(&buffer[..packet.length]);
     match (&*text, packet.sender) {
         ("here", Some(sender)) => Said::Here(sender),
+        ("heard", _) if packet.fds.len() == 1 => packet.fds.pop().map_or(Said::Closed, Said::Heard),
         ("", _) => Said::Closed,
         (text, _) => Said::Fault(parse_fault(text)),
     }

@@ -14,6 +14,7 @@ use snowmelt_kernel::{packet, seccomp};
 use snowmelt_types::SandboxId;
 
 use super::cell::Token;
+use super::guard::Guard;
 use super::ids::Numbers;
 use super::spare::{Spare, SpareSpec};
 use crate::cgroup::Group;
@@ -273,13 +274,17 @@ pub(super) fn land(
     sync: &OwnedFd,
     open_files: u64,
     filter: Option<&seccomp::Program>,
+    guard: Option<&Guard>,
     fds: &[&OwnedFd],
 ) -> io::Result<()> {
     let filter = filter.map(seccomp::Program::to_bytes).unwrap_or_default();
+    let waiting = guard.map(|guard| guard.filter.to_bytes()).unwrap_or_default();
+    let open_files = guard.map_or(open_files, |guard| guard.door.into());
     let mut bytes = (filter.len() as u32).to_ne_bytes().to_vec();
-    bytes.extend([0; 4]);
+    bytes.extend((waiting.len() as u32).to_ne_bytes());
     bytes.extend(open_files.to_ne_bytes());
     bytes.extend(filter);
+    bytes.extend(waiting);
     let fds: Vec<_> = fds.iter().map(|fd| fd.as_fd()).collect();
     packet::send(sync, &bytes, &fds)
 }

@@ -4,7 +4,8 @@ use std::os::fd::AsFd;
 
 use crate::harness::{ask, python, read_all, with_spawner, within};
 use crate::zygote::{Code, child, zygote};
-use snowmelt_sandbox::{ForkSpec, Network};
+use snowmelt_kernel::notify::{Answer, Listener, calls};
+use snowmelt_sandbox::{ForkSpec, Network, Sandbox};
 
 const SOCKETS: &str = "
 import os, socket
@@ -78,4 +79,86 @@ fn a_network_that_was_dropped_takes_no_more_functions() {
         // The zygote goes on.
         child(&rig, &zygote, &code).await;
     });
+}
+
+const GUARDED: &str = "
+import os, resource, socket
+def guarded():
+    said = []
+    door, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    said.append(str(door == most))
+    opened = [os.readlink(f'/proc/self/fd/{n}') for n in os.listdir('/proc/self/fd') if int(n) < 4]
+    said.append(str(len(opened)) + str(any('seccomp' in name for name in opened)))
+    for number in range(4, door + 1):
+        try: os.fstat(number); said.append(f'{number} is open')
+        except OSError: pass
+    def tried(what):
+        try: what(); said.append('made')
+        except (OSError, ValueError) as error: said.append(str(getattr(error, 'errno', None)))
+    tried(lambda: os.dup2(0, door))
+    tried(lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (door + 1, door + 1)))
+    tried(lambda: socket.socket(socket.AF_INET))
+    left, right = socket.socketpair()
+    tried(lambda: left.sendmsg([b'x']))
+    return '\\n'.join(said)
+";
+
+/// What it says if each call that waits is answered with `EXDEV`.
+const ALONE: &str = "True\n4False\n9\nNone\n18\n18";
+
+/// Answers calls that wait up to the message, and says which they were but for what the C library
+/// wants to connect to when it looks for users.
+fn refuse(listener: std::os::fd::OwnedFd) -> Vec<i64> {
+    let listener = Listener::from(listener);
+    let mut heard = Vec::new();
+    while heard.last() != Some(&calls::SEND_MESSAGE) {
+        let call = listener.receive().unwrap();
+        listener.answer(&call, Answer::Error(18)).unwrap();
+        heard.extend((call.number != calls::CONNECT).then_some(call.number));
+    }
+    heard
+}
+
+const WAITED: [i64; 2] = [calls::SOCKET, calls::SEND_MESSAGE];
+
+#[test]
+fn a_guarded_program_waits_for_answers_and_has_nothing_to_give_them_with() {
+    with_spawner(|rig| async move {
+        let network = rig.spawner.make_guarded_network(None).await.unwrap();
+        let mut spec = python(&format!("{GUARDED}\nprint(guarded())"));
+        spec.network = Network::Job(network.id());
+        let mut started = rig.spawner.start_many_in(&network, vec![spec]).await;
+        let mut sandbox = started.remove(0).unwrap();
+        let listener = sandbox.take_listener().unwrap();
+        let answered = tokio::task::spawn_blocking(move || refuse(listener));
+        let log = sandbox.take_log().unwrap();
+        let text = tokio::task::spawn_blocking(move || read_all(log)).await.unwrap();
+        assert_eq!(text.trim(), ALONE);
+        assert_eq!(within(answered).await.unwrap(), WAITED);
+        within(sandbox.wait()).await;
+    });
+}
+
+#[test]
+fn a_guarded_child_of_a_zygote_does_so_too_and_its_sibling_does_not() {
+    with_spawner(|rig| async move {
+        let code = Code::new(&[("heavy.py", GUARDED)]);
+        let zygote = zygote(&rig, &code, &["heavy"]).await;
+        let network = rig.spawner.make_guarded_network(Some(&zygote)).await.unwrap();
+        let spec = ForkSpec { network: Some(network.id()), ..code.fork("handler:serve") };
+        let mut inside = within(rig.spawner.fork(&zygote, spec)).await.unwrap();
+        let listener = inside.take_listener().unwrap();
+        let answered = tokio::task::spawn_blocking(move || refuse(listener));
+        let said = ask_in_turn(inside, "sys.modules['heavy'].guarded()").await;
+        // Beside the first four there is the connection over which it is asked.
+        let own: Vec<_> = said.lines().filter(|line| !line.ends_with("is open")).collect();
+        assert_eq!(own.join("\n"), ALONE);
+        assert_eq!(within(answered).await.unwrap(), WAITED);
+        let mut outside = child(&rig, &zygote, &code).await;
+        assert!(outside.take_listener().is_none());
+    });
+}
+
+async fn ask_in_turn(sandbox: Sandbox, what: &'static str) -> String {
+    tokio::task::spawn_blocking(move || ask(&sandbox, what).unwrap()).await.unwrap()
 }

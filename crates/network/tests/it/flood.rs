@@ -1,0 +1,86 @@
+//! That a flood of one tenant's reaches nobody else, and that ports one job uses up are its own.
+
+use std::net::{IpAddr, TcpListener, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use snowmelt_network::JobNetwork;
+
+use crate::harness::*;
+
+/// Datagrams that are sent before the neighbour is asked.
+const SENT: u64 = 20_000;
+
+/// Sends to everything that a function could know of, until it is told to stop.
+fn flood(job: &JobNetwork, targets: &[IpAddr], sent: &AtomicU64, stop: &AtomicBool) {
+    let from = job.address(1).unwrap().v4;
+    within(job.namespace(), || {
+        let socket = UdpSocket::bind((from, 0)).unwrap();
+        let payload = [0x55; 1200];
+        while !stop.load(Ordering::Relaxed) {
+            for target in targets {
+                // What has no way, or no room left, is refused.
+                let _ = socket.send_to(&payload, (*target, 9000));
+                sent.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_flood_arrives_at_no_neighbour_and_the_neighbour_goes_on() {
+    if !is_root() {
+        return;
+    }
+    let mut underlay = Underlay::new();
+    let hosts = [underlay.host(0), underlay.host(0)];
+    let hosts = hosts.each_ref();
+    let (loud, quiet) = (job("a", 1, &hosts), job("b", 2, &hosts));
+    // The same addresses: those at which the neighbour listens, on both hosts, and the hosts'.
+    let functions: Vec<_> = quiet.iter().map(|part| part.address(0).unwrap().v4).collect();
+    let listening: Vec<_> = quiet
+        .iter()
+        .zip(&functions)
+        .map(|(part, own)| within(part.namespace(), || UdpSocket::bind((*own, 9000)).unwrap()))
+        .collect();
+    let mut targets: Vec<IpAddr> = functions.iter().map(|own| (*own).into()).collect();
+    targets.extend(hosts.map(|host| host.address));
+    let (sent, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        for part in &loud {
+            scope.spawn(|| flood(part, &targets, &sent, &stop));
+        }
+        wait_until("there is a flood", || sent.load(Ordering::Relaxed) > SENT);
+        let ends = [(&quiet[0], functions[0].into()), (&quiet[1], functions[1].into())];
+        for _ in 0..20 {
+            assert_eq!(tcp(ends[0], ends[1]).unwrap(), "hello");
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    for socket in &listening {
+        assert!(!arrives(socket));
+    }
+}
+
+#[test]
+fn a_job_out_of_ports_takes_none_from_another_with_its_addresses() {
+    if !is_root() {
+        return;
+    }
+    let mut underlay = Underlay::new();
+    let host = underlay.host(0);
+    let (greedy, other) = (job("a", 1, &[&host]).remove(0), job("b", 2, &[&host]).remove(0));
+    for job in [&greedy, &other] {
+        within(job.namespace(), || {
+            std::fs::write("/proc/sys/net/ipv4/ip_local_port_range", "40000 40009").unwrap();
+        });
+    }
+    let own = greedy.address(0).unwrap().v4;
+    let bind = |job: &JobNetwork| within(job.namespace(), || TcpListener::bind((own, 0)));
+    let taken: Vec<_> = std::iter::from_fn(|| bind(&greedy).ok()).take(11).collect();
+    assert_eq!(taken.len(), 10);
+    let refused = bind(&greedy).unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::AddrInUse);
+    assert!(bind(&other).is_ok());
+    drop(taken);
+    assert!(bind(&greedy).is_ok());
+}
