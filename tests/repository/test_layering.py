@@ -17,6 +17,7 @@ LAYERS = [
     "query",
     "node",
     "control",
+    "lab",
     "snowmelt",
 ]
 # Beside the layers, by folder: may use all of them, and none may use it.

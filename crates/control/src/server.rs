@@ -48,6 +48,8 @@ pub struct Settings {
     pub handler_cache: ByteSize,
     /// The most memory of zygotes.
     pub import_cache: ByteSize,
+    /// The most memory that bursts have on this host; what the machine has where absent.
+    pub memory: Option<ByteSize>,
     /// True for a server that ends with its client: it takes no lock and no asynchronous calls.
     pub private: bool,
     /// For what is known of the networks of jobs, which is to outlive a crash; `None` for the
@@ -93,6 +95,11 @@ impl Started {
         };
         let spawner = Spawner::launch(options).map_err(|error| error.report())?;
         Ok(Self { settings, run_dir, control_group, spawner })
+    }
+
+    /// The most memory that bursts have on this host.
+    pub fn memory(&self) -> Option<ByteSize> {
+        self.settings.memory
     }
 
     /// The node over it; needs the runtime.
@@ -185,7 +192,7 @@ fn platform(
     let (name, token) = cluster.map(|cluster| (cluster.name, cluster.token)).unzip();
     let name = name.map_or_else(|| "this-host".to_owned().try_into(), Ok);
     let name = name.map_err(|message: String| ErrorReport::new(Code::OPTION, message))?;
-    let hosts = Hosts::new(name, Agent::new(node.clone()), token, address);
+    let hosts = Hosts::new(name, Agent::new(node.clone(), settings.memory), token, address);
     Ok(Arc::new(Platform {
         queries: Queries::new(node.clone(), memos.clone(), shutdown.clone()),
         functions: Functions::new(node.clone(), memos.clone(), store, logs),

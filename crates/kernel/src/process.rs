@@ -1,7 +1,9 @@
 //! How a process ends, and taking its privileges away.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 /// How a child ended, and what it and its waited-for descendants used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,4 +137,19 @@ fn set_disposition(signals: &[i32], action: libc::sighandler_t) -> io::Result<()
         }
     }
     Ok(())
+}
+
+/// Has a command begin in a network namespace, and in a session of its own: it has no terminal and
+/// never gets one.
+pub fn begin_in(command: &mut Command, network: OwnedFd) -> &mut Command {
+    // SAFETY: between fork and exec only two system calls are made, which take plain numbers, and
+    // an error of the system, which is made without allocating.
+    unsafe {
+        command.pre_exec(move || {
+            if libc::setns(network.as_raw_fd(), libc::CLONE_NEWNET) != 0 || libc::setsid() == -1 {
+                return Err(io::Error::last_os_error());
+            }
+            Ok(())
+        })
+    }
 }

@@ -23,6 +23,8 @@ pub const LISTEN: &str = "SNOWMELT_LISTEN";
 pub const TOKEN_FILE: &str = "SNOWMELT_TOKEN_FILE";
 /// Name of this host in the cluster. Default: its host name.
 pub const HOST: &str = "SNOWMELT_HOST";
+/// The most memory that bursts have on this host, as `8GiB`. Default: what the machine has.
+pub const HOST_MEMORY: &str = "SNOWMELT_HOST_MEMORY";
 /// The most memory of idle instances, as `2GiB`.
 pub const HANDLER_CACHE: &str = "SNOWMELT_CACHE_HANDLERS";
 /// The most memory of zygotes, as `1GiB`.

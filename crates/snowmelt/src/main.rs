@@ -14,6 +14,7 @@ mod failure;
 mod functions;
 mod input;
 mod internal;
+mod lab;
 mod list;
 mod net;
 mod output;
@@ -72,6 +73,7 @@ fn command(cli: &Cli, config: &Config, printer: Printer) -> Outcome {
         Command::Node(args) => cluster::node(args, config, printer),
         Command::Hosts(args) => cluster::hosts(args, config, printer),
         Command::Net(command) => net::run(command, config, printer),
+        Command::Lab(command) => lab::run(command, config, printer),
         Command::Doctor(args) => doctor::run(args, config, printer),
         Command::Config(ConfigCommand::Show { origin }) => {
             printer::print(&config::show(config, *origin))?;

@@ -96,6 +96,7 @@ fn settings(config: &Config, socket: Option<PathBuf>) -> Result<Settings, ErrorR
         worker_binary: binary,
         handler_cache: config.handler_cache.value,
         import_cache: config.import_cache.value,
+        memory: config.host_memory.as_ref().map(|memory| memory.value),
         python: config.python.clone().map(|python| python.value),
         cluster: None,
         networks_dir: None,

@@ -104,6 +104,9 @@ codes! {
     HOST_REFUSED = "SM-0704", Platform, "a host and its control do not accept each other";
     RANK_ENDED = "SM-0705", Input, "a function was ended because another of its job failed";
 
+    LAB_STEP = "SM-0801", Platform, "a lab cannot be made or changed";
+    LAB_NAME = "SM-0802", Usage, "a lab or a host of it is not there, or is there already";
+
     INTERNAL = "SM-0901", Platform, "something that cannot happen did";
 }
 

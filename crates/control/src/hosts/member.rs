@@ -50,8 +50,9 @@ impl Member {
         shutdown: CancellationToken,
         joined: impl FnOnce(),
     ) -> Result<(), ErrorReport> {
+        let memory = self.started.memory();
         let node = self.started.node()?;
-        let agent = Agent::new(node.clone());
+        let agent = Agent::new(node.clone(), memory);
         let router = agent::router(agent.clone(), self.membership.token.clone());
         let control = Remote::new(self.membership.control, self.membership.token.clone());
         let asked = shutdown.clone();

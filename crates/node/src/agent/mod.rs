@@ -10,11 +10,11 @@ mod part;
 mod serve;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use snowmelt_types::{Code, ErrorReport, JobId};
+use snowmelt_types::{ByteSize, Code, ErrorReport, JobId};
 use tokio::sync::{mpsc, watch};
 
 use crate::Node;
@@ -38,6 +38,9 @@ struct Inner {
     // Those of its parts, to be looked at. Held for a look only.
     networks: Mutex<HashMap<JobId, Weak<RankNetwork>>>,
     ranks: AtomicU32,
+    // The most memory for ranks, and what those that are there may use of it, in bytes.
+    memory: Option<ByteSize>,
+    promised: AtomicU64,
 }
 
 /// Where a part stands.
@@ -52,10 +55,11 @@ enum Stage {
 }
 
 impl Agent {
-    /// An agent without jobs.
-    pub fn new(node: Node) -> Self {
+    /// An agent without jobs, which gives them no more than this memory, or what the machine has.
+    pub fn new(node: Node, memory: Option<ByteSize>) -> Self {
         let (parts, networks) = (Mutex::default(), Mutex::default());
-        Self { inner: Arc::new(Inner { node, parts, networks, ranks: AtomicU32::new(0) }) }
+        let (ranks, promised) = (AtomicU32::new(0), AtomicU64::new(0));
+        Self { inner: Arc::new(Inner { node, parts, networks, ranks, memory, promised }) }
     }
 
     /// What the host has and does.
@@ -64,7 +68,7 @@ impl Agent {
         HostFacts {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             cores: u32::try_from(cores).unwrap_or(u32::MAX),
-            memory: memory_available(),
+            memory: self.inner.memory_left(),
             ranks: self.inner.ranks.load(Ordering::Relaxed),
         }
     }
@@ -110,17 +114,19 @@ impl Agent {
             return Err(ErrorReport::new(Code::PROTOCOL, message));
         }
         let inner = Arc::clone(&self.inner);
-        let (job, ranks) = (job.clone(), part.ranks());
+        let (job, ranks, memory) = (job.clone(), part.ranks(), part.memory().bytes());
         let (sender, receiver) = mpsc::channel(ranks.max(1) as usize);
         let (end, ended) = watch::channel(None);
         inner.parts().insert(job.clone(), Stage::Called(end));
         inner.ranks.fetch_add(ranks, Ordering::Relaxed);
+        inner.promised.fetch_add(memory, Ordering::Relaxed);
         tokio::spawn(async move {
             tokio::select! {
                 () = sender.closed() => {}
                 () = part.run(calls, &sender, &ended) => {}
             }
             inner.ranks.fetch_sub(ranks, Ordering::Relaxed);
+            inner.promised.fetch_sub(memory, Ordering::Relaxed);
             inner.parts().remove(&job);
         });
         Ok(receiver)
@@ -141,6 +147,12 @@ impl Agent {
 }
 
 impl Inner {
+    fn memory_left(&self) -> u64 {
+        let promised = self.promised.load(Ordering::Relaxed);
+        let own = self.memory.map_or(u64::MAX, |most| most.bytes().saturating_sub(promised));
+        memory_available().min(own)
+    }
+
     fn take(&self, job: &JobId) -> Option<Part> {
         let mut parts = self.parts();
         match parts.remove(job)? {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::stream::{FuturesUnordered, StreamExt};
-use snowmelt_types::{ErrorReport, InvocationId, Report};
+use snowmelt_types::{ByteSize, ErrorReport, InvocationId, Report};
 use snowmelt_wire::{Call, Load, OnError};
 use tokio::sync::{mpsc, watch};
 
@@ -21,6 +21,7 @@ const LOAD_LIMIT: Duration = Duration::from_secs(120);
 pub(super) struct Part {
     load: Load,
     ranks: Vec<(u32, InstanceLease)>,
+    memory: ByteSize,
     // After the ranks, which are in it.
     network: Option<Arc<RankNetwork>>,
 }
@@ -65,7 +66,8 @@ impl Part {
             on_error: OnError::default(),
         };
         let ranks = (order.first..).zip(leases?).collect();
-        Ok((Self { load, ranks, network }, open))
+        let memory = ByteSize(limits.memory.bytes().saturating_mul(order.count.into()));
+        Ok((Self { load, ranks, memory, network }, open))
     }
 
     /// Waits until all hosts of the job answer over its network, and then loads the code.
@@ -92,6 +94,11 @@ impl Part {
         u32::try_from(self.ranks.len()).unwrap_or(u32::MAX)
     }
 
+    /// What they may use together.
+    pub fn memory(&self) -> ByteSize {
+        self.memory
+    }
+
     /// Calls each rank and tells its end; an instance goes as soon as its call has ended. Once
     /// there is an error for all in `ended`, it is that of whoever still runs.
     pub async fn run(
@@ -101,7 +108,7 @@ impl Part {
         ended: &watch::Receiver<Option<ErrorReport>>,
     ) {
         let limit = Duration::from_millis(calls.timeout_ms);
-        let Self { load, ranks, network } = self;
+        let Self { load, ranks, network, .. } = self;
         let load = &load;
         let all = ranks.into_iter().zip(calls.events);
         let mut running: FuturesUnordered<_> = all

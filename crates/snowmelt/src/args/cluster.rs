@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
-use snowmelt_types::HostName;
+use snowmelt_types::{ByteSize, HostName};
 
 use super::ListFormat;
 
@@ -31,6 +31,9 @@ pub struct MemberArgs {
     /// Name of this host in the cluster [default: its host name]
     #[arg(long, value_name = "NAME")]
     pub name: Option<HostName>,
+    /// The most memory that bursts have on this host [default: what the machine has]
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<ByteSize>,
 }
 
 /// `snowmelt node`.

@@ -5,6 +5,7 @@
 
 mod cluster;
 mod function;
+mod lab;
 mod net;
 mod server;
 mod sql;
@@ -19,6 +20,7 @@ pub use function::{
     CallArgs, DeployArgs, FunctionCommand, ListArgs, LogArgs, LogFormat, NewArgs, RemoveArgs,
     ResultArgs, RuntimeName, ShowFunctionArgs,
 };
+pub use lab::{LabAddArgs, LabCommand, LabExecArgs, LabLsArgs, LabRunArgs, LabUpArgs};
 pub use net::{NetCommand, NetLsArgs, NetShowArgs, NetTraceArgs};
 pub use server::{ConfigCommand, DoctorArgs, ServeArgs, StatusArgs, TopArgs, UpArgs};
 pub use sql::SqlArgs;
@@ -89,6 +91,9 @@ pub enum Command {
     Node(NodeArgs),
     /// Show the hosts of the cluster
     Hosts(HostsArgs),
+    /// Make a cluster of emulated hosts on this machine
+    #[command(subcommand, after_help = lab::EXAMPLES)]
+    Lab(LabCommand),
     /// Look at the networks of jobs
     #[command(subcommand, after_help = net::EXAMPLES)]
     Net(NetCommand),

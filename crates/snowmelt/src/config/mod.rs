@@ -46,6 +46,7 @@ keys! {
     LISTEN = "cluster.listen", env::LISTEN, "";
     TOKEN_FILE = "cluster.token_file", env::TOKEN_FILE, "";
     HOST = "cluster.name", env::HOST, "";
+    HOST_MEMORY = "cluster.memory", env::HOST_MEMORY, "";
     HANDLER_CACHE = "cache.handlers", env::HANDLER_CACHE, "2GiB";
     IMPORT_CACHE = "cache.imports", env::IMPORT_CACHE, "1GiB";
     WORKERS = "query.workers", env::WORKERS, "0";
@@ -96,6 +97,8 @@ pub struct Config {
     pub token_file: Option<Value<PathBuf>>,
     /// Name of this host in the cluster; its host name where absent.
     pub host: Option<Value<HostName>>,
+    /// The most memory that bursts have on this host; what the machine has where absent.
+    pub host_memory: Option<Value<ByteSize>>,
     /// The most memory of idle instances.
     pub handler_cache: Value<ByteSize>,
     /// The most memory of zygotes.
@@ -135,6 +138,7 @@ impl Config {
         };
         let token_file = member.and_then(|member| member.token_file.clone());
         let host = member.and_then(|member| member.name.clone());
+        let memory = member.and_then(|member| member.memory);
         let state = sources.path(&STATE, env::default_state)?;
         Ok(Self {
             socket: sources.path(&SOCKET, || state.value.join("snowmelt.sock"))?,
@@ -146,6 +150,7 @@ impl Config {
                 None => sources.named_path(&TOKEN_FILE)?,
             },
             host: sources.maybe(&HOST, host, str::parse)?,
+            host_memory: sources.maybe(&HOST_MEMORY, memory, amount)?,
             handler_cache: sources.get(&HANDLER_CACHE, None, amount)?,
             import_cache: sources.get(&IMPORT_CACHE, None, amount)?,
             workers: sources.get(&WORKERS, sql.and_then(|sql| sql.workers), number)?,

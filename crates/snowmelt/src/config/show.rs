@@ -20,6 +20,10 @@ pub fn show(config: &Config, origin: bool) -> String {
         config.listen.as_ref().map(|value| line("listen", value, |at| quoted(&at.to_string()))),
         config.token_file.as_ref().map(|value| path("token_file", value)),
         config.host.as_ref().map(|value| line("name", value, |name| quoted(name.as_str()))),
+        config
+            .host_memory
+            .as_ref()
+            .map(|value| line("memory", value, |most| quoted(&most.to_string()))),
     ];
     let lines = [
         ("server", server),

@@ -64,6 +64,9 @@ fn start(config: &Config, log: &Log) -> io::Result<Option<String>> {
     if let Some(host) = &config.host {
         command.env(env::HOST, host.value.as_str());
     }
+    if let Some(memory) = &config.host_memory {
+        command.env(env::HOST_MEMORY, memory.value.bytes().to_string());
+    }
     if let Some(python) = &config.python {
         command.env(env::PYTHON, &python.value);
     }

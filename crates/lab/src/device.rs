@@ -1,0 +1,89 @@
+//! Messages that make the bridge, the links to hosts and what a host has on its end.
+//!
+//! Invariant: the devices of a host and of the bridge have the same numbers and names in all labs,
+//! because each lies in a namespace of its own.
+
+use std::net::Ipv4Addr;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use snowmelt_network::netlink::*;
+
+/// The bridge's number in its namespace; hosts' ports are numbered above it.
+const BRIDGE: u32 = 1000;
+/// The number of a host's device. High, because kernels put tunnels of their own into each new
+/// namespace.
+pub const ETH0: u32 = 1000;
+const LOOPBACK: u32 = 1;
+
+/// The number of a host's port of the bridge.
+pub const fn port(host: u32) -> u32 {
+    BRIDGE + host
+}
+
+/// Makes the bridge, up. It learns where hosts are, and waits for no spanning tree.
+pub fn add_bridge(batch: &mut Batch) {
+    batch.add("make the bridge", (RTM_NEWLINK, NEW), &link(BRIDGE, IFF_UP, IFF_UP), |a| {
+        a.text(IFLA_IFNAME, "bridge0").nest(IFLA_LINKINFO, |a| {
+            a.text(IFLA_INFO_KIND, "bridge").nest(IFLA_INFO_DATA, |a| {
+                // Hosts have addresses only, no groups of them to be asked for.
+                a.u32(IFLA_BR_STP_STATE, 0).u8(IFLA_BR_MCAST_SNOOPING, 0);
+            });
+        });
+    });
+}
+
+/// Makes the link to a host: its port of the bridge, up, and `eth0` in its namespace. Sent in the
+/// bridge's namespace; no device is moved.
+pub fn add_link(batch: &mut Batch, host: u32, name: &str, namespace: BorrowedFd<'_>) {
+    let up = link(port(host), IFF_UP, IFF_UP);
+    batch.add("make the link to a host", (RTM_NEWLINK, NEW), &up, |a| {
+        a.text(IFLA_IFNAME, name).u32(IFLA_MASTER, BRIDGE).nest(IFLA_LINKINFO, |a| {
+            a.text(IFLA_INFO_KIND, "veth").nest(IFLA_INFO_DATA, |a| {
+                a.nest_after(VETH_INFO_PEER, &link(ETH0, 0, 0), |a| {
+                    a.text(IFLA_IFNAME, "eth0");
+                    a.u32(IFLA_NET_NS_FD, namespace.as_raw_fd() as u32);
+                });
+            });
+        });
+    });
+}
+
+/// Gives a host its address and sets its devices up. Sent in its namespace.
+pub fn furnish(batch: &mut Batch, address: Ipv4Addr, prefix: u8) {
+    set(batch, "set up the loopback device of a host", LOOPBACK, true);
+    let mut fixed = vec![AF_INET, prefix, 0, RT_SCOPE_UNIVERSE];
+    fixed.extend(ETH0.to_ne_bytes());
+    batch.add("give a host its address", (RTM_NEWADDR, NEW), &fixed, |a| {
+        a.bytes(IFA_LOCAL, &address.octets()).bytes(IFA_ADDRESS, &address.octets());
+    });
+    set(batch, "set up the link of a host", ETH0, true);
+}
+
+/// Sets a device up or down.
+pub fn set(batch: &mut Batch, step: &'static str, index: u32, up: bool) {
+    let flags = if up { IFF_UP } else { 0 };
+    batch.add(step, (RTM_NEWLINK, 0), &link(index, flags, IFF_UP), |_| {});
+}
+
+/// Has packets to an address vanish, or no more. That it is so already is well.
+pub fn set_cut(batch: &mut Batch, address: Ipv4Addr, cut: bool) {
+    let (step, kind) = match cut {
+        true => ("cut a host from another", (RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE)),
+        false => ("join a host to another", (RTM_DELROUTE, 0)),
+    };
+    let (table, scope) = (RT_TABLE_MAIN, RT_SCOPE_UNIVERSE);
+    let mut fixed = vec![AF_INET, 32, 0, 0, table, RTPROT_STATIC, scope, RTN_BLACKHOLE];
+    fixed.extend([0; 4]);
+    batch.add(step, kind, &fixed, |a| {
+        a.bytes(RTA_DST, &address.octets());
+    });
+}
+
+/// `struct ifinfomsg`.
+fn link(index: u32, flags: u32, change: u32) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes[4..8].copy_from_slice(&index.to_ne_bytes());
+    bytes[8..12].copy_from_slice(&flags.to_ne_bytes());
+    bytes[12..16].copy_from_slice(&change.to_ne_bytes());
+    bytes
+}

@@ -1,0 +1,168 @@
+//! Where a lab is kept: what goes with it in the run folder, what its hosts keep in the state
+//! folder.
+//!
+//! Invariant: the plan is written when all else is there, so a lab without one was not finished or
+//! is about to be gone, and whoever holds the lock may clear it.
+
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use snowmelt_types::HostName;
+
+use crate::{Error, Result};
+
+/// The folders of a platform, in which those of labs lie.
+#[derive(Clone, Debug)]
+pub struct Roots {
+    /// For what goes with the lab.
+    pub run: PathBuf,
+    /// For what its hosts keep.
+    pub state: PathBuf,
+}
+
+const LABS: &str = "labs";
+const PLAN: &str = "lab.json";
+const NAMESPACES: &str = "net";
+
+/// The folders of one lab.
+#[derive(Clone, Debug)]
+pub(crate) struct Folder {
+    pub run: PathBuf,
+    pub state: PathBuf,
+}
+
+impl Folder {
+    pub fn of(roots: &Roots, name: &HostName) -> Self {
+        let below = |root: &Path| root.join(LABS).join(name.as_str());
+        Self { run: below(&roots.run), state: below(&roots.state) }
+    }
+
+    /// Whether anything of it is there.
+    pub fn exists(&self) -> bool {
+        self.run.exists() || self.state.exists()
+    }
+
+    pub fn create(&self) -> Result<()> {
+        make(&self.run.join(NAMESPACES), 0o711)?;
+        make(&self.state, 0o711)
+    }
+
+    /// The file on which a namespace is mounted.
+    pub fn namespace(&self, name: &str) -> PathBuf {
+        self.run.join(NAMESPACES).join(name)
+    }
+
+    /// All such files that are there.
+    pub fn namespaces(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.run.join(NAMESPACES)).into_iter().flatten();
+        entries.flatten().map(|entry| entry.path()).collect()
+    }
+
+    /// The socket of the lab's control.
+    pub fn socket(&self) -> PathBuf {
+        self.run.join("snowmelt.sock")
+    }
+
+    pub fn token_file(&self) -> PathBuf {
+        self.run.join("token")
+    }
+
+    /// Writes a secret that only the owner can read.
+    pub fn write_token(&self) -> Result<()> {
+        let path = self.token_file();
+        let write = || -> io::Result<()> {
+            let mut random = [0; 24];
+            File::open("/dev/urandom")?.read_exact(&mut random)?;
+            let text: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+            let mut file = File::options().write(true).create_new(true).mode(0o600).open(&path)?;
+            io::Write::write_all(&mut file, text.as_bytes())
+        };
+        write().map_err(Error::folder(&path))
+    }
+
+    /// What was written of the lab once it was whole; none before.
+    pub fn plan<T: DeserializeOwned>(&self) -> Result<Option<T>> {
+        read(&self.run.join(PLAN))
+    }
+
+    pub fn write_plan(&self, plan: &impl Serialize) -> Result<()> {
+        write(&self.run.join(PLAN), plan)
+    }
+
+    /// Says that the lab is whole no more.
+    pub fn remove_plan(&self) -> Result<()> {
+        let path = self.run.join(PLAN);
+        unless_gone(fs::remove_file(&path)).map_err(Error::folder(&path))
+    }
+
+    /// Removes all, and the folders of labs if this was the last one.
+    pub fn remove(&self) -> Result<()> {
+        for path in [&self.run, &self.state] {
+            unless_gone(fs::remove_dir_all(path)).map_err(Error::folder(path))?;
+            if let Some(labs) = path.parent() {
+                // Others' labs are in it.
+                drop(fs::remove_dir(labs));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Held while labs are made, changed and ended.
+pub(crate) fn lock(roots: &Roots) -> Result<OwnedFd> {
+    make(&roots.run, 0o711)?;
+    // Beside the labs' folder, which goes with the last of them.
+    let path = roots.run.join("labs.lock");
+    let file = File::options().create(true).truncate(false).write(true).mode(0o600).open(&path);
+    let file = file.map_err(Error::folder(&path))?;
+    let locked = flock(&file, FlockOperation::LockExclusive);
+    locked.map_err(|error| Error::folder(&path)(error.into()))?;
+    Ok(file.into())
+}
+
+/// The labs of which something is there.
+pub(crate) fn names(roots: &Roots) -> Vec<HostName> {
+    let entries = fs::read_dir(roots.run.join(LABS)).into_iter().flatten().flatten();
+    let mut names: Vec<HostName> =
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    names.sort();
+    names
+}
+
+/// Makes a folder with those above it.
+pub(crate) fn make(path: &Path, mode: u32) -> Result<()> {
+    let made = DirBuilder::new().recursive(true).mode(mode).create(path);
+    made.map_err(Error::folder(path))
+}
+
+/// A value from a file; none where there is no file.
+pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
+    let text = match fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        read => read.map_err(Error::folder(path))?,
+    };
+    serde_json::from_slice(&text).map(Some).map_err(|error| Error::folder(path)(error.into()))
+}
+
+/// Writes a value so that a reader finds the old one or the new one.
+pub(crate) fn write(path: &Path, value: &impl Serialize) -> Result<()> {
+    let fresh = path.with_extension("new");
+    let write = || {
+        fs::write(&fresh, serde_json::to_vec(value)?)?;
+        fs::rename(&fresh, path)
+    };
+    write().map_err(Error::folder(path))
+}
+
+fn unless_gone(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}

@@ -1,0 +1,323 @@
+//! A lab from its first namespace to its last.
+//!
+//! Order of making: namespaces, bridge and links, addresses and shapes, processes, and last the
+//! plan, which says that the lab is whole. Its end goes the other way round.
+
+use std::collections::HashSet;
+use std::fs;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use snowmelt_network::netlink::Batch;
+use snowmelt_types::{ByteSize, HostName};
+
+use crate::device::{self, ETH0, port};
+use crate::fault::{self, Fault};
+use crate::folder::{self, Folder, Roots};
+use crate::host::{Host, PREFIX, Program};
+use crate::namespace::{self, Namespace};
+use crate::process::{self, Process};
+use crate::rate::Link;
+use crate::{Error, Result, shape};
+
+/// As many as the network between them has addresses, less some.
+pub const MOST_HOSTS: u32 = 250;
+/// How long hosts may take to end before they are killed, and then to be gone.
+const PATIENCE: Duration = Duration::from_secs(15);
+const BRIDGE: &str = "bridge";
+/// Lines of a log that are shown where a process ended, and the bytes that are looked at for them.
+const TAIL: usize = 10;
+
+/// What a lab is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// How many hosts, control among them.
+    pub hosts: u32,
+    /// How each is connected.
+    pub link: Link,
+    /// The most memory that each gives to functions.
+    pub memory: ByteSize,
+}
+
+/// A host as it is now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct State {
+    /// Which.
+    #[serde(flatten)]
+    pub host: Host,
+    /// Whether its program runs.
+    pub runs: bool,
+    /// What was done to it and not healed.
+    pub faults: Vec<Fault>,
+}
+
+/// A lab that is whole.
+#[derive(Debug)]
+pub struct Lab {
+    name: HostName,
+    roots: Roots,
+    pub(crate) folder: Folder,
+    pub(crate) plan: Plan,
+}
+
+impl Lab {
+    /// Makes one and starts its hosts; clears first what an unfinished one of that name left. What
+    /// cannot be made as a whole is cleared again.
+    ///
+    /// # Errors
+    /// That one runs, and any step that the kernel refuses.
+    pub fn up(roots: &Roots, name: &HostName, plan: Plan, program: &impl Program) -> Result<Self> {
+        check(plan.hosts)?;
+        let _lock = folder::lock(roots)?;
+        let folder = Folder::of(roots, name);
+        if folder.exists() {
+            if folder.plan::<Plan>()?.is_some() && runs(&folder) {
+                return Err(Error::Runs { name: name.clone() });
+            }
+            clear(&folder)?;
+        }
+        let lab = Self { name: name.clone(), roots: roots.clone(), folder, plan };
+        let made = lab.make(program);
+        if made.is_err() {
+            clear(&lab.folder)?;
+        }
+        made.map(|()| lab)
+    }
+
+    /// One that runs.
+    ///
+    /// # Errors
+    /// That there is none of that name.
+    pub fn open(roots: &Roots, name: &HostName) -> Result<Self> {
+        let folder = Folder::of(roots, name);
+        let plan = folder.plan()?.ok_or_else(|| Error::NoLab { name: name.clone() })?;
+        Ok(Self { name: name.clone(), roots: roots.clone(), folder, plan })
+    }
+
+    /// All that run.
+    ///
+    /// # Errors
+    /// A plan that cannot be read.
+    pub fn all(roots: &Roots) -> Result<Vec<Self>> {
+        let opened = folder::names(roots).into_iter().map(|name| Self::open(roots, &name));
+        opened.filter(|lab| !matches!(lab, Err(Error::NoLab { .. }))).collect()
+    }
+
+    /// Ends a lab and whatever runs in it, whole or not; nothing of it is left.
+    ///
+    /// # Errors
+    /// That there is none, or what cannot be removed.
+    pub fn down(roots: &Roots, name: &HostName) -> Result<()> {
+        let _lock = folder::lock(roots)?;
+        let folder = Folder::of(roots, name);
+        if !folder.exists() {
+            return Err(Error::NoLab { name: name.clone() });
+        }
+        clear(&folder)
+    }
+
+    /// Adds hosts to a running lab.
+    ///
+    /// # Errors
+    /// As [`Lab::up`]; then what was added so far stays, for [`Lab::down`] to end.
+    pub fn add(&mut self, hosts: u32, program: &impl Program) -> Result<Vec<Host>> {
+        let _lock = folder::lock(&self.roots)?;
+        // Somebody else may have added some.
+        self.plan = Self::open(&self.roots, &self.name)?.plan;
+        let (first, last) = (self.plan.hosts + 1, self.plan.hosts.saturating_add(hosts));
+        check(last)?;
+        let mut bridge = namespace::open(&self.folder.namespace(BRIDGE))?;
+        let added: Vec<Host> = (first..=last).map(|number| self.host(number)).collect();
+        self.connect(&mut bridge, &added, program)?;
+        self.plan.hosts = last;
+        self.folder.write_plan(&self.plan)?;
+        fault::cut_again(self)?;
+        Ok(added)
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &HostName {
+        &self.name
+    }
+
+    /// What it was made of.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Its hosts.
+    pub fn hosts(&self) -> Vec<Host> {
+        (1..=self.plan.hosts).map(|number| self.host(number)).collect()
+    }
+
+    /// Its hosts as they are now.
+    ///
+    /// # Errors
+    /// A file of the lab's that cannot be read.
+    pub fn states(&self) -> Result<Vec<State>> {
+        self.hosts().into_iter().map(state).collect()
+    }
+
+    /// A host by its name.
+    ///
+    /// # Errors
+    /// That there is none.
+    pub fn host_named(&self, name: &str) -> Result<Host> {
+        let hosts = self.hosts();
+        let known = hosts.iter().map(|host| host.name.clone()).collect();
+        let (lab, host) = (self.name.clone(), name.to_owned());
+        let found = hosts.into_iter().find(|host| host.name == name);
+        found.ok_or(Error::NoHost { lab, host, hosts: known })
+    }
+
+    /// Puts the calling thread into a host's network.
+    ///
+    /// # Errors
+    /// What the kernel refuses.
+    pub fn enter(&self, host: &Host) -> Result<()> {
+        let namespace = namespace::open(&host.namespace)?;
+        snowmelt_kernel::namespace::join(&namespace, snowmelt_kernel::namespace::flags::NETWORK)
+            .map_err(Error::step("enter a host's network namespace"))
+    }
+
+    /// Fails for the first host whose program has ended, with the end of its log.
+    ///
+    /// # Errors
+    /// [`Error::Ended`].
+    pub fn check_running(&self) -> Result<()> {
+        let Some(ended) = self.states()?.into_iter().find(|state| !state.runs) else {
+            return Ok(());
+        };
+        let text = fs::read(&ended.host.log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        let log = lines[lines.len().saturating_sub(TAIL)..].to_vec();
+        Err(Error::Ended { host: ended.host.name, log, file: ended.host.log })
+    }
+
+    pub(crate) fn host(&self, number: u32) -> Host {
+        Host::new(&self.folder, number, self.plan.memory)
+    }
+
+    /// The namespace of the bridge.
+    pub(crate) fn bridge(&self) -> Result<Namespace> {
+        namespace::open(&self.folder.namespace(BRIDGE))
+    }
+
+    /// The lock that changes of labs hold.
+    pub(crate) fn lock(&self) -> Result<std::os::fd::OwnedFd> {
+        folder::lock(&self.roots)
+    }
+
+    fn make(&self, program: &impl Program) -> Result<()> {
+        self.folder.create()?;
+        self.folder.write_token()?;
+        let mut bridge = namespace::make(vec![self.folder.namespace(BRIDGE)])?;
+        let [bridge] = bridge.as_mut_slice() else { return Err(Error::Root) };
+        let mut batch = Batch::new();
+        device::add_bridge(&mut batch);
+        bridge.route.run(batch)?;
+        self.connect(bridge, &self.hosts(), program)?;
+        self.folder.write_plan(&self.plan)
+    }
+
+    /// Namespaces, links, addresses, shapes and processes of hosts.
+    fn connect(
+        &self,
+        bridge: &mut Namespace,
+        hosts: &[Host],
+        program: &impl Program,
+    ) -> Result<()> {
+        let files = hosts.iter().map(|host| host.namespace.clone()).collect();
+        let mut namespaces = namespace::make(files)?;
+        let mut batch = Batch::new();
+        for (host, namespace) in hosts.iter().zip(&namespaces) {
+            device::add_link(
+                &mut batch,
+                host.number,
+                &host.name,
+                std::os::fd::AsFd::as_fd(namespace),
+            );
+        }
+        bridge.route.run(batch)?;
+        for (host, namespace) in hosts.iter().zip(&mut namespaces) {
+            let mut batch = Batch::new();
+            device::furnish(&mut batch, host.ip(), PREFIX);
+            namespace.route.run(batch)?;
+            set_shape(bridge, namespace, host, self.plan.link)?;
+        }
+        for (host, namespace) in hosts.iter().zip(&namespaces) {
+            start(host, namespace, program)?;
+        }
+        Ok(())
+    }
+}
+
+/// Shapes both ends of a host's link.
+pub(crate) fn set_shape(
+    bridge: &mut Namespace,
+    namespace: &mut Namespace,
+    host: &Host,
+    link: Link,
+) -> Result<()> {
+    shape::add(&mut namespace.route, ETH0, link)?;
+    shape::add(&mut bridge.route, port(host.number), Link { delay: None, ..link })
+}
+
+/// Starts the program of a host.
+pub(crate) fn start(host: &Host, namespace: &Namespace, program: &impl Program) -> Result<()> {
+    folder::make(&host.folder, 0o711)?;
+    let process = process::start(program.command(host), namespace, &host.log)?;
+    folder::write(&host.process_file(), &process)
+}
+
+/// The process that was started for a host.
+pub(crate) fn process_of(host: &Host) -> Result<Option<Process>> {
+    folder::read(&host.process_file())
+}
+
+fn state(host: Host) -> Result<State> {
+    let runs = process_of(&host)?.is_some_and(Process::is_alive);
+    let faults = fault::of(&host)?;
+    Ok(State { host, runs, faults })
+}
+
+fn check(hosts: u32) -> Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        return Err(Error::Root);
+    }
+    match hosts {
+        1..=MOST_HOSTS => Ok(()),
+        asked => Err(Error::Hosts { most: MOST_HOSTS, asked }),
+    }
+}
+
+fn namespaces_of(folder: &Folder) -> HashSet<(u64, u64)> {
+    process::identities(&folder.namespaces())
+}
+
+fn runs(folder: &Folder) -> bool {
+    process::any_in(&namespaces_of(folder))
+}
+
+/// Ends and removes all that there is of a lab. Each step may have been done before.
+fn clear(folder: &Folder) -> Result<()> {
+    folder.remove_plan()?;
+    process::end_all_in(&namespaces_of(folder), PATIENCE)?;
+    for file in folder.namespaces() {
+        sweep(folder, &file)?;
+        namespace::remove(&file)?;
+    }
+    folder.remove()
+}
+
+/// Removes the control groups and folders of sandboxes whose host was killed.
+fn sweep(folder: &Folder, namespace: &std::path::Path) -> Result<()> {
+    let host = namespace.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let run = folder.run.join(&host).join("run");
+    if !run.exists() {
+        return Ok(());
+    }
+    let swept = snowmelt_sandbox::sweep(&run);
+    swept.map(drop).map_err(|source| Error::Sweep { host, source: Box::new(source) })
+}

@@ -1,0 +1,167 @@
+//! Processes of a lab: starting one in a namespace, and finding and ending those that are there.
+//!
+//! Invariant: a signal goes only to a process that was looked at after it was pinned down, so one
+//! that has got a dead one's number is never hit.
+
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde::{Deserialize, Serialize};
+use snowmelt_kernel::process::begin_in;
+
+use crate::{Error, Result, namespace};
+
+const LOOKED_EVERY: Duration = Duration::from_millis(20);
+
+/// A process, told from a later one of the same number by when it began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Process {
+    pid: i32,
+    /// In ticks since the machine started.
+    began: u64,
+}
+
+impl Process {
+    /// The one that has this number now, unless it has ended and only waits to be asked how.
+    fn of(pid: i32) -> Option<Self> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The name in parentheses may hold anything.
+        let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+        let state = fields.next()?;
+        let began = fields.nth(18)?.parse().ok()?;
+        (!matches!(state, "Z" | "X")).then_some(Self { pid, began })
+    }
+
+    pub fn is_alive(self) -> bool {
+        Self::of(self.pid) == Some(self)
+    }
+
+    /// Kills it; one that has ended is none.
+    pub fn kill(self) -> Result<()> {
+        match pin(self.pid) {
+            Some(pinned) if self.is_alive() => signal(&pinned, Signal::KILL),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Starts a program in a namespace and a session of its own, with its output in a file.
+pub(crate) fn start(mut command: Command, namespace: impl AsFd, log: &Path) -> Result<Process> {
+    let open = || File::options().create(true).append(true).mode(0o600).open(log);
+    let output = open().map_err(Error::folder(log))?;
+    let errors = output.try_clone().map_err(Error::folder(log))?;
+    let namespace = namespace.as_fd().try_clone_to_owned();
+    let namespace = namespace.map_err(Error::step("keep a namespace"))?;
+    command.stdin(Stdio::null()).stdout(output).stderr(errors).current_dir("/");
+    let child = begin_in(&mut command, namespace).spawn();
+    let child = child.map_err(Error::step("start the process of a host"))?;
+    let pid = child.id() as i32;
+    // One that has ended already is found dead by whoever looks.
+    Ok(Process::of(pid).unwrap_or(Process { pid, began: 0 }))
+}
+
+/// The namespaces that these files are mounts of, as they are told apart.
+pub(crate) fn identities(files: &[impl AsRef<Path>]) -> HashSet<(u64, u64)> {
+    files.iter().filter_map(namespace::identity).collect()
+}
+
+/// Whether anything runs in one of the namespaces.
+pub(crate) fn any_in(namespaces: &HashSet<(u64, u64)>) -> bool {
+    pids().any(|pid| is_in(pid, namespaces))
+}
+
+/// Asks all in the namespaces to end, kills what has not ended in time, and waits for it.
+pub(crate) fn end_all_in(namespaces: &HashSet<(u64, u64)>, patience: Duration) -> Result<()> {
+    signal_all(namespaces, Signal::TERM)?;
+    if is_empty_within(namespaces, patience) {
+        return Ok(());
+    }
+    let deadline = Instant::now() + patience;
+    // Again and again: what was being forked was not there to be killed.
+    while Instant::now() < deadline {
+        signal_all(namespaces, Signal::KILL)?;
+        if is_empty_within(namespaces, LOOKED_EVERY * 5) {
+            return Ok(());
+        }
+    }
+    Err(Error::step("end what runs on the hosts")(std::io::ErrorKind::TimedOut.into()))
+}
+
+fn is_empty_within(namespaces: &HashSet<(u64, u64)>, patience: Duration) -> bool {
+    let deadline = Instant::now() + patience;
+    while any_in(namespaces) {
+        if Instant::now() > deadline {
+            return false;
+        }
+        thread::sleep(LOOKED_EVERY);
+    }
+    true
+}
+
+fn signal_all(namespaces: &HashSet<(u64, u64)>, kind: Signal) -> Result<()> {
+    for pid in pids().filter(|pid| is_in(*pid, namespaces)) {
+        if let Some(pinned) = pin(pid)
+            && is_in(pid, namespaces)
+        {
+            signal(&pinned, kind)?;
+        }
+    }
+    Ok(())
+}
+
+/// A process that ended has no namespace any more, and one that is ending is as good as ended.
+fn is_in(pid: i32, namespaces: &HashSet<(u64, u64)>) -> bool {
+    namespace::identity(format!("/proc/{pid}/ns/net")).is_some_and(|own| namespaces.contains(&own))
+}
+
+fn pids() -> impl Iterator<Item = i32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+fn pin(pid: i32) -> Option<OwnedFd> {
+    pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()
+}
+
+fn signal(pinned: &OwnedFd, kind: Signal) -> Result<()> {
+    match pidfd_send_signal(pinned, kind) {
+        Err(error) if error != rustix::io::Errno::SRCH => {
+            Err(Error::step("end a process of a host")(error.into()))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_not_the_next_one_of_its_number() {
+        let own = Process::of(std::process::id() as i32).unwrap();
+        assert!(own.is_alive());
+        let former = Process { began: own.began - 1, ..own };
+        assert!(!former.is_alive());
+        // Would end this test.
+        former.kill().unwrap();
+    }
+
+    #[test]
+    fn one_that_ended_and_was_not_reaped_is_not_alive() {
+        let mut child = Command::new("true").spawn().unwrap();
+        let pid = child.id() as i32;
+        let seen = Process::of(pid).unwrap_or(Process { pid, began: 0 });
+        while seen.is_alive() {
+            thread::sleep(LOOKED_EVERY);
+        }
+        assert!(Path::new(&format!("/proc/{pid}")).exists());
+        child.wait().unwrap();
+    }
+}

@@ -1,0 +1,109 @@
+//! A lab with a folder of its own, and what its hosts can reach.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use snowmelt_lab::{Host, Lab, Link, Plan, Roots};
+use snowmelt_types::{ByteSize, HostName};
+
+/// Longer than any answer takes between hosts that reach each other.
+const SILENCE: Duration = Duration::from_secs(1);
+
+pub fn is_root() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        eprintln!("skipped: only root can make network namespaces");
+    }
+    root
+}
+
+/// Dropping it ends the lab.
+pub struct Rig {
+    pub folder: tempfile::TempDir,
+    pub lab: Lab,
+}
+
+pub fn waits(_: &Host) -> Command {
+    let mut command = Command::new("sleep");
+    command.arg("3600");
+    command
+}
+
+pub fn name() -> HostName {
+    "lab".parse().unwrap()
+}
+
+pub fn roots(folder: &tempfile::TempDir) -> Roots {
+    Roots { run: folder.path().join("run"), state: folder.path().join("state") }
+}
+
+pub fn plan(hosts: u32, rate: Option<&str>) -> Plan {
+    let link = Link { rate: rate.map(|rate| rate.parse().unwrap()), delay: None };
+    Plan { hosts, link, memory: ByteSize::mib(64) }
+}
+
+impl Rig {
+    pub fn up(hosts: u32, rate: Option<&str>) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let lab = Lab::up(&roots(&folder), &name(), plan(hosts, rate), &waits).unwrap();
+        Self { folder, lab }
+    }
+
+    pub fn host(&self, number: u32) -> Host {
+        self.lab.host_named(&format!("host-{number}")).unwrap()
+    }
+
+    /// Whether a connection comes about.
+    pub fn reaches(&self, from: u32, to: u32) -> bool {
+        self.sends(from, to, 1).is_some()
+    }
+
+    /// How long bytes take from a host to another one; none if no connection comes about.
+    pub fn sends(&self, from: u32, to: u32, bytes: usize) -> Option<Duration> {
+        let any_port = SocketAddr::new(self.host(to).address.ip(), 0);
+        thread::scope(|scope| {
+            let listener = scope.spawn(|| {
+                self.lab.enter(&self.host(to)).unwrap();
+                TcpListener::bind(any_port).unwrap()
+            });
+            // A socket belongs to its namespace, whoever uses it from where.
+            let listener = listener.join().unwrap();
+            let address = listener.local_addr().unwrap();
+            let sender = scope.spawn(|| {
+                self.lab.enter(&self.host(from)).unwrap();
+                TcpStream::connect_timeout(&address, SILENCE).ok()
+            });
+            let mut sender = sender.join().unwrap()?;
+            let begun = Instant::now();
+            scope.spawn(move || sender.write_all(&vec![7; bytes]).unwrap());
+            let mut received = Vec::new();
+            listener.accept().unwrap().0.read_to_end(&mut received).unwrap();
+            assert_eq!(received.len(), bytes);
+            Some(begun.elapsed())
+        })
+    }
+
+    /// Which hosts run their program.
+    pub fn running(&self) -> Vec<bool> {
+        self.lab.states().unwrap().iter().map(|state| state.runs).collect()
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        // Ended already by some tests.
+        drop(Lab::down(&roots(&self.folder), &name()));
+    }
+}
+
+/// Waits for what must come about.
+pub fn wait_for(what: &str, condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !condition() {
+        assert!(Instant::now() < deadline, "waited for {what}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}

@@ -1,0 +1,178 @@
+//! The grammar of `snowmelt lab`.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+use snowmelt_lab::{BitRate, Fault};
+use snowmelt_types::{ByteSize, HostName, parse_duration};
+
+use super::ListFormat;
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  snowmelt lab up --hosts 8 --link 1gbit
+  snowmelt lab run -- python demo/bursts/allreduce.py 64
+  snowmelt lab fail host-3 --how unplug && snowmelt lab heal host-3
+  snowmelt lab down
+
+Each host is a network namespace with the real `snowmelt node`; the first one is control.";
+
+const UP_EXAMPLES: &str = "\
+Examples:
+  snowmelt lab up --hosts 8
+  snowmelt lab up --hosts 64 --link 1gbit --memory 256MiB
+
+The hosts have the addresses 192.0.2.1 and up, on a bridge of their own: they reach each other and
+nothing else. The lab stays until `snowmelt lab down`, and is there for every terminal.";
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  snowmelt lab run -- snowmelt hosts
+  snowmelt lab run -- python demo/bursts/allreduce.py 64
+
+The command runs in the network of the first host, and finds control by SNOWMELT_SOCKET.";
+
+const EXEC_EXAMPLES: &str = "\
+Examples:
+  snowmelt lab exec host-2 -- ip route
+  snowmelt lab exec host-2 -- ping -c 1 192.0.2.1";
+
+const FAIL_EXAMPLES: &str = "\
+Examples:
+  snowmelt lab fail host-3                      its process is killed
+  snowmelt lab fail host-3 --how partition      only control reaches it
+  snowmelt lab heal host-3";
+
+/// `snowmelt lab`.
+#[derive(Debug, Subcommand)]
+pub enum LabCommand {
+    /// Make hosts, links and bridge, and start a platform on them
+    Up(LabUpArgs),
+    /// Add hosts to a running lab
+    Add(LabAddArgs),
+    /// List the hosts of all labs
+    Ls(LabLsArgs),
+    /// Run a command as a client of the lab
+    #[command(after_help = RUN_EXAMPLES)]
+    Run(LabRunArgs),
+    /// Run a command in the network of a host
+    #[command(after_help = EXEC_EXAMPLES)]
+    Exec(LabExecArgs),
+    /// Have something happen to a host
+    #[command(after_help = FAIL_EXAMPLES)]
+    Fail(LabFailArgs),
+    /// Undo all that happened to a host, and start it if it does not run
+    Heal(LabHostArgs),
+    /// End a lab and everything that runs in it
+    Down(LabNameArgs),
+}
+
+/// Which lab.
+#[derive(Debug, Args)]
+pub struct LabNameArgs {
+    /// Name of the lab
+    #[arg(long, value_name = "NAME", default_value = "lab")]
+    pub name: HostName,
+}
+
+/// `snowmelt lab up`.
+#[derive(Debug, Args)]
+#[command(after_help = UP_EXAMPLES)]
+pub struct LabUpArgs {
+    /// How many hosts, control among them
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=250))]
+    pub hosts: u32,
+    /// Rate of each host's link, in each direction [default: as fast as the machine can]
+    #[arg(long, value_name = "RATE")]
+    pub link: Option<BitRate>,
+    /// How long each packet takes to another host [default: as fast as the machine can]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub delay: Option<Duration>,
+    /// Memory of each host [default: an equal part of what the machine has]
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<ByteSize>,
+    #[command(flatten)]
+    pub lab: LabNameArgs,
+}
+
+/// `snowmelt lab add`.
+#[derive(Debug, Args)]
+pub struct LabAddArgs {
+    /// How many hosts to add
+    #[arg(value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=249))]
+    pub hosts: u32,
+    #[command(flatten)]
+    pub lab: LabNameArgs,
+}
+
+/// `snowmelt lab ls`.
+#[derive(Debug, Args)]
+pub struct LabLsArgs {
+    /// Format
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub output: ListFormat,
+}
+
+/// `snowmelt lab run`.
+#[derive(Debug, Args)]
+pub struct LabRunArgs {
+    #[command(flatten)]
+    pub lab: LabNameArgs,
+    /// The command with its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
+
+/// `snowmelt lab exec`.
+#[derive(Debug, Args)]
+pub struct LabExecArgs {
+    #[command(flatten)]
+    pub host: LabHostArgs,
+    /// The command with its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
+
+/// `snowmelt lab fail`.
+#[derive(Debug, Args)]
+pub struct LabFailArgs {
+    #[command(flatten)]
+    pub host: LabHostArgs,
+    /// What happens to it
+    #[arg(long, value_enum, value_name = "FAULT", default_value = "kill")]
+    pub how: FaultName,
+}
+
+/// Which host of which lab.
+#[derive(Debug, Args)]
+pub struct LabHostArgs {
+    /// Name of the host, as host-2
+    pub host: String,
+    #[command(flatten)]
+    pub lab: LabNameArgs,
+}
+
+/// What can happen to a host.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum FaultName {
+    /// Its process is killed
+    Kill,
+    /// Its link carries nothing
+    Unplug,
+    /// Its link has a hundredth of its rate
+    Slow,
+    /// It reaches no other host but control
+    Partition,
+}
+
+impl From<FaultName> for Fault {
+    fn from(name: FaultName) -> Self {
+        match name {
+            FaultName::Kill => Self::Kill,
+            FaultName::Unplug => Self::Unplug,
+            FaultName::Slow => Self::Slow,
+            FaultName::Partition => Self::Partition,
+        }
+    }
+}
