@@ -5,7 +5,8 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use snowmelt_network::netlink::Batch;
@@ -45,7 +46,9 @@ pub struct State {
     /// Which.
     #[serde(flatten)]
     pub host: Host,
-    /// Whether its program runs.
+    /// The number of the process that was started last for it.
+    pub pid: Option<i32>,
+    /// Whether that process runs.
     pub runs: bool,
     /// What was done to it and not healed.
     pub faults: Vec<Fault>,
@@ -277,9 +280,10 @@ pub(crate) fn process_of(host: &Host) -> Result<Option<Process>> {
 }
 
 fn state(host: Host) -> Result<State> {
-    let runs = process_of(&host)?.is_some_and(Process::is_alive);
+    let process = process_of(&host)?;
+    let (pid, runs) = (process.map(|process| process.pid), process.is_some_and(Process::is_alive));
     let faults = fault::of(&host)?;
-    Ok(State { host, runs, faults })
+    Ok(State { host, pid, runs, faults })
 }
 
 fn check(hosts: u32) -> Result<()> {
@@ -311,13 +315,20 @@ fn clear(folder: &Folder) -> Result<()> {
     folder.remove()
 }
 
-/// Removes the control groups and folders of sandboxes whose host was killed.
+/// Removes the control groups and folders of sandboxes, and waits for the spawner that still does:
+/// it is in a network of its own, and ends with its host.
 fn sweep(folder: &Folder, namespace: &std::path::Path) -> Result<()> {
     let host = namespace.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let run = folder.run.join(&host).join("run");
-    if !run.exists() {
-        return Ok(());
+    let deadline = Instant::now() + PATIENCE;
+    while fs::read_dir(&run).is_ok_and(|mut left| left.next().is_some()) {
+        snowmelt_sandbox::sweep(&run)
+            .map_err(|source| Error::Sweep { host: host.clone(), source: Box::new(source) })?;
+        if Instant::now() > deadline {
+            let late = std::io::ErrorKind::TimedOut.into();
+            return Err(Error::step(format!("end the sandboxes of {host}"))(late));
+        }
+        thread::sleep(Duration::from_millis(10));
     }
-    let swept = snowmelt_sandbox::sweep(&run);
-    swept.map(drop).map_err(|source| Error::Sweep { host, source: Box::new(source) })
+    Ok(())
 }

@@ -23,7 +23,7 @@ const LOOKED_EVERY: Duration = Duration::from_millis(20);
 /// A process, told from a later one of the same number by when it began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Process {
-    pid: i32,
+    pub pid: i32,
     /// In ticks since the machine started.
     began: u64,
 }

@@ -72,8 +72,9 @@ impl Rig {
             // A socket belongs to its namespace, whoever uses it from where.
             let listener = listener.join().unwrap();
             let address = listener.local_addr().unwrap();
-            let sender = scope.spawn(|| {
-                self.lab.enter(&self.host(from)).unwrap();
+            let from = self.host(from);
+            let sender = scope.spawn(move || {
+                self.lab.enter(&from).unwrap();
                 TcpStream::connect_timeout(&address, SILENCE).ok()
             });
             let mut sender = sender.join().unwrap()?;

@@ -1,0 +1,91 @@
+"""A lab of emulated hosts, as tests use one: programs of its clients, and what its hosts hold."""
+
+import json
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from conftest import Result, Snowmelt, wait_for
+
+from common.places import SNOWMELT
+
+PYTHON = Path(__file__).resolve().parents[2] / "python"
+
+
+@dataclass
+class Lab:
+    """Hosts of a lab that is up."""
+
+    snowmelt: Snowmelt
+
+    def start(self, code: str) -> "subprocess.Popen[str]":
+        """A Python program as a client of the lab."""
+        text = "import json\nimport snowmelt as sm\n" + textwrap.dedent(code)
+        return subprocess.Popen(
+            [str(SNOWMELT), "lab", "run", "--", sys.executable, "-c", text],
+            env=self.snowmelt.environ() | {"PYTHONPATH": str(PYTHON)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def python(self, code: str, timeout: float = 120) -> Any:
+        """What a program prints, a JSON value."""
+        program = self.start(code)
+        out, err = program.communicate(timeout=timeout)
+        assert program.returncode == 0, err
+        return json.loads(out)
+
+    def refused(self, program: "subprocess.Popen[str]", timeout: float = 120) -> str:
+        """The error of a program that fails."""
+        _, err = program.communicate(timeout=timeout)
+        assert program.returncode != 0
+        return err
+
+    def command(self, *words: object) -> Result:
+        return self.snowmelt.run("lab", *words)
+
+    def fail(self, host: str, how: str = "kill") -> None:
+        self.command("fail", host, "--how", how).succeeded()
+
+    def heal(self, host: str) -> None:
+        """Undoes what happened, and waits until control knows the host."""
+        self.command("heal", host).succeeded()
+        wait_for(f"{host} to join", lambda: host in self.ranks())
+
+    def ranks(self) -> dict[str, int]:
+        """How many functions each host runs that control knows."""
+        shown = self.command("run", "--", SNOWMELT, "hosts", "-o", "json").succeeded()
+        return {host["name"]: host["facts"]["ranks"] for host in json.loads(shown.out)}
+
+    def states(self) -> list[dict[str, Any]]:
+        [lab] = json.loads(self.command("ls", "-o", "json").succeeded().out)
+        return list(lab["hosts"])
+
+    def job_devices(self) -> list[str]:
+        """Devices of jobs on all hosts."""
+        found = []
+        for state in self.states():
+            shown = self.command("exec", state["name"], "--", "ip", "-o", "link").succeeded()
+            names = (line.split(": ")[1].split("@")[0] for line in shown.out.splitlines())
+            found += [f"{state['name']} {name}" for name in names if name.startswith("snm")]
+        return found
+
+    def wait_until_clean(self) -> None:
+        wait_for("the devices of jobs to go", lambda: not self.job_devices())
+
+
+@contextmanager
+def lab(snowmelt: Snowmelt, hosts: int, *options: object) -> Iterator[Lab]:
+    """For the time of the block."""
+    snowmelt.run("lab", "up", "--hosts", hosts, *options).succeeded()
+    try:
+        yield Lab(snowmelt)
+    finally:
+        snowmelt.run("lab", "down").succeeded()

@@ -1,0 +1,208 @@
+"""Bursts over the hosts of a lab: rings, tenants, and what happens to hosts in the middle."""
+
+import contextlib
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+from conftest import Snowmelt, descendants, wait_for
+from lab import Lab, lab
+
+RING = """
+    def ring(rank):
+        import socket
+        job = sm.job()
+        server = job.listen(5000)
+        right = job.connect((rank + 1) % job.size, 5000)
+        left, _ = server.accept()
+        value = total = rank
+        for _ in range(job.size - 1):
+            right.sendall(value.to_bytes(8, "big"))
+            value = int.from_bytes(left.recv(8, socket.MSG_WAITALL), "big")
+            total += value
+        return total
+
+    def burst(ranks):
+        done = sm.burst(ring, ranks, network="job", memory="64MiB", progress=False)
+        assert list(done) == [sum(range(ranks))] * ranks, done
+        return [host["host"] for host in done.hosts]
+"""
+RING_OF_8 = RING + "    print(json.dumps(burst(8)))"
+WAITS = """
+    import time
+    sm.burst(lambda rank: time.sleep(90), 8, network="job", memory="64MiB", progress=False)
+"""
+
+
+@pytest.fixture
+def four(alone: Snowmelt) -> Iterator[Lab]:
+    with lab(alone, 4, "--link", "1gbit", "--memory", "1GiB") as made:
+        yield made
+
+
+def names(*numbers: int) -> list[str]:
+    return [f"host-{number}" for number in numbers]
+
+
+def test_a_ring_runs_over_all_hosts_with_those_that_join_later(four: Lab) -> None:
+    ring = RING + "    print(json.dumps(burst(10)))"
+    assert four.python(ring) == names(1, 2, 3, 4)
+    four.command("add", "1").succeeded()
+    assert four.python(ring) == names(1, 2, 3, 4, 5)
+    four.wait_until_clean()
+
+
+def test_two_tenants_with_the_same_addresses_on_the_same_hosts_are_apart(four: Lab) -> None:
+    listening = four.start("""
+        @sm.function(tenant="one")
+        def listens(rank):
+            server = sm.job().listen(5000)
+            server.accept()
+            raise RuntimeError("reached")
+
+        sm.burst(listens, 8, network="job", memory="64MiB", progress=False)
+    """)
+    wait_for("the first tenant's functions", lambda: sum(four.ranks().values()) == 8)
+    probed = four.python("""
+        @sm.function(tenant="two")
+        def probes(rank):
+            import socket
+            job = sm.job()
+            found = []
+            hosts = [f"192.0.2.{number}" for number in range(1, 5)]
+            for address in [*job.peers, *hosts, "169.254.169.254"]:
+                for port in (5000, 7070):
+                    with socket.socket() as probe:
+                        probe.settimeout(0.2)
+                        try:
+                            probe.connect((address, port))
+                            found.append(address)
+                        except OSError:
+                            pass
+            return job.address, found
+
+        done = sm.burst(probes, 8, network="job", memory="64MiB", progress=False)
+        print(json.dumps([list(done), [host["host"] for host in done.hosts]]))
+    """)
+    answers, hosts = probed
+    assert hosts == names(1, 2, 3, 4)
+    assert all(not found for _, found in answers), answers
+    assert listening.poll() is None, "nobody reached it"
+    listening.kill()
+    listening.communicate()
+    four.wait_until_clean()
+
+
+def test_a_host_killed_in_a_job_is_told_and_the_next_burst_goes_on(four: Lab) -> None:
+    program = four.start(WAITS)
+    wait_for("the functions", lambda: sum(four.ranks().values()) == 8)
+    four.fail("host-3")
+    assert "SM-0703" in (said := four.refused(program)) and "host-3 (ranks 4 to 5)" in said, said
+    four.wait_until_clean()
+    wait_for("control to forget the host", lambda: "host-3" not in four.ranks())
+    assert four.python(RING_OF_8) == names(1, 2, 4)
+    four.heal("host-3")
+    assert four.python(RING_OF_8) == names(1, 2, 3, 4)
+
+
+def test_a_host_that_others_do_not_reach_stops_the_job_before_it_begins(four: Lab) -> None:
+    four.fail("host-3", "partition")
+    program = four.start("""
+        sm.burst(lambda rank: rank, 8, network="job", memory="64MiB", start_within="8s",
+                 progress=False)
+    """)
+    called = set()
+    while program.poll() is None:
+        called.update(four.ranks().values())
+    said = four.refused(program)
+    assert "SM-0604" in said and "192.0.2." in said, said
+    assert called == {0}, "nothing was called"
+    four.wait_until_clean()
+    four.heal("host-3")
+    assert four.python(RING_OF_8) == names(1, 2, 3, 4)
+
+
+def test_an_unplugged_host_is_lost_and_comes_back(four: Lab) -> None:
+    program = four.start(WAITS)
+    wait_for("the functions", lambda: sum(four.ranks().values()) == 8)
+    four.fail("host-2", "unplug")
+    assert "SM-0703" in (said := four.refused(program)) and "host-2" in said, said
+    four.heal("host-2")
+    four.wait_until_clean()
+    assert four.python(RING_OF_8) == names(1, 2, 3, 4)
+
+
+def test_a_node_killed_at_any_moment_leaves_nothing(four: Lab) -> None:
+    four.python(RING_OF_8)
+    for delay in (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6):
+        program = four.start(WAITS)
+        time.sleep(delay)
+        four.fail("host-2")
+        # Placed without the host if it was gone by then, or ended with it.
+        wait_for(
+            "the job to end or to run without the host",
+            lambda program=program: (
+                program.poll() is not None
+                or sum(ranks for host, ranks in four.ranks().items() if host != "host-2") == 8
+            ),
+        )
+        program.kill()
+        program.communicate()
+        four.heal("host-2")
+        four.wait_until_clean()
+        wait_for("the functions to end", lambda: not sum(four.ranks().values()))
+    assert four.python(RING_OF_8) == names(1, 2, 3, 4)
+
+
+def test_a_lab_whose_processes_were_all_killed_can_be_ended(alone: Snowmelt) -> None:
+    alone.run("lab", "up", "--hosts", 4).succeeded()
+    made = Lab(alone)
+    program = made.start(WAITS)
+    wait_for("the functions", lambda: sum(made.ranks().values()) == 8)
+    # Spawners too, which would have cleaned up after their nodes.
+    nodes = [state["pid"] for state in made.states()]
+    for pid in [*nodes, *(pid for node in nodes for pid in descendants(node))]:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    program.communicate()
+    wait_for("the hosts to end", lambda: not any(state["runs"] for state in made.states()))
+    made.command("down").succeeded()
+    assert not (alone.folder / "run/labs").exists()
+    assert made.command("ls", "-o", "json").succeeded().out.strip() == "[]"
+
+
+def test_a_lab_that_was_killed_while_it_was_made_is_cleared_by_the_next(alone: Snowmelt) -> None:
+    for delay in (0.01, 0.03, 0.06, 0.12):
+        making = alone.start("lab", "up", "--hosts", 8)
+        time.sleep(delay)
+        making.kill()
+        making.communicate()
+        if (alone.folder / "run/labs/lab/lab.json").exists():
+            alone.run("lab", "down").succeeded()
+    with lab(alone, 2) as made:
+        assert [state["runs"] for state in made.states()] == [True, True]
+
+
+def test_mistakes_are_told(alone: Snowmelt) -> None:
+    alone.run("lab", "up", "--hosts", 2, "--link", "1GB").failed_with("SM-0110", "1gbit")
+    alone.run("lab", "up", "--hosts", 251).failed_with("SM-0110", "250")
+    alone.run("lab", "down").failed_with("SM-0802", "lab up --name lab")
+    with lab(alone, 1) as made:
+        made.command("up", "--hosts", 1).failed_with("SM-0802", "runs already")
+        made.command("fail", "host-2").failed_with("SM-0802", "host-1")
+        made.command("run", "--", "no-such-program").failed_with("SM-0110", "no-such-program")
+        assert json.loads(made.command("ls", "-o", "json").out)[0]["plan"]["hosts"] == 1
+
+
+def test_delay_works_or_is_refused_by_name(alone: Snowmelt) -> None:
+    done = alone.run("lab", "up", "--hosts", 2, "--delay", "20ms")
+    if done.code != 0:
+        done.failed_with("SM-0801", "sch_netem")
+        assert not (alone.folder / "run/labs").exists()
+        return
+    shown = alone.run("lab", "exec", "host-2", "--", "tc", "qdisc").succeeded().out
+    alone.run("lab", "down").succeeded()
+    assert "netem" in shown and "delay 20ms" in shown, shown
