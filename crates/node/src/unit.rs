@@ -27,10 +27,14 @@ pub(crate) const PROGRAM_RUNTIME: &str = "/run/snowmelt/runtime";
 /// The function that a forked child runs.
 pub(crate) const ENTRY: &str = "snowmelt._runtime.serve:main";
 
-/// Modules of the runtime that every zygote has: what [`ENTRY`] and pickled code need, and what
-/// has a zygote and its children do a first call before there is one.
-const RUNTIME_MODULES: [&str; 3] =
-    ["snowmelt._runtime.serve", "snowmelt._runtime.rehearse", "snowmelt._vendor.cloudpickle"];
+/// Modules of the runtime that every zygote has: what [`ENTRY`] and pickled code need, what ranks
+/// ask for their job, and what has a zygote and its children do a first call before there is one.
+const RUNTIME_MODULES: [&str; 4] = [
+    "snowmelt._runtime.serve",
+    "snowmelt._runtime.rehearse",
+    "snowmelt._vendor.cloudpickle",
+    "snowmelt._job",
+];
 
 /// Runs a batch of each form once, for functions that have pyarrow.
 const WARMS_ARROW: &str = "snowmelt._runtime.preload";

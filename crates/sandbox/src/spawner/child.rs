@@ -100,12 +100,14 @@ impl Child<'_> {
             }
         };
         doing("reset signals", process::reset_signals(&process::INTERRUPTS))?;
-        doing("set the limits", self.set_limits())?;
         self.drop_privileges(kept)?;
         doing("place the descriptors", self.place_descriptors())?;
         if let Some((guard, sync)) = self.guard {
             doing("have its calls answered", hand_over(guard, sync))?;
         }
+        // Only now: until it executes it has the spawner's descriptors, which may be more than the
+        // function's own limit, and could open no other.
+        doing("set the limits", self.set_limits())?;
         if !lacks(Defence::Seccomp) {
             doing("install the system call policy", self.filter.install())?;
         }

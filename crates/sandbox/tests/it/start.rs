@@ -28,6 +28,23 @@ fn answers_over_the_channel_as_soon_as_it_is_started() {
 }
 
 #[test]
+fn a_low_limit_of_open_files_does_not_matter_for_the_start_however_many_live() {
+    with_spawner(|rig| async move {
+        let mut living = Vec::new();
+        for _ in 0..30 {
+            let mut spec = python(ECHO);
+            spec.limits.open_files = 64;
+            living.push(rig.spawner.start(spec).await.unwrap());
+        }
+        assert_eq!(ask(living.last().unwrap(), "one").unwrap(), "ONE");
+        let limits = "print(__import__('resource').getrlimit(7))";
+        let mut spec = python(limits);
+        spec.limits.open_files = 64;
+        assert_eq!(rig.run(spec).await.0.trim(), "(64, 64)");
+    });
+}
+
+#[test]
 fn a_program_that_is_not_there_is_told_by_name() {
     with_spawner(|rig| async move {
         let error = rig.spawner.start(spec(&["/usr/bin/no-such-program"])).await.err().unwrap();
