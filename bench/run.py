@@ -14,6 +14,7 @@ from pathlib import Path
 BENCH = Path(__file__).resolve().parent
 sys.path.insert(0, str(BENCH))
 
+import apps
 import handlers
 import idle
 import lean
@@ -25,6 +26,7 @@ from common.figures import Section
 EXPERIMENTS = {
     "lean": lean.run,
     "network": network.run,
+    "apps": apps.run,
     "handlers": handlers.run,
     "resize": resize.run,
     "queries": queries.run,

@@ -1,0 +1,98 @@
+"""Map-reduce sort (Particle 5.3): mappers on one host cut random keys into ranges and send each
+range to its reducer on another host; a reducer sorts when it has heard all mappers.
+
+A mapper makes its keys before it begins to map: a part of its start.
+"""
+
+from __future__ import annotations
+
+import argparse
+import socket
+import struct
+import time
+from importlib.metadata import version
+from typing import Any
+
+import report
+
+import snowmelt as sm
+
+PORT = 5000
+KEY = 8
+ALL = 1 << 64
+
+
+@sm.function(network="job", memory="96MiB", packages=[f"numpy=={version('numpy')}"])
+def sort(item: tuple[int, int]) -> dict[str, Any]:
+    """What a mapper sent or a reducer has, with the moments at which each step had ended."""
+    import numpy
+
+    rank, keys = item
+    job = sm.job()
+    half = job.size // 2
+    width = -(-ALL // half)
+    if rank < half:
+        own = numpy.random.default_rng(rank).integers(0, ALL, keys, dtype=numpy.uint64)
+        begun = time.monotonic()
+        ranges = (own // numpy.uint64(width)).astype(numpy.uint8)
+        grouped = own[numpy.argsort(ranges, kind="stable")]
+        ends = numpy.cumsum(numpy.bincount(ranges, minlength=half))
+        cut = time.monotonic()
+        for place in range(half):
+            part = (rank + place) % half
+            data = grouped[ends[part - 1] if part else 0 : ends[part]].tobytes()
+            with job.connect(half + part, PORT, timeout=60) as connection:
+                connection.sendall(struct.pack("!Q", len(data)) + data)
+        return {"keys": keys, "sum": int(own.sum()), "begun": begun, "cut": cut}
+    parts = []
+    with job.listen(PORT, backlog=4096) as server:
+        for _ in range(half):
+            connection, _ = server.accept()
+            with connection:
+                (size,) = struct.unpack("!Q", connection.recv(8, socket.MSG_WAITALL))
+                parts.append(connection.recv(size, socket.MSG_WAITALL) if size else b"")
+    received = time.monotonic()
+    own = numpy.frombuffer(b"".join(parts), dtype=numpy.uint64).copy()
+    own.sort()
+    ended = time.monotonic()
+    first = (rank - half) * width
+    if len(own) and not first <= int(own[0]) <= int(own[-1]) < first + width:
+        raise RuntimeError(f"reducer {rank - half} has keys that are not in its range")
+    summed = int(own.sum())
+    return {"keys": len(own), "sum": summed, "received": received, "sorted": ended}
+
+
+def check(mapped: list[dict[str, Any]], reduced: list[dict[str, Any]]) -> None:
+    """What was sent is there: as many keys, with the same sum."""
+    for what in ("keys", "sum"):
+        sent, there = (sum(row[what] for row in rows) % ALL for rows in (mapped, reduced))
+        if sent != there:
+            raise RuntimeError(f"{what}: {sent} were sent, {there} are there")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--mappers", type=int, default=50, help="and as many reducers, at most 256")
+    parser.add_argument("--mib", type=float, default=2, help="of each mapper")
+    parser.add_argument("--times", type=int, default=1)
+    given = parser.parse_args()
+    keys = int(given.mib * (1 << 20)) // KEY
+    sort.burst([(rank, 1000) for rank in range(2)], hosts=2, progress=False)
+    for _ in range(given.times):
+        asked = time.monotonic()
+        items = [(rank, keys) for rank in range(2 * given.mappers)]
+        results = sort.burst(items, hosts=2, progress=False)
+        mapped, reduced = results[: given.mappers], results[given.mappers :]
+        check(mapped, reduced)
+        moments = {
+            "mapping": max(row["begun"] for row in mapped),
+            "cut": max(row["cut"] for row in mapped),
+            "received": max(row["received"] for row in reduced),
+            "sorted": max(row["sorted"] for row in reduced),
+        }
+        since = {name: (moment - asked) * 1000 for name, moment in moments.items()}
+        report.tell(results, mib=given.mib * given.mappers, moments_ms=since)
+
+
+if __name__ == "__main__":
+    main()
