@@ -14,7 +14,7 @@ from lean import drive
 from peers import docker
 
 ENDPOINTS = [10, 100, 1000, 10_000]
-REPEAT = 9
+REPEAT = 25
 # Designs whose work does not grow, or hardly, and those that take seconds for a thousand.
 QUICK = ["floor", "snowmelt", "snowmelt-pooled"]
 CONVENTIONAL = ["per-container-netlink", "per-container-netlink-moved", "shared", "batched"]

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from . import _amounts, _progress
-from ._client import client
-from ._function import limits, passing_name
-from ._map import _map_error, _outcome, _with_options
-from ._network import Wanted, network_of
+from ._client import Client, client
+from ._function import Deployed, limits, passing_name
+from ._map import Outcome, _map_error, _outcome, _with_options
+from ._network import Network, Wanted, network_of
 from ._ship import pickled
 from ._vendor import cloudpickle
 from .errors import from_report, make
@@ -61,11 +61,7 @@ def burst(
     Raises `MapError` once all ended, if some failed; `on_error="return"` gives their exceptions in
     their places instead.
     """
-    if on_error not in ("raise", "return"):
-        raise TypeError(f"on_error={on_error!r} is neither 'raise' nor 'return'")
-    items = list(range(over)) if isinstance(over, int) else list(over)
-    if not items:
-        raise TypeError("a burst has at least one function")
+    items = _items(over, on_error)
     given = limits(memory=memory, cpu=cpu, timeout=timeout, environment=environment)
     made = _with_options(function, packages, given)
     wanted = made.network if network is None else network_of(network)
@@ -84,14 +80,55 @@ def burst(
     }
     if made.tenant is not None:
         request["function"]["tenant"] = made.tenant
+    request |= _terms(wanted, start_within, hosts)
+    answer = _run(client(), "/v1/bursts", request, _progress.wanted(progress))
+    return _results(answer, made.function.__name__, on_error, _unpickled)
+
+
+def burst_deployed(
+    deployed: Deployed,
+    over: int | Iterable[Any],
+    *,
+    network: Wanted = None,
+    start_within: _amounts.Duration | None = None,
+    hosts: int | None = None,
+    on_error: str = "raise",
+    progress: bool | None = None,
+) -> BurstResults[Any]:
+    """`burst` of a deployed function, in whatever language it is: events and results are JSON."""
+    events = _items(over, on_error)
+    wanted = deployed.network if network is None else network_of(network)
+    request = {"events": events, **_terms(wanted, start_within, hosts)}
+    path = f"/v1/functions/{deployed.name}/bursts"
+    try:
+        answer = _run(deployed.client, path, request, _progress.wanted(progress))
+    except (TypeError, ValueError) as error:
+        hint = "give JSON values; sm.burst takes any object that can be pickled"
+        raise make("SM-0222", f"an event is not JSON: {error}", hint=hint) from None
+    return _results(answer, deployed.name, on_error, _plain)
+
+
+def _items(over: int | Iterable[Any], on_error: str) -> list[Any]:
+    if on_error not in ("raise", "return"):
+        raise TypeError(f"on_error={on_error!r} is neither 'raise' nor 'return'")
+    items = list(range(over)) if isinstance(over, int) else list(over)
+    if not items:
+        raise TypeError("a burst has at least one function")
+    return items
+
+
+def _terms(
+    network: Network | None, start_within: _amounts.Duration | None, hosts: int | None
+) -> dict[str, Any]:
+    """What `BurstRequest` and `BurstCalls` of the API have in common, beside the events."""
+    terms: dict[str, Any] = {}
     if start_within is not None:
-        request["start_within_ms"] = _amounts.milliseconds(start_within)
+        terms["start_within_ms"] = _amounts.milliseconds(start_within)
     if hosts is not None:
-        request["most_hosts"] = hosts
-    if wanted is not None:
-        request["network"] = wanted.request()
-    answer = _run(request, len(items), _progress.wanted(progress))
-    return _results(answer, made.function.__name__, on_error)
+        terms["most_hosts"] = hosts
+    if network is not None:
+        terms["network"] = network.request()
+    return terms
 
 
 def _event(item: Any, name: str) -> str:
@@ -102,12 +139,11 @@ def _event(item: Any, name: str) -> str:
         raise make("SM-0222", reason) from error
 
 
-def _run(request: dict[str, Any], count: int, shown: bool) -> dict[str, Any]:
-    platform = client()
+def _run(platform: Client, path: str, request: dict[str, Any], shown: bool) -> dict[str, Any]:
     line = _progress.Line(shown)
     try:
-        line.show(f"{count:,} functions start and run")
-        answer: dict[str, Any] = platform.call("POST", "/v1/bursts", request)
+        line.show(f"{len(request['events']):,} functions start and run")
+        answer: dict[str, Any] = platform.call("POST", path, request)
         return answer
     except BaseException:
         platform.cancel()
@@ -116,8 +152,13 @@ def _run(request: dict[str, Any], count: int, shown: bool) -> dict[str, Any]:
         line.clear()
 
 
-def _results(answer: dict[str, Any], name: str, on_error: str) -> BurstResults[Any]:
-    outcomes = [_ended(invocation) for invocation in answer["invocations"]]
+def _results(
+    answer: dict[str, Any],
+    name: str,
+    on_error: str,
+    ended: Callable[[dict[str, Any]], Outcome],
+) -> BurstResults[Any]:
+    outcomes = [ended(invocation) for invocation in answer["invocations"]]
     errors = [(rank, value) for rank, (succeeded, value) in enumerate(outcomes) if not succeeded]
     results: BurstResults[Any] = BurstResults(value for _, value in outcomes)
     results.job = answer["job"]
@@ -133,7 +174,13 @@ def _results(answer: dict[str, Any], name: str, on_error: str) -> BurstResults[A
     raise _map_error(errors, values, name) from errors[0][1]
 
 
-def _ended(invocation: dict[str, Any]) -> tuple[bool, Any]:
+def _plain(invocation: dict[str, Any]) -> Outcome:
+    if invocation.get("error"):
+        return False, from_report(invocation["error"])
+    return True, invocation.get("result")
+
+
+def _unpickled(invocation: dict[str, Any]) -> Outcome:
     if invocation.get("error"):
         return False, from_report(invocation["error"])
     try:

@@ -111,8 +111,8 @@ class Function(Generic[E, R]):
 class Deployed:
     """A function on a platform, by its name."""
 
-    def __init__(self, platform: Client, name: str) -> None:
-        self.client, self.name = platform, name
+    def __init__(self, platform: Client, name: str, network: Network | None = None) -> None:
+        self.client, self.name, self.network = platform, name, network
 
     def __repr__(self) -> str:
         return f"<deployed function {self.name}>"
@@ -132,6 +132,13 @@ class Deployed:
             return []
         batch = Invocation(lambda: self._batch(all_events))
         return [_Part(batch, place) for place in range(len(all_events))]
+
+    def burst(self, over: int | Iterable[Any], **options: Any) -> BurstResults[Any]:
+        """Calls it for each rank from 0 to `over - 1`, or for each event, all at once in as many
+        sandboxes on all hosts: `sm.burst` with JSON events, answers, and the function's network."""
+        from ._burst import burst_deployed
+
+        return burst_deployed(self, over, **options)
 
     def _batch(self, events: list[Any]) -> list[dict[str, Any]]:
         return list(self._post("batches", {"events": events}, "an event"))
@@ -301,7 +308,7 @@ def deploy(
     if made.tenant is not None:
         spec["tenant"] = made.tenant
     platform.call("POST", "/v1/functions", spec)
-    return Deployed(platform, name)
+    return Deployed(platform, name, made.network)
 
 
 def passing_name(handler: Any) -> str:
