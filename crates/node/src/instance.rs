@@ -1,10 +1,13 @@
 //! An instance: one sandbox that runs one unit of user code.
 //!
 //! Invariant: an instance that nobody uses is paused, so it takes no processor time whatever its
-//! threads want; whoever takes it resumes it first.
+//! threads want. It goes on when it is told something, and just after that: then it finds what to
+//! do at once, and is not woken twice.
 
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 
 use futures::FutureExt;
 use snowmelt_sandbox::Sandbox;
@@ -28,6 +31,7 @@ pub(crate) struct Instance {
     loaded: Mutex<Vec<(Load, UnixStream)>>,
     // A call was given up: what goes on inside is not known.
     spoiled: AtomicBool,
+    paused: AtomicBool,
 }
 
 impl Instance {
@@ -35,8 +39,8 @@ impl Instance {
     pub fn new(mut sandbox: Sandbox, zygote: Option<Child>, log: ByteSize) -> Result<Self> {
         let read_end = sandbox.take_log().ok_or(snowmelt_wire::Error::Closed)?;
         let log = LogCollector::new(read_end, log)?;
-        let (loaded, spoiled) = (Mutex::default(), AtomicBool::new(false));
-        Ok(Self { sandbox, log, _zygote: zygote, loaded, spoiled })
+        let (loaded, no) = (Mutex::default(), || AtomicBool::new(false));
+        Ok(Self { sandbox, log, _zygote: zygote, loaded, spoiled: no(), paused: no() })
     }
 
     /// True until its end is known.
@@ -56,12 +60,22 @@ impl Instance {
 
     /// Stops its processes; false if it cannot be kept.
     pub fn pause(&self) -> bool {
+        self.paused.store(true, Ordering::Release);
         self.sandbox.pause().inspect_err(|error| tracing::debug!(%error, "cannot pause")).is_ok()
     }
 
-    /// Lets its processes go on; false if it cannot be used.
-    pub fn resume(&self) -> bool {
-        self.sandbox.resume().inspect_err(|error| tracing::debug!(%error, "cannot resume")).is_ok()
+    /// Tells it something over a connection of its own, and lets its processes go on.
+    pub async fn tell(&self, stream: &mut UnixStream, frame: &Frame) -> Result<()> {
+        let mut writing = pin!(write_frame(stream, frame));
+        // What the socket does not hold waits until it is read.
+        let written = futures::poll!(&mut writing);
+        if self.paused.swap(false, Ordering::AcqRel) {
+            self.sandbox.resume().map_err(snowmelt_wire::Error::from)?;
+        }
+        match written {
+            Poll::Ready(written) => Ok(written?),
+            Poll::Pending => Ok(writing.await?),
+        }
     }
 
     /// Memory that it holds now; none where the kernel does not count it.
@@ -72,7 +86,7 @@ impl Instance {
     /// Loads code on a new connection; gives it with what the instance said first.
     pub async fn load(&self, load: &Load) -> Result<(UnixStream, Frame)> {
         let mut stream = self.connect().map_err(snowmelt_wire::Error::from)?;
-        write_frame(&mut stream, &Frame::json(Kind::Load, load)?).await?;
+        self.tell(&mut stream, &Frame::json(Kind::Load, load)?).await?;
         let said = next(&mut stream).await?;
         Ok((stream, said))
     }

@@ -1,11 +1,13 @@
 //! A seat on an instance for one call or one task of a query, and the dialogue over it.
 
 use std::os::unix::net::UnixStream as BlockingStream;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use snowmelt_types::{ByteSize, Digest, End, Outcome};
-use snowmelt_wire::{Call, Frame, FunctionFailure, Kind, Load, Ready, write_frame};
+use snowmelt_wire::{Call, Frame, FunctionFailure, Kind, Load, Ready};
 use tokio::net::UnixStream;
 
 use crate::figures::Start;
@@ -106,8 +108,9 @@ impl InstanceLease {
         };
         let request = Frame::json(Kind::Call, call)?;
         let left = limit.saturating_sub(begun.elapsed());
+        let instance = self.instance()?;
         let dialogue = async {
-            write_frame(&mut stream, &request).await?;
+            instance.tell(&mut stream, &request).await?;
             next(&mut stream).await
         };
         let frame = self.within_of(left, limit, &load.function, dialogue).await?;
@@ -164,8 +167,15 @@ impl InstanceLease {
         name: &str,
         dialogue: impl Future<Output = Result<T>>,
     ) -> Result<T> {
+        // First it is told what to do, and then there is time for a look at its past.
+        let mut dialogue = pin!(dialogue);
+        let first = futures::poll!(&mut dialogue);
         let throttled_before = self.throttled();
-        match tokio::time::timeout(left, dialogue).await {
+        let answer = match first {
+            Poll::Ready(answer) => Ok(answer),
+            Poll::Pending => tokio::time::timeout(left, dialogue).await,
+        };
+        match answer {
             Ok(Err(Error::Wire(wire))) => {
                 Err(self.ended(name, END_IS_KNOWN_WITHIN).await.unwrap_or(Error::Wire(wire)))
             }

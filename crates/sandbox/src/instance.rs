@@ -18,7 +18,7 @@ use rustix::process::{Signal, pidfd_send_signal};
 use snowmelt_types::{ByteSize, End, Outcome, SandboxId};
 use tokio::sync::watch;
 
-use crate::cgroup::Switch;
+use crate::cgroup::{Held, Switch};
 use crate::message::{Ended, Operation, Started, Status, ZygoteReady};
 use crate::registry::Registry;
 use crate::spec::Limits;
@@ -30,6 +30,7 @@ pub(crate) struct Life {
     pidfd: OwnedFd,
     started: Started,
     paused: AtomicBool,
+    held: Held,
     begun: Instant,
     /// The first reason for which the caller killed it.
     reason: Mutex<Option<End>>,
@@ -44,6 +45,7 @@ impl Life {
             pidfd,
             started,
             paused: AtomicBool::new(false),
+            held: Held::default(),
             begun: Instant::now(),
             reason: Mutex::default(),
             outcome: watch::Sender::new(None),
@@ -83,7 +85,7 @@ impl Life {
             && let Some(switch) = &self.started.switch
         {
             // Fails only for a group that is gone.
-            drop(switch.go());
+            drop(self.held.go(switch));
         }
     }
 
@@ -252,7 +254,7 @@ impl Sandbox {
     pub fn pause(&self) -> io::Result<()> {
         let switch = self.0.life.switch()?;
         self.0.life.paused.store(true, Ordering::Relaxed);
-        switch.stop()
+        self.0.life.held.stop(switch)
     }
 
     /// Lets its processes go on.
@@ -262,7 +264,7 @@ impl Sandbox {
     pub fn resume(&self) -> io::Result<()> {
         let switch = self.0.life.switch()?;
         self.0.life.paused.store(false, Ordering::Relaxed);
-        switch.go()
+        self.0.life.held.go(switch)
     }
 
     /// Kills it with all its processes. `reason` ([`End::Timeout`] or [`End::Killed`]) is what

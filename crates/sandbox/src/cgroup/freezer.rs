@@ -6,9 +6,11 @@
 //! parent: 20 to 70 us. So the groups are threaded, and the spawner, where all processes begin,
 //! stays in one of them.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
 
@@ -32,23 +34,41 @@ pub(crate) struct Switch {
 }
 
 impl Switch {
-    /// Stops every process of the group.
-    pub fn stop(&self) -> io::Result<()> {
-        fs::write(&self.file, &self.stop)
-    }
-
-    /// Lets them go on.
-    pub fn go(&self) -> io::Result<()> {
-        fs::write(&self.file, &self.go)
-    }
-
     /// Lets them go on if anything stopped them.
     pub fn release(&self) {
         let now = fs::read_to_string(&self.file);
         if now.is_ok_and(|now| now.trim() != self.go) {
             // Fails only for a group that is gone.
-            drop(self.go());
+            drop(fs::write(&self.file, &self.go));
         }
+    }
+}
+
+/// A switch that was used, with its file open: the way to that through six folders costs more than
+/// turning it does.
+#[derive(Debug, Default)]
+pub(crate) struct Held(OnceLock<File>);
+
+impl Held {
+    /// Stops every process of the group.
+    pub fn stop(&self, switch: &Switch) -> io::Result<()> {
+        self.write(switch, &switch.stop)
+    }
+
+    /// Lets them go on.
+    pub fn go(&self, switch: &Switch) -> io::Result<()> {
+        self.write(switch, &switch.go)
+    }
+
+    fn write(&self, switch: &Switch, word: &str) -> io::Result<()> {
+        let file = match self.0.get() {
+            Some(file) => file,
+            None => {
+                let opened = File::options().write(true).open(&switch.file)?;
+                self.0.get_or_init(|| opened)
+            }
+        };
+        file.write_at(word.as_bytes(), 0).map(drop)
     }
 }
 

@@ -23,7 +23,7 @@ use crate::spec::Limits;
 use crate::{Error, Result};
 
 use freezer::is_threaded;
-pub(crate) use freezer::{Freezer, Switch};
+pub(crate) use freezer::{Freezer, Held, Switch};
 use meters::Meters;
 pub(crate) use pool::{Group, Pool};
 
