@@ -11,7 +11,7 @@ use crate::imports::Child;
 use crate::instance::Instance;
 use crate::node::Inner;
 use crate::seats::Occupied;
-use crate::unit::{ENTRY, Forked, WarmStart};
+use crate::unit::{ENTRY, Forked, LOAD_AHEAD, WarmStart};
 use crate::{Error, InstanceLimits, Program, Result, Unit};
 
 /// Variables of one instance.
@@ -81,17 +81,16 @@ impl Inner {
         found
     }
 
-    /// Takes an idle or a parked instance and lets it go on.
+    /// Takes an idle or a parked instance.
     fn waiting(self: &Arc<Self>, key: &Digest) -> Option<(Arc<Instance>, Start)> {
-        let usable = |instance: &Arc<Instance>| instance.is_sound() && instance.resume();
         while let Some(instance) = self.instances.take(key) {
-            if usable(&instance) {
+            if instance.is_sound() {
                 return Some((instance, Start::Idle));
             }
         }
         while let Some(instance) = self.parked.take(key) {
             self.parked.replenish_soon(self);
-            if usable(&instance) {
+            if instance.is_sound() {
                 return Some((instance, Start::Parked));
             }
         }
@@ -105,10 +104,16 @@ impl Inner {
         limits: &InstanceLimits,
         count: usize,
     ) -> Vec<Result<(Instance, Start)>> {
-        self.start_each(unit, limits, &vec![Vec::new(); count]).await
+        // Who starts an instance of its own will load the function next.
+        let own = match &unit.start {
+            WarmStart::Zygote(_) => vec![(LOAD_AHEAD.to_owned(), unit.code())],
+            WarmStart::Program(_) => Vec::new(),
+        };
+        self.start_each(unit, limits, &vec![own; count]).await
     }
 
-    /// The same, one for each of `own`, with that in its environment beside the function's.
+    /// The same, one for each of `own`, with that in its environment beside the function's. Nothing
+    /// of the user's runs before it is loaded.
     pub(crate) async fn start_each(
         &self,
         unit: &Unit,

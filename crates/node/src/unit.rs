@@ -27,6 +27,10 @@ pub(crate) const PROGRAM_RUNTIME: &str = "/run/snowmelt/runtime";
 /// The function that a forked child runs.
 pub(crate) const ENTRY: &str = "snowmelt._runtime.serve:main";
 
+/// Names the code that this process is to execute before anybody connects; the runtime takes it out
+/// of the environment.
+pub(crate) const LOAD_AHEAD: &str = "SNOWMELT_LOAD_AHEAD";
+
 /// Modules of the runtime that every zygote has: what [`ENTRY`] and pickled code need, what ranks
 /// ask for their job, and what has a zygote and its children do a first call before there is one.
 const RUNTIME_MODULES: [&str; 4] = [

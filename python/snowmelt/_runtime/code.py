@@ -43,7 +43,19 @@ def _is_own(loaded: Loaded, name: str, value: Any) -> bool:
 
 
 _loaded: dict[str, Loaded] = {}
+# Failures that nobody was told yet.
+_failed: dict[str, Failed] = {}
 _lock = threading.Lock()
+
+
+def load_ahead(path: str) -> None:
+    """Executes the code file at `path` before it is asked for; whoever asks first is told how it
+    failed."""
+    with _lock:
+        try:
+            _loaded[path] = _execute(path, "")
+        except Failed as failed:
+            _failed[path] = failed
 
 
 def load(path: str, function: str) -> Loaded:
@@ -52,6 +64,10 @@ def load(path: str, function: str) -> Loaded:
     Raises `Failed` of kind `load` or `signature`.
     """
     with _lock:
+        failed = _failed.pop(path, None)
+        if failed is not None:
+            failed.message["function"] = failed.message["function"] or function
+            raise failed
         if path not in _loaded:
             _loaded[path] = _execute(path, function)
         return _loaded[path]

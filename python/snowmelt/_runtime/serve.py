@@ -23,6 +23,10 @@ from .frames import Connection, ProtocolError
 
 CHANNEL_DESCRIPTOR = 3
 
+# Names the code that the first connection will ask for. Executing it takes as long as the platform
+# takes to hear that this process is there, and to connect.
+LOAD_AHEAD = "SNOWMELT_LOAD_AHEAD"
+
 # pyarrow's allocator starts a thread when it is loaded unless this is set before, and a process
 # with threads is no zygote: it must not be forked.
 os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
@@ -85,6 +89,9 @@ def main(listener: socket.socket) -> None:
     """Accepts connections for ever."""
     if not _first:
         process.line_buffered()
+    expected = os.environ.pop(LOAD_AHEAD, None)
+    if expected is not None:
+        code.load_ahead(expected)
     for first in _first:
         first.begin()
     while True:

@@ -34,6 +34,43 @@ fn an_idle_instance_is_taken_again() {
 }
 
 #[test]
+fn an_instance_executes_its_code_before_anybody_connects() {
+    with_node(PLENTY, async |rig| {
+        let text = "import os\nprint('here')\n\
+            def handler(event): return 'SNOWMELT_LOAD_AHEAD' in os.environ";
+        let unit = rig.unit(text, &[]).await;
+        let mut lease = rig.lease(&unit, &limits()).await;
+        let mut log = String::new();
+        while !log.contains("here\n") {
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            log.push_str(&lease.take_log().text);
+        }
+        assert_eq!(call(&mut lease, json!(null)).await.unwrap(), false);
+        assert_eq!(lease.take_log().text, "", "executed once");
+
+        let unit = rig.unit("raise ValueError('no')", &[]).await;
+        let mut lease = rig.lease(&unit, &limits()).await;
+        let error = call(&mut lease, json!(null)).await.unwrap_err().to_string();
+        assert!(error.contains("handler") && error.contains("ValueError: no"), "{error}");
+    });
+}
+
+/// What it is told while it is paused may be more than its socket holds.
+#[test]
+fn an_idle_instance_takes_a_long_event() {
+    with_node(PLENTY, async |rig| {
+        let unit = rig.unit("def handler(event): return len(event)", &[]).await;
+        for length in [8, 8 << 20, 4 << 10, 2 << 20] {
+            let mut lease = rig.lease(&unit, &limits()).await;
+            let event = json!("x".repeat(length));
+            assert_eq!(call(&mut lease, event).await.unwrap(), length);
+            lease.give_back();
+        }
+        assert_eq!(rig.node.figures().handlers.hits, 3);
+    });
+}
+
+#[test]
 fn functions_of_one_file_share_an_instance_and_are_not_mixed_up() {
     with_node(PLENTY, async |rig| {
         let text = "def handler(event): return 'one'\ndef other(event): return 'two'";
