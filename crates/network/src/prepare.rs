@@ -83,6 +83,7 @@ impl Prepared {
         link::remove(&mut batch, "remove the overlay's device", link::OVERLAY);
         // It was never made, or went with the namespace: both are what is wanted.
         drop(self.namespace.route.run(batch));
+        remains::end_connections(&mut self.namespace);
         if let Ok(Some(found)) = self.host.link(&self.device) {
             let mut batch = Batch::new();
             link::set_down(&mut batch, "set the pair down", found.index);

@@ -7,6 +7,10 @@ use crate::netlink::*;
 
 /// `SOCK_DIAG_BY_FAMILY` of `linux/sock_diag.h`.
 const BY_FAMILY: u16 = 20;
+/// `SOCK_DESTROY` there.
+const DESTROY: u16 = 21;
+/// As many requests as fit into one datagram.
+const AT_ONCE: usize = 500;
 pub const TCP: u8 = 6;
 pub const UDP: u8 = 17;
 
@@ -47,10 +51,9 @@ pub fn of(namespace: &mut Namespace) -> Result<Remains, Failed> {
     Ok(remains)
 }
 
-/// `struct inet_diag_req_v2`: all states, any address.
+/// All states, any address.
 pub fn sockets(socket: &mut Socket, family: u8, protocol: u8) -> Result<Vec<Parsed>, Failed> {
-    let mut fixed = vec![family, protocol, 0, 0];
-    fixed.extend(u32::MAX.to_ne_bytes());
+    let mut fixed = any_state(family, protocol);
     fixed.extend([0; 48]);
     list(socket, "list sockets", BY_FAMILY, &fixed)
 }
@@ -71,4 +74,32 @@ fn is_lasting(message: &Parsed) -> bool {
     let state = message.body.get(8..10).and_then(|state| state.try_into().ok());
     let permanent = state.is_some_and(|state| u16::from_ne_bytes(state) & NUD_PERMANENT != 0);
     permanent && message.attribute(12, NDA_DST).is_some()
+}
+
+/// Ends all connections, also those whose function is gone and that wait for an answer which will
+/// not come: the kernel would try for minutes, and the namespace would be there as long. A kernel
+/// without `CONFIG_INET_DIAG_DESTROY` does just that.
+pub fn end_connections(namespace: &mut Namespace) {
+    for family in [AF_INET, AF_INET6] {
+        let found = sockets(&mut namespace.diagnosis, family, TCP).unwrap_or_default();
+        for some in found.chunks(AT_ONCE) {
+            let mut batch = Batch::new();
+            for message in some {
+                // `id` of `struct inet_diag_msg`.
+                let Some(id) = message.body.get(4..52) else { continue };
+                let mut fixed = any_state(family, TCP);
+                fixed.extend(id);
+                batch.add("end a connection", (DESTROY, 0), &fixed, |_| {});
+            }
+            // One that ended by itself is none; the others are ended all the same.
+            drop(namespace.diagnosis.run(batch));
+        }
+    }
+}
+
+/// `struct inet_diag_req_v2` up to `id`.
+fn any_state(family: u8, protocol: u8) -> Vec<u8> {
+    let mut fixed = vec![family, protocol, 0, 0];
+    fixed.extend(u32::MAX.to_ne_bytes());
+    fixed
 }

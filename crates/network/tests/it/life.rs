@@ -175,3 +175,29 @@ fn a_namespace_that_was_furnished_ahead_serves_a_job_unless_somebody_was_in_it()
     assert_eq!(tcp((&network, own.into()), (&network, own.into())).unwrap(), "hello");
     network.close(PATIENCE).unwrap();
 }
+
+/// A connection whose other end has vanished would hold its namespace until the kernel gives up to
+/// send what was not acknowledged.
+#[test]
+fn a_connection_that_nobody_answers_any_more_holds_nothing() {
+    if !is_root() {
+        return;
+    }
+    let mut underlay = Underlay::new();
+    let hosts = [underlay.host(0), underlay.host(0)];
+    let mut networks = job("a", 4, &hosts.each_ref());
+    let (other, one) = (networks.pop().unwrap(), networks.pop().unwrap());
+    let target = other.address(0).unwrap().v4;
+    let listener =
+        within(other.namespace(), || std::net::TcpListener::bind((target, 5000)).unwrap());
+    let source = one.address(0).unwrap().v4;
+    let mut stream =
+        within(one.namespace(), || connect_from(source.into(), (target, 5000).into()).unwrap());
+    let (accepted, _) = listener.accept().unwrap();
+    drop((listener, accepted));
+    other.close(PATIENCE).unwrap();
+    // It was told that the other end is closed, and sends what nobody will acknowledge.
+    drop(std::io::Write::write_all(&mut stream, &[7; 1000]));
+    drop(stream);
+    one.close(PATIENCE).unwrap();
+}
