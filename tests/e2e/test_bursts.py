@@ -417,6 +417,70 @@ def test_the_examples_check_their_own_answers(snowmelt: Snowmelt, example: str) 
     assert done.stdout.startswith("6 functions on 1 host(s) agree on "), done.stdout
 
 
+NODE = """
+import { readFileSync } from "node:fs";
+import net from "node:net";
+
+export async function handler(event) {
+  const rank = Number(process.env.SNOWMELT_RANK);
+  const peers = readFileSync(process.env.SNOWMELT_PEERS, "utf8").trim().split("\\n");
+  const heard = new Promise((resolve) => {
+    const server = net.createServer((socket) => {
+      socket.on("data", (data) => resolve([String(data), socket.remoteAddress]));
+    });
+    server.listen(5000, "0.0.0.0");
+  });
+  const told = new Promise((resolve) => {
+    const tell = () => {
+      const socket = net.connect(5000, `rank-${(rank + 1) % peers.length}.job`);
+      socket.on("connect", () => socket.end(`${event.word} from ${rank}`, resolve));
+      socket.on("error", () => setTimeout(tell, 20));
+    };
+    tell();
+  });
+  await told;
+  const [word, from] = await heard;
+  console.log(`heard ${word}`);
+  return { word, by: peers.indexOf(from) };
+}
+"""
+
+
+def test_programs_on_two_hosts_talk(cluster: Cluster, tmp_path: Path) -> None:
+    if not Path("/usr/bin/node").exists():
+        pytest.skip("Node.js is not installed on this machine (scripts/setup e2e installs it)")
+    (tmp_path / "handler.mjs").write_text(NODE)
+    run = cluster.snowmelt.run
+    run("fn", "deploy", "talks", tmp_path / "handler.mjs", "--memory", "128MiB").succeeded()
+    done = run("fn", "burst", "talks", "-n", "4", "--network", "--data", '{"word": "hello"}')
+    lines = [json.loads(line) for line in done.succeeded().out.splitlines()]
+    assert [line["rank"] for line in lines] == [0, 1, 2, 3]
+    for rank, line in enumerate(lines):
+        left = (rank - 1) % 4
+        assert line["result"] == {"word": f"hello from {left}", "by": left}, lines
+        assert line["log"] == f"heard hello from {left}\n"
+    assert "4 functions on 2 hosts" in done.err, done.err
+
+    events = tmp_path / "events.jsonl"
+    events.write_text('{"word": "one"}\n\n{"word": "two"}\n')
+    alone = run("fn", "burst", "talks", "--events", events, "--network", "--hosts", "1")
+    words = [json.loads(line)["result"]["word"] for line in alone.succeeded().out.splitlines()]
+    assert words == ["two from 1", "one from 0"] and "on 1 host" in alone.err
+
+    # An image lies on one host, and nobody said that another has the same.
+    image = ("--root", "/", "--memory", "128MiB")
+    run("fn", "deploy", "imaged", tmp_path / "handler.mjs", *image).succeeded()
+    run("fn", "burst", "imaged", "-n", "4").failed_with("SM-0206", "imaged", "two (ranks 2 to 3)")
+    broken = tmp_path / "broken.mjs"
+    broken.write_text("export function handler() { throw new TypeError('no way'); }")
+    run("fn", "deploy", "broken", broken, "--memory", "128MiB").succeeded()
+    failed = run("fn", "burst", "broken", "-n", "2")
+    failed.failed_with("SM-0201", "no way")
+    assert [json.loads(line)["error"]["code"] for line in failed.out.splitlines()] == ["SM-0201"] * 2
+    for name in ("talks", "imaged", "broken"):
+        run("fn", "rm", name).succeeded()
+
+
 def test_networks_are_listed_shown_and_traced(cluster: Cluster) -> None:
     code = """
         def serves(rank):

@@ -14,6 +14,7 @@
 //! | `GET /v1/invocations/{id}` | | [`Invocation`] |
 //! | `GET /v1/functions/{name}/logs?invocation=&tail=` | | list of [`LogEntry`] |
 //! | `POST /v1/bursts` | [`BurstRequest`] | [`BurstAnswer`] |
+//! | `POST /v1/functions/{name}/bursts` | [`BurstCalls`] | [`BurstAnswer`] |
 //! | `GET /v1/hosts` | | list of [`HostSummary`] |
 //! | `GET /v1/networks` | | list of [`NetworkSummary`]: jobs with a network now |
 //! | `GET /v1/networks/{job}` | | [`NetworkDetail`] |
@@ -439,6 +440,24 @@ pub enum InvocationState {
 pub struct BurstRequest {
     /// The function; it is not deployed.
     pub function: FunctionSpec,
+    /// One event for each rank.
+    pub events: Vec<serde_json::Value>,
+    /// How long all of it may take to start, in milliseconds; then none of it runs.
+    #[serde(default = "burst_starts_within")]
+    pub start_within_ms: u64,
+    /// A network of the job's own, by which its functions talk; absent: they do not.
+    #[serde(default)]
+    pub network: Option<NetworkRequest>,
+    /// The most hosts to run it on; absent: all.
+    #[serde(default)]
+    pub most_hosts: Option<u32>,
+}
+
+/// A deployed function to be run once for each event, all at once, over all hosts. How many
+/// instances it may have for single calls does not matter here.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BurstCalls {
     /// One event for each rank.
     pub events: Vec<serde_json::Value>,
     /// How long all of it may take to start, in milliseconds; then none of it runs.

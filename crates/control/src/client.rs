@@ -17,9 +17,9 @@ use snowmelt_wire::{BatchDecoder, Frame, HEADER_BYTES, Kind};
 use tokio::net::UnixStream;
 
 use crate::api::{
-    BurstAnswer, BurstRequest, Event, Figures, FunctionSpec, FunctionSummary, HostSummary,
-    Invocation, InvokeRequest, LogEntry, NetworkDetail, NetworkSummary, QueryRequest, Status,
-    Trace, TraceRequest,
+    BurstAnswer, BurstCalls, BurstRequest, Event, Figures, FunctionSpec, FunctionSummary,
+    HostSummary, Invocation, InvokeRequest, LogEntry, NetworkDetail, NetworkSummary, QueryRequest,
+    Status, Trace, TraceRequest,
 };
 
 /// Talks to a platform. Cheap to make; it holds no connection.
@@ -156,6 +156,16 @@ impl Client {
     /// Runs a function once for each event, all at once.
     pub async fn burst(&self, request: &BurstRequest) -> Result<BurstAnswer, ErrorReport> {
         parse(self.send(Method::POST, "/v1/bursts", Some(request)).await?).await
+    }
+
+    /// Runs a deployed function once for each event, all at once.
+    pub async fn burst_deployed(
+        &self,
+        name: &FunctionName,
+        calls: &BurstCalls,
+    ) -> Result<BurstAnswer, ErrorReport> {
+        let path = format!("/v1/functions/{name}/bursts");
+        parse(self.send(Method::POST, &path, Some(calls)).await?).await
     }
 
     /// What the platform counts.

@@ -107,6 +107,18 @@ impl Functions {
         }
     }
 
+    /// A deployed function as it was accepted.
+    pub async fn record(&self, name: &FunctionName) -> Result<FunctionRecord, ErrorReport> {
+        if let Some(live) = self.live().get(name) {
+            return Ok(live.record.clone());
+        }
+        let key = name.clone();
+        match self.blocking(move |inner| inner.store.function(&key)).await? {
+            Some(record) => Ok(record),
+            None => Err(self.missing(name).await),
+        }
+    }
+
     /// Removes a function with its instances and logs.
     pub async fn remove(&self, name: &FunctionName) -> Result<(), ErrorReport> {
         let live = self.live().remove(name);

@@ -69,6 +69,7 @@ pub(crate) fn router(platform: Arc<Platform>) -> Router {
         .route("/v1/functions/{name}", get(function).delete(remove))
         .route("/v1/functions/{name}/invocations", post(invoke))
         .route("/v1/functions/{name}/batches", post(invoke_all))
+        .route("/v1/functions/{name}/bursts", post(burst_deployed))
         .route("/v1/functions/{name}/logs", get(logs))
         .route("/v1/invocations/{id}", get(invocation))
         .route("/v1/bursts", post(burst))
@@ -113,6 +114,16 @@ async fn query(State(platform): State<Arc<Platform>>, body: Bytes) -> Answer {
 /// A client that goes away drops this, and with it what still runs.
 async fn burst(State(platform): State<Arc<Platform>>, body: Bytes) -> Answer {
     json(StatusCode::OK, &platform.bursts.run(parse(&body)?).await?)
+}
+
+async fn burst_deployed(
+    State(platform): State<Arc<Platform>>,
+    Path(name): Path<String>,
+    body: Bytes,
+) -> Answer {
+    let calls = parse(&body)?;
+    let record = platform.functions.record(&function_name(name)?).await?;
+    json(StatusCode::OK, &platform.bursts.run_accepted(record, calls).await?)
 }
 
 async fn hosts(State(platform): State<Arc<Platform>>) -> Answer {

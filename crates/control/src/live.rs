@@ -132,14 +132,23 @@ async fn program(
     let spec = &record.spec;
     let missing = || ErrorReport::new(ErrorCode::STATE, "the record of the function has no files");
     let files: &Digest = record.files.as_ref().ok_or_else(missing)?;
-    let request = ProgramRequest {
+    let request = program_request(spec, language);
+    let prepared = node.prepare_program(&spec.tenant, files, &request, limits).await;
+    prepared.map_err(|error| error.report())
+}
+
+/// What the node is asked to run of a function, unless it is Python.
+pub(crate) fn request(spec: &FunctionSpec) -> Option<ProgramRequest> {
+    language(spec.runtime).map(|language| program_request(spec, language))
+}
+
+fn program_request(spec: &FunctionSpec, language: Language) -> ProgramRequest {
+    ProgramRequest {
         language,
         command: spec.command.clone(),
         root: spec.root.clone(),
         handler: spec.handler.clone(),
-    };
-    let prepared = node.prepare_program(&spec.tenant, files, &request, limits).await;
-    prepared.map_err(|error| error.report())
+    }
 }
 
 fn language(runtime: Runtime) -> Option<Language> {

@@ -155,6 +155,10 @@ impl Launch {
         let settings = self.started.settings.clone();
         let spawner_pid = self.started.spawner.pid();
         let node = self.started.node()?;
+        // A platform that lives for one command rarely needs them.
+        if !settings.private {
+            node.open_networks();
+        }
         let platform = platform(&settings, &self.socket, node.clone(), spawner_pid, &shutdown)?;
         if !settings.private {
             platform.functions.resume().await?;

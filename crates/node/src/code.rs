@@ -57,12 +57,39 @@ impl CodeStore {
 
     /// The folder of code that was put there before.
     pub fn find(&self, digest: &Digest) -> Result<PathBuf> {
-        let folder = self.root.join(digest.as_str());
-        match folder.is_dir() {
+        // Another host may have sent it.
+        let plain = digest.as_str().len() == 64
+            && digest.as_str().bytes().all(|byte| byte.is_ascii_hexdigit());
+        let folder = self.root.join(if plain { digest.as_str() } else { "" });
+        match plain && folder.is_dir() {
             true => Ok(folder),
             false => Err(Error::CodeMissing { folder }),
         }
     }
+
+    /// The files of a program that were put there before, as they came: they have the same digest.
+    pub fn files(&self, digest: &Digest) -> Result<Code> {
+        let folder = self.find(digest)?;
+        let mut files = BTreeMap::new();
+        read_all(&folder, &folder, &mut files)?;
+        Ok(Code::Files { files })
+    }
+}
+
+fn read_all(top: &Path, folder: &Path, files: &mut BTreeMap<String, CodeFile>) -> Result<()> {
+    for entry in std::fs::read_dir(folder).map_err(state(folder))? {
+        let path = entry.map_err(state(folder))?.path();
+        let found = path.symlink_metadata().map_err(state(&path))?;
+        if found.is_dir() {
+            read_all(top, &path, files)?;
+            continue;
+        }
+        let bytes = std::fs::read(&path).map_err(state(&path))?;
+        let executable = found.permissions().mode() & 0o100 != 0;
+        let name = path.strip_prefix(top).unwrap_or(&path).to_string_lossy().into_owned();
+        files.insert(name, CodeFile::new(&bytes, executable));
+    }
+    Ok(())
 }
 
 fn write_all(folder: &Path, files: &BTreeMap<String, CodeFile>) -> Result<()> {
@@ -151,6 +178,29 @@ mod tests {
         let mode = place.join("main").metadata().unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o755);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary folder");
+    }
+
+    #[test]
+    fn files_are_read_as_they_came() {
+        let (_folder, store) = store();
+        let mut code = files(&["main", "lib/deep/a.mjs"]);
+        if let Code::Files { files } = &mut code {
+            files.insert("data.txt".into(), CodeFile::new(b"plain", false));
+        }
+        let (digest, _) = store.put(&code).unwrap();
+        let read = store.files(&digest).unwrap();
+        assert_eq!(read, code);
+        assert_eq!(store.put(&read).unwrap().0, digest, "another host names it alike");
+    }
+
+    #[test]
+    fn a_digest_that_is_a_path_finds_nothing() {
+        let (folder, store) = store();
+        std::fs::create_dir(folder.path().join("inner")).unwrap();
+        for text in ["..", "inner", "/", ""] {
+            let digest: Digest = serde_json::from_value(text.into()).unwrap();
+            assert!(store.find(&digest).is_err(), "{text}");
+        }
     }
 
     #[test]

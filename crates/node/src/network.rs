@@ -69,8 +69,19 @@ impl Inner {
         Ok(RankNetwork { network: Arc::new(Mutex::new(network)), namespace, zygote, files })
     }
 
-    /// Those of this host, which are looked after from the first job on.
-    fn networks(&self) -> Result<Arc<Networks>> {
+    /// Ends those of this host, when no function runs any more.
+    pub(crate) async fn close_networks(self: &Arc<Self>) -> Result<()> {
+        let inner = Arc::clone(self);
+        // It may be being opened, and its threads come to their ends.
+        blocking(move || {
+            let networks = &mut inner.networks.lock().unwrap_or_else(PoisonError::into_inner);
+            drop(networks.take());
+        })
+        .await
+    }
+
+    /// Those of this host, which are looked after from the first call on; blocks.
+    pub(crate) fn networks(&self) -> Result<Arc<Networks>> {
         let mut networks = self.networks.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(networks) = &*networks {
             return Ok(Arc::clone(networks));

@@ -69,7 +69,7 @@ pub(crate) struct Inner {
     pub(crate) spawner: Spawner,
     pub(crate) control_group: String,
     pub(crate) networks_dir: PathBuf,
-    // Opened at the first job with a network. Held for that and for a look.
+    // Opened ahead, or by the first job with a network. Held for that and for a look.
     pub(crate) networks: Mutex<Option<Arc<Networks>>>,
     codes: CodeStore,
     // Python is asked for at the first user function only: a plain query needs none.
@@ -163,6 +163,16 @@ impl Node {
         Ok(self.inner.codes.put(code)?.0)
     }
 
+    /// Whether code of this digest was stored.
+    pub fn has_code(&self, digest: &Digest) -> bool {
+        self.inner.codes.find(digest).is_ok()
+    }
+
+    /// The files of a program that were stored, to give them to another host; blocks.
+    pub fn stored_files(&self, digest: &Digest) -> Result<Code> {
+        self.inner.codes.files(digest)
+    }
+
     /// Finds what a program of another language needs to run code that was stored.
     pub async fn prepare_program(
         &self,
@@ -240,6 +250,18 @@ impl Node {
         }
     }
 
+    /// Opens what jobs with a network need, ahead of the first: to load the programs that hold
+    /// functions to their addresses takes the kernel some time. A job that asks meanwhile waits; a
+    /// failure is told again to each that asks.
+    pub fn open_networks(&self) {
+        let inner = Arc::clone(&self.inner);
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = inner.networks() {
+                tracing::warn!(%error, "jobs with a network cannot run on this host");
+            }
+        });
+    }
+
     /// A query worker: idle if there is one, executed otherwise.
     pub async fn lease_worker(&self, spec: &WorkerSpec) -> Result<WorkerLease> {
         let asked = Instant::now();
@@ -308,7 +330,9 @@ impl Node {
         drop(self.inner.instances.drain());
         drop(self.inner.workers.drain());
         self.inner.imports.clear();
-        Ok(self.inner.spawner.shutdown().await?)
+        self.inner.spawner.shutdown().await?;
+        // Last, so that no function is left that it does not hold any more.
+        self.inner.close_networks().await
     }
 
     async fn interpreter(&self) -> Result<&Interpreter> {

@@ -19,7 +19,7 @@ use crate::output::{Layout, draw};
 use crate::platform::{self, Platform};
 use crate::printer::{self, Printer};
 use crate::progress::Progress;
-use crate::{deploy, input, list, template, text};
+use crate::{burst, deploy, input, list, template, text};
 
 /// How often `fn result --wait` asks, at first and at most.
 const ASKED_EVERY: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(500)];
@@ -37,6 +37,7 @@ pub fn run(command: &FunctionCommand, config: &Config, printer: Printer) -> Outc
         FunctionCommand::Ls(args) => ls(args, config, printer),
         FunctionCommand::Show(args) => show(args, config, printer),
         FunctionCommand::Call(args) => call(args, config, printer),
+        FunctionCommand::Burst(args) => burst::run(args, config, printer),
         FunctionCommand::Result(args) => result(args, config, printer),
         FunctionCommand::Logs(args) => logs(args, config, printer),
         FunctionCommand::Rm(args) => rm(args, config, printer),
@@ -171,7 +172,8 @@ fn lines(function: &FunctionSummary) -> String {
 }
 
 fn call(args: &CallArgs, config: &Config, printer: Printer) -> Outcome {
-    let request = InvokeRequest { event: event(args)?, asynchronous: args.asynchronous };
+    let event = event(args.data.as_deref())?;
+    let request = InvokeRequest { event, asynchronous: args.asynchronous };
     if args.asynchronous && args.platform.server.is_none() {
         needs_server(config)?;
     }
@@ -195,8 +197,9 @@ fn needs_server(config: &Config) -> Result<(), ErrorReport> {
         .hint("start one with `snowmelt up`, or call without --async"))
 }
 
-fn event(args: &CallArgs) -> Result<serde_json::Value, ErrorReport> {
-    let data = match args.data.as_deref() {
+/// The event that was given, or an empty one.
+pub(crate) fn event(data: Option<&str>) -> Result<serde_json::Value, ErrorReport> {
+    let data = match data {
         None => return Ok(serde_json::json!({})),
         Some("-") => input::stdin("event", "give it with --data", true)?,
         Some(data) => match data.strip_prefix('@') {
@@ -204,7 +207,12 @@ fn event(args: &CallArgs) -> Result<serde_json::Value, ErrorReport> {
             None => data.to_owned(),
         },
     };
-    serde_json::from_str(&data).map_err(|error| {
+    parse_event(&data)
+}
+
+/// An event as JSON.
+pub(crate) fn parse_event(data: &str) -> Result<serde_json::Value, ErrorReport> {
+    serde_json::from_str(data).map_err(|error| {
         let shown: String = data.chars().take(200).collect();
         ErrorReport::new(Code::FUNCTION_EVENT, format!("the event is not valid JSON: {error}"))
             .input(shown)

@@ -5,6 +5,7 @@
 //! failure it was ([`snowmelt_types::ExitClass`]).
 
 mod args;
+mod burst;
 mod cluster;
 mod config;
 mod deploy;

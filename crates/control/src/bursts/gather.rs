@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 
 use super::Part;
 use super::failing::First;
-use crate::api::{BurstRequest, Invocation, InvocationState, LogEntry};
+use crate::api::{BurstCalls, FunctionSpec, Invocation, InvocationState, LogEntry};
 use crate::now_ms;
 
 /// What became of the ranks, in order.
@@ -20,11 +20,11 @@ pub(super) struct Ended {
 pub(super) async fn gather(
     job: &JobId,
     parts: &[Part],
-    request: &BurstRequest,
+    (function, request): (&FunctionSpec, &BurstCalls),
 ) -> Result<Ended, ErrorReport> {
     let accepted_ms = now_ms();
-    let first = First::of(&request.function);
-    let running = parts.iter().map(|part| run(job, part, request, &first));
+    let first = First::of(function);
+    let running = parts.iter().map(|part| run(job, part, (function, request), &first));
     let ended = tokio::select! {
         ended = futures::future::try_join_all(running) => ended?,
         never = first.end_others(job, parts), if request.network.is_some() => match never {},
@@ -41,7 +41,7 @@ pub(super) async fn gather(
                 dropped_bytes: end.log_dropped,
             });
         }
-        gathered.invocations.push(invocation(id, end, accepted_ms, request));
+        gathered.invocations.push(invocation(id, end, accepted_ms, function));
     }
     Ok(gathered)
 }
@@ -49,13 +49,13 @@ pub(super) async fn gather(
 async fn run(
     job: &JobId,
     part: &Part,
-    request: &BurstRequest,
+    (function, request): (&FunctionSpec, &BurstCalls),
     first: &First,
 ) -> Result<Vec<RankEnd>, ErrorReport> {
     let (begin, count) = (part.first as usize, part.count as usize);
     let calls = PartCalls {
         events: request.events[begin..begin + count].to_vec(),
-        timeout_ms: request.function.options.timeout_ms,
+        timeout_ms: function.options.timeout_ms,
     };
     let collecting = async {
         let ends = part.host.agent.call(job, calls).await.map_err(|error| part.named(error))?;
@@ -93,12 +93,12 @@ fn invocation(
     id: InvocationId,
     end: RankEnd,
     accepted_ms: u64,
-    request: &BurstRequest,
+    function: &FunctionSpec,
 ) -> Invocation {
     let succeeded = end.error.is_none();
     Invocation {
         id,
-        function: request.function.name.clone(),
+        function: function.name.clone(),
         state: if succeeded { InvocationState::Succeeded } else { InvocationState::Failed },
         result: end.result,
         error: end.error,

@@ -9,6 +9,7 @@ mod gather;
 mod jobs;
 mod network;
 mod placement;
+mod program;
 mod trace;
 
 use std::sync::Arc;
@@ -20,14 +21,18 @@ use snowmelt_node::{InstanceLimits, Node};
 use snowmelt_types::{Code, ErrorReport, JobId};
 use snowmelt_wire::Mode;
 
-use crate::api::{BurstAnswer, BurstPart, BurstRequest, CallMode};
+use crate::api::{BurstAnswer, BurstCalls, BurstPart, BurstRequest, CallMode, FunctionSpec};
 use crate::declared::{Declared, declared};
 use crate::hosts::{Host, Hosts};
+use crate::live;
 use crate::memos::Memos;
+use crate::now_ms;
+use crate::store::FunctionRecord;
 use gather::gather;
 use jobs::Jobs;
 use network::{Overlay, Overlays, plan};
 use placement::{Room, place};
+use program::{bring, program};
 
 /// The most functions of one burst.
 const MOST_RANKS: usize = 20_000;
@@ -62,15 +67,32 @@ impl Bursts {
     /// Runs a function once for each event, all at once. The failure of one is in its invocation;
     /// what is lost as a whole is an error.
     pub async fn run(&self, request: BurstRequest) -> Result<BurstAnswer, ErrorReport> {
+        let BurstRequest { function, events, start_within_ms, network, most_hosts } = request;
+        let node = self.node.clone();
+        let accept = move || live::accept(&node, function, now_ms());
+        let accepted = tokio::task::spawn_blocking(accept).await;
+        let record =
+            accepted.map_err(|error| ErrorReport::new(Code::INTERNAL, error.to_string()))??;
+        let calls = BurstCalls { events, start_within_ms, network, most_hosts };
+        self.run_accepted(record, calls).await
+    }
+
+    /// The same for a function that was accepted before.
+    pub async fn run_accepted(
+        &self,
+        record: FunctionRecord,
+        request: BurstCalls,
+    ) -> Result<BurstAnswer, ErrorReport> {
         let begun = Instant::now();
         check(&request)?;
         let job = JobId::new();
-        let parts = self.place(&request)?;
+        let function = &record.spec;
+        let parts = self.place(function, &request)?;
         // Held until the job has ended.
         let overlay = request.network.as_ref().map(|_| self.overlays.take()).transpose()?;
-        let orders = self.orders(&request, &job, &parts, overlay.as_ref()).await?;
+        let orders = self.orders(&record, &request, &job, &parts, overlay.as_ref()).await?;
         let specs: Vec<JobSpec> = orders.iter().filter_map(|order| order.network.clone()).collect();
-        let whose = (&request.function.tenant, &request.function.name);
+        let whose = (&function.tenant, &function.name);
         let _listed = overlay.as_ref().map(|_| self.jobs.list(&job, whose, &parts, specs));
         let opened = Opened { job: &job, parts: &parts };
         let within = Duration::from_millis(request.start_within_ms);
@@ -82,7 +104,7 @@ impl Bursts {
             }
         };
         let started_us = micros(begun.elapsed());
-        let ended = gather(&job, &parts, &request).await?;
+        let ended = gather(&job, &parts, (function, &request)).await?;
         let hosts = parts.iter().zip(open).zip(ready);
         let hosts = hosts.map(|((part, open), ready)| BurstPart {
             host: part.host.name.clone(),
@@ -104,13 +126,17 @@ impl Bursts {
         })
     }
 
-    fn place(&self, request: &BurstRequest) -> Result<Vec<Part>, ErrorReport> {
+    fn place(
+        &self,
+        function: &FunctionSpec,
+        request: &BurstCalls,
+    ) -> Result<Vec<Part>, ErrorReport> {
         let mut hosts = self.hosts.all();
         hosts.truncate(request.most_hosts.unwrap_or(u32::MAX).max(1) as usize);
         let rooms: Vec<Room> =
             hosts.iter().map(|host| Room { memory: host.memory(), cores: host.cores() }).collect();
         let ranks = u32::try_from(request.events.len()).unwrap_or(u32::MAX);
-        let shares = place(ranks, request.function.options.memory, &rooms)?;
+        let shares = place(ranks, function.options.memory, &rooms)?;
         let mut first = 0;
         let mut parts = Vec::new();
         for (host, count) in hosts.into_iter().zip(shares).filter(|(_, count)| *count > 0) {
@@ -122,20 +148,27 @@ impl Bursts {
 
     async fn orders(
         &self,
-        request: &BurstRequest,
+        record: &FunctionRecord,
+        request: &BurstCalls,
         job: &JobId,
         parts: &[Part],
         overlay: Option<&Overlay>,
     ) -> Result<Vec<JobPart>, ErrorReport> {
-        let spec = &request.function;
+        let spec = &record.spec;
         let plan = match (&request.network, overlay) {
             (Some(network), Some(overlay)) => {
                 Some(plan(job, &spec.tenant, network, overlay, parts)?)
             }
             _ => None,
         };
-        let declared = declared(&self.node, &self.memos, &spec.code, &spec.packages).await?;
-        let Declared { packages, imports } = declared;
+        let program = program(record, parts)?;
+        let Declared { packages, imports } = match &program {
+            Some(program) => {
+                bring(&self.node, &program.files, parts).await?;
+                Declared::default()
+            }
+            None => declared(&self.node, &self.memos, &spec.code, &spec.packages).await?,
+        };
         let limits = InstanceLimits::from(&spec.options);
         let (specs, hosts) = plan.map(|plan| (plan.specs, plan.ranks)).unzip();
         let specs = specs.unwrap_or_default().into_iter().map(Some);
@@ -145,6 +178,7 @@ impl Bursts {
             job: job.clone(),
             tenant: spec.tenant.clone(),
             code: spec.code.clone(),
+            program: program.clone(),
             handler: spec.handler.clone(),
             mode: if spec.mode == CallMode::Map { Mode::Map } else { Mode::Function },
             packages: packages.clone(),
@@ -242,7 +276,7 @@ impl std::fmt::Display for Part {
     }
 }
 
-fn check(request: &BurstRequest) -> Result<(), ErrorReport> {
+fn check(request: &BurstCalls) -> Result<(), ErrorReport> {
     match request.events.len() {
         0 => Err(ErrorReport::new(Code::OPTION, "a burst has at least one function")),
         many if many > MOST_RANKS => {

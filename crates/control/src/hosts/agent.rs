@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use snowmelt_node::agent::Agent;
 use snowmelt_node::agent::api::{
-    JobPart, PartCalls, PartNetwork, PartOpen, PartReady, RankEnd, WayFound, WayTo,
+    BringCode, CodeThere, JobPart, PartCalls, PartNetwork, PartOpen, PartReady, RankEnd, WayFound,
+    WayTo,
 };
 use snowmelt_types::{ErrorReport, JobId};
 use tokio::sync::mpsc;
@@ -21,6 +22,14 @@ pub(crate) enum HostAgent {
 }
 
 impl HostAgent {
+    /// Whether a host has the files of a program; brings them if they are given.
+    pub async fn bring(&self, code: &BringCode) -> Result<CodeThere, ErrorReport> {
+        match self {
+            Self::Local(agent) => agent.bring(code.clone()).await,
+            Self::Remote(remote) => remote.bring(code).await,
+        }
+    }
+
     /// Starts a part of a job.
     pub async fn open(&self, part: JobPart) -> Result<PartOpen, ErrorReport> {
         match self {

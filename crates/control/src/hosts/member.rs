@@ -52,6 +52,7 @@ impl Member {
     ) -> Result<(), ErrorReport> {
         let memory = self.started.memory();
         let node = self.started.node()?;
+        node.open_networks();
         let agent = Agent::new(node.clone(), memory);
         let router = agent::router(agent.clone(), self.membership.token.clone());
         let control = Remote::new(self.membership.control, self.membership.token.clone());

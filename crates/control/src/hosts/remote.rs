@@ -11,7 +11,8 @@ use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use snowmelt_node::agent::api::{
-    JobPart, PartCalls, PartNetwork, PartOpen, PartReady, RankEnd, ReadyWithin, WayFound, WayTo,
+    BringCode, CodeThere, JobPart, PartCalls, PartNetwork, PartOpen, PartReady, RankEnd,
+    ReadyWithin, WayFound, WayTo,
 };
 use snowmelt_types::{Code, ErrorReport, HostName, JobId};
 use tokio::net::TcpStream;
@@ -49,6 +50,11 @@ impl Remote {
     pub async fn leave(&self, name: &HostName) -> Result<(), ErrorReport> {
         let path = format!("/v1/hosts/{name}");
         self.send::<()>(Method::DELETE, &path, None).await.map(drop)
+    }
+
+    pub(super) async fn bring(&self, code: &BringCode) -> Result<CodeThere, ErrorReport> {
+        let response = self.send(Method::POST, "/v1/code", Some(code)).await?;
+        parse(&self.whole(response).await?)
     }
 
     pub(super) async fn open(&self, part: &JobPart) -> Result<PartOpen, ErrorReport> {

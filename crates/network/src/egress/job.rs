@@ -37,7 +37,8 @@ pub fn grant(egress: &Egress, pair: Pair, overlays: u16) -> (Batch, Batch) {
     (batch, rules(egress, overlays))
 }
 
-fn rules(egress: &Egress, overlays: u16) -> Batch {
+/// Rules for the job's namespace.
+pub fn rules(egress: &Egress, overlays: u16) -> Batch {
     let mut table = Table::new("snowmelt", false);
     // What stays within the job costs nothing.
     table.chain(Hook::RawIn, &[&[Part::From(DEVICE, false), Part::Untracked]]);

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::Range;
 
 pub(crate) use host::{Gate, Pair};
-pub(crate) use job::grant;
+pub(crate) use job::{grant, rules};
 
 /// What may be reached outside the job, through the host's address, by at most 16,384 new connections
 /// of a job and host at once and 1,000 a second after. Nothing by default; never the

@@ -20,5 +20,5 @@ mod programs;
 mod rules;
 mod target;
 
-pub use groups::Groups;
+pub use groups::{Groups, try_programs};
 pub use guard::Guard;

@@ -2,6 +2,7 @@
 //!
 //! | request | body | answer |
 //! |---|---|---|
+//! | `POST /v1/code` | [`BringCode`] | [`CodeThere`] |
 //! | `POST /v1/jobs` | [`JobPart`] | [`PartOpen`]: the network is there, every instance is started |
 //! | `POST /v1/jobs/{id}/ready` | [`ReadyWithin`] | [`PartReady`]: all hosts answer over the network, the code is loaded |
 //! | `POST /v1/jobs/{id}/calls` | [`PartCalls`] | lines of JSON: a [`RankEnd`] for each rank as it ends |
@@ -19,10 +20,10 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 use snowmelt_network::{Counters, Hold, JobSpec, Listener, Range, Remains, Way};
-use snowmelt_types::{ErrorReport, JobId, Tenant};
+use snowmelt_types::{Digest, ErrorReport, JobId, Tenant};
 use snowmelt_wire::{Code, Mode};
 
-use crate::InstanceLimits;
+use crate::{InstanceLimits, ProgramRequest};
 
 /// What one host runs of a job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -31,8 +32,11 @@ pub struct JobPart {
     pub job: JobId,
     /// Whose code it is.
     pub tenant: Tenant,
-    /// The code.
+    /// The code; of a program none, its files were brought before.
     pub code: Code,
+    /// The program that runs files; none for Python.
+    #[serde(default)]
+    pub program: Option<ProgramPart>,
     /// The callable in the code.
     pub handler: String,
     /// How it is called.
@@ -57,6 +61,32 @@ pub struct JobPart {
     pub hosts: Vec<HostRanks>,
     /// After how long without calls the part is closed, in milliseconds.
     pub start_within_ms: u64,
+}
+
+/// A program of a part.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ProgramPart {
+    /// Its files.
+    pub files: Digest,
+    /// What runs them.
+    pub request: ProgramRequest,
+}
+
+/// Asks whether the files of a program are there, or brings them.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct BringCode {
+    /// Their digest.
+    pub digest: Digest,
+    /// The files; absent: it is only asked.
+    #[serde(default)]
+    pub code: Option<Code>,
+}
+
+/// Whether files are there now.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct CodeThere {
+    /// True if nothing has to be brought.
+    pub there: bool,
 }
 
 /// The ranks of one host in a job's network.

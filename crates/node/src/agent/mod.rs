@@ -14,12 +14,12 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use snowmelt_types::{ByteSize, Code, ErrorReport, JobId};
+use snowmelt_types::{ByteSize, Code, ErrorReport, JobId, Report};
 use tokio::sync::{mpsc, watch};
 
 use crate::Node;
 use crate::network::RankNetwork;
-use api::{HostFacts, JobPart, PartCalls, PartOpen, PartReady, RankEnd};
+use api::{BringCode, CodeThere, HostFacts, JobPart, PartCalls, PartOpen, PartReady, RankEnd};
 use part::Part;
 
 pub use serve::{Problem, Token, admit, router};
@@ -71,6 +71,23 @@ impl Agent {
             memory: self.inner.memory_left(),
             ranks: self.inner.ranks.load(Ordering::Relaxed),
         }
+    }
+
+    /// Whether the files of a program are there; puts them there if they were brought.
+    pub async fn bring(&self, brought: BringCode) -> Result<CodeThere, ErrorReport> {
+        let BringCode { digest, code } = brought;
+        let Some(code) = code else {
+            return Ok(CodeThere { there: self.inner.node.has_code(&digest) });
+        };
+        let node = self.inner.node.clone();
+        let stored = tokio::task::spawn_blocking(move || node.store(&code)).await;
+        let stored = stored.map_err(|error| ErrorReport::new(Code::INTERNAL, error.to_string()))?;
+        let stored = stored.map_err(|error| error.report())?;
+        if stored != digest {
+            let message = format!("files of {digest} were announced, and those of {stored} came");
+            return Err(ErrorReport::new(Code::PROTOCOL, message));
+        }
+        Ok(CodeThere { there: true })
     }
 
     /// Makes the network of a part and starts its instances; on an error nothing of it is left.

@@ -35,8 +35,7 @@ impl Part {
 
     async fn make(node: &Node, order: JobPart) -> Result<(Self, PartOpen)> {
         let begun = Instant::now();
-        let JobPart { tenant, code, packages, imports, .. } = &order;
-        let unit = node.prepare(tenant, code, packages, imports, &snowmelt_package::Silent).await?;
+        let unit = unit(node, &order).await?;
         let (network, open) = match order.network.clone() {
             None => (None, PartOpen::default()),
             Some(spec) => {
@@ -60,7 +59,7 @@ impl Part {
         let open = PartOpen { started_us: micros(begun.elapsed()), ..open };
         let load = Load {
             mode: order.mode,
-            code: Unit::code_path(),
+            code: unit.code(),
             function: order.handler.clone(),
             batch: None,
             on_error: OnError::default(),
@@ -121,6 +120,16 @@ impl Part {
         }
         drop(running);
         drop(network);
+    }
+}
+
+async fn unit(node: &Node, order: &JobPart) -> Result<Unit> {
+    let JobPart { tenant, code, packages, imports, limits, .. } = order;
+    match &order.program {
+        None => node.prepare(tenant, code, packages, imports, &snowmelt_package::Silent).await,
+        Some(program) => {
+            node.prepare_program(tenant, &program.files, &program.request, limits).await
+        }
     }
 }
 

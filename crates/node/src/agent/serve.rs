@@ -60,6 +60,7 @@ impl std::fmt::Debug for Token {
 pub fn router(agent: Agent, token: Token) -> Router {
     Router::new()
         .route("/v1/host", get(facts))
+        .route("/v1/code", post(bring))
         .route("/v1/jobs", post(open))
         .route("/v1/jobs/{id}", delete(close))
         .route("/v1/jobs/{id}/ready", post(ready))
@@ -102,6 +103,10 @@ pub async fn admit(State(token): State<Token>, request: Request, next: Next) -> 
 
 async fn facts(State(agent): State<Agent>) -> Response {
     axum::Json(agent.facts()).into_response()
+}
+
+async fn bring(State(agent): State<Agent>, body: Bytes) -> Result<Response, Problem> {
+    Ok(axum::Json(agent.bring(parse(&body)?).await?).into_response())
 }
 
 async fn open(State(agent): State<Agent>, body: Bytes) -> Result<Response, Problem> {

@@ -6,6 +6,7 @@
 mod clock;
 mod kernel;
 mod leftovers;
+mod network;
 mod resources;
 mod tools;
 
@@ -57,6 +58,7 @@ impl Check {
 /// Checks everything; some 100 ms. `state_dir` need not exist.
 pub fn run(state_dir: &Path) -> Vec<Check> {
     let mut checks = kernel::checks();
+    checks.extend(network::checks());
     checks.extend(resources::checks(state_dir));
     checks.extend(tools::checks(state_dir));
     checks.push(clock::check());

@@ -10,11 +10,13 @@ mod shipped;
 
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+
 use crate::{InstanceLimits, Program, Result};
 use find::Inside;
 
 /// What runs a function's files.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProgramRequest {
     /// The runtime.
     pub language: Language,
@@ -27,7 +29,8 @@ pub struct ProgramRequest {
 }
 
 /// Runtimes beside Python.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Language {
     /// `handler.mjs` by the runtime that the platform brings.
     Node,

@@ -55,6 +55,16 @@ Examples:
 
 The result is JSON on stdout; what the function itself prints is in `snowmelt fn logs`.";
 
+const BURST_EXAMPLES: &str = "\
+Examples:
+  snowmelt fn burst hello -n 8
+  snowmelt fn burst ring -n 64 --network                each finds its rank in SNOWMELT_RANK
+  snowmelt fn burst score --events events.jsonl         a function for each line
+  snowmelt fn burst score -n 8 --data @event.json | jq -c 'select(.error)'
+
+All start at once, over all hosts, or none does. On stdout is one JSON object a line, by rank: with
+result or error, and log where something was written. The exit code is that of the first failure.";
+
 const RESULT_EXAMPLES: &str = "\
 Examples:
   snowmelt fn result i-0193… --wait
@@ -85,6 +95,8 @@ pub enum FunctionCommand {
     Show(ShowFunctionArgs),
     /// Call a function and print its result
     Call(CallArgs),
+    /// Run a function many times at once, over all hosts
+    Burst(BurstArgs),
     /// Ask for the result of an asynchronous call
     Result(ResultArgs),
     /// Print what a function wrote
@@ -247,6 +259,36 @@ pub struct CallArgs {
     #[arg(long = "async", conflicts_with = "embedded")]
     pub asynchronous: bool,
     /// Which platform runs it.
+    #[command(flatten, next_help_heading = "Platform")]
+    pub platform: PlatformArgs,
+}
+
+/// `snowmelt fn burst`.
+#[derive(Debug, Args)]
+#[command(after_help = BURST_EXAMPLES)]
+pub struct BurstArgs {
+    /// Name of the function
+    #[arg(value_parser = function_name)]
+    pub name: FunctionName,
+    /// How many
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), required_unless_present = "events")]
+    pub functions: Option<u32>,
+    /// The event of all as JSON, `@FILE`, or `-` for stdin [default: {}]
+    #[arg(short, long, value_name = "JSON", allow_negative_numbers = true)]
+    pub data: Option<String>,
+    /// File with an event on each line, a function for each; `-` for stdin
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["functions", "data"])]
+    pub events: Option<PathBuf>,
+    /// Give them a network of their own, by which they talk
+    #[arg(long)]
+    pub network: bool,
+    /// The most hosts to run them on [default: all]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub hosts: Option<u32>,
+    /// How long all of them may take to start [default: 60s]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub start_within: Option<Duration>,
+    /// Which platform runs them.
     #[command(flatten, next_help_heading = "Platform")]
     pub platform: PlatformArgs,
 }

@@ -17,8 +17,8 @@ use serde::{Deserialize, Serialize};
 
 pub use cluster::{HostsArgs, MemberArgs, NodeArgs};
 pub use function::{
-    CallArgs, DeployArgs, FunctionCommand, ListArgs, LogArgs, LogFormat, NewArgs, RemoveArgs,
-    ResultArgs, RuntimeName, ShowFunctionArgs,
+    BurstArgs, CallArgs, DeployArgs, FunctionCommand, ListArgs, LogArgs, LogFormat, NewArgs,
+    RemoveArgs, ResultArgs, RuntimeName, ShowFunctionArgs,
 };
 pub use lab::{LabAddArgs, LabCommand, LabExecArgs, LabLsArgs, LabRunArgs, LabUpArgs};
 pub use net::{NetCommand, NetLsArgs, NetShowArgs, NetTraceArgs};

@@ -1,0 +1,158 @@
+//! What this machine has of what networks of jobs need, found by making it.
+//!
+//! Invariant: nothing that was tried is left behind. Devices and rules are made in a network
+//! namespace that goes with the thread that made it, and programs are attached to nothing.
+
+use std::fs::{self, File};
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use rustix::net::netlink::NETFILTER;
+use snowmelt_kernel::namespace::{flags, unshare};
+
+use crate::hold::try_programs;
+use crate::link::{self, Overlay};
+use crate::netlink::*;
+use crate::{Allow, Egress, PORT, Range, egress};
+
+/// One fact for `snowmelt doctor`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Probe {
+    /// What was looked for.
+    pub name: &'static str,
+    /// What was found, or what the kernel said.
+    pub found: String,
+    /// Whether it is enough.
+    pub ok: bool,
+}
+
+/// Looks for `network namespaces`, `veth`, `VXLAN`, `bridge`, `nftables` and what is to hold
+/// functions to their `addresses`. Some 100 ms.
+pub fn probe() -> Vec<Probe> {
+    let mut probes = devices();
+    probes.push(addresses());
+    probes
+}
+
+fn fact(name: &'static str, tried: io::Result<&str>) -> Probe {
+    match tried {
+        Ok(found) => Probe { name, found: found.to_owned(), ok: true },
+        Err(error) => Probe { name, found: error.to_string(), ok: false },
+    }
+}
+
+/// In a namespace that nobody else sees.
+fn devices() -> Vec<Probe> {
+    let visitor =
+        std::thread::Builder::new().name("network-probe".into()).spawn(|| {
+            match unshare(flags::NETWORK) {
+                Err(error) => vec![fact(NAMESPACES, Err(error))],
+                Ok(()) => {
+                    let mut probes = vec![fact(NAMESPACES, Ok("there"))];
+                    probes.extend(within());
+                    probes
+                }
+            }
+        });
+    let panicked = |_| Err(io::Error::other("it could not be tried"));
+    let tried = visitor.and_then(|visitor| visitor.join().or_else(panicked));
+    tried.unwrap_or_else(|error| vec![fact(NAMESPACES, Err(error))])
+}
+
+const NAMESPACES: &str = "network namespaces";
+
+/// The calling thread's namespace is fresh.
+fn within() -> Vec<Probe> {
+    let rules = Socket::open(Some(NETFILTER)).and_then(|mut socket| run(&mut socket, some_rules()));
+    // The overlay has a number of its own choice, so it comes before what takes the next free one.
+    let overlay = make(overlay);
+    let pair = make(|batch, own| link::add_pair(batch, "probe", own.as_fd()));
+    vec![
+        fact("veth", pair.map(|()| THERE)),
+        fact("VXLAN", overlay.map(|()| THERE)),
+        fact("bridge", make(|batch, _| bridge(batch)).map(|()| THERE)),
+        fact("nftables", rules.map(|()| "there, with masquerading")),
+    ]
+}
+
+const THERE: &str = "there";
+
+fn make(say: impl FnOnce(&mut Batch, &File)) -> io::Result<()> {
+    let own = File::open("/proc/thread-self/ns/net")?;
+    let mut batch = Batch::new();
+    say(&mut batch, &own);
+    run(&mut Socket::open(None)?, batch)
+}
+
+fn run(socket: &mut Socket, batch: Batch) -> io::Result<()> {
+    socket.run(batch).map_err(|failed| failed.source)
+}
+
+fn overlay(batch: &mut Batch, own: &File) {
+    let local = Ipv4Addr::LOCALHOST.into();
+    let mac = [0x02, 0x73, 0, 0, 0, 1];
+    let mtu = link::inner_mtu(1500, local);
+    link::add_overlay(batch, &Overlay { vni: 1, local, port: PORT, mac, mtu }, own.as_fd());
+}
+
+fn bridge(batch: &mut Batch) {
+    batch.add("make a bridge", (RTM_NEWLINK, NEW), &link::fixed(0, 0, 0), |a| {
+        a.text(IFLA_IFNAME, "bridge").nest(IFLA_LINKINFO, |a| {
+            a.text(IFLA_INFO_KIND, "bridge");
+        });
+    });
+}
+
+/// What a job with a policy gets.
+fn some_rules() -> Batch {
+    let to = Range::v4(Ipv4Addr::new(192, 0, 2, 0), 24);
+    let policy = Egress(vec![Allow { to, ports: vec![(443, 443)] }]);
+    egress::rules(&policy, PORT)
+}
+
+/// Programs on control groups, or answers to system calls.
+fn addresses() -> Probe {
+    const NAME: &str = "addresses";
+    let groups = try_programs().and_then(|()| {
+        let mounts = fs::read_to_string("/proc/self/mounts")?;
+        let mounted = mounts.lines().any(|line| line.split(' ').nth(2) == Some("cgroup2"));
+        mounted.then_some(()).ok_or_else(|| io::Error::other("no cgroup2 is mounted"))
+    });
+    let Err(error) = groups else {
+        return fact(NAME, Ok("programs on control groups"));
+    };
+    match has_notifications() {
+        true => {
+            let found = format!("answers to system calls; no programs on groups: {error}");
+            Probe { name: NAME, found, ok: true }
+        }
+        false => fact(NAME, Err(error)),
+    }
+}
+
+fn has_notifications() -> bool {
+    let actions = fs::read_to_string(Path::new("/proc/sys/kernel/seccomp/actions_avail"));
+    actions.is_ok_and(|actions| actions.split_whitespace().any(|action| action == "user_notif"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_something_of_each_and_leaves_no_device() {
+        let devices = || fs::read_dir("/sys/class/net").map_or(0, |entries| entries.count());
+        let before = devices();
+        let probes = probe();
+        assert!(probes.iter().all(|probe| !probe.found.is_empty()), "{probes:?}");
+        if rustix::process::geteuid().is_root() {
+            let names: Vec<_> = probes.iter().map(|probe| probe.name).collect();
+            let all = [NAMESPACES, "veth", "VXLAN", "bridge", "nftables", "addresses"];
+            assert_eq!(names, all, "{probes:?}");
+            assert!(probes.iter().all(|probe| probe.ok), "other tests here use all: {probes:?}");
+        }
+        assert_eq!(devices(), before);
+    }
+}
