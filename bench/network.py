@@ -103,11 +103,10 @@ def shuffle(section: Section) -> None:
         ],
     )
     section.say(
-        "The conventional overlay is without a control plane: who is where is asked of all by"
-        " broadcast, answers are lost while ports come up and while the kernel's table of"
-        " neighbours, 1,024 for all namespaces together, is full; each costs a second. Real ones"
-        " (EVPN, Swarm) tell it to all hosts instead. A job network's few entries are permanent and"
-        " are not counted there."
+        "In the conventional overlay each endpoint is told ahead which hardware addresses the"
+        " others have, as by the best of control planes, within the time of its network: asking by"
+        " broadcast, as without one, fills the kernel's table of neighbours, 1,024 for all"
+        " namespaces together, and costs a second for each answer that is lost."
     )
     lines = {}
     for name, row in found.items():

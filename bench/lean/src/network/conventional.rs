@@ -1,13 +1,14 @@
 //! The conventional overlay: a namespace and a pair of devices for each endpoint (Figure 2 of the
 //! paper), by netlink in this process.
 
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
 use anyhow::Result;
 use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
-use snowmelt_network::netlink::Batch;
+use snowmelt_network::netlink::*;
 
 use super::bed::{self, Bed, GUEST, Namespace, address_of};
 use super::{Made, time_of};
@@ -82,4 +83,29 @@ pub fn in_place(bed: &mut Bed, endpoint: u32) -> Result<Namespace> {
     bed::plug_in(&mut batch, &outer);
     bed.vtep.route.run(batch)?;
     Ok(guest)
+}
+
+/// Tells an endpoint ahead which hardware addresses others have, as the best control plane would:
+/// nobody asks by broadcast.
+pub fn introduce(guest: &mut Namespace, endpoint: u32, others: Range<u32>) -> Result<()> {
+    let mut batch = Batch::new();
+    batch.add("give a hardware address", (RTM_NEWLINK, 0), &bed::link(GUEST, 1), |a| {
+        a.bytes(IFLA_ADDRESS, &mac_of(endpoint));
+    });
+    let mut fixed = [0; 12];
+    fixed[0] = AF_INET;
+    fixed[4..8].copy_from_slice(&GUEST.to_ne_bytes());
+    fixed[8..10].copy_from_slice(&NUD_PERMANENT.to_ne_bytes());
+    for other in others {
+        batch.add("add a neighbour", (RTM_NEWNEIGH, NEW), &fixed, |a| {
+            a.bytes(NDA_DST, &address_of(other).octets()).bytes(NDA_LLADDR, &mac_of(other));
+        });
+    }
+    Ok(guest.route.run(batch)?)
+}
+
+/// Given by software, not by a manufacturer.
+fn mac_of(endpoint: u32) -> [u8; 6] {
+    let [a, b, c, d] = endpoint.to_be_bytes();
+    [0x02, 0x74, a, b, c, d]
 }

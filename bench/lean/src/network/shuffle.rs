@@ -166,8 +166,12 @@ fn with_pairs(hosts: &[OwnedFd; 2], options: &Options) -> Result<Row> {
     let begun = Instant::now();
     let guests = on_both(hosts, |number| {
         let mut bed = beds[number].lock().map_err(|_| anyhow!("a thread panicked"))?;
-        let first = number as u32 * functions;
-        let guests = (first..first + functions).map(|n| conventional::in_place(&mut bed, n));
+        let (own, others) = (number as u32 * functions, (1 - number as u32) * functions);
+        let guests = (own..own + functions).map(|endpoint| {
+            let mut guest = conventional::in_place(&mut bed, endpoint)?;
+            conventional::introduce(&mut guest, endpoint, others..others + functions)?;
+            Ok(guest)
+        });
         guests.collect::<Result<Vec<_>>>()
     })?;
     let network_seconds = begun.elapsed().as_secs_f64();
