@@ -193,6 +193,30 @@ def test_functions_on_two_hosts_talk_by_ipv6_and_by_name(cluster: Cluster) -> No
         assert named == sorted([peers[right], addresses[right]])
 
 
+def test_a_deployed_function_bursts_in_its_own_network_from_python(cluster: Cluster) -> None:
+    code = """
+        @sm.function(network="job", memory="64MiB")
+        def ring(event):
+            job = sm.job()
+            server = job.listen(80)
+            right = job.connect((job.rank + 1) % job.size, 80)
+            left, peer = server.accept()
+            return {"event": event, "address": job.address, "left": peer[0]}
+
+        deployed = ring.deploy("ring")
+        done = deployed.burst(6)
+        alone = sm.deployed("ring").burst([{"n": 1}], on_error="return")
+        asked = sm.deployed("ring").burst([{"n": 1}, {"n": 2}], network="job")
+        deployed.remove()
+        print(json.dumps([done, [h["count"] for h in done.hosts], alone[0].message, asked]))
+    """
+    [[done, counts, alone, asked]] = cluster.python(code)  # type: ignore[misc]
+    assert len(counts) == 2 and [row["event"] for row in done] == list(range(6))
+    assert [row["left"] for row in done[1:]] == [row["address"] for row in done[:-1]]
+    assert "this burst has no job network" in alone
+    assert [row["event"] for row in asked] == [{"n": 1}, {"n": 2}]
+
+
 # Answers with the address that it sees; 8080 is what the policy names.
 OUTSIDE = """
 import socket, threading
