@@ -500,7 +500,8 @@ def test_programs_on_two_hosts_talk(cluster: Cluster, tmp_path: Path) -> None:
     run("fn", "deploy", "broken", broken, "--memory", "128MiB").succeeded()
     failed = run("fn", "burst", "broken", "-n", "2")
     failed.failed_with("SM-0201", "no way")
-    assert [json.loads(line)["error"]["code"] for line in failed.out.splitlines()] == ["SM-0201"] * 2
+    codes = [json.loads(line)["error"]["code"] for line in failed.out.splitlines()]
+    assert codes == ["SM-0201"] * 2
     for name in ("talks", "imaged", "broken"):
         run("fn", "rm", name).succeeded()
 
