@@ -77,7 +77,7 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(snowmelt: Snowmelt) -> Iterator[Cluster]:
+def cluster(snowmelt: Snowmelt, request: pytest.FixtureRequest) -> Iterator[Cluster]:
     if os.geteuid() != 0:
         pytest.skip("only root can make hosts of network namespaces")
     tag = secrets.token_hex(3)
@@ -110,7 +110,8 @@ def cluster(snowmelt: Snowmelt) -> Iterator[Cluster]:
         # Not `ip netns exec`, which hides the control groups.
         enter = [["nsenter", f"--net=/run/netns/{host}", str(SNOWMELT)] for host in hosts]
         common = ["--token-file", str(token), "--name"]
-        environment = snowmelt.environ()
+        hold = getattr(request, "param", "auto")
+        environment = snowmelt.environ() | {"SNOWMELT_NETWORK_HOLD": hold}
         subprocess.run(
             [*enter[0], "up", "--listen", "192.0.2.1:7070", *common, "one"],
             check=True,
@@ -146,6 +147,7 @@ def cluster(snowmelt: Snowmelt) -> Iterator[Cluster]:
             subprocess.run(["ip", "netns", "del", host], capture_output=True)
 
 
+@pytest.mark.parametrize("cluster", ["groups", "guard"], indirect=True)
 def test_functions_on_two_hosts_talk_by_plain_sockets(cluster: Cluster) -> None:
     code = RING + textwrap.dedent("""
         done = sm.burst(ring, 12, network="job", memory="64MiB")
@@ -284,6 +286,7 @@ def test_outside_is_reached_only_as_the_policy_names_it(cluster: Cluster, outsid
     assert whole == [["198.51.100.2", "198.51.100.2"]] * 2
 
 
+@pytest.mark.parametrize("cluster", ["groups", "guard"], indirect=True)
 def test_two_jobs_with_the_same_addresses_are_apart(cluster: Cluster) -> None:
     code = """
         import threading

@@ -51,6 +51,7 @@ impl Host {
                 // Nothing that is measured may be let go of.
                 handler_cache: ByteSize::mib(64 << 10),
                 import_cache: ByteSize::mib(4096),
+                hold: snowmelt_node::Hold::default(),
                 // No job with a network is run.
                 control_group: String::new(),
                 networks_dir: std::path::absolute(&options.state)?.join("networks"),

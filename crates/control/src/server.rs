@@ -50,6 +50,8 @@ pub struct Settings {
     pub import_cache: ByteSize,
     /// The most memory that bursts have on this host; what the machine has where absent.
     pub memory: Option<ByteSize>,
+    /// What holds the functions of a job to their addresses.
+    pub hold: snowmelt_node::Hold,
     /// True for a server that ends with its client: it takes no lock and no asynchronous calls.
     pub private: bool,
     /// For what is known of the networks of jobs, which is to outlive a crash; `None` for the
@@ -113,6 +115,7 @@ impl Started {
             handler_cache: settings.handler_cache,
             import_cache: settings.import_cache,
             control_group: self.control_group,
+            hold: settings.hold,
             networks_dir: settings.networks_dir.unwrap_or_else(|| self.run_dir.join("networks")),
         };
         Node::new(options, spawner).map_err(|error| error.report())

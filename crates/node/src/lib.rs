@@ -7,10 +7,12 @@
 //! when the future that holds the lease is dropped.
 
 pub mod agent;
+mod ahead;
 mod code;
 pub mod doctor;
 mod error;
 mod figures;
+mod hold;
 mod imports;
 mod instance;
 mod lease;
@@ -31,6 +33,7 @@ mod worker;
 pub use code::CodeStore;
 pub use error::Error;
 pub use figures::{InstallFigures, NodeFigures, START_BOUNDS_US, Start, StartFigures};
+pub use hold::Hold;
 pub use imports::{ImportFigures, ZygoteFigures};
 pub use lease::InstanceLease;
 pub use limits::InstanceLimits;

@@ -6,15 +6,15 @@
 
 use std::fmt::Write as _;
 use std::io;
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use snowmelt_network::{Address, Counters, JobNetwork, JobSpec, Networks, RESERVED};
 use snowmelt_sandbox::{Bind, NetworkNamespace, Sandbox};
 
 use crate::agent::api::HostRanks;
+use crate::ahead::Fresh;
 use crate::imports::{Found, Member};
 use crate::node::Inner;
 use crate::unit::WarmStart;
@@ -34,7 +34,17 @@ pub(crate) struct RankNetwork {
     pub namespace: NetworkNamespace,
     /// The zygote that forks the ranks; none for programs.
     pub zygote: Option<(Arc<Member>, Found)>,
+    node: Weak<Inner>,
     files: Files,
+}
+
+impl Drop for RankNetwork {
+    /// The next job of these functions finds a namespace that is made already.
+    fn drop(&mut self) {
+        if let Some(node) = self.node.upgrade() {
+            node.prepare_network(self.zygote.take().map(|(member, _)| member));
+        }
+    }
 }
 
 /// `hosts`, `peers` and `peers6` of a job, shown to all its ranks.
@@ -46,7 +56,7 @@ struct Files {
 impl Inner {
     /// Makes the network of a job for ranks of this unit.
     pub(crate) async fn open_network(
-        &self,
+        self: &Arc<Self>,
         unit: &Unit,
         spec: JobSpec,
         hosts: &[HostRanks],
@@ -58,15 +68,13 @@ impl Inner {
             }
             WarmStart::Program(_) => None,
         };
-        let owner = zygote.as_ref().map(|(member, _)| member.zygote());
-        let namespace = self.spawner.make_network(owner).await?;
-        let files = Files::write(&self.networks_dir.join("files").join(&spec.job), hosts)?;
-        let made = namespace.as_fd().try_clone_to_owned();
-        let made =
-            made.map_err(|source| Error::Job { step: "keep the namespace".into(), source })?;
         let networks = self.networks()?;
-        let network = blocking(move || networks.create_in(spec, made)).await??;
-        Ok(RankNetwork { network: Arc::new(Mutex::new(network)), namespace, zygote, files })
+        let member = zygote.as_ref().map(|(member, _)| &**member);
+        let Fresh { namespace, furnished } = self.fresh_network(&networks, member).await?;
+        let files = Files::write(&self.networks_dir.join("files").join(&spec.job), hosts)?;
+        let network = blocking(move || networks.create_furnished(spec, furnished)).await??;
+        let (network, node) = (Arc::new(Mutex::new(network)), Arc::downgrade(self));
+        Ok(RankNetwork { network, namespace, zygote, node, files })
     }
 
     /// Ends those of this host, when no function runs any more.
@@ -86,19 +94,12 @@ impl Inner {
         if let Some(networks) = &*networks {
             return Ok(Arc::clone(networks));
         }
-        let group = snowmelt_sandbox::unified_group(&self.control_group);
-        if group.is_none() {
-            let source = io::Error::from(io::ErrorKind::Unsupported);
-            let step = "hold functions to their addresses without control groups of version 2";
-            return Err(Error::Job { step: step.into(), source });
-        }
         let options = snowmelt_network::Options {
-            group,
             // Namespaces are made for the zygotes that will fork into them.
             pool: 0,
             ..snowmelt_network::Options::new(self.networks_dir.join("leases"))
         };
-        let opened = Arc::new(Networks::open(options)?);
+        let opened = self.hold.open(&self.control_group, options)?;
         *networks = Some(Arc::clone(&opened));
         Ok(opened)
     }
@@ -116,7 +117,11 @@ impl RankNetwork {
     }
 
     /// Holds an instance to the addresses of a place, from now until it ends.
-    pub fn attach(&self, sandbox: &Sandbox, slot: u32) -> Result<()> {
+    pub fn attach(&self, sandbox: &mut Sandbox, slot: u32) -> Result<()> {
+        if let Some(listener) = sandbox.take_listener() {
+            self.lock().guard(listener, slot)?;
+            return Ok(());
+        }
         let group = sandbox.group().ok_or_else(|| Error::Job {
             step: "find the control group of a function".into(),
             source: io::ErrorKind::NotFound.into(),
@@ -192,7 +197,9 @@ impl Drop for Files {
     }
 }
 
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T> {
     tokio::task::spawn_blocking(work).await.map_err(|error| Error::Job {
         step: "wait for the kernel".to_owned(),
         source: io::Error::other(error),

@@ -11,6 +11,7 @@ use snowmelt_sandbox::Spawner;
 use snowmelt_types::{ByteSize, Digest, Tenant};
 use snowmelt_wire::{Code, Load};
 
+use crate::ahead::Ahead;
 use crate::figures::{InstallFigures, NodeFigures, Starts};
 use crate::imports::ImportCache;
 use crate::instance::Instance;
@@ -20,7 +21,7 @@ use crate::seats::Seats;
 use crate::unit::WarmStart;
 use crate::worker::Worker;
 use crate::{
-    CodeStore, Error, InstanceLease, InstanceLimits, LetGo, ProgramRequest, Result, Unit,
+    CodeStore, Error, Hold, InstanceLease, InstanceLimits, LetGo, ProgramRequest, Result, Unit,
     WorkerLease, WorkerSpec, programs,
 };
 
@@ -44,6 +45,8 @@ pub struct Options {
     pub control_group: String,
     /// For what is known of the networks of jobs; nobody else's.
     pub networks_dir: PathBuf,
+    /// What holds the functions of a job to their addresses.
+    pub hold: Hold,
 }
 
 /// A host's agent. Cheap to clone.
@@ -69,8 +72,12 @@ pub(crate) struct Inner {
     pub(crate) spawner: Spawner,
     pub(crate) control_group: String,
     pub(crate) networks_dir: PathBuf,
+    pub(crate) hold: Hold,
     // Opened ahead, or by the first job with a network. Held for that and for a look.
     pub(crate) networks: Mutex<Option<Arc<Networks>>>,
+    /// A network for the next job of programs, and how many may be made ahead.
+    pub(crate) ahead: Ahead,
+    pub(crate) ahead_bound: Arc<tokio::sync::Semaphore>,
     codes: CodeStore,
     // Python is asked for at the first user function only: a plain query needs none.
     python: tokio::sync::OnceCell<Interpreter>,
@@ -118,7 +125,10 @@ impl Node {
             python: tokio::sync::OnceCell::new(),
             control_group: options.control_group.clone(),
             networks_dir: options.networks_dir.clone(),
+            hold: options.hold,
             networks: Mutex::default(),
+            ahead: Ahead::default(),
+            ahead_bound: crate::ahead::bound(),
             instances: Pool::new(options.handler_cache),
             parked: Parked::default(),
             seats: Seats::default(),

@@ -34,8 +34,8 @@ impl Node {
             Some(network) => {
                 let started = self.inner.start_in(unit, limits, environments, network).await;
                 let held = |(slot, started): (u32, Result<(Instance, Start)>)| {
-                    let (instance, start) = started?;
-                    network.attach(&instance.sandbox, slot)?;
+                    let (mut instance, start) = started?;
+                    network.attach(&mut instance.sandbox, slot)?;
                     Ok((instance, start))
                 };
                 (0..).zip(started).map(held).collect()

@@ -25,6 +25,8 @@ pub const TOKEN_FILE: &str = "SNOWMELT_TOKEN_FILE";
 pub const HOST: &str = "SNOWMELT_HOST";
 /// The most memory that bursts have on this host, as `8GiB`. Default: what the machine has.
 pub const HOST_MEMORY: &str = "SNOWMELT_HOST_MEMORY";
+/// What holds functions to their addresses: `auto`, `groups` or `guard`.
+pub const HOLD: &str = "SNOWMELT_NETWORK_HOLD";
 /// The most memory of idle instances, as `2GiB`.
 pub const HANDLER_CACHE: &str = "SNOWMELT_CACHE_HANDLERS";
 /// The most memory of zygotes, as `1GiB`.

@@ -94,6 +94,7 @@ fn settings(config: &Config, socket: Option<PathBuf>) -> Result<Settings, ErrorR
         socket,
         spawner_command: vec![binary.clone().into(), "internal".into(), "spawner".into()],
         worker_binary: binary,
+        hold: config.hold.value,
         handler_cache: config.handler_cache.value,
         import_cache: config.import_cache.value,
         memory: config.host_memory.as_ref().map(|memory| memory.value),

@@ -12,6 +12,7 @@ use snowmelt_sandbox::Zygote;
 use snowmelt_types::{ByteSize, End};
 
 use crate::Result;
+use crate::ahead::Ahead;
 use crate::log::LogCollector;
 
 /// What is kept of what the imports print.
@@ -28,6 +29,8 @@ pub(crate) struct Member {
     _parent: Option<Arc<Member>>,
     forks: AtomicU64,
     children: AtomicU32,
+    /// A network for the next job of its children.
+    pub ahead: Ahead,
 }
 
 /// A child of a zygote, as long as it is held.
@@ -59,6 +62,7 @@ impl Member {
             _log: log,
             _environment: environment,
             _parent: parent,
+            ahead: Ahead::default(),
             forks: AtomicU64::new(0),
             children: AtomicU32::new(0),
         })

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::ValueEnum;
+use snowmelt_node::Hold;
 use snowmelt_types::{ByteSize, Code, ErrorReport, HostName, SourceLocation, parse_duration};
 
 use crate::args::{Cli, Command, ErrorForm, OutputFormat, ProgressMode};
@@ -47,6 +48,7 @@ keys! {
     TOKEN_FILE = "cluster.token_file", env::TOKEN_FILE, "";
     HOST = "cluster.name", env::HOST, "";
     HOST_MEMORY = "cluster.memory", env::HOST_MEMORY, "";
+    HOLD = "network.hold", env::HOLD, "auto";
     HANDLER_CACHE = "cache.handlers", env::HANDLER_CACHE, "2GiB";
     IMPORT_CACHE = "cache.imports", env::IMPORT_CACHE, "1GiB";
     WORKERS = "query.workers", env::WORKERS, "0";
@@ -99,6 +101,8 @@ pub struct Config {
     pub host: Option<Value<HostName>>,
     /// The most memory that bursts have on this host; what the machine has where absent.
     pub host_memory: Option<Value<ByteSize>>,
+    /// What holds the functions of a job to their addresses.
+    pub hold: Value<Hold>,
     /// The most memory of idle instances.
     pub handler_cache: Value<ByteSize>,
     /// The most memory of zygotes.
@@ -151,6 +155,7 @@ impl Config {
             },
             host: sources.maybe(&HOST, host, str::parse)?,
             host_memory: sources.maybe(&HOST_MEMORY, memory, amount)?,
+            hold: sources.get(&HOLD, None, str::parse)?,
             handler_cache: sources.get(&HANDLER_CACHE, None, amount)?,
             import_cache: sources.get(&IMPORT_CACHE, None, amount)?,
             workers: sources.get(&WORKERS, sql.and_then(|sql| sql.workers), number)?,

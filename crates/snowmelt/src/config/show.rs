@@ -28,6 +28,7 @@ pub fn show(config: &Config, origin: bool) -> String {
     let lines = [
         ("server", server),
         ("cluster", cluster.into_iter().flatten().collect()),
+        ("network", vec![line("hold", &config.hold, |hold| quoted(&hold.to_string()))]),
         (
             "cache",
             vec![

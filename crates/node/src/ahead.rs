@@ -1,0 +1,124 @@
+//! Network namespaces made ahead: when a job's network has gone, the next one for functions of the
+//! same zygote is begun, because only its children may enter it (decision 013).
+//!
+//! Invariant: each serves one job and was touched by nobody before; there is at most one for each
+//! zygote and one for programs, and never more than [`MOST`] on a node. It goes with its zygote.
+
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use snowmelt_network::{Furnished, Networks};
+use snowmelt_sandbox::NetworkNamespace;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::imports::Member;
+use crate::network::blocking;
+use crate::node::Inner;
+use crate::{Error, Result};
+
+/// The most on a node.
+pub(crate) const MOST: usize = 16;
+
+/// How long after a job the next network is begun: not while its functions are being ended.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Room for one that was made ahead.
+#[derive(Debug, Default)]
+pub(crate) struct Ahead(Mutex<Option<Waiting>>);
+
+#[derive(Debug)]
+struct Waiting {
+    fresh: Fresh,
+    _counted: OwnedSemaphorePermit,
+}
+
+/// A namespace that nobody has used, and what the node needs in it.
+#[derive(Debug)]
+pub(crate) struct Fresh {
+    pub namespace: NetworkNamespace,
+    pub furnished: Furnished,
+}
+
+impl Ahead {
+    fn take(&self) -> Option<Fresh> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take().map(|waiting| waiting.fresh)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+    }
+
+    fn put(&self, waiting: Waiting) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(waiting);
+    }
+}
+
+/// How many there may be.
+pub(crate) fn bound() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(MOST))
+}
+
+impl Inner {
+    /// A namespace for functions of a zygote, or for programs: one that was made ahead, or a new
+    /// one.
+    pub(crate) async fn fresh_network(
+        &self,
+        networks: &Arc<Networks>,
+        zygote: Option<&Member>,
+    ) -> Result<Fresh> {
+        let made = self.room(zygote).take();
+        let untouched = made.and_then(|mut fresh| fresh.furnished.is_untouched().then_some(fresh));
+        match untouched {
+            Some(fresh) => Ok(fresh),
+            None => self.make_fresh(networks, zygote).await,
+        }
+    }
+
+    async fn make_fresh(&self, networks: &Arc<Networks>, zygote: Option<&Member>) -> Result<Fresh> {
+        let owner = zygote.map(Member::zygote);
+        let namespace = match networks.holds_by_groups() {
+            true => self.spawner.make_network(owner).await?,
+            false => self.spawner.make_guarded_network(owner).await?,
+        };
+        let kept = namespace.as_fd().try_clone_to_owned();
+        let step = "keep the namespace".to_owned();
+        let kept = kept.map_err(|source| Error::Job { step, source })?;
+        let networks = Arc::clone(networks);
+        let furnished = blocking(move || networks.furnish(kept)).await??;
+        Ok(Fresh { namespace, furnished })
+    }
+
+    /// Makes the next one in a moment, if there is room.
+    pub(crate) fn prepare_network(self: &Arc<Self>, zygote: Option<Arc<Member>>) {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let node = Arc::downgrade(self);
+        runtime.spawn(async move {
+            tokio::time::sleep(PAUSE).await;
+            let Some(node) = node.upgrade() else { return };
+            // Whoever comes next is told why there can be none.
+            if let Err(error) = node.make_ahead(zygote.as_deref()).await {
+                tracing::debug!(%error, "no network was made ahead");
+            }
+        });
+    }
+
+    async fn make_ahead(&self, zygote: Option<&Member>) -> Result<()> {
+        let is_gone = zygote.is_some_and(|member| !member.is_alive());
+        let room = self.room(zygote);
+        let counted = Arc::clone(&self.ahead_bound).try_acquire_owned();
+        // None once the node is ending.
+        let networks = self.networks.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let (false, true, Ok(counted), Some(networks)) =
+            (is_gone, room.is_empty(), counted, networks)
+        {
+            let fresh = self.make_fresh(&networks, zygote).await?;
+            room.put(Waiting { fresh, _counted: counted });
+        }
+        Ok(())
+    }
+
+    fn room<'a>(&'a self, zygote: Option<&'a Member>) -> &'a Ahead {
+        zygote.map_or(&self.ahead, |member| &member.ahead)
+    }
+}

@@ -1,0 +1,83 @@
+//! What holds the functions of a job to their addresses.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use snowmelt_network::{Networks, Options};
+
+use crate::{Error, Result};
+
+/// How functions are held to their addresses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Hold {
+    /// By programs on control groups where the host has version 2, by answers elsewhere.
+    #[default]
+    Auto,
+    /// By programs on control groups, or there are no networks.
+    Groups,
+    /// By answers to their system calls.
+    Guard,
+}
+
+const ALL: [(Hold, &str); 3] =
+    [(Hold::Auto, "auto"), (Hold::Groups, "groups"), (Hold::Guard, "guard")];
+
+impl Hold {
+    /// Opens the networks of this host; `control_group` is above those of all functions.
+    pub(crate) fn open(self, control_group: &str, options: Options) -> Result<Arc<Networks>> {
+        let by_guard = || Ok(Arc::new(Networks::open(options.clone())?));
+        let by_groups = || -> Result<Arc<Networks>> {
+            let group = Some(unified(control_group)?);
+            Ok(Arc::new(Networks::open(Options { group, ..options.clone() })?))
+        };
+        match self {
+            Self::Guard => by_guard(),
+            Self::Groups => by_groups(),
+            Self::Auto => by_groups().or_else(|error| {
+                tracing::info!(%error, "functions are held to their addresses by answers");
+                by_guard()
+            }),
+        }
+    }
+}
+
+fn unified(control_group: &str) -> Result<PathBuf> {
+    snowmelt_sandbox::unified_group(control_group).ok_or_else(|| Error::Job {
+        step: "find control groups of version 2 for the functions of a job".to_owned(),
+        source: std::io::ErrorKind::Unsupported.into(),
+    })
+}
+
+impl FromStr for Hold {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let known = ALL.iter().find(|(_, name)| *name == text);
+        known.map(|(hold, _)| *hold).ok_or_else(|| {
+            let names = ALL.map(|(_, name)| name);
+            format!("`{text}` is not one of {}", names.join(", "))
+        })
+    }
+}
+
+impl fmt::Display for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = ALL.iter().find(|(hold, _)| hold == self).map_or("", |(_, name)| name);
+        f.write_str(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shown_is_what_is_read() {
+        for (hold, name) in ALL {
+            assert_eq!((name.parse(), hold.to_string()), (Ok(hold), name.to_owned()));
+        }
+        assert!("cgroup".parse::<Hold>().unwrap_err().contains("auto, groups, guard"));
+    }
+}
