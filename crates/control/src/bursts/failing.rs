@@ -66,12 +66,15 @@ impl First {
         let mut told = self.told.subscribe();
         let failure = told.wait_for(Option::is_some).await.ok().and_then(|first| first.clone());
         if let Some(failure) = failure {
-            tokio::time::sleep(GRACE).await;
             let report = failure.report();
-            let ending = parts.iter().map(|part| part.host.agent.end(job, &report));
-            for ended in futures::future::join_all(ending).await {
-                if let Err(error) = ended {
-                    tracing::warn!(%job, %error, "a part could not be told of a failed rank");
+            // Again and again: a part may be called later than another one's rank fails.
+            loop {
+                tokio::time::sleep(GRACE).await;
+                let ending = parts.iter().map(|part| part.host.agent.end(job, &report));
+                for ended in futures::future::join_all(ending).await {
+                    if let Err(error) = ended {
+                        tracing::warn!(%job, %error, "a part could not be told of a failed rank");
+                    }
                 }
             }
         }
