@@ -26,7 +26,11 @@ def main() -> None:
         for _ in range(given.times):
             for network in ("job", "none"):
                 results = nothing.burst(
-                    functions, hosts=given.hosts, network=network, progress=False
+                    functions,
+                    hosts=given.hosts,
+                    network=network,
+                    start_within="4m",
+                    progress=False,
                 )
                 report.tell(results, network=network)
 
