@@ -27,6 +27,10 @@ use crate::spec::{CHANNEL_FD, ForkSpec, Limits, Network, ZygoteSpec};
 /// milliseconds; a zygote that was subverted takes for ever.
 pub(super) const FORK_PATIENCE: Duration = Duration::from_secs(10);
 
+/// How much longer for each of its siblings that are on their way: on a busy machine they take the
+/// processor from each other.
+const SIBLING_PATIENCE: Duration = Duration::from_secs(1);
+
 /// Packets of one zygote that are heard before others have their turn.
 const MOST_HEARD: usize = 32;
 
@@ -96,6 +100,7 @@ impl Service {
         let begun = Instant::now();
         let state = self.zygote(zygote).ok_or_else(|| refusal("its zygote is gone"))?;
         let (block, depth) = (state.block(), state.depth_below());
+        let siblings = state.in_flight as u32;
         let number = state.take_number(wanted.is_zygote()).ok_or_else(|| wanted.too_many())?;
         let owner = state.host_id(number);
         let group = match self.take_group(zygote, wanted.limits()) {
@@ -108,7 +113,7 @@ impl Service {
         match self.make_child(zygote, token, number, &group, sequence, wanted) {
             Ok(Made { answer, sync, control }) => {
                 let below = |control| Box::new(ZygoteState::new(owner, block, depth, control));
-                let deadline = Some(begun + FORK_PATIENCE);
+                let deadline = Some(begun + FORK_PATIENCE + SIBLING_PATIENCE * siblings);
                 let phase = Phase::Beginning(Beginning { answer, sync, fault: None, deadline });
                 let (said, died, call) = (None, None, wanted.call());
                 let origin = Origin::Forked(Forked { zygote, number, said, died, call });
