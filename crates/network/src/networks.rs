@@ -131,7 +131,7 @@ impl Networks {
         self.create_with(spec, || Prepared::of(&self.shared.host, namespace))
     }
 
-    /// Makes a namespace of somebody else's ready for a job that is not there yet: about half of
+    /// Makes a namespace of somebody else's ready for a job that is not there yet: part of
     /// the work of [`Self::create_in`].
     pub fn furnish(&self, namespace: OwnedFd) -> Result<Furnished> {
         Furnished::of(namespace).map_err(|(step, error)| Error::step("-", step, error))
