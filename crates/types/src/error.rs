@@ -107,6 +107,12 @@ codes! {
     LAB_STEP = "SM-0801", Platform, "a lab cannot be made or changed";
     LAB_NAME = "SM-0802", Usage, "a lab or a host of it is not there, or is there already";
 
+    IMAGE_REFUSED = "SM-0801", Input, "an image is not what its format allows";
+    IMAGE_DAMAGED = "SM-0802", Platform, "bytes of an image are not those that its digests name";
+    IMAGE_MISSING = "SM-0803", Input, "there is no such image";
+    IMAGE_SOURCE = "SM-0804", Platform, "an image cannot be fetched from where it is";
+    IMAGE_MOUNT = "SM-0805", Platform, "an image cannot be mounted";
+
     INTERNAL = "SM-0901", Platform, "something that cannot happen did";
 }
 

@@ -12,7 +12,7 @@ use std::path::Path;
 use rustix::fs::CWD;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags,
-    OpenTreeFlags, UnmountFlags, fsconfig_create, fsconfig_set_string, fsmount, fsopen,
+    OpenTreeFlags, UnmountFlags, fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen,
     mount_change, move_mount, open_tree, unmount,
 };
 
@@ -35,11 +35,15 @@ pub fn copy_at(folder: impl AsFd, path: &Path) -> io::Result<OwnedFd> {
     Ok(open_tree(folder, path, flags)?)
 }
 
-/// A fresh file system of type `kind` that is mounted nowhere.
+/// A fresh file system of type `kind` that is mounted nowhere. An option with an empty value is a
+/// flag.
 pub fn fresh(kind: &str, options: &[(&str, &str)], attributes: Attributes) -> io::Result<OwnedFd> {
     let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
     for (key, value) in options {
-        fsconfig_set_string(context.as_fd(), *key, *value)?;
+        match *value {
+            "" => fsconfig_set_flag(context.as_fd(), *key)?,
+            value => fsconfig_set_string(context.as_fd(), *key, value)?,
+        }
     }
     fsconfig_create(context.as_fd())?;
     Ok(fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)

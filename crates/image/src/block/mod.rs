@@ -1,0 +1,82 @@
+//! Blobs: bytes cut into blocks, each compressed and digested by itself, so that any range can be
+//! had, checked and passed on without the rest (FaaSNet 3.5).
+//!
+//! | part | file |
+//! |---|---|
+//! | one block: compress, verify, decompress | `codec` |
+//! | digests, and the tree over them that one root stands for | `digest`, `merkle` |
+//! | where each block is | `table` |
+//! | raw bytes to a blob, compressed by several threads | `writer`, `press` |
+//!
+//! The bytes are specified in `docs/image-format.md`. Invariant: a blob is a function of its raw
+//! bytes and its block size alone, for one version of the compressor.
+
+mod codec;
+mod digest;
+mod merkle;
+mod press;
+mod table;
+mod writer;
+
+pub use codec::{decode, encode, verify};
+pub use digest::{BlockDigest, OciDigest};
+pub use merkle::{Proof, prove, root, verify_proof};
+pub use table::{BlockEntry, FOOTER_BYTES, Table};
+pub use writer::{BlobSummary, BlobWriter};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, Result};
+
+/// How many raw bytes a block has, except the last of a blob: a power of two, 64 KiB to 4 MiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "u64", into = "u64")]
+pub struct BlockSize(u8);
+
+impl BlockSize {
+    /// The smallest.
+    pub const MIN: Self = Self(16);
+    /// The largest.
+    pub const MAX: Self = Self(22);
+
+    /// In bytes.
+    pub fn bytes(self) -> usize {
+        1 << self.0
+    }
+
+    /// The power of two.
+    pub fn log2(self) -> u8 {
+        self.0
+    }
+
+    /// How many blocks so many raw bytes have.
+    pub fn count(self, raw: u64) -> u64 {
+        raw.div_ceil(self.bytes() as u64)
+    }
+}
+
+/// 512 KiB (FaaSNet 4.1).
+impl Default for BlockSize {
+    fn default() -> Self {
+        Self(19)
+    }
+}
+
+impl TryFrom<u64> for BlockSize {
+    type Error = Error;
+
+    fn try_from(bytes: u64) -> Result<Self> {
+        let log2 = bytes.trailing_zeros() as u8;
+        if !bytes.is_power_of_two() || log2 < Self::MIN.0 || log2 > Self::MAX.0 {
+            let what = format!("a block size of {bytes} bytes");
+            return Err(Error::refused(what, "it must be a power of two from 65536 to 4194304"));
+        }
+        Ok(Self(log2))
+    }
+}
+
+impl From<BlockSize> for u64 {
+    fn from(size: BlockSize) -> Self {
+        size.bytes() as u64
+    }
+}

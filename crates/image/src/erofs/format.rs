@@ -1,0 +1,171 @@
+//! Structures of EROFS on the disk (Linux, fs/erofs/erofs_fs.h), all little-endian.
+
+use crate::tree::Time;
+
+/// Bytes of a block of the file system, the unit of its addresses.
+pub const UNIT: usize = 4096;
+/// Where the superblock is.
+pub(super) const SUPER_OFFSET: usize = 1024;
+const SUPER_BYTES: usize = 128;
+/// Bytes of a device's slot; slots follow the superblock.
+const SLOT_BYTES: usize = 128;
+/// Inodes are named by their offset in this unit.
+pub(super) const NID_BYTES: u64 = 32;
+/// Bytes of an extended inode.
+pub(super) const INODE_BYTES: usize = 64;
+/// Bytes of an entry of a chunk index.
+pub(super) const CHUNK_BYTES: usize = 8;
+
+const MAGIC: u32 = 0xe0f5_e1e2;
+const COMPAT_CHECKSUM: u32 = 1;
+const COMPAT_MTIME: u32 = 2;
+const INCOMPAT_CHUNKED: u32 = 4;
+const INCOMPAT_DEVICES: u32 = 8;
+const CHUNK_INDEXES: u32 = 0x20;
+const CHUNK_BITS_MOST: u32 = 31;
+
+/// How an inode's content is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Layout {
+    /// Whole blocks from an address on.
+    Plain,
+    /// The last, partial block behind the inode, those before it from an address on.
+    Inline,
+    /// An index of chunks behind the inode.
+    Chunks,
+}
+
+/// Types of names in folders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NameType {
+    File = 1,
+    Folder = 2,
+    Fifo = 5,
+    Symlink = 7,
+}
+
+/// An inode of the extended form.
+pub(super) struct Inode {
+    pub layout: Layout,
+    pub xattr_bytes: usize,
+    pub mode: u16,
+    pub size: u64,
+    /// Address of the content, or form of the chunk index.
+    pub union: u32,
+    pub number: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub mtime: Time,
+    pub links: u32,
+}
+
+impl Inode {
+    pub fn encode(&self) -> [u8; INODE_BYTES] {
+        let layout = match self.layout {
+            Layout::Plain => 0,
+            Layout::Inline => 2,
+            Layout::Chunks => 4,
+        };
+        let mut bytes = Bytes([0; INODE_BYTES]);
+        // The lowest bit says that the form is the extended one.
+        bytes.put(0, &(1u16 | layout << 1).to_le_bytes());
+        bytes.put(2, &super::xattr::words(self.xattr_bytes).to_le_bytes());
+        bytes.put(4, &self.mode.to_le_bytes());
+        bytes.put(8, &self.size.to_le_bytes());
+        bytes.put(16, &self.union.to_le_bytes());
+        bytes.put(20, &self.number.to_le_bytes());
+        bytes.put(24, &self.uid.to_le_bytes());
+        bytes.put(28, &self.gid.to_le_bytes());
+        bytes.put(32, &self.mtime.seconds.to_le_bytes());
+        bytes.put(40, &self.mtime.nanos.to_le_bytes());
+        bytes.put(44, &self.links.to_le_bytes());
+        bytes.0
+    }
+}
+
+/// The form of a chunk index whose one chunk holds the whole file, which is one run of blocks.
+pub(super) fn chunk_form(size: u64) -> u32 {
+    let units = size.div_ceil(UNIT as u64).next_power_of_two();
+    CHUNK_INDEXES | units.trailing_zeros().min(CHUNK_BITS_MOST)
+}
+
+/// An entry of a chunk index: device from 1, address on it.
+pub(super) fn chunk(device: u16, block: u32) -> [u8; CHUNK_BYTES] {
+    let mut bytes = Bytes([0; CHUNK_BYTES]);
+    bytes.put(2, &device.to_le_bytes());
+    bytes.put(4, &block.to_le_bytes());
+    bytes.0
+}
+
+/// What the superblock says of the whole.
+pub(super) struct Super {
+    pub root: u16,
+    pub inodes: u64,
+    pub blocks: u32,
+    pub uuid: [u8; 16],
+}
+
+/// Bytes of superblock and device slots, from the beginning of the file system.
+pub(super) fn head_bytes(devices: usize) -> usize {
+    SUPER_OFFSET + SUPER_BYTES + devices * SLOT_BYTES
+}
+
+/// Writes superblock and device slots to the beginning of `image`, then the checksum over the rest
+/// of the first block. `devices` are their sizes in blocks.
+pub(super) fn put_head(image: &mut [u8], super_: &Super, devices: &[u32]) {
+    let mut bytes = Bytes([0; SUPER_BYTES]);
+    bytes.put(0, &MAGIC.to_le_bytes());
+    bytes.put(8, &(COMPAT_CHECKSUM | COMPAT_MTIME).to_le_bytes());
+    bytes.put(12, &[UNIT.trailing_zeros() as u8]);
+    bytes.put(14, &super_.root.to_le_bytes());
+    bytes.put(16, &super_.inodes.to_le_bytes());
+    bytes.put(36, &super_.blocks.to_le_bytes());
+    bytes.put(48, &super_.uuid);
+    let devices_bit = if devices.is_empty() { 0 } else { INCOMPAT_DEVICES };
+    bytes.put(80, &(INCOMPAT_CHUNKED | devices_bit).to_le_bytes());
+    bytes.put(86, &(devices.len() as u16).to_le_bytes());
+    let slots = SUPER_OFFSET + SUPER_BYTES;
+    bytes.put(88, &((slots / SLOT_BYTES) as u16).to_le_bytes());
+    image[SUPER_OFFSET..slots].copy_from_slice(&bytes.0);
+    for (index, blocks) in devices.iter().enumerate() {
+        let at = slots + index * SLOT_BYTES;
+        image[at + 64..at + 68].copy_from_slice(&blocks.to_le_bytes());
+    }
+    let sum = crc32c(&image[SUPER_OFFSET..UNIT]);
+    image[SUPER_OFFSET + 4..SUPER_OFFSET + 8].copy_from_slice(&sum.to_le_bytes());
+}
+
+struct Bytes<const N: usize>([u8; N]);
+
+impl<const N: usize> Bytes<N> {
+    fn put(&mut self, at: usize, field: &[u8]) {
+        self.0[at..at + field.len()].copy_from_slice(field);
+    }
+}
+
+/// CRC-32C as the kernel has it: begins with ones and is not inverted at the end. Bit by bit, for
+/// three kilobytes an image.
+fn crc32c(bytes: &[u8]) -> u32 {
+    bytes.iter().fold(!0, |crc, byte| {
+        (0..8).fold(crc ^ u32::from(*byte), |crc, _| {
+            (crc >> 1) ^ if crc & 1 == 1 { 0x82f6_3b78 } else { 0 }
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_checksum_is_castagnolis() {
+        assert_eq!(!crc32c(b"123456789"), 0xe306_9283);
+    }
+
+    #[test]
+    fn one_chunk_holds_a_whole_file() {
+        for (size, bits) in [(1, 0), (4096, 0), (4097, 1), (1 << 30, 18), ((1 << 30) + 1, 19)] {
+            assert_eq!(chunk_form(size), 0x20 | bits, "{size}");
+        }
+    }
+}

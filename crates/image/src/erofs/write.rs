@@ -1,0 +1,148 @@
+//! A tree and the sizes of its layers' blobs to the bytes of the metadata part.
+
+use super::folder::{self, Name};
+use super::format::{
+    INODE_BYTES, Inode, Layout, NameType, Super, UNIT, chunk, chunk_form, head_bytes, put_head,
+};
+use super::plan::{Plan, Planned};
+use crate::tree::{Kind, Node, Tree};
+use crate::{Error, Result};
+
+/// The metadata part of an image. `devices` are the raw bytes of each layer's blob, which becomes
+/// device 1, 2, … in this order.
+pub fn write(tree: &Tree, devices: &[u64]) -> Result<Vec<u8>> {
+    let devices = devices.iter().map(|bytes| blocks(*bytes)).collect::<Result<Vec<u32>>>()?;
+    if devices.len() > usize::from(u16::MAX) || devices.len() < tree.layers() {
+        return Err(Error::refused("the image", format!("it has {} layers", tree.layers())));
+    }
+    let plan = Plan::new(tree, head_bytes(devices.len()) as u64);
+    let total = blocks(plan.bytes)?;
+    let mut image = vec![0; plan.bytes as usize];
+    for (number, planned) in plan.inodes.iter().enumerate() {
+        Writer { tree, plan: &plan, devices: &devices }.inode(number, planned, &mut image)?;
+    }
+    let mut uuid = [0; 16];
+    uuid.copy_from_slice(&blake3::hash(&image).as_bytes()[..16]);
+    let head = Super {
+        // The root comes first, behind at most 65535 slots of 128 bytes; that is checked here.
+        root: u16::try_from(plan.of(Tree::ROOT).nid())
+            .map_err(|_| Error::refused("the image", "it has too many layers"))?,
+        inodes: plan.inodes.len() as u64,
+        blocks: total,
+        uuid,
+    };
+    put_head(&mut image, &head, &devices);
+    Ok(image)
+}
+
+/// In blocks of the file system, of which there may be 2^32 on a device.
+fn blocks(bytes: u64) -> Result<u32> {
+    u32::try_from(bytes.div_ceil(UNIT as u64)).map_err(|_| Error::Limit {
+        what: "the image".to_owned(),
+        limit: u64::from(u32::MAX) * UNIT as u64,
+        unit: "bytes in one layer",
+    })
+}
+
+struct Writer<'a> {
+    tree: &'a Tree,
+    plan: &'a Plan,
+    devices: &'a [u32],
+}
+
+impl Writer<'_> {
+    fn inode(&self, number: usize, planned: &Planned, image: &mut [u8]) -> Result<()> {
+        let node = self.tree.node(planned.node);
+        let (size, union) = match &node.kind {
+            Kind::File(extent) if extent.size > 0 => {
+                put(image, planned.chunk_offset(), &self.chunk(node)?);
+                (extent.size, chunk_form(extent.size))
+            }
+            _ => (planned.content, u32::try_from(planned.block).unwrap_or(u32::MAX)),
+        };
+        let attributes = &node.attributes;
+        let inode = Inode {
+            layout: planned.layout,
+            xattr_bytes: planned.xattrs.len(),
+            mode: type_bits(&node.kind) | attributes.mode,
+            size,
+            union,
+            number: number as u32 + 1,
+            uid: attributes.uid,
+            gid: attributes.gid,
+            mtime: attributes.mtime,
+            links: planned.links,
+        };
+        put(image, planned.offset, &inode.encode());
+        put(image, planned.offset + INODE_BYTES as u64, &planned.xattrs);
+        self.content(planned, node, image);
+        Ok(())
+    }
+
+    fn content(&self, planned: &Planned, node: &Node, image: &mut [u8]) {
+        let content = match &node.kind {
+            Kind::Folder => folder::encode(&self.names(planned, node)),
+            Kind::Symlink(target) => target.clone(),
+            Kind::File(_) | Kind::Fifo => return,
+        };
+        let whole = match planned.layout {
+            Layout::Inline => content.len() / UNIT * UNIT,
+            Layout::Plain | Layout::Chunks => content.len(),
+        };
+        put(image, planned.block * UNIT as u64, &content[..whole]);
+        put(image, planned.inline_offset(), &content[whole..]);
+    }
+
+    fn names<'a>(&'a self, planned: &Planned, node: &'a Node) -> Vec<Name<'a>> {
+        let folder =
+            |name, node| Name { name, nid: self.plan.of(node).nid(), kind: NameType::Folder };
+        let mut names: Vec<Name<'_>> = node
+            .children
+            .iter()
+            .map(|(name, child)| Name {
+                name,
+                nid: self.plan.of(*child).nid(),
+                kind: name_type(&self.tree.node(*child).kind),
+            })
+            .collect();
+        names.extend([folder(&b"."[..], planned.node), folder(&b".."[..], planned.parent)]);
+        names.sort_unstable_by_key(|name| name.name);
+        names
+    }
+
+    /// The one chunk of a file; an extent that leaves its device is not ours.
+    fn chunk(&self, node: &Node) -> Result<[u8; 8]> {
+        let Kind::File(extent) = &node.kind else { return Ok([0; 8]) };
+        let end = extent.block.saturating_add(extent.size.div_ceil(UNIT as u64));
+        match self.devices.get(node.layer) {
+            Some(blocks) if end <= u64::from(*blocks) => {
+                Ok(chunk(node.layer as u16 + 1, extent.block as u32))
+            }
+            _ => Err(Error::refused("a layer", "a file lies outside of its blob")),
+        }
+    }
+}
+
+fn put(image: &mut [u8], offset: u64, bytes: &[u8]) {
+    if !bytes.is_empty() {
+        image[offset as usize..offset as usize + bytes.len()].copy_from_slice(bytes);
+    }
+}
+
+fn type_bits(kind: &Kind) -> u16 {
+    match kind {
+        Kind::Fifo => 0o010_000,
+        Kind::Folder => 0o040_000,
+        Kind::File(_) => 0o100_000,
+        Kind::Symlink(_) => 0o120_000,
+    }
+}
+
+fn name_type(kind: &Kind) -> NameType {
+    match kind {
+        Kind::Fifo => NameType::Fifo,
+        Kind::Folder => NameType::Folder,
+        Kind::File(_) => NameType::File,
+        Kind::Symlink(_) => NameType::Symlink,
+    }
+}

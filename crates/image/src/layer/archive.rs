@@ -1,0 +1,209 @@
+//! Members of a tar stream: headers with their long names and extended headers put together.
+//!
+//! The `tar` crate reads the fields of a header; the framing is ours, because its extended headers
+//! cut values at line ends, and a capability may hold one. Sparse members are refused by name.
+
+use std::io::{self, Read};
+
+use tar::{EntryType, Header};
+
+use super::Limits;
+use super::pax::{self, Records};
+use crate::{Error, Result};
+
+const RECORD: usize = 512;
+
+/// One member: its header with all that precedes it applied.
+pub(super) struct Member {
+    pub path: Vec<u8>,
+    pub link: Vec<u8>,
+    pub size: u64,
+    pub header: Header,
+    pub records: Records,
+}
+
+/// A tar stream, read once.
+pub(super) struct Archive<R> {
+    stream: R,
+    limits: Limits,
+    global: Records,
+    /// Bytes of the current member that were not read yet, and its padding.
+    left: u64,
+    padding: u64,
+    read: u64,
+}
+
+impl<R: Read> Archive<R> {
+    pub fn new(stream: R, limits: Limits) -> Self {
+        Self { stream, limits, global: Records::new(), left: 0, padding: 0, read: 0 }
+    }
+
+    /// The next member; what is left of the one before is skipped.
+    pub fn next(&mut self) -> Result<Option<Member>> {
+        let (mut path, mut link, mut records) = (None, None, Records::new());
+        loop {
+            self.skip()?;
+            let Some(header) = self.header()? else {
+                let alone = path.is_some() || link.is_some() || !records.is_empty();
+                return if alone {
+                    Err(wrong("it ends behind an extended header"))
+                } else {
+                    Ok(None)
+                };
+            };
+            let size = header.entry_size().map_err(|_| wrong("a size is no number"))?;
+            let kind = header.entry_type();
+            match kind {
+                EntryType::XGlobalHeader => {
+                    let more = pax::parse(&self.extension(size)?)?;
+                    self.global.extend(more);
+                }
+                EntryType::XHeader => records = pax::parse(&self.extension(size)?)?,
+                EntryType::GNULongName => path = Some(self.long(size)?),
+                EntryType::GNULongLink => link = Some(self.long(size)?),
+                EntryType::GNUSparse => return Err(wrong("it has a sparse member")),
+                _ => return self.member(header, path, link, records).map(Some),
+            }
+        }
+    }
+
+    /// Reads from the content of the current member.
+    pub fn read_content(&mut self, buffer: &mut [u8]) -> Result<usize> {
+        let most = buffer.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
+        if most == 0 {
+            return Ok(0);
+        }
+        let count = self.read_some(&mut buffer[..most])?;
+        if count == 0 {
+            return Err(wrong("it ends inside a member"));
+        }
+        self.left -= count as u64;
+        Ok(count)
+    }
+
+    /// Reads to the end of the stream, where only padding may be, and gives the stream back.
+    pub fn finish(mut self) -> Result<R> {
+        let mut buffer = vec![0; 64 << 10];
+        while self.read_some(&mut buffer)? > 0 {}
+        Ok(self.stream)
+    }
+
+    fn member(
+        &mut self,
+        header: Header,
+        path: Option<Vec<u8>>,
+        link: Option<Vec<u8>>,
+        records: Records,
+    ) -> Result<Member> {
+        let mut all = self.global.clone();
+        all.extend(records);
+        // An empty value takes a field back; an attribute may be empty.
+        all.retain(|key, value| !value.is_empty() || key.starts_with(super::read::XATTR));
+        if all.keys().any(|key| key.starts_with(b"GNU.sparse.")) {
+            return Err(wrong("it has a sparse member"));
+        }
+        let size = match number(&all, "size")? {
+            Some(size) => size,
+            None => header.entry_size().map_err(|_| wrong("a size is no number"))?,
+        };
+        let path = all.get(&b"path"[..]).cloned().or(path);
+        let link = all.get(&b"linkpath"[..]).cloned().or(link);
+        let path = path.unwrap_or_else(|| header.path_bytes().into_owned());
+        let link = link.or_else(|| header.link_name_bytes().map(|name| name.into_owned()));
+        // Links and folders have no content, whatever the header says.
+        let has_content = matches!(header.entry_type(), EntryType::Regular | EntryType::Continuous);
+        self.begin(if has_content { size } else { 0 });
+        Ok(Member { path, link: link.unwrap_or_default(), size: self.left, header, records: all })
+    }
+
+    fn begin(&mut self, size: u64) {
+        self.left = size;
+        self.padding = (RECORD as u64 - size % RECORD as u64) % RECORD as u64;
+    }
+
+    fn skip(&mut self) -> Result<()> {
+        let mut buffer = [0; 8 << 10];
+        while self.left > 0 {
+            self.read_content(&mut buffer)?;
+        }
+        self.left = std::mem::take(&mut self.padding);
+        while self.left > 0 {
+            self.read_content(&mut buffer)?;
+        }
+        Ok(())
+    }
+
+    /// The next header; `None` at a record of zeros or at the end.
+    fn header(&mut self) -> Result<Option<Header>> {
+        let mut record = [0; RECORD];
+        let count = self.fill(&mut record)?;
+        if count == 0 || record.iter().all(|byte| *byte == 0) {
+            return Ok(None);
+        }
+        if count < RECORD {
+            return Err(wrong("it ends inside a header"));
+        }
+        let header = Header::from_byte_slice(&record).clone();
+        let sum: u32 =
+            record[..148].iter().chain(&record[156..]).map(|byte| u32::from(*byte)).sum();
+        match header.cksum() {
+            Ok(found) if found == sum + 8 * 32 => Ok(Some(header)),
+            _ => Err(wrong("a header has a wrong checksum")),
+        }
+    }
+
+    /// The content of a header that only describes the next one.
+    fn extension(&mut self, size: u64) -> Result<Vec<u8>> {
+        Limits::check(size, self.limits.header_bytes, "a header in a layer", "bytes")?;
+        self.begin(size);
+        let mut content = vec![0; size as usize];
+        let mut at = 0;
+        while at < content.len() {
+            at += self.read_content(&mut content[at..])?;
+        }
+        Ok(content)
+    }
+
+    /// A long name of GNU tar, which ends with a zero byte.
+    fn long(&mut self, size: u64) -> Result<Vec<u8>> {
+        let mut name = self.extension(size)?;
+        if let Some(end) = name.iter().position(|byte| *byte == 0) {
+            name.truncate(end);
+        }
+        Ok(name)
+    }
+
+    fn fill(&mut self, buffer: &mut [u8]) -> Result<usize> {
+        let mut at = 0;
+        while at < buffer.len() {
+            match self.read_some(&mut buffer[at..])? {
+                0 => break,
+                count => at += count,
+            }
+        }
+        Ok(at)
+    }
+
+    fn read_some(&mut self, buffer: &mut [u8]) -> Result<usize> {
+        let count = loop {
+            match self.stream.read(buffer) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                outcome => break outcome.map_err(|error| wrong(&error.to_string()))?,
+            }
+        };
+        self.read += count as u64;
+        Limits::check(self.read, self.limits.bytes, "a layer", "uncompressed bytes")?;
+        Ok(count)
+    }
+}
+
+/// A decimal number of an extended header.
+pub(super) fn number(records: &Records, key: &str) -> Result<Option<u64>> {
+    let Some(value) = records.get(key.as_bytes()) else { return Ok(None) };
+    let parsed = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
+    parsed.map(Some).ok_or_else(|| wrong(&format!("the record `{key}` is no number")))
+}
+
+pub(super) fn wrong(reason: &str) -> Error {
+    Error::refused("a layer", format!("its archive cannot be read: {reason}"))
+}

@@ -1,0 +1,36 @@
+//! How large anything in a layer may be, so that a small download cannot fill memory or disk.
+
+use crate::{Error, Result};
+
+/// Limits of one layer. The defaults are far above what real images have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Entries.
+    pub entries: u64,
+    /// Bytes of the uncompressed stream.
+    pub bytes: u64,
+    /// Bytes of names, link targets and extended attributes together.
+    pub metadata_bytes: u64,
+    /// Bytes of one extended header or long name.
+    pub header_bytes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            entries: 4_000_000,
+            bytes: 256 << 30,
+            metadata_bytes: 1 << 30,
+            header_bytes: 1 << 20,
+        }
+    }
+}
+
+impl Limits {
+    pub(super) fn check(found: u64, limit: u64, what: &str, unit: &'static str) -> Result<()> {
+        if found <= limit {
+            return Ok(());
+        }
+        Err(Error::Limit { what: what.to_owned(), limit, unit })
+    }
+}

@@ -1,0 +1,357 @@
+//! Members of an archive to changes of a tree; contents to the blob of the layer.
+
+use std::io::{self, Read, Write};
+
+use serde::{Deserialize, Serialize};
+use sha2::Digest as _;
+use tar::EntryType;
+
+use super::archive::{Archive, Member, number, wrong};
+use super::pax::{self, Records};
+use super::{Limits, unpress};
+use crate::block::{BlobSummary, BlobWriter, OciDigest};
+use crate::erofs::UNIT;
+use crate::tree::{
+    Attributes, Change, Entry, EntryPath, Extent, Kind, MAX_NAME_BYTES, Time, Xattrs,
+};
+use crate::{Error, Result};
+
+const WHITEOUT: &[u8] = b".wh.";
+/// Names that begin so are of an old union file system and mean nothing, but for this one:
+const WHITEOUT_META: &[u8] = b".wh..wh.";
+const OPAQUE: &[u8] = b".wh..wh..opq";
+/// How records of extended headers name extended attributes.
+pub(super) const XATTR: &[u8] = b"SCHILY.xattr.";
+/// XATTR_SIZE_MAX of Linux is as much; the inode's count of words allows little more for all.
+const MOST_XATTR_BYTES: usize = 64 << 10;
+const LONGEST_LINK: usize = 4095;
+
+/// A layer, converted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Layer {
+    /// SHA-256 of the uncompressed archive, as the image's configuration names it.
+    pub diff_id: OciDigest,
+    /// Contents of all its files.
+    pub blob: BlobSummary,
+    /// What it changes.
+    pub entries: Vec<Entry>,
+    /// Device nodes, which were left out.
+    pub devices: u64,
+}
+
+/// Reads a layer, compressed in any way, to its end; contents go to `blob`.
+pub fn read_layer<W: Write>(
+    stream: impl Read,
+    limits: Limits,
+    mut blob: BlobWriter<W>,
+) -> Result<(Layer, W)> {
+    let plain = unpress(stream).map_err(|error| wrong(&error.to_string()))?;
+    let mut archive = Archive::new(Hashing::new(plain), limits);
+    let mut reader = Reader { limits, entries: Vec::new(), metadata_bytes: 0, devices: 0 };
+    while let Some(member) = archive.next()? {
+        reader.member(member, &mut archive, &mut blob)?;
+    }
+    let diff_id = OciDigest::from_hasher(archive.finish()?.hasher);
+    let (blob, out) = blob.finish()?;
+    Ok((Layer { diff_id, blob, entries: reader.entries, devices: reader.devices }, out))
+}
+
+struct Reader {
+    limits: Limits,
+    entries: Vec<Entry>,
+    metadata_bytes: u64,
+    devices: u64,
+}
+
+impl Reader {
+    fn member<W: Write>(
+        &mut self,
+        member: Member,
+        archive: &mut Archive<impl Read>,
+        blob: &mut BlobWriter<W>,
+    ) -> Result<()> {
+        let path = EntryPath::parse(&member.path)?;
+        self.count(&member)?;
+        if let Some(change) = whiteout(&path)? {
+            return self.push(change);
+        }
+        let change = match member.header.entry_type() {
+            EntryType::Link => Change::Link(EntryPath::parse(&member.link)?),
+            EntryType::Char | EntryType::Block => {
+                self.devices += 1;
+                return Ok(());
+            }
+            _ => Change::Put(kind(&path, &member, archive, blob)?, attributes(&path, &member)?),
+        };
+        self.push(Some(Entry { path, change }))
+    }
+
+    fn push(&mut self, entry: Option<Entry>) -> Result<()> {
+        self.entries.extend(entry);
+        Limits::check(self.entries.len() as u64, self.limits.entries, "a layer", "entries")
+    }
+
+    fn count(&mut self, member: &Member) -> Result<()> {
+        let records: usize =
+            member.records.iter().map(|(key, value)| key.len() + value.len()).sum();
+        self.metadata_bytes += (member.path.len() + member.link.len() + records) as u64;
+        let limit = self.limits.metadata_bytes;
+        Limits::check(self.metadata_bytes, limit, "a layer", "bytes of names and attributes")
+    }
+}
+
+/// The change that a name stands for, if it is a whiteout: `Some(None)` for one that means nothing.
+fn whiteout(path: &EntryPath) -> Result<Option<Option<Entry>>> {
+    let Some((_, name)) = path.split() else { return Ok(None) };
+    if name == OPAQUE {
+        return Ok(Some(Some(Entry { path: path.parent(), change: Change::HideContent })));
+    }
+    if name.starts_with(WHITEOUT_META) {
+        return Ok(Some(None));
+    }
+    match name.strip_prefix(WHITEOUT) {
+        None => Ok(None),
+        Some(b"" | b"." | b"..") => {
+            Err(Error::refused(format!("the entry `{path}`"), "it is a whiteout of no name"))
+        }
+        Some(hidden) => Ok(Some(Some(Entry { path: path.renamed(hidden), change: Change::Hide }))),
+    }
+}
+
+fn kind<W: Write>(
+    path: &EntryPath,
+    member: &Member,
+    archive: &mut Archive<impl Read>,
+    blob: &mut BlobWriter<W>,
+) -> Result<Kind> {
+    let refuse = |reason: String| Err(Error::refused(format!("the entry `{path}`"), reason));
+    match member.header.entry_type() {
+        EntryType::Directory => Ok(Kind::Folder),
+        EntryType::Fifo => Ok(Kind::Fifo),
+        EntryType::Symlink if member.link.is_empty() => refuse("it links nowhere".to_owned()),
+        EntryType::Symlink if member.link.len() > LONGEST_LINK || member.link.contains(&0) => {
+            refuse("its link cannot be".to_owned())
+        }
+        EntryType::Symlink => Ok(Kind::Symlink(member.link.clone())),
+        // As tar had it before there were folders.
+        EntryType::Regular if member.path.ends_with(b"/") => Ok(Kind::Folder),
+        EntryType::Regular | EntryType::Continuous => content(member.size, archive, blob),
+        other => refuse(format!("its type {:?} is unknown", char::from(other.as_byte()))),
+    }
+}
+
+fn content<W: Write>(
+    size: u64,
+    archive: &mut Archive<impl Read>,
+    blob: &mut BlobWriter<W>,
+) -> Result<Kind> {
+    if size == 0 {
+        return Ok(Kind::File(Extent::default()));
+    }
+    let block = blob.position() / UNIT as u64;
+    let mut buffer = [0; 64 << 10];
+    loop {
+        let count = archive.read_content(&mut buffer)?;
+        if count == 0 {
+            break;
+        }
+        blob.append(&buffer[..count])?;
+    }
+    blob.align(UNIT)?;
+    Ok(Kind::File(Extent { size, block }))
+}
+
+fn attributes(path: &EntryPath, member: &Member) -> Result<Attributes> {
+    let (header, records) = (&member.header, &member.records);
+    let id = |key: &str, bytes: &[u8], field: io::Result<u64>| -> Result<u32> {
+        let found = match number(records, key)? {
+            Some(id) => id,
+            None => or_zero(bytes, field, "an owner is no number")?,
+        };
+        u32::try_from(found).map_err(|_| wrong("an owner is larger than the kernel's"))
+    };
+    let fields = header.as_old();
+    let mode = or_zero(&fields.mode, header.mode(), "a mode is no number")?;
+    Ok(Attributes {
+        mode: (mode & 0o7777) as u16,
+        uid: id("uid", &fields.uid, header.uid())?,
+        gid: id("gid", &fields.gid, header.gid())?,
+        mtime: mtime(member)?,
+        xattrs: xattrs(path, records)?,
+    })
+}
+
+fn mtime(member: &Member) -> Result<Time> {
+    match member.records.get(&b"mtime"[..]) {
+        Some(text) => pax::time(text).ok_or_else(|| wrong("a time is no number")),
+        None => {
+            let field = &member.header.as_old().mtime;
+            let seconds = or_zero(field, member.header.mtime(), "a time is no number")?;
+            Ok(Time { seconds: seconds as i64, nanos: 0 })
+        }
+    }
+}
+
+/// A field that was left blank is zero, as other readers have it.
+fn or_zero<T: Default>(bytes: &[u8], field: io::Result<T>, reason: &str) -> Result<T> {
+    if bytes.iter().all(|byte| matches!(byte, 0 | b' ')) {
+        return Ok(T::default());
+    }
+    field.map_err(|_| wrong(reason))
+}
+
+/// Only namespaces that a read-only file system can hold; others are refused by name, for a program
+/// may rely on them.
+fn xattrs(path: &EntryPath, records: &Records) -> Result<Xattrs> {
+    let refuse = |reason: &str| {
+        Err(Error::refused(format!("the entry `{path}`"), format!("its attributes {reason}")))
+    };
+    let mut found = Xattrs::new();
+    for (key, value) in records {
+        let Some(name) = key.strip_prefix(XATTR) else { continue };
+        if name.len() > MAX_NAME_BYTES || name.contains(&0) {
+            return refuse("have a name that cannot be");
+        }
+        if crate::erofs::xattr_prefix(name).is_none() {
+            return refuse(&format!("have `{}`, of an unknown kind", name.escape_ascii()));
+        }
+        found.insert(name.to_vec(), value.clone());
+    }
+    let bytes: usize = found.iter().map(|(name, value)| name.len() + value.len() + 8).sum();
+    if bytes > MOST_XATTR_BYTES {
+        return refuse("are longer than 64 KiB");
+    }
+    Ok(found)
+}
+
+struct Hashing<R> {
+    stream: R,
+    hasher: sha2::Sha256,
+}
+
+impl<R: Read> Hashing<R> {
+    fn new(stream: R) -> Self {
+        Self { stream, hasher: sha2::Sha256::new() }
+    }
+}
+
+impl<R: Read> Read for Hashing<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.stream.read(buffer)?;
+        self.hasher.update(&buffer[..count]);
+        Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::block::BlockSize;
+
+    fn read(bytes: &[u8], limits: Limits) -> Result<Layer> {
+        let blob = BlobWriter::new(Vec::new(), Path::new("memory"), BlockSize::MIN);
+        read_layer(bytes, limits, blob).map(|(layer, _)| layer)
+    }
+
+    fn archive(members: &[(&str, EntryType, &str, &[u8])]) -> Vec<u8> {
+        let mut builder = tar::Builder::new(Vec::new());
+        for (path, kind, link, content) in members {
+            let mut header = tar::Header::new_gnu();
+            header.set_entry_type(*kind);
+            header.set_size(content.len() as u64);
+            header.set_mode(0o4755);
+            header.set_mtime(7);
+            // Written as they are: a builder would refuse what an attacker writes.
+            header.as_mut_bytes()[..path.len()].copy_from_slice(path.as_bytes());
+            header.as_mut_bytes()[157..157 + link.len()].copy_from_slice(link.as_bytes());
+            header.set_cksum();
+            builder.append(&header, *content).unwrap();
+        }
+        builder.into_inner().unwrap()
+    }
+
+    #[test]
+    fn knows_whiteouts_by_their_names() {
+        let members = [
+            ("d/.wh.gone", EntryType::Regular, "", &b""[..]),
+            ("d/.wh..wh..opq", EntryType::Regular, "", b""),
+            (".wh..wh.plnk", EntryType::Directory, "", b""),
+        ];
+        let layer = read(&archive(&members), Limits::default()).unwrap();
+        let found: Vec<_> =
+            layer.entries.iter().map(|entry| (entry.path.to_string(), &entry.change)).collect();
+        let expected =
+            [("/d/gone".to_owned(), &Change::Hide), ("/d".to_owned(), &Change::HideContent)];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn refuses_ways_out_and_leaves_devices_out() {
+        for path in ["../a", "a/../../b", ".wh.", ".wh..."] {
+            let bad = archive(&[(path, EntryType::Regular, "", b"x")]);
+            read(&bad, Limits::default()).unwrap_err();
+        }
+        let link = archive(&[("a", EntryType::Link, "../../etc/shadow", b"")]);
+        read(&link, Limits::default()).unwrap_err();
+        let device = archive(&[("sda", EntryType::Block, "", b"")]);
+        let layer = read(&device, Limits::default()).unwrap();
+        assert_eq!((layer.entries.len(), layer.devices), (0, 1));
+    }
+
+    #[test]
+    fn a_bomb_ends_at_the_limit() {
+        let zeros = vec![0; 3 << 20];
+        let bomb = archive(&[("zeros", EntryType::Regular, "", &zeros)]);
+        let pressed = zstd::encode_all(&bomb[..], 3).unwrap();
+        assert!(pressed.len() < 2000);
+        let limits = Limits { bytes: 1 << 20, ..Limits::default() };
+        assert!(matches!(read(&pressed, limits), Err(Error::Limit { .. })));
+        let limits = Limits { entries: 1, ..Limits::default() };
+        let many = archive(&[("a", EntryType::Fifo, "", b""), ("b", EntryType::Fifo, "", b"")]);
+        assert!(matches!(read(&many, limits), Err(Error::Limit { .. })));
+    }
+
+    #[test]
+    fn a_layer_that_is_cut_off_is_refused_wherever_it_is_cut() {
+        let whole = archive(&[("a", EntryType::Regular, "", &[1; 5000])]);
+        for end in [100, 512, 2000, 5000, 512 + 5000 + 100] {
+            read(&whole[..end], Limits::default()).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn files_begin_at_whole_units() {
+        let members = [
+            ("a", EntryType::Regular, "", &[1; 5000][..]),
+            ("empty", EntryType::Regular, "", b""),
+            ("b", EntryType::Regular, "", &[2; 10]),
+        ];
+        let layer = read(&archive(&members), Limits::default()).unwrap();
+        let extents: Vec<_> = layer
+            .entries
+            .iter()
+            .map(|entry| match &entry.change {
+                Change::Put(Kind::File(extent), _) => (extent.block, extent.size),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(extents, [(0, 5000), (0, 0), (2, 10)]);
+        assert_eq!(layer.blob.raw_size, 3 * 4096);
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics_on_damaged_archives(at in 0usize..3000, value in any::<u8>()) {
+            let members = [("a/b", EntryType::Regular, "", &b"text"[..]), ("l", EntryType::Symlink, "a", b"")];
+            let mut bytes = archive(&members);
+            let at = at % bytes.len();
+            bytes[at] = value;
+            let _ = read(&bytes, Limits::default());
+        }
+    }
+}

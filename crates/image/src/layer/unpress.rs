@@ -1,0 +1,57 @@
+//! How a layer is compressed is seen from its first bytes: media types are often wrong.
+
+use std::io::{self, BufRead, BufReader, Read};
+
+const GZIP: &[u8] = &[0x1f, 0x8b];
+const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
+/// The largest window that a zstd stream may ask for (2^27 is what zstd itself takes by default).
+const ZSTD_WINDOW_LOG: u32 = 27;
+
+/// The uncompressed bytes of a stream; gzip may have several members.
+pub fn unpress<'a>(stream: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
+    let mut stream = BufReader::with_capacity(1 << 20, stream);
+    let mut start = [0; 4];
+    let seen = peek(&mut stream, &mut start)?;
+    if start[..seen].starts_with(GZIP) {
+        return Ok(Box::new(flate2::bufread::MultiGzDecoder::new(stream)));
+    }
+    if start[..seen].starts_with(ZSTD) {
+        let mut decoder = zstd::stream::read::Decoder::with_buffer(stream)?;
+        decoder.window_log_max(ZSTD_WINDOW_LOG)?;
+        return Ok(Box::new(decoder));
+    }
+    Ok(Box::new(stream))
+}
+
+/// The first bytes without taking them. A reader that gives fewer at once is at its end or so slow
+/// that the second try below has them.
+fn peek(stream: &mut BufReader<impl Read>, start: &mut [u8]) -> io::Result<usize> {
+    let available = stream.fill_buf()?;
+    let seen = available.len().min(start.len());
+    start[..seen].copy_from_slice(&available[..seen]);
+    Ok(seen)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn read(bytes: &[u8]) -> Vec<u8> {
+        let mut found = Vec::new();
+        unpress(bytes).unwrap().read_to_end(&mut found).unwrap();
+        found
+    }
+
+    #[test]
+    fn tells_the_compressions_apart() {
+        let plain = b"plain text".repeat(1000);
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gzip.write_all(&plain).unwrap();
+        assert!(read(&gzip.finish().unwrap()) == plain);
+        assert!(read(&zstd::encode_all(&plain[..], 3).unwrap()) == plain);
+        assert!(read(&plain) == plain);
+        assert!(read(b"").is_empty());
+    }
+}

@@ -1,0 +1,261 @@
+//! Layers on each other, as the OCI image specification says.
+//!
+//! Invariant: whiteouts of a layer act on the layers below it only, wherever they stand among its
+//! entries; so all of them are applied before anything of the layer is put.
+
+use std::collections::BTreeMap;
+
+use super::{Attributes, Change, Entry, EntryPath, Kind};
+use crate::{Error, Result};
+
+/// Index of a node in its tree.
+pub type NodeId = usize;
+
+/// A file of the tree; several names may lead to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// What it is.
+    pub kind: Kind,
+    /// What every file has.
+    pub attributes: Attributes,
+    /// The layer that its bytes are in, from 0 for the lowest.
+    pub layer: usize,
+    /// What is in it, if it is a folder, in the order of bytes.
+    pub children: BTreeMap<Vec<u8>, NodeId>,
+}
+
+impl Node {
+    fn new(kind: Kind, attributes: Attributes, layer: usize) -> Self {
+        Self { kind, attributes, layer, children: BTreeMap::new() }
+    }
+
+    pub(super) fn is_folder(&self) -> bool {
+        self.kind == Kind::Folder
+    }
+}
+
+/// The file system that layers give. Nodes that no name leads to any more stay in memory only.
+#[derive(Clone, Debug)]
+pub struct Tree {
+    nodes: Vec<Node>,
+    layers: usize,
+}
+
+impl Default for Tree {
+    fn default() -> Self {
+        Self { nodes: vec![implied_folder(0)], layers: 0 }
+    }
+}
+
+/// A folder that no layer describes.
+fn implied_folder(layer: usize) -> Node {
+    let attributes = Attributes { mode: 0o755, ..Attributes::default() };
+    Node::new(Kind::Folder, attributes, layer)
+}
+
+impl Tree {
+    /// The root folder.
+    pub const ROOT: NodeId = 0;
+
+    /// A node. Ids come from this tree only.
+    pub fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[id]
+    }
+
+    /// How many layers were applied.
+    pub fn layers(&self) -> usize {
+        self.layers
+    }
+
+    /// Puts a layer on top. If it is refused, the tree is of no use any more.
+    pub fn apply(&mut self, entries: &[Entry]) -> Result<()> {
+        for entry in entries {
+            match entry.change {
+                Change::Hide => self.hide(&entry.path)?,
+                Change::HideContent => self.hide_content(&entry.path)?,
+                Change::Put(..) | Change::Link(_) => {}
+            }
+        }
+        for entry in entries {
+            match &entry.change {
+                Change::Put(kind, attributes) => self.put(&entry.path, kind, attributes)?,
+                Change::Link(target) => self.link(&entry.path, target)?,
+                Change::Hide | Change::HideContent => {}
+            }
+        }
+        self.layers += 1;
+        Ok(())
+    }
+
+    fn hide(&mut self, path: &EntryPath) -> Result<()> {
+        let Some((folder, name)) = path.split() else {
+            return Err(Error::refused("a whiteout", "it hides the root"));
+        };
+        if let Some(folder) = self.find_folder(folder) {
+            self.nodes[folder].children.remove(name);
+        }
+        Ok(())
+    }
+
+    fn hide_content(&mut self, path: &EntryPath) -> Result<()> {
+        if let Some(folder) = self.find_folder(path.names()) {
+            self.nodes[folder].children.clear();
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, path: &EntryPath, kind: &Kind, attributes: &Attributes) -> Result<()> {
+        let Some((folder, name)) = path.split() else {
+            if *kind != Kind::Folder {
+                return Err(Error::refused("the entry `/`", "the root must be a folder"));
+            }
+            self.nodes[Self::ROOT].attributes = attributes.clone();
+            return Ok(());
+        };
+        let folder = self.make_folder(folder, path)?;
+        if let Some(&there) = self.nodes[folder].children.get(name)
+            && *kind == Kind::Folder
+            && self.nodes[there].is_folder()
+        {
+            self.nodes[there].attributes = attributes.clone();
+            return Ok(());
+        }
+        let id = self.add(Node::new(kind.clone(), attributes.clone(), self.layers));
+        self.nodes[folder].children.insert(name.to_vec(), id);
+        Ok(())
+    }
+
+    fn link(&mut self, path: &EntryPath, target: &EntryPath) -> Result<()> {
+        let refuse = |reason: &str| {
+            Err(Error::refused(format!("the hard link `{path}`"), format!("{target} {reason}")))
+        };
+        let Some(linked) = self.find(target) else { return refuse("does not exist") };
+        if self.nodes[linked].is_folder() {
+            return refuse("is a folder");
+        }
+        let Some((folder, name)) = path.split() else { return refuse("cannot be the root") };
+        let folder = self.make_folder(folder, path)?;
+        self.nodes[folder].children.insert(name.to_vec(), linked);
+        Ok(())
+    }
+
+    pub(super) fn add(&mut self, node: Node) -> NodeId {
+        self.nodes.push(node);
+        self.nodes.len() - 1
+    }
+
+    /// The folder `name` of `folder`, which has nothing of that name yet.
+    pub(super) fn add_implied(&mut self, folder: NodeId, name: &[u8]) -> NodeId {
+        let id = self.add(implied_folder(self.layers));
+        self.nodes[folder].children.insert(name.to_vec(), id);
+        id
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(text: &str) -> EntryPath {
+        EntryPath::parse(text.as_bytes()).unwrap()
+    }
+
+    fn entry(text: &str, change: Change) -> Entry {
+        Entry { path: path(text), change }
+    }
+
+    fn put(text: &str, kind: Kind) -> Entry {
+        entry(text, Change::Put(kind, Attributes::default()))
+    }
+
+    fn file(text: &str) -> Entry {
+        put(text, Kind::File(super::super::Extent::default()))
+    }
+
+    fn folder(text: &str) -> Entry {
+        put(text, Kind::Folder)
+    }
+
+    fn symlink(text: &str, target: &str) -> Entry {
+        put(text, Kind::Symlink(target.into()))
+    }
+
+    fn tree(layers: &[&[Entry]]) -> Result<Tree> {
+        let mut tree = Tree::default();
+        layers.iter().try_for_each(|layer| tree.apply(layer))?;
+        Ok(tree)
+    }
+
+    fn names(tree: &Tree) -> Vec<String> {
+        fn walk(tree: &Tree, id: NodeId, prefix: &str, names: &mut Vec<String>) {
+            for (name, child) in &tree.node(id).children {
+                let name = format!("{prefix}/{}", String::from_utf8_lossy(name));
+                walk(tree, *child, &name, names);
+                names.push(name);
+            }
+        }
+        let mut found = Vec::new();
+        walk(tree, Tree::ROOT, "", &mut found);
+        found.sort();
+        found
+    }
+
+    #[test]
+    fn a_whiteout_hides_what_is_below_and_nothing_of_its_own_layer() {
+        let hide = entry("d/a", Change::Hide);
+        let both = tree(&[&[file("d/a"), file("d/b")], &[file("d/a"), hide.clone()]]).unwrap();
+        assert_eq!(names(&both), ["/d", "/d/a", "/d/b"]);
+        let gone = tree(&[&[file("d/a"), file("d/b")], &[hide]]).unwrap();
+        assert_eq!(names(&gone), ["/d", "/d/b"]);
+    }
+
+    #[test]
+    fn an_opaque_folder_keeps_only_its_own_layer() {
+        let upper = [file("d/new"), entry("d", Change::HideContent)];
+        let tree = tree(&[&[file("d/a"), file("d/s/b")], &upper]).unwrap();
+        assert_eq!(names(&tree), ["/d", "/d/new"]);
+    }
+
+    #[test]
+    fn a_folder_over_a_folder_keeps_its_content_and_a_file_does_not() {
+        let kept = tree(&[&[file("d/a")], &[folder("d")]]).unwrap();
+        assert_eq!(names(&kept), ["/d", "/d/a"]);
+        let replaced = tree(&[&[file("d/a")], &[file("d")]]).unwrap();
+        assert_eq!(names(&replaced), ["/d"]);
+    }
+
+    #[test]
+    fn the_last_of_duplicated_entries_counts() {
+        let tree = tree(&[&[file("a"), symlink("a", "x"), folder("a"), file("a/b")]]).unwrap();
+        assert_eq!(names(&tree), ["/a", "/a/b"]);
+    }
+
+    #[test]
+    fn links_on_the_way_are_followed_inside_the_image() {
+        let lower = [folder("usr/bin"), symlink("bin", "usr/bin"), symlink("out", "../../../etc")];
+        let tree = tree(&[&lower, &[file("bin/tool"), file("out/passwd")]]).unwrap();
+        let expected = ["/bin", "/etc", "/etc/passwd", "/out", "/usr", "/usr/bin", "/usr/bin/tool"];
+        assert_eq!(names(&tree), expected);
+    }
+
+    #[test]
+    fn refuses_links_in_a_circle_and_files_that_are_used_as_folders() {
+        tree(&[&[symlink("a", "b"), symlink("b", "a"), file("a/x")]]).unwrap_err();
+        tree(&[&[file("a"), file("a/x")]]).unwrap_err();
+        tree(&[&[file("")]]).unwrap_err();
+    }
+
+    #[test]
+    fn a_hard_link_is_the_same_file_and_stays_when_the_first_name_goes() {
+        let link = entry("b", Change::Link(path("a")));
+        let tree = tree(&[&[file("a")], &[link], &[entry("a", Change::Hide), file("c")]]).unwrap();
+        assert_eq!(names(&tree), ["/b", "/c"]);
+        assert_eq!(tree.node(tree.find(&path("b")).unwrap()).layer, 0);
+    }
+
+    #[test]
+    fn refuses_hard_links_to_nothing_and_to_folders() {
+        tree(&[&[entry("b", Change::Link(path("a")))]]).unwrap_err();
+        tree(&[&[folder("a"), entry("b", Change::Link(path("a")))]]).unwrap_err();
+    }
+}

@@ -1,0 +1,100 @@
+//! Names of entries: relative, without `.` and `..`, within the limits of the kernel.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, Result};
+
+/// NAME_MAX of Linux.
+pub const MAX_NAME_BYTES: usize = 255;
+/// PATH_MAX of Linux.
+const MAX_PATH_BYTES: usize = 4096;
+
+/// The path of an entry below the root; the root itself has no names.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct EntryPath(Vec<Vec<u8>>);
+
+impl EntryPath {
+    /// As an archive has it: a leading `/` and `.` count for nothing, `..` is refused even where it
+    /// would stay inside, because no builder of images writes it.
+    pub fn parse(bytes: &[u8]) -> Result<Self> {
+        let refuse = |reason: &str| {
+            let shown: String = shown(bytes).chars().take(200).collect();
+            Err(Error::refused(format!("the entry `{shown}`"), reason))
+        };
+        if bytes.len() > MAX_PATH_BYTES {
+            return refuse("its path is longer than 4096 bytes");
+        }
+        if bytes.contains(&0) {
+            return refuse("its path has a zero byte");
+        }
+        let names = bytes.split(|byte| *byte == b'/').filter(|name| !matches!(*name, b"" | b"."));
+        let names: Vec<Vec<u8>> = names.map(<[u8]>::to_vec).collect();
+        if names.iter().any(|name| name == b"..") {
+            return refuse("its path has `..`");
+        }
+        if names.iter().any(|name| name.len() > MAX_NAME_BYTES) {
+            return refuse("a name in its path is longer than 255 bytes");
+        }
+        Ok(Self(names))
+    }
+
+    /// Its names from the root down.
+    pub fn names(&self) -> &[Vec<u8>] {
+        &self.0
+    }
+
+    /// The folder it is in and its name there; `None` for the root.
+    pub fn split(&self) -> Option<(&[Vec<u8>], &[u8])> {
+        self.0.split_last().map(|(name, folder)| (folder, name.as_slice()))
+    }
+
+    /// The same with another last name.
+    pub(crate) fn renamed(&self, name: &[u8]) -> Self {
+        let mut names = self.0.clone();
+        names.pop();
+        names.push(name.to_vec());
+        Self(names)
+    }
+
+    /// The folder it is in.
+    pub(crate) fn parent(&self) -> Self {
+        let mut names = self.0.clone();
+        names.pop();
+        Self(names)
+    }
+}
+
+impl fmt::Display for EntryPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "/{}", shown(&self.0.join(&b'/')))
+    }
+}
+
+fn shown(bytes: &[u8]) -> String {
+    bytes.escape_ascii().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_entry_has_the_same_path() {
+        let plain = EntryPath::parse(b"usr/bin/env").unwrap();
+        for other in [&b"./usr/bin/env"[..], b"/usr//bin/./env", b"usr/bin/env/"] {
+            assert_eq!(EntryPath::parse(other).unwrap(), plain);
+        }
+        assert!(EntryPath::parse(b"./").unwrap().names().is_empty());
+    }
+
+    #[test]
+    fn refuses_ways_out_and_names_that_no_kernel_takes() {
+        let long = [b'a'; 256];
+        for bad in [&b"../etc/passwd"[..], b"a/../../b", b"a\0b", &long] {
+            EntryPath::parse(bad).unwrap_err();
+        }
+        EntryPath::parse(&b"a/".repeat(3000)).unwrap_err();
+    }
+}

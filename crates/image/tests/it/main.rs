@@ -1,0 +1,5 @@
+//! Images made and read for real: archives by the system's `tar`, mounts by the kernel.
+
+mod compare;
+mod mounts;
+mod unpacked;

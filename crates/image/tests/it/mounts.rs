@@ -1,0 +1,61 @@
+//! Layers to an image on plain files, and the kernel's mount of it.
+
+use std::fs;
+use std::io::Read;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use snowmelt_image::block::{BlobWriter, BlockSize, Table, decode};
+use snowmelt_image::layer::{Layer, Limits, read_layer};
+use snowmelt_image::tree::Tree;
+use snowmelt_kernel::mount;
+
+/// A mount that is attached nowhere; gone when this is dropped.
+pub struct Mounted(OwnedFd);
+
+impl Mounted {
+    /// The metadata part and the raw bytes of the layers, as files.
+    pub fn new(metadata: &Path, devices: &[PathBuf]) -> Self {
+        let mut options = vec![("source", metadata.to_str().unwrap())];
+        options.extend(devices.iter().map(|path| ("device", path.to_str().unwrap())));
+        Self(mount::fresh("erofs", &options, mount::inert()).unwrap())
+    }
+
+    /// Its root.
+    pub fn path(&self) -> PathBuf {
+        format!("/proc/self/fd/{}/.", self.0.as_raw_fd()).into()
+    }
+}
+
+/// A converted layer and its blob.
+pub fn convert(stream: impl Read, block_size: BlockSize) -> (Layer, Vec<u8>) {
+    let writer = BlobWriter::new(Vec::new(), Path::new("memory"), block_size);
+    read_layer(stream, Limits::default(), writer).unwrap()
+}
+
+/// All raw bytes of a blob.
+pub fn raw(layer: &Layer, blob: &[u8]) -> Vec<u8> {
+    let table = Table::decode(&blob[layer.blob.table_offset as usize..], &layer.blob.root).unwrap();
+    let block = |index: usize| {
+        let at = table.stored(index..index + 1);
+        let stored = &blob[at.start as usize..at.end as usize];
+        decode(stored, &table.entries()[index], table.raw_of(index)).unwrap()
+    };
+    (0..table.entries().len()).flat_map(block).collect()
+}
+
+/// Layers, lowest first, as a mounted image whose files are in `folder`.
+pub fn mount_layers(layers: &[Vec<u8>], folder: &Path) -> Mounted {
+    let (mut tree, mut devices, mut sizes) = (Tree::default(), Vec::new(), Vec::new());
+    for (index, stream) in layers.iter().enumerate() {
+        let (layer, blob) = convert(&stream[..], BlockSize::MIN);
+        tree.apply(&layer.entries).unwrap();
+        let path = folder.join(format!("layer{index}"));
+        fs::write(&path, raw(&layer, &blob)).unwrap();
+        sizes.push(layer.blob.raw_size);
+        devices.push(path);
+    }
+    let metadata = folder.join("metadata");
+    fs::write(&metadata, snowmelt_image::erofs::write(&tree, &sizes).unwrap()).unwrap();
+    Mounted::new(&metadata, &devices)
+}
