@@ -8,6 +8,7 @@ pub mod block;
 pub mod erofs;
 mod error;
 pub mod layer;
+pub mod read;
 pub mod tree;
 
 pub use error::Error;

@@ -1,0 +1,202 @@
+//! Decompressed blocks from memory, disk or source, each fetched once and verified.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+
+use super::flight::Flights;
+use super::recent::Recent;
+use super::{BlockCache, BlockSource};
+use crate::block::{BlockDigest, BlockEntry, OciDigest, Table, decode, verify};
+use crate::{Error, Result};
+
+/// Neighbours are fetched by one request up to so many stored bytes.
+const REQUEST_BYTES: u64 = 4 << 20;
+/// How often a block is fetched whose bytes are wrong.
+const DAMAGED_ATTEMPTS: u32 = 3;
+/// Decompressed bytes in memory: with what is under way, below 30 MiB for each process.
+const RECENT_BYTES: usize = 8 << 20;
+
+/// What was done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Requests to the source.
+    pub requests: u64,
+    /// Stored bytes that came from the source.
+    pub fetched_bytes: u64,
+    /// Blocks that came from the disk.
+    pub cached: u64,
+    /// Blocks that came damaged, from the source or the disk.
+    pub damaged: u64,
+}
+
+/// One for each process: all blobs share its source, memory and disk.
+pub struct Blocks {
+    source: Arc<dyn BlockSource>,
+    cache: Option<Arc<BlockCache>>,
+    recent: Recent,
+    flights: Flights,
+    requests: AtomicU64,
+    fetched_bytes: AtomicU64,
+    cached: AtomicU64,
+    damaged: AtomicU64,
+}
+
+impl Blocks {
+    /// Without a cache every miss goes to the source.
+    pub fn new(source: Arc<dyn BlockSource>, cache: Option<Arc<BlockCache>>) -> Self {
+        Self {
+            source,
+            cache,
+            recent: Recent::new(RECENT_BYTES),
+            flights: Flights::default(),
+            requests: AtomicU64::new(0),
+            fetched_bytes: AtomicU64::new(0),
+            cached: AtomicU64::new(0),
+            damaged: AtomicU64::new(0),
+        }
+    }
+
+    /// What was done so far.
+    pub fn counts(&self) -> Counts {
+        Counts {
+            requests: self.requests.load(Ordering::Relaxed),
+            fetched_bytes: self.fetched_bytes.load(Ordering::Relaxed),
+            cached: self.cached.load(Ordering::Relaxed),
+            damaged: self.damaged.load(Ordering::Relaxed),
+        }
+    }
+
+    /// The blocks `wanted` of a blob, in order. Misses that are neighbours are one request.
+    pub(super) async fn get(
+        &self,
+        blob: &OciDigest,
+        table: &Table,
+        wanted: Range<usize>,
+    ) -> Result<Vec<Arc<Vec<u8>>>> {
+        let mut found: Vec<Option<Arc<Vec<u8>>>> = vec![None; wanted.len()];
+        loop {
+            for (slot, index) in found.iter_mut().zip(wanted.clone()) {
+                if slot.is_none() {
+                    *slot = self.held(table, index);
+                }
+            }
+            let Some(missing) = first_gap(&found, table, wanted.start) else {
+                return Ok(found.into_iter().flatten().collect());
+            };
+            let digests: Vec<BlockDigest> =
+                table.entries()[missing.clone()].iter().map(|entry| entry.digest).collect();
+            let Some(_claim) = self.flights.claim(&digests) else {
+                self.flights.wait(&digests).await;
+                continue;
+            };
+            let blocks = self.fetch(blob, table, missing.clone()).await?;
+            let at = missing.start - wanted.start;
+            for (slot, block) in found[at..].iter_mut().zip(blocks) {
+                *slot = Some(block);
+            }
+        }
+    }
+
+    /// A block that needs no request.
+    fn held(&self, table: &Table, index: usize) -> Option<Arc<Vec<u8>>> {
+        let (entry, raw) = (&table.entries()[index], table.raw_of(index));
+        if let Some(block) = self.recent.get(&entry.digest, raw) {
+            return Some(block);
+        }
+        if entry.stored == 0 {
+            return decode(&[], entry, raw).ok().map(Arc::new);
+        }
+        let stored = self.cache.as_ref()?.get(entry)?;
+        let block = decode(&stored, entry, raw).ok().map(Arc::new)?;
+        self.cached.fetch_add(1, Ordering::Relaxed);
+        self.recent.put(entry.digest, &block);
+        Some(block)
+    }
+
+    /// Neighbours from the source.
+    async fn fetch(
+        &self,
+        blob: &OciDigest,
+        table: &Table,
+        indexes: Range<usize>,
+    ) -> Result<Vec<Arc<Vec<u8>>>> {
+        let mut attempt = 0;
+        let stored = loop {
+            attempt += 1;
+            match self.fetch_once(blob, table, indexes.clone()).await {
+                Err(error @ Error::Damaged { .. }) if attempt < DAMAGED_ATTEMPTS => {
+                    tracing::warn!(%blob, %error, "fetching damaged blocks again");
+                    self.damaged.fetch_add(1, Ordering::Relaxed);
+                }
+                outcome => break outcome?,
+            }
+        };
+        let mut blocks = Vec::with_capacity(stored.len());
+        for (index, stored) in indexes.zip(stored) {
+            let entry = &table.entries()[index];
+            let block = Arc::new(decode(&stored, entry, table.raw_of(index))?);
+            self.keep(entry, &stored);
+            self.recent.put(entry.digest, &block);
+            blocks.push(block);
+        }
+        Ok(blocks)
+    }
+
+    /// The stored bytes of neighbours, each verified.
+    async fn fetch_once(
+        &self,
+        blob: &OciDigest,
+        table: &Table,
+        indexes: Range<usize>,
+    ) -> Result<Vec<Bytes>> {
+        let range = table.stored(indexes.clone());
+        let bytes = self.ask(blob, range.clone()).await?;
+        let cut = |index: usize| {
+            let at = table.stored(index..index + 1);
+            let at = (at.start - range.start) as usize..(at.end - range.start) as usize;
+            let stored = bytes.slice(at);
+            verify(&stored, &table.entries()[index]).map(|()| stored)
+        };
+        indexes.map(cut).collect()
+    }
+
+    /// Any bytes of a blob from the source, unverified but of that length.
+    pub(super) async fn ask(&self, blob: &OciDigest, range: Range<u64>) -> Result<Bytes> {
+        if range.is_empty() {
+            return Ok(Bytes::new());
+        }
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        let bytes = self.source.fetch(blob, range.clone()).await?;
+        self.fetched_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        if bytes.len() as u64 == range.end - range.start {
+            return Ok(bytes);
+        }
+        let reason = format!("{} bytes came for {range:?}", bytes.len());
+        Err(Error::damaged(format!("the blob {blob}"), reason))
+    }
+
+    /// A cache that cannot take a block is no reason to fail: the block is here.
+    fn keep(&self, entry: &BlockEntry, stored: &[u8]) {
+        let Some(cache) = self.cache.as_ref().filter(|_| !stored.is_empty()) else { return };
+        if let Err(error) = cache.put(entry, stored) {
+            tracing::warn!(%error, "a block is not cached");
+        }
+    }
+}
+
+/// The first run of blocks that are missing, as long as one request may be.
+fn first_gap(found: &[Option<Arc<Vec<u8>>>], table: &Table, first: usize) -> Option<Range<usize>> {
+    let start = found.iter().position(Option::is_none)?;
+    let run = found[start..].iter().take_while(|block| block.is_none()).count();
+    let (start, mut end) = (first + start, first + start + 1);
+    while end < first + found.len()
+        && end - start < run
+        && table.stored(start..end + 1).end - table.stored(start..end).start <= REQUEST_BYTES
+    {
+        end += 1;
+    }
+    Some(start..end)
+}

@@ -1,0 +1,59 @@
+//! Who fetches which block now: of many that want the same, one fetches and the others wait.
+
+use std::collections::HashSet;
+use std::sync::{Mutex, PoisonError};
+
+use tokio::sync::Notify;
+
+use crate::block::BlockDigest;
+
+/// The blocks that are under way.
+#[derive(Default)]
+pub(super) struct Flights {
+    under_way: Mutex<HashSet<BlockDigest>>,
+    landed: Notify,
+}
+
+/// Blocks that the holder alone fetches, until this is dropped.
+pub(super) struct Claim<'a> {
+    flights: &'a Flights,
+    digests: Vec<BlockDigest>,
+}
+
+impl Flights {
+    /// Claims all of them or, if somebody has one of them, none.
+    pub fn claim(&self, digests: &[BlockDigest]) -> Option<Claim<'_>> {
+        let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
+        if digests.iter().any(|digest| under_way.contains(digest)) {
+            return None;
+        }
+        under_way.extend(digests);
+        Some(Claim { flights: self, digests: digests.to_vec() })
+    }
+
+    /// Waits until one of these may have become free.
+    pub async fn wait(&self, digests: &[BlockDigest]) {
+        let landed = self.landed.notified();
+        tokio::pin!(landed);
+        // Registered before looking, so that what lands in between is not missed.
+        landed.as_mut().enable();
+        let busy = {
+            let under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
+            digests.iter().any(|digest| under_way.contains(digest))
+        };
+        if busy {
+            landed.await;
+        }
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        let mut under_way = self.flights.under_way.lock().unwrap_or_else(PoisonError::into_inner);
+        self.digests.iter().for_each(|digest| {
+            under_way.remove(digest);
+        });
+        drop(under_way);
+        self.flights.landed.notify_waiters();
+    }
+}

@@ -1,0 +1,34 @@
+//! Blocks on demand: fetched, verified, kept, decompressed (FaaSNet 3.5).
+//!
+//! | part | file |
+//! |---|---|
+//! | where stored bytes come from: the trait, and local folders | `source`, `local` |
+//! | decorators: again, slower, a second one | `retry`, `limit`, `hedge` |
+//! | stored blocks on the disk, by content | `cache` |
+//! | decompressed blocks in memory, few | `recent` |
+//! | ranges of a blob from all of these, each block once | `blocks`, `flight`, `blob` |
+//! | what every source must do | `conformance` |
+//!
+//! Invariant: what a source or the disk gives is compared with the table before anybody sees it; a
+//! source can withhold a block and cannot forge one.
+
+mod blob;
+mod blocks;
+mod cache;
+pub mod conformance;
+mod flight;
+mod hedge;
+mod limit;
+mod local;
+mod recent;
+mod retry;
+mod source;
+
+pub use blob::BlobReader;
+pub use blocks::{Blocks, Counts};
+pub use cache::BlockCache;
+pub use hedge::Hedged;
+pub use limit::{Limited, Rate};
+pub use local::LocalSource;
+pub use retry::{Patience, Retried};
+pub use source::BlockSource;

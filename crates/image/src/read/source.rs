@@ -1,0 +1,28 @@
+//! Where the stored bytes of blobs come from: a registry, a peer, a folder.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use crate::Result;
+use crate::block::OciDigest;
+
+/// A source of stored bytes. Decorators implement it too.
+///
+/// Any number of calls may be under way; a call that is dropped leaves nothing behind. Errors:
+/// [`crate::Error::Missing`] if there is no such blob, [`crate::Error::Refused`] if the range is not
+/// inside it, a transient one ([`crate::Error::is_transient`]) if asking again may help.
+#[async_trait]
+pub trait BlockSource: Send + Sync {
+    /// Exactly these bytes of a blob, unverified. The range is not empty.
+    async fn fetch(&self, blob: &OciDigest, range: Range<u64>) -> Result<Bytes>;
+}
+
+#[async_trait]
+impl<S: BlockSource + ?Sized> BlockSource for Arc<S> {
+    async fn fetch(&self, blob: &OciDigest, range: Range<u64>) -> Result<Bytes> {
+        (**self).fetch(blob, range).await
+    }
+}
