@@ -8,10 +8,13 @@ pub mod block;
 pub mod erofs;
 mod error;
 pub mod layer;
+pub mod manifest;
+pub mod mount;
 pub mod read;
 pub mod tree;
 
 pub use error::Error;
+pub use manifest::Image;
 
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

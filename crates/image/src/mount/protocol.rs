@@ -1,0 +1,186 @@
+//! Requests and replies of FUSE (Linux, include/uapi/linux/fuse.h, version 7.31 and later), in the
+//! byte order of the machine.
+
+/// Bytes before every request's own.
+const IN_HEADER: usize = 40;
+/// Bytes before every reply's own.
+pub(super) const OUT_HEADER: usize = 16;
+/// The folder with the files.
+pub(super) const ROOT: u64 = 1;
+
+const MAJOR: u32 = 7;
+const MINOR: u32 = 31;
+const ASYNC_READ: u32 = 1;
+const ASYNC_DIO: u32 = 1 << 15;
+const PARALLEL_DIROPS: u32 = 1 << 18;
+const MAX_PAGES: u32 = 1 << 22;
+/// Pages of a read at most: 1 MiB.
+const READ_PAGES: u16 = 256;
+/// Requests under way before the kernel queues the rest.
+const BACKGROUND: u16 = 64;
+/// Replies about names and sizes hold for ever: nothing changes.
+const FOREVER: u64 = 1 << 32;
+const KEEP_CACHE: u32 = 1 << 1;
+const NO_FLUSH: u32 = 1 << 5;
+
+/// What the kernel asks.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Ask {
+    Init {
+        flags: u32,
+    },
+    Lookup {
+        folder: u64,
+        name: Vec<u8>,
+    },
+    GetAttributes {
+        node: u64,
+    },
+    Open,
+    Read {
+        node: u64,
+        offset: u64,
+        size: u32,
+    },
+    /// Answered by nothing but success.
+    Nothing,
+    /// Not answered at all.
+    Silent,
+    /// Not there.
+    Unknown,
+}
+
+/// A request.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Request {
+    pub unique: u64,
+    pub ask: Ask,
+}
+
+impl Request {
+    /// `None` for what is too short to be one: then the two sides speak different protocols.
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let (head, body) = bytes.split_at_checked(IN_HEADER)?;
+        let (opcode, unique, node) = (u32_at(head, 4)?, u64_at(head, 8)?, u64_at(head, 16)?);
+        let ask = match opcode {
+            26 => Ask::Init { flags: u32_at(body, 12)? },
+            1 => {
+                let end = body.iter().position(|byte| *byte == 0)?;
+                Ask::Lookup { folder: node, name: body[..end].to_vec() }
+            }
+            3 => Ask::GetAttributes { node },
+            // open, opendir
+            14 | 27 => Ask::Open,
+            15 => Ask::Read { node, offset: u64_at(body, 8)?, size: u32_at(body, 16)? },
+            // release, flush, releasedir, destroy, and readdir: names are not listed
+            18 | 25 | 28 | 29 | 38 => Ask::Nothing,
+            // forget, batch_forget, interrupt
+            2 | 42 | 36 => Ask::Silent,
+            _ => Ask::Unknown,
+        };
+        Some(Self { unique, ask })
+    }
+}
+
+/// The header of a reply; `error` is an errno.
+pub(super) fn header(unique: u64, error: i32, body: usize) -> [u8; OUT_HEADER] {
+    let mut bytes = [0; OUT_HEADER];
+    bytes[..4].copy_from_slice(&((OUT_HEADER + body) as u32).to_ne_bytes());
+    bytes[4..8].copy_from_slice(&(-error).to_ne_bytes());
+    bytes[8..].copy_from_slice(&unique.to_ne_bytes());
+    bytes
+}
+
+/// The reply to `init`.
+pub(super) fn init(flags: u32) -> Vec<u8> {
+    let mut reply = Reply::default();
+    reply.u32(MAJOR).u32(MINOR);
+    // Read-ahead would fetch blocks that nobody asked for; EROFS reads ahead by itself.
+    reply.u32(0).u32(flags & (ASYNC_READ | ASYNC_DIO | PARALLEL_DIROPS | MAX_PAGES));
+    reply.u16(BACKGROUND).u16(BACKGROUND * 3 / 4);
+    // Largest write, granularity of times, pages of a read.
+    reply.u32(4096).u32(1).u16(READ_PAGES);
+    reply.0.resize(64, 0);
+    reply.0
+}
+
+/// The reply to `open`.
+pub(super) fn opened() -> Vec<u8> {
+    let mut reply = Reply::default();
+    reply.u64(0).u32(KEEP_CACHE | NO_FLUSH).u32(0);
+    reply.0
+}
+
+/// The reply to `lookup`.
+pub(super) fn found(node: u64, size: u64) -> Vec<u8> {
+    let mut reply = Reply::default();
+    reply.u64(node).u64(0).u64(FOREVER).u64(FOREVER).u32(0).u32(0);
+    reply.attributes(node, size);
+    reply.0
+}
+
+/// The reply to `getattr`.
+pub(super) fn attributes(node: u64, size: u64) -> Vec<u8> {
+    let mut reply = Reply::default();
+    reply.u64(FOREVER).u32(0).u32(0);
+    reply.attributes(node, size);
+    reply.0
+}
+
+#[derive(Default)]
+struct Reply(Vec<u8>);
+
+impl Reply {
+    fn u16(&mut self, value: u16) -> &mut Self {
+        self.0.extend(value.to_ne_bytes());
+        self
+    }
+
+    fn u32(&mut self, value: u32) -> &mut Self {
+        self.0.extend(value.to_ne_bytes());
+        self
+    }
+
+    fn u64(&mut self, value: u64) -> &mut Self {
+        self.0.extend(value.to_ne_bytes());
+        self
+    }
+
+    fn attributes(&mut self, node: u64, size: u64) {
+        let mode = if node == ROOT { 0o040_500 } else { 0o100_400 };
+        self.u64(node).u64(size).u64(size.div_ceil(512));
+        // Three times, with their parts of a second.
+        self.u64(0).u64(0).u64(0).u32(0).u32(0).u32(0);
+        // Mode, links, user, group, device, block size, flags.
+        self.u32(mode).u32(1).u32(0).u32(0).u32(0).u32(4096).u32(0);
+    }
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_have_the_kernels_lengths() {
+        let lengths = [init(!0).len(), found(2, 9).len(), attributes(2, 9).len(), opened().len()];
+        assert_eq!(lengths, [64, 40 + 88, 16 + 88, 16]);
+    }
+
+    #[test]
+    fn a_request_that_is_cut_off_is_none() {
+        let mut read = vec![0; IN_HEADER + 40];
+        read[4] = 15;
+        read[IN_HEADER + 16] = 7;
+        let request = Request::parse(&read).unwrap();
+        assert_eq!(request.ask, Ask::Read { node: 0, offset: 0, size: 7 });
+        assert!((0..IN_HEADER + 20).all(|end| Request::parse(&read[..end]).is_none()));
+    }
+}

@@ -1,0 +1,190 @@
+//! An image is mounted with its manifest alone, and a read fetches the blocks of what is read.
+//! Needs root and /dev/fuse.
+
+use std::fs;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use snowmelt_image::Image;
+use snowmelt_image::block::{BlobWriter, BlockSize, OciDigest};
+use snowmelt_image::manifest::{Descriptor, OCI_CONFIG};
+use snowmelt_image::mount::LazyMount;
+use snowmelt_image::read::{BlockCache, BlockSource, Blocks};
+use snowmelt_image::tree::Tree;
+
+use super::compare::describe;
+use super::mounts::convert;
+use super::sources::{Fault, MemorySource};
+
+const BLOCK: BlockSize = BlockSize::MIN;
+
+/// What no compressor makes smaller, another for each seed.
+fn noise(seed: u8, bytes: usize) -> Vec<u8> {
+    let mut content = vec![0; bytes];
+    blake3::Hasher::new_derive_key(&format!("noise {seed}")).finalize_xof().fill(&mut content);
+    content
+}
+
+fn archive(root: &Path) -> Vec<u8> {
+    let mut builder = tar::Builder::new(Vec::new());
+    builder.append_dir_all(".", root).unwrap();
+    builder.into_inner().unwrap()
+}
+
+/// The image of layers and a source that has its blobs.
+fn image(layers: &[Vec<u8>]) -> (Image, MemorySource) {
+    let (mut tree, mut summaries, mut blobs) = (Tree::default(), Vec::new(), Vec::new());
+    for stream in layers {
+        let (layer, blob) = convert(&stream[..], BLOCK);
+        tree.apply(&layer.entries).unwrap();
+        summaries.push(layer.blob);
+        blobs.push(blob);
+    }
+    let sizes: Vec<u64> = summaries.iter().map(|blob| blob.raw_size).collect();
+    let mut writer = BlobWriter::new(Vec::new(), Path::new("memory"), BLOCK);
+    writer.append(&snowmelt_image::erofs::write(&tree, &sizes).unwrap()).unwrap();
+    let (metadata, blob) = writer.finish().unwrap();
+    blobs.push(blob);
+    let config = Descriptor::new(OCI_CONFIG, OciDigest::of(b"{}"), 2);
+    let image = Image { metadata, layers: summaries, config, original: None };
+    (Image::decode(&image.encode().unwrap()).unwrap(), MemorySource::of(blobs))
+}
+
+struct Setup {
+    mount: LazyMount,
+    source: Arc<MemorySource>,
+    blocks: Arc<Blocks>,
+    _runtime: tokio::runtime::Runtime,
+}
+
+impl Setup {
+    fn new(image: &Image, source: MemorySource, cache: Option<Arc<BlockCache>>) -> Self {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+        let source = Arc::new(source);
+        let shared: Arc<dyn BlockSource> = Arc::clone(&source) as _;
+        let blocks = Arc::new(Blocks::new(shared, cache));
+        let mount = LazyMount::new(image, &blocks, runtime.handle()).unwrap();
+        Self { mount, source, blocks, _runtime: runtime }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        format!("/proc/self/fd/{}/{name}", self.mount.root().as_raw_fd()).into()
+    }
+}
+
+#[test]
+fn a_read_fetches_the_blocks_of_what_is_read() {
+    let scratch = tempfile::tempdir().unwrap();
+    for (seed, name) in [(1, "a"), (2, "b"), (3, "c")] {
+        fs::write(scratch.path().join(name), noise(seed, 1 << 20)).unwrap();
+    }
+    fs::write(scratch.path().join("small"), "text").unwrap();
+    let lower = archive(scratch.path());
+    let upper = tempfile::tempdir().unwrap();
+    fs::write(upper.path().join("other"), noise(4, 1 << 20)).unwrap();
+    let (image, source) = image(&[lower, archive(upper.path())]);
+    let setup = Setup::new(&image, source, None);
+
+    assert!(setup.mount.layers().iter().all(|layer| layer.touched().is_empty()));
+    assert_eq!(fs::read_to_string(setup.path("small")).unwrap(), "text");
+    assert!(setup.mount.layers()[0].touched().len() <= 2);
+    assert!(setup.mount.layers()[1].touched().is_empty());
+
+    assert!(fs::read(setup.path("b")).unwrap() == noise(2, 1 << 20));
+    let touched = setup.mount.layers()[0].touched().len();
+    // 16 blocks if the file begins with one, one more at each end at most.
+    assert!((16..=20).contains(&touched), "{touched}");
+    assert!(setup.mount.layers()[1].touched().is_empty(), "nothing of the other layer");
+    let fetched = setup.blocks.counts().fetched_bytes;
+    assert!(fetched < (1 << 20) * 3 / 2, "{fetched}");
+
+    let before = setup.source.asked.lock().unwrap().len();
+    assert!(fs::read(setup.path("b")).unwrap() == noise(2, 1 << 20));
+    assert_eq!(setup.source.asked.lock().unwrap().len(), before, "the kernel has it");
+}
+
+#[test]
+fn shows_what_was_put_in() {
+    let scratch = tempfile::tempdir().unwrap();
+    for (index, size) in [0, 1, 4096, 70_000, 300_000].into_iter().enumerate() {
+        fs::create_dir_all(scratch.path().join(format!("d{index}"))).unwrap();
+        fs::write(scratch.path().join(format!("d{index}/f")), noise(index as u8, size)).unwrap();
+    }
+    let (image, source) = image(&[archive(scratch.path())]);
+    let setup = Setup::new(&image, source, None);
+    let content = |root: &Path| -> Vec<(String, String)> {
+        let last = |line: String| line.split("as=").nth(1).unwrap_or_default().to_owned();
+        describe(root).into_iter().map(|(name, line)| (name, last(line))).collect()
+    };
+    assert_eq!(content(&setup.path(".")), content(scratch.path()));
+}
+
+#[test]
+fn damaged_and_cut_answers_are_fetched_again() {
+    let scratch = tempfile::tempdir().unwrap();
+    fs::write(scratch.path().join("a"), noise(1, 300_000)).unwrap();
+    let (image, source) = image(&[archive(scratch.path())]);
+    let setup = Setup::new(&image, source, None);
+    assert_eq!(fs::metadata(setup.path("a")).unwrap().len(), 300_000);
+    // The table comes first and is not asked for again: so it is read before the faults.
+    drop(fs::File::open(setup.path("a")).map(|file| {
+        let mut byte = [0];
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut byte, 0).unwrap();
+    }));
+    *setup.source.faults.lock().unwrap() = vec![Fault::Cut, Fault::Flip];
+    assert!(fs::read(setup.path("a")).unwrap() == noise(1, 300_000));
+    assert_eq!(setup.blocks.counts().damaged, 2);
+}
+
+#[test]
+fn a_source_that_is_gone_is_an_error_and_no_hang() {
+    let scratch = tempfile::tempdir().unwrap();
+    fs::write(scratch.path().join("a"), noise(1, 300_000)).unwrap();
+    let (image, source) = image(&[archive(scratch.path())]);
+    let setup = Setup::new(&image, source, None);
+    *setup.source.faults.lock().unwrap() = vec![Fault::Fail; 1000];
+    let error = fs::read(setup.path("a")).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error()));
+    setup.source.faults.lock().unwrap().clear();
+    assert!(fs::read(setup.path("a")).unwrap() == noise(1, 300_000), "and it recovers");
+}
+
+#[test]
+fn the_cache_serves_the_next_mount() {
+    let scratch = tempfile::tempdir().unwrap();
+    fs::write(scratch.path().join("a"), noise(1, 300_000)).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let (image, first) = image(&[archive(scratch.path())]);
+    let second = MemorySource::of(first.blobs.iter().map(|(_, blob)| blob.to_vec()).collect());
+    for (source, fetches) in [(first, true), (second, false)] {
+        let cache = Arc::new(BlockCache::open(folder.path(), 1 << 30).unwrap());
+        let setup = Setup::new(&image, source, Some(cache));
+        assert!(fs::read(setup.path("a")).unwrap() == noise(1, 300_000));
+        // The tables are fetched each time, blocks only once.
+        let counts = setup.blocks.counts();
+        assert_eq!(counts.fetched_bytes > 300_000, fetches, "{counts:?}");
+        assert_eq!(counts.cached > 0, !fetches, "{counts:?}");
+    }
+}
+
+#[test]
+fn many_readers_of_one_block_are_one_request() {
+    let scratch = tempfile::tempdir().unwrap();
+    fs::write(scratch.path().join("a"), noise(1, 60_000)).unwrap();
+    let (image, source) = image(&[archive(scratch.path())]);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+    let source = Arc::new(source);
+    let shared: Arc<dyn BlockSource> = Arc::clone(&source) as _;
+    let blocks = Arc::new(Blocks::new(shared, None));
+    let reader = snowmelt_image::read::BlobReader::new(blocks, image.layers[0].clone()).unwrap();
+    runtime.block_on(async {
+        let reads = (0..50u64).map(|at| reader.read(at * 100..at * 100 + 10));
+        for (at, read) in (0usize..).zip(futures::future::join_all(reads).await) {
+            assert!(read.unwrap() == noise(1, 60_000)[at * 100..at * 100 + 10]);
+        }
+    });
+    // The table and the block.
+    assert_eq!(source.asked.lock().unwrap().len(), 2);
+}

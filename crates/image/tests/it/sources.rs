@@ -1,0 +1,132 @@
+//! Sources that count, fail and stall as told, and what the decorators make of them.
+
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::future::join_all;
+use snowmelt_image::block::OciDigest;
+use snowmelt_image::read::{BlockSource, Hedged, Limited, Patience, Rate, Retried, conformance};
+use snowmelt_image::{Error, Result};
+
+/// What a source does with one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    Cut,
+    Flip,
+    Fail,
+    Stall,
+}
+
+/// Blobs in memory, and the faults that the next requests meet.
+#[derive(Default)]
+pub struct MemorySource {
+    pub blobs: Vec<(OciDigest, Bytes)>,
+    pub faults: Mutex<Vec<Fault>>,
+    pub asked: Mutex<Vec<(OciDigest, Range<u64>)>>,
+    pub bytes: AtomicU64,
+    at_once: AtomicUsize,
+    most_at_once: AtomicUsize,
+}
+
+impl MemorySource {
+    pub fn of(contents: Vec<Vec<u8>>) -> Self {
+        let named = |content: Vec<u8>| (OciDigest::of(&content), content.into());
+        Self { blobs: contents.into_iter().map(named).collect(), ..Self::default() }
+    }
+
+    pub fn faults(self, faults: &[Fault]) -> Self {
+        Self { faults: Mutex::new(faults.iter().rev().copied().collect()), ..self }
+    }
+
+    async fn answer(&self, blob: &OciDigest, range: &Range<u64>) -> Result<Bytes> {
+        let found = self.blobs.iter().find(|(name, _)| name == blob);
+        let Some((_, content)) = found else {
+            return Err(Error::Missing { what: format!("the blob {blob}") });
+        };
+        if range.end > content.len() as u64 {
+            let (what, reason) = (format!("the blob {blob}"), "outside".to_owned());
+            return Err(Error::Refused { what, reason });
+        }
+        let bytes = content.slice(range.start as usize..range.end as usize);
+        self.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        let fault = self.faults.lock().unwrap().pop();
+        match fault {
+            None => Ok(bytes),
+            Some(Fault::Cut) => Ok(bytes.slice(..bytes.len() - 1)),
+            Some(Fault::Flip) => {
+                let mut bytes = bytes.to_vec();
+                bytes[0] ^= 1;
+                Ok(bytes.into())
+            }
+            Some(Fault::Fail) => {
+                let (what, reason) = ("a block".to_owned(), "status 500".to_owned());
+                Err(Error::Unreachable { what, reason, after: None })
+            }
+            Some(Fault::Stall) => std::future::pending().await,
+        }
+    }
+}
+
+#[async_trait]
+impl BlockSource for MemorySource {
+    async fn fetch(&self, blob: &OciDigest, range: Range<u64>) -> Result<Bytes> {
+        let now = self.at_once.fetch_add(1, Ordering::Relaxed) + 1;
+        self.most_at_once.fetch_max(now, Ordering::Relaxed);
+        self.asked.lock().unwrap().push((blob.clone(), range.clone()));
+        tokio::task::yield_now().await;
+        let answer = self.answer(blob, &range).await;
+        self.at_once.fetch_sub(1, Ordering::Relaxed);
+        answer
+    }
+}
+
+fn quick() -> Patience {
+    let first_wait = Duration::from_millis(1);
+    Patience { first_wait, attempt: Duration::from_millis(200), ..Patience::default() }
+}
+
+#[tokio::test]
+async fn every_decorator_conforms() {
+    let content = conformance::content();
+    let source = || MemorySource::of(vec![content.clone()]);
+    conformance::check(&source(), &content).await;
+    conformance::check(&Retried::new(source(), quick()), &content).await;
+    conformance::check(&Limited::new(source(), 1, None), &content).await;
+    let hedged = Hedged::new(source(), source(), Duration::from_secs(1));
+    conformance::check(&hedged, &content).await;
+    let all = Retried::new(Limited::new(hedged, 2, Some(Rate(1 << 40))), quick());
+    conformance::check(&all, &content).await;
+}
+
+#[tokio::test]
+async fn a_source_that_fails_or_stalls_is_asked_again() {
+    let faults = [Fault::Fail, Fault::Stall, Fault::Fail];
+    let source = Retried::new(MemorySource::of(vec![b"text".to_vec()]).faults(&faults), quick());
+    assert_eq!(source.fetch(&OciDigest::of(b"text"), 1..3).await.unwrap(), "ex");
+    let faults = [Fault::Fail; 5];
+    let source = Retried::new(MemorySource::of(vec![b"text".to_vec()]).faults(&faults), quick());
+    assert!(source.fetch(&OciDigest::of(b"text"), 1..3).await.unwrap_err().is_transient());
+}
+
+#[tokio::test]
+async fn the_second_source_answers_for_the_first() {
+    for fault in [Fault::Fail, Fault::Stall] {
+        let first = MemorySource::of(vec![b"text".to_vec()]).faults(&[fault]);
+        let second = MemorySource::of(vec![b"text".to_vec()]);
+        let hedged = Hedged::new(first, second, Duration::from_millis(5));
+        assert_eq!(hedged.fetch(&OciDigest::of(b"text"), 0..4).await.unwrap(), "text");
+    }
+}
+
+#[tokio::test]
+async fn no_more_than_allowed_is_asked_at_once() {
+    let source = std::sync::Arc::new(MemorySource::of(vec![vec![1; 1000]]));
+    let limited = Limited::new(std::sync::Arc::clone(&source), 3, None);
+    let blob = OciDigest::of(&[1; 1000]);
+    join_all((0..50).map(|at| limited.fetch(&blob, at..at + 1))).await;
+    assert_eq!(source.most_at_once.load(Ordering::Relaxed), 3);
+}
