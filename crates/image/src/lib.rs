@@ -5,14 +5,17 @@
 //! manifest, directly or through a Merkle root, names.
 
 pub mod block;
+pub mod convert;
 pub mod erofs;
 mod error;
 pub mod layer;
 pub mod manifest;
 pub mod mount;
 pub mod read;
+pub mod source;
 pub mod tree;
 
+pub use convert::{Converted, Options, convert};
 pub use error::Error;
 pub use manifest::Image;
 

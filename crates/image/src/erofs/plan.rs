@@ -125,7 +125,7 @@ fn place(planned: &mut Planned, node: &Node, cursor: u64) -> u64 {
     let cursor = cursor.next_multiple_of(NID_BYTES);
     planned.content = match &node.kind {
         Kind::Folder => folder::size(folder_lengths(node)),
-        Kind::Symlink(target) => target.len() as u64,
+        Kind::Symlink(target) => target.0.len() as u64,
         Kind::File(_) | Kind::Fifo => 0,
     };
     if let Kind::File(extent) = &node.kind {

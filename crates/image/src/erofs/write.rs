@@ -82,7 +82,7 @@ impl Writer<'_> {
     fn content(&self, planned: &Planned, node: &Node, image: &mut [u8]) {
         let content = match &node.kind {
             Kind::Folder => folder::encode(&self.names(planned, node)),
-            Kind::Symlink(target) => target.clone(),
+            Kind::Symlink(target) => target.0.clone(),
             Kind::File(_) | Kind::Fifo => return,
         };
         let whole = match planned.layout {

@@ -12,7 +12,7 @@ use super::{Limits, unpress};
 use crate::block::{BlobSummary, BlobWriter, OciDigest};
 use crate::erofs::UNIT;
 use crate::tree::{
-    Attributes, Change, Entry, EntryPath, Extent, Kind, MAX_NAME_BYTES, Time, Xattrs,
+    Attributes, Change, Entry, EntryPath, Extent, Kind, MAX_NAME_BYTES, Target, Time, Xattrs,
 };
 use crate::{Error, Result};
 
@@ -133,7 +133,7 @@ fn kind<W: Write>(
         EntryType::Symlink if member.link.len() > LONGEST_LINK || member.link.contains(&0) => {
             refuse("its link cannot be".to_owned())
         }
-        EntryType::Symlink => Ok(Kind::Symlink(member.link.clone())),
+        EntryType::Symlink => Ok(Kind::Symlink(Target(member.link.clone()))),
         // As tar had it before there were folders.
         EntryType::Regular if member.path.ends_with(b"/") => Ok(Kind::Folder),
         EntryType::Regular | EntryType::Continuous => content(member.size, archive, blob),

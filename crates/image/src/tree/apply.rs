@@ -177,7 +177,7 @@ mod tests {
     }
 
     fn symlink(text: &str, target: &str) -> Entry {
-        put(text, Kind::Symlink(target.into()))
+        put(text, Kind::Symlink(super::super::Target(target.into())))
     }
 
     fn tree(layers: &[&[Entry]]) -> Result<Tree> {

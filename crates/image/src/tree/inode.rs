@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::EntryPath;
+use super::path::Text;
 
 /// Extended attributes by name; `security.capability` is one of them.
 pub type Xattrs = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -30,6 +31,7 @@ pub struct Attributes {
     /// Last change.
     pub mtime: Time,
     /// Extended attributes.
+    #[serde(with = "pairs", default, skip_serializing_if = "Xattrs::is_empty")]
     pub xattrs: Xattrs,
 }
 
@@ -51,9 +53,26 @@ pub enum Kind {
     /// A regular file.
     File(Extent),
     /// A symbolic link and where it points.
-    Symlink(Vec<u8>),
+    Symlink(Target),
     /// A named pipe.
     Fifo,
+}
+
+/// Where a symbolic link points: any bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Text", into = "Text")]
+pub struct Target(pub Vec<u8>);
+
+impl From<Text> for Target {
+    fn from(text: Text) -> Self {
+        Self(text.into())
+    }
+}
+
+impl From<Target> for Text {
+    fn from(target: Target) -> Self {
+        target.0.into()
+    }
 }
 
 /// What a layer does with a path.
@@ -76,4 +95,24 @@ pub struct Entry {
     pub path: EntryPath,
     /// What.
     pub change: Change,
+}
+
+/// JSON has only text as keys: a list of pairs.
+mod pairs {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use super::{Text, Xattrs};
+
+    pub fn serialize<S: Serializer>(xattrs: &Xattrs, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(
+            xattrs
+                .iter()
+                .map(|(name, value)| (Text::from(name.clone()), Text::from(value.clone()))),
+        )
+    }
+
+    pub fn deserialize<'a, D: Deserializer<'a>>(deserializer: D) -> Result<Xattrs, D::Error> {
+        let pairs: Vec<(Text, Text)> = Vec::deserialize(deserializer)?;
+        Ok(pairs.into_iter().map(|(name, value)| (name.into(), value.into())).collect())
+    }
 }

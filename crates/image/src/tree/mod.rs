@@ -15,5 +15,5 @@ mod path;
 mod resolve;
 
 pub use apply::{Node, NodeId, Tree};
-pub use inode::{Attributes, Change, Entry, Extent, Kind, Time, Xattrs};
+pub use inode::{Attributes, Change, Entry, Extent, Kind, Target, Time, Xattrs};
 pub use path::{EntryPath, MAX_NAME_BYTES};

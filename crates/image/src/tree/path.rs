@@ -13,6 +13,7 @@ const MAX_PATH_BYTES: usize = 4096;
 
 /// The path of an entry below the root; the root itself has no names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "Text", into = "Text")]
 pub struct EntryPath(Vec<Vec<u8>>);
 
 impl EntryPath {
@@ -69,6 +70,43 @@ impl EntryPath {
 impl fmt::Display for EntryPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "/{}", shown(&self.0.join(&b'/')))
+    }
+}
+
+/// Bytes as JSON has them: text where they are, which nearly all are, and numbers elsewhere.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(super) enum Text {
+    Utf8(String),
+    Bytes(Vec<u8>),
+}
+
+impl From<Vec<u8>> for Text {
+    fn from(bytes: Vec<u8>) -> Self {
+        String::from_utf8(bytes).map_or_else(|error| Self::Bytes(error.into_bytes()), Self::Utf8)
+    }
+}
+
+impl From<Text> for Vec<u8> {
+    fn from(text: Text) -> Self {
+        match text {
+            Text::Utf8(text) => text.into_bytes(),
+            Text::Bytes(bytes) => bytes,
+        }
+    }
+}
+
+impl From<EntryPath> for Text {
+    fn from(path: EntryPath) -> Self {
+        path.0.join(&b'/').into()
+    }
+}
+
+impl TryFrom<Text> for EntryPath {
+    type Error = Error;
+
+    fn try_from(text: Text) -> Result<Self> {
+        Self::parse(&Vec::from(text))
     }
 }
 

@@ -47,7 +47,7 @@ impl Tree {
         let Some(&child) = self.node(at).children.get(name) else { return Err(Dead::Missing) };
         match &self.node(child).kind {
             Kind::Folder => Ok(Step::Folder(child)),
-            Kind::Symlink(target) => Ok(Step::Link(target.clone())),
+            Kind::Symlink(target) => Ok(Step::Link(target.0.clone())),
             Kind::File(_) | Kind::Fifo => Err(Dead::NotAFolder),
         }
     }

@@ -4,9 +4,12 @@ use std::fs;
 use std::io::Read;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use snowmelt_image::block::{BlobWriter, BlockSize, Table, decode};
+use snowmelt_image::Image;
+use snowmelt_image::block::{BlobSummary, BlobWriter, BlockSize, Table, decode};
 use snowmelt_image::layer::{Layer, Limits, read_layer};
+use snowmelt_image::read::{BlobReader, BlockSource, Blocks};
 use snowmelt_image::tree::Tree;
 use snowmelt_kernel::mount;
 
@@ -58,4 +61,21 @@ pub fn mount_layers(layers: &[Vec<u8>], folder: &Path) -> Mounted {
     let metadata = folder.join("metadata");
     fs::write(&metadata, snowmelt_image::erofs::write(&tree, &sizes).unwrap()).unwrap();
     Mounted::new(&metadata, &devices)
+}
+
+/// The raw bytes of all blobs of an image, read by the reader, as files: the metadata part first.
+pub fn unpack_blobs(
+    image: &Image,
+    source: impl BlockSource + 'static,
+    folder: &Path,
+) -> Vec<PathBuf> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let blocks = Arc::new(Blocks::new(Arc::new(source), None));
+    let unpack = |(index, summary): (usize, &BlobSummary)| {
+        let reader = BlobReader::new(Arc::clone(&blocks), summary.clone()).unwrap();
+        let path = folder.join(format!("raw{index}"));
+        fs::write(&path, runtime.block_on(reader.read(0..summary.raw_size)).unwrap()).unwrap();
+        path
+    };
+    image.blobs().enumerate().map(unpack).collect()
 }

@@ -21,7 +21,7 @@ fn tar(folder: &Path) -> Vec<u8> {
 }
 
 /// One file of every kind, at every border that the format has.
-fn fill(root: &Path) {
+pub fn fill(root: &Path) {
     let bytes = |count: usize| (0..count).map(|n| (n * 7 + n / 251) as u8).collect::<Vec<u8>>();
     for size in [0, 1, 4095, 4096, 4097, 65_536, 200_000] {
         fs::write(root.join(format!("file{size}")), bytes(size)).unwrap();

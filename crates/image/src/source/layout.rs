@@ -1,0 +1,219 @@
+//! OCI image layout folders: where images come from and where converted ones are kept.
+//!
+//! Invariant: a blob under its final name is whole and flushed; `index.json` is replaced, never
+//! changed, by one process at a time.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FlockOperation;
+use serde::{Deserialize, Serialize};
+use tempfile::NamedTempFile;
+
+use super::document::{Document, LARGEST, Platform};
+use super::{Described, Origin};
+use crate::block::OciDigest;
+use crate::manifest::Descriptor;
+use crate::{Error, Result};
+
+const NAME: &str = "org.opencontainers.image.ref.name";
+/// Our own part of the folder; other readers ignore it.
+const PRIVATE: &str = ".snowmelt";
+
+/// An OCI layout folder.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    folder: PathBuf,
+}
+
+#[derive(Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Index {
+    schema_version: u32,
+    #[serde(default)]
+    manifests: Vec<Descriptor>,
+}
+
+impl Layout {
+    /// One that exists.
+    pub fn open(folder: &Path) -> Result<Self> {
+        if !folder.join("oci-layout").is_file() {
+            return Err(Error::missing(format!("an OCI layout at {}", folder.display())));
+        }
+        Ok(Self { folder: folder.to_owned() })
+    }
+
+    /// One to keep images in; made if it is not there.
+    pub fn create(folder: &Path) -> Result<Self> {
+        let layout = Self { folder: folder.to_owned() };
+        for part in ["blobs/sha256", ".snowmelt/tmp", ".snowmelt/layers"] {
+            let path = folder.join(part);
+            fs::create_dir_all(&path).map_err(Error::io("make the folder", &path))?;
+        }
+        let marker = folder.join("oci-layout");
+        if !marker.exists() {
+            layout.replace(&marker, br#"{"imageLayoutVersion":"1.0.0"}"#)?;
+        }
+        Ok(layout)
+    }
+
+    /// Where it is.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Where a blob is or would be.
+    pub fn blob_path(&self, digest: &OciDigest) -> PathBuf {
+        self.folder.join("blobs/sha256").join(digest.hex())
+    }
+
+    /// A small blob, compared with its digest.
+    pub fn read_blob(&self, descriptor: &Descriptor) -> Result<Vec<u8>> {
+        let (path, digest) = (self.blob_path(&descriptor.digest), &descriptor.digest);
+        let file = self.open_blob(digest)?;
+        let mut bytes = Vec::new();
+        file.take(LARGEST + 1).read_to_end(&mut bytes).map_err(Error::io("read", &path))?;
+        if bytes.len() as u64 > LARGEST {
+            let what = format!("the document {digest}");
+            return Err(Error::Limit { what, limit: LARGEST, unit: "bytes" });
+        }
+        digest.check(&format!("the document {digest}"), &bytes)?;
+        Ok(bytes)
+    }
+
+    /// A blob, unverified.
+    pub fn open_blob(&self, digest: &OciDigest) -> Result<File> {
+        let path = self.blob_path(digest);
+        match File::open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Err(Error::missing(format!("the blob {digest}")))
+            }
+            opened => opened.map_err(Error::io("open", &path)),
+        }
+    }
+
+    /// Keeps a small blob.
+    pub fn put(&self, media_type: &str, bytes: &[u8]) -> Result<Descriptor> {
+        let digest = OciDigest::of(bytes);
+        let path = self.blob_path(&digest);
+        if !path.exists() {
+            self.replace(&path, bytes)?;
+        }
+        Ok(Descriptor::new(media_type, digest, bytes.len() as u64))
+    }
+
+    /// A file to write a blob to, which vanishes unless it is kept.
+    pub fn pending(&self) -> Result<NamedTempFile> {
+        let tmp = self.private("tmp");
+        fs::create_dir_all(&tmp).map_err(Error::io("make the folder", &tmp))?;
+        NamedTempFile::new_in(&tmp).map_err(Error::io("write in", &tmp))
+    }
+
+    /// Keeps what was written as the blob of that digest, which the writer computed.
+    pub fn keep(&self, file: NamedTempFile, digest: &OciDigest) -> Result<()> {
+        persist(file, &self.blob_path(digest))
+    }
+
+    /// The manifest of that name; without a name, the only one.
+    pub fn find(&self, name: Option<&str>) -> Result<Descriptor> {
+        let index = self.index()?;
+        let named = |one: &&Descriptor| match name {
+            None => true,
+            Some(name) => {
+                one.annotations.get(NAME).is_some_and(|found| found == name)
+                    || one.digest.as_str() == name
+            }
+        };
+        let mut found = index.manifests.iter().filter(named);
+        match (found.next(), found.next()) {
+            (Some(one), None) => Ok(one.clone()),
+            (Some(_), Some(_)) => {
+                let what = format!("the layout {}", self.folder.display());
+                Err(Error::refused(what, "it has several such images: name one"))
+            }
+            (None, _) => Err(Error::missing(format!("the image `{}`", name.unwrap_or_default()))),
+        }
+    }
+
+    /// Gives a manifest a name; whatever had it loses it.
+    pub fn tag(&self, name: &str, manifest: &Descriptor) -> Result<()> {
+        let path = self.private("lock");
+        let lock = File::create(&path).map_err(Error::io("open the lock", &path))?;
+        rustix::fs::flock(&lock, FlockOperation::LockExclusive)
+            .map_err(|errno| Error::io("lock", &path)(errno.into()))?;
+        let mut index = self.index()?;
+        index.schema_version = 2;
+        index.manifests.retain(|one| one.annotations.get(NAME).is_none_or(|found| found != name));
+        let mut named = manifest.clone();
+        named.annotations.insert(NAME.to_owned(), name.to_owned());
+        index.manifests.push(named);
+        let bytes = serde_json::to_vec(&index)
+            .map_err(|error| Error::refused("index.json", error.to_string()))?;
+        self.replace(&self.folder.join("index.json"), &bytes)
+    }
+
+    /// A path of our own part.
+    pub(crate) fn private(&self, name: &str) -> PathBuf {
+        self.folder.join(PRIVATE).join(name)
+    }
+
+    /// Writes a file so that a reader sees all of it or what was there before.
+    pub(crate) fn replace(&self, path: &Path, bytes: &[u8]) -> Result<()> {
+        let mut file = self.pending()?;
+        file.write_all(bytes).map_err(Error::io("write", path))?;
+        persist(file, path)
+    }
+
+    fn index(&self) -> Result<Index> {
+        let path = self.folder.join("index.json");
+        match fs::read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Index::default()),
+            read => serde_json::from_slice(&read.map_err(Error::io("read", &path))?)
+                .map_err(|error| Error::refused(path.display().to_string(), error.to_string())),
+        }
+    }
+}
+
+fn persist(file: NamedTempFile, path: &Path) -> Result<()> {
+    file.as_file().sync_all().map_err(Error::io("flush", path))?;
+    file.persist(path).map_err(|failed| Error::io("write", path)(failed.error))?;
+    Ok(())
+}
+
+/// An image in a layout folder.
+pub struct LayoutOrigin {
+    layout: Layout,
+    original: Descriptor,
+    document: Document,
+}
+
+impl LayoutOrigin {
+    /// The image of that name, or the only one, for that platform.
+    pub fn open(layout: Layout, name: Option<&str>, platform: &Platform) -> Result<Self> {
+        let mut original = layout.find(name)?;
+        original.annotations.clear();
+        let mut document = Document::parse(&layout.read_blob(&original)?)?;
+        if let Some(chosen) = document.for_platform(platform)? {
+            document = Document::parse(&layout.read_blob(&chosen)?)?;
+            original = chosen;
+        }
+        Ok(Self { layout, original, document })
+    }
+}
+
+impl Origin for LayoutOrigin {
+    fn describe(&self) -> Result<Described> {
+        Ok(Described {
+            config: Some(self.layout.read_blob(self.document.config()?)?),
+            layers: self.document.layers.len(),
+            original: Some(self.original.clone()),
+        })
+    }
+
+    fn layer(&self, index: usize) -> Result<Box<dyn Read + '_>> {
+        let layer = self.document.layers.get(index);
+        let layer = layer.ok_or_else(|| Error::missing(format!("the layer {index}")))?;
+        Ok(Box::new(self.layout.open_blob(&layer.digest)?))
+    }
+}
