@@ -9,6 +9,7 @@ from typing import Any
 LAYERS = [
     "types",
     "kernel",
+    "image",
     "network",
     "sandbox",
     "package",

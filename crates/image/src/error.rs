@@ -127,7 +127,7 @@ impl Error {
     fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Limit { .. } => Some("if the image is meant to be that large, raise the limit"),
-            Self::Damaged { .. } => Some("`snowmelt image verify` names every damaged block"),
+            Self::Damaged { .. } => Some("build the image again, or fetch it from elsewhere"),
             Self::Denied { .. } => Some("log in with `docker login`, or check the name"),
             _ => None,
         }

@@ -1,6 +1,20 @@
 //! Block images: an image of any size is there as soon as the blocks that are touched are there,
 //! each verified, and is never unpacked (FaaSNet 3.5).
 //!
+//! | step | module |
+//! |---|---|
+//! | where images come from | `source` |
+//! | the archive of a layer to changes and contents | `layer` |
+//! | changes of all layers to one tree | `tree` |
+//! | the tree as EROFS metadata over one device a layer | `erofs` |
+//! | contents cut into blocks | `block` |
+//! | all of these in order, kept in a folder | `convert`, `manifest` |
+//! | blocks on demand, from memory, disk and source | `read` |
+//! | the kernel's mount over them | `mount` |
+//! | every digest compared | `verify` |
+//!
+//! The bytes are specified in `docs/image-format.md`.
+//!
 //! Invariant: no byte of an image is used before its digest was compared with the one that the
 //! manifest, directly or through a Merkle root, names.
 
@@ -14,10 +28,12 @@ pub mod mount;
 pub mod read;
 pub mod source;
 pub mod tree;
+mod verify;
 
 pub use convert::{Converted, Options, convert};
 pub use error::Error;
 pub use manifest::Image;
+pub use verify::{Damage, Verified, verify_image};
 
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

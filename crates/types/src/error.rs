@@ -107,13 +107,13 @@ codes! {
     LAB_STEP = "SM-0801", Platform, "a lab cannot be made or changed";
     LAB_NAME = "SM-0802", Usage, "a lab or a host of it is not there, or is there already";
 
-    IMAGE_REFUSED = "SM-0801", Input, "an image is not what its format allows";
-    IMAGE_DAMAGED = "SM-0802", Platform, "bytes of an image are not those that its digests name";
-    IMAGE_MISSING = "SM-0803", Input, "there is no such image";
-    IMAGE_SOURCE = "SM-0804", Platform, "an image cannot be fetched from where it is";
-    IMAGE_MOUNT = "SM-0805", Platform, "an image cannot be mounted";
-
     INTERNAL = "SM-0901", Platform, "something that cannot happen did";
+
+    IMAGE_REFUSED = "SM-1001", Input, "an image is not what its format allows";
+    IMAGE_DAMAGED = "SM-1002", Platform, "bytes of an image are not those that its digests name";
+    IMAGE_MISSING = "SM-1003", Input, "there is no such image";
+    IMAGE_SOURCE = "SM-1004", Platform, "an image cannot be fetched from where it is";
+    IMAGE_MOUNT = "SM-1005", Platform, "an image cannot be mounted";
 }
 
 /// Where in the user's own code something failed.

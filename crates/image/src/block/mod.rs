@@ -67,7 +67,7 @@ impl TryFrom<u64> for BlockSize {
 
     fn try_from(bytes: u64) -> Result<Self> {
         let log2 = bytes.trailing_zeros() as u8;
-        if !bytes.is_power_of_two() || log2 < Self::MIN.0 || log2 > Self::MAX.0 {
+        if !bytes.is_power_of_two() || !(Self::MIN.0..=Self::MAX.0).contains(&log2) {
             let what = format!("a block size of {bytes} bytes");
             return Err(Error::refused(what, "it must be a power of two from 65536 to 4194304"));
         }

@@ -30,5 +30,6 @@ pub use cache::BlockCache;
 pub use hedge::Hedged;
 pub use limit::{Limited, Rate};
 pub use local::LocalSource;
+pub(crate) use local::outside;
 pub use retry::{Patience, Retried};
 pub use source::BlockSource;

@@ -46,7 +46,9 @@ impl DockerArchive {
             .map_err(|error| Error::refused(path.display().to_string(), error.to_string()))?;
         let has = |image: &&Saved| match tag {
             None => true,
-            Some(tag) => image.repo_tags.iter().flatten().any(|found| found == tag),
+            Some(tag) => {
+                image.repo_tags.iter().flatten().any(|found| familiar(found) == familiar(tag))
+            }
         };
         let mut found = saved.iter().filter(has);
         let image = match (found.next(), found.next()) {
@@ -75,6 +77,12 @@ impl Origin for DockerArchive {
         let (at, left) = find(&self.members, name).ok_or_else(missing)?;
         Ok(Box::new(Section { file: &self.file, at, left }))
     }
+}
+
+/// Some tools write the names of Docker's own registry out, others do not.
+fn familiar(tag: &str) -> &str {
+    let tag = tag.strip_prefix("docker.io/").unwrap_or(tag);
+    tag.strip_prefix("library/").unwrap_or(tag)
 }
 
 /// Part of a file.

@@ -15,6 +15,10 @@ mod archive;
 mod document;
 mod folder;
 mod layout;
+mod login;
+mod reference;
+mod registry;
+mod transfer;
 
 use std::io::Read;
 
@@ -22,6 +26,9 @@ pub use archive::DockerArchive;
 pub use document::{Config, Platform};
 pub use folder::FolderOrigin;
 pub use layout::{Layout, LayoutOrigin};
+pub use login::Credentials;
+pub use reference::Reference;
+pub use registry::{Registry, RegistryOrigin};
 
 use crate::Result;
 use crate::manifest::Descriptor;

@@ -188,3 +188,30 @@ fn many_readers_of_one_block_are_one_request() {
     // The table and the block.
     assert_eq!(source.asked.lock().unwrap().len(), 2);
 }
+
+#[test]
+fn a_flipped_bit_anywhere_is_found() {
+    let scratch = tempfile::tempdir().unwrap();
+    fs::write(scratch.path().join("a"), noise(1, 200_000)).unwrap();
+    fs::write(scratch.path().join("zeros"), vec![0; 200_000]).unwrap();
+    let (image, whole) = image(&[archive(scratch.path())]);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let damages = |source: MemorySource| {
+        let source: Arc<dyn BlockSource> = Arc::new(source);
+        runtime.block_on(snowmelt_image::verify_image(&image, &source)).unwrap().damages
+    };
+    let total: usize = whole.blobs.iter().map(|(_, blob)| blob.len()).sum();
+    for bit in (0..total * 8).step_by(total * 8 / 97).chain([total * 8 - 1]) {
+        let (mut at, mut source) = (bit / 8, MemorySource::default());
+        for (name, blob) in &whole.blobs {
+            let mut blob = blob.to_vec();
+            if at < blob.len() {
+                blob[at] ^= 1 << (bit % 8);
+            }
+            at = at.wrapping_sub(blob.len());
+            source.blobs.push((name.clone(), blob.into()));
+        }
+        assert_eq!(damages(source).len(), 1, "bit {bit} of {total} bytes");
+    }
+    assert_eq!(damages(whole), []);
+}

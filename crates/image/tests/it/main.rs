@@ -4,5 +4,6 @@ mod compare;
 mod convert;
 mod lazy;
 mod mounts;
+mod registry;
 mod sources;
 mod unpacked;

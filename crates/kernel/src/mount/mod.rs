@@ -12,8 +12,8 @@ use std::path::Path;
 use rustix::fs::CWD;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags,
-    OpenTreeFlags, UnmountFlags, fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen,
-    mount_change, move_mount, open_tree, unmount,
+    OpenTreeFlags, UnmountFlags, fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount,
+    fsopen, mount_change, move_mount, open_tree, unmount,
 };
 
 pub use rustix::mount::MountAttrFlags as Attributes;

@@ -1,0 +1,231 @@
+//! A real registry (docker-registry) on loopback: images from it, blocks from it, images to it.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use snowmelt_image::block::{BlockSize, OciDigest};
+use snowmelt_image::mount::LazyMount;
+use snowmelt_image::read::{BlockSource, Blocks, Patience, Retried, conformance};
+use snowmelt_image::source::{Credentials, Layout, Platform, Reference, Registry, RegistryOrigin};
+use snowmelt_image::{Error, Image, Options, convert};
+
+use super::convert::{check, layout_by_umoci, run};
+
+/// The registry's process.
+struct Served {
+    child: Child,
+    address: String,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
+}
+
+fn serve(folder: &Path, more: &str) -> Served {
+    let address = format!("127.0.0.1:{}", free_port());
+    let config = folder.join("registry.yml");
+    let text = format!(
+        "version: 0.1\nlog: {{level: error}}\nstorage: {{filesystem: {{rootdirectory: {}}}}}\n\
+         http: {{addr: \"{address}\"}}\n{more}",
+        folder.join("registry").display()
+    );
+    std::fs::write(&config, text).unwrap();
+    let mut command = Command::new("docker-registry");
+    command.arg("serve").arg(&config).stdout(Stdio::null()).stderr(Stdio::null());
+    let child = command.spawn().unwrap();
+    let began = Instant::now();
+    while std::net::TcpStream::connect(&address).is_err() {
+        assert!(began.elapsed() < Duration::from_secs(60), "the registry does not start");
+        thread::sleep(Duration::from_millis(20));
+    }
+    Served { child, address }
+}
+
+fn reference(address: &str) -> Reference {
+    format!("{address}/team/app:v1").parse().unwrap()
+}
+
+fn registry(address: &str, login: Option<(&str, &str)>) -> Registry {
+    let login =
+        login.map(|(user, secret)| Credentials { user: user.into(), secret: secret.into() });
+    Registry::with_credentials(&reference(address), login).unwrap()
+}
+
+/// Converts the image of the registry on a thread that may block.
+fn convert_from(
+    served: &Served,
+    login: Option<(&str, &str)>,
+    store: &Layout,
+) -> snowmelt_image::Result<snowmelt_image::Converted> {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let name = reference(&served.address);
+    let here = Platform::here();
+    let open = RegistryOrigin::open(registry(&served.address, login), &name, &here);
+    let origin = runtime.block_on(open)?;
+    convert(&origin, store, Options { block_size: BlockSize::MIN, ..Options::default() })
+}
+
+async fn push(registry: &Registry, store: &Layout, image: &Image) {
+    for digest in image.blobs().map(|blob| &blob.digest).chain([&image.config.digest]) {
+        registry.push_blob(digest, &store.blob_path(digest)).await.unwrap();
+    }
+    let bytes = image.encode().unwrap();
+    registry
+        .push_manifest("blocks", snowmelt_image::manifest::OCI_MANIFEST, bytes.into())
+        .await
+        .unwrap();
+}
+
+#[test]
+fn an_image_goes_from_a_registry_to_a_registry_and_is_mounted_from_there() {
+    let scratch = tempfile::tempdir().unwrap();
+    let served = serve(scratch.path(), "");
+    let layout = layout_by_umoci(scratch.path());
+    let image = format!("oci:{}:it", layout.display());
+    let target = format!("docker://{}/team/app:v1", served.address);
+    run("skopeo", &["copy", "--insecure-policy", "--dest-tls-verify=false", &image, &target]);
+
+    let again = scratch.path().join("again");
+    let local = format!("{}:it", layout.display());
+    run("umoci", &["unpack", "--image", &local, again.to_str().unwrap()]);
+
+    let store = Layout::create(&scratch.path().join("store")).unwrap();
+    let converted = convert_from(&served, None, &store).unwrap();
+    check(&converted, &store, &again.join("rootfs"));
+
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let source = registry(&served.address, None);
+    let image = runtime.block_on(async {
+        push(&source, &store, &converted.image).await;
+        push(&source, &store, &converted.image).await;
+        let (found, bytes) = source.manifest("blocks").await.unwrap();
+        assert_eq!(found.digest, converted.manifest.digest);
+        Image::decode(&bytes).unwrap()
+    });
+    let blocks = Arc::new(Blocks::new(Arc::new(Retried::new(source, Patience::default())), None));
+    let mounted = LazyMount::new(&image, &blocks, runtime.handle()).unwrap();
+    let root = std::os::fd::AsRawFd::as_raw_fd(&mounted.root());
+    let kept = std::fs::read_to_string(format!("/proc/self/fd/{root}/lib/deep/kept")).unwrap();
+    assert_eq!(kept, "usr/lib/deep/kept".repeat(3000));
+}
+
+#[test]
+fn a_registry_conforms_as_a_source_of_blocks() {
+    let scratch = tempfile::tempdir().unwrap();
+    let served = serve(scratch.path(), "");
+    let (content, path) = (conformance::content(), scratch.path().join("content"));
+    std::fs::write(&path, &content).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let registry = registry(&served.address, None);
+        registry.push_blob(&OciDigest::of(&content), &path).await.unwrap();
+        conformance::check(&registry, &content).await;
+    });
+}
+
+#[test]
+fn a_login_is_asked_for_and_used() {
+    let scratch = tempfile::tempdir().unwrap();
+    let users = scratch.path().join("users");
+    std::fs::write(&users, format!("me:{BCRYPT_OF_SECRET}\n")).unwrap();
+    let auth = format!("auth: {{htpasswd: {{realm: test, path: {}}}}}\n", users.display());
+    let served = serve(scratch.path(), &auth);
+    let (content, path) = (conformance::content(), scratch.path().join("content"));
+    std::fs::write(&path, &content).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let blob = OciDigest::of(&content);
+        for login in [None, Some(("me", "wrong"))] {
+            let error = registry(&served.address, login).fetch(&blob, 0..1).await.unwrap_err();
+            assert!(matches!(error, Error::Denied { .. }), "{error}");
+        }
+        let registry = registry(&served.address, Some(("me", "secret")));
+        registry.push_blob(&blob, &path).await.unwrap();
+        conformance::check(&registry, &content).await;
+    });
+}
+
+/// Of the word `secret`.
+const BCRYPT_OF_SECRET: &str = "$2b$04$uMuHH20Fj2r/Z6o359ELZObQfTP4kp5WvwPAVBnOhxAeFMdCZkbyS";
+
+/// A registry that answers each request with the next of these, whatever is asked.
+fn scripted(answers: Vec<String>) -> String {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    thread::spawn(move || {
+        for answer in answers {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            while lines.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
+            let _ = stream.write_all(answer.as_bytes());
+            let _ = stream.shutdown(std::net::Shutdown::Write);
+            let _ = stream.read(&mut [0; 1]);
+        }
+    });
+    address
+}
+
+fn answer(status: &str, headers: &str, body: &str) -> String {
+    let length = body.len();
+    format!(
+        "HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {length}\r\n{headers}\r\n{body}"
+    )
+}
+
+#[test]
+fn a_registry_that_fails_in_every_way_is_asked_again() {
+    let cut = "HTTP/1.1 206 Partial\r\nconnection: close\r\ncontent-length: 4\r\n\r\nte".to_owned();
+    let address = scripted(vec![
+        answer("500 Oops", "", "internal"),
+        answer("429 Slow down", "retry-after: 0\r\n", ""),
+        cut,
+        answer("206 Partial Content", "", "text"),
+    ]);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let patience = Patience { first_wait: Duration::from_millis(1), ..Patience::default() };
+    let source = Retried::new(registry(&address, None), patience);
+    let blob = OciDigest::of(b"text");
+    assert_eq!(runtime.block_on(source.fetch(&blob, 0..4)).unwrap(), "text");
+}
+
+#[test]
+fn tokens_are_fetched_where_the_challenge_says() {
+    let tokens = scripted(vec![answer("200 OK", "", r#"{"token": "t0k"}"#)]);
+    let challenge =
+        format!("www-authenticate: Bearer realm=\"http://{tokens}/t\",service=\"s\"\r\n");
+    let address = scripted(vec![
+        answer("401 Who", &challenge, ""),
+        // Knows no ranges.
+        answer("200 OK", "", "the text"),
+        answer("403 No", "", "forbidden"),
+    ]);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (source, blob) = (registry(&address, None), OciDigest::of(b"the text"));
+    assert_eq!(runtime.block_on(source.fetch(&blob, 4..8)).unwrap(), "text");
+    let error = runtime.block_on(source.fetch(&blob, 4..8)).unwrap_err();
+    assert!(matches!(error, Error::Denied { .. }), "{error}");
+}
+
+#[test]
+fn a_secret_is_not_sent_in_the_clear_because_an_answer_says_so() {
+    let challenge = "www-authenticate: Bearer realm=\"http://192.0.2.1/t\"\r\n";
+    let address = scripted(vec![answer("401 Who", challenge, "")]);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let source = registry(&address, Some(("me", "secret")));
+    let error = runtime.block_on(source.fetch(&OciDigest::of(b""), 0..1)).unwrap_err();
+    assert!(matches!(error, Error::Denied { .. }), "{error}");
+}
