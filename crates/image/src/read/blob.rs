@@ -1,6 +1,7 @@
 //! Any raw bytes of one blob. The table is fetched with the first of them.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::OnceCell;
@@ -12,13 +13,16 @@ use crate::block::{BlobSummary, Table};
 /// Blocks of a read that are decompressed at once, so that memory is bounded whatever is asked for.
 const AT_ONCE: usize = 16;
 
+/// Counts first uses over all blobs, so that their order is known.
+static MOMENT: AtomicU64 = AtomicU64::new(0);
+
 /// One blob, read on demand.
 pub struct BlobReader {
     blocks: Arc<Blocks>,
     summary: BlobSummary,
     table: OnceCell<Arc<Table>>,
-    /// Blocks in the order of their first use, and whether each was used.
-    touched: Mutex<(Vec<usize>, Vec<bool>)>,
+    /// Blocks in the order of their first use with its moment, and whether each was used.
+    touched: Mutex<(Vec<(u64, usize)>, Vec<bool>)>,
 }
 
 impl BlobReader {
@@ -33,18 +37,28 @@ impl BlobReader {
         self.summary.raw_size
     }
 
+    /// What is known of the blob.
+    pub fn summary(&self) -> &BlobSummary {
+        &self.summary
+    }
+
     /// The bytes of a range; what lies behind the end is left out.
     pub async fn read(&self, range: Range<u64>) -> Result<Vec<u8>> {
         let table = self.table().await?;
+        self.record(table.touched(range.clone()), table.entries().len());
+        self.read_quietly(range).await
+    }
+
+    /// The same for readers that are no part of a start.
+    pub(super) async fn read_quietly(&self, range: Range<u64>) -> Result<Vec<u8>> {
+        let table = self.table().await?;
         let wanted = table.touched(range.clone());
         let size = table.block_size().bytes() as u64;
-        let mut bytes = Vec::with_capacity(
-            (range.end.min(self.raw_size()) - range.start.min(self.raw_size())) as usize,
-        );
+        let end = range.end.min(self.raw_size());
+        let mut bytes = Vec::with_capacity(end.saturating_sub(range.start) as usize);
         let mut next = wanted.start;
         while next < wanted.end {
             let now = next..wanted.end.min(next + AT_ONCE);
-            self.record(now.clone(), table.entries().len());
             let blocks = self.blocks.get(&self.summary.digest, table, now.clone()).await?;
             for (index, block) in now.clone().zip(blocks) {
                 let begin = index as u64 * size;
@@ -68,8 +82,9 @@ impl BlobReader {
         Ok(())
     }
 
-    /// The blocks that were read, in the order in which each was read first.
-    pub fn touched(&self) -> Vec<usize> {
+    /// The blocks that were read, in the order in which each was read first, each with a moment that
+    /// can be compared with those of other readers of this process.
+    pub fn touched(&self) -> Vec<(u64, usize)> {
         self.touched.lock().unwrap_or_else(PoisonError::into_inner).0.clone()
     }
 
@@ -94,7 +109,7 @@ impl BlobReader {
         seen.resize(count, false);
         for block in blocks {
             if !std::mem::replace(&mut seen[block], true) {
-                order.push(block);
+                order.push((MOMENT.fetch_add(1, Ordering::Relaxed), block));
             }
         }
     }

@@ -7,6 +7,8 @@
 //! | stored blocks on the disk, by content | `cache` |
 //! | decompressed blocks in memory, few | `recent` |
 //! | ranges of a blob from all of these, each block once | `blocks`, `flight`, `blob` |
+//! | which blocks a start touches, fetched ahead the next time | `profile` |
+//! | a blob as a file, once all of it is there | `complete` |
 //! | what every source must do | `conformance` |
 //!
 //! Invariant: what a source or the disk gives is compared with the table before anybody sees it; a
@@ -15,11 +17,13 @@
 mod blob;
 mod blocks;
 mod cache;
+mod complete;
 pub mod conformance;
 mod flight;
 mod hedge;
 mod limit;
 mod local;
+mod profile;
 mod recent;
 mod retry;
 mod source;
@@ -27,9 +31,11 @@ mod source;
 pub use blob::BlobReader;
 pub use blocks::{Blocks, Counts};
 pub use cache::BlockCache;
+pub use complete::complete_files;
 pub use hedge::Hedged;
 pub use limit::{Limited, Rate};
 pub use local::LocalSource;
 pub(crate) use local::outside;
+pub use profile::StartProfile;
 pub use retry::{Patience, Retried};
 pub use source::BlockSource;

@@ -10,7 +10,7 @@ use snowmelt_image::Image;
 use snowmelt_image::block::{BlobWriter, BlockSize, OciDigest};
 use snowmelt_image::manifest::{Descriptor, OCI_CONFIG};
 use snowmelt_image::mount::LazyMount;
-use snowmelt_image::read::{BlockCache, BlockSource, Blocks};
+use snowmelt_image::read::{BlockCache, BlockSource, Blocks, StartProfile, complete_files};
 use snowmelt_image::tree::Tree;
 
 use super::compare::describe;
@@ -214,4 +214,58 @@ fn a_flipped_bit_anywhere_is_found() {
         assert_eq!(damages(source).len(), 1, "bit {bit} of {total} bytes");
     }
     assert_eq!(damages(whole), []);
+}
+
+#[test]
+fn a_recorded_start_is_fetched_ahead_and_then_needs_no_request() {
+    let scratch = tempfile::tempdir().unwrap();
+    for (seed, name) in [(1, "a"), (2, "b")] {
+        fs::write(scratch.path().join(name), noise(seed, 400_000)).unwrap();
+    }
+    let (image, first) = image(&[archive(scratch.path())]);
+    let second = MemorySource::of(first.blobs.iter().map(|(_, blob)| blob.to_vec()).collect());
+    let readers = |setup: &Setup| {
+        let layers = setup.mount.layers().iter().cloned();
+        std::iter::once(Arc::clone(setup.mount.metadata())).chain(layers).collect::<Vec<_>>()
+    };
+    let one = Setup::new(&image, first, None);
+    assert!(fs::read(one.path("b")).unwrap() == noise(2, 400_000));
+    let profile = StartProfile::record(&readers(&one));
+    assert_eq!(
+        profile.blocks[0],
+        (image.metadata.root, 0),
+        "the kernel begins with the superblock"
+    );
+    assert!(profile.blocks.len() < 12, "{profile:?}");
+
+    let folder = tempfile::tempdir().unwrap();
+    let cache = Arc::new(BlockCache::open(folder.path(), 1 << 30).unwrap());
+    let two = Setup::new(&image, second, Some(cache));
+    two._runtime.block_on(profile.fetch_ahead(&readers(&two), 4)).unwrap();
+    let before = two.blocks.counts().requests;
+    assert!(fs::read(two.path("b")).unwrap() == noise(2, 400_000));
+    assert_eq!(two.blocks.counts().requests, before);
+}
+
+#[test]
+fn a_complete_image_is_mounted_without_anything_in_between() {
+    let scratch = tempfile::tempdir().unwrap();
+    fs::write(scratch.path().join("a"), noise(1, 300_000)).unwrap();
+    fs::write(scratch.path().join("zeros"), vec![0; 9 << 20]).unwrap();
+    let (image, source) = image(&[archive(scratch.path())]);
+    let raw = scratch.path().join("raw");
+    assert_eq!(complete_files(&raw, &image), None);
+    let setup = Setup::new(&image, source, None);
+    setup._runtime.block_on(async {
+        setup.mount.metadata().complete(&raw).await.unwrap();
+        setup.mount.layers()[0].complete(&raw).await.unwrap();
+    });
+    drop(setup);
+    let files = complete_files(&raw, &image).unwrap();
+    let root = snowmelt_image::mount::mount_files(&files[0], &files[1..]).unwrap();
+    let path = |name| format!("/proc/self/fd/{}/{name}", root.as_raw_fd());
+    assert!(fs::read(path("a")).unwrap() == noise(1, 300_000));
+    assert!(fs::read(path("zeros")).unwrap() == vec![0; 9 << 20]);
+    let blocks = std::os::unix::fs::MetadataExt::blocks(&fs::metadata(&files[1]).unwrap());
+    assert!(blocks * 512 < 6 << 20, "zeros are holes: {blocks}");
 }

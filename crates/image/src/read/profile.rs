@@ -1,0 +1,82 @@
+//! Which blocks a start touches, in which order: recorded once, fetched ahead in that order at
+//! every later start. Fetched one after another they are bound by latency.
+//!
+//! Invariant: a profile is a hint. A block that it names and that does not exist is passed over.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use futures::stream::{self, StreamExt, TryStreamExt};
+use serde::{Deserialize, Serialize};
+
+use super::BlobReader;
+use crate::Result;
+use crate::block::BlockDigest;
+
+/// Blocks of an image in the order of their first use.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StartProfile {
+    /// Merkle root of a blob, and a block of it.
+    pub blocks: Vec<(BlockDigest, u32)>,
+}
+
+impl StartProfile {
+    /// What these readers of one image were asked for so far.
+    pub fn record<'a>(readers: impl IntoIterator<Item = &'a Arc<BlobReader>>) -> Self {
+        let mut found: Vec<(u64, BlockDigest, u32)> = Vec::new();
+        for reader in readers {
+            let root = reader.summary().root;
+            let touched = reader.touched().into_iter();
+            found.extend(touched.map(|(moment, block)| (moment, root, block as u32)));
+        }
+        found.sort_unstable();
+        Self { blocks: found.into_iter().map(|(_, root, block)| (root, block)).collect() }
+    }
+
+    /// This one, and behind it what only the other start touched.
+    pub fn merge(&mut self, other: &Self) {
+        let known: std::collections::HashSet<_> = self.blocks.iter().copied().collect();
+        self.blocks.extend(other.blocks.iter().filter(|block| !known.contains(block)));
+    }
+
+    /// Fetches these blocks in their order, `at_once` requests under way; neighbours that follow
+    /// each other are one request.
+    pub async fn fetch_ahead(&self, readers: &[Arc<BlobReader>], at_once: usize) -> Result<()> {
+        stream::iter(self.runs().into_iter().map(|(root, run)| async move {
+            match readers.iter().find(|reader| reader.summary().root == root) {
+                Some(reader) => reader.prefetch(run).await,
+                None => Ok(()),
+            }
+        }))
+        .buffered(at_once.max(1))
+        .try_collect()
+        .await
+    }
+
+    fn runs(&self) -> Vec<(BlockDigest, Range<usize>)> {
+        let mut runs: Vec<(BlockDigest, Range<usize>)> = Vec::new();
+        for (root, block) in &self.blocks {
+            let block = *block as usize;
+            match runs.last_mut() {
+                Some((last, run)) if last == root && run.end == block => run.end += 1,
+                _ => runs.push((*root, block..block + 1)),
+            }
+        }
+        runs
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_in_order_are_one_run_and_a_merge_keeps_the_order() {
+        let (a, b) = (BlockDigest::of(b"a"), BlockDigest::of(b"b"));
+        let mut profile = StartProfile { blocks: vec![(a, 3), (a, 4), (b, 5), (a, 5), (a, 2)] };
+        assert_eq!(profile.runs(), [(a, 3..5), (b, 5..6), (a, 5..6), (a, 2..3)]);
+        profile.merge(&StartProfile { blocks: vec![(b, 9), (a, 4)] });
+        assert_eq!(profile.blocks.len(), 6);
+        assert_eq!(profile.blocks[5], (b, 9));
+    }
+}
