@@ -21,8 +21,15 @@ pub struct BlobReader {
     blocks: Arc<Blocks>,
     summary: BlobSummary,
     table: OnceCell<Arc<Table>>,
-    /// Blocks in the order of their first use with its moment, and whether each was used.
-    touched: Mutex<(Vec<(u64, usize)>, Vec<bool>)>,
+    touched: Mutex<Touched>,
+}
+
+#[derive(Default)]
+struct Touched {
+    /// Moments and blocks, in the order of their first use.
+    order: Vec<(u64, usize)>,
+    /// Whether each block was used.
+    seen: Vec<bool>,
 }
 
 impl BlobReader {
@@ -85,7 +92,7 @@ impl BlobReader {
     /// The blocks that were read, in the order in which each was read first, each with a moment that
     /// can be compared with those of other readers of this process.
     pub fn touched(&self) -> Vec<(u64, usize)> {
-        self.touched.lock().unwrap_or_else(PoisonError::into_inner).0.clone()
+        self.touched.lock().unwrap_or_else(PoisonError::into_inner).order.clone()
     }
 
     /// The offset table, fetched and compared with the root when it is asked for first.
@@ -105,7 +112,7 @@ impl BlobReader {
 
     fn record(&self, blocks: Range<usize>, count: usize) {
         let mut touched = self.touched.lock().unwrap_or_else(PoisonError::into_inner);
-        let (order, seen) = &mut *touched;
+        let Touched { order, seen } = &mut *touched;
         seen.resize(count, false);
         for block in blocks {
             if !std::mem::replace(&mut seen[block], true) {

@@ -13,6 +13,15 @@ use snowmelt_image::read::{BlobReader, BlockSource, Blocks};
 use snowmelt_image::tree::Tree;
 use snowmelt_kernel::mount;
 
+/// Whether this user may mount; says so if not.
+pub fn is_root() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        eprintln!("skipped: only root can mount");
+    }
+    root
+}
+
 /// A mount that is attached nowhere; gone when this is dropped.
 pub struct Mounted(OwnedFd);
 
