@@ -168,6 +168,31 @@ def test_functions_on_two_hosts_talk_by_plain_sockets(cluster: Cluster) -> None:
     assert messages == more, "the network costs the same for 12 functions and for 40"
 
 
+def test_what_a_function_sent_before_it_returned_arrives(cluster: Cluster) -> None:
+    """The reader begins when all senders' host has nothing more to run."""
+    done = cluster.python("""
+        def hands_over(rank):
+            import time
+            job = sm.job()
+            half = job.size // 2
+            if rank < half:
+                job.connect(rank + half, 80).sendall(bytes(3_000_000))
+                return None
+            with job.listen(80) as server:
+                taken, _ = server.accept()
+            time.sleep(1)
+            length = 0
+            while found := taken.recv(1 << 16):
+                length += len(found)
+            return length
+
+        done = sm.burst(hands_over, 8, network="job", memory="64MiB", progress=False)
+        print(json.dumps([list(done), [host["count"] for host in done.hosts]]))
+    """)
+    assert done == [[[None] * 4 + [3_000_000] * 4, [4, 4]]]
+    wait_for("nothing", lambda: not any(cluster.job_devices(host) for host in cluster.hosts))
+
+
 def test_functions_on_two_hosts_talk_by_ipv6_and_by_name(cluster: Cluster) -> None:
     code = """
         @sm.function(network="job", memory="64MiB")

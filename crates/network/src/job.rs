@@ -20,7 +20,7 @@ use crate::link::{self, Overlay};
 use crate::netlink::Batch;
 use crate::networks::Shared;
 use crate::prepare::Prepared;
-use crate::remains::{self, Remains};
+use crate::remains::{self, Remains, Unsent};
 use crate::{
     Address, Error, JobSpec, Listener, Peer, Result, Way, egress, listen, ready, route, trace,
 };
@@ -268,6 +268,15 @@ impl JobNetwork {
     /// What there is in the namespace now.
     pub fn remains(&mut self) -> Result<Remains> {
         let found = remains::of(&mut self.prepared.namespace);
+        found.map_err(|failed| Error::failed(&self.spec.job, failed))
+    }
+
+    /// What functions have still to tell others. Once the network is gone nobody will hear it.
+    ///
+    /// # Errors
+    /// [`Error::Step`] when the kernel does not tell.
+    pub fn unsent(&mut self) -> Result<Unsent> {
+        let found = remains::unsent(&mut self.prepared.namespace);
         found.map_err(|failed| Error::failed(&self.spec.job, failed))
     }
 

@@ -40,7 +40,7 @@ pub use networks::{Networks, Options, PORT};
 pub use prepare::Furnished;
 pub use probe::{Probe, probe};
 pub use range::{BadRange, Range, prefix_for};
-pub use remains::Remains;
+pub use remains::{Remains, Unsent};
 pub use spec::{Address, JobSpec, Peer, RESERVED};
 pub use trace::Way;
 

@@ -9,6 +9,9 @@ use crate::netlink::*;
 const BY_FAMILY: u16 = 20;
 /// `SOCK_DESTROY` there.
 const DESTROY: u16 = 21;
+/// States of `net/tcp_states.h` in which the other end knows all that it will be told:
+/// `TCP_FIN_WAIT2`, `TCP_TIME_WAIT`, `TCP_CLOSE` and `TCP_LISTEN`.
+const TOLD_ALL: [u8; 4] = [5, 6, 7, 10];
 /// As many requests as fit into one datagram.
 const AT_ONCE: usize = 500;
 pub const TCP: u8 = 6;
@@ -23,6 +26,15 @@ pub struct Remains {
     pub routes: usize,
     /// Neighbours and forwarding entries.
     pub neighbours: usize,
+}
+
+/// What functions have still to tell others, which the kernel goes on to do when they have ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unsent {
+    /// Bytes that nobody has acknowledged.
+    pub bytes: u64,
+    /// Connections whose other end does not know that they are closed.
+    pub connections: usize,
 }
 
 impl Remains {
@@ -95,6 +107,25 @@ pub fn end_connections(namespace: &mut Namespace) {
             drop(namespace.diagnosis.run(batch));
         }
     }
+}
+
+/// What functions have still to tell others.
+pub fn unsent(namespace: &mut Namespace) -> Result<Unsent, Failed> {
+    let mut unsent = Unsent::default();
+    for family in [AF_INET, AF_INET6] {
+        for message in sockets(&mut namespace.diagnosis, family, TCP)? {
+            // `idiag_state` and `idiag_wqueue` of `struct inet_diag_msg`.
+            let (Some(state), Some(queue)) = (message.body.get(1), message.body.get(60..64)) else {
+                continue;
+            };
+            if !TOLD_ALL.contains(state) {
+                let queue = queue.try_into().map_or(0, u32::from_ne_bytes);
+                unsent.bytes += u64::from(queue);
+                unsent.connections += 1;
+            }
+        }
+    }
+    Ok(unsent)
 }
 
 /// `struct inet_diag_req_v2` up to `id`.

@@ -8,9 +8,9 @@ use std::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use snowmelt_network::{Address, Counters, JobNetwork, JobSpec, Networks, RESERVED};
+use snowmelt_network::{Address, Counters, JobNetwork, JobSpec, Networks, RESERVED, Unsent};
 use snowmelt_sandbox::{Bind, NetworkNamespace, Sandbox};
 
 use crate::agent::api::HostRanks;
@@ -25,6 +25,10 @@ pub(crate) const PEERS: &str = "/run/snowmelt/peers";
 
 /// The same for IPv6.
 pub(crate) const PEERS6: &str = "/run/snowmelt/peers6";
+
+/// How long what ranks sent last may stand still on its way.
+const STANDS_STILL: Duration = Duration::from_secs(5);
+const LOOKED_EVERY: Duration = Duration::from_millis(10);
 
 /// A job's network with what it was made for.
 #[derive(Debug)]
@@ -143,6 +147,23 @@ impl RankNetwork {
         let network = Arc::clone(&self.network);
         let locked = move || work(&mut network.lock().unwrap_or_else(PoisonError::into_inner));
         Ok(blocking(locked).await??)
+    }
+
+    /// Waits until what ranks sent before they ended has arrived, and their connections are closed
+    /// at both ends. Gives up when nothing moves any more: the other end may be gone.
+    pub async fn settle(&self) {
+        let mut moved = (Unsent::default(), Instant::now());
+        while let Ok(left) = self.lock().unsent()
+            && left != Unsent::default()
+        {
+            if left != moved.0 {
+                moved = (left, Instant::now());
+            } else if moved.1.elapsed() >= STANDS_STILL {
+                tracing::warn!(?left, "what the ranks of a job sent last did not arrive");
+                return;
+            }
+            tokio::time::sleep(LOOKED_EVERY).await;
+        }
     }
 
     /// What ranks see beside their unit's root.

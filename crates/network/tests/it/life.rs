@@ -1,8 +1,9 @@
 //! What is left when a job ends or a node dies: nothing, and leases say so.
 
 use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
 
-use snowmelt_network::{Allow, Egress, Error, JobSpec, Networks, Options};
+use snowmelt_network::{Allow, Egress, Error, JobSpec, Networks, Options, Unsent};
 
 use crate::harness::*;
 
@@ -200,4 +201,43 @@ fn a_connection_that_nobody_answers_any_more_holds_nothing() {
     drop(std::io::Write::write_all(&mut stream, &[7; 1000]));
     drop(stream);
     one.close(PATIENCE).unwrap();
+}
+
+/// What a function sent before it ended is on its way until the other one has read it.
+#[test]
+fn what_was_sent_last_is_known_to_be_unsent_until_it_arrives() {
+    if !is_root() {
+        return;
+    }
+    const LENGTH: usize = 16 << 20;
+    let mut underlay = Underlay::new();
+    let hosts = [underlay.host(0), underlay.host(0)];
+    let mut networks = job("a", 4, &hosts.each_ref());
+    let (other, mut one) = (networks.pop().unwrap(), networks.pop().unwrap());
+    let target = other.address(0).unwrap().v4;
+    let listener =
+        within(other.namespace(), || std::net::TcpListener::bind((target, 5000)).unwrap());
+    assert_eq!(one.unsent().unwrap(), Unsent::default());
+    let source = one.address(0).unwrap().v4;
+    let mut stream =
+        within(one.namespace(), || connect_from(source.into(), (target, 5000).into()).unwrap());
+    let (mut accepted, _) = listener.accept().unwrap();
+    assert_eq!(one.unsent().unwrap(), Unsent { bytes: 0, connections: 1 });
+    let reader = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(100));
+        let mut read = Vec::new();
+        std::io::Read::read_to_end(&mut accepted, &mut read).unwrap();
+        read.len()
+    });
+    std::io::Write::write_all(&mut stream, &vec![7; LENGTH]).unwrap();
+    drop(stream);
+    let deadline = Instant::now() + PATIENCE;
+    while one.unsent().unwrap() != Unsent::default() {
+        assert!(Instant::now() < deadline, "{:?}", one.unsent());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(reader.join().unwrap(), LENGTH);
+    drop(listener);
+    one.close(PATIENCE).unwrap();
+    other.close(PATIENCE).unwrap();
 }

@@ -113,13 +113,18 @@ impl Part {
         let mut running: FuturesUnordered<_> = all
             .map(|((rank, lease), event)| call(rank, lease, load, (event, limit), ended.clone()))
             .collect();
+        let mut is_heard = true;
         while let Some(end) = running.next().await {
-            if ends.send(end).await.is_err() {
+            is_heard = ends.send(end).await.is_ok();
+            if !is_heard {
                 break;
             }
         }
         drop(running);
-        drop(network);
+        if let Some(network) = network.filter(|_| is_heard) {
+            // Ranks on other hosts may still wait for what those here sent last.
+            network.settle().await;
+        }
     }
 }
 
