@@ -263,7 +263,7 @@ impl TaskRunner for QueryRunner {
         let memory = self.limits.memory.bytes() * RESERVABLE_PERCENT / 100;
         let threads = self.limits.cpu.0.div_ceil(1000).max(1);
         let header = task.header(&self.query, attempt.number(), memory, threads);
-        let socket = worker.connect().map_err(|error| lost(&error))?;
+        let socket = worker.connect().map_err(|error| unreachable(&error))?;
         let done = match dispatch(socket, grants, task.plan.clone(), &header, attempt).await {
             Ok(done) => done,
             Err(error) => {
@@ -338,6 +338,12 @@ fn granted(names: &[String], connections: Vec<UdfConnection>) -> Vec<(UdfGrant, 
         (UdfGrant { name: name.clone(), timeout_ms }, OwnedFd::from(connection.socket))
     };
     names.iter().zip(connections).map(grant).collect()
+}
+
+/// It has ended between its start and now.
+fn unreachable(error: &Error) -> TaskError {
+    let message = format!("a worker could not be reached: {error}");
+    TaskError::lost(ErrorReport::new(Code::WORKER_LOST, message))
 }
 
 fn lost(error: &Error) -> TaskError {
