@@ -153,14 +153,17 @@ impl RankNetwork {
     /// at both ends. Gives up when nothing moves any more: the other end may be gone.
     pub async fn settle(&self) {
         let mut moved = (Unsent::default(), Instant::now());
-        while let Ok(left) = self.lock().unsent()
-            && left != Unsent::default()
-        {
+        loop {
+            let unsent = self.lock().unsent();
+            let left = match unsent {
+                Ok(left) if left != Unsent::default() => left,
+                Ok(_) => return,
+                Err(error) => return tracing::warn!(%error, "a job's network does not answer"),
+            };
             if left != moved.0 {
                 moved = (left, Instant::now());
             } else if moved.1.elapsed() >= STANDS_STILL {
-                tracing::warn!(?left, "what the ranks of a job sent last did not arrive");
-                return;
+                return tracing::warn!(?left, "what the ranks of a job sent last did not arrive");
             }
             tokio::time::sleep(LOOKED_EVERY).await;
         }
