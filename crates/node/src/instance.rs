@@ -31,7 +31,6 @@ pub(crate) struct Instance {
     loaded: Mutex<Vec<(Load, UnixStream)>>,
     // A call was given up: what goes on inside is not known.
     spoiled: AtomicBool,
-    paused: AtomicBool,
 }
 
 impl Instance {
@@ -39,8 +38,8 @@ impl Instance {
     pub fn new(mut sandbox: Sandbox, zygote: Option<Child>, log: ByteSize) -> Result<Self> {
         let read_end = sandbox.take_log().ok_or(snowmelt_wire::Error::Closed)?;
         let log = LogCollector::new(read_end, log)?;
-        let (loaded, no) = (Mutex::default(), || AtomicBool::new(false));
-        Ok(Self { sandbox, log, _zygote: zygote, loaded, spoiled: no(), paused: no() })
+        let (loaded, spoiled) = (Mutex::default(), AtomicBool::new(false));
+        Ok(Self { sandbox, log, _zygote: zygote, loaded, spoiled })
     }
 
     /// True until its end is known.
@@ -60,7 +59,6 @@ impl Instance {
 
     /// Stops its processes; false if it cannot be kept.
     pub fn pause(&self) -> bool {
-        self.paused.store(true, Ordering::Release);
         self.sandbox.pause().inspect_err(|error| tracing::debug!(%error, "cannot pause")).is_ok()
     }
 
@@ -69,9 +67,7 @@ impl Instance {
         let mut writing = pin!(write_frame(stream, frame));
         // What the socket does not hold waits until it is read.
         let written = futures::poll!(&mut writing);
-        if self.paused.swap(false, Ordering::AcqRel) {
-            self.sandbox.resume().map_err(snowmelt_wire::Error::from)?;
-        }
+        self.sandbox.resume().map_err(snowmelt_wire::Error::from)?;
         match written {
             Poll::Ready(written) => Ok(written?),
             Poll::Pending => Ok(writing.await?),

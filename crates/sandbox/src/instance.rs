@@ -78,15 +78,20 @@ impl Life {
         });
     }
 
-    /// Lets it go on if it is paused. A process that the freezer of version 1 stopped cannot die,
+    /// Lets it go on if it is paused.
+    fn go_on(&self) -> io::Result<()> {
+        if self.paused.swap(false, Ordering::AcqRel) {
+            self.held.go(self.switch()?)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Lets it go on before it ends. A process that the freezer of version 1 stopped cannot die,
     /// and the next sandbox may get the control group.
     fn release(&self) {
-        if self.paused.swap(false, Ordering::Relaxed)
-            && let Some(switch) = &self.started.switch
-        {
-            // Fails only for a group that is gone.
-            drop(self.held.go(switch));
-        }
+        // Fails only for a group that is gone.
+        drop(self.go_on());
     }
 
     pub fn finish(&self, outcome: Outcome) {
@@ -253,18 +258,16 @@ impl Sandbox {
     /// `Unsupported` where the kernel has no freezer of control groups.
     pub fn pause(&self) -> io::Result<()> {
         let switch = self.0.life.switch()?;
-        self.0.life.paused.store(true, Ordering::Relaxed);
+        self.0.life.paused.store(true, Ordering::Release);
         self.0.life.held.stop(switch)
     }
 
-    /// Lets its processes go on.
+    /// Lets its processes go on if they are paused.
     ///
     /// # Errors
     /// As [`Self::pause`].
     pub fn resume(&self) -> io::Result<()> {
-        let switch = self.0.life.switch()?;
-        self.0.life.paused.store(false, Ordering::Relaxed);
-        self.0.life.held.go(switch)
+        self.0.life.go_on()
     }
 
     /// Kills it with all its processes. `reason` ([`End::Timeout`] or [`End::Killed`]) is what
