@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::harness::{ask, with_spawner, within};
+use crate::harness::{Rig, ask, with_spawner, within};
 use crate::zygote::Code;
-use snowmelt_sandbox::{Bind, ForkSpec, Limits, NativeZygoteSpec, Root, ZygoteSpec};
+use snowmelt_sandbox::{Bind, ForkSpec, Limits, NativeZygoteSpec, Root, Zygote, ZygoteSpec};
 use snowmelt_types::{End, SandboxId};
 
 /// Compiles the example into a folder that is shown at `/code`.
@@ -36,18 +36,22 @@ fn fork(code: &Code, greeting: &str) -> ForkSpec {
     }
 }
 
+async fn zygote(rig: &Rig, code: &Code) -> Zygote {
+    let spec = NativeZygoteSpec {
+        id: SandboxId::new(),
+        root: root(code),
+        command: vec!["/code/primes".into()],
+        env: Vec::new(),
+        limits: Limits::default(),
+    };
+    within(rig.spawner.start_native_zygote(spec)).await.unwrap()
+}
+
 #[test]
 fn a_native_zygote_forks_handlers_and_zygotes_below_it() {
     with_spawner(|rig| async move {
         let code = compiled();
-        let spec = NativeZygoteSpec {
-            id: SandboxId::new(),
-            root: root(&code),
-            command: vec!["/code/primes".into()],
-            env: Vec::new(),
-            limits: Limits::default(),
-        };
-        let top = within(rig.spawner.start_native_zygote(spec)).await.unwrap();
+        let top = zygote(&rig, &code).await;
         let more = ZygoteSpec { root: root(&code), ..code.zygote(&[]) };
         let below = within(rig.spawner.grow(&top, more)).await.unwrap();
         for (zygote, greeting) in [(&top, "one"), (&below, "two"), (&top, "three")] {
@@ -65,14 +69,7 @@ fn a_native_zygote_forks_handlers_and_zygotes_below_it() {
 fn a_zygote_that_is_ready_at_once_is_heard() {
     with_spawner(|rig| async move {
         let code = compiled();
-        let spec = NativeZygoteSpec {
-            id: SandboxId::new(),
-            root: root(&code),
-            command: vec!["/code/primes".into()],
-            env: Vec::new(),
-            limits: Limits::default(),
-        };
-        let top = within(rig.spawner.start_native_zygote(spec)).await.unwrap();
+        let top = zygote(&rig, &code).await;
         for _ in 0..100 {
             let below = ZygoteSpec { root: root(&code), ..code.zygote(&[]) };
             drop(within(rig.spawner.grow(&top, below)).await.unwrap());
