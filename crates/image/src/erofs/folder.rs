@@ -1,6 +1,9 @@
 //! Names of a folder to blocks: in each block entries, then the names, sorted over all blocks.
 
-use super::format::{NameType, UNIT};
+pub(super) use super::format::NameType;
+use super::format::{Field, UNIT};
+
+use crate::tree::MAX_NAME_BYTES;
 
 const ENTRY_BYTES: usize = 12;
 
@@ -58,6 +61,36 @@ fn block(names: &[Name<'_>], content: &mut Vec<u8>) {
         offset += name.name.len();
     }
     names.iter().for_each(|name| content.extend(name.name));
+}
+
+/// The names of a folder; `None` if its content is none.
+pub(super) fn decode(content: &[u8]) -> Option<Vec<Name<'_>>> {
+    let mut names = Vec::new();
+    for block in content.chunks(UNIT) {
+        decode_block(block, &mut names)?;
+    }
+    Some(names)
+}
+
+/// Entries come first: the first name begins where they end.
+fn decode_block<'a>(block: &'a [u8], names: &mut Vec<Name<'a>>) -> Option<()> {
+    let entries = block.get(..ENTRY_BYTES)?.u16_at(8) as usize;
+    if entries == 0 || !entries.is_multiple_of(ENTRY_BYTES) {
+        return None;
+    }
+    let entries = block.get(..entries)?.chunks_exact(ENTRY_BYTES);
+    let starts = entries.clone().map(|entry| usize::from(entry.u16_at(8)));
+    let ends = starts.clone().skip(1).chain([block.len()]);
+    for ((entry, start), end) in entries.zip(starts).zip(ends) {
+        // The last name of a block that is not the last ends at a zero byte.
+        let name = block.get(start..end)?.split(|byte| *byte == 0).next()?;
+        if name.is_empty() || name.len() > MAX_NAME_BYTES || name.contains(&b'/') {
+            return None;
+        }
+        let kind = NameType::of(entry[10])?;
+        names.push(Name { name, nid: entry.u64_at(0), kind });
+    }
+    Some(())
 }
 
 #[cfg(test)]

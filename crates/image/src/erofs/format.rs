@@ -44,6 +44,14 @@ pub(super) enum NameType {
     Symlink = 7,
 }
 
+impl NameType {
+    pub fn of(number: u8) -> Option<Self> {
+        [Self::File, Self::Folder, Self::Fifo, Self::Symlink]
+            .into_iter()
+            .find(|kind| *kind as u8 == number)
+    }
+}
+
 /// An inode of the extended form.
 pub(super) struct Inode {
     pub layout: Layout,
@@ -81,6 +89,28 @@ impl Inode {
         bytes.put(44, &self.links.to_le_bytes());
         bytes.0
     }
+
+    /// `None` for other forms. `bytes` are [`INODE_BYTES`].
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let layout = match bytes.u16_at(0) {
+            1 => Layout::Plain,
+            5 => Layout::Inline,
+            9 => Layout::Chunks,
+            _ => return None,
+        };
+        Some(Self {
+            layout,
+            xattr_bytes: super::xattr::bytes(bytes.u16_at(2)),
+            mode: bytes.u16_at(4),
+            size: bytes.u64_at(8),
+            union: bytes.u32_at(16),
+            number: bytes.u32_at(20),
+            uid: bytes.u32_at(24),
+            gid: bytes.u32_at(28),
+            mtime: Time { seconds: bytes.u64_at(32) as i64, nanos: bytes.u32_at(40) },
+            links: bytes.u32_at(44),
+        })
+    }
 }
 
 /// The form of a chunk index whose one chunk holds the whole file, which is one run of blocks.
@@ -110,8 +140,7 @@ pub(super) fn head_bytes(devices: usize) -> usize {
     SUPER_OFFSET + SUPER_BYTES + devices * SLOT_BYTES
 }
 
-/// Writes superblock and device slots to the beginning of `image`, then the checksum over the rest
-/// of the first block. `devices` are their sizes in blocks.
+/// Writes superblock and device slots to the beginning of `image` and seals them. `devices` are their sizes in blocks.
 pub(super) fn put_head(image: &mut [u8], super_: &Super, devices: &[u32]) {
     let mut bytes = Bytes([0; SUPER_BYTES]);
     bytes.put(0, &MAGIC.to_le_bytes());
@@ -131,8 +160,66 @@ pub(super) fn put_head(image: &mut [u8], super_: &Super, devices: &[u32]) {
         let at = slots + index * SLOT_BYTES;
         image[at + 64..at + 68].copy_from_slice(&blocks.to_le_bytes());
     }
-    let sum = crc32c(&image[SUPER_OFFSET..UNIT]);
+    seal(image);
+}
+
+/// Writes the checksum over the rest of the first block.
+pub(super) fn seal(image: &mut [u8]) {
+    let sum = checksum(image);
     image[SUPER_OFFSET + 4..SUPER_OFFSET + 8].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// What a reader has to know of the superblock and the device slots.
+pub(super) struct Head {
+    pub root: u16,
+    /// Blocks of each device.
+    pub devices: Vec<u32>,
+}
+
+/// `None` if they are none that [`put_head`] writes.
+pub(super) fn head(image: &[u8]) -> Option<Head> {
+    let bytes = image.get(SUPER_OFFSET..UNIT)?;
+    let count = usize::from(bytes.u16_at(86));
+    let devices_bit = if count == 0 { 0 } else { INCOMPAT_DEVICES };
+    let slots = SUPER_OFFSET + SUPER_BYTES;
+    let is_ours = bytes.u32_at(0) == MAGIC
+        && bytes.u32_at(8) == COMPAT_CHECKSUM | COMPAT_MTIME
+        && bytes[12] == UNIT.trailing_zeros() as u8
+        && bytes.u32_at(40) == 0
+        && bytes.u32_at(80) == INCOMPAT_CHUNKED | devices_bit
+        && usize::from(bytes.u16_at(88)) == slots / SLOT_BYTES
+        && bytes.u32_at(4) == checksum(image);
+    let slots = image.get(slots..head_bytes(count)).filter(|_| is_ours)?;
+    let devices = slots.chunks_exact(SLOT_BYTES).map(|slot| slot.u32_at(64)).collect();
+    Some(Head { root: bytes.u16_at(14), devices })
+}
+
+/// The checksum of an image's superblock, as if its own field were zero.
+fn checksum(image: &[u8]) -> u32 {
+    let mut bytes = image[SUPER_OFFSET..UNIT].to_vec();
+    bytes[4..8].fill(0);
+    crc32c(&bytes)
+}
+
+/// Numbers in bytes, of which there must be enough.
+pub(super) trait Field {
+    fn u16_at(&self, at: usize) -> u16;
+    fn u32_at(&self, at: usize) -> u32;
+    fn u64_at(&self, at: usize) -> u64;
+}
+
+impl Field for [u8] {
+    fn u16_at(&self, at: usize) -> u16 {
+        u16::from_le_bytes([self[at], self[at + 1]])
+    }
+
+    fn u32_at(&self, at: usize) -> u32 {
+        u32::from(self.u16_at(at)) | u32::from(self.u16_at(at + 2)) << 16
+    }
+
+    fn u64_at(&self, at: usize) -> u64 {
+        u64::from(self.u32_at(at)) | u64::from(self.u32_at(at + 4)) << 32
+    }
 }
 
 struct Bytes<const N: usize>([u8; N]);

@@ -7,17 +7,19 @@
 //! | folders to blocks of names | `folder` |
 //! | extended attributes | `xattr` |
 //! | where each inode comes to lie | `plan` |
-//! | the bytes | `write` |
+//! | the bytes, and back | `write`, `read` |
 //!
-//! The kernel is the reader; its mount on a file is the conformance test. Invariant: equal trees
+//! The kernel is the reader of mounted images; its mount on a file is the conformance test. Invariant: equal trees
 //! give equal bytes, and no structure that must not cross a block does.
 
 mod folder;
 mod format;
 mod plan;
+mod read;
 mod write;
 mod xattr;
 
 pub use format::UNIT;
+pub use read::read;
 pub use write::write;
 pub(crate) use xattr::prefix as xattr_prefix;

@@ -1,5 +1,6 @@
 //! Extended attributes as they stand behind an inode.
 
+use super::format::Field;
 use crate::tree::Xattrs;
 
 const HEADER_BYTES: usize = 12;
@@ -40,4 +41,29 @@ pub(super) fn encode(xattrs: &Xattrs) -> Vec<u8> {
         bytes.resize(bytes.len().next_multiple_of(4), 0);
     }
     bytes
+}
+
+/// Bytes of so many words.
+pub(super) fn bytes(words: u16) -> usize {
+    if words == 0 { 0 } else { HEADER_BYTES + (usize::from(words) - 1) * 4 }
+}
+
+/// The attributes behind an inode; `None` if they are none of ours.
+pub(super) fn decode(bytes: &[u8]) -> Option<Xattrs> {
+    let mut xattrs = Xattrs::new();
+    let mut rest = bytes.get(HEADER_BYTES..).unwrap_or_default();
+    if !bytes.is_empty() && bytes.get(..HEADER_BYTES)? != [0; HEADER_BYTES] {
+        return None;
+    }
+    while !rest.is_empty() {
+        let (length, value) = (usize::from(*rest.first()?), rest.get(2..4)?.u16_at(0) as usize);
+        let (prefix, _) = PREFIXES.iter().find(|(_, index)| rest.get(1) == Some(index))?;
+        let name = [prefix, rest.get(4..4 + length)?].concat();
+        let value = rest.get(4 + length..4 + length + value)?;
+        rest = rest.get((4 + length + value.len()).next_multiple_of(4)..)?;
+        if self::prefix(&name).is_none() || xattrs.insert(name, value.to_vec()).is_some() {
+            return None;
+        }
+    }
+    Some(xattrs)
 }

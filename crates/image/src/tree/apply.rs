@@ -25,7 +25,7 @@ pub struct Node {
 }
 
 impl Node {
-    fn new(kind: Kind, attributes: Attributes, layer: usize) -> Self {
+    pub(crate) fn new(kind: Kind, attributes: Attributes, layer: usize) -> Self {
         Self { kind, attributes, layer, children: BTreeMap::new() }
     }
 
@@ -56,6 +56,15 @@ fn implied_folder(layer: usize) -> Node {
 impl Tree {
     /// The root folder.
     pub const ROOT: NodeId = 0;
+
+    /// Of so many layers, with nothing in it yet.
+    pub(crate) fn of_layers(layers: usize) -> Self {
+        Self { layers, ..Self::default() }
+    }
+
+    pub(crate) fn node_mut(&mut self, id: NodeId) -> &mut Node {
+        &mut self.nodes[id]
+    }
 
     /// A node. Ids come from this tree only.
     pub fn node(&self, id: NodeId) -> &Node {
@@ -139,7 +148,7 @@ impl Tree {
         Ok(())
     }
 
-    pub(super) fn add(&mut self, node: Node) -> NodeId {
+    pub(crate) fn add(&mut self, node: Node) -> NodeId {
         self.nodes.push(node);
         self.nodes.len() - 1
     }
@@ -243,6 +252,13 @@ mod tests {
         tree(&[&[symlink("a", "b"), symlink("b", "a"), file("a/x")]]).unwrap_err();
         tree(&[&[file("a"), file("a/x")]]).unwrap_err();
         tree(&[&[file("")]]).unwrap_err();
+    }
+
+    #[test]
+    fn refuses_folders_that_a_link_alone_names_and_no_kernel_takes() {
+        let long = "n".repeat(256);
+        tree(&[&[symlink("a", &long), file("a/x")]]).unwrap_err();
+        tree(&[&[symlink("a", &long[1..]), file("a/x")]]).unwrap();
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use super::{EntryPath, Kind, NodeId, Tree};
+use super::{EntryPath, Kind, MAX_NAME_BYTES, NodeId, Tree};
 use crate::{Error, Result};
 
 /// As many links as the kernel follows.
@@ -14,6 +14,7 @@ enum Dead {
     Missing,
     NotAFolder,
     TooManyLinks,
+    NoName,
 }
 
 impl Tree {
@@ -31,12 +32,15 @@ impl Tree {
     /// The folder that these names lead to, made where it is missing; `path` is who wants it.
     pub(super) fn make_folder(&mut self, names: &[Vec<u8>], path: &EntryPath) -> Result<NodeId> {
         let mut step = |at: NodeId, name: &[u8]| match self.step(at, name) {
+            // Names of entries were looked at; this one may come from a link.
+            Err(Dead::Missing) if name.len() > MAX_NAME_BYTES => Err(Dead::NoName),
             Err(Dead::Missing) => Ok(Step::Folder(self.add_implied(at, name))),
             outcome => outcome,
         };
         walk(&mut step, names).map_err(|dead| {
             let reason = match dead {
                 Dead::TooManyLinks => "its path has too many symbolic links",
+                Dead::NoName => "it is behind a link to a name longer than 255 bytes",
                 Dead::Missing | Dead::NotAFolder => "a part of its path is a file",
             };
             Error::refused(format!("the entry `{path}`"), reason)

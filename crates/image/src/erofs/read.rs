@@ -1,0 +1,250 @@
+//! The metadata part back to the tree that it was written from.
+//!
+//! Only what [`super::write`] writes is read; other forms of EROFS are refused by name. Invariant:
+//! no bytes make this panic, run on without end or take more memory than a small multiple of them.
+
+use std::collections::HashMap;
+
+use super::folder::{self, NameType};
+use super::format::{self, CHUNK_BYTES, Field, INODE_BYTES, Inode, Layout, NID_BYTES, UNIT};
+use super::xattr;
+use crate::tree::{Attributes, Extent, Kind, Node, NodeId, Target, Tree};
+use crate::{Error, Result};
+
+/// PATH_MAX of Linux without its zero byte.
+const LONGEST_LINK: u64 = 4095;
+
+/// The tree of a metadata part, and how many blocks of [`UNIT`] bytes each device has.
+pub fn read(image: &[u8]) -> Result<(Tree, Vec<u32>)> {
+    let head = format::head(image).ok_or_else(|| wrong("its superblock is none of ours"))?;
+    let root = Tree::ROOT;
+    let mut reader = Reader {
+        image,
+        tree: Tree::of_layers(head.devices.len()),
+        devices: head.devices,
+        known: HashMap::from([(u64::from(head.root), root)]),
+        folders: vec![(u64::from(head.root), root)],
+        left: image.len(),
+    };
+    let (kind, attributes) = reader.inode(u64::from(head.root))?;
+    if kind.0 != Kind::Folder {
+        return Err(wrong("its root is no folder"));
+    }
+    reader.tree.node_mut(root).attributes = attributes;
+    while let Some((nid, folder)) = reader.folders.pop() {
+        reader.folder(nid, folder)?;
+    }
+    Ok((reader.tree, reader.devices))
+}
+
+struct Reader<'a> {
+    image: &'a [u8],
+    devices: Vec<u32>,
+    tree: Tree,
+    /// Inodes that were read.
+    known: HashMap<u64, NodeId>,
+    /// Folders whose names were not read yet.
+    folders: Vec<(u64, NodeId)>,
+    /// Bytes that folders and links may still have: in ours no two share any.
+    left: usize,
+}
+
+impl Reader<'_> {
+    fn folder(&mut self, nid: u64, id: NodeId) -> Result<()> {
+        let content = self.content(nid)?;
+        for name in folder::decode(&content).ok_or_else(|| wrong("a folder is malformed"))? {
+            if matches!(name.name, b"." | b"..") {
+                continue;
+            }
+            let child = self.child(name.nid, name.kind)?;
+            let added = self.tree.node_mut(id).children.insert(name.name.to_vec(), child);
+            if added.is_some() {
+                return Err(wrong("a folder has a name twice"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The node of an inode, which may have other names already if it is no folder.
+    fn child(&mut self, nid: u64, kind: NameType) -> Result<NodeId> {
+        if let Some(&id) = self.known.get(&nid) {
+            if kind == NameType::Folder {
+                return Err(wrong("a folder is in two folders"));
+            }
+            return Ok(id);
+        }
+        let ((found, layer), attributes) = self.inode(nid)?;
+        let is_folder = found == Kind::Folder;
+        if is_folder != (kind == NameType::Folder) {
+            return Err(wrong("a name has another type than its file"));
+        }
+        let id = self.tree.add(Node::new(found, attributes, layer));
+        self.known.insert(nid, id);
+        if is_folder {
+            self.folders.push((nid, id));
+        }
+        Ok(id)
+    }
+
+    /// What a file is, the layer that its bytes are in, and what every file has.
+    fn inode(&mut self, nid: u64) -> Result<((Kind, usize), Attributes)> {
+        let inode = self.head_of(nid)?;
+        let kind = match (inode.mode >> 12, inode.layout) {
+            (0o04, Layout::Plain | Layout::Inline) => (Kind::Folder, 0),
+            (0o01, _) => (Kind::Fifo, 0),
+            (0o12, Layout::Plain | Layout::Inline) if inode.size <= LONGEST_LINK => {
+                (Kind::Symlink(Target(self.content(nid)?)), 0)
+            }
+            (0o10, Layout::Chunks) if inode.size > 0 => self.chunk(nid, &inode)?,
+            (0o10, Layout::Plain) if inode.size == 0 => (Kind::File(Extent::default()), 0),
+            _ => return Err(wrong("an inode is none of ours")),
+        };
+        let at = offset(nid)? + INODE_BYTES;
+        let xattrs = self.bytes(at, inode.xattr_bytes)?;
+        let attributes = Attributes {
+            mode: inode.mode & 0o7777,
+            uid: inode.uid,
+            gid: inode.gid,
+            mtime: inode.mtime,
+            xattrs: xattr::decode(xattrs).ok_or_else(|| wrong("attributes are malformed"))?,
+        };
+        Ok((kind, attributes))
+    }
+
+    fn chunk(&self, nid: u64, inode: &Inode) -> Result<(Kind, usize)> {
+        if inode.union != format::chunk_form(inode.size) {
+            return Err(wrong("a file has several chunks"));
+        }
+        let at = (offset(nid)? + INODE_BYTES + inode.xattr_bytes).next_multiple_of(CHUNK_BYTES);
+        let chunk = self.bytes(at, CHUNK_BYTES)?;
+        let (device, block) = (chunk.u16_at(2), chunk.u32_at(4));
+        let layer = usize::from(device).checked_sub(1);
+        let end = u64::from(block) + inode.size.div_ceil(UNIT as u64);
+        match layer.and_then(|layer| Some((layer, *self.devices.get(layer)?))) {
+            Some((layer, blocks)) if end <= u64::from(blocks) => {
+                Ok((Kind::File(Extent { size: inode.size, block: u64::from(block) }), layer))
+            }
+            _ => Err(wrong("a file lies outside of its device")),
+        }
+    }
+
+    /// The content that stands here: names of a folder, the target of a link.
+    fn content(&mut self, nid: u64) -> Result<Vec<u8>> {
+        let inode = self.head_of(nid)?;
+        let size = usize::try_from(inode.size).unwrap_or(usize::MAX);
+        let left = self.left.checked_sub(size);
+        self.left = left.ok_or_else(|| wrong("its folders are larger than all of it"))?;
+        let tail = if inode.layout == Layout::Inline { size % UNIT } else { 0 };
+        let whole = self.bytes_of_blocks(inode.union, size - tail)?;
+        let inline = self.bytes(offset(nid)? + INODE_BYTES + inode.xattr_bytes, tail)?;
+        Ok([whole, inline].concat())
+    }
+
+    fn bytes_of_blocks(&self, block: u32, length: usize) -> Result<&[u8]> {
+        if length == 0 { Ok(&[]) } else { self.bytes(block as usize * UNIT, length) }
+    }
+
+    fn head_of(&self, nid: u64) -> Result<Inode> {
+        let bytes = self.bytes(offset(nid)?, INODE_BYTES)?;
+        Inode::decode(bytes).ok_or_else(|| wrong("an inode is none of ours"))
+    }
+
+    fn bytes(&self, at: usize, length: usize) -> Result<&[u8]> {
+        let end = at.checked_add(length);
+        let found = end.and_then(|end| self.image.get(at..end));
+        found.ok_or_else(|| wrong("something lies behind its end"))
+    }
+}
+
+fn offset(nid: u64) -> Result<usize> {
+    let offset = nid.checked_mul(NID_BYTES).and_then(|offset| usize::try_from(offset).ok());
+    offset.ok_or_else(|| wrong("something lies behind its end"))
+}
+
+fn wrong(reason: &str) -> Error {
+    Error::refused("the metadata part", reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::erofs::write;
+    use crate::tree::{Change, Entry, EntryPath, Time};
+
+    fn entry() -> impl Strategy<Value = Entry> {
+        let path = proptest::collection::vec("[a-c]{1,40}", 1..4).prop_map(|names| names.join("/"));
+        let kind = prop_oneof![
+            (0u64..3_000_000).prop_map(|size| Kind::File(Extent { size, block: size % 7 })),
+            Just(Kind::Folder),
+            Just(Kind::Fifo),
+            (1usize..4096).prop_map(|length| Kind::Symlink(Target(vec![b't'; length]))),
+        ];
+        let attributes = (0u16..0o10000, any::<u32>(), any::<i64>(), ".{0,300}").prop_map(
+            |(mode, uid, seconds, value)| {
+                let mtime = Time { seconds, nanos: 7 };
+                let xattrs = [(b"user.a".to_vec(), value.into_bytes())];
+                let xattrs = xattrs.into_iter().filter(|(_, value)| value.len() % 3 > 0).collect();
+                Attributes { mode, uid, gid: uid / 2, mtime, xattrs }
+            },
+        );
+        (path, kind, attributes).prop_map(|(path, kind, attributes)| Entry {
+            path: EntryPath::parse(path.as_bytes()).unwrap(),
+            change: Change::Put(kind, attributes),
+        })
+    }
+
+    fn same(one: (&Tree, NodeId), other: (&Tree, NodeId)) {
+        let (a, b) = (one.0.node(one.1), other.0.node(other.1));
+        let has_bytes = matches!(&a.kind, Kind::File(extent) if extent.size > 0);
+        let kind = |node: &Node| match &node.kind {
+            // Where nothing lies is nowhere.
+            Kind::File(extent) if extent.size == 0 => Kind::File(Extent::default()),
+            kind => kind.clone(),
+        };
+        assert_eq!((kind(a), &a.attributes), (kind(b), &b.attributes));
+        assert!(!has_bytes || a.layer == b.layer);
+        assert!(a.children.keys().eq(b.children.keys()));
+        for (mine, theirs) in a.children.values().zip(b.children.values()) {
+            same((one.0, *mine), (other.0, *theirs));
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+        #[test]
+        fn a_tree_comes_back(
+            layers in proptest::collection::vec(proptest::collection::vec(entry(), 0..40), 0..4),
+        ) {
+            let mut tree = Tree::default();
+            let applied = layers.iter().try_for_each(|layer| tree.apply(layer));
+            prop_assume!(applied.is_ok());
+            let devices = vec![4 << 20; layers.len()];
+            let image = write(&tree, &devices).unwrap();
+            let (back, blocks) = read(&image).unwrap();
+            prop_assert_eq!(blocks, vec![1024; layers.len()]);
+            same((&tree, Tree::ROOT), (&back, Tree::ROOT));
+            prop_assert!(write(&back, &devices).unwrap() == image);
+        }
+
+        #[test]
+        fn never_panics_on_damaged_bytes(at in 0usize..16_384, value in any::<u8>()) {
+            let path = |text: &str| EntryPath::parse(text.as_bytes()).unwrap();
+            let put = |name: &str, kind| Entry {
+                path: path(name),
+                change: Change::Put(kind, Attributes::default()),
+            };
+            let mut tree = Tree::default();
+            let names: Vec<Entry> = (0..300).map(|n| put(&format!("d/{n}"), Kind::Fifo)).collect();
+            tree.apply(&names).unwrap();
+            tree.apply(&[put("l", Kind::Symlink(Target(b"d".to_vec())))]).unwrap();
+            let mut image = write(&tree, &[0, 0]).unwrap();
+            let at = at % image.len();
+            image[at] = value;
+            let _ = read(&image);
+            format::seal(&mut image);
+            let _ = read(&image);
+        }
+    }
+}
