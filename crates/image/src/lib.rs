@@ -11,6 +11,7 @@
 //! | all of these in order, kept in a folder | `convert`, `manifest` |
 //! | blocks on demand, from memory, disk and source | `read` |
 //! | the kernel's mount over them | `mount` |
+//! | what a start touches, fetched ahead at the next | `profile` |
 //! | every digest compared | `verify` |
 //!
 //! The bytes are specified in `docs/image-format.md`.
@@ -25,6 +26,7 @@ mod error;
 pub mod layer;
 pub mod manifest;
 pub mod mount;
+pub mod profile;
 pub mod read;
 pub mod source;
 pub mod tree;

@@ -33,6 +33,9 @@ pub struct Descriptor {
     pub digest: OciDigest,
     /// Bytes.
     pub size: u64,
+    /// What a manifest is an artifact of, in lists of manifests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub artifact_type: Option<String>,
     /// More about it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
@@ -41,7 +44,8 @@ pub struct Descriptor {
 impl Descriptor {
     /// Without annotations.
     pub fn new(media_type: &str, digest: OciDigest, size: u64) -> Self {
-        Self { media_type: media_type.to_owned(), digest, size, annotations: BTreeMap::new() }
+        let (media_type, annotations) = (media_type.to_owned(), BTreeMap::new());
+        Self { media_type, digest, size, artifact_type: None, annotations }
     }
 }
 

@@ -188,7 +188,7 @@ impl<R: Read> Archive<R> {
         let count = loop {
             match self.stream.read(buffer) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                outcome => break outcome.map_err(|error| wrong(&error.to_string()))?,
+                outcome => break outcome.map_err(unreadable)?,
             }
         };
         self.read += count as u64;
@@ -202,6 +202,11 @@ pub(super) fn number(records: &Records, key: &str) -> Result<Option<u64>> {
     let Some(value) = records.get(key.as_bytes()) else { return Ok(None) };
     let parsed = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
     parsed.map(Some).ok_or_else(|| wrong(&format!("the record `{key}` is no number")))
+}
+
+/// What the origin of a layer says keeps its kind.
+pub(super) fn unreadable(error: io::Error) -> Error {
+    error.downcast::<Error>().unwrap_or_else(|error| wrong(&error.to_string()))
 }
 
 pub(super) fn wrong(reason: &str) -> Error {

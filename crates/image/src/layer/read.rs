@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use sha2::Digest as _;
 use tar::EntryType;
 
-use super::archive::{Archive, Member, number, wrong};
+use super::archive::{Archive, Member, number, unreadable, wrong};
 use super::pax::{self, Records};
 use super::{Limits, unpress};
 use crate::block::{BlobSummary, BlobWriter, OciDigest};
@@ -46,7 +46,7 @@ pub fn read_layer<W: Write>(
     limits: Limits,
     mut blob: BlobWriter<W>,
 ) -> Result<(Layer, W)> {
-    let plain = unpress(stream).map_err(|error| wrong(&error.to_string()))?;
+    let plain = unpress(stream).map_err(unreadable)?;
     let mut archive = Archive::new(Hashing::new(plain), limits);
     let mut reader = Reader { limits, entries: Vec::new(), metadata_bytes: 0, devices: 0 };
     while let Some(member) = archive.next()? {

@@ -4,10 +4,8 @@
 //! |---|---|
 //! | where stored bytes come from: the trait, and local folders | `source`, `local` |
 //! | decorators: again, slower, a second one | `retry`, `limit`, `hedge` |
-//! | stored blocks on the disk, by content | `cache` |
 //! | decompressed blocks in memory, few | `recent` |
 //! | ranges of a blob from all of these, each block once | `blocks`, `flight`, `blob` |
-//! | which blocks a start touches, fetched ahead the next time | `profile` |
 //! | a blob as a file, once all of it is there | `complete` |
 //! | what every source must do | `conformance` |
 //!
@@ -23,11 +21,11 @@ mod flight;
 mod hedge;
 mod limit;
 mod local;
-mod profile;
 mod recent;
 mod retry;
 mod source;
 
+pub use crate::profile::StartProfile;
 pub use blob::BlobReader;
 pub use blocks::{Blocks, Counts};
 pub use cache::BlockCache;
@@ -36,6 +34,5 @@ pub use hedge::Hedged;
 pub use limit::{Limited, Rate};
 pub use local::LocalSource;
 pub(crate) use local::outside;
-pub use profile::StartProfile;
 pub use retry::{Patience, Retried};
 pub use source::BlockSource;

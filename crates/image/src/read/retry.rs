@@ -36,7 +36,7 @@ impl Default for Patience {
 
 impl Patience {
     /// The wait behind the failure `attempt`, from 0.
-    fn wait(&self, attempt: u32, error: &Error) -> Duration {
+    pub(crate) fn wait(&self, attempt: u32, error: &Error) -> Duration {
         let doubled = self.first_wait.saturating_mul(1 << attempt.min(16));
         let asked = match error {
             Error::Unreachable { after: Some(after), .. } => *after,

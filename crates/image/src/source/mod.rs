@@ -5,8 +5,7 @@
 //! | manifests, indexes and configurations of OCI and Docker | `document` |
 //! | OCI layout folders, also as the place where converted images are kept | `layout` |
 //! | `docker save` | `archive` |
-//! | a folder of files | `folder` |
-//! | a registry | `registry`, `reference`, `login`, `transfer` |
+//! | a registry | `registry` |
 //!
 //! Invariant: what an origin gives is compared with the digests that lead to it; whoever names an
 //! image by digest gets that image or an error.
@@ -15,10 +14,7 @@ mod archive;
 mod document;
 mod folder;
 mod layout;
-mod login;
-mod reference;
 mod registry;
-mod transfer;
 
 use std::io::Read;
 
@@ -26,9 +22,7 @@ pub use archive::DockerArchive;
 pub use document::{Config, Platform};
 pub use folder::FolderOrigin;
 pub use layout::{Layout, LayoutOrigin};
-pub use login::Credentials;
-pub use reference::Reference;
-pub use registry::{Registry, RegistryOrigin};
+pub use registry::{Credentials, Reference, Registry, RegistryOrigin};
 
 use crate::Result;
 use crate::manifest::Descriptor;

@@ -10,7 +10,8 @@ use snowmelt_image::Image;
 use snowmelt_image::block::{BlobWriter, BlockSize, OciDigest};
 use snowmelt_image::manifest::{Descriptor, OCI_CONFIG};
 use snowmelt_image::mount::LazyMount;
-use snowmelt_image::read::{BlockCache, BlockSource, Blocks, StartProfile, complete_files};
+use snowmelt_image::profile::StartProfile;
+use snowmelt_image::read::{BlockCache, BlockSource, Blocks, complete_files};
 use snowmelt_image::tree::Tree;
 
 use super::compare::describe;
@@ -20,20 +21,20 @@ use super::sources::{Fault, MemorySource};
 const BLOCK: BlockSize = BlockSize::MIN;
 
 /// What no compressor makes smaller, another for each seed.
-fn noise(seed: u8, bytes: usize) -> Vec<u8> {
+pub fn noise(seed: u8, bytes: usize) -> Vec<u8> {
     let mut content = vec![0; bytes];
     blake3::Hasher::new_derive_key(&format!("noise {seed}")).finalize_xof().fill(&mut content);
     content
 }
 
-fn archive(root: &Path) -> Vec<u8> {
+pub fn archive(root: &Path) -> Vec<u8> {
     let mut builder = tar::Builder::new(Vec::new());
     builder.append_dir_all(".", root).unwrap();
     builder.into_inner().unwrap()
 }
 
 /// The image of layers and a source that has its blobs.
-fn image(layers: &[Vec<u8>]) -> (Image, MemorySource) {
+pub fn image(layers: &[Vec<u8>]) -> (Image, MemorySource) {
     let (mut tree, mut summaries, mut blobs) = (Tree::default(), Vec::new(), Vec::new());
     for stream in layers {
         let (layer, blob) = convert(&stream[..], BLOCK);

@@ -2,8 +2,11 @@
 
 mod compare;
 mod convert;
+mod faults;
 mod lazy;
 mod mounts;
+mod profiles;
 mod registry;
+mod server;
 mod sources;
 mod unpacked;

@@ -18,9 +18,9 @@ use super::convert::{check, layout_by_umoci, run};
 use super::mounts::is_root;
 
 /// The registry's process.
-struct Served {
+pub struct Served {
     child: Child,
-    address: String,
+    pub address: String,
 }
 
 impl Drop for Served {
@@ -34,7 +34,7 @@ fn free_port() -> u16 {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
 }
 
-fn serve(folder: &Path, more: &str) -> Served {
+pub fn serve(folder: &Path, more: &str) -> Served {
     let address = format!("127.0.0.1:{}", free_port());
     let config = folder.join("registry.yml");
     let text = format!(
@@ -58,7 +58,7 @@ fn reference(address: &str) -> Reference {
     format!("{address}/team/app:v1").parse().unwrap()
 }
 
-fn registry(address: &str, login: Option<(&str, &str)>) -> Registry {
+pub fn registry(address: &str, login: Option<(&str, &str)>) -> Registry {
     let login =
         login.map(|(user, secret)| Credentials { user: user.into(), secret: secret.into() });
     Registry::with_credentials(&reference(address), login).unwrap()

@@ -1,51 +1,49 @@
-//! One request to a registry: who asks, what the answer means.
+//! One request to a registry: what the answer means, and again if it may pass.
 //!
 //! The HTTP client is the one that reads from S3. An OCI library would bring a second one with its
 //! own TLS, and hides what is needed here: ranges, `Retry-After`, and which failures may pass.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use reqwest::header::{AUTHORIZATION, RETRY_AFTER, WWW_AUTHENTICATE};
+use reqwest::header::{AUTHORIZATION, RETRY_AFTER};
 use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
-use serde::Deserialize;
 use tokio::sync::Mutex;
 
 use super::Credentials;
+use super::auth::authorize;
+use crate::read::Patience;
 use crate::{Error, Result};
 
-/// Answers that begin later than this are none.
 const CONNECT: Duration = Duration::from_secs(10);
-const SILENCE: Duration = Duration::from_secs(30);
 
 /// A registry and what it takes to be let in.
 pub(super) struct Transfer {
     http: reqwest::Client,
     base: Url,
     credentials: Option<Credentials>,
+    patience: Patience,
     /// What the last challenge gave; tried first, replaced when it is refused.
     authorization: Mutex<Option<String>>,
 }
 
-#[derive(Deserialize)]
-struct Token {
-    token: Option<String>,
-    access_token: Option<String>,
-}
-
 impl Transfer {
     /// `registry` is host and port. This machine's own registries speak plain HTTP.
-    pub fn new(registry: &str, credentials: Option<Credentials>) -> Result<Self> {
+    pub fn new(
+        registry: &str,
+        credentials: Option<Credentials>,
+        patience: Patience,
+    ) -> Result<Self> {
         let host = if registry == "docker.io" { "registry-1.docker.io" } else { registry };
         let scheme = if is_loopback(host) { "http" } else { "https" };
         let base = Url::parse(&format!("{scheme}://{host}/v2/")).map_err(|error| {
             Error::refused(format!("the registry `{registry}`"), error.to_string())
         })?;
         let http = reqwest::Client::builder()
-            .connect_timeout(CONNECT)
-            .read_timeout(SILENCE)
+            .connect_timeout(CONNECT.min(patience.attempt))
+            .read_timeout(patience.attempt)
             .build()
             .map_err(|error| Error::unreachable(base.to_string(), error.to_string()))?;
-        Ok(Self { http, base, credentials, authorization: Mutex::new(None) })
+        Ok(Self { http, base, credentials, patience, authorization: Mutex::new(None) })
     }
 
     /// An address below `/v2/`.
@@ -54,9 +52,39 @@ impl Transfer {
         joined.map_err(|error| Error::refused(format!("the address `{path}`"), error.to_string()))
     }
 
-    /// Sends a request that `make` fills, once more if the registry asks who is there. Only answers
-    /// of success come back.
+    /// Sends a request that `make` fills until it succeeds, fails for good or patience is out.
     pub async fn send(
+        &self,
+        method: Method,
+        url: Url,
+        make: impl Fn(RequestBuilder) -> RequestBuilder,
+    ) -> Result<Response> {
+        let mut attempt = 0;
+        loop {
+            match self.send_once(method.clone(), url.clone(), &make).await {
+                Err(error) if error.is_transient() => {
+                    if !self.is_patient(attempt, &error).await {
+                        return Err(error);
+                    }
+                    attempt += 1;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Waits behind the failure `attempt`, from 0, and says whether to try again.
+    pub async fn is_patient(&self, attempt: u32, error: &Error) -> bool {
+        if attempt + 1 >= self.patience.attempts {
+            return false;
+        }
+        tokio::time::sleep(self.patience.wait(attempt, error)).await;
+        true
+    }
+
+    /// Sends a request, once more if the registry asks who is there. Only answers of success come
+    /// back.
+    pub async fn send_once(
         &self,
         method: Method,
         url: Url,
@@ -77,68 +105,30 @@ impl Transfer {
         if answer.status() != StatusCode::UNAUTHORIZED {
             return self.judge(&what, answer).await;
         }
-        let fresh = self.authorize(&answer).await?;
+        let fresh = authorize(self, &answer).await?;
         *self.authorization.lock().await = Some(fresh.clone());
         let answer = build(Some(fresh)).send().await.map_err(|error| failed(&what, &error))?;
         self.judge(&what, answer).await
     }
 
-    /// The header that a challenge asks for.
-    async fn authorize(&self, answer: &Response) -> Result<String> {
-        let challenges = answer.headers().get_all(WWW_AUTHENTICATE).iter();
-        for challenge in challenges.filter_map(|value| value.to_str().ok()) {
-            let (scheme, parameters) = challenge.split_once(' ').unwrap_or((challenge, ""));
-            if scheme.eq_ignore_ascii_case("bearer") {
-                return self.token(parameters).await;
-            }
-            if scheme.eq_ignore_ascii_case("basic")
-                && let Some(login) = &self.credentials
-            {
-                return Ok(basic(login));
-            }
-        }
-        Err(self.denied("it", "it asks for a login"))
+    /// The client, for requests to others than the registry.
+    pub fn http(&self) -> &reqwest::Client {
+        &self.http
     }
 
-    async fn token(&self, parameters: &str) -> Result<String> {
-        let find = |key: &str| parameter(parameters, key);
-        let realm = find("realm").and_then(|realm| Url::parse(&realm).ok());
-        let Some(mut url) = realm else {
-            return Err(self.denied("it", "its challenge is malformed"));
-        };
-        // The secret must not travel in the clear because an answer says so.
-        if url.scheme() != "https" && !url.host_str().is_some_and(is_loopback) {
-            return Err(self.denied("it", "it wants the login over plain HTTP"));
-        }
-        for key in ["service", "scope"] {
-            if let Some(value) = find(key) {
-                url.query_pairs_mut().append_pair(key, &value);
-            }
-        }
-        let mut request = self.http.get(url.clone());
-        if let Some(login) = &self.credentials {
-            request = request.header(AUTHORIZATION, basic(login));
-        }
-        let what = format!("GET {url}");
-        let answer = request.send().await.map_err(|error| failed(&what, &error))?;
-        let answer = self.judge(&what, answer).await?;
-        let bytes = answer.bytes().await.map_err(|error| failed(&what, &error))?;
-        let token: Token = serde_json::from_slice(&bytes)
-            .map_err(|error| Error::refused(&what, error.to_string()))?;
-        match token.token.or(token.access_token) {
-            Some(token) => Ok(format!("Bearer {token}")),
-            None => Err(self.denied("it", "it gives no token")),
-        }
+    /// Who asks.
+    pub fn credentials(&self) -> Option<&Credentials> {
+        self.credentials.as_ref()
     }
 
     /// What a status means; the bodies of failures are short and shown in part.
-    async fn judge(&self, what: &str, answer: Response) -> Result<Response> {
+    pub async fn judge(&self, what: &str, answer: Response) -> Result<Response> {
         let status = answer.status();
         if status.is_success() {
             return Ok(answer);
         }
         let after = answer.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
-        let after = after.and_then(|text| text.parse().ok()).map(Duration::from_secs);
+        let after = after.and_then(|text| wait(text, SystemTime::now()));
         let reason = reason(status, answer).await;
         Err(match status {
             StatusCode::NOT_FOUND => Error::missing(what),
@@ -153,7 +143,8 @@ impl Transfer {
         })
     }
 
-    fn denied(&self, what: &str, reason: &str) -> Error {
+    /// The registry does not let this user do it.
+    pub fn denied(&self, what: &str, reason: &str) -> Error {
         let registry = self.base.host_str().unwrap_or_default().to_owned();
         Error::Denied { registry, what: what.to_owned(), reason: reason.to_owned() }
     }
@@ -170,32 +161,23 @@ pub(super) fn failed(what: &str, error: &reqwest::Error) -> Error {
     Error::unreachable(what, reason)
 }
 
+/// `Retry-After`: seconds or a date.
+fn wait(text: &str, now: SystemTime) -> Option<Duration> {
+    match text.trim().parse() {
+        Ok(seconds) => Some(Duration::from_secs(seconds)),
+        Err(_) => {
+            Some(httpdate::parse_http_date(text).ok()?.duration_since(now).unwrap_or_default())
+        }
+    }
+}
+
 async fn reason(status: StatusCode, mut answer: Response) -> String {
     let start = answer.chunk().await.ok().flatten().unwrap_or_default();
     let text: String = String::from_utf8_lossy(&start).chars().take(200).collect();
     format!("status {}: {}", status.as_u16(), text.trim().escape_debug())
 }
 
-fn basic(login: &Credentials) -> String {
-    use base64::Engine;
-    let text = format!("{}:{}", login.user, login.secret);
-    format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(text))
-}
-
-/// `key="value"` of a challenge.
-fn parameter(parameters: &str, key: &str) -> Option<String> {
-    let mut rest = parameters;
-    while let Some((name, after)) = rest.split_once("=\"") {
-        let (value, next) = after.split_once('"')?;
-        if name.trim_start_matches([',', ' ']).eq_ignore_ascii_case(key) {
-            return Some(value.to_owned());
-        }
-        rest = next;
-    }
-    None
-}
-
-fn is_loopback(host: &str) -> bool {
+pub(super) fn is_loopback(host: &str) -> bool {
     let name = host.rsplit_once(':').map_or(host, |(name, _)| name).trim_matches(['[', ']']);
     let address = name.parse::<std::net::IpAddr>();
     name == "localhost" || address.is_ok_and(|address| address.is_loopback())
@@ -206,13 +188,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_challenges() {
-        let challenge =
-            r#"realm="https://auth/token",service="r",scope="repository:a/b:pull,push""#;
-        assert_eq!(parameter(challenge, "scope").unwrap(), "repository:a/b:pull,push");
-        assert_eq!(parameter(challenge, "realm").unwrap(), "https://auth/token");
-        assert_eq!(parameter(challenge, "error"), None);
-        assert_eq!(parameter("realm=\"x", "realm"), None);
+    fn a_wait_is_told_in_seconds_or_as_a_date() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_770);
+        assert_eq!(wait("7", now), Some(Duration::from_secs(7)));
+        let date = "Sun, 06 Nov 1994 08:49:37 GMT";
+        assert_eq!(wait(date, now), Some(Duration::from_secs(7)));
+        assert_eq!(wait(date, now + Duration::from_secs(60)), Some(Duration::ZERO));
+        assert_eq!(wait("soon", now), None);
     }
 
     #[test]

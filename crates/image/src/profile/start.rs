@@ -1,7 +1,7 @@
 //! Which blocks a start touches, in which order: recorded once, fetched ahead in that order at
 //! every later start. Fetched one after another they are bound by latency.
 //!
-//! Invariant: a profile is a hint. A block that it names and that does not exist is passed over.
+//! Invariant: a block that a profile names and that does not exist is passed over.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,9 +9,9 @@ use std::sync::Arc;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use serde::{Deserialize, Serialize};
 
-use super::BlobReader;
 use crate::Result;
 use crate::block::BlockDigest;
+use crate::read::BlobReader;
 
 /// Blocks of an image in the order of their first use.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,7 +53,8 @@ impl StartProfile {
         .await
     }
 
-    fn runs(&self) -> Vec<(BlockDigest, Range<usize>)> {
+    /// Neighbours that follow each other as one.
+    pub(super) fn runs(&self) -> Vec<(BlockDigest, Range<usize>)> {
         let mut runs: Vec<(BlockDigest, Range<usize>)> = Vec::new();
         for (root, block) in &self.blocks {
             let block = *block as usize;

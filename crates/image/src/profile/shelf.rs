@@ -1,0 +1,126 @@
+//! Profiles of this host, one file for each image, merged over its starts.
+//!
+//! Invariant: a file is replaced whole, by one process at a time.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FlockOperation;
+use serde::{Deserialize, Serialize};
+
+use super::{Keys, PublicKey, Signed, StartProfile};
+use crate::block::OciDigest;
+use crate::{Error, Result};
+
+/// A folder of profiles.
+#[derive(Clone, Debug)]
+pub struct Shelf {
+    folder: PathBuf,
+}
+
+/// A file: the signed bytes as the text that they are.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    key: PublicKey,
+    signature: Vec<u8>,
+    profile: String,
+}
+
+impl Shelf {
+    /// Made if it is not there.
+    pub fn open(folder: &Path) -> Result<Self> {
+        fs::create_dir_all(folder).map_err(Error::io("make the folder", folder))?;
+        Ok(Self { folder: folder.to_owned() })
+    }
+
+    /// The profile of an image. One that cannot be used is none, with a warning.
+    pub fn get(&self, keys: &Keys, image: &OciDigest) -> Option<StartProfile> {
+        let opened = self.read(image).and_then(|signed| signed.open(keys, image));
+        match opened {
+            Ok(profile) => Some(profile),
+            Err(Error::Missing { .. }) => None,
+            Err(error) => {
+                tracing::warn!(%image, %error, "ignoring a start profile");
+                None
+            }
+        }
+    }
+
+    /// What is kept, to be published.
+    pub fn read(&self, image: &OciDigest) -> Result<Signed> {
+        let path = self.path(image);
+        let bytes = match fs::read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(Error::missing(format!("a start profile of {image}")));
+            }
+            read => read.map_err(Error::io("read", &path))?,
+        };
+        let kept: Kept = serde_json::from_slice(&bytes)
+            .map_err(|error| Error::refused(path.display().to_string(), error.to_string()))?;
+        let Kept { key, signature, profile } = kept;
+        Ok(Signed { body: profile.into_bytes(), key, signature })
+    }
+
+    /// Merges what a start touched into what is kept, and says whether that was new.
+    pub fn merge(&self, keys: &Keys, image: &OciDigest, start: &StartProfile) -> Result<bool> {
+        let path = self.folder.join("lock");
+        let lock = File::create(&path).map_err(Error::io("open the lock", &path))?;
+        rustix::fs::flock(&lock, FlockOperation::LockExclusive)
+            .map_err(|errno| Error::io("lock", &path)(errno.into()))?;
+        let before = self.get(keys, image).unwrap_or_default();
+        let mut merged = before.clone();
+        merged.merge(start);
+        if merged == before {
+            return Ok(false);
+        }
+        let Signed { body, key, signature } = Signed::new(keys, image, &merged)?;
+        let profile = String::from_utf8_lossy(&body).into_owned();
+        self.write(&self.path(image), &Kept { key, signature, profile }).map(|()| true)
+    }
+
+    fn write(&self, path: &Path, kept: &Kept) -> Result<()> {
+        let bytes = serde_json::to_vec(kept)
+            .map_err(|error| Error::refused("a start profile", error.to_string()))?;
+        let mut file = tempfile::NamedTempFile::new_in(&self.folder)
+            .map_err(Error::io("write in", &self.folder))?;
+        file.write_all(&bytes).map_err(Error::io("write", path))?;
+        file.persist(path).map_err(|failed| Error::io("write", path)(failed.error))?;
+        Ok(())
+    }
+
+    fn path(&self, image: &OciDigest) -> PathBuf {
+        self.folder.join(format!("{}.json", image.hex()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::block::BlockDigest;
+
+    #[test]
+    fn starts_are_merged_and_a_file_of_somebody_else_is_ignored() {
+        let scratch = tempfile::tempdir().unwrap();
+        let keys = Keys::open(&scratch.path().join("key"), Vec::new()).unwrap();
+        let shelf = Shelf::open(&scratch.path().join("profiles")).unwrap();
+        let (image, blob) = (OciDigest::of(b"image"), BlockDigest::of(b"blob"));
+        let start = |blocks: &[u32]| StartProfile {
+            blocks: blocks.iter().map(|block| (blob, *block)).collect(),
+        };
+        assert_eq!(shelf.get(&keys, &image), None);
+        assert!(shelf.merge(&keys, &image, &start(&[3, 1])).unwrap());
+        assert!(!shelf.merge(&keys, &image, &start(&[1])).unwrap(), "nothing new");
+        assert!(shelf.merge(&keys, &image, &start(&[2, 3])).unwrap());
+        assert_eq!(shelf.get(&keys, &image), Some(start(&[3, 1, 2])));
+
+        let others = Keys::open(&scratch.path().join("others"), Vec::new()).unwrap();
+        assert_eq!(shelf.get(&others, &image), None);
+        let path = shelf.path(&image);
+        let whole = fs::read(&path).unwrap();
+        fs::write(&path, &whole[..whole.len() - 9]).unwrap();
+        assert_eq!(shelf.get(&keys, &image), None);
+        assert!(shelf.merge(&keys, &image, &start(&[9])).unwrap(), "and is replaced");
+        assert_eq!(shelf.get(&keys, &image), Some(start(&[9])));
+    }
+}

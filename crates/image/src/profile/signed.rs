@@ -1,0 +1,150 @@
+//! The bytes of a profile, whose image they are for, and a signature over them.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Keys, PublicKey, StartProfile};
+use crate::block::{BlockDigest, OciDigest};
+use crate::{Error, Result};
+
+/// Larger profiles are nobody's: a run takes some 20 bytes.
+pub(super) const LARGEST: usize = 4 << 20;
+/// Begins what is signed, so that no signature of another kind can be taken for one of a profile.
+const CONTEXT: &[u8] = b"snowmelt start profile v1\n";
+
+/// A profile as it travels. Nothing in it may be used before it was opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Signed {
+    /// JSON, exactly as it was signed.
+    pub body: Vec<u8>,
+    /// Of whoever signed it.
+    pub key: PublicKey,
+    /// Ed25519, 64 bytes.
+    pub signature: Vec<u8>,
+}
+
+/// What a profile says.
+#[derive(Serialize, Deserialize)]
+struct Body {
+    /// The manifest of the block image.
+    image: OciDigest,
+    /// Merkle roots of its blobs.
+    blobs: Vec<BlockDigest>,
+    /// Index of a blob, first block, number of blocks.
+    runs: Vec<(u32, u32, u32)>,
+}
+
+impl Signed {
+    /// Signs what a start of the image with that manifest touched.
+    pub fn new(keys: &Keys, image: &OciDigest, profile: &StartProfile) -> Result<Self> {
+        let mut body = Body { image: image.clone(), blobs: Vec::new(), runs: Vec::new() };
+        for (root, run) in profile.runs() {
+            let known = body.blobs.iter().position(|blob| *blob == root);
+            let blob = known.unwrap_or_else(|| {
+                body.blobs.push(root);
+                body.blobs.len() - 1
+            });
+            body.runs.push((blob as u32, run.start as u32, run.len() as u32));
+        }
+        let body = serde_json::to_vec(&body)
+            .map_err(|error| Error::refused("a start profile", error.to_string()))?;
+        let signature = keys.sign(&[CONTEXT, &body].concat());
+        Ok(Self { body, key: keys.public(), signature })
+    }
+
+    /// The profile, if somebody trusted signed it and it is for that image.
+    pub fn open(&self, keys: &Keys, image: &OciDigest) -> Result<StartProfile> {
+        let refuse = |reason: &str| Error::refused("a start profile", reason);
+        if self.body.len() > LARGEST {
+            return Err(refuse("it is larger than 4 MiB"));
+        }
+        if !keys.trusts(&self.key) {
+            return Err(refuse(&format!("its key {} is not trusted", self.key)));
+        }
+        if !self.key.verifies(&[CONTEXT, &self.body].concat(), &self.signature) {
+            return Err(refuse("its signature is wrong"));
+        }
+        let body: Body =
+            serde_json::from_slice(&self.body).map_err(|error| refuse(&error.to_string()))?;
+        if body.image != *image {
+            return Err(refuse(&format!("it is for the image {}", body.image)));
+        }
+        body.profile().ok_or_else(|| refuse("it names more than an image can have"))
+    }
+}
+
+impl Body {
+    fn profile(&self) -> Option<StartProfile> {
+        /// Of 64 KiB each, as many as 256 GiB have.
+        const MOST_BLOCKS: usize = 4 << 20;
+        let mut blocks = Vec::new();
+        for (blob, first, count) in &self.runs {
+            let root = *self.blobs.get(*blob as usize)?;
+            let end = first.checked_add(*count)?;
+            if blocks.len() + *count as usize > MOST_BLOCKS {
+                return None;
+            }
+            blocks.extend((*first..end).map(|block| (root, block)));
+        }
+        Some(StartProfile { blocks })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(folder: &std::path::Path, name: &str, trusted: Vec<PublicKey>) -> Keys {
+        Keys::open(&folder.join(name), trusted).unwrap()
+    }
+
+    fn profile() -> StartProfile {
+        let (a, b) = (BlockDigest::of(b"a"), BlockDigest::of(b"b"));
+        StartProfile { blocks: vec![(a, 0), (b, 7), (b, 8), (a, 1), (a, 5)] }
+    }
+
+    #[test]
+    fn a_profile_comes_back_for_its_image_from_those_who_are_trusted() {
+        let folder = tempfile::tempdir().unwrap();
+        let ours = keys(folder.path(), "ours", Vec::new());
+        let image = OciDigest::of(b"image");
+        let signed = Signed::new(&ours, &image, &profile()).unwrap();
+        assert_eq!(signed.open(&ours, &image).unwrap(), profile());
+        assert!(signed.open(&ours, &OciDigest::of(b"other")).is_err());
+        let strangers = keys(folder.path(), "strangers", Vec::new());
+        assert!(signed.open(&strangers, &image).is_err());
+        let friends = keys(folder.path(), "friends", vec![ours.public()]);
+        assert_eq!(signed.open(&friends, &image).unwrap(), profile());
+    }
+
+    #[test]
+    fn every_changed_byte_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let (keys, image) = (keys(folder.path(), "key", Vec::new()), OciDigest::of(b"image"));
+        let signed = Signed::new(&keys, &image, &profile()).unwrap();
+        for at in 0..signed.body.len() + signed.signature.len() {
+            let mut other = signed.clone();
+            match at.checked_sub(other.body.len()) {
+                Some(at) => other.signature[at] ^= 1,
+                None => other.body[at] ^= 1,
+            }
+            assert!(other.open(&keys, &image).is_err(), "byte {at}");
+        }
+        let mut other = signed;
+        other.signature.pop();
+        assert!(other.open(&keys, &image).is_err());
+    }
+
+    #[test]
+    fn a_signed_body_of_nonsense_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let (keys, image) = (keys(folder.path(), "key", Vec::new()), OciDigest::of(b"image"));
+        let blob = BlockDigest::of(b"a");
+        for runs in ["[[1,0,1]]", "[[0,4294967295,1]]", "[[0,0,4294967295]]", "[[0,0]]", "7"] {
+            let body = format!(r#"{{"image":"{image}","blobs":["{blob}"],"runs":{runs}}}"#);
+            let body = body.into_bytes();
+            let signature = keys.sign(&[CONTEXT, &body].concat());
+            let signed = Signed { body, key: keys.public(), signature };
+            assert!(signed.open(&keys, &image).is_err(), "{runs}");
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! What a registry that asks who is there is answered: a name with its password, or a token that
+//! its token server gives for them (Docker's token and OAuth 2 specifications).
+//!
+//! Invariant: a secret travels to the registry and to the token server it names only, encrypted
+//! unless that is this machine.
+
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
+use reqwest::{RequestBuilder, Response, Url};
+use serde::Deserialize;
+use url::form_urlencoded;
+
+use super::Credentials;
+use super::transfer::{Transfer, failed, is_loopback};
+use crate::{Error, Result};
+
+#[derive(Deserialize)]
+struct Token {
+    token: Option<String>,
+    access_token: Option<String>,
+}
+
+/// The header that the challenge of an answer asks for.
+pub(super) async fn authorize(transfer: &Transfer, answer: &Response) -> Result<String> {
+    let challenges = answer.headers().get_all(WWW_AUTHENTICATE).iter();
+    for challenge in challenges.filter_map(|value| value.to_str().ok()) {
+        let (scheme, parameters) = challenge.split_once(' ').unwrap_or((challenge, ""));
+        if scheme.eq_ignore_ascii_case("bearer") {
+            return token(transfer, parameters).await;
+        }
+        if scheme.eq_ignore_ascii_case("basic")
+            && let Some(login) = transfer.credentials()
+        {
+            return Ok(basic(login));
+        }
+    }
+    Err(transfer.denied("it", "it asks for a login"))
+}
+
+async fn token(transfer: &Transfer, parameters: &str) -> Result<String> {
+    let realm = parameter(parameters, "realm").and_then(|realm| Url::parse(&realm).ok());
+    let Some(realm) = realm else {
+        return Err(transfer.denied("it", "its challenge is malformed"));
+    };
+    // The secret must not travel in the clear because an answer says so.
+    if realm.scheme() != "https" && !realm.host_str().is_some_and(is_loopback) {
+        return Err(transfer.denied("it", "it wants the login over plain HTTP"));
+    }
+    let what = format!("a token from {}", realm.host_str().unwrap_or_default());
+    let request = request(transfer, realm, parameters);
+    let answer = request.send().await.map_err(|error| failed(&what, &error))?;
+    let answer = transfer.judge(&what, answer).await?;
+    let bytes = answer.bytes().await.map_err(|error| failed(&what, &error))?;
+    let token: Token =
+        serde_json::from_slice(&bytes).map_err(|error| Error::refused(&what, error.to_string()))?;
+    match token.token.or(token.access_token).filter(|token| !token.is_empty()) {
+        Some(token) => Ok(format!("Bearer {token}")),
+        None => Err(transfer.denied("it", "it gives no token")),
+    }
+}
+
+/// For an identity token, which `docker login` keeps for some registries, the form of OAuth 2;
+/// otherwise the older question, which every token server knows.
+fn request(transfer: &Transfer, mut realm: Url, parameters: &str) -> RequestBuilder {
+    let asked = ["service", "scope"];
+    let asked = asked.into_iter().filter_map(|key| Some((key, parameter(parameters, key)?)));
+    let login = transfer.credentials();
+    if let Some(login) = login.filter(|login| login.user.is_empty()) {
+        let mut form = form_urlencoded::Serializer::new(String::new());
+        form.append_pair("grant_type", "refresh_token");
+        form.append_pair("client_id", "snowmelt");
+        form.append_pair("refresh_token", &login.secret);
+        form.extend_pairs(asked);
+        let request = transfer.http().post(realm);
+        return request
+            .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
+            .body(form.finish());
+    }
+    realm.query_pairs_mut().extend_pairs(asked);
+    let request = transfer.http().get(realm);
+    match login {
+        Some(login) => request.header(AUTHORIZATION, basic(login)),
+        None => request,
+    }
+}
+
+fn basic(login: &Credentials) -> String {
+    use base64::Engine;
+    let text = format!("{}:{}", login.user, login.secret);
+    format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(text))
+}
+
+/// `key="value"` of a challenge.
+fn parameter(parameters: &str, key: &str) -> Option<String> {
+    let mut rest = parameters;
+    while let Some((name, after)) = rest.split_once("=\"") {
+        let (value, next) = after.split_once('"')?;
+        if name.trim_start_matches([',', ' ']).eq_ignore_ascii_case(key) {
+            return Some(value.to_owned());
+        }
+        rest = next;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_challenges() {
+        let challenge =
+            r#"realm="https://auth/token",service="r",scope="repository:a/b:pull,push""#;
+        assert_eq!(parameter(challenge, "scope").unwrap(), "repository:a/b:pull,push");
+        assert_eq!(parameter(challenge, "realm").unwrap(), "https://auth/token");
+        assert_eq!(parameter(challenge, "error"), None);
+        assert_eq!(parameter("realm=\"x", "realm"), None);
+    }
+}

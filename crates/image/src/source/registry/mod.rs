@@ -1,0 +1,156 @@
+//! A repository of an OCI registry (distribution specification 1.1): images from it, ranges of
+//! blobs from it, blobs and manifests to it.
+//!
+//! | part | file |
+//! |---|---|
+//! | names of images | `reference` |
+//! | one request, what its answer means, again if it may pass | `transfer` |
+//! | who asks: logins, tokens | `login`, `auth` |
+//! | blobs and manifests to it | `upload` |
+//! | what refers to an image | `referrers` |
+//! | an image as the origin of a conversion, its layers resumed where they are cut | `origin` |
+
+mod auth;
+mod login;
+mod origin;
+mod reference;
+mod referrers;
+mod transfer;
+mod upload;
+
+use std::ops::Range;
+
+use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
+use reqwest::header::{ACCEPT, CONTENT_TYPE, RANGE};
+use reqwest::{Method, Response, StatusCode, Url};
+
+pub use login::Credentials;
+pub use origin::RegistryOrigin;
+pub use reference::Reference;
+
+use super::document::LARGEST;
+use crate::block::OciDigest;
+use crate::manifest::{Descriptor, OCI_MANIFEST};
+use crate::read::{BlockSource, Patience};
+use crate::{Error, Result};
+use transfer::{Transfer, failed};
+
+/// What a manifest may be.
+const MANIFESTS: &str = "application/vnd.oci.image.manifest.v1+json, \
+     application/vnd.oci.image.index.v1+json, \
+     application/vnd.docker.distribution.manifest.v2+json, \
+     application/vnd.docker.distribution.manifest.list.v2+json";
+
+/// One repository.
+pub struct Registry {
+    transfer: Transfer,
+    repository: String,
+}
+
+impl Registry {
+    /// With the credentials that `docker login` keeps.
+    pub fn new(reference: &Reference) -> Result<Self> {
+        Self::with_credentials(reference, Credentials::find(&reference.registry)?)
+    }
+
+    /// With these, or as nobody.
+    pub fn with_credentials(reference: &Reference, login: Option<Credentials>) -> Result<Self> {
+        Self::with_patience(reference, login, Patience::default())
+    }
+
+    /// The same; requests are made again for so long, but for those of [`BlockSource::fetch`], whose
+    /// caller has a patience of its own ([`crate::read::Retried`]).
+    pub fn with_patience(
+        reference: &Reference,
+        login: Option<Credentials>,
+        patience: Patience,
+    ) -> Result<Self> {
+        let transfer = Transfer::new(&reference.registry, login, patience)?;
+        Ok(Self { transfer, repository: reference.repository.clone() })
+    }
+
+    /// A manifest by tag or digest.
+    pub async fn manifest(&self, selector: &str) -> Result<(Descriptor, Bytes)> {
+        let url = self.url(&format!("manifests/{selector}"))?;
+        let what = format!("the manifest {selector}");
+        let answer =
+            self.transfer.send(Method::GET, url, |it| it.header(ACCEPT, MANIFESTS)).await?;
+        let media_type = answer.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let media_type = media_type.unwrap_or(OCI_MANIFEST).to_owned();
+        let bytes = whole(&what, answer).await?;
+        let digest = OciDigest::of(&bytes);
+        if let Ok(expected) = selector.parse::<OciDigest>() {
+            expected.check_is(&what, &digest)?;
+        }
+        Ok((Descriptor::new(&media_type, digest, bytes.len() as u64), bytes))
+    }
+
+    /// A small blob, compared with its digest.
+    pub async fn document(&self, digest: &OciDigest) -> Result<Bytes> {
+        let what = format!("the document {digest}");
+        let bytes = whole(&what, self.blob(digest, 0).await?.0).await?;
+        digest.check(&what, &bytes)?;
+        Ok(bytes)
+    }
+
+    /// A blob from a byte on. The answer begins there, or at the first byte where a registry knows
+    /// no ranges: which of them is the second part.
+    async fn blob(&self, digest: &OciDigest, from: u64) -> Result<(Response, u64)> {
+        let range = |it: reqwest::RequestBuilder| match from {
+            0 => it,
+            from => it.header(RANGE, format!("bytes={from}-")),
+        };
+        let answer = self.transfer.send(Method::GET, self.blob_url(digest)?, range).await?;
+        let is_part = answer.status() == StatusCode::PARTIAL_CONTENT;
+        Ok((answer, if is_part { from } else { 0 }))
+    }
+
+    fn blob_url(&self, digest: &OciDigest) -> Result<Url> {
+        self.url(&format!("blobs/{digest}"))
+    }
+
+    fn url(&self, rest: &str) -> Result<Url> {
+        self.transfer.url(&format!("{}/{rest}", self.repository))
+    }
+}
+
+#[async_trait]
+impl BlockSource for Registry {
+    async fn fetch(&self, blob: &OciDigest, range: Range<u64>) -> Result<Bytes> {
+        let what = format!("the bytes {range:?} of {blob}");
+        let header = format!("bytes={}-{}", range.start, range.end.saturating_sub(1));
+        let url = self.blob_url(blob)?;
+        let mut answer =
+            self.transfer.send_once(Method::GET, url, |it| it.header(RANGE, &header)).await?;
+        // A registry that knows no ranges sends all of it.
+        let mut skip = if answer.status() == StatusCode::PARTIAL_CONTENT { 0 } else { range.start };
+        let wanted = (range.end - range.start) as usize;
+        let mut bytes = BytesMut::with_capacity(wanted);
+        while bytes.len() < wanted {
+            let chunk = answer.chunk().await.map_err(|error| failed(&what, &error))?;
+            let Some(chunk) = chunk else { break };
+            let skipped = skip.min(chunk.len() as u64) as usize;
+            skip -= skipped as u64;
+            let left = wanted - bytes.len();
+            bytes.extend_from_slice(&chunk[skipped..chunk.len().min(skipped.saturating_add(left))]);
+        }
+        if bytes.len() == wanted {
+            return Ok(bytes.freeze());
+        }
+        // The answer came to its end, or its body would have failed: the blob ends there.
+        Err(crate::read::outside(blob, &range))
+    }
+}
+
+/// A document, which is small.
+async fn whole(what: &str, mut answer: Response) -> Result<Bytes> {
+    let mut bytes = BytesMut::new();
+    while let Some(chunk) = answer.chunk().await.map_err(|error| failed(what, &error))? {
+        bytes.extend_from_slice(&chunk);
+        if bytes.len() as u64 > LARGEST {
+            return Err(Error::Limit { what: what.to_owned(), limit: LARGEST, unit: "bytes" });
+        }
+    }
+    Ok(bytes.freeze())
+}

@@ -1,0 +1,121 @@
+//! Blobs and manifests to a registry.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, LOCATION};
+use reqwest::{Body, Method, Response, Url};
+
+use super::Registry;
+use crate::block::OciDigest;
+use crate::{Error, Result};
+
+impl Registry {
+    /// Sends a blob unless it is there, and says whether it was sent.
+    pub async fn push_blob(&self, digest: &OciDigest, path: &Path) -> Result<bool> {
+        if self.has(digest).await? {
+            return Ok(false);
+        }
+        // Read at positions, so that another try can begin at the first byte again.
+        let file = Arc::new(std::fs::File::open(path).map_err(Error::io("open", path))?);
+        let size = file.metadata().map_err(Error::io("read", path))?.len();
+        let body = || Body::wrap_stream(pieces(Arc::clone(&file), size));
+        self.upload(digest, size, body).await.map(|()| true)
+    }
+
+    /// Sends a small blob unless it is there.
+    pub async fn push_document(&self, bytes: &Bytes) -> Result<OciDigest> {
+        let digest = OciDigest::of(bytes);
+        if !self.has(&digest).await? {
+            self.upload(&digest, bytes.len() as u64, || Body::from(bytes.clone())).await?;
+        }
+        Ok(digest)
+    }
+
+    /// Stores a manifest under a tag or its digest, and in the list of what refers to its subject.
+    pub async fn push_manifest(
+        &self,
+        selector: &str,
+        media_type: &str,
+        bytes: Bytes,
+    ) -> Result<()> {
+        let url = self.url(&format!("manifests/{selector}"))?;
+        let send =
+            |it: reqwest::RequestBuilder| it.header(CONTENT_TYPE, media_type).body(bytes.clone());
+        let answer = self.transfer.send(Method::PUT, url, send).await?;
+        if answer.headers().contains_key("oci-subject") {
+            return Ok(());
+        }
+        self.list_referrer(media_type, &bytes).await
+    }
+
+    async fn has(&self, digest: &OciDigest) -> Result<bool> {
+        match self.transfer.send(Method::HEAD, self.blob_url(digest)?, |it| it).await {
+            Err(Error::Missing { .. }) => Ok(false),
+            there => there.map(|_| true),
+        }
+    }
+
+    /// An upload that breaks is begun again: what was sent of it is the registry's to forget.
+    async fn upload(&self, digest: &OciDigest, size: u64, body: impl Fn() -> Body) -> Result<()> {
+        let mut attempt = 0;
+        loop {
+            let error = match self.upload_once(digest, size, &body).await {
+                // A registry that restarted knows nothing of the upload.
+                Err(error @ (Error::Unreachable { .. } | Error::Missing { .. })) => error,
+                outcome => return outcome,
+            };
+            if !self.transfer.is_patient(attempt, &error).await {
+                return Err(error);
+            }
+            attempt += 1;
+        }
+    }
+
+    async fn upload_once(
+        &self,
+        digest: &OciDigest,
+        size: u64,
+        body: impl Fn() -> Body,
+    ) -> Result<()> {
+        let begin = |it: reqwest::RequestBuilder| it.header(CONTENT_LENGTH, 0);
+        let started = self.transfer.send_once(Method::POST, self.url("blobs/uploads/")?, begin);
+        let mut target = location(&started.await?)?;
+        target.query_pairs_mut().append_pair("digest", digest.as_str());
+        let send = |it: reqwest::RequestBuilder| {
+            it.header(CONTENT_TYPE, "application/octet-stream")
+                .header(CONTENT_LENGTH, size)
+                .body(body())
+        };
+        self.transfer.send_once(Method::PUT, target, send).await.map(drop)
+    }
+}
+
+/// Where an upload goes on; may be relative.
+fn location(answer: &Response) -> Result<Url> {
+    let header = answer.headers().get(LOCATION).and_then(|value| value.to_str().ok());
+    let found = header.and_then(|text| answer.url().join(text).ok());
+    found.ok_or_else(|| Error::refused("an upload", "the registry does not say where to"))
+}
+
+/// A file in pieces, read as they are sent.
+fn pieces(
+    file: Arc<std::fs::File>,
+    size: u64,
+) -> impl futures::Stream<Item = io::Result<Bytes>> + Send + 'static {
+    use std::os::unix::fs::FileExt;
+    const PIECE: u64 = 256 << 10;
+    futures::stream::unfold(0u64, move |at| {
+        let file = Arc::clone(&file);
+        async move {
+            if at >= size {
+                return None;
+            }
+            let mut piece = vec![0; PIECE.min(size - at) as usize];
+            let next = at + piece.len() as u64;
+            Some((file.read_exact_at(&mut piece, at).map(|()| piece.into()), next))
+        }
+    })
+}

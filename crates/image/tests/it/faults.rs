@@ -1,0 +1,282 @@
+//! Registries that cut, stall, refuse and lie.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use snowmelt_image::block::{BlockSize, OciDigest};
+use snowmelt_image::read::{BlockSource, Patience};
+use snowmelt_image::source::{Credentials, Layout, Platform, Reference, Registry, RegistryOrigin};
+use snowmelt_image::{Converted, Error, Options, Result, convert};
+
+use super::server::{Reply, Request, Server};
+
+/// As patient as the default, without the waits.
+fn quick() -> Patience {
+    Patience {
+        first_wait: Duration::from_millis(1),
+        attempt: Duration::from_millis(500),
+        ..Patience::default()
+    }
+}
+
+fn registry(address: &str, login: Option<Credentials>) -> Registry {
+    let reference: Reference = format!("{address}/team/app:v1").parse().unwrap();
+    Registry::with_patience(&reference, login, quick()).unwrap()
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+}
+
+/// An image of one layer, as a registry has it.
+struct Original {
+    layer: Vec<u8>,
+    config: Vec<u8>,
+    manifest: Vec<u8>,
+}
+
+impl Original {
+    fn new() -> Self {
+        let mut noise = vec![0; 300_000];
+        blake3::Hasher::new().finalize_xof().fill(&mut noise);
+        let mut header = tar::Header::new_gnu();
+        header.set_size(noise.len() as u64);
+        header.set_mode(0o644);
+        let mut builder = tar::Builder::new(Vec::new());
+        builder.append_data(&mut header, "noise", &noise[..]).unwrap();
+        let layer = builder.into_inner().unwrap();
+        let diff_id = OciDigest::of(&layer);
+        let config = format!(
+            r#"{{"architecture":"amd64","os":"linux","rootfs":{{"type":"layers","diff_ids":["{diff_id}"]}}}}"#
+        );
+        let mut original = Self { layer, config: config.into_bytes(), manifest: Vec::new() };
+        original.manifest = original.manifest_of(original.layer.len());
+        original
+    }
+
+    /// A manifest that says so of the layer's size.
+    fn manifest_of(&self, size: usize) -> Vec<u8> {
+        format!(
+            r#"{{"schemaVersion":2,"config":{{"mediaType":"application/vnd.oci.image.config.v1+json","digest":"{}","size":{}}},"layers":[{{"mediaType":"application/vnd.oci.image.layer.v1.tar","digest":"{}","size":{size}}}]}}"#,
+            OciDigest::of(&self.config),
+            self.config.len(),
+            OciDigest::of(&self.layer),
+        )
+        .into_bytes()
+    }
+
+    /// What a registry without faults answers, but for layers.
+    fn document(&self, request: &Request) -> Option<Reply> {
+        if request.path.contains("/manifests/") {
+            return Some(Reply::new(200, self.manifest.clone()));
+        }
+        let config = OciDigest::of(&self.config);
+        let is_config = request.path.ends_with(config.as_str());
+        is_config.then(|| Reply::new(200, self.config.clone()))
+    }
+
+    /// The layer from the byte that the request names.
+    fn rest(&self, request: &Request) -> (usize, Reply) {
+        let range = request.headers.get("range").map(|range| {
+            range.strip_prefix("bytes=").unwrap().strip_suffix('-').unwrap().parse().unwrap()
+        });
+        match range {
+            Some(from) => (from, Reply::new(206, &self.layer[from..])),
+            None => (0, Reply::new(200, self.layer.clone())),
+        }
+    }
+}
+
+fn convert_from(server: &Server) -> Result<(Converted, tempfile::TempDir)> {
+    let runtime = runtime();
+    let reference: Reference = format!("{}/team/app:v1", server.address).parse().unwrap();
+    let here = Platform::here();
+    let open = RegistryOrigin::open(registry(&server.address, None), &reference, &here);
+    let origin = runtime.block_on(open)?;
+    let store = tempfile::tempdir().unwrap();
+    let layout = Layout::create(store.path()).unwrap();
+    let options = Options { block_size: BlockSize::MIN, ..Options::default() };
+    let converted = convert(&origin, &layout, options);
+    let left = std::fs::read_dir(store.path().join(".snowmelt/tmp")).unwrap().count();
+    assert_eq!(left, 0, "nothing half-written is left");
+    converted.map(|converted| (converted, store))
+}
+
+fn ranges(server: &Server) -> Vec<String> {
+    server.asked().iter().filter_map(|request| request.headers.get("range").cloned()).collect()
+}
+
+#[test]
+fn a_layer_that_is_cut_again_and_again_goes_on_where_it_was_cut() {
+    for knows_ranges in [true, false] {
+        let original = Arc::new(Original::new());
+        let answering = Arc::clone(&original);
+        let server = Server::new(move |request, _| {
+            if let Some(reply) = answering.document(request) {
+                return reply;
+            }
+            let (from, reply) = answering.rest(request);
+            if knows_ranges {
+                return Reply { cut: Some(90_000), ..reply };
+            }
+            Reply { cut: Some(from + 90_000), ..Reply::new(200, answering.layer.clone()) }
+        });
+        let (converted, _store) = convert_from(&server).unwrap();
+        assert_eq!(converted.image.layers[0].raw_size, 303_104);
+        let ranges = ranges(&server);
+        assert_eq!(ranges, ["bytes=90000-", "bytes=180000-", "bytes=270000-"], "{knows_ranges}");
+    }
+}
+
+#[test]
+fn a_layer_that_does_not_go_on_is_an_error_in_the_end() {
+    let original = Original::new();
+    let server = Server::new(move |request, _| match original.document(request) {
+        Some(reply) => reply,
+        None if request.headers.contains_key("range") => Reply::new(503, "busy"),
+        None => Reply { cut: Some(1000), ..Reply::new(200, original.layer.clone()) },
+    });
+    let error = convert_from(&server).unwrap_err();
+    assert!(matches!(error, Error::Unreachable { .. }), "{error:?}");
+    assert_eq!(ranges(&server).len(), quick().attempts as usize);
+}
+
+#[test]
+fn a_layer_that_is_shorter_longer_or_another_one_is_damaged() {
+    let original = Arc::new(Original::new());
+    let size = original.layer.len();
+    let mut other = original.layer.clone();
+    other[1000] ^= 1;
+    let lies = [
+        (original.layer[..size - 2000].to_vec(), original.manifest.clone()),
+        (original.layer.clone(), original.manifest_of(size + 1)),
+        (other, original.manifest.clone()),
+    ];
+    for (index, (layer, manifest)) in lies.into_iter().enumerate() {
+        let answering = Arc::clone(&original);
+        let server = Server::new(move |request, _| {
+            if request.path.contains("/manifests/") {
+                return Reply::new(200, manifest.clone());
+            }
+            answering.document(request).unwrap_or_else(|| Reply::new(200, layer.clone()))
+        });
+        let error = convert_from(&server).unwrap_err();
+        assert!(matches!(error, Error::Damaged { .. }), "{index}: {error:?}");
+    }
+}
+
+#[test]
+fn a_document_that_is_not_what_its_digest_names_is_damaged() {
+    let original = Original::new();
+    let server = Server::new(move |request, _| match original.document(request) {
+        Some(reply) if request.path.contains("/manifests/") => reply,
+        _ => Reply::new(200, "{}"),
+    });
+    let error = convert_from(&server).unwrap_err();
+    assert!(matches!(error, Error::Damaged { .. }), "{error:?}");
+}
+
+#[test]
+fn each_status_is_an_error_of_its_own_and_what_may_pass_is_asked_again() {
+    let attempts = quick().attempts as usize;
+    type Is = fn(&Error) -> bool;
+    let cases: [(u16, usize, Is); 8] = [
+        (400, 1, |error| matches!(error, Error::Refused { .. })),
+        (401, 1, |error| matches!(error, Error::Denied { .. })),
+        (403, 1, |error| matches!(error, Error::Denied { .. })),
+        (404, 1, |error| matches!(error, Error::Missing { .. })),
+        (408, attempts, |error| matches!(error, Error::Unreachable { .. })),
+        (429, attempts, |error| matches!(error, Error::Unreachable { .. })),
+        (500, attempts, |error| matches!(error, Error::Unreachable { .. })),
+        (503, attempts, |error| matches!(error, Error::Unreachable { .. })),
+    ];
+    for (status, asked, is) in cases {
+        let server = Server::new(move |_, _| Reply::new(status, "its own words"));
+        let error = runtime().block_on(registry(&server.address, None).manifest("v1")).unwrap_err();
+        assert!(is(&error), "{status}: {error:?}");
+        assert_eq!(server.asked().len(), asked, "{status}");
+    }
+}
+
+#[test]
+fn a_registry_that_says_when_to_come_again_is_asked_then() {
+    let server = Server::new(|_, before| match before {
+        0 => Reply::new(429, "").header("retry-after", "1"),
+        _ => Reply::new(200, "{}"),
+    });
+    let began = std::time::Instant::now();
+    runtime().block_on(registry(&server.address, None).manifest("v1")).unwrap();
+    assert!(began.elapsed() >= Duration::from_secs(1));
+    assert_eq!(server.asked().len(), 2);
+}
+
+#[test]
+fn a_registry_that_says_nothing_is_given_up_and_asked_again() {
+    let server = Server::new(|_, before| match before {
+        0 | 1 => Reply { silent: true, ..Reply::default() },
+        _ => Reply::new(200, "{}"),
+    });
+    runtime().block_on(registry(&server.address, None).manifest("v1")).unwrap();
+    assert_eq!(server.asked().len(), 3);
+}
+
+#[test]
+fn nobody_at_the_address_is_told_as_such() {
+    let error = runtime().block_on(registry("127.0.0.1:1", None).manifest("v1")).unwrap_err();
+    assert!(matches!(error, Error::Unreachable { .. }), "{error:?}");
+}
+
+#[test]
+fn an_identity_token_is_changed_for_an_access_token_by_post() {
+    let tokens = Server::new(|_, _| Reply::new(200, r#"{"access_token": "t0k"}"#));
+    let challenge = format!(
+        r#"Bearer realm="http://{}/token",service="s&s",scope="repository:team/app:pull""#,
+        tokens.address
+    );
+    let server = Server::new(move |request, _| match request.headers.get("authorization") {
+        Some(header) if header == "Bearer t0k" => Reply::new(206, "text"),
+        _ => Reply::new(401, "").header("www-authenticate", challenge.clone()),
+    });
+    let login = Credentials { user: String::new(), secret: "iden tity".to_owned() };
+    let registry = registry(&server.address, Some(login));
+    let bytes = runtime().block_on(registry.fetch(&OciDigest::of(b"text"), 0..4)).unwrap();
+    assert_eq!(bytes, "text");
+    let asked = &tokens.asked()[0];
+    assert_eq!((asked.method.as_str(), asked.path.as_str()), ("POST", "/token"));
+    assert!(!asked.headers.contains_key("authorization"));
+    let form = String::from_utf8(asked.body.clone()).unwrap();
+    for part in
+        ["grant_type=refresh_token", "refresh_token=iden+tity", "service=s%26s", "client_id="]
+    {
+        assert!(form.split('&').any(|field| field.starts_with(part)), "{part}: {form}");
+    }
+}
+
+#[test]
+fn an_upload_that_breaks_is_begun_again() {
+    let server = Server::new(|request, _| match request.method.as_str() {
+        "HEAD" => Reply::new(404, ""),
+        "POST" => Reply::new(202, "").header("location", "/v2/team/app/blobs/uploads/1?state=a"),
+        _ => Reply::new(201, ""),
+    });
+    let broken = Server::new(|request, before| match request.method.as_str() {
+        "HEAD" => Reply::new(404, ""),
+        "POST" => Reply::new(202, "").header("location", "/v2/team/app/blobs/uploads/1?state=a"),
+        _ if before < 3 => Reply::new(500, ""),
+        // It restarted and has forgotten the upload.
+        _ if before < 5 => Reply::new(404, ""),
+        _ => Reply::new(201, ""),
+    });
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "text").unwrap();
+    let digest = OciDigest::of(b"text");
+    for (server, puts) in [(server, 1), (broken, 3)] {
+        let registry = registry(&server.address, None);
+        assert!(runtime().block_on(registry.push_blob(&digest, file.path())).unwrap());
+        let asked = server.asked();
+        let uploads: Vec<_> = asked.iter().filter(|request| request.method == "PUT").collect();
+        assert_eq!(uploads.len(), puts);
+        assert!(uploads.iter().all(|request| request.body == b"text"));
+        assert!(uploads[0].path.contains("state=a&digest=sha256"), "{}", uploads[0].path);
+    }
+}

@@ -1,0 +1,116 @@
+//! A small HTTP server that does what each test says, and remembers what it was asked.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+/// What was asked.
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub method: String,
+    pub path: String,
+    /// Names in lower case.
+    pub headers: HashMap<String, String>,
+    pub body: Vec<u8>,
+}
+
+/// What is answered.
+#[derive(Clone, Debug, Default)]
+pub struct Reply {
+    pub status: u16,
+    pub headers: Vec<(&'static str, String)>,
+    pub body: Vec<u8>,
+    /// The connection is closed behind so many bytes of the body.
+    pub cut: Option<usize>,
+    /// Nothing comes, and the connection stays open.
+    pub silent: bool,
+}
+
+impl Reply {
+    pub fn new(status: u16, body: impl Into<Vec<u8>>) -> Self {
+        Self { status, body: body.into(), ..Self::default() }
+    }
+
+    pub fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.headers.push((name, value.into()));
+        self
+    }
+}
+
+/// Serves until the test ends.
+pub struct Server {
+    pub address: String,
+    asked: Arc<Mutex<Vec<Request>>>,
+}
+
+impl Server {
+    /// `answer` has the request and how many came before it.
+    pub fn new(answer: impl Fn(&Request, usize) -> Reply + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let (asked, answer) = (Arc::new(Mutex::new(Vec::new())), Arc::new(answer));
+        let known = Arc::clone(&asked);
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (known, answer) = (Arc::clone(&known), Arc::clone(&answer));
+                thread::spawn(move || serve(stream.unwrap(), &known, &*answer));
+            }
+        });
+        Self { address, asked }
+    }
+
+    pub fn asked(&self) -> Vec<Request> {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+fn serve(
+    mut stream: TcpStream,
+    asked: &Mutex<Vec<Request>>,
+    answer: &dyn Fn(&Request, usize) -> Reply,
+) -> Option<()> {
+    let request = read(&stream)?;
+    let before = {
+        let mut asked = asked.lock().unwrap();
+        asked.push(request.clone());
+        asked.len() - 1
+    };
+    let reply = answer(&request, before);
+    if reply.silent {
+        // Until the other side gives up.
+        let _ = stream.read(&mut [0]);
+        return None;
+    }
+    let mut head = format!("HTTP/1.1 {} It\r\nconnection: close\r\n", reply.status);
+    for (name, value) in &reply.headers {
+        head.push_str(&format!("{name}: {value}\r\n"));
+    }
+    head.push_str(&format!("content-length: {}\r\n\r\n", reply.body.len()));
+    stream.write_all(head.as_bytes()).ok()?;
+    let end = if request.method == "HEAD" { 0 } else { reply.body.len() };
+    stream.write_all(&reply.body[..reply.cut.unwrap_or(end).min(end)]).ok()?;
+    stream.shutdown(Shutdown::Write).ok()?;
+    let _ = stream.read_to_end(&mut Vec::new());
+    Some(())
+}
+
+fn read(stream: &TcpStream) -> Option<Request> {
+    let mut reader = BufReader::new(stream);
+    let mut line = String::new();
+    reader.read_line(&mut line).ok()?;
+    let mut words = line.split_whitespace().map(str::to_owned);
+    let (method, path) = (words.next()?, words.next()?);
+    let mut headers = HashMap::new();
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).ok()?;
+        let Some((name, value)) = line.trim_end().split_once(": ") else { break };
+        headers.insert(name.to_lowercase(), value.to_owned());
+    }
+    let length = headers.get("content-length").and_then(|text| text.parse().ok()).unwrap_or(0);
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).ok()?;
+    Some(Request { method, path, headers, body })
+}
