@@ -9,6 +9,7 @@
 //! | the tree as EROFS metadata over one device a layer | `erofs` |
 //! | contents cut into blocks | `block` |
 //! | all of these in order, kept in a folder | `convert`, `manifest` |
+//! | images from a base, packages and code | `build` |
 //! | blocks on demand, from memory, disk and source | `read` |
 //! | the kernel's mount over them | `mount` |
 //! | what a start touches, fetched ahead at the next | `profile` |
@@ -20,7 +21,8 @@
 //! manifest, directly or through a Merkle root, names.
 
 pub mod block;
-pub mod convert;
+pub mod build;
+mod convert;
 pub mod erofs;
 mod error;
 pub mod layer;

@@ -47,7 +47,7 @@ impl Layout {
     /// One to keep images in; made if it is not there.
     pub fn create(folder: &Path) -> Result<Self> {
         let layout = Self { folder: folder.to_owned() };
-        for part in ["blobs/sha256", ".snowmelt/tmp", ".snowmelt/layers"] {
+        for part in ["blobs/sha256", ".snowmelt/tmp", ".snowmelt/layers", ".snowmelt/sources"] {
             let path = folder.join(part);
             fs::create_dir_all(&path).map_err(Error::io("make the folder", &path))?;
         }

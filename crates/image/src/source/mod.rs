@@ -5,6 +5,7 @@
 //! | manifests, indexes and configurations of OCI and Docker | `document` |
 //! | OCI layout folders, also as the place where converted images are kept | `layout` |
 //! | `docker save` | `archive` |
+//! | a folder of files, and the archive that it would be | `folder`, `pack` |
 //! | a registry | `registry` |
 //!
 //! Invariant: what an origin gives is compared with the digests that lead to it; whoever names an
@@ -14,6 +15,7 @@ mod archive;
 mod document;
 mod folder;
 mod layout;
+mod pack;
 mod registry;
 
 use std::io::Read;
@@ -22,6 +24,8 @@ pub use archive::DockerArchive;
 pub use document::{Config, Platform};
 pub use folder::FolderOrigin;
 pub use layout::{Layout, LayoutOrigin};
+pub(crate) use pack::names;
+pub use pack::{Shape, Stamp};
 pub use registry::{Credentials, Reference, Registry, RegistryOrigin};
 
 use crate::Result;

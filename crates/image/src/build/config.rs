@@ -1,0 +1,119 @@
+//! The configuration of a built image: the base's, with the new layers and what the user sets.
+//!
+//! Nothing in it tells when or where it was built.
+
+use serde_json::{Map, Value, json};
+
+use crate::block::OciDigest;
+use crate::source::Config;
+use crate::{Error, Result};
+
+/// What a user sets; what is empty stays as the base has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// `NAME`, `value`; others of the base stay.
+    pub environment: Vec<(String, String)>,
+    /// The program and its first arguments. The base's `Cmd` goes with the base's program.
+    pub entrypoint: Option<Vec<String>>,
+    /// The command, or more arguments of the program.
+    pub command: Option<Vec<String>>,
+    /// Where it starts.
+    pub working_folder: Option<String>,
+    /// As whom.
+    pub user: Option<String>,
+}
+
+/// The bytes of the configuration. `base` is the base's, `names` are those of the added layers.
+pub(super) fn encode<'a>(
+    base: Option<&[u8]>,
+    diff_ids: &[OciDigest],
+    names: impl Iterator<Item = &'a str>,
+    settings: &Settings,
+) -> Result<Vec<u8>> {
+    let refuse =
+        |error: serde_json::Error| Error::refused("the base's configuration", error.to_string());
+    let plain = Config::plain(diff_ids.to_vec()).encode()?;
+    let mut config: Map<String, Value> =
+        serde_json::from_slice(base.unwrap_or(&plain)).map_err(refuse)?;
+    config.insert("rootfs".to_owned(), json!({"type": "layers", "diff_ids": diff_ids}));
+    // A history has a line for each layer: without the base's there is none.
+    if let Some(Value::Array(history)) = config.get_mut("history") {
+        history.extend(
+            names.map(|name| json!({"created_by": format!("snowmelt image build: {name}")})),
+        );
+    }
+    let section = config.entry("config").or_insert_with(|| json!({}));
+    if !section.is_object() {
+        *section = json!({});
+    }
+    if let Value::Object(section) = section {
+        settings.apply(section);
+    }
+    serde_json::to_vec(&config).map_err(refuse)
+}
+
+impl Settings {
+    fn apply(&self, section: &mut Map<String, Value>) {
+        let mut set = |key: &str, value: Option<Value>| {
+            if let Some(value) = value {
+                section.insert(key.to_owned(), value);
+            }
+        };
+        if self.entrypoint.is_some() {
+            set("Cmd", Some(Value::Null));
+        }
+        set("Entrypoint", self.entrypoint.as_ref().map(|words| json!(words)));
+        set("Cmd", self.command.as_ref().map(|words| json!(words)));
+        set("WorkingDir", self.working_folder.as_ref().map(|folder| json!(folder)));
+        set("User", self.user.as_ref().map(|user| json!(user)));
+        if !self.environment.is_empty() {
+            let there = section.get("Env").and_then(Value::as_array).cloned().unwrap_or_default();
+            section.insert("Env".to_owned(), json!(self.environment_over(&there)));
+        }
+    }
+
+    fn environment_over(&self, there: &[Value]) -> Vec<String> {
+        let is_set = |line: &&str| {
+            let name = line.split_once('=').map_or(*line, |(name, _)| name);
+            self.environment.iter().any(|(set, _)| set == name)
+        };
+        let kept = there.iter().filter_map(Value::as_str).filter(|line| !is_set(line));
+        let set = self.environment.iter().map(|(name, value)| format!("{name}={value}"));
+        kept.map(str::to_owned).chain(set).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_set_replaces_and_the_rest_of_the_base_stays() {
+        let base = json!({
+            "architecture": "amd64", "os": "linux", "created": "2024-01-01T00:00:00Z",
+            "config": {"Env": ["A=1", "B=2"], "Cmd": ["sh"], "Entrypoint": ["old"], "User": "me"},
+            "rootfs": {"type": "layers", "diff_ids": []}, "history": [{"created_by": "base"}],
+        });
+        let settings = Settings {
+            environment: vec![("B".to_owned(), "3".to_owned()), ("C".to_owned(), "4".to_owned())],
+            entrypoint: Some(vec!["python3".to_owned()]),
+            ..Settings::default()
+        };
+        let diff_ids = [OciDigest::of(b"layer")];
+        let bytes =
+            encode(Some(base.to_string().as_bytes()), &diff_ids, ["code"].into_iter(), &settings);
+        let found: Value = serde_json::from_slice(&bytes.unwrap()).unwrap();
+        assert_eq!(found["config"]["Env"], json!(["A=1", "B=3", "C=4"]));
+        assert_eq!(found["config"]["Cmd"], Value::Null, "arguments of another program");
+        assert_eq!(found["config"]["Entrypoint"], json!(["python3"]));
+        assert_eq!((&found["config"]["User"], &found["created"]), (&json!("me"), &base["created"]));
+        assert_eq!(found["rootfs"]["diff_ids"], json!(diff_ids));
+        assert_eq!(found["history"].as_array().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn an_image_without_a_base_says_what_it_runs_on() {
+        let bytes = encode(None, &[], [].into_iter(), &Settings::default()).unwrap();
+        Config::parse(&bytes).unwrap();
+    }
+}

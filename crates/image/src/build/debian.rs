@@ -1,0 +1,167 @@
+//! Packages of Debian as a folder: downloaded and verified by apt, unpacked by dpkg-deb.
+//!
+//! No script of a package runs, and the image's list of installed packages is not changed: this is
+//! for libraries and programs that are there when their files are.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::block::OciDigest;
+use crate::{Error, Result};
+
+/// Downloads packages and all that they depend on to the folder `into`, less what the list of
+/// packages `installed` (`/var/lib/dpkg/status` of the base) has. Gives all `.deb` files, sorted.
+/// apt compares each with the signed index of its archive.
+pub fn download(
+    packages: &[String],
+    installed: Option<&Path>,
+    into: &Path,
+) -> Result<Vec<PathBuf>> {
+    if let Some(bad) = packages.iter().find(|name| !is_package(name)) {
+        return Err(Error::refused(format!("the package name `{bad}`"), "Debian allows no such"));
+    }
+    let partial = into.join("partial");
+    fs::create_dir_all(&partial).map_err(Error::io("make the folder", &partial))?;
+    let into = into.canonicalize().map_err(Error::io("open", into))?;
+    let nothing = tempfile::NamedTempFile::new_in(&into).map_err(Error::io("write in", &into))?;
+    let installed = installed.unwrap_or(nothing.path());
+    let mut apt = Command::new("apt-get");
+    apt.args(["--yes", "--quiet=2", "--download-only", "--no-install-recommends"]);
+    apt.args(["-o", "Debug::NoLocking=1", "-o", "APT::Sandbox::User="]);
+    apt.arg("-o").arg(format!("Dir::State::status={}", installed.display()));
+    apt.arg("-o").arg(format!("Dir::Cache::archives={}", into.display()));
+    run(apt.arg("install").arg("--").args(packages), "the Debian packages")?;
+    debs(&into)
+}
+
+/// Unpacks `.deb` files over each other into one folder below `cache` and says which. It is named
+/// by what the files hold and renamed there whole, so each set is unpacked once.
+pub fn unpack(debs: &[PathBuf], cache: &Path) -> Result<PathBuf> {
+    let mut names = String::new();
+    for deb in debs {
+        names.push_str(digest(deb)?.hex());
+    }
+    let target = cache.join(OciDigest::of(names.as_bytes()).hex());
+    if target.is_dir() {
+        return Ok(target);
+    }
+    fs::create_dir_all(cache).map_err(Error::io("make the folder", cache))?;
+    let scratch = tempfile::tempdir_in(cache).map_err(Error::io("write in", cache))?;
+    let root = scratch.path().join("root");
+    for deb in debs {
+        let mut dpkg = Command::new("dpkg-deb");
+        run(dpkg.arg("--extract").arg(deb).arg(&root), &deb.display().to_string())?;
+    }
+    match fs::rename(&root, &target) {
+        // Another one was faster: both have the same.
+        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(target),
+        renamed => renamed.map(|()| target.clone()).map_err(Error::io("rename to", &target)),
+    }
+}
+
+fn digest(path: &Path) -> Result<OciDigest> {
+    use sha2::Digest;
+    let mut file = fs::File::open(path).map_err(Error::io("open", path))?;
+    let mut hasher = sha2::Sha256::new();
+    let mut buffer = vec![0; 256 << 10];
+    loop {
+        let count = io::Read::read(&mut file, &mut buffer).map_err(Error::io("read", path))?;
+        if count == 0 {
+            return Ok(OciDigest::from_hasher(hasher));
+        }
+        hasher.update(&buffer[..count]);
+    }
+}
+
+fn debs(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(folder).map_err(Error::io("read", folder))?;
+    let mut found = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(Error::io("read", folder))?.path();
+        if path.extension().is_some_and(|extension| extension == "deb") {
+            found.push(path);
+        }
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+/// A name, perhaps with an architecture and a version; nothing that apt would take for an option.
+fn is_package(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let other = |byte: u8| byte.is_ascii_uppercase() || b"+-.:=~".contains(&byte);
+    name.bytes().next().is_some_and(plain) && name.bytes().all(|byte| plain(byte) || other(byte))
+}
+
+fn run(command: &mut Command, what: &str) -> Result<()> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let output = match command.env("LC_ALL", "C.UTF-8").output() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(Error::refused(what, format!("`{program}` is not installed")));
+        }
+        output => output.map_err(|error| Error::refused(what, format!("`{program}`: {error}")))?,
+    };
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let last = said.trim().lines().next_back().unwrap_or("it said nothing");
+    Err(Error::refused(what, format!("`{program}`: {last}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A package of one file, as a maintainer makes it.
+    fn deb(folder: &Path, name: &str, file: &str) -> PathBuf {
+        let (root, path) = (folder.join(name), folder.join(format!("{name}.deb")));
+        fs::create_dir_all(root.join("DEBIAN")).unwrap();
+        fs::create_dir_all(root.join("usr/share/it")).unwrap();
+        fs::write(root.join("usr/share/it").join(file), file).unwrap();
+        let control = format!(
+            "Package: {name}\nVersion: 1\nArchitecture: all\nMaintainer: me <me@example.org>\n\
+             Description: it\n"
+        );
+        fs::write(root.join("DEBIAN/control"), control).unwrap();
+        let mut dpkg = Command::new("dpkg-deb");
+        run(dpkg.arg("--build").arg(&root).arg(&path), name).unwrap();
+        path
+    }
+
+    #[test]
+    fn a_set_of_packages_is_unpacked_once() {
+        let scratch = tempfile::tempdir().unwrap();
+        let debs = [deb(scratch.path(), "one", "a"), deb(scratch.path(), "two", "b")];
+        let cache = scratch.path().join("cache");
+        let folder = unpack(&debs, &cache).unwrap();
+        for file in ["a", "b"] {
+            assert_eq!(fs::read_to_string(folder.join("usr/share/it").join(file)).unwrap(), file);
+        }
+        assert_eq!(unpack(&debs, &cache).unwrap(), folder);
+        assert_ne!(unpack(&debs[..1], &cache).unwrap(), folder);
+        assert_eq!(fs::read_dir(&cache).unwrap().count(), 2, "nothing half-done is left");
+    }
+
+    #[test]
+    fn a_file_that_is_no_package_leaves_nothing() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (bad, cache) = (scratch.path().join("bad.deb"), scratch.path().join("cache"));
+        fs::write(&bad, "no package").unwrap();
+        assert!(matches!(unpack(&[bad], &cache), Err(Error::Refused { .. })));
+        assert_eq!(fs::read_dir(&cache).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_name_is_no_option() {
+        for good in ["libssl3", "g++", "python3.11", "libc6:amd64", "git=1:2.39.5-0+deb12u2"] {
+            assert!(is_package(good), "{good}");
+        }
+        let scratch = tempfile::tempdir().unwrap();
+        for bad in ["-o", "--allow-unauthenticated", "", "a b", "a;b", "./x.deb"] {
+            download(&[bad.to_owned()], None, scratch.path()).unwrap_err();
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Whether a folder is as it was when it was read last, from what the kernel knows of its files.
+//!
+//! A key holds the time of the last change of every inode, which no user can set: a file that was
+//! written, renamed, replaced or given other attributes since has another one. Keys are compared on
+//! one machine only; elsewhere the folder is read again.
+
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::block::BlockDigest;
+use crate::source::{Shape, names};
+
+/// The kernel's clock for files goes in steps of up to 10 ms: a change that follows another within
+/// one step looks the same.
+const STEP: Duration = Duration::from_millis(20);
+
+/// All that the kernel knows of a folder and what is in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Key {
+    /// Over all of it.
+    pub digest: BlockDigest,
+    /// When something changed last.
+    newest: Duration,
+}
+
+impl Key {
+    /// Of a folder that becomes a layer of that shape.
+    pub fn of(folder: &Path, shape: &Shape) -> io::Result<Self> {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(format!("{shape:?}\n").as_bytes());
+        let mut newest = Duration::ZERO;
+        walk(folder, &mut hasher, &mut newest)?;
+        Ok(Self { digest: BlockDigest(*hasher.finalize().as_bytes()), newest })
+    }
+
+    /// Whether a change after `began` would have given another key.
+    pub fn is_settled(&self, began: SystemTime) -> bool {
+        let began = began.duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.newest + STEP < began
+    }
+}
+
+fn walk(path: &Path, hasher: &mut blake3::Hasher, newest: &mut Duration) -> io::Result<()> {
+    let metadata = path.symlink_metadata()?;
+    for figure in [metadata.dev(), metadata.ino(), u64::from(metadata.mode()), metadata.size()] {
+        hasher.update(&figure.to_le_bytes());
+    }
+    let (seconds, nanos) = (metadata.ctime(), metadata.ctime_nsec());
+    hasher.update(&seconds.to_le_bytes()).update(&nanos.to_le_bytes());
+    let changed = Duration::new(u64::try_from(seconds).unwrap_or(0), nanos as u32);
+    *newest = changed.max(*newest);
+    if !metadata.is_dir() {
+        return Ok(());
+    }
+    let names = names(path)?;
+    hasher.update(&(names.len() as u64).to_le_bytes());
+    for name in names {
+        hasher.update(&(name.len() as u64).to_le_bytes()).update(name.as_bytes());
+        walk(&path.join(name), hasher, newest)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn key(folder: &Path) -> BlockDigest {
+        Key::of(folder, &Shape::default()).unwrap().digest
+    }
+
+    #[test]
+    fn every_change_gives_another_key() {
+        let folder = tempfile::tempdir().unwrap();
+        let (a, b) = (folder.path().join("a"), folder.path().join("b"));
+        let mut keys = vec![key(folder.path())];
+        let changes: [&dyn Fn(); 6] = [
+            &|| fs::write(&a, "one").unwrap(),
+            &|| fs::write(&a, "two").unwrap(),
+            &|| fs::set_permissions(&a, fs::Permissions::from_mode(0o600)).unwrap(),
+            &|| fs::rename(&a, &b).unwrap(),
+            &|| std::os::unix::fs::symlink("b", &a).unwrap(),
+            &|| fs::remove_file(&b).unwrap(),
+        ];
+        for change in changes {
+            // The next step of the kernel's clock for files.
+            std::thread::sleep(STEP);
+            change();
+            keys.push(key(folder.path()));
+            assert_eq!(keys.last(), Some(&key(folder.path())), "and nothing else does");
+        }
+        let count = keys.len();
+        keys.sort_unstable();
+        keys.dedup();
+        assert_eq!(keys.len(), count);
+    }
+
+    #[test]
+    fn a_folder_that_changed_just_now_is_not_settled() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("a"), "one").unwrap();
+        let key = Key::of(folder.path(), &Shape::default()).unwrap();
+        let changed = UNIX_EPOCH + key.newest;
+        assert!(!key.is_settled(changed) && key.is_settled(changed + 2 * STEP));
+    }
+}

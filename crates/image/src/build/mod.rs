@@ -1,0 +1,62 @@
+//! Images from a base, packages and code, without a daemon: each is a layer, and only those that
+//! changed are read and compressed.
+//!
+//! | part | file |
+//! |---|---|
+//! | what an image is made of | `recipe` |
+//! | whether a folder is as it was when it was read last | `key` |
+//! | the configuration of the result | `config` |
+//! | packages of Debian | `debian` |
+//!
+//! Invariant: equal contents give equal bytes. What is remembered saves work and decides nothing: a
+//! folder that may have changed is read.
+
+mod config;
+mod debian;
+mod key;
+mod recipe;
+
+use std::path::Path;
+use std::time::SystemTime;
+
+pub use config::Settings;
+pub use debian::{download, unpack};
+pub use recipe::{Part, Recipe, function};
+
+use crate::convert::Converter;
+use crate::source::{FolderOrigin, Layout, Origin};
+use crate::{Converted, Error, Options, Result};
+use key::Key;
+
+/// Makes and keeps an image; it has no name yet ([`Layout::tag`]).
+pub fn build(recipe: &Recipe<'_>, layout: &Layout, options: Options) -> Result<Converted> {
+    let mut converter = Converter::new(layout, options);
+    let base = recipe.base.map(|base| converter.origin(base)).transpose()?;
+    for part in &recipe.parts {
+        add(&mut converter, part)?;
+    }
+    let base = base.as_ref().and_then(|base| base.config.as_deref());
+    let names = recipe.parts.iter().map(|part| part.name.as_str());
+    let config = config::encode(base, &converter.diff_ids(), names, &recipe.settings)?;
+    converter.finish(&config, None)
+}
+
+fn add(converter: &mut Converter<'_>, part: &Part) -> Result<()> {
+    let began = SystemTime::now();
+    let key = || Key::of(&part.folder, &part.shape).map_err(Error::io("read", &part.folder));
+    let origin = FolderOrigin::shaped(&part.folder, part.shape.clone())?;
+    let before = key()?;
+    if let Some(known) = converter.memo().source(&before.digest) {
+        return converter.reuse(&known);
+    }
+    let diff_id = converter.press(origin.layer(0)?, None)?;
+    if before.is_settled(began) && key()? == before {
+        converter.memo().remember_source(&before.digest, &diff_id)?;
+    }
+    Ok(())
+}
+
+/// A name of a layer in histories and messages.
+fn shown(folder: &Path) -> String {
+    folder.file_name().unwrap_or(folder.as_os_str()).to_string_lossy().into_owned()
+}

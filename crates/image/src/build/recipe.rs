@@ -1,0 +1,56 @@
+//! What an image is made of.
+
+use std::path::{Path, PathBuf};
+
+use super::{Settings, shown};
+use crate::Result;
+use crate::source::{Origin, Shape, Stamp};
+use crate::tree::EntryPath;
+
+/// A base and layers on it.
+#[derive(Default)]
+pub struct Recipe<'a> {
+    /// What is below, if anything is.
+    pub base: Option<&'a dyn Origin>,
+    /// One layer each, the lowest first: what changes most is last.
+    pub parts: Vec<Part>,
+    /// What becomes of the base's configuration.
+    pub settings: Settings,
+}
+
+/// A folder that becomes a layer.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// What histories call it.
+    pub name: String,
+    /// Where its files are now.
+    pub folder: PathBuf,
+    /// Where they are in the image, and how.
+    pub shape: Shape,
+}
+
+impl Part {
+    /// Unpacked packages of Debian, over the root; see [`super::unpack`]. Links of the base to
+    /// folders stay, as they do when a package is installed.
+    pub fn packages(folder: &Path) -> Self {
+        let shape = Shape { at: EntryPath::default(), stamp: Stamp::Root, implied_folders: true };
+        Self { name: shown(folder), folder: folder.to_owned(), shape }
+    }
+
+    /// Code, a model, an unpacked wheel: content that stands at `at`, a path in the image.
+    pub fn content(folder: &Path, at: &str) -> Result<Self> {
+        let at = EntryPath::parse(at.as_bytes())?;
+        let shape = Shape { at, stamp: Stamp::Fixed, implied_folders: true };
+        Ok(Self { name: shown(folder), folder: folder.to_owned(), shape })
+    }
+}
+
+/// A function's code and its packages as an image without a base (FaaSNet 3.5, 4.5): each wheel is
+/// a layer that all functions with that wheel share, under `packages`; the code, under `code`, is
+/// the last.
+pub fn function<'a>(code: &Path, wheels: &[PathBuf]) -> Result<Recipe<'a>> {
+    let wheel = |folder: &PathBuf| Part::content(folder, "packages");
+    let mut parts = wheels.iter().map(wheel).collect::<Result<Vec<_>>>()?;
+    parts.push(Part::content(code, "code")?);
+    Ok(Recipe { parts, ..Recipe::default() })
+}

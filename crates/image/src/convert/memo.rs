@@ -1,0 +1,64 @@
+//! What a layout knows of layers that were converted: what each changes, and which layer a folder
+//! was when it was read last.
+//!
+//! Invariant: a memo is replaced whole and is only a hint. One that cannot be read, or whose blob is
+//! gone, is none.
+
+use std::fs::{self, File};
+use std::io::BufReader;
+use std::path::PathBuf;
+
+use crate::block::{BlockDigest, BlockSize, OciDigest};
+use crate::layer::Layer;
+use crate::source::Layout;
+use crate::{Error, Result};
+
+/// The memos of a layout for one block size.
+pub(crate) struct Memo<'a> {
+    layout: &'a Layout,
+    block_size: BlockSize,
+}
+
+impl<'a> Memo<'a> {
+    pub fn new(layout: &'a Layout, block_size: BlockSize) -> Self {
+        Self { layout, block_size }
+    }
+
+    /// A layer that is there.
+    pub fn layer(&self, diff_id: &OciDigest) -> Option<Layer> {
+        let memo = File::open(self.path(diff_id)).ok()?;
+        let decoder = zstd::stream::read::Decoder::new(memo).ok()?;
+        let layer: Layer = serde_json::from_reader(BufReader::new(decoder)).ok()?;
+        let size = self.layout.blob_path(&layer.blob.digest).metadata().ok()?.len();
+        (size == layer.blob.size && layer.diff_id == *diff_id).then_some(layer)
+    }
+
+    /// Keeps what is to be known of a layer whose blob is kept.
+    pub fn remember(&self, layer: &Layer) -> Result<()> {
+        let path = self.path(&layer.diff_id);
+        let text = serde_json::to_vec(layer)
+            .map_err(|error| Error::refused("a layer", error.to_string()))?;
+        let pressed = zstd::bulk::compress(&text, 1).map_err(Error::io("write", &path))?;
+        self.layout.replace(&path, &pressed)
+    }
+
+    /// The layer that something with this key was.
+    pub fn source(&self, key: &BlockDigest) -> Option<Layer> {
+        let text = fs::read_to_string(self.source_path(key)).ok()?;
+        self.layer(&text.parse().ok()?)
+    }
+
+    /// Keeps which layer something with this key is.
+    pub fn remember_source(&self, key: &BlockDigest, diff_id: &OciDigest) -> Result<()> {
+        self.layout.replace(&self.source_path(key), diff_id.as_str().as_bytes())
+    }
+
+    fn path(&self, diff_id: &OciDigest) -> PathBuf {
+        let name = format!("layers/{}-{}", diff_id.hex(), self.block_size.log2());
+        self.layout.private(&name)
+    }
+
+    fn source_path(&self, key: &BlockDigest) -> PathBuf {
+        self.layout.private(&format!("sources/{key}"))
+    }
+}

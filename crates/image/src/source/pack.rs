@@ -1,0 +1,231 @@
+//! A folder on this machine as the archive that a layer would be, in the order of names, so that
+//! equal folders give equal bytes.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use tar::{EntryType, Header};
+
+use crate::tree::EntryPath;
+
+/// How a folder becomes a layer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Shape {
+    /// Where in the image its content stands.
+    pub at: EntryPath,
+    /// Owners and times; all of this machine's if none are given.
+    pub stamp: Stamp,
+    /// Leaves folders out that have something in them and nothing special about them: the image
+    /// implies them, and where it has a link instead (`/lib`, say), the link stays.
+    pub implied_folders: bool,
+}
+
+/// Which of a file's attributes are this machine's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Stamp {
+    /// Owners and times as they are here.
+    #[default]
+    Kept,
+    /// Owned by root, times as they are here: for what an archive brought, such as a package.
+    Root,
+    /// What Git knows: content, links and whether a file is executable. Owned by root, mode 755 or
+    /// 644, changed at the beginning of 1980, the earliest that every archive can say. So equal
+    /// contents are equal layers wherever and whenever they were checked out.
+    Fixed,
+}
+
+const FIXED_SECONDS: i64 = 315_532_800;
+
+/// A file's attributes as the layer has them.
+struct Stamped {
+    mode: u32,
+    owner: (u32, u32),
+    mtime: (i64, i64),
+    xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+/// Writes the archive of a folder.
+pub(super) fn write(root: &Path, shape: &Shape, out: impl Write) -> io::Result<()> {
+    let out = io::BufWriter::new(out);
+    let mut archive = Archive { out, shape, links: HashMap::new() };
+    let top = shape
+        .at
+        .names()
+        .iter()
+        .fold(PathBuf::from("."), |path, name| path.join(OsStr::from_bytes(name)));
+    archive.member(root, &top)?;
+    // Two records of zeros end an archive.
+    archive.out.write_all(&[0; 1024])?;
+    archive.out.flush()
+}
+
+struct Archive<'a, W> {
+    out: W,
+    shape: &'a Shape,
+    /// First names of files that have several.
+    links: HashMap<(u64, u64), PathBuf>,
+}
+
+impl<W: Write> Archive<'_, W> {
+    fn member(&mut self, path: &Path, name: &Path) -> io::Result<()> {
+        let metadata = path.symlink_metadata()?;
+        let kind = metadata.file_type();
+        if kind.is_dir() {
+            let names = names(path)?;
+            let implied = self.shape.implied_folders && !names.is_empty();
+            if !implied || self.is_special(path, name, &metadata)? {
+                self.head(path, name, &metadata, EntryType::Directory, b"", 0)?;
+            }
+            return names.iter().try_for_each(|it| self.member(&path.join(it), &name.join(it)));
+        }
+        if metadata.nlink() > 1 {
+            let first = self.links.entry((metadata.dev(), metadata.ino()));
+            let first = first.or_insert_with(|| name.to_owned()).clone();
+            if first != name {
+                let target = first.as_os_str().as_bytes();
+                return self.head(path, name, &metadata, EntryType::Link, target, 0);
+            }
+        }
+        if kind.is_symlink() {
+            let target = fs::read_link(path)?;
+            let target = target.as_os_str().as_bytes();
+            return self.head(path, name, &metadata, EntryType::Symlink, target, 0);
+        }
+        if kind.is_file() {
+            return self.file(path, name, &metadata);
+        }
+        if kind.is_fifo() {
+            return self.head(path, name, &metadata, EntryType::Fifo, b"", 0);
+        }
+        // Sockets are bound to their process; devices would be left out later.
+        Ok(())
+    }
+
+    /// Whether a folder differs from those that an image implies. Its root is the image's own.
+    fn is_special(&self, path: &Path, name: &Path, metadata: &Metadata) -> io::Result<bool> {
+        let stamped = self.stamped(path, metadata)?;
+        let plain = stamped.mode == 0o755 && stamped.owner == (0, 0) && stamped.xattrs.is_empty();
+        Ok(!plain && name != Path::new("."))
+    }
+
+    fn stamped(&self, path: &Path, metadata: &Metadata) -> io::Result<Stamped> {
+        let stamp = self.shape.stamp;
+        if stamp == Stamp::Fixed {
+            let executable = metadata.is_dir() || metadata.mode() & 0o111 != 0;
+            let mode = if executable { 0o755 } else { 0o644 };
+            let (owner, mtime) = ((0, 0), (FIXED_SECONDS, 0));
+            return Ok(Stamped { mode, owner, mtime, xattrs: BTreeMap::new() });
+        }
+        let owner = if stamp == Stamp::Root { (0, 0) } else { (metadata.uid(), metadata.gid()) };
+        let mtime = (metadata.mtime(), metadata.mtime_nsec());
+        Ok(Stamped { mode: metadata.mode() & 0o7777, owner, mtime, xattrs: xattrs(path)? })
+    }
+
+    /// A file that shrinks or grows meanwhile is an error: half of it is nobody's.
+    fn file(&mut self, path: &Path, name: &Path, metadata: &Metadata) -> io::Result<()> {
+        let size = metadata.size();
+        self.head(path, name, metadata, EntryType::Regular, b"", size)?;
+        let mut content = File::open(path)?.take(size + 1);
+        let copied = io::copy(&mut content, &mut self.out)?;
+        if copied != size {
+            return Err(io::Error::other(format!("{} changed meanwhile", path.display())));
+        }
+        self.pad(size)
+    }
+
+    fn head(
+        &mut self,
+        path: &Path,
+        name: &Path,
+        metadata: &Metadata,
+        kind: EntryType,
+        link: &[u8],
+        size: u64,
+    ) -> io::Result<()> {
+        let stamped = self.stamped(path, metadata)?;
+        let mut records = stamped.xattrs;
+        records.insert(b"path".to_vec(), name.as_os_str().as_bytes().to_vec());
+        if !link.is_empty() {
+            records.insert(b"linkpath".to_vec(), link.to_vec());
+        }
+        records.insert(b"mtime".to_vec(), time(stamped.mtime.0, stamped.mtime.1).into_bytes());
+        records.insert(b"size".to_vec(), size.to_string().into_bytes());
+        let extended: Vec<u8> =
+            records.iter().flat_map(|(key, value)| record(key, value)).collect();
+        let mut header = Header::new_ustar();
+        header.set_entry_type(EntryType::XHeader);
+        header.set_size(extended.len() as u64);
+        header.set_cksum();
+        self.out.write_all(header.as_bytes())?;
+        self.out.write_all(&extended)?;
+        self.pad(extended.len() as u64)?;
+
+        let mut header = Header::new_gnu();
+        header.set_entry_type(kind);
+        header.set_mode(stamped.mode);
+        header.set_uid(u64::from(stamped.owner.0));
+        header.set_gid(u64::from(stamped.owner.1));
+        header.set_size(size);
+        header.set_cksum();
+        self.out.write_all(header.as_bytes())
+    }
+
+    fn pad(&mut self, size: u64) -> io::Result<()> {
+        let over = (size % 512) as usize;
+        if over == 0 { Ok(()) } else { self.out.write_all(&[0; 512][over..]) }
+    }
+}
+
+/// Names in a folder, in the order of bytes.
+pub(crate) fn names(folder: &Path) -> io::Result<Vec<OsString>> {
+    let entries = fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.file_name()));
+    let mut names = entries.collect::<io::Result<Vec<_>>>()?;
+    names.sort_unstable();
+    Ok(names)
+}
+
+/// As the reader of layers has it: the part below a second counts upwards.
+fn time(seconds: i64, nanos: i64) -> String {
+    if seconds < 0 && nanos > 0 {
+        let whole = seconds + 1;
+        let sign = if whole == 0 { "-" } else { "" };
+        return format!("{sign}{whole}.{:09}", 1_000_000_000 - nanos);
+    }
+    format!("{seconds}.{nanos:09}")
+}
+
+/// `length key=value\n`, where the length counts its own digits.
+fn record(key: &[u8], value: &[u8]) -> Vec<u8> {
+    let rest = key.len() + value.len() + 3;
+    let mut length = rest;
+    while length != rest + length.to_string().len() {
+        length = rest + length.to_string().len();
+    }
+    let mut bytes = format!("{length} ").into_bytes();
+    for part in [key, b"=", value, b"\n"] {
+        bytes.extend_from_slice(part);
+    }
+    bytes
+}
+
+fn xattrs(path: &Path) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
+    let mut list = vec![0; 64 << 10];
+    let length = match rustix::fs::llistxattr(path, &mut list[..]) {
+        Err(Errno::NOTSUP) => 0,
+        listed => listed?,
+    };
+    let mut found = BTreeMap::new();
+    for name in list[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+        let mut value = vec![0; 64 << 10];
+        let length = rustix::fs::lgetxattr(path, name, &mut value[..])?;
+        value.truncate(length);
+        found.insert([b"SCHILY.xattr.", name].concat(), value);
+    }
+    Ok(found)
+}

@@ -1,0 +1,198 @@
+//! Images from a base, packages and code: what is unchanged is neither read nor sent again.
+
+use std::fs;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use snowmelt_image::block::{BlobSummary, BlockSize, OciDigest};
+use snowmelt_image::build::{Part, Recipe, Settings, build, function};
+use snowmelt_image::mount::mount_files;
+use snowmelt_image::read::LocalSource;
+use snowmelt_image::source::{FolderOrigin, Layout};
+use snowmelt_image::{Converted, Options};
+
+use super::mounts::{is_root, unpack_blobs};
+use super::registry::{registry, serve};
+
+fn options() -> Options {
+    Options { block_size: BlockSize::MIN, ..Options::default() }
+}
+
+fn write(folder: &Path, files: &[(&str, &str)]) {
+    for (name, content) in files {
+        let path = folder.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+}
+
+/// Files that changed longer ago than the kernel's clock for files can tell apart.
+fn settle() {
+    std::thread::sleep(Duration::from_millis(50));
+}
+
+/// A base with `/lib` as a link, packages that have files in `/lib`, and code.
+struct Folders {
+    _scratch: tempfile::TempDir,
+    base: PathBuf,
+    packages: PathBuf,
+    code: PathBuf,
+}
+
+impl Folders {
+    fn new() -> Self {
+        let scratch = tempfile::tempdir().unwrap();
+        let folder = |name: &str| scratch.path().join(name);
+        let (base, packages, code) = (folder("base"), folder("packages"), folder("code"));
+        write(&base, &[("usr/lib/base.so", "base"), ("etc/name", "base")]);
+        symlink("usr/lib", base.join("lib")).unwrap();
+        let library = "library".repeat(60_000);
+        write(&packages, &[("lib/one.so", &library), ("usr/bin/tool", "tool")]);
+        fs::set_permissions(packages.join("usr/bin/tool"), fs::Permissions::from_mode(0o4755))
+            .unwrap();
+        write(&code, &[("main.py", "print(1)"), ("model/weights", &"w".repeat(100_000))]);
+        Self { _scratch: scratch, base, packages, code }
+    }
+
+    fn build(&self, layout: &Layout) -> Converted {
+        let base = FolderOrigin::open(&self.base).unwrap();
+        let parts =
+            vec![Part::packages(&self.packages), Part::content(&self.code, "/app").unwrap()];
+        let settings = Settings {
+            entrypoint: Some(vec!["python3".to_owned(), "/app/main.py".to_owned()]),
+            ..Settings::default()
+        };
+        build(&Recipe { base: Some(&base), parts, settings }, layout, options()).unwrap()
+    }
+}
+
+fn blocks(blob: &BlobSummary) -> u64 {
+    blob.block_size.count(blob.raw_size)
+}
+
+#[test]
+fn a_change_of_code_presses_and_pushes_the_code_alone() {
+    let folders = Folders::new();
+    let (store, scratch) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let layout = Layout::create(store.path()).unwrap();
+    settle();
+    let first = folders.build(&layout);
+    assert_eq!(first.pressed, first.image.blobs().map(blocks).sum::<u64>());
+    assert_eq!(first.image.layers.len(), 3);
+
+    fs::write(folders.code.join("main.py"), "print(22)").unwrap();
+    settle();
+    let second = folders.build(&layout);
+    let code = &second.image.layers[2];
+    // The base is a plain folder, whose layer nothing names before it is read.
+    let base = blocks(&second.image.layers[0]);
+    assert_eq!(second.pressed - base, blocks(code) + blocks(&second.image.metadata));
+    assert_eq!(second.reused, 1);
+    assert_eq!(second.image.layers[..2], first.image.layers[..2]);
+    assert_ne!(code, &first.image.layers[2]);
+
+    let third = folders.build(&layout);
+    assert_eq!((third.reused, &third.manifest), (2, &second.manifest), "nothing changed");
+
+    let served = serve(scratch.path(), "");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let registry = registry(&served.address, None);
+    let sent = |image: &Converted| {
+        let image = image.image.clone();
+        let all = image.blobs().map(|blob| &blob.digest).chain([&image.config.digest]);
+        let is_sent = |digest: &&OciDigest| {
+            let path = layout.blob_path(digest);
+            runtime.block_on(registry.push_blob(digest, &path)).unwrap()
+        };
+        all.filter(is_sent).cloned().collect::<Vec<_>>()
+    };
+    assert_eq!(sent(&first).len(), 5);
+    let changed = [&second.image.metadata.digest, &code.digest, &second.image.config.digest];
+    assert_eq!(sent(&second).iter().collect::<Vec<_>>(), changed);
+}
+
+#[test]
+fn what_was_built_is_there_as_a_package_manager_would_have_put_it() {
+    if !is_root() {
+        return;
+    }
+    let folders = Folders::new();
+    let store = tempfile::tempdir().unwrap();
+    let layout = Layout::create(store.path()).unwrap();
+    let built = folders.build(&layout);
+    let raw = tempfile::tempdir().unwrap();
+    let files = unpack_blobs(&built.image, LocalSource::new(store.path()), raw.path());
+    let root = mount_files(&files[0], &files[1..]).unwrap();
+    let path = |name: &str| PathBuf::from(format!("/proc/self/fd/{}/{name}", root.as_raw_fd()));
+    assert_eq!(fs::read_link(path("lib")).unwrap(), Path::new("usr/lib"), "the link stays");
+    assert!(path("usr/lib/one.so").is_file() && path("lib/base.so").is_file());
+    assert_eq!(fs::read_to_string(path("app/main.py")).unwrap(), "print(1)");
+    let mode = |name: &str| fs::metadata(path(name)).unwrap().permissions().mode() & 0o7777;
+    assert_eq!((mode("usr/bin/tool"), mode("app/main.py"), mode("app")), (0o4755, 0o644, 0o755));
+    let config = fs::read(layout.blob_path(&built.image.config.digest)).unwrap();
+    let config: serde_json::Value = serde_json::from_slice(&config).unwrap();
+    assert_eq!(config["config"]["Entrypoint"][1], "/app/main.py");
+    assert_eq!(config["rootfs"]["diff_ids"].as_array().unwrap().len(), 3);
+}
+
+#[test]
+fn the_same_content_gives_the_same_bytes_wherever_it_was_checked_out() {
+    let manifests = [0o700, 0o775].map(|mode| {
+        let scratch = tempfile::tempdir().unwrap();
+        let code = scratch.path().join(format!("code{mode}"));
+        write(&code, &[("a/b.py", "b"), ("run", "#!")]);
+        fs::set_permissions(code.join("a"), fs::Permissions::from_mode(mode)).unwrap();
+        fs::set_permissions(code.join("run"), fs::Permissions::from_mode(mode)).unwrap();
+        let parts = vec![Part::content(&code, "app").unwrap()];
+        let layout = Layout::create(&scratch.path().join("store")).unwrap();
+        let recipe = Recipe { parts, ..Recipe::default() };
+        build(&recipe, &layout, options()).unwrap().manifest
+    });
+    assert_eq!(manifests[0], manifests[1]);
+}
+
+#[test]
+fn functions_with_a_wheel_in_common_share_its_layer() {
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = |name: &str| scratch.path().join(name);
+    for name in ["numpy", "pandas", "one", "two"] {
+        write(&folder(name), &[(&format!("{name}/__init__.py"), name)]);
+    }
+    let layout = Layout::create(&folder("store")).unwrap();
+    settle();
+    let make = |code: &str, wheels: &[&str]| {
+        let wheels: Vec<PathBuf> = wheels.iter().map(|name| folder(name)).collect();
+        build(&function(&folder(code), &wheels).unwrap(), &layout, options()).unwrap()
+    };
+    let one = make("one", &["numpy", "pandas"]);
+    let two = make("two", &["numpy"]);
+    assert_eq!((one.reused, two.reused), (0, 1));
+    assert_eq!(one.image.layers[0], two.image.layers[0]);
+    assert_ne!(one.image.layers[2], two.image.layers[1]);
+}
+
+#[test]
+fn a_memo_that_is_damaged_or_whose_blob_is_gone_is_made_again() {
+    let folders = Folders::new();
+    let store = tempfile::tempdir().unwrap();
+    let layout = Layout::create(store.path()).unwrap();
+    settle();
+    let first = folders.build(&layout);
+    let whole = folders.build(&layout);
+    assert_eq!(whole.reused, 2);
+    let private = store.path().join(".snowmelt");
+    for part in ["layers", "sources"] {
+        for memo in fs::read_dir(private.join(part)).unwrap() {
+            let path = memo.unwrap().path();
+            let bytes = fs::read(&path).unwrap();
+            fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+        }
+        let again = folders.build(&layout);
+        assert_eq!((again.reused, &again.manifest), (0, &first.manifest), "{part}");
+    }
+    fs::remove_file(layout.blob_path(&first.image.layers[1].digest)).unwrap();
+    let again = folders.build(&layout);
+    assert_eq!((again.reused, again.manifest), (1, first.manifest));
+}
