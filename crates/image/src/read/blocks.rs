@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
 
@@ -42,6 +42,8 @@ pub struct Blocks {
     fetched_bytes: AtomicU64,
     cached: AtomicU64,
     damaged: AtomicU64,
+    /// Whether the last block could not be kept.
+    uncached: AtomicBool,
 }
 
 impl Blocks {
@@ -56,6 +58,7 @@ impl Blocks {
             fetched_bytes: AtomicU64::new(0),
             cached: AtomicU64::new(0),
             damaged: AtomicU64::new(0),
+            uncached: AtomicBool::new(false),
         }
     }
 
@@ -65,7 +68,8 @@ impl Blocks {
             requests: self.requests.load(Ordering::Relaxed),
             fetched_bytes: self.fetched_bytes.load(Ordering::Relaxed),
             cached: self.cached.load(Ordering::Relaxed),
-            damaged: self.damaged.load(Ordering::Relaxed),
+            damaged: self.damaged.load(Ordering::Relaxed)
+                + self.cache.as_ref().map_or(0, |cache| cache.damaged()),
         }
     }
 
@@ -181,8 +185,13 @@ impl Blocks {
     /// A cache that cannot take a block is no reason to fail: the block is here.
     fn keep(&self, entry: &BlockEntry, stored: &[u8]) {
         let Some(cache) = self.cache.as_ref().filter(|_| !stored.is_empty()) else { return };
-        if let Err(error) = cache.put(entry, stored) {
-            tracing::warn!(%error, "a block is not cached");
+        match cache.put(entry, stored) {
+            Ok(()) => self.uncached.store(false, Ordering::Relaxed),
+            // Told once: on a full disk it is so for every block.
+            Err(error) if !self.uncached.swap(true, Ordering::Relaxed) => {
+                tracing::warn!(%error, "blocks are not cached");
+            }
+            Err(_) => {}
         }
     }
 }

@@ -1,38 +1,49 @@
 //! Stored blocks on the disk, each a file named by its digest, bounded, the one used longest ago
 //! evicted first.
 //!
+//! Blocks of images that anybody may fetch are shared by all. A tenant's own are apart: who knows a
+//! digest must not learn from the cache whether somebody else has the block, nor get it without the
+//! registry's leave. The bound is one for all of them.
+//!
 //! Invariant: a file under its final name was renamed there whole, and is compared with its digest
 //! at each use all the same: `kill -9` leaves at most files in `tmp`, a power loss or a flipped bit
 //! a block that is dropped and fetched again. Nothing is flushed, because nothing here is the only
 //! copy.
 
-use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use rustix::fs::FlockOperation;
 
+use super::usage::Usage;
 use crate::block::{BlockDigest, BlockEntry, verify};
 use crate::{Error, Result};
 
-/// A cache, held by one process at a time.
+/// Where the blocks of tenants are.
+const TENANTS: &str = "tenants";
+
+/// Whose block, and which.
+type Key = (Option<BlockDigest>, BlockDigest);
+type Index = Usage<Key>;
+
+/// A cache, held by one process at a time, as one tenant or everybody sees it.
 pub struct BlockCache {
+    store: Arc<Store>,
+    /// Whose blocks these are: a digest of the tenant's name, or nobody's.
+    tenant: Option<BlockDigest>,
+}
+
+struct Store {
     folder: PathBuf,
     capacity: u64,
     index: Mutex<Index>,
+    damaged: AtomicU64,
     /// Locked as long as this lives; the lock dies with the process.
     _lock: File,
-}
-
-#[derive(Default)]
-struct Index {
-    blocks: HashMap<BlockDigest, (u64, u64)>,
-    by_use: BTreeMap<u64, BlockDigest>,
-    bytes: u64,
-    clock: u64,
 }
 
 impl BlockCache {
@@ -48,33 +59,47 @@ impl BlockCache {
         rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)
             .map_err(|errno| Error::io("lock", &path)(errno.into()))?;
         clear(&tmp)?;
-        let index = Mutex::new(scan(folder)?);
-        let cache = Self { folder: folder.to_owned(), capacity, index, _lock: lock };
-        cache.evict(0);
-        Ok(cache)
+        let (index, damaged) = (Mutex::new(scan(folder)?), AtomicU64::new(0));
+        let store = Store { folder: folder.to_owned(), capacity, index, damaged, _lock: lock };
+        store.evict(0);
+        Ok(Self { store: Arc::new(store), tenant: None })
     }
 
-    /// Bytes of all blocks.
+    /// The part of a tenant, which nobody else sees; what is open already is that of everybody.
+    pub fn of_tenant(&self, tenant: &str) -> Self {
+        let tenant = Some(BlockDigest::of(tenant.as_bytes()));
+        Self { store: Arc::clone(&self.store), tenant }
+    }
+
+    /// Bytes of all blocks, of all tenants.
     pub fn bytes(&self) -> u64 {
-        self.index().bytes
+        self.store.index().bytes()
+    }
+
+    /// Blocks that were found damaged, of all tenants.
+    pub fn damaged(&self) -> u64 {
+        self.store.damaged.load(Ordering::Relaxed)
     }
 
     /// A block if it is there and whole. One that is damaged is dropped.
     pub fn get(&self, entry: &BlockEntry) -> Option<Vec<u8>> {
-        if !self.index().touch(&entry.digest) {
+        let key = self.key(entry);
+        if !self.store.index().touch(&key) {
             return None;
         }
-        let path = self.path(&entry.digest);
-        let found = fs::read(&path);
-        match found {
+        let path = self.store.path(&key);
+        match fs::read(&path) {
             Ok(stored) if verify(&stored, entry).is_ok() => {
                 // Tells the next process the order of use; without it the order is only worse.
                 let _ = File::open(&path).and_then(|file| file.set_modified(SystemTime::now()));
                 Some(stored)
             }
+            // Evicted in between.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             _ => {
                 tracing::warn!(block = %entry.digest, "dropping a damaged block of the cache");
-                self.drop_block(&entry.digest);
+                self.store.damaged.fetch_add(1, Ordering::Relaxed);
+                self.store.drop_block(&key);
                 None
             }
         }
@@ -82,24 +107,29 @@ impl BlockCache {
 
     /// Keeps a block that was verified. On a full disk, half of the cache makes room once.
     pub fn put(&self, entry: &BlockEntry, stored: &[u8]) -> Result<()> {
-        let bytes = stored.len() as u64;
-        if bytes > self.capacity || self.index().touch(&entry.digest) {
+        let (bytes, key, store) = (stored.len() as u64, self.key(entry), &self.store);
+        if bytes > store.capacity || store.index().touch(&key) {
             return Ok(());
         }
-        self.evict(bytes);
-        let written = match self.write(&entry.digest, stored) {
+        store.evict(bytes);
+        let written = match store.write(&key, stored) {
             Err(error) if error.is_disk_full() => {
-                let half = self.bytes() / 2;
-                self.evict_to(half);
-                self.write(&entry.digest, stored)
+                store.evict_to(self.bytes() / 2);
+                store.write(&key, stored)
             }
             outcome => outcome,
         };
-        written.map(|()| self.index().add(entry.digest, bytes))
+        written.map(|()| store.index().add(key, bytes))
     }
 
-    fn write(&self, digest: &BlockDigest, stored: &[u8]) -> Result<()> {
-        let path = self.path(digest);
+    fn key(&self, entry: &BlockEntry) -> Key {
+        (self.tenant, entry.digest)
+    }
+}
+
+impl Store {
+    fn write(&self, key: &Key, stored: &[u8]) -> Result<()> {
+        let path = self.path(key);
         let folder = path.parent().unwrap_or(&self.folder);
         fs::create_dir_all(folder).map_err(Error::io("make the folder", folder))?;
         let tmp = self.folder.join("tmp");
@@ -117,54 +147,29 @@ impl BlockCache {
 
     fn evict_to(&self, most: u64) {
         loop {
-            let oldest = {
-                let index = self.index();
-                if index.bytes <= most {
-                    return;
-                }
-                index.by_use.values().next().copied()
-            };
+            let oldest = self.index().oldest_above(most);
             let Some(oldest) = oldest else { return };
             self.drop_block(&oldest);
         }
     }
 
-    fn drop_block(&self, digest: &BlockDigest) {
-        self.index().remove(digest);
+    fn drop_block(&self, key: &Key) {
+        self.index().remove(key);
         // One that is gone already is as good.
-        let _ = fs::remove_file(self.path(digest));
+        let _ = fs::remove_file(self.path(key));
     }
 
-    fn path(&self, digest: &BlockDigest) -> PathBuf {
+    fn path(&self, (tenant, digest): &Key) -> PathBuf {
         let name = digest.to_string();
-        self.folder.join(&name[..2]).join(name)
+        let shelf = match tenant {
+            None => self.folder.clone(),
+            Some(tenant) => self.folder.join(TENANTS).join(tenant.to_string()),
+        };
+        shelf.join(&name[..2]).join(name)
     }
 
     fn index(&self) -> std::sync::MutexGuard<'_, Index> {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Index {
-    fn add(&mut self, digest: BlockDigest, bytes: u64) {
-        self.remove(&digest);
-        self.clock += 1;
-        self.blocks.insert(digest, (bytes, self.clock));
-        self.by_use.insert(self.clock, digest);
-        self.bytes += bytes;
-    }
-
-    fn remove(&mut self, digest: &BlockDigest) {
-        if let Some((bytes, used)) = self.blocks.remove(digest) {
-            self.by_use.remove(&used);
-            self.bytes -= bytes;
-        }
-    }
-
-    fn touch(&mut self, digest: &BlockDigest) -> bool {
-        let Some(&(bytes, _)) = self.blocks.get(digest) else { return false };
-        self.add(*digest, bytes);
-        true
     }
 }
 
@@ -179,20 +184,37 @@ fn clear(tmp: &Path) -> Result<()> {
 
 /// The blocks that are there, in the order of their last use.
 fn scan(folder: &Path) -> Result<Index> {
-    let mut found: Vec<(SystemTime, BlockDigest, u64)> = Vec::new();
-    for shelf in fs::read_dir(folder).map_err(Error::io("read", folder))?.flatten() {
-        let Ok(blocks) = fs::read_dir(shelf.path()) else { continue };
-        for block in blocks.flatten() {
-            let digest = block.file_name().to_str().and_then(|name| name.parse().ok());
-            let (Some(digest), Ok(metadata)) = (digest, block.metadata()) else { continue };
-            let used = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-            found.push((used, digest, metadata.len()));
+    let mut found: Vec<(SystemTime, Key, u64)> = Vec::new();
+    shelves(folder, None, &mut found).map_err(Error::io("read", folder))?;
+    for tenant in fs::read_dir(folder.join(TENANTS)).into_iter().flatten().flatten() {
+        let name = tenant.file_name().to_str().and_then(|name| name.parse().ok());
+        if let Some(name) = name {
+            shelves(&tenant.path(), Some(name), &mut found).map_err(Error::io("read", folder))?;
         }
     }
     found.sort_unstable();
     let mut index = Index::default();
-    found.into_iter().for_each(|(_, digest, bytes)| index.add(digest, bytes));
+    found.into_iter().for_each(|(_, key, bytes)| index.add(key, bytes));
     Ok(index)
+}
+
+fn shelves(
+    folder: &Path,
+    tenant: Option<BlockDigest>,
+    found: &mut Vec<(SystemTime, Key, u64)>,
+) -> io::Result<()> {
+    for shelf in fs::read_dir(folder)?.flatten() {
+        for block in fs::read_dir(shelf.path()).into_iter().flatten().flatten() {
+            let digest = block.file_name().to_str().and_then(|name| name.parse().ok());
+            if let (Some(digest), Ok(metadata)) = (digest, block.metadata())
+                && metadata.is_file()
+            {
+                let used = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+                found.push((used, (tenant, digest), metadata.len()));
+            }
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -227,10 +249,31 @@ mod tests {
         let cache = BlockCache::open(folder.path(), 1000).unwrap();
         let (entry, stored) = block(1, 100);
         cache.put(&entry, &stored).unwrap();
-        let path = cache.path(&entry.digest);
+        let path = cache.store.path(&cache.key(&entry));
         fs::write(&path, [2; 100]).unwrap();
         assert!(cache.get(&entry).is_none());
-        assert!(!path.exists() && cache.bytes() == 0);
+        assert!(!path.exists() && cache.bytes() == 0 && cache.damaged() == 1);
+    }
+
+    #[test]
+    fn a_tenants_blocks_are_apart_and_within_the_same_bounds() {
+        let folder = tempfile::tempdir().unwrap();
+        let public = BlockCache::open(folder.path(), 250).unwrap();
+        let (one, two) = (public.of_tenant("one"), public.of_tenant("two/../one"));
+        let (entry, stored) = block(1, 100);
+        one.put(&entry, &stored).unwrap();
+        assert!(public.get(&entry).is_none() && two.get(&entry).is_none());
+        public.put(&entry, &stored).unwrap();
+        assert_eq!((one.get(&entry), one.bytes()), (Some(stored.clone()), 200));
+        assert!(two.get(&entry).is_none());
+        two.put(&entry, &stored).unwrap();
+        assert_eq!(two.bytes(), 200, "one bound for all");
+        assert!(public.get(&entry).is_none(), "used longest ago");
+        drop((public, one, two));
+        let again = BlockCache::open(folder.path(), 1000).unwrap();
+        assert_eq!(again.bytes(), 200);
+        assert_eq!(again.of_tenant("one").get(&entry), Some(stored));
+        assert!(again.get(&entry).is_none());
     }
 
     #[test]

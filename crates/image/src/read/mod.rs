@@ -4,6 +4,7 @@
 //! |---|---|
 //! | where stored bytes come from: the trait, and local folders | `source`, `local` |
 //! | decorators: again, slower, a second one | `retry`, `limit`, `hedge` |
+//! | stored blocks on the disk, by content, the one used longest ago evicted first | `cache`, `usage` |
 //! | decompressed blocks in memory, few | `recent` |
 //! | ranges of a blob from all of these, each block once | `blocks`, `flight`, `blob` |
 //! | a blob as a file, once all of it is there | `complete` |
@@ -24,6 +25,7 @@ mod local;
 mod recent;
 mod retry;
 mod source;
+mod usage;
 
 pub use crate::profile::StartProfile;
 pub use blob::BlobReader;

@@ -1,6 +1,7 @@
 //! Images made and read for real: archives by the system's `tar`, mounts by the kernel.
 
 mod build;
+mod cache;
 mod compare;
 mod convert;
 mod faults;

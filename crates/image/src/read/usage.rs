@@ -1,0 +1,58 @@
+//! What there is, how large, and in which order it was used last.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
+
+/// Things of a size, by key.
+pub(super) struct Usage<K> {
+    /// Bytes, and the moment of the last use.
+    held: HashMap<K, (u64, u64)>,
+    by_use: BTreeMap<u64, K>,
+    bytes: u64,
+    clock: u64,
+}
+
+impl<K> Default for Usage<K> {
+    fn default() -> Self {
+        Self { held: HashMap::new(), by_use: BTreeMap::new(), bytes: 0, clock: 0 }
+    }
+}
+
+impl<K: Copy + Eq + Hash> Usage<K> {
+    /// Of all of them.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Adds one that is used now.
+    pub fn add(&mut self, key: K, bytes: u64) {
+        self.remove(&key);
+        self.clock += 1;
+        self.held.insert(key, (bytes, self.clock));
+        self.by_use.insert(self.clock, key);
+        self.bytes += bytes;
+    }
+
+    /// Forgets one.
+    pub fn remove(&mut self, key: &K) {
+        if let Some((bytes, used)) = self.held.remove(key) {
+            self.by_use.remove(&used);
+            self.bytes -= bytes;
+        }
+    }
+
+    /// Uses one, if it is there.
+    pub fn touch(&mut self, key: &K) -> bool {
+        let Some(&(bytes, _)) = self.held.get(key) else { return false };
+        self.add(*key, bytes);
+        true
+    }
+
+    /// The one used longest ago, if there are more bytes than that.
+    pub fn oldest_above(&self, most: u64) -> Option<K> {
+        if self.bytes <= most {
+            return None;
+        }
+        self.by_use.values().next().copied()
+    }
+}

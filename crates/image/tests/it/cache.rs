@@ -1,0 +1,223 @@
+//! The cache of blocks, and everything else that writes, through `kill -9` and full disks.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use snowmelt_image::block::{BlockDigest, BlockEntry, BlockSize};
+use snowmelt_image::build::{Part, Recipe, build};
+use snowmelt_image::read::{BlobReader, BlockCache, BlockSource, Blocks};
+use snowmelt_image::source::{FolderOrigin, Layout};
+use snowmelt_image::{Error, Options, convert};
+use snowmelt_kernel::mount;
+
+use super::lazy::{archive, image, noise};
+use super::mounts::is_root;
+
+const BLOCK_BYTES: usize = 5000;
+const BLOCKS: u32 = 64;
+/// Less than all blocks, so that some are evicted.
+const CAPACITY: u64 = 40 * BLOCK_BYTES as u64;
+
+fn block(number: u32) -> (BlockEntry, Vec<u8>) {
+    let mut stored = vec![0; BLOCK_BYTES];
+    blake3::Hasher::new().update(&number.to_le_bytes()).finalize_xof().fill(&mut stored);
+    (BlockEntry { stored: BLOCK_BYTES as u32, digest: BlockDigest::of(&stored) }, stored)
+}
+
+/// The process that the next test kills: without its folder this is no test.
+#[test]
+fn a_writer_that_never_ends() {
+    let Some(folder) = std::env::var_os("SNOWMELT_TEST_CACHE") else { return };
+    let cache = BlockCache::open(Path::new(&folder), CAPACITY).unwrap();
+    let tenant = cache.of_tenant("tenant");
+    for number in (0..BLOCKS).cycle() {
+        let (entry, stored) = block(number);
+        cache.put(&entry, &stored).unwrap();
+        tenant.put(&entry, &stored).unwrap();
+        println!("put {number}");
+    }
+}
+
+#[test]
+fn a_writer_that_is_killed_at_any_moment_leaves_only_whole_blocks() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut served = 0;
+    for lines in 1..40 {
+        let mut writer = Command::new(std::env::current_exe().unwrap());
+        writer.args(["--exact", "cache::a_writer_that_never_ends", "--nocapture"]);
+        writer.env("SNOWMELT_TEST_CACHE", folder.path()).stdout(Stdio::piped());
+        let mut writer = writer.spawn().unwrap();
+        let told = BufReader::new(writer.stdout.take().unwrap()).lines();
+        let puts = told.filter(|line| line.as_ref().unwrap().contains("put ")).take(lines * 3);
+        assert_eq!(puts.count(), lines * 3, "the writer ended by itself");
+        writer.kill().unwrap();
+        writer.wait().unwrap();
+
+        let cache = BlockCache::open(folder.path(), CAPACITY).unwrap();
+        assert!(cache.bytes() <= CAPACITY);
+        assert_eq!(fs::read_dir(folder.path().join("tmp")).unwrap().count(), 0);
+        for part in [&cache, &cache.of_tenant("tenant")] {
+            for number in 0..BLOCKS {
+                let (entry, stored) = block(number);
+                if let Some(found) = part.get(&entry) {
+                    assert!(found == stored);
+                    served += 1;
+                }
+            }
+        }
+        assert_eq!(cache.damaged(), 0, "no half of a block is under a final name");
+    }
+    assert!(served > 500, "{served}");
+}
+
+/// A file system of so many bytes, mounted nowhere.
+struct Disk(OwnedFd);
+
+impl Disk {
+    fn new(bytes: u64) -> Self {
+        let size = bytes.to_string();
+        Self(
+            mount::fresh("tmpfs", &[("size", &size)], mount::Attributes::MOUNT_ATTR_NOSUID)
+                .unwrap(),
+        )
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        format!("/proc/self/fd/{}/{name}", self.0.as_raw_fd()).into()
+    }
+
+    /// Takes all room that is left.
+    fn fill(&self) -> PathBuf {
+        let path = self.path("filler");
+        let mut file = fs::File::create(&path).unwrap();
+        while std::io::Write::write_all(&mut file, &[1; 512]).is_ok() {}
+        path
+    }
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+#[test]
+fn an_image_in_use_goes_on_when_the_disk_of_the_cache_is_full() {
+    if !is_root() {
+        return;
+    }
+    let content = noise(1, 3 << 20);
+    let scratch = tempfile::tempdir().unwrap();
+    fs::write(scratch.path().join("a"), &content).unwrap();
+    let (image, source) = image(&[archive(scratch.path())]);
+    let source: Arc<dyn BlockSource> = Arc::new(source);
+    let disk = Disk::new(1 << 20);
+    let cache = Arc::new(BlockCache::open(&disk.path("cache"), 1 << 30).unwrap());
+    let runtime = runtime();
+    let raw_size = image.layers[0].raw_size;
+    let read_from = |start: u64| {
+        let blocks = Arc::new(Blocks::new(Arc::clone(&source), Some(Arc::clone(&cache))));
+        let reader = BlobReader::new(Arc::clone(&blocks), image.layers[0].clone()).unwrap();
+        let found = runtime.block_on(reader.read(start..raw_size)).unwrap();
+        (found, blocks.counts())
+    };
+    let (whole, _) = read_from(0);
+    assert!(whole.windows(64).any(|window| window == &content[..64]));
+    let read = || {
+        let (found, _) = read_from(0);
+        assert!(found == whole);
+        // What was read last is there, where there is room.
+        let (last, counts) = read_from(raw_size - 1);
+        assert!(last == whole[whole.len() - 1..]);
+        counts
+    };
+    let counts = read();
+    assert!((1..=1 << 20).contains(&cache.bytes()), "its own made room: {}", cache.bytes());
+    assert_eq!((counts.damaged, counts.cached), (0, 1));
+    // What others write leaves no room at all.
+    let filler = disk.fill();
+    read();
+    fs::remove_file(&filler).unwrap();
+    assert_eq!(read().cached, 1, "it keeps blocks again");
+    assert_eq!(cache.damaged(), 0);
+}
+
+#[test]
+fn a_block_that_was_damaged_on_the_disk_is_dropped_and_fetched_again() {
+    let scratch = tempfile::tempdir().unwrap();
+    fs::write(scratch.path().join("a"), noise(1, 60_000)).unwrap();
+    let (image, source) = image(&[archive(scratch.path())]);
+    let source: Arc<dyn BlockSource> = Arc::new(source);
+    let folder = tempfile::tempdir().unwrap();
+    let cache = Arc::new(BlockCache::open(folder.path(), 1 << 30).unwrap());
+    let runtime = runtime();
+    let read = || {
+        let blocks = Arc::new(Blocks::new(Arc::clone(&source), Some(Arc::clone(&cache))));
+        let reader = BlobReader::new(Arc::clone(&blocks), image.layers[0].clone()).unwrap();
+        (runtime.block_on(reader.read(0..u64::MAX)).unwrap(), blocks.counts())
+    };
+    let (whole, _) = read();
+    let shelves = fs::read_dir(folder.path()).unwrap().map(|shelf| shelf.unwrap().path());
+    let blocks = shelves.filter(|path| path.is_dir()).flat_map(|path| fs::read_dir(path).unwrap());
+    let path = blocks.last().unwrap().unwrap().path();
+    let stored = fs::read(&path).unwrap();
+    for damage in [&stored[..100], &[], &[&[stored[0] ^ 1], &stored[1..]].concat()] {
+        fs::write(&path, damage).unwrap();
+        let (again, counts) = read();
+        assert!(again == whole);
+        assert!(counts.requests == 2 && counts.damaged > 0, "the table and the block: {counts:?}");
+        assert!(fs::read(&path).unwrap() == stored, "it is mended");
+    }
+}
+
+#[test]
+fn a_full_disk_leaves_nothing_half_written_and_is_named() {
+    if !is_root() {
+        return;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = scratch.path().join("folder");
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("a"), noise(1, 3 << 20)).unwrap();
+    let origin = FolderOrigin::open(&folder).unwrap();
+    let options = Options { block_size: BlockSize::MIN, ..Options::default() };
+
+    let disk = Disk::new(1 << 20);
+    let layout = Layout::create(&disk.path("store")).unwrap();
+    let files = |name: &str| fs::read_dir(disk.path(name)).map_or(0, |files| files.count());
+    let empty = || {
+        let places = ["blobs/sha256", ".snowmelt/tmp", ".snowmelt/layers", ".snowmelt/sources"];
+        places.iter().all(|place| files(&format!("store/{place}")) == 0)
+    };
+    let error = convert(&origin, &layout, options).unwrap_err();
+    assert!(error.is_disk_full() && empty(), "{error:?}");
+    let parts = vec![Part::content(&folder, "/app").unwrap()];
+    let recipe = Recipe { parts, ..Recipe::default() };
+    let error = build(&recipe, &layout, options).unwrap_err();
+    assert!(error.is_disk_full() && empty(), "{error:?}");
+
+    // A whole file of an image for which there is no room.
+    let (image, source) = image(&[archive(&folder)]);
+    let blocks = Arc::new(Blocks::new(Arc::new(source), None));
+    let reader = BlobReader::new(blocks, image.layers[0].clone()).unwrap();
+    let error = runtime().block_on(reader.complete(&disk.path("raw"))).unwrap_err();
+    assert!(error.is_disk_full(), "{error:?}");
+    assert_eq!(files("raw"), 0);
+
+    // No room for a name: the one that is there stays.
+    let small = scratch.path().join("small");
+    fs::create_dir(&small).unwrap();
+    fs::write(small.join("a"), "small").unwrap();
+    let converted = convert(&FolderOrigin::open(&small).unwrap(), &layout, options).unwrap();
+    layout.tag("one", &converted.manifest).unwrap();
+    let filler = disk.fill();
+    let error = layout.tag("two", &converted.manifest).unwrap_err();
+    assert!(error.is_disk_full(), "{error:?}");
+    assert!(matches!(layout.find(Some("two")), Err(Error::Missing { .. })));
+    assert_eq!(layout.find(Some("one")).unwrap().digest, converted.manifest.digest);
+    fs::remove_file(filler).unwrap();
+    layout.tag("two", &converted.manifest).unwrap();
+    assert!(BlockCache::open(&disk.path("cache"), 1 << 30).is_ok());
+}
