@@ -8,6 +8,10 @@ use std::collections::BTreeMap;
 use super::{Attributes, Change, Entry, EntryPath, Kind};
 use crate::{Error, Result};
 
+/// Files of all layers together, also those that an upper layer hides. A path of few bytes can imply
+/// thousands of folders, so that the bounds of archives alone do not bound memory.
+const MOST_FILES: usize = 8_000_000;
+
 /// Index of a node in its tree.
 pub type NodeId = usize;
 
@@ -39,11 +43,12 @@ impl Node {
 pub struct Tree {
     nodes: Vec<Node>,
     layers: usize,
+    most_files: usize,
 }
 
 impl Default for Tree {
     fn default() -> Self {
-        Self { nodes: vec![implied_folder(0)], layers: 0 }
+        Self { nodes: vec![implied_folder(0)], layers: 0, most_files: MOST_FILES }
     }
 }
 
@@ -56,6 +61,11 @@ fn implied_folder(layer: usize) -> Node {
 impl Tree {
     /// The root folder.
     pub const ROOT: NodeId = 0;
+
+    /// For at most so many files instead of 8,000,000.
+    pub fn at_most(files: usize) -> Self {
+        Self { most_files: files, ..Self::default() }
+    }
 
     /// Of so many layers, with nothing in it yet.
     pub(crate) fn of_layers(layers: usize) -> Self {
@@ -129,6 +139,9 @@ impl Tree {
             self.nodes[there].attributes = attributes.clone();
             return Ok(());
         }
+        if self.is_full() {
+            return Err(self.too_many());
+        }
         let id = self.add(Node::new(kind.clone(), attributes.clone(), self.layers));
         self.nodes[folder].children.insert(name.to_vec(), id);
         Ok(())
@@ -146,6 +159,15 @@ impl Tree {
         let folder = self.make_folder(folder, path)?;
         self.nodes[folder].children.insert(name.to_vec(), linked);
         Ok(())
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.nodes.len() >= self.most_files
+    }
+
+    pub(super) fn too_many(&self) -> Error {
+        let limit = self.most_files as u64;
+        Error::Limit { what: "the image".to_owned(), limit, unit: "files" }
     }
 
     pub(crate) fn add(&mut self, node: Node) -> NodeId {
@@ -259,6 +281,26 @@ mod tests {
         let long = "n".repeat(256);
         tree(&[&[symlink("a", &long), file("a/x")]]).unwrap_err();
         tree(&[&[symlink("a", &long[1..]), file("a/x")]]).unwrap();
+    }
+
+    #[test]
+    fn refuses_ways_that_lead_through_thousands_of_folders() {
+        // Each link doubles the way of the one before.
+        let mut layer = vec![folder("d"), symlink("l0", "d/../d/../d")];
+        for n in 0..20 {
+            layer.push(symlink(&format!("l{}", n + 1), &format!("l{n}/../l{n}")));
+        }
+        tree(&[&layer]).unwrap();
+        layer.push(file("l20/x"));
+        tree(&[&layer]).unwrap_err();
+        let far = "../".repeat(1300) + &"d/../".repeat(800);
+        tree(&[&[symlink("far", &far), folder("d"), file("far/x")]]).unwrap();
+        tree(&[&[
+            symlink("far", &(far.clone() + "d/../far2")),
+            symlink("far2", &far),
+            file("far/x"),
+        ]])
+        .unwrap_err();
     }
 
     #[test]

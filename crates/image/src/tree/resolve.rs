@@ -8,6 +8,9 @@ use crate::{Error, Result};
 
 /// As many links as the kernel follows.
 const MOST_LINKS: usize = 40;
+/// Names on the way, those of links too: twice as many as a path can have. Longer ways cost time for
+/// each entry that goes them.
+const MOST_STEPS: usize = 4096;
 
 /// Why a path leads to no folder.
 enum Dead {
@@ -15,6 +18,7 @@ enum Dead {
     NotAFolder,
     TooManyLinks,
     NoName,
+    TooManyFiles,
 }
 
 impl Tree {
@@ -34,11 +38,14 @@ impl Tree {
         let mut step = |at: NodeId, name: &[u8]| match self.step(at, name) {
             // Names of entries were looked at; this one may come from a link.
             Err(Dead::Missing) if name.len() > MAX_NAME_BYTES => Err(Dead::NoName),
+            Err(Dead::Missing) if self.is_full() => Err(Dead::TooManyFiles),
             Err(Dead::Missing) => Ok(Step::Folder(self.add_implied(at, name))),
             outcome => outcome,
         };
-        walk(&mut step, names).map_err(|dead| {
+        let walked = walk(&mut step, names);
+        walked.map_err(|dead| {
             let reason = match dead {
+                Dead::TooManyFiles => return self.too_many(),
                 Dead::TooManyLinks => "its path has too many symbolic links",
                 Dead::NoName => "it is behind a link to a name longer than 255 bytes",
                 Dead::Missing | Dead::NotAFolder => "a part of its path is a file",
@@ -67,8 +74,12 @@ fn walk(
     names: &[Vec<u8>],
 ) -> Result<NodeId, Dead> {
     let mut ahead: VecDeque<Vec<u8>> = names.iter().cloned().collect();
-    let (mut above, mut at, mut links) = (Vec::new(), Tree::ROOT, 0);
+    let (mut above, mut at, mut links, mut steps) = (Vec::new(), Tree::ROOT, 0, 0);
     while let Some(name) = ahead.pop_front() {
+        steps += 1;
+        if steps > MOST_STEPS {
+            return Err(Dead::TooManyLinks);
+        }
         match name.as_slice() {
             b"" | b"." => continue,
             b".." => {

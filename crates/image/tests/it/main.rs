@@ -5,6 +5,7 @@ mod cache;
 mod compare;
 mod convert;
 mod faults;
+mod hostile;
 mod lazy;
 mod mounts;
 mod profiles;
