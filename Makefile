@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := help
-.PHONY: help demo test check e2e bench build clean setup
+.PHONY: help demo test check e2e bench fuzz build clean setup
 
 # scripts/env puts the checkout's binary and Python first on PATH.
 define ready
@@ -56,5 +56,9 @@ bench: build ## figures beside Docker, DataFusion and DuckDB, into bench/RESULTS
 	. scripts/env
 	python bench/run.py
 
+fuzz: ## bytes that nobody has seen for every parser of images, FUZZ_SECONDS (600) each
+	@scripts/setup
+	scripts/fuzz
+
 clean: ## remove what builds and tests made; data/ stays
-	@rm -rf target .venv .cache bench/out
+	@rm -rf target fuzz/target .venv .cache bench/out

@@ -10,6 +10,7 @@ mod lazy;
 mod mounts;
 mod profiles;
 mod registry;
+mod replay;
 mod server;
 mod sources;
 mod unpacked;

@@ -1,0 +1,32 @@
+//! What fuzzing begins with, and what it found once, still hold: `fuzz/` has the checks.
+
+use std::fs;
+use std::path::Path;
+
+#[path = "../../../../fuzz/src/checks.rs"]
+mod checks;
+#[path = "../../../../fuzz/src/seeds.rs"]
+mod seeds;
+
+type Check = fn(&[u8]);
+
+#[test]
+fn every_seed_and_everything_that_was_found_is_refused_or_read() {
+    if std::env::var_os("SNOWMELT_WRITE_SEEDS").is_some() {
+        seeds::write_all().unwrap();
+    }
+    let targets: [(&str, Check); 4] = [
+        ("manifest", checks::manifest),
+        ("table", checks::table),
+        ("layer", checks::layer),
+        ("erofs", checks::erofs),
+    ];
+    let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds");
+    for (target, check) in targets {
+        let mut files = fs::read_dir(seeds.join(target)).unwrap().peekable();
+        assert!(files.peek().is_some(), "{target} has seeds");
+        for file in files {
+            check(&fs::read(file.unwrap().path()).unwrap());
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! What must hold for any bytes: the fuzz targets and, with what they found, the tests of the crate
+//! call these.
+
+#![allow(dead_code)]
+
+use std::path::Path;
+
+use snowmelt_image::block::{BlobWriter, BlockDigest, BlockEntry, BlockSize, Table, decode};
+use snowmelt_image::layer::{Limits, read_layer};
+use snowmelt_image::source::{Config, Reference};
+use snowmelt_image::tree::Tree;
+use snowmelt_image::{Image, erofs};
+
+/// Small, so that a bomb ends soon and a mistake of the limits is seen by the memory that it takes.
+const LIMITS: Limits =
+    Limits { entries: 1000, bytes: 16 << 20, metadata_bytes: 1 << 20, header_bytes: 64 << 10 };
+
+/// A manifest is refused, or is the same when it is written and read again.
+pub fn manifest(data: &[u8]) {
+    if let Ok(image) = Image::decode(data) {
+        let bytes = image.encode().expect("an image that was read can be written");
+        assert_eq!(Image::decode(&bytes).expect("what was written can be read"), image);
+    }
+    if let Ok(config) = Config::parse(data) {
+        config.encode().expect("a configuration that was read can be written");
+    }
+    if let Some(name) = std::str::from_utf8(data).ok().and_then(|it| it.parse::<Reference>().ok()) {
+        assert_eq!(name.to_string().parse::<Reference>().expect("its text is a name"), name);
+    }
+}
+
+/// A table with its footer is refused, or is the same bytes when it is written again. A block is
+/// refused, or has as many raw bytes as the table says.
+pub fn table(data: &[u8]) {
+    if let Ok(table) = Table::decode_unverified(data) {
+        assert!(table.encode() == data);
+        assert!(table.blob_size() >= table.offset() + data.len() as u64);
+        for index in 0..table.entries().len() {
+            assert!(table.raw_of(index) > 0);
+        }
+    }
+    if let Some((raw, stored)) = data.split_first_chunk::<2>() {
+        let raw = usize::from(u16::from_le_bytes(*raw)) + 1;
+        let digest = BlockDigest::of(stored);
+        let entry = BlockEntry { stored: stored.len() as u32, digest };
+        if let Ok(block) = decode(stored, &entry, raw) {
+            assert_eq!(block.len(), raw);
+        }
+    }
+}
+
+/// Two layers are refused, or give a tree that comes back from its metadata part. The first byte
+/// says where the second begins.
+pub fn layer(data: &[u8]) {
+    let Some((&split, archives)) = data.split_first() else { return };
+    let (lower, upper) = archives.split_at(archives.len().min(usize::from(split) * 512));
+    let (mut tree, mut devices) = (Tree::default(), Vec::new());
+    for archive in [lower, upper] {
+        let writer = BlobWriter::new(std::io::sink(), Path::new("nowhere"), BlockSize::MIN);
+        let Ok((layer, _)) = read_layer(&*repaired(archive), LIMITS, writer) else { return };
+        layer.blob.check().expect("the figures of a blob agree");
+        if tree.apply(&layer.entries).is_err() {
+            return;
+        }
+        devices.push(layer.blob.raw_size);
+    }
+    let image = erofs::write(&tree, &devices).expect("a tree can be written");
+    comes_back(&image, &devices);
+}
+
+/// A metadata part is refused, or is the same when its tree is written and read again.
+pub fn erofs(data: &[u8]) {
+    let mut image = data.to_vec();
+    seal(&mut image);
+    if let Ok((tree, blocks)) = erofs::read(&image) {
+        let devices: Vec<u64> = blocks.iter().map(|blocks| u64::from(*blocks) * 4096).collect();
+        let written = erofs::write(&tree, &devices).expect("a tree that was read can be written");
+        comes_back(&written, &devices);
+    }
+}
+
+fn comes_back(image: &[u8], devices: &[u64]) {
+    let (tree, blocks) = erofs::read(image).expect("what was written can be read");
+    assert!(blocks.iter().zip(devices).all(|(blocks, bytes)| u64::from(*blocks) * 4096 >= *bytes));
+    assert!(erofs::write(&tree, devices).expect("and written again") == image);
+}
+
+/// The archive with the checksums of its headers put right: nobody guesses those.
+fn repaired(archive: &[u8]) -> Vec<u8> {
+    let (mut bytes, mut at) = (archive.to_vec(), 0);
+    while let Some(header) = bytes.get_mut(at..at + 512) {
+        if header.iter().all(|byte| *byte == 0) {
+            break;
+        }
+        header[148..156].fill(b' ');
+        let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
+        header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+        let size = std::str::from_utf8(&header[124..135]).ok();
+        let size = size.and_then(|text| usize::from_str_radix(text, 8).ok()).unwrap_or(0);
+        at += 512 + size.next_multiple_of(512);
+    }
+    bytes
+}
+
+/// Puts the checksum of the superblock right.
+fn seal(image: &mut [u8]) {
+    let Some(head) = image.get_mut(1024..4096) else { return };
+    head[4..8].fill(0);
+    let sum = head.iter().fold(!0u32, |crc, byte| {
+        (0..8).fold(crc ^ u32::from(*byte), |crc, _| {
+            (crc >> 1) ^ if crc & 1 == 1 { 0x82f6_3b78 } else { 0 }
+        })
+    });
+    head[4..8].copy_from_slice(&sum.to_le_bytes());
+}

@@ -1,0 +1,91 @@
+//! A few small inputs of each target, to begin with.
+
+use std::fs;
+use std::path::Path;
+
+use snowmelt_image::block::{BlobWriter, BlockSize, OciDigest, encode};
+use snowmelt_image::layer::{Limits, read_layer};
+use snowmelt_image::manifest::{Descriptor, OCI_CONFIG, OCI_MANIFEST};
+use snowmelt_image::source::Config;
+use snowmelt_image::tree::Tree;
+use snowmelt_image::{Image, Result, erofs};
+use tar::EntryType::{Block, Directory, Fifo, Link, Regular, Symlink, XHeader};
+
+type Member<'a> = (tar::EntryType, &'a str, &'a str, &'a [u8]);
+
+fn archive(members: &[Member<'_>]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (kind, path, link, content) in members {
+        let mut header = tar::Header::new_gnu();
+        header.as_mut_bytes()[..path.len()].copy_from_slice(path.as_bytes());
+        header.as_mut_bytes()[157..157 + link.len()].copy_from_slice(link.as_bytes());
+        header.set_entry_type(*kind);
+        header.set_mode(0o755);
+        header.set_size(content.len() as u64);
+        header.set_cksum();
+        bytes.extend_from_slice(header.as_bytes());
+        bytes.extend_from_slice(content);
+        bytes.resize(bytes.len().next_multiple_of(512), 0);
+    }
+    bytes.resize(bytes.len() + 1024, 0);
+    bytes
+}
+
+/// Writes them to the folder of each target.
+pub fn write_all() -> Result<()> {
+    let lower = archive(&[
+        (Directory, "usr/lib/", "", b""),
+        (Symlink, "lib", "usr/lib", b""),
+        (XHeader, "x", "", b"25 SCHILY.xattr.user.a=b\n13 mtime=1.5\n14 path=lib/f\n"),
+        (Regular, "lib/f", "", b"content"),
+        (Link, "same", "lib/f", b""),
+        (Fifo, "pipe", "", b""),
+    ]);
+    let upper = archive(&[
+        (Regular, "usr/.wh.lib", "", b""),
+        (Regular, "usr/.wh..wh..opq", "", b""),
+        (Directory, "usr/share/", "", b""),
+        (Block, "sda", "", b""),
+        (Regular, "usr/share/g", "", &[7; 5000]),
+    ]);
+    let both = [&[(lower.len() / 512) as u8], &lower[..], &upper[..]].concat();
+    write("layer", "two", &both);
+    write("layer", "one", &[&[0], &upper[..]].concat());
+
+    let (mut tree, mut layers, mut blobs) = (Tree::default(), Vec::new(), Vec::new());
+    for archive in [&lower, &upper] {
+        let writer = BlobWriter::new(Vec::new(), Path::new("memory"), BlockSize::MIN);
+        let (layer, blob) = read_layer(&archive[..], Limits::default(), writer)?;
+        tree.apply(&layer.entries)?;
+        layers.push(layer.blob);
+        blobs.push(blob);
+    }
+    let devices: Vec<u64> = layers.iter().map(|layer| layer.raw_size).collect();
+    let metadata = erofs::write(&tree, &devices)?;
+    write("erofs", "two", &metadata);
+    write("erofs", "none", &erofs::write(&Tree::default(), &[])?);
+
+    let mut writer = BlobWriter::new(Vec::new(), Path::new("memory"), BlockSize::MIN);
+    writer.append(&metadata)?;
+    let (summary, _) = writer.finish()?;
+    for (name, (layer, blob)) in ["lower", "upper"].into_iter().zip(layers.iter().zip(&blobs)) {
+        write("table", name, &blob[layer.table_offset as usize..]);
+    }
+    write("table", "block", &[&[0xff, 0xf], &encode(&[5; 4096])?[..]].concat());
+    let image = Image {
+        metadata: summary,
+        layers,
+        config: Descriptor::new(OCI_CONFIG, OciDigest::of(b"{}"), 2),
+        original: Some(Descriptor::new(OCI_MANIFEST, OciDigest::of(b"m"), 1)),
+    };
+    write("manifest", "image", &image.encode()?);
+    write("manifest", "config", &Config::plain(vec![OciDigest::of(b"")]).encode()?);
+    let digest = OciDigest::of(b"");
+    write("manifest", "reference", format!("localhost:5000/a/b:t@{digest}").as_bytes());
+    Ok(())
+}
+
+fn write(target: &str, name: &str, bytes: &[u8]) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds").join(target);
+    fs::create_dir_all(&folder).and_then(|()| fs::write(folder.join(name), bytes)).unwrap();
+}
