@@ -3,7 +3,7 @@
 //!
 //! | part | file |
 //! |---|---|
-//! | what an image is made of | `recipe` |
+//! | what an image is made of | `recipe`, `base` |
 //! | whether a folder is as it was when it was read last | `key` |
 //! | the configuration of the result | `config` |
 //! | packages of Debian | `debian` |
@@ -11,6 +11,7 @@
 //! Invariant: equal contents give equal bytes. What is remembered saves work and decides nothing: a
 //! folder that may have changed is read.
 
+mod base;
 mod config;
 mod debian;
 mod key;
@@ -19,6 +20,7 @@ mod recipe;
 use std::path::Path;
 use std::time::SystemTime;
 
+pub use base::{Base, BlockBase};
 pub use config::Settings;
 pub use debian::{download, unpack};
 pub use recipe::{Part, Recipe, function};
@@ -31,13 +33,12 @@ use key::Key;
 /// Makes and keeps an image; it has no name yet ([`Layout::tag`]).
 pub fn build(recipe: &Recipe<'_>, layout: &Layout, options: Options) -> Result<Converted> {
     let mut converter = Converter::new(layout, options);
-    let base = recipe.base.map(|base| converter.origin(base)).transpose()?;
+    let base = recipe.base.map(|base| base.begin(&mut converter)).transpose()?.flatten();
     for part in &recipe.parts {
         add(&mut converter, part)?;
     }
-    let base = base.as_ref().and_then(|base| base.config.as_deref());
     let names = recipe.parts.iter().map(|part| part.name.as_str());
-    let config = config::encode(base, &converter.diff_ids(), names, &recipe.settings)?;
+    let config = config::encode(base.as_deref(), &converter.diff_ids(), names, &recipe.settings)?;
     converter.finish(&config, None)
 }
 

@@ -2,16 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Settings, shown};
+use super::{Base, Settings, shown};
 use crate::Result;
-use crate::source::{Origin, Shape, Stamp};
+use crate::source::{Shape, Stamp};
 use crate::tree::EntryPath;
 
 /// A base and layers on it.
 #[derive(Default)]
 pub struct Recipe<'a> {
     /// What is below, if anything is.
-    pub base: Option<&'a dyn Origin>,
+    pub base: Option<Base<'a>>,
     /// One layer each, the lowest first: what changes most is last.
     pub parts: Vec<Part>,
     /// What becomes of the base's configuration.

@@ -70,6 +70,12 @@ impl<'a> Converter<'a> {
         Ok(described)
     }
 
+    /// Begins with layers whose tree is known.
+    pub fn begin(&mut self, tree: Tree, diff_ids: Vec<OciDigest>, blobs: Vec<BlobSummary>) {
+        self.reused += blobs.len();
+        (self.tree, self.diff_ids, self.blobs) = (tree, diff_ids, blobs);
+    }
+
     /// Puts a layer that is there on top.
     pub fn reuse(&mut self, layer: &Layer) -> Result<()> {
         self.reused += 1;

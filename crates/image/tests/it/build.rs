@@ -4,14 +4,15 @@ use std::fs;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use snowmelt_image::block::{BlobSummary, BlockSize, OciDigest};
-use snowmelt_image::build::{Part, Recipe, Settings, build, function};
+use snowmelt_image::build::{Base, BlockBase, Part, Recipe, Settings, build, function};
 use snowmelt_image::mount::mount_files;
-use snowmelt_image::read::LocalSource;
+use snowmelt_image::read::{BlockSource, LocalSource};
 use snowmelt_image::source::{FolderOrigin, Layout};
-use snowmelt_image::{Converted, Options};
+use snowmelt_image::{Converted, Error, Options};
 
 use super::mounts::{is_root, unpack_blobs};
 use super::registry::{registry, serve};
@@ -64,7 +65,8 @@ impl Folders {
             entrypoint: Some(vec!["python3".to_owned(), "/app/main.py".to_owned()]),
             ..Settings::default()
         };
-        build(&Recipe { base: Some(&base), parts, settings }, layout, options()).unwrap()
+        let base = Some(Base::Origin(&base));
+        build(&Recipe { base, parts, settings }, layout, options()).unwrap()
     }
 }
 
@@ -171,6 +173,46 @@ fn functions_with_a_wheel_in_common_share_its_layer() {
     assert_eq!((one.reused, two.reused), (0, 1));
     assert_eq!(one.image.layers[0], two.image.layers[0]);
     assert_ne!(one.image.layers[2], two.image.layers[1]);
+}
+
+#[test]
+fn what_is_built_on_a_block_image_needs_none_of_its_layers() {
+    let folders = Folders::new();
+    let (store, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let whole = folders.build(&Layout::create(store.path()).unwrap());
+    let layers = &whole.image.layers;
+    for layer in layers {
+        fs::remove_file(store.path().join("blobs/sha256").join(layer.digest.hex())).unwrap();
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let source: Arc<dyn BlockSource> = Arc::new(LocalSource::new(store.path()));
+    let base = runtime.block_on(BlockBase::fetch(whole.image.clone(), source)).unwrap();
+    let model = other.path().join("model");
+    write(&model, &[("weights", "new")]);
+    let layout = Layout::create(&other.path().join("store")).unwrap();
+    let parts = vec![Part::content(&model, "app/model").unwrap()];
+    let recipe = Recipe { base: Some(Base::Blocks(&base)), parts, ..Recipe::default() };
+    let built = build(&recipe, &layout, options()).unwrap();
+    assert_eq!((built.reused, &built.image.layers[..3]), (3, &layers[..]));
+
+    // The same as with the layers at hand.
+    let parts = [&folders.packages, &folders.code].map(|folder| match folder == &folders.code {
+        true => Part::content(folder, "app").unwrap(),
+        false => Part::packages(folder),
+    });
+    let below = FolderOrigin::open(&folders.base).unwrap();
+    let parts = parts.into_iter().chain([Part::content(&model, "app/model").unwrap()]).collect();
+    let settings = Settings::default();
+    let recipe = Recipe { base: Some(Base::Origin(&below)), parts, settings };
+    assert_eq!(build(&recipe, &layout, options()).unwrap().image.metadata, built.image.metadata);
+
+    // A metadata part of another image.
+    let mut mixed = whole.image.clone();
+    mixed.layers.pop();
+    let source: Arc<dyn BlockSource> = Arc::new(LocalSource::new(store.path()));
+    let base = runtime.block_on(BlockBase::fetch(mixed, source)).unwrap();
+    let recipe = Recipe { base: Some(Base::Blocks(&base)), ..Recipe::default() };
+    assert!(matches!(build(&recipe, &layout, options()), Err(Error::Refused { .. })));
 }
 
 #[test]

@@ -1,0 +1,67 @@
+//! What a built image stands on.
+
+use std::sync::Arc;
+
+use crate::block::OciDigest;
+use crate::convert::Converter;
+use crate::erofs::{self, UNIT};
+use crate::read::{BlobReader, BlockSource, Blocks};
+use crate::source::{Config, Origin};
+use crate::{Error, Image, Result};
+
+/// More of a metadata part is nobody's: it is 16 million files.
+const MOST_METADATA_BYTES: u64 = 2 << 30;
+
+/// Below the parts of a recipe.
+#[derive(Clone, Copy)]
+pub enum Base<'a> {
+    /// Anything that can be converted; layers that the layout knows are not read.
+    Origin(&'a dyn Origin),
+    /// A block image, of which no layer is read or need be here.
+    Blocks(&'a BlockBase),
+}
+
+/// As much of a block image as has to be known to build on it.
+pub struct BlockBase {
+    image: Image,
+    metadata: Vec<u8>,
+    config: Vec<u8>,
+}
+
+impl BlockBase {
+    /// Fetches metadata part and configuration.
+    pub async fn fetch(image: Image, source: Arc<dyn BlockSource>) -> Result<Self> {
+        let bytes = image.metadata.raw_size;
+        if bytes > MOST_METADATA_BYTES {
+            let (what, limit) = ("the metadata part".to_owned(), MOST_METADATA_BYTES);
+            return Err(Error::Limit { what, limit, unit: "bytes" });
+        }
+        let config = &image.config;
+        let found = source.fetch(&config.digest, 0..config.size).await?;
+        config.digest.check("the image's configuration", &found)?;
+        let blocks = Arc::new(Blocks::new(source, None));
+        let metadata = BlobReader::new(blocks, image.metadata.clone())?.read(0..bytes).await?;
+        Ok(Self { image, metadata, config: found.to_vec() })
+    }
+}
+
+impl Base<'_> {
+    /// Puts it at the bottom and gives its configuration.
+    pub(super) fn begin(&self, converter: &mut Converter<'_>) -> Result<Option<Vec<u8>>> {
+        match self {
+            Self::Origin(origin) => Ok(converter.origin(*origin)?.config),
+            Self::Blocks(base) => {
+                let (tree, devices) = erofs::read(&base.metadata)?;
+                let layers = base.image.layers.clone();
+                let sizes = layers.iter().map(|blob| blob.raw_size.div_ceil(UNIT as u64));
+                let diff_ids: Vec<OciDigest> = Config::parse(&base.config)?.diff_ids().to_vec();
+                if !sizes.eq(devices.into_iter().map(u64::from)) || diff_ids.len() != layers.len() {
+                    let reason = "its manifest, its metadata part and its configuration disagree";
+                    return Err(Error::refused("the base", reason));
+                }
+                converter.begin(tree, diff_ids, layers);
+                Ok(Some(base.config.clone()))
+            }
+        }
+    }
+}
