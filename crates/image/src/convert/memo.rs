@@ -5,7 +5,7 @@
 //! gone, is none.
 
 use std::fs::{self, File};
-use std::io::BufReader;
+use std::io::{self, BufReader, Write};
 use std::path::PathBuf;
 
 use crate::block::{BlockDigest, BlockSize, OciDigest};
@@ -38,7 +38,7 @@ impl<'a> Memo<'a> {
         let path = self.path(&layer.diff_id);
         let text = serde_json::to_vec(layer)
             .map_err(|error| Error::refused("a layer", error.to_string()))?;
-        let pressed = zstd::bulk::compress(&text, 1).map_err(Error::io("write", &path))?;
+        let pressed = press(&text).map_err(Error::io("write", &path))?;
         self.layout.replace(&path, &pressed)
     }
 
@@ -61,4 +61,12 @@ impl<'a> Memo<'a> {
     fn source_path(&self, key: &BlockDigest) -> PathBuf {
         self.layout.private(&format!("sources/{key}"))
     }
+}
+
+/// With a checksum, by which a memo that a disk damaged is none.
+fn press(text: &[u8]) -> io::Result<Vec<u8>> {
+    let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), 1)?;
+    encoder.include_checksum(true)?;
+    encoder.write_all(text)?;
+    encoder.finish()
 }

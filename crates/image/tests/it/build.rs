@@ -234,6 +234,16 @@ fn a_memo_that_is_damaged_or_whose_blob_is_gone_is_made_again() {
         let again = folders.build(&layout);
         assert_eq!((again.reused, &again.manifest), (0, &first.manifest), "{part}");
     }
+    for memo in fs::read_dir(private.join("layers")).unwrap() {
+        let path = memo.unwrap().path();
+        let whole = fs::read(&path).unwrap();
+        for at in (0..whole.len()).step_by(whole.len() / 9) {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 4;
+            fs::write(&path, damaged).unwrap();
+            assert_eq!(folders.build(&layout).manifest, first.manifest, "byte {at}");
+        }
+    }
     fs::remove_file(layout.blob_path(&first.image.layers[1].digest)).unwrap();
     let again = folders.build(&layout);
     assert_eq!((again.reused, again.manifest), (1, first.manifest));

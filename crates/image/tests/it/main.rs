@@ -6,6 +6,7 @@ mod compare;
 mod convert;
 mod faults;
 mod hostile;
+mod killed;
 mod lazy;
 mod mounts;
 mod profiles;
