@@ -8,7 +8,7 @@ use snowmelt_image::read::{BlockSource, Patience};
 use snowmelt_image::source::{Credentials, Layout, Platform, Reference, Registry, RegistryOrigin};
 use snowmelt_image::{Converted, Error, Options, Result, convert};
 
-use super::server::{Reply, Request, Server};
+use super::server::{Pace, Reply, Request, Server};
 
 /// As patient as the default, without the waits.
 fn quick() -> Patience {
@@ -279,4 +279,32 @@ fn an_upload_that_breaks_is_begun_again() {
         assert!(uploads.iter().all(|request| request.body == b"text"));
         assert!(uploads[0].path.contains("state=a&digest=sha256"), "{}", uploads[0].path);
     }
+}
+
+#[test]
+fn an_upload_may_take_longer_than_a_silence() {
+    let answer = |request: &Request, _| match request.method.as_str() {
+        "HEAD" => Reply::new(404, ""),
+        "POST" => Reply::new(202, "").header("location", "/v2/team/app/blobs/uploads/1"),
+        _ => Reply::new(201, ""),
+    };
+    let content = vec![7; 32 << 20];
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), &content).unwrap();
+    let digest = OciDigest::of(&content);
+    let push = |server: &Server, patience| {
+        let reference: Reference = format!("{}/team/app:v1", server.address).parse().unwrap();
+        let registry = Registry::with_patience(&reference, None, patience).unwrap();
+        runtime().block_on(registry.push_blob(&digest, file.path()))
+    };
+    // Three seconds in all, none of them silent.
+    let pace = Pace { bytes: 1 << 20, pause: Duration::from_millis(100) };
+    let server = Server::slow(pace, answer);
+    let patience = Patience { attempt: Duration::from_secs(2), attempts: 1, ..quick() };
+    assert!(push(&server, patience).unwrap());
+
+    let silent = Pace { bytes: usize::MAX, pause: Duration::from_secs(600) };
+    let server = Server::slow(silent, answer);
+    let error = push(&server, Patience { attempts: 1, ..quick() }).unwrap_err();
+    assert!(matches!(error, Error::Unreachable { .. }), "{error:?}");
 }

@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 /// What was asked.
 #[derive(Clone, Debug)]
@@ -39,6 +40,13 @@ impl Reply {
     }
 }
 
+/// How fast bodies of requests are read.
+#[derive(Clone, Copy)]
+pub struct Pace {
+    pub bytes: usize,
+    pub pause: Duration,
+}
+
 /// Serves until the test ends.
 pub struct Server {
     pub address: String,
@@ -48,6 +56,14 @@ pub struct Server {
 impl Server {
     /// `answer` has the request and how many came before it.
     pub fn new(answer: impl Fn(&Request, usize) -> Reply + Send + Sync + 'static) -> Self {
+        Self::slow(Pace { bytes: usize::MAX, pause: Duration::ZERO }, answer)
+    }
+
+    /// The same, taking its time with what is sent to it.
+    pub fn slow(
+        pace: Pace,
+        answer: impl Fn(&Request, usize) -> Reply + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let (asked, answer) = (Arc::new(Mutex::new(Vec::new())), Arc::new(answer));
@@ -55,7 +71,7 @@ impl Server {
         thread::spawn(move || {
             for stream in listener.incoming() {
                 let (known, answer) = (Arc::clone(&known), Arc::clone(&answer));
-                thread::spawn(move || serve(stream.unwrap(), &known, &*answer));
+                thread::spawn(move || serve(stream.unwrap(), pace, &known, &*answer));
             }
         });
         Self { address, asked }
@@ -68,10 +84,11 @@ impl Server {
 
 fn serve(
     mut stream: TcpStream,
+    pace: Pace,
     asked: &Mutex<Vec<Request>>,
     answer: &dyn Fn(&Request, usize) -> Reply,
 ) -> Option<()> {
-    let request = read(&stream)?;
+    let request = read(&stream, pace)?;
     let before = {
         let mut asked = asked.lock().unwrap();
         asked.push(request.clone());
@@ -96,7 +113,7 @@ fn serve(
     Some(())
 }
 
-fn read(stream: &TcpStream) -> Option<Request> {
+fn read(stream: &TcpStream, pace: Pace) -> Option<Request> {
     let mut reader = BufReader::new(stream);
     let mut line = String::new();
     reader.read_line(&mut line).ok()?;
@@ -111,6 +128,9 @@ fn read(stream: &TcpStream) -> Option<Request> {
     }
     let length = headers.get("content-length").and_then(|text| text.parse().ok()).unwrap_or(0);
     let mut body = vec![0; length];
-    reader.read_exact(&mut body).ok()?;
+    for piece in body.chunks_mut(pace.bytes) {
+        thread::sleep(pace.pause);
+        reader.read_exact(piece).ok()?;
+    }
     Some(Request { method, path, headers, body })
 }

@@ -3,11 +3,14 @@
 //! The HTTP client is the one that reads from S3. An OCI library would bring a second one with its
 //! own TLS, and hides what is needed here: ranges, `Retry-After`, and which failures may pass.
 
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use reqwest::header::{AUTHORIZATION, RETRY_AFTER};
 use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
 use tokio::sync::Mutex;
+use tokio::time::timeout;
 
 use super::Credentials;
 use super::auth::authorize;
@@ -15,10 +18,13 @@ use crate::read::Patience;
 use crate::{Error, Result};
 
 const CONNECT: Duration = Duration::from_secs(10);
+const SILENCES_AT_THE_END: u32 = 10;
 
 /// A registry and what it takes to be let in.
 pub(super) struct Transfer {
     http: reqwest::Client,
+    /// Without a limit of its own: that of the client counts from the first byte that is sent.
+    uploads: reqwest::Client,
     base: Url,
     credentials: Option<Credentials>,
     patience: Patience,
@@ -38,12 +44,11 @@ impl Transfer {
         let base = Url::parse(&format!("{scheme}://{host}/v2/")).map_err(|error| {
             Error::refused(format!("the registry `{registry}`"), error.to_string())
         })?;
-        let http = reqwest::Client::builder()
-            .connect_timeout(CONNECT.min(patience.attempt))
-            .read_timeout(patience.attempt)
-            .build()
-            .map_err(|error| Error::unreachable(base.to_string(), error.to_string()))?;
-        Ok(Self { http, base, credentials, patience, authorization: Mutex::new(None) })
+        let client = || reqwest::Client::builder().connect_timeout(CONNECT.min(patience.attempt));
+        let failed = |error: reqwest::Error| Error::unreachable(registry, error.to_string());
+        let http = client().read_timeout(patience.attempt).build().map_err(failed)?;
+        let uploads = client().build().map_err(failed)?;
+        Ok(Self { http, uploads, base, credentials, patience, authorization: Mutex::new(None) })
     }
 
     /// An address below `/v2/`.
@@ -90,9 +95,43 @@ impl Transfer {
         url: Url,
         make: impl Fn(RequestBuilder) -> RequestBuilder,
     ) -> Result<Response> {
+        self.request(&self.http, method, url, make).await
+    }
+
+    /// Sends a body of `size` bytes, of which `sent` says how many went, for as long as some go.
+    pub async fn upload(
+        &self,
+        url: Url,
+        make: impl Fn(RequestBuilder) -> RequestBuilder,
+        (sent, size): (&AtomicU64, u64),
+    ) -> Result<Response> {
+        let what = format!("PUT {url}");
+        let mut request = pin!(self.request(&self.uploads, Method::PUT, url, make));
+        let (mut before, mut silences) = (0, 0);
+        loop {
+            if let Ok(answer) = timeout(self.patience.attempt, &mut request).await {
+                return answer;
+            }
+            let now = sent.load(Ordering::Relaxed);
+            silences = if now == before { silences + 1 } else { 0 };
+            before = now;
+            // A registry reads all of a large blob once more before it answers.
+            if silences >= if now == size { SILENCES_AT_THE_END } else { 1 } {
+                return Err(Error::unreachable(what, format!("nothing went behind {now} bytes")));
+            }
+        }
+    }
+
+    async fn request(
+        &self,
+        client: &reqwest::Client,
+        method: Method,
+        url: Url,
+        make: impl Fn(RequestBuilder) -> RequestBuilder,
+    ) -> Result<Response> {
         let what = format!("{method} {url}");
         let build = |authorization: Option<String>| {
-            let request = self.http.request(method.clone(), url.clone());
+            let request = client.request(method.clone(), url.clone());
             // A foreign address, such as that of an upload, gets no word of who we are.
             let ours = url.origin() == self.base.origin();
             match authorization.filter(|_| ours) {

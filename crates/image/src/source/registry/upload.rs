@@ -3,6 +3,7 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, LOCATION};
@@ -21,7 +22,10 @@ impl Registry {
         // Read at positions, so that another try can begin at the first byte again.
         let file = Arc::new(std::fs::File::open(path).map_err(Error::io("open", path))?);
         let size = file.metadata().map_err(Error::io("read", path))?.len();
-        let body = || Body::wrap_stream(pieces(Arc::clone(&file), size));
+        let body = |sent: &Arc<AtomicU64>| {
+            sent.store(0, Ordering::Relaxed);
+            Body::wrap_stream(pieces(Arc::clone(&file), size, Arc::clone(sent)))
+        };
         self.upload(digest, size, body).await.map(|()| true)
     }
 
@@ -29,7 +33,12 @@ impl Registry {
     pub async fn push_document(&self, bytes: &Bytes) -> Result<OciDigest> {
         let digest = OciDigest::of(bytes);
         if !self.has(&digest).await? {
-            self.upload(&digest, bytes.len() as u64, || Body::from(bytes.clone())).await?;
+            let size = bytes.len() as u64;
+            let body = |sent: &Arc<AtomicU64>| {
+                sent.store(size, Ordering::Relaxed);
+                Body::from(bytes.clone())
+            };
+            self.upload(&digest, size, body).await?;
         }
         Ok(digest)
     }
@@ -59,7 +68,12 @@ impl Registry {
     }
 
     /// An upload that breaks is begun again: what was sent of it is the registry's to forget.
-    async fn upload(&self, digest: &OciDigest, size: u64, body: impl Fn() -> Body) -> Result<()> {
+    async fn upload(
+        &self,
+        digest: &OciDigest,
+        size: u64,
+        body: impl Fn(&Arc<AtomicU64>) -> Body,
+    ) -> Result<()> {
         let mut attempt = 0;
         loop {
             let error = match self.upload_once(digest, size, &body).await {
@@ -78,18 +92,19 @@ impl Registry {
         &self,
         digest: &OciDigest,
         size: u64,
-        body: impl Fn() -> Body,
+        body: impl Fn(&Arc<AtomicU64>) -> Body,
     ) -> Result<()> {
         let begin = |it: reqwest::RequestBuilder| it.header(CONTENT_LENGTH, 0);
         let started = self.transfer.send_once(Method::POST, self.url("blobs/uploads/")?, begin);
         let mut target = location(&started.await?)?;
         target.query_pairs_mut().append_pair("digest", digest.as_str());
+        let sent = Arc::new(AtomicU64::new(0));
         let send = |it: reqwest::RequestBuilder| {
             it.header(CONTENT_TYPE, "application/octet-stream")
                 .header(CONTENT_LENGTH, size)
-                .body(body())
+                .body(body(&sent))
         };
-        self.transfer.send_once(Method::PUT, target, send).await.map(drop)
+        self.transfer.upload(target, send, (&sent, size)).await.map(drop)
     }
 }
 
@@ -100,21 +115,23 @@ fn location(answer: &Response) -> Result<Url> {
     found.ok_or_else(|| Error::refused("an upload", "the registry does not say where to"))
 }
 
-/// A file in pieces, read as they are sent.
+/// A file in pieces, read as they are sent; `sent` says how far.
 fn pieces(
     file: Arc<std::fs::File>,
     size: u64,
+    sent: Arc<AtomicU64>,
 ) -> impl futures::Stream<Item = io::Result<Bytes>> + Send + 'static {
     use std::os::unix::fs::FileExt;
     const PIECE: u64 = 256 << 10;
     futures::stream::unfold(0u64, move |at| {
-        let file = Arc::clone(&file);
+        let (file, sent) = (Arc::clone(&file), Arc::clone(&sent));
         async move {
             if at >= size {
                 return None;
             }
             let mut piece = vec![0; PIECE.min(size - at) as usize];
             let next = at + piece.len() as u64;
+            sent.store(next, Ordering::Relaxed);
             Some((file.read_exact_at(&mut piece, at).map(|()| piece.into()), next))
         }
     })
