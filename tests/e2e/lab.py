@@ -68,6 +68,11 @@ class Lab:
         [lab] = json.loads(self.command("ls", "-o", "json").succeeded().out)
         return list(lab["hosts"])
 
+    def log(self, host: str) -> str:
+        """What a host's node has logged."""
+        found = (self.snowmelt.folder / "run" / "labs").glob(f"*/{host}/log")
+        return "".join(file.read_text() for file in found)
+
     def job_devices(self) -> list[str]:
         """Devices of jobs on all hosts."""
         found = []

@@ -55,6 +55,29 @@ def test_a_ring_runs_over_all_hosts_with_those_that_join_later(four: Lab) -> Non
     four.wait_until_clean()
 
 
+def test_nothing_waits_for_what_was_sent_to_a_rank_that_ended(four: Lab) -> None:
+    hosts = four.python("""
+        def part(rank):
+            import socket, time
+            job = sm.job()
+            if rank == 0:
+                with job.listen(5000) as server:
+                    [server.accept()[0].close() for _ in range(1, job.size)]
+                return
+            with job.connect(0, 5000) as connection:
+                connection.recv(1)
+                # Its host has let go of the network then, and answers nothing any more.
+                time.sleep(1)
+
+        done = sm.burst(part, 4, network="job", memory="64MiB", progress=False)
+        print(json.dumps([host["host"] for host in done.hosts]))
+    """)
+    assert hosts == names(1, 2, 3, 4)
+    logs = {host: four.log(host) for host in hosts}
+    assert not [host for host, log in logs.items() if "did not arrive" in log], logs
+    four.wait_until_clean()
+
+
 def test_two_tenants_with_the_same_addresses_on_the_same_hosts_are_apart(four: Lab) -> None:
     listening = four.start("""
         @sm.function(tenant="one")

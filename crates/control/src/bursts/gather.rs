@@ -1,8 +1,10 @@
 //! Calls every rank of a job and waits for all ends.
 
+use std::collections::BTreeMap;
+
 use snowmelt_node::agent::api::{PartCalls, RankEnd};
 use snowmelt_types::{Code, ErrorReport, InvocationId, JobId};
-use tokio::sync::mpsc;
+use tokio::sync::{Barrier, mpsc};
 
 use super::Part;
 use super::failing::First;
@@ -24,7 +26,9 @@ pub(super) async fn gather(
 ) -> Result<Ended, ErrorReport> {
     let accepted_ms = now_ms();
     let first = First::of(function);
-    let running = parts.iter().map(|part| run(job, part, (function, request), &first));
+    let all_ended = Barrier::new(parts.len());
+    let running =
+        parts.iter().map(|part| run(job, part, (function, request), (&first, &all_ended)));
     let ended = tokio::select! {
         ended = futures::future::try_join_all(running) => ended?,
         never = first.end_others(job, parts), if request.network.is_some() => match never {},
@@ -50,7 +54,7 @@ async fn run(
     job: &JobId,
     part: &Part,
     (function, request): (&FunctionSpec, &BurstCalls),
-    first: &First,
+    (first, all_ended): (&First, &Barrier),
 ) -> Result<Vec<RankEnd>, ErrorReport> {
     let (begin, count) = (part.first as usize, part.count as usize);
     let calls = PartCalls {
@@ -58,8 +62,13 @@ async fn run(
         timeout_ms: function.options.timeout_ms,
     };
     let collecting = async {
-        let ends = part.host.agent.call(job, calls).await.map_err(|error| part.named(error))?;
-        collect(part, ends, |end| first.hear(end, &part.host.name)).await
+        let mut ends = part.host.agent.call(job, calls).await.map_err(|error| part.named(error))?;
+        let all = collect(part, &mut ends, |end| first.hear(end, &part.host.name)).await?;
+        if request.network.is_some() {
+            all_ended.wait().await;
+            let_go(job, part, ends).await;
+        }
+        Ok(all)
     };
     tokio::select! {
         ended = collecting => ended,
@@ -69,18 +78,30 @@ async fn run(
 
 async fn collect(
     part: &Part,
-    mut ends: mpsc::Receiver<RankEnd>,
+    ends: &mut mpsc::Receiver<RankEnd>,
     hear: impl Fn(&RankEnd),
 ) -> Result<Vec<RankEnd>, ErrorReport> {
-    let mut all: Vec<Option<RankEnd>> = (0..part.count).map(|_| None).collect();
-    while let Some(end) = ends.recv().await {
+    let mut all = BTreeMap::new();
+    let ranks = part.first..part.first + part.count;
+    while all.len() < ranks.len() {
+        let end = ends.recv().await.ok_or_else(|| lost(part))?;
         hear(&end);
-        let place = end.rank.checked_sub(part.first).map(|place| place as usize);
-        if let Some(slot) = place.and_then(|place| all.get_mut(place)) {
-            *slot = Some(end);
+        if ranks.contains(&end.rank) {
+            all.insert(end.rank, end);
         }
     }
-    all.into_iter().collect::<Option<Vec<_>>>().ok_or_else(|| lost(part))
+    Ok(all.into_values().collect())
+}
+
+/// A host keeps the network until what its ranks sent has arrived. Once all have ended nobody is
+/// left to hear it: what is still on its way to a host whose part has gone would never arrive.
+async fn let_go(job: &JobId, part: &Part, mut ends: mpsc::Receiver<RankEnd>) {
+    let over = ErrorReport::new(Code::RANK_ENDED, "all ranks have ended");
+    if let Err(error) = part.host.agent.end(job, &over).await {
+        tracing::warn!(%job, %error, "a part could not be told that all ranks have ended");
+    }
+    // It ends when nothing of the part is left.
+    while ends.recv().await.is_some() {}
 }
 
 fn lost(part: &Part) -> ErrorReport {

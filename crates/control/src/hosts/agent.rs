@@ -58,7 +58,8 @@ impl HostAgent {
         }
     }
 
-    /// Ends the calls of a part that still run, each with this error.
+    /// Ends the calls of a part that still run, each with this error, and its wait for what they
+    /// sent.
     pub async fn end(&self, job: &JobId, error: &ErrorReport) -> Result<(), ErrorReport> {
         match self {
             Self::Local(agent) => {

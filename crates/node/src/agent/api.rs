@@ -6,7 +6,7 @@
 //! | `POST /v1/jobs` | [`JobPart`] | [`PartOpen`]: the network is there, every instance is started |
 //! | `POST /v1/jobs/{id}/ready` | [`ReadyWithin`] | [`PartReady`]: all hosts answer over the network, the code is loaded |
 //! | `POST /v1/jobs/{id}/calls` | [`PartCalls`] | lines of JSON: a [`RankEnd`] for each rank as it ends |
-//! | `POST /v1/jobs/{id}/end` | `ErrorReport` | 204: calls that still run end with this error |
+//! | `POST /v1/jobs/{id}/end` | `ErrorReport` | 204: calls that still run end with this error, and nothing waits for what they sent |
 //! | `GET /v1/jobs/{id}/network` | | [`PartNetwork`] |
 //! | `POST /v1/jobs/{id}/way` | [`WayTo`] | [`WayFound`] |
 //! | `DELETE /v1/jobs/{id}` | | 204: nothing of the part is left |

@@ -140,7 +140,7 @@ impl Agent {
         tokio::spawn(async move {
             tokio::select! {
                 () = sender.closed() => {}
-                () = part.run(calls, &sender, &ended) => {}
+                () = part.run(calls, &sender, ended) => {}
             }
             inner.ranks.fetch_sub(ranks, Ordering::Relaxed);
             inner.promised.fetch_sub(memory, Ordering::Relaxed);
@@ -149,8 +149,8 @@ impl Agent {
         Ok(receiver)
     }
 
-    /// Ends the calls of a part that still run, each with this error. None that is called is none
-    /// to end.
+    /// Ends the calls of a part that still run, each with this error, and its wait for what they
+    /// sent. None that is called is none to end.
     pub fn end(&self, job: &JobId, error: ErrorReport) {
         if let Some(Stage::Called(end)) = self.inner.parts().get(job) {
             end.send_replace(Some(error));

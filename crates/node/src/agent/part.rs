@@ -22,6 +22,8 @@ pub(super) struct Part {
     load: Load,
     ranks: Vec<(u32, InstanceLease)>,
     memory: ByteSize,
+    /// No other host has ranks of the job.
+    is_whole: bool,
     // After the ranks, which are in it.
     network: Option<Arc<RankNetwork>>,
 }
@@ -66,7 +68,8 @@ impl Part {
         };
         let ranks = (order.first..).zip(leases?).collect();
         let memory = ByteSize(limits.memory.bytes().saturating_mul(order.count.into()));
-        Ok((Self { load, ranks, memory, network }, open))
+        let is_whole = order.count == order.size;
+        Ok((Self { load, ranks, memory, is_whole, network }, open))
     }
 
     /// Waits until all hosts of the job answer over its network, and then loads the code.
@@ -104,10 +107,10 @@ impl Part {
         self,
         calls: PartCalls,
         ends: &mpsc::Sender<RankEnd>,
-        ended: &watch::Receiver<Option<ErrorReport>>,
+        mut ended: watch::Receiver<Option<ErrorReport>>,
     ) {
         let limit = Duration::from_millis(calls.timeout_ms);
-        let Self { load, ranks, network, .. } = self;
+        let Self { load, ranks, is_whole, network, .. } = self;
         let load = &load;
         let all = ranks.into_iter().zip(calls.events);
         let mut running: FuturesUnordered<_> = all
@@ -121,9 +124,12 @@ impl Part {
             }
         }
         drop(running);
-        if let Some(network) = network.filter(|_| is_heard) {
-            // Ranks on other hosts may still wait for what those here sent last.
-            network.settle().await;
+        if let Some(network) = network.filter(|_| is_heard && !is_whole) {
+            // Ranks on other hosts may still wait for what those here sent last, until they end too.
+            tokio::select! {
+                () = network.settle() => {}
+                _ = told(&mut ended) => {}
+            }
         }
     }
 }
