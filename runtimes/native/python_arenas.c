@@ -65,3 +65,10 @@ void snowmelt_arena_free(void *context, void *address, unsigned long size)
 	if (arenas.free_count < MOST_FREE)
 		arenas.free[arenas.free_count++] = arena;
 }
+
+/* The addresses that are reserved and were never used, as [from, to). */
+void snowmelt_arenas_unused(unsigned long *from, unsigned long *to)
+{
+	*from = (unsigned long)arenas.next;
+	*to = (unsigned long)arenas.end;
+}

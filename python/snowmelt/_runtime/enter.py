@@ -21,6 +21,10 @@ RUNTIME, REHEARSAL = "snowmelt._runtime.serve", "snowmelt._runtime.rehearse"
 # After so many calls the interpreter has adapted its code, which it would do in each child.
 REHEARSALS = 10
 
+# Memory that a child needs, as address, bytes and advice (`scout.py`).
+touched: list[tuple[int, int, int]] = []
+libc = ctypes.CDLL(None)
+
 # Where the states of numpy's global generator are.
 twisters: list[int] = []
 # The listening socket of a child that had time.
@@ -38,6 +42,9 @@ class Twister(ctypes.Structure):
 def warm() -> None:
     """What a child does that has landed and is not asked for yet: it is fast when it is."""
     try:
+        for start, length, advice in touched:
+            # What this kernel does not do is done page by page when it is needed, as ever.
+            libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(length), advice)
         reseed()
         rehearse()
         listener = socket.socket(fileno=CHANNEL_FD)

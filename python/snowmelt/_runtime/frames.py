@@ -19,6 +19,8 @@ MAX_PAYLOAD_BYTES = 256 << 20
 _HEADER = struct.Struct("<IB3x")
 # Below this size one system call with a copied payload is cheaper than two without.
 _JOIN_BYTES = 64 << 10
+# Most calls and answers of functions are shorter.
+_SHORT_BYTES = 1 << 10
 
 
 class ProtocolError(Exception):
@@ -65,10 +67,20 @@ class Connection:
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
+        # What came with the header before it.
+        self._ahead = b""
 
     def readinto(self, buffer: memoryview) -> int:
         """Takes what is there, at most the buffer's length; 0 at the end."""
-        return self._socket.recv_into(buffer)
+        if not self._ahead:
+            if len(buffer) > _HEADER.size:
+                return self._socket.recv_into(buffer)
+            # A short frame is there as a whole.
+            self._ahead = self._socket.recv(_SHORT_BYTES)
+        count = min(len(buffer), len(self._ahead))
+        buffer[:count] = self._ahead[:count]
+        self._ahead = self._ahead[count:]
+        return count
 
     def receive(self) -> tuple[int, bytearray] | None:
         """The next frame; None at the end."""

@@ -19,6 +19,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 import enter  # noqa: E402
+import scout  # noqa: E402
 
 del sys.path[0]
 
@@ -75,7 +76,7 @@ def main() -> None:
         control = socket.socket(fileno=CONTROL_FD)
         begin = json.loads(control.recv(LONGEST_PACKET))
         ready = warm_up(begin, missed)
-        settle(settled)
+        settle(settled, [found["module"] for found in ready["imported"]])
         control.send(json.dumps({"ready": ready}).encode())
         control.detach()
         kind, entries = serve()
@@ -150,12 +151,16 @@ def own_memory() -> int:
     return 0
 
 
-def settle(settled: set[int]) -> None:
-    """Leaves the memory as children can best share it. `settled` are the huge pages that were
-    settled here, or in a zygote above, before: those are shared with it, and would be copied."""
+def settle(settled: set[int], imported: list[str]) -> None:
+    """Leaves the memory as children can best share it, and finds out what they need of it.
+    `settled` are the huge pages that were settled here, or in a zygote above, before: those are
+    shared with it, and would be copied."""
     enter.prepare()
     # Without this, the first collection in a child would touch, and so copy, every object.
     gc.collect()
+    gc.freeze()
+    # Before there are huge pages: what this process writes while a scout shares them breaks them.
+    enter.touched[:] = scout.send_out(imported, unused())
     gc.freeze()
     # A huge page is one entry of the page table, which is what a fork copies.
     for page in huge_pages():
@@ -169,15 +174,17 @@ def settle(settled: set[int]) -> None:
 def huge_pages() -> list[int]:
     """Where the anonymous writable memory of this process holds a whole huge page."""
     pages = []
-    with open("/proc/self/maps") as lines:
-        for line in lines:
-            span, rights, _, _, inode, *name = line.split()
-            if rights != "rw-p" or inode != "0" or (name and name[0] == "[stack]"):
-                continue
-            start, end = (int(text, 16) for text in span.split("-"))
-            first = -(-start // HUGE_PAGE) * HUGE_PAGE
-            pages.extend(range(first, end - HUGE_PAGE + 1, HUGE_PAGE))
+    for start, end in scout.mappings(unused(), scout.is_anonymous):
+        first = -(-start // HUGE_PAGE) * HUGE_PAGE
+        pages.extend(range(first, end - HUGE_PAGE + 1, HUGE_PAGE))
     return pages
+
+
+def unused() -> tuple[int, int]:
+    """Addresses that are reserved for small objects, and empty: 64 GiB, nothing to look through."""
+    start, end = ctypes.c_ulong(), ctypes.c_ulong()
+    native.snowmelt_arenas_unused(ctypes.byref(start), ctypes.byref(end))
+    return start.value, end.value
 
 
 def serve() -> tuple[int, bytes]:

@@ -1,0 +1,102 @@
+"""A scout tells what a child of its zygote will touch. Each test is a process of its own: it forks
+and freezes."""
+
+import json
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+PYTHON = Path(__file__).resolve().parents[1]
+PRELUDE = f"""
+import json, os, sys
+sys.path[:0] = [{str(PYTHON)!r}, {str(PYTHON / "snowmelt" / "_runtime")!r}]
+from snowmelt._runtime import preload
+import enter, scout
+
+def pages(spans, advice):
+    return {{page for start, length, kind in spans if kind == advice
+             for page in range(start, start + length, scout.PAGE)}}
+
+def copied(among):
+    "The share of these pages of which this process has a copy of its own."
+    with open("/proc/self/pagemap", "rb", buffering=0) as table:
+        found = 0
+        for page in among:
+            table.seek(page // scout.PAGE * 8)
+            found += bool(int.from_bytes(table.read(8), "little") & scout.EXCLUSIVE)
+    return found / len(among)
+"""
+
+
+def run(code: str) -> Any:
+    program = PRELUDE + textwrap.dedent(code)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout), done.stderr
+
+
+def test_what_a_scout_touches_a_child_has_before_it_needs_it() -> None:
+    (count, before, after), _ = run("""
+        enter.prepare()
+        enter.touched[:] = scout.send_out(["json"])
+        known = sorted(pages(enter.touched, scout.POPULATE_WRITE))
+        mine, theirs = os.pipe()
+        if os.fork() == 0:
+            before = copied(known)
+            for start, length, advice in enter.touched:
+                enter.libc.madvise(enter.ctypes.c_void_p(start), enter.ctypes.c_size_t(length), advice)
+            os.write(theirs, json.dumps([len(known), before, copied(known)]).encode())
+            os._exit(0)
+        os.wait()
+        print(os.read(mine, 100).decode())
+    """)
+    assert count > 50
+    assert before < 0.5
+    assert after > 0.95
+
+
+def test_nobody_looks_at_addresses_that_are_only_reserved() -> None:
+    found, _ = run("""
+        import ctypes, mmap
+        space = mmap.mmap(-1, 1 << 36, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000)
+        start = ctypes.addressof(ctypes.c_char.from_buffer(space))
+        space[0] = space[1 << 20] = 1
+        unused = start + (1 << 20), start + (1 << 36)
+        writable = scout.mappings(unused, scout.is_writable)
+        print(json.dumps([any(first <= start < last for first, last in writable),
+                          any(first < unused[1] and unused[0] < last for first, last in writable)]))
+    """)
+    assert found == [True, False]
+
+
+def test_a_zygote_goes_on_without_a_scout_that_hangs_or_fails() -> None:
+    (hung, failed, left), err = run("""
+        scout.PATIENCE = 0.5
+        run = scout.run
+        scout.run = lambda imported: __import__("time").sleep(60)
+        hung = scout.send_out(["json"])
+        scout.run = run
+        failed = scout.send_out(["no_such_module"])
+        try:
+            left = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            left = None
+        print(json.dumps([hung, failed, left]))
+    """)
+    assert (hung, failed, left) == ([], [], None)
+    assert "was not served" in err
+
+
+def test_what_a_scout_prints_or_leaves_is_nothing() -> None:
+    (spans, modules, files), err = run("""
+        before = set(sys.modules)
+        spans = scout.send_out(["json"])
+        new = sorted(set(sys.modules) - before)
+        print(json.dumps([len(spans), new, os.path.exists(scout.FILE)]))
+    """)
+    assert spans > 0
+    assert (modules, files, err) == ([], False, "")
