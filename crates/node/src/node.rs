@@ -216,8 +216,31 @@ impl Node {
         unit: &Unit,
         limits: &Arc<InstanceLimits>,
     ) -> Result<InstanceLease> {
-        let mut leased = self.lease_instances(unit, limits, 1).await;
+        if let Some(lease) = self.lease_at_once(unit, limits) {
+            return Ok(lease);
+        }
+        // What starts instances is large, and most calls need none of it.
+        let mut leased = Box::pin(self.lease_instances(unit, limits, 1)).await;
         leased.pop().unwrap_or(Err(Error::Wire(snowmelt_wire::Error::Closed)))
+    }
+
+    /// An instance that waits, for one call at a time: nobody else can want its seat.
+    fn lease_at_once(&self, unit: &Unit, limits: &Arc<InstanceLimits>) -> Option<InstanceLease> {
+        if limits.concurrency > 1 {
+            return None;
+        }
+        let asked = Instant::now();
+        let key = limits.key(&unit.digest);
+        // Who finds none is counted where others are started.
+        if self.inner.instances.count(&key) + self.inner.parked.count(&key) == 0 {
+            return None;
+        }
+        let (instance, start) = self.inner.waiting(&key)?;
+        let (seat, _) = self.inner.seats.sit(&key, 1);
+        let lease =
+            InstanceLease::sit(Arc::clone(&self.inner), key, Arc::clone(limits), seat, asked);
+        lease.seat().instance.set(instance).ok()?;
+        Some(lease.begin(start))
     }
 
     /// So many leases at once; what has to be started is one request to the spawner. The failure

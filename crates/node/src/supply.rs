@@ -82,7 +82,7 @@ impl Inner {
     }
 
     /// Takes an idle or a parked instance.
-    fn waiting(self: &Arc<Self>, key: &Digest) -> Option<(Arc<Instance>, Start)> {
+    pub(crate) fn waiting(self: &Arc<Self>, key: &Digest) -> Option<(Arc<Instance>, Start)> {
         while let Some(instance) = self.instances.take(key) {
             if instance.is_sound() {
                 return Some((instance, Start::Idle));
