@@ -128,6 +128,11 @@ impl Error {
         match self {
             Self::Limit { .. } => Some("if the image is meant to be that large, raise the limit"),
             Self::Damaged { .. } => Some("build the image again, or fetch it from elsewhere"),
+            Self::Missing { .. } => Some("`snowmelt image ls` shows the images of this machine"),
+            Self::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+                Some("run it as the user of the platform, or name a folder with SNOWMELT_STATE")
+            }
+            Self::Mount { .. } => Some("`snowmelt doctor` says what mounting images needs"),
             Self::Denied { .. } => Some("log in with `docker login`, or check the name"),
             _ => None,
         }

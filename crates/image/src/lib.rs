@@ -14,6 +14,9 @@
 //! | the kernel's mount over them | `mount` |
 //! | what a start touches, fetched ahead at the next | `profile` |
 //! | every digest compared | `verify` |
+//! | what two images share | `diff` |
+//! | between registries and folders | `exchange` |
+//! | what nothing names any more removed from a folder | `collect` |
 //!
 //! The bytes are specified in `docs/image-format.md`.
 //!
@@ -22,9 +25,12 @@
 
 pub mod block;
 pub mod build;
+mod collect;
 mod convert;
+pub mod diff;
 pub mod erofs;
 mod error;
+pub mod exchange;
 pub mod layer;
 pub mod manifest;
 pub mod mount;
@@ -34,6 +40,7 @@ pub mod source;
 pub mod tree;
 mod verify;
 
+pub use collect::{Collected, collect};
 pub use convert::{Converted, Options, convert};
 pub use error::Error;
 pub use manifest::Image;

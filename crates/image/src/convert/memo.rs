@@ -6,7 +6,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::block::{BlockDigest, BlockSize, OciDigest};
 use crate::layer::Layer;
@@ -26,9 +26,7 @@ impl<'a> Memo<'a> {
 
     /// A layer that is there.
     pub fn layer(&self, diff_id: &OciDigest) -> Option<Layer> {
-        let memo = File::open(self.path(diff_id)).ok()?;
-        let decoder = zstd::stream::read::Decoder::new(memo).ok()?;
-        let layer: Layer = serde_json::from_reader(BufReader::new(decoder)).ok()?;
+        let layer = recall(&self.path(diff_id))?;
         let size = self.layout.blob_path(&layer.blob.digest).metadata().ok()?.len();
         (size == layer.blob.size && layer.diff_id == *diff_id).then_some(layer)
     }
@@ -69,4 +67,10 @@ fn press(text: &[u8]) -> io::Result<Vec<u8>> {
     encoder.include_checksum(true)?;
     encoder.write_all(text)?;
     encoder.finish()
+}
+
+/// What the file of a memo says.
+pub(crate) fn recall(memo: &Path) -> Option<Layer> {
+    let decoder = zstd::stream::read::Decoder::new(File::open(memo).ok()?).ok()?;
+    serde_json::from_reader(BufReader::new(decoder)).ok()
 }

@@ -13,6 +13,7 @@ mod converter;
 mod memo;
 
 pub(crate) use converter::Converter;
+pub(crate) use memo::recall;
 
 use crate::block::BlockSize;
 use crate::layer::Limits;
@@ -46,6 +47,7 @@ pub struct Converted {
 
 /// Converts and keeps an image; it has no name yet ([`Layout::tag`]).
 pub fn convert(origin: &dyn Origin, layout: &Layout, options: Options) -> Result<Converted> {
+    let _collectors = layout.keep_collectors_away()?;
     let mut converter = Converter::new(layout, options);
     let described = converter.origin(origin)?;
     let config = match described.config {

@@ -91,6 +91,13 @@ pub(super) fn header(unique: u64, error: i32, body: usize) -> [u8; OUT_HEADER] {
     bytes
 }
 
+/// The notice by which the kernel gives all requests that were taken and not answered once more.
+pub(super) fn resend() -> [u8; OUT_HEADER] {
+    const RESEND: i32 = 7;
+    // A notice is a reply to nothing; its code stands where a reply has its errno.
+    header(0, -RESEND, 0)
+}
+
 /// The reply to `init`.
 pub(super) fn init(flags: u32) -> Vec<u8> {
     let mut reply = Reply::default();

@@ -2,7 +2,8 @@
 //!
 //! One thread takes requests; reads are answered by tasks, because each may wait for a network.
 //! Invariant: every request is answered exactly once, a failed read with EIO, so that nobody who
-//! reads from an image ever hangs longer than the source's patience.
+//! reads from an image ever hangs longer than the source's patience. What a server leaves unanswered
+//! when its process is killed, the one that takes over is asked again.
 
 use std::fs::File;
 use std::io::{self, IoSlice, Read, Write};
@@ -33,6 +34,12 @@ pub(super) struct Server {
 impl Server {
     pub fn new(device: File, files: Vec<Arc<BlobReader>>) -> Self {
         Self { device, files }
+    }
+
+    /// Has the kernel ask again what a server that is gone had taken and not answered (Linux 6.9).
+    pub fn take_over(&self) -> Result<()> {
+        let asked = (&self.device).write_all(&protocol::resend());
+        asked.map_err(|source| Error::Mount { step: "take over a mount", source })
     }
 
     /// Serves in a thread of its own; reads run on `runtime`.

@@ -40,7 +40,10 @@ impl DockerArchive {
     /// The image with that tag, or the only one.
     pub fn open(path: &Path, tag: Option<&str>) -> Result<Self> {
         let file = File::open(path).map_err(Error::io("open", path))?;
-        let members = members(&file).map_err(Error::io("read the archive", path))?;
+        let members = members(&file).map_err(|error| match error.raw_os_error() {
+            Some(_) => Error::io("read the archive", path)(error),
+            None => Error::refused(format!("the archive {}", path.display()), error.to_string()),
+        })?;
         let read = |name: &Path| read_member(path, &file, &members, name);
         let saved: Vec<Saved> = serde_json::from_slice(&read(Path::new("manifest.json"))?)
             .map_err(|error| Error::refused(path.display().to_string(), error.to_string()))?;

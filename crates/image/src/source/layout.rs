@@ -20,6 +20,8 @@ use crate::{Error, Result};
 const NAME: &str = "org.opencontainers.image.ref.name";
 /// Our own part of the folder; other readers ignore it.
 const PRIVATE: &str = ".snowmelt";
+/// A file for each image that is in use, locked by those who use it.
+pub(crate) const HELD: &str = "held";
 
 /// An OCI layout folder.
 #[derive(Clone, Debug)]
@@ -27,12 +29,27 @@ pub struct Layout {
     folder: PathBuf,
 }
 
-#[derive(Default, Serialize, Deserialize)]
+#[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Index {
     schema_version: u32,
     #[serde(default)]
     manifests: Vec<Descriptor>,
+}
+
+impl Index {
+    /// Whether the name was there.
+    fn forget(&mut self, name: &str) -> bool {
+        let before = self.manifests.len();
+        self.manifests.retain(|one| one.annotations.get(NAME).is_none_or(|found| found != name));
+        self.manifests.len() < before
+    }
+}
+
+impl Default for Index {
+    fn default() -> Self {
+        Self { schema_version: 2, manifests: Vec::new() }
+    }
 }
 
 impl Layout {
@@ -136,19 +153,56 @@ impl Layout {
         }
     }
 
+    /// Every manifest that the index names, with its name if it has one.
+    pub fn list(&self) -> Result<Vec<(Option<String>, Descriptor)>> {
+        let named = |mut one: Descriptor| (one.annotations.remove(NAME), one);
+        Ok(self.index()?.manifests.into_iter().map(named).collect())
+    }
+
     /// Gives a manifest a name; whatever had it loses it.
     pub fn tag(&self, name: &str, manifest: &Descriptor) -> Result<()> {
-        let path = self.private("lock");
-        let lock = File::create(&path).map_err(Error::io("open the lock", &path))?;
-        rustix::fs::flock(&lock, FlockOperation::LockExclusive)
-            .map_err(|errno| Error::io("lock", &path)(errno.into()))?;
+        let _lock = self.lock("lock", FlockOperation::LockExclusive)?;
         let mut index = self.index()?;
-        index.schema_version = 2;
-        index.manifests.retain(|one| one.annotations.get(NAME).is_none_or(|found| found != name));
+        index.forget(name);
         let mut named = manifest.clone();
         named.annotations.insert(NAME.to_owned(), name.to_owned());
         index.manifests.push(named);
-        let bytes = serde_json::to_vec(&index)
+        self.write_index(&index)
+    }
+
+    /// Takes a name away. What nothing names any more stays until it is collected.
+    pub fn untag(&self, name: &str) -> Result<()> {
+        let _lock = self.lock("lock", FlockOperation::LockExclusive)?;
+        let mut index = self.index()?;
+        if !index.forget(name) {
+            return Err(Error::missing(format!("the image `{name}`")));
+        }
+        self.write_index(&index)
+    }
+
+    /// Keeps the blobs of an image that is in use from being collected, as long as the file lives.
+    pub fn hold(&self, manifest: &OciDigest) -> Result<File> {
+        let folder = self.private(HELD);
+        fs::create_dir_all(&folder).map_err(Error::io("make the folder", &folder))?;
+        self.lock(&format!("{HELD}/{}", manifest.hex()), FlockOperation::LockShared)
+    }
+
+    /// Keeps collectors away while blobs are there that nothing names yet.
+    pub(crate) fn keep_collectors_away(&self) -> Result<File> {
+        self.lock("collecting", FlockOperation::LockShared)
+    }
+
+    /// A lock of our own part, held as long as the file lives.
+    pub(crate) fn lock(&self, name: &str, operation: FlockOperation) -> Result<File> {
+        let path = self.private(name);
+        let lock = File::create(&path).map_err(Error::io("open the lock", &path))?;
+        rustix::fs::flock(&lock, operation)
+            .map_err(|errno| Error::io("lock", &path)(errno.into()))?;
+        Ok(lock)
+    }
+
+    fn write_index(&self, index: &Index) -> Result<()> {
+        let bytes = serde_json::to_vec(index)
             .map_err(|error| Error::refused("index.json", error.to_string()))?;
         self.replace(&self.folder.join("index.json"), &bytes)
     }

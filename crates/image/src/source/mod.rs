@@ -7,6 +7,7 @@
 //! | `docker save` | `archive` |
 //! | a folder of files, and the archive that it would be | `folder`, `pack` |
 //! | a registry | `registry` |
+//! | any of these as users write it | `place` |
 //!
 //! Invariant: what an origin gives is compared with the digests that lead to it; whoever names an
 //! image by digest gets that image or an error.
@@ -16,6 +17,7 @@ mod document;
 mod folder;
 mod layout;
 mod pack;
+mod place;
 mod registry;
 
 use std::io::Read;
@@ -23,9 +25,11 @@ use std::io::Read;
 pub use archive::DockerArchive;
 pub use document::{Config, Platform};
 pub use folder::FolderOrigin;
+pub(crate) use layout::HELD;
 pub use layout::{Layout, LayoutOrigin};
 pub(crate) use pack::names;
 pub use pack::{Shape, Stamp};
+pub use place::Place;
 pub use registry::{Credentials, Reference, Registry, RegistryOrigin};
 
 use crate::Result;

@@ -1,0 +1,162 @@
+//! Removes from a layout folder what nothing names: blobs, remembered layers, files of converters
+//! that were killed.
+//!
+//! Invariant: what an index entry names, or a mounted image that has lost its name, stays; nothing
+//! is removed while an image is converted or fetched, because its blobs come before its name.
+
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::block::OciDigest;
+use crate::convert::recall;
+use crate::layer::Layer;
+use crate::manifest::{Descriptor, OCI_MANIFEST};
+use crate::source::{HELD, Layout};
+use crate::{Error, Image, Result};
+
+/// What was removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Collected {
+    /// Blobs.
+    pub blobs: u64,
+    /// Their bytes, and those of half-written files.
+    pub bytes: u64,
+}
+
+/// Collects; with `dry` only counts. An error if an image is being converted or fetched now, or if
+/// an image cannot be read: then what it names is not known.
+pub fn collect(layout: &Layout, dry: bool) -> Result<Collected> {
+    let busy = |_| Error::refused("collecting", "an image is being converted or fetched now");
+    let _alone =
+        layout.lock("collecting", FlockOperation::NonBlockingLockExclusive).map_err(busy)?;
+    let named = named(layout)?;
+    let mut collected = Collected::default();
+    for (name, path, bytes) in files(&layout.folder().join("blobs/sha256"))? {
+        if !named.contains(&name) {
+            collected.blobs += 1;
+            collected.bytes += bytes;
+            remove(&path, dry)?;
+        }
+    }
+    for (_, path, bytes) in files(&layout.private("tmp"))? {
+        collected.bytes += bytes;
+        remove(&path, dry)?;
+    }
+    for (_, path, _) in files(&layout.private("layers"))? {
+        let gone = |layer: &Layer| !named.contains(layer.blob.digest.hex());
+        if recall(&path).is_none_or(|layer| gone(&layer)) {
+            remove(&path, dry)?;
+        }
+    }
+    Ok(collected)
+}
+
+/// Hexadecimal names of the blobs that must stay.
+fn named(layout: &Layout) -> Result<HashSet<String>> {
+    let mut named = HashSet::new();
+    for (_, manifest) in layout.list()? {
+        keep(layout, &manifest, &mut named)?;
+    }
+    for (name, path, _) in files(&layout.private(HELD))? {
+        let file = File::open(&path).map_err(Error::io("open", &path))?;
+        let free = flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
+        let digest = format!("sha256:{name}").parse::<OciDigest>();
+        match digest {
+            Ok(digest) if !free => {
+                let size = layout.blob_path(&digest).metadata().map_or(0, |found| found.len());
+                keep(layout, &Descriptor::new(OCI_MANIFEST, digest, size), &mut named)?;
+            }
+            _ => remove(&path, false)?,
+        }
+    }
+    Ok(named)
+}
+
+fn keep(layout: &Layout, manifest: &Descriptor, named: &mut HashSet<String>) -> Result<()> {
+    let image = Image::decode(&layout.read_blob(manifest)?)?;
+    let blobs = image.blobs().map(|blob| &blob.digest);
+    let all = blobs.chain([&manifest.digest, &image.config.digest]);
+    named.extend(all.map(|digest| digest.hex().to_owned()));
+    Ok(())
+}
+
+/// Names, paths and bytes of the files of a folder, which need not be there.
+fn files(folder: &Path) -> Result<Vec<(String, PathBuf, u64)>> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(Error::io("read", folder))?,
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(Error::io("read", folder))?;
+        let bytes = entry.metadata().map_or(0, |found| found.len());
+        found.push((entry.file_name().to_string_lossy().into_owned(), entry.path(), bytes));
+    }
+    Ok(found)
+}
+
+fn remove(path: &Path, dry: bool) -> Result<()> {
+    match if dry { Ok(()) } else { fs::remove_file(path) } {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(Error::io("remove", path)(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::FolderOrigin;
+    use crate::{Options, convert};
+
+    fn converted(layout: &Layout, text: &str) -> Descriptor {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("file"), text).unwrap();
+        let origin = FolderOrigin::open(folder.path()).unwrap();
+        convert(&origin, layout, Options::default()).unwrap().manifest
+    }
+
+    fn blobs(layout: &Layout) -> usize {
+        files(&layout.folder().join("blobs/sha256")).unwrap().len()
+    }
+
+    #[test]
+    fn what_is_named_or_in_use_stays_and_the_rest_goes() {
+        let folder = tempfile::tempdir().unwrap();
+        let layout = Layout::create(folder.path()).unwrap();
+        let (one, two) = (converted(&layout, "one"), converted(&layout, "two"));
+        layout.tag("one", &one).unwrap();
+        let held = layout.hold(&two.digest).unwrap();
+        fs::write(layout.private("tmp/left"), "half").unwrap();
+        let both = blobs(&layout);
+        assert_eq!(collect(&layout, true).unwrap().blobs, 0);
+        assert_eq!(collect(&layout, false).unwrap(), Collected { blobs: 0, bytes: 4 });
+        assert_eq!(blobs(&layout), both);
+        drop(held);
+        // Manifest, configuration, metadata and layer.
+        assert_eq!(collect(&layout, true).unwrap().blobs, 4);
+        assert_eq!(blobs(&layout), both);
+        assert_eq!(collect(&layout, false).unwrap().blobs, 4);
+        assert_eq!(blobs(&layout), both - 4);
+        assert_eq!(files(&layout.private("layers")).unwrap().len(), 1);
+        layout.untag("one").unwrap();
+        layout.untag("one").unwrap_err();
+        assert_eq!(collect(&layout, false).unwrap().blobs, 4);
+        assert_eq!(blobs(&layout), 0);
+        // A layer that is not there any more is converted again.
+        layout.tag("one", &converted(&layout, "one")).unwrap();
+        assert_eq!(blobs(&layout), 4);
+    }
+
+    #[test]
+    fn nothing_is_collected_while_an_image_is_converted() {
+        let folder = tempfile::tempdir().unwrap();
+        let layout = Layout::create(folder.path()).unwrap();
+        let _converter = layout.keep_collectors_away().unwrap();
+        assert!(matches!(collect(&layout, false), Err(Error::Refused { .. })));
+    }
+}
