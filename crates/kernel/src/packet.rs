@@ -5,15 +5,21 @@
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
-    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg,
-    sendmsg, socketpair, sockopt,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    accept_with, bind, recvmsg, sendmsg, socket_with, socketpair, sockopt,
 };
 
 /// The most descriptors in one packet.
 pub const MOST_FDS: usize = 16;
+/// Connections that wait to be accepted.
+const MOST_WAITING: i32 = 64;
 
 /// The process that sent a packet, as the kernel saw it in the receiver's namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +45,51 @@ pub struct Packet {
 pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = SocketFlags::CLOEXEC;
     Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
+}
+
+/// A socket at `path` that takes connections of packets, close-on-exec, blocking; for its owner
+/// only. What was there is replaced.
+pub fn listen(path: &Path) -> io::Result<OwnedFd> {
+    let address = SocketAddrUnix::new(path)?;
+    if let Err(error) = std::fs::remove_file(path)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        return Err(error);
+    }
+    let socket = unconnected()?;
+    bind(&socket, &address)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    rustix::net::listen(&socket, MOST_WAITING)?;
+    Ok(socket)
+}
+
+/// The next connection to a socket that listens.
+pub fn accept(listener: impl AsFd) -> io::Result<OwnedFd> {
+    Ok(accept_with(listener, SocketFlags::CLOEXEC)?)
+}
+
+/// A connection to a socket that listens.
+pub fn connect(path: &Path) -> io::Result<OwnedFd> {
+    let socket = unconnected()?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket)
+}
+
+fn unconnected() -> io::Result<OwnedFd> {
+    Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
+}
+
+/// Waits until something can be received, or the other end is gone; false if the time is up.
+pub fn wait(socket: impl AsFd, limit: Duration) -> io::Result<bool> {
+    let end = Instant::now() + limit;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        match poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(&left)) {
+            Err(rustix::io::Errno::INTR) => {}
+            ready => return Ok(ready? > 0),
+        }
+    }
 }
 
 /// Has the kernel name the sender of each packet that this end receives from now on.
@@ -108,6 +159,23 @@ mod tests {
         let (left, right) = pair().unwrap();
         send(&left, &[7; 100], &[]).unwrap();
         assert!(receive(&right, &mut [0; 10]).is_err());
+    }
+
+    #[test]
+    fn connections_by_a_path_carry_packets() {
+        let folder = std::env::temp_dir().join(format!("packets-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("socket");
+        let listener = listen(&path).unwrap();
+        let client = connect(&path).unwrap();
+        let server = accept(&listener).unwrap();
+        assert!(!wait(&server, Duration::ZERO).unwrap());
+        send(&client, b"here", &[]).unwrap();
+        assert!(wait(&server, Duration::from_secs(60)).unwrap());
+        assert_eq!(receive(&server, &mut [0; 10]).unwrap().length, 4);
+        drop(listen(&path).unwrap());
+        assert!(connect(&path).is_err());
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

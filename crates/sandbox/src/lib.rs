@@ -31,11 +31,12 @@ pub use instance::{Sandbox, Zygote};
 pub use message::{Imported, ZygoteReady};
 pub use network::NetworkNamespace;
 pub use probe::{Probe, probe};
+pub use root::root_of_image;
 pub use run_dir::sweep;
 pub use spawner::{NAMESPACES, spawner_main};
 pub use spec::{
-    Base, Bind, CHANNEL_FD, ForkSpec, Limits, NativeZygoteSpec, Network, NetworkId, Policy, Root,
-    SandboxSpec, ZygoteSpec,
+    Base, Bind, CHANNEL_FD, ForkSpec, Limits, MountedImage, NativeZygoteSpec, Network, NetworkId,
+    Policy, Root, SandboxSpec, ZygoteSpec,
 };
 
 /// What this crate's calls give.

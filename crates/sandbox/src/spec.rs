@@ -29,6 +29,18 @@ pub enum Base {
     /// The unpacked file system of an image, in this folder of the host. Files that only root may
     /// read cannot be read inside.
     Folder(PathBuf),
+    /// The same of an image that is mounted, by the process that mounted it.
+    Image(MountedImage),
+}
+
+/// Where a copy of an image's mount is given to whoever asks for it; see
+/// [`crate::root_of_image`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct MountedImage {
+    /// The socket of the process that mounted it.
+    pub socket: PathBuf,
+    /// The image by its digest.
+    pub digest: String,
 }
 
 /// What a sandbox sees. Equal roots are put together once.

@@ -8,6 +8,7 @@ mod base;
 mod copy;
 mod devices;
 mod image;
+mod mounted;
 mod skeleton;
 
 use std::io;
@@ -18,6 +19,7 @@ use snowmelt_kernel::mount::{self, Attributes};
 
 use crate::spawner::Stage;
 use crate::spec::{Base, Network, Root};
+pub use mounted::root_of_image;
 use skeleton::Skeleton;
 
 /// How many templates are kept; the one used longest ago goes first.
@@ -115,21 +117,43 @@ impl Roots {
         doing("attach the root's file system", mount::attach_at(&top, rustix::fs::CWD, &path))?;
         // Dropping it takes the mount away again; what was made of it has copies of its own.
         let _scaffold = Scaffold { path };
-        fill(&Skeleton::new(top.as_fd()), root, network)?;
+        let image = self.attach_image(&root.base)?;
+        let folder = match &root.base {
+            Base::Folder(folder) => Some(folder.as_path()),
+            Base::Host | Base::Image(_) => image.as_ref().map(|image| image.path.as_path()),
+        };
+        fill(&Skeleton::new(top.as_fd()), root, folder, network)?;
         doing("make the root read-only", mount::set_attributes_of(&top, mount::inert()))?;
         let tree = doing("copy the root", mount::copy_at(&top, Path::new("")))?;
         let namespace = doing("make a namespace of the root", stage.namespace_of(tree))?;
         Ok(Template { root: root.clone(), network, namespace })
     }
+
+    /// Attaches an image that somebody else mounted, as long as what it gives lives: only what is
+    /// attached in this namespace can be copied from (before Linux 6.15).
+    fn attach_image(&mut self, base: &Base) -> Result<Option<Scaffold>, Fault> {
+        let Base::Image(mounted) = base else { return Ok(None) };
+        let tree = doing("ask for the image", mounted::root_of_image(mounted))?;
+        let path = self.folder.join(format!("{}-{}-image", self.lane, self.made));
+        doing("make a folder for the image", std::fs::create_dir(&path))?;
+        let scaffold = Scaffold { path };
+        doing("attach the image", mount::attach_at(&tree, rustix::fs::CWD, &scaffold.path))?;
+        Ok(Some(scaffold))
+    }
 }
 
-fn fill(skeleton: &Skeleton<'_>, root: &Root, network: Network) -> Result<(), Fault> {
+fn fill(
+    skeleton: &Skeleton<'_>,
+    root: &Root,
+    image: Option<&Path>,
+    network: Network,
+) -> Result<(), Fault> {
     for path in FOLDERS {
         skeleton.folder(Path::new(path))?;
     }
-    match &root.base {
-        Base::Host => base::assemble(skeleton, network)?,
-        Base::Folder(folder) => image::assemble(skeleton, folder)?,
+    match image {
+        Some(folder) => image::assemble(skeleton, folder)?,
+        None => base::assemble(skeleton, network)?,
     }
     devices::assemble(skeleton)?;
     for (path, content) in FILES {
