@@ -39,6 +39,7 @@ def deploy(
     runtime: str | None = None,
     command: str | Sequence[str] | None = None,
     root: str | os.PathLike[str] | None = None,
+    image: str | None = None,
     packages: Sequence[str] = (),
     tenant: str | None = None,
     **options: Any,
@@ -46,13 +47,15 @@ def deploy(
     """Deploys a file or folder on the running platform, as `snowmelt fn deploy` does.
 
     `runtime` is `python`, `node`, `java` or `go`, by default what the file's ending says; `command`
-    is a program of your own instead, with its arguments. `root` is the unpacked file system of an
-    image. The other arguments are those of `@sm.function`.
+    is a program of your own instead, with its arguments. `image` is a block image to run in, `root`
+    the unpacked file system of one. The other arguments are those of `@sm.function`.
     """
+    images = {} if image is None else {"image": image}
     tenants = {} if tenant is None else {"tenant": tenant}
     spec = {
         "name": name,
         **_code(Path(path), runtime, command, root),
+        **images,
         **tenants,
         "handler": handler,
         "packages": list(packages),
@@ -121,7 +124,7 @@ def _files(place: Path) -> dict[str, Any]:
             data = file.read_bytes()
             total += len(data)
             if total > _MOST_BYTES:
-                hint = "put what is large into an image's folder and name it as root="
+                hint = "put what is large into an image and name it as image="
                 raise make("SM-0110", "the files have more than 180 MiB together", hint=hint)
             executable = bool(file.stat().st_mode & 0o111)
             files[name] = {"data": base64.b64encode(data).decode(), "executable": executable}

@@ -47,6 +47,7 @@ impl Host {
             NodeOptions {
                 state_dir: std::path::absolute(&options.state)?,
                 worker_binary: std::env::current_exe()?,
+                images_dir: std::path::absolute(&options.state)?.join("mounts"),
                 python: None,
                 // Nothing that is measured may be let go of.
                 handler_cache: ByteSize::mib(64 << 10),

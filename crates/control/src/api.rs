@@ -195,6 +195,9 @@ pub struct FunctionSpec {
     /// absolute path; absent: the programs of the machine itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub root: Option<PathBuf>,
+    /// Instead of a root, a block image by its name: of the platform's machine, or in a registry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
     /// JSON event or pickled list of items.
     #[serde(default)]
     pub mode: CallMode,
@@ -329,6 +332,9 @@ pub struct FunctionSummary {
     /// The folder of its image, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub root: Option<PathBuf>,
+    /// Its block image, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
     /// Whose code it is.
     #[serde(default)]
     pub tenant: Tenant,

@@ -363,6 +363,7 @@ impl Functions {
             runtime: spec.runtime,
             command: spec.command.clone(),
             root: spec.root.clone(),
+            image: spec.image.clone(),
             tenant: spec.tenant.clone(),
             packages: spec.packages.clone(),
             options: spec.options.clone(),

@@ -87,8 +87,8 @@ pub(crate) fn accept(
         );
     }
     let Some(language) = language(spec.runtime) else {
-        if spec.root.is_some() {
-            let hint = "name the image's own Python with --command, or leave --root out";
+        if spec.root.is_some() || spec.image.is_some() {
+            let hint = "name the image's own Python with --command, or leave the image out";
             return refused("Python functions run with the platform's own Python", hint);
         }
         spec.handler = if spec.handler.is_empty() { "handler".into() } else { spec.handler };
@@ -99,8 +99,11 @@ pub(crate) fn accept(
         return refused("a program needs the files of a folder, and this is Python code", hint);
     };
     if !spec.packages.is_empty() || spec.mode == CallMode::Map {
-        let hint = "bring what the program needs with its files, or in an image with --root";
+        let hint = "bring what the program needs with its files, or in an image (--image)";
         return refused("packages and sm.map are for Python functions", hint);
+    }
+    if spec.root.is_some() && spec.image.is_some() {
+        return refused("a root and an image are one too many", "leave --root or --image out");
     }
     if spec.root.as_ref().is_some_and(|root| !root.is_absolute()) {
         return refused("the root is not an absolute path", "name the folder from / on");
@@ -147,6 +150,7 @@ fn program_request(spec: &FunctionSpec, language: Language) -> ProgramRequest {
         language,
         command: spec.command.clone(),
         root: spec.root.clone(),
+        image: spec.image.clone(),
         handler: spec.handler.clone(),
     }
 }

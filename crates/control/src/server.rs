@@ -111,6 +111,7 @@ impl Started {
         let options = snowmelt_node::Options {
             state_dir: settings.state_dir,
             worker_binary: settings.worker_binary,
+            images_dir: self.run_dir.join("images"),
             python: settings.python,
             handler_cache: settings.handler_cache,
             import_cache: settings.import_cache,

@@ -239,6 +239,7 @@ mod tests {
                 runtime: Runtime::Python,
                 command: vec![],
                 root: None,
+                image: None,
                 mode: CallMode::Event,
                 packages: vec![],
                 options: FunctionOptions::default(),

@@ -14,6 +14,9 @@ pub enum Error {
     /// Packages could not be resolved or unpacked.
     #[error(transparent)]
     Package(#[from] snowmelt_package::Error),
+    /// An image cannot be found, read or mounted.
+    #[error(transparent)]
+    Image(#[from] snowmelt_image::Error),
     /// A UDF's registration is wrong.
     #[error(transparent)]
     Udf(#[from] snowmelt_udf::Error),
@@ -103,6 +106,7 @@ impl Report for Error {
             }
             Self::Sandbox(error) => error.report(),
             Self::Package(error) => error.report(),
+            Self::Image(error) => error.report(),
             Self::Udf(error) => error.report(),
             Self::Wire(error) => error.report(),
             Self::Network(error) => error.report(),

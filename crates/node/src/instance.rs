@@ -31,6 +31,8 @@ pub(crate) struct Instance {
     loaded: Mutex<Vec<(Load, UnixStream)>>,
     // A call was given up: what goes on inside is not known.
     spoiled: AtomicBool,
+    // The image that it runs in, until its first function is loaded.
+    starts_in: Mutex<Option<String>>,
 }
 
 impl Instance {
@@ -39,7 +41,19 @@ impl Instance {
         let read_end = sandbox.take_log().ok_or(snowmelt_wire::Error::Closed)?;
         let log = LogCollector::new(read_end, log)?;
         let (loaded, spoiled) = (Mutex::default(), AtomicBool::new(false));
-        Ok(Self { sandbox, log, _zygote: zygote, loaded, spoiled })
+        let starts_in = Mutex::default();
+        Ok(Self { sandbox, log, _zygote: zygote, loaded, spoiled, starts_in })
+    }
+
+    /// One that runs in an image, by its digest.
+    pub fn in_image(mut self, digest: Option<String>) -> Self {
+        self.starts_in = Mutex::new(digest);
+        self
+    }
+
+    /// The image whose start this has just completed.
+    pub fn started_in(&self) -> Option<String> {
+        self.starts_in.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// True until its end is known.

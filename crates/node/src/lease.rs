@@ -147,6 +147,9 @@ impl InstanceLease {
         let (stream, frame) = self.within(limit, &load.function, loading).await?;
         let ready = self.refuse_failure(frame)?.expect(Kind::Ready, "the word that it is ready")?;
         let _: Ready = ready.parse()?;
+        if let Some(image) = self.instance()?.started_in() {
+            self.node.images.ready(&image);
+        }
         Ok(stream)
     }
 

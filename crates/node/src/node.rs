@@ -13,6 +13,7 @@ use snowmelt_wire::{Code, Load};
 
 use crate::ahead::Ahead;
 use crate::figures::{InstallFigures, NodeFigures, Starts};
+use crate::images::Images;
 use crate::imports::ImportCache;
 use crate::instance::Instance;
 use crate::parked::Parked;
@@ -33,8 +34,10 @@ const CARE_INTERVAL: Duration = Duration::from_secs(1);
 pub struct Options {
     /// Packages, code and the Python runtime live here, by content.
     pub state_dir: PathBuf,
-    /// The binary that runs as a query worker.
+    /// The binary that runs as a query worker, and as the daemon of images.
     pub worker_binary: PathBuf,
+    /// For the mounts of images; made with the first of them, and gone with the run directory.
+    pub images_dir: PathBuf,
     /// The interpreter for user code; found where absent.
     pub python: Option<PathBuf>,
     /// The most memory of idle instances: the handler cache.
@@ -79,6 +82,7 @@ pub(crate) struct Inner {
     pub(crate) ahead: Ahead,
     pub(crate) ahead_bound: Arc<tokio::sync::Semaphore>,
     codes: CodeStore,
+    pub(crate) images: Arc<Images>,
     // Python is asked for at the first user function only: a plain query needs none.
     python: tokio::sync::OnceCell<Interpreter>,
     pub(crate) imports: ImportCache,
@@ -121,6 +125,11 @@ impl Node {
     pub fn new(options: Options, spawner: Spawner) -> Result<Self> {
         let inner = Arc::new(Inner {
             codes: CodeStore::open(options.state_dir.join("code"))?,
+            images: Arc::new(Images::new(
+                options.worker_binary.clone(),
+                options.state_dir.clone(),
+                options.images_dir.clone(),
+            )),
             imports: ImportCache::new(spawner.clone(), options.import_cache),
             python: tokio::sync::OnceCell::new(),
             control_group: options.control_group.clone(),
@@ -192,10 +201,14 @@ impl Node {
         limits: &InstanceLimits,
     ) -> Result<Unit> {
         let stored = (code.clone(), self.inner.codes.find(code)?);
+        let mounted = match &request.image {
+            Some(image) => Some(self.inner.images.mount(image).await?),
+            None => None,
+        };
         let runtimes = self.inner.options.state_dir.join("runtimes");
         let (folder, request, limits) = (stored.1.clone(), request.clone(), limits.clone());
         // The first one of Java compiles the runtime.
-        let program = move || programs::prepare(&runtimes, &folder, &request, &limits);
+        let program = move || programs::prepare(&runtimes, &folder, &request, mounted, &limits);
         let prepared = tokio::task::spawn_blocking(program).await;
         let program = prepared.map_err(|error| Error::State {
             path: stored.1.clone(),
@@ -364,6 +377,7 @@ impl Node {
         drop(self.inner.workers.drain());
         self.inner.imports.clear();
         self.inner.spawner.shutdown().await?;
+        self.inner.images.end();
         // Last, so that no function is left that it does not hold any more.
         self.inner.close_networks().await
     }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use snowmelt_sandbox::{ForkSpec, Network, Policy, SandboxSpec};
+use snowmelt_sandbox::{Base, ForkSpec, Network, Policy, SandboxSpec};
 use snowmelt_types::{Digest, SandboxId};
 
 use crate::figures::Start;
@@ -170,7 +170,14 @@ impl Inner {
             policy: Policy::Function,
         };
         let started = self.spawner.start_many(own.iter().map(spec).collect()).await;
-        let instance = |sandbox| Ok((Instance::new(sandbox, None, limits.log)?, Start::Program));
+        let image = match &unit.root.base {
+            Base::Image(image) => Some(&image.digest),
+            Base::Host | Base::Folder(_) => None,
+        };
+        let instance = |sandbox| {
+            let instance = Instance::new(sandbox, None, limits.log)?.in_image(image.cloned());
+            Ok((instance, Start::Program))
+        };
         started.into_iter().map(|one| one.map_err(Error::from).and_then(instance)).collect()
     }
 

@@ -40,6 +40,7 @@ fn spec(args: &DeployArgs) -> Result<FunctionSpec, ErrorReport> {
         runtime,
         command: program::command(args)?,
         root: program::root(args)?,
+        image: program::image(args)?,
         mode: CallMode::Event,
         packages: input::requirements(&args.packages, args.requirements.as_deref())?,
         options: FunctionOptions {

@@ -152,6 +152,7 @@ fn lines(function: &FunctionSummary) -> String {
         ("handler", function.handler.clone()),
         ("command", function.command.join(" ")),
         ("root", root.unwrap_or_default()),
+        ("image", function.image.clone().unwrap_or_default()),
         ("packages", function.packages.join(" ")),
         ("environment", variables.collect::<Vec<_>>().join(" ")),
         ("tenant", function.tenant.to_string()),

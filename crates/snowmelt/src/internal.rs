@@ -23,6 +23,7 @@ pub fn run(typed: &[OsString]) -> Option<ExitCode> {
     match name.to_str()? {
         "spawner" => Some(snowmelt_sandbox::spawner_main()),
         "worker" => Some(worker()),
+        "images" => Some(images()),
         "daemon" => Some(ended(server::detach())),
         "serve" => Some(ended(serve())),
         _ => None,
@@ -50,6 +51,12 @@ fn worker() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Mounts images and serves their blocks, for one node.
+fn images() -> ExitCode {
+    log("warn");
+    snowmelt_node::image_daemon_main()
 }
 
 fn serve() -> Outcome {

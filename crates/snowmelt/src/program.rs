@@ -5,7 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use snowmelt_control::api::Runtime;
-use snowmelt_types::{ByteSize, Code, ErrorReport};
+use snowmelt_image::source::Place;
+use snowmelt_types::{ByteSize, Code, ErrorReport, Report};
 use snowmelt_wire::{Code as UserCode, CodeFile};
 
 use crate::args::DeployArgs;
@@ -76,6 +77,21 @@ pub fn root(args: &DeployArgs) -> Result<Option<PathBuf>, ErrorReport> {
         .hint("unpack the image first; --root is the folder with its bin, lib and usr"))
 }
 
+/// The name of a block image, as the platform has to know it: a folder that has one from `/` on.
+///
+/// # Errors
+/// `SM-1001` for what is no name of one.
+pub fn image(args: &DeployArgs) -> Result<Option<String>, ErrorReport> {
+    let Some(name) = &args.image else { return Ok(None) };
+    match name.parse::<Place>().map_err(|error| error.report())? {
+        Place::Layout(folder, tag) => {
+            let folder = folder.canonicalize().map_err(|error| unreadable(&folder, &error))?;
+            Ok(Some(Place::Layout(folder, tag).to_string()))
+        }
+        _ => Ok(Some(name.clone())),
+    }
+}
+
 /// One file, or all files of a folder.
 ///
 /// # Errors
@@ -128,7 +144,7 @@ impl Found {
         if self.bytes > MOST_BYTES.bytes() {
             let message = format!("the files have more than {MOST_BYTES} together");
             return Err(ErrorReport::new(Code::OPTION, message)
-                .hint("put what is large into an image's folder and name it with --root"));
+                .hint("put what is large into an image and name that with --image"));
         }
         let bytes = std::fs::read(path).map_err(|error| unreadable(path, &error))?;
         let executable = found.permissions().mode() & 0o111 != 0;

@@ -37,8 +37,21 @@ const NEEDS: [(&str, Status, &str, &str); 10] = [
 
 pub(super) fn checks() -> Vec<Check> {
     let mut checks: Vec<Check> = probe().into_iter().map(check).collect();
+    checks.push(images());
     checks.push(freezer());
     checks
+}
+
+/// Whether functions can run in block images, by mounting an empty one.
+fn images() -> Check {
+    let probed = snowmelt_image::mount::probe();
+    let status = if probed.is_ok() { Status::Ok } else { Status::Warn };
+    let found = match probed {
+        Ok(()) => "EROFS over FUSE".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    let mend = "modprobe -a fuse erofs; a kernel before 6.12 mounts no EROFS on files";
+    Check::new("lazy images", status, found, "EROFS on files over FUSE, for --image", mend)
 }
 
 fn check(probe: Probe) -> Check {

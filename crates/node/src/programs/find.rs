@@ -11,6 +11,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat, opena
 use rustix::io::Errno;
 use snowmelt_sandbox::Base;
 
+use crate::images::Mounted;
 use crate::unit::PROGRAM_CODE;
 use crate::{Error, InstanceLimits, Result};
 
@@ -23,6 +24,8 @@ const SHOWN: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "
 /// Root and code of a function.
 pub(super) struct Inside {
     pub base: Base,
+    /// Of the root, as the user knows it.
+    name: String,
     top: OwnedFd,
     code: PathBuf,
     path: String,
@@ -38,8 +41,13 @@ impl Inside {
             reason: format!("its root is no folder that can be opened: {error}"),
             hint: "give --root the folder into which an image's file system was unpacked".into(),
         })?;
-        let path = limits.environment.get("PATH").cloned().unwrap_or_else(|| PATH.to_owned());
-        Ok(Self { base, top: opened, code: code.to_owned(), path })
+        let name = top.display().to_string();
+        Ok(Self { base, name, top: opened, code: code.to_owned(), path: path(limits) })
+    }
+
+    pub fn of_image(name: &str, mounted: Mounted, code: &Path, limits: &InstanceLimits) -> Self {
+        let (base, name) = (Base::Image(mounted.at), name.to_owned());
+        Self { base, name, top: mounted.root, code: code.to_owned(), path: path(limits) }
     }
 
     /// Path inside of a program that is named by its path, by `./` and a file of the code, or by a
@@ -134,12 +142,19 @@ impl Inside {
     fn missing(&self, program: &str, reason: String, hint: &str) -> Error {
         let hint = match &self.base {
             Base::Host => hint.to_owned(),
-            Base::Folder(folder) => {
-                format!("put it into the image at {}, or name it by its path", folder.display())
+            Base::Folder(_) => {
+                format!("put it into the image at {}, or name it by its path", self.name)
+            }
+            Base::Image(_) => {
+                format!("put it into the image {}, or name it by its path", self.name)
             }
         };
         Error::Program { program: program.to_owned(), reason, hint }
     }
+}
+
+fn path(limits: &InstanceLimits) -> String {
+    limits.environment.get("PATH").cloned().unwrap_or_else(|| PATH.to_owned())
 }
 
 /// Why a file is no program.

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::images::Mounted;
 use crate::{InstanceLimits, Program, Result};
 use find::Inside;
 
@@ -24,6 +25,9 @@ pub struct ProgramRequest {
     pub command: Vec<String>,
     /// The unpacked file system of an image on this machine; absent: the host's base.
     pub root: Option<PathBuf>,
+    /// A block image by its name, instead of a root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
     /// What is called in the files.
     pub handler: String,
 }
@@ -60,9 +64,13 @@ pub(crate) fn prepare(
     runtimes: &Path,
     code: &Path,
     request: &ProgramRequest,
+    mounted: Option<Mounted>,
     limits: &InstanceLimits,
 ) -> Result<Program> {
-    let inside = Inside::open(request.root.as_deref(), code, limits)?;
+    let inside = match (mounted, &request.image) {
+        (Some(mounted), Some(image)) => Inside::of_image(image, mounted, code, limits),
+        _ => Inside::open(request.root.as_deref(), code, limits)?,
+    };
     let parts = match request.language {
         Language::Node => command::node(&inside, runtimes, limits)?,
         Language::Java => command::java(&inside, runtimes, limits, &request.handler)?,

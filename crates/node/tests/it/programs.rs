@@ -28,6 +28,7 @@ async fn unit(rig: &Rig, text: &str, limits: &Arc<InstanceLimits>) -> Unit {
         language: Language::Node,
         command: Vec::new(),
         root: None,
+        image: None,
         handler: "handler".to_owned(),
     };
     rig.node.prepare_program(&Tenant::default(), &stored, &request, limits).await.unwrap()

@@ -47,6 +47,7 @@ pub fn with_node<F: Future<Output = ()>>(budgets: Budgets, test: impl FnOnce(Rig
         let options = Options {
             state_dir: base.path().join("state"),
             worker_binary: std::env::current_exe().unwrap(),
+            images_dir: base.path().join("images"),
             python: None,
             handler_cache: budgets.handlers,
             import_cache: budgets.imports,

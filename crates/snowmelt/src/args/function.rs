@@ -25,6 +25,7 @@ Examples:
   snowmelt fn deploy hello Hello.java --parked 1  Java: public static Object handle(Map event)
   snowmelt fn deploy hello ./hello --runtime go   a program made with the package of fn new
   snowmelt fn deploy thumb ./app --command './serve --fast' --root images/tools
+  snowmelt fn deploy small ./app --command './serve' --image registry.example/tools:v1
 
 Deploying a name again replaces the function; calls that run then still end with the old one.";
 
@@ -163,6 +164,9 @@ pub struct DeployArgs {
     /// Run this program, which speaks the protocol of docs/runtimes.md; `./x` is a file of the code
     #[arg(long, value_name = "WORDS", help_heading = "Code")]
     pub command: Option<String>,
+    /// Run in this block image instead of the host's programs; its blocks come as they are read
+    #[arg(long, value_name = "IMAGE", conflicts_with = "root", help_heading = "Code")]
+    pub image: Option<String>,
     /// Run in the unpacked file system of an image, in this folder, instead of the host's programs
     #[arg(long, value_name = "FOLDER", help_heading = "Code")]
     pub root: Option<PathBuf>,

@@ -1,0 +1,270 @@
+//! The node's side: starts the daemon with the first image, asks it, and replaces one that died.
+//!
+//! Invariant: the node holds the daemon's mount namespace and each mount's connection to the
+//! kernel. While it does, reads wait for the next daemon; when it gives up, or is killed itself,
+//! they fail at once and nobody waits.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use snowmelt_image::block::OciDigest;
+use snowmelt_kernel::packet;
+use snowmelt_sandbox::MountedImage;
+
+use super::message::{Ask, Control, ImageSpec, LONGEST, READY};
+use super::resolve::find_image;
+use crate::{Error, Result};
+
+/// The most bytes of cached blocks.
+const CACHE: u64 = 10 << 30;
+/// How long a daemon may take to begin.
+const BEGINS_WITHIN: Duration = Duration::from_secs(20);
+/// How long a mount may take: longer than a source has patience.
+const MOUNTS_WITHIN: Duration = Duration::from_secs(240);
+/// So many deaths within so long are too many.
+const MOST_DEATHS: usize = 5;
+const DEATHS_WITHIN: Duration = Duration::from_secs(60);
+/// How often an image is asked for whose daemon dies meanwhile.
+const ATTEMPTS: usize = 3;
+
+/// The images of a node.
+#[derive(Debug)]
+pub(crate) struct Images {
+    binary: PathBuf,
+    state: PathBuf,
+    folder: PathBuf,
+    keeper: Mutex<Option<Arc<Keeper>>>,
+}
+
+/// An image that is mounted.
+#[derive(Debug)]
+pub(crate) struct Mounted {
+    /// For a sandbox's root.
+    pub at: MountedImage,
+    /// To look into it.
+    pub root: OwnedFd,
+}
+
+/// A daemon, and what its successor will need.
+#[derive(Debug)]
+struct Keeper {
+    command: PathBuf,
+    begin: (PathBuf, PathBuf),
+    socket: PathBuf,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    /// To the daemon that lives.
+    control: Option<OwnedFd>,
+    listener: Option<OwnedFd>,
+    namespace: Option<OwnedFd>,
+    mounts: HashMap<OciDigest, (ImageSpec, OwnedFd)>,
+    is_ended: bool,
+}
+
+impl Images {
+    /// Starts nothing. `folder` is for this node alone and goes with its run directory.
+    pub fn new(binary: PathBuf, state: PathBuf, folder: PathBuf) -> Self {
+        Self { binary, state, folder, keeper: Mutex::default() }
+    }
+
+    /// Mounts an image by its name, once for each node.
+    pub async fn mount(self: &Arc<Self>, name: &str) -> Result<Mounted> {
+        let found = find_image(&self.state, name).await?;
+        let spec = ImageSpec::of(&found)?;
+        let images = Arc::clone(self);
+        let mounted = tokio::task::spawn_blocking(move || images.mount_blocking(&spec)).await;
+        mounted.map_err(|error| failed("mount an image", io::Error::other(error)))?
+    }
+
+    /// A handler in this image is ready: what was touched is its start.
+    pub fn ready(&self, digest: &str) {
+        let keeper = self.keeper().clone();
+        if let (Some(keeper), Ok(digest)) = (keeper, digest.parse()) {
+            let kept = keeper.kept();
+            // A daemon that has just died has no start to tell of.
+            let _ = kept.control.as_ref().map(|it| say(it, &Control::Ready(digest), &[]));
+        }
+    }
+
+    /// Ends the daemon; what still reads gets errors.
+    pub fn end(&self) {
+        if let Some(keeper) = self.keeper().take() {
+            keeper.give_up();
+        }
+    }
+
+    fn mount_blocking(&self, spec: &ImageSpec) -> Result<Mounted> {
+        let keeper = self.started()?;
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            match keeper.ask(spec) {
+                // It died meanwhile, and its successor listens at the same place.
+                Err(error) if attempt < ATTEMPTS && is_end(&error) => {}
+                Err(error) => return Err(failed("mount the image", error)),
+                Ok(root) => {
+                    let (socket, digest) = (keeper.socket.clone(), spec.digest.to_string());
+                    return Ok(Mounted { at: MountedImage { socket, digest }, root });
+                }
+            }
+        }
+    }
+
+    fn started(&self) -> Result<Arc<Keeper>> {
+        let mut slot = self.keeper();
+        if let Some(keeper) = &*slot
+            && !keeper.kept().is_ended
+        {
+            return Ok(Arc::clone(keeper));
+        }
+        let keeper = Keeper::start(&self.binary, &self.state, &self.folder);
+        let keeper = keeper.map_err(|error| failed("start the daemon of images", error))?;
+        Ok(Arc::clone(slot.insert(keeper)))
+    }
+
+    fn keeper(&self) -> MutexGuard<'_, Option<Arc<Keeper>>> {
+        self.keeper.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Images {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Keeper {
+    fn start(binary: &Path, state: &Path, folder: &Path) -> io::Result<Arc<Self>> {
+        let points = folder.join("mounts");
+        std::fs::create_dir_all(&points)?;
+        let socket = folder.join("socket");
+        let listener = Some(packet::listen(&socket)?);
+        let kept = Mutex::new(Kept { listener, ..Kept::default() });
+        let begin = (state.to_owned(), points);
+        let keeper = Arc::new(Self { command: binary.to_owned(), begin, socket, kept });
+        let child = keeper.spawn()?;
+        let caring = Arc::clone(&keeper);
+        let named = thread::Builder::new().name("image-keeper".to_owned());
+        named.spawn(move || caring.care(child)).inspect_err(|_| keeper.give_up())?;
+        Ok(keeper)
+    }
+
+    /// Starts a daemon that goes on with all that is kept.
+    fn spawn(&self) -> io::Result<Child> {
+        let (ours, theirs) = packet::pair()?;
+        let mut command = Command::new(&self.command);
+        command.args(["internal", "images"]).stdin(Stdio::from(theirs)).stdout(Stdio::null());
+        let mut child = command.spawn()?;
+        drop(command);
+        let begun = self.begin(&ours, child.id());
+        if begun.is_err() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        begun.map(|()| child)
+    }
+
+    fn begin(&self, control: &OwnedFd, pid: u32) -> io::Result<()> {
+        let mut kept = self.kept();
+        let (state, folder) = self.begin.clone();
+        let listener = kept.listener.as_ref().ok_or(io::ErrorKind::NotConnected)?;
+        let fds: Vec<BorrowedFd<'_>> =
+            std::iter::once(listener).chain(&kept.namespace).map(AsFd::as_fd).collect();
+        say(control, &Control::Begin { state, folder, cache: CACHE }, &fds)?;
+        if !packet::wait(control, BEGINS_WITHIN)? {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let mut answer = [0; 1024];
+        let length = packet::receive(control, &mut answer)?.length;
+        match &answer[..length] {
+            READY => {}
+            [] => return Err(io::ErrorKind::UnexpectedEof.into()),
+            said => return Err(io::Error::other(String::from_utf8_lossy(said).into_owned())),
+        }
+        for (spec, device) in kept.mounts.values() {
+            say(control, &Control::Adopt(spec.clone()), &[device.as_fd()])?;
+        }
+        if kept.namespace.is_none() {
+            kept.namespace = Some(std::fs::File::open(format!("/proc/{pid}/ns/mnt"))?.into());
+        }
+        kept.control = Some(control.try_clone()?);
+        Ok(())
+    }
+
+    /// Replaces the daemon whenever it dies, until it dies too often or is to end.
+    fn care(&self, mut child: Child) {
+        let mut deaths: Vec<Instant> = Vec::new();
+        loop {
+            let status = child.wait();
+            if self.kept().is_ended {
+                return;
+            }
+            tracing::warn!(?status, "the daemon of images died; another one goes on");
+            deaths.retain(|death| death.elapsed() < DEATHS_WITHIN);
+            deaths.push(Instant::now());
+            let next = if deaths.len() < MOST_DEATHS { self.spawn().ok() } else { None };
+            match next {
+                Some(next) => child = next,
+                None => {
+                    tracing::error!("the daemon of images dies again and again: images fail");
+                    return self.give_up();
+                }
+            }
+        }
+    }
+
+    /// Lets go of everything: the daemon ends, and reads fail.
+    fn give_up(&self) {
+        let mut kept = self.kept();
+        *kept = Kept { is_ended: true, ..Kept::default() };
+    }
+
+    fn ask(&self, spec: &ImageSpec) -> io::Result<OwnedFd> {
+        let socket = packet::connect(&self.socket)?;
+        packet::send(&socket, &serde_json::to_vec(&Ask { mount: spec.clone() })?, &[])?;
+        if !packet::wait(&socket, MOUNTS_WITHIN)? {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let mut answer = vec![0; LONGEST];
+        let packet = packet::receive(&socket, &mut answer)?;
+        let mut fds = packet.fds.into_iter();
+        match (fds.next(), fds.next()) {
+            (Some(root), Some(device)) => {
+                let kept = (spec.clone(), device);
+                self.kept().mounts.entry(spec.digest.clone()).or_insert(kept);
+                Ok(root)
+            }
+            _ if packet.length == 0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            _ => {
+                let said = String::from_utf8_lossy(&answer[..packet.length]).into_owned();
+                Err(io::Error::other(said))
+            }
+        }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn say(control: &OwnedFd, said: &Control, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    packet::send(control, &serde_json::to_vec(said)?, fds)
+}
+
+fn is_end(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), UnexpectedEof | ConnectionReset | BrokenPipe)
+}
+
+fn failed(step: &'static str, source: io::Error) -> Error {
+    snowmelt_image::Error::Mount { step, source }.into()
+}

@@ -1,0 +1,67 @@
+//! What the node, the spawner and the daemon say to each other: a packet each.
+//!
+//! On the daemon's standard input the node says [`Control`]. To the socket, whoever wants a copy
+//! of a mount sends the digest of its image as text, and the node [`Ask`] as JSON; each answer has
+//! descriptors, or none and a text that says why.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use snowmelt_image::Image;
+use snowmelt_image::block::OciDigest;
+
+use super::resolve::{Found, Origin};
+
+/// The longest packet, under what a unix socket sends at once (208 KiB): a manifest of the 127
+/// layers that Docker allows takes half of it.
+pub(super) const LONGEST: usize = 160 << 10;
+
+/// An image by all that mounting it needs.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct ImageSpec {
+    /// Of its manifest.
+    pub digest: OciDigest,
+    /// The manifest.
+    pub manifest: String,
+    /// Where its blocks are.
+    pub origin: Origin,
+}
+
+impl ImageSpec {
+    pub fn of(found: &Found) -> snowmelt_image::Result<Self> {
+        let manifest = String::from_utf8_lossy(&found.image.encode()?).into_owned();
+        Ok(Self { digest: found.manifest.clone(), manifest, origin: found.origin.clone() })
+    }
+
+    pub fn image(&self) -> snowmelt_image::Result<Image> {
+        Image::decode(self.manifest.as_bytes())
+    }
+}
+
+/// The daemon's answer to [`Control::Begin`]; any other says why it cannot begin.
+pub(super) const READY: &[u8] = b"ready";
+
+/// From the node to its daemon, in this order: one `Begin`, an `Adopt` for each mount.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Control {
+    /// With the socket that listens, and the mount namespace of the daemon that died, if one did.
+    Begin {
+        /// For the cache of blocks.
+        state: PathBuf,
+        /// An empty folder to mount in.
+        folder: PathBuf,
+        /// The most bytes of the cache.
+        cache: u64,
+    },
+    /// A mount that is there, with its connection to the kernel.
+    Adopt(ImageSpec),
+    /// The handler of a function in it is ready: what was touched until now is its start.
+    Ready(OciDigest),
+}
+
+/// From the node to the socket. Answered by two descriptors: a copy of the mount, and its
+/// connection to the kernel.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Ask {
+    pub mount: ImageSpec,
+}

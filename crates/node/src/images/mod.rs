@@ -1,0 +1,22 @@
+//! Images that functions run in, mounted lazily: once for each node, by a process beside it.
+//!
+//! | part | file |
+//! |---|---|
+//! | from a name to a manifest and where its blocks are | `resolve` |
+//! | what the node and the daemon say to each other | `message` |
+//! | the daemon: it mounts, serves blocks, gives out copies of mounts | `daemon` |
+//! | the node's side: it starts the daemon, asks it, replaces one that died | `keeper` |
+//!
+//! Why a process: a node that is killed must not leave anybody waiting for a block, and a fault in
+//! what reads foreign bytes must not end the node. Invariant: mounts are in a mount namespace that
+//! only the daemon and the node hold, so they are gone with both of them; what the kernel needs to
+//! go on with a mount is held by both, so one alone can die.
+
+mod daemon;
+mod keeper;
+mod message;
+mod resolve;
+
+pub use daemon::image_daemon_main;
+pub(crate) use keeper::{Images, Mounted};
+pub use resolve::{Found, Origin, find_image};
