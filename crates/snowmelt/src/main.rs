@@ -13,6 +13,7 @@ mod doctor;
 mod env;
 mod failure;
 mod functions;
+mod image;
 mod input;
 mod internal;
 mod lab;
@@ -67,6 +68,7 @@ fn command(cli: &Cli, config: &Config, printer: Printer) -> Outcome {
     match &cli.command {
         Command::Sql(args) => sql::run(args, config, printer),
         Command::Function(command) => functions::run(command, config, printer),
+        Command::Image(command) => image::run(command, config, printer),
         Command::Up(args) => server::up(args, config, printer),
         Command::Down => server::down(config, printer),
         Command::Status(args) => server::status(args, config, printer),

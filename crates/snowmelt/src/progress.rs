@@ -67,6 +67,11 @@ impl Progress {
         Self::start(mode, printer, label)
     }
 
+    /// Says what is being done, where there are no phases.
+    pub fn doing(&self, label: impl Into<String>) {
+        self.shared.state().label = label.into();
+    }
+
     /// Takes what happened.
     pub fn event(&self, event: Event) {
         match event {

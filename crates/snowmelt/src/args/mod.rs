@@ -5,6 +5,7 @@
 
 mod cluster;
 mod function;
+mod image;
 mod lab;
 mod net;
 mod server;
@@ -19,6 +20,10 @@ pub use cluster::{HostsArgs, MemberArgs, NodeArgs};
 pub use function::{
     BurstArgs, CallArgs, DeployArgs, FunctionCommand, ListArgs, LogArgs, LogFormat, NewArgs,
     RemoveArgs, ResultArgs, RuntimeName, ShowFunctionArgs,
+};
+pub use image::{
+    ImageCommand, ImageConvertArgs, ImageDiffArgs, ImageInspectArgs, ImageLsArgs, ImagePruneArgs,
+    ImagePullArgs, ImagePushArgs, ImageRmArgs, ImageVerifyArgs,
 };
 pub use lab::{LabAddArgs, LabCommand, LabExecArgs, LabLsArgs, LabRunArgs, LabUpArgs};
 pub use net::{NetCommand, NetLsArgs, NetShowArgs, NetTraceArgs};
@@ -78,6 +83,9 @@ pub enum Command {
     /// Deploy, call and look after functions
     #[command(name = "fn", subcommand, after_help = function::EXAMPLES)]
     Function(FunctionCommand),
+    /// Make and look after block images
+    #[command(subcommand, after_help = image::EXAMPLES)]
+    Image(ImageCommand),
     /// Keep a platform running in the background
     Up(UpArgs),
     /// Stop the platform and everything that it runs

@@ -1,0 +1,66 @@
+//! `image verify`.
+
+use serde::Serialize;
+use snowmelt_image::Damage;
+use snowmelt_types::{ByteSize, Code, ErrorReport};
+
+use super::{familiar, work};
+use crate::args::{ImageVerifyArgs, ListFormat};
+use crate::config::Config;
+use crate::failure::Outcome;
+use crate::output::{Layout, draw};
+use crate::printer::{self, Printer};
+use crate::{list, text};
+
+/// Something that is not what its digest says.
+#[derive(Serialize)]
+struct Damaged {
+    blob: String,
+    /// None for the table of blocks.
+    block: Option<usize>,
+    reason: String,
+}
+
+pub(super) fn verify(args: &ImageVerifyArgs, config: &Config, printer: Printer) -> Outcome {
+    let label = format!("verifying {}", args.image);
+    let (found, verified) = work(config, printer, &label, async |_| {
+        // The manifest and the configuration are compared with their digests as they are read.
+        let found = snowmelt_node::find_image(&config.state.value, &args.image).await?;
+        found.config().await?;
+        let source = found.origin.source()?;
+        let verified = snowmelt_image::verify_image(&found.image, &source).await?;
+        Ok((found, verified))
+    })?;
+    let damages: Vec<Damaged> = verified.damages.iter().map(damaged).collect();
+    let headings = ["blob", ">block", "reason"];
+    let rows: Vec<_> = damages.iter().map(row).collect();
+    let cells = |row: &Vec<String>| row.iter().cloned().map(Some).collect();
+    printer::print(&match args.output {
+        ListFormat::Table if rows.is_empty() => String::new(),
+        ListFormat::Table => {
+            draw(&headings, &rows.iter().map(cells).collect::<Vec<_>>(), Layout::unlimited())
+        }
+        ListFormat::Json => list::value(&damages)?,
+        ListFormat::Csv => list::csv(&headings, &rows),
+    })?;
+    let name = familiar(&found.name);
+    if damages.is_empty() {
+        let blocks = text::counted(verified.blocks, "block");
+        printer.note(&format!("{name} is whole: {blocks}, {}", ByteSize(verified.bytes)));
+        return Ok(0);
+    }
+    let places = text::counted(damages.len() as u64, "place");
+    let message = format!("the image {name} is damaged in {places}");
+    Err(ErrorReport::new(Code::IMAGE_DAMAGED, message)
+        .hint("build the image again, or fetch it from elsewhere")
+        .into())
+}
+
+fn damaged(damage: &Damage) -> Damaged {
+    Damaged { blob: damage.blob.to_string(), block: damage.block, reason: damage.reason.clone() }
+}
+
+fn row(damage: &Damaged) -> Vec<String> {
+    let block = damage.block.map_or_else(|| "table".to_owned(), |block| block.to_string());
+    vec![damage.blob.clone(), block, damage.reason.clone()]
+}

@@ -1,0 +1,104 @@
+//! `snowmelt image`: block images of this machine, and between it and registries.
+//!
+//! | part | file |
+//! |---|---|
+//! | into the folder of images, and out of it | `transfer` |
+//! | what is there | `show` |
+//! | whether it is whole | `check` |
+//! | what two of them share | `compare` |
+//!
+//! Boundary: no platform is needed; what they do is in `snowmelt_image`.
+
+mod check;
+mod compare;
+mod show;
+mod transfer;
+
+use std::sync::Arc;
+
+use snowmelt_image::Result;
+use snowmelt_image::source::{Layout, Reference};
+use snowmelt_node::Found;
+use snowmelt_types::{ByteSize, Report};
+
+use crate::args::{ImageCommand, ImagePruneArgs, ImageRmArgs};
+use crate::config::Config;
+use crate::failure::{Failure, Outcome};
+use crate::platform;
+use crate::printer::Printer;
+use crate::progress::Progress;
+use crate::signals::Signals;
+use crate::text;
+
+/// Runs one of the commands.
+///
+/// # Errors
+/// `SM-1001` to `SM-1004` for images that are refused, damaged, missing or cannot be fetched.
+pub fn run(command: &ImageCommand, config: &Config, printer: Printer) -> Outcome {
+    match command {
+        ImageCommand::Convert(args) => transfer::convert(args, config, printer),
+        ImageCommand::Push(args) => transfer::push(args, config, printer),
+        ImageCommand::Pull(args) => transfer::pull(args, config, printer),
+        ImageCommand::Ls(args) => show::ls(args, config, printer),
+        ImageCommand::Inspect(args) => show::inspect(args, config, printer),
+        ImageCommand::Verify(args) => check::verify(args, config, printer),
+        ImageCommand::Diff(args) => compare::diff(args, config, printer),
+        ImageCommand::Rm(args) => rm(args, config),
+        ImageCommand::Prune(args) => prune(args, config, printer),
+    }
+}
+
+fn rm(args: &ImageRmArgs, config: &Config) -> Outcome {
+    let untagged = layout(config).and_then(|layout| layout.untag(&args.name.to_string()));
+    untagged.map(|()| 0).map_err(failure)
+}
+
+fn prune(args: &ImagePruneArgs, config: &Config, printer: Printer) -> Outcome {
+    let collect = |layout: Layout| snowmelt_image::collect(&layout, args.dry_run);
+    let collected = layout(config).and_then(collect).map_err(failure)?;
+    let blobs = text::counted(collected.blobs, "blob");
+    let verb = if args.dry_run { "would remove" } else { "removed" };
+    printer.note(&format!("{verb} {blobs}, {}", ByteSize(collected.bytes)));
+    Ok(0)
+}
+
+/// The folder of the images of this machine; made if it is not there.
+fn layout(config: &Config) -> Result<Layout> {
+    Layout::create(&Found::local_folder(&config.state.value))
+}
+
+/// A name without what stands before every name that has no registry.
+fn familiar(name: &str) -> &str {
+    let short = name.strip_prefix("docker.io/").unwrap_or(name);
+    short.strip_prefix("library/").unwrap_or(short)
+}
+
+fn shown(name: &Reference) -> String {
+    familiar(&name.to_string()).to_owned()
+}
+
+fn failure(error: snowmelt_image::Error) -> Failure {
+    error.report().into()
+}
+
+/// Does some work in a runtime, with a display of how far it is, until a signal comes.
+fn work<T>(
+    config: &Config,
+    printer: Printer,
+    label: &str,
+    work: impl AsyncFnOnce(&Arc<Progress>) -> Result<T>,
+) -> std::result::Result<T, Failure> {
+    let runtime = platform::server_runtime()?;
+    let done = runtime.block_on(async {
+        let signals = Signals::listen(printer)?;
+        let progress = Arc::new(Progress::watched(config.progress.value, printer, label));
+        tokio::select! {
+            biased;
+            () = signals.token().cancelled() => Err(signals.failure()),
+            done = work(&progress) => done.map_err(failure),
+        }
+    });
+    // A layer that is being read must not hold up the end.
+    runtime.shutdown_background();
+    done
+}

@@ -1,0 +1,141 @@
+//! `image convert`, `push` and `pull`.
+
+use std::io::{self, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use snowmelt_image::source::{Described, Layout, Origin, Place};
+use snowmelt_image::{Converted, Error, Options, Result, exchange};
+use snowmelt_types::{ByteSize, Code, ErrorReport};
+
+use super::{failure, layout, shown, work};
+use crate::args::{ImageConvertArgs, ImagePullArgs, ImagePushArgs};
+use crate::config::Config;
+use crate::failure::Outcome;
+use crate::printer::Printer;
+use crate::progress::Progress;
+use crate::text;
+
+pub(super) fn convert(args: &ImageConvertArgs, config: &Config, printer: Printer) -> Outcome {
+    let name = match (&args.name, &args.source) {
+        (Some(name), _) => name,
+        (None, Place::Registry(name)) => name,
+        (None, source) => {
+            let message = format!("the image of {source} needs a name here");
+            let hint = format!("for example: snowmelt image convert {source} app:v1");
+            return Err(ErrorReport::new(Code::OPTION, message).hint(hint).into());
+        }
+    };
+    let layout = layout(config).map_err(failure)?;
+    let options = Options { block_size: args.block_size.unwrap_or_default(), ..Options::default() };
+    let label = format!("reading {}", args.source);
+    let converted = work(config, printer, &label, async |progress| {
+        let origin = Watched::new(args.source.open().await?, Arc::clone(progress))?;
+        converted(origin, layout.clone(), options).await
+    })?;
+    layout.tag(&name.to_string(), &converted.manifest).map_err(failure)?;
+    printer.note(&summary(&converted, &shown(name)));
+    Ok(0)
+}
+
+/// On a thread that may block.
+async fn converted(origin: Watched, layout: Layout, options: Options) -> Result<Converted> {
+    let convert = move || snowmelt_image::convert(&origin, &layout, options);
+    let done = tokio::task::spawn_blocking(convert).await;
+    done.unwrap_or_else(|error| {
+        Err(Error::Refused { what: "the image".to_owned(), reason: error.to_string() })
+    })
+}
+
+fn summary(converted: &Converted, name: &str) -> String {
+    let image = &converted.image;
+    let (stored, raw) =
+        image.blobs().fold((0, 0), |(stored, raw), blob| (stored + blob.size, raw + blob.raw_size));
+    let layers = text::counted(image.layers.len() as u64, "layer");
+    let reused = match converted.reused {
+        0 => String::new(),
+        reused => format!(", {reused} of them here already"),
+    };
+    let devices = match converted.devices {
+        0 => String::new(),
+        devices => format!("; {} left out", text::counted(devices, "device node")),
+    };
+    format!("{name}: {layers}{reused}, {} of {}{devices}", ByteSize(stored), ByteSize(raw))
+}
+
+pub(super) fn push(args: &ImagePushArgs, config: &Config, printer: Printer) -> Outcome {
+    let to = args.to.as_ref().unwrap_or(&args.name);
+    let layout = layout(config).map_err(failure)?;
+    let manifest = layout.find(Some(&args.name.to_string())).map_err(failure)?;
+    let image = exchange::read(&layout, &manifest).map_err(failure)?;
+    work(config, printer, &format!("asking {}", to.registry), async |progress| {
+        exchange::push(&layout, &image, to, &told(progress, "sending")).await
+    })?;
+    printer.note(&format!("sent {to}@{}", manifest.digest));
+    Ok(0)
+}
+
+pub(super) fn pull(args: &ImagePullArgs, config: &Config, printer: Printer) -> Outcome {
+    let layout = layout(config).map_err(failure)?;
+    let label = format!("asking {}", args.from.registry);
+    let manifest = work(config, printer, &label, async |progress| {
+        exchange::pull(&args.from, &layout, &told(progress, "fetching")).await
+    })?;
+    let name = args.name.as_ref().unwrap_or(&args.from);
+    layout.tag(&name.to_string(), &manifest).map_err(failure)?;
+    printer.note(&format!("fetched {} as {}", manifest.digest, shown(name)));
+    Ok(0)
+}
+
+fn told(progress: &Arc<Progress>, verb: &'static str) -> impl Fn(usize, usize, u64) + Sync {
+    let progress = Arc::clone(progress);
+    move |blob, blobs, bytes| {
+        progress.doing(format!("{verb} blob {blob} of {blobs} · {}", ByteSize(bytes)));
+    }
+}
+
+/// An origin that tells how far its reader is.
+struct Watched {
+    inner: Box<dyn Origin + Send + Sync>,
+    progress: Arc<Progress>,
+    bytes: AtomicU64,
+}
+
+impl Watched {
+    fn new(inner: Box<dyn Origin + Send + Sync>, progress: Arc<Progress>) -> Result<Self> {
+        Ok(Self { inner, progress, bytes: AtomicU64::new(0) })
+    }
+}
+
+impl Origin for Watched {
+    fn describe(&self) -> Result<Described> {
+        self.inner.describe()
+    }
+
+    fn layer(&self, index: usize) -> Result<Box<dyn Read + '_>> {
+        let inner = self.inner.layer(index)?;
+        Ok(Box::new(WatchedLayer { inner, number: index + 1, origin: self, unsaid: u64::MAX / 2 }))
+    }
+}
+
+struct WatchedLayer<'a> {
+    inner: Box<dyn Read + 'a>,
+    number: usize,
+    origin: &'a Watched,
+    unsaid: u64,
+}
+
+impl Read for WatchedLayer<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        const SAID_EACH: u64 = 1 << 20;
+        let count = self.inner.read(buffer)?;
+        let all = self.origin.bytes.fetch_add(count as u64, Ordering::Relaxed) + count as u64;
+        self.unsaid += count as u64;
+        if self.unsaid >= SAID_EACH {
+            self.unsaid = 0;
+            let number = self.number;
+            self.origin.progress.doing(format!("layer {number} · {} read", ByteSize(all)));
+        }
+        Ok(count)
+    }
+}

@@ -1,0 +1,142 @@
+"""An image that nobody here wrote, and a registry that holds it."""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+PYTHON = ("python3-minimal", "libpython3-stdlib")
+
+# What is in the image beside the packages, and that no start touches.
+BALLAST_MIB = 48
+
+# A program as docs/runtimes.md has it. It reads a file of the image in pieces and gives its digest.
+SERVE = """#!/usr/bin/python3
+import hashlib, json, os, socket, struct, time
+listener = socket.socket(fileno=int(os.environ["SNOWMELT_CHANNEL_FD"]))
+def exactly(stream, count):
+    data = stream.read(count)
+    if len(data) < count:
+        raise EOFError
+    return data
+def read(event):
+    digest = hashlib.sha256()
+    with open(event["read"], "rb", buffering=0) as file:
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+            time.sleep(event.get("pause", 0))
+    return digest.hexdigest()
+while True:
+    connected, _ = listener.accept()
+    stream = connected.makefile("rwb")
+    try:
+        while True:
+            length, kind = struct.unpack("<IB3x", exactly(stream, 8))
+            message = json.loads(exactly(stream, length))
+            if kind == 1:
+                answer = (2, {})
+            else:
+                try:
+                    answer = (4, read(message["event"]))
+                except OSError as error:
+                    told = f"OSError: {error}"
+                    answer = (5, {"kind": "raised", "function": "read", "exception": told})
+            text = json.dumps(answer[1]).encode()
+            stream.write(struct.pack("<IB3x", len(text), answer[0]) + text)
+            stream.flush()
+    except EOFError:
+        pass
+"""
+
+
+def run(*command: object, cwd: Path | None = None) -> str:
+    words = [str(word) for word in command]
+    done = subprocess.run(words, cwd=cwd, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{words}: {done.stderr}"
+    return done.stdout
+
+
+def packages(folder: Path) -> list[Path]:
+    """Debian's Python with all that it depends on, as archives."""
+    quiet = [f"--no-{kind}" for kind in ("recommends", "suggests", "conflicts", "breaks")]
+    quiet += ["--no-replaces", "--no-enhances"]
+    told = run("apt-cache", "depends", "--recurse", *quiet, *PYTHON)
+    names = {line for line in told.splitlines() if re.fullmatch(r"[a-z0-9][a-z0-9.+-]*", line)}
+    run("apt-get", "download", *sorted(names), cwd=folder)
+    return sorted(folder.glob("*.deb"))
+
+
+@dataclass(frozen=True)
+class Image:
+    """An OCI layout with one image, and its file system as umoci unpacks it."""
+
+    layout: str
+    rootfs: Path
+    ballast: Path
+
+
+def debian(folder: Path) -> Image:
+    """Two layers: the packages, and on them a file that no start touches."""
+    layout, bundle, archives = folder / "layout", folder / "bundle", folder / "archives"
+    image = f"{layout}:v1"
+    archives.mkdir()
+    run("umoci", "init", "--layout", layout)
+    run("umoci", "new", "--image", image)
+    run("umoci", "unpack", "--image", image, bundle)
+    root = bundle / "rootfs"
+    for archive in packages(archives):
+        run("dpkg-deb", "-x", archive, root)
+    run("umoci", "repack", "--image", image, "--refresh-bundle", bundle)
+    ballast = root / "opt/ballast"
+    ballast.parent.mkdir(exist_ok=True)
+    ballast.write_bytes(os.urandom(BALLAST_MIB << 20))
+    ballast.chmod(0o644)
+    run("umoci", "repack", "--image", image, "--refresh-bundle", bundle)
+    return Image(image, root, ballast)
+
+
+@dataclass
+class Registry:
+    """A docker-registry of its own on loopback."""
+
+    folder: Path
+    address: str
+    process: subprocess.Popen[bytes]
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def fetched(self) -> int:
+        """Bytes that it has sent since it was asked last."""
+        log = self.folder / "log"
+        text = log.read_text()
+        log.write_text("")
+        return sum(map(int, re.findall(r"http\.response\.written=(\d+)", text)))
+
+
+def registry(folder: Path) -> Registry:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    config, data = folder / "registry.yml", folder / "registry"
+    config.write_text(
+        "version: 0.1\nlog: {level: info, accesslog: {disabled: true}}\n"
+        f"storage: {{filesystem: {{rootdirectory: {data}}}}}\nhttp: {{addr: '{address}'}}\n"
+    )
+    with (folder / "log").open("ab") as log:
+        command = [shutil.which("docker-registry") or "docker-registry", "serve", str(config)]
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    host, port = address.split(":")
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        with socket.socket() as probe:
+            if probe.connect_ex((host, int(port))) == 0:
+                return Registry(folder, address, process)
+        time.sleep(0.02)
+    process.kill()
+    raise AssertionError((folder / "log").read_text())

@@ -1,0 +1,268 @@
+"""Block images: made, sent, run by the blocks that are read, and what becomes of bad ones."""
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Result, Snowmelt, descendants, wait_for
+from images import SERVE, Image, Registry, debian, registry, run
+
+# Every request of a test that must not hang.
+LIMIT_S = 120.0
+
+
+@pytest.fixture(scope="module")
+def made(machine: None) -> Iterator[Image]:
+    folder = Path(tempfile.mkdtemp(prefix="sm-", dir="/tmp"))
+    yield debian(folder)
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def served(machine: None) -> Iterator[Registry]:
+    folder = Path(tempfile.mkdtemp(prefix="sm-", dir="/tmp"))
+    running = registry(folder)
+    yield running
+    running.stop()
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def home(made: Image) -> Iterator[Snowmelt]:
+    """Where the image is converted."""
+    folder = Path(tempfile.mkdtemp(prefix="sm-", dir="/tmp"))
+    home = Snowmelt(folder)
+    home.run("image", "convert", f"oci:{made.layout}", "debian:v1").succeeded()
+    yield home
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def pushed(home: Snowmelt, served: Registry) -> str:
+    name = f"{served.address}/team/debian:blocks"
+    home.run("image", "push", "debian:v1", name).succeeded()
+    return name
+
+
+@pytest.fixture
+def up(alone: Snowmelt) -> Iterator[Snowmelt]:
+    alone.run("up").succeeded()
+    yield alone
+    alone.run("down").succeeded()
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    folder = tmp_path / "code"
+    folder.mkdir()
+    (folder / "serve").write_text(SERVE)
+    (folder / "serve").chmod(0o755)
+    return folder
+
+
+def deploy(snowmelt: Snowmelt, code: Path, image: str) -> Result:
+    command = ("--command", "./serve", "--timeout", "100s")
+    return snowmelt.run("fn", "deploy", "read", code, *command, "--image", image)
+
+
+def read(snowmelt: Snowmelt, path: str, pause: float = 0) -> Result:
+    event = json.dumps({"read": path, "pause": pause})
+    return snowmelt.run("fn", "call", "read", "--data", event, timeout=LIMIT_S)
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def answer(done: Result) -> Any:
+    return json.loads(done.succeeded().out)
+
+
+def daemon(snowmelt: Snowmelt) -> int | None:
+    """The process that serves the blocks of the running platform."""
+    status = json.loads(snowmelt.run("status", "-o", "json").succeeded().out)
+    found = [pid for pid, line in descendants(status["pid"]).items() if "internal images" in line]
+    return found[0] if found else None
+
+
+def listed(snowmelt: Snowmelt) -> list[dict[str, Any]]:
+    return list(json.loads(snowmelt.run("image", "ls", "-o", "json").succeeded().out))
+
+
+def test_an_image_that_nobody_here_wrote_runs(made: Image, home: Snowmelt, code: Path) -> None:
+    deploy(home, code, "debian:v1").succeeded()
+    name = "usr/share/doc/libc6/copyright"
+    assert answer(read(home, f"/{name}")) == digest(made.rootfs / name)
+    shown = json.loads(home.run("fn", "show", "read", "-o", "json").succeeded().out)
+    assert shown["image"] == "debian:v1"
+    missing = deploy(home, code, "debian:v2")
+    missing.failed_with("SM-1003", "debian:v2", "snowmelt image ls")
+
+
+def test_the_same_input_gives_the_same_image(
+    made: Image, home: Snowmelt, alone: Snowmelt, served: Registry, tmp_path: Path
+) -> None:
+    [one] = [image for image in listed(home) if image["name"] == "debian:v1"]
+    assert one["layers"] == 2 and one["bytes"] < one["raw_bytes"]
+    target = f"{served.address}/team/debian:v1"
+    copy = ("skopeo", "copy", "--insecure-policy", "--dest-tls-verify=false")
+    run(*copy, f"oci:{made.layout}", f"docker://{target}")
+    alone.run("image", "convert", target).succeeded()
+    [two] = listed(alone)
+    assert (two["name"], two["manifest"]) == (target, one["manifest"])
+    run(
+        "skopeo",
+        "copy",
+        "--insecure-policy",
+        f"oci:{made.layout}",
+        f"docker-archive:{tmp_path / 'a.tar'}:x:v1",
+    )
+    again = alone.run(
+        "--progress", "plain", "image", "convert", f"docker-archive:{tmp_path / 'a.tar'}", "again"
+    )
+    assert "2 of them here already" in again.succeeded().err
+    alone.run("image", "convert", f"dir:{made.rootfs}").failed_with("SM-0110", "needs a name")
+    alone.run("image", "push", "again", target).failed_with("SM-1001", "no block image")
+
+
+def test_another_host_fetches_what_a_start_touches(
+    pushed: str, served: Registry, made: Image, code: Path, up: Snowmelt, home: Snowmelt
+) -> None:
+    whole = next(image["bytes"] for image in listed(home) if image["name"] == "debian:v1")
+    served.fetched()
+    deploy(up, code, pushed).succeeded()
+    answer(read(up, "/usr/bin/python3"))
+    first = served.fetched()
+    assert 0 < first < whole / 4, f"{first} of {whole} bytes"
+    # The next start on this host has them.
+    up.run("down").succeeded()
+    up.run("up").succeeded()
+    answer(read(up, "/usr/bin/python3"))
+    assert served.fetched() < first / 4
+    assert answer(read(up, "/opt/ballast")) == digest(made.ballast)
+    assert served.fetched() >= made.ballast.stat().st_size
+
+
+def test_a_daemon_that_is_killed_is_replaced_under_its_readers(
+    pushed: str, made: Image, code: Path, up: Snowmelt
+) -> None:
+    deploy(up, code, pushed).succeeded()
+    answer(read(up, "/usr/bin/python3"))
+    event = json.dumps({"read": "/opt/ballast", "pause": 0.02})
+    reading = up.start("fn", "call", "read", "--data", event)
+    seen = set()
+    for _ in range(3):
+        pid = wait_for("a daemon", lambda: daemon(up))
+        assert pid not in seen
+        seen.add(pid)
+        os.kill(pid, signal.SIGKILL)
+    assert answer(up.finish(reading, LIMIT_S)) == digest(made.ballast)
+    assert daemon(up) not in seen
+
+
+def test_without_a_daemon_reads_fail_and_nothing_hangs(
+    pushed: str, code: Path, up: Snowmelt
+) -> None:
+    deploy(up, code, pushed).succeeded()
+    answer(read(up, "/usr/bin/python3"))
+    while pid := daemon(up):
+        os.kill(pid, signal.SIGKILL)
+    wait_for("the last daemon to be given up", lambda: daemon(up) is None)
+    read(up, "/opt/ballast").failed_with("SM-0201", "OSError")
+    # What is deployed then has a daemon of its own again.
+    up.run("down").succeeded()
+    up.run("up").succeeded()
+    answer(read(up, "/usr/bin/python3"))
+
+
+def test_a_killed_platform_leaves_no_reader_and_no_daemon(
+    pushed: str, code: Path, up: Snowmelt
+) -> None:
+    deploy(up, code, pushed).succeeded()
+    event = json.dumps({"read": "/opt/ballast", "pause": 0.05})
+    reading = up.start("fn", "call", "read", "--data", event)
+    pid = wait_for("a daemon", lambda: daemon(up))
+    server = json.loads(up.run("status", "-o", "json").succeeded().out)["pid"]
+    os.kill(server, signal.SIGKILL)
+    assert up.finish(reading, LIMIT_S).code != 0
+    wait_for("the daemon to end", lambda: not Path(f"/proc/{pid}/ns").exists())
+    up.run("up").succeeded()
+    answer(read(up, "/usr/bin/python3"))
+
+
+def test_a_flipped_bit_is_found(made: Image, alone: Snowmelt) -> None:
+    alone.run("image", "convert", f"oci:{made.layout}", "debian:v1").succeeded()
+    alone.run("image", "verify", "debian:v1").succeeded()
+    shown = json.loads(alone.run("image", "inspect", "debian:v1", "-o", "json").succeeded().out)
+    blobs = alone.folder / "state/images/blobs/sha256"
+    for blob in shown["blobs"]:
+        path = blobs / blob["digest"].removeprefix("sha256:")
+        for at in (0, blob["bytes"] // 2, blob["bytes"] - 1):
+            flip(path, at)
+            done = alone.run("image", "verify", "debian:v1", "-o", "json")
+            done.failed_with("SM-1002", "debian:v1", "1 place")
+            [damage] = json.loads(done.out)
+            assert damage["blob"] == blob["digest"]
+            flip(path, at)
+    alone.run("image", "verify", "debian:v1").succeeded()
+
+
+def flip(path: Path, at: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(at)
+        byte = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([byte ^ 1]))
+
+
+def test_what_nothing_names_is_removed(made: Image, alone: Snowmelt) -> None:
+    alone.run("image", "convert", f"oci:{made.layout}", "debian:v1").succeeded()
+    blobs = alone.folder / "state/images/blobs/sha256"
+    before = set(blobs.iterdir())
+    alone.run("image", "prune").succeeded()
+    assert set(blobs.iterdir()) == before
+    alone.run("image", "rm", "debian:v1").succeeded()
+    alone.run("image", "rm", "debian:v1").failed_with("SM-1003", "debian:v1")
+    alone.run("image", "prune", "--dry-run").succeeded()
+    assert set(blobs.iterdir()) == before
+    alone.run("image", "prune").succeeded()
+    assert not set(blobs.iterdir())
+
+
+def test_wrong_names_and_places(alone: Snowmelt, served: Registry, tmp_path: Path) -> None:
+    convert = ("image", "convert")
+    alone.run(*convert, f"oci:{tmp_path / 'none'}", "a").failed_with("SM-1003", "none")
+    alone.run(*convert, "UPPER/case").failed_with("SM-0110", "a repository has a-z")
+    alone.run(*convert, f"{served.address}/no/such:v1").failed_with("SM-1003", "v1")
+    (tmp_path / "a.tar").write_text("no archive")
+    alone.run(*convert, f"docker-archive:{tmp_path / 'a.tar'}", "a").failed_with("SM-1001")
+    alone.run("image", "inspect", "none:v1").failed_with("SM-1003", "none:v1")
+    alone.run("image", "push", "none:v1").failed_with("SM-1003", "none:v1")
+    both = ("--block-size", "100KiB")
+    alone.run(*convert, f"dir:{tmp_path}", "a", *both).failed_with("SM-0110", "power of two")
+
+
+def test_what_two_images_share(alone: Snowmelt, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    (root / "etc").mkdir(parents=True)
+    (root / "data").write_bytes(os.urandom(2 << 20))
+    (root / "etc/name").write_text("one")
+    alone.run("image", "convert", f"dir:{root}", "a").succeeded()
+    alone.run("image", "diff", "a", "a").succeeded()
+    (root / "etc/name").write_text("two")
+    (root / "etc/new").write_text("new")
+    alone.run("image", "convert", f"dir:{root}", "b").succeeded()
+    done = alone.run("image", "diff", "a", "b", "-o", "json")
+    found = json.loads(done.out)
+    assert done.code == 1
+    assert found["changes"] == [["/etc/new", "added"], ["/etc/name", "content"]]
+    # The file is random and larger than a block, so most of its blocks are in both.
+    assert found["blocks"]["both"]["bytes"] >= 1 << 20
+    assert "content    /etc/name" in alone.run("image", "diff", "a", "b").out
