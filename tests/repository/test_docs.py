@@ -119,6 +119,8 @@ def test_every_command_shown_is_known_to_the_binary(checkout: Path) -> None:
     for place, words in shown:
         if words[:1] == ["--version"]:
             continue
+        # What follows is for another program.
+        words = words[: words.index("--")] if "--" in words else words
         depth = 2 if words[0] in ("fn", "image", "net", "lab", "config") else 1
         text = _help(words[:depth])
         flags = [word.split("=")[0] for word in words if re.match(r"--?[a-zA-Z]", word)]
