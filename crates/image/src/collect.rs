@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
-use crate::block::OciDigest;
-use crate::convert::recall;
+use crate::block::{BlockSize, OciDigest};
+use crate::convert::{Memo, recall};
 use crate::layer::Layer;
 use crate::manifest::{Descriptor, OCI_MANIFEST};
 use crate::source::{HELD, Layout};
@@ -32,6 +32,8 @@ pub fn collect(layout: &Layout, dry: bool) -> Result<Collected> {
     let busy = |_| Error::refused("collecting", "an image is being converted or fetched now");
     let _alone =
         layout.lock("collecting", FlockOperation::NonBlockingLockExclusive).map_err(busy)?;
+    // Who gives or takes names writes a file of its own, with or without an image to keep.
+    let _names = layout.lock("lock", FlockOperation::LockExclusive)?;
     let named = named(layout)?;
     let mut collected = Collected::default();
     for (name, path, bytes) in files(&layout.folder().join("blobs/sha256"))? {
@@ -51,7 +53,20 @@ pub fn collect(layout: &Layout, dry: bool) -> Result<Collected> {
             remove(&path, dry)?;
         }
     }
+    for (_, path, _) in files(&layout.private("sources"))? {
+        if !is_known(layout, &path) {
+            remove(&path, dry)?;
+        }
+    }
     Ok(collected)
+}
+
+/// Whether there is a memo of the layer that a folder was when it was built last.
+fn is_known(layout: &Layout, source: &Path) -> bool {
+    let text = fs::read_to_string(source).unwrap_or_default();
+    let Ok(diff_id) = text.parse::<OciDigest>() else { return false };
+    let sizes = BlockSize::MIN.log2()..=BlockSize::MAX.log2();
+    sizes.into_iter().any(|log2| Memo::path_in(layout, &diff_id, log2).is_file())
 }
 
 /// Hexadecimal names of the blobs that must stay.
@@ -150,6 +165,83 @@ mod tests {
         // A layer that is not there any more is converted again.
         layout.tag("one", &converted(&layout, "one")).unwrap();
         assert_eq!(blobs(&layout), 4);
+    }
+
+    #[test]
+    fn what_was_converted_stays_until_it_could_be_named() {
+        let (folder, origin) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::write(origin.path().join("file"), "text").unwrap();
+        let layout = Layout::create(folder.path()).unwrap();
+        let origin = FolderOrigin::open(origin.path()).unwrap();
+        let converted = convert(&origin, &layout, Options::default()).unwrap();
+        assert!(matches!(collect(&layout, false), Err(Error::Refused { .. })));
+        layout.tag("one", &converted.manifest).unwrap();
+        let manifest = converted.manifest.clone();
+        drop(converted);
+        assert_eq!(collect(&layout, false).unwrap().blobs, 0);
+        layout.untag("one").unwrap();
+        let held = layout.hold(&manifest.digest).unwrap();
+        assert_eq!(collect(&layout, false).unwrap().blobs, 0);
+        drop(held);
+        assert_eq!(collect(&layout, false).unwrap().blobs, 4);
+        let gone = layout.hold(&manifest.digest).unwrap_err();
+        assert!(matches!(gone, Error::Missing { .. }), "{gone}");
+    }
+
+    #[test]
+    fn what_is_known_of_folders_goes_with_their_layers() {
+        let (folder, code) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::write(code.path().join("main.py"), "print(1)").unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        let layout = Layout::create(folder.path()).unwrap();
+        let parts = vec![crate::build::Part::content(code.path(), "app").unwrap()];
+        let recipe = crate::build::Recipe { parts, ..Default::default() };
+        let built = crate::build::build(&recipe, &layout, Options::default()).unwrap();
+        layout.tag("one", &built.manifest).unwrap();
+        drop(built);
+        let known = || files(&layout.private("sources")).unwrap().len();
+        collect(&layout, false).unwrap();
+        assert_eq!(known(), 1);
+        layout.untag("one").unwrap();
+        collect(&layout, false).unwrap();
+        assert_eq!(known(), 0);
+    }
+
+    #[test]
+    fn converters_and_collectors_at_once_leave_every_named_image_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let layout = Layout::create(folder.path()).unwrap();
+        let origins = ["one", "two"].map(|name| {
+            let folder = tempfile::tempdir().unwrap();
+            fs::write(folder.path().join("file"), name.repeat(5000)).unwrap();
+            (name, folder)
+        });
+        std::thread::scope(|scope| {
+            let converter = |(name, origin): &'_ (&'static str, tempfile::TempDir)| {
+                let (layout, name, path) = (&layout, *name, origin.path().to_owned());
+                scope.spawn(move || {
+                    for _ in 0..25 {
+                        let origin = FolderOrigin::open(&path).unwrap();
+                        let converted = convert(&origin, layout, Options::default()).unwrap();
+                        layout.tag(name, &converted.manifest).unwrap();
+                        drop(converted);
+                        let named = layout.find(Some(name)).unwrap();
+                        let image = Image::decode(&layout.read_blob(&named).unwrap()).unwrap();
+                        assert!(image.blobs().all(|it| layout.blob_path(&it.digest).is_file()));
+                        layout.untag(name).unwrap();
+                    }
+                })
+            };
+            let converters = origins.each_ref().map(converter);
+            while !converters.iter().all(|converter| converter.is_finished()) {
+                match collect(&layout, false) {
+                    Ok(_) | Err(Error::Refused { .. }) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        });
+        collect(&layout, false).unwrap();
+        assert_eq!(blobs(&layout), 0);
     }
 
     #[test]

@@ -32,8 +32,7 @@ use key::Key;
 
 /// Makes and keeps an image; it has no name yet ([`Layout::tag`]).
 pub fn build(recipe: &Recipe<'_>, layout: &Layout, options: Options) -> Result<Converted> {
-    let _collectors = layout.keep_collectors_away()?;
-    let mut converter = Converter::new(layout, options);
+    let mut converter = Converter::new(layout, options)?;
     let base = recipe.base.map(|base| base.begin(&mut converter)).transpose()?.flatten();
     for part in &recipe.parts {
         add(&mut converter, part)?;

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufWriter, Read};
+use std::sync::Arc;
 
 use super::memo::Memo;
 use super::{Converted, Options};
@@ -15,6 +16,7 @@ use crate::{Error, Image, Result, erofs};
 /// An image on its way.
 pub(crate) struct Converter<'a> {
     layout: &'a Layout,
+    lease: Arc<File>,
     memo: Memo<'a>,
     options: Options,
     tree: Tree,
@@ -26,9 +28,10 @@ pub(crate) struct Converter<'a> {
 }
 
 impl<'a> Converter<'a> {
-    pub fn new(layout: &'a Layout, options: Options) -> Self {
-        Self {
+    pub fn new(layout: &'a Layout, options: Options) -> Result<Self> {
+        Ok(Self {
             layout,
+            lease: Arc::new(layout.keep_collectors_away()?),
             memo: Memo::new(layout, options.block_size),
             options,
             tree: Tree::default(),
@@ -37,7 +40,7 @@ impl<'a> Converter<'a> {
             reused: 0,
             pressed: 0,
             devices: 0,
-        }
+        })
     }
 
     /// What the layout knows.
@@ -116,8 +119,8 @@ impl<'a> Converter<'a> {
             original,
         };
         let manifest = self.layout.put(OCI_MANIFEST, &image.encode()?)?;
-        let Self { reused, pressed, devices, .. } = self;
-        Ok(Converted { image, manifest, reused, pressed, devices })
+        let Self { reused, pressed, devices, lease, .. } = self;
+        Ok(Converted { image, manifest, reused, pressed, devices, _lease: lease })
     }
 
     fn metadata(&mut self) -> Result<BlobSummary> {

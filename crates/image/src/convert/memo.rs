@@ -5,7 +5,7 @@
 //! gone, is none.
 
 use std::fs::{self, File};
-use std::io::{self, BufReader, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use crate::block::{BlockDigest, BlockSize, OciDigest};
@@ -52,8 +52,12 @@ impl<'a> Memo<'a> {
     }
 
     fn path(&self, diff_id: &OciDigest) -> PathBuf {
-        let name = format!("layers/{}-{}", diff_id.hex(), self.block_size.log2());
-        self.layout.private(&name)
+        Self::path_in(self.layout, diff_id, self.block_size.log2())
+    }
+
+    /// Where a layout has the memo of a layer, if it has one.
+    pub fn path_in(layout: &Layout, diff_id: &OciDigest, log2: u8) -> PathBuf {
+        layout.private(&format!("layers/{}-{log2}", diff_id.hex()))
     }
 
     fn source_path(&self, key: &BlockDigest) -> PathBuf {
@@ -69,8 +73,11 @@ fn press(text: &[u8]) -> io::Result<Vec<u8>> {
     encoder.finish()
 }
 
-/// What the file of a memo says.
+/// What the file of a memo says. Read whole first: JSON of ten megabytes is parsed from memory in a
+/// third of the time that it takes from a stream.
 pub(crate) fn recall(memo: &Path) -> Option<Layer> {
-    let decoder = zstd::stream::read::Decoder::new(File::open(memo).ok()?).ok()?;
-    serde_json::from_reader(BufReader::new(decoder)).ok()
+    let mut decoder = zstd::stream::read::Decoder::new(File::open(memo).ok()?).ok()?;
+    let mut text = Vec::new();
+    decoder.read_to_end(&mut text).ok()?;
+    serde_json::from_slice(&text).ok()
 }

@@ -13,7 +13,10 @@ mod converter;
 mod memo;
 
 pub(crate) use converter::Converter;
-pub(crate) use memo::recall;
+pub(crate) use memo::{Memo, recall};
+
+use std::fs::File;
+use std::sync::Arc;
 
 use crate::block::BlockSize;
 use crate::layer::Limits;
@@ -43,12 +46,14 @@ pub struct Converted {
     pub pressed: u64,
     /// Device nodes that were left out.
     pub devices: u64,
+    /// Keeps collectors away until the image could be given a name.
+    pub(crate) _lease: Arc<File>,
 }
 
-/// Converts and keeps an image; it has no name yet ([`Layout::tag`]).
+/// Converts and keeps an image; it has no name yet ([`Layout::tag`]) and stays without one as long as
+/// what this gives is held.
 pub fn convert(origin: &dyn Origin, layout: &Layout, options: Options) -> Result<Converted> {
-    let _collectors = layout.keep_collectors_away()?;
-    let mut converter = Converter::new(layout, options);
+    let mut converter = Converter::new(layout, options)?;
     let described = converter.origin(origin)?;
     let config = match described.config {
         Some(bytes) => bytes,

@@ -184,11 +184,14 @@ impl Layout {
     pub fn hold(&self, manifest: &OciDigest) -> Result<File> {
         let folder = self.private(HELD);
         fs::create_dir_all(&folder).map_err(Error::io("make the folder", &folder))?;
-        self.lock(&format!("{HELD}/{}", manifest.hex()), FlockOperation::LockShared)
+        // A collector that has looked already who holds what must end first.
+        let _collectors = self.keep_collectors_away()?;
+        let held = self.lock(&format!("{HELD}/{}", manifest.hex()), FlockOperation::LockShared)?;
+        self.open_blob(manifest).map(|_| held)
     }
 
-    /// Keeps collectors away while blobs are there that nothing names yet.
-    pub(crate) fn keep_collectors_away(&self) -> Result<File> {
+    /// Keeps collectors away while blobs are there that nothing names yet, as long as the file lives.
+    pub fn keep_collectors_away(&self) -> Result<File> {
         self.lock("collecting", FlockOperation::LockShared)
     }
 
