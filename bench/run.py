@@ -17,6 +17,7 @@ sys.path.insert(0, str(BENCH))
 import apps
 import handlers
 import idle
+import images
 import lean
 import network
 import queries
@@ -28,6 +29,7 @@ EXPERIMENTS = {
     "network": network.run,
     "apps": apps.run,
     "handlers": handlers.run,
+    "images": images.run,
     "resize": resize.run,
     "queries": queries.run,
     "idle": idle.run,

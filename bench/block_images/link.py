@@ -1,0 +1,105 @@
+"""A registry at the other end of a link of some rate: both ends are the loopback of a network
+namespace of its own, so that nothing else goes over it, and nothing needs certificates."""
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from peers import remains
+
+NAMESPACE = "sm-bench-images"
+ADDRESS = "127.0.0.1:5000"
+PATIENCE_S = 600.0
+
+
+class Link:
+    """Where commands run that use the registry."""
+
+    def enter(self, command: Sequence[object]) -> list[str]:
+        # Not `ip netns exec`, which hides the control groups.
+        return ["nsenter", f"--net=/run/netns/{NAMESPACE}", *map(str, command)]
+
+    def run(self, *command: object, env: Mapping[str, str] | None = None) -> str:
+        """A command; its output."""
+        done = subprocess.run(
+            self.enter(command),
+            env=os.environ | (env or {}),
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"{' '.join(map(str, command))}: {done.stderr}")
+        return done.stdout
+
+    def shape(self, rate: str) -> None:
+        """Makes the link so fast, in both directions together."""
+        shape = ["rate", rate, "burst", "256kb", "latency", "50ms"]
+        self.run("tc", "qdisc", "replace", "dev", "lo", "root", "tbf", *shape)
+
+    def unshape(self) -> None:
+        subprocess.run(
+            self.enter(["tc", "qdisc", "del", "dev", "lo", "root"]),
+            check=False,
+            capture_output=True,
+        )
+
+    def sent(self) -> int:
+        """Bytes that went over it."""
+        [device] = json.loads(self.run("ip", "-j", "-s", "link", "show", "lo"))
+        return int(device["stats64"]["tx"]["bytes"])
+
+
+@contextmanager
+def link(folder: Path) -> Iterator[Link]:
+    """With the registry, for the time of the block."""
+    subprocess.run(["ip", "netns", "del", NAMESPACE], check=False, capture_output=True)
+    subprocess.run(["ip", "netns", "add", NAMESPACE], check=True)
+    made, registry = Link(), None
+    try:
+        # Packets as they are on a wire.
+        made.run("ip", "link", "set", "lo", "mtu", "1500", "up")
+        registry = _registry(made, folder)
+        yield made
+    finally:
+        if registry is not None:
+            remains.end(registry)
+        subprocess.run(["ip", "netns", "del", NAMESPACE], check=False, capture_output=True)
+
+
+def _registry(made: Link, folder: Path) -> "subprocess.Popen[bytes]":
+    config, log = folder / "registry.yml", folder / "registry.log"
+    config.write_text(
+        "version: 0.1\nlog: {level: error, accesslog: {disabled: true}}\n"
+        f"storage: {{filesystem: {{rootdirectory: {folder / 'registry'}}}}}\n"
+        f"http: {{addr: '{ADDRESS}'}}\n"
+    )
+    program = shutil.which("docker-registry")
+    if program is None:
+        raise RuntimeError("docker-registry is missing: scripts/setup bench installs it")
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            made.enter([program, "serve", config]),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    deadline = time.monotonic() + 60
+    while process.poll() is None and time.monotonic() < deadline:
+        done = subprocess.run(
+            made.enter(["curl", "--silent", "--fail", f"http://{ADDRESS}/v2/"]),
+            check=False,
+            capture_output=True,
+        )
+        if done.returncode == 0:
+            return process
+        time.sleep(0.1)
+    remains.end(process)
+    raise RuntimeError(f"the registry did not come up:\n{log.read_text()[-2000:]}")

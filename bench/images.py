@@ -1,0 +1,334 @@
+"""Block images against whole ones, from a registry behind a link: time until a handler in an image
+answers, and bytes over the link (FaaSNet 5.4, Figures 15 and 20)."""
+
+import json
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from block_images import made
+from block_images.link import ADDRESS, Link, link
+from block_images.made import IMAGES, Made
+from common import plots
+from common.figures import Section, median, short, spread
+from common.places import SNOWMELT, scratch
+from peers import containerd
+
+RATES = ["1gbit", "100mbit"]
+TIMES = 3
+BLOCKS = ["64KiB", "128KiB", "256KiB", "512KiB", "1MiB", "2MiB"]
+LOCAL_TIMES = 9
+MIB = 1 << 20
+# Of a pull's bytes, by image; of containerd's time; of an unpacked folder's.
+MOST_BYTES = {"python": 0.2, "science": 0.4}
+MOST_TIME, MOST_LOCAL, MOST_RESIDENT_MIB = 0.2, 1.1, 30
+
+SNOWMELT_FIRST, PROFILED = "snowmelt, first start", "snowmelt, with the profile of an earlier start"
+CONTAINERD, UNPACKED = "containerd: pull and run", "skopeo, umoci, and a start in the folder"
+
+
+@dataclass
+class Start:
+    """One start: seconds until the handler has answered, and what went over the link."""
+
+    seconds: float
+    bytes: int
+
+
+class Platform:
+    """A platform of its own on the near end of the link."""
+
+    def __init__(self, near: Link, folder: Path) -> None:
+        self.near = near
+        self.environment = {
+            "SNOWMELT_STATE": str(folder / "state"),
+            "SNOWMELT_RUN": str(folder / "run"),
+        }
+
+    def run(self, *words: object) -> str:
+        return self.near.run(SNOWMELT, *words, env=self.environment)
+
+    def deploy(self, image: Made, where: list[str]) -> None:
+        """A function in the image, called once: it has answered then, and is not kept."""
+        with scratch() as folder:
+            image.write(folder / "code")
+            words = ["--command", "./serve", "--memory", "1GiB", "--timeout", "10m"]
+            words += ["--idle", "0s", *where]
+            self.run("fn", "deploy", image.name, folder / "code", *words)
+
+    def call(self, image: Made) -> float:
+        """Seconds of a call."""
+        begun = time.perf_counter()
+        if json.loads(self.run("fn", "call", image.name)) != "ready":
+            raise RuntimeError(f"{image.name} gave another answer")
+        return time.perf_counter() - begun
+
+    def resident_mib(self) -> float:
+        """Of the daemon that serves the blocks."""
+        found = 0
+        for process in Path("/proc").iterdir():
+            if not process.name.isdigit():
+                continue
+            try:
+                line = (process / "cmdline").read_bytes()
+                its = (process / "environ").read_bytes()
+                text = (process / "status").read_text()
+            except OSError:
+                continue
+            if b"internal\0images" in line and self.environment["SNOWMELT_RUN"].encode() in its:
+                found += int(text.split("VmRSS:")[1].split()[0])
+        return found / 1024
+
+
+@contextmanager
+def platform(near: Link, folder: Path) -> Iterator[Platform]:
+    started = Platform(near, folder)
+    started.run("up")
+    try:
+        yield started
+    finally:
+        started.run("down")
+
+
+def reference(image: Made, kind: str) -> str:
+    return f"{ADDRESS}/{image.name}:{kind}"
+
+
+def fill_registry(near: Link, section: Section, home: Path) -> dict[str, float]:
+    """All images as they are and as block images; the seconds that each conversion took."""
+    took = {}
+    with platform(near, home) as platform_:
+        for image in IMAGES:
+            target = f"docker://{reference(image, 'whole')}"
+            copy = ["skopeo", "copy", "--quiet", "--insecure-policy", "--dest-tls-verify=false"]
+            near.run(*copy, image.layout, target)
+            begun = time.perf_counter()
+            platform_.run("image", "convert", image.layout, f"{image.name}:blocks")
+            took[image.name] = time.perf_counter() - begun
+            platform_.run("image", "push", f"{image.name}:blocks", reference(image, "blocks"))
+    section.commands += [
+        f"skopeo copy oci:LAYOUT:{IMAGES[0].name} docker://{reference(IMAGES[0], 'whole')}",
+        f"snowmelt image convert oci:LAYOUT:{IMAGES[0].name} {IMAGES[0].name}:blocks",
+        f"snowmelt image push {IMAGES[0].name}:blocks {reference(IMAGES[0], 'blocks')}",
+    ]
+    return took
+
+
+def measured(near: Link, work: Callable[[], object]) -> Start:
+    drop_caches()
+    before, begun = near.sent(), time.perf_counter()
+    work()
+    seconds = time.perf_counter() - begun
+    return Start(seconds, near.sent() - before)
+
+
+def drop_caches() -> None:
+    """What was read before comes from the disk again."""
+    subprocess.run(["sync"], check=True)
+    Path("/proc/sys/vm/drop_caches").write_text("1")
+
+
+def first_start(near: Link, image: Made, starts: Path | None, tag: str = "blocks") -> Start:
+    """On a host that has nothing of the image but, with `starts`, the profiles of another host."""
+    with scratch() as folder:
+        if starts is not None:
+            # What a host signed is believed by one with the same key.
+            shutil.copytree(starts, folder / "state/starts")
+            shutil.copy(starts.parent / "profile-key", folder / "state/profile-key")
+        with platform(near, folder) as fresh:
+
+            def start() -> None:
+                fresh.deploy(image, ["--image", reference(image, tag)])
+                fresh.call(image)
+
+            return measured(near, start)
+
+
+def profiled(near: Link, image: Made, folder: Path) -> Path:
+    """The profiles that a start leaves."""
+    with platform(near, folder) as one:
+        one.deploy(image, ["--image", reference(image, "blocks")])
+        one.call(image)
+    return folder / "state/starts"
+
+
+def pulled(near: Link, image: Made) -> Start:
+    """containerd, on an image that it does not have."""
+    name = f"bench-{image.name}"
+    with containerd.running() as daemon:
+        source = reference(image, "whole")
+
+        def start() -> None:
+            near.run(*daemon.ctr("images", "pull", "--plain-http", source))
+            words = ["run", "--rm", source, name, "python3", "-c", image.python]
+            near.run(*daemon.ctr(*words))
+
+        return measured(near, start)
+
+
+def unpacked(near: Link, image: Made) -> Start:
+    """The image as a folder, and a start of ours in that."""
+    with scratch() as folder, platform(near, folder) as fresh:
+
+        def start() -> None:
+            copy = ["skopeo", "copy", "--quiet", "--insecure-policy", "--src-tls-verify=false"]
+            layout = f"{folder / 'layout'}:{image.name}"
+            near.run(*copy, f"docker://{reference(image, 'whole')}", f"oci:{layout}")
+            near.run("umoci", "unpack", "--image", layout, folder / "bundle")
+            fresh.deploy(image, ["--root", str(folder / "bundle/rootfs")])
+            fresh.call(image)
+
+        return measured(near, start)
+
+
+def starts(near: Link, section: Section) -> None:
+    section.say(
+        "A host that has nothing of an image; the registry is behind a link. From the request"
+        " (the deployment, or the pull) until the handler has answered, whose imports are made"
+        f" then. {TIMES} hosts each. *MiB* is what went over the link. *containerd* runs"
+        " `python3 -c` with the same imports."
+    )
+    lines, seconds = [], dict[tuple[str, str, str], float]()
+    amounts = dict[tuple[str, str, str], float]()
+    with scratch() as folder:
+        profiles = {image.name: profiled(near, image, folder / image.name) for image in IMAGES}
+        kinds: dict[str, Callable[[Made], Start]] = {
+            SNOWMELT_FIRST: lambda image: first_start(near, image, None),
+            PROFILED: lambda image: first_start(near, image, profiles[image.name]),
+            UNPACKED: lambda image: unpacked(near, image),
+            CONTAINERD: lambda image: pulled(near, image),
+        }
+        for rate in RATES:
+            near.shape(rate)
+            for image in IMAGES:
+                for kind, run in kinds.items():
+                    all_ = [run(image) for _ in range(TIMES)]
+                    key = (rate, image.name, kind)
+                    seconds[key] = median([start.seconds for start in all_])
+                    amounts[key] = median([start.bytes / MIB for start in all_])
+                    took = spread([start.seconds for start in all_])
+                    lines.append([rate, image.title, kind, took, short(amounts[key])])
+    near.unshape()
+    section.table(["link", "image", "", "s", "MiB"], lines)
+    for rate in RATES:
+        bars = {
+            kind: [seconds[rate, image.name, kind] for image in IMAGES]
+            for kind in (PROFILED, SNOWMELT_FIRST, UNPACKED, CONTAINERD)
+        }
+        section.plot(
+            f"images-{rate}",
+            f"Seconds until a handler in an image has answered, link of {rate}",
+            plots.bars("s", [image.title for image in IMAGES], bars),
+        )
+        for image in IMAGES:
+            ratio = seconds[rate, image.name, PROFILED] / seconds[rate, image.name, CONTAINERD]
+            section.promise(
+                f"start in the image *{image.title}* at {rate} against containerd's pull and run",
+                f"at most {MOST_TIME:.3g} times",
+                f"{ratio:.3g} times",
+                ratio <= MOST_TIME,
+            )
+    for name, most in MOST_BYTES.items():
+        title = next(image.title for image in IMAGES if image.name == name)
+        share = amounts[RATES[0], name, PROFILED] / amounts[RATES[0], name, CONTAINERD]
+        section.promise(
+            f"bytes of a start in the image *{title}* against a pull",
+            f"at most {most * 100:.0f} %",
+            f"{share * 100:.3g} %",
+            share <= most,
+        )
+
+
+def blocks(near: Link, section: Section, home: Path) -> None:
+    """The paper's Figure 20."""
+    image = IMAGES[1]
+    near.unshape()
+    lines = []
+    with platform(near, home) as platform_:
+        for size in BLOCKS:
+            name = f"{image.name}:{size.lower()}"
+            platform_.run("image", "convert", image.layout, name, "--block-size", size)
+            platform_.run("image", "push", name, reference(image, size.lower()))
+    near.shape(RATES[0])
+    for size in BLOCKS:
+        all_ = [first_start(near, image, None, size.lower()) for _ in range(TIMES)]
+        amount = median([start.bytes / MIB for start in all_])
+        lines.append([size, spread([start.seconds for start in all_]), amount])
+    near.unshape()
+    least = min(line[2] for line in lines)
+    section.say(
+        f"Sizes of blocks, image *{image.title}*, link of {RATES[0]}, first starts: the smaller"
+        " the blocks, the less is fetched that nobody reads. *Amplification* is against the least."
+    )
+    shown = [[size, took, short(amount), f"{amount / least:.2f}"] for size, took, amount in lines]
+    section.table(["block", "s", "MiB", "amplification"], shown)
+    section.commands.append(f"snowmelt image convert oci:LAYOUT:{image.name} x --block-size 64KiB")
+
+
+def local(near: Link, section: Section, home: Path) -> None:
+    """All is there: a new sandbox in the image, and one in a folder."""
+    lines = []
+    with platform(near, home) as warm:
+        for image in IMAGES:
+            places = {
+                "block image": ["--image", f"{image.name}:blocks"],
+                "folder": ["--root", str(image.root)],
+            }
+            took = {name: list[float]() for name in places}
+            for _ in range(LOCAL_TIMES + 1):
+                for name, where in places.items():
+                    warm.deploy(image, where)
+                    warm.call(image)
+                    took[name].append(warm.call(image) * 1000)
+            ours, folder = (median(times[1:]) for times in took.values())
+            lines.append([image.title, *(spread(times[1:]) for times in took.values())])
+            section.promise(
+                f"start in the image *{image.title}*, all of it here, against a folder",
+                f"at most {MOST_LOCAL} times",
+                f"{ours / folder:.3g} times",
+                ours / folder <= MOST_LOCAL,
+            )
+        resident = warm.resident_mib()
+    section.say(
+        "All blocks are here and were read before: milliseconds of `snowmelt fn call`, a new"
+        " sandbox each."
+    )
+    section.table(["image", "block image, ms", "unpacked folder, ms"], lines)
+    section.promise(
+        f"memory of the daemon that serves {len(IMAGES)} images",
+        f"at most {MOST_RESIDENT_MIB} MiB each",
+        f"{resident / len(IMAGES):.3g} MiB",
+        resident / len(IMAGES) <= MOST_RESIDENT_MIB,
+    )
+
+
+def conversion(near: Link, section: Section, took: dict[str, float]) -> None:
+    lines = []
+    with scratch() as folder:
+        for image in IMAGES:
+            begun = time.perf_counter()
+            layout = image.layout.removeprefix("oci:")
+            near.run("umoci", "unpack", "--image", layout, folder / image.name)
+            lines.append([image.title, short(took[image.name]), short(time.perf_counter() - begun)])
+    section.say(
+        "Seconds to convert each image (layers of the one before are here already), and to"
+        " unpack it with umoci; one sample."
+    )
+    section.table(["image", "convert", "unpack"], lines)
+
+
+def run() -> Section:
+    section = Section("Block images")
+    made.make()
+    with scratch() as folder, link(folder) as near:
+        home = folder / "home"
+        took = fill_registry(near, section, home)
+        starts(near, section)
+        local(near, section, home)
+        blocks(near, section, home)
+        conversion(near, section, took)
+    return section
