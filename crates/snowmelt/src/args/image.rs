@@ -25,6 +25,9 @@ Examples:
 
 Layers that were converted before are not read again.";
 
+const SOURCES: &str =
+    "REGISTRY/REPOSITORY:TAG, oci:FOLDER[:TAG], docker-archive:FILE[:TAG] or dir:FOLDER";
+
 const LS_EXAMPLES: &str = "\
 Examples:
   snowmelt image ls
@@ -101,8 +104,8 @@ pub enum ImageCommand {
 #[derive(Debug, Args)]
 #[command(after_help = CONVERT_EXAMPLES)]
 pub struct ImageConvertArgs {
-    /// REGISTRY/REPOSITORY:TAG, oci:FOLDER[:TAG], docker-archive:FILE[:TAG] or dir:FOLDER
-    #[arg(value_parser = place)]
+    // No comment of documentation, where the brackets would be links.
+    #[arg(value_parser = place, help = SOURCES)]
     pub source: Place,
     /// Its name here [default: that of the source, if it comes from a registry]
     #[arg(value_parser = name)]
