@@ -17,9 +17,9 @@ sys.path.insert(0, str(BENCH))
 import apps
 import handlers
 import idle
-import images
 import lean
 import network
+import pulls
 import queries
 import resize
 from common.figures import Section
@@ -29,7 +29,7 @@ EXPERIMENTS = {
     "network": network.run,
     "apps": apps.run,
     "handlers": handlers.run,
-    "images": images.run,
+    "images": pulls.run,
     "resize": resize.run,
     "queries": queries.run,
     "idle": idle.run,
