@@ -63,7 +63,9 @@ impl LogCollector {
     /// What was written since the last call, to the last byte that is in the pipe now.
     pub fn take(&self) -> LogText {
         let mut kept = self.shared.lock();
-        drain(&self.shared, &mut kept);
+        // Not `try_read`, which reads nothing until the runtime has heard that there is something.
+        let read = |buffer: &mut [u8]| rustix::io::read(&self.shared.pipe, buffer);
+        drain(&mut kept, self.shared.most, |buffer| Ok(read(buffer)?));
         let kept = std::mem::take(&mut *kept);
         LogText {
             text: String::from_utf8_lossy(&kept.bytes).into_owned(),
@@ -86,7 +88,8 @@ impl Shared {
 
 async fn read_all(shared: Arc<Shared>) {
     while shared.pipe.readable().await.is_ok() {
-        if drain(&shared, &mut shared.lock()) == Drained::Ended {
+        let read = |buffer: &mut [u8]| shared.pipe.try_read(buffer);
+        if drain(&mut shared.lock(), shared.most, read) == Drained::Ended {
             return;
         }
         // A function that writes without pause must not keep this thread to itself.
@@ -101,12 +104,16 @@ enum Drained {
 }
 
 /// Moves at most a few pipefuls, so that one writer cannot hold the lock for ever.
-fn drain(shared: &Shared, kept: &mut Kept) -> Drained {
+fn drain(
+    kept: &mut Kept,
+    most: usize,
+    mut read: impl FnMut(&mut [u8]) -> std::io::Result<usize>,
+) -> Drained {
     let mut buffer = [0; 64 << 10];
     for _ in 0..32 {
-        match shared.pipe.try_read(&mut buffer) {
+        match read(&mut buffer) {
             Ok(0) => return Drained::Ended,
-            Ok(read) => kept.add(&buffer[..read], shared.most),
+            Ok(read) => kept.add(&buffer[..read], most),
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Drained::ForNow,
             Err(_) => return Drained::Ended,
         }
@@ -128,6 +135,15 @@ mod tests {
     use std::io::Write;
 
     use super::*;
+
+    /// What is in the pipe is taken before the runtime, which has one thread here, has looked at it.
+    #[tokio::test]
+    async fn what_was_written_just_now_is_taken() {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let log = LogCollector::new(reader.into(), ByteSize::mib(1)).unwrap();
+        writer.write_all(b"called\n").unwrap();
+        assert_eq!(log.take().text, "called\n");
+    }
 
     #[tokio::test]
     async fn keeps_the_beginning_and_counts_the_rest() {
