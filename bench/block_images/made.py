@@ -83,7 +83,8 @@ def folder() -> Path:
 
 def make() -> None:
     """Makes what is not there."""
-    done = folder() / "done"
+    # Another name for each other way to make them.
+    done = folder() / "done-2"
     if done.exists():
         return
     shutil.rmtree(folder(), ignore_errors=True)
@@ -114,10 +115,21 @@ _NEEDED += ["pillow==11.2.1"]
 
 def _layer(layout: Path, bundle: Path, before: str, name: str) -> None:
     """What was added since the last one, as a layer, and all that is there then as a folder."""
+    _whole_seconds(bundle / "rootfs")
     _run("umoci", "repack", "--image", f"{layout}:{name}", "--refresh-bundle", bundle)
     unpacked = folder() / "unpacked" / name
     unpacked.parent.mkdir(exist_ok=True)
     _run("cp", "-a", bundle / "rootfs", unpacked)
+
+
+def _whole_seconds(root: Path) -> None:
+    """A layer has times in whole seconds, rounded by some and cut by others; Python compiles each
+    file again whose time is not the one that it was compiled at, which it cuts."""
+    for folder, _, files in os.walk(root):
+        for path in (Path(folder) / name for name in files):
+            if not path.is_symlink():
+                at = int(path.stat().st_mtime)
+                os.utime(path, (at, at))
 
 
 def _debian(archives: Path) -> list[Path]:
