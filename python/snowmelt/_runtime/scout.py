@@ -31,44 +31,6 @@ PART = 512 * PAGE
 PATIENCE = 5.0
 FILE = "/tmp/.snowmelt-scout"
 
-# To compile and run it takes what most handlers take.
-TYPICAL = '''
-import time
-from typing import Any
-
-LOADED = time.monotonic_ns()
-NAMES = {"one": 1, "two": 2.0}
-
-
-class Total:
-    """Adds up."""
-
-    def __init__(self, value: float = 0) -> None:
-        self.value = value
-
-    @property
-    def text(self) -> str:
-        return f"{self.value:.3f}"
-
-
-def add(total: Total, *values: float, scale: float = 1.5) -> None:
-    for value in values:
-        total.value += value * scale - 1
-
-
-def handler(event: Any) -> Any:
-    begun = time.monotonic_ns()
-    total = Total()
-    try:
-        add(total, *[int(value) for value in NAMES.values()], scale=len(str(event)))
-    except (TypeError, ValueError) as error:
-        raise RuntimeError("never") from error
-    if not total.value or event == "none":
-        return None
-    took = [LOADED, begun, time.monotonic_ns(), sorted(NAMES)]
-    return {"event": event, "total": total.text, "took": took}
-'''
-
 Span = tuple[int, int, int]
 Mapping = tuple[int, int]
 
@@ -119,10 +81,6 @@ def hear(mine: int) -> bytes | None:
             told += some
 
 
-class Done(SystemExit):
-    """Ends a scout's serving."""
-
-
 class Listener:
     """A channel on which the platform asks for one call and then for no more."""
 
@@ -143,7 +101,7 @@ class Listener:
             return self._waiting.pop(), None
         self._platform.expect(self._frames.READY)
         self._platform.expect(self._frames.RETURN)
-        raise Done(0)
+        raise SystemExit(0)
 
 
 def run(imported: list[str]) -> None:
