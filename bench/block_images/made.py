@@ -2,12 +2,12 @@
 with as much again. From Debian's packages and wheels, one layer each; made once and kept."""
 
 import os
-import re
 import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from common import debian
 from common.places import DATA
 
 # With what a base image of a distribution has.
@@ -95,7 +95,7 @@ def make() -> None:
     _run("umoci", "new", "--image", f"{layout}:start")
     _run("umoci", "unpack", "--image", f"{layout}:start", bundle)
     root = bundle / "rootfs"
-    for archive in _debian(archives):
+    for archive in debian.download(DEBIAN, archives):
         _run("dpkg-deb", "-x", archive, root)
     _layer(layout, bundle, "start", "python")
     for before, name, wheels in (("python", "science", SCIENCE), ("science", "more", MORE)):
@@ -132,19 +132,8 @@ def _whole_seconds(root: Path) -> None:
                 os.utime(path, (at, at))
 
 
-def _debian(archives: Path) -> list[Path]:
-    """The packages with all that they depend on, as archives."""
-    quiet = [f"--no-{kind}" for kind in ("recommends", "suggests", "conflicts", "breaks")]
-    quiet += ["--no-replaces", "--no-enhances"]
-    told = _run("apt-cache", "depends", "--recurse", *quiet, *DEBIAN)
-    names = {line for line in told.splitlines() if re.fullmatch(r"[a-z0-9][a-z0-9.+-]*", line)}
-    _run("apt-get", "download", *sorted(names), cwd=archives)
-    return sorted(archives.glob("*.deb"))
-
-
-def _run(*command: object, cwd: Path | None = None) -> str:
+def _run(*command: object) -> str:
     words = [str(word) for word in command]
     environment = os.environ | {"PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-    return subprocess.run(
-        words, cwd=cwd, env=environment, check=True, stdout=subprocess.PIPE, text=True
-    ).stdout
+    done = subprocess.run(words, env=environment, check=True, stdout=subprocess.PIPE, text=True)
+    return done.stdout

@@ -9,6 +9,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from common import debian as debian_packages
+
 PYTHON = ("python3-minimal", "libpython3-stdlib")
 
 # What is in the image beside the packages, and that no start touches.
@@ -60,16 +62,6 @@ def run(*command: object, cwd: Path | None = None) -> str:
     return done.stdout
 
 
-def packages(folder: Path) -> list[Path]:
-    """Debian's Python with all that it depends on, as archives."""
-    quiet = [f"--no-{kind}" for kind in ("recommends", "suggests", "conflicts", "breaks")]
-    quiet += ["--no-replaces", "--no-enhances"]
-    told = run("apt-cache", "depends", "--recurse", *quiet, *PYTHON)
-    names = {line for line in told.splitlines() if re.fullmatch(r"[a-z0-9][a-z0-9.+-]*", line)}
-    run("apt-get", "download", *sorted(names), cwd=folder)
-    return sorted(folder.glob("*.deb"))
-
-
 @dataclass(frozen=True)
 class Image:
     """An OCI layout with one image, and its file system as umoci unpacks it."""
@@ -88,7 +80,7 @@ def debian(folder: Path) -> Image:
     run("umoci", "new", "--image", image)
     run("umoci", "unpack", "--image", image, bundle)
     root = bundle / "rootfs"
-    for archive in packages(archives):
+    for archive in debian_packages.download(PYTHON, archives):
         run("dpkg-deb", "-x", archive, root)
     run("umoci", "repack", "--image", image, "--refresh-bundle", bundle)
     ballast = root / "opt/ballast"
