@@ -52,12 +52,12 @@ class Platform:
     def run(self, *words: object) -> str:
         return self.near.run(SNOWMELT, *words, env=self.environment)
 
-    def deploy(self, image: Made, where: list[str]) -> None:
-        """A function in the image, called once: it has answered then, and is not kept."""
+    def deploy(self, image: Made, where: list[str], idle: str = "1m") -> None:
+        """A function in the image. Its handler is ready then, and stays so for `idle`."""
         with scratch() as folder:
             image.write(folder / "code")
             words = ["--command", "./serve", "--memory", "1GiB", "--timeout", "10m"]
-            words += ["--idle", "0s", *where]
+            words += ["--idle", idle, *where]
             self.run("fn", "deploy", image.name, folder / "code", *words)
 
     def call(self, image: Made) -> float:
@@ -281,7 +281,7 @@ def local(near: Link, section: Section, home: Path) -> None:
             took = {name: list[float]() for name in places}
             for _ in range(LOCAL_TIMES + 1):
                 for name, where in places.items():
-                    warm.deploy(image, where)
+                    warm.deploy(image, where, idle="0s")
                     warm.call(image)
                     took[name].append(warm.call(image) * 1000)
             ours, folder = (median(times[1:]) for times in took.values())

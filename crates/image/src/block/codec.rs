@@ -8,6 +8,10 @@
 //!
 //! Invariant: what is stored is verified before it is given to the decompressor.
 
+use std::cell::RefCell;
+
+use zstd::bulk::Decompressor;
+
 use super::{BlockDigest, BlockEntry};
 use crate::{Error, Result};
 
@@ -38,22 +42,39 @@ pub fn verify(stored: &[u8], entry: &BlockEntry) -> Result<()> {
     Ok(())
 }
 
+thread_local! {
+    /// Its tables are larger than most blocks' stored bytes, so that it is made once for each thread.
+    static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
+}
+
 /// The raw bytes of a block, of which `raw` are expected. Verifies first.
 pub fn decode(stored: &[u8], entry: &BlockEntry, raw: usize) -> Result<Vec<u8>> {
     verify(stored, entry)?;
+    expand(stored, raw)
+}
+
+/// The same for stored bytes that were verified just now.
+pub(crate) fn expand(stored: &[u8], raw: usize) -> Result<Vec<u8>> {
     if stored.is_empty() {
         return Ok(vec![0; raw]);
     }
     if stored.len() == raw {
         return Ok(stored.to_vec());
     }
-    let block = zstd::bulk::decompress(stored, raw)
+    let block = decompress(stored, raw)
         .map_err(|error| Error::damaged("a block", format!("zstd: {error}")))?;
     if block.len() != raw {
         let reason = format!("it holds {} bytes, not {raw}", block.len());
         return Err(Error::damaged("a block", reason));
     }
     Ok(block)
+}
+
+fn decompress(stored: &[u8], raw: usize) -> std::io::Result<Vec<u8>> {
+    DECOMPRESSOR.with_borrow_mut(|kept| match kept {
+        Some(decompressor) => decompressor.decompress(stored, raw),
+        none => none.insert(Decompressor::new()?).decompress(stored, raw),
+    })
 }
 
 #[cfg(test)]

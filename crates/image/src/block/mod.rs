@@ -18,6 +18,7 @@ mod press;
 mod table;
 mod writer;
 
+pub(crate) use codec::expand;
 pub use codec::{decode, encode, verify};
 pub use digest::{BlockDigest, OciDigest};
 pub use merkle::{Proof, prove, root, verify_proof};

@@ -4,6 +4,7 @@
 //! | part | file |
 //! |---|---|
 //! | recorded, merged, fetched ahead | `start` |
+//! | few requests for many blocks | `plan` |
 //! | the bytes of a profile, and who signed them | `signed` |
 //! | keys of platforms | `key` |
 //! | kept on this host, merged over its starts | `shelf` |
@@ -14,6 +15,7 @@
 
 mod artifact;
 mod key;
+mod plan;
 mod shelf;
 mod signed;
 mod start;

@@ -3,14 +3,17 @@
 //!
 //! Invariant: a block that a profile names and that does not exist is passed over.
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
+use futures::future::try_join_all;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use serde::{Deserialize, Serialize};
 
+use super::plan;
 use crate::Result;
-use crate::block::BlockDigest;
+use crate::block::{BlockDigest, Table};
 use crate::read::BlobReader;
 
 /// Blocks of an image in the order of their first use.
@@ -35,22 +38,28 @@ impl StartProfile {
 
     /// This one, and behind it what only the other start touched.
     pub fn merge(&mut self, other: &Self) {
-        let known: std::collections::HashSet<_> = self.blocks.iter().copied().collect();
+        let known: HashSet<_> = self.blocks.iter().copied().collect();
         self.blocks.extend(other.blocks.iter().filter(|block| !known.contains(block)));
     }
 
-    /// Fetches these blocks in their order, `at_once` requests under way; neighbours that follow
-    /// each other are one request.
+    /// Fetches these blocks, about in their order, `at_once` requests under way.
     pub async fn fetch_ahead(&self, readers: &[Arc<BlobReader>], at_once: usize) -> Result<()> {
-        stream::iter(self.runs().into_iter().map(|(root, run)| async move {
-            match readers.iter().find(|reader| reader.summary().root == root) {
-                Some(reader) => reader.prefetch(run).await,
-                None => Ok(()),
-            }
-        }))
-        .buffered(at_once.max(1))
-        .try_collect()
-        .await
+        let roots: HashSet<&BlockDigest> = self.blocks.iter().map(|(root, _)| root).collect();
+        let readers: Vec<&Arc<BlobReader>> =
+            readers.iter().filter(|reader| roots.contains(&reader.summary().root)).collect();
+        let find = |(root, block): &(BlockDigest, u32)| {
+            let blob = readers.iter().position(|reader| reader.summary().root == *root)?;
+            Some((blob, *block as usize))
+        };
+        let blocks: Vec<(usize, usize)> = self.blocks.iter().filter_map(find).collect();
+        let tables = try_join_all(readers.iter().map(|reader| reader.table())).await?;
+        let tables: Vec<&Table> = tables.into_iter().map(AsRef::as_ref).collect();
+        let requests = stream::iter(plan::requests(&tables, &blocks));
+        requests
+            .map(|(blob, run)| readers[blob].prefetch(run))
+            .buffer_unordered(at_once.max(1))
+            .try_collect()
+            .await
     }
 
     /// Neighbours that follow each other as one.

@@ -13,6 +13,11 @@ use crate::block::{BlobSummary, Table};
 /// Blocks of a read that are decompressed at once, so that memory is bounded whatever is asked for.
 const AT_ONCE: usize = 16;
 
+/// So many blocks below one that is wanted tell whether a reader goes through the blob.
+const BELOW: usize = 8;
+/// Blocks at most that one request brings beside those that are wanted.
+const MOST_MORE: usize = 8;
+
 /// Counts first uses over all blobs, so that their order is known.
 static MOMENT: AtomicU64 = AtomicU64::new(0);
 
@@ -52,12 +57,16 @@ impl BlobReader {
     /// The bytes of a range; what lies behind the end is left out.
     pub async fn read(&self, range: Range<u64>) -> Result<Vec<u8>> {
         let table = self.table().await?;
-        self.record(table.touched(range.clone()), table.entries().len());
-        self.read_quietly(range).await
+        let more = self.record(table.touched(range.clone()), table.entries().len());
+        self.read_with(range, more).await
     }
 
     /// The same for readers that are no part of a start.
     pub(super) async fn read_quietly(&self, range: Range<u64>) -> Result<Vec<u8>> {
+        self.read_with(range, 0).await
+    }
+
+    async fn read_with(&self, range: Range<u64>, more: usize) -> Result<Vec<u8>> {
         let table = self.table().await?;
         let wanted = table.touched(range.clone());
         let size = table.block_size().bytes() as u64;
@@ -66,7 +75,7 @@ impl BlobReader {
         let mut next = wanted.start;
         while next < wanted.end {
             let now = next..wanted.end.min(next + AT_ONCE);
-            let blocks = self.blocks.get(&self.summary.digest, table, now.clone()).await?;
+            let blocks = self.blocks.get(&self.summary.digest, table, now.clone(), more).await?;
             for (index, block) in now.clone().zip(blocks) {
                 let begin = index as u64 * size;
                 let from = range.start.saturating_sub(begin) as usize;
@@ -78,15 +87,11 @@ impl BlobReader {
         Ok(bytes)
     }
 
-    /// Has blocks in memory or on the disk before anybody asks for them.
+    /// Has blocks on the disk before anybody asks for them, if there is a cache on the disk.
     pub async fn prefetch(&self, wanted: Range<usize>) -> Result<()> {
         let table = self.table().await?;
         let end = wanted.end.min(table.entries().len());
-        for start in (wanted.start..end).step_by(AT_ONCE) {
-            let now = start..end.min(start + AT_ONCE);
-            self.blocks.get(&self.summary.digest, table, now).await?;
-        }
-        Ok(())
+        self.blocks.ahead(&self.summary.digest, table, wanted.start.min(end)..end).await
     }
 
     /// The blocks that were read, in the order in which each was read first, each with a moment that
@@ -110,14 +115,19 @@ impl BlobReader {
         self.table.get_or_try_init(fetch).await
     }
 
-    fn record(&self, blocks: Range<usize>, count: usize) {
+    /// Notes what is read, and says with how many blocks behind it a request should go on: twice
+    /// as many as were read of those just below.
+    fn record(&self, blocks: Range<usize>, count: usize) -> usize {
         let mut touched = self.touched.lock().unwrap_or_else(PoisonError::into_inner);
         let Touched { order, seen } = &mut *touched;
         seen.resize(count, false);
+        let below = blocks.start.saturating_sub(BELOW)..blocks.start;
+        let below = seen[below].iter().filter(|seen| **seen).count();
         for block in blocks {
             if !std::mem::replace(&mut seen[block], true) {
                 order.push((MOMENT.fetch_add(1, Ordering::Relaxed), block));
             }
         }
+        MOST_MORE.min(2 * below)
     }
 }

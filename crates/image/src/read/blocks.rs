@@ -9,11 +9,11 @@ use bytes::Bytes;
 use super::flight::Flights;
 use super::recent::Recent;
 use super::{BlockCache, BlockSource};
-use crate::block::{BlockDigest, BlockEntry, OciDigest, Table, decode, verify};
+use crate::block::{BlockDigest, BlockEntry, OciDigest, Table, expand, verify};
 use crate::{Error, Result};
 
 /// Neighbours are fetched by one request up to so many stored bytes.
-const REQUEST_BYTES: u64 = 4 << 20;
+pub(super) const REQUEST_BYTES: u64 = 4 << 20;
 /// How often a block is fetched whose bytes are wrong.
 const DAMAGED_ATTEMPTS: u32 = 3;
 /// Decompressed bytes in memory: with what is under way, below 30 MiB for each process.
@@ -35,9 +35,9 @@ pub struct Counts {
 /// One for each process: all blobs share its source, memory and disk.
 pub struct Blocks {
     source: Arc<dyn BlockSource>,
-    cache: Option<Arc<BlockCache>>,
+    pub(super) cache: Option<Arc<BlockCache>>,
     recent: Recent,
-    flights: Flights,
+    pub(super) flights: Flights,
     requests: AtomicU64,
     fetched_bytes: AtomicU64,
     cached: AtomicU64,
@@ -73,12 +73,15 @@ impl Blocks {
         }
     }
 
-    /// The blocks `wanted` of a blob, in order. Misses that are neighbours are one request.
+    /// The blocks `wanted` of a blob, in order. Misses that are neighbours are one request, which
+    /// goes on with up to `more` blocks behind the last one: a reader that goes through a blob will
+    /// want them next, and a request costs more than what it brings.
     pub(super) async fn get(
         &self,
         blob: &OciDigest,
         table: &Table,
         wanted: Range<usize>,
+        more: usize,
     ) -> Result<Vec<Arc<Vec<u8>>>> {
         let mut found: Vec<Option<Arc<Vec<u8>>>> = vec![None; wanted.len()];
         loop {
@@ -96,7 +99,10 @@ impl Blocks {
                 self.flights.wait(&digests).await;
                 continue;
             };
-            let blocks = self.fetch(blob, table, missing.clone()).await?;
+            let is_last = missing.end == wanted.end;
+            let (behind, _claim) =
+                self.behind(table, missing.clone(), if is_last { more } else { 0 });
+            let blocks = self.fetch(blob, table, missing.clone(), behind).await?;
             let at = missing.start - wanted.start;
             for (slot, block) in found[at..].iter_mut().zip(blocks) {
                 *slot = Some(block);
@@ -111,22 +117,41 @@ impl Blocks {
             return Some(block);
         }
         if entry.stored == 0 {
-            return decode(&[], entry, raw).ok().map(Arc::new);
+            return expand(&[], raw).ok().map(Arc::new);
         }
         let stored = self.cache.as_ref()?.get(entry)?;
-        let block = decode(&stored, entry, raw).ok().map(Arc::new)?;
+        let block = expand(&stored, raw).ok().map(Arc::new)?;
         self.cached.fetch_add(1, Ordering::Relaxed);
         self.recent.put(entry.digest, &block);
         Some(block)
     }
 
-    /// Neighbours from the source.
+    /// Neighbours from the source; those up to `behind` are only kept.
     async fn fetch(
         &self,
         blob: &OciDigest,
         table: &Table,
         indexes: Range<usize>,
+        behind: usize,
     ) -> Result<Vec<Arc<Vec<u8>>>> {
+        let stored = self.fetch_stored(blob, table, indexes.start..behind).await?;
+        let mut blocks = Vec::with_capacity(indexes.len());
+        for (index, stored) in indexes.zip(stored) {
+            let entry = &table.entries()[index];
+            let block = Arc::new(expand(&stored, table.raw_of(index))?);
+            self.recent.put(entry.digest, &block);
+            blocks.push(block);
+        }
+        Ok(blocks)
+    }
+
+    /// The stored bytes of neighbours, verified and kept; damaged ones are fetched again.
+    pub(super) async fn fetch_stored(
+        &self,
+        blob: &OciDigest,
+        table: &Table,
+        indexes: Range<usize>,
+    ) -> Result<Vec<Bytes>> {
         let mut attempt = 0;
         let stored = loop {
             attempt += 1;
@@ -138,15 +163,10 @@ impl Blocks {
                 outcome => break outcome?,
             }
         };
-        let mut blocks = Vec::with_capacity(stored.len());
-        for (index, stored) in indexes.zip(stored) {
-            let entry = &table.entries()[index];
-            let block = Arc::new(decode(&stored, entry, table.raw_of(index))?);
-            self.keep(entry, &stored);
-            self.recent.put(entry.digest, &block);
-            blocks.push(block);
+        for (index, stored) in indexes.zip(&stored) {
+            self.keep(&table.entries()[index], stored);
         }
-        Ok(blocks)
+        Ok(stored)
     }
 
     /// The stored bytes of neighbours, each verified.

@@ -105,6 +105,11 @@ impl BlockCache {
         }
     }
 
+    /// Whether a block is there; it may be gone at its use.
+    pub fn has(&self, entry: &BlockEntry) -> bool {
+        self.store.index().has(&self.key(entry))
+    }
+
     /// Keeps a block that was verified. On a full disk, half of the cache makes room once.
     pub fn put(&self, entry: &BlockEntry, stored: &[u8]) -> Result<()> {
         let (bytes, key, store) = (stored.len() as u64, self.key(entry), &self.store);

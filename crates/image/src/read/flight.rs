@@ -31,6 +31,15 @@ impl Flights {
         Some(Claim { flights: self, digests: digests.to_vec() })
     }
 
+    /// Claims those of them that nobody has.
+    pub fn claim_free(&self, digests: &[BlockDigest]) -> Claim<'_> {
+        let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
+        let free = digests.iter().filter(|digest| !under_way.contains(digest));
+        let digests: Vec<BlockDigest> = free.copied().collect();
+        under_way.extend(&digests);
+        Claim { flights: self, digests }
+    }
+
     /// Waits until one of these may have become free.
     pub async fn wait(&self, digests: &[BlockDigest]) {
         let landed = self.landed.notified();
@@ -44,6 +53,13 @@ impl Flights {
         if busy {
             landed.await;
         }
+    }
+}
+
+impl Claim<'_> {
+    /// Whether it is the holder who fetches this one.
+    pub fn has(&self, digest: &BlockDigest) -> bool {
+        self.digests.contains(digest)
     }
 }
 

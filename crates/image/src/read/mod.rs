@@ -7,12 +7,14 @@
 //! | stored blocks on the disk, by content, the one used longest ago evicted first | `cache`, `usage` |
 //! | decompressed blocks in memory, few | `recent` |
 //! | ranges of a blob from all of these, each block once | `blocks`, `flight`, `blob` |
+//! | what will be wanted next, to the disk | `ahead` |
 //! | a blob as a file, once all of it is there | `complete` |
 //! | what every source must do | `conformance` |
 //!
 //! Invariant: what a source or the disk gives is compared with the table before anybody sees it; a
 //! source can withhold a block and cannot forge one.
 
+mod ahead;
 mod blob;
 mod blocks;
 mod cache;

@@ -41,6 +41,11 @@ impl<K: Copy + Eq + Hash> Usage<K> {
         }
     }
 
+    /// Whether one is there.
+    pub fn has(&self, key: &K) -> bool {
+        self.held.contains_key(key)
+    }
+
     /// Uses one, if it is there.
     pub fn touch(&mut self, key: &K) -> bool {
         let Some(&(bytes, _)) = self.held.get(key) else { return false };

@@ -192,8 +192,41 @@ fn the_cache_serves_the_next_mount() {
         // The tables are fetched each time, blocks only once.
         let counts = setup.blocks.counts();
         assert_eq!(counts.fetched_bytes > 300_000, fetches, "{counts:?}");
-        assert_eq!(counts.cached > 0, !fetches, "{counts:?}");
+        assert!(counts.cached > 0 || fetches, "{counts:?}");
     }
+}
+
+#[test]
+fn who_reads_on_is_fetched_ahead_of_and_nothing_comes_twice() {
+    let scratch = tempfile::tempdir().unwrap();
+    fs::write(scratch.path().join("a"), noise(1, 4 << 20)).unwrap();
+    let (image, source) = image(&[archive(scratch.path())]);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+    let source = Arc::new(source);
+    let folder = tempfile::tempdir().unwrap();
+    let cache = Arc::new(BlockCache::open(folder.path(), 1 << 30).unwrap());
+    let shared: Arc<dyn BlockSource> = Arc::clone(&source) as _;
+    let blocks = Arc::new(Blocks::new(shared, Some(cache)));
+    let layer = image.layers[0].clone();
+    let reader = snowmelt_image::read::BlobReader::new(Arc::clone(&blocks), layer).unwrap();
+    let size = reader.raw_size();
+    let whole = noise(1, 4 << 20);
+    runtime.block_on(async {
+        // One block somewhere brings no others.
+        reader.read(40 * 65536..40 * 65536 + 1).await.unwrap();
+        assert!(blocks.counts().fetched_bytes < 3 * 65536);
+        let mut content = Vec::new();
+        while (content.len() as u64) < size {
+            let at = content.len() as u64;
+            content.extend(reader.read(at..size.min(at + 65536)).await.unwrap());
+        }
+        assert!(content.windows(whole.len()).step_by(512).any(|part| part == whole));
+    });
+    // The table, the block in the middle, and runs of up to nine blocks.
+    let counts = blocks.counts();
+    assert!(counts.requests <= 2 + 4 + size.div_ceil(9 * 65536), "{counts:?}");
+    assert!(counts.fetched_bytes < size + 65536, "{counts:?}");
+    assert_eq!(reader.touched().len() as u64, size.div_ceil(65536), "all were read");
 }
 
 #[test]
