@@ -4,27 +4,39 @@
 //! |---|---|
 //! | none | as many zeros as the block has |
 //! | as many as the block has | the block as it is |
-//! | fewer | one zstd frame that says its size |
+//! | fewer | zstd frames, one behind the other, each of which says its size |
+//!
+//! A frame has 128 KiB, which is what a kernel reads around a page that is missing: so a block is
+//! fetched and verified as a whole, and decompressed only where it is read, and only once.
 //!
 //! Invariant: what is stored is verified before it is given to the decompressor.
 
 use std::cell::RefCell;
+use std::ops::Range;
 
-use zstd::bulk::Decompressor;
+use zstd::bulk::{Compressor, Decompressor};
+use zstd::zstd_safe::{find_frame_compressed_size, get_error_name, get_frame_content_size};
 
 use super::{BlockDigest, BlockEntry};
 use crate::{Error, Result};
 
 /// Higher levels take ten times as long for a tenth less.
 const LEVEL: i32 = 3;
+/// Raw bytes of a frame. Frames of whole blocks would take 6 % less room.
+pub(crate) const FRAME: usize = 128 << 10;
+
+thread_local! {
+    /// Its tables are larger than most frames, so that it is made once for each thread.
+    static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
+}
 
 /// A block as it is stored.
 pub fn encode(raw: &[u8]) -> Result<Vec<u8>> {
     if raw.iter().all(|byte| *byte == 0) {
         return Ok(Vec::new());
     }
-    let compressed = zstd::bulk::compress(raw, LEVEL)
-        .map_err(|error| Error::refused("a block", format!("zstd: {error}")))?;
+    let compressed =
+        compress(raw).map_err(|error| Error::refused("a block", format!("zstd: {error}")))?;
     Ok(if compressed.len() < raw.len() { compressed } else { raw.to_vec() })
 }
 
@@ -42,38 +54,105 @@ pub fn verify(stored: &[u8], entry: &BlockEntry) -> Result<()> {
     Ok(())
 }
 
-thread_local! {
-    /// Its tables are larger than most blocks' stored bytes, so that it is made once for each thread.
-    static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
-}
-
 /// The raw bytes of a block, of which `raw` are expected. Verifies first.
 pub fn decode(stored: &[u8], entry: &BlockEntry, raw: usize) -> Result<Vec<u8>> {
     verify(stored, entry)?;
-    expand(stored, raw)
-}
-
-/// The same for stored bytes that were verified just now.
-pub(crate) fn expand(stored: &[u8], raw: usize) -> Result<Vec<u8>> {
-    if stored.is_empty() {
-        return Ok(vec![0; raw]);
-    }
-    if stored.len() == raw {
-        return Ok(stored.to_vec());
-    }
-    let block = decompress(stored, raw)
-        .map_err(|error| Error::damaged("a block", format!("zstd: {error}")))?;
-    if block.len() != raw {
-        let reason = format!("it holds {} bytes, not {raw}", block.len());
-        return Err(Error::damaged("a block", reason));
-    }
+    let mut block = Vec::with_capacity(raw);
+    expand(stored, raw, 0..raw, &mut block)?;
     Ok(block)
 }
 
-fn decompress(stored: &[u8], raw: usize) -> std::io::Result<Vec<u8>> {
+/// Appends the raw bytes `wanted` of a block of `raw` bytes, which was verified, to `to`.
+fn expand(stored: &[u8], raw: usize, wanted: Range<usize>, to: &mut Vec<u8>) -> Result<()> {
+    match frames(stored, raw, wanted.clone())? {
+        Content::Zeros => to.resize(to.len() + wanted.len(), 0),
+        Content::Raw => to.extend_from_slice(&stored[wanted]),
+        Content::Frames(frames) => {
+            for frame in frames {
+                to.extend_from_slice(&frame.decompress()?[frame.part(&wanted)]);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// How a verified block holds its bytes.
+pub(crate) enum Content<'a> {
+    /// Not at all.
+    Zeros,
+    /// As they are.
+    Raw,
+    /// In frames; those that are wanted.
+    Frames(Vec<Frame<'a>>),
+}
+
+/// Some raw bytes of a block.
+pub(crate) struct Frame<'a> {
+    stored: &'a [u8],
+    /// Which of them.
+    pub raw: Range<usize>,
+}
+
+impl Frame<'_> {
+    /// All of its bytes.
+    pub fn decompress(&self) -> Result<Vec<u8>> {
+        let wrong = |reason: String| Error::damaged("a block", reason);
+        let bytes = decompress(self.stored, self.raw.len())
+            .map_err(|error| wrong(format!("zstd: {error}")))?;
+        if bytes.len() == self.raw.len() {
+            return Ok(bytes);
+        }
+        Err(wrong(format!("a frame holds {} bytes, not {}", bytes.len(), self.raw.len())))
+    }
+
+    /// Which of its bytes are among those `wanted` of the block.
+    pub fn part(&self, wanted: &Range<usize>) -> Range<usize> {
+        let Range { start, end } = self.raw;
+        wanted.start.clamp(start, end) - start..wanted.end.clamp(start, end) - start
+    }
+}
+
+/// Where in a verified block of `raw` bytes those `wanted` are.
+pub(crate) fn frames(stored: &[u8], raw: usize, wanted: Range<usize>) -> Result<Content<'_>> {
+    if stored.is_empty() {
+        return Ok(Content::Zeros);
+    }
+    if stored.len() == raw {
+        return Ok(Content::Raw);
+    }
+    let wrong = |reason: String| Error::damaged("a block", reason);
+    let (mut rest, mut at, mut found) = (stored, 0, Vec::new());
+    while at < wanted.end {
+        let size = find_frame_compressed_size(rest)
+            .map_err(|code| wrong(format!("zstd: {}", get_error_name(code))))?;
+        let (stored, behind) = rest.split_at(size);
+        let holds = get_frame_content_size(stored).ok().flatten().unwrap_or(0);
+        let holds = usize::try_from(holds).ok().filter(|holds| (1..=raw - at).contains(holds));
+        let end = at + holds.ok_or_else(|| wrong(format!("a frame at {at} of {raw} is none")))?;
+        if end > wanted.start {
+            found.push(Frame { stored, raw: at..end });
+        }
+        (rest, at) = (behind, end);
+    }
+    if at == raw && !rest.is_empty() {
+        return Err(wrong(format!("it holds more than {raw} bytes")));
+    }
+    Ok(Content::Frames(found))
+}
+
+fn compress(raw: &[u8]) -> std::io::Result<Vec<u8>> {
+    let mut compressor = Compressor::new(LEVEL)?;
+    let mut stored = Vec::with_capacity(raw.len() / 2);
+    for part in raw.chunks(FRAME) {
+        stored.extend(compressor.compress(part)?);
+    }
+    Ok(stored)
+}
+
+fn decompress(frame: &[u8], holds: usize) -> std::io::Result<Vec<u8>> {
     DECOMPRESSOR.with_borrow_mut(|kept| match kept {
-        Some(decompressor) => decompressor.decompress(stored, raw),
-        none => none.insert(Decompressor::new()?).decompress(stored, raw),
+        Some(decompressor) => decompressor.decompress(frame, holds),
+        none => none.insert(Decompressor::new()?).decompress(frame, holds),
     })
 }
 
@@ -95,6 +174,20 @@ mod tests {
         }
 
         #[test]
+        fn gives_any_part_of_a_block(
+            from in 0usize..300_000, bytes in 0usize..300_000, seed in any::<u8>(), whole in any::<bool>(),
+        ) {
+            let raw: Vec<u8> = (0..300_000u32).map(|at| (at / 7) as u8 ^ seed).collect();
+            // Other writers' frames may be of another size.
+            let one = || zstd::bulk::compress(&raw, LEVEL).unwrap();
+            let stored = if whole { one() } else { encode(&raw).unwrap() };
+            let wanted = from..raw.len().min(from + bytes);
+            let mut part = vec![1];
+            expand(&stored, raw.len(), wanted.clone(), &mut part).unwrap();
+            prop_assert_eq!(&part[1..], &raw[wanted]);
+        }
+
+        #[test]
         fn finds_a_flipped_bit(bit in 0usize..400) {
             let mut stored = encode(&[7; 4096]).unwrap();
             let entry = entry(&stored);
@@ -110,6 +203,24 @@ mod tests {
             if let Ok(block) = decode(&stored, &entry(&stored), raw) {
                 prop_assert_eq!(block.len(), raw);
             }
+        }
+    }
+
+    #[test]
+    fn frames_that_do_not_make_up_the_block_are_refused() {
+        let raw = vec![7; 3 * FRAME / 2];
+        let stored = encode(&raw).unwrap();
+        let first = find_frame_compressed_size(&stored).unwrap();
+        let refused = |stored: &[u8], raw: usize| decode(stored, &entry(stored), raw).unwrap_err();
+        for (stored, raw) in [
+            (&stored[..first], raw.len()),
+            (&stored[first..], raw.len()),
+            (&stored[..stored.len() - 1], raw.len()),
+            (&stored, raw.len() - 1),
+            (&stored, raw.len() + 1),
+            (&[&stored[..], b"more"].concat(), raw.len()),
+        ] {
+            assert!(matches!(refused(stored, raw), Error::Damaged { .. }));
         }
     }
 

@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use crate::block::{BlockDigest, BlockSize, OciDigest};
+use crate::block::{BlockDigest, BlockSize, FRAME, OciDigest};
 use crate::layer::Layer;
 use crate::source::Layout;
 use crate::{Error, Result};
@@ -57,7 +57,9 @@ impl<'a> Memo<'a> {
 
     /// Where a layout has the memo of a layer, if it has one.
     pub fn path_in(layout: &Layout, diff_id: &OciDigest, log2: u8) -> PathBuf {
-        layout.private(&format!("layers/{}-{log2}", diff_id.hex()))
+        // A layer that an earlier version pressed into other frames is not taken for one of ours.
+        let frame = FRAME.trailing_zeros();
+        layout.private(&format!("layers/{}-{log2}-{frame}", diff_id.hex()))
     }
 
     fn source_path(&self, key: &BlockDigest) -> PathBuf {

@@ -1,8 +1,7 @@
 //! Blocks that nobody has asked for yet, from the source to the disk.
 //!
-//! They are verified and not decompressed: whoever reads one does that, once, and what is fetched
-//! ahead takes no more memory than the requests that are under way. Without a disk cache there is
-//! nowhere to put them, and nothing is fetched.
+//! What is fetched ahead takes no more memory than the requests that are under way. Without a disk
+//! cache there is nowhere to put it, and nothing is fetched.
 
 use std::ops::Range;
 

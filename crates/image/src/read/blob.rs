@@ -10,7 +10,7 @@ use super::Blocks;
 use crate::Result;
 use crate::block::{BlobSummary, Table};
 
-/// Blocks of a read that are decompressed at once, so that memory is bounded whatever is asked for.
+/// Blocks of a read that are held at once, so that memory is bounded whatever is asked for.
 const AT_ONCE: usize = 16;
 
 /// So many blocks below one that is wanted tell whether a reader goes through the blob.
@@ -76,11 +76,11 @@ impl BlobReader {
         while next < wanted.end {
             let now = next..wanted.end.min(next + AT_ONCE);
             let blocks = self.blocks.get(&self.summary.digest, table, now.clone(), more).await?;
-            for (index, block) in now.clone().zip(blocks) {
-                let begin = index as u64 * size;
+            for (index, stored) in now.clone().zip(blocks) {
+                let (begin, raw) = (index as u64 * size, table.raw_of(index));
                 let from = range.start.saturating_sub(begin) as usize;
-                let to = (range.end - begin).min(block.len() as u64) as usize;
-                bytes.extend_from_slice(&block[from..to]);
+                let to = (range.end - begin).min(raw as u64) as usize;
+                self.blocks.expand((table, index), &stored, from..to, &mut bytes)?;
             }
             next = now.end;
         }

@@ -1,4 +1,4 @@
-//! Decompressed blocks from memory, disk or source, each fetched once and verified.
+//! Stored blocks from memory, disk or source, each fetched once and verified.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,15 +9,15 @@ use bytes::Bytes;
 use super::flight::Flights;
 use super::recent::Recent;
 use super::{BlockCache, BlockSource};
-use crate::block::{BlockDigest, BlockEntry, OciDigest, Table, expand, verify};
+use crate::block::{BlockDigest, BlockEntry, OciDigest, Table, verify};
 use crate::{Error, Result};
 
 /// Neighbours are fetched by one request up to so many stored bytes.
 pub(super) const REQUEST_BYTES: u64 = 4 << 20;
 /// How often a block is fetched whose bytes are wrong.
 const DAMAGED_ATTEMPTS: u32 = 3;
-/// Decompressed bytes in memory: with what is under way, below 30 MiB for each process.
-const RECENT_BYTES: usize = 8 << 20;
+/// Stored bytes in memory: with what is under way, below 30 MiB for each process.
+const RECENT_BYTES: usize = 3 << 20;
 
 /// What was done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,7 +36,9 @@ pub struct Counts {
 pub struct Blocks {
     source: Arc<dyn BlockSource>,
     pub(super) cache: Option<Arc<BlockCache>>,
-    recent: Recent,
+    recent: Recent<BlockDigest>,
+    /// Decompressed frames of which a part was read; by block and first byte.
+    pub(super) frames: Recent<(BlockDigest, usize)>,
     pub(super) flights: Flights,
     requests: AtomicU64,
     fetched_bytes: AtomicU64,
@@ -53,6 +55,7 @@ impl Blocks {
             source,
             cache,
             recent: Recent::new(RECENT_BYTES),
+            frames: Recent::new(super::frames::MOST_BYTES),
             flights: Flights::default(),
             requests: AtomicU64::new(0),
             fetched_bytes: AtomicU64::new(0),
@@ -82,8 +85,8 @@ impl Blocks {
         table: &Table,
         wanted: Range<usize>,
         more: usize,
-    ) -> Result<Vec<Arc<Vec<u8>>>> {
-        let mut found: Vec<Option<Arc<Vec<u8>>>> = vec![None; wanted.len()];
+    ) -> Result<Vec<Bytes>> {
+        let mut found: Vec<Option<Bytes>> = vec![None; wanted.len()];
         loop {
             for (slot, index) in found.iter_mut().zip(wanted.clone()) {
                 if slot.is_none() {
@@ -111,19 +114,18 @@ impl Blocks {
     }
 
     /// A block that needs no request.
-    fn held(&self, table: &Table, index: usize) -> Option<Arc<Vec<u8>>> {
-        let (entry, raw) = (&table.entries()[index], table.raw_of(index));
-        if let Some(block) = self.recent.get(&entry.digest, raw) {
+    fn held(&self, table: &Table, index: usize) -> Option<Bytes> {
+        let entry = &table.entries()[index];
+        if entry.stored == 0 {
+            return Some(Bytes::new());
+        }
+        if let Some(block) = self.recent.get(&entry.digest) {
             return Some(block);
         }
-        if entry.stored == 0 {
-            return expand(&[], raw).ok().map(Arc::new);
-        }
-        let stored = self.cache.as_ref()?.get(entry)?;
-        let block = expand(&stored, raw).ok().map(Arc::new)?;
+        let stored = Bytes::from(self.cache.as_ref()?.get(entry)?);
         self.cached.fetch_add(1, Ordering::Relaxed);
-        self.recent.put(entry.digest, &block);
-        Some(block)
+        self.recent.put(entry.digest, stored.clone());
+        Some(stored)
     }
 
     /// Neighbours from the source; those up to `behind` are only kept.
@@ -133,16 +135,14 @@ impl Blocks {
         table: &Table,
         indexes: Range<usize>,
         behind: usize,
-    ) -> Result<Vec<Arc<Vec<u8>>>> {
+    ) -> Result<Vec<Bytes>> {
         let stored = self.fetch_stored(blob, table, indexes.start..behind).await?;
-        let mut blocks = Vec::with_capacity(indexes.len());
-        for (index, stored) in indexes.zip(stored) {
-            let entry = &table.entries()[index];
-            let block = Arc::new(expand(&stored, table.raw_of(index))?);
-            self.recent.put(entry.digest, &block);
-            blocks.push(block);
+        for (index, stored) in indexes.clone().zip(&stored) {
+            // A copy, lest it hold all of the answer that it came in.
+            let digest = table.entries()[index].digest;
+            self.recent.put(digest, Bytes::copy_from_slice(stored));
         }
-        Ok(blocks)
+        Ok(stored.into_iter().take(indexes.len()).collect())
     }
 
     /// The stored bytes of neighbours, verified and kept; damaged ones are fetched again.
@@ -217,7 +217,7 @@ impl Blocks {
 }
 
 /// The first run of blocks that are missing, as long as one request may be.
-fn first_gap(found: &[Option<Arc<Vec<u8>>>], table: &Table, first: usize) -> Option<Range<usize>> {
+fn first_gap(found: &[Option<Bytes>], table: &Table, first: usize) -> Option<Range<usize>> {
     let start = found.iter().position(Option::is_none)?;
     let run = found[start..].iter().take_while(|block| block.is_none()).count();
     let (start, mut end) = (first + start, first + start + 1);

@@ -5,7 +5,8 @@
 //! | where stored bytes come from: the trait, and local folders | `source`, `local` |
 //! | decorators: again, slower, a second one | `retry`, `limit`, `hedge` |
 //! | stored blocks on the disk, by content, the one used longest ago evicted first | `cache`, `usage` |
-//! | decompressed blocks in memory, few | `recent` |
+//! | what was used last in memory, little | `recent` |
+//! | decompressed where it is wanted | `frames` |
 //! | ranges of a blob from all of these, each block once | `blocks`, `flight`, `blob` |
 //! | what will be wanted next, to the disk | `ahead` |
 //! | a blob as a file, once all of it is there | `complete` |
@@ -21,6 +22,7 @@ mod cache;
 mod complete;
 pub mod conformance;
 mod flight;
+mod frames;
 mod hedge;
 mod limit;
 mod local;

@@ -1,45 +1,48 @@
-//! Decompressed blocks in memory: only so many that a block which is read piece by piece is
-//! decompressed once. The kernel's page cache keeps the rest.
+//! Bytes in memory that were used last: only so many that a block which is read piece by piece is
+//! verified and decompressed once. The kernel's page cache keeps what was read.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::block::BlockDigest;
+use bytes::Bytes;
 
-/// The blocks used last, by the digest of what is stored.
-pub(super) struct Recent {
+/// What was used last, by keys.
+pub(super) struct Recent<K> {
     most_bytes: usize,
-    held: Mutex<Held>,
+    held: Mutex<Held<K>>,
 }
 
-#[derive(Default)]
-struct Held {
+struct Held<K> {
     /// The one used last is at the back. Few, so that looking through is as fast as hashing.
-    blocks: VecDeque<(BlockDigest, Arc<Vec<u8>>)>,
+    parts: VecDeque<(K, Bytes)>,
     bytes: usize,
 }
 
-impl Recent {
+impl<K: PartialEq> Recent<K> {
     pub fn new(most_bytes: usize) -> Self {
-        Self { most_bytes, held: Mutex::default() }
+        Self { most_bytes, held: Mutex::new(Held { parts: VecDeque::new(), bytes: 0 }) }
     }
 
-    pub fn get(&self, digest: &BlockDigest, raw: usize) -> Option<Arc<Vec<u8>>> {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = held.blocks.iter().position(|(key, block)| key == digest && block.len() == raw)?;
-        let found = held.blocks.remove(at)?;
-        let block = Arc::clone(&found.1);
-        held.blocks.push_back(found);
-        Some(block)
+    pub fn get(&self, key: &K) -> Option<Bytes> {
+        let mut held = self.held();
+        let at = held.parts.iter().position(|(known, _)| known == key)?;
+        let found = held.parts.remove(at)?;
+        let bytes = found.1.clone();
+        held.parts.push_back(found);
+        Some(bytes)
     }
 
-    pub fn put(&self, digest: BlockDigest, block: &Arc<Vec<u8>>) {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        held.bytes += block.len();
-        held.blocks.push_back((digest, Arc::clone(block)));
+    pub fn put(&self, key: K, bytes: Bytes) {
+        let mut held = self.held();
+        held.bytes += bytes.len();
+        held.parts.push_back((key, bytes));
         while held.bytes > self.most_bytes {
-            let Some((_, oldest)) = held.blocks.pop_front() else { break };
+            let Some((_, oldest)) = held.parts.pop_front() else { break };
             held.bytes -= oldest.len();
         }
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held<K>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

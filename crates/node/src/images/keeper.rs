@@ -162,6 +162,9 @@ impl Keeper {
     fn spawn(&self) -> io::Result<Child> {
         let (ours, theirs) = packet::pair()?;
         let mut command = Command::new(&self.command);
+        // One heap for all threads, because with one for each what they leave behind adds up; and
+        // what a request brings is given back at once.
+        command.envs([("MALLOC_ARENA_MAX", "1"), ("MALLOC_MMAP_THRESHOLD_", "524289")]);
         command.args(["internal", "images"]).stdin(Stdio::from(theirs)).stdout(Stdio::null());
         let mut child = command.spawn()?;
         drop(command);
