@@ -266,3 +266,21 @@ def test_what_two_images_share(alone: Snowmelt, tmp_path: Path) -> None:
     # The file is random and larger than a block, so most of its blocks are in both.
     assert found["blocks"]["both"]["bytes"] >= 1 << 20
     assert "content    /etc/name" in alone.run("image", "diff", "a", "b").out
+
+
+def test_a_host_that_was_warmed_fetches_no_block(
+    pushed: str, served: Registry, made: Image, code: Path, alone: Snowmelt
+) -> None:
+    served.fetched()
+    alone.run("image", "warm", pushed, "--all").succeeded()
+    assert served.fetched() > made.ballast.stat().st_size
+    deploy(alone, code, pushed).succeeded()
+    assert answer(read(alone, "/opt/ballast")) == digest(made.ballast)
+    # Manifests and tables only.
+    assert served.fetched() < 1 << 20
+    local = alone.run("--progress", "plain", "image", "pull", pushed, "here").succeeded()
+    assert "here" in local.err
+    served.fetched()
+    deploy(alone, code, "here").succeeded()
+    answer(read(alone, "/usr/bin/python3"))
+    assert served.fetched() == 0

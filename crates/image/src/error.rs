@@ -70,6 +70,12 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
+    /// Another process has the cache of blocks, which one process holds at a time.
+    #[error("the cache of blocks {path} is held by a running platform")]
+    Held {
+        /// Its folder.
+        path: PathBuf,
+    },
     /// The kernel cannot mount it.
     #[error("the image cannot be mounted: {step}: {source}")]
     Mount {
@@ -120,6 +126,7 @@ impl Error {
             Self::Denied { .. } | Self::Unreachable { .. } => Code::IMAGE_SOURCE,
             Self::Io { source, .. } if is_full(source) => Code::DISK_FULL,
             Self::Io { .. } => Code::STATE,
+            Self::Held { .. } => Code::SERVER_RUNNING,
             Self::Mount { .. } => Code::IMAGE_MOUNT,
         }
     }
@@ -132,6 +139,7 @@ impl Error {
             Self::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
                 Some("run it as the user of the platform, or name a folder with SNOWMELT_STATE")
             }
+            Self::Held { .. } => Some("`snowmelt down` ends the platform; then try again"),
             Self::Mount { .. } => Some("`snowmelt doctor` says what mounting images needs"),
             Self::Denied { .. } => Some("log in with `docker login`, or check the name"),
             _ => None,

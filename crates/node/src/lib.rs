@@ -35,7 +35,9 @@ pub use code::CodeStore;
 pub use error::Error;
 pub use figures::{InstallFigures, NodeFigures, START_BOUNDS_US, Start, StartFigures};
 pub use hold::Hold;
-pub use images::{Found, Origin as ImageOrigin, find_image, image_daemon_main};
+pub use images::{
+    Found, Origin as ImageOrigin, Stores as ImageStores, find_image, image_daemon_main,
+};
 pub use imports::{ImportFigures, ZygoteFigures};
 pub use lease::InstanceLease;
 pub use limits::InstanceLimits;

@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 
 use super::usage::Usage;
 use crate::block::{BlockDigest, BlockEntry, verify};
@@ -56,8 +57,10 @@ impl BlockCache {
         let mut options = File::options();
         let lock = options.create(true).truncate(false).write(true).open(&path);
         let lock = lock.map_err(Error::io("open the lock", &path))?;
-        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)
-            .map_err(|errno| Error::io("lock", &path)(errno.into()))?;
+        match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => return Err(Error::Held { path: folder.to_owned() }),
+            locked => locked.map_err(|errno| Error::io("lock", &path)(errno.into()))?,
+        }
         clear(&tmp)?;
         let (index, damaged) = (Mutex::new(scan(folder)?), AtomicU64::new(0));
         let store = Store { folder: folder.to_owned(), capacity, index, damaged, _lock: lock };
@@ -287,7 +290,8 @@ mod tests {
         let (entry, stored) = block(1, 100);
         let cache = BlockCache::open(folder.path(), 1000).unwrap();
         cache.put(&entry, &stored).unwrap();
-        assert!(BlockCache::open(folder.path(), 1000).is_err(), "one process at a time");
+        let second = BlockCache::open(folder.path(), 1000).err();
+        assert!(matches!(second, Some(Error::Held { .. })), "one process at a time");
         fs::write(folder.path().join("tmp/left"), "half").unwrap();
         drop(cache);
         let cache = BlockCache::open(folder.path(), 1000).unwrap();

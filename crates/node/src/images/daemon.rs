@@ -15,7 +15,7 @@ use std::thread;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use snowmelt_image::block::OciDigest;
 use snowmelt_image::mount::LazyMount;
-use snowmelt_image::profile::{Keys, Shelf, StartProfile};
+use snowmelt_image::profile::StartProfile;
 use snowmelt_image::read::{BlobReader, BlockCache, Blocks};
 use snowmelt_image::source::Layout;
 use snowmelt_image::{Error, Result};
@@ -25,6 +25,7 @@ use tokio::runtime::Runtime;
 
 use super::message::{Ask, Control, ImageSpec, LONGEST, READY};
 use super::resolve::Origin;
+use super::stores::Stores;
 
 /// Requests under way for blocks that a start is known to touch.
 const AHEAD: usize = 4;
@@ -42,7 +43,7 @@ pub fn image_daemon_main() -> ExitCode {
 
 fn run() -> io::Result<()> {
     let control = io::stdin().as_fd().try_clone_to_owned()?;
-    let Some((Control::Begin { state, folder, cache }, mut fds)) = receive(&control)? else {
+    let Some((Control::Begin { state, folder }, mut fds)) = receive(&control)? else {
         return Ok(());
     };
     let namespace = if fds.len() > 1 { fds.pop() } else { None };
@@ -52,7 +53,7 @@ fn run() -> io::Result<()> {
     }
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(2).enable_all().build()?;
-    let daemon = Arc::new(Daemon::new(state, folder, cache, runtime));
+    let daemon = Arc::new(Daemon::new(state, folder, runtime));
     // The namespace is ready to be held by the node.
     packet::send(&control, READY, &[])?;
     let accepting = Arc::clone(&daemon);
@@ -102,7 +103,7 @@ struct Daemon {
     state: PathBuf,
     /// Mount points, each named by the image's digest.
     folder: PathBuf,
-    cache_bytes: u64,
+    stores: Stores,
     cache: OnceLock<Option<Arc<BlockCache>>>,
     runtime: Runtime,
     blocks: Mutex<HashMap<Origin, Arc<Blocks>>>,
@@ -117,9 +118,10 @@ struct Mount {
 }
 
 impl Daemon {
-    fn new(state: PathBuf, folder: PathBuf, cache_bytes: u64, runtime: Runtime) -> Self {
+    fn new(state: PathBuf, folder: PathBuf, runtime: Runtime) -> Self {
         let (cache, blocks, mounts) = (OnceLock::new(), Mutex::default(), Mutex::default());
-        Self { state, folder, cache_bytes, cache, runtime, blocks, mounts }
+        let stores = Stores::new(&state);
+        Self { state, folder, stores, cache, runtime, blocks, mounts }
     }
 
     fn answer(&self, client: &OwnedFd) {
@@ -232,15 +234,14 @@ impl Daemon {
     /// Opened by the first image that needs it. One that another node holds is done without.
     fn cache(&self) -> &Option<Arc<BlockCache>> {
         self.cache.get_or_init(|| {
-            let opened = BlockCache::open(&self.state.join("blocks"), self.cache_bytes);
+            let opened = self.stores.cache();
             let warned = |error: &Error| tracing::warn!(%error, "blocks are not cached");
             opened.inspect_err(warned).ok().map(Arc::new)
         })
     }
 
     fn fetch_ahead(&self, digest: &OciDigest, lazy: &LazyMount) {
-        let known = self.profiles().map(|(shelf, keys)| shelf.get(&keys, digest));
-        let Ok(Some(profile)) = known else { return };
+        let Ok(Some(profile)) = self.stores.start(digest) else { return };
         let readers = readers(lazy);
         self.runtime.spawn(async move {
             if let Err(error) = profile.fetch_ahead(&readers, AHEAD).await {
@@ -257,16 +258,9 @@ impl Daemon {
         mount.recorded = true;
         let touched = StartProfile::record(&readers(&mount.lazy));
         drop(slot);
-        let kept = self.profiles().and_then(|(shelf, keys)| shelf.merge(&keys, digest, &touched));
-        if let Err(error) = kept {
+        if let Err(error) = self.stores.keep_start(digest, &touched) {
             tracing::warn!(%error, "a start is not remembered");
         }
-    }
-
-    /// Starts that were seen here, signed with the platform's key.
-    fn profiles(&self) -> Result<(Shelf, Keys)> {
-        let keys = Keys::open(&self.state.join("profile-key"), Vec::new())?;
-        Ok((Shelf::open(&self.state.join("starts"))?, keys))
     }
 }
 

@@ -21,8 +21,6 @@ use super::message::{Ask, Control, ImageSpec, LONGEST, READY};
 use super::resolve::find_image;
 use crate::{Error, Result};
 
-/// The most bytes of cached blocks.
-const CACHE: u64 = 10 << 30;
 /// How long a daemon may take to begin.
 const BEGINS_WITHIN: Duration = Duration::from_secs(20);
 /// How long a mount may take: longer than a source has patience.
@@ -182,7 +180,7 @@ impl Keeper {
         let listener = kept.listener.as_ref().ok_or(io::ErrorKind::NotConnected)?;
         let fds: Vec<BorrowedFd<'_>> =
             std::iter::once(listener).chain(&kept.namespace).map(AsFd::as_fd).collect();
-        say(control, &Control::Begin { state, folder, cache: CACHE }, &fds)?;
+        say(control, &Control::Begin { state, folder }, &fds)?;
         if !packet::wait(control, BEGINS_WITHIN)? {
             return Err(io::ErrorKind::TimedOut.into());
         }

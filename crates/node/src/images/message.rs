@@ -46,12 +46,10 @@ pub(super) const READY: &[u8] = b"ready";
 pub(super) enum Control {
     /// With the socket that listens, and the mount namespace of the daemon that died, if one did.
     Begin {
-        /// For the cache of blocks.
+        /// For blocks and starts.
         state: PathBuf,
         /// An empty folder to mount in.
         folder: PathBuf,
-        /// The most bytes of the cache.
-        cache: u64,
     },
     /// A mount that is there, with its connection to the kernel.
     Adopt(ImageSpec),

@@ -3,6 +3,7 @@
 //! | part | file |
 //! |---|---|
 //! | from a name to a manifest and where its blocks are | `resolve` |
+//! | blocks and starts that are kept | `stores` |
 //! | what the node and the daemon say to each other | `message` |
 //! | the daemon: it mounts, serves blocks, gives out copies of mounts | `daemon` |
 //! | the node's side: it starts the daemon, asks it, replaces one that died | `keeper` |
@@ -16,7 +17,9 @@ mod daemon;
 mod keeper;
 mod message;
 mod resolve;
+mod stores;
 
 pub use daemon::image_daemon_main;
 pub(crate) use keeper::{Images, Mounted};
 pub use resolve::{Found, Origin, find_image};
+pub use stores::Stores;

@@ -52,6 +52,14 @@ Examples:
 
 Functions need no pull: --image fetches the blocks that are read.";
 
+const WARM_EXAMPLES: &str = "\
+Examples:
+  snowmelt image warm registry.example/team/app:v1-blocks
+  snowmelt image warm registry.example/team/app:v1-blocks --all
+
+What starts of the image touched here is fetched, or all of it where none is known. A platform that
+runs functions in images of a registry has the cache to itself.";
+
 const VERIFY_EXAMPLES: &str = "\
 Examples:
   snowmelt image verify app:v1
@@ -81,6 +89,8 @@ pub enum ImageCommand {
     Push(ImagePushArgs),
     /// Fetch all of an image from a registry
     Pull(ImagePullArgs),
+    /// Fetch the blocks of a start before it is asked for
+    Warm(ImageWarmArgs),
     /// List the images of this machine
     #[command(after_help = LS_EXAMPLES)]
     Ls(ImageLsArgs),
@@ -137,6 +147,17 @@ pub struct ImagePullArgs {
     /// Its name here [default: the same]
     #[arg(value_parser = name)]
     pub name: Option<Reference>,
+}
+
+/// `snowmelt image warm`.
+#[derive(Debug, Args)]
+#[command(after_help = WARM_EXAMPLES)]
+pub struct ImageWarmArgs {
+    /// The image
+    pub image: String,
+    /// Fetch every block
+    #[arg(long)]
+    pub all: bool,
 }
 
 /// `snowmelt image ls`.

@@ -23,7 +23,7 @@ pub use function::{
 };
 pub use image::{
     ImageCommand, ImageConvertArgs, ImageDiffArgs, ImageInspectArgs, ImageLsArgs, ImagePruneArgs,
-    ImagePullArgs, ImagePushArgs, ImageRmArgs, ImageVerifyArgs,
+    ImagePullArgs, ImagePushArgs, ImageRmArgs, ImageVerifyArgs, ImageWarmArgs,
 };
 pub use lab::{LabAddArgs, LabCommand, LabExecArgs, LabLsArgs, LabRunArgs, LabUpArgs};
 pub use net::{NetCommand, NetLsArgs, NetShowArgs, NetTraceArgs};

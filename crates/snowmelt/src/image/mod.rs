@@ -4,6 +4,7 @@
 //! |---|---|
 //! | into the folder of images, and out of it | `transfer` |
 //! | what is there | `show` |
+//! | into the cache of blocks before it is needed | `warm` |
 //! | whether it is whole | `check` |
 //! | what two of them share | `compare` |
 //!
@@ -13,6 +14,7 @@ mod check;
 mod compare;
 mod show;
 mod transfer;
+mod warm;
 
 use std::sync::Arc;
 
@@ -39,6 +41,7 @@ pub fn run(command: &ImageCommand, config: &Config, printer: Printer) -> Outcome
         ImageCommand::Convert(args) => transfer::convert(args, config, printer),
         ImageCommand::Push(args) => transfer::push(args, config, printer),
         ImageCommand::Pull(args) => transfer::pull(args, config, printer),
+        ImageCommand::Warm(args) => warm::warm(args, config, printer),
         ImageCommand::Ls(args) => show::ls(args, config, printer),
         ImageCommand::Inspect(args) => show::inspect(args, config, printer),
         ImageCommand::Verify(args) => check::verify(args, config, printer),

@@ -21,6 +21,7 @@ fn help_texts() {
         "image convert",
         "image push",
         "image pull",
+        "image warm",
         "image ls",
         "image inspect",
         "image verify",
