@@ -3,9 +3,12 @@
 //! Invariant: a blob arrives whole and is compared with its SHA-256 before it has its name; the
 //! manifest goes last, so that whoever can read it can read what it names.
 
+use std::fs::File;
 use std::io::Write;
 
 use bytes::Bytes;
+use futures::stream::{self, StreamExt, TryStreamExt};
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::block::OciDigest;
@@ -16,9 +19,32 @@ use crate::{Error, Image, Result};
 
 /// Stored bytes of one request.
 const AT_ONCE: u64 = 8 << 20;
+/// Blobs that are asked for or sent at once: most are there, and asking takes a round trip each.
+const BLOBS_AT_ONCE: usize = 4;
 
 /// What is told while bytes move: the blob's number from 1, of how many, and bytes so far.
 pub type Watch<'a> = &'a (dyn Fn(usize, usize, u64) + Sync);
+
+/// What was sent.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Sent {
+    /// Blobs that the registry did not have.
+    pub blobs: Vec<OciDigest>,
+    /// Their stored bytes.
+    pub bytes: u64,
+}
+
+/// An image that was fetched. It has no name yet ([`Layout::tag`]) and stays without one as long as
+/// this is held.
+#[derive(Debug)]
+pub struct Pulled {
+    /// The image.
+    pub image: Image,
+    /// Its manifest in the layout.
+    pub manifest: Descriptor,
+    /// Keeps collectors away until the image could be given a name.
+    _lease: File,
+}
 
 /// A block image in a registry, by its manifest.
 pub async fn find(registry: &Registry, name: &Reference) -> Result<(Descriptor, Image)> {
@@ -38,7 +64,7 @@ pub async fn push(
     image: &Image,
     name: &Reference,
     watch: Watch<'_>,
-) -> Result<()> {
+) -> Result<Sent> {
     let registry = Registry::new(name)?;
     if let Ok((_, bytes)) = registry.manifest(name.selector()).await
         && Image::decode(&bytes).is_err()
@@ -47,19 +73,29 @@ pub async fn push(
         return Err(Error::refused(format!("the image {name}"), reason));
     }
     let blobs = parts(image);
-    let mut bytes = 0;
-    for (index, (digest, size)) in blobs.iter().enumerate() {
-        watch(index + 1, blobs.len(), bytes);
-        registry.push_blob(digest, &layout.blob_path(digest)).await?;
-        bytes += size;
+    let one = async |(digest, size): &(OciDigest, u64)| {
+        let is_new = registry.push_blob(digest, &layout.blob_path(digest)).await?;
+        Ok::<_, Error>((digest.clone(), *size, is_new))
+    };
+    let mut sending = stream::iter(blobs.iter().map(one)).buffered(BLOBS_AT_ONCE);
+    let (mut sent, mut done, mut bytes) = (Sent::default(), 0, 0);
+    loop {
+        watch((done + 1).min(blobs.len()), blobs.len(), bytes);
+        let Some((digest, size, is_new)) = sending.try_next().await? else { break };
+        (done, bytes) = (done + 1, bytes + size);
+        if is_new {
+            sent.bytes += size;
+            sent.blobs.push(digest);
+        }
     }
     let manifest = Bytes::from(image.encode()?);
-    registry.push_manifest(name.selector(), OCI_MANIFEST, manifest).await
+    registry.push_manifest(name.selector(), OCI_MANIFEST, manifest).await?;
+    Ok(sent)
 }
 
-/// Fetches an image with all of its blobs into a layout folder; it has no name there yet.
-pub async fn pull(name: &Reference, layout: &Layout, watch: Watch<'_>) -> Result<Descriptor> {
-    let _collectors = layout.keep_collectors_away()?;
+/// Fetches an image with all of its blobs into a layout folder.
+pub async fn pull(name: &Reference, layout: &Layout, watch: Watch<'_>) -> Result<Pulled> {
+    let lease = layout.keep_collectors_away()?;
     let (_, image) = find(&Registry::new(name)?, name).await?;
     let source = Retried::new(Registry::new(name)?, Patience::default());
     let blobs = parts(&image);
@@ -72,7 +108,8 @@ pub async fn pull(name: &Reference, layout: &Layout, watch: Watch<'_>) -> Result
         }
         before += size;
     }
-    layout.put(OCI_MANIFEST, &image.encode()?)
+    let manifest = layout.put(OCI_MANIFEST, &image.encode()?)?;
+    Ok(Pulled { image, manifest, _lease: lease })
 }
 
 fn parts(image: &Image) -> Vec<(OciDigest, u64)> {

@@ -11,8 +11,10 @@ use std::time::{Duration, Instant};
 use snowmelt_image::block::{BlockSize, OciDigest};
 use snowmelt_image::mount::LazyMount;
 use snowmelt_image::read::{BlockSource, Blocks, Patience, Retried, conformance};
-use snowmelt_image::source::{Credentials, Layout, Platform, Reference, Registry, RegistryOrigin};
-use snowmelt_image::{Error, Image, Options, convert};
+use snowmelt_image::source::{
+    Credentials, FolderOrigin, Layout, Platform, Reference, Registry, RegistryOrigin,
+};
+use snowmelt_image::{Error, Image, Options, collect, convert, exchange};
 
 use super::convert::{check, layout_by_umoci, run};
 use super::mounts::is_root;
@@ -125,6 +127,37 @@ fn an_image_goes_from_a_registry_to_a_registry_and_is_mounted_from_there() {
     let root = std::os::fd::AsRawFd::as_raw_fd(&mounted.root());
     let kept = std::fs::read_to_string(format!("/proc/self/fd/{root}/lib/deep/kept")).unwrap();
     assert_eq!(kept, "usr/lib/deep/kept".repeat(3000));
+}
+
+#[test]
+fn what_was_pulled_stays_until_it_could_be_named_and_is_not_sent_again() {
+    let scratch = tempfile::tempdir().unwrap();
+    let served = serve(scratch.path(), "");
+    let folder = scratch.path().join("folder");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::write(folder.join("file"), "text".repeat(100_000)).unwrap();
+    let layout = |name: &str| Layout::create(&scratch.path().join(name)).unwrap();
+    let (from, to) = (layout("from"), layout("to"));
+    let origin = FolderOrigin::open(&folder).unwrap();
+    let made = convert(&origin, &from, Options::default()).unwrap();
+    let name: Reference = format!("{}/team/app:blocks", served.address).parse().unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let quiet = |_: usize, _: usize, _: u64| ();
+    let send = || runtime.block_on(exchange::push(&from, &made.image, &name, &quiet)).unwrap();
+    let blobs = made.image.blobs().map(|blob| &blob.digest).chain([&made.image.config.digest]);
+    let sent = send();
+    assert_eq!(sent.blobs.iter().collect::<Vec<_>>(), blobs.collect::<Vec<_>>());
+    assert_eq!(send(), exchange::Sent::default());
+
+    let pulled = runtime.block_on(exchange::pull(&name, &to, &quiet)).unwrap();
+    assert_eq!((&pulled.manifest.digest, &pulled.image), (&made.manifest.digest, &made.image));
+    assert!(matches!(collect(&to, false), Err(Error::Refused { .. })), "it has no name yet");
+    to.tag("app", &pulled.manifest).unwrap();
+    drop(pulled);
+    assert_eq!(collect(&to, false).unwrap().blobs, 0);
+    to.untag("app").unwrap();
+    assert_eq!(collect(&to, false).unwrap().blobs, 4);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::io::{self, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use snowmelt_image::exchange::Sent;
 use snowmelt_image::source::{Described, Layout, Origin, Place};
 use snowmelt_image::{Converted, Error, Options, Result, exchange};
 use snowmelt_types::{ByteSize, Code, ErrorReport};
@@ -68,26 +69,37 @@ pub(super) fn push(args: &ImagePushArgs, config: &Config, printer: Printer) -> O
     let layout = layout(config).map_err(failure)?;
     let manifest = layout.find(Some(&args.name.to_string())).map_err(failure)?;
     let image = exchange::read(&layout, &manifest).map_err(failure)?;
-    work(config, printer, &format!("asking {}", to.registry), async |progress| {
+    let sent = work(config, printer, &format!("asking {}", to.registry), async |progress| {
         exchange::push(&layout, &image, to, &told(progress, "sending")).await
     })?;
-    printer.note(&format!("sent {to}@{}", manifest.digest));
+    printer.note(&format!("sent {to}@{}: {}", manifest.digest, amount(&sent)));
     Ok(0)
 }
 
 pub(super) fn pull(args: &ImagePullArgs, config: &Config, printer: Printer) -> Outcome {
     let layout = layout(config).map_err(failure)?;
     let label = format!("asking {}", args.from.registry);
-    let manifest = work(config, printer, &label, async |progress| {
+    let pulled = work(config, printer, &label, async |progress| {
         exchange::pull(&args.from, &layout, &told(progress, "fetching")).await
     })?;
     let name = args.name.as_ref().unwrap_or(&args.from);
-    layout.tag(&name.to_string(), &manifest).map_err(failure)?;
-    printer.note(&format!("fetched {} as {}", manifest.digest, shown(name)));
+    layout.tag(&name.to_string(), &pulled.manifest).map_err(failure)?;
+    printer.note(&format!("fetched {} as {}", pulled.manifest.digest, shown(name)));
     Ok(0)
 }
 
-fn told(progress: &Arc<Progress>, verb: &'static str) -> impl Fn(usize, usize, u64) + Sync {
+/// How much of an image a registry did not have.
+pub(super) fn amount(sent: &Sent) -> String {
+    match sent.blobs.len() as u64 {
+        0 => "all of its blobs were there".to_owned(),
+        blobs => format!("{} of {}", text::counted(blobs, "new blob"), ByteSize(sent.bytes)),
+    }
+}
+
+pub(super) fn told(
+    progress: &Arc<Progress>,
+    verb: &'static str,
+) -> impl Fn(usize, usize, u64) + Sync {
     let progress = Arc::clone(progress);
     move |blob, blobs, bytes| {
         progress.doing(format!("{verb} blob {blob} of {blobs} · {}", ByteSize(bytes)));
