@@ -61,6 +61,19 @@ pub fn collect(layout: &Layout, dry: bool) -> Result<Collected> {
     Ok(collected)
 }
 
+/// Removes what writers that were killed left half-written, unless one is at work now.
+pub(crate) fn sweep(layout: &Layout) -> Result<()> {
+    let left = files(&layout.private("tmp"))?;
+    if left.is_empty() {
+        return Ok(());
+    }
+    let Ok(_alone) = layout.lock("collecting", FlockOperation::NonBlockingLockExclusive) else {
+        return Ok(());
+    };
+    let _names = layout.lock("lock", FlockOperation::LockExclusive)?;
+    left.iter().try_for_each(|(_, path, _)| remove(path, false))
+}
+
 /// Whether there is a memo of the layer that a folder was when it was built last.
 fn is_known(layout: &Layout, source: &Path) -> bool {
     let text = fs::read_to_string(source).unwrap_or_default();

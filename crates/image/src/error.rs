@@ -60,6 +60,24 @@ pub enum Error {
         /// How long the source asks us to wait.
         after: Option<std::time::Duration>,
     },
+    /// There is no such package of Debian, or it cannot be installed on the base.
+    #[error("the packages of Debian cannot be resolved: {reason}")]
+    NoPackage {
+        /// What apt said.
+        reason: String,
+    },
+    /// The archive of Debian's packages does not answer.
+    #[error("the packages of Debian cannot be fetched: {reason}")]
+    NoArchive {
+        /// What apt said.
+        reason: String,
+    },
+    /// A program of Debian is not there or does not do its work.
+    #[error("the packages of Debian cannot be unpacked: {reason}")]
+    NoTool {
+        /// The program, and what it said.
+        reason: String,
+    },
     /// A file or folder cannot be used.
     #[error("cannot {action} {path}: {source}")]
     Io {
@@ -127,6 +145,9 @@ impl Error {
             Self::Io { source, .. } if is_full(source) => Code::DISK_FULL,
             Self::Io { .. } => Code::STATE,
             Self::Held { .. } => Code::SERVER_RUNNING,
+            Self::NoPackage { .. } => Code::PACKAGE_RESOLVE,
+            Self::NoArchive { .. } => Code::PACKAGE_INDEX,
+            Self::NoTool { .. } => Code::PACKAGE_TOOL,
             Self::Mount { .. } => Code::IMAGE_MOUNT,
         }
     }
@@ -139,6 +160,11 @@ impl Error {
             Self::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
                 Some("run it as the user of the platform, or name a folder with SNOWMELT_STATE")
             }
+            Self::NoPackage { .. } => {
+                Some("check the name; `apt-get update` fetches the list of packages")
+            }
+            Self::NoArchive { .. } => Some("check the network and /etc/apt/sources.list.d"),
+            Self::NoTool { .. } => Some("packages need apt-get and dpkg-deb, which Debian has"),
             Self::Held { .. } => Some("`snowmelt down` ends the platform; then try again"),
             Self::Mount { .. } => Some("`snowmelt doctor` says what mounting images needs"),
             Self::Denied { .. } => Some("log in with `docker login`, or check the name"),

@@ -126,6 +126,12 @@ impl Installer {
         Ok(self.handed_out(digest, once, modules.collect()))
     }
 
+    /// The files of a wheel alone, as `site-packages` has them. They stay as long as an environment
+    /// with that wheel is held.
+    pub fn files(&self, wheel: &Wheel) -> PathBuf {
+        crate::wheel::site(&self.shared.store.wheel(&wheel.digest))
+    }
+
     async fn make_once<Wheels>(
         &self,
         wheels: &[Digest],

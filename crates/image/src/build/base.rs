@@ -7,6 +7,7 @@ use crate::convert::Converter;
 use crate::erofs::{self, UNIT};
 use crate::read::{BlobReader, BlockSource, Blocks};
 use crate::source::{Config, Origin};
+use crate::tree::{EntryPath, Kind};
 use crate::{Error, Image, Result};
 
 /// More of a metadata part is nobody's: it is 16 million files.
@@ -24,6 +25,7 @@ pub enum Base<'a> {
 /// As much of a block image as has to be known to build on it.
 pub struct BlockBase {
     image: Image,
+    blocks: Arc<Blocks>,
     metadata: Vec<u8>,
     config: Vec<u8>,
 }
@@ -40,8 +42,30 @@ impl BlockBase {
         let found = source.fetch(&config.digest, 0..config.size).await?;
         config.digest.check("the image's configuration", &found)?;
         let blocks = Arc::new(Blocks::new(source, None));
-        let metadata = BlobReader::new(blocks, image.metadata.clone())?.read(0..bytes).await?;
-        Ok(Self { image, metadata, config: found.to_vec() })
+        let reader = BlobReader::new(Arc::clone(&blocks), image.metadata.clone())?;
+        let metadata = reader.read(0..bytes).await?;
+        Ok(Self { image, blocks, metadata, config: found.to_vec() })
+    }
+
+    /// The content of a file of at most `most` bytes, if there is one.
+    pub async fn file(&self, path: &str, most: u64) -> Result<Option<Vec<u8>>> {
+        let (tree, _) = erofs::read(&self.metadata)?;
+        let found = tree.find(&EntryPath::parse(path.as_bytes())?).map(|id| tree.node(id));
+        let Some((Kind::File(extent), layer)) = found.map(|node| (&node.kind, node.layer)) else {
+            return Ok(None);
+        };
+        if extent.size > most {
+            return Err(Error::Limit {
+                what: format!("the file {path}"),
+                limit: most,
+                unit: "bytes",
+            });
+        }
+        let layer = self.image.layers.get(layer);
+        let layer = layer.ok_or_else(|| Error::refused("the base", "a file is in no layer"))?;
+        let start = extent.block * UNIT as u64;
+        let reader = BlobReader::new(Arc::clone(&self.blocks), layer.clone())?;
+        reader.read(start..start + extent.size).await.map(Some)
     }
 }
 

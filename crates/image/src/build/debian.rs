@@ -4,10 +4,12 @@
 //! for libraries and programs that are there when their files are.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read, Seek};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
+use super::Watch;
 use crate::block::OciDigest;
 use crate::{Error, Result};
 
@@ -18,9 +20,10 @@ pub fn download(
     packages: &[String],
     installed: Option<&Path>,
     into: &Path,
+    watch: Watch<'_>,
 ) -> Result<Vec<PathBuf>> {
     if let Some(bad) = packages.iter().find(|name| !is_package(name)) {
-        return Err(Error::refused(format!("the package name `{bad}`"), "Debian allows no such"));
+        return Err(Error::NoPackage { reason: format!("`{bad}` is no name that Debian allows") });
     }
     let partial = into.join("partial");
     fs::create_dir_all(&partial).map_err(Error::io("make the folder", &partial))?;
@@ -32,13 +35,13 @@ pub fn download(
     apt.args(["-o", "Debug::NoLocking=1", "-o", "APT::Sandbox::User="]);
     apt.arg("-o").arg(format!("Dir::State::status={}", installed.display()));
     apt.arg("-o").arg(format!("Dir::Cache::archives={}", into.display()));
-    run(apt.arg("install").arg("--").args(packages), "the Debian packages")?;
+    run(apt.arg("install").arg("--").args(packages), watch).map_err(of_apt)?;
     debs(&into)
 }
 
 /// Unpacks `.deb` files over each other into one folder below `cache` and says which. It is named
 /// by what the files hold and renamed there whole, so each set is unpacked once.
-pub fn unpack(debs: &[PathBuf], cache: &Path) -> Result<PathBuf> {
+pub fn unpack(debs: &[PathBuf], cache: &Path, watch: Watch<'_>) -> Result<PathBuf> {
     let mut names = String::new();
     for deb in debs {
         names.push_str(digest(deb)?.hex());
@@ -48,11 +51,14 @@ pub fn unpack(debs: &[PathBuf], cache: &Path) -> Result<PathBuf> {
         return Ok(target);
     }
     fs::create_dir_all(cache).map_err(Error::io("make the folder", cache))?;
-    let scratch = tempfile::tempdir_in(cache).map_err(Error::io("write in", cache))?;
+    let scratch = tempfile::Builder::new()
+        .prefix(".tmp")
+        .tempdir_in(cache)
+        .map_err(Error::io("write in", cache))?;
     let root = scratch.path().join("root");
     for deb in debs {
         let mut dpkg = Command::new("dpkg-deb");
-        run(dpkg.arg("--extract").arg(deb).arg(&root), &deb.display().to_string())?;
+        run(dpkg.arg("--extract").arg(deb).arg(&root), watch)?;
     }
     match fs::rename(&root, &target) {
         // Another one was faster: both have the same.
@@ -95,24 +101,61 @@ fn is_package(name: &str) -> bool {
     name.bytes().next().is_some_and(plain) && name.bytes().all(|byte| plain(byte) || other(byte))
 }
 
-fn run(command: &mut Command, what: &str) -> Result<()> {
-    let program = command.get_program().to_string_lossy().into_owned();
-    let output = match command.env("LC_ALL", "C.UTF-8").output() {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(Error::refused(what, format!("`{program}` is not installed")));
+/// What apt says decides whose fault it is.
+fn of_apt(error: Error) -> Error {
+    const UNREACHABLE: [&str; 4] =
+        ["Failed to fetch", "Could not resolve", "Could not connect", "Unable to connect"];
+    match error {
+        Error::NoTool { reason } if UNREACHABLE.iter().any(|words| reason.contains(words)) => {
+            Error::NoArchive { reason }
         }
-        output => output.map_err(|error| Error::refused(what, format!("`{program}`: {error}")))?,
+        Error::NoTool { reason } if reason.contains("E: ") => Error::NoPackage { reason },
+        error => error,
+    }
+}
+
+/// Runs it to its end, or ends it when the watch says so.
+fn run(command: &mut Command, watch: Watch<'_>) -> Result<()> {
+    const PAUSE: Duration = Duration::from_millis(10);
+    let program = command.get_program().to_string_lossy().into_owned();
+    let failed = |reason: String| Error::NoTool { reason: format!("`{program}`: {reason}") };
+    let broken = |error: io::Error| failed(error.to_string());
+    let mut said = tempfile::tempfile().map_err(broken)?;
+    let mut child = command
+        .env("LC_ALL", "C.UTF-8")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(said.try_clone().map_err(broken)?)
+        .spawn()
+        .map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => failed("it is not installed".to_owned()),
+            _ => broken(error),
+        })?;
+    let status = loop {
+        if let Some(status) = child.try_wait().map_err(broken)? {
+            break status;
+        }
+        if let Err(error) = watch("packages of Debian", 0) {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(broken(error));
+        }
+        std::thread::sleep(PAUSE);
     };
-    if output.status.success() {
+    if status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let last = said.trim().lines().next_back().unwrap_or("it said nothing");
-    Err(Error::refused(what, format!("`{program}`: {last}")))
+    let mut text = String::new();
+    said.rewind().and_then(|()| said.read_to_string(&mut text)).map_err(broken)?;
+    // The first error is the cause; what follows is what came of it.
+    let told = text.lines().find(|line| line.starts_with("E: "));
+    let told = told.or(text.trim().lines().next_back()).unwrap_or("it said nothing");
+    Err(failed(told.to_owned()))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::watch::nobody;
     use super::*;
 
     /// A package of one file, as a maintainer makes it.
@@ -127,7 +170,7 @@ mod tests {
         );
         fs::write(root.join("DEBIAN/control"), control).unwrap();
         let mut dpkg = Command::new("dpkg-deb");
-        run(dpkg.arg("--build").arg(&root).arg(&path), name).unwrap();
+        run(dpkg.arg("--build").arg(&root).arg(&path), &nobody).unwrap();
         path
     }
 
@@ -136,12 +179,12 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let debs = [deb(scratch.path(), "one", "a"), deb(scratch.path(), "two", "b")];
         let cache = scratch.path().join("cache");
-        let folder = unpack(&debs, &cache).unwrap();
+        let folder = unpack(&debs, &cache, &nobody).unwrap();
         for file in ["a", "b"] {
             assert_eq!(fs::read_to_string(folder.join("usr/share/it").join(file)).unwrap(), file);
         }
-        assert_eq!(unpack(&debs, &cache).unwrap(), folder);
-        assert_ne!(unpack(&debs[..1], &cache).unwrap(), folder);
+        assert_eq!(unpack(&debs, &cache, &nobody).unwrap(), folder);
+        assert_ne!(unpack(&debs[..1], &cache, &nobody).unwrap(), folder);
         assert_eq!(fs::read_dir(&cache).unwrap().count(), 2, "nothing half-done is left");
     }
 
@@ -150,7 +193,7 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let (bad, cache) = (scratch.path().join("bad.deb"), scratch.path().join("cache"));
         fs::write(&bad, "no package").unwrap();
-        assert!(matches!(unpack(&[bad], &cache), Err(Error::Refused { .. })));
+        assert!(matches!(unpack(&[bad], &cache, &nobody), Err(Error::NoTool { .. })));
         assert_eq!(fs::read_dir(&cache).unwrap().count(), 0);
     }
 
@@ -161,7 +204,16 @@ mod tests {
         }
         let scratch = tempfile::tempdir().unwrap();
         for bad in ["-o", "--allow-unauthenticated", "", "a b", "a;b", "./x.deb"] {
-            download(&[bad.to_owned()], None, scratch.path()).unwrap_err();
+            let error = download(&[bad.to_owned()], None, scratch.path(), &nobody).unwrap_err();
+            assert!(matches!(error, Error::NoPackage { .. }), "{error}");
         }
+    }
+
+    #[test]
+    fn whoever_watches_ends_it() {
+        let began = std::time::Instant::now();
+        let stop = |_: &str, _: u64| Err(io::ErrorKind::Interrupted.into());
+        run(Command::new("sleep").arg("1000"), &stop).unwrap_err();
+        assert!(began.elapsed() < Duration::from_secs(900), "it was not waited for");
     }
 }

@@ -6,7 +6,8 @@
 //! | what an image is made of | `recipe`, `base` |
 //! | whether a folder is as it was when it was read last | `key` |
 //! | the configuration of the result | `config` |
-//! | packages of Debian | `debian` |
+//! | packages of Debian | `debian`, and as they were unpacked before `shelf` |
+//! | how far it is, and whether to go on | `watch` |
 //!
 //! Invariant: equal contents give equal bytes. What is remembered saves work and decides nothing: a
 //! folder that may have changed is read.
@@ -16,6 +17,8 @@ mod config;
 mod debian;
 mod key;
 mod recipe;
+mod shelf;
+mod watch;
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -24,6 +27,8 @@ pub use base::{Base, BlockBase};
 pub use config::Settings;
 pub use debian::{download, unpack};
 pub use recipe::{Part, Recipe, function};
+pub use shelf::{DebianPackages, DebianShelf};
+pub use watch::Watch;
 
 use crate::convert::Converter;
 use crate::source::{FolderOrigin, Layout, Origin};
@@ -32,17 +37,27 @@ use key::Key;
 
 /// Makes and keeps an image; it has no name yet ([`Layout::tag`]).
 pub fn build(recipe: &Recipe<'_>, layout: &Layout, options: Options) -> Result<Converted> {
+    build_watched(recipe, layout, options, &watch::nobody)
+}
+
+/// The same, watched.
+pub fn build_watched(
+    recipe: &Recipe<'_>,
+    layout: &Layout,
+    options: Options,
+    watch: Watch<'_>,
+) -> Result<Converted> {
     let mut converter = Converter::new(layout, options)?;
     let base = recipe.base.map(|base| base.begin(&mut converter)).transpose()?.flatten();
     for part in &recipe.parts {
-        add(&mut converter, part)?;
+        add(&mut converter, part, watch)?;
     }
     let names = recipe.parts.iter().map(|part| part.name.as_str());
     let config = config::encode(base.as_deref(), &converter.diff_ids(), names, &recipe.settings)?;
     converter.finish(&config, None)
 }
 
-fn add(converter: &mut Converter<'_>, part: &Part) -> Result<()> {
+fn add(converter: &mut Converter<'_>, part: &Part, watch: Watch<'_>) -> Result<()> {
     let began = SystemTime::now();
     let key = || Key::of(&part.folder, &part.shape).map_err(Error::io("read", &part.folder));
     let origin = FolderOrigin::shaped(&part.folder, part.shape.clone())?;
@@ -50,7 +65,7 @@ fn add(converter: &mut Converter<'_>, part: &Part) -> Result<()> {
     if let Some(known) = converter.memo().source(&before.digest) {
         return converter.reuse(&known);
     }
-    let diff_id = converter.press(origin.layer(0)?, None)?;
+    let diff_id = converter.press(watch::watched(origin.layer(0)?, &part.name, watch), None)?;
     if before.is_settled(began) && key()? == before {
         converter.memo().remember_source(&before.digest, &diff_id)?;
     }

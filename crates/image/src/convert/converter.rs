@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::memo::Memo;
 use super::{Converted, Options};
 use crate::block::{BlobSummary, BlobWriter, OciDigest};
+use crate::collect::sweep;
 use crate::layer::{Layer, read_layer};
 use crate::manifest::{Descriptor, OCI_CONFIG, OCI_MANIFEST};
 use crate::source::{Config, Described, Layout, Origin};
@@ -24,11 +25,13 @@ pub(crate) struct Converter<'a> {
     blobs: Vec<BlobSummary>,
     reused: usize,
     pressed: u64,
+    written: Vec<OciDigest>,
     devices: u64,
 }
 
 impl<'a> Converter<'a> {
     pub fn new(layout: &'a Layout, options: Options) -> Result<Self> {
+        sweep(layout)?;
         Ok(Self {
             layout,
             lease: Arc::new(layout.keep_collectors_away()?),
@@ -39,6 +42,7 @@ impl<'a> Converter<'a> {
             blobs: Vec::new(),
             reused: 0,
             pressed: 0,
+            written: Vec::new(),
             devices: 0,
         })
     }
@@ -119,8 +123,8 @@ impl<'a> Converter<'a> {
             original,
         };
         let manifest = self.layout.put(OCI_MANIFEST, &image.encode()?)?;
-        let Self { reused, pressed, devices, lease, .. } = self;
-        Ok(Converted { image, manifest, reused, pressed, devices, _lease: lease })
+        let Self { reused, pressed, written, devices, lease, .. } = self;
+        Ok(Converted { image, manifest, reused, pressed, written, devices, _lease: lease })
     }
 
     fn metadata(&mut self) -> Result<BlobSummary> {
@@ -139,5 +143,6 @@ impl<'a> Converter<'a> {
 
     fn count(&mut self, blob: &BlobSummary) {
         self.pressed += blob.block_size.count(blob.raw_size);
+        self.written.push(blob.digest.clone());
     }
 }

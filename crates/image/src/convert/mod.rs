@@ -18,7 +18,7 @@ pub(crate) use memo::{Memo, recall};
 use std::fs::File;
 use std::sync::Arc;
 
-use crate::block::BlockSize;
+use crate::block::{BlockSize, OciDigest};
 use crate::layer::Limits;
 use crate::manifest::Descriptor;
 use crate::source::{Config, Layout, Origin};
@@ -44,6 +44,8 @@ pub struct Converted {
     pub reused: usize,
     /// Blocks that were compressed and written: those of the other layers and of the metadata part.
     pub pressed: u64,
+    /// Blobs that these blocks are in.
+    pub written: Vec<OciDigest>,
     /// Device nodes that were left out.
     pub devices: u64,
     /// Keeps collectors away until the image could be given a name.

@@ -42,7 +42,7 @@ pub async fn publish(registry: &Registry, image: &Descriptor, signed: &Signed) -
 }
 
 /// What the profiles beside an image say together, if they are for it and signed by somebody
-/// trusted; others are ignored, with a warning.
+/// trusted; others are ignored: anybody who may push can add some.
 pub async fn trusted(
     registry: &Registry,
     image: &OciDigest,
@@ -54,7 +54,7 @@ pub async fn trusted(
         match opened.await {
             Ok(profile) => merged.get_or_insert_default().merge(&profile),
             Err(error) if error.is_transient() => return Err(error),
-            Err(error) => tracing::warn!(%image, %error, "ignoring a start profile"),
+            Err(error) => tracing::debug!(%image, %error, "ignoring a start profile"),
         }
     }
     Ok(merged)

@@ -79,6 +79,11 @@ impl BlockCache {
         self.store.index().bytes()
     }
 
+    /// Removes all blocks, of all tenants.
+    pub fn empty(&self) {
+        self.store.evict_to(0);
+    }
+
     /// Blocks that were found damaged, of all tenants.
     pub fn damaged(&self) -> u64 {
         self.store.damaged.load(Ordering::Relaxed)
@@ -298,6 +303,9 @@ mod tests {
         assert_eq!(cache.get(&entry), Some(stored));
         assert!(!folder.path().join("tmp/left").exists());
         drop(cache);
+        BlockCache::open(folder.path(), 1000).unwrap().empty();
+        assert!(BlockCache::open(folder.path(), 1000).unwrap().get(&entry).is_none());
+        BlockCache::open(folder.path(), 1000).unwrap().put(&entry, &block(1, 100).1).unwrap();
         assert_eq!(BlockCache::open(folder.path(), 99).unwrap().bytes(), 0);
     }
 }

@@ -70,6 +70,8 @@ impl Layout {
         }
         let marker = folder.join("oci-layout");
         if !marker.exists() {
+            // Its new file is not to be swept away.
+            let _lock = layout.lock("lock", FlockOperation::LockExclusive)?;
             layout.replace(&marker, br#"{"imageLayoutVersion":"1.0.0"}"#)?;
         }
         Ok(layout)

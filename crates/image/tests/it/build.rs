@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use snowmelt_image::block::{BlobSummary, BlockSize, OciDigest};
-use snowmelt_image::build::{Base, BlockBase, Part, Recipe, Settings, build, function};
+use snowmelt_image::build::{
+    Base, BlockBase, Part, Recipe, Settings, build, build_watched, function,
+};
 use snowmelt_image::mount::mount_files;
 use snowmelt_image::read::{BlockSource, LocalSource};
 use snowmelt_image::source::{FolderOrigin, Layout};
@@ -88,6 +90,8 @@ fn a_change_of_code_presses_and_pushes_the_code_alone() {
     settle();
     let second = folders.build(&layout);
     let code = &second.image.layers[2];
+    assert!(second.written.contains(&code.digest));
+    assert!(!second.written.contains(&second.image.layers[1].digest));
     // The base is a plain folder, whose layer nothing names before it is read.
     let base = blocks(&second.image.layers[0]);
     assert_eq!(second.pressed - base, blocks(code) + blocks(&second.image.metadata));
@@ -181,12 +185,16 @@ fn what_is_built_on_a_block_image_needs_none_of_its_layers() {
     let (store, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let whole = folders.build(&Layout::create(store.path()).unwrap());
     let layers = &whole.image.layers;
-    for layer in layers {
+    for layer in &layers[..2] {
         fs::remove_file(store.path().join("blobs/sha256").join(layer.digest.hex())).unwrap();
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let source: Arc<dyn BlockSource> = Arc::new(LocalSource::new(store.path()));
     let base = runtime.block_on(BlockBase::fetch(whole.image.clone(), source)).unwrap();
+    let read = |path: &str, most| runtime.block_on(base.file(path, most));
+    assert_eq!(read("/app/main.py", 100).unwrap().unwrap(), b"print(1)");
+    assert_eq!((read("etc/none", 1).unwrap(), read("/app", 1).unwrap()), (None, None));
+    assert!(matches!(read("/app/model/weights", 9), Err(Error::Limit { .. })));
     let model = other.path().join("model");
     write(&model, &[("weights", "new")]);
     let layout = Layout::create(&other.path().join("store")).unwrap();
@@ -247,4 +255,31 @@ fn a_memo_that_is_damaged_or_whose_blob_is_gone_is_made_again() {
     fs::remove_file(layout.blob_path(&first.image.layers[1].digest)).unwrap();
     let again = folders.build(&layout);
     assert_eq!((again.reused, again.manifest), (1, first.manifest));
+}
+
+#[test]
+fn a_builder_that_is_ended_leaves_nothing_and_what_a_killed_one_left_is_removed() {
+    let folders = Folders::new();
+    let store = tempfile::tempdir().unwrap();
+    let layout = Layout::create(store.path()).unwrap();
+    let tmp = store.path().join(".snowmelt/tmp");
+    let left = || fs::read_dir(&tmp).unwrap().count();
+    let parts = vec![Part::content(&folders.code, "app").unwrap()];
+    let recipe = Recipe { parts, ..Recipe::default() };
+    let enough = |_: &str, bytes: u64| match bytes {
+        0 => Ok(()),
+        _ => Err(std::io::Error::other("enough")),
+    };
+    build_watched(&recipe, &layout, options(), &enough).unwrap_err();
+    assert_eq!(left(), 0);
+
+    fs::write(tmp.join("half"), "half").unwrap();
+    let built = build(&recipe, &layout, options()).unwrap();
+    assert_eq!(left(), 0);
+    fs::write(tmp.join("half"), "half").unwrap();
+    build(&recipe, &layout, options()).unwrap();
+    assert_eq!(left(), 1, "it may be that of the builder which is at work");
+    drop(built);
+    build(&recipe, &layout, options()).unwrap();
+    assert_eq!(left(), 0);
 }
