@@ -17,6 +17,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
 
+from images import Registry, registry
+
 from common.places import SNOWMELT, tpch
 from common.stock import Stock
 
@@ -173,6 +175,16 @@ def alone(machine: None) -> Iterator[Snowmelt]:
     """With a state folder that no other test has seen."""
     folder = Path(tempfile.mkdtemp(prefix="sm-", dir="/tmp"))
     yield Snowmelt(folder)
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def served(machine: None) -> Iterator[Registry]:
+    """A registry that holds what the tests of one file send to it."""
+    folder = Path(tempfile.mkdtemp(prefix="sm-", dir="/tmp"))
+    running = registry(folder)
+    yield running
+    running.stop()
     shutil.rmtree(folder)
 
 

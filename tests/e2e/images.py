@@ -1,5 +1,6 @@
 """An image that nobody here wrote, and a registry that holds it."""
 
+import json
 import os
 import re
 import shutil
@@ -8,6 +9,9 @@ import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 from common import debian as debian_packages
 
@@ -69,6 +73,8 @@ class Image:
     layout: str
     rootfs: Path
     ballast: Path
+    # The same file, as functions see it.
+    inside: str = "/opt/ballast"
 
 
 def debian(folder: Path) -> Image:
@@ -103,11 +109,26 @@ class Registry:
         self.process.kill()
         self.process.wait()
 
+    def log(self) -> str:
+        return (self.folder / "log").read_text()
+
+    def json(self, path: str) -> dict[str, Any]:
+        """A manifest, or nothing where there is none."""
+        kinds = (
+            "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json"
+        )
+        asked = Request(f"http://{self.address}/v2/{path}", headers={"accept": kinds})
+        try:
+            with urlopen(asked) as answer:
+                return dict(json.load(answer))
+        except HTTPError as error:
+            assert error.code == 404, error
+            return {}
+
     def fetched(self) -> int:
         """Bytes that it has sent since it was asked last."""
-        log = self.folder / "log"
-        text = log.read_text()
-        log.write_text("")
+        text = self.log()
+        (self.folder / "log").write_text("")
         return sum(map(int, re.findall(r"http\.response\.written=(\d+)", text)))
 
 

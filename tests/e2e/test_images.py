@@ -12,25 +12,18 @@ from typing import Any
 
 import pytest
 from conftest import Result, Snowmelt, descendants, wait_for
-from images import SERVE, Image, Registry, debian, registry, run
+from images import SERVE, Image, Registry, debian, run
 
 # Every request of a test that must not hang.
 LIMIT_S = 120.0
+# Bytes that one function reads before it is ready.
+STARTS_WITH = 24 << 20
 
 
 @pytest.fixture(scope="module")
 def made(machine: None) -> Iterator[Image]:
     folder = Path(tempfile.mkdtemp(prefix="sm-", dir="/tmp"))
     yield debian(folder)
-    shutil.rmtree(folder)
-
-
-@pytest.fixture(scope="module")
-def served(machine: None) -> Iterator[Registry]:
-    folder = Path(tempfile.mkdtemp(prefix="sm-", dir="/tmp"))
-    running = registry(folder)
-    yield running
-    running.stop()
     shutil.rmtree(folder)
 
 
@@ -284,3 +277,76 @@ def test_a_host_that_was_warmed_fetches_no_block(
     deploy(alone, code, "here").succeeded()
     answer(read(alone, "/usr/bin/python3"))
     assert served.fetched() == 0
+
+
+def test_a_start_travels_with_its_image_to_who_trusts_it(
+    made: Image, served: Registry, code: Path, up: Snowmelt, home: Snowmelt
+) -> None:
+    """The start of one platform reads a file that functions of others never touch."""
+    name = f"{served.address}/team/starts:blocks"
+    home.run("image", "push", "debian:v1", name).succeeded()
+    start = f"open({made.inside!r}, 'rb').read({STARTS_WITH})\nlistener ="
+    reading = code.parent / "reading"
+    shutil.copytree(code, reading)
+    (reading / "serve").write_text(SERVE.replace("listener =", start, 1))
+    home.environment["SNOWMELT_IMAGES_PUBLISH_STARTS"] = "true"
+    home.run("up").succeeded()
+    try:
+        deploy(home, reading, name).succeeded()
+        answer(read(home, "/usr/bin/python3"))
+        wait_for("the start beside the image", lambda: starts(served, name, home))
+    finally:
+        home.run("down").succeeded()
+        del home.environment["SNOWMELT_IMAGES_PUBLISH_STARTS"]
+    key = home.run("image", "key").succeeded().out.strip()
+
+    # A stranger's is looked at and left alone.
+    served.fetched()
+    deploy(up, code, name).succeeded()
+    profile = starts(served, name, home)[0]
+    wait_for("the start to be looked at", lambda: f"blobs/{profile}" in served.log())
+    answer(read(up, "/usr/bin/python3"))
+    up.run("down").succeeded()
+    assert cached(up) < STARTS_WITH
+    up.run("image", "prune", "--blocks").succeeded()
+    assert cached(up) == 0
+
+    shutil.rmtree(up.folder / "state/starts")
+    up.environment["SNOWMELT_IMAGES_TRUSTED_KEYS"] = key
+    up.run("up").succeeded()
+    deploy(up, code, name).succeeded()
+    wait_for("the blocks of the start", lambda: cached(up) >= STARTS_WITH)
+    held = up.run("image", "prune", "--blocks")
+    held.failed_with("SM-0504", "running platform", "snowmelt down")
+
+
+def test_a_start_is_pushed_with_its_image(
+    served: Registry, code: Path, alone: Snowmelt, made: Image
+) -> None:
+    name = f"{served.address}/team/pushed:blocks"
+    alone.run("image", "convert", f"oci:{made.layout}", "debian:v1").succeeded()
+    first = alone.run("--progress", "plain", "image", "push", "debian:v1", name).succeeded()
+    assert "starts" not in first.err and starts(served, name, alone) == []
+    deploy(alone, code, "debian:v1").succeeded()
+    answer(read(alone, "/usr/bin/python3"))
+    again = alone.run("--progress", "plain", "image", "push", "debian:v1", name).succeeded()
+    assert "all of its blobs were there, and what its starts touched" in again.err
+    assert len(starts(served, name, alone)) == 1
+
+
+def starts(served: Registry, name: str, snowmelt: Snowmelt) -> list[str]:
+    """Digests of the starts that are beside an image, in the list of a registry without one."""
+    shown = json.loads(snowmelt.run("image", "inspect", name, "-o", "json").succeeded().out)
+    repository = name.removeprefix(served.address + "/").rsplit(":", 1)[0]
+    tag = shown["manifest"].replace(":", "-")
+    found = []
+    for one in served.json(f"{repository}/manifests/{tag}").get("manifests", []):
+        manifest = served.json(f"{repository}/manifests/{one['digest']}")
+        found += [layer["digest"] for layer in manifest["layers"]]
+    return found
+
+
+def cached(snowmelt: Snowmelt) -> int:
+    """Bytes of blocks of images in registries."""
+    blocks = (snowmelt.folder / "state/blocks").glob("??/*")
+    return sum(block.stat().st_size for block in blocks)

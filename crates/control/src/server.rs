@@ -48,6 +48,8 @@ pub struct Settings {
     pub handler_cache: ByteSize,
     /// The most memory of zygotes.
     pub import_cache: ByteSize,
+    /// What is done with images.
+    pub images: snowmelt_node::ImageSettings,
     /// The most memory that bursts have on this host; what the machine has where absent.
     pub memory: Option<ByteSize>,
     /// What holds the functions of a job to their addresses.
@@ -115,6 +117,7 @@ impl Started {
             python: settings.python,
             handler_cache: settings.handler_cache,
             import_cache: settings.import_cache,
+            images: settings.images,
             control_group: self.control_group,
             hold: settings.hold,
             networks_dir: settings.networks_dir.unwrap_or_else(|| self.run_dir.join("networks")),

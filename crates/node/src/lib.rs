@@ -36,7 +36,8 @@ pub use error::Error;
 pub use figures::{InstallFigures, NodeFigures, START_BOUNDS_US, Start, StartFigures};
 pub use hold::Hold;
 pub use images::{
-    Found, Origin as ImageOrigin, Stores as ImageStores, find_image, image_daemon_main,
+    Found, Origin as ImageOrigin, Settings as ImageSettings, Stores as ImageStores, find_image,
+    image_daemon_main,
 };
 pub use imports::{ImportFigures, ZygoteFigures};
 pub use lease::InstanceLease;

@@ -13,7 +13,7 @@ use snowmelt_wire::{Code, Load};
 
 use crate::ahead::Ahead;
 use crate::figures::{InstallFigures, NodeFigures, Starts};
-use crate::images::Images;
+use crate::images::{Images, Settings as ImageSettings};
 use crate::imports::ImportCache;
 use crate::instance::Instance;
 use crate::parked::Parked;
@@ -44,6 +44,8 @@ pub struct Options {
     pub handler_cache: ByteSize,
     /// The most memory of zygotes: the import cache.
     pub import_cache: ByteSize,
+    /// What is done with images.
+    pub images: ImageSettings,
     /// The control group above those of the sandboxes: `snowmelt/<instance>`.
     pub control_group: String,
     /// For what is known of the networks of jobs; nobody else's.
@@ -129,6 +131,7 @@ impl Node {
                 options.worker_binary.clone(),
                 options.state_dir.clone(),
                 options.images_dir.clone(),
+                options.images.clone(),
             )),
             imports: ImportCache::new(spawner.clone(), options.import_cache),
             python: tokio::sync::OnceCell::new(),

@@ -31,6 +31,12 @@ pub const HOLD: &str = "SNOWMELT_NETWORK_HOLD";
 pub const HANDLER_CACHE: &str = "SNOWMELT_CACHE_HANDLERS";
 /// The most memory of zygotes, as `1GiB`.
 pub const IMPORT_CACHE: &str = "SNOWMELT_CACHE_IMPORTS";
+/// The most bytes of cached blocks of images, as `10GiB`.
+pub const IMAGE_CACHE: &str = "SNOWMELT_IMAGES_CACHE";
+/// Whether starts are put beside their images in registries: `true` or `false`.
+pub const PUBLISH_STARTS: &str = "SNOWMELT_IMAGES_PUBLISH_STARTS";
+/// Keys of platforms whose starts are used, with commas between them.
+pub const TRUSTED_KEYS: &str = "SNOWMELT_IMAGES_TRUSTED_KEYS";
 /// Workers of a query; 0 means one for each core.
 pub const WORKERS: &str = "SNOWMELT_WORKERS";
 /// Memory limit of each worker, as `1GiB`.

@@ -97,6 +97,7 @@ fn settings(config: &Config, socket: Option<PathBuf>) -> Result<Settings, ErrorR
         hold: config.hold.value,
         handler_cache: config.handler_cache.value,
         import_cache: config.import_cache.value,
+        images: config.images(),
         memory: config.host_memory.as_ref().map(|memory| memory.value),
         python: config.python.clone().map(|python| python.value),
         cluster: None,

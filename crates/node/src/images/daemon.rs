@@ -14,10 +14,11 @@ use std::thread;
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use snowmelt_image::block::OciDigest;
+use snowmelt_image::manifest::{Descriptor, OCI_MANIFEST};
 use snowmelt_image::mount::LazyMount;
 use snowmelt_image::profile::StartProfile;
 use snowmelt_image::read::{BlobReader, BlockCache, Blocks};
-use snowmelt_image::source::Layout;
+use snowmelt_image::source::{Layout, Reference};
 use snowmelt_image::{Error, Result};
 use snowmelt_kernel::namespace::{flags, join, unshare};
 use snowmelt_kernel::{mount, packet};
@@ -25,7 +26,7 @@ use tokio::runtime::Runtime;
 
 use super::message::{Ask, Control, ImageSpec, LONGEST, READY};
 use super::resolve::Origin;
-use super::stores::Stores;
+use super::stores::{Settings, Stores};
 
 /// Requests under way for blocks that a start is known to touch.
 const AHEAD: usize = 4;
@@ -43,7 +44,7 @@ pub fn image_daemon_main() -> ExitCode {
 
 fn run() -> io::Result<()> {
     let control = io::stdin().as_fd().try_clone_to_owned()?;
-    let Some((Control::Begin { state, folder }, mut fds)) = receive(&control)? else {
+    let Some((Control::Begin { state, folder, settings }, mut fds)) = receive(&control)? else {
         return Ok(());
     };
     let namespace = if fds.len() > 1 { fds.pop() } else { None };
@@ -53,7 +54,7 @@ fn run() -> io::Result<()> {
     }
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(2).enable_all().build()?;
-    let daemon = Arc::new(Daemon::new(state, folder, runtime));
+    let daemon = Arc::new(Daemon::new(state, folder, settings, runtime));
     // The namespace is ready to be held by the node.
     packet::send(&control, READY, &[])?;
     let accepting = Arc::clone(&daemon);
@@ -113,14 +114,34 @@ struct Daemon {
 
 struct Mount {
     lazy: LazyMount,
+    /// For starts, which may be beside it.
+    image: Named,
     recorded: bool,
     _held: Option<fs::File>,
 }
 
+/// An image, and the registry that its blocks come from if one does.
+#[derive(Clone)]
+struct Named {
+    manifest: Descriptor,
+    registry: Option<Reference>,
+}
+
+impl Named {
+    fn of(spec: &ImageSpec) -> Result<Self> {
+        let bytes = spec.manifest.len() as u64;
+        let registry = match &spec.origin {
+            Origin::Layout(_) => None,
+            Origin::Registry(name) => Some(name.parse()?),
+        };
+        Ok(Self { manifest: Descriptor::new(OCI_MANIFEST, spec.digest.clone(), bytes), registry })
+    }
+}
+
 impl Daemon {
-    fn new(state: PathBuf, folder: PathBuf, runtime: Runtime) -> Self {
+    fn new(state: PathBuf, folder: PathBuf, settings: Settings, runtime: Runtime) -> Self {
         let (cache, blocks, mounts) = (OnceLock::new(), Mutex::default(), Mutex::default());
-        let stores = Stores::new(&state);
+        let stores = Stores::new(&state, settings);
         Self { state, folder, stores, cache, runtime, blocks, mounts }
     }
 
@@ -177,8 +198,9 @@ impl Daemon {
             mount::attach_at(lazy.root(), CWD, &point)
         };
         attach().map_err(|source| Error::Mount { step: "attach the mount", source })?;
-        self.fetch_ahead(&spec.digest, &lazy);
-        Ok(Mount { lazy, recorded: false, _held: held })
+        let image = Named::of(spec)?;
+        self.fetch_ahead(image.clone(), &lazy);
+        Ok(Mount { lazy, image, recorded: false, _held: held })
     }
 
     /// Goes on with a mount of the daemon before. One that cannot be is left to its readers as it
@@ -202,7 +224,7 @@ impl Daemon {
         let root =
             root.map_err(|errno| Error::Mount { step: "find the mount", source: errno.into() })?;
         let lazy = LazyMount::take_over(&image, &blocks, self.runtime.handle(), (root, device))?;
-        Ok(Mount { lazy, recorded: true, _held: held })
+        Ok(Mount { lazy, image: Named::of(spec)?, recorded: true, _held: held })
     }
 
     fn point(&self, digest: &OciDigest) -> PathBuf {
@@ -240,11 +262,22 @@ impl Daemon {
         })
     }
 
-    fn fetch_ahead(&self, digest: &OciDigest, lazy: &LazyMount) {
-        let Ok(Some(profile)) = self.stores.start(digest) else { return };
-        let readers = readers(lazy);
+    /// What starts touched here, or if there was none yet, elsewhere. Nobody waits for either.
+    fn fetch_ahead(&self, image: Named, lazy: &LazyMount) {
+        let (stores, readers) = (self.stores.clone(), readers(lazy));
         self.runtime.spawn(async move {
-            if let Err(error) = profile.fetch_ahead(&readers, AHEAD).await {
+            let ahead = async {
+                let digest = &image.manifest.digest;
+                let known = match (stores.start(digest)?, &image.registry) {
+                    (None, Some(name)) => stores.start_elsewhere(name, digest).await?,
+                    (known, _) => known,
+                };
+                match known {
+                    Some(profile) => profile.fetch_ahead(&readers, AHEAD).await,
+                    None => Ok(()),
+                }
+            };
+            if let Err(error) = ahead.await {
                 tracing::debug!(%error, "blocks of a start are not fetched ahead");
             }
         });
@@ -257,10 +290,23 @@ impl Daemon {
         let Some(mount) = slot.as_mut().filter(|mount| !mount.recorded) else { return };
         mount.recorded = true;
         let touched = StartProfile::record(&readers(&mount.lazy));
+        let image = mount.image.clone();
         drop(slot);
-        if let Err(error) = self.stores.keep_start(digest, &touched) {
-            tracing::warn!(%error, "a start is not remembered");
+        match self.stores.keep_start(digest, &touched) {
+            Ok(is_new) if is_new && self.stores.settings.publish_starts => self.publish(image),
+            Ok(_) => {}
+            Err(error) => tracing::warn!(%error, "a start is not remembered"),
         }
+    }
+
+    fn publish(&self, image: Named) {
+        let stores = self.stores.clone();
+        let Some(name) = image.registry else { return };
+        self.runtime.spawn(async move {
+            if let Err(error) = stores.publish_start(&name, &image.manifest).await {
+                tracing::warn!(image = %name, %error, "a start is not published");
+            }
+        });
     }
 }
 

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -19,6 +19,7 @@ use snowmelt_sandbox::MountedImage;
 
 use super::message::{Ask, Control, ImageSpec, LONGEST, READY};
 use super::resolve::find_image;
+use super::stores::Settings;
 use crate::{Error, Result};
 
 /// How long a daemon may take to begin.
@@ -37,6 +38,7 @@ pub(crate) struct Images {
     binary: PathBuf,
     state: PathBuf,
     folder: PathBuf,
+    settings: Settings,
     keeper: Mutex<Option<Arc<Keeper>>>,
 }
 
@@ -53,7 +55,7 @@ pub(crate) struct Mounted {
 #[derive(Debug)]
 struct Keeper {
     command: PathBuf,
-    begin: (PathBuf, PathBuf),
+    begin: (PathBuf, PathBuf, Settings),
     socket: PathBuf,
     kept: Mutex<Kept>,
 }
@@ -70,8 +72,8 @@ struct Kept {
 
 impl Images {
     /// Starts nothing. `folder` is for this node alone and goes with its run directory.
-    pub fn new(binary: PathBuf, state: PathBuf, folder: PathBuf) -> Self {
-        Self { binary, state, folder, keeper: Mutex::default() }
+    pub fn new(binary: PathBuf, state: PathBuf, folder: PathBuf, settings: Settings) -> Self {
+        Self { binary, state, folder, settings, keeper: Mutex::default() }
     }
 
     /// Mounts an image by its name, once for each node.
@@ -124,7 +126,7 @@ impl Images {
         {
             return Ok(Arc::clone(keeper));
         }
-        let keeper = Keeper::start(&self.binary, &self.state, &self.folder);
+        let keeper = Keeper::start(self);
         let keeper = keeper.map_err(|error| failed("start the daemon of images", error))?;
         Ok(Arc::clone(slot.insert(keeper)))
     }
@@ -141,14 +143,15 @@ impl Drop for Images {
 }
 
 impl Keeper {
-    fn start(binary: &Path, state: &Path, folder: &Path) -> io::Result<Arc<Self>> {
+    fn start(images: &Images) -> io::Result<Arc<Self>> {
+        let Images { binary, state, folder, settings, .. } = images;
         let points = folder.join("mounts");
         std::fs::create_dir_all(&points)?;
         let socket = folder.join("socket");
         let listener = Some(packet::listen(&socket)?);
         let kept = Mutex::new(Kept { listener, ..Kept::default() });
-        let begin = (state.to_owned(), points);
-        let keeper = Arc::new(Self { command: binary.to_owned(), begin, socket, kept });
+        let begin = (state.clone(), points, settings.clone());
+        let keeper = Arc::new(Self { command: binary.clone(), begin, socket, kept });
         let child = keeper.spawn()?;
         let caring = Arc::clone(&keeper);
         let named = thread::Builder::new().name("image-keeper".to_owned());
@@ -176,11 +179,11 @@ impl Keeper {
 
     fn begin(&self, control: &OwnedFd, pid: u32) -> io::Result<()> {
         let mut kept = self.kept();
-        let (state, folder) = self.begin.clone();
+        let (state, folder, settings) = self.begin.clone();
         let listener = kept.listener.as_ref().ok_or(io::ErrorKind::NotConnected)?;
         let fds: Vec<BorrowedFd<'_>> =
             std::iter::once(listener).chain(&kept.namespace).map(AsFd::as_fd).collect();
-        say(control, &Control::Begin { state, folder }, &fds)?;
+        say(control, &Control::Begin { state, folder, settings }, &fds)?;
         if !packet::wait(control, BEGINS_WITHIN)? {
             return Err(io::ErrorKind::TimedOut.into());
         }

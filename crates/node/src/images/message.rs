@@ -11,6 +11,7 @@ use snowmelt_image::Image;
 use snowmelt_image::block::OciDigest;
 
 use super::resolve::{Found, Origin};
+use super::stores::Settings;
 
 /// The longest packet, under what a unix socket sends at once (208 KiB): a manifest of the 127
 /// layers that Docker allows takes half of it.
@@ -50,6 +51,8 @@ pub(super) enum Control {
         state: PathBuf,
         /// An empty folder to mount in.
         folder: PathBuf,
+        /// What the user wants.
+        settings: Settings,
     },
     /// A mount that is there, with its connection to the kernel.
     Adopt(ImageSpec),

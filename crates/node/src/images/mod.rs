@@ -22,4 +22,4 @@ mod stores;
 pub use daemon::image_daemon_main;
 pub(crate) use keeper::{Images, Mounted};
 pub use resolve::{Found, Origin, find_image};
-pub use stores::Stores;
+pub use stores::{Settings, Stores};

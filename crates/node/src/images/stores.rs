@@ -3,29 +3,53 @@
 
 use std::path::{Path, PathBuf};
 
-use snowmelt_image::Result;
+use serde::{Deserialize, Serialize};
 use snowmelt_image::block::OciDigest;
-use snowmelt_image::profile::{Keys, Shelf, StartProfile};
+use snowmelt_image::manifest::Descriptor;
+use snowmelt_image::profile::{self, Keys, PublicKey, Shelf, StartProfile};
 use snowmelt_image::read::BlockCache;
+use snowmelt_image::source::{Reference, Registry};
+use snowmelt_image::{Error, Result};
+use snowmelt_types::ByteSize;
 
-/// The most bytes of cached blocks.
-const CACHE: u64 = 10 << 30;
+/// What a platform does with images, as its user wants it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settings {
+    /// The most bytes of cached blocks.
+    pub cache: ByteSize,
+    /// Whether a start that touched something new is put beside its image in the registry.
+    pub publish_starts: bool,
+    /// Whose starts are used beside those of this platform.
+    pub trusted_keys: Vec<PublicKey>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { cache: ByteSize(10 << 30), publish_starts: false, trusted_keys: Vec::new() }
+    }
+}
 
 /// Where they are.
 #[derive(Clone, Debug)]
 pub struct Stores {
     state: PathBuf,
+    pub(super) settings: Settings,
 }
 
 impl Stores {
     /// Opens nothing yet.
-    pub fn new(state: &Path) -> Self {
-        Self { state: state.to_owned() }
+    pub fn new(state: &Path, settings: Settings) -> Self {
+        Self { state: state.to_owned(), settings }
     }
 
     /// The cache of blocks, which one process holds at a time.
     pub fn cache(&self) -> Result<BlockCache> {
-        BlockCache::open(&self.state.join("blocks"), CACHE)
+        BlockCache::open(&self.state.join("blocks"), self.settings.cache.bytes())
+    }
+
+    /// By which other platforms can trust the starts of this one.
+    pub fn key(&self) -> Result<PublicKey> {
+        self.keys().map(|keys| keys.public())
     }
 
     /// What starts of an image touched here.
@@ -34,14 +58,41 @@ impl Stores {
         Ok(shelf.get(&keys, image))
     }
 
-    /// Adds what one start touched, signed with the key of this platform.
-    pub fn keep_start(&self, image: &OciDigest, touched: &StartProfile) -> Result<()> {
+    /// What starts of an image touched elsewhere, as somebody trusted says beside it.
+    pub async fn start_elsewhere(
+        &self,
+        name: &Reference,
+        image: &OciDigest,
+    ) -> Result<Option<StartProfile>> {
+        profile::trusted(&Registry::new(name)?, image, &self.keys()?).await
+    }
+
+    /// Adds what one start touched, signed with the key of this platform, and says whether that was
+    /// new.
+    pub fn keep_start(&self, image: &OciDigest, touched: &StartProfile) -> Result<bool> {
         let (shelf, keys) = self.starts()?;
-        shelf.merge(&keys, image, touched).map(drop)
+        shelf.merge(&keys, image, touched)
+    }
+
+    /// Puts what is known of starts here beside the image in its registry; false if nothing is.
+    pub async fn publish_start(&self, name: &Reference, image: &Descriptor) -> Result<bool> {
+        let (shelf, keys) = self.starts()?;
+        let signed = match shelf.read(&image.digest) {
+            Err(Error::Missing { .. }) => return Ok(false),
+            read => read?,
+        };
+        // One that is damaged, or of a key that is gone, would be ignored by everybody.
+        if shelf.get(&keys, &image.digest).is_none() {
+            return Ok(false);
+        }
+        profile::publish(&Registry::new(name)?, image, &signed).await.map(|()| true)
     }
 
     fn starts(&self) -> Result<(Shelf, Keys)> {
-        let shelf = Shelf::open(&self.state.join("starts"))?;
-        Ok((shelf, Keys::open(&self.state.join("profile-key"), Vec::new())?))
+        Ok((Shelf::open(&self.state.join("starts"))?, self.keys()?))
+    }
+
+    fn keys(&self) -> Result<Keys> {
+        Keys::open(&self.state.join("profile-key"), self.settings.trusted_keys.clone())
     }
 }

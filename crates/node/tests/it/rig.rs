@@ -51,6 +51,7 @@ pub fn with_node<F: Future<Output = ()>>(budgets: Budgets, test: impl FnOnce(Rig
             python: None,
             handler_cache: budgets.handlers,
             import_cache: budgets.imports,
+            images: snowmelt_node::ImageSettings::default(),
             hold: snowmelt_node::Hold::default(),
             control_group: parent_cgroup,
             networks_dir: base.path().join("networks"),

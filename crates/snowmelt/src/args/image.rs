@@ -25,7 +25,7 @@ Examples:
 
 Layers that were converted before are not read again.";
 
-const SOURCES: &str =
+pub(super) const SOURCES: &str =
     "REGISTRY/REPOSITORY:TAG, oci:FOLDER[:TAG], docker-archive:FILE[:TAG] or dir:FOLDER";
 
 const LS_EXAMPLES: &str = "\
@@ -43,7 +43,8 @@ Examples:
   snowmelt image push registry.example/team/app:v1-blocks
   snowmelt image push app:v1 registry.example/team/app:v1-blocks
 
-The credentials are those of docker login. A tag with an image of another kind is left alone.";
+What starts of the image touched here is put beside it, signed. The credentials are those of docker
+login. A tag with an image of another kind is left alone.";
 
 const PULL_EXAMPLES: &str = "\
 Examples:
@@ -78,7 +79,15 @@ some are not.";
 const PRUNE_EXAMPLES: &str = "\
 Examples:
   snowmelt image prune --dry-run
-  snowmelt image rm app:v1 && snowmelt image prune";
+  snowmelt image rm app:v1 && snowmelt image prune
+  snowmelt image prune --blocks
+
+A running platform that has images of registries mounted holds their blocks: end it first.";
+
+const KEY_EXAMPLES: &str = "\
+Examples:
+  snowmelt image key
+  SNOWMELT_IMAGES_TRUSTED_KEYS=$(ssh builder snowmelt image key) snowmelt up";
 
 /// `snowmelt image`.
 #[derive(Debug, Subcommand)]
@@ -108,6 +117,9 @@ pub enum ImageCommand {
     /// Remove what no image of this machine names
     #[command(after_help = PRUNE_EXAMPLES)]
     Prune(ImagePruneArgs),
+    /// Print the key by which other platforms can trust the starts of this one
+    #[command(after_help = KEY_EXAMPLES)]
+    Key,
 }
 
 /// `snowmelt image convert`.
@@ -214,17 +226,20 @@ pub struct ImagePruneArgs {
     /// Only say how much it would be
     #[arg(long)]
     pub dry_run: bool,
+    /// And every cached block of images in registries, unless a platform holds them
+    #[arg(long)]
+    pub blocks: bool,
 }
 
-fn place(text: &str) -> Result<Place, String> {
+pub(super) fn place(text: &str) -> Result<Place, String> {
     text.parse().map_err(|error: snowmelt_image::Error| error.to_string())
 }
 
-fn name(text: &str) -> Result<Reference, String> {
+pub(super) fn name(text: &str) -> Result<Reference, String> {
     text.parse().map_err(|error: snowmelt_image::Error| error.to_string())
 }
 
-fn block_size(text: &str) -> Result<BlockSize, String> {
+pub(super) fn block_size(text: &str) -> Result<BlockSize, String> {
     let size: ByteSize = text.parse().map_err(|error| format!("{error}"))?;
     BlockSize::try_from(size.bytes()).map_err(|error| error.to_string())
 }

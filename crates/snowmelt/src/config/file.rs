@@ -67,8 +67,9 @@ impl File {
                 if !KEYS.iter().any(|known| known.name == name) {
                     return Err(unknown(&name, at, place));
                 }
-                let text_of = scalar(value.get_ref())
-                    .ok_or_else(|| at(place, format!("`{name}` must be a text or a number")))?;
+                let text_of = scalar(value.get_ref()).ok_or_else(|| {
+                    at(place, format!("`{name}` must be a text, a number or a list"))
+                })?;
                 entries.insert(name, Entry { text: text_of, line: line_of(text, place) });
             }
         }
@@ -80,6 +81,12 @@ fn scalar(value: &DeValue<'_>) -> Option<String> {
     match value {
         DeValue::String(text) => Some(text.to_string()),
         DeValue::Integer(number) => Some(number.to_string()),
+        DeValue::Boolean(truth) => Some(truth.to_string()),
+        // As a variable has it.
+        DeValue::Array(items) => {
+            let items = items.iter().map(|item| scalar(item.get_ref()));
+            items.collect::<Option<Vec<_>>>().map(|items| items.join(","))
+        }
         _ => None,
     }
 }

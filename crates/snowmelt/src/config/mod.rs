@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::ValueEnum;
-use snowmelt_node::Hold;
+use snowmelt_image::profile::PublicKey;
+use snowmelt_node::{Hold, ImageSettings};
 use snowmelt_types::{ByteSize, Code, ErrorReport, HostName, SourceLocation, parse_duration};
 
 use crate::args::{Cli, Command, ErrorForm, OutputFormat, ProgressMode};
@@ -51,6 +52,9 @@ keys! {
     HOLD = "network.hold", env::HOLD, "auto";
     HANDLER_CACHE = "cache.handlers", env::HANDLER_CACHE, "2GiB";
     IMPORT_CACHE = "cache.imports", env::IMPORT_CACHE, "1GiB";
+    IMAGE_CACHE = "images.cache", env::IMAGE_CACHE, "10GiB";
+    PUBLISH_STARTS = "images.publish_starts", env::PUBLISH_STARTS, "false";
+    TRUSTED_KEYS = "images.trusted_keys", env::TRUSTED_KEYS, "";
     WORKERS = "query.workers", env::WORKERS, "0";
     MEMORY = "query.memory", env::MEMORY, "1GiB";
     TIMEOUT = "query.timeout", env::TIMEOUT, "0";
@@ -107,6 +111,12 @@ pub struct Config {
     pub handler_cache: Value<ByteSize>,
     /// The most memory of zygotes.
     pub import_cache: Value<ByteSize>,
+    /// The most bytes of cached blocks of images.
+    pub image_cache: Value<ByteSize>,
+    /// Whether starts are put beside their images in registries.
+    pub publish_starts: Value<bool>,
+    /// Whose starts are used beside those of this platform.
+    pub trusted_keys: Value<Vec<PublicKey>>,
     /// Workers of a query; 0 means one for each core.
     pub workers: Value<u32>,
     /// Memory limit of each worker.
@@ -158,6 +168,9 @@ impl Config {
             hold: sources.get(&HOLD, None, str::parse)?,
             handler_cache: sources.get(&HANDLER_CACHE, None, amount)?,
             import_cache: sources.get(&IMPORT_CACHE, None, amount)?,
+            image_cache: sources.get(&IMAGE_CACHE, None, amount)?,
+            publish_starts: sources.get(&PUBLISH_STARTS, None, truth)?,
+            trusted_keys: sources.get(&TRUSTED_KEYS, None, keys)?,
             workers: sources.get(&WORKERS, sql.and_then(|sql| sql.workers), number)?,
             memory: sources.get(&MEMORY, sql.and_then(|sql| sql.memory), amount)?,
             timeout: sources.get(&TIMEOUT, sql.and_then(|sql| sql.timeout), duration)?,
@@ -167,6 +180,17 @@ impl Config {
             errors: sources.get(&ERRORS, cli.global.errors, choice)?,
             state,
         })
+    }
+}
+
+impl Config {
+    /// What a platform does with images.
+    pub fn images(&self) -> ImageSettings {
+        ImageSettings {
+            cache: self.image_cache.value,
+            publish_starts: self.publish_starts.value,
+            trusted_keys: self.trusted_keys.value.clone(),
+        }
     }
 }
 
@@ -261,6 +285,18 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 
 fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| format!("`{text}` is not a whole number from 0"))
+}
+
+fn truth(text: &str) -> Result<bool, String> {
+    text.parse().map_err(|_| format!("`{text}` is neither true nor false"))
+}
+
+fn keys(text: &str) -> Result<Vec<PublicKey>, String> {
+    let key = |text: &str| {
+        let wrong = format!("`{text}` is no key: `snowmelt image key` prints one");
+        PublicKey::parse(text).map_err(|_| wrong)
+    };
+    text.split(',').map(str::trim).filter(|key| !key.is_empty()).map(key).collect()
 }
 
 fn amount(text: &str) -> Result<ByteSize, String> {

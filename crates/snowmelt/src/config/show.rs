@@ -37,6 +37,17 @@ pub fn show(config: &Config, origin: bool) -> String {
             ],
         ),
         (
+            "images",
+            vec![
+                line("cache", &config.image_cache, |bytes| quoted(&bytes.to_string())),
+                line("publish_starts", &config.publish_starts, bool::to_string),
+                line("trusted_keys", &config.trusted_keys, |keys| {
+                    let keys: Vec<_> = keys.iter().map(ToString::to_string).collect();
+                    toml::Value::from(keys).to_string()
+                }),
+            ],
+        ),
+        (
             "query",
             vec![
                 line("workers", &config.workers, u32::to_string),

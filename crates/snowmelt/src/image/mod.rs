@@ -3,6 +3,7 @@
 //! | part | file |
 //! |---|---|
 //! | into the folder of images, and out of it | `transfer` |
+//! | work that blocks, and its end | `watched` |
 //! | what is there | `show` |
 //! | into the cache of blocks before it is needed | `warm` |
 //! | whether it is whole | `check` |
@@ -15,19 +16,20 @@ mod compare;
 mod show;
 mod transfer;
 mod warm;
+mod watched;
 
 use std::sync::Arc;
 
 use snowmelt_image::Result;
 use snowmelt_image::source::{Layout, Reference};
-use snowmelt_node::Found;
+use snowmelt_node::{Found, ImageStores};
 use snowmelt_types::{ByteSize, Report};
 
 use crate::args::{ImageCommand, ImagePruneArgs, ImageRmArgs};
 use crate::config::Config;
 use crate::failure::{Failure, Outcome};
 use crate::platform;
-use crate::printer::Printer;
+use crate::printer::{self, Printer};
 use crate::progress::Progress;
 use crate::signals::Signals;
 use crate::text;
@@ -48,6 +50,7 @@ pub fn run(command: &ImageCommand, config: &Config, printer: Printer) -> Outcome
         ImageCommand::Diff(args) => compare::diff(args, config, printer),
         ImageCommand::Rm(args) => rm(args, config),
         ImageCommand::Prune(args) => prune(args, config, printer),
+        ImageCommand::Key => key(config),
     }
 }
 
@@ -62,7 +65,27 @@ fn prune(args: &ImagePruneArgs, config: &Config, printer: Printer) -> Outcome {
     let blobs = text::counted(collected.blobs, "blob");
     let verb = if args.dry_run { "would remove" } else { "removed" };
     printer.note(&format!("{verb} {blobs}, {}", ByteSize(collected.bytes)));
+    if args.blocks {
+        // Who has the cache alone knows that nothing is mounted that needs a block of it.
+        let cache = stores(config).cache().map_err(failure)?;
+        let bytes = ByteSize(cache.bytes());
+        if !args.dry_run {
+            cache.empty();
+        }
+        printer.note(&format!("{verb} {bytes} of blocks of images in registries"));
+    }
     Ok(0)
+}
+
+fn key(config: &Config) -> Outcome {
+    let key = stores(config).key().map_err(failure)?;
+    printer::print(&format!("{key}\n"))?;
+    Ok(0)
+}
+
+/// What is kept of images in registries.
+fn stores(config: &Config) -> ImageStores {
+    ImageStores::new(&config.state.value, config.images())
 }
 
 /// The folder of the images of this machine; made if it is not there.
@@ -91,6 +114,16 @@ fn work<T>(
     label: &str,
     work: impl AsyncFnOnce(&Arc<Progress>) -> Result<T>,
 ) -> std::result::Result<T, Failure> {
+    work_of_several(config, printer, label, work)
+}
+
+/// The same where other crates than that of images fail too.
+fn work_of_several<T, E: Report>(
+    config: &Config,
+    printer: Printer,
+    label: &str,
+    work: impl AsyncFnOnce(&Arc<Progress>) -> std::result::Result<T, E>,
+) -> std::result::Result<T, Failure> {
     let runtime = platform::server_runtime()?;
     let done = runtime.block_on(async {
         let signals = Signals::listen(printer)?;
@@ -98,7 +131,7 @@ fn work<T>(
         tokio::select! {
             biased;
             () = signals.token().cancelled() => Err(signals.failure()),
-            done = work(&progress) => done.map_err(failure),
+            done = work(&progress) => done.map_err(|error| error.report().into()),
         }
     });
     // A layer that is being read must not hold up the end.

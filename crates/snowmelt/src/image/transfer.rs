@@ -1,15 +1,14 @@
 //! `image convert`, `push` and `pull`.
 
-use std::io::{self, Read};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use snowmelt_image::exchange::Sent;
-use snowmelt_image::source::{Described, Layout, Origin, Place};
-use snowmelt_image::{Converted, Error, Options, Result, exchange};
+use snowmelt_image::source::Place;
+use snowmelt_image::{Converted, Options, exchange};
 use snowmelt_types::{ByteSize, Code, ErrorReport};
 
-use super::{failure, layout, shown, work};
+use super::watched::{WatchedOrigin, blocking};
+use super::{failure, layout, shown, stores, work};
 use crate::args::{ImageConvertArgs, ImagePullArgs, ImagePushArgs};
 use crate::config::Config;
 use crate::failure::Outcome;
@@ -31,24 +30,19 @@ pub(super) fn convert(args: &ImageConvertArgs, config: &Config, printer: Printer
     let options = Options { block_size: args.block_size.unwrap_or_default(), ..Options::default() };
     let label = format!("reading {}", args.source);
     let converted = work(config, printer, &label, async |progress| {
-        let origin = Watched::new(args.source.open().await?, Arc::clone(progress))?;
-        converted(origin, layout.clone(), options).await
+        let (origin, layout) = (args.source.open().await?, layout.clone());
+        let convert = move |watch| {
+            let origin = WatchedOrigin::new(origin.into(), watch);
+            snowmelt_image::convert(&origin, &layout, options)
+        };
+        blocking(progress, convert).await
     })?;
     layout.tag(&name.to_string(), &converted.manifest).map_err(failure)?;
     printer.note(&summary(&converted, &shown(name)));
     Ok(0)
 }
 
-/// On a thread that may block.
-async fn converted(origin: Watched, layout: Layout, options: Options) -> Result<Converted> {
-    let convert = move || snowmelt_image::convert(&origin, &layout, options);
-    let done = tokio::task::spawn_blocking(convert).await;
-    done.unwrap_or_else(|error| {
-        Err(Error::Refused { what: "the image".to_owned(), reason: error.to_string() })
-    })
-}
-
-fn summary(converted: &Converted, name: &str) -> String {
+pub(super) fn summary(converted: &Converted, name: &str) -> String {
     let image = &converted.image;
     let (stored, raw) =
         image.blobs().fold((0, 0), |(stored, raw), blob| (stored + blob.size, raw + blob.raw_size));
@@ -69,10 +63,14 @@ pub(super) fn push(args: &ImagePushArgs, config: &Config, printer: Printer) -> O
     let layout = layout(config).map_err(failure)?;
     let manifest = layout.find(Some(&args.name.to_string())).map_err(failure)?;
     let image = exchange::read(&layout, &manifest).map_err(failure)?;
-    let sent = work(config, printer, &format!("asking {}", to.registry), async |progress| {
-        exchange::push(&layout, &image, to, &told(progress, "sending")).await
+    let stores = stores(config);
+    let asking = format!("asking {}", to.registry);
+    let (sent, has_start) = work(config, printer, &asking, async |progress| {
+        let sent = exchange::push(&layout, &image, to, &told(progress, "sending")).await?;
+        Ok((sent, stores.publish_start(to, &manifest).await?))
     })?;
-    printer.note(&format!("sent {to}@{}: {}", manifest.digest, amount(&sent)));
+    let start = if has_start { ", and what its starts touched" } else { "" };
+    printer.note(&format!("sent {to}@{}: {}{start}", manifest.digest, amount(&sent)));
     Ok(0)
 }
 
@@ -103,51 +101,5 @@ pub(super) fn told(
     let progress = Arc::clone(progress);
     move |blob, blobs, bytes| {
         progress.doing(format!("{verb} blob {blob} of {blobs} · {}", ByteSize(bytes)));
-    }
-}
-
-/// An origin that tells how far its reader is.
-struct Watched {
-    inner: Box<dyn Origin + Send + Sync>,
-    progress: Arc<Progress>,
-    bytes: AtomicU64,
-}
-
-impl Watched {
-    fn new(inner: Box<dyn Origin + Send + Sync>, progress: Arc<Progress>) -> Result<Self> {
-        Ok(Self { inner, progress, bytes: AtomicU64::new(0) })
-    }
-}
-
-impl Origin for Watched {
-    fn describe(&self) -> Result<Described> {
-        self.inner.describe()
-    }
-
-    fn layer(&self, index: usize) -> Result<Box<dyn Read + '_>> {
-        let inner = self.inner.layer(index)?;
-        Ok(Box::new(WatchedLayer { inner, number: index + 1, origin: self, unsaid: u64::MAX / 2 }))
-    }
-}
-
-struct WatchedLayer<'a> {
-    inner: Box<dyn Read + 'a>,
-    number: usize,
-    origin: &'a Watched,
-    unsaid: u64,
-}
-
-impl Read for WatchedLayer<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        const SAID_EACH: u64 = 1 << 20;
-        let count = self.inner.read(buffer)?;
-        let all = self.origin.bytes.fetch_add(count as u64, Ordering::Relaxed) + count as u64;
-        self.unsaid += count as u64;
-        if self.unsaid >= SAID_EACH {
-            self.unsaid = 0;
-            let number = self.number;
-            self.origin.progress.doing(format!("layer {number} · {} read", ByteSize(all)));
-        }
-        Ok(count)
     }
 }

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use snowmelt_image::Result;
+use snowmelt_image::profile::StartProfile;
 use snowmelt_image::read::{BlobReader, Blocks, Counts};
 use snowmelt_node::{Found, ImageOrigin, ImageStores};
 use snowmelt_types::ByteSize;
 
-use super::{familiar, work};
+use super::{familiar, stores, work};
 use crate::args::ImageWarmArgs;
 use crate::config::Config;
 use crate::failure::Outcome;
@@ -50,12 +51,13 @@ async fn fetched(
     config: &Config,
     progress: &Arc<Progress>,
 ) -> Result<Counts> {
-    let stores = ImageStores::new(&config.state.value);
+    let stores = stores(config);
     let blocks = Blocks::new(found.origin.source()?, Some(Arc::new(stores.cache()?)));
     let blocks = Arc::new(blocks);
     let reader = |blob| BlobReader::new(Arc::clone(&blocks), blob).map(Arc::new);
     let readers = found.image.blobs().cloned().map(reader).collect::<Result<Vec<_>>>()?;
-    match stores.start(&found.manifest)?.filter(|_| !all) {
+    let known = if all { None } else { known(&stores, found).await? };
+    match known {
         Some(start) => {
             progress
                 .doing(format!("fetching {}", text::counted(start.blocks.len() as u64, "block")));
@@ -64,6 +66,16 @@ async fn fetched(
         None => whole(&readers, progress).await?,
     }
     Ok(blocks.counts())
+}
+
+/// Starts that were seen here, or else those that somebody trusted put beside the image.
+async fn known(stores: &ImageStores, found: &Found) -> Result<Option<StartProfile>> {
+    match (stores.start(&found.manifest)?, &found.origin) {
+        (None, ImageOrigin::Registry(name)) => {
+            stores.start_elsewhere(&name.parse()?, &found.manifest).await
+        }
+        (known, _) => Ok(known),
+    }
 }
 
 async fn whole(readers: &[Arc<BlobReader>], progress: &Arc<Progress>) -> Result<()> {

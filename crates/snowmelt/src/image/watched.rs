@@ -1,0 +1,116 @@
+//! Work on images that blocks: told how far it is, and ended when nobody waits for it any more.
+
+use std::io::{self, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use snowmelt_image::source::{Described, Origin};
+use snowmelt_image::{Error, Result};
+use snowmelt_types::ByteSize;
+
+use crate::progress::Progress;
+
+/// How long an end is waited for. What is left then is removed by the next work.
+const ENDS_WITHIN: Duration = Duration::from_secs(5);
+/// Bytes between two words of how far it is.
+const SAID_EACH: u64 = 1 << 20;
+
+/// What work says that it does, and whether it is to go on.
+#[derive(Clone)]
+pub(super) struct Watch {
+    progress: Arc<Progress>,
+    stopped: Arc<AtomicBool>,
+    said: Arc<AtomicU64>,
+}
+
+impl Watch {
+    /// Bytes of something were read; an error if nobody waits for more.
+    pub fn read(&self, what: &str, bytes: u64) -> io::Result<()> {
+        if self.stopped.load(Ordering::Relaxed) {
+            return Err(io::Error::other("it was cancelled"));
+        }
+        if bytes.abs_diff(self.said.load(Ordering::Relaxed)) >= SAID_EACH {
+            self.said.store(bytes, Ordering::Relaxed);
+            self.progress.doing(format!("{what} · {} read", ByteSize(bytes)));
+        }
+        Ok(())
+    }
+}
+
+/// Does work on a thread that may block. Dropped before its end it stops the work and waits until
+/// what was half-made is removed.
+pub(super) async fn blocking<T: Send + 'static>(
+    progress: &Arc<Progress>,
+    work: impl FnOnce(Watch) -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let (done, ended) = channel::<()>();
+    let stopped = Arc::new(AtomicBool::new(false));
+    let watch = Watch {
+        progress: Arc::clone(progress),
+        stopped: Arc::clone(&stopped),
+        said: Arc::new(AtomicU64::new(u64::MAX / 2)),
+    };
+    let _stopping = Stopping { stopped, ended };
+    let worked = tokio::task::spawn_blocking(move || {
+        // Dropped behind all that the work had.
+        let _done = done;
+        work(watch)
+    });
+    worked.await.unwrap_or_else(|error| {
+        Err(Error::Refused { what: "the image".to_owned(), reason: error.to_string() })
+    })
+}
+
+struct Stopping {
+    stopped: Arc<AtomicBool>,
+    ended: Receiver<()>,
+}
+
+impl Drop for Stopping {
+    fn drop(&mut self) {
+        self.stopped.store(true, Ordering::Relaxed);
+        // Nothing is ever sent: the other end is dropped.
+        let _ = self.ended.recv_timeout(ENDS_WITHIN);
+    }
+}
+
+/// An origin whose readers are watched.
+pub(super) struct WatchedOrigin {
+    inner: Arc<dyn Origin + Send + Sync>,
+    watch: Watch,
+    bytes: AtomicU64,
+}
+
+impl WatchedOrigin {
+    pub fn new(inner: Arc<dyn Origin + Send + Sync>, watch: Watch) -> Self {
+        Self { inner, watch, bytes: AtomicU64::new(0) }
+    }
+}
+
+impl Origin for WatchedOrigin {
+    fn describe(&self) -> Result<Described> {
+        self.inner.describe()
+    }
+
+    fn layer(&self, index: usize) -> Result<Box<dyn Read + '_>> {
+        let (inner, name) = (self.inner.layer(index)?, format!("layer {}", index + 1));
+        Ok(Box::new(WatchedLayer { inner, name, origin: self }))
+    }
+}
+
+struct WatchedLayer<'a> {
+    inner: Box<dyn Read + 'a>,
+    name: String,
+    origin: &'a WatchedOrigin,
+}
+
+impl Read for WatchedLayer<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.inner.read(buffer)? as u64;
+        let all = self.origin.bytes.fetch_add(count, Ordering::Relaxed) + count;
+        self.origin.watch.read(&self.name, all)?;
+        Ok(count as usize)
+    }
+}
