@@ -17,6 +17,7 @@ from common import plots
 from common.figures import Section, median, short, spread
 from common.places import SNOWMELT, scratch
 from peers import containerd
+from rebuilds import rebuilds
 
 RATES = ["1gbit", "100mbit"]
 TIMES = 3
@@ -331,4 +332,7 @@ def run() -> Section:
         local(near, section, home)
         blocks(near, section, home)
         conversion(near, section, took)
+        near.unshape()
+        places = (f"{IMAGES[1].name}:blocks", reference(IMAGES[1], "rebuilt"))
+        rebuilds(Platform(near, home).run, section, IMAGES[1], places)
     return section

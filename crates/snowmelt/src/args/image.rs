@@ -5,12 +5,13 @@ use snowmelt_image::block::BlockSize;
 use snowmelt_image::source::{Place, Reference};
 use snowmelt_types::ByteSize;
 
-use super::{ListFormat, ShowFormat};
+use super::{ImageBuildArgs, ListFormat, ShowFormat};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
   snowmelt image convert registry.example/team/app:v1
   snowmelt image convert docker-archive:app.tar app:v1
+  snowmelt image build app:v1 --debian python3 --code ./app
   snowmelt image push app:v1 registry.example/team/app:v1-blocks
   snowmelt fn deploy app ./app --command './serve' --image app:v1
 
@@ -94,6 +95,8 @@ Examples:
 pub enum ImageCommand {
     /// Make a block image of any image, and keep it here
     Convert(ImageConvertArgs),
+    /// Make a block image from a base, packages and code, and keep it here
+    Build(Box<ImageBuildArgs>),
     /// Send an image that is here to a registry
     Push(ImagePushArgs),
     /// Fetch all of an image from a registry

@@ -3,6 +3,7 @@
 //! Boundary: this folder only parses. An option that also has a variable or a key in the
 //! configuration file is optional here, and [`crate::config`] decides what holds.
 
+mod build;
 mod cluster;
 mod function;
 mod image;
@@ -16,6 +17,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 
+pub use build::{Content, ImageBuildArgs};
 pub use cluster::{HostsArgs, MemberArgs, NodeArgs};
 pub use function::{
     BurstArgs, CallArgs, DeployArgs, FunctionCommand, ListArgs, LogArgs, LogFormat, NewArgs,

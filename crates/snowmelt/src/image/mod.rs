@@ -3,6 +3,7 @@
 //! | part | file |
 //! |---|---|
 //! | into the folder of images, and out of it | `transfer` |
+//! | made from a base, packages and code | `build`, `below`, `made` |
 //! | work that blocks, and its end | `watched` |
 //! | what is there | `show` |
 //! | into the cache of blocks before it is needed | `warm` |
@@ -11,8 +12,11 @@
 //!
 //! Boundary: no platform is needed; what they do is in `snowmelt_image`.
 
+mod below;
+mod build;
 mod check;
 mod compare;
+mod made;
 mod show;
 mod transfer;
 mod warm;
@@ -41,6 +45,7 @@ use crate::text;
 pub fn run(command: &ImageCommand, config: &Config, printer: Printer) -> Outcome {
     match command {
         ImageCommand::Convert(args) => transfer::convert(args, config, printer),
+        ImageCommand::Build(args) => build::build(args, config, printer),
         ImageCommand::Push(args) => transfer::push(args, config, printer),
         ImageCommand::Pull(args) => transfer::pull(args, config, printer),
         ImageCommand::Warm(args) => warm::warm(args, config, printer),

@@ -1,0 +1,154 @@
+"""Images built from packages and code: what is unchanged is neither read nor sent again."""
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Snowmelt, wait_for
+from images import PYTHON, SERVE, Registry
+
+# A wheel of one file that needs nothing.
+WHEEL = "six==1.17.0"
+BIG_MIB = 128
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Path:
+    folder = tmp_path / "app"
+    folder.mkdir()
+    (folder / "main.py").write_text("print('one')\n")
+    return folder
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    """A function that starts only where the wheel is."""
+    folder = tmp_path / "code"
+    folder.mkdir()
+    (folder / "serve").write_text(SERVE.replace("import hashlib", "import six, hashlib"))
+    (folder / "serve").chmod(0o755)
+    return folder
+
+
+def built(snowmelt: Snowmelt, name: str, app: Path, *more: object) -> dict[str, Any]:
+    parts = ("--debian", ",".join(PYTHON), "--python", WHEEL, "--code", app)
+    done = snowmelt.run("image", "build", name, *parts, *more, "-o", "json").succeeded()
+    return dict(json.loads(done.out))
+
+
+def written(made: dict[str, Any]) -> list[str]:
+    return [layer["name"] for layer in made["layers"] if layer["written"]]
+
+
+def reads(snowmelt: Snowmelt, code: Path, image: str, path: str) -> str:
+    command = ("--command", "./serve", "--timeout", "100s", "--image", image)
+    snowmelt.run("fn", "deploy", "read", code, *command).succeeded()
+    done = snowmelt.run("fn", "call", "read", "--data", json.dumps({"read": path})).succeeded()
+    return str(json.loads(done.out))
+
+
+def test_a_change_of_code_presses_and_sends_the_code_alone(
+    alone: Snowmelt, served: Registry, app: Path, code: Path
+) -> None:
+    name = f"{served.address}/team/built:v1"
+    settled(app)
+    first = built(alone, "app:v1", app, "--push", name, "--entrypoint", "python3 /app/main.py")
+    [debian, wheel, ours] = first["layers"]
+    assert debian["name"] == "debian " + " ".join(PYTHON)
+    assert (wheel["name"], ours["name"]) == ("python six 1.17.0", "code /app")
+    assert len(written(first)) == 3 and len(first["sent"]["blobs"]) == 5
+    before = reads(alone, code, "app:v1", "/app/main.py")
+
+    (app / "main.py").write_text("print('another one')\n")
+    settled(app)
+    second = built(alone, "app:v1", app, "--push", name, "--entrypoint", "python3 /app/main.py")
+    assert written(second) == ["code /app"]
+    assert second["reused"] == 2
+    assert second["layers"][:2] == [layer | {"written": False} for layer in first["layers"][:2]]
+    code_digest = second["layers"][2]["digest"]
+    # The layer of the code, the metadata part and the configuration.
+    assert code_digest in second["sent"]["blobs"] and len(second["sent"]["blobs"]) == 3
+    assert reads(alone, code, "app:v1", "/app/main.py") != before
+    assert reads(alone, code, name, "/app/main.py") != before
+
+    third = built(alone, "app:v1", app, "--push", name, "--entrypoint", "python3 /app/main.py")
+    assert written(third) == [] and third["manifest"] == second["manifest"]
+    assert third["sent"] == {"blobs": [], "bytes": 0}
+
+
+def test_what_is_built_on_an_image_shares_its_layers(
+    alone: Snowmelt, served: Registry, app: Path, tmp_path: Path
+) -> None:
+    base = alone.run("image", "build", "base:v1", "--code", app, "-o", "json").succeeded()
+    [layer] = json.loads(base.out)["layers"]
+    name = f"{served.address}/team/base:v1"
+    alone.run("image", "push", "base:v1", name).succeeded()
+    model = tmp_path / "weights"
+    model.mkdir()
+    (model / "w").write_bytes(os.urandom(1 << 16))
+    more = ("--model", f"{model}:/opt/weights", "--env", "A=1", "-o", "json")
+    here = alone.run("image", "build", "a:v1", "--base", "base:v1", *more).succeeded()
+    made = json.loads(here.out)
+    assert [one["name"] for one in made["layers"]] == ["base", "model /opt/weights"]
+    assert made["layers"][0]["digest"] == layer["digest"] and not made["layers"][0]["written"]
+    shown = json.loads(alone.run("image", "inspect", "a:v1", "-o", "json").succeeded().out)
+    assert shown["config"]["config"]["Env"] == ["A=1"]
+    there = alone.run("image", "build", "b:v1", "--base", name, *more).succeeded()
+    assert json.loads(there.out)["manifest"] == made["manifest"]
+    alone.run("image", "verify", "b:v1").succeeded()
+
+
+def test_what_cannot_be_built_is_named(alone: Snowmelt, app: Path, tmp_path: Path) -> None:
+    build = ("image", "build", "app:v1")
+    alone.run(*build).failed_with("SM-0110", "an image of nothing", "--code")
+    missing = tmp_path / "none"
+    alone.run(*build, "--code", missing).failed_with("SM-0110", str(missing), "is no folder")
+    alone.run(*build, "--base", "none:v1.2.3@sha256:bad").failed_with("SM-0110")
+    unknown = alone.run(*build, "--debian", "no-such-package-e2e", "--code", app)
+    unknown.failed_with("SM-0301", "no-such-package-e2e", "apt-get update")
+    option = alone.run(*build, "--debian=-oDir::Bin=x", "--code", app)
+    option.failed_with("SM-0301", "-oDir::Bin=x")
+    wheel = alone.run(*build, "--python", "snowmelt-no-such-package-e2e==1.0", "--code", app)
+    wheel.failed_with("SM-0301", "snowmelt-no-such-package-e2e")
+    assert json.loads(alone.run("image", "ls", "-o", "json").succeeded().out) == []
+    assert not half_made(alone)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_builder_that_is_ended_leaves_nothing_half_made(
+    alone: Snowmelt, app: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "weights").write_bytes(os.urandom(BIG_MIB << 20))
+    building = alone.start("image", "build", "app:v1", "--model", model)
+    wait_for("a blob that is being written", lambda: half_made(alone))
+    building.send_signal(number)
+    done = alone.finish(building)
+    if number == signal.SIGINT:
+        done.failed_with("SM-0113", "cancelled")
+        assert not half_made(alone), "it removes what it had begun"
+    assert json.loads(alone.run("image", "ls", "-o", "json").succeeded().out) == []
+    alone.run("image", "build", "other:v1", "--code", app).succeeded()
+    assert not half_made(alone), "the next builder removes what a killed one had begun"
+
+
+def half_made(snowmelt: Snowmelt) -> list[Path]:
+    folder = snowmelt.folder / "state/images/.snowmelt/tmp"
+    return list(folder.iterdir()) if folder.is_dir() else []
+
+
+def settled(folder: Path) -> None:
+    """Waits until the kernel's clock for files has gone on: a change within one of its steps could
+    not be told from the one before."""
+    probe = folder.parent / "probe"
+    last = max(path.stat().st_ctime_ns for path in [folder, *folder.rglob("*")])
+
+    def is_later() -> bool:
+        probe.write_text("")
+        return probe.stat().st_ctime_ns > last + 50_000_000
+
+    wait_for("the clock for files", is_later)
