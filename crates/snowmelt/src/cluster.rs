@@ -9,12 +9,11 @@ use snowmelt_control::server::Cluster;
 use snowmelt_types::{ByteSize, Code, ErrorReport, HostName};
 use tokio_util::sync::CancellationToken;
 
-use crate::args::{HostsArgs, ListFormat, NodeArgs};
+use crate::args::{HostsArgs, NodeArgs};
 use crate::config::Config;
 use crate::failure::{Failure, Outcome};
-use crate::output::{Layout, draw};
 use crate::platform::{self, Platform};
-use crate::printer::{self, Printer};
+use crate::printer::Printer;
 use crate::signals::Signals;
 use crate::{list, text};
 
@@ -61,14 +60,7 @@ pub fn hosts(args: &HostsArgs, config: &Config, printer: Printer) -> Outcome {
     let hosts = platform::with(platform, printer, async |client, _| client.hosts().await)?;
     let headings = ["name", "address", ">cores", ">memory free", ">functions", ">heard"];
     let rows: Vec<_> = hosts.iter().map(row).collect();
-    printer::print(&match args.output {
-        ListFormat::Table => {
-            let cells = |row: &Vec<String>| row.iter().cloned().map(Some).collect();
-            draw(&headings, &rows.iter().map(cells).collect::<Vec<_>>(), Layout::stdout(0))
-        }
-        ListFormat::Json => list::value(&hosts)?,
-        ListFormat::Csv => list::csv(&headings, &rows),
-    })?;
+    list::print(args.output, &headings, &rows, &hosts)?;
     Ok(0)
 }
 

@@ -7,14 +7,11 @@ use std::time::{Duration, Instant};
 use snowmelt_lab::{Fault, Host, Lab, Link, Plan, Roots, State};
 use snowmelt_types::{ByteSize, Code, ErrorReport, HostName, Report};
 
-use crate::args::{
-    LabAddArgs, LabCommand, LabExecArgs, LabLsArgs, LabRunArgs, LabUpArgs, ListFormat,
-};
+use crate::args::{LabAddArgs, LabCommand, LabExecArgs, LabLsArgs, LabRunArgs, LabUpArgs};
 use crate::config::Config;
 use crate::failure::{Failure, Outcome};
-use crate::output::{Layout, draw};
 use crate::platform::{self, Platform};
-use crate::printer::{self, Printer};
+use crate::printer::Printer;
 use crate::{env, list, text};
 
 /// How long hosts may take until control knows them: a machine with many of them is busy.
@@ -115,14 +112,7 @@ fn ls(args: &LabLsArgs, roots: &Roots) -> Outcome {
         values.push(serde_json::json!({ "name": lab.name(), "plan": lab.plan(), "hosts": states }));
     }
     let headings = ["lab", "host", "address", ">memory", "link", "state"];
-    printer::print(&match args.output {
-        ListFormat::Table => {
-            let cells = |row: &Vec<String>| row.iter().cloned().map(Some).collect();
-            draw(&headings, &rows.iter().map(cells).collect::<Vec<_>>(), Layout::stdout(0))
-        }
-        ListFormat::Json => list::value(&values)?,
-        ListFormat::Csv => list::csv(&headings, &rows),
-    })?;
+    list::print(args.output, &headings, &rows, &values)?;
     Ok(0)
 }
 

@@ -3,7 +3,34 @@
 use serde::Serialize;
 use snowmelt_types::{Code, ErrorReport};
 
+use crate::args::ListFormat;
+use crate::output::{Layout, draw};
 use crate::printer;
+
+/// A list on stdout: `rows` for people and spreadsheets, `values` for programs. A table of nothing
+/// is nothing.
+///
+/// # Errors
+/// As [`json`], and what [`printer::print`] gives.
+pub fn print(
+    format: ListFormat,
+    headings: &[&str],
+    rows: &[Vec<String>],
+    values: &impl Serialize,
+) -> Result<(), ErrorReport> {
+    printer::print(&match format {
+        ListFormat::Table if rows.is_empty() => String::new(),
+        ListFormat::Table => table(headings, rows),
+        ListFormat::Json => value(values)?,
+        ListFormat::Csv => csv(headings, rows),
+    })
+}
+
+/// As wide as it is: a digest or an address that is cut is none.
+fn table(headings: &[&str], rows: &[Vec<String>]) -> String {
+    let cells = |row: &Vec<String>| row.iter().cloned().map(Some).collect();
+    draw(headings, &rows.iter().map(cells).collect::<Vec<_>>(), Layout::unlimited())
+}
 
 /// Indented JSON.
 ///

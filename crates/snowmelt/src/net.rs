@@ -6,10 +6,9 @@ use snowmelt_control::api::{
 use snowmelt_network::Hold;
 use snowmelt_node::agent::api::PartNetwork;
 
-use crate::args::{ListFormat, NetCommand, NetLsArgs, NetShowArgs, NetTraceArgs, ShowFormat};
+use crate::args::{NetCommand, NetLsArgs, NetShowArgs, NetTraceArgs, ShowFormat};
 use crate::config::Config;
 use crate::failure::Outcome;
-use crate::output::{Layout, draw};
 use crate::platform::{self, Platform};
 use crate::printer::{self, Printer};
 use crate::{list, text};
@@ -35,12 +34,7 @@ fn ls(args: &NetLsArgs, config: &Config, printer: Printer) -> Outcome {
     let headings =
         ["job", "tenant", "function", "hosts", ">functions", "addresses", ">overlay", "since"];
     let rows: Vec<_> = networks.iter().map(row).collect();
-    printer::print(&match args.output {
-        ListFormat::Table if rows.is_empty() => String::new(),
-        ListFormat::Table => table(&headings, &rows),
-        ListFormat::Json => list::value(&networks)?,
-        ListFormat::Csv => list::csv(&headings, &rows),
-    })?;
+    list::print(args.output, &headings, &rows, &networks)?;
     if networks.is_empty() {
         printer.note("no job with a network runs");
     }
@@ -149,11 +143,7 @@ fn trace(args: &NetTraceArgs, config: &Config, printer: Printer) -> Outcome {
         platform::with(platform, printer, async |client, _| client.trace(&args.job, &asked).await)?;
     let headings = ["", "host", "step", "found"];
     let rows: Vec<_> = trace.steps.iter().map(step).collect();
-    printer::print(&match args.output {
-        ListFormat::Table => table(&headings, &rows),
-        ListFormat::Json => list::value(&trace)?,
-        ListFormat::Csv => list::csv(&headings, &rows),
-    })?;
+    list::print(args.output, &headings, &rows, &trace)?;
     printer.note(&summary(&trace));
     Ok(if trace.arrives { 0 } else { LOST })
 }
@@ -177,9 +167,4 @@ fn summary(trace: &Trace) -> String {
         end(trace.to.rank).unwrap_or_default(),
         trace.to.address,
     )
-}
-
-fn table(headings: &[&str], rows: &[Vec<String>]) -> String {
-    let cells = |row: &Vec<String>| row.iter().cloned().map(Some).collect();
-    draw(headings, &rows.iter().map(cells).collect::<Vec<_>>(), Layout::unlimited())
 }

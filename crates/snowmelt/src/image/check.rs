@@ -5,11 +5,10 @@ use snowmelt_image::Damage;
 use snowmelt_types::{ByteSize, Code, ErrorReport};
 
 use super::{familiar, work};
-use crate::args::{ImageVerifyArgs, ListFormat};
+use crate::args::ImageVerifyArgs;
 use crate::config::Config;
 use crate::failure::Outcome;
-use crate::output::{Layout, draw};
-use crate::printer::{self, Printer};
+use crate::printer::Printer;
 use crate::{list, text};
 
 /// Something that is not what its digest says.
@@ -34,15 +33,7 @@ pub(super) fn verify(args: &ImageVerifyArgs, config: &Config, printer: Printer) 
     let damages: Vec<Damaged> = verified.damages.iter().map(damaged).collect();
     let headings = ["blob", ">block", "reason"];
     let rows: Vec<_> = damages.iter().map(row).collect();
-    let cells = |row: &Vec<String>| row.iter().cloned().map(Some).collect();
-    printer::print(&match args.output {
-        ListFormat::Table if rows.is_empty() => String::new(),
-        ListFormat::Table => {
-            draw(&headings, &rows.iter().map(cells).collect::<Vec<_>>(), Layout::unlimited())
-        }
-        ListFormat::Json => list::value(&damages)?,
-        ListFormat::Csv => list::csv(&headings, &rows),
-    })?;
+    list::print(args.output, &headings, &rows, &damages)?;
     let name = familiar(&found.name);
     if damages.is_empty() {
         let blocks = text::counted(verified.blocks, "block");

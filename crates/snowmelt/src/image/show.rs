@@ -7,7 +7,7 @@ use snowmelt_node::{Found, ImageOrigin};
 use snowmelt_types::ByteSize;
 
 use super::{failure, familiar, layout, work};
-use crate::args::{ImageInspectArgs, ImageLsArgs, ListFormat, ShowFormat};
+use crate::args::{ImageInspectArgs, ImageLsArgs, ShowFormat};
 use crate::config::Config;
 use crate::failure::Outcome;
 use crate::output::{Layout, draw};
@@ -32,15 +32,7 @@ pub(super) fn ls(args: &ImageLsArgs, config: &Config, printer: Printer) -> Outco
     images.sort_by(|a, b| a.name.cmp(&b.name));
     let headings = ["name", "manifest", ">stored", ">raw", ">layers", ">block"];
     let rows: Vec<_> = images.iter().map(row).collect();
-    let cells = |row: &Vec<String>| row.iter().cloned().map(Some).collect();
-    printer::print(&match args.output {
-        ListFormat::Table if rows.is_empty() => String::new(),
-        ListFormat::Table => {
-            draw(&headings, &rows.iter().map(cells).collect::<Vec<_>>(), Layout::unlimited())
-        }
-        ListFormat::Json => list::value(&images)?,
-        ListFormat::Csv => list::csv(&headings, &rows),
-    })?;
+    list::print(args.output, &headings, &rows, &images)?;
     if images.is_empty() {
         printer.note("there is no image here: snowmelt image convert makes one");
     }
