@@ -7,7 +7,7 @@ use std::path::Path;
 
 use snowmelt_image::block::{BlobWriter, BlockDigest, BlockEntry, BlockSize, Table, decode};
 use snowmelt_image::layer::{Limits, read_layer};
-use snowmelt_image::source::{Config, Reference};
+use snowmelt_image::source::{Config, DockerArchive, Origin, Reference};
 use snowmelt_image::tree::Tree;
 use snowmelt_image::{Image, erofs};
 
@@ -83,6 +83,23 @@ fn comes_back(image: &[u8], devices: &[u64]) {
     let (tree, blocks) = erofs::read(image).expect("what was written can be read");
     assert!(blocks.iter().zip(devices).all(|(blocks, bytes)| u64::from(*blocks) * 4096 >= *bytes));
     assert!(erofs::write(&tree, devices).expect("and written again") == image);
+}
+
+/// An archive of `docker save` is refused, or each of its layers ends within the archive.
+pub fn archive(data: &[u8]) {
+    let path = Path::new("/dev/shm").join(format!("snowmelt-fuzz-{}", std::process::id()));
+    std::fs::write(&path, repaired(data)).expect("memory takes a file");
+    if let Ok(archive) = DockerArchive::open(&path, None)
+        && let Ok(described) = archive.describe()
+    {
+        // A manifest of a few bytes may name one layer very often.
+        for index in 0..described.layers.min(16) {
+            let Ok(layer) = archive.layer(index) else { continue };
+            let bytes = std::io::copy(&mut { layer }, &mut std::io::sink());
+            assert!(bytes.is_ok_and(|bytes| bytes <= data.len() as u64));
+        }
+    }
+    std::fs::remove_file(&path).expect("it is there");
 }
 
 /// The archive with the checksums of its headers put right: nobody guesses those.

@@ -71,7 +71,18 @@ pub fn write_all() -> Result<()> {
     for (name, (layer, blob)) in ["lower", "upper"].into_iter().zip(layers.iter().zip(&blobs)) {
         write("table", name, &blob[layer.table_offset as usize..]);
     }
-    write("table", "block", &[&[0xff, 0xf], &encode(&[5; 4096])?[..]].concat());
+    let frame = encode(&[5; 4096])?;
+    write("table", "block", &[&[0xff, 0xf], &frame[..]].concat());
+    write("table", "frames", &[&[0xff, 0x1f], &frame[..], &frame[..]].concat());
+    let saved =
+        br#"[{"Config":"c.json","RepoTags":["a:b"],"Layers":["l/layer.tar","m/layer.tar"]}]"#;
+    let saved = archive(&[
+        (Regular, "l/layer.tar", "", &upper),
+        (Symlink, "m/layer.tar", "../l/layer.tar", b""),
+        (Regular, "c.json", "", b"{}"),
+        (Regular, "manifest.json", "", saved),
+    ]);
+    write("archive", "saved", &saved);
     let image = Image {
         metadata: summary,
         layers,

@@ -15,9 +15,10 @@ fn every_seed_and_everything_that_was_found_is_refused_or_read() {
     if std::env::var_os("SNOWMELT_WRITE_SEEDS").is_some() {
         seeds::write_all().unwrap();
     }
-    let targets: [(&str, Check); 4] = [
+    let targets: [(&str, Check); 5] = [
         ("manifest", checks::manifest),
         ("table", checks::table),
+        ("archive", checks::archive),
         ("layer", checks::layer),
         ("erofs", checks::erofs),
     ];
