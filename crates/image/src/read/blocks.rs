@@ -105,7 +105,13 @@ impl Blocks {
             let is_last = missing.end == wanted.end;
             let (behind, _claim) =
                 self.behind(table, missing.clone(), if is_last { more } else { 0 });
-            let blocks = self.fetch(blob, table, missing.clone(), behind).await?;
+            let blocks = match self.fetch(blob, table, missing.clone(), behind).await {
+                // What nobody asked for may be what is damaged.
+                Err(Error::Damaged { .. }) if behind > missing.end => {
+                    self.fetch(blob, table, missing.clone(), missing.end).await?
+                }
+                outcome => outcome?,
+            };
             let at = missing.start - wanted.start;
             for (slot, block) in found[at..].iter_mut().zip(blocks) {
                 *slot = Some(block);

@@ -230,6 +230,34 @@ fn who_reads_on_is_fetched_ahead_of_and_nothing_comes_twice() {
 }
 
 #[test]
+fn a_damaged_block_that_nobody_asked_for_fails_nobody() {
+    let scratch = tempfile::tempdir().unwrap();
+    fs::write(scratch.path().join("a"), noise(1, 1 << 20)).unwrap();
+    let (image, whole) = image(&[archive(scratch.path())]);
+    let layer = image.layers[0].clone();
+    let mut source = MemorySource::default();
+    for (name, blob) in &whole.blobs {
+        let mut blob = blob.to_vec();
+        if *name == layer.digest {
+            blob[5 * 65536 + 9] ^= 1;
+        }
+        source.blobs.push((name.clone(), blob.into()));
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let cache = Arc::new(BlockCache::open(folder.path(), 1 << 30).unwrap());
+    let blocks = Arc::new(Blocks::new(Arc::new(source), Some(cache)));
+    let reader = snowmelt_image::read::BlobReader::new(blocks, layer).unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+    runtime.block_on(async {
+        for block in (0..16).filter(|block| *block != 5) {
+            reader.read(block * 65536..block * 65536 + 1).await.unwrap();
+        }
+        let error = reader.read(5 * 65536..5 * 65536 + 1).await.unwrap_err();
+        assert!(matches!(error, snowmelt_image::Error::Damaged { .. }), "{error}");
+    });
+}
+
+#[test]
 fn many_readers_of_one_block_are_one_request() {
     let scratch = tempfile::tempdir().unwrap();
     fs::write(scratch.path().join("a"), noise(1, 60_000)).unwrap();
