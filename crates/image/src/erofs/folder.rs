@@ -8,7 +8,8 @@ use crate::tree::MAX_NAME_BYTES;
 const ENTRY_BYTES: usize = 12;
 
 /// One name.
-pub(super) struct Name<'a> {
+#[derive(Debug)]
+pub(crate) struct Name<'a> {
     pub name: &'a [u8],
     pub nid: u64,
     pub kind: NameType,

@@ -26,7 +26,7 @@ const CHUNK_BITS_MOST: u32 = 31;
 
 /// How an inode's content is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Layout {
+pub(crate) enum Layout {
     /// Whole blocks from an address on.
     Plain,
     /// The last, partial block behind the inode, those before it from an address on.
@@ -37,7 +37,7 @@ pub(super) enum Layout {
 
 /// Types of names in folders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NameType {
+pub(crate) enum NameType {
     File = 1,
     Folder = 2,
     Fifo = 5,
@@ -50,10 +50,20 @@ impl NameType {
             .into_iter()
             .find(|kind| *kind as u8 == number)
     }
+
+    /// As the kernel tells it to users: the upper bits of a mode.
+    pub fn of_stat(self) -> u32 {
+        match self {
+            Self::File => 0o10,
+            Self::Folder => 0o4,
+            Self::Fifo => 0o1,
+            Self::Symlink => 0o12,
+        }
+    }
 }
 
 /// An inode of the extended form.
-pub(super) struct Inode {
+pub(crate) struct Inode {
     pub layout: Layout,
     pub xattr_bytes: usize,
     pub mode: u16,
@@ -172,6 +182,9 @@ pub(super) fn seal(image: &mut [u8]) {
 /// What a reader has to know of the superblock and the device slots.
 pub(super) struct Head {
     pub root: u16,
+    pub inodes: u64,
+    /// Blocks of the metadata part.
+    pub blocks: u32,
     /// Blocks of each device.
     pub devices: Vec<u32>,
 }
@@ -191,7 +204,8 @@ pub(super) fn head(image: &[u8]) -> Option<Head> {
         && bytes.u32_at(4) == checksum(image);
     let slots = image.get(slots..head_bytes(count)).filter(|_| is_ours)?;
     let devices = slots.chunks_exact(SLOT_BYTES).map(|slot| slot.u32_at(64)).collect();
-    Some(Head { root: bytes.u16_at(14), devices })
+    let (inodes, blocks) = (bytes.u64_at(16), bytes.u32_at(36));
+    Some(Head { root: bytes.u16_at(14), inodes, blocks, devices })
 }
 
 /// The checksum of an image's superblock, as if its own field were zero.

@@ -6,13 +6,11 @@
 use std::collections::HashMap;
 
 use super::folder::{self, NameType};
-use super::format::{self, CHUNK_BYTES, Field, INODE_BYTES, Inode, Layout, NID_BYTES, UNIT};
+use super::format::{self, CHUNK_BYTES, INODE_BYTES, Inode, Layout, UNIT};
+use super::inode::{self, Shape, wrong};
 use super::xattr;
+use crate::Result;
 use crate::tree::{Attributes, Extent, Kind, Node, NodeId, Target, Tree};
-use crate::{Error, Result};
-
-/// PATH_MAX of Linux without its zero byte.
-const LONGEST_LINK: u64 = 4095;
 
 /// The tree of a metadata part, and how many blocks of [`UNIT`] bytes each device has.
 pub fn read(image: &[u8]) -> Result<(Tree, Vec<u32>)> {
@@ -89,18 +87,18 @@ impl Reader<'_> {
     /// What a file is, the layer that its bytes are in, and what every file has.
     fn inode(&mut self, nid: u64) -> Result<((Kind, usize), Attributes)> {
         let inode = self.head_of(nid)?;
-        let kind = match (inode.mode >> 12, inode.layout) {
-            (0o04, Layout::Plain | Layout::Inline) => (Kind::Folder, 0),
-            (0o01, _) => (Kind::Fifo, 0),
-            (0o12, Layout::Plain | Layout::Inline) if inode.size <= LONGEST_LINK => {
-                (Kind::Symlink(Target(self.content(nid)?)), 0)
+        let kind = match inode::shape(&inode)? {
+            Shape::Folder => (Kind::Folder, 0),
+            Shape::Fifo => (Kind::Fifo, 0),
+            Shape::Symlink => (Kind::Symlink(Target(self.content(nid)?)), 0),
+            Shape::File => {
+                let chunk = self.bytes(inode::chunk_offset(nid, &inode)?, CHUNK_BYTES)?;
+                let (extent, layer) = inode::extent(&inode, chunk, &self.devices)?;
+                (Kind::File(extent), layer)
             }
-            (0o10, Layout::Chunks) if inode.size > 0 => self.chunk(nid, &inode)?,
-            (0o10, Layout::Plain) if inode.size == 0 => (Kind::File(Extent::default()), 0),
-            _ => return Err(wrong("an inode is none of ours")),
+            Shape::Empty => (Kind::File(Extent::default()), 0),
         };
-        let at = offset(nid)? + INODE_BYTES;
-        let xattrs = self.bytes(at, inode.xattr_bytes)?;
+        let xattrs = self.bytes(inode::xattr_offset(nid)?, inode.xattr_bytes)?;
         let attributes = Attributes {
             mode: inode.mode & 0o7777,
             uid: inode.uid,
@@ -111,23 +109,6 @@ impl Reader<'_> {
         Ok((kind, attributes))
     }
 
-    fn chunk(&self, nid: u64, inode: &Inode) -> Result<(Kind, usize)> {
-        if inode.union != format::chunk_form(inode.size) {
-            return Err(wrong("a file has several chunks"));
-        }
-        let at = (offset(nid)? + INODE_BYTES + inode.xattr_bytes).next_multiple_of(CHUNK_BYTES);
-        let chunk = self.bytes(at, CHUNK_BYTES)?;
-        let (device, block) = (chunk.u16_at(2), chunk.u32_at(4));
-        let layer = usize::from(device).checked_sub(1);
-        let end = u64::from(block) + inode.size.div_ceil(UNIT as u64);
-        match layer.and_then(|layer| Some((layer, *self.devices.get(layer)?))) {
-            Some((layer, blocks)) if end <= u64::from(blocks) => {
-                Ok((Kind::File(Extent { size: inode.size, block: u64::from(block) }), layer))
-            }
-            _ => Err(wrong("a file lies outside of its device")),
-        }
-    }
-
     /// The content that stands here: names of a folder, the target of a link.
     fn content(&mut self, nid: u64) -> Result<Vec<u8>> {
         let inode = self.head_of(nid)?;
@@ -136,7 +117,7 @@ impl Reader<'_> {
         self.left = left.ok_or_else(|| wrong("its folders are larger than all of it"))?;
         let tail = if inode.layout == Layout::Inline { size % UNIT } else { 0 };
         let whole = self.bytes_of_blocks(inode.union, size - tail)?;
-        let inline = self.bytes(offset(nid)? + INODE_BYTES + inode.xattr_bytes, tail)?;
+        let inline = self.bytes(inode::inline_offset(nid, &inode)?, tail)?;
         Ok([whole, inline].concat())
     }
 
@@ -145,7 +126,7 @@ impl Reader<'_> {
     }
 
     fn head_of(&self, nid: u64) -> Result<Inode> {
-        let bytes = self.bytes(offset(nid)?, INODE_BYTES)?;
+        let bytes = self.bytes(inode::offset(nid)?, INODE_BYTES)?;
         Inode::decode(bytes).ok_or_else(|| wrong("an inode is none of ours"))
     }
 
@@ -156,21 +137,12 @@ impl Reader<'_> {
     }
 }
 
-fn offset(nid: u64) -> Result<usize> {
-    let offset = nid.checked_mul(NID_BYTES).and_then(|offset| usize::try_from(offset).ok());
-    offset.ok_or_else(|| wrong("something lies behind its end"))
-}
-
-fn wrong(reason: &str) -> Error {
-    Error::refused("the metadata part", reason)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::erofs::write;
+    use crate::erofs::{volume, write};
     use crate::tree::{Change, Entry, EntryPath, Time};
 
     fn entry() -> impl Strategy<Value = Entry> {
@@ -225,6 +197,8 @@ mod tests {
             let (back, blocks) = read(&image).unwrap();
             prop_assert_eq!(blocks, vec![1024; layers.len()]);
             same((&tree, Tree::ROOT), (&back, Tree::ROOT));
+            let one_by_one = volume::tests::walk(&image, layers.len(), usize::MAX).unwrap();
+            prop_assert!(one_by_one == volume::tests::paths(&back));
             prop_assert!(write(&back, &devices).unwrap() == image);
         }
 
@@ -242,9 +216,9 @@ mod tests {
             let mut image = write(&tree, &[0, 0]).unwrap();
             let at = at % image.len();
             image[at] = value;
-            let _ = read(&image);
+            let _ = (read(&image), volume::tests::walk(&image, 2, 1000));
             format::seal(&mut image);
-            let _ = read(&image);
+            let _ = (read(&image), volume::tests::walk(&image, 2, 1000));
         }
     }
 }

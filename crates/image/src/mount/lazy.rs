@@ -1,17 +1,22 @@
-//! The two mounts of an image: FUSE with one file for each blob, EROFS on those files.
+//! The mounts of an image: FUSE with one file for each blob and EROFS on those files, or FUSE with
+//! the image's files.
 //!
-//! Neither is attached anywhere: whoever makes a sandbox attaches a copy in its mount namespace.
+//! None is attached anywhere: whoever makes a sandbox attaches a copy in its mount namespace.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use snowmelt_kernel::mount::{self, Attributes};
 use tokio::runtime::Handle;
 
-use super::server::{Server, name};
+use super::Form;
+use super::blobs::{Blobs, name};
+use super::server::{Serve, Server};
+use super::tree::Tree;
 use crate::read::{BlobReader, Blocks};
 use crate::{Error, Image, Result};
 
@@ -23,6 +28,7 @@ pub struct LazyMount {
     layers: Vec<Arc<BlobReader>>,
     /// The connection to the kernel, which ends when its last holder is gone.
     device: OwnedFd,
+    asked: Arc<AtomicU64>,
     /// The kernel ends the connection when the last user of the mount is gone.
     _files: Option<OwnedFd>,
 }
@@ -31,13 +37,20 @@ impl LazyMount {
     /// Mounts with the manifest alone: the first blocks that the kernel reads are fetched by its
     /// reading them. Needs the right to mount. Blocks the thread; reads run on `runtime`, which must
     /// have a thread of its own.
-    pub fn new(image: &Image, blocks: &Arc<Blocks>, runtime: &Handle) -> Result<Self> {
-        let (metadata, layers, all) = readers(image, blocks)?;
-        let (files, device) = serve(all, runtime)?;
-        let path = |index| file_of(files.as_fd(), index);
-        let devices: Vec<PathBuf> = (1..=layers.len()).map(path).collect();
-        let root = mount_files(&path(0), &devices)?;
-        Ok(Self { root, metadata, layers, device, _files: Some(files) })
+    pub fn new(image: &Image, blocks: &Arc<Blocks>, runtime: &Handle, form: Form) -> Result<Self> {
+        let (metadata, layers) = readers(image, blocks)?;
+        let device = connection()?;
+        let fuse = mount_fuse(device.as_fd(), form)?;
+        let asked = serve(form, device.as_fd(), (&metadata, &layers), runtime, Beginning::New)?;
+        let (root, files) = match form {
+            Form::Fuse => (fuse, None),
+            Form::Erofs => {
+                let path = |index| file_of(fuse.as_fd(), index);
+                let devices: Vec<PathBuf> = (1..=layers.len()).map(path).collect();
+                (mount_files(&path(0), &devices)?, Some(fuse))
+            }
+        };
+        Ok(Self { root, metadata, layers, device, asked, _files: files })
     }
 
     /// Goes on with the mount of a process that is gone, by what [`Self::root`] and
@@ -46,16 +59,16 @@ impl LazyMount {
         image: &Image,
         blocks: &Arc<Blocks>,
         runtime: &Handle,
+        form: Form,
         (root, device): (OwnedFd, OwnedFd),
     ) -> Result<Self> {
-        let (metadata, layers, all) = readers(image, blocks)?;
-        let server = Server::new(own(device.as_fd())?, all);
-        server.take_over()?;
-        server.start(runtime.clone())?;
-        Ok(Self { root, metadata, layers, device, _files: None })
+        let (metadata, layers) = readers(image, blocks)?;
+        let beginning = Beginning::TakenOver;
+        let asked = serve(form, device.as_fd(), (&metadata, &layers), runtime, beginning)?;
+        Ok(Self { root, metadata, layers, device, asked, _files: None })
     }
 
-    /// The root of the EROFS mount, detached.
+    /// The root of the image's mount, detached.
     pub fn root(&self) -> BorrowedFd<'_> {
         self.root.as_fd()
     }
@@ -64,6 +77,11 @@ impl LazyMount {
     /// of failing when this process is killed.
     pub fn device(&self) -> BorrowedFd<'_> {
         self.device.as_fd()
+    }
+
+    /// What the kernel has asked of this server so far.
+    pub fn asked(&self) -> u64 {
+        self.asked.load(Ordering::Relaxed)
     }
 
     /// The reader of the metadata part.
@@ -86,7 +104,7 @@ pub fn mount_files(metadata: &Path, devices: &[PathBuf]) -> Result<OwnedFd> {
     options.extend(devices.iter().map(|path| ("device", path.as_str())));
     // Without a page cache of the files below, each page is in memory once.
     let direct: Vec<_> = options.iter().copied().chain([("directio", "")]).collect();
-    let failed = |source| Error::Mount { step: "mount EROFS on files", source };
+    let failed = failed("mount EROFS on files");
     match mount::fresh("erofs", &direct, mount::inert()) {
         // Before Linux 6.15 the option is unknown.
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
@@ -96,37 +114,86 @@ pub fn mount_files(metadata: &Path, devices: &[PathBuf]) -> Result<OwnedFd> {
     }
 }
 
-type Readers = (Arc<BlobReader>, Vec<Arc<BlobReader>>, Vec<Arc<BlobReader>>);
+type Readers = (Arc<BlobReader>, Vec<Arc<BlobReader>>);
 
-/// Of the metadata part, of the layers, and of all of them.
+/// Of the metadata part and of the layers.
 fn readers(image: &Image, blocks: &Arc<Blocks>) -> Result<Readers> {
     let reader = |blob| BlobReader::new(Arc::clone(blocks), blob).map(Arc::new);
-    let metadata = reader(image.metadata.clone())?;
     let layers = image.layers.iter().cloned().map(reader).collect::<Result<Vec<_>>>()?;
-    let all = std::iter::once(&metadata).chain(&layers).map(Arc::clone).collect();
-    Ok((metadata, layers, all))
+    Ok((reader(image.metadata.clone())?, layers))
 }
 
-/// A detached FUSE mount with these files, served from now on, and its connection.
-fn serve(files: Vec<Arc<BlobReader>>, runtime: &Handle) -> Result<(OwnedFd, OwnedFd)> {
-    let failed = |step| move |source| Error::Mount { step, source };
-    let device = File::options().read(true).write(true).open("/dev/fuse");
-    let device = device.map_err(failed("open /dev/fuse"))?;
+fn connection() -> Result<OwnedFd> {
+    let opened = File::options().read(true).write(true).open("/dev/fuse");
+    opened.map(OwnedFd::from).map_err(failed("open /dev/fuse"))
+}
+
+/// A detached FUSE mount. Its files are for the kernel alone under EROFS, otherwise for whoever
+/// their modes let.
+fn mount_fuse(device: BorrowedFd<'_>, form: Form) -> Result<OwnedFd> {
     let descriptor = device.as_raw_fd().to_string();
-    let options =
-        [("fd", descriptor.as_str()), ("rootmode", "40000"), ("user_id", "0"), ("group_id", "0")];
-    let attributes = mount::inert() | Attributes::MOUNT_ATTR_NOEXEC;
-    let mounted = mount::fresh("fuse", &options, attributes).map_err(failed("mount FUSE"))?;
-    let server = Server::new(own(device.as_fd())?, files);
+    let mut options = vec![
+        ("fd", descriptor.as_str()),
+        ("rootmode", "40000"),
+        ("user_id", "0"),
+        ("group_id", "0"),
+    ];
+    let attributes = match form {
+        Form::Erofs => mount::inert() | Attributes::MOUNT_ATTR_NOEXEC,
+        Form::Fuse => {
+            options.extend([("allow_other", ""), ("default_permissions", ""), ("ro", "")]);
+            mount::inert()
+        }
+    };
+    mount::fresh("fuse", &options, attributes).map_err(failed("mount FUSE"))
+}
+
+/// Whether a server is the first of its mount.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Beginning {
+    New,
+    TakenOver,
+}
+
+fn serve(
+    form: Form,
+    device: BorrowedFd<'_>,
+    (metadata, layers): (&Arc<BlobReader>, &[Arc<BlobReader>]),
+    runtime: &Handle,
+    beginning: Beginning,
+) -> Result<Arc<AtomicU64>> {
+    match form {
+        Form::Erofs => {
+            let all = std::iter::once(metadata).chain(layers).map(Arc::clone).collect();
+            begin(device, Blobs(all), runtime, beginning)
+        }
+        Form::Fuse => begin(device, Tree::new(metadata, layers), runtime, beginning),
+    }
+}
+
+fn begin(
+    device: BorrowedFd<'_>,
+    shown: impl Serve,
+    runtime: &Handle,
+    beginning: Beginning,
+) -> Result<Arc<AtomicU64>> {
+    let asked = Arc::default();
+    let server = Server::new(own(device)?, shown, &asked);
+    if beginning == Beginning::TakenOver {
+        server.take_over()?;
+    }
     server.start(runtime.clone())?;
-    Ok((mounted, device.into()))
+    Ok(asked)
 }
 
 fn own(device: BorrowedFd<'_>) -> Result<File> {
-    let copy = device.try_clone_to_owned();
-    copy.map(File::from).map_err(|source| Error::Mount { step: "copy a descriptor", source })
+    device.try_clone_to_owned().map(File::from).map_err(failed("copy a descriptor"))
 }
 
 fn file_of(mount: BorrowedFd<'_>, index: usize) -> PathBuf {
     format!("/proc/self/fd/{}/{}", mount.as_raw_fd(), name(index)).into()
+}
+
+fn failed(step: &'static str) -> impl Fn(io::Error) -> Error {
+    move |source| Error::Mount { step, source }
 }

@@ -1,22 +1,29 @@
-//! An image as a mount: EROFS by the kernel over files whose bytes come on demand.
+//! An image as a mount whose bytes come on demand: EROFS by the kernel over files of our own, or
+//! where the kernel has no EROFS on files, its tree as a file system of our own.
 //!
 //! | part | file |
 //! |---|---|
-//! | the kernel's protocol for file systems in user space, as far as flat files need it | `protocol` |
-//! | answers to its requests | `server` |
-//! | one file for each blob, EROFS on them | `lazy` |
-//! | whether this machine can | `probe` |
+//! | the kernel's protocol for file systems in user space, as far as it is needed | `protocol` |
+//! | its requests, each answered once | `server` |
+//! | what EROFS reads: a flat folder of blobs | `blobs` |
+//! | without EROFS: the files of the image | `tree`, `entries` |
+//! | mounts and who serves them, over the end of a server's process | `lazy` |
+//! | which of the two, and whether this machine can | `form`, `probe` |
 //!
-//! Why not a FUSE library: what is needed of the protocol is one flat folder of read-only files.
-//! The connection must be handed over to another process, and the mount must be attached nowhere,
-//! so that it can go into a sandbox's mount namespace; libraries own both.
+//! Why not a FUSE library: the connection must go on in another process, and the mount must be
+//! attached nowhere, so that it can go into a sandbox's mount namespace (decision 017).
 //!
-//! Invariant: all that a sandbox sees is the kernel's EROFS; this crate only answers "bytes a to b".
+//! Invariant: nothing that a sandbox sees can change, so all answers hold for ever.
 
+mod blobs;
+mod entries;
+mod form;
 mod lazy;
 mod probe;
 mod protocol;
 mod server;
+mod tree;
 
+pub use form::{Choice, Chosen, Form};
 pub use lazy::{LazyMount, mount_files};
 pub use probe::probe;

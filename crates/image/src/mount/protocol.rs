@@ -1,6 +1,8 @@
 //! Requests and replies of FUSE (Linux, include/uapi/linux/fuse.h, version 7.31 and later), in the
 //! byte order of the machine.
 
+use rustix::io::Errno;
+
 /// Bytes before every request's own.
 const IN_HEADER: usize = 40;
 /// Bytes before every reply's own.
@@ -10,16 +12,14 @@ pub(super) const ROOT: u64 = 1;
 
 const MAJOR: u32 = 7;
 const MINOR: u32 = 31;
-const ASYNC_READ: u32 = 1;
-const ASYNC_DIO: u32 = 1 << 15;
-const PARALLEL_DIROPS: u32 = 1 << 18;
-const MAX_PAGES: u32 = 1 << 22;
+/// What every mount wants of the kernel: several reads and lookups at once, large ones.
+const ALWAYS: u32 = 1 | 1 << 15 | 1 << 18 | 1 << 22;
 /// Pages of a read at most: 1 MiB.
 const READ_PAGES: u16 = 256;
 /// Requests under way before the kernel queues the rest.
 const BACKGROUND: u16 = 64;
-/// Replies about names and sizes hold for ever: nothing changes.
-const FOREVER: u64 = 1 << 32;
+/// Replies about names and attributes hold for ever: nothing changes.
+pub(super) const FOREVER: u64 = 1 << 32;
 const KEEP_CACHE: u32 = 1 << 1;
 const NO_FLUSH: u32 = 1 << 5;
 
@@ -36,12 +36,36 @@ pub(super) enum Ask {
     GetAttributes {
         node: u64,
     },
+    ReadLink {
+        node: u64,
+    },
     Open,
     Read {
         node: u64,
         offset: u64,
         size: u32,
     },
+    /// Names of a folder, in at most so many bytes.
+    List {
+        node: u64,
+        offset: u64,
+        size: u32,
+        with_attributes: bool,
+    },
+    /// An extended attribute; only its length if `size` is 0.
+    GetXattr {
+        node: u64,
+        size: u32,
+        name: Vec<u8>,
+    },
+    /// Their names, for a user.
+    ListXattrs {
+        node: u64,
+        size: u32,
+        user: u32,
+    },
+    Statistics,
+    Flush,
     /// Answered by nothing but success.
     Nothing,
     /// Not answered at all.
@@ -64,16 +88,25 @@ impl Request {
         let (opcode, unique, node) = (u32_at(head, 4)?, u64_at(head, 8)?, u64_at(head, 16)?);
         let ask = match opcode {
             26 => Ask::Init { flags: u32_at(body, 12)? },
-            1 => {
-                let end = body.iter().position(|byte| *byte == 0)?;
-                Ask::Lookup { folder: node, name: body[..end].to_vec() }
-            }
+            1 => Ask::Lookup { folder: node, name: text_at(body, 0)? },
             3 => Ask::GetAttributes { node },
+            5 => Ask::ReadLink { node },
             // open, opendir
             14 | 27 => Ask::Open,
             15 => Ask::Read { node, offset: u64_at(body, 8)?, size: u32_at(body, 16)? },
-            // release, flush, releasedir, destroy, and readdir: names are not listed
-            18 | 25 | 28 | 29 | 38 => Ask::Nothing,
+            17 => Ask::Statistics,
+            22 => Ask::GetXattr { node, size: u32_at(body, 0)?, name: text_at(body, 8)? },
+            23 => Ask::ListXattrs { node, size: u32_at(body, 0)?, user: u32_at(head, 24)? },
+            25 => Ask::Flush,
+            // readdir, readdirplus
+            28 | 44 => Ask::List {
+                node,
+                offset: u64_at(body, 8)?,
+                size: u32_at(body, 16)?,
+                with_attributes: opcode == 44,
+            },
+            // release, releasedir, destroy
+            18 | 29 | 38 => Ask::Nothing,
             // forget, batch_forget, interrupt
             2 | 42 | 36 => Ask::Silent,
             _ => Ask::Unknown,
@@ -98,12 +131,11 @@ pub(super) fn resend() -> [u8; OUT_HEADER] {
     header(0, -RESEND, 0)
 }
 
-/// The reply to `init`.
-pub(super) fn init(flags: u32) -> Vec<u8> {
+/// The reply to `init`: what is wanted of what the kernel has, and how far it may read ahead.
+pub(super) fn init(has: u32, wanted: u32, ahead: u32) -> Vec<u8> {
     let mut reply = Reply::default();
     reply.u32(MAJOR).u32(MINOR);
-    // Read-ahead would fetch blocks that nobody asked for; EROFS reads ahead by itself.
-    reply.u32(0).u32(flags & (ASYNC_READ | ASYNC_DIO | PARALLEL_DIROPS | MAX_PAGES));
+    reply.u32(ahead).u32(has & (ALWAYS | wanted));
     reply.u16(BACKGROUND).u16(BACKGROUND * 3 / 4);
     // Largest write, granularity of times, pages of a read.
     reply.u32(4096).u32(1).u16(READ_PAGES);
@@ -134,21 +166,36 @@ pub(super) fn attributes(node: u64, size: u64) -> Vec<u8> {
     reply.0
 }
 
+/// The reply to `getxattr` and `listxattr`: the length where the kernel has no room, which it asks
+/// for first.
+pub(super) fn sized(value: &[u8], room: u32) -> Result<Vec<u8>, Errno> {
+    match room {
+        0 => {
+            let mut reply = Reply::default();
+            reply.u32(value.len() as u32).u32(0);
+            Ok(reply.0)
+        }
+        room if value.len() <= room as usize => Ok(value.to_vec()),
+        _ => Err(Errno::RANGE),
+    }
+}
+
+/// A reply's own bytes.
 #[derive(Default)]
-struct Reply(Vec<u8>);
+pub(super) struct Reply(pub Vec<u8>);
 
 impl Reply {
-    fn u16(&mut self, value: u16) -> &mut Self {
+    pub fn u16(&mut self, value: u16) -> &mut Self {
         self.0.extend(value.to_ne_bytes());
         self
     }
 
-    fn u32(&mut self, value: u32) -> &mut Self {
+    pub fn u32(&mut self, value: u32) -> &mut Self {
         self.0.extend(value.to_ne_bytes());
         self
     }
 
-    fn u64(&mut self, value: u64) -> &mut Self {
+    pub fn u64(&mut self, value: u64) -> &mut Self {
         self.0.extend(value.to_ne_bytes());
         self
     }
@@ -161,6 +208,13 @@ impl Reply {
         // Mode, links, user, group, device, block size, flags.
         self.u32(mode).u32(1).u32(0).u32(0).u32(0).u32(4096).u32(0);
     }
+}
+
+/// A name, which a zero byte ends.
+fn text_at(bytes: &[u8], at: usize) -> Option<Vec<u8>> {
+    let bytes = bytes.get(at..)?;
+    let end = bytes.iter().position(|byte| *byte == 0)?;
+    Some(bytes[..end].to_vec())
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
@@ -177,7 +231,8 @@ mod tests {
 
     #[test]
     fn replies_have_the_kernels_lengths() {
-        let lengths = [init(!0).len(), found(2, 9).len(), attributes(2, 9).len(), opened().len()];
+        let lengths =
+            [init(!0, 0, 0).len(), found(2, 9).len(), attributes(2, 9).len(), opened().len()];
         assert_eq!(lengths, [64, 40 + 88, 16 + 88, 16]);
     }
 

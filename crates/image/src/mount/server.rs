@@ -1,6 +1,6 @@
 //! Answers the kernel's requests for one mount, until the mount is gone.
 //!
-//! One thread takes requests; reads are answered by tasks, because each may wait for a network.
+//! One thread takes requests; what may wait for a network is answered by tasks.
 //! Invariant: every request is answered exactly once, a failed read with EIO, so that nobody who
 //! reads from an image ever hangs longer than the source's patience. What a server leaves unanswered
 //! when its process is killed, the one that takes over is asked again.
@@ -8,32 +8,41 @@
 use std::fs::File;
 use std::io::{self, IoSlice, Read, Write};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use rustix::io::Errno;
 use tokio::runtime::Handle;
 
-use super::protocol::{self, Ask, ROOT, Request};
-use crate::read::BlobReader;
+use super::protocol::{self, Ask, Request};
 use crate::{Error, Result};
 
 /// The kernel wants room for its largest request, which here is a name.
 const REQUEST_BYTES: usize = 64 << 10;
 
-/// A file of the mount: its name is its number from 0.
-pub(super) fn name(index: usize) -> String {
-    index.to_string()
+/// The own bytes of a reply, or why there are none.
+pub(super) type Answer = Result<Vec<u8>, Errno>;
+
+/// What a mount shows.
+pub(super) trait Serve: Send + Sync + 'static {
+    /// The answer to what needs no block.
+    fn at_once(&self, ask: &Ask) -> Option<Answer>;
+
+    /// The answer to all else.
+    fn in_time(&self, ask: Ask) -> impl Future<Output = Answer> + Send;
 }
 
-/// The files and the connection to the kernel.
-pub(super) struct Server {
+/// What is shown, and the connection to the kernel.
+pub(super) struct Server<S> {
     device: File,
-    files: Vec<Arc<BlobReader>>,
+    shown: S,
+    asked: Arc<AtomicU64>,
 }
 
-impl Server {
-    pub fn new(device: File, files: Vec<Arc<BlobReader>>) -> Self {
-        Self { device, files }
+impl<S: Serve> Server<S> {
+    /// Requests are counted in `asked`.
+    pub fn new(device: File, shown: S, asked: &Arc<AtomicU64>) -> Self {
+        Self { device, shown, asked: Arc::clone(asked) }
     }
 
     /// Has the kernel ask again what a server that is gone had taken and not answered (Linux 6.9).
@@ -72,60 +81,24 @@ impl Server {
     }
 
     fn answer(self: &Arc<Self>, request: Request, runtime: &Handle) {
-        let unique = request.unique;
-        let reply = match request.ask {
-            Ask::Read { node, offset, size } => {
-                let server = Arc::clone(self);
-                runtime.spawn(async move {
-                    let reply = server.read(node, offset, size).await;
-                    server.reply(unique, reply);
-                });
-                return;
-            }
-            Ask::Silent => return,
-            Ask::Init { flags } => Ok(protocol::init(flags)),
-            Ask::Lookup { folder, name } => self.lookup(folder, &name),
-            Ask::GetAttributes { node } => {
-                self.size(node).map(|size| protocol::attributes(node, size)).ok_or(Errno::NOENT)
-            }
-            Ask::Open => Ok(protocol::opened()),
-            Ask::Nothing => Ok(Vec::new()),
-            Ask::Unknown => Err(Errno::NOSYS),
-        };
-        self.reply(unique, reply);
-    }
-
-    async fn read(&self, node: u64, offset: u64, size: u32) -> Result<Vec<u8>, Errno> {
-        let file = self.file(node).ok_or(Errno::NOENT)?;
-        let end = offset.saturating_add(u64::from(size));
-        file.read(offset..end).await.map_err(|error| {
-            tracing::error!(%error, node, offset, "a read from an image fails");
-            Errno::IO
-        })
-    }
-
-    fn lookup(&self, folder: u64, wanted: &[u8]) -> Result<Vec<u8>, Errno> {
-        let index = (0..self.files.len()).find(|index| name(*index).as_bytes() == wanted);
-        match index.filter(|_| folder == ROOT) {
-            Some(index) => {
-                let node = ROOT + 1 + index as u64;
-                Ok(protocol::found(node, self.files[index].raw_size()))
-            }
-            None => Err(Errno::NOENT),
+        let Request { unique, ask } = request;
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        if ask == Ask::Silent {
+            return;
         }
-    }
-
-    fn size(&self, node: u64) -> Option<u64> {
-        if node == ROOT { Some(0) } else { self.file(node).map(|file| file.raw_size()) }
-    }
-
-    fn file(&self, node: u64) -> Option<&Arc<BlobReader>> {
-        self.files.get(usize::try_from(node.checked_sub(ROOT + 1)?).ok()?)
+        if let Some(answer) = self.shown.at_once(&ask) {
+            return self.reply(unique, answer);
+        }
+        let server = Arc::clone(self);
+        runtime.spawn(async move {
+            let answer = server.shown.in_time(ask).await;
+            server.reply(unique, answer);
+        });
     }
 
     /// One write is one reply. The kernel refuses the reply to a request that was given up.
-    fn reply(&self, unique: u64, reply: Result<Vec<u8>, Errno>) {
-        let (error, body) = match reply {
+    fn reply(&self, unique: u64, answer: Answer) {
+        let (error, body) = match answer {
             Ok(body) => (0, body),
             Err(errno) => (errno.raw_os_error(), Vec::new()),
         };

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use snowmelt_image::Image;
 use snowmelt_image::block::{BlobWriter, BlockSize, OciDigest};
 use snowmelt_image::manifest::{Descriptor, OCI_CONFIG};
-use snowmelt_image::mount::LazyMount;
+use snowmelt_image::mount::{Form, LazyMount};
 use snowmelt_image::profile::StartProfile;
 use snowmelt_image::read::{BlockCache, BlockSource, Blocks, complete_files};
 use snowmelt_image::tree::Tree;
@@ -52,34 +52,49 @@ pub fn image(layers: &[Vec<u8>]) -> (Image, MemorySource) {
     (Image::decode(&image.encode().unwrap()).unwrap(), MemorySource::of(blobs))
 }
 
-struct Setup {
-    mount: LazyMount,
-    source: Arc<MemorySource>,
+/// Both ways to mount an image.
+pub const FORMS: [Form; 2] = [Form::Erofs, Form::Fuse];
+
+pub struct Setup {
+    pub mount: LazyMount,
+    pub source: Arc<MemorySource>,
     blocks: Arc<Blocks>,
     _runtime: tokio::runtime::Runtime,
 }
 
 impl Setup {
     fn new(image: &Image, source: MemorySource, cache: Option<Arc<BlockCache>>) -> Self {
+        Self::of(Form::Erofs, image, source, cache)
+    }
+
+    pub fn of(
+        form: Form,
+        image: &Image,
+        source: MemorySource,
+        cache: Option<Arc<BlockCache>>,
+    ) -> Self {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
         let source = Arc::new(source);
         let shared: Arc<dyn BlockSource> = Arc::clone(&source) as _;
         let blocks = Arc::new(Blocks::new(shared, cache));
-        let mount = LazyMount::new(image, &blocks, runtime.handle()).unwrap();
+        let mount = LazyMount::new(image, &blocks, runtime.handle(), form).unwrap();
         Self { mount, source, blocks, _runtime: runtime }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         format!("/proc/self/fd/{}/{name}", self.mount.root().as_raw_fd()).into()
     }
 }
 
 #[test]
 fn a_read_fetches_the_blocks_of_what_is_read() {
-    if !is_root() {
-        return;
+    if is_root() {
+        FORMS.into_iter().for_each(a_read_fetches_the_blocks_of_what_is_read_by);
     }
+}
+
+fn a_read_fetches_the_blocks_of_what_is_read_by(form: Form) {
     let scratch = tempfile::tempdir().unwrap();
     for (seed, name) in [(1, "a"), (2, "b"), (3, "c")] {
         fs::write(scratch.path().join(name), noise(seed, 1 << 20)).unwrap();
@@ -89,7 +104,7 @@ fn a_read_fetches_the_blocks_of_what_is_read() {
     let upper = tempfile::tempdir().unwrap();
     fs::write(upper.path().join("other"), noise(4, 1 << 20)).unwrap();
     let (image, source) = image(&[lower, archive(upper.path())]);
-    let setup = Setup::new(&image, source, None);
+    let setup = Setup::of(form, &image, source, None);
 
     assert!(setup.mount.layers().iter().all(|layer| layer.touched().is_empty()));
     assert_eq!(fs::read_to_string(setup.path("small")).unwrap(), "text");
@@ -111,16 +126,19 @@ fn a_read_fetches_the_blocks_of_what_is_read() {
 
 #[test]
 fn shows_what_was_put_in() {
-    if !is_root() {
-        return;
+    if is_root() {
+        FORMS.into_iter().for_each(shows_what_was_put_in_by);
     }
+}
+
+fn shows_what_was_put_in_by(form: Form) {
     let scratch = tempfile::tempdir().unwrap();
     for (index, size) in [0, 1, 4096, 70_000, 300_000].into_iter().enumerate() {
         fs::create_dir_all(scratch.path().join(format!("d{index}"))).unwrap();
         fs::write(scratch.path().join(format!("d{index}/f")), noise(index as u8, size)).unwrap();
     }
     let (image, source) = image(&[archive(scratch.path())]);
-    let setup = Setup::new(&image, source, None);
+    let setup = Setup::of(form, &image, source, None);
     let content = |root: &Path| -> Vec<(String, String)> {
         let last = |line: String| line.split("as=").nth(1).unwrap_or_default().to_owned();
         describe(root).into_iter().map(|(name, line)| (name, last(line))).collect()
@@ -130,13 +148,16 @@ fn shows_what_was_put_in() {
 
 #[test]
 fn damaged_and_cut_answers_are_fetched_again() {
-    if !is_root() {
-        return;
+    if is_root() {
+        FORMS.into_iter().for_each(damaged_and_cut_answers_are_fetched_again_by);
     }
+}
+
+fn damaged_and_cut_answers_are_fetched_again_by(form: Form) {
     let scratch = tempfile::tempdir().unwrap();
     fs::write(scratch.path().join("a"), noise(1, 300_000)).unwrap();
     let (image, source) = image(&[archive(scratch.path())]);
-    let setup = Setup::new(&image, source, None);
+    let setup = Setup::of(form, &image, source, None);
     assert_eq!(fs::metadata(setup.path("a")).unwrap().len(), 300_000);
     // The table comes first and is not asked for again: so it is read before the faults.
     drop(fs::File::open(setup.path("a")).map(|file| {
@@ -150,13 +171,16 @@ fn damaged_and_cut_answers_are_fetched_again() {
 
 #[test]
 fn a_source_that_is_gone_is_an_error_and_no_hang() {
-    if !is_root() {
-        return;
+    if is_root() {
+        FORMS.into_iter().for_each(a_source_that_is_gone_is_an_error_and_no_hang_by);
     }
+}
+
+fn a_source_that_is_gone_is_an_error_and_no_hang_by(form: Form) {
     let scratch = tempfile::tempdir().unwrap();
     fs::write(scratch.path().join("a"), noise(1, 300_000)).unwrap();
     let (image, source) = image(&[archive(scratch.path())]);
-    let setup = Setup::new(&image, source, None);
+    let setup = Setup::of(form, &image, source, None);
     *setup.source.faults.lock().unwrap() = vec![Fault::Fail; 1000];
     let error = fs::read(setup.path("a")).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error()));

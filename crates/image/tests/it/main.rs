@@ -14,4 +14,6 @@ mod registry;
 mod replay;
 mod server;
 mod sources;
+mod takeover;
+mod tree;
 mod unpacked;

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use snowmelt_image::block::{BlockSize, OciDigest};
-use snowmelt_image::mount::LazyMount;
+use snowmelt_image::mount::{Form, LazyMount};
 use snowmelt_image::read::{BlockSource, Blocks, Patience, Retried, conformance};
 use snowmelt_image::source::{
     Credentials, FolderOrigin, Layout, Platform, Reference, Registry, RegistryOrigin,
@@ -123,7 +123,7 @@ fn an_image_goes_from_a_registry_to_a_registry_and_is_mounted_from_there() {
         Image::decode(&bytes).unwrap()
     });
     let blocks = Arc::new(Blocks::new(Arc::new(Retried::new(source, Patience::default())), None));
-    let mounted = LazyMount::new(&image, &blocks, runtime.handle()).unwrap();
+    let mounted = LazyMount::new(&image, &blocks, runtime.handle(), Form::Erofs).unwrap();
     let root = std::os::fd::AsRawFd::as_raw_fd(&mounted.root());
     let kept = std::fs::read_to_string(format!("/proc/self/fd/{root}/lib/deep/kept")).unwrap();
     assert_eq!(kept, "usr/lib/deep/kept".repeat(3000));

@@ -38,6 +38,11 @@ impl MemorySource {
         Self { blobs: contents.into_iter().map(named).collect(), ..Self::default() }
     }
 
+    /// The same blobs under the same names, whatever is in them.
+    pub fn again(&self) -> Self {
+        Self { blobs: self.blobs.clone(), ..Self::default() }
+    }
+
     pub fn faults(self, faults: &[Fault]) -> Self {
         Self { faults: Mutex::new(faults.iter().rev().copied().collect()), ..self }
     }

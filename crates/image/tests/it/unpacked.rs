@@ -12,7 +12,7 @@ use rustix::fs::{CWD, Mode, Timestamps, XattrFlags, mkfifoat};
 use super::compare::describe;
 use super::mounts::{is_root, mount_layers};
 
-fn tar(folder: &Path) -> Vec<u8> {
+pub fn tar(folder: &Path) -> Vec<u8> {
     let mut command = Command::new("tar");
     command.args(["--create", "--format=pax", "--xattrs", "--xattrs-include=*", "--directory"]);
     let output = command.arg(folder).arg(".").output().unwrap();
@@ -68,7 +68,7 @@ fn attributes(root: &Path) {
     }
 }
 
-fn same(image: &Path, folder: &Path) {
+pub fn same(image: &Path, folder: &Path) {
     let (found, expected) = (describe(image), describe(folder));
     for (name, line) in &expected {
         assert_eq!(found.get(name), Some(line), "{name}");

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use snowmelt_image::mount::{Choice, Chosen};
 use snowmelt_sandbox::{Probe, probe};
 
 use super::{Check, Status};
@@ -44,14 +45,20 @@ pub(super) fn checks() -> Vec<Check> {
 
 /// Whether functions can run in block images, by mounting an empty one.
 fn images() -> Check {
-    let probed = snowmelt_image::mount::probe();
-    let status = if probed.is_ok() { Status::Ok } else { Status::Warn };
-    let found = match probed {
-        Ok(()) => "EROFS over FUSE".to_owned(),
-        Err(error) => error.to_string(),
+    let (status, found) = match Choice::Auto.choose() {
+        Ok(chosen) => described(&chosen),
+        Err(error) => (Status::Warn, error.to_string()),
     };
     let mend = "modprobe -a fuse erofs; a kernel before 6.12 mounts no EROFS on files";
     Check::new("lazy images", status, found, "EROFS on files over FUSE, for --image", mend)
+}
+
+fn described(chosen: &Chosen) -> (Status, String) {
+    match &chosen.lacking {
+        None => (Status::Ok, "EROFS over FUSE".to_owned()),
+        // Functions run, with a question to the daemon for each name that is new to the kernel.
+        Some(error) => (Status::Warn, format!("FUSE alone: {error}")),
+    }
 }
 
 fn check(probe: Probe) -> Check {
@@ -93,6 +100,8 @@ fn freezer_in(mounts: &str) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
+    use snowmelt_image::mount::Form;
+
     use super::*;
 
     #[test]
@@ -100,6 +109,18 @@ mod tests {
         for probe in probe() {
             assert!(NEEDS.iter().any(|(name, ..)| *name == probe.name), "{}", probe.name);
         }
+    }
+
+    #[test]
+    fn says_why_images_are_mounted_without_erofs() {
+        let source = std::io::Error::other("no block device");
+        let lacking = snowmelt_image::Error::Mount { step: "mount EROFS on files", source };
+        let without = Chosen { form: Form::Fuse, lacking: Some(lacking) };
+        let (status, found) = described(&without);
+        assert_eq!(status, Status::Warn);
+        assert!(found.starts_with("FUSE alone: ") && found.contains("no block device"), "{found}");
+        let with = Chosen { form: Form::Erofs, lacking: None };
+        assert_eq!(described(&with), (Status::Ok, "EROFS over FUSE".to_owned()));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use std::thread;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use snowmelt_image::block::OciDigest;
 use snowmelt_image::manifest::{Descriptor, OCI_MANIFEST};
-use snowmelt_image::mount::LazyMount;
+use snowmelt_image::mount::{Choice, Form, LazyMount};
 use snowmelt_image::profile::StartProfile;
 use snowmelt_image::read::{BlobReader, BlockCache, Blocks};
 use snowmelt_image::source::{Layout, Reference};
@@ -106,6 +106,8 @@ struct Daemon {
     folder: PathBuf,
     stores: Stores,
     cache: OnceLock<Option<Arc<BlockCache>>>,
+    /// What this machine can, tried once.
+    form: OnceLock<Form>,
     runtime: Runtime,
     blocks: Mutex<HashMap<Origin, Arc<Blocks>>>,
     /// Each is locked while it is made, so that it is made once.
@@ -140,9 +142,10 @@ impl Named {
 
 impl Daemon {
     fn new(state: PathBuf, folder: PathBuf, settings: Settings, runtime: Runtime) -> Self {
-        let (cache, blocks, mounts) = (OnceLock::new(), Mutex::default(), Mutex::default());
+        let (cache, form) = (OnceLock::new(), OnceLock::new());
+        let (blocks, mounts) = (Mutex::default(), Mutex::default());
         let stores = Stores::new(&state, settings);
-        Self { state, folder, stores, cache, runtime, blocks, mounts }
+        Self { state, folder, stores, cache, form, runtime, blocks, mounts }
     }
 
     fn answer(&self, client: &OwnedFd) {
@@ -191,7 +194,7 @@ impl Daemon {
     fn fresh(&self, spec: &ImageSpec) -> Result<Mount> {
         let (image, blocks) = (spec.image()?, self.blocks(&spec.origin)?);
         let held = self.hold(spec)?;
-        let lazy = LazyMount::new(&image, &blocks, self.runtime.handle())?;
+        let lazy = LazyMount::new(&image, &blocks, self.runtime.handle(), self.form()?)?;
         let point = self.point(&spec.digest);
         let attach = || -> io::Result<()> {
             fs::create_dir_all(&point)?;
@@ -223,7 +226,8 @@ impl Daemon {
         let root = openat(CWD, self.point(&spec.digest), open, Mode::empty());
         let root =
             root.map_err(|errno| Error::Mount { step: "find the mount", source: errno.into() })?;
-        let lazy = LazyMount::take_over(&image, &blocks, self.runtime.handle(), (root, device))?;
+        let (runtime, form) = (self.runtime.handle(), self.form()?);
+        let lazy = LazyMount::take_over(&image, &blocks, runtime, form, (root, device))?;
         Ok(Mount { lazy, image: Named::of(spec)?, recorded: true, _held: held })
     }
 
@@ -263,6 +267,18 @@ impl Daemon {
     }
 
     /// What starts touched here, or if there was none yet, elsewhere. Nobody waits for either.
+    /// Tried once: a daemon that takes over finds the same as the one before.
+    fn form(&self) -> Result<Form> {
+        if let Some(form) = self.form.get() {
+            return Ok(*form);
+        }
+        let chosen = Choice::Auto.choose()?;
+        if let Some(error) = chosen.lacking {
+            tracing::warn!(%error, "images are mounted by FUSE alone");
+        }
+        Ok(*self.form.get_or_init(|| chosen.form))
+    }
+
     fn fetch_ahead(&self, image: Named, lazy: &LazyMount) {
         let (stores, readers) = (self.stores.clone(), readers(lazy));
         self.runtime.spawn(async move {

@@ -1,0 +1,239 @@
+//! The metadata part read inode by inode, each when somebody asks for it.
+//!
+//! Invariant: as in [`super::read`], no bytes make this panic or run on without end; and what is
+//! malformed is an error of what was asked for, not of the rest.
+
+use std::ops::Range;
+
+use tokio::sync::OnceCell;
+
+use super::folder::{self, Name};
+use super::format::{self, CHUNK_BYTES, Head, INODE_BYTES, Inode, Layout, UNIT};
+use super::inode::{self, Shape, wrong};
+use super::xattr;
+use crate::Result;
+use crate::tree::{Extent, Xattrs};
+
+/// What has the bytes of the metadata part.
+pub(crate) trait Bytes: Send + Sync {
+    /// How many there are.
+    fn size(&self) -> u64;
+
+    /// Those of a range that lies in it.
+    fn read(&self, range: Range<u64>) -> impl Future<Output = Result<Vec<u8>>> + Send;
+}
+
+/// A metadata part, of which nothing is read before it is needed.
+pub(crate) struct Volume<B> {
+    bytes: B,
+    layers: usize,
+    head: OnceCell<Head>,
+}
+
+/// An inode by its number.
+pub(crate) struct File {
+    pub nid: u64,
+    pub inode: Inode,
+    pub shape: Shape,
+}
+
+/// How much there is.
+pub(crate) struct Amounts {
+    pub blocks: u64,
+    pub inodes: u64,
+}
+
+impl<B: Bytes> Volume<B> {
+    /// `layers` is how many the manifest names.
+    pub fn new(bytes: B, layers: usize) -> Self {
+        Self { bytes, layers, head: OnceCell::new() }
+    }
+
+    /// The number of the root.
+    pub async fn root(&self) -> Result<u64> {
+        Ok(u64::from(self.head().await?.root))
+    }
+
+    /// Of the part and its layers.
+    pub async fn amounts(&self) -> Result<Amounts> {
+        let head = self.head().await?;
+        let blocks = head.devices.iter().chain([&head.blocks]).copied().map(u64::from).sum();
+        Ok(Amounts { blocks, inodes: head.inodes })
+    }
+
+    /// What is there.
+    pub async fn file(&self, nid: u64) -> Result<File> {
+        let bytes = self.at(inode::offset(nid)?, INODE_BYTES).await?;
+        let inode = Inode::decode(&bytes).ok_or_else(|| wrong("an inode is none of ours"))?;
+        let shape = inode::shape(&inode)?;
+        Ok(File { nid, inode, shape })
+    }
+
+    /// The number by which a folder knows a name: names are sorted over all of its blocks.
+    pub async fn lookup(&self, folder: &File, wanted: &[u8]) -> Result<Option<u64>> {
+        let (mut low, mut high) = (0, self.blocks_of(folder)?);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let block = self.block(folder, middle).await?;
+            let names = names(&block)?;
+            let first = names.first().map(|name| name.name);
+            if first.is_some_and(|first| wanted < first) {
+                high = middle;
+                continue;
+            }
+            if let Some(found) = names.iter().find(|name| name.name == wanted) {
+                return Ok(Some(found.nid));
+            }
+            low = middle + 1;
+        }
+        Ok(None)
+    }
+
+    /// How many blocks of names a folder has.
+    pub fn blocks_of(&self, folder: &File) -> Result<u64> {
+        match folder.shape {
+            Shape::Folder => Ok(folder.inode.size.div_ceil(UNIT as u64)),
+            _ => Err(wrong("a file is used as a folder")),
+        }
+    }
+
+    /// A block of content that stands in this part: names for [`names`], or the target of a link.
+    pub async fn block(&self, file: &File, index: u64) -> Result<Vec<u8>> {
+        let outside = || wrong("something lies behind its end");
+        let unit = UNIT as u64;
+        let start = index.checked_mul(unit).ok_or_else(outside)?;
+        let left = file.inode.size.checked_sub(start).ok_or_else(outside)?;
+        let length = left.min(unit) as usize;
+        if file.inode.layout == Layout::Inline && left < unit {
+            return self.at(inode::inline_offset(file.nid, &file.inode)?, length).await;
+        }
+        let at = u64::from(file.inode.union).checked_mul(unit);
+        let at = at.and_then(|at| at.checked_add(start)).and_then(|at| usize::try_from(at).ok());
+        self.at(at.ok_or_else(outside)?, length).await
+    }
+
+    /// Where the bytes of a file are, and in which layer; `None` if it has none.
+    pub async fn extent(&self, file: &File) -> Result<Option<(Extent, usize)>> {
+        if file.shape != Shape::File {
+            return Ok(None);
+        }
+        let chunk = self.at(inode::chunk_offset(file.nid, &file.inode)?, CHUNK_BYTES).await?;
+        inode::extent(&file.inode, &chunk, &self.head().await?.devices).map(Some)
+    }
+
+    /// All extended attributes.
+    pub async fn xattrs(&self, file: &File) -> Result<Xattrs> {
+        if file.inode.xattr_bytes == 0 {
+            return Ok(Xattrs::new());
+        }
+        let bytes = self.at(inode::xattr_offset(file.nid)?, file.inode.xattr_bytes).await?;
+        xattr::decode(&bytes).ok_or_else(|| wrong("attributes are malformed"))
+    }
+
+    async fn head(&self) -> Result<&Head> {
+        let read = || async {
+            let length = format::head_bytes(self.layers).max(UNIT);
+            let head = format::head(&self.at(0, length).await?);
+            let head = head.filter(|head| head.devices.len() == self.layers);
+            head.ok_or_else(|| wrong("its superblock is none of ours"))
+        };
+        self.head.get_or_try_init(read).await
+    }
+
+    async fn at(&self, at: usize, length: usize) -> Result<Vec<u8>> {
+        let end = (at as u64).checked_add(length as u64).filter(|end| *end <= self.bytes.size());
+        let end = end.ok_or_else(|| wrong("something lies behind its end"))?;
+        self.bytes.read(at as u64..end).await
+    }
+}
+
+/// The names in a block of a folder.
+pub(crate) fn names(block: &[u8]) -> Result<Vec<Name<'_>>> {
+    folder::decode(block).ok_or_else(|| wrong("a folder is malformed"))
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::collections::BTreeMap;
+    use std::os::unix::ffi::OsStrExt;
+    use std::path::PathBuf;
+
+    use futures::executor::block_on;
+
+    use super::*;
+    use crate::tree::{Attributes, Kind, NodeId, Target, Tree};
+
+    impl Bytes for &[u8] {
+        fn size(&self) -> u64 {
+            self.len() as u64
+        }
+
+        async fn read(&self, range: Range<u64>) -> Result<Vec<u8>> {
+            Ok(self[range.start as usize..range.end as usize].to_vec())
+        }
+    }
+
+    type Described = BTreeMap<PathBuf, (Kind, Attributes, usize)>;
+
+    /// Every path by looking it up, at most so many.
+    pub fn walk(image: &[u8], layers: usize, most: usize) -> Result<Described> {
+        let volume = Volume::new(image, layers);
+        let mut found = Described::new();
+        let mut folders = vec![(PathBuf::from("/"), block_on(volume.root())?)];
+        while let Some((path, nid)) = folders.pop() {
+            let folder = block_on(volume.file(nid))?;
+            for index in 0..volume.blocks_of(&folder)? {
+                let block = block_on(volume.block(&folder, index))?;
+                for name in names(&block)?.iter().filter(|it| !matches!(it.name, b"." | b"..")) {
+                    let below = path.join(std::ffi::OsStr::from_bytes(name.name));
+                    let looked_up = block_on(volume.lookup(&folder, name.name))?;
+                    assert!(most < usize::MAX || looked_up == Some(name.nid), "{below:?}");
+                    let described = describe(&volume, name.nid)?;
+                    if described.0 == Kind::Folder {
+                        folders.push((below.clone(), name.nid));
+                    }
+                    found.insert(below, described);
+                }
+            }
+            if found.len() > most {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    fn describe(volume: &Volume<&[u8]>, nid: u64) -> Result<(Kind, Attributes, usize)> {
+        let file = block_on(volume.file(nid))?;
+        let (kind, layer) = match file.shape {
+            Shape::Folder => (Kind::Folder, 0),
+            Shape::Fifo => (Kind::Fifo, 0),
+            Shape::Symlink => (Kind::Symlink(Target(block_on(volume.block(&file, 0))?)), 0),
+            Shape::Empty => (Kind::File(Extent::default()), 0),
+            Shape::File => match block_on(volume.extent(&file))? {
+                Some((extent, layer)) => (Kind::File(extent), layer),
+                None => (Kind::File(Extent::default()), 0),
+            },
+        };
+        let Inode { mode, uid, gid, mtime, .. } = file.inode;
+        let xattrs = block_on(volume.xattrs(&file))?;
+        Ok((kind, Attributes { mode: mode & 0o7777, uid, gid, mtime, xattrs }, layer))
+    }
+
+    /// The same of a tree that was read as a whole.
+    pub fn paths(tree: &Tree) -> Described {
+        let mut found = Described::new();
+        let mut folders: Vec<(PathBuf, NodeId)> = vec![("/".into(), Tree::ROOT)];
+        while let Some((path, id)) = folders.pop() {
+            for (name, child) in &tree.node(id).children {
+                let below = path.join(std::ffi::OsStr::from_bytes(name));
+                let node = tree.node(*child);
+                found.insert(
+                    below.clone(),
+                    (node.kind.clone(), node.attributes.clone(), node.layer),
+                );
+                folders.push((below, *child));
+            }
+        }
+        found
+    }
+}

@@ -1,0 +1,109 @@
+//! A server that is killed is replaced under its readers, whichever way the image is mounted.
+
+use std::fs;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::sync::Arc;
+use std::time::Duration;
+
+use snowmelt_image::Image;
+use snowmelt_image::mount::{Form, LazyMount};
+use snowmelt_image::read::Blocks;
+use snowmelt_kernel::packet;
+use tokio::runtime::Runtime;
+
+use super::lazy::{FORMS, archive, image, noise};
+use super::mounts::is_root;
+use super::sources::MemorySource;
+
+const BYTES: usize = 6 << 20;
+const FOLDER: &str = "SNOWMELT_TEST_SERVE";
+const FORM: &str = "SNOWMELT_TEST_FORM";
+
+/// Both processes make the same image.
+fn made(folder: &Path) -> (Image, MemorySource) {
+    image(&[archive(&folder.join("root"))])
+}
+
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap()
+}
+
+/// The process that the next test kills: without its folder this is no test.
+#[test]
+fn a_server_that_is_to_be_killed() {
+    let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else { return };
+    let form = FORMS[std::env::var(FORM).unwrap().parse::<usize>().unwrap()];
+    let (image, source) = made(&folder);
+    let (blocks, runtime) = (Arc::new(Blocks::new(Arc::new(source), None)), runtime());
+    let mount = LazyMount::new(&image, &blocks, runtime.handle(), form).unwrap();
+    let socket = packet::connect(&folder.join("socket")).unwrap();
+    packet::send(&socket, b"here", &[mount.root(), mount.device()]).unwrap();
+    loop {
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}
+
+fn server(folder: &Path, form: usize) -> (Child, OwnedFd, OwnedFd) {
+    let _ = fs::remove_file(folder.join("socket"));
+    let listener = packet::listen(&folder.join("socket")).unwrap();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "takeover::a_server_that_is_to_be_killed", "--nocapture"]);
+    command.env(FOLDER, folder).env(FORM, form.to_string());
+    let child = command.spawn().unwrap();
+    let client = packet::accept(&listener).unwrap();
+    let mut fds = packet::receive(&client, &mut [0; 16]).unwrap().fds.into_iter();
+    (child, fds.next().unwrap(), fds.next().unwrap())
+}
+
+#[test]
+fn a_server_that_is_killed_is_replaced_under_its_readers() {
+    if !is_root() {
+        return;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let root = scratch.path().join("root");
+    fs::create_dir_all(root.join("deep/er")).unwrap();
+    fs::write(root.join("deep/er/file"), noise(1, BYTES)).unwrap();
+    fs::write(root.join("other"), noise(2, 5000)).unwrap();
+    let (image, source) = made(scratch.path());
+    let (blocks, runtime) = (Arc::new(Blocks::new(Arc::new(source), None)), runtime());
+    for (number, form) in FORMS.into_iter().enumerate() {
+        // Before anything was looked up, under a lookup, and under reads.
+        for read_before in [None, Some(0), Some(100_000), Some(3 << 20)] {
+            check(scratch.path(), (number, form), &image, (&blocks, &runtime), read_before);
+        }
+    }
+}
+
+fn check(
+    folder: &Path,
+    (number, form): (usize, Form),
+    image: &Image,
+    (blocks, runtime): (&Arc<Blocks>, &Runtime),
+    read_before: Option<usize>,
+) {
+    let (mut child, root, device) = server(folder, number);
+    let path = |name: &str| PathBuf::from(format!("/proc/self/fd/{}/{name}", root.as_raw_fd()));
+    let (file, other) = (path("deep/er/file"), path("other"));
+    let mut begun = vec![0; read_before.unwrap_or(0)];
+    let opened = read_before.map(|_| fs::File::open(&file).unwrap());
+    if let Some(opened) = &opened {
+        opened.read_exact_at(&mut begun, 0).unwrap();
+    }
+    let reader = std::thread::spawn(move || (fs::read(&file).unwrap(), opened));
+    if read_before != Some(0) {
+        child.kill().unwrap();
+    }
+    let reading = std::thread::spawn(move || fs::read(&other).unwrap());
+    let _ = child.kill();
+    child.wait().unwrap();
+    let copy = root.try_clone().unwrap();
+    let next = LazyMount::take_over(image, blocks, runtime.handle(), form, (copy, device)).unwrap();
+    let (found, opened) = reader.join().unwrap();
+    assert!(found == noise(1, BYTES) && found.starts_with(&begun), "{form:?} {read_before:?}");
+    assert!(reading.join().unwrap() == noise(2, 5000));
+    drop((opened, next));
+}
