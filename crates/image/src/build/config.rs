@@ -2,6 +2,8 @@
 //!
 //! Nothing in it tells when or where it was built.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value, json};
 
 use crate::block::OciDigest;
@@ -21,6 +23,8 @@ pub struct Settings {
     pub working_folder: Option<String>,
     /// As whom.
     pub user: Option<String>,
+    /// What is said of it, by name; others of the base stay.
+    pub labels: BTreeMap<String, String>,
 }
 
 /// The bytes of the configuration. `base` is the base's, `names` are those of the added layers.
@@ -70,6 +74,12 @@ impl Settings {
             let there = section.get("Env").and_then(Value::as_array).cloned().unwrap_or_default();
             section.insert("Env".to_owned(), json!(self.environment_over(&there)));
         }
+        if !self.labels.is_empty() {
+            let there = section.get("Labels").and_then(Value::as_object).cloned();
+            let mut labels = there.unwrap_or_default();
+            labels.extend(self.labels.iter().map(|(name, value)| (name.clone(), json!(value))));
+            section.insert("Labels".to_owned(), Value::Object(labels));
+        }
     }
 
     fn environment_over(&self, there: &[Value]) -> Vec<String> {
@@ -91,12 +101,14 @@ mod tests {
     fn what_is_set_replaces_and_the_rest_of_the_base_stays() {
         let base = json!({
             "architecture": "amd64", "os": "linux", "created": "2024-01-01T00:00:00Z",
-            "config": {"Env": ["A=1", "B=2"], "Cmd": ["sh"], "Entrypoint": ["old"], "User": "me"},
+            "config": {"Env": ["A=1", "B=2"], "Cmd": ["sh"], "Entrypoint": ["old"], "User": "me",
+                       "Labels": {"a": "1", "b": "2"}},
             "rootfs": {"type": "layers", "diff_ids": []}, "history": [{"created_by": "base"}],
         });
         let settings = Settings {
             environment: vec![("B".to_owned(), "3".to_owned()), ("C".to_owned(), "4".to_owned())],
             entrypoint: Some(vec!["python3".to_owned()]),
+            labels: [("b".to_owned(), "3".to_owned())].into(),
             ..Settings::default()
         };
         let diff_ids = [OciDigest::of(b"layer")];
@@ -104,6 +116,7 @@ mod tests {
             encode(Some(base.to_string().as_bytes()), &diff_ids, ["code"].into_iter(), &settings);
         let found: Value = serde_json::from_slice(&bytes.unwrap()).unwrap();
         assert_eq!(found["config"]["Env"], json!(["A=1", "B=3", "C=4"]));
+        assert_eq!(found["config"]["Labels"], json!({"a": "1", "b": "3"}));
         assert_eq!(found["config"]["Cmd"], Value::Null, "arguments of another program");
         assert_eq!(found["config"]["Entrypoint"], json!(["python3"]));
         assert_eq!((&found["config"]["User"], &found["created"]), (&json!("me"), &base["created"]));

@@ -36,6 +36,13 @@ impl Key {
         Ok(Self { digest: BlockDigest(*hasher.finalize().as_bytes()), newest })
     }
 
+    /// Of a folder whose content something names.
+    pub fn named(identity: &str, shape: &Shape) -> Self {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(format!("{shape:?}\nnamed {identity}").as_bytes());
+        Self { digest: BlockDigest(*hasher.finalize().as_bytes()), newest: Duration::ZERO }
+    }
+
     /// Whether a change after `began` would have given another key.
     pub fn is_settled(&self, began: SystemTime) -> bool {
         let began = began.duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -26,7 +26,7 @@ use std::time::SystemTime;
 pub use base::{Base, BlockBase};
 pub use config::Settings;
 pub use debian::{download, unpack};
-pub use recipe::{Part, Recipe, function};
+pub use recipe::{CODE, PACKAGES, Part, Recipe, Unpacked, function};
 pub use shelf::{DebianPackages, DebianShelf};
 pub use watch::Watch;
 
@@ -59,7 +59,10 @@ pub fn build_watched(
 
 fn add(converter: &mut Converter<'_>, part: &Part, watch: Watch<'_>) -> Result<()> {
     let began = SystemTime::now();
-    let key = || Key::of(&part.folder, &part.shape).map_err(Error::io("read", &part.folder));
+    let key = || match &part.identity {
+        Some(identity) => Ok(Key::named(identity, &part.shape)),
+        None => Key::of(&part.folder, &part.shape).map_err(Error::io("read", &part.folder)),
+    };
     let origin = FolderOrigin::shaped(&part.folder, part.shape.clone())?;
     let before = key()?;
     if let Some(known) = converter.memo().source(&before.digest) {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use snowmelt_image::block::{BlobSummary, BlockSize, OciDigest};
 use snowmelt_image::build::{
-    Base, BlockBase, Part, Recipe, Settings, build, build_watched, function,
+    Base, BlockBase, Part, Recipe, Settings, Unpacked, build, build_watched, function,
 };
 use snowmelt_image::mount::mount_files;
 use snowmelt_image::read::{BlockSource, LocalSource};
@@ -169,14 +169,19 @@ fn functions_with_a_wheel_in_common_share_its_layer() {
     let layout = Layout::create(&folder("store")).unwrap();
     settle();
     let make = |code: &str, wheels: &[&str]| {
-        let wheels: Vec<PathBuf> = wheels.iter().map(|name| folder(name)).collect();
-        build(&function(&folder(code), &wheels).unwrap(), &layout, options()).unwrap()
+        let named = |name: &&str| Unpacked { folder: folder(name), identity: (*name).to_owned() };
+        let wheels: Vec<Unpacked> = wheels.iter().map(named).collect();
+        build(&function(&named(&code), &wheels).unwrap(), &layout, options()).unwrap()
     };
     let one = make("one", &["numpy", "pandas"]);
     let two = make("two", &["numpy"]);
     assert_eq!((one.reused, two.reused), (0, 1));
     assert_eq!(one.image.layers[0], two.image.layers[0]);
     assert_ne!(one.image.layers[2], two.image.layers[1]);
+    // Another link of a file is no other file.
+    fs::hard_link(folder("numpy/numpy/core.so"), folder("linked")).unwrap();
+    let again = make("two", &["numpy"]);
+    assert_eq!((again.reused, again.manifest), (2, two.manifest));
 }
 
 #[test]
