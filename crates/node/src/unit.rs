@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use snowmelt_package::{Environment, Installer, Python, Runtime};
-use snowmelt_sandbox::{Base, Bind, Root};
+use snowmelt_sandbox::{Bind, Root};
 use snowmelt_types::{Digest, Tenant};
 
 use crate::code::CODE_FILE;
@@ -169,7 +169,7 @@ fn digest(want: &Want, environment: &Environment, code: &Digest) -> Digest {
 fn base(python: &Python, runtime: &Path) -> Root {
     let mut binds: Vec<Bind> = python.prefixes.iter().map(|prefix| bind(prefix, prefix)).collect();
     binds.push(bind(runtime, RUNTIME));
-    Root { base: Base::Host, binds }
+    Root { binds, ..Root::default() }
 }
 
 pub(crate) fn bind(source: &Path, target: impl Into<PathBuf>) -> Bind {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
-use snowmelt_sandbox::{Base, Bind, Limits, Network, Policy, Root, Sandbox, SandboxSpec};
+use snowmelt_sandbox::{Bind, Limits, Network, Policy, Root, Sandbox, SandboxSpec};
 use snowmelt_types::{ByteSize, CpuMillis, Digest, Outcome, SandboxId};
 
 use crate::log::LogCollector;
@@ -57,7 +57,7 @@ impl WorkerSpec {
         }
         SandboxSpec {
             id: SandboxId::new(),
-            root: Root { base: Base::Host, binds },
+            root: Root { binds, ..Root::default() },
             command: [BINARY, "internal", "worker"].map(str::to_owned).to_vec(),
             env: Vec::new(),
             limits: Limits {

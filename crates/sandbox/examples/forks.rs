@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use snowmelt_sandbox::{Base, Bind, ForkSpec, Limits, Options, Root, Spawner, Zygote, ZygoteSpec};
+use snowmelt_sandbox::{Bind, ForkSpec, Limits, Options, Root, Spawner, Zygote, ZygoteSpec};
 use snowmelt_types::SandboxId;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -62,12 +62,12 @@ async fn main() -> Result<(), Failure> {
     let spawner = Spawner::launch(options)?.attach()?;
     let bind = |source: PathBuf, target: &str| Bind { source, target: target.into() };
     let root = Root {
-        base: Base::Host,
         binds: vec![
             bind((&prefix).into(), &prefix),
             bind(packages.into(), "/packages"),
             bind(folder.join("code"), "/code"),
         ],
+        ..Root::default()
     };
     let begun = Instant::now();
     let zygote = spawner.start_zygote(ZygoteSpec {

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use snowmelt_sandbox::{
-    Base, Bind, ForkSpec, Limits, Network, Options, Policy, Root, SandboxSpec, Spawner, ZygoteSpec,
+    Bind, ForkSpec, Limits, Network, Options, Policy, Root, SandboxSpec, Spawner, ZygoteSpec,
 };
 use snowmelt_types::SandboxId;
 
@@ -21,7 +21,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let spawner = Spawner::launch(options)?.attach()?;
     let bind = Bind { source: PathBuf::from(&prefix), target: PathBuf::from(&prefix) };
     let outside_usr = !prefix.starts_with("/usr");
-    let root = Root { base: Base::Host, binds: outside_usr.then_some(bind).into_iter().collect() };
+    let root = Root { binds: outside_usr.then_some(bind).into_iter().collect(), ..Root::default() };
     let program = SandboxSpec {
         id: SandboxId::new(),
         root: root.clone(),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use snowmelt_sandbox::{
-    Base, Bind, ForkSpec, Limits, Network, Options, Policy, Root, SandboxSpec, Spawner, ZygoteSpec,
+    Bind, ForkSpec, Limits, Network, Options, Policy, Root, SandboxSpec, Spawner, ZygoteSpec,
 };
 use snowmelt_types::{Outcome, SandboxId};
 
@@ -27,8 +27,8 @@ async fn main() -> Result<(), Failure> {
     };
     let spawner = Spawner::launch(options)?.attach()?;
     let root = Root {
-        base: Base::Host,
         binds: vec![bind(&prefix, &prefix), bind(&packages, "/packages")],
+        ..Root::default()
     };
     programs(&spawner).await?;
     for imports in [&[][..], &["numpy", "pandas"]] {

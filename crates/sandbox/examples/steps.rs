@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use snowmelt_sandbox::{
-    Base, Bind, ForkSpec, Limits, Network, Options, Policy, Root, Sandbox, SandboxSpec, Spawner,
-    Zygote, ZygoteSpec,
+    Bind, ForkSpec, Limits, Network, Options, Policy, Root, Sandbox, SandboxSpec, Spawner, Zygote,
+    ZygoteSpec,
 };
 use snowmelt_types::{End, Report, SandboxId};
 
@@ -43,7 +43,7 @@ async fn main() -> Result<(), Failure> {
     let mut steps = Steps {
         spawner: process.attach()?,
         python,
-        root: Root { base: Base::Host, binds },
+        root: Root { binds, ..Root::default() },
         env: vec![("MARK".to_owned(), mark)],
         programs: Vec::new(),
         zygotes: Vec::new(),

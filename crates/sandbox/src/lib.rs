@@ -35,8 +35,8 @@ pub use root::root_of_image;
 pub use run_dir::sweep;
 pub use spawner::{NAMESPACES, spawner_main};
 pub use spec::{
-    Base, Bind, CHANNEL_FD, ForkSpec, Limits, MountedImage, NativeZygoteSpec, Network, NetworkId,
-    Policy, Root, SandboxSpec, ZygoteSpec,
+    Base, Bind, CHANNEL_FD, ForkSpec, ImageBind, Limits, MountedImage, NativeZygoteSpec, Network,
+    NetworkId, Policy, Root, SandboxSpec, ZygoteSpec,
 };
 
 /// What this crate's calls give.

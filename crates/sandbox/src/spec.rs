@@ -43,6 +43,17 @@ pub struct MountedImage {
     pub digest: String,
 }
 
+/// A folder at the top of a mounted image shown inside, always read-only, nosuid and nodev.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ImageBind {
+    /// The image, which need not be the base.
+    pub image: MountedImage,
+    /// The folder's name in it.
+    pub folder: String,
+    /// Absolute path inside.
+    pub target: PathBuf,
+}
+
 /// What a sandbox sees. Equal roots are put together once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Root {
@@ -50,6 +61,8 @@ pub struct Root {
     pub base: Base,
     /// What is shown beside them, in the order in which it is mounted.
     pub binds: Vec<Bind>,
+    /// What is shown of images, after that.
+    pub image_binds: Vec<ImageBind>,
 }
 
 /// What a sandbox can reach.

@@ -41,7 +41,7 @@ impl Parts {
         let all = common.into_iter().chain(self.environment);
         let own = all.filter(|(name, _)| !limits.environment.contains_key(*name));
         Program {
-            root: Root { base: inside.base, binds: self.binds },
+            root: Root { base: inside.base, binds: self.binds, ..Root::default() },
             command: self.command,
             environment: own.map(|(name, value)| (name.to_owned(), value)).collect(),
         }

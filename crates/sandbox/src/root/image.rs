@@ -14,20 +14,39 @@ use snowmelt_kernel::mount;
 
 use super::skeleton::Skeleton;
 use super::{Fault, doing};
+use crate::spec::ImageBind;
 
 /// What an image has there is not shown.
 const OURS: [&str; 6] = ["proc", "sys", "dev", "tmp", "run", "mnt"];
 
 /// Shows what is in the image's `folder`.
 pub(super) fn assemble(skeleton: &Skeleton<'_>, folder: &Path) -> Result<(), Fault> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let opened = openat(CWD, folder, flags, Mode::empty()).map_err(Into::into);
-    let top = doing(format!("open the image at {}", folder.display()), opened)?;
+    let top = open(folder)?;
     let names = doing("list the image", names(&top))?;
     for name in names.iter().filter(|name| !OURS.contains(&name.as_str())) {
         show(skeleton, &top, name)?;
     }
     Ok(())
+}
+
+/// Shows one folder at the top of the image at `image`. A link there is nobody's folder: it would
+/// lead to a place on the host.
+pub(super) fn folder(skeleton: &Skeleton<'_>, image: &Path, bind: &ImageBind) -> Result<(), Fault> {
+    let top = open(image)?;
+    let copy = || -> io::Result<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+        let found = openat2(&top, bind.folder.as_str(), flags, Mode::empty(), resolve)?;
+        mount::copy_at(&found, Path::new(""))
+    };
+    let tree = doing(format!("show {} of the image", bind.folder), copy())?;
+    skeleton.show(tree, &bind.target)
+}
+
+fn open(image: &Path) -> Result<OwnedFd, Fault> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = openat(CWD, image, flags, Mode::empty()).map_err(Into::into);
+    doing(format!("open the image at {}", image.display()), opened)
 }
 
 fn names(top: &OwnedFd) -> io::Result<Vec<String>> {

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use snowmelt_kernel::mount::{self, Attributes};
 
 use crate::spawner::Stage;
-use crate::spec::{Base, Network, Root};
+use crate::spec::{Base, MountedImage, Network, Root};
 pub use mounted::root_of_image;
 use skeleton::Skeleton;
 
@@ -117,12 +117,20 @@ impl Roots {
         doing("attach the root's file system", mount::attach_at(&top, rustix::fs::CWD, &path))?;
         // Dropping it takes the mount away again; what was made of it has copies of its own.
         let _scaffold = Scaffold { path };
-        let image = self.attach_image(&root.base)?;
+        let image = match &root.base {
+            Base::Image(mounted) => Some(self.attach_image(mounted)?),
+            Base::Host | Base::Folder(_) => None,
+        };
         let folder = match &root.base {
             Base::Folder(folder) => Some(folder.as_path()),
             Base::Host | Base::Image(_) => image.as_ref().map(|image| image.path.as_path()),
         };
-        fill(&Skeleton::new(top.as_fd()), root, folder, network)?;
+        let skeleton = Skeleton::new(top.as_fd());
+        fill(&skeleton, root, folder, network)?;
+        for bind in &root.image_binds {
+            let image = self.attach_image(&bind.image)?;
+            image::folder(&skeleton, &image.path, bind)?;
+        }
         doing("make the root read-only", mount::set_attributes_of(&top, mount::inert()))?;
         let tree = doing("copy the root", mount::copy_at(&top, Path::new("")))?;
         let namespace = doing("make a namespace of the root", stage.namespace_of(tree))?;
@@ -131,14 +139,14 @@ impl Roots {
 
     /// Attaches an image that somebody else mounted, as long as what it gives lives: only what is
     /// attached in this namespace can be copied from (before Linux 6.15).
-    fn attach_image(&mut self, base: &Base) -> Result<Option<Scaffold>, Fault> {
-        let Base::Image(mounted) = base else { return Ok(None) };
+    fn attach_image(&mut self, mounted: &MountedImage) -> Result<Scaffold, Fault> {
         let tree = doing("ask for the image", mounted::root_of_image(mounted))?;
         let path = self.folder.join(format!("{}-{}-image", self.lane, self.made));
+        self.made += 1;
         doing("make a folder for the image", std::fs::create_dir(&path))?;
         let scaffold = Scaffold { path };
         doing("attach the image", mount::attach_at(&tree, rustix::fs::CWD, &scaffold.path))?;
-        Ok(Some(scaffold))
+        Ok(scaffold)
     }
 }
 

@@ -97,7 +97,7 @@ print('all is ours')
     }
     let mut binds = python_root().binds;
     binds.push(Bind { source: "/usr".into(), target: "/usr".into() });
-    spec.root = Root { base: Base::Folder(image.into()), binds };
+    spec.root = Root { base: Base::Folder(image.into()), binds, ..Root::default() };
     spec
 }
 

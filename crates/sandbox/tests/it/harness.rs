@@ -193,10 +193,7 @@ pub fn python_root() -> Root {
     if prefix.starts_with("/usr") {
         return Root::default();
     }
-    Root {
-        base: snowmelt_sandbox::Base::Host,
-        binds: vec![Bind { source: prefix.clone(), target: prefix }],
-    }
+    Root { binds: vec![Bind { source: prefix.clone(), target: prefix }], ..Root::default() }
 }
 
 pub fn spec(command: &[&str]) -> SandboxSpec {

@@ -5,7 +5,8 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use crate::harness::{Rig2, spec, with_spawner};
-use snowmelt_sandbox::{Base, Root, SandboxSpec};
+use snowmelt_kernel::{mount, packet};
+use snowmelt_sandbox::{Base, ImageBind, MountedImage, Root, SandboxSpec};
 use snowmelt_types::End;
 
 /// An image with one static program, which is also the shell.
@@ -24,7 +25,7 @@ fn image() -> tempfile::TempDir {
 
 fn shell(image: &Path, script: &str) -> SandboxSpec {
     let mut spec = spec(&["/bin/busybox", "sh", "-c", script]);
-    spec.root = Root { base: Base::Folder(image.to_owned()), binds: Vec::new() };
+    spec.root = Root { base: Base::Folder(image.to_owned()), ..Root::default() };
     spec
 }
 
@@ -87,5 +88,50 @@ fn an_image_that_is_not_there_is_told_by_name() {
         let missing = Path::new("/no/such/image");
         let error = rig.spawner.start(shell(missing, "true")).await.err().unwrap();
         assert!(error.to_string().contains("open the image at /no/such/image"), "{error}");
+    });
+}
+
+/// Gives a copy of the mount at `image` to whoever asks, as the process does that mounts images.
+fn give(image: &Path, socket: &Path) {
+    let (image, listener) = (image.to_owned(), packet::listen(socket).unwrap());
+    std::thread::spawn(move || {
+        while let Ok(client) = packet::accept(&listener) {
+            packet::receive(&client, &mut [0; 100]).unwrap();
+            let tree = mount::copy(&image).unwrap();
+            packet::send(&client, b"here", &[std::os::fd::AsFd::as_fd(&tree)]).unwrap();
+        }
+    });
+}
+
+#[test]
+fn folders_of_an_image_are_shown_beside_the_host_and_no_link_of_it_is_followed() {
+    with_spawner(|rig| async move {
+        let (image, host) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for name in ["packages", "code", "other"] {
+            fs::create_dir(image.path().join(name)).unwrap();
+            fs::write(image.path().join(name).join("file"), name).unwrap();
+        }
+        symlink(host.path(), image.path().join("escape")).unwrap();
+        let socket = host.path().join("socket");
+        give(image.path(), &socket);
+        let shown = |folder: &str, target: &str| ImageBind {
+            image: MountedImage { socket: socket.clone(), digest: "one".to_owned() },
+            folder: folder.to_owned(),
+            target: target.into(),
+        };
+        let script = "cat /opt/packages/file /opt/code/file; ls /opt; \
+            (echo x > /opt/code/file) 2>/dev/null || echo refused";
+        let mut both = spec(&["/bin/sh", "-c", script]);
+        both.root.image_binds =
+            vec![shown("packages", "/opt/packages"), shown("code", "/opt/code")];
+        let (text, outcome) = rig.run(both).await;
+        assert_eq!(outcome.end, End::Exit { code: 0 }, "{text}");
+        assert_eq!(text, "packagescodecode\npackages\nrefused\n");
+        for folder in ["escape", "missing", "..", "/etc", "packages/file"] {
+            let mut hostile = spec(&["/bin/true"]);
+            hostile.root.image_binds = vec![shown(folder, "/opt/code")];
+            let refused = rig.spawner.start(hostile).await.err().unwrap().to_string();
+            assert!(refused.contains(&format!("show {folder} of the image")), "{refused}");
+        }
     });
 }
