@@ -33,8 +33,9 @@ _MOST_BYTES = 180 << 20
 
 def deploy(
     name: str,
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | None = None,
     *,
+    packed: str | None = None,
     handler: str = "",
     runtime: str | None = None,
     command: str | Sequence[str] | None = None,
@@ -48,13 +49,17 @@ def deploy(
 
     `runtime` is `python`, `node`, `java` or `go`, by default what the file's ending says; `command`
     is a program of your own instead, with its arguments. `image` is a block image to run in, `root`
-    the unpacked file system of one. The other arguments are those of `@sm.function`.
+    the unpacked file system of one. `packed` is a code package (`snowmelt fn pack`) instead of the
+    path. The other arguments are those of `@sm.function`.
     """
+    if (path is None) == (packed is None):
+        message = "a function is either code or a code package"
+        raise make("SM-0110", message, hint="name one of them")
     images = {} if image is None else {"image": image}
     tenants = {} if tenant is None else {"tenant": tenant}
     spec = {
         "name": name,
-        **_code(Path(path), runtime, command, root),
+        **_source_of(path, packed, runtime, command, root),
         **images,
         **tenants,
         "handler": handler,
@@ -65,6 +70,21 @@ def deploy(
     running = _running()
     running.call("POST", "/v1/functions", spec)
     return Deployed(running, name)
+
+
+def _source_of(
+    path: str | os.PathLike[str] | None,
+    packed: str | None,
+    runtime: str | None,
+    command: str | Sequence[str] | None,
+    root: str | os.PathLike[str] | None,
+) -> dict[str, Any]:
+    if path is not None:
+        return _code(Path(path), runtime, command, root)
+    if runtime is not None or command is not None or root is not None:
+        hint = "name the package alone"
+        raise make("SM-0110", "a code package says itself what runs it", hint=hint)
+    return {"packed": packed}
 
 
 def _code(

@@ -47,6 +47,10 @@ def test_what_cannot_be_deployed_is_refused_before_anybody_is_asked(tmp_path: Pa
         ("none.mjs cannot be read", tmp_path / "none.mjs", {}),
         ("link to a folder", tmp_path / "loop", {"runtime": "node"}),
     ]
+    refused += [
+        ("either code or a code package", tmp_path / "empty", {"packed": "app:v1"}),
+        ("says itself what runs it", None, {"packed": "app:v1", "runtime": "python"}),
+    ]
     for reason, path, more in refused:
         with pytest.raises(sm.QueryError, match=reason) as error:
             sm.deploy("f", path, **more)

@@ -6,6 +6,7 @@
 //! | `GET /v1/status` | | [`Status`] |
 //! | `POST /v1/queries` | [`QueryRequest`] | frames: `Event`*, (`Schema` `Batch`* `Profile` `End` or `Failure`) |
 //! | `POST /v1/functions` | [`FunctionSpec`] | [`FunctionSummary`] |
+//! | `POST /v1/packages` | [`PackRequest`] | [`Packed`]: a code package of the platform's machine |
 //! | `GET /v1/functions` | | list of [`FunctionSummary`] |
 //! | `GET /v1/functions/{name}` | | [`FunctionSummary`] |
 //! | `DELETE /v1/functions/{name}` | | 204 |
@@ -48,6 +49,8 @@ use snowmelt_types::{
     ByteSize, CpuMillis, ErrorReport, FunctionName, HostName, InvocationId, JobId, QueryId, Tenant,
 };
 use snowmelt_wire::{Code, Signature};
+
+pub use snowmelt_node::Packed;
 
 pub use networks::{
     NetworkDetail, NetworkPart, NetworkSummary, Trace, TracePoint, TraceRequest, TraceStep, TraceTo,
@@ -178,8 +181,13 @@ pub struct Progress {
 pub struct FunctionSpec {
     /// Its name; deploying a name again replaces the function.
     pub name: FunctionName,
-    /// The code.
+    /// The code; of a code package none.
+    #[serde(default = "no_code")]
     pub code: Code,
+    /// The code package of a Python function, instead of code and packages: of the platform's
+    /// machine, or in a registry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packed: Option<String>,
     /// The callable in the code; empty: `handler`, and for Java the class `Handler` or that of a
     /// single source file.
     #[serde(default)]
@@ -216,6 +224,27 @@ pub struct FunctionSpec {
     /// True for a function that dies with the server and is not listed (`sm.map`).
     #[serde(default)]
     pub ephemeral: bool,
+}
+
+/// What stands for the code of a function that has it elsewhere.
+pub fn no_code() -> Code {
+    Code::Files { files: BTreeMap::new() }
+}
+
+/// Python code to make a code package of.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PackRequest {
+    /// The package's name; with a registry in it, it is sent there.
+    pub name: String,
+    /// The code.
+    pub code: Code,
+    /// The callable in the code; empty: `handler`.
+    #[serde(default)]
+    pub handler: String,
+    /// Requirements beside those that the code names, as pip writes them.
+    #[serde(default)]
+    pub packages: Vec<String>,
 }
 
 /// What runs a function's code. Python takes [`Code::Source`] and [`Code::Pickle`], the others take
@@ -335,6 +364,9 @@ pub struct FunctionSummary {
     /// Its block image, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
+    /// Its code package, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packed: Option<String>,
     /// Whose code it is.
     #[serde(default)]
     pub tenant: Tenant,

@@ -18,8 +18,8 @@ use tokio::net::UnixStream;
 
 use crate::api::{
     BurstAnswer, BurstCalls, BurstRequest, Event, Figures, FunctionSpec, FunctionSummary,
-    HostSummary, Invocation, InvokeRequest, LogEntry, NetworkDetail, NetworkSummary, QueryRequest,
-    Status, Trace, TraceRequest,
+    HostSummary, Invocation, InvokeRequest, LogEntry, NetworkDetail, NetworkSummary, PackRequest,
+    Packed, QueryRequest, Status, Trace, TraceRequest,
 };
 
 /// Talks to a platform. Cheap to make; it holds no connection.
@@ -71,6 +71,11 @@ impl Client {
             ready: std::collections::VecDeque::new(),
             ended: false,
         })
+    }
+
+    /// Makes a code package.
+    pub async fn pack(&self, request: &PackRequest) -> Result<Packed, ErrorReport> {
+        parse(self.send(Method::POST, "/v1/packages", Some(request)).await?).await
     }
 
     /// Deploys a function, or replaces it.

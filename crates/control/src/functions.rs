@@ -13,7 +13,7 @@ use snowmelt_wire::Call;
 
 use crate::api::{
     BatchRequest, CallFigures, FunctionSpec, FunctionSummary, Invocation, InvocationState,
-    InvokeRequest, LogEntry,
+    InvokeRequest, LogEntry, PackRequest, Packed,
 };
 use crate::calls::{Calls, Counted};
 use crate::live::{self, Live};
@@ -51,7 +51,8 @@ impl Functions {
     /// Prepares, loads and stores a function; on return it survives a crash.
     pub async fn deploy(&self, spec: FunctionSpec) -> Result<FunctionSummary, ErrorReport> {
         let accept = move |inner: &Inner| live::accept(&inner.node, spec, now_ms());
-        let record = self.blocking(accept).await?;
+        let mut record = self.blocking(accept).await?;
+        live::pin(&self.inner.node, &mut record).await?;
         let live = Arc::new(self.prepare(record).await?);
         self.start_expected(&live).await?;
         if !live.record.spec.ephemeral {
@@ -66,6 +67,11 @@ impl Functions {
         }
         self.park(&live);
         Ok(self.summary(&live.record))
+    }
+
+    /// Makes a code package.
+    pub async fn pack(&self, request: PackRequest) -> Result<Packed, ErrorReport> {
+        live::pack(&self.inner.node, &self.inner.memos, request).await
     }
 
     /// Starts and loads what calls are expected to need, at least one, in one request.
@@ -351,7 +357,8 @@ impl Functions {
     fn summary(&self, record: &FunctionRecord) -> FunctionSummary {
         let spec = &record.spec;
         let code = || Digest::of(serde_json::to_vec(&spec.code).unwrap_or_default());
-        let version = record.files.clone().unwrap_or_else(code);
+        let package = || record.packed.as_ref().map(|at| Digest::of(at.manifest.as_str()));
+        let version = record.files.clone().or_else(package).unwrap_or_else(code);
         let live = self.live().get(&spec.name).cloned();
         let instances = live.map_or(0, |live| {
             live.calls().div_ceil(live.limits.concurrency as usize)
@@ -364,6 +371,7 @@ impl Functions {
             command: spec.command.clone(),
             root: spec.root.clone(),
             image: spec.image.clone(),
+            packed: spec.packed.clone(),
             tenant: spec.tenant.clone(),
             packages: spec.packages.clone(),
             options: spec.options.clone(),

@@ -66,6 +66,7 @@ pub(crate) fn router(platform: Arc<Platform>) -> Router {
         .route("/v1/shutdown", post(shutdown))
         .route("/v1/queries", post(query))
         .route("/v1/functions", get(functions).post(deploy))
+        .route("/v1/packages", post(pack))
         .route("/v1/functions/{name}", get(function).delete(remove))
         .route("/v1/functions/{name}/invocations", post(invoke))
         .route("/v1/functions/{name}/batches", post(invoke_all))
@@ -153,6 +154,10 @@ async fn functions(State(platform): State<Arc<Platform>>) -> Answer {
 
 async fn deploy(State(platform): State<Arc<Platform>>, body: Bytes) -> Answer {
     json(StatusCode::CREATED, &platform.functions.deploy(parse(&body)?).await?)
+}
+
+async fn pack(State(platform): State<Arc<Platform>>, body: Bytes) -> Answer {
+    json(StatusCode::CREATED, &platform.functions.pack(parse(&body)?).await?)
 }
 
 async fn function(State(platform): State<Arc<Platform>>, Path(name): Path<String>) -> Answer {

@@ -9,7 +9,7 @@ use snowmelt_types::{Code as ErrorCode, Digest, ErrorReport, Report};
 use snowmelt_wire::{Code, Load, Mode, OnError};
 use tokio::sync::Semaphore;
 
-use crate::api::{CallMode, FunctionSpec, Runtime};
+use crate::api::{CallMode, FunctionSpec, PackRequest, Packed, Runtime};
 use crate::declared::{Declared, declared};
 use crate::memos::Memos;
 use crate::store::FunctionRecord;
@@ -40,6 +40,7 @@ impl Live {
         let spec = &record.spec;
         let limits = Arc::new(InstanceLimits::from(&spec.options));
         let unit = match language(spec.runtime) {
+            None if record.packed.is_some() => packed(node, &record).await?,
             None => python(node, memos, spec).await?,
             Some(language) => program(node, &record, language, &limits).await?,
         };
@@ -86,13 +87,16 @@ pub(crate) fn accept(
             "name either a runtime or a command (fn deploy --runtime, --command)",
         );
     }
+    if spec.packed.is_some() {
+        return accept_packed(spec, deployed_ms);
+    }
     let Some(language) = language(spec.runtime) else {
         if spec.root.is_some() || spec.image.is_some() {
             let hint = "name the image's own Python with --command, or leave the image out";
             return refused("Python functions run with the platform's own Python", hint);
         }
         spec.handler = if spec.handler.is_empty() { "handler".into() } else { spec.handler };
-        return Ok(FunctionRecord { spec, deployed_ms, files: None });
+        return Ok(FunctionRecord { spec, deployed_ms, files: None, packed: None });
     };
     let Code::Files { files } = &spec.code else {
         let hint = "send {\"kind\": \"files\", \"files\": …}";
@@ -116,7 +120,56 @@ pub(crate) fn accept(
     }
     let digest = node.store(&spec.code).map_err(|error| error.report())?;
     spec.code = Code::Files { files: BTreeMap::new() };
-    Ok(FunctionRecord { spec, deployed_ms, files: Some(digest) })
+    Ok(FunctionRecord { spec, deployed_ms, files: Some(digest), packed: None })
+}
+
+fn accept_packed(spec: FunctionSpec, deployed_ms: u64) -> Result<FunctionRecord, ErrorReport> {
+    let has_code = !matches!(&spec.code, Code::Files { files } if files.is_empty());
+    let plain = spec.runtime == Runtime::Python && spec.root.is_none() && spec.image.is_none();
+    if has_code || !plain || !spec.packages.is_empty() || spec.mode == CallMode::Map {
+        let message = "a code package has the code and the packages of a Python function";
+        let hint = "name the package alone, without code, packages, runtime, root or image";
+        return Err(ErrorReport::new(ErrorCode::OPTION, message).hint(hint));
+    }
+    Ok(FunctionRecord { spec, deployed_ms, files: None, packed: None })
+}
+
+/// Finds the code package of a function that has one, and keeps what its name leads to now.
+pub(crate) async fn pin(node: &Node, record: &mut FunctionRecord) -> Result<(), ErrorReport> {
+    let Some(name) = &record.spec.packed else { return Ok(()) };
+    let found = node.find_package(name).await;
+    let (at, handler) = found.map_err(|error| error.report())?;
+    if record.spec.handler.is_empty() {
+        record.spec.handler = handler;
+    }
+    record.packed = Some(at);
+    Ok(())
+}
+
+/// Makes a code package.
+pub(crate) async fn pack(
+    node: &Node,
+    memos: &Memos,
+    request: PackRequest,
+) -> Result<Packed, ErrorReport> {
+    let PackRequest { name, code, handler, packages } = request;
+    if matches!(code, Code::Files { .. }) {
+        let message = "a code package is of Python code, and these are files of a program";
+        let hint = "put a program into an image (snowmelt image convert) and name that (--image)";
+        return Err(ErrorReport::new(ErrorCode::OPTION, message).hint(hint));
+    }
+    let Declared { packages, imports } = declared(node, memos, &code, &packages).await?;
+    let handler = if handler.is_empty() { "handler" } else { &handler };
+    let (asked, silent) = ((&packages[..], &imports[..]), &snowmelt_package::Silent);
+    node.pack(&name, &code, handler, asked, silent).await.map_err(|error| error.report())
+}
+
+async fn packed(node: &Node, record: &FunctionRecord) -> Result<Unit, ErrorReport> {
+    let missing =
+        || ErrorReport::new(ErrorCode::STATE, "the record of the function has no package");
+    let at = record.packed.as_ref().ok_or_else(missing)?;
+    let prepared = node.prepare_package(&record.spec.tenant, at).await;
+    prepared.map_err(|error| error.report())
 }
 
 async fn python(node: &Node, memos: &Memos, spec: &FunctionSpec) -> Result<Unit, ErrorReport> {

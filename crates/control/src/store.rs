@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use snowmelt_node::PackageAt;
 use snowmelt_types::{Code, Digest, ErrorReport, FunctionName, InvocationId};
 
 use crate::api::{FunctionSpec, Invocation};
@@ -31,6 +32,9 @@ pub(crate) struct FunctionRecord {
     pub deployed_ms: u64,
     #[serde(default)]
     pub files: Option<Digest>,
+    /// What the name of its code package led to.
+    #[serde(default)]
+    pub packed: Option<PackageAt>,
 }
 
 /// An asynchronous call, with what is needed to run it again.
@@ -240,6 +244,7 @@ mod tests {
                 command: vec![],
                 root: None,
                 image: None,
+                packed: None,
                 mode: CallMode::Event,
                 packages: vec![],
                 options: FunctionOptions::default(),
@@ -249,6 +254,7 @@ mod tests {
             },
             deployed_ms: 1,
             files: None,
+            packed: None,
         }
     }
 

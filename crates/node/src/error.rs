@@ -17,6 +17,16 @@ pub enum Error {
     /// An image cannot be found, read or mounted.
     #[error(transparent)]
     Image(#[from] snowmelt_image::Error),
+    /// A code package is none, or was made for something else than this host.
+    #[error("the code package `{name}` cannot be used: {reason}")]
+    CodePackage {
+        /// As it was named.
+        name: String,
+        /// What is wrong.
+        reason: String,
+        /// What the user can do.
+        hint: String,
+    },
     /// A UDF's registration is wrong.
     #[error(transparent)]
     Udf(#[from] snowmelt_udf::Error),
@@ -126,6 +136,9 @@ impl Report for Error {
             }
             Self::Program { hint, .. } => {
                 ErrorReport::new(Code::FUNCTION_COMMAND, self.to_string()).hint(hint.as_str())
+            }
+            Self::CodePackage { hint, .. } => {
+                ErrorReport::new(Code::PACKAGE_CODE, self.to_string()).hint(hint.as_str())
             }
             Self::State { source, .. } if is_full(source) => {
                 ErrorReport::new(Code::DISK_FULL, self.to_string())

@@ -9,6 +9,7 @@
 pub mod agent;
 mod ahead;
 mod code;
+mod code_package;
 pub mod doctor;
 mod error;
 mod figures;
@@ -32,6 +33,7 @@ mod unit;
 mod worker;
 
 pub use code::CodeStore;
+pub use code_package::{PackageAt, Packed};
 pub use error::Error;
 pub use figures::{InstallFigures, NodeFigures, START_BOUNDS_US, Start, StartFigures};
 pub use hold::Hold;

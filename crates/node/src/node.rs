@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use snowmelt_network::Networks;
-use snowmelt_package::{Installer, Python, Reporter, Runtime};
+use snowmelt_package::{Environment, Installer, Python, Reporter, Runtime};
 use snowmelt_sandbox::Spawner;
 use snowmelt_types::{ByteSize, Digest, Tenant};
 use snowmelt_wire::{Code, Load};
@@ -73,7 +73,7 @@ pub struct Usage {
 
 #[derive(Debug)]
 pub(crate) struct Inner {
-    options: Options,
+    pub(crate) options: Options,
     pub(crate) spawner: Spawner,
     pub(crate) control_group: String,
     pub(crate) networks_dir: PathBuf,
@@ -83,7 +83,7 @@ pub(crate) struct Inner {
     /// A network for the next job of programs, and how many may be made ahead.
     pub(crate) ahead: Ahead,
     pub(crate) ahead_bound: Arc<tokio::sync::Semaphore>,
-    codes: CodeStore,
+    pub(crate) codes: CodeStore,
     pub(crate) images: Arc<Images>,
     // Python is asked for at the first user function only: a plain query needs none.
     python: tokio::sync::OnceCell<Interpreter>,
@@ -171,13 +171,26 @@ impl Node {
         imports: &[String],
         reporter: &dyn Reporter,
     ) -> Result<Unit> {
-        let interpreter = self.interpreter().await?;
-        let Interpreter { python, installer, runtime } = interpreter;
-        let environment = installer.environment(requirements, reporter).await?;
+        let prepared = self.environment_of(requirements, imports, reporter).await?;
+        let (environment, installer, modules) = prepared;
         let stored = self.inner.codes.put(code)?;
+        let interpreter = self.interpreter_and_runtime().await?;
+        Ok(Unit::python(tenant, stored, environment, installer, interpreter, modules))
+    }
+
+    /// Packages that are installed, who did that, and the modules that a zygote imports of them
+    /// and of the standard library.
+    pub(crate) async fn environment_of(
+        &self,
+        requirements: &[String],
+        imports: &[String],
+        reporter: &dyn Reporter,
+    ) -> Result<(Environment, &Installer, Vec<String>)> {
+        let Interpreter { python, installer, .. } = self.interpreter().await?;
+        let environment = installer.environment(requirements, reporter).await?;
         let mut all = environment.modules.clone();
         all.extend(snowmelt_udf::available(imports, &python.stdlib_modules, &environment.path));
-        Ok(Unit::python(tenant, stored, environment, installer, (python, runtime), all))
+        Ok((environment, installer, all))
     }
 
     /// Stores code, to be prepared by its digest.
@@ -383,6 +396,11 @@ impl Node {
         self.inner.images.end();
         // Last, so that no function is left that it does not hold any more.
         self.inner.close_networks().await
+    }
+
+    pub(crate) async fn interpreter_and_runtime(&self) -> Result<(&Python, &Runtime)> {
+        let interpreter = self.interpreter().await?;
+        Ok((&interpreter.python, &interpreter.runtime))
     }
 
     async fn interpreter(&self) -> Result<&Interpreter> {

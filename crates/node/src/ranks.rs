@@ -64,6 +64,7 @@ impl Inner {
     ) -> Vec<Result<(Instance, Start)>> {
         let mut root = unit.root.clone();
         root.binds.extend(network.binds());
+        let image = unit.image();
         let own: Environment = limits.environment.clone().into_iter().collect();
         match (&unit.start, &network.zygote) {
             (WarmStart::Zygote(forked), Some((member, found))) => {
@@ -79,7 +80,8 @@ impl Inner {
                 let specs = environments.into_iter().map(spec).collect();
                 let forked = self.spawner.fork_many(member.zygote(), specs).await;
                 let start = Start::from(*found);
-                let made = |sandbox| made(sandbox, Some(member.child(*found)), limits, start);
+                let child = || Some(member.child(*found));
+                let made = |sandbox| made(sandbox, child(), &image, (limits, start));
                 forked.into_iter().map(made).collect()
             }
             (WarmStart::Program(program), _) => {
@@ -100,7 +102,7 @@ impl Inner {
                 };
                 let specs = environments.into_iter().map(spec).collect();
                 let started = self.spawner.start_many_in(&network.namespace, specs).await;
-                let made = |sandbox| made(sandbox, None, limits, Start::Program);
+                let made = |sandbox| made(sandbox, None, &image, (limits, Start::Program));
                 started.into_iter().map(made).collect()
             }
             (WarmStart::Zygote(_), None) => Vec::new(),
@@ -111,9 +113,9 @@ impl Inner {
 fn made(
     sandbox: snowmelt_sandbox::Result<Sandbox>,
     child: Option<Child>,
-    limits: &InstanceLimits,
-    start: Start,
+    image: &Option<String>,
+    (limits, start): (&InstanceLimits, Start),
 ) -> Result<(Instance, Start)> {
     let sandbox = sandbox.map_err(Error::from)?;
-    Ok((Instance::new(sandbox, child, limits.log)?, start))
+    Ok((Instance::new(sandbox, child, limits.log)?.in_image(image.clone()), start))
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use snowmelt_sandbox::{Base, ForkSpec, Network, Policy, SandboxSpec};
+use snowmelt_sandbox::{ForkSpec, Network, Policy, SandboxSpec};
 use snowmelt_types::{Digest, SandboxId};
 
 use crate::figures::Start;
@@ -146,7 +146,8 @@ impl Inner {
         let started = self.imports.fork(&forked.want, &forked.source, specs).await;
         let instance = |(sandbox, child): (_, Child)| {
             let start = Start::from(child.found);
-            Ok((Instance::new(sandbox, Some(child), limits.log)?, start))
+            let instance = Instance::new(sandbox, Some(child), limits.log)?;
+            Ok((instance.in_image(unit.image()), start))
         };
         started.into_iter().map(|one| one.and_then(instance)).collect()
     }
@@ -170,12 +171,8 @@ impl Inner {
             policy: Policy::Function,
         };
         let started = self.spawner.start_many(own.iter().map(spec).collect()).await;
-        let image = match &unit.root.base {
-            Base::Image(image) => Some(&image.digest),
-            Base::Host | Base::Folder(_) => None,
-        };
         let instance = |sandbox| {
-            let instance = Instance::new(sandbox, None, limits.log)?.in_image(image.cloned());
+            let instance = Instance::new(sandbox, None, limits.log)?.in_image(unit.image());
             Ok((instance, Start::Program))
         };
         started.into_iter().map(|one| one.map_err(Error::from).and_then(instance)).collect()

@@ -4,20 +4,20 @@
 //! Two units that differ in their code only share zygotes, which never hold anything that one of
 //! them did not declare (the subset rule, SOCK 4.2), and never another tenant's.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use snowmelt_package::{Environment, Installer, Python, Runtime};
-use snowmelt_sandbox::{Bind, Root};
+use snowmelt_sandbox::{Base, Bind, Root};
 use snowmelt_types::{Digest, Tenant};
 
 use crate::code::CODE_FILE;
-use crate::imports::{Place, Set, Source, Want};
+use crate::imports::{Packages, Place, Set, Source, Want};
 
-const RUNTIME: &str = "/opt/snowmelt/runtime";
-const PACKAGES: &str = "/opt/snowmelt/packages";
-const CODE: &str = "/opt/snowmelt/code";
+pub(crate) const RUNTIME: &str = "/opt/snowmelt/runtime";
+pub(crate) const PACKAGES: &str = "/opt/snowmelt/packages";
+pub(crate) const CODE: &str = "/opt/snowmelt/code";
 
 /// Where a program finds its files, and the runtime that the platform brings for it. Beneath `/run`,
 /// which is ours in every root: nothing is made in an image.
@@ -33,7 +33,7 @@ pub(crate) const LOAD_AHEAD: &str = "SNOWMELT_LOAD_AHEAD";
 
 /// Modules of the runtime that every zygote has: what [`ENTRY`] and pickled code need, what ranks
 /// ask for their job, and what has a zygote and its children do a first call before there is one.
-const RUNTIME_MODULES: [&str; 4] = [
+pub(crate) const RUNTIME_MODULES: [&str; 4] = [
     "snowmelt._runtime.serve",
     "snowmelt._runtime.rehearse",
     "snowmelt._vendor.cloudpickle",
@@ -93,29 +93,38 @@ impl Unit {
         (python, runtime): (&Python, &Runtime),
         imports: Vec<String>,
     ) -> Self {
-        let version = format!("{}.{}", python.version.0, python.version.1);
-        let executable = python.executable.display().to_string();
-        let place = Place {
-            tenant: tenant.clone(),
-            base: Digest::of_parts([executable.as_str(), &version, runtime.digest.as_str()]),
-        };
-        let want = Want { place, set: set(&environment, imports) };
+        let place = Place { tenant: tenant.clone(), base: base_digest(python, runtime) };
+        let wheels = environment.wheels.iter();
+        let wheels = wheels.map(|wheel| (wheel.digest.clone(), names(&wheel.modules))).collect();
+        let want = Want { place, set: set(wheels, imports) };
         let base = base(python, &runtime.path);
         let mut root = base.clone();
         root.binds.push(bind(&environment.path, PACKAGES));
         root.binds.push(bind(&code.1, CODE));
-        let digest = digest(&want, &environment, &code.0);
+        let digest = digest(&want, &environment.digest, &code.0);
         let source = Source {
             base,
-            packages: PACKAGES.into(),
+            packages: Packages::Unpacked {
+                environment,
+                installer: installer.clone(),
+                target: PACKAGES.into(),
+            },
             python: python.executable.clone(),
             python_path: vec![RUNTIME.to_owned(), PACKAGES.to_owned()],
             runtime_modules: RUNTIME_MODULES.map(str::to_owned).to_vec(),
-            environment,
-            installer: installer.clone(),
         };
         let start = WarmStart::Zygote(Box::new(Forked { want, source }));
         Self { digest, tenant: tenant.clone(), start, root }
+    }
+
+    /// The image that it needs blocks of to start, if it does.
+    pub(crate) fn image(&self) -> Option<String> {
+        let base = match &self.root.base {
+            Base::Image(image) => Some(image),
+            Base::Host | Base::Folder(_) => None,
+        };
+        let bound = self.root.image_binds.first().map(|bind| &bind.image);
+        base.or(bound).map(|image| image.digest.clone())
     }
 
     /// Code that a program runs.
@@ -142,31 +151,36 @@ impl Unit {
 }
 
 /// What a zygote of this function may see and import.
-fn set(environment: &Environment, imports: Vec<String>) -> Set {
-    let names = |modules: &[String]| Arc::new(modules.iter().cloned().collect::<BTreeSet<_>>());
-    let wheels = environment.wheels.iter();
-    let mut set = Set {
-        wheels: wheels.map(|wheel| (wheel.digest.clone(), names(&wheel.modules))).collect(),
-        modules: imports.into_iter().collect(),
-    };
+pub(crate) fn set(wheels: BTreeMap<Digest, Arc<BTreeSet<String>>>, imports: Vec<String>) -> Set {
+    let mut set = Set { wheels, modules: imports.into_iter().collect() };
     if set.brings("pyarrow") {
         set.modules.insert(WARMS_ARROW.to_owned());
     }
     set
 }
 
-fn digest(want: &Want, environment: &Environment, code: &Digest) -> Digest {
+fn names(modules: &[String]) -> Arc<BTreeSet<String>> {
+    Arc::new(modules.iter().cloned().collect())
+}
+
+/// Names interpreter and runtime.
+pub(crate) fn base_digest(python: &Python, runtime: &Runtime) -> Digest {
+    let executable = python.executable.display().to_string();
+    Digest::of_parts([executable.as_str(), &python.minor_version(), runtime.digest.as_str()])
+}
+
+pub(crate) fn digest(want: &Want, packages: &Digest, code: &Digest) -> Digest {
     let mut parts = vec![
         want.place.tenant.as_str(),
         want.place.base.as_str(),
-        environment.digest.as_str(),
+        packages.as_str(),
         code.as_str(),
     ];
     parts.extend(want.set.modules.iter().map(String::as_str));
     Digest::of_parts(parts)
 }
 
-fn base(python: &Python, runtime: &Path) -> Root {
+pub(crate) fn base(python: &Python, runtime: &Path) -> Root {
     let mut binds: Vec<Bind> = python.prefixes.iter().map(|prefix| bind(prefix, prefix)).collect();
     binds.push(bind(runtime, RUNTIME));
     Root { binds, ..Root::default() }

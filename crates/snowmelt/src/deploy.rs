@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use snowmelt_control::api::{CallMode, FunctionOptions, FunctionSpec, Runtime};
+use snowmelt_control::api::{CallMode, FunctionOptions, FunctionSpec, Runtime, no_code};
 use snowmelt_types::ErrorReport;
 
 use crate::args::DeployArgs;
@@ -28,14 +28,21 @@ pub fn run(args: &DeployArgs, config: &Config, printer: Printer) -> Outcome {
 }
 
 fn spec(args: &DeployArgs) -> Result<FunctionSpec, ErrorReport> {
-    let (path, handler) = code_and_handler(&args.code);
+    let (path, handler) = args.code.as_deref().map_or(("", ""), code_and_handler);
     let path = Path::new(path);
-    let runtime = program::runtime(args, path)?;
+    let (runtime, code) = match &args.packed {
+        Some(_) => (Runtime::Python, no_code()),
+        None => match program::runtime(args, path)? {
+            Runtime::Python => (Runtime::Python, input::code(path)?),
+            other => (other, program::files(path)?),
+        },
+    };
     let default = FunctionOptions::default();
     let ms = |time: Option<Duration>, default: u64| time.map_or(default, millis);
     Ok(FunctionSpec {
         name: args.name.clone(),
-        code: if runtime == Runtime::Python { input::code(path)? } else { program::files(path)? },
+        code,
+        packed: args.packed.as_deref().map(program::place).transpose()?,
         handler: handler.to_owned(),
         runtime,
         command: program::command(args)?,
@@ -65,7 +72,7 @@ fn spec(args: &DeployArgs) -> Result<FunctionSpec, ErrorReport> {
 
 /// `images.py:resize` names a callable, `app.jar:com.example.Resize` a class; a path may hold a
 /// colon itself. Empty: the default of the runtime.
-fn code_and_handler(code: &str) -> (&str, &str) {
+pub(crate) fn code_and_handler(code: &str) -> (&str, &str) {
     let identifier = |name: &str| {
         name.starts_with(|c: char| c.is_alphabetic() || c == '_')
             && name.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '.' | '$'))

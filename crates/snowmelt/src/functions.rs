@@ -19,7 +19,7 @@ use crate::output::{Layout, draw};
 use crate::platform::{self, Platform};
 use crate::printer::{self, Printer};
 use crate::progress::Progress;
-use crate::{burst, deploy, input, list, template, text};
+use crate::{burst, deploy, input, list, pack, template, text};
 
 /// How often `fn result --wait` asks, at first and at most.
 const ASKED_EVERY: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(500)];
@@ -33,6 +33,7 @@ const STILL_RUNNING: u8 = 3;
 pub fn run(command: &FunctionCommand, config: &Config, printer: Printer) -> Outcome {
     match command {
         FunctionCommand::Deploy(args) => deploy::run(args, config, printer),
+        FunctionCommand::Pack(args) => pack::run(args, config, printer),
         FunctionCommand::New(args) => template::run(args, printer),
         FunctionCommand::Ls(args) => ls(args, config, printer),
         FunctionCommand::Show(args) => show(args, config, printer),
@@ -153,6 +154,7 @@ fn lines(function: &FunctionSummary) -> String {
         ("command", function.command.join(" ")),
         ("root", root.unwrap_or_default()),
         ("image", function.image.clone().unwrap_or_default()),
+        ("package", function.packed.clone().unwrap_or_default()),
         ("packages", function.packages.join(" ")),
         ("environment", variables.collect::<Vec<_>>().join(" ")),
         ("tenant", function.tenant.to_string()),

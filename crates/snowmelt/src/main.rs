@@ -20,6 +20,7 @@ mod lab;
 mod list;
 mod net;
 mod output;
+mod pack;
 mod platform;
 mod printer;
 mod profile;

@@ -82,13 +82,20 @@ pub fn root(args: &DeployArgs) -> Result<Option<PathBuf>, ErrorReport> {
 /// # Errors
 /// `SM-1001` for what is no name of one.
 pub fn image(args: &DeployArgs) -> Result<Option<String>, ErrorReport> {
-    let Some(name) = &args.image else { return Ok(None) };
+    args.image.as_deref().map(place).transpose()
+}
+
+/// The name of an image or code package, as the platform has to know it.
+///
+/// # Errors
+/// `SM-1001` for what is no name of one.
+pub fn place(name: &str) -> Result<String, ErrorReport> {
     match name.parse::<Place>().map_err(|error| error.report())? {
         Place::Layout(folder, tag) => {
             let folder = folder.canonicalize().map_err(|error| unreadable(&folder, &error))?;
-            Ok(Some(Place::Layout(folder, tag).to_string()))
+            Ok(Place::Layout(folder, tag).to_string())
         }
-        _ => Ok(Some(name.clone())),
+        _ => Ok(name.to_owned()),
     }
 }
 

@@ -82,6 +82,7 @@ codes! {
     PACKAGE_INSTALL = "SM-0302", Platform, "the packages cannot be unpacked";
     PACKAGE_TOOL = "SM-0303", Platform, "the resolver (uv) or Python is missing";
     PACKAGE_INDEX = "SM-0304", Platform, "the package index cannot be reached";
+    PACKAGE_CODE = "SM-0305", Input, "a code package cannot be used";
 
     WORKER_LOST = "SM-0401", Platform, "a worker was lost more often than it may be";
     WORKER_MEMORY = "SM-0402", Input, "a worker reached its memory limit";

@@ -71,8 +71,9 @@ impl Bursts {
         let node = self.node.clone();
         let accept = move || live::accept(&node, function, now_ms());
         let accepted = tokio::task::spawn_blocking(accept).await;
-        let record =
+        let mut record =
             accepted.map_err(|error| ErrorReport::new(Code::INTERNAL, error.to_string()))??;
+        live::pin(&self.node, &mut record).await?;
         let calls = BurstCalls { events, start_within_ms, network, most_hosts };
         self.run_accepted(record, calls).await
     }
@@ -163,6 +164,7 @@ impl Bursts {
         };
         let program = program(record, parts)?;
         let Declared { packages, imports } = match &program {
+            None if record.packed.is_some() => Declared::default(),
             Some(program) => {
                 bring(&self.node, &program.files, parts).await?;
                 Declared::default()
@@ -179,6 +181,7 @@ impl Bursts {
             tenant: spec.tenant.clone(),
             code: spec.code.clone(),
             program: program.clone(),
+            packed: record.packed.clone(),
             handler: spec.handler.clone(),
             mode: if spec.mode == CallMode::Map { Mode::Map } else { Mode::Function },
             packages: packages.clone(),

@@ -23,7 +23,7 @@ use snowmelt_network::{Counters, Hold, JobSpec, Listener, Range, Remains, Way};
 use snowmelt_types::{Digest, ErrorReport, JobId, Tenant};
 use snowmelt_wire::{Code, Mode};
 
-use crate::{InstanceLimits, ProgramRequest};
+use crate::{InstanceLimits, PackageAt, ProgramRequest};
 
 /// What one host runs of a job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -37,6 +37,9 @@ pub struct JobPart {
     /// The program that runs files; none for Python.
     #[serde(default)]
     pub program: Option<ProgramPart>,
+    /// The code package that it runs from instead of code and packages; each host reads it itself.
+    #[serde(default)]
+    pub packed: Option<PackageAt>,
     /// The callable in the code.
     pub handler: String,
     /// How it is called.

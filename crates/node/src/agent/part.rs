@@ -136,6 +136,9 @@ impl Part {
 
 async fn unit(node: &Node, order: &JobPart) -> Result<Unit> {
     let JobPart { tenant, code, packages, imports, limits, .. } = order;
+    if let Some(at) = &order.packed {
+        return node.prepare_package(tenant, at).await;
+    }
     match &order.program {
         None => node.prepare(tenant, code, packages, imports, &snowmelt_package::Silent).await,
         Some(program) => {

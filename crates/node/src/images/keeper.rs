@@ -18,7 +18,7 @@ use snowmelt_kernel::packet;
 use snowmelt_sandbox::MountedImage;
 
 use super::message::{Ask, Control, ImageSpec, LONGEST, READY};
-use super::resolve::find_image;
+use super::resolve::{Found, find_image};
 use super::stores::Settings;
 use crate::{Error, Result};
 
@@ -78,8 +78,12 @@ impl Images {
 
     /// Mounts an image by its name, once for each node.
     pub async fn mount(self: &Arc<Self>, name: &str) -> Result<Mounted> {
-        let found = find_image(&self.state, name).await?;
-        let spec = ImageSpec::of(&found)?;
+        self.mount_found(&find_image(&self.state, name).await?).await
+    }
+
+    /// Mounts an image that was found.
+    pub async fn mount_found(self: &Arc<Self>, found: &Found) -> Result<Mounted> {
+        let spec = ImageSpec::of(found)?;
         let images = Arc::clone(self);
         let mounted = tokio::task::spawn_blocking(move || images.mount_blocking(&spec)).await;
         mounted.map_err(|error| failed("mount an image", io::Error::other(error)))?

@@ -22,4 +22,5 @@ mod stores;
 pub use daemon::image_daemon_main;
 pub(crate) use keeper::{Images, Mounted};
 pub use resolve::{Found, Origin, find_image};
+pub(crate) use resolve::{find_pinned, has_registry};
 pub use stores::{Settings, Stores};

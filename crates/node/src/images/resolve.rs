@@ -51,6 +51,34 @@ pub async fn find_image(state: &Path, name: &str) -> Result<Found> {
     }
 }
 
+/// The image that a name led to once, by the digest of its manifest: what the name leads to now, if
+/// that is the same, or one of that digest in the same place.
+pub(crate) async fn find_pinned(state: &Path, name: &str, manifest: &OciDigest) -> Result<Found> {
+    let digest = Some(manifest.as_str());
+    let is_it = |found: &Result<Found>| found.as_ref().is_ok_and(|it| it.manifest == *manifest);
+    let found = match name.parse()? {
+        Place::Layout(folder, tag) => {
+            let layout = Layout::open(&folder)?;
+            let named = in_layout(&layout, name, tag.as_deref());
+            if is_it(&named) { named } else { in_layout(&layout, name, digest) }
+        }
+        Place::Registry(reference) => match local(state, &reference) {
+            named if is_it(&named) => named,
+            _ if has_registry(name) => {
+                in_registry(&Reference { digest: Some(manifest.clone()), ..reference }).await
+            }
+            _ => in_layout(&Layout::open(&Found::local_folder(state))?, name, digest),
+        },
+        Place::Archive(..) | Place::Folder(_) => find_image(state, name).await,
+    };
+    match found {
+        Err(Error::Missing { .. }) => {
+            Err(Error::Missing { what: format!("the image `{name}` with the digest {manifest}") })
+        }
+        found => found,
+    }
+}
+
 impl Origin {
     /// The stored bytes of its blobs.
     pub fn source(&self) -> Result<Arc<dyn BlockSource>> {
@@ -108,7 +136,7 @@ async fn in_registry(reference: &Reference) -> Result<Found> {
 }
 
 /// Whether a name says which registry it is of: without, it is one of this machine.
-fn has_registry(name: &str) -> bool {
+pub(crate) fn has_registry(name: &str) -> bool {
     let name = name.trim_start_matches("docker:").trim_start_matches('/');
     name.split_once('/').is_some_and(|(host, _)| host.contains(['.', ':']) || host == "localhost")
 }
@@ -116,6 +144,33 @@ fn has_registry(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_pinned_image_is_the_one_that_its_name_led_to() {
+        let state = tempfile::tempdir().unwrap();
+        let layout = Layout::create(&Found::local_folder(state.path())).unwrap();
+        let tagged = |text: &str| {
+            let folder = tempfile::tempdir().unwrap();
+            std::fs::write(folder.path().join("file"), text).unwrap();
+            let origin = snowmelt_image::source::FolderOrigin::open(folder.path()).unwrap();
+            let options = snowmelt_image::Options::default();
+            let converted = snowmelt_image::convert(&origin, &layout, options).unwrap();
+            layout.tag("docker.io/library/app:v1", &converted.manifest).unwrap();
+            converted.manifest
+        };
+        let first = tagged("one");
+        let at = |manifest: OciDigest| {
+            let state = state.path().to_owned();
+            async move { find_pinned(&state, "app:v1", &manifest).await }
+        };
+        assert_eq!(at(first.digest.clone()).await.unwrap().manifest, first.digest);
+        let second = tagged("two");
+        let error = at(first.digest.clone()).await.unwrap_err();
+        assert!(error.to_string().contains(first.digest.as_str()), "{error}");
+        layout.tag("docker.io/library/app:old", &first).unwrap();
+        assert_eq!(at(first.digest.clone()).await.unwrap().manifest, first.digest);
+        assert_eq!(at(second.digest.clone()).await.unwrap().manifest, second.digest);
+    }
 
     #[tokio::test]
     async fn a_name_without_a_registry_is_looked_for_here_alone() {

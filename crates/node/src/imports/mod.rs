@@ -25,5 +25,5 @@ mod properties;
 pub(crate) use cache::ImportCache;
 pub use figures::{ImportFigures, ZygoteFigures};
 pub(crate) use member::{Child, Found, Member};
-pub(crate) use start::Source;
+pub(crate) use start::{Packages, Source};
 pub(crate) use want::{Place, Set, Want};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use snowmelt_package::{Environment, Installer};
-use snowmelt_sandbox::{Bind, Limits, Root, Spawner, Zygote, ZygoteSpec};
+use snowmelt_sandbox::{Bind, ImageBind, Limits, Root, Spawner, Zygote, ZygoteSpec};
 use snowmelt_types::{ByteSize, Code, CpuMillis, ErrorReport, SandboxId};
 
 use super::member::Member;
@@ -23,18 +23,30 @@ const MEMORY: ByteSize = ByteSize::mib(2048);
 pub(crate) struct Source {
     /// Interpreter and runtime.
     pub base: Root,
-    /// Where packages are shown inside.
-    pub packages: PathBuf,
+    /// The function's packages.
+    pub packages: Packages,
     /// The interpreter inside.
     pub python: PathBuf,
     /// Folders of importable modules inside.
     pub python_path: Vec<String>,
     /// Modules of the runtime that every zygote has.
     pub runtime_modules: Vec<String>,
-    /// The function's packages.
-    pub environment: Environment,
-    /// Puts together what some of them make.
-    pub installer: Installer,
+}
+
+/// Where packages are.
+#[derive(Clone, Debug)]
+pub(crate) enum Packages {
+    /// Unpacked on this host.
+    Unpacked {
+        environment: Environment,
+        /// Puts together what some of them make.
+        installer: Installer,
+        /// Where they are shown inside.
+        target: PathBuf,
+    },
+    /// Mounted from a code package, all or none: a place has functions with the same ones only, so
+    /// no set of it has a part of them.
+    Mounted(ImageBind),
 }
 
 /// A zygote that has just done its imports.
@@ -75,10 +87,19 @@ impl Source {
         if set.wheels.is_empty() {
             return Ok((root, None));
         }
-        let keep = set.wheels.keys().cloned().collect();
-        let environment = self.installer.subset(&self.environment, &keep).await?;
-        root.binds.push(Bind { source: environment.path.clone(), target: self.packages.clone() });
-        Ok((root, Some(environment)))
+        match &self.packages {
+            Packages::Mounted(bind) => {
+                root.image_binds.push(bind.clone());
+                Ok((root, None))
+            }
+            Packages::Unpacked { environment, installer, target } => {
+                let keep = set.wheels.keys().cloned().collect();
+                let environment = installer.subset(environment, &keep).await?;
+                let source = environment.path.clone();
+                root.binds.push(Bind { source, target: target.clone() });
+                Ok((root, Some(environment)))
+            }
+        }
     }
 
     fn spec(&self, root: Root, imports: Vec<String>) -> ZygoteSpec {

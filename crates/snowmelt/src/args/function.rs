@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use snowmelt_control::api::Runtime;
+use snowmelt_image::source::Reference;
 use snowmelt_types::{ByteSize, CpuMillis, FunctionName, Tenant, parse_duration};
 
 use super::{ListFormat, PlatformArgs, ShowFormat};
@@ -26,8 +27,18 @@ Examples:
   snowmelt fn deploy hello ./hello --runtime go   a program made with the package of fn new
   snowmelt fn deploy thumb ./app --command './serve --fast' --root images/tools
   snowmelt fn deploy small ./app --command './serve' --image registry.example/tools:v1
+  snowmelt fn deploy score --packed registry.example/team/score:v1
 
 Deploying a name again replaces the function; calls that run then still end with the old one.";
+
+const PACK_EXAMPLES: &str = "\
+Examples:
+  snowmelt fn pack model.py score:v1
+  snowmelt fn pack model.py:score registry.example/team/score:v1 --requirements requirements.txt
+  snowmelt fn deploy score --packed registry.example/team/score:v1
+
+Each wheel is a layer that all packages with it share. A name with a registry is sent there, from
+where every host reads what its functions touch.";
 
 const NEW_EXAMPLES: &str = "\
 Examples:
@@ -87,6 +98,8 @@ Examples:
 pub enum FunctionCommand {
     /// Deploy a function of Python, Node.js, Java, Go, or any program
     Deploy(Box<DeployArgs>),
+    /// Make a code package: Python code with all that it needs
+    Pack(PackArgs),
     /// Make a folder with a handler to begin with
     New(NewArgs),
     /// List the deployed functions
@@ -115,8 +128,8 @@ pub struct DeployArgs {
     #[arg(value_parser = function_name)]
     pub name: FunctionName,
     /// File or folder with the code, and what is called in it [default: handler, in Java the class]
-    #[arg(value_name = "PATH[:HANDLER]")]
-    pub code: String,
+    #[arg(value_name = "PATH[:HANDLER]", required_unless_present = "packed")]
+    pub code: Option<String>,
 
     /// Memory limit of an instance [default: 512MiB]
     #[arg(long, value_name = "SIZE", help_heading = "Resources")]
@@ -164,6 +177,14 @@ pub struct DeployArgs {
     /// Run this program, which speaks the protocol of docs/runtimes.md; `./x` is a file of the code
     #[arg(long, value_name = "WORDS", help_heading = "Code")]
     pub command: Option<String>,
+    /// Code package with the code and what it needs, instead of both (snowmelt fn pack)
+    #[arg(
+        long,
+        value_name = "PACKAGE",
+        conflicts_with_all = ["code", "runtime", "command", "image", "root", "packages", "requirements"],
+        help_heading = "Code"
+    )]
+    pub packed: Option<String>,
     /// Run in this block image instead of the host's programs; its blocks come as they are read
     #[arg(long, value_name = "IMAGE", conflicts_with = "root", help_heading = "Code")]
     pub image: Option<String>,
@@ -184,6 +205,27 @@ pub struct DeployArgs {
     pub tenant: Option<Tenant>,
 
     /// Which platform keeps it.
+    #[command(flatten, next_help_heading = "Platform")]
+    pub platform: PlatformArgs,
+}
+
+/// `snowmelt fn pack`.
+#[derive(Debug, Args)]
+#[command(after_help = PACK_EXAMPLES)]
+pub struct PackArgs {
+    /// Python file, and what is called in it [default: handler]
+    #[arg(value_name = "PATH[:HANDLER]")]
+    pub code: String,
+    /// Its name: of this platform, or in a registry, to which it is sent
+    #[arg(value_name = "PACKAGE", value_parser = package_name)]
+    pub name: String,
+    /// One package that it needs, as `pillow==11.*` (repeatable)
+    #[arg(long = "package", value_name = "REQ")]
+    pub packages: Vec<String>,
+    /// requirements.txt with packages that it needs
+    #[arg(long, value_name = "FILE")]
+    pub requirements: Option<PathBuf>,
+    /// Which platform makes it.
     #[command(flatten, next_help_heading = "Platform")]
     pub platform: PlatformArgs,
 }
@@ -356,6 +398,14 @@ pub enum LogFormat {
 
 fn function_name(text: &str) -> Result<FunctionName, String> {
     text.parse()
+}
+
+fn package_name(text: &str) -> Result<String, String> {
+    let parsed = text.parse::<Reference>().map_err(|error| error.to_string())?;
+    match parsed.digest {
+        Some(_) => Err("a digest is what comes of it: give it a tag".to_owned()),
+        None => Ok(text.to_owned()),
+    }
 }
 
 pub(super) fn variable(text: &str) -> Result<(String, String), String> {

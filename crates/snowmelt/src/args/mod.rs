@@ -21,7 +21,7 @@ pub use build::{Content, ImageBuildArgs};
 pub use cluster::{HostsArgs, MemberArgs, NodeArgs};
 pub use function::{
     BurstArgs, CallArgs, DeployArgs, FunctionCommand, ListArgs, LogArgs, LogFormat, NewArgs,
-    RemoveArgs, ResultArgs, RuntimeName, ShowFunctionArgs,
+    PackArgs, RemoveArgs, ResultArgs, RuntimeName, ShowFunctionArgs,
 };
 pub use image::{
     ImageCommand, ImageConvertArgs, ImageDiffArgs, ImageInspectArgs, ImageLsArgs, ImagePruneArgs,

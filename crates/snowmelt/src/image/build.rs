@@ -94,6 +94,7 @@ fn settings(args: &ImageBuildArgs) -> Result<Settings, ErrorReport> {
         command: words(&args.command)?,
         working_folder: args.working_folder.clone(),
         user: args.user.clone(),
+        ..Settings::default()
     })
 }
 
@@ -215,5 +216,6 @@ async fn pressed(
 }
 
 fn base_part(folder: &Path) -> Part {
-    Part { name: "base".to_owned(), folder: PathBuf::from(folder), shape: Shape::default() }
+    let (name, shape) = ("base".to_owned(), Shape::default());
+    Part { name, folder: PathBuf::from(folder), shape, identity: None }
 }

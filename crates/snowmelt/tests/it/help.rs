@@ -9,6 +9,7 @@ fn help_texts() {
         "sql",
         "fn",
         "fn deploy",
+        "fn pack",
         "fn new",
         "fn ls",
         "fn show",
@@ -66,6 +67,7 @@ fn every_command_shows_an_example_of_itself() {
     let commands = [
         "sql",
         "fn deploy",
+        "fn pack",
         "fn new",
         "fn ls",
         "fn show",

@@ -1,0 +1,80 @@
+//! The name of a code package to one that fits this host, and on to a mount.
+
+use serde::{Deserialize, Serialize};
+use snowmelt_image::block::OciDigest;
+use snowmelt_sandbox::{ImageBind, MountedImage};
+use snowmelt_types::{Digest, Tenant};
+
+use super::label::Contents;
+use crate::images::{Found, find_image, find_pinned};
+use crate::{Error, Node, Result, Unit};
+
+/// A package as a deployment found it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PackageAt {
+    /// As the user named it.
+    pub name: String,
+    /// Of its manifest: what the name led to.
+    pub manifest: OciDigest,
+}
+
+/// A package that is mounted.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub contents: Contents,
+    pub image: MountedImage,
+    /// What names the content of each layer of wheels.
+    pub layers: Vec<Digest>,
+}
+
+impl Node {
+    /// Finds a package by its name and checks that it fits; gives what pins it, and its handler.
+    pub async fn find_package(&self, name: &str) -> Result<(PackageAt, String)> {
+        let found = find_image(&self.inner.options.state_dir, name).await;
+        let found = found.map_err(|error| unfit(name, error))?;
+        let contents = self.contents(name, &found).await?;
+        let at = PackageAt { name: name.to_owned(), manifest: found.manifest };
+        Ok((at, contents.handler))
+    }
+
+    /// Mounts a package; no block of it need be here.
+    pub async fn prepare_package(&self, tenant: &Tenant, at: &PackageAt) -> Result<Unit> {
+        let state = &self.inner.options.state_dir;
+        let found = find_pinned(state, &at.name, &at.manifest).await;
+        let found = found.map_err(|error| unfit(&at.name, error))?;
+        let contents = self.contents(&at.name, &found).await?;
+        let root = |blob: &snowmelt_image::block::BlobSummary| blob.root.to_string();
+        let layers = &found.image.layers[..contents.layers.len()];
+        let layers = layers.iter().map(|blob| Digest::of_parts(["layer-1", &root(blob)]));
+        let layers = layers.collect();
+        let image = self.inner.images.mount_found(&found).await?.at;
+        let opened = Opened { contents, image, layers };
+        Ok(Unit::packed(tenant, opened, self.interpreter_and_runtime().await?))
+    }
+
+    async fn contents(&self, name: &str, found: &Found) -> Result<Contents> {
+        let contents = Contents::read(name, &found.config().await?, found.image.layers.len())?;
+        contents.check_fits(name, self.python().await?)?;
+        Ok(contents)
+    }
+}
+
+impl Opened {
+    /// A folder of the package at a place inside.
+    pub fn show(&self, folder: &str, target: &str) -> ImageBind {
+        let (image, target) = (self.image.clone(), target.into());
+        ImageBind { image, folder: folder.to_owned(), target }
+    }
+}
+
+/// What is no block image at all is no package either.
+fn unfit(name: &str, error: snowmelt_image::Error) -> Error {
+    match error {
+        snowmelt_image::Error::Refused { reason, .. } => Error::CodePackage {
+            name: name.to_owned(),
+            reason,
+            hint: "make one with `snowmelt fn pack`".to_owned(),
+        },
+        other => other.into(),
+    }
+}

@@ -1,0 +1,146 @@
+//! Code and requirements to a code package of this machine, sent to the registry of its name.
+//!
+//! Invariant: a name leads to a package only once all of it is there.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use snowmelt_image::build::{Unpacked, build, function};
+use snowmelt_image::source::{Layout, Reference};
+use snowmelt_image::{Converted, Options, exchange};
+use snowmelt_package::{Environment, Installer, Reporter};
+use snowmelt_types::Digest;
+use snowmelt_wire::Code;
+
+use super::label::{Contents, LABEL};
+use crate::images::{Found, has_registry};
+use crate::{Error, Node, Result};
+
+/// The most layers of wheels: the manifest of an image has to fit into one packet. More wheels than
+/// that are one layer.
+const MOST_LAYERS: usize = 100;
+
+/// A package that was made.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Packed {
+    /// Its name with everything that was left out.
+    pub name: String,
+    /// Digest of its manifest.
+    pub manifest: String,
+    /// Name and version of each wheel in it.
+    pub wheels: Vec<String>,
+    /// How many layers it has, that of the code included.
+    pub layers: u64,
+    /// Layers that were on this machine already.
+    pub reused: u64,
+    /// Stored bytes.
+    pub bytes: u64,
+    /// Uncompressed bytes.
+    pub raw_bytes: u64,
+    /// Whether it was sent to a registry.
+    pub sent: bool,
+}
+
+impl Node {
+    /// Makes a package of code and the wheels that satisfy its requirements, and sends it to the
+    /// registry if its name has one. The same input gives the same bytes.
+    pub async fn pack(
+        &self,
+        name: &str,
+        code: &Code,
+        handler: &str,
+        (requirements, imports): (&[String], &[String]),
+        reporter: &dyn Reporter,
+    ) -> Result<Packed> {
+        let reference: Reference = name.parse().map_err(Error::Image)?;
+        let prepared = self.environment_of(requirements, imports, reporter).await?;
+        let (environment, installer, modules) = prepared;
+        let code = self.inner.codes.put(&without_folder(code))?;
+        let (packages, is_one) = unpacked(&environment, installer);
+        let python = self.python().await?;
+        let contents = Contents::new((handler, modules), &environment, is_one, python);
+        let folder = Found::local_folder(&self.inner.options.state_dir);
+        let made = Making { folder, reference, is_sent: has_registry(name), contents, environment };
+        let runtime = tokio::runtime::Handle::current();
+        let made = tokio::task::spawn_blocking(move || made.make(code, &packages, &runtime)).await;
+        made.map_err(|error| Error::State {
+            path: self.inner.options.state_dir.clone(),
+            source: std::io::Error::other(error),
+        })?
+    }
+}
+
+/// A package is the same wherever the file lay.
+fn without_folder(code: &Code) -> Code {
+    match code {
+        Code::Source { file, text } => {
+            let name = file.rsplit('/').next().unwrap_or(file).to_owned();
+            Code::Source { file: name, text: text.clone() }
+        }
+        other => other.clone(),
+    }
+}
+
+/// The folders that become layers. Wheels that bring different files of one name, or too many of
+/// them, are one layer: the environment, in which it is decided whose file is there.
+fn unpacked(environment: &Environment, installer: &Installer) -> (Vec<Unpacked>, bool) {
+    let folder = |folder: PathBuf, digest: &Digest| Unpacked {
+        folder,
+        identity: digest.as_str().to_owned(),
+    };
+    let wheels = &environment.wheels;
+    if environment.conflicts.is_empty() && wheels.len() <= MOST_LAYERS {
+        let each = wheels.iter().map(|wheel| folder(installer.files(wheel), &wheel.digest));
+        return (each.collect(), false);
+    }
+    (vec![folder(environment.path.clone(), &environment.digest)], true)
+}
+
+/// A package on its way.
+struct Making {
+    folder: PathBuf,
+    reference: Reference,
+    is_sent: bool,
+    contents: Contents,
+    /// Keeps its wheels from being reclaimed meanwhile.
+    environment: Environment,
+}
+
+impl Making {
+    fn make(
+        self,
+        (digest, code): (Digest, PathBuf),
+        packages: &[Unpacked],
+        runtime: &tokio::runtime::Handle,
+    ) -> Result<Packed> {
+        let layout = Layout::create(&self.folder)?;
+        let code = Unpacked { folder: code, identity: digest.as_str().to_owned() };
+        let mut recipe = function(&code, packages)?;
+        let label = serde_json::to_string(&self.contents).map_err(|error| Error::State {
+            path: self.folder.clone(),
+            source: std::io::Error::other(error),
+        })?;
+        recipe.settings.labels.insert(LABEL.to_owned(), label);
+        let converted = build(&recipe, &layout, Options::default())?;
+        if self.is_sent {
+            let sending = exchange::push(&layout, &converted.image, &self.reference, &|_, _, _| ());
+            runtime.block_on(sending)?;
+        }
+        layout.tag(&self.reference.to_string(), &converted.manifest)?;
+        Ok(self.told(&converted))
+    }
+
+    fn told(&self, converted: &Converted) -> Packed {
+        let blobs = || converted.image.blobs();
+        Packed {
+            name: self.reference.to_string(),
+            manifest: converted.manifest.digest.to_string(),
+            wheels: self.environment.packages.iter().map(ToString::to_string).collect(),
+            layers: converted.image.layers.len() as u64,
+            reused: converted.reused as u64,
+            bytes: blobs().map(|blob| blob.size).sum(),
+            raw_bytes: blobs().map(|blob| blob.raw_size).sum(),
+            sent: self.is_sent,
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! A mounted code package as a unit that a node can start.
+//!
+//! Invariant: functions that share zygotes have one tenant and the same layers of wheels, so that
+//! what a zygote sees is what each of them declares (SOCK 4.2).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use snowmelt_image::build as layout;
+use snowmelt_package::{Python, Runtime};
+use snowmelt_types::{Digest, Tenant};
+
+use super::Opened;
+use crate::Unit;
+use crate::imports::{Packages, Place, Source, Want};
+use crate::unit::{
+    CODE, Forked, PACKAGES, RUNTIME, RUNTIME_MODULES, WarmStart, base, base_digest, digest, set,
+};
+
+impl Unit {
+    /// A code package. Its zygotes are those of functions with the same layers of wheels, and of no
+    /// others: the kernel shows all of them or none.
+    pub(crate) fn packed(
+        tenant: &Tenant,
+        opened: Opened,
+        (python, runtime): (&Python, &Runtime),
+    ) -> Self {
+        let base_digest = base_digest(python, runtime);
+        let layers = opened.layers.iter().map(Digest::as_str);
+        let packages = Digest::of_parts(["code-package-1"].into_iter().chain(layers));
+        let place = Place {
+            tenant: tenant.clone(),
+            base: Digest::of_parts([base_digest.as_str(), packages.as_str()]),
+        };
+        let (mut root, base) = (base(python, &runtime.path), base(python, &runtime.path));
+        let shown = opened.show(layout::PACKAGES, PACKAGES);
+        if !opened.layers.is_empty() {
+            root.image_binds.push(shown.clone());
+        }
+        root.image_binds.push(opened.show(layout::CODE, CODE));
+        let Opened { contents, image, layers } = opened;
+        let brought = contents.layers.iter().map(|wheels| {
+            let modules = wheels.iter().flat_map(|wheel| &wheel.modules);
+            Arc::new(modules.cloned().collect::<BTreeSet<_>>())
+        });
+        let set = set(layers.into_iter().zip(brought).collect(), contents.modules);
+        let want = Want { place, set };
+        let digest = digest(&want, &packages, &Digest::of(&image.digest));
+        let source = Source {
+            base,
+            packages: Packages::Mounted(shown),
+            python: python.executable.clone(),
+            python_path: vec![RUNTIME.to_owned(), PACKAGES.to_owned()],
+            runtime_modules: RUNTIME_MODULES.map(str::to_owned).to_vec(),
+        };
+        let start = WarmStart::Zygote(Box::new(Forked { want, source }));
+        Self { digest, tenant: tenant.clone(), start, root }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use snowmelt_sandbox::MountedImage;
+
+    use super::*;
+    use crate::code_package::label::{Contents, MadeFor, PackedWheel};
+
+    fn opened(image: &str, layers: &[&str], python: &Python) -> Opened {
+        let wheel = |name: &&str| PackedWheel {
+            name: (*name).to_owned(),
+            version: "1".to_owned(),
+            modules: vec![(*name).to_owned(), format!("_{name}")],
+        };
+        Opened {
+            contents: Contents {
+                made_for: MadeFor::from(python),
+                handler: "handler".to_owned(),
+                modules: layers.iter().map(|name| (*name).to_owned()).collect(),
+                layers: layers.iter().map(|name| vec![wheel(name)]).collect(),
+            },
+            image: MountedImage { socket: "/socket".into(), digest: image.to_owned() },
+            layers: layers.iter().map(Digest::of).collect(),
+        }
+    }
+
+    #[test]
+    fn zygotes_are_for_one_tenant_and_the_same_layers() {
+        let state = tempfile::tempdir().unwrap();
+        let python = Python::discover(None, state.path()).unwrap();
+        let runtime = snowmelt_package::runtime_files(state.path(), &python).unwrap();
+        let unit = |tenant: &str, image: &str, layers: &[&str]| {
+            let tenant = tenant.parse().unwrap();
+            Unit::packed(&tenant, opened(image, layers, &python), (&python, &runtime))
+        };
+        let want = |unit: &Unit| match &unit.start {
+            WarmStart::Zygote(forked) => forked.want.clone(),
+            WarmStart::Program(_) => panic!("it is forked"),
+        };
+        let one = unit("a", "sha256:1", &["numpy", "six"]);
+        let same = unit("a", "sha256:2", &["numpy", "six"]);
+        assert_eq!(want(&one), want(&same));
+        assert_ne!(one.digest, same.digest, "instances are of one code");
+        let wheels = want(&one).set.wheels;
+        let brought: Vec<_> = wheels.values().flat_map(|names| names.iter()).collect();
+        assert_eq!(brought.len(), 4, "every name of every wheel");
+        for other in [
+            unit("b", "sha256:1", &["numpy", "six"]),
+            unit("a", "sha256:1", &["numpy"]),
+            unit("a", "sha256:1", &["six", "numpy"]),
+            unit("a", "sha256:1", &[]),
+        ] {
+            assert_ne!(want(&one).place, want(&other).place);
+        }
+        let folders = |unit: &Unit| {
+            let shown = unit.root.image_binds.iter();
+            shown.map(|bind| bind.folder.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(folders(&one), ["packages", "code"]);
+        assert_eq!(folders(&unit("a", "sha256:1", &[])), ["code"], "there are no packages");
+        assert_eq!(one.image().unwrap(), "sha256:1");
+    }
+}

@@ -1,0 +1,47 @@
+//! `snowmelt fn pack`: from a Python file to a code package, by the platform.
+
+use std::path::Path;
+
+use snowmelt_control::api::{PackRequest, Packed};
+use snowmelt_types::ByteSize;
+
+use crate::args::PackArgs;
+use crate::config::Config;
+use crate::deploy::code_and_handler;
+use crate::failure::Outcome;
+use crate::functions::ask;
+use crate::input;
+use crate::printer::Printer;
+use crate::text;
+
+/// Makes a code package.
+///
+/// # Errors
+/// What the platform gives, and `SM-0110` for code that cannot be read.
+pub fn run(args: &PackArgs, config: &Config, printer: Printer) -> Outcome {
+    let (path, handler) = code_and_handler(&args.code);
+    let request = PackRequest {
+        name: args.name.clone(),
+        code: input::code(Path::new(path))?,
+        handler: handler.to_owned(),
+        packages: input::requirements(&args.packages, args.requirements.as_deref())?,
+    };
+    let label = format!("packing {}", args.name);
+    let platform = &args.platform;
+    let packed =
+        ask(platform, config, printer, &label, async |client| client.pack(&request).await)?;
+    printer.note(&summary(&packed, &args.name));
+    Ok(0)
+}
+
+fn summary(packed: &Packed, name: &str) -> String {
+    let layers = text::counted(packed.layers, "layer");
+    let reused = match packed.reused {
+        0 => String::new(),
+        reused => format!(", {reused} of them here already"),
+    };
+    let (stored, raw) = (ByteSize(packed.bytes), ByteSize(packed.raw_bytes));
+    let sent =
+        if packed.sent { format!("; sent {name}@{}", packed.manifest) } else { String::new() };
+    format!("{name}: {layers}{reused}, {stored} of {raw}{sent}")
+}
