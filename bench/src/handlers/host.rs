@@ -49,6 +49,8 @@ impl Host {
                 worker_binary: std::env::current_exe()?,
                 images_dir: std::path::absolute(&options.state)?.join("mounts"),
                 python: None,
+                // No handler runs in an image.
+                images: snowmelt_node::ImageSettings::default(),
                 // Nothing that is measured may be let go of.
                 handler_cache: ByteSize::mib(64 << 10),
                 import_cache: ByteSize::mib(4096),
