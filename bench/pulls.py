@@ -190,8 +190,8 @@ def starts(near: Link, section: Section) -> None:
     section.say(
         "A host that has nothing of an image; the registry is behind a link. From the request"
         " (the deployment, or the pull) until the handler has answered, whose imports are made"
-        f" then. {TIMES} hosts each, one where it is unpacked (at the first rate). *MiB* is what went over the link."
-        " *containerd* runs `python3 -c` with the same imports."
+        f" then. {TIMES} hosts each, one where it is unpacked (at the first rate). *MiB* is what"
+        " went over the link. *containerd* runs `python3 -c` with the same imports."
     )
     lines, seconds = [], dict[tuple[str, str, str], float]()
     amounts = dict[tuple[str, str, str], float]()
