@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from conftest import Result, Snowmelt, wait_for
-from images import Registry, registry
+from images import Registry
 from test_bursts import Cluster, cluster
 from test_images import flip
 
@@ -43,15 +43,6 @@ def region(event):
 EVENT = json.dumps({"phone": "+41446681800"})
 SHOWN = {"region": "CH", "from": "/opt/snowmelt/packages/phonenumbers/__init__.py"}
 LAYER = "application/vnd.snowmelt.image.layer.v1+blocks"
-
-
-@pytest.fixture(scope="module")
-def served(machine: None) -> Iterator[Registry]:
-    folder = Path(tempfile.mkdtemp(prefix="sm-", dir="/tmp"))
-    running = registry(folder)
-    yield running
-    running.stop()
-    shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="module")
