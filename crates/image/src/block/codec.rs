@@ -14,6 +14,7 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
+use bytes::Bytes;
 use zstd::bulk::{Compressor, Decompressor};
 use zstd::zstd_safe::{find_frame_compressed_size, get_error_name, get_frame_content_size};
 
@@ -58,32 +59,36 @@ pub fn verify(stored: &[u8], entry: &BlockEntry) -> Result<()> {
 pub fn decode(stored: &[u8], entry: &BlockEntry, raw: usize) -> Result<Vec<u8>> {
     verify(stored, entry)?;
     let mut block = Vec::with_capacity(raw);
-    expand(stored, raw, 0..raw, &mut block)?;
+    expand(stored, raw, 0..raw, &mut block, |frame| frame.decompress())?;
     Ok(block)
 }
 
 /// Appends the raw bytes `wanted` of a block of `raw` bytes, which was verified, to `to`.
-fn expand(stored: &[u8], raw: usize, wanted: Range<usize>, to: &mut Vec<u8>) -> Result<()> {
-    match frames(stored, raw, wanted.clone())? {
-        Content::Zeros => to.resize(to.len() + wanted.len(), 0),
-        Content::Raw => to.extend_from_slice(&stored[wanted]),
-        Content::Frames(frames) => {
-            for frame in frames {
-                to.extend_from_slice(&frame.decompress()?[frame.part(&wanted)]);
-            }
+/// Decompresses the frames in which they are; one of which a part is wanted is what `partly` gives.
+pub(crate) fn expand(
+    stored: &[u8],
+    raw: usize,
+    wanted: Range<usize>,
+    to: &mut Vec<u8>,
+    partly: impl Fn(&Frame<'_>) -> Result<Bytes>,
+) -> Result<()> {
+    if stored.is_empty() {
+        to.resize(to.len() + wanted.len(), 0);
+        return Ok(());
+    }
+    if stored.len() == raw {
+        to.extend_from_slice(&stored[wanted]);
+        return Ok(());
+    }
+    for frame in frames(stored, raw, &wanted)? {
+        let part = frame.part(&wanted);
+        if part.len() == frame.raw.len() {
+            to.extend_from_slice(&frame.decompress()?);
+        } else {
+            to.extend_from_slice(&partly(&frame)?[part]);
         }
     }
     Ok(())
-}
-
-/// How a verified block holds its bytes.
-pub(crate) enum Content<'a> {
-    /// Not at all.
-    Zeros,
-    /// As they are.
-    Raw,
-    /// In frames; those that are wanted.
-    Frames(Vec<Frame<'a>>),
 }
 
 /// Some raw bytes of a block.
@@ -95,31 +100,25 @@ pub(crate) struct Frame<'a> {
 
 impl Frame<'_> {
     /// All of its bytes.
-    pub fn decompress(&self) -> Result<Vec<u8>> {
+    pub fn decompress(&self) -> Result<Bytes> {
         let wrong = |reason: String| Error::damaged("a block", reason);
         let bytes = decompress(self.stored, self.raw.len())
             .map_err(|error| wrong(format!("zstd: {error}")))?;
         if bytes.len() == self.raw.len() {
-            return Ok(bytes);
+            return Ok(bytes.into());
         }
         Err(wrong(format!("a frame holds {} bytes, not {}", bytes.len(), self.raw.len())))
     }
 
     /// Which of its bytes are among those `wanted` of the block.
-    pub fn part(&self, wanted: &Range<usize>) -> Range<usize> {
+    fn part(&self, wanted: &Range<usize>) -> Range<usize> {
         let Range { start, end } = self.raw;
         wanted.start.clamp(start, end) - start..wanted.end.clamp(start, end) - start
     }
 }
 
-/// Where in a verified block of `raw` bytes those `wanted` are.
-pub(crate) fn frames(stored: &[u8], raw: usize, wanted: Range<usize>) -> Result<Content<'_>> {
-    if stored.is_empty() {
-        return Ok(Content::Zeros);
-    }
-    if stored.len() == raw {
-        return Ok(Content::Raw);
-    }
+/// The frames of a verified block of `raw` bytes in which some `wanted` ones are.
+fn frames<'a>(stored: &'a [u8], raw: usize, wanted: &Range<usize>) -> Result<Vec<Frame<'a>>> {
     let wrong = |reason: String| Error::damaged("a block", reason);
     let (mut rest, mut at, mut found) = (stored, 0, Vec::new());
     while at < wanted.end {
@@ -137,7 +136,7 @@ pub(crate) fn frames(stored: &[u8], raw: usize, wanted: Range<usize>) -> Result<
     if at == raw && !rest.is_empty() {
         return Err(wrong(format!("it holds more than {raw} bytes")));
     }
-    Ok(Content::Frames(found))
+    Ok(found)
 }
 
 fn compress(raw: &[u8]) -> std::io::Result<Vec<u8>> {
@@ -183,7 +182,7 @@ mod tests {
             let stored = if whole { one() } else { encode(&raw).unwrap() };
             let wanted = from..raw.len().min(from + bytes);
             let mut part = vec![1];
-            expand(&stored, raw.len(), wanted.clone(), &mut part).unwrap();
+            expand(&stored, raw.len(), wanted.clone(), &mut part, |frame| frame.decompress()).unwrap();
             prop_assert_eq!(&part[1..], &raw[wanted]);
         }
 

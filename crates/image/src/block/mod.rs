@@ -18,7 +18,7 @@ mod press;
 mod table;
 mod writer;
 
-pub(crate) use codec::{Content, FRAME, Frame, frames};
+pub(crate) use codec::{FRAME, Frame, expand};
 pub use codec::{decode, encode, verify};
 pub use digest::{BlockDigest, OciDigest};
 pub use merkle::{Proof, prove, root, verify_proof};

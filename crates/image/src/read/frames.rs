@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::Blocks;
 use crate::Result;
-use crate::block::{Content, Frame, Table, frames};
+use crate::block::{Frame, Table, expand};
 
 /// Decompressed bytes in memory.
 pub(super) const MOST_BYTES: usize = 2 << 20;
@@ -20,21 +20,8 @@ impl Blocks {
         wanted: Range<usize>,
         to: &mut Vec<u8>,
     ) -> Result<()> {
-        match frames(stored, table.raw_of(index), wanted.clone())? {
-            Content::Zeros => to.resize(to.len() + wanted.len(), 0),
-            Content::Raw => to.extend_from_slice(&stored[wanted]),
-            Content::Frames(frames) => {
-                for frame in frames {
-                    let part = frame.part(&wanted);
-                    if part.len() == frame.raw.len() {
-                        to.extend_from_slice(&frame.decompress()?);
-                    } else {
-                        to.extend_from_slice(&self.kept(table, index, &frame)?[part]);
-                    }
-                }
-            }
-        }
-        Ok(())
+        let partly = |frame: &Frame<'_>| self.kept(table, index, frame);
+        expand(stored, table.raw_of(index), wanted, to, partly)
     }
 
     /// A frame of which the reader takes a part: it will come for the rest.
@@ -43,7 +30,7 @@ impl Blocks {
         if let Some(bytes) = self.frames.get(&key) {
             return Ok(bytes);
         }
-        let bytes = Bytes::from(frame.decompress()?);
+        let bytes = frame.decompress()?;
         self.frames.put(key, bytes.clone());
         Ok(bytes)
     }
