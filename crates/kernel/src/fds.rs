@@ -1,7 +1,10 @@
 //! Descriptors of this process.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::thread;
+
+use crate::packet;
 
 /// Has every descriptor from `first` on closed by the next successful exec.
 pub fn close_on_exec_from(first: u32) -> io::Result<()> {
@@ -74,4 +77,95 @@ pub fn place(source: BorrowedFd<'_>, target: RawFd) -> io::Result<()> {
     // given by calling this only between clone and exec.
     let result = unsafe { libc::dup2(source.as_raw_fd(), target) };
     if result == target { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Runs `work` in a thread with descriptors of its own: the standard ones and `kept`, which has its
+/// number there too (`/proc/thread-self/fd`). The descriptor that it makes is brought here.
+///
+/// For work that waits in the kernel for what this very process serves, where not even a kill ends
+/// the wait: a thread that waits so holds nothing open that keeps the service from ending. `work`
+/// must not use descriptors other than `kept`, those it made, and the standard ones.
+pub fn apart<E: Send>(
+    kept: BorrowedFd<'_>,
+    work: impl FnOnce() -> Result<OwnedFd, E> + Send,
+) -> io::Result<Result<OwnedFd, E>> {
+    let (ours, theirs) = packet::pair()?;
+    let in_thread = || -> io::Result<Result<(), E>> {
+        keep_alone([kept, theirs.as_fd()])?;
+        let made = match work() {
+            Ok(made) => made,
+            Err(error) => return Ok(Err(error)),
+        };
+        packet::send(&theirs, b"here", &[made.as_fd()]).map(Ok)
+    };
+    let joined = thread::scope(|scope| {
+        thread::Builder::new().spawn_scoped(scope, in_thread).map(|thread| thread.join())
+    })?;
+    match joined.map_err(|_| io::Error::other("the work panicked"))?? {
+        Err(error) => Ok(Err(error)),
+        Ok(()) => {
+            let made = packet::receive(&ours, &mut [0; 8])?.fds.pop();
+            made.map(Ok).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+        }
+    }
+}
+
+/// Gives this thread a table of descriptors of its own, with these and the standard ones.
+fn keep_alone(mut kept: [BorrowedFd<'_>; 2]) -> io::Result<()> {
+    // SAFETY: the thread gets a copy of the table; no memory is passed or changed.
+    if unsafe { libc::unshare(libc::CLONE_FILES) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    kept.sort_by_key(AsRawFd::as_raw_fd);
+    let mut first = 3;
+    for end in kept.map(|kept| kept.as_raw_fd() as u32).into_iter().chain([u32::MAX]) {
+        // SAFETY: closes descriptors of the copy alone; those that other threads own stay open in
+        // their table. No memory is passed.
+        if first < end && unsafe { libc::syscall(libc::SYS_close_range, first, end - 1, 0) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        first = first.max(end.saturating_add(1));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+    use std::io::Read;
+
+    use super::*;
+
+    fn open() -> Vec<String> {
+        let listed = fs::read_dir("/proc/thread-self/fd").unwrap();
+        listed
+            .map(|entry| fs::read_link(entry.unwrap().path()))
+            .filter_map(|target| Some(target.ok()?.to_str()?.to_owned()))
+            .collect()
+    }
+
+    #[test]
+    fn a_thread_apart_has_what_it_was_given_and_gives_what_it_made() {
+        let (kept, other) = (File::open("/proc/self/maps").unwrap(), File::open("/proc/self/stat"));
+        let other = other.unwrap();
+        let made = apart(kept.as_fd(), || {
+            let open = open();
+            assert!(open.iter().any(|target| target.ends_with("/maps")), "{open:?}");
+            assert!(!open.iter().any(|target| target.ends_with("/stat")), "{open:?}");
+            File::open("/proc/self/comm").map(OwnedFd::from)
+        });
+        let mut text = String::new();
+        File::from(made.unwrap().unwrap()).read_to_string(&mut text).unwrap();
+        assert!(!text.is_empty());
+        assert!((&kept).read(&mut [0; 8]).is_ok() && (&other).read(&mut [0; 8]).is_ok());
+    }
+
+    #[test]
+    fn what_goes_wrong_apart_is_told_here() {
+        let kept = File::open("/dev/null").unwrap();
+        let failed = apart(kept.as_fd(), || Err::<OwnedFd, _>("no")).unwrap();
+        assert_eq!(failed.unwrap_err(), "no");
+        let panicked = apart(kept.as_fd(), || -> Result<OwnedFd, ()> { panic!("as it should") });
+        assert!(panicked.is_err());
+    }
 }

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use snowmelt_kernel::fds::apart;
 use snowmelt_kernel::mount::{self, Attributes};
 use tokio::runtime::Handle;
 
@@ -44,11 +45,7 @@ impl LazyMount {
         let asked = serve(form, device.as_fd(), (&metadata, &layers), runtime, Beginning::New)?;
         let (root, files) = match form {
             Form::Fuse => (fuse, None),
-            Form::Erofs => {
-                let path = |index| file_of(fuse.as_fd(), index);
-                let devices: Vec<PathBuf> = (1..=layers.len()).map(path).collect();
-                (mount_files(&path(0), &devices)?, Some(fuse))
-            }
+            Form::Erofs => (mount_served(fuse.as_fd(), layers.len())?, Some(fuse)),
         };
         Ok(Self { root, metadata, layers, device, asked, _files: files })
     }
@@ -93,6 +90,17 @@ impl LazyMount {
     pub fn layers(&self) -> &[Arc<BlobReader>] {
         &self.layers
     }
+}
+
+/// Mounts EROFS on the files that this process serves. If it is killed meanwhile, the thread that
+/// mounts waits for an answer until the connection ends, so it must not hold that open.
+fn mount_served(fuse: BorrowedFd<'_>, layers: usize) -> Result<OwnedFd> {
+    let path = |index| file_of(fuse, index);
+    let mounted = apart(fuse, || {
+        let devices: Vec<PathBuf> = (1..=layers).map(path).collect();
+        mount_files(&path(0), &devices)
+    });
+    mounted.map_err(failed("begin a thread that mounts"))?
 }
 
 /// Mounts EROFS straight on files: the metadata part and the raw bytes of each layer. Detached.
@@ -191,7 +199,7 @@ fn own(device: BorrowedFd<'_>) -> Result<File> {
 }
 
 fn file_of(mount: BorrowedFd<'_>, index: usize) -> PathBuf {
-    format!("/proc/self/fd/{}/{}", mount.as_raw_fd(), name(index)).into()
+    format!("/proc/thread-self/fd/{}/{}", mount.as_raw_fd(), name(index)).into()
 }
 
 fn failed(step: &'static str) -> impl Fn(io::Error) -> Error {

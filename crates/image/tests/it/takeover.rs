@@ -1,16 +1,21 @@
 //! A server that is killed is replaced under its readers, whichever way the image is mounted.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
+use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use async_trait::async_trait;
+use bytes::Bytes;
 use snowmelt_image::Image;
+use snowmelt_image::block::OciDigest;
 use snowmelt_image::mount::{Form, LazyMount};
-use snowmelt_image::read::Blocks;
+use snowmelt_image::read::{BlockSource, Blocks};
 use snowmelt_kernel::packet;
 use tokio::runtime::Runtime;
 
@@ -106,4 +111,54 @@ fn check(
     assert!(found == noise(1, BYTES) && found.starts_with(&begun), "{form:?} {read_before:?}");
     assert!(reading.join().unwrap() == noise(2, 5000));
     drop((opened, next));
+}
+
+/// Says when it is asked, and never answers.
+struct Silent;
+
+#[async_trait]
+impl BlockSource for Silent {
+    async fn fetch(&self, _: &OciDigest, _: Range<u64>) -> snowmelt_image::Result<Bytes> {
+        println!("asked");
+        std::future::pending().await
+    }
+}
+
+/// The process that the next test kills: without its folder this is no test.
+#[test]
+fn a_server_that_is_to_be_killed_while_it_mounts() {
+    let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else { return };
+    let (image, _) = made(&folder);
+    let (runtime, form) = (runtime(), Form::Erofs);
+    // Two, because a thread that mounts must hold nobody's connection.
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            let blocks = Arc::new(Blocks::new(Arc::new(Silent), None));
+            let (image, runtime) = (&image, runtime.handle());
+            scope.spawn(move || LazyMount::new(image, &blocks, runtime, form));
+        }
+    });
+}
+
+#[test]
+fn a_server_that_is_killed_while_it_mounts_ends() {
+    if !is_root() {
+        return;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let root = scratch.path().join("root");
+    fs::create_dir_all(&root).unwrap();
+    fs::write(root.join("file"), noise(1, 5000)).unwrap();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let name = "takeover::a_server_that_is_to_be_killed_while_it_mounts";
+    command.args(["--exact", name, "--nocapture"]).env(FOLDER, scratch.path());
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let said = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert_eq!(said.filter(|line| line.contains("asked")).take(2).count(), 2);
+    child.kill().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while child.try_wait().unwrap().is_none() {
+        assert!(Instant::now() < deadline, "it waits for itself");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
