@@ -124,13 +124,15 @@ def descendants(pid: int) -> dict[int, str]:
     return found
 
 
-def wait_for(what: str, condition: Callable[[], Any], seconds: float = 60) -> Any:
+def wait_for(
+    what: str, condition: Callable[[], Any], seconds: float = 60, pause: float = 0.02
+) -> Any:
     """Its first true value; says what it waited for when that never comes."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if value := condition():
             return value
-        time.sleep(0.02)
+        time.sleep(pause)
     pytest.fail(f"waited {seconds} s for {what}")
 
 

@@ -217,15 +217,27 @@ impl Keeper {
                 return;
             }
             tracing::warn!(?status, "the daemon of images died; another one goes on");
+            match self.replace(&mut deaths) {
+                Some(next) => child = next,
+                None => return self.give_up(),
+            }
+        }
+    }
+
+    /// The daemon after one that died. A successor that dies before it has begun is one more
+    /// death, because what killed the one before may well kill it too.
+    fn replace(&self, deaths: &mut Vec<Instant>) -> Option<Child> {
+        loop {
             deaths.retain(|death| death.elapsed() < DEATHS_WITHIN);
             deaths.push(Instant::now());
-            let next = if deaths.len() < MOST_DEATHS { self.spawn().ok() } else { None };
-            match next {
-                Some(next) => child = next,
-                None => {
-                    tracing::error!("the daemon of images dies again and again: images fail");
-                    return self.give_up();
-                }
+            if deaths.len() >= MOST_DEATHS {
+                tracing::error!("the daemon of images dies again and again: images fail");
+                return None;
+            }
+            match self.spawn() {
+                Ok(next) => return Some(next),
+                Err(_) if self.kept().is_ended => return None,
+                Err(error) => tracing::warn!(%error, "a daemon of images did not begin"),
             }
         }
     }
