@@ -161,9 +161,10 @@ impl Inner {
     ) -> Vec<Result<(Instance, Start)>> {
         let mut env = program.environment.clone();
         env.extend(limits.environment.clone());
+        let root = self.images.current(&unit.root);
         let spec = |own: &Environment| SandboxSpec {
             id: SandboxId::new(),
-            root: unit.root.clone(),
+            root: root.clone(),
             command: program.command.clone(),
             env: env.iter().chain(own).cloned().collect(),
             limits: limits.of_sandbox(),

@@ -14,7 +14,7 @@ use crate::printer::{self, Printer};
 /// # Errors
 /// `SM-0114` where stdout cannot be written to.
 pub fn run(args: &DoctorArgs, config: &Config, printer: Printer) -> Outcome {
-    let checks = doctor::run(&config.state.value);
+    let checks = doctor::run(&config.state.value, config.image_mount.value);
     let shown = match args.output {
         ShowFormat::Json => list::json(&checks)?,
         ShowFormat::Table => table(&checks),

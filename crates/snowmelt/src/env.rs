@@ -31,6 +31,10 @@ pub const HOLD: &str = "SNOWMELT_NETWORK_HOLD";
 pub const HANDLER_CACHE: &str = "SNOWMELT_CACHE_HANDLERS";
 /// The most memory of zygotes, as `1GiB`.
 pub const IMPORT_CACHE: &str = "SNOWMELT_CACHE_IMPORTS";
+/// How images are mounted: `auto`, `erofs` or `fuse`.
+pub const IMAGE_MOUNT: &str = "SNOWMELT_IMAGES_MOUNT";
+/// The most disk that complete images take as raw files, as `10GiB`; `0` for none.
+pub const RAW_IMAGES: &str = "SNOWMELT_IMAGES_RAW";
 /// The most bytes of cached blocks of images, as `10GiB`.
 pub const IMAGE_CACHE: &str = "SNOWMELT_IMAGES_CACHE";
 /// Whether starts are put beside their images in registries: `true` or `false`.

@@ -57,6 +57,20 @@ impl Choice {
     }
 }
 
+/// Whether another process can go on with a mount: since Linux 6.9 the kernel asks again what was
+/// taken and not answered. Where it does not, a connection that somebody keeps is one at which
+/// readers wait for ever.
+pub fn outlives_its_server() -> bool {
+    let system = rustix::system::uname();
+    is_from(&system.release().to_string_lossy(), (6, 9))
+}
+
+fn is_from(release: &str, least: (u32, u32)) -> bool {
+    let mut numbers = release.split(|digit: char| !digit.is_ascii_digit());
+    let mut next = || numbers.next().and_then(|number| number.parse().ok()).unwrap_or(0);
+    (next(), next()) >= least
+}
+
 impl FromStr for Choice {
     type Err = String;
 
@@ -96,5 +110,18 @@ mod tests {
             assert!(chosen.form == form && chosen.lacking.is_none(), "{chosen:?}");
         }
         "loop".parse::<Choice>().unwrap_err();
+    }
+
+    #[test]
+    fn tells_kernels_apart() {
+        for (release, later) in [
+            ("6.9.0", true),
+            ("6.18.44-x", true),
+            ("7.0", true),
+            ("6.8.12-9-pve", false),
+            ("", false),
+        ] {
+            assert_eq!(is_from(release, (6, 9)), later, "{release}");
+        }
     }
 }

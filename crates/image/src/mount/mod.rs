@@ -24,6 +24,6 @@ mod protocol;
 mod server;
 mod tree;
 
-pub use form::{Choice, Chosen, Form};
+pub use form::{Choice, Chosen, Form, outlives_its_server};
 pub use lazy::{LazyMount, mount_files};
 pub use probe::probe;

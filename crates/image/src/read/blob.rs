@@ -87,6 +87,11 @@ impl BlobReader {
         Ok(bytes)
     }
 
+    /// Whether all of it is on this machine's disk, as far as is known without asking anybody.
+    pub fn is_here(&self) -> bool {
+        self.table.get().is_some_and(|table| self.blocks.has_all(table))
+    }
+
     /// Has blocks on the disk before anybody asks for them, if there is a cache on the disk.
     pub async fn prefetch(&self, wanted: Range<usize>) -> Result<()> {
         let table = self.table().await?;

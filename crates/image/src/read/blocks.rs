@@ -119,6 +119,12 @@ impl Blocks {
         }
     }
 
+    /// Whether all blocks are on the disk.
+    pub(super) fn has_all(&self, table: &Table) -> bool {
+        let Some(cache) = &self.cache else { return false };
+        table.entries().iter().all(|entry| entry.stored == 0 || cache.has(entry))
+    }
+
     /// A block that needs no request.
     fn held(&self, table: &Table, index: usize) -> Option<Bytes> {
         let entry = &table.entries()[index];

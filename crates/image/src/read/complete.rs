@@ -7,25 +7,17 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use super::BlobReader;
-use crate::{Error, Image, Result};
+use super::{BlobReader, raw};
+use crate::{Error, Result};
 
 /// Raw bytes that are read at once.
 const AT_ONCE: u64 = 4 << 20;
-
-/// The files of a complete image in a folder, for [`crate::mount::mount_files`]: the metadata part,
-/// then the layers. `None` if one of them is not there.
-pub fn complete_files(folder: &Path, image: &Image) -> Option<Vec<PathBuf>> {
-    let path = |root| folder.join(format!("{root}.raw"));
-    let paths: Vec<PathBuf> = image.blobs().map(|blob| path(blob.root)).collect();
-    paths.iter().all(|path| path.is_file()).then_some(paths)
-}
 
 impl BlobReader {
     /// Fetches what is missing and writes all raw bytes to `folder`, named by the Merkle root; a
     /// blob that two images share is there once. Nothing is left if it fails.
     pub async fn complete(&self, folder: &Path) -> Result<PathBuf> {
-        let path = folder.join(format!("{}.raw", self.summary().root));
+        let path = raw::path_in(folder, self.summary());
         if path.is_file() {
             return Ok(path);
         }
@@ -33,7 +25,8 @@ impl BlobReader {
         let file =
             tempfile::NamedTempFile::new_in(folder).map_err(Error::io("write in", folder))?;
         self.fill(file.as_file(), &path).await?;
-        file.as_file().sync_data().map_err(Error::io("flush", &path))?;
+        raw::seal(file.as_file()).map_err(Error::io("close", &path))?;
+        file.as_file().sync_all().map_err(Error::io("flush", &path))?;
         file.persist(&path).map_err(|failed| Error::io("write", &path)(failed.error))?;
         Ok(path)
     }

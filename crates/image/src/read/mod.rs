@@ -9,7 +9,7 @@
 //! | decompressed where it is wanted | `frames` |
 //! | ranges of a blob from all of these, each block once | `blocks`, `flight`, `blob` |
 //! | what will be wanted next, to the disk | `ahead` |
-//! | a blob as a file, once all of it is there | `complete` |
+//! | blobs as files, once all of them is there | `complete`, `raw` |
 //! | what every source must do | `conformance` |
 //!
 //! Invariant: what a source or the disk gives is compared with the table before anybody sees it; a
@@ -26,6 +26,7 @@ mod frames;
 mod hedge;
 mod limit;
 mod local;
+mod raw;
 mod recent;
 mod retry;
 mod source;
@@ -35,10 +36,10 @@ pub use crate::profile::StartProfile;
 pub use blob::BlobReader;
 pub use blocks::{Blocks, Counts};
 pub use cache::BlockCache;
-pub use complete::complete_files;
 pub use hedge::Hedged;
 pub use limit::{Limited, Rate};
 pub use local::LocalSource;
 pub(crate) use local::outside;
+pub use raw::{HeldFiles, RawFiles};
 pub use retry::{Patience, Retried};
 pub use source::BlockSource;

@@ -11,7 +11,7 @@ use snowmelt_image::block::{BlobWriter, BlockSize, OciDigest};
 use snowmelt_image::manifest::{Descriptor, OCI_CONFIG};
 use snowmelt_image::mount::{Form, LazyMount};
 use snowmelt_image::profile::StartProfile;
-use snowmelt_image::read::{BlockCache, BlockSource, Blocks, complete_files};
+use snowmelt_image::read::{BlockCache, BlockSource, Blocks};
 use snowmelt_image::tree::Tree;
 
 use super::compare::describe;
@@ -59,7 +59,7 @@ pub struct Setup {
     pub mount: LazyMount,
     pub source: Arc<MemorySource>,
     blocks: Arc<Blocks>,
-    _runtime: tokio::runtime::Runtime,
+    pub runtime: tokio::runtime::Runtime,
 }
 
 impl Setup {
@@ -79,7 +79,7 @@ impl Setup {
         let shared: Arc<dyn BlockSource> = Arc::clone(&source) as _;
         let blocks = Arc::new(Blocks::new(shared, cache));
         let mount = LazyMount::new(image, &blocks, runtime.handle(), form).unwrap();
-        Self { mount, source, blocks, _runtime: runtime }
+        Self { mount, source, blocks, runtime }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -356,34 +356,8 @@ fn a_recorded_start_is_fetched_ahead_and_then_needs_no_request() {
     let folder = tempfile::tempdir().unwrap();
     let cache = Arc::new(BlockCache::open(folder.path(), 1 << 30).unwrap());
     let two = Setup::new(&image, second, Some(cache));
-    two._runtime.block_on(profile.fetch_ahead(&readers(&two), 4)).unwrap();
+    two.runtime.block_on(profile.fetch_ahead(&readers(&two), 4)).unwrap();
     let before = two.blocks.counts().requests;
     assert!(fs::read(two.path("b")).unwrap() == noise(2, 400_000));
     assert_eq!(two.blocks.counts().requests, before);
-}
-
-#[test]
-fn a_complete_image_is_mounted_without_anything_in_between() {
-    if !is_root() {
-        return;
-    }
-    let scratch = tempfile::tempdir().unwrap();
-    fs::write(scratch.path().join("a"), noise(1, 300_000)).unwrap();
-    fs::write(scratch.path().join("zeros"), vec![0; 9 << 20]).unwrap();
-    let (image, source) = image(&[archive(scratch.path())]);
-    let raw = scratch.path().join("raw");
-    assert_eq!(complete_files(&raw, &image), None);
-    let setup = Setup::new(&image, source, None);
-    setup._runtime.block_on(async {
-        setup.mount.metadata().complete(&raw).await.unwrap();
-        setup.mount.layers()[0].complete(&raw).await.unwrap();
-    });
-    drop(setup);
-    let files = complete_files(&raw, &image).unwrap();
-    let root = snowmelt_image::mount::mount_files(&files[0], &files[1..]).unwrap();
-    let path = |name| format!("/proc/self/fd/{}/{name}", root.as_raw_fd());
-    assert!(fs::read(path("a")).unwrap() == noise(1, 300_000));
-    assert!(fs::read(path("zeros")).unwrap() == vec![0; 9 << 20]);
-    let blocks = std::os::unix::fs::MetadataExt::blocks(&fs::metadata(&files[1]).unwrap());
-    assert!(blocks * 512 < 6 << 20, "zeros are holes: {blocks}");
 }

@@ -10,6 +10,7 @@ mod killed;
 mod lazy;
 mod mounts;
 mod profiles;
+mod raw;
 mod registry;
 mod replay;
 mod server;

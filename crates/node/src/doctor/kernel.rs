@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use snowmelt_image::mount::{Choice, Chosen};
+use snowmelt_image::mount::{Choice, Chosen, Form};
 use snowmelt_sandbox::{Probe, probe};
 
 use super::{Check, Status};
@@ -36,28 +36,29 @@ const NEEDS: [(&str, Status, &str, &str); 10] = [
     ),
 ];
 
-pub(super) fn checks() -> Vec<Check> {
+pub(super) fn checks(mount: Choice) -> Vec<Check> {
     let mut checks: Vec<Check> = probe().into_iter().map(check).collect();
-    checks.push(images());
+    checks.push(images(mount));
     checks.push(freezer());
     checks
 }
 
-/// Whether functions can run in block images, by mounting an empty one.
-fn images() -> Check {
-    let (status, found) = match Choice::Auto.choose() {
-        Ok(chosen) => described(&chosen),
+/// Whether functions can run in block images and in which form, by mounting an empty one.
+fn images(mount: Choice) -> Check {
+    let (status, found) = match mount.choose() {
+        Ok(chosen) => described(mount, &chosen),
         Err(error) => (Status::Warn, error.to_string()),
     };
     let mend = "modprobe -a fuse erofs; a kernel before 6.12 mounts no EROFS on files";
     Check::new("lazy images", status, found, "EROFS on files over FUSE, for --image", mend)
 }
 
-fn described(chosen: &Chosen) -> (Status, String) {
-    match &chosen.lacking {
-        None => (Status::Ok, "EROFS over FUSE".to_owned()),
+fn described(mount: Choice, chosen: &Chosen) -> (Status, String) {
+    match (chosen.form, &chosen.lacking) {
+        (Form::Erofs, _) => (Status::Ok, "EROFS over FUSE".to_owned()),
+        (Form::Fuse, None) => (Status::Ok, format!("FUSE alone, as images.mount = {mount} says")),
         // Functions run, with a question to the daemon for each name that is new to the kernel.
-        Some(error) => (Status::Warn, format!("FUSE alone: {error}")),
+        (Form::Fuse, Some(error)) => (Status::Warn, format!("FUSE alone: {error}")),
     }
 }
 
@@ -114,13 +115,18 @@ mod tests {
     #[test]
     fn says_why_images_are_mounted_without_erofs() {
         let source = std::io::Error::other("no block device");
-        let lacking = snowmelt_image::Error::Mount { step: "mount EROFS on files", source };
-        let without = Chosen { form: Form::Fuse, lacking: Some(lacking) };
-        let (status, found) = described(&without);
+        let lacking = snowmelt_image::Error::Mount {
+            step: "mount EROFS on files",
+            source: std::io::Error::other("no block device"),
+        };
+        let fuse = |lacking| Chosen { form: Form::Fuse, lacking };
+        let (status, found) = described(Choice::Auto, &fuse(Some(lacking)));
         assert_eq!(status, Status::Warn);
         assert!(found.starts_with("FUSE alone: ") && found.contains("no block device"), "{found}");
-        let with = Chosen { form: Form::Erofs, lacking: None };
-        assert_eq!(described(&with), (Status::Ok, "EROFS over FUSE".to_owned()));
+        let (status, found) = described(Choice::Fuse, &fuse(None));
+        assert!(status == Status::Ok && found.contains("images.mount = fuse"), "{found}");
+        let erofs = Chosen { form: Form::Erofs, lacking: None };
+        assert_eq!(described(Choice::Auto, &erofs), (Status::Ok, "EROFS over FUSE".to_owned()));
     }
 
     #[test]

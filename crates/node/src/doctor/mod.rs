@@ -13,6 +13,7 @@ mod tools;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use snowmelt_image::mount::Choice;
 
 /// How a check went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -55,9 +56,10 @@ impl Check {
     }
 }
 
-/// Checks everything; some 100 ms. `state_dir` need not exist.
-pub fn run(state_dir: &Path) -> Vec<Check> {
-    let mut checks = kernel::checks();
+/// Checks everything; some 100 ms. `state_dir` need not exist. `mount` is how images are to be
+/// mounted.
+pub fn run(state_dir: &Path, mount: Choice) -> Vec<Check> {
+    let mut checks = kernel::checks(mount);
     checks.extend(network::checks());
     checks.extend(resources::checks(state_dir));
     checks.extend(tools::checks(state_dir));
@@ -76,7 +78,7 @@ mod tests {
     fn every_row_says_what_was_found_and_bad_ones_how_to_mend_it() {
         let folder = tempfile::tempdir().unwrap();
         let state = folder.path().join("state");
-        let checks = run(&state);
+        let checks = run(&state, Choice::Auto);
         let names: BTreeSet<_> = checks.iter().map(|check| check.name.as_str()).collect();
         assert_eq!(names.len(), checks.len(), "two rows of one name");
         for name in ["kernel", "control groups", "namespaces", "disk", "Python", "uv", "clock"] {

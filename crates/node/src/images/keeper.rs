@@ -4,7 +4,7 @@
 //! kernel. While it does, reads wait for the next daemon; when it gives up, or is killed itself,
 //! they fail at once and nobody waits.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -14,10 +14,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use snowmelt_image::block::OciDigest;
+use snowmelt_image::mount::Form;
 use snowmelt_kernel::packet;
-use snowmelt_sandbox::MountedImage;
+use snowmelt_sandbox::{Base, MountedImage, Root};
 
-use super::message::{Ask, Control, ImageSpec, LONGEST, READY};
+use super::message::{Ask, Control, Here, ImageSpec, LONGEST, Notice, ON_RAW_FILES, READY};
 use super::resolve::{Found, find_image};
 use super::stores::Settings;
 use crate::{Error, Result};
@@ -39,6 +40,7 @@ pub(crate) struct Images {
     state: PathBuf,
     folder: PathBuf,
     settings: Settings,
+    on_raw_files: OnRawFiles,
     keeper: Mutex<Option<Arc<Keeper>>>,
 }
 
@@ -51,6 +53,9 @@ pub(crate) struct Mounted {
     pub root: OwnedFd,
 }
 
+/// Images that are mounted on raw files meanwhile, by their digests.
+type OnRawFiles = Arc<Mutex<HashSet<String>>>;
+
 /// A daemon, and what its successor will need.
 #[derive(Debug)]
 struct Keeper {
@@ -58,6 +63,7 @@ struct Keeper {
     begin: (PathBuf, PathBuf, Settings),
     socket: PathBuf,
     kept: Mutex<Kept>,
+    on_raw_files: OnRawFiles,
 }
 
 #[derive(Debug, Default)]
@@ -66,14 +72,15 @@ struct Kept {
     control: Option<OwnedFd>,
     listener: Option<OwnedFd>,
     namespace: Option<OwnedFd>,
-    mounts: HashMap<OciDigest, (ImageSpec, OwnedFd)>,
+    mounts: HashMap<OciDigest, (ImageSpec, Form, OwnedFd)>,
     is_ended: bool,
 }
 
 impl Images {
     /// Starts nothing. `folder` is for this node alone and goes with its run directory.
     pub fn new(binary: PathBuf, state: PathBuf, folder: PathBuf, settings: Settings) -> Self {
-        Self { binary, state, folder, settings, keeper: Mutex::default() }
+        let (on_raw_files, keeper) = (OnRawFiles::default(), Mutex::default());
+        Self { binary, state, folder, settings, on_raw_files, keeper }
     }
 
     /// Mounts an image by its name, once for each node.
@@ -87,6 +94,24 @@ impl Images {
         let images = Arc::clone(self);
         let mounted = tokio::task::spawn_blocking(move || images.mount_blocking(&spec)).await;
         mounted.map_err(|error| failed("mount an image", io::Error::other(error)))?
+    }
+
+    /// A sandbox's root as it is best made now: an image that is mounted on raw files meanwhile is
+    /// a root of its own, so it is put together anew.
+    pub fn current(&self, root: &Root) -> Root {
+        let mut root = root.clone();
+        let shown = root.image_binds.iter_mut().map(|bind| &mut bind.image);
+        let base = match &mut root.base {
+            Base::Image(image) => Some(image),
+            Base::Host => None,
+        };
+        let on_raw_files = locked(&self.on_raw_files);
+        for image in base.into_iter().chain(shown) {
+            if on_raw_files.contains(&image.digest) {
+                image.digest.push_str(ON_RAW_FILES);
+            }
+        }
+        root
     }
 
     /// A handler in this image is ready: what was touched is its start.
@@ -136,7 +161,7 @@ impl Images {
     }
 
     fn keeper(&self) -> MutexGuard<'_, Option<Arc<Keeper>>> {
-        self.keeper.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.keeper)
     }
 }
 
@@ -148,14 +173,15 @@ impl Drop for Images {
 
 impl Keeper {
     fn start(images: &Images) -> io::Result<Arc<Self>> {
-        let Images { binary, state, folder, settings, .. } = images;
+        let Images { binary, state, folder, settings, on_raw_files, .. } = images;
         let points = folder.join("mounts");
         std::fs::create_dir_all(&points)?;
         let socket = folder.join("socket");
         let listener = Some(packet::listen(&socket)?);
         let kept = Mutex::new(Kept { listener, ..Kept::default() });
         let begin = (state.clone(), points, settings.clone());
-        let keeper = Arc::new(Self { command: binary.clone(), begin, socket, kept });
+        let (command, on_raw_files) = (binary.clone(), Arc::clone(on_raw_files));
+        let keeper = Arc::new(Self { command, begin, socket, kept, on_raw_files });
         let child = keeper.spawn()?;
         let caring = Arc::clone(&keeper);
         let named = thread::Builder::new().name("image-keeper".to_owned());
@@ -198,14 +224,16 @@ impl Keeper {
             [] => return Err(io::ErrorKind::UnexpectedEof.into()),
             said => return Err(io::Error::other(String::from_utf8_lossy(said).into_owned())),
         }
-        for (spec, device) in kept.mounts.values() {
-            say(control, &Control::Adopt(spec.clone()), &[device.as_fd()])?;
+        for (spec, form, device) in kept.mounts.values() {
+            say(control, &Control::Adopt(spec.clone(), *form), &[device.as_fd()])?;
         }
         if kept.namespace.is_none() {
             kept.namespace = Some(std::fs::File::open(format!("/proc/{pid}/ns/mnt"))?.into());
         }
         kept.control = Some(control.try_clone()?);
-        Ok(())
+        let (told, known) = (control.try_clone()?, Arc::clone(&self.on_raw_files));
+        let named = thread::Builder::new().name("image-notices".to_owned());
+        named.spawn(move || listen(&told, &known)).map(drop)
     }
 
     /// Replaces the daemon whenever it dies, until it dies too often or is to end.
@@ -246,6 +274,7 @@ impl Keeper {
     fn give_up(&self) {
         let mut kept = self.kept();
         *kept = Kept { is_ended: true, ..Kept::default() };
+        locked(&self.on_raw_files).clear();
     }
 
     fn ask(&self, spec: &ImageSpec) -> io::Result<OwnedFd> {
@@ -258,8 +287,10 @@ impl Keeper {
         let packet = packet::receive(&socket, &mut answer)?;
         let mut fds = packet.fds.into_iter();
         match (fds.next(), fds.next()) {
+            (Some(root), None) => Ok(root),
             (Some(root), Some(device)) => {
-                let kept = (spec.clone(), device);
+                let here: Here = serde_json::from_slice(&answer[..packet.length])?;
+                let kept = (spec.clone(), here.form, device);
                 self.kept().mounts.entry(spec.digest.clone()).or_insert(kept);
                 Ok(root)
             }
@@ -272,8 +303,24 @@ impl Keeper {
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.kept)
     }
+}
+
+/// Until the daemon is gone.
+fn listen(control: &OwnedFd, on_raw_files: &OnRawFiles) {
+    let mut buffer = [0; 1024];
+    while let Ok(packet) = packet::receive(control, &mut buffer)
+        && packet.length > 0
+    {
+        if let Ok(Notice::IsRaw(digest)) = serde_json::from_slice(&buffer[..packet.length]) {
+            locked(on_raw_files).insert(digest.to_string());
+        }
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn say(control: &OwnedFd, said: &Control, fds: &[BorrowedFd<'_>]) -> io::Result<()> {

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use snowmelt_image::Image;
 use snowmelt_image::block::OciDigest;
+use snowmelt_image::mount::Form;
 
 use super::resolve::{Found, Origin};
 use super::stores::Settings;
@@ -39,6 +40,10 @@ impl ImageSpec {
     }
 }
 
+/// Stands behind a digest where a copy of the mount on raw files is wanted, whose root is another
+/// one. It is asked for only once there is one.
+pub(super) const ON_RAW_FILES: &str = " raw";
+
 /// The daemon's answer to [`Control::Begin`]; any other says why it cannot begin.
 pub(super) const READY: &[u8] = b"ready";
 
@@ -54,15 +59,28 @@ pub(super) enum Control {
         /// What the user wants.
         settings: Settings,
     },
-    /// A mount that is there, with its connection to the kernel.
-    Adopt(ImageSpec),
+    /// A mount that is there in this form, with its connection to the kernel.
+    Adopt(ImageSpec, Form),
     /// The handler of a function in it is ready: what was touched until now is its start.
     Ready(OciDigest),
 }
 
-/// From the node to the socket. Answered by two descriptors: a copy of the mount, and its
-/// connection to the kernel.
+/// From the daemon to the node, whenever it is so.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Notice {
+    /// New copies of this image's mount are of one on raw files.
+    IsRaw(OciDigest),
+}
+
+/// From the node to the socket. Answered by [`Here`] and descriptors: a copy of the mount and, if
+/// another daemon can go on with it, its connection to the kernel.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Ask {
     pub mount: ImageSpec,
+}
+
+/// A mount that was asked for is there.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Here {
+    pub form: Form,
 }

@@ -3,9 +3,11 @@
 //! | part | file |
 //! |---|---|
 //! | from a name to a manifest and where its blocks are | `resolve` |
-//! | blocks and starts that are kept | `stores` |
+//! | blocks, starts and raw files that are kept | `stores` |
 //! | what the node and the daemon say to each other | `message` |
-//! | the daemon: it mounts, serves blocks, gives out copies of mounts | `daemon` |
+//! | the daemon: it serves blocks, answers who wants a mount | `daemon` |
+//! | its mounts; what it reads them from | `mounts`, `sources` |
+//! | complete images as files that need no daemon | `raw` |
 //! | the node's side: it starts the daemon, asks it, replaces one that died | `keeper` |
 //!
 //! Why a process: a node that is killed must not leave anybody waiting for a block, and a fault in
@@ -16,7 +18,10 @@
 mod daemon;
 mod keeper;
 mod message;
+mod mounts;
+mod raw;
 mod resolve;
+mod sources;
 mod stores;
 
 pub use daemon::image_daemon_main;

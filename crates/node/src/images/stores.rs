@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use snowmelt_image::block::OciDigest;
 use snowmelt_image::manifest::Descriptor;
+use snowmelt_image::mount::Choice;
 use snowmelt_image::profile::{self, Keys, PublicKey, Shelf, StartProfile};
-use snowmelt_image::read::BlockCache;
+use snowmelt_image::read::{BlockCache, RawFiles};
 use snowmelt_image::source::{Reference, Registry};
 use snowmelt_image::{Error, Result};
 use snowmelt_types::ByteSize;
@@ -15,6 +16,10 @@ use snowmelt_types::ByteSize;
 /// What a platform does with images, as its user wants it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
+    /// How they are mounted.
+    pub mount: Choice,
+    /// The most bytes that complete ones take as raw files; zero for none.
+    pub raw: ByteSize,
     /// The most bytes of cached blocks.
     pub cache: ByteSize,
     /// Whether a start that touched something new is put beside its image in the registry.
@@ -25,14 +30,16 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { cache: ByteSize(10 << 30), publish_starts: false, trusted_keys: Vec::new() }
+        let (cache, raw) = (ByteSize(10 << 30), ByteSize(10 << 30));
+        let (mount, publish_starts, trusted_keys) = (Choice::Auto, false, Vec::new());
+        Self { mount, raw, cache, publish_starts, trusted_keys }
     }
 }
 
 /// Where they are.
 #[derive(Clone, Debug)]
 pub struct Stores {
-    state: PathBuf,
+    pub(super) state: PathBuf,
     pub(super) settings: Settings,
 }
 
@@ -45,6 +52,11 @@ impl Stores {
     /// The cache of blocks, which one process holds at a time.
     pub fn cache(&self) -> Result<BlockCache> {
         BlockCache::open(&self.state.join("blocks"), self.settings.cache.bytes())
+    }
+
+    /// Complete images as files.
+    pub fn raw(&self) -> RawFiles {
+        RawFiles::new(&self.state.join("raw"), self.settings.raw.bytes())
     }
 
     /// By which other platforms can trust the starts of this one.

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::ValueEnum;
+use snowmelt_image::mount::Choice;
 use snowmelt_image::profile::PublicKey;
 use snowmelt_node::{Hold, ImageSettings};
 use snowmelt_types::{ByteSize, Code, ErrorReport, HostName, SourceLocation, parse_duration};
@@ -52,6 +53,8 @@ keys! {
     HOLD = "network.hold", env::HOLD, "auto";
     HANDLER_CACHE = "cache.handlers", env::HANDLER_CACHE, "2GiB";
     IMPORT_CACHE = "cache.imports", env::IMPORT_CACHE, "1GiB";
+    IMAGE_MOUNT = "images.mount", env::IMAGE_MOUNT, "auto";
+    RAW_IMAGES = "images.raw", env::RAW_IMAGES, "10GiB";
     IMAGE_CACHE = "images.cache", env::IMAGE_CACHE, "10GiB";
     PUBLISH_STARTS = "images.publish_starts", env::PUBLISH_STARTS, "false";
     TRUSTED_KEYS = "images.trusted_keys", env::TRUSTED_KEYS, "";
@@ -111,6 +114,10 @@ pub struct Config {
     pub handler_cache: Value<ByteSize>,
     /// The most memory of zygotes.
     pub import_cache: Value<ByteSize>,
+    /// How images are mounted.
+    pub image_mount: Value<Choice>,
+    /// The most disk that complete images take as raw files.
+    pub raw_images: Value<ByteSize>,
     /// The most bytes of cached blocks of images.
     pub image_cache: Value<ByteSize>,
     /// Whether starts are put beside their images in registries.
@@ -168,6 +175,8 @@ impl Config {
             hold: sources.get(&HOLD, None, str::parse)?,
             handler_cache: sources.get(&HANDLER_CACHE, None, amount)?,
             import_cache: sources.get(&IMPORT_CACHE, None, amount)?,
+            image_mount: sources.get(&IMAGE_MOUNT, None, str::parse)?,
+            raw_images: sources.get(&RAW_IMAGES, None, amount)?,
             image_cache: sources.get(&IMAGE_CACHE, None, amount)?,
             publish_starts: sources.get(&PUBLISH_STARTS, None, truth)?,
             trusted_keys: sources.get(&TRUSTED_KEYS, None, keys)?,
@@ -187,6 +196,8 @@ impl Config {
     /// What a platform does with images.
     pub fn images(&self) -> ImageSettings {
         ImageSettings {
+            mount: self.image_mount.value,
+            raw: self.raw_images.value,
             cache: self.image_cache.value,
             publish_starts: self.publish_starts.value,
             trusted_keys: self.trusted_keys.value.clone(),

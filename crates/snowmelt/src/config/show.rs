@@ -39,6 +39,8 @@ pub fn show(config: &Config, origin: bool) -> String {
         (
             "images",
             vec![
+                line("mount", &config.image_mount, |form| quoted(&form.to_string())),
+                line("raw", &config.raw_images, |bytes| quoted(&bytes.to_string())),
                 line("cache", &config.image_cache, |bytes| quoted(&bytes.to_string())),
                 line("publish_starts", &config.publish_starts, bool::to_string),
                 line("trusted_keys", &config.trusted_keys, |keys| {

@@ -70,6 +70,11 @@ fn prune(args: &ImagePruneArgs, config: &Config, printer: Printer) -> Outcome {
     let blobs = text::counted(collected.blobs, "blob");
     let verb = if args.dry_run { "would remove" } else { "removed" };
     printer.note(&format!("{verb} {blobs}, {}", ByteSize(collected.bytes)));
+    let collected = stores(config).raw().prune(args.dry_run).map_err(failure)?;
+    if collected.blobs > 0 {
+        let files = text::counted(collected.blobs, "raw file");
+        printer.note(&format!("{verb} {files}, {}", ByteSize(collected.bytes)));
+    }
     if args.blocks {
         // Who has the cache alone knows that nothing is mounted that needs a block of it.
         let cache = stores(config).cache().map_err(failure)?;

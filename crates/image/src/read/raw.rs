@@ -1,0 +1,191 @@
+//! Complete images as files of raw bytes, which the kernel mounts with nobody in between.
+//!
+//! A file is named by the Merkle root of its blob. Every byte was verified when it was written; then
+//! it was closed to writing and given a time of last change that no writer would leave. A file that
+//! has another time, size, owner or mode when it is to be mounted is dropped.
+//!
+//! Invariant: only the holder of the lock writes or removes here, and what is renamed to its name is
+//! whole: `kill -9` leaves at most temporary files, which the next holder of the lock removes.
+
+use std::fs::{self, File, FileTimes, Metadata, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustix::fs::{FlockOperation, flock};
+
+use super::BlobReader;
+use crate::block::BlobSummary;
+use crate::{Collected, Error, Image, Result};
+
+/// The time of last change of a whole file.
+const SEALED: SystemTime = UNIX_EPOCH;
+const MODE: u32 = 0o400;
+const ENDING: &str = "raw";
+
+/// The files, in a folder of their own.
+pub struct RawFiles {
+    folder: PathBuf,
+    most_bytes: u64,
+}
+
+/// The files of one image. While this lives, nobody removes them to make room.
+pub struct HeldFiles {
+    /// The metadata part, then the layers.
+    pub paths: Vec<PathBuf>,
+    _locks: Vec<File>,
+}
+
+impl RawFiles {
+    /// Makes nothing. `most_bytes` is what all files together may take on the disk.
+    pub fn new(folder: &Path, most_bytes: u64) -> Self {
+        Self { folder: folder.to_owned(), most_bytes }
+    }
+
+    /// Those of an image, if all are there.
+    pub fn of(&self, image: &Image) -> Option<HeldFiles> {
+        let (mut paths, mut locks) = (Vec::new(), Vec::new());
+        for blob in image.blobs() {
+            let path = self.path(blob);
+            let file = File::open(&path).ok()?;
+            let found = file.metadata().ok()?;
+            if !is_sealed(&found, blob) {
+                tracing::warn!(file = %path.display(), "dropping raw bytes that were changed");
+                let _ = fs::remove_file(&path);
+                return None;
+            }
+            flock(&file, FlockOperation::LockShared).ok()?;
+            // Only the order in which files are removed depends on it.
+            let _ = file.set_times(FileTimes::new().set_accessed(SystemTime::now()));
+            paths.push(path);
+            locks.push(file);
+        }
+        Some(HeldFiles { paths, _locks: locks })
+    }
+
+    /// Writes the raw bytes of all blobs that are not there yet, and fetches what is missing of
+    /// them. `None` if there is no room within the bound, or another process writes here.
+    pub async fn make(
+        &self,
+        image: &Image,
+        readers: &[Arc<BlobReader>],
+    ) -> Result<Option<HeldFiles>> {
+        fs::create_dir_all(&self.folder).map_err(Error::io("make the folder", &self.folder))?;
+        let Some(_lock) = self.lock()? else { return Ok(None) };
+        let missing = readers.iter().filter(|reader| !self.path(reader.summary()).is_file());
+        let missing: Vec<_> = missing.collect();
+        let needed = missing.iter().map(|reader| reader.raw_size()).sum();
+        // Held while room is made, so that what is there of this image stays.
+        let present = image.blobs().filter_map(|blob| File::open(self.path(blob)).ok());
+        let _present: Vec<File> = present
+            .filter(|file| flock(file, FlockOperation::NonBlockingLockShared).is_ok())
+            .collect();
+        if !self.make_room(needed)? {
+            return Ok(None);
+        }
+        for reader in missing {
+            reader.complete(&self.folder).await?;
+        }
+        Ok(self.of(image))
+    }
+
+    /// Removes all that nobody has mounted; with `dry` only counts.
+    pub fn prune(&self, dry: bool) -> Result<Collected> {
+        let mut collected = Collected::default();
+        if !self.folder.is_dir() {
+            return Ok(collected);
+        }
+        let busy = || Error::refused("collecting", "raw bytes of an image are being written now");
+        let _lock = self.lock()?.ok_or_else(busy)?;
+        for (path, found) in self.files()? {
+            if is_free(&path) {
+                collected.blobs += 1;
+                collected.bytes += found.blocks() * 512;
+                if !dry {
+                    remove(&path)?;
+                }
+            }
+        }
+        Ok(collected)
+    }
+
+    fn path(&self, blob: &BlobSummary) -> PathBuf {
+        path_in(&self.folder, blob)
+    }
+
+    /// The right to write here, and nothing half-written; `None` if another process has it.
+    fn lock(&self) -> Result<Option<File>> {
+        let path = self.folder.join("lock");
+        let opened = File::options().create(true).truncate(false).write(true).open(&path);
+        let lock = opened.map_err(Error::io("open the lock", &path))?;
+        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+            return Ok(None);
+        }
+        let entries = fs::read_dir(&self.folder).map_err(Error::io("read", &self.folder))?;
+        let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+        for path in paths.filter(|path| !path.ends_with("lock") && !has_ending(path)) {
+            remove(&path)?;
+        }
+        Ok(Some(lock))
+    }
+
+    /// Removes what was mounted longest ago and is not now, until so many bytes have room.
+    fn make_room(&self, needed: u64) -> Result<bool> {
+        let mut files = self.files()?;
+        files.sort_by_key(|(_, found)| found.accessed().unwrap_or(UNIX_EPOCH));
+        let mut held: u64 = files.iter().map(|(_, found)| found.blocks() * 512).sum();
+        for (path, found) in files {
+            if held.saturating_add(needed) <= self.most_bytes {
+                break;
+            }
+            if is_free(&path) {
+                remove(&path)?;
+                held -= found.blocks() * 512;
+            }
+        }
+        Ok(held.saturating_add(needed) <= self.most_bytes)
+    }
+
+    fn files(&self) -> Result<Vec<(PathBuf, Metadata)>> {
+        let entries = fs::read_dir(&self.folder).map_err(Error::io("read", &self.folder))?;
+        let files = entries.filter_map(|entry| {
+            let entry = entry.ok()?;
+            Some((entry.path(), entry.metadata().ok()?))
+        });
+        Ok(files.filter(|(path, _)| has_ending(path)).collect())
+    }
+}
+
+/// Where the raw bytes of a blob are.
+pub(super) fn path_in(folder: &Path, blob: &BlobSummary) -> PathBuf {
+    folder.join(format!("{}.{ENDING}", blob.root))
+}
+
+/// Closes a whole file to writing, in a way that tells if somebody writes all the same.
+pub(super) fn seal(file: &File) -> std::io::Result<()> {
+    file.set_permissions(Permissions::from_mode(MODE))?;
+    file.set_times(FileTimes::new().set_modified(SEALED).set_accessed(SystemTime::now()))
+}
+
+fn is_sealed(found: &Metadata, blob: &BlobSummary) -> bool {
+    found.is_file()
+        && found.len() == blob.raw_size
+        && found.mode() & 0o7777 == MODE
+        && found.uid() == rustix::process::geteuid().as_raw()
+        && found.modified().is_ok_and(|time| time == SEALED)
+}
+
+/// Whether nobody holds it.
+fn is_free(path: &Path) -> bool {
+    File::open(path)
+        .is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok())
+}
+
+fn has_ending(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending == ENDING)
+}
+
+fn remove(path: &Path) -> Result<()> {
+    fs::remove_file(path).map_err(Error::io("remove", path))
+}

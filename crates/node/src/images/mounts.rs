@@ -1,0 +1,305 @@
+//! The mounts of images, once each: lazy ones, and those on raw files that take their place.
+//!
+//! Invariant: what is mounted stands in the daemon's mount namespace, which its successor joins. A
+//! mount on raw files needs no process; where there is one, copies are of it, and the lazy mount
+//! stays for who has a copy.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::time::Instant;
+
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use snowmelt_image::block::OciDigest;
+use snowmelt_image::manifest::{Descriptor, OCI_MANIFEST};
+use snowmelt_image::mount::{Form, LazyMount, mount_files, outlives_its_server};
+use snowmelt_image::profile::StartProfile;
+use snowmelt_image::read::{BlobReader, HeldFiles, RawFiles};
+use snowmelt_image::source::Reference;
+use snowmelt_image::{Error, Result};
+use snowmelt_kernel::mount;
+use tokio::runtime::Handle;
+
+use super::message::{Here, ImageSpec, ON_RAW_FILES};
+use super::resolve::Origin;
+use super::sources::Sources;
+use super::stores::Stores;
+
+/// Requests under way for blocks that a start is known to touch.
+const AHEAD: usize = 4;
+
+/// All mounts of a node.
+pub(super) struct Mounts {
+    stores: Stores,
+    sources: Sources,
+    /// None if complete images are not to be kept as raw files.
+    pub raw: Option<RawFiles>,
+    /// Mount points, each named by the image's digest.
+    folder: PathBuf,
+    /// What was found to work, or chosen.
+    form: OnceLock<Form>,
+    runtime: Handle,
+    /// Each is locked while it is made, so that it is made once.
+    slots: Mutex<HashMap<OciDigest, Slot>>,
+    /// Written while a mount on raw files takes the place of a lazy one.
+    replacing: RwLock<()>,
+}
+
+/// Locked while its mount is made or replaced.
+pub(super) type Slot = Arc<Mutex<Option<Mount>>>;
+
+/// One mount.
+pub(super) struct Mount {
+    pub spec: ImageSpec,
+    form: Form,
+    /// None once it is on raw files.
+    lazy: Option<LazyMount>,
+    _files: Option<HeldFiles>,
+    /// When its first start was over.
+    pub started: Option<Instant>,
+    _held: Option<fs::File>,
+}
+
+impl Mounts {
+    pub fn new(stores: Stores, folder: PathBuf, runtime: Handle) -> Self {
+        let (form, slots, replacing) = (OnceLock::new(), Mutex::default(), RwLock::default());
+        let raw = (stores.settings.raw.bytes() > 0).then(|| stores.raw());
+        let sources = Sources::new(stores.clone());
+        Self { stores, sources, raw, folder, form, runtime, slots, replacing }
+    }
+
+    /// A detached copy of a mount that is there.
+    pub fn copy(&self, digest: &str) -> Result<OwnedFd> {
+        let digest: OciDigest = digest.trim_end_matches(ON_RAW_FILES).parse()?;
+        let _stays = self.replacing.read().unwrap_or_else(PoisonError::into_inner);
+        let raw = self.raw_point(&digest);
+        let point = if is_mounted(&raw) { raw } else { self.point(&digest) };
+        mount::copy(&point).map_err(failed("copy the mount"))
+    }
+
+    /// Mounts an image unless it is; a copy and, if a successor could go on with it, its connection
+    /// to the kernel.
+    pub fn mount(&self, spec: &ImageSpec) -> Result<(Vec<u8>, Vec<OwnedFd>)> {
+        let slot = self.slot(&spec.digest);
+        let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        let mount = match &mut *slot {
+            Some(mount) => mount,
+            none => none.insert(self.fresh(spec)?),
+        };
+        let mut fds = vec![self.copy(spec.digest.as_str())?];
+        if let Some(lazy) = mount.lazy.as_ref().filter(|_| outlives_its_server()) {
+            let device = lazy.device().try_clone_to_owned();
+            fds.push(device.map_err(failed("copy a descriptor"))?);
+        }
+        let said = serde_json::to_vec(&Here { form: mount.form });
+        Ok((said.map_err(|error| failed("answer")(error.into()))?, fds))
+    }
+
+    /// Goes on with a mount of the daemon before. One that cannot be is left to its readers as it
+    /// is: they get errors once the node lets go of its connection.
+    pub fn adopt(&self, spec: &ImageSpec, form: Form, device: Option<OwnedFd>) {
+        let adopted = device.ok_or(Error::Missing { what: "its connection".to_owned() });
+        match adopted.and_then(|device| self.taken_over(spec, form, device)) {
+            Ok(mount) => {
+                let slot = self.slot(&spec.digest);
+                *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(mount);
+            }
+            // Nobody may be left who reads through it.
+            Err(error) if is_mounted(&self.raw_point(&spec.digest)) => {
+                tracing::debug!(image = %spec.digest, %error, "a mount is needed no more");
+            }
+            Err(error) => tracing::error!(image = %spec.digest, %error, "a mount is given up"),
+        }
+    }
+
+    /// Keeps what was touched until a first handler was ready.
+    pub fn record(&self, digest: &OciDigest) {
+        let slot = self.slot(digest);
+        let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(mount) = slot.as_mut().filter(|mount| mount.started.is_none()) else { return };
+        mount.started = Some(Instant::now());
+        let Some(touched) = mount.lazy.as_ref().map(|lazy| StartProfile::record(&readers(lazy)))
+        else {
+            return;
+        };
+        let spec = mount.spec.clone();
+        drop(slot);
+        match self.stores.keep_start(digest, &touched) {
+            Ok(is_new) if is_new && self.stores.settings.publish_starts => self.publish(&spec),
+            Ok(_) => {}
+            Err(error) => tracing::warn!(%error, "a start is not remembered"),
+        }
+    }
+
+    fn publish(&self, spec: &ImageSpec) {
+        let (stores, spec) = (self.stores.clone(), spec.clone());
+        self.runtime.spawn(async move {
+            let published = async {
+                let Some(name) = registry(&spec)? else { return Ok(false) };
+                stores.publish_start(&name, &manifest(&spec)).await
+            };
+            if let Err(error) = published.await {
+                tracing::warn!(image = %spec.digest, %error, "a start is not published");
+            }
+        });
+    }
+
+    /// Images that are mounted.
+    pub fn all(&self) -> Vec<Slot> {
+        let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        slots.values().map(Arc::clone).collect()
+    }
+
+    /// Puts a mount on raw files in the place of a lazy one, which stays for who has a copy.
+    pub fn replace(&self, mount: &mut Mount, files: HeldFiles) -> Result<()> {
+        let _nobody_copies = self.replacing.write().unwrap_or_else(PoisonError::into_inner);
+        self.attach_raw(&mount.spec, &files)?;
+        let point = self.point(&mount.spec.digest);
+        // What is left of it is in the way of nobody.
+        let _ = mount::detach(&point).and_then(|()| fs::remove_dir(&point));
+        (mount.lazy, mount._files) = (None, Some(files));
+        Ok(())
+    }
+
+    fn slot(&self, digest: &OciDigest) -> Slot {
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(slots.entry(digest.clone()).or_default())
+    }
+
+    fn fresh(&self, spec: &ImageSpec) -> Result<Mount> {
+        let (image, form) = (spec.image()?, self.form()?);
+        let raw = self.raw.as_ref().filter(|_| form == Form::Erofs);
+        let files = raw.and_then(|raw| raw.of(&image));
+        let raw_point = self.raw_point(&spec.digest);
+        if is_mounted(&raw_point) {
+            return Ok(Mount::new(spec, form, None).on(files));
+        }
+        if let Some(files) = files {
+            match self.attach_raw(spec, &files) {
+                Ok(()) => return Ok(Mount::new(spec, form, None).on(Some(files))),
+                Err(error) => tracing::warn!(%error, "an image is not mounted on its raw files"),
+            }
+        }
+        let blocks = self.sources.blocks(&spec.origin)?;
+        let held = self.sources.hold(spec)?;
+        let lazy = LazyMount::new(&image, &blocks, &self.runtime, form)?;
+        let point = self.point(&spec.digest);
+        let attach = || -> io::Result<()> {
+            // What a daemon before could not hand over is dead.
+            let _ = mount::detach(&point);
+            fs::create_dir_all(&point)?;
+            mount::attach_at(lazy.root(), CWD, &point)
+        };
+        attach().map_err(failed("attach the mount"))?;
+        self.fetch_ahead(spec.clone(), &lazy);
+        Ok(Mount { _held: held, ..Mount::new(spec, form, Some(lazy)) })
+    }
+
+    fn attach_raw(&self, spec: &ImageSpec, files: &HeldFiles) -> Result<()> {
+        let root = mount_files(&files.paths[0], &files.paths[1..])?;
+        let point = self.raw_point(&spec.digest);
+        let attached =
+            fs::create_dir_all(&point).and_then(|()| mount::attach_at(&root, CWD, &point));
+        attached.map_err(failed("attach the mount"))
+    }
+
+    /// Tried once.
+    fn form(&self) -> Result<Form> {
+        if let Some(form) = self.form.get() {
+            return Ok(*form);
+        }
+        let chosen = self.stores.settings.mount.choose()?;
+        if let Some(error) = chosen.lacking {
+            tracing::warn!(%error, "images are mounted by FUSE alone");
+        }
+        Ok(*self.form.get_or_init(|| chosen.form))
+    }
+
+    fn taken_over(&self, spec: &ImageSpec, form: Form, device: OwnedFd) -> Result<Mount> {
+        let (image, blocks) = (spec.image()?, self.sources.blocks(&spec.origin)?);
+        let held = self.sources.hold(spec)?;
+        let raw = self.raw_point(&spec.digest);
+        let is_raw = is_mounted(&raw);
+        let point = if is_raw { raw } else { self.point(&spec.digest) };
+        let open = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = openat(CWD, &point, open, Mode::empty());
+        let root = root.map_err(|errno| failed("find the mount")(errno.into()))?;
+        let lazy = LazyMount::take_over(&image, &blocks, &self.runtime, form, (root, device))?;
+        let lazy = (!is_raw).then_some(lazy);
+        Ok(Mount { started: Some(Instant::now()), _held: held, ..Mount::new(spec, form, lazy) })
+    }
+
+    fn point(&self, digest: &OciDigest) -> PathBuf {
+        self.folder.join(digest.hex())
+    }
+
+    fn raw_point(&self, digest: &OciDigest) -> PathBuf {
+        self.folder.join(format!("{}.raw", digest.hex()))
+    }
+
+    /// What starts touched here, or if there was none yet, elsewhere. Nobody waits for either.
+    fn fetch_ahead(&self, spec: ImageSpec, lazy: &LazyMount) {
+        let (stores, readers) = (self.stores.clone(), readers(lazy));
+        self.runtime.spawn(async move {
+            let ahead = async {
+                let known = match (stores.start(&spec.digest)?, registry(&spec)?) {
+                    (None, Some(name)) => stores.start_elsewhere(&name, &spec.digest).await?,
+                    (known, _) => known,
+                };
+                match known {
+                    Some(profile) => profile.fetch_ahead(&readers, AHEAD).await,
+                    None => Ok(()),
+                }
+            };
+            if let Err(error) = ahead.await {
+                tracing::debug!(%error, "blocks of a start are not fetched ahead");
+            }
+        });
+    }
+}
+
+impl Mount {
+    fn new(spec: &ImageSpec, form: Form, lazy: Option<LazyMount>) -> Self {
+        Self { spec: spec.clone(), form, lazy, _files: None, started: None, _held: None }
+    }
+
+    fn on(self, files: Option<HeldFiles>) -> Self {
+        Self { _files: files, ..self }
+    }
+
+    /// What reads it, unless it is on raw files or cannot be.
+    pub fn to_be_raw(&self) -> Option<Vec<Arc<BlobReader>>> {
+        let lazy = self.lazy.as_ref().filter(|_| self.form == Form::Erofs)?;
+        Some(readers(lazy))
+    }
+}
+
+/// Whether something is mounted on this folder.
+fn is_mounted(point: &Path) -> bool {
+    let device = |path: &Path| rustix::fs::lstat(path).map(|found| found.st_dev).ok();
+    let own = device(point);
+    own.is_some() && own != point.parent().and_then(device)
+}
+
+fn readers(lazy: &LazyMount) -> Vec<Arc<BlobReader>> {
+    std::iter::once(lazy.metadata()).chain(lazy.layers()).map(Arc::clone).collect()
+}
+
+/// The registry that its blocks come from, if one does: starts may be beside it.
+fn registry(spec: &ImageSpec) -> Result<Option<Reference>> {
+    match &spec.origin {
+        Origin::Layout(_) => Ok(None),
+        Origin::Registry(name) => name.parse().map(Some),
+    }
+}
+
+fn manifest(spec: &ImageSpec) -> Descriptor {
+    Descriptor::new(OCI_MANIFEST, spec.digest.clone(), spec.manifest.len() as u64)
+}
+
+fn failed(step: &'static str) -> impl Fn(io::Error) -> Error {
+    move |source| Error::Mount { step, source }
+}

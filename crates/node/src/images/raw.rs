@@ -1,0 +1,90 @@
+//! Complete images that are in use become raw files, in the background.
+//!
+//! Invariant: no start waits for it, and whatever it cannot do is not done: the image stays mounted
+//! as it is.
+
+use std::collections::HashSet;
+use std::sync::{Arc, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use snowmelt_image::Result;
+use snowmelt_image::block::OciDigest;
+use snowmelt_image::read::{BlobReader, HeldFiles};
+use tokio::runtime::{Builder, Runtime};
+
+use super::message::ImageSpec;
+use super::mounts::{Mounts, Slot};
+use super::resolve::Origin;
+
+/// How often images are looked at.
+const INTERVAL: Duration = Duration::from_secs(2);
+/// How long the first start in an image has been over before its files are written: a burst of
+/// starts is over then too.
+const SETTLED: Duration = Duration::from_secs(5);
+/// Only time that nobody else wants.
+const NICE: i32 = 19;
+
+/// Makes raw files of images and mounts them, as long as the process lives; `told` has each.
+pub(super) fn make(mounts: &Mounts, told: impl Fn(&OciDigest)) {
+    let _ = rustix::process::nice(NICE);
+    // One of this thread, so that what it does is as nice.
+    let Ok(runtime) = Builder::new_current_thread().enable_all().build() else { return };
+    let mut refused = HashSet::new();
+    loop {
+        thread::sleep(INTERVAL);
+        for slot in mounts.all() {
+            let Some((spec, readers)) = next(&slot) else { continue };
+            if refused.contains(&spec.digest) {
+                continue;
+            }
+            match one(mounts, &slot, (&spec, &readers), &runtime) {
+                // No room, or another node writes there.
+                Ok(false) => {}
+                Ok(true) => told(&spec.digest),
+                Err(error) => {
+                    tracing::warn!(image = %spec.digest, %error, "an image has no raw files");
+                    refused.insert(spec.digest);
+                }
+            }
+        }
+    }
+}
+
+type Readers = Vec<Arc<BlobReader>>;
+
+/// An image that can become raw files now.
+fn next(slot: &Slot) -> Option<(ImageSpec, Readers)> {
+    let slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+    let mount = slot.as_ref()?;
+    let readers = mount.to_be_raw()?;
+    let is_settled = mount.started.is_some_and(|started| started.elapsed() >= SETTLED);
+    let is_here = || match mount.spec.origin {
+        Origin::Layout(_) => true,
+        Origin::Registry(_) => readers.iter().all(|reader| reader.is_here()),
+    };
+    (is_settled && is_here()).then(|| (mount.spec.clone(), readers))
+}
+
+fn one(
+    mounts: &Mounts,
+    slot: &Slot,
+    (spec, readers): (&ImageSpec, &Readers),
+    runtime: &Runtime,
+) -> Result<bool> {
+    let Some(files) = files(mounts, spec, readers, runtime)? else { return Ok(false) };
+    let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+    slot.as_mut().map_or(Ok(false), |mount| mounts.replace(mount, files).map(|()| true))
+}
+
+fn files(
+    mounts: &Mounts,
+    spec: &ImageSpec,
+    readers: &Readers,
+    runtime: &Runtime,
+) -> Result<Option<HeldFiles>> {
+    match &mounts.raw {
+        Some(raw) => runtime.block_on(raw.make(&spec.image()?, readers)),
+        None => Ok(None),
+    }
+}

@@ -1,0 +1,58 @@
+//! Where the daemon reads blocks: of images of this machine, and of registries with the cache.
+
+use std::collections::HashMap;
+use std::fs;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use snowmelt_image::read::{BlockCache, Blocks};
+use snowmelt_image::source::Layout;
+use snowmelt_image::{Error, Result};
+
+use super::message::ImageSpec;
+use super::resolve::Origin;
+use super::stores::Stores;
+
+/// All that images were read from so far.
+pub(super) struct Sources {
+    stores: Stores,
+    cache: OnceLock<Option<Arc<BlockCache>>>,
+    blocks: Mutex<HashMap<Origin, Arc<Blocks>>>,
+}
+
+impl Sources {
+    pub fn new(stores: Stores) -> Self {
+        Self { stores, cache: OnceLock::new(), blocks: Mutex::default() }
+    }
+
+    /// Keeps the blobs of a local image while it is mounted, whatever becomes of its name.
+    pub fn hold(&self, spec: &ImageSpec) -> Result<Option<fs::File>> {
+        let Origin::Layout(folder) = &spec.origin else { return Ok(None) };
+        // Somebody else's layout is only read.
+        let ours = folder.starts_with(&self.stores.state);
+        ours.then(|| Layout::open(folder)?.hold(&spec.digest)).transpose()
+    }
+
+    /// One for each place that blocks come from.
+    pub fn blocks(&self, origin: &Origin) -> Result<Arc<Blocks>> {
+        let mut all = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(blocks) = all.get(origin) {
+            return Ok(Arc::clone(blocks));
+        }
+        let cache = match origin {
+            Origin::Layout(_) => None,
+            Origin::Registry(_) => self.cache().clone(),
+        };
+        let blocks = Arc::new(Blocks::new(origin.source()?, cache));
+        all.insert(origin.clone(), Arc::clone(&blocks));
+        Ok(blocks)
+    }
+
+    /// Opened by the first image that needs it. One that another node holds is done without.
+    fn cache(&self) -> &Option<Arc<BlockCache>> {
+        self.cache.get_or_init(|| {
+            let opened = self.stores.cache();
+            let warned = |error: &Error| tracing::warn!(%error, "blocks are not cached");
+            opened.inspect_err(warned).ok().map(Arc::new)
+        })
+    }
+}
