@@ -18,6 +18,8 @@ from images import SERVE, Image, Registry, debian, run
 LIMIT_S = 120.0
 # Bytes that one function reads before it is ready.
 STARTS_WITH = 24 << 20
+# Both ways to mount; the machine of these tests can do both.
+both_ways = pytest.mark.parametrize("up", ["erofs", "fuse"], indirect=True)
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +47,8 @@ def pushed(home: Snowmelt, served: Registry) -> str:
 
 
 @pytest.fixture
-def up(alone: Snowmelt) -> Iterator[Snowmelt]:
+def up(alone: Snowmelt, request: pytest.FixtureRequest) -> Iterator[Snowmelt]:
+    alone.environment["SNOWMELT_IMAGES_MOUNT"] = getattr(request, "param", "auto")
     alone.run("up").succeeded()
     yield alone
     alone.run("down").succeeded()
@@ -103,6 +106,22 @@ def test_an_image_that_nobody_here_wrote_runs(made: Image, home: Snowmelt, code:
     missing.failed_with("SM-1003", "debian:v2", "snowmelt image ls")
 
 
+@both_ways
+def test_both_ways_show_the_same_image(
+    pushed: str, made: Image, code: Path, up: Snowmelt, home: Snowmelt
+) -> None:
+    deploy(up, code, pushed).succeeded()
+    for name in ("usr/share/doc/libc6/copyright", "usr/bin/python3"):
+        assert answer(read(up, f"/{name}")) == digest((made.rootfs / name).resolve())
+    assert answer(read(up, "/opt/ballast")) == digest(made.ballast)
+    read(up, "/usr/none").failed_with("SM-0201", "No such file")
+    checks = json.loads(up.run("doctor", "-o", "json").out)
+    [row] = [check for check in checks if check["name"] == "lazy images"]
+    form = up.environment["SNOWMELT_IMAGES_MOUNT"]
+    assert row["status"] == "ok"
+    assert ("FUSE alone" in row["found"]) == (form == "fuse")
+
+
 def test_the_same_input_gives_the_same_image(
     made: Image, home: Snowmelt, alone: Snowmelt, served: Registry, tmp_path: Path
 ) -> None:
@@ -129,6 +148,7 @@ def test_the_same_input_gives_the_same_image(
     alone.run("image", "push", "again", target).failed_with("SM-1001", "no block image")
 
 
+@both_ways
 def test_another_host_fetches_what_a_start_touches(
     pushed: str, served: Registry, made: Image, code: Path, up: Snowmelt, home: Snowmelt
 ) -> None:
@@ -147,6 +167,7 @@ def test_another_host_fetches_what_a_start_touches(
     assert served.fetched() >= made.ballast.stat().st_size
 
 
+@both_ways
 def test_a_daemon_that_is_killed_is_replaced_under_its_readers(
     pushed: str, made: Image, code: Path, up: Snowmelt
 ) -> None:
@@ -165,6 +186,7 @@ def test_a_daemon_that_is_killed_is_replaced_under_its_readers(
     assert daemon(up) not in seen
 
 
+@both_ways
 def test_without_a_daemon_reads_fail_and_nothing_hangs(
     pushed: str, code: Path, up: Snowmelt
 ) -> None:
@@ -180,6 +202,7 @@ def test_without_a_daemon_reads_fail_and_nothing_hangs(
     answer(read(up, "/usr/bin/python3"))
 
 
+@both_ways
 def test_a_killed_platform_leaves_no_reader_and_no_daemon(
     pushed: str, code: Path, up: Snowmelt
 ) -> None:
@@ -193,6 +216,62 @@ def test_a_killed_platform_leaves_no_reader_and_no_daemon(
     wait_for("the daemon to end", lambda: not Path(f"/proc/{pid}/ns").exists())
     up.run("up").succeeded()
     answer(read(up, "/usr/bin/python3"))
+
+
+def test_a_complete_image_needs_no_daemon(
+    pushed: str, made: Image, code: Path, up: Snowmelt
+) -> None:
+    up.run("image", "pull", pushed).succeeded()
+    deploy(up, code, pushed).succeeded()
+    raw = up.folder / "state/raw"
+    event = json.dumps({"read": "/usr/bin/python3", "pause": 1.5})
+    # It occupies the first sandbox, whose mount stays as it is.
+    first = up.start("fn", "call", "read", "--data", event)
+    wait_for("raw files of all blobs", lambda: len(list(raw.glob("*.raw"))) == 3)
+    assert answer(up.finish(first, LIMIT_S)) == digest((made.rootfs / "usr/bin/python3").resolve())
+
+    def on_raw_files() -> bool:
+        return any("erofs" in line and str(raw) in line for line in mounts(up))
+
+    wait_for("a mount on them", on_raw_files)
+    calls = ("fn", "call", "read", "--data", json.dumps({"read": "/opt/ballast", "pause": 0.05}))
+    reading = [up.start(*calls) for _ in range(2)]
+    wait_for("two sandboxes", lambda: len(programs(up)) == 2)
+    while pid := daemon(up):
+        os.kill(pid, signal.SIGKILL)
+    ends = [up.finish(one, LIMIT_S) for one in reading]
+    assert any(end.code == 0 and answer(end) == digest(made.ballast) for end in ends)
+    up.run("down").succeeded()
+    # The next platform mounts them at once.
+    up.run("up").succeeded()
+    answer(read(up, "/usr/bin/python3"))
+    while pid := daemon(up):
+        os.kill(pid, signal.SIGKILL)
+    wait_for("the last daemon to be given up", lambda: daemon(up) is None)
+    assert answer(read(up, "/opt/ballast")) == digest(made.ballast)
+    # What is mounted stays; what is not goes.
+    up.run("down").succeeded()
+    wait_for("the files to be free", lambda: "3 raw files" in pruned(up, "--dry-run"))
+    assert "3 raw files" in pruned(up)
+    assert not list(raw.glob("*.raw"))
+    up.run("up").succeeded()
+    answer(read(up, "/usr/bin/python3"))
+
+
+def pruned(snowmelt: Snowmelt, *options: str) -> str:
+    return snowmelt.run("image", "prune", *options).succeeded().err
+
+
+def programs(snowmelt: Snowmelt) -> list[int]:
+    """Sandboxes that run the test's program."""
+    status = json.loads(snowmelt.run("status", "-o", "json").succeeded().out)
+    return [pid for pid, line in descendants(status["pid"]).items() if "/code/serve" in line]
+
+
+def mounts(snowmelt: Snowmelt) -> list[str]:
+    """Those of the daemon of images."""
+    pid = daemon(snowmelt)
+    return Path(f"/proc/{pid}/mountinfo").read_text().splitlines() if pid else []
 
 
 def test_a_flipped_bit_is_found(made: Image, alone: Snowmelt) -> None:

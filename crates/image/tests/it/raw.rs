@@ -147,7 +147,7 @@ fn a_writer_that_is_killed_leaves_only_whole_files() {
     let scratch = tempfile::tempdir().unwrap();
     let expected: Vec<_> = (1..5).map(some).collect();
     let files = RawFiles::new(scratch.path(), ROOM);
-    for round in 0..10 {
+    for round in 0..6 {
         let mut writer = Command::new(std::env::current_exe().unwrap());
         writer.args(["--exact", "raw::a_writer_that_is_to_be_killed", "--nocapture"]);
         let mut writer =
@@ -155,7 +155,7 @@ fn a_writer_that_is_killed_leaves_only_whole_files() {
         let told = BufReader::new(writer.stdout.take().unwrap()).lines().map(Result::unwrap);
         let told = told.filter(|line| line.contains("begin") || line.contains("made"));
         assert_eq!(told.take(1 + round % 3).count(), 1 + round % 3);
-        std::thread::sleep(std::time::Duration::from_micros(round as u64 * 900));
+        std::thread::sleep(std::time::Duration::from_micros(round as u64 * 1500));
         writer.kill().unwrap();
         writer.wait().unwrap();
         // Whatever stands under its name is whole, and the next one clears the rest away.

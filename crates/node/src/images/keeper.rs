@@ -103,7 +103,7 @@ impl Images {
         let shown = root.image_binds.iter_mut().map(|bind| &mut bind.image);
         let base = match &mut root.base {
             Base::Image(image) => Some(image),
-            Base::Host => None,
+            Base::Host | Base::Folder(_) => None,
         };
         let on_raw_files = locked(&self.on_raw_files);
         for image in base.into_iter().chain(shown) {
