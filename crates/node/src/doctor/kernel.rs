@@ -114,7 +114,6 @@ mod tests {
 
     #[test]
     fn says_why_images_are_mounted_without_erofs() {
-        let source = std::io::Error::other("no block device");
         let lacking = snowmelt_image::Error::Mount {
             step: "mount EROFS on files",
             source: std::io::Error::other("no block device"),
