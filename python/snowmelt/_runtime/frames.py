@@ -16,6 +16,8 @@ EVENT, PROFILE = 15, 16
 
 MAX_PAYLOAD_BYTES = 256 << 20
 
+Payload = bytes | bytearray
+
 _HEADER = struct.Struct("<IB3x")
 # Below this size one system call with a copied payload is cheaper than two without.
 _JOIN_BYTES = 64 << 10
@@ -82,11 +84,22 @@ class Connection:
         self._ahead = self._ahead[count:]
         return count
 
-    def receive(self) -> tuple[int, bytearray] | None:
+    def receive(self) -> tuple[int, Payload] | None:
         """The next frame; None at the end."""
+        if not self._ahead:
+            # As a rule a short frame is there as a whole and alone: a call that comes after a rest
+            # finds nothing in the processor's caches, so each step that it does not take counts.
+            self._ahead = self._socket.recv(_SHORT_BYTES)
+            if len(self._ahead) >= _HEADER.size:
+                length, kind = _HEADER.unpack_from(self._ahead)
+                if len(self._ahead) == _HEADER.size + length:
+                    payload, self._ahead = self._ahead[_HEADER.size :], b""
+                    return kind, payload
+            elif not self._ahead:
+                return None
         return read(self)
 
-    def expect(self, kind: int) -> bytearray:
+    def expect(self, kind: int) -> Payload:
         """The payload of the next frame, which must be of this kind."""
         frame = self.receive()
         if frame is None or frame[0] != kind:
@@ -96,12 +109,12 @@ class Connection:
 
     def send(self, kind: int, payload: Any) -> None:
         """Sends a frame; the payload is anything with bytes inside. Raises `TooLong`."""
-        view = memoryview(payload).cast("B")
+        view = payload if type(payload) is bytes else memoryview(payload).cast("B")
         if len(view) > MAX_PAYLOAD_BYTES:
             raise TooLong(f"{len(view):,} bytes, and {MAX_PAYLOAD_BYTES:,} are the most")
         header = _HEADER.pack(len(view), kind)
         if len(view) <= _JOIN_BYTES:
-            self._socket.sendall(header + bytes(view))
+            self._socket.sendall(header + view)
         else:
             self._socket.sendall(header)
             self._socket.sendall(view)

@@ -17,13 +17,17 @@ from .frames import Connection
 
 Handler = Callable[[Any], Any]
 
+# What `json.loads` and `json.dumps` would make, or look for, at every call.
+_decode = json.JSONDecoder().raw_decode
+_encode = json.JSONEncoder(allow_nan=False).encode
+
 
 def serve(connection: Connection, handler: Handler, name: str, answer: Callable[..., str]) -> None:
     """Answers calls until the other side ends; `answer` is `event_answer` or `map_answer`."""
     while (frame := connection.receive()) is not None and frame[0] != frames.END:
         if frame[0] != frames.CALL:
             raise frames.ProtocolError(f"a frame of kind {frame[0]} came where a call was due")
-        call = json.loads(frame[1])
+        call, _ = _decode(frame[1].decode())
         try:
             kind, text = frames.RETURN, answer(handler, name, call["event"])
         except Failed as failed:
@@ -44,7 +48,7 @@ def too_long(name: str, error: frames.TooLong) -> Failed:
 def event_answer(handler: Handler, name: str, event: Any) -> str:
     """The handler's value as JSON."""
     try:
-        with process.user_code():
+        with process.user_code:
             value = handler(event)
     except BaseException as error:
         given = failure.shown("event", event)
@@ -56,7 +60,7 @@ def event_answer(handler: Handler, name: str, event: Any) -> str:
 
 def _as_json(value: Any, name: str) -> str:
     try:
-        return json.dumps(value, allow_nan=False)
+        return _encode(value)
     except (TypeError, ValueError, RecursionError) as error:
         kind = type(value).__name__
         hint = "return None, bool, int, float, str, list or dict"
@@ -89,7 +93,7 @@ def _one(handler: Handler, name: str, item: Any) -> tuple[bool, Any]:
     from .._vendor import cloudpickle
 
     try:
-        with process.user_code():
+        with process.user_code:
             value = handler(item)
     except BaseException as error:
         given = failure.shown("item", item)

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 
 def line_buffered() -> None:
@@ -28,14 +26,21 @@ def flush() -> None:
             pass
 
 
-@contextmanager
-def user_code() -> Iterator[None]:
-    """Runs user code; in a thread `SystemExit` would end the thread only, so it is done here."""
-    try:
-        yield
-    except SystemExit as leave:
-        flush()
-        os._exit(_exit_code(leave.code))
+class _UserCode:
+    """Around what the user wrote; in a thread `SystemExit` would end the thread only, so it is done
+    here."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, raised: BaseException | None, trace: object) -> None:
+        if isinstance(raised, SystemExit):
+            flush()
+            os._exit(_exit_code(raised.code))
+
+
+# It has no state, so that a call need not make one.
+user_code = _UserCode()
 
 
 def _exit_code(code: object) -> int:

@@ -43,7 +43,7 @@ class Scalar:
         rows = Rows(batch, self._signature)
         columns = self._read(rows.columns)
         arguments = zip(*columns) if columns else repeat((), rows.count)
-        with process.user_code():
+        with process.user_code:
             outcome = self._call_all(iter(arguments), rows.count)
         if outcome.first is not None and not self._null_on_error:
             raise self._raised(outcome, columns, rows)

@@ -87,7 +87,7 @@ def serve(connection: Connection, evaluate: Evaluate, signature: Signature) -> N
 
 
 def _answer(
-    pa: Any, frame: tuple[int, bytearray], arguments: Any, evaluate: Evaluate, name: str
+    pa: Any, frame: tuple[int, frames.Payload], arguments: Any, evaluate: Evaluate, name: str
 ) -> Any:
     if frame[0] != frames.BATCH:
         raise ProtocolError(f"a frame of kind {frame[0]} came where a batch was due")
@@ -104,7 +104,7 @@ def _answer(
         raise failure.from_exception(error, "type", name) from None
 
 
-def _schema(pa: Any, payload: bytearray) -> Any:
+def _schema(pa: Any, payload: frames.Payload) -> Any:
     try:
         schema = pa.ipc.read_schema(pa.py_buffer(payload))
     except pa.ArrowException as error:

@@ -39,7 +39,7 @@ class Vectorised:
         elements = [element for _, element in self._signature.arguments]
         given = [self._give(column, element) for column, element in zip(columns, elements)]
         try:
-            with process.user_code():
+            with process.user_code:
                 return self._function(*given)
         except BaseException as error:
             raise failure.from_exception(
