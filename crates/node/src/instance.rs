@@ -13,11 +13,11 @@ use futures::FutureExt;
 use snowmelt_sandbox::Sandbox;
 use snowmelt_types::ByteSize;
 use snowmelt_wire::{Frame, Kind, Load, read_frame, write_frame};
-use tokio::net::UnixStream;
 
 use crate::Result;
 use crate::imports::Child;
 use crate::log::LogCollector;
+use crate::quiet::Quiet;
 
 /// A sandbox that runs user code.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub(crate) struct Instance {
     _zygote: Option<Child>,
     // Connections with the function that is loaded on them: a call that takes one needs no load.
     // Functions of the same code share instances.
-    loaded: Mutex<Vec<(Load, UnixStream)>>,
+    loaded: Mutex<Vec<(Load, Quiet)>>,
     // A call was given up: what goes on inside is not known.
     spoiled: AtomicBool,
     // The image that it runs in, until its first function is loaded.
@@ -77,7 +77,7 @@ impl Instance {
     }
 
     /// Tells it something over a connection of its own, and lets its processes go on.
-    pub async fn tell(&self, stream: &mut UnixStream, frame: &Frame) -> Result<()> {
+    pub async fn tell(&self, stream: &mut Quiet, frame: &Frame) -> Result<()> {
         let mut writing = pin!(write_frame(stream, frame));
         // What the socket does not hold waits until it is read.
         let written = futures::poll!(&mut writing);
@@ -94,28 +94,26 @@ impl Instance {
     }
 
     /// Loads code on a new connection; gives it with what the instance said first.
-    pub async fn load(&self, load: &Load) -> Result<(UnixStream, Frame)> {
+    pub async fn load(&self, load: &Load) -> Result<(Quiet, Frame)> {
         let mut stream = self.connect().map_err(snowmelt_wire::Error::from)?;
         self.tell(&mut stream, &Frame::json(Kind::Load, load)?).await?;
         let said = next(&mut stream).await?;
         Ok((stream, said))
     }
 
-    fn connect(&self) -> std::io::Result<UnixStream> {
-        let stream = self.sandbox.connect()?;
-        stream.set_nonblocking(true)?;
-        UnixStream::from_std(stream)
+    fn connect(&self) -> std::io::Result<Quiet> {
+        Quiet::new(self.sandbox.connect()?)
     }
 
     /// A connection on which this function is loaded, for one call at a time.
-    pub fn take_loaded(&self, load: &Load) -> Option<UnixStream> {
+    pub fn take_loaded(&self, load: &Load) -> Option<Quiet> {
         let mut loaded = self.loaded();
         let place = loaded.iter().rposition(|(other, _)| other == load)?;
         Some(loaded.swap_remove(place).1)
     }
 
     /// Keeps such a connection for the next call.
-    pub fn keep_loaded(&self, load: &Load, stream: UnixStream) {
+    pub fn keep_loaded(&self, load: &Load, stream: Quiet) {
         self.loaded().push((load.clone(), stream));
     }
 
@@ -124,12 +122,12 @@ impl Instance {
         self.loaded().iter().any(|(other, _)| other == load)
     }
 
-    fn loaded(&self) -> MutexGuard<'_, Vec<(Load, UnixStream)>> {
+    fn loaded(&self) -> MutexGuard<'_, Vec<(Load, Quiet)>> {
         self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The next frame; that none comes any more is an error.
-pub(crate) async fn next(stream: &mut UnixStream) -> Result<Frame> {
+pub(crate) async fn next(stream: &mut Quiet) -> Result<Frame> {
     Ok(read_frame(stream).await?.ok_or(snowmelt_wire::Error::Closed)?)
 }

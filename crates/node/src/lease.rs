@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use snowmelt_types::{ByteSize, Digest, End, Outcome};
 use snowmelt_wire::{Call, Frame, FunctionFailure, Kind, Load, Ready};
-use tokio::net::UnixStream;
 
 use crate::figures::Start;
 use crate::instance::{Instance, next};
 use crate::log::LogText;
 use crate::node::Inner;
+use crate::quiet::Quiet;
 use crate::seats::Occupied;
 use crate::{Error, InstanceLimits, Result};
 
@@ -68,9 +68,7 @@ impl InstanceLease {
     /// Loads code on a new connection, which the caller may hand to a query worker.
     pub async fn open(&self, load: &Load, limit: Duration) -> Result<BlockingStream> {
         let stream = self.load(load, limit).await?;
-        let stream = stream.into_std().map_err(snowmelt_wire::Error::from)?;
-        stream.set_nonblocking(false).map_err(snowmelt_wire::Error::from)?;
-        Ok(stream)
+        Ok(stream.into_blocking().map_err(snowmelt_wire::Error::from)?)
     }
 
     /// Asks the code for the signatures of its UDFs.
@@ -142,7 +140,7 @@ impl InstanceLease {
         self.sound = true;
     }
 
-    async fn load(&self, load: &Load, limit: Duration) -> Result<UnixStream> {
+    async fn load(&self, load: &Load, limit: Duration) -> Result<Quiet> {
         let loading = self.instance()?.load(load);
         let (stream, frame) = self.within(limit, &load.function, loading).await?;
         let ready = self.refuse_failure(frame)?.expect(Kind::Ready, "the word that it is ready")?;

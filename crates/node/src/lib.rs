@@ -25,6 +25,7 @@ mod node;
 mod parked;
 mod pool;
 mod programs;
+mod quiet;
 mod ranks;
 mod runner;
 mod seats;
