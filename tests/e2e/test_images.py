@@ -363,6 +363,31 @@ def test_a_host_that_was_warmed_fetches_no_block(
     assert served.fetched() == 0
 
 
+def test_a_platform_that_runs_finds_what_was_warmed_beside_it(
+    pushed: str, served: Registry, made: Image, code: Path, up: Snowmelt
+) -> None:
+    # Reads of raw files would say nothing of the cache.
+    up.environment["SNOWMELT_IMAGES_RAW"] = "0"
+    up.run("down").succeeded()
+    up.run("up").succeeded()
+    deploy(up, code, pushed).succeeded()
+    answer(read(up, "/usr/bin/python3"))
+    up.run("image", "prune", "--blocks").failed_with("SM-0504", "blocks")
+    served.fetched()
+    up.run("image", "warm", pushed, "--all").succeeded()
+    assert served.fetched() > made.ballast.stat().st_size
+    assert answer(read(up, "/opt/ballast")) == digest(made.ballast)
+    # Tables only.
+    assert served.fetched() < 64 << 10
+    up.environment["SNOWMELT_IMAGES_CACHE"] = "1MiB"
+    up.run("down").succeeded()
+    up.run("up").succeeded()
+    deploy(up, code, pushed).succeeded()
+    answer(read(up, "/usr/bin/python3"))
+    up.run("image", "warm", pushed, "--all").failed_with("SM-1001", "images.cache")
+    assert answer(read(up, "/opt/ballast")) == digest(made.ballast)
+
+
 def test_a_start_travels_with_its_image_to_who_trusts_it(
     made: Image, served: Registry, code: Path, up: Snowmelt, home: Snowmelt
 ) -> None:

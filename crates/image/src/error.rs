@@ -136,6 +136,11 @@ impl Error {
         matches!(self, Self::Io { source, .. } if is_full(source))
     }
 
+    /// Whether a file or folder was not there.
+    pub(crate) fn is_missing(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+
     fn code(&self) -> Code {
         match self {
             Self::Refused { .. } | Self::Limit { .. } => Code::IMAGE_REFUSED,

@@ -30,6 +30,8 @@ pub struct Counts {
     pub cached: u64,
     /// Blocks that came damaged, from the source or the disk.
     pub damaged: u64,
+    /// Blocks that the disk could not keep.
+    pub unkept: u64,
 }
 
 /// One for each process: all blobs share its source, memory and disk.
@@ -46,6 +48,7 @@ pub struct Blocks {
     damaged: AtomicU64,
     /// Whether the last block could not be kept.
     uncached: AtomicBool,
+    unkept: AtomicU64,
 }
 
 impl Blocks {
@@ -62,6 +65,7 @@ impl Blocks {
             cached: AtomicU64::new(0),
             damaged: AtomicU64::new(0),
             uncached: AtomicBool::new(false),
+            unkept: AtomicU64::new(0),
         }
     }
 
@@ -73,6 +77,7 @@ impl Blocks {
             cached: self.cached.load(Ordering::Relaxed),
             damaged: self.damaged.load(Ordering::Relaxed)
                 + self.cache.as_ref().map_or(0, |cache| cache.damaged()),
+            unkept: self.unkept.load(Ordering::Relaxed),
         }
     }
 
@@ -217,13 +222,13 @@ impl Blocks {
     /// A cache that cannot take a block is no reason to fail: the block is here.
     fn keep(&self, entry: &BlockEntry, stored: &[u8]) {
         let Some(cache) = self.cache.as_ref().filter(|_| !stored.is_empty()) else { return };
-        match cache.put(entry, stored) {
-            Ok(()) => self.uncached.store(false, Ordering::Relaxed),
-            // Told once: on a full disk it is so for every block.
-            Err(error) if !self.uncached.swap(true, Ordering::Relaxed) => {
-                tracing::warn!(%error, "blocks are not cached");
-            }
-            Err(_) => {}
+        let Err(error) = cache.put(entry, stored) else {
+            return self.uncached.store(false, Ordering::Relaxed);
+        };
+        self.unkept.fetch_add(1, Ordering::Relaxed);
+        // Told once: on a full disk it is so for every block.
+        if !self.uncached.swap(true, Ordering::Relaxed) {
+            tracing::warn!(%error, "blocks are not cached");
         }
     }
 }

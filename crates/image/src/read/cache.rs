@@ -5,6 +5,9 @@
 //! digest must not learn from the cache whether somebody else has the block, nor get it without the
 //! registry's leave. The bound is one for all of them.
 //!
+//! One process holds it, and it alone makes room. Others may join: they read, bring blocks while
+//! there is room, and tell the holder.
+//!
 //! Invariant: a file under its final name was renamed there whole, and is compared with its digest
 //! at each use all the same: `kill -9` leaves at most files in `tmp`, a power loss or a flipped bit
 //! a block that is dropped and fetched again. Nothing is flushed, because nothing here is the only
@@ -14,12 +17,13 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::SystemTime;
 
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
+use super::journal::Journal;
 use super::usage::Usage;
 use crate::block::{BlockDigest, BlockEntry, verify};
 use crate::{Error, Result};
@@ -28,10 +32,10 @@ use crate::{Error, Result};
 const TENANTS: &str = "tenants";
 
 /// Whose block, and which.
-type Key = (Option<BlockDigest>, BlockDigest);
+pub(super) type Key = (Option<BlockDigest>, BlockDigest);
 type Index = Usage<Key>;
 
-/// A cache, held by one process at a time, as one tenant or everybody sees it.
+/// A cache, held by one process at a time or joined, as one tenant or everybody sees it.
 pub struct BlockCache {
     store: Arc<Store>,
     /// Whose blocks these are: a digest of the tenant's name, or nobody's.
@@ -43,8 +47,9 @@ struct Store {
     capacity: u64,
     index: Mutex<Index>,
     damaged: AtomicU64,
-    /// Locked as long as this lives; the lock dies with the process.
-    _lock: File,
+    joined: Mutex<Journal>,
+    /// The holder's, locked as long as this lives; the lock dies with the process.
+    lock: OnceLock<File>,
 }
 
 impl BlockCache {
@@ -53,18 +58,23 @@ impl BlockCache {
     pub fn open(folder: &Path, capacity: u64) -> Result<Self> {
         let tmp = folder.join("tmp");
         fs::create_dir_all(&tmp).map_err(Error::io("make the folder", &tmp))?;
-        let path = folder.join("lock");
-        let mut options = File::options();
-        let lock = options.create(true).truncate(false).write(true).open(&path);
-        let lock = lock.map_err(Error::io("open the lock", &path))?;
-        match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) => return Err(Error::Held { path: folder.to_owned() }),
-            locked => locked.map_err(|errno| Error::io("lock", &path)(errno.into()))?,
-        }
+        let lock = lock(folder)?.ok_or_else(|| Error::Held { path: folder.to_owned() })?;
         clear(&tmp)?;
-        let (index, damaged) = (Mutex::new(scan(folder)?), AtomicU64::new(0));
-        let store = Store { folder: folder.to_owned(), capacity, index, damaged, _lock: lock };
+        let joined = Journal::begin(folder).map_err(Error::io("write in", folder))?;
+        let store = Store::new(folder, capacity, joined, OnceLock::from(lock))?;
         store.evict(0);
+        Ok(Self { store: Arc::new(store), tenant: None })
+    }
+
+    /// The same, or if another process holds it, with that: what is brought here is found there.
+    /// Once there is no room left, and nobody holds it any more, this one does.
+    pub fn join(folder: &Path, capacity: u64) -> Result<Self> {
+        match Self::open(folder, capacity) {
+            Err(Error::Held { .. }) => {}
+            opened => return opened,
+        }
+        let joined = Journal::join(folder).map_err(Error::io("write in", folder))?;
+        let store = Store::new(folder, capacity, joined, OnceLock::new())?;
         Ok(Self { store: Arc::new(store), tenant: None })
     }
 
@@ -92,7 +102,7 @@ impl BlockCache {
     /// A block if it is there and whole. One that is damaged is dropped.
     pub fn get(&self, entry: &BlockEntry) -> Option<Vec<u8>> {
         let key = self.key(entry);
-        if !self.store.index().touch(&key) {
+        if !self.store.touch(&key) {
             return None;
         }
         let path = self.store.path(&key);
@@ -102,8 +112,11 @@ impl BlockCache {
                 let _ = File::open(&path).and_then(|file| file.set_modified(SystemTime::now()));
                 Some(stored)
             }
-            // Evicted in between.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            // Evicted in between, or dropped by another process.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.store.forget(&key);
+                None
+            }
             _ => {
                 tracing::warn!(block = %entry.digest, "dropping a damaged block of the cache");
                 self.store.damaged.fetch_add(1, Ordering::Relaxed);
@@ -115,14 +128,19 @@ impl BlockCache {
 
     /// Whether a block is there; it may be gone at its use.
     pub fn has(&self, entry: &BlockEntry) -> bool {
-        self.store.index().has(&self.key(entry))
+        let key = self.key(entry);
+        self.store.index().has(&key) || (self.store.hear() && self.store.index().has(&key))
     }
 
-    /// Keeps a block that was verified. On a full disk, half of the cache makes room once.
+    /// Keeps a block that was verified. On a full disk, half of the cache makes room once. Who has
+    /// joined brings nothing more once it is full.
     pub fn put(&self, entry: &BlockEntry, stored: &[u8]) -> Result<()> {
         let (bytes, key, store) = (stored.len() as u64, self.key(entry), &self.store);
-        if bytes > store.capacity || store.index().touch(&key) {
+        if bytes > store.capacity || store.touch(&key) {
             return Ok(());
+        }
+        if !store.is_holder() && (store.has_room(bytes) || !store.promote()) {
+            return store.bring(key, stored);
         }
         store.evict(bytes);
         let written = match store.write(&key, stored) {
@@ -141,6 +159,78 @@ impl BlockCache {
 }
 
 impl Store {
+    fn new(folder: &Path, capacity: u64, joined: Journal, lock: OnceLock<File>) -> Result<Self> {
+        let (index, damaged) = (Mutex::new(scan(folder)?), AtomicU64::new(0));
+        let (folder, joined) = (folder.to_owned(), Mutex::new(joined));
+        Ok(Self { folder, capacity, index, damaged, joined, lock })
+    }
+
+    /// Uses a block, if it is there.
+    fn touch(&self, key: &Key) -> bool {
+        self.index().touch(key) || (self.hear() && self.index().touch(key))
+    }
+
+    /// Takes in what others brought; false if that is nothing.
+    fn hear(&self) -> bool {
+        if !self.is_holder() {
+            return false;
+        }
+        let news = self.joined().news();
+        let is_new = !news.is_empty();
+        news.into_iter().for_each(|(key, bytes)| self.index().add(key, bytes));
+        if is_new {
+            self.evict(0);
+        }
+        is_new
+    }
+
+    fn is_holder(&self) -> bool {
+        self.lock.get().is_some()
+    }
+
+    /// Becomes the holder if there is none any more.
+    fn promote(&self) -> bool {
+        let mut joined = self.joined();
+        if self.is_holder() {
+            return true;
+        }
+        let Ok(Some(lock)) = lock(&self.folder) else { return false };
+        let Ok(journal) = Journal::begin(&self.folder) else { return false };
+        let Ok(found) = scan(&self.folder) else { return false };
+        (*joined, *self.index()) = (journal, found);
+        self.lock.set(lock).is_ok()
+    }
+
+    fn has_room(&self, more: u64) -> bool {
+        self.index().bytes().saturating_add(more) <= self.capacity
+    }
+
+    /// Brings a block to a cache that another process holds.
+    fn bring(&self, key: Key, stored: &[u8]) -> Result<()> {
+        let bytes = stored.len() as u64;
+        if !self.has_room(bytes) {
+            let reason = "it is full, and only the platform that holds it makes room in it";
+            return Err(Error::refused("the cache of blocks", reason));
+        }
+        let written = match self.write(&key, stored) {
+            // Who holds it has just begun, and cleared away what it took for half-done.
+            Err(error) if error.is_missing() => self.write(&key, stored),
+            outcome => outcome,
+        };
+        written?;
+        self.joined().tell(&key, bytes).map_err(Error::io("write in", &self.folder))?;
+        self.index().add(key, bytes);
+        Ok(())
+    }
+
+    /// Forgets a block whose file is gone.
+    fn forget(&self, key: &Key) {
+        let mut index = self.index();
+        if !self.path(key).exists() {
+            index.remove(key);
+        }
+    }
+
     fn write(&self, key: &Key, stored: &[u8]) -> Result<()> {
         let path = self.path(key);
         let folder = path.parent().unwrap_or(&self.folder);
@@ -181,8 +271,25 @@ impl Store {
         shelf.join(&name[..2]).join(name)
     }
 
+    fn joined(&self) -> std::sync::MutexGuard<'_, Journal> {
+        self.joined.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn index(&self) -> std::sync::MutexGuard<'_, Index> {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The right to hold a cache; `None` if another process has it.
+fn lock(folder: &Path) -> Result<Option<File>> {
+    let path = folder.join("lock");
+    let mut options = File::options();
+    let lock = options.create(true).truncate(false).write(true).open(&path);
+    let lock = lock.map_err(Error::io("open the lock", &path))?;
+    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => Ok(None),
+        Err(errno) => Err(Error::io("lock", &path)(errno.into())),
+        Ok(()) => Ok(Some(lock)),
     }
 }
 
@@ -307,5 +414,48 @@ mod tests {
         assert!(BlockCache::open(folder.path(), 1000).unwrap().get(&entry).is_none());
         BlockCache::open(folder.path(), 1000).unwrap().put(&entry, &block(1, 100).1).unwrap();
         assert_eq!(BlockCache::open(folder.path(), 99).unwrap().bytes(), 0);
+    }
+
+    #[test]
+    fn what_one_that_joined_brings_is_found_by_the_holder() {
+        let folder = tempfile::tempdir().unwrap();
+        let holder = BlockCache::open(folder.path(), 300).unwrap();
+        let (first, stored) = block(1, 100);
+        holder.put(&first, &stored).unwrap();
+        let guest = BlockCache::join(folder.path(), 300).unwrap();
+        assert_eq!(guest.get(&first), Some(stored.clone()));
+        let (second, brought) = block(2, 100);
+        assert!(!holder.has(&second));
+        guest.of_tenant("one").put(&second, &brought).unwrap();
+        assert!(!holder.has(&second) && holder.of_tenant("one").has(&second));
+        guest.put(&second, &brought).unwrap();
+        assert!(holder.has(&second));
+        assert_eq!((holder.get(&second), holder.bytes()), (Some(brought), 300));
+        // It is full: who joined takes nobody's room, the holder makes some.
+        let (third, late) = block(3, 100);
+        let refused = guest.put(&third, &late).unwrap_err();
+        assert!(refused.to_string().contains("full"), "{refused}");
+        holder.put(&third, &late).unwrap();
+        assert!(holder.get(&first).is_none() && holder.bytes() == 300);
+        // A block that the holder dropped is no block here, and can be brought again.
+        assert!(guest.get(&first).is_none());
+        drop(holder);
+        let (last, more) = block(4, 100);
+        guest.put(&first, &stored).unwrap();
+        guest.put(&last, &more).unwrap();
+        assert_eq!((guest.get(&last), guest.bytes()), (Some(more), 300));
+        assert!(matches!(BlockCache::open(folder.path(), 300), Err(Error::Held { .. })));
+    }
+
+    #[test]
+    fn a_block_that_another_process_dropped_can_be_put_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let holder = BlockCache::open(folder.path(), 300).unwrap();
+        let (entry, stored) = block(1, 100);
+        holder.put(&entry, &stored).unwrap();
+        fs::remove_file(holder.store.path(&holder.key(&entry))).unwrap();
+        assert!(holder.get(&entry).is_none() && holder.bytes() == 0);
+        holder.put(&entry, &stored).unwrap();
+        assert_eq!(holder.get(&entry), Some(stored));
     }
 }

@@ -5,6 +5,7 @@
 //! | where stored bytes come from: the trait, and local folders | `source`, `local` |
 //! | decorators: again, slower, a second one | `retry`, `limit`, `hedge` |
 //! | stored blocks on the disk, by content, the one used longest ago evicted first | `cache`, `usage` |
+//! | what other processes bring to them | `journal` |
 //! | what was used last in memory, little | `recent` |
 //! | decompressed where it is wanted | `frames` |
 //! | ranges of a blob from all of these, each block once | `blocks`, `flight`, `blob` |
@@ -24,6 +25,7 @@ pub mod conformance;
 mod flight;
 mod frames;
 mod hedge;
+mod journal;
 mod limit;
 mod local;
 mod raw;

@@ -47,10 +47,10 @@ impl Sources {
         Ok(blocks)
     }
 
-    /// Opened by the first image that needs it. One that another node holds is done without.
+    /// Opened by the first image that needs it.
     fn cache(&self) -> &Option<Arc<BlockCache>> {
         self.cache.get_or_init(|| {
-            let opened = self.stores.cache();
+            let opened = self.stores.shared_cache();
             let warned = |error: &Error| tracing::warn!(%error, "blocks are not cached");
             opened.inspect_err(warned).ok().map(Arc::new)
         })

@@ -49,9 +49,18 @@ impl Stores {
         Self { state: state.to_owned(), settings }
     }
 
-    /// The cache of blocks, which one process holds at a time.
+    /// The cache of blocks, held by this process alone.
     pub fn cache(&self) -> Result<BlockCache> {
-        BlockCache::open(&self.state.join("blocks"), self.settings.cache.bytes())
+        BlockCache::open(&self.blocks(), self.settings.cache.bytes())
+    }
+
+    /// The same, beside another process that holds it if there is one.
+    pub fn shared_cache(&self) -> Result<BlockCache> {
+        BlockCache::join(&self.blocks(), self.settings.cache.bytes())
+    }
+
+    fn blocks(&self) -> PathBuf {
+        self.state.join("blocks")
     }
 
     /// Complete images as files.

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use snowmelt_image::Result;
 use snowmelt_image::profile::StartProfile;
 use snowmelt_image::read::{BlobReader, Blocks, Counts};
+use snowmelt_image::{Error, Result};
 use snowmelt_node::{Found, ImageOrigin, ImageStores};
 use snowmelt_types::ByteSize;
 
@@ -52,7 +52,7 @@ async fn fetched(
     progress: &Arc<Progress>,
 ) -> Result<Counts> {
     let stores = stores(config);
-    let blocks = Blocks::new(found.origin.source()?, Some(Arc::new(stores.cache()?)));
+    let blocks = Blocks::new(found.origin.source()?, Some(Arc::new(stores.shared_cache()?)));
     let blocks = Arc::new(blocks);
     let reader = |blob| BlobReader::new(Arc::clone(&blocks), blob).map(Arc::new);
     let readers = found.image.blobs().cloned().map(reader).collect::<Result<Vec<_>>>()?;
@@ -65,7 +65,13 @@ async fn fetched(
         }
         None => whole(&readers, progress).await?,
     }
-    Ok(blocks.counts())
+    let counts = blocks.counts();
+    if counts.unkept > 0 {
+        let what = format!("{} of {}", text::counted(counts.unkept, "block"), found.name);
+        let reason = "the cache could not keep them: see images.cache and the room on the disk";
+        return Err(Error::Refused { what, reason: reason.to_owned() });
+    }
+    Ok(counts)
 }
 
 /// Starts that were seen here, or else those that somebody trusted put beside the image.
