@@ -31,7 +31,8 @@ pub fn image_daemon_main() -> ExitCode {
 
 fn run() -> io::Result<()> {
     let control = io::stdin().as_fd().try_clone_to_owned()?;
-    let Some((Control::Begin { state, folder, settings }, mut fds)) = receive(&control)? else {
+    let begun = receive(&control)?;
+    let Some((Control::Begin { state, folder, settings, mounts: adopted }, mut fds)) = begun else {
         return Ok(());
     };
     let namespace = if fds.len() > 1 { fds.pop() } else { None };
@@ -45,6 +46,12 @@ fn run() -> io::Result<()> {
     let mounts = Arc::new(Mounts::new(stores, folder, runtime.handle().clone()));
     // The namespace is ready to be held by the node.
     packet::send(&control, READY, &[])?;
+    // First what is there: who asks for an image that is mounted must not get another mount of it,
+    // which no successor would know.
+    for _ in 0..adopted {
+        let Some((said, fds)) = receive(&control)? else { return Ok(()) };
+        heed(&mounts, &said, fds);
+    }
     let accepting = Arc::clone(&mounts);
     thread::Builder::new().name("image-asks".to_owned()).spawn(move || {
         while let Ok(client) = packet::accept(&listener) {
@@ -54,24 +61,30 @@ fn run() -> io::Result<()> {
             drop(named.spawn(move || answer(&mounts, &client)));
         }
     })?;
-    let (making, telling) = (Arc::clone(&mounts), control.try_clone()?);
-    thread::Builder::new().name("image-raw".to_owned()).spawn(move || {
-        super::raw::make(&making, |digest| {
-            // Without a node nobody is left to know it.
-            let _ = serde_json::to_vec(&Notice::IsRaw(digest.clone()))
-                .map(|said| packet::send(&telling, &said, &[]));
-        });
-    })?;
-    while let Some((said, mut fds)) = receive(&control)? {
-        match said {
-            Control::Begin { .. } => {}
-            Control::Adopt(spec, form) => mounts.adopt(&spec, form, fds.pop()),
-            Control::Ready(digest) => mounts.record(&digest),
-        }
+    if mounts.raw.is_some() {
+        let (making, telling) = (Arc::clone(&mounts), control.try_clone()?);
+        thread::Builder::new().name("image-raw".to_owned()).spawn(move || {
+            super::raw::make(&making, |digest| {
+                // Without a node nobody is left to know it.
+                let _ = serde_json::to_vec(&Notice::IsRaw(digest.clone()))
+                    .map(|said| packet::send(&telling, &said, &[]));
+            });
+        })?;
+    }
+    while let Some((said, fds)) = receive(&control)? {
+        heed(&mounts, &said, fds);
     }
     // The node is gone, and with it who reads: there is nothing to be tidied that the kernel does
     // not do, and a read under way must not keep us.
     std::process::exit(0)
+}
+
+fn heed(mounts: &Mounts, said: &Control, mut fds: Vec<OwnedFd>) {
+    match said {
+        Control::Begin { .. } => {}
+        Control::Adopt(spec, form) => mounts.adopt(spec, *form, fds.pop()),
+        Control::Ready(digest) => mounts.record(digest),
+    }
 }
 
 fn receive(control: &OwnedFd) -> io::Result<Option<(Control, Vec<OwnedFd>)>> {

@@ -213,7 +213,8 @@ impl Keeper {
         let listener = kept.listener.as_ref().ok_or(io::ErrorKind::NotConnected)?;
         let fds: Vec<BorrowedFd<'_>> =
             std::iter::once(listener).chain(&kept.namespace).map(AsFd::as_fd).collect();
-        say(control, &Control::Begin { state, folder, settings }, &fds)?;
+        let mounts = kept.mounts.len();
+        say(control, &Control::Begin { state, folder, settings, mounts }, &fds)?;
         if !packet::wait(control, BEGINS_WITHIN)? {
             return Err(io::ErrorKind::TimedOut.into());
         }

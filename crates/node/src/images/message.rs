@@ -58,6 +58,8 @@ pub(super) enum Control {
         folder: PathBuf,
         /// What the user wants.
         settings: Settings,
+        /// How many `Adopt` follow, before which nobody is answered.
+        mounts: usize,
     },
     /// A mount that is there in this form, with its connection to the kernel.
     Adopt(ImageSpec, Form),
