@@ -11,6 +11,10 @@ use snowmelt_image::source::{Config, DockerArchive, Origin, Reference};
 use snowmelt_image::tree::Tree;
 use snowmelt_image::{Image, erofs};
 
+use kernel::{Ask, Kernel, OPCODES};
+
+mod kernel;
+
 /// Small, so that a bomb ends soon and a mistake of the limits is seen by the memory that it takes.
 const LIMITS: Limits =
     Limits { entries: 1000, bytes: 16 << 20, metadata_bytes: 1 << 20, header_bytes: 64 << 10 };
@@ -77,6 +81,45 @@ pub fn erofs(data: &[u8]) {
         let written = erofs::write(&tree, &devices).expect("a tree that was read can be written");
         comes_back(&written, &devices);
     }
+}
+
+/// A metadata part that is asked for its files, by its own names and by any number: each answer is
+/// one that the kernel takes, and what is told as a whole is told name by name too. Questions come
+/// first, as many as the first byte says.
+pub fn volume(data: &[u8]) {
+    let Some((&count, rest)) = data.split_first() else { return };
+    let (asks, image) = rest.split_at(rest.len().min(usize::from(count) * ASK_BYTES));
+    let mut image = image.to_vec();
+    seal(&mut image);
+    let slots = image.get(1024 + 86..).and_then(|rest| rest.first_chunk());
+    let layers = slots.map_or(0, |bytes| usize::from(u16::from_le_bytes(*bytes)));
+    // Some files reach behind the end of such layers.
+    let layers = vec![1 << 20; layers.min(image.len() / 128)];
+    let mut kernel = Kernel::new(&image, &layers);
+    kernel.walk(false);
+    for ask in asks.chunks_exact(ASK_BYTES) {
+        asked(&kernel, ask);
+    }
+    if let Ok((tree, blocks)) = erofs::read(&image) {
+        let devices: Vec<u64> = blocks.iter().map(|blocks| u64::from(*blocks) * 4096).collect();
+        let written = erofs::write(&tree, &devices).expect("a tree that was read can be written");
+        Kernel::new(&written, &devices).walk(true);
+    }
+}
+
+/// Which question, of which number that is known or else of another, room, number, offset or name.
+const ASK_BYTES: usize = 20;
+
+fn asked(kernel: &Kernel, bytes: &[u8]) {
+    let number = |at: usize| u64::from_le_bytes(*bytes[at..].first_chunk().expect("eight bytes"));
+    let node = match bytes[1] {
+        0 => number(4),
+        which => kernel.known[usize::from(which - 1) % kernel.known.len()],
+    };
+    let room = u32::from(u16::from_le_bytes([bytes[2], bytes[3]]));
+    let name = bytes[12..].split(|byte| *byte == 0).next().unwrap_or_default();
+    let opcode = OPCODES[usize::from(bytes[0]) % OPCODES.len()];
+    kernel.try_any(Ask { opcode, node, offset: number(12), room, name });
 }
 
 fn comes_back(image: &[u8], devices: &[u64]) {

@@ -65,6 +65,8 @@ pub fn write_all() -> Result<()> {
     write("erofs", "two", &metadata);
     write("erofs", "none", &erofs::write(&Tree::default(), &[])?);
 
+    volume(&metadata)?;
+
     let mut writer = BlobWriter::new(Vec::new(), Path::new("memory"), BlockSize::MIN);
     writer.append(&metadata)?;
     let (summary, _) = writer.finish()?;
@@ -93,6 +95,40 @@ pub fn write_all() -> Result<()> {
     write("manifest", "config", &Config::plain(vec![OciDigest::of(b"")]).encode()?);
     let digest = OciDigest::of(b"");
     write("manifest", "reference", format!("localhost:5000/a/b:t@{digest}").as_bytes());
+    Ok(())
+}
+
+/// Metadata parts with questions before them.
+fn volume(metadata: &[u8]) -> Result<()> {
+    let ask = |opcode: u8, node: u8, number: u64, room: u16, last: [u8; 8]| {
+        [&[opcode, node][..], &room.to_le_bytes(), &number.to_le_bytes(), &last].concat()
+    };
+    let none = [0; 8];
+    let mut asks: Vec<Vec<u8>> = (0..9).map(|opcode| ask(opcode, 2, 0, 4096, none)).collect();
+    // Numbers that nothing names, a list from within a block and from far behind the end, a name.
+    asks.extend((0..9).map(|opcode| ask(opcode, 0, u64::MAX - u64::from(opcode), 100, none)));
+    asks.extend([3, 1 << 9, 1 << 60].map(|offset: u64| ask(8, 1, 0, 300, offset.to_le_bytes())));
+    asks.push(ask(0, 1, 0, 0, *b"usr\0\0\0\0\0"));
+    let asked = [&[asks.len() as u8], &asks.concat()[..], metadata].concat();
+    write("volume", "asked", &asked);
+
+    // Folders of several blocks, what stands in blocks of its own, and attributes.
+    let names: Vec<String> = (0..50).map(|n| format!("many/{n}{}", "n".repeat(90))).collect();
+    let target = "t".repeat(90);
+    let record = b"26 SCHILY.xattr.user.ab=b\n29 SCHILY.xattr.security.a=b\n";
+    let mut members = vec![(Directory, "many/", "", &b""[..]), (XHeader, "x", "", record)];
+    members.extend(names.iter().map(|name| (Symlink, name.as_str(), target.as_str(), &b""[..])));
+    let writer = BlobWriter::new(std::io::sink(), Path::new("nowhere"), BlockSize::MIN);
+    let (layer, _) = read_layer(&archive(&members)[..], Limits::default(), writer)?;
+    let mut tree = Tree::default();
+    tree.apply(&layer.entries)?;
+    let metadata = erofs::write(&tree, &[layer.blob.raw_size])?;
+    write("volume", "blocks", &[&[0], &metadata[..]].concat());
+    // An attribute whose name ends within.
+    let at = metadata.windows(3).position(|found| found == b"abb").expect("the attribute");
+    let mut metadata = metadata;
+    metadata[at] = 0;
+    write("volume", "attribute", &[&[0], &metadata[..]].concat());
     Ok(())
 }
 

@@ -14,12 +14,12 @@ use super::xattr;
 use crate::Result;
 use crate::tree::{Extent, Xattrs};
 
-/// What has the bytes of the metadata part.
+/// What has the bytes of a part of an image.
 pub(crate) trait Bytes: Send + Sync {
     /// How many there are.
     fn size(&self) -> u64;
 
-    /// Those of a range that lies in it.
+    /// Those of a range; what lies behind the end is left out.
     fn read(&self, range: Range<u64>) -> impl Future<Output = Result<Vec<u8>>> + Send;
 }
 

@@ -1,7 +1,7 @@
 //! Extended attributes as they stand behind an inode.
 
 use super::format::Field;
-use crate::tree::Xattrs;
+use crate::tree::{MAX_NAME_BYTES, Xattrs};
 
 const HEADER_BYTES: usize = 12;
 const PREFIXES: [(&[u8], u8); 5] = [
@@ -61,7 +61,10 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Xattrs> {
         let name = [prefix, rest.get(4..4 + length)?].concat();
         let value = rest.get(4 + length..4 + length + value)?;
         rest = rest.get((4 + length + value.len()).next_multiple_of(4)..)?;
-        if self::prefix(&name).is_none() || xattrs.insert(name, value.to_vec()).is_some() {
+        // A zero byte ends a name in every list of names.
+        let can_be = name.len() <= MAX_NAME_BYTES && !name.contains(&0);
+        if !can_be || self::prefix(&name).is_none() || xattrs.insert(name, value.to_vec()).is_some()
+        {
             return None;
         }
     }

@@ -175,7 +175,10 @@ fn serve(
             let all = std::iter::once(metadata).chain(layers).map(Arc::clone).collect();
             begin(device, Blobs(all), runtime, beginning)
         }
-        Form::Fuse => begin(device, Tree::new(metadata, layers), runtime, beginning),
+        Form::Fuse => {
+            let tree = Tree::new(Arc::clone(metadata), layers.to_vec());
+            begin(device, tree, runtime, beginning)
+        }
     }
 }
 

@@ -7,6 +7,7 @@
 //! | its requests, each answered once | `server` |
 //! | what EROFS reads: a flat folder of blobs | `blobs` |
 //! | without EROFS: the files of the image | `tree`, `entries` |
+//! | the same in memory, for whoever tests it | `unmounted` |
 //! | mounts and who serves them, over the end of a server's process | `lazy` |
 //! | which of the two, and whether this machine can | `form`, `probe` |
 //!
@@ -23,7 +24,9 @@ mod probe;
 mod protocol;
 mod server;
 mod tree;
+mod unmounted;
 
 pub use form::{Choice, Chosen, Form, outlives_its_server};
 pub use lazy::{LazyMount, mount_files};
 pub use probe::probe;
+pub use unmounted::Unmounted;

@@ -28,10 +28,10 @@ const MOST_PLACES: usize = 4096;
 /// Bits for a name's number in its block, in which there are fewer than 4096 / 13.
 const NAME_BITS: u32 = 9;
 
-/// The image.
-pub(super) struct Tree {
-    volume: Volume<Arc<BlobReader>>,
-    layers: Vec<Arc<BlobReader>>,
+/// The image, with what has the bytes of its parts.
+pub(super) struct Tree<B> {
+    volume: Volume<B>,
+    layers: Vec<B>,
     /// Reads of a file come in a row.
     places: Mutex<HashMap<u64, (Extent, usize)>>,
 }
@@ -46,7 +46,7 @@ impl Bytes for Arc<BlobReader> {
     }
 }
 
-impl Serve for Tree {
+impl<B: Bytes + 'static> Serve for Tree<B> {
     fn at_once(&self, ask: &Ask) -> Option<Answer> {
         Some(match ask {
             Ask::Init { flags } => Ok(protocol::init(*flags, WANTED, AHEAD)),
@@ -67,10 +67,10 @@ impl Serve for Tree {
     }
 }
 
-impl Tree {
-    pub fn new(metadata: &Arc<BlobReader>, layers: &[Arc<BlobReader>]) -> Self {
-        let volume = Volume::new(Arc::clone(metadata), layers.len());
-        Self { volume, layers: layers.to_vec(), places: Mutex::default() }
+impl<B: Bytes> Tree<B> {
+    pub fn new(metadata: B, layers: Vec<B>) -> Self {
+        let volume = Volume::new(metadata, layers.len());
+        Self { volume, layers, places: Mutex::default() }
     }
 
     async fn answer(&self, ask: &Ask) -> Result<Answer> {
@@ -126,7 +126,7 @@ impl Tree {
             return Ok(Ok(Vec::new()));
         };
         let start = extent.block * UNIT as u64;
-        let bytes = BlobReader::read(layer, start + offset..start + end).await?;
+        let bytes = layer.read(start + offset..start + end).await?;
         // What is short is taken for the end of the file by the kernel.
         if bytes.len() as u64 != end - offset {
             return Err(Error::damaged("a layer", "a file lies outside of it"));

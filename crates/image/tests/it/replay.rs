@@ -15,12 +15,13 @@ fn every_seed_and_everything_that_was_found_is_refused_or_read() {
     if std::env::var_os("SNOWMELT_WRITE_SEEDS").is_some() {
         seeds::write_all().unwrap();
     }
-    let targets: [(&str, Check); 5] = [
+    let targets: [(&str, Check); 6] = [
         ("manifest", checks::manifest),
         ("table", checks::table),
         ("archive", checks::archive),
         ("layer", checks::layer),
         ("erofs", checks::erofs),
+        ("volume", checks::volume),
     ];
     let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds");
     for (target, check) in targets {
