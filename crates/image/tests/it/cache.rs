@@ -75,10 +75,10 @@ fn a_writer_that_is_killed_at_any_moment_leaves_only_whole_blocks() {
 }
 
 /// A file system of so many bytes, mounted nowhere.
-struct Disk(OwnedFd);
+pub struct Disk(OwnedFd);
 
 impl Disk {
-    fn new(bytes: u64) -> Self {
+    pub fn new(bytes: u64) -> Self {
         let size = bytes.to_string();
         Self(
             mount::fresh("tmpfs", &[("size", &size)], mount::Attributes::MOUNT_ATTR_NOSUID)
@@ -86,12 +86,12 @@ impl Disk {
         )
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         format!("/proc/self/fd/{}/{name}", self.0.as_raw_fd()).into()
     }
 
     /// Takes all room that is left.
-    fn fill(&self) -> PathBuf {
+    pub fn fill(&self) -> PathBuf {
         let path = self.path("filler");
         let mut file = fs::File::create(&path).unwrap();
         while std::io::Write::write_all(&mut file, &[1; 512]).is_ok() {}

@@ -5,6 +5,7 @@ mod cache;
 mod compare;
 mod convert;
 mod faults;
+mod full;
 mod hostile;
 mod killed;
 mod lazy;

@@ -1,0 +1,92 @@
+//! What fetches images to a disk without room, which gets a little more each time.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use snowmelt_image::block::{BlockSize, OciDigest};
+use snowmelt_image::read::{BlockSource, LocalSource};
+use snowmelt_image::source::{FolderOrigin, Layout, Reference};
+use snowmelt_image::{Error, Options, Result, convert, exchange, verify_image};
+use snowmelt_types::{Code, Report};
+use tokio::runtime::Runtime;
+
+use super::cache::Disk;
+use super::lazy::noise;
+use super::mounts::is_root;
+use super::registry::serve;
+
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+fn files(folder: PathBuf) -> Vec<PathBuf> {
+    fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
+}
+
+/// Tries with `step` bytes more each time until there is room, and looks at what each of several
+/// failures leaves.
+fn squeeze<T>(
+    disk: &Disk,
+    step: u64,
+    mut attempt: impl FnMut() -> Result<T>,
+    look: impl Fn(),
+) -> T {
+    let filler = File::options().write(true).open(disk.fill()).unwrap();
+    for failures in 0.. {
+        match attempt() {
+            Ok(done) => {
+                assert!(failures > 3, "{failures}");
+                return done;
+            }
+            Err(error) => {
+                let report = error.report();
+                assert_eq!(report.code, Code::DISK_FULL.code, "{error:?}");
+                assert!(report.message.contains("No space left"), "{}", report.message);
+                look();
+            }
+        }
+        let size = filler.metadata().unwrap().len();
+        filler.set_len(size.checked_sub(step).expect("an empty disk has room")).unwrap();
+    }
+    unreachable!()
+}
+
+#[test]
+fn an_image_that_is_pulled_to_a_full_disk_is_not_there_until_there_is_room() {
+    if !is_root() {
+        return;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let served = serve(scratch.path(), "");
+    let folder = scratch.path().join("folder");
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("a"), noise(1, 60_000)).unwrap();
+    let from = Layout::create(&scratch.path().join("from")).unwrap();
+    let options = Options { block_size: BlockSize::MIN, ..Options::default() };
+    let made = convert(&FolderOrigin::open(&folder).unwrap(), &from, options).unwrap();
+    let name: Reference = format!("{}/team/app:blocks", served.address).parse().unwrap();
+    let (runtime, quiet) = (runtime(), |_: usize, _: usize, _: u64| ());
+    runtime.block_on(exchange::push(&from, &made.image, &name, &quiet)).unwrap();
+
+    let disk = Disk::new(1 << 20);
+    let to = Layout::create(&disk.path("store")).unwrap();
+    let pull = || runtime.block_on(exchange::pull(&name, &to, &quiet));
+    let pulled = squeeze(&disk, 4096, pull, || {
+        assert!(files(disk.path("store/.snowmelt/tmp")).is_empty());
+        for blob in files(disk.path("store/blobs/sha256")) {
+            let digest = OciDigest::of(&fs::read(&blob).unwrap());
+            assert!(blob.ends_with(digest.hex()), "what is there is whole: {blob:?}");
+        }
+        assert!(!to.blob_path(&made.manifest.digest).exists(), "the manifest comes last");
+        assert!(to.list().unwrap().is_empty());
+        let found = to.find(Some("app"));
+        assert!(matches!(found, Err(Error::Missing { .. })), "{found:?}");
+    });
+    fs::remove_file(disk.path("filler")).unwrap();
+    to.tag("app", &pulled.manifest).unwrap();
+    assert_eq!(to.find(Some("app")).unwrap().digest, made.manifest.digest);
+    let source: Arc<dyn BlockSource> = Arc::new(LocalSource::new(to.folder()));
+    let verified = runtime.block_on(verify_image(&pulled.image, &source)).unwrap();
+    assert!(verified.damages.is_empty() && verified.bytes > 60_000, "{verified:?}");
+}
