@@ -1,11 +1,12 @@
-//! What fetches images to a disk without room, which gets a little more each time.
+//! What fetches and writes out images on a disk without room, which gets a little more each time.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use snowmelt_image::block::{BlockSize, OciDigest};
-use snowmelt_image::read::{BlockSource, LocalSource};
+use snowmelt_image::read::{BlobReader, BlockSource, LocalSource, RawFiles};
 use snowmelt_image::source::{FolderOrigin, Layout, Reference};
 use snowmelt_image::{Error, Options, Result, convert, exchange, verify_image};
 use snowmelt_types::{Code, Report};
@@ -14,6 +15,7 @@ use tokio::runtime::Runtime;
 use super::cache::Disk;
 use super::lazy::noise;
 use super::mounts::is_root;
+use super::raw::some;
 use super::registry::serve;
 
 fn runtime() -> Runtime {
@@ -89,4 +91,34 @@ fn an_image_that_is_pulled_to_a_full_disk_is_not_there_until_there_is_room() {
     let source: Arc<dyn BlockSource> = Arc::new(LocalSource::new(to.folder()));
     let verified = runtime.block_on(verify_image(&pulled.image, &source)).unwrap();
     assert!(verified.damages.is_empty() && verified.bytes > 60_000, "{verified:?}");
+}
+
+#[test]
+fn raw_files_on_a_full_disk_are_whole_or_not_there_until_there_is_room() {
+    if !is_root() {
+        return;
+    }
+    let (image, readers) = some(1);
+    let disk = Disk::new(8 << 20);
+    let folder = disk.path("raw");
+    fs::create_dir(&folder).unwrap();
+    let made = RawFiles::new(&folder, 1 << 30);
+    let runtime = runtime();
+    let whole = |blob: &Arc<BlobReader>| {
+        let bytes = runtime.block_on(blob.read(0..blob.raw_size())).unwrap();
+        (folder.join(format!("{}.raw", blob.summary().root)), bytes)
+    };
+    let expected: BTreeMap<PathBuf, Vec<u8>> = readers.iter().map(whole).collect();
+    let is_whole = |path: &PathBuf| expected.get(path) == fs::read(path).ok().as_ref();
+    let make = || runtime.block_on(made.make(&image, &readers));
+    let held = squeeze(&disk, 512 << 10, make, || {
+        assert!(made.of(&image).is_none());
+        // Nobody had to take the lock again for that.
+        let mut found = files(folder.clone()).into_iter();
+        assert!(found.all(|path| path.ends_with("lock") || is_whole(&path)));
+    });
+    let held = held.expect("there is room within the bound");
+    assert!(held.paths.iter().all(is_whole));
+    assert_eq!(held.paths.len(), expected.len());
+    assert_eq!(files(folder.clone()).len(), expected.len() + 1, "they and the lock");
 }

@@ -31,7 +31,7 @@ fn make(files: &RawFiles, image: &Image, readers: &[Arc<BlobReader>]) -> Option<
 }
 
 /// An image with a file of noise and one of zeros, another for each seed.
-fn some(seed: u8) -> (Image, Vec<Arc<BlobReader>>) {
+pub fn some(seed: u8) -> (Image, Vec<Arc<BlobReader>>) {
     let root = tempfile::tempdir().unwrap();
     fs::write(root.path().join("a"), noise(seed, 300_000)).unwrap();
     fs::write(root.path().join("zeros"), vec![0; 9 << 20]).unwrap();
