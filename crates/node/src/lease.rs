@@ -3,6 +3,7 @@
 use std::os::unix::net::UnixStream as BlockingStream;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -29,6 +30,8 @@ pub struct InstanceLease {
     limits: Arc<InstanceLimits>,
     seat: Arc<Occupied>,
     sound: bool,
+    /// It has one that was started ahead, whose replacement nobody has asked for yet.
+    owes: AtomicBool,
     /// True if a sandbox was started for this lease.
     pub cold: bool,
     /// Where the instance came from.
@@ -50,12 +53,14 @@ impl InstanceLease {
     ) -> Self {
         node.busy_instances.enter();
         let (start, ready) = (Start::Shared, asked);
-        Self { node, key, limits, seat, sound: true, cold: false, start, asked, ready }
+        let (sound, owes, cold) = (true, AtomicBool::new(false), false);
+        Self { node, key, limits, seat, sound, owes, cold, start, asked, ready }
     }
 
     /// The instance is there; from now on dropping the lease is giving up.
     pub(crate) fn begin(mut self, start: Start) -> Self {
         (self.start, self.cold, self.sound) = (start, start.is_cold(), false);
+        self.owes = AtomicBool::new(start == Start::Parked);
         self.ready = Instant::now();
         self.node.starts.observe(start, self.ready - self.asked);
         self
@@ -171,6 +176,7 @@ impl InstanceLease {
         // First it is told what to do, and then there is time for a look at its past.
         let mut dialogue = pin!(dialogue);
         let first = futures::poll!(&mut dialogue);
+        self.replace();
         let throttled_before = self.throttled();
         let answer = match first {
             Poll::Ready(answer) => Ok(answer),
@@ -209,6 +215,14 @@ impl InstanceLease {
         }
     }
 
+    /// Has another one started ahead. Once the instance has been told what to do: to have it done
+    /// wakes a thread of the node, which would be in the way of that.
+    fn replace(&self) {
+        if self.owes.swap(false, Ordering::Relaxed) {
+            self.node.parked.replenish_soon(&self.node);
+        }
+    }
+
     fn throttled(&self) -> Option<Duration> {
         self.instance().ok()?.sandbox.throttled()
     }
@@ -242,6 +256,7 @@ impl InstanceLease {
 impl Drop for InstanceLease {
     fn drop(&mut self) {
         self.node.busy_instances.leave();
+        self.replace();
         if !self.sound
             && let Ok(instance) = self.instance()
         {

@@ -95,10 +95,12 @@ impl Parked {
         self.lock().get(key).map_or(0, |set| set.ready.len())
     }
 
-    /// Starts what is missing, but not beside the call that has just begun.
+    /// Starts what is missing, but not beside the call that has just begun. Where the runtime ends,
+    /// nothing is missing any more.
     pub fn replenish_soon(&self, node: &Arc<Inner>) {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let node = Arc::downgrade(node);
-        tokio::spawn(async move {
+        runtime.spawn(async move {
             tokio::time::sleep(REPLACED_AFTER).await;
             if let Some(node) = node.upgrade() {
                 node.parked.replenish(&node, Instant::now());

@@ -89,7 +89,6 @@ impl Inner {
             }
         }
         while let Some(instance) = self.parked.take(key) {
-            self.parked.replenish_soon(self);
             if instance.is_sound() {
                 return Some((instance, Start::Parked));
             }
