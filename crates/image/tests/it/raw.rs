@@ -8,6 +8,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
 
 use snowmelt_image::Image;
 use snowmelt_image::mount::mount_files;
@@ -30,10 +31,14 @@ fn make(files: &RawFiles, image: &Image, readers: &[Arc<BlobReader>]) -> Option<
     runtime.block_on(files.make(image, readers)).unwrap()
 }
 
-/// An image with a file of noise and one of zeros, another for each seed.
+/// An image with a file of noise and one of zeros. No two seeds share a part: their metadata parts
+/// would be the same bytes if the files were made within one second.
 pub fn some(seed: u8) -> (Image, Vec<Arc<BlobReader>>) {
     let root = tempfile::tempdir().unwrap();
-    fs::write(root.path().join("a"), noise(seed, 300_000)).unwrap();
+    let path = root.path().join("a");
+    fs::write(&path, noise(seed, 300_000)).unwrap();
+    let time = UNIX_EPOCH + Duration::from_secs(seed.into());
+    File::options().write(true).open(&path).unwrap().set_modified(time).unwrap();
     fs::write(root.path().join("zeros"), vec![0; 9 << 20]).unwrap();
     let (image, source) = image(&[archive(root.path())]);
     let readers = readers(&image, source);
@@ -155,7 +160,7 @@ fn a_writer_that_is_killed_leaves_only_whole_files() {
         let told = BufReader::new(writer.stdout.take().unwrap()).lines().map(Result::unwrap);
         let told = told.filter(|line| line.contains("begin") || line.contains("made"));
         assert_eq!(told.take(1 + round % 3).count(), 1 + round % 3);
-        std::thread::sleep(std::time::Duration::from_micros(round as u64 * 1500));
+        std::thread::sleep(Duration::from_micros(round as u64 * 1500));
         writer.kill().unwrap();
         writer.wait().unwrap();
         // Whatever stands under its name is whole, and the next one clears the rest away.
