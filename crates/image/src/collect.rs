@@ -5,14 +5,13 @@
 //! is removed while an image is converted or fetched, because its blobs come before its name.
 
 use std::collections::HashSet;
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
-
-use rustix::fs::{FlockOperation, flock};
 
 use crate::block::{BlockSize, OciDigest};
 use crate::convert::{Memo, recall};
 use crate::layer::Layer;
+use crate::lock::{Lock, Share};
 use crate::manifest::{Descriptor, OCI_MANIFEST};
 use crate::source::{HELD, Layout};
 use crate::{Error, Image, Result};
@@ -29,11 +28,10 @@ pub struct Collected {
 /// Collects; with `dry` only counts. An error if an image is being converted or fetched now, or if
 /// an image cannot be read: then what it names is not known.
 pub fn collect(layout: &Layout, dry: bool) -> Result<Collected> {
-    let busy = |_| Error::refused("collecting", "an image is being converted or fetched now");
-    let _alone =
-        layout.lock("collecting", FlockOperation::NonBlockingLockExclusive).map_err(busy)?;
+    let busy = || Error::refused("collecting", "an image is being converted or fetched now");
+    let _alone = layout.collect_alone()?.ok_or_else(busy)?;
     // Who gives or takes names writes a file of its own, with or without an image to keep.
-    let _names = layout.lock("lock", FlockOperation::LockExclusive)?;
+    let _names = layout.change_names()?;
     let named = named(layout)?;
     let mut collected = Collected::default();
     for (name, path, bytes) in files(&layout.folder().join("blobs/sha256"))? {
@@ -67,10 +65,8 @@ pub(crate) fn sweep(layout: &Layout) -> Result<()> {
     if left.is_empty() {
         return Ok(());
     }
-    let Ok(_alone) = layout.lock("collecting", FlockOperation::NonBlockingLockExclusive) else {
-        return Ok(());
-    };
-    let _names = layout.lock("lock", FlockOperation::LockExclusive)?;
+    let Some(_alone) = layout.collect_alone()? else { return Ok(()) };
+    let _names = layout.change_names()?;
     left.iter().try_for_each(|(_, path, _)| remove(path, false))
 }
 
@@ -89,11 +85,10 @@ fn named(layout: &Layout) -> Result<HashSet<String>> {
         keep(layout, &manifest, &mut named)?;
     }
     for (name, path, _) in files(&layout.private(HELD))? {
-        let file = File::open(&path).map_err(Error::io("open", &path))?;
-        let free = flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
+        let free = Lock::attempt(&path, Share::Alone)?;
         let digest = format!("sha256:{name}").parse::<OciDigest>();
         match digest {
-            Ok(digest) if !free => {
+            Ok(digest) if free.is_none() => {
                 let size = layout.blob_path(&digest).metadata().map_or(0, |found| found.len());
                 keep(layout, &Descriptor::new(OCI_MANIFEST, digest, size), &mut named)?;
             }

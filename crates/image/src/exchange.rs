@@ -3,7 +3,6 @@
 //! Invariant: a blob arrives whole and is compared with its SHA-256 before it has its name; the
 //! manifest goes last, so that whoever can read it can read what it names.
 
-use std::fs::File;
 use std::io::Write;
 
 use bytes::Bytes;
@@ -15,7 +14,7 @@ use crate::block::OciDigest;
 use crate::manifest::{Descriptor, OCI_MANIFEST};
 use crate::read::{BlockSource, Patience, Retried};
 use crate::source::{Layout, Reference, Registry};
-use crate::{Error, Image, Result};
+use crate::{Error, Image, Lock, Result};
 
 /// Stored bytes of one request.
 const AT_ONCE: u64 = 8 << 20;
@@ -43,7 +42,7 @@ pub struct Pulled {
     /// Its manifest in the layout.
     pub manifest: Descriptor,
     /// Keeps collectors away until the image could be given a name.
-    _lease: File,
+    _lease: Lock,
 }
 
 /// A block image in a registry, by its manifest.

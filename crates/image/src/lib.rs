@@ -32,6 +32,7 @@ pub mod erofs;
 mod error;
 pub mod exchange;
 pub mod layer;
+mod lock;
 pub mod manifest;
 pub mod mount;
 pub mod profile;
@@ -43,6 +44,7 @@ mod verify;
 pub use collect::{Collected, collect};
 pub use convert::{Converted, Options, convert};
 pub use error::Error;
+pub use lock::Lock;
 pub use manifest::Image;
 pub use verify::{Damage, Verified, verify_image};
 

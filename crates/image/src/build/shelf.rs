@@ -4,14 +4,13 @@
 //! Invariant: what is on the shelf is whole. Each builder holds the shelf; what one that was killed
 //! left half-done is removed by the next that has it alone.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
-
 use super::{Watch, download, unpack};
 use crate::block::BlockDigest;
+use crate::lock::{Lock, Share};
 use crate::{Error, Result};
 
 /// What begins the names of folders that are being filled.
@@ -20,7 +19,7 @@ const UNFINISHED: &str = ".tmp";
 /// A folder of such packages.
 pub struct DebianShelf {
     folder: PathBuf,
-    _lock: File,
+    _lock: Lock,
 }
 
 /// What is asked for.
@@ -40,14 +39,11 @@ impl DebianShelf {
         let known = folder.join("known");
         fs::create_dir_all(&known).map_err(Error::io("make the folder", &known))?;
         let path = folder.join("lock");
-        let lock = File::create(&path).map_err(Error::io("open the lock", &path))?;
-        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
+        if let Some(_alone) = Lock::attempt(&path, Share::Alone)? {
             sweep(folder)?;
             sweep(&known)?;
         }
-        flock(&lock, FlockOperation::LockShared)
-            .map_err(|errno| Error::io("lock", &path)(errno.into()))?;
-        Ok(Self { folder: folder.to_owned(), _lock: lock })
+        Ok(Self { folder: folder.to_owned(), _lock: Lock::wait(&path, Share::Shared)? })
     }
 
     /// The folder of what was asked for before, if it was.

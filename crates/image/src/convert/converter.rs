@@ -12,12 +12,12 @@ use crate::layer::{Layer, read_layer};
 use crate::manifest::{Descriptor, OCI_CONFIG, OCI_MANIFEST};
 use crate::source::{Config, Described, Layout, Origin};
 use crate::tree::Tree;
-use crate::{Error, Image, Result, erofs};
+use crate::{Error, Image, Lock, Result, erofs};
 
 /// An image on its way.
 pub(crate) struct Converter<'a> {
     layout: &'a Layout,
-    lease: Arc<File>,
+    lease: Arc<Lock>,
     memo: Memo<'a>,
     options: Options,
     tree: Tree,

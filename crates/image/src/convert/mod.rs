@@ -15,14 +15,13 @@ mod memo;
 pub(crate) use converter::Converter;
 pub(crate) use memo::{Memo, recall};
 
-use std::fs::File;
 use std::sync::Arc;
 
 use crate::block::{BlockSize, OciDigest};
 use crate::layer::Limits;
 use crate::manifest::Descriptor;
 use crate::source::{Config, Layout, Origin};
-use crate::{Image, Result};
+use crate::{Image, Lock, Result};
 
 /// How to convert.
 #[derive(Clone, Copy, Debug, Default)]
@@ -49,7 +48,7 @@ pub struct Converted {
     /// Device nodes that were left out.
     pub devices: u64,
     /// Keeps collectors away until the image could be given a name.
-    pub(crate) _lease: Arc<File>,
+    pub(crate) _lease: Arc<Lock>,
 }
 
 /// Converts and keeps an image; it has no name yet ([`Layout::tag`]) and stays without one as long as

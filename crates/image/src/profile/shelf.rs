@@ -2,15 +2,15 @@
 //!
 //! Invariant: a file is replaced whole, by one process at a time.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 
 use super::{Keys, PublicKey, Signed, StartProfile};
 use crate::block::OciDigest;
+use crate::lock::{Lock, Share};
 use crate::{Error, Result};
 
 /// A folder of profiles.
@@ -64,10 +64,7 @@ impl Shelf {
 
     /// Merges what a start touched into what is kept, and says whether that was new.
     pub fn merge(&self, keys: &Keys, image: &OciDigest, start: &StartProfile) -> Result<bool> {
-        let path = self.folder.join("lock");
-        let lock = File::create(&path).map_err(Error::io("open the lock", &path))?;
-        rustix::fs::flock(&lock, FlockOperation::LockExclusive)
-            .map_err(|errno| Error::io("lock", &path)(errno.into()))?;
+        let _lock = Lock::wait(&self.folder.join("lock"), Share::Alone)?;
         let before = self.get(keys, image).unwrap_or_default();
         let mut merged = before.clone();
         merged.merge(start);

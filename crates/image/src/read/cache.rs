@@ -20,12 +20,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::SystemTime;
 
-use rustix::fs::FlockOperation;
-use rustix::io::Errno;
-
 use super::journal::Journal;
 use super::usage::Usage;
 use crate::block::{BlockDigest, BlockEntry, verify};
+use crate::lock::{Lock, Share};
 use crate::{Error, Result};
 
 /// Where the blocks of tenants are.
@@ -49,7 +47,7 @@ struct Store {
     damaged: AtomicU64,
     joined: Mutex<Journal>,
     /// The holder's, locked as long as this lives; the lock dies with the process.
-    lock: OnceLock<File>,
+    lock: OnceLock<Lock>,
 }
 
 impl BlockCache {
@@ -159,7 +157,7 @@ impl BlockCache {
 }
 
 impl Store {
-    fn new(folder: &Path, capacity: u64, joined: Journal, lock: OnceLock<File>) -> Result<Self> {
+    fn new(folder: &Path, capacity: u64, joined: Journal, lock: OnceLock<Lock>) -> Result<Self> {
         let (index, damaged) = (Mutex::new(scan(folder)?), AtomicU64::new(0));
         let (folder, joined) = (folder.to_owned(), Mutex::new(joined));
         Ok(Self { folder, capacity, index, damaged, joined, lock })
@@ -281,16 +279,8 @@ impl Store {
 }
 
 /// The right to hold a cache; `None` if another process has it.
-fn lock(folder: &Path) -> Result<Option<File>> {
-    let path = folder.join("lock");
-    let mut options = File::options();
-    let lock = options.create(true).truncate(false).write(true).open(&path);
-    let lock = lock.map_err(Error::io("open the lock", &path))?;
-    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-        Err(Errno::WOULDBLOCK) => Ok(None),
-        Err(errno) => Err(Error::io("lock", &path)(errno.into())),
-        Ok(()) => Ok(Some(lock)),
-    }
+fn lock(folder: &Path) -> Result<Option<Lock>> {
+    Lock::attempt(&folder.join("lock"), Share::Alone)
 }
 
 /// What an earlier process left half-done.

@@ -13,10 +13,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{FlockOperation, flock};
-
 use super::BlobReader;
 use crate::block::BlobSummary;
+use crate::lock::{Lock, Share};
 use crate::{Collected, Error, Image, Result};
 
 /// The time of last change of a whole file.
@@ -34,7 +33,7 @@ pub struct RawFiles {
 pub struct HeldFiles {
     /// The metadata part, then the layers.
     pub paths: Vec<PathBuf>,
-    _locks: Vec<File>,
+    _locks: Vec<Lock>,
 }
 
 impl RawFiles {
@@ -55,11 +54,10 @@ impl RawFiles {
                 let _ = fs::remove_file(&path);
                 return None;
             }
-            flock(&file, FlockOperation::LockShared).ok()?;
             // Only the order in which files are removed depends on it.
             let _ = file.set_times(FileTimes::new().set_accessed(SystemTime::now()));
+            locks.push(Lock::wait_for(file, Share::Shared, &path).ok()?);
             paths.push(path);
-            locks.push(file);
         }
         Some(HeldFiles { paths, _locks: locks })
     }
@@ -77,10 +75,9 @@ impl RawFiles {
         let missing: Vec<_> = missing.collect();
         let needed = missing.iter().map(|reader| reader.raw_size()).sum();
         // Held while room is made, so that what is there of this image stays.
-        let present = image.blobs().filter_map(|blob| File::open(self.path(blob)).ok());
-        let _present: Vec<File> = present
-            .filter(|file| flock(file, FlockOperation::NonBlockingLockShared).is_ok())
-            .collect();
+        let present = image.blobs().map(|blob| self.path(blob));
+        let _present: Vec<Lock> =
+            present.filter_map(|path| attempt_at(&path, Share::Shared)).collect();
         if !self.make_room(needed)? {
             return Ok(None);
         }
@@ -115,13 +112,10 @@ impl RawFiles {
     }
 
     /// The right to write here, and nothing half-written; `None` if another process has it.
-    fn lock(&self) -> Result<Option<File>> {
-        let path = self.folder.join("lock");
-        let opened = File::options().create(true).truncate(false).write(true).open(&path);
-        let lock = opened.map_err(Error::io("open the lock", &path))?;
-        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+    fn lock(&self) -> Result<Option<Lock>> {
+        let Some(lock) = Lock::attempt(&self.folder.join("lock"), Share::Alone)? else {
             return Ok(None);
-        }
+        };
         let entries = fs::read_dir(&self.folder).map_err(Error::io("read", &self.folder))?;
         let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
         for path in paths.filter(|path| !path.ends_with("lock") && !has_ending(path)) {
@@ -178,8 +172,11 @@ fn is_sealed(found: &Metadata, blob: &BlobSummary) -> bool {
 
 /// Whether nobody holds it.
 fn is_free(path: &Path) -> bool {
-    File::open(path)
-        .is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok())
+    attempt_at(path, Share::Alone).is_some()
+}
+
+fn attempt_at(path: &Path, share: Share) -> Option<Lock> {
+    Lock::attempt_at(File::open(path).ok()?, share, path).ok()?
 }
 
 fn has_ending(path: &Path) -> bool {

@@ -7,19 +7,21 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
 
 use super::document::{Document, LARGEST, Platform};
 use super::{Described, Origin};
 use crate::block::OciDigest;
+use crate::lock::{Lock, Share};
 use crate::manifest::Descriptor;
 use crate::{Error, Result};
 
 const NAME: &str = "org.opencontainers.image.ref.name";
 /// Our own part of the folder; other readers ignore it.
 const PRIVATE: &str = ".snowmelt";
+/// Locked by whoever brings blobs, and alone by whoever removes some.
+const COLLECTING: &str = "collecting";
 /// A file for each image that is in use, locked by those who use it.
 pub(crate) const HELD: &str = "held";
 
@@ -71,7 +73,7 @@ impl Layout {
         let marker = folder.join("oci-layout");
         if !marker.exists() {
             // Its new file is not to be swept away.
-            let _lock = layout.lock("lock", FlockOperation::LockExclusive)?;
+            let _lock = layout.change_names()?;
             layout.replace(&marker, br#"{"imageLayoutVersion":"1.0.0"}"#)?;
         }
         Ok(layout)
@@ -163,7 +165,7 @@ impl Layout {
 
     /// Gives a manifest a name; whatever had it loses it.
     pub fn tag(&self, name: &str, manifest: &Descriptor) -> Result<()> {
-        let _lock = self.lock("lock", FlockOperation::LockExclusive)?;
+        let _lock = self.change_names()?;
         let mut index = self.index()?;
         index.forget(name);
         let mut named = manifest.clone();
@@ -174,7 +176,7 @@ impl Layout {
 
     /// Takes a name away. What nothing names any more stays until it is collected.
     pub fn untag(&self, name: &str) -> Result<()> {
-        let _lock = self.lock("lock", FlockOperation::LockExclusive)?;
+        let _lock = self.change_names()?;
         let mut index = self.index()?;
         if !index.forget(name) {
             return Err(Error::missing(format!("the image `{name}`")));
@@ -182,28 +184,29 @@ impl Layout {
         self.write_index(&index)
     }
 
-    /// Keeps the blobs of an image that is in use from being collected, as long as the file lives.
-    pub fn hold(&self, manifest: &OciDigest) -> Result<File> {
+    /// Keeps the blobs of an image that is in use from being collected, as long as the lock lives.
+    pub fn hold(&self, manifest: &OciDigest) -> Result<Lock> {
         let folder = self.private(HELD);
         fs::create_dir_all(&folder).map_err(Error::io("make the folder", &folder))?;
         // A collector that has looked already who holds what must end first.
         let _collectors = self.keep_collectors_away()?;
-        let held = self.lock(&format!("{HELD}/{}", manifest.hex()), FlockOperation::LockShared)?;
+        let held = Lock::wait(&folder.join(manifest.hex()), Share::Shared)?;
         self.open_blob(manifest).map(|_| held)
     }
 
-    /// Keeps collectors away while blobs are there that nothing names yet, as long as the file lives.
-    pub fn keep_collectors_away(&self) -> Result<File> {
-        self.lock("collecting", FlockOperation::LockShared)
+    /// Keeps collectors away while blobs are there that nothing names yet, as long as the lock lives.
+    pub fn keep_collectors_away(&self) -> Result<Lock> {
+        Lock::wait(&self.private(COLLECTING), Share::Shared)
     }
 
-    /// A lock of our own part, held as long as the file lives.
-    pub(crate) fn lock(&self, name: &str, operation: FlockOperation) -> Result<File> {
-        let path = self.private(name);
-        let lock = File::create(&path).map_err(Error::io("open the lock", &path))?;
-        rustix::fs::flock(&lock, operation)
-            .map_err(|errno| Error::io("lock", &path)(errno.into()))?;
-        Ok(lock)
+    /// The right to remove blobs that nothing names; `None` if somebody keeps collectors away.
+    pub(crate) fn collect_alone(&self) -> Result<Option<Lock>> {
+        Lock::attempt(&self.private(COLLECTING), Share::Alone)
+    }
+
+    /// The right to give and take names.
+    pub(crate) fn change_names(&self) -> Result<Lock> {
+        Lock::wait(&self.private("lock"), Share::Alone)
     }
 
     fn write_index(&self, index: &Index) -> Result<()> {

@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use snowmelt_image::block::{BlockDigest, BlockEntry, BlockSize};
 use snowmelt_image::build::{Part, Recipe, build};
@@ -96,6 +97,20 @@ impl Disk {
         let mut file = fs::File::create(&path).unwrap();
         while std::io::Write::write_all(&mut file, &[1; 512]).is_ok() {}
         path
+    }
+
+    /// Waits until half of it is free. A child that another test has just forked has open what was
+    /// open here, and until its exec keeps a removed file's room.
+    pub fn wait_for_room(&self) {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        let has_room = || {
+            let found = rustix::fs::fstatvfs(&self.0).unwrap();
+            found.f_bavail >= found.f_blocks / 2
+        };
+        while !has_room() {
+            assert!(Instant::now() < deadline, "somebody keeps the room");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }
 
@@ -200,6 +215,7 @@ fn a_full_disk_leaves_nothing_half_written_and_is_named() {
 
     // A whole file of an image for which there is no room.
     let (image, source) = image(&[archive(&folder)]);
+    disk.wait_for_room();
     let blocks = Arc::new(Blocks::new(Arc::new(source), None));
     let reader = BlobReader::new(blocks, image.layers[0].clone()).unwrap();
     let error = runtime().block_on(reader.complete(&disk.path("raw"))).unwrap_err();
@@ -213,6 +229,7 @@ fn a_full_disk_leaves_nothing_half_written_and_is_named() {
     let converted = convert(&FolderOrigin::open(&small).unwrap(), &layout, options).unwrap();
     layout.tag("one", &converted.manifest).unwrap();
     let filler = disk.fill();
+    disk.wait_for_room();
     let error = layout.tag("two", &converted.manifest).unwrap_err();
     assert!(error.is_disk_full(), "{error:?}");
     assert!(matches!(layout.find(Some("two")), Err(Error::Missing { .. })));

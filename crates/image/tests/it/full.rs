@@ -81,6 +81,7 @@ fn an_image_that_is_pulled_to_a_full_disk_is_not_there_until_there_is_room() {
             assert!(blob.ends_with(digest.hex()), "what is there is whole: {blob:?}");
         }
         assert!(!to.blob_path(&made.manifest.digest).exists(), "the manifest comes last");
+    disk.wait_for_room();
         assert!(to.list().unwrap().is_empty());
         let found = to.find(Some("app"));
         assert!(matches!(found, Err(Error::Missing { .. })), "{found:?}");

@@ -19,7 +19,7 @@ use snowmelt_image::mount::{Form, LazyMount, mount_files, outlives_its_server};
 use snowmelt_image::profile::StartProfile;
 use snowmelt_image::read::{BlobReader, HeldFiles, RawFiles};
 use snowmelt_image::source::Reference;
-use snowmelt_image::{Error, Result};
+use snowmelt_image::{Error, Lock, Result};
 use snowmelt_kernel::mount;
 use tokio::runtime::Handle;
 
@@ -60,7 +60,7 @@ pub(super) struct Mount {
     _files: Option<HeldFiles>,
     /// When its first start was over.
     pub started: Option<Instant>,
-    _held: Option<fs::File>,
+    _held: Option<Lock>,
 }
 
 impl Mounts {

@@ -1,12 +1,11 @@
 //! Where the daemon reads blocks: of images of this machine, and of registries with the cache.
 
 use std::collections::HashMap;
-use std::fs;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use snowmelt_image::read::{BlockCache, Blocks};
 use snowmelt_image::source::Layout;
-use snowmelt_image::{Error, Result};
+use snowmelt_image::{Error, Lock, Result};
 
 use super::message::ImageSpec;
 use super::resolve::Origin;
@@ -25,7 +24,7 @@ impl Sources {
     }
 
     /// Keeps the blobs of a local image while it is mounted, whatever becomes of its name.
-    pub fn hold(&self, spec: &ImageSpec) -> Result<Option<fs::File>> {
+    pub fn hold(&self, spec: &ImageSpec) -> Result<Option<Lock>> {
         let Origin::Layout(folder) = &spec.origin else { return Ok(None) };
         // Somebody else's layout is only read.
         let ours = folder.starts_with(&self.stores.state);
