@@ -336,6 +336,15 @@ mod tests {
         (BlockEntry { stored: bytes as u32, digest: BlockDigest::of(&stored) }, stored)
     }
 
+    /// A folder, and a cache in it with the block `block(1, 100)`.
+    fn with_one(capacity: u64) -> (tempfile::TempDir, BlockCache) {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = BlockCache::open(folder.path(), capacity).unwrap();
+        let (entry, stored) = block(1, 100);
+        cache.put(&entry, &stored).unwrap();
+        (folder, cache)
+    }
+
     #[test]
     fn keeps_what_was_used_last_within_its_bounds() {
         let folder = tempfile::tempdir().unwrap();
@@ -355,10 +364,8 @@ mod tests {
 
     #[test]
     fn a_damaged_block_is_dropped() {
-        let folder = tempfile::tempdir().unwrap();
-        let cache = BlockCache::open(folder.path(), 1000).unwrap();
-        let (entry, stored) = block(1, 100);
-        cache.put(&entry, &stored).unwrap();
+        let (_folder, cache) = with_one(1000);
+        let (entry, _) = block(1, 100);
         let path = cache.store.path(&cache.key(&entry));
         fs::write(&path, [2; 100]).unwrap();
         assert!(cache.get(&entry).is_none());
@@ -388,10 +395,8 @@ mod tests {
 
     #[test]
     fn the_next_process_finds_the_blocks_and_clears_what_was_half_done() {
-        let folder = tempfile::tempdir().unwrap();
+        let (folder, cache) = with_one(1000);
         let (entry, stored) = block(1, 100);
-        let cache = BlockCache::open(folder.path(), 1000).unwrap();
-        cache.put(&entry, &stored).unwrap();
         let second = BlockCache::open(folder.path(), 1000).err();
         assert!(matches!(second, Some(Error::Held { .. })), "one process at a time");
         fs::write(folder.path().join("tmp/left"), "half").unwrap();
@@ -408,10 +413,8 @@ mod tests {
 
     #[test]
     fn what_one_that_joined_brings_is_found_by_the_holder() {
-        let folder = tempfile::tempdir().unwrap();
-        let holder = BlockCache::open(folder.path(), 300).unwrap();
+        let (folder, holder) = with_one(300);
         let (first, stored) = block(1, 100);
-        holder.put(&first, &stored).unwrap();
         let guest = BlockCache::join(folder.path(), 300).unwrap();
         assert_eq!(guest.get(&first), Some(stored.clone()));
         let (second, brought) = block(2, 100);
@@ -439,10 +442,8 @@ mod tests {
 
     #[test]
     fn a_block_that_another_process_dropped_can_be_put_again() {
-        let folder = tempfile::tempdir().unwrap();
-        let holder = BlockCache::open(folder.path(), 300).unwrap();
+        let (_folder, holder) = with_one(300);
         let (entry, stored) = block(1, 100);
-        holder.put(&entry, &stored).unwrap();
         fs::remove_file(holder.store.path(&holder.key(&entry))).unwrap();
         assert!(holder.get(&entry).is_none() && holder.bytes() == 0);
         holder.put(&entry, &stored).unwrap();

@@ -25,10 +25,9 @@ pub(super) struct Journal {
 impl Journal {
     /// The holder's, empty. To be made before the holder looks at what is there.
     pub fn begin(folder: &Path) -> io::Result<Self> {
-        let mut options = File::options();
-        let file = options.create(true).read(true).append(true).open(folder.join(NAME))?;
-        file.set_len(0)?;
-        Ok(Self { file, read: 0 })
+        let journal = Self::join(folder)?;
+        journal.file.set_len(0)?;
+        Ok(journal)
     }
 
     /// A guest's.

@@ -16,7 +16,7 @@ use snowmelt_image::{Error, Options, convert};
 use snowmelt_kernel::mount;
 
 use super::lazy::{archive, image, noise};
-use super::mounts::is_root;
+use super::mounts::{is_root, scratch};
 
 const BLOCK_BYTES: usize = 5000;
 const BLOCKS: u32 = 64;
@@ -189,12 +189,7 @@ fn a_block_that_was_damaged_on_the_disk_is_dropped_and_fetched_again() {
 
 #[test]
 fn a_full_disk_leaves_nothing_half_written_and_is_named() {
-    if !is_root() {
-        return;
-    }
-    let scratch = tempfile::tempdir().unwrap();
-    let folder = scratch.path().join("folder");
-    fs::create_dir(&folder).unwrap();
+    let Some((scratch, folder)) = scratch() else { return };
     fs::write(folder.join("a"), noise(1, 3 << 20)).unwrap();
     let origin = FolderOrigin::open(&folder).unwrap();
     let options = Options { block_size: BlockSize::MIN, ..Options::default() };
@@ -215,12 +210,12 @@ fn a_full_disk_leaves_nothing_half_written_and_is_named() {
 
     // A whole file of an image for which there is no room.
     let (image, source) = image(&[archive(&folder)]);
-    disk.wait_for_room();
     let blocks = Arc::new(Blocks::new(Arc::new(source), None));
     let reader = BlobReader::new(blocks, image.layers[0].clone()).unwrap();
     let error = runtime().block_on(reader.complete(&disk.path("raw"))).unwrap_err();
     assert!(error.is_disk_full(), "{error:?}");
     assert_eq!(files("raw"), 0);
+    disk.wait_for_room();
 
     // No room for a name: the one that is there stays.
     let small = scratch.path().join("small");
@@ -229,12 +224,12 @@ fn a_full_disk_leaves_nothing_half_written_and_is_named() {
     let converted = convert(&FolderOrigin::open(&small).unwrap(), &layout, options).unwrap();
     layout.tag("one", &converted.manifest).unwrap();
     let filler = disk.fill();
-    disk.wait_for_room();
     let error = layout.tag("two", &converted.manifest).unwrap_err();
     assert!(error.is_disk_full(), "{error:?}");
     assert!(matches!(layout.find(Some("two")), Err(Error::Missing { .. })));
     assert_eq!(layout.find(Some("one")).unwrap().digest, converted.manifest.digest);
     fs::remove_file(filler).unwrap();
+    disk.wait_for_room();
     layout.tag("two", &converted.manifest).unwrap();
     assert!(BlockCache::open(&disk.path("cache"), 1 << 30).is_ok());
 }

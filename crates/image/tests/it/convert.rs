@@ -11,7 +11,7 @@ use snowmelt_image::source::{DockerArchive, FolderOrigin, Layout, LayoutOrigin, 
 use snowmelt_image::{Converted, Error, Options, convert};
 
 use super::compare::describe;
-use super::mounts::{is_root, unpack_blobs};
+use super::mounts::{is_root, scratch, unpack_blobs};
 
 pub fn run(program: &str, arguments: &[&str]) {
     let output = Command::new(program).args(arguments).output().unwrap();
@@ -96,12 +96,7 @@ fn an_image_of_umoci_shows_what_umoci_unpacks_from_each_origin() {
 
 #[test]
 fn a_folder_is_an_image_of_one_layer() {
-    if !is_root() {
-        return;
-    }
-    let scratch = tempfile::tempdir().unwrap();
-    let root = scratch.path().join("root");
-    fs::create_dir(&root).unwrap();
+    let Some((scratch, root)) = scratch() else { return };
     super::unpacked::fill(&root);
     let store = Layout::create(&scratch.path().join("store")).unwrap();
     let converted = convert(&FolderOrigin::open(&root).unwrap(), &store, options()).unwrap();

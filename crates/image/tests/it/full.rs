@@ -14,7 +14,7 @@ use tokio::runtime::Runtime;
 
 use super::cache::Disk;
 use super::lazy::noise;
-use super::mounts::is_root;
+use super::mounts::{is_root, scratch};
 use super::raw::some;
 use super::registry::serve;
 
@@ -56,13 +56,8 @@ fn squeeze<T>(
 
 #[test]
 fn an_image_that_is_pulled_to_a_full_disk_is_not_there_until_there_is_room() {
-    if !is_root() {
-        return;
-    }
-    let scratch = tempfile::tempdir().unwrap();
+    let Some((scratch, folder)) = scratch() else { return };
     let served = serve(scratch.path(), "");
-    let folder = scratch.path().join("folder");
-    fs::create_dir(&folder).unwrap();
     fs::write(folder.join("a"), noise(1, 60_000)).unwrap();
     let from = Layout::create(&scratch.path().join("from")).unwrap();
     let options = Options { block_size: BlockSize::MIN, ..Options::default() };
@@ -81,12 +76,12 @@ fn an_image_that_is_pulled_to_a_full_disk_is_not_there_until_there_is_room() {
             assert!(blob.ends_with(digest.hex()), "what is there is whole: {blob:?}");
         }
         assert!(!to.blob_path(&made.manifest.digest).exists(), "the manifest comes last");
-    disk.wait_for_room();
         assert!(to.list().unwrap().is_empty());
         let found = to.find(Some("app"));
         assert!(matches!(found, Err(Error::Missing { .. })), "{found:?}");
     });
     fs::remove_file(disk.path("filler")).unwrap();
+    disk.wait_for_room();
     to.tag("app", &pulled.manifest).unwrap();
     assert_eq!(to.find(Some("app")).unwrap().digest, made.manifest.digest);
     let source: Arc<dyn BlockSource> = Arc::new(LocalSource::new(to.folder()));

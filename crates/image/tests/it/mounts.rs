@@ -12,6 +12,7 @@ use snowmelt_image::layer::{Layer, Limits, read_layer};
 use snowmelt_image::read::{BlobReader, BlockSource, Blocks};
 use snowmelt_image::tree::Tree;
 use snowmelt_kernel::mount;
+use tempfile::TempDir;
 
 /// Whether this user may mount; says so if not.
 pub fn is_root() -> bool {
@@ -20,6 +21,17 @@ pub fn is_root() -> bool {
         eprintln!("skipped: only root can mount");
     }
     root
+}
+
+/// A scratch folder, and in it an empty one whose files become an image; none for who may not mount.
+pub fn scratch() -> Option<(TempDir, PathBuf)> {
+    if !is_root() {
+        return None;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let root = scratch.path().join("root");
+    fs::create_dir(&root).unwrap();
+    Some((scratch, root))
 }
 
 /// A mount that is attached nowhere; gone when this is dropped.

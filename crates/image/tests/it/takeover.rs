@@ -20,7 +20,7 @@ use snowmelt_kernel::packet;
 use tokio::runtime::Runtime;
 
 use super::lazy::{FORMS, archive, image, noise};
-use super::mounts::is_root;
+use super::mounts::scratch;
 use super::sources::MemorySource;
 
 const BYTES: usize = 6 << 20;
@@ -65,11 +65,7 @@ fn server(folder: &Path, form: usize) -> (Child, OwnedFd, OwnedFd) {
 
 #[test]
 fn a_server_that_is_killed_is_replaced_under_its_readers() {
-    if !is_root() {
-        return;
-    }
-    let scratch = tempfile::tempdir().unwrap();
-    let root = scratch.path().join("root");
+    let Some((scratch, root)) = scratch() else { return };
     fs::create_dir_all(root.join("deep/er")).unwrap();
     fs::write(root.join("deep/er/file"), noise(1, BYTES)).unwrap();
     fs::write(root.join("other"), noise(2, 5000)).unwrap();
@@ -142,12 +138,7 @@ fn a_server_that_is_to_be_killed_while_it_mounts() {
 
 #[test]
 fn a_server_that_is_killed_while_it_mounts_ends() {
-    if !is_root() {
-        return;
-    }
-    let scratch = tempfile::tempdir().unwrap();
-    let root = scratch.path().join("root");
-    fs::create_dir_all(&root).unwrap();
+    let Some((scratch, root)) = scratch() else { return };
     fs::write(root.join("file"), noise(1, 5000)).unwrap();
     let mut command = Command::new(std::env::current_exe().unwrap());
     let name = "takeover::a_server_that_is_to_be_killed_while_it_mounts";

@@ -10,18 +10,13 @@ use rustix::fs::{Mode, OFlags, RawDir, SeekFrom, seek};
 use snowmelt_image::mount::Form;
 
 use super::lazy::{FORMS, Setup, archive, image, noise};
-use super::mounts::is_root;
+use super::mounts::{is_root, scratch};
 use super::sources::Fault;
 use super::unpacked::{fill, same, tar};
 
 #[test]
 fn shows_every_kind_of_file_as_erofs_and_the_folder_do() {
-    if !is_root() {
-        return;
-    }
-    let scratch = tempfile::tempdir().unwrap();
-    let root = scratch.path().join("root");
-    fs::create_dir(&root).unwrap();
+    let Some((_scratch, root)) = scratch() else { return };
     fill(&root);
     let holes = fs::File::create(root.join("holes")).unwrap();
     holes.write_all_at(&noise(1, 70_000), 5 << 20).unwrap();

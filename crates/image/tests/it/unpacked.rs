@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use rustix::fs::{CWD, Mode, Timestamps, XattrFlags, mkfifoat};
 
 use super::compare::describe;
-use super::mounts::{is_root, mount_layers};
+use super::mounts::{mount_layers, scratch};
 
 pub fn tar(folder: &Path) -> Vec<u8> {
     let mut command = Command::new("tar");
@@ -78,12 +78,7 @@ pub fn same(image: &Path, folder: &Path) {
 
 #[test]
 fn the_kernel_shows_every_kind_of_file_as_it_was() {
-    if !is_root() {
-        return;
-    }
-    let scratch = tempfile::tempdir().unwrap();
-    let root = scratch.path().join("root");
-    fs::create_dir(&root).unwrap();
+    let Some((scratch, root)) = scratch() else { return };
     fill(&root);
     let mounted = mount_layers(&[tar(&root)], scratch.path());
     same(&mounted.path(), &root);
@@ -91,12 +86,7 @@ fn the_kernel_shows_every_kind_of_file_as_it_was() {
 
 #[test]
 fn an_image_without_any_file_mounts() {
-    if !is_root() {
-        return;
-    }
-    let scratch = tempfile::tempdir().unwrap();
-    let root = scratch.path().join("root");
-    fs::create_dir(&root).unwrap();
+    let Some((scratch, root)) = scratch() else { return };
     let mounted = mount_layers(&[tar(&root)], scratch.path());
     same(&mounted.path(), &root);
 }
@@ -248,12 +238,7 @@ proptest! {
     fn layers_on_each_other_are_what_unpacking_gives(
         layers in proptest::collection::vec(proptest::collection::vec(step(), 0..12), 1..5),
     ) {
-        if !is_root() {
-            return Ok(());
-        }
-        let scratch = tempfile::tempdir().unwrap();
-        let root = scratch.path().join("root");
-        fs::create_dir(&root).unwrap();
+        let Some((scratch, root)) = scratch() else { return Ok(()) };
         let streams: Vec<Vec<u8>> = layers.iter().map(|steps| layer(&root, steps)).collect();
         let mounted = mount_layers(&streams, scratch.path());
         prop_assert_eq!(outline(&mounted.path()), outline(&root));

@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,7 @@ use snowmelt_image::mount::Form;
 use snowmelt_kernel::packet;
 use snowmelt_sandbox::{Base, MountedImage, Root};
 
+use super::locked;
 use super::message::{Ask, Control, Here, ImageSpec, LONGEST, Notice, ON_RAW_FILES, READY};
 use super::resolve::{Found, find_image};
 use super::stores::Settings;
@@ -318,10 +319,6 @@ fn listen(control: &OwnedFd, on_raw_files: &OnRawFiles) {
             locked(on_raw_files).insert(digest.to_string());
         }
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn say(control: &OwnedFd, said: &Control, fds: &[BorrowedFd<'_>]) -> io::Result<()> {

@@ -24,8 +24,15 @@ mod resolve;
 mod sources;
 mod stores;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 pub use daemon::image_daemon_main;
 pub(crate) use keeper::{Images, Mounted};
 pub use resolve::{Found, Origin, find_image};
 pub(crate) use resolve::{find_pinned, has_registry};
 pub use stores::{Settings, Stores};
+
+/// What a thread that panicked left is as good as before: each change is one step.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -23,6 +23,7 @@ use snowmelt_image::{Error, Lock, Result};
 use snowmelt_kernel::mount;
 use tokio::runtime::Handle;
 
+use super::locked;
 use super::message::{Here, ImageSpec, ON_RAW_FILES};
 use super::resolve::Origin;
 use super::sources::Sources;
@@ -84,7 +85,7 @@ impl Mounts {
     /// to the kernel.
     pub fn mount(&self, spec: &ImageSpec) -> Result<(Vec<u8>, Vec<OwnedFd>)> {
         let slot = self.slot(&spec.digest);
-        let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = locked(&slot);
         let mount = match &mut *slot {
             Some(mount) => mount,
             none => none.insert(self.fresh(spec)?),
@@ -105,7 +106,7 @@ impl Mounts {
         match adopted.and_then(|device| self.taken_over(spec, form, device)) {
             Ok(mount) => {
                 let slot = self.slot(&spec.digest);
-                *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(mount);
+                *locked(&slot) = Some(mount);
             }
             // Nobody may be left who reads through it.
             Err(error) if is_mounted(&self.raw_point(&spec.digest)) => {
@@ -118,7 +119,7 @@ impl Mounts {
     /// Keeps what was touched until a first handler was ready.
     pub fn record(&self, digest: &OciDigest) {
         let slot = self.slot(digest);
-        let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = locked(&slot);
         let Some(mount) = slot.as_mut().filter(|mount| mount.started.is_none()) else { return };
         mount.started = Some(Instant::now());
         let Some(touched) = mount.lazy.as_ref().map(|lazy| StartProfile::record(&readers(lazy)))
@@ -149,7 +150,7 @@ impl Mounts {
 
     /// Images that are mounted.
     pub fn all(&self) -> Vec<Slot> {
-        let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let slots = locked(&self.slots);
         slots.values().map(Arc::clone).collect()
     }
 
@@ -165,7 +166,7 @@ impl Mounts {
     }
 
     fn slot(&self, digest: &OciDigest) -> Slot {
-        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = locked(&self.slots);
         Arc::clone(slots.entry(digest.clone()).or_default())
     }
 

@@ -4,7 +4,7 @@
 //! as it is.
 
 use std::collections::HashSet;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use snowmelt_image::block::OciDigest;
 use snowmelt_image::read::{BlobReader, HeldFiles};
 use tokio::runtime::{Builder, Runtime};
 
+use super::locked;
 use super::message::ImageSpec;
 use super::mounts::{Mounts, Slot};
 use super::resolve::Origin;
@@ -55,7 +56,7 @@ type Readers = Vec<Arc<BlobReader>>;
 
 /// An image that can become raw files now.
 fn next(slot: &Slot) -> Option<(ImageSpec, Readers)> {
-    let slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+    let slot = locked(slot);
     let mount = slot.as_ref()?;
     let readers = mount.to_be_raw()?;
     let is_settled = mount.started.is_some_and(|started| started.elapsed() >= SETTLED);
@@ -73,7 +74,7 @@ fn one(
     runtime: &Runtime,
 ) -> Result<bool> {
     let Some(files) = files(mounts, spec, readers, runtime)? else { return Ok(false) };
-    let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut slot = locked(slot);
     slot.as_mut().map_or(Ok(false), |mount| mounts.replace(mount, files).map(|()| true))
 }
 

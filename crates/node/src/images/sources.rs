@@ -1,12 +1,13 @@
 //! Where the daemon reads blocks: of images of this machine, and of registries with the cache.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use snowmelt_image::read::{BlockCache, Blocks};
 use snowmelt_image::source::Layout;
 use snowmelt_image::{Error, Lock, Result};
 
+use super::locked;
 use super::message::ImageSpec;
 use super::resolve::Origin;
 use super::stores::Stores;
@@ -33,7 +34,7 @@ impl Sources {
 
     /// One for each place that blocks come from.
     pub fn blocks(&self, origin: &Origin) -> Result<Arc<Blocks>> {
-        let mut all = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = locked(&self.blocks);
         if let Some(blocks) = all.get(origin) {
             return Ok(Arc::clone(blocks));
         }
