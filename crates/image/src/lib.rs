@@ -17,6 +17,7 @@
 //! | what two images share | `diff` |
 //! | between registries and folders | `exchange` |
 //! | what nothing names any more removed from a folder | `collect` |
+//! | what only one process may do at a time | `lock` |
 //!
 //! The bytes are specified in `docs/image-format.md`.
 //!
