@@ -1,25 +1,22 @@
 //! Children of zygotes: the process is made by the zygote, and its scratch, channel, control group
 //! and user ids by the spawner, both at the same time.
 
-use std::fs;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use snowmelt_kernel::packet::{self, Sender};
+use rustix::process::{Signal, pidfd_send_signal};
+use snowmelt_kernel::packet;
 use snowmelt_types::SandboxId;
 
 use super::cell::{Answer, Beginning, Call, Cell, Forked, Origin, Phase, Token};
 use super::guard::{Guard, Heard};
 use super::scratch::Scratch;
-use super::service::{Service, Watched};
-use super::spare::SPARE_KEPT;
+use super::service::Service;
 use super::start::{check_env, group_fault, refusal};
-use super::sync::{self, Said};
-use super::zygote::{self, Entries, MOST_IN_FLIGHT, Order, Report, Wanted, ZygoteState};
+use super::zygote::{self, Entries, MOST_IN_FLIGHT, Order, Wanted, ZygoteState};
 use crate::cgroup::Group;
-use crate::message::{Event, Failure, Started, Status, ZygoteReady};
+use crate::message::Failure;
 use crate::root::{Fault, doing};
 use crate::spec::{CHANNEL_FD, ForkSpec, Limits, Network, ZygoteSpec};
 
@@ -30,9 +27,6 @@ pub(super) const FORK_PATIENCE: Duration = Duration::from_secs(10);
 /// How much longer for each of its siblings that are on their way: on a busy machine they take the
 /// processor from each other.
 const SIBLING_PATIENCE: Duration = Duration::from_secs(1);
-
-/// Packets of one zygote that are heard before others have their turn.
-const MOST_HEARD: usize = 32;
 
 /// What was made for a child while its zygote forks.
 struct Made {
@@ -217,157 +211,6 @@ impl Service {
         Ok(state.host_id(number))
     }
 
-    /// A child has named itself: gives it its control group and lets it go on. A sender that has
-    /// not the id made for this child is an attack, and the end of its zygote.
-    pub(super) fn child_is_here(&mut self, token: Token, sender: Sender) {
-        let Err(fault) = self.adopt(token, sender) else { return };
-        let attacker = match fault.source.kind() {
-            // Neither another user nor another control group is an accident.
-            io::ErrorKind::PermissionDenied => self.zygote_of(token),
-            _ => None,
-        };
-        // A child that died has said why, if it could.
-        let failure = self.last_words(token).unwrap_or_else(|| fault.into());
-        self.fail(token, failure);
-        if let Some(zygote) = attacker {
-            self.kill_cell(zygote);
-        }
-    }
-
-    fn last_words(&self, token: Token) -> Option<Failure> {
-        let Phase::Beginning(beginning) = &self.cells.get(&token)?.phase else { return None };
-        match sync::hear_now(&beginning.sync) {
-            Some(Said::Fault(failure)) => Some(failure),
-            _ => None,
-        }
-    }
-
-    fn adopt(&mut self, token: Token, sender: Sender) -> Result<(), Fault> {
-        let gone = || io::Error::from(io::ErrorKind::NotFound);
-        let expected = self.forked_id(token).ok_or_else(gone);
-        let expected = doing("find the child's zygote", expected)?;
-        let pidfd = doing("find the child's process", open_process(sender, expected))?;
-        let Some(cell) = self.cells.get_mut(&token) else { return Ok(()) };
-        if cell.pidfd.is_some() {
-            return Ok(());
-        }
-        cell.pidfd = Some(pidfd);
-        cell.pid = sender.pid;
-        let cell = &self.cells[&token];
-        let Some(pidfd) = &cell.pidfd else { return Ok(()) };
-        self.groups.backend().confirm(&cell.group.path, sender.pid).map_err(group_fault)?;
-        doing("watch the child", self.watch(pidfd.as_fd(), Watched::Process, token))?;
-        if let Phase::Beginning(beginning) = &cell.phase {
-            doing("release the child", sync::send_go(&beginning.sync))?;
-        }
-        self.call_child(token)?;
-        self.landed(token);
-        Ok(())
-    }
-
-    /// Tells a child that has landed what to call, if that is known yet.
-    fn call_child(&mut self, token: Token) -> Result<(), Fault> {
-        let Some(cell) = self.cells.get_mut(&token) else { return Ok(()) };
-        let (Phase::Beginning(beginning), Origin::Forked(forked)) = (&mut cell.phase, &cell.origin)
-        else {
-            return Ok(());
-        };
-        match &forked.call {
-            Call::Handler(entries) => doing("tell the child", entries.tell(&beginning.sync)),
-            Call::Spare => {
-                beginning.deadline = Some(Instant::now() + SPARE_KEPT);
-                Ok(())
-            }
-            Call::Zygote => Ok(()),
-        }
-    }
-
-    /// One child less is on its way.
-    pub(super) fn landed(&mut self, token: Token) {
-        if let Some(zygote) = self.zygote_of(token) {
-            if let Some(state) = self.zygote(zygote) {
-                state.in_flight = state.in_flight.saturating_sub(1);
-            }
-            self.fork_queued(zygote);
-        }
-    }
-
-    /// The id on the host that was made for this child.
-    fn forked_id(&mut self, token: Token) -> Option<u32> {
-        let Origin::Forked(Forked { zygote, number, .. }) = self.cells.get(&token)?.origin else {
-            return None;
-        };
-        Some(self.zygote(zygote)?.host_id(number))
-    }
-
-    /// Hears what a zygote says, up to a limit: the loop comes back for the rest, and one that
-    /// never stops does not keep it from the others. Nonsense is the end of it.
-    pub(super) fn zygote_spoke(&mut self, token: Token) {
-        for _ in 0..MOST_HEARD {
-            let Some(heard) = self.zygote(token).map(|state| state.hear()) else { return };
-            match heard {
-                Ok(Some(report)) => self.zygote_reports(token, report),
-                Ok(None) => return,
-                Err(_) => {
-                    // The end of its process tells the rest.
-                    let cell = self.cells.get(&token);
-                    if let Some(state) = cell.and_then(|cell| cell.zygote.as_ref()) {
-                        self.unwatch(state.control.as_fd());
-                    }
-                    return self.kill_cell(token);
-                }
-            }
-        }
-    }
-
-    fn zygote_reports(&mut self, zygote: Token, report: Report) {
-        match report {
-            Report::Ready(ready) => self.zygote_is_ready(zygote, ready),
-            Report::Failed { token, step, errno } if self.zygote_of(token) == Some(zygote) => {
-                // It may have been the root that failed: they are all given anew.
-                if let Some(state) = self.zygote(zygote) {
-                    state.forget_roots();
-                }
-                self.fail(token, Failure::Step { step, errno });
-            }
-            Report::Exited { token, code, cpu_us } if self.zygote_of(token) == Some(zygote) => {
-                let status = if code < 0 { Status::Signal(-code) } else { Status::Exit(code) };
-                self.forked_ended(token, status, cpu_us);
-            }
-            // About a child that is not its own, or that was given up: none of our business.
-            Report::Failed { .. } | Report::Exited { .. } => {}
-        }
-    }
-
-    fn zygote_is_ready(&mut self, token: Token, ready: ZygoteReady) {
-        let Some(cell) = self.cells.get_mut(&token) else { return };
-        if !matches!(cell.phase, Phase::Importing(_)) {
-            return;
-        }
-        if let Phase::Importing(answer) = std::mem::replace(&mut cell.phase, Phase::Running) {
-            self.tell_started(token, &answer, Some(ready));
-        }
-    }
-
-    /// Tells the server that a sandbox runs.
-    pub(super) fn tell_started(&self, token: Token, answer: &Answer, zygote: Option<ZygoteReady>) {
-        let Some(cell) = self.cells.get(&token) else { return };
-        let Some(pidfd) = &cell.pidfd else { return };
-        let (backend, group) = (self.groups.backend(), &cell.group.path);
-        let started = Started {
-            pid: cell.pid,
-            memory_peak_file: backend.memory_peak_file(group),
-            memory_file: backend.memory_file(group),
-            throttled_file: Some(backend.throttled_file(group)),
-            switch: backend.switch(group),
-            zygote,
-        };
-        let event = Event::Started { sequence: answer.sequence, started };
-        let mut fds = vec![pidfd.as_fd(), answer.channel.as_fd(), answer.log.as_fd()];
-        fds.extend(answer.heard.listener().map(AsFd::as_fd));
-        self.tell(&event, &fds);
-    }
-
     /// Lets a zygote end with its last child.
     pub(super) fn retire(&mut self, id: &SandboxId) {
         let Some(token) = self.find(id) else { return };
@@ -445,19 +288,4 @@ impl ForkSpec {
             false => Ok(()),
         }
     }
-}
-
-/// A descriptor of the process, if it has the user id that only this child can have: its number
-/// could have passed to another process since it spoke.
-fn open_process(sender: Sender, expected_uid: u32) -> io::Result<OwnedFd> {
-    let stranger = || io::Error::from(io::ErrorKind::PermissionDenied);
-    let pid = Pid::from_raw(sender.pid).ok_or_else(stranger)?;
-    let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
-    let status = fs::read_to_string(format!("/proc/{}/status", sender.pid))?;
-    let uid = status.lines().find_map(|line| line.strip_prefix("Uid:"));
-    let uid = uid.and_then(|ids| ids.split_whitespace().next()).and_then(|id| id.parse().ok());
-    if sender.uid != expected_uid || uid != Some(expected_uid) {
-        return Err(stranger());
-    }
-    Ok(pidfd)
 }
