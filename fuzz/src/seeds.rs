@@ -133,6 +133,6 @@ fn volume(metadata: &[u8]) -> Result<()> {
 }
 
 fn write(target: &str, name: &str, bytes: &[u8]) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds").join(target);
+    let folder = Path::new("../../fuzz/seeds").join(target);
     fs::create_dir_all(&folder).and_then(|()| fs::write(folder.join(name), bytes)).unwrap();
 }

@@ -147,7 +147,7 @@ fn program(linked: Linked) -> &'static Path {
     let (_, path) = place.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("function");
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/function.c");
+        let source = Path::new("tests/it/function.c");
         let done = Command::new("cc").args(["-O1", flag, "-o"]).arg(&path).arg(&source).status();
         assert!(done.unwrap().success());
         (folder, path)

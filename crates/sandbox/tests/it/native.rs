@@ -11,7 +11,7 @@ use snowmelt_types::{End, SandboxId};
 /// Compiles the example into a folder that is shown at `/code`.
 fn compiled() -> Code {
     let code = Code::new(&[]);
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../runtimes/native");
+    let sources = Path::new("../../runtimes/native");
     let files = ["example.c", "snowmelt_zygote.c"].map(|name| sources.join(name));
     let output = code.folder().join("primes");
     let done = Command::new("cc").args(["-O2", "-o"]).arg(output).args(files).status();
