@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,16 @@ class Result:
         return self
 
 
+@contextmanager
+def short_folder() -> Iterator[Path]:
+    """A folder that must be removable after the block. A socket's path has at most 107 bytes."""
+    folder = Path(tempfile.mkdtemp(prefix="sm-", dir="/tmp"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
 @dataclass
 class Snowmelt:
     """The command line with a state and run folder of its own."""
@@ -65,7 +76,6 @@ class Snowmelt:
     environment: dict[str, str] = field(default_factory=dict)
 
     def environ(self) -> dict[str, str]:
-        # Short paths: a socket's path has at most 107 bytes.
         places = {"SNOWMELT_STATE": self.folder / "state", "SNOWMELT_RUN": self.folder / "run"}
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(("SNOWMELT_", "AWS_"))}
         return inherited | {k: str(v) for k, v in places.items()} | self.environment
@@ -161,9 +171,8 @@ def data() -> Path:
 
 @pytest.fixture(scope="session")
 def shared_folder(machine: None) -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="sm-", dir="/tmp"))
-    yield folder
-    shutil.rmtree(folder)
+    with short_folder() as folder:
+        yield folder
 
 
 @pytest.fixture
@@ -175,19 +184,17 @@ def snowmelt(shared_folder: Path) -> Snowmelt:
 @pytest.fixture
 def alone(machine: None) -> Iterator[Snowmelt]:
     """With a state folder that no other test has seen."""
-    folder = Path(tempfile.mkdtemp(prefix="sm-", dir="/tmp"))
-    yield Snowmelt(folder)
-    shutil.rmtree(folder)
+    with short_folder() as folder:
+        yield Snowmelt(folder)
 
 
 @pytest.fixture(scope="module")
 def served(machine: None) -> Iterator[Registry]:
     """A registry that holds what the tests of one file send to it."""
-    folder = Path(tempfile.mkdtemp(prefix="sm-", dir="/tmp"))
-    running = registry(folder)
-    yield running
-    running.stop()
-    shutil.rmtree(folder)
+    with short_folder() as folder:
+        running = registry(folder)
+        yield running
+        running.stop()
 
 
 @pytest.fixture(autouse=True)

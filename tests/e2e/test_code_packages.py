@@ -7,13 +7,12 @@ import platform
 import shutil
 import signal
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Result, Snowmelt, wait_for
+from conftest import Result, Snowmelt, short_folder, wait_for
 from images import Registry
 from test_bursts import Cluster, cluster
 from test_images import flip
@@ -47,20 +46,18 @@ LAYER = "application/vnd.snowmelt.image.layer.v1+blocks"
 
 @pytest.fixture(scope="module")
 def code(machine: None) -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="sm-", dir="/tmp"))
-    (folder / "region.py").write_text(REGION)
-    yield folder / "region.py"
-    shutil.rmtree(folder)
+    with short_folder() as folder:
+        (folder / "region.py").write_text(REGION)
+        yield folder / "region.py"
 
 
 @pytest.fixture(scope="module")
 def home(code: Path) -> Iterator[Snowmelt]:
     """Where packages are made."""
-    folder = Path(tempfile.mkdtemp(prefix="sm-", dir="/tmp"))
-    home = Snowmelt(folder)
-    home.run("fn", "pack", f"{code}:region", "region:v1").succeeded()
-    yield home
-    shutil.rmtree(folder)
+    with short_folder() as folder:
+        home = Snowmelt(folder)
+        home.run("fn", "pack", f"{code}:region", "region:v1").succeeded()
+        yield home
 
 
 @pytest.fixture(scope="module")

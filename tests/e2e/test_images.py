@@ -5,13 +5,12 @@ import json
 import os
 import shutil
 import signal
-import tempfile
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Result, Snowmelt, descendants, wait_for
+from conftest import Result, Snowmelt, descendants, short_folder, wait_for
 from images import SERVE, Image, Registry, debian, run
 
 # Every request of a test that must not hang.
@@ -24,19 +23,17 @@ both_ways = pytest.mark.parametrize("up", ["erofs", "fuse"], indirect=True)
 
 @pytest.fixture(scope="module")
 def made(machine: None) -> Iterator[Image]:
-    folder = Path(tempfile.mkdtemp(prefix="sm-", dir="/tmp"))
-    yield debian(folder)
-    shutil.rmtree(folder)
+    with short_folder() as folder:
+        yield debian(folder)
 
 
 @pytest.fixture(scope="module")
 def home(made: Image) -> Iterator[Snowmelt]:
     """Where the image is converted."""
-    folder = Path(tempfile.mkdtemp(prefix="sm-", dir="/tmp"))
-    home = Snowmelt(folder)
-    home.run("image", "convert", f"oci:{made.layout}", "debian:v1").succeeded()
-    yield home
-    shutil.rmtree(folder)
+    with short_folder() as folder:
+        home = Snowmelt(folder)
+        home.run("image", "convert", f"oci:{made.layout}", "debian:v1").succeeded()
+        yield home
 
 
 @pytest.fixture(scope="module")
