@@ -11,7 +11,7 @@ import json
 import pickle
 import sys
 import threading
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from . import failure
@@ -45,7 +45,19 @@ def _is_own(loaded: Loaded, name: str, value: Any) -> bool:
 _loaded: dict[str, Loaded] = {}
 # Failures that nobody was told yet.
 _failed: dict[str, Failed] = {}
+# Code files that were read before anybody asked for them, with their source compiled.
+_read: dict[str, tuple[dict[str, Any], CodeType | None]] = {}
 _lock = threading.Lock()
+
+
+def read_ahead(path: str) -> None:
+    """Reads the code file at `path`, if there is one, and compiles it; nothing of it is executed.
+    What goes wrong is left to whoever loads it."""
+    try:
+        code = _contents(path)
+        _read[path] = code, _compiled(code) if code["kind"] == "source" else None
+    except Exception:
+        _read.pop(path, None)
 
 
 def load_ahead(path: str) -> None:
@@ -80,10 +92,10 @@ def forget(path: str) -> Loaded | None:
 
 
 def _execute(path: str, function: str) -> Loaded:
-    with open(path, encoding="utf-8") as file:
-        code = json.load(file)
+    read = _read.pop(path, None)
+    code, compiled = (_contents(path), None) if read is None else read
     try:
-        return _from_pickle(code) if code["kind"] == "pickle" else _from_source(code)
+        return _from_pickle(code) if code["kind"] == "pickle" else _from_source(code, compiled)
     except Failed:
         raise
     except BaseException as error:
@@ -104,15 +116,25 @@ def signature_failed(error: Any, function: str) -> Failed:
     )
 
 
-def _from_source(code: dict[str, Any]) -> Loaded:
-    file, text = code["file"], code["text"]
-    failure.own(file, text)
+def _contents(path: str) -> dict[str, Any]:
+    with open(path, encoding="utf-8") as file:
+        code: dict[str, Any] = json.load(file)
+    return code
+
+
+def _compiled(code: dict[str, Any]) -> CodeType:
+    return compile(code["text"], code["file"], "exec", dont_inherit=True)
+
+
+def _from_source(code: dict[str, Any], compiled: CodeType | None) -> Loaded:
+    file = code["file"]
+    failure.own(file, code["text"])
     module = ModuleType(_module_name(file))
     module.__file__ = file
     # Dataclasses and pickle look their module up by name.
     sys.modules[module.__name__] = module
     try:
-        exec(compile(text, file, "exec", dont_inherit=True), module.__dict__)
+        exec(compiled or _compiled(code), module.__dict__)
     except BaseException:
         del sys.modules[module.__name__]
         raise

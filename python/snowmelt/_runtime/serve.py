@@ -23,6 +23,9 @@ from .frames import Connection, ProtocolError
 
 CHANNEL_DESCRIPTOR = 3
 
+# Where a sandbox has its Python code (`crates/node/src/unit.rs`).
+CODE = "/opt/snowmelt/code/code.json"
+
 # Names the code that the first connection will ask for. Executing it takes as long as the platform
 # takes to hear that this process is there, and to connect.
 LOAD_AHEAD = "SNOWMELT_LOAD_AHEAD"
@@ -78,7 +81,9 @@ _first: list[FirstThread] = []
 
 
 def stand_by(listener: socket.socket) -> None:
-    """Starts the thread of the first connection, for a `main` that may come much later."""
+    """Starts the thread of the first connection, for a `main` that may come much later, and reads
+    the code of this sandbox."""
+    code.read_ahead(CODE)
     first = FirstThread(listener)
     if first.failed is not None:
         raise first.failed

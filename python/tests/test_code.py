@@ -1,0 +1,85 @@
+"""Code files in a process of the platform's: read, compiled and executed once each."""
+
+import base64
+import json
+import pickle
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from snowmelt._runtime import code
+from snowmelt._runtime.failure import Failed
+
+RAN: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    RAN.clear()
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
+def write(folder: Path, text: str, **more: Any) -> str:
+    path = folder / "code.json"
+    path.write_text(json.dumps({"kind": "source", "file": "mine.py", "text": text} | more))
+    return str(path)
+
+
+def test_what_is_read_ahead_is_executed_when_it_is_asked_for(tmp_path: Path) -> None:
+    path = write(tmp_path, f"from {__name__} import RAN\nRAN.append('it')\ndef f(): return 7\n")
+    code.read_ahead(path)
+    assert RAN == []
+    # It is not read a second time.
+    Path(path).unlink()
+    assert code.load(path, "f").callable("f")() == 7
+    assert code.load(path, "f").callable("f")() == 7
+    assert RAN == ["it"]
+
+
+def test_nothing_goes_wrong_ahead(tmp_path: Path) -> None:
+    code.read_ahead(str(tmp_path / "none"))
+    broken = tmp_path / "broken"
+    broken.write_text("{")
+    code.read_ahead(str(broken))
+    for number, text in enumerate(["def f(:\n", "(" * 10_000]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        path = write(folder, text)
+        code.read_ahead(path)
+        with pytest.raises(Failed) as failed:
+            code.load(path, "f")
+        assert failed.value.message["kind"] == "load"
+        assert "Error" in failed.value.message["exception"]
+    path = write(tmp_path, "def f(): return 8\n")
+    code.read_ahead(path)
+    code.load_ahead(path)
+    assert code.load(path, "f").callable("f")() == 8
+
+
+def test_an_object_that_was_pickled_is_read_ahead_and_not_made(tmp_path: Path) -> None:
+    path = tmp_path / "code.json"
+    data = base64.b64encode(pickle.dumps(Marks())).decode()
+    here = f"{sys.version_info.major}.{sys.version_info.minor}"
+    path.write_text(json.dumps({"kind": "pickle", "python": here, "data": data}))
+    code.read_ahead(str(path))
+    assert RAN == []
+    assert code.load(str(path), "len").callable("len")("abc") == 3
+    assert RAN == ["made"]
+
+
+class Marks:
+    """Becomes a function when it is unpickled."""
+
+    def __reduce__(self) -> Any:
+        return mark, ()
+
+
+def mark() -> Any:
+    RAN.append("made")
+    return len
