@@ -148,7 +148,7 @@ fn program(linked: Linked) -> &'static Path {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("function");
         let source = Path::new("tests/it/function.c");
-        let done = Command::new("cc").args(["-O1", flag, "-o"]).arg(&path).arg(&source).status();
+        let done = Command::new("cc").args(["-O1", flag, "-o"]).arg(&path).arg(source).status();
         assert!(done.unwrap().success());
         (folder, path)
     });
