@@ -57,7 +57,7 @@ def read_ahead(path: str) -> None:
         code = _contents(path)
         _read[path] = code, _compiled(code) if code["kind"] == "source" else None
     except Exception:
-        _read.pop(path, None)
+        pass
 
 
 def load_ahead(path: str) -> None:
