@@ -3,6 +3,7 @@
 //! The payloads of one direction, put behind one another, are an Arrow IPC stream: a schema
 //! message, then record batches with their dictionaries before them.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
@@ -16,7 +17,7 @@ use arrow_schema::{ArrowError, Schema, SchemaRef};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use crate::{Error, Frame, Kind, Result};
+use crate::{Error, Frame, Kind, Result, bounds};
 
 /// Turns batches of one schema into frames.
 pub struct BatchEncoder {
@@ -79,7 +80,15 @@ pub struct BatchDecoder {
 
 impl BatchDecoder {
     /// Takes a [`Kind::Schema`] or [`Kind::Batch`] frame; gives the batches that it completes.
+    ///
+    /// # Errors
+    /// Whatever the frame holds, also where Arrow's reader would panic over it.
     pub fn push(&mut self, frame: &Frame) -> Result<Vec<RecordBatch>> {
+        bounds::check(frame)?;
+        guarded(|| self.decode(frame))
+    }
+
+    fn decode(&mut self, frame: &Frame) -> Result<Vec<RecordBatch>> {
         if frame.kind == Kind::Schema {
             self.schema = Some(decode_schema(&frame.payload)?);
         }
@@ -118,7 +127,13 @@ pub fn encode_schema(schema: &Schema) -> Result<Vec<u8>> {
 /// A schema from an Arrow IPC schema message.
 pub fn decode_schema(message: &[u8]) -> Result<SchemaRef> {
     check_encapsulated(message)?;
-    Ok(Arc::new(try_schema_from_ipc_buffer(message)?))
+    guarded(|| Ok(Arc::new(try_schema_from_ipc_buffer(message)?)))
+}
+
+/// Runs Arrow's reader over bytes of a sandbox: some of what it does not expect makes it panic.
+fn guarded<T>(read: impl FnOnce() -> Result<T>) -> Result<T> {
+    let panicked = |_| ArrowError::IpcError("a message is damaged".to_owned());
+    catch_unwind(AssertUnwindSafe(read)).map_err(panicked)?
 }
 
 /// Arrow's reader slices by the announced length, so a length beyond the end is refused first.
@@ -191,6 +206,53 @@ mod tests {
         let schema = batch().schema();
         let text = schema_to_text(&schema).unwrap();
         assert_eq!(schema_from_text(&text).unwrap().fields(), schema.fields());
+    }
+
+    /// What a function that writes its own Arrow messages could claim: the reader would reserve
+    /// that much.
+    #[test]
+    fn compressed_bodies_are_refused() {
+        let mut decoder = BatchDecoder::default();
+        let schema = Schema::new(vec![arrow_schema::Field::new("n", arrow_schema::DataType::Int64, false)]);
+        decoder.push(&BatchEncoder::default().schema(&schema).unwrap()).unwrap();
+        let message = compressed_message(10_000);
+        let mut payload = Vec::new();
+        payload.extend_from_slice(&[0xff; 4]);
+        payload.extend_from_slice(&(message.len() as u32).to_le_bytes());
+        payload.extend_from_slice(&message);
+        payload.extend_from_slice(&(1i64 << 62).to_le_bytes());
+        let error = decoder.push(&Frame::new(Kind::Batch, payload)).unwrap_err();
+        assert!(error.to_string().contains("compressed"), "{error}");
+    }
+
+    fn compressed_message(rows: i64) -> Vec<u8> {
+        use arrow_ipc::*;
+        let mut builder = flatbuffers::FlatBufferBuilder::new();
+        let compression = BodyCompression::create(&mut builder, &BodyCompressionArgs::default());
+        let nodes = builder.create_vector(&[FieldNode::new(rows, 0)]);
+        let buffers = builder.create_vector(&[arrow_ipc::Buffer::new(0, 0), arrow_ipc::Buffer::new(0, 8)]);
+        let batch = arrow_ipc::RecordBatch::create(
+            &mut builder,
+            &RecordBatchArgs {
+                length: rows,
+                nodes: Some(nodes),
+                buffers: Some(buffers),
+                compression: Some(compression),
+                ..RecordBatchArgs::default()
+            },
+        );
+        let message = Message::create(
+            &mut builder,
+            &MessageArgs {
+                version: MetadataVersion::V5,
+                header_type: MessageHeader::RecordBatch,
+                header: Some(batch.as_union_value()),
+                bodyLength: 8,
+                ..MessageArgs::default()
+            },
+        );
+        builder.finish(message, None);
+        builder.finished_data().to_vec()
     }
 
     #[test]
