@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::{Bytes, BytesMut};
-use snowmelt_node::QueryRunner;
-use snowmelt_query::{Reporter, RunProgress};
-use snowmelt_wire::{Frame, Kind};
+use snowmelt_node::{DriverReporter, QueryRunner};
+use snowmelt_wire::{Frame, Kind, RunProgress};
 use tokio::sync::mpsc;
 
 use crate::api::{Event, Phase, Progress};
@@ -59,7 +58,11 @@ impl EventReporter {
     }
 }
 
-impl Reporter for EventReporter {
+impl DriverReporter for EventReporter {
+    fn planned(&self) {
+        self.events.send(Event::Phase { phase: Phase::Start });
+    }
+
     fn progress(&self, now: RunProgress) {
         if now.rows + u64::from(now.done) > 0 && !self.running.swap(true, Ordering::Relaxed) {
             self.events.send(Event::Phase { phase: Phase::Run });

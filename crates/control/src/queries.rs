@@ -6,11 +6,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use futures::future::BoxFuture;
-use snowmelt_node::{Node, QueryRunner, WorkerLimits};
-use snowmelt_query::{Answer, PlannedQuery, QuerySpec, RunOptions};
+use snowmelt_node::{Driver, Frames, Node, QueryRunner, WorkerLimits};
 use snowmelt_types::{Code, CpuMillis, ErrorReport, QueryId, Report};
-use snowmelt_wire::{BatchEncoder, Frame, Kind};
+use snowmelt_wire::{Drive, Frame, Kind, read_frame};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -21,6 +19,12 @@ use crate::udfs::{UdfCatalog, UdfSet};
 
 /// The most workers of one query.
 const MOST_WORKERS: u32 = 1024;
+
+/// The most threads of a driver: it reads footers and merges, which workers did most of already.
+const DRIVER_THREADS: u32 = 4;
+
+/// How often a task is run again after its worker was lost.
+const RETRIES: u32 = 2;
 
 /// Runs queries. Cheap to share.
 #[derive(Debug)]
@@ -95,15 +99,32 @@ impl Queries {
         let udfs = self.prepare(request, &events).await?;
         events.send(Event::Phase { phase: Phase::Plan });
         let workers = workers(request.options.workers)?;
-        let planned = plan(request, id.clone(), &udfs, workers, accepted).await?;
-        events.send(Event::Phase { phase: Phase::Start });
-        let limits = WorkerLimits { memory: request.options.memory, cpu: CpuMillis(1000) };
+        let memory = request.options.memory;
+        let limits = WorkerLimits { memory, cpu: CpuMillis(1000) };
         let name = id.as_str().to_owned();
+        let drive = drive(request, name.clone(), &udfs, workers, accepted);
         let runner =
             Arc::new(QueryRunner::new(self.node.clone(), name, accepted, limits, udfs.bindings));
-        let options = RunOptions { workers, ..RunOptions::default() };
-        let reporter = Arc::new(EventReporter::new(events.clone(), Arc::clone(&runner)));
-        stream(planned, runner, reporter, options, frames, &events).await
+        let folder = PathBuf::from(&request.working_folder);
+        let begun = Driver::begin(&self.node, drive, memory, folder).await;
+        let (mut driver, answer) = begun.map_err(|error| error.report())?;
+        let reporter = EventReporter::new(events.clone(), Arc::clone(&runner));
+        let relayed = {
+            let serving = driver.serve(&runner, &reporter);
+            let relaying = relay(answer, &runner, &frames, &events);
+            let ((), relayed) = tokio::join!(serving, relaying);
+            relayed
+        };
+        match relayed {
+            Relayed::Complete => driver.give_back(),
+            Relayed::Failed(report) => {
+                driver.give_back();
+                return Err(*report);
+            }
+            Relayed::ClientGone => (),
+            Relayed::Lost => return Err(driver.lost().await),
+        }
+        Ok(())
     }
 
     async fn prepare(
@@ -125,78 +146,72 @@ fn workers(asked: u32) -> Result<u32, ErrorReport> {
         return Err(ErrorReport::new(Code::OPTION, message)
             .hint(format!("use at most {MOST_WORKERS} (--workers)")));
     }
-    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
-    Ok(if asked == 0 { cores } else { asked })
+    Ok(if asked == 0 { cores() } else { asked })
 }
 
-async fn plan(
+fn cores() -> u32 {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32)
+}
+
+fn drive(
     request: &QueryRequest,
-    id: QueryId,
+    query: String,
     udfs: &UdfSet,
     workers: u32,
     accepted: Instant,
-) -> Result<PlannedQuery, ErrorReport> {
-    let spec = QuerySpec {
-        query: id.as_str().to_owned(),
+) -> Drive {
+    Drive {
+        query,
         sql: request.sql.clone(),
         tables: request.tables.clone(),
         udfs: udfs.signatures.clone(),
-        working_folder: PathBuf::from(&request.working_folder),
         aws: request.aws.clone(),
         workers,
-        accepted,
-    };
-    planning(&spec).await.map_err(|error| error.report())
+        threads: DRIVER_THREADS.min(cores()),
+        memory_bytes: 0,
+        retries: RETRIES,
+        elapsed_us: u64::try_from(accepted.elapsed().as_micros()).unwrap_or(u64::MAX),
+    }
 }
 
-// Boxed, because the compiler cannot show of the futures of a whole query that they are `Send` for
-// every lifetime, only for each of these on its own.
-fn planning(spec: &QuerySpec) -> BoxFuture<'_, snowmelt_query::Result<PlannedQuery>> {
-    Box::pin(snowmelt_query::plan(spec))
+/// How the passing on of an answer ended.
+enum Relayed {
+    /// With its last frame.
+    Complete,
+    /// With a failure, which the client is yet to be told.
+    Failed(Box<ErrorReport>),
+    /// The client went away.
+    ClientGone,
+    /// Without an end: the driver was lost.
+    Lost,
 }
 
-fn running(
-    planned: PlannedQuery,
-    runner: Arc<QueryRunner>,
-    reporter: Arc<EventReporter>,
-    options: RunOptions,
-) -> BoxFuture<'static, snowmelt_query::Result<Answer>> {
-    Box::pin(planned.run(runner, reporter, options))
-}
-
-async fn stream(
-    planned: PlannedQuery,
-    runner: Arc<QueryRunner>,
-    reporter: Arc<EventReporter>,
-    options: RunOptions,
-    frames: mpsc::Sender<Bytes>,
+/// Passes the driver's answer on as it comes, without decoding it.
+async fn relay(
+    mut answer: Frames,
+    runner: &QueryRunner,
+    frames: &mpsc::Sender<Bytes>,
     events: &Events,
-) -> Result<(), ErrorReport> {
-    let written_by = Arc::clone(&runner);
-    let mut answer = match running(planned, runner, reporter, options).await {
-        Ok(answer) => answer,
-        Err(error) => {
-            tell_written(&written_by, events);
-            return Err(error.report());
-        }
-    };
-    let mut encoder = BatchEncoder::default();
-    let told = send(&frames, encoder.schema(&answer.schema())).await;
-    while let (true, Some(batch)) = (told, answer.next().await) {
-        let batch = batch.map_err(|error| error.report());
-        let Ok(batch) = batch else {
-            tell_written(&written_by, events);
-            return batch.map(|_| ());
+) -> Relayed {
+    loop {
+        let frame = match read_frame(&mut answer).await {
+            Ok(Some(frame)) => frame,
+            Ok(None) | Err(_) => return Relayed::Lost,
         };
-        if !send(&frames, encoder.batch(&batch)).await {
-            return Ok(());
+        let kind = frame.kind;
+        if matches!(kind, Kind::Profile | Kind::Failure) {
+            tell_written(runner, events);
+        }
+        if kind == Kind::Failure {
+            return frame.parse().map_or(Relayed::Lost, |report| Relayed::Failed(Box::new(report)));
+        }
+        if !send(frames, Ok(frame)).await {
+            return Relayed::ClientGone;
+        }
+        if kind == Kind::End {
+            return Relayed::Complete;
         }
     }
-    let profile = answer.finish();
-    tell_written(&written_by, events);
-    let _ = send(&frames, Frame::json(Kind::Profile, &profile)).await;
-    let _ = send(&frames, Ok(Frame::new(Kind::End, Bytes::new()))).await;
-    Ok(())
 }
 
 /// Shows what UDFs wrote: `print` in a function is how people look into it.

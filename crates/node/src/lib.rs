@@ -11,6 +11,7 @@ mod ahead;
 mod code;
 mod code_package;
 pub mod doctor;
+mod drive;
 mod error;
 mod figures;
 mod hold;
@@ -35,6 +36,7 @@ mod worker;
 
 pub use code::CodeStore;
 pub use code_package::{PackageAt, Packed};
+pub use drive::{Driver, DriverReporter, Frames};
 pub use error::Error;
 pub use figures::{InstallFigures, NodeFigures, START_BOUNDS_US, Start, StartFigures};
 pub use hold::Hold;

@@ -1,23 +1,21 @@
-//! Runs the tasks of one query in sandboxes: a worker for each, an instance of each UDF beside it.
+//! Starts the tasks of one query in sandboxes: a worker for each, an instance of each UDF beside it.
 //! The instances that all tasks need at first are one request for each UDF.
 //!
 //! Whatever ends a task early (an error, a cancelled query, a dropped future) drops its leases,
 //! and a dropped lease destroys its sandbox: only what ended well is taken again.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use async_trait::async_trait;
+use bytes::Bytes;
 use futures::future::try_join_all;
-use snowmelt_query::{
-    Attempt, Grants, Lane, PlannedTask, TaskError, TaskResult, TaskRunner, UdfConnection, dispatch,
-};
+use snowmelt_query::{Grants, UdfConnection, hand_over};
 use snowmelt_types::{ByteSize, Code, CpuMillis, End, ErrorReport, Report};
-use snowmelt_wire::{FileGrant, Load, UdfGrant};
+use snowmelt_wire::{Failed, FileGrant, Load, SandboxUse, Task, TaskAsk, UdfGrant};
 
 use crate::{Error, InstanceLease, InstanceLimits, Node, Unit, WorkerLease, WorkerSpec};
 
@@ -29,7 +27,7 @@ const NEWS_TAKE_AT_MOST: Duration = Duration::from_millis(500);
 
 /// Of a worker's memory limit, what its operators may reserve, in percent. The rest is for buffers
 /// that they do not account for, and for the program itself.
-const RESERVABLE_PERCENT: u64 = 70;
+pub(crate) const RESERVABLE_PERCENT: u64 = 70;
 
 /// A UDF of the query with what its instances need.
 #[derive(Clone, Debug)]
@@ -121,12 +119,8 @@ impl QueryRunner {
         self.written.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    async fn worker(&self, task: &PlannedTask) -> Result<WorkerLease, TaskError> {
-        let spec = WorkerSpec {
-            memory: self.limits.memory,
-            cpu: self.limits.cpu,
-            network: !task.s3.is_empty(),
-        };
+    async fn worker(&self, network: bool) -> Result<WorkerLease, Failed> {
+        let spec = WorkerSpec { memory: self.limits.memory, cpu: self.limits.cpu, network };
         let lease = self.node.lease_worker(&spec).await.map_err(|error| lost(&error))?;
         self.count(lease.cold);
         Ok(lease)
@@ -168,33 +162,25 @@ impl QueryRunner {
 
     /// The real reason of a failed attempt: a sandbox that ended explains more than the
     /// connection that broke because of it.
-    async fn explain(
-        &self,
-        error: TaskError,
-        worker: &WorkerLease,
-        udfs: &[(String, InstanceLease)],
-    ) -> TaskError {
-        let code = match &error {
-            TaskError::Lost { .. } => Code::WORKER_LOST,
-            TaskError::Failed(report) => report.known_code(),
-        };
+    async fn explain(&self, failure: Failed, started: &Started) -> Failed {
+        let code = if failure.lost { Code::WORKER_LOST } else { failure.report.known_code() };
         // Code that failed told its own reason; only a broken connection is worth the wait.
         let broken = [Code::FUNCTION_EXIT, Code::PROTOCOL, Code::WORKER_LOST].contains(&code);
         let patience = if broken { NEWS_TAKE_AT_MOST } else { Duration::from_millis(20) };
         if code == Code::WORKER_LOST
-            && let Some((outcome, output)) = worker.ended(patience).await
+            && let Some((outcome, output)) = started.worker.ended(patience).await
         {
             return self.worker_ended(outcome.end, output);
         }
-        for (name, lease) in udfs {
+        for (name, lease) in &started.udfs {
             if let Some(ended) = lease.ended(name, patience).await {
-                return TaskError::failed(ended.report());
+                return Failed::of(ended.report());
             }
         }
-        error
+        failure
     }
 
-    fn worker_ended(&self, end: End, output: Vec<String>) -> TaskError {
+    fn worker_ended(&self, end: End, output: Vec<String>) -> Failed {
         let report = |code| {
             ErrorReport::new(code, format!("a worker {end}")).excerpt(output.iter().cloned())
         };
@@ -205,9 +191,9 @@ impl QueryRunner {
                     "give each worker more (--memory {}MiB), or use more workers",
                     twice.bytes() >> 20
                 );
-                TaskError::failed(report(Code::WORKER_MEMORY).hint(hint))
+                Failed::of(report(Code::WORKER_MEMORY).hint(hint))
             }
-            _ => TaskError::lost(report(Code::WORKER_LOST)),
+            _ => Failed::lost(report(Code::WORKER_LOST)),
         }
     }
 }
@@ -235,10 +221,19 @@ impl Bound {
     }
 }
 
-#[async_trait]
-impl TaskRunner for QueryRunner {
-    fn expect(&self, tasks: &mut dyn Iterator<Item = &PlannedTask>) {
-        for name in tasks.flat_map(|task| &task.udfs) {
+/// A task that runs: the sandboxes that it holds. Dropping it destroys them.
+#[derive(Debug)]
+pub(crate) struct Started {
+    task: u32,
+    worker: WorkerLease,
+    udfs: Vec<(String, InstanceLease)>,
+}
+
+impl QueryRunner {
+    /// Notes which functions the tasks that are asked for next will call, so that the first of
+    /// them can ask for what all of them need in one request.
+    pub fn expect(&self, udfs: &[String]) {
+        for name in udfs {
             // Nobody has asked for one yet.
             if let Some(mut burst) = self.udfs.get(name).and_then(|it| it.burst.try_lock().ok()) {
                 burst.expected += 1;
@@ -246,90 +241,98 @@ impl TaskRunner for QueryRunner {
         }
     }
 
-    async fn run(
+    /// Starts one attempt of one task: leases a worker and instances of its functions, and hands
+    /// plan and grants over. The driver follows the worker over the connection that it is given.
+    pub(crate) async fn start(
         &self,
-        task: &PlannedTask,
-        attempt: &mut Attempt,
-    ) -> Result<TaskResult, TaskError> {
+        ask: TaskAsk,
+        plan: Bytes,
+        files: Vec<(FileGrant, OwnedFd)>,
+    ) -> Result<(Started, UnixStream), Failed> {
         let (worker, udfs) = tokio::join!(
-            self.worker(task),
-            try_join_all(task.udfs.iter().map(|name| self.udf(name)))
+            self.worker(!ask.s3.is_empty()),
+            try_join_all(ask.udfs.iter().map(|name| self.udf(name)))
         );
         let worker = worker?;
-        let udfs = udfs.map_err(|error| TaskError::failed(error.report()))?;
+        let udfs = udfs.map_err(|error| Failed::of(error.report()))?;
         let (leases, connections): (Vec<_>, Vec<_>) = udfs.into_iter().unzip();
-        let leases: Vec<_> = task.udfs.iter().cloned().zip(leases).collect();
-        let grants = Grants { files: files(task)?, udfs: granted(&task.udfs, connections) };
-        let memory = self.limits.memory.bytes() * RESERVABLE_PERCENT / 100;
-        let threads = self.limits.cpu.0.div_ceil(1000).max(1);
-        let header = task.header(&self.query, attempt.number(), memory, threads);
-        let socket = worker.connect().map_err(|error| unreachable(&error))?;
-        let done = match dispatch(socket, grants, task.plan.clone(), &header, attempt).await {
-            Ok(done) => done,
-            Err(error) => {
-                for (name, lease) in &leases {
-                    self.keep_written(name, lease);
-                }
-                return Err(self.explain(error, &worker, &leases).await);
-            }
+        let grants = Grants { files, udfs: granted(&ask.udfs, connections) };
+        let header = self.header(&ask);
+        let started = Started {
+            task: ask.task,
+            worker,
+            udfs: ask.udfs.into_iter().zip(leases).collect(),
         };
-        let done_us = self.since_accepted(Instant::now());
-        let lane = |name: String, cold, asked, ready, peak: Option<ByteSize>| Lane {
+        let socket = started.worker.connect().map_err(|error| unreachable(&error))?;
+        match hand_over(socket, grants, plan, &header).await {
+            Ok(socket) => Ok((started, socket)),
+            Err(error) => Err(self.explain(error.into(), &started).await),
+        }
+    }
+
+    fn header(&self, ask: &TaskAsk) -> Task {
+        Task {
+            query: self.query.clone(),
+            task: ask.task,
+            attempt: ask.attempt,
+            partitions: ask.partitions.clone(),
+            memory_bytes: self.limits.memory.bytes() / 100 * RESERVABLE_PERCENT,
+            threads: self.limits.cpu.0.div_ceil(1000).max(1),
+            batch_rows: ask.batch_rows,
+            s3: ask.s3.clone(),
+        }
+    }
+
+    /// Ends an attempt: gives its sandboxes back if it has a result, and says otherwise why not.
+    pub(crate) async fn ended(
+        &self,
+        started: Started,
+        failure: Option<Failed>,
+    ) -> Result<(SandboxUse, Vec<SandboxUse>), Failed> {
+        for (name, lease) in &started.udfs {
+            self.keep_written(name, lease);
+        }
+        if let Some(failure) = failure {
+            return Err(self.explain(failure, &started).await);
+        }
+        let Started { task, worker, udfs } = started;
+        let used = self.used(
+            format!("worker {task}"),
+            (worker.cold, worker.asked, worker.ready),
+            worker.memory_peak(),
+        );
+        worker.give_back();
+        let instances = udfs.into_iter().map(|(name, lease)| {
+            let times = (lease.cold, lease.asked, lease.ready);
+            let used = self.used(format!("{name} {task}"), times, lease.memory_peak());
+            lease.give_back();
+            used
+        });
+        Ok((used, instances.collect()))
+    }
+
+    fn used(
+        &self,
+        name: String,
+        (cold, asked, ready): (bool, Instant, Instant),
+        peak: Option<ByteSize>,
+    ) -> SandboxUse {
+        SandboxUse {
             name,
             cold,
             asked_us: self.since_accepted(asked),
             ready_us: self.since_accepted(ready),
-            done_us,
+            done_us: self.since_accepted(Instant::now()),
             peak_memory: peak.map(ByteSize::bytes),
-            ..Lane::default()
-        };
-        let result = TaskResult {
-            done,
-            worker: lane(
-                format!("worker {}", task.task),
-                worker.cold,
-                worker.asked,
-                worker.ready,
-                worker.memory_peak(),
-            ),
-            udfs: leases
-                .iter()
-                .map(|(name, lease)| {
-                    let name = format!("{name} {}", task.task);
-                    lane(name, lease.cold, lease.asked, lease.ready, lease.memory_peak())
-                })
-                .collect(),
-        };
-        worker.give_back();
-        for (name, lease) in leases {
-            self.keep_written(&name, &lease);
-            lease.give_back();
         }
-        Ok(result)
     }
 
-    async fn connect(&self, udf: &str) -> Result<UdfConnection, ErrorReport> {
+    /// An instance of a function for the driver itself. Held until the query ends.
+    pub async fn connect(&self, udf: &str) -> Result<UdfConnection, ErrorReport> {
         let (lease, connection) = self.udf(udf).await.map_err(|error| error.report())?;
         self.for_driver.lock().unwrap_or_else(PoisonError::into_inner).push(lease);
         Ok(connection)
     }
-}
-
-/// Opens the task's files with the platform's own rights. The worker is granted descriptors, never
-/// paths: it needs no mount of the user's folders, reads files that its own user id could not, and
-/// nothing else.
-fn files(task: &PlannedTask) -> Result<Vec<(FileGrant, OwnedFd)>, TaskError> {
-    let open = |grant: &FileGrant| match File::open(&grant.path) {
-        Ok(file) => Ok((grant.clone(), OwnedFd::from(file))),
-        Err(error) => {
-            let message = format!("cannot open {}: {error}", grant.path);
-            Err(TaskError::failed(
-                ErrorReport::new(Code::STORAGE, message)
-                    .hint("it was there when the query was planned: run the query again"),
-            ))
-        }
-    };
-    task.files.iter().map(open).collect()
 }
 
 fn granted(names: &[String], connections: Vec<UdfConnection>) -> Vec<(UdfGrant, OwnedFd)> {
@@ -341,11 +344,11 @@ fn granted(names: &[String], connections: Vec<UdfConnection>) -> Vec<(UdfGrant, 
 }
 
 /// It has ended between its start and now.
-fn unreachable(error: &Error) -> TaskError {
+fn unreachable(error: &Error) -> Failed {
     let message = format!("a worker could not be reached: {error}");
-    TaskError::lost(ErrorReport::new(Code::WORKER_LOST, message))
+    Failed::lost(ErrorReport::new(Code::WORKER_LOST, message))
 }
 
-fn lost(error: &Error) -> TaskError {
-    TaskError::lost(error.report())
+fn lost(error: &Error) -> Failed {
+    Failed::lost(error.report())
 }

@@ -1,4 +1,5 @@
-//! The node's side of a worker's connection: hands a task over and takes what comes back.
+//! The other side of a worker's connection: the node hands a task over, the driver takes what
+//! comes back.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -38,12 +39,38 @@ pub async fn dispatch(
     task: &Task,
     attempt: &mut Attempt,
 ) -> Result<TaskDone, TaskError> {
-    let header = Frame::json(Kind::Task, task).map_err(|error| wire(task, error))?;
-    let handed = tokio::task::spawn_blocking(move || hand_over(socket, grants, plan, &header));
-    let socket = match handed.await {
-        Ok(handed) => handed.map_err(|error| wire(task, error))?,
-        Err(panicked) => return Err(internal(panicked.to_string())),
-    };
+    let socket = hand_over(socket, grants, plan, task).await?;
+    follow(socket, task.task, attempt).await
+}
+
+/// Sends everything that the task needs, its header last. The connection is then ready for
+/// [`follow`], in this process or in another.
+///
+/// # Errors
+/// [`TaskError::Lost`] if the connection ends.
+pub async fn hand_over(
+    socket: UnixStream,
+    grants: Grants,
+    plan: Bytes,
+    task: &Task,
+) -> Result<UnixStream, TaskError> {
+    let header = Frame::json(Kind::Task, task).map_err(|error| wire(task.task, error))?;
+    let handed = tokio::task::spawn_blocking(move || send(socket, grants, plan, &header));
+    match handed.await {
+        Ok(handed) => handed.map_err(|error| wire(task.task, error)),
+        Err(panicked) => Err(internal(panicked.to_string())),
+    }
+}
+
+/// Takes what the worker of a task posts until it is done or has failed.
+///
+/// # Errors
+/// As [`dispatch`].
+pub async fn follow(
+    socket: UnixStream,
+    task: u32,
+    attempt: &mut Attempt,
+) -> Result<TaskDone, TaskError> {
     let receiving =
         socket.set_nonblocking(true).and_then(|()| tokio::net::UnixStream::from_std(socket));
     let mut receiving = receiving.map_err(|error| wire(task, error.into()))?;
@@ -56,8 +83,7 @@ pub async fn dispatch(
     }
 }
 
-/// Sends everything that the task needs, its header last.
-fn hand_over(
+fn send(
     socket: UnixStream,
     grants: Grants,
     plan: Bytes,
@@ -85,7 +111,7 @@ fn send_grants<G: Serialize>(
 }
 
 /// Takes one frame; gives the worker's report when it is the last.
-fn take(frame: Frame, task: &Task, attempt: &mut Attempt) -> Result<Option<TaskDone>, TaskError> {
+fn take(frame: Frame, task: u32, attempt: &mut Attempt) -> Result<Option<TaskDone>, TaskError> {
     match frame.kind {
         Kind::Schema | Kind::Batch => {
             attempt.result(frame).map_err(|error| TaskError::failed(error.report()))?;
@@ -108,10 +134,10 @@ fn take(frame: Frame, task: &Task, attempt: &mut Attempt) -> Result<Option<TaskD
 }
 
 /// A connection that ended is a lost worker; one that broke the protocol would do so again.
-fn wire(task: &Task, error: WireError) -> TaskError {
+fn wire(task: u32, error: WireError) -> TaskError {
     match error {
         WireError::Closed | WireError::Io(_) => {
-            let message = format!("the worker of task {} was lost: {error}", task.task);
+            let message = format!("the worker of task {task} was lost: {error}");
             TaskError::lost(ErrorReport::new(Code::WORKER_LOST, message))
         }
         other => TaskError::failed(other.report()),

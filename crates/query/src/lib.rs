@@ -26,13 +26,13 @@ mod scan;
 mod udf;
 pub mod worker;
 
-pub use dispatch::{Grants, dispatch};
+pub use dispatch::{Grants, dispatch, follow, hand_over};
 pub use driver::{
     Answer, Attempt, PlannedTask, Reporter, RunOptions, RunProgress, TaskError, TaskResult,
     TaskRunner, UdfConnection,
 };
 pub use error::Error;
-pub use plan::{PlannedQuery, QuerySpec, plan};
+pub use plan::{LocalFiles, OwnFiles, PlannedQuery, QuerySpec, local_files, plan};
 pub use profile::{Finding, Lane, PhaseSpan, Profile, Totals};
 
 /// A result of this crate.

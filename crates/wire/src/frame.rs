@@ -70,6 +70,12 @@ kinds! {
     Event = 15,
     /// JSON: the profile of a query.
     Profile = 16,
+    /// JSON [`crate::Drive`]: a query that a driver is to plan and run, with two descriptors.
+    Drive = 17,
+    /// JSON [`crate::Request`] of a driver.
+    Request = 18,
+    /// JSON [`crate::Reply`] to a driver, with the descriptors that it names.
+    Reply = 19,
 }
 
 /// One frame, whole.
@@ -134,6 +140,15 @@ pub fn decode_header(header: [u8; HEADER_BYTES]) -> Result<(Kind, usize)> {
 
 /// Reads one frame; `None` where the other side ended the connection between two frames.
 pub async fn read_frame(from: &mut (impl AsyncRead + Unpin)) -> Result<Option<Frame>> {
+    read_frame_within(from, MAX_PAYLOAD_BYTES).await
+}
+
+/// Reads one frame whose payload has at most so many bytes: for a sender that should never need
+/// more.
+pub async fn read_frame_within(
+    from: &mut (impl AsyncRead + Unpin),
+    most: u32,
+) -> Result<Option<Frame>> {
     let mut header = [0; HEADER_BYTES];
     let first = from.read(&mut header).await?;
     if first == 0 {
@@ -141,6 +156,9 @@ pub async fn read_frame(from: &mut (impl AsyncRead + Unpin)) -> Result<Option<Fr
     }
     from.read_exact(&mut header[first..]).await?;
     let (kind, length) = decode_header(header)?;
+    if length > most as usize {
+        return Err(Error::TooLong(length as u64));
+    }
     let mut payload = vec![0; length];
     from.read_exact(&mut payload).await?;
     Ok(Some(Frame::new(kind, payload)))

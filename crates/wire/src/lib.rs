@@ -6,6 +6,8 @@
 //! bounded length, a message is valid JSON of the expected shape, a batch is valid Arrow.
 
 mod batch;
+mod bounds;
+mod drive;
 mod error;
 mod frame;
 mod function;
@@ -15,14 +17,18 @@ mod task;
 pub use batch::{
     BatchDecoder, BatchEncoder, decode_schema, encode_schema, schema_from_text, schema_to_text,
 };
+pub use drive::{
+    Answered, Ask, Drive, Failed, LocalFile, Reply, Request, RunProgress, SandboxUse, TaskAsk,
+};
 pub use error::Error;
 pub use frame::{
-    Frame, HEADER_BYTES, Kind, MAX_PAYLOAD_BYTES, decode_header, read_frame, write_frame,
+    Frame, HEADER_BYTES, Kind, MAX_PAYLOAD_BYTES, decode_header, read_frame,
+    read_frame_within, write_frame,
 };
 pub use function::{
     Call, Code, CodeFile, FailureKind, FunctionFailure, Load, Mode, OnError, Ready, Signature,
 };
-pub use stream::{FrameStream, MAX_DESCRIPTORS};
+pub use stream::{FrameStream, MAX_DESCRIPTORS, write_frame_with};
 pub use task::{FileGrant, OperatorMetric, S3Access, Task, TaskDone, TaskProgress, UdfGrant};
 
 /// A result of this crate.

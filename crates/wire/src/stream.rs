@@ -5,13 +5,14 @@
 
 use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
+use tokio::io::{AsyncWrite, AsyncWriteExt};
 
 use crate::frame::{decode_header, encode_header};
 use crate::{Error, Frame, HEADER_BYTES, Kind, Result};
@@ -88,8 +89,37 @@ impl FrameStream {
     }
 }
 
+/// Writes a frame with at most [`MAX_DESCRIPTORS`] descriptors, without blocking the thread.
+pub async fn write_frame_with(
+    to: &mut (impl AsRef<tokio::net::UnixStream> + AsyncWrite + Unpin),
+    frame: &Frame,
+    descriptors: &[BorrowedFd<'_>],
+) -> Result<()> {
+    let header = frame.header()?;
+    let started = loop {
+        let socket: &tokio::net::UnixStream = (*to).as_ref();
+        socket.writable().await?;
+        let start = || {
+            let sent = send_start(socket, &header, &frame.payload, descriptors);
+            sent.map_err(|error| match error {
+                Error::Io(error) => error,
+                other => std::io::Error::other(other.to_string()),
+            })
+        };
+        match socket.try_io(tokio::io::Interest::WRITABLE, start) {
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => continue,
+            other => break other?,
+        }
+    };
+    if started < HEADER_BYTES {
+        to.write_all(&header[started..]).await?;
+    }
+    to.write_all(&frame.payload[started.saturating_sub(HEADER_BYTES)..]).await?;
+    Ok(())
+}
+
 fn send_start(
-    socket: &UnixStream,
+    socket: impl AsFd,
     header: &[u8],
     payload: &[u8],
     descriptors: &[BorrowedFd<'_>],
@@ -102,7 +132,7 @@ fn send_start(
     }
     let parts = [IoSlice::new(header), IoSlice::new(payload)];
     loop {
-        match sendmsg(socket, &parts, &mut ancillary, SendFlags::NOSIGNAL) {
+        match sendmsg(&socket, &parts, &mut ancillary, SendFlags::NOSIGNAL) {
             Err(rustix::io::Errno::INTR) => continue,
             other => return Ok(other.map_err(std::io::Error::from)?),
         }
@@ -133,8 +163,6 @@ fn receive_start(
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsFd;
-
     use super::*;
 
     #[test]
@@ -157,6 +185,26 @@ mod tests {
         file.read_to_string(&mut text).unwrap();
         assert_eq!(text, "granted");
         sender.join().unwrap();
+    }
+
+    #[tokio::test]
+    async fn descriptors_are_sent_without_blocking() {
+        let (near, far) = UnixStream::pair().unwrap();
+        near.set_nonblocking(true).unwrap();
+        let near = tokio::net::UnixStream::from_std(near).unwrap();
+        let receiver = std::thread::spawn(move || {
+            let mut far = FrameStream::new(far);
+            let first = far.receive_with().unwrap();
+            (first, far.receive_with().unwrap())
+        });
+        let file = tempfile::tempfile().unwrap();
+        let (_, mut near) = near.into_split();
+        let long = Frame::new(Kind::Reply, vec![7; 3_000_000]);
+        write_frame_with(&mut near, &long, &[file.as_fd(), file.as_fd()]).await.unwrap();
+        write_frame_with(&mut near, &Frame::new(Kind::End, vec![]), &[]).await.unwrap();
+        let (first, second) = receiver.join().unwrap();
+        assert_eq!((first.0, first.1.len()), (long, 2));
+        assert_eq!((second.0.kind, second.1.len()), (Kind::End, 0));
     }
 
     #[test]

@@ -3,22 +3,9 @@
 use std::time::Instant;
 
 use snowmelt_node::{QueryRunner, UdfBinding, WorkerLimits};
-use snowmelt_query::{PlannedTask, TaskRunner};
 use snowmelt_types::{ByteSize, CpuMillis};
 
 use crate::rig::{LIMIT, PLENTY, limits, load, with_node};
-
-fn task(number: u32) -> PlannedTask {
-    PlannedTask {
-        task: number,
-        partitions: vec![number],
-        plan: Default::default(),
-        files: Vec::new(),
-        udfs: vec!["f".to_owned()],
-        s3: Default::default(),
-        bytes: 0,
-    }
-}
 
 #[test]
 fn the_first_task_asks_for_the_instances_of_all() {
@@ -29,8 +16,7 @@ fn the_first_task_asks_for_the_instances_of_all() {
         let workers = WorkerLimits { memory: ByteSize::mib(64), cpu: CpuMillis(1000) };
         let runner =
             QueryRunner::new(rig.node.clone(), "q".to_owned(), Instant::now(), workers, [udf]);
-        let tasks: Vec<_> = (0..3).map(task).collect();
-        runner.expect(&mut tasks.iter());
+        runner.expect(&["f".to_owned(), "f".to_owned(), "f".to_owned()]);
         let mut held = vec![runner.connect("f").await.unwrap()];
         assert_eq!(rig.node.figures().busy, 3, "one request for three tasks");
         for _ in 1..3 {

@@ -1,7 +1,7 @@
 //! The result queue: what finished tasks posted, until the driver's plan reads it.
 //!
 //! Results stay as the bytes in which they came and are decoded when read. Beyond a budget they go
-//! to a temporary file that has no name, so that nothing is left behind whatever happens.
+//! to a file that has no name, so that nothing is left behind whatever happens.
 //!
 //! Invariant: a partition's results come from one attempt of one task.
 
@@ -22,13 +22,13 @@ pub(crate) const MEMORY_BYTES: u64 = 64 << 20;
 #[derive(Debug)]
 pub(crate) struct Spool {
     budget: u64,
+    file: Arc<File>,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     held: u64,
-    file: Option<Arc<File>>,
     end: u64,
 }
 
@@ -54,8 +54,9 @@ impl Drop for Held {
 }
 
 impl Spool {
-    pub(crate) fn new(budget: u64) -> Arc<Self> {
-        Arc::new(Self { budget, state: Mutex::default() })
+    /// Keeps so many bytes in memory; the rest goes to `file`.
+    pub(crate) fn new(budget: u64, file: File) -> Arc<Self> {
+        Arc::new(Self { budget, file: Arc::new(file), state: Mutex::default() })
     }
 
     /// Keeps a frame until its segment is dropped.
@@ -67,26 +68,19 @@ impl Spool {
             let held = Held { spool: Arc::clone(self), bytes };
             return Ok(Segment::Memory { frame, _held: held });
         }
-        let (file, offset) = state.reserve(bytes)?;
+        let offset = state.reserve(bytes);
         drop(state);
-        file.write_all_at(&frame.payload, offset).map_err(Error::Spool)?;
+        self.file.write_all_at(&frame.payload, offset).map_err(Error::Spool)?;
+        let file = Arc::clone(&self.file);
         Ok(Segment::Disk { kind: frame.kind, file, offset, length: frame.payload.len() })
     }
 }
 
 impl State {
-    fn reserve(&mut self, bytes: u64) -> Result<(Arc<File>, u64)> {
-        let file = match &self.file {
-            Some(file) => Arc::clone(file),
-            None => {
-                let file = Arc::new(tempfile::tempfile().map_err(Error::Spool)?);
-                self.file = Some(Arc::clone(&file));
-                file
-            }
-        };
+    fn reserve(&mut self, bytes: u64) -> u64 {
         let offset = self.end;
         self.end += bytes;
-        Ok((file, offset))
+        offset
     }
 }
 
@@ -139,9 +133,13 @@ mod tests {
         Frame::new(Kind::Batch, vec![byte; length])
     }
 
+    fn spool(budget: u64) -> Arc<Spool> {
+        Spool::new(budget, tempfile::tempfile().unwrap())
+    }
+
     #[test]
     fn frames_beyond_the_budget_come_back_from_disk() {
-        let spool = Spool::new(100);
+        let spool = spool(100);
         let kept: Vec<Segment> = (0..5).map(|byte| spool.keep(frame(byte, 60)).unwrap()).collect();
         assert!(matches!(kept[0], Segment::Memory { .. }));
         assert!(kept[1..].iter().all(|segment| matches!(segment, Segment::Disk { .. })));
@@ -152,7 +150,7 @@ mod tests {
 
     #[test]
     fn dropped_results_give_their_memory_back() {
-        let spool = Spool::new(100);
+        let spool = spool(100);
         drop(spool.keep(frame(1, 100)).unwrap());
         assert!(matches!(spool.keep(frame(2, 100)).unwrap(), Segment::Memory { .. }));
     }
@@ -161,7 +159,7 @@ mod tests {
     fn a_partition_is_committed_once() {
         let queue = ResultQueue::default();
         let attempt = |parts: &[u32]| {
-            let mut attempt = Attempt::new(0, Spool::new(100), Arc::new(|_| ()));
+            let mut attempt = Attempt::new(0, spool(100), Arc::new(|_| ()));
             attempt.parts = parts.iter().map(|part| (*part, Vec::new())).collect();
             attempt
         };

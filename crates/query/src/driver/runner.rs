@@ -1,13 +1,15 @@
 //! What the driver asks of its caller: workers for tasks and instances for UDFs.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use snowmelt_types::ErrorReport;
-use snowmelt_wire::{FileGrant, S3Access, Task, TaskDone};
+pub use snowmelt_wire::RunProgress;
+use snowmelt_wire::{Failed, FileGrant, S3Access, Task, TaskDone};
 
 use super::Attempt;
 use crate::Lane;
@@ -87,6 +89,24 @@ impl TaskError {
     }
 }
 
+impl From<TaskError> for Failed {
+    fn from(error: TaskError) -> Self {
+        match error {
+            TaskError::Lost { why } => Self::lost(*why),
+            TaskError::Failed(report) => Self::of(*report),
+        }
+    }
+}
+
+impl From<Failed> for TaskError {
+    fn from(failed: Failed) -> Self {
+        match failed.lost {
+            true => Self::Lost { why: failed.report },
+            false => Self::Failed(failed.report),
+        }
+    }
+}
+
 /// A connection to an instance of a UDF whose `Load` was answered by `Ready`.
 #[derive(Debug)]
 pub struct UdfConnection {
@@ -113,25 +133,11 @@ pub trait TaskRunner: Send + Sync {
     /// An instance of a UDF for the driver itself: `select f(sum(x))` calls `f` above the cut. Held
     /// until the query ends.
     async fn connect(&self, udf: &str) -> Result<UdfConnection, ErrorReport>;
-}
 
-/// How far all tasks of a query are together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RunProgress {
-    /// Tasks in all.
-    pub tasks: u32,
-    /// Tasks that were asked for and are not done.
-    pub running: u32,
-    /// Tasks that are done.
-    pub done: u32,
-    /// Rows read.
-    pub rows: u64,
-    /// Bytes read from storage.
-    pub bytes: u64,
-    /// Upper bound of `bytes`.
-    pub bytes_total: u64,
-    /// Rows given to UDFs.
-    pub udf_rows: u64,
+    /// A file without a name, for results that do not fit into memory. Asked for at most once.
+    fn spool(&self) -> std::io::Result<File> {
+        tempfile::tempfile()
+    }
 }
 
 /// Told what happens while a query runs. Called often and from any thread: must not block.

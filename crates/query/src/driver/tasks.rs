@@ -34,7 +34,7 @@ pub(super) async fn run_all(
     reporter: &Arc<dyn Reporter>,
     retries: u32,
 ) -> Result<Vec<Finished>> {
-    let spool = Spool::new(MEMORY_BYTES);
+    let spool = Spool::new(MEMORY_BYTES, runner.spool().map_err(Error::Spool)?);
     let board = Arc::new(Board::new(query, Arc::clone(reporter)));
     runner.expect(&mut query.tasks.iter().map(|task| &task.planned));
     let running: FuturesUnordered<BoxFuture<'_, _>> = query

@@ -9,13 +9,14 @@ use datafusion::common::Statistics;
 use datafusion::datasource::physical_plan::parquet::metadata::DFParquetMetadata;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, TryStreamExt};
-use object_store::ObjectMeta;
+use object_store::{ObjectMeta, ObjectStore};
 use parquet::arrow::parquet_to_arrow_schema;
 use parquet::file::metadata::ParquetMetaData;
+use snowmelt_wire::FileGrant;
 
 use super::footer::{self, Unreadable};
-use super::location::Located;
-use crate::scan::file_path;
+use super::location::{Located, Source};
+use crate::scan::{GrantedFiles, file_path};
 use crate::{Error, Result, fault};
 
 /// Footers that are read at once.
@@ -53,13 +54,27 @@ async fn footer_of(
     located: &Located,
     meta: &ObjectMeta,
 ) -> Result<(ObjectMeta, Arc<ParquetMetaData>)> {
-    let read = footer::read(located.store.as_ref(), meta).await;
+    let store = store_of(located, meta).await?;
+    let read = footer::read(store.as_ref(), meta).await;
     let file = || shown(located, meta);
     match read {
         Ok(footer) => Ok((meta.clone(), footer)),
         Err(Unreadable::Corrupt(why)) => Err(Error::FileCorrupt { file: file(), why }),
         Err(Unreadable::Store(source)) => Err(Error::Storage { location: file(), source }),
     }
+}
+
+/// The store that holds a file: for a local one, a store of that file alone, so that few are open
+/// at once.
+async fn store_of(located: &Located, meta: &ObjectMeta) -> Result<Arc<dyn ObjectStore>> {
+    let files = match &located.source {
+        Source::Bucket(store) => return Ok(Arc::clone(store)),
+        Source::Local(files) => files,
+    };
+    let path = file_path(&meta.location).display().to_string();
+    let file = files.open(&path).await?;
+    let grant = FileGrant { path, bytes: meta.size };
+    Ok(Arc::new(GrantedFiles::new(vec![(grant, file)], Arc::default())?))
 }
 
 /// A file's name as its user knows it.

@@ -5,13 +5,16 @@
 
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use datafusion::execution::object_store::ObjectStoreUrl;
 use futures::TryStreamExt;
 use glob::{MatchOptions, Pattern};
 use object_store::path::Path as StorePath;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+use snowmelt_wire::LocalFile;
 
+use super::LocalFiles;
 use crate::scan::{S3Settings, local_path};
 use crate::{Error, Result};
 
@@ -20,10 +23,19 @@ use crate::{Error, Result};
 pub(super) struct Located {
     /// `file://` or `s3://bucket`.
     pub(super) url: ObjectStoreUrl,
-    /// Where the driver reads their footers.
-    pub(super) store: Arc<dyn ObjectStore>,
+    /// Where their footers are read.
+    pub(super) source: Source,
     /// In the order of their names.
     pub(super) files: Vec<ObjectMeta>,
+}
+
+/// Where the bytes of a table's files are.
+#[derive(Clone, Debug)]
+pub(super) enum Source {
+    /// On this machine.
+    Local(Arc<dyn LocalFiles>),
+    /// In a bucket.
+    Bucket(Arc<dyn ObjectStore>),
 }
 
 /// True if a table name of the SQL can only be a location.
@@ -34,10 +46,14 @@ pub(super) fn looks_like_location(name: &str) -> bool {
 }
 
 /// Finds the files of a location.
-pub(super) async fn locate(location: &str, folder: &Path, s3: &S3Settings) -> Result<Located> {
+pub(super) async fn locate(
+    location: &str,
+    files: &Arc<dyn LocalFiles>,
+    s3: &S3Settings,
+) -> Result<Located> {
     let mut found = match location.split_once("://") {
-        None => local(location, folder)?,
-        Some(("file", path)) => local(path, folder)?,
+        None => local(location, files).await?,
+        Some(("file", path)) => local(path, files).await?,
         Some(("s3" | "s3a", rest)) => remote(location, rest, s3).await?,
         Some((scheme, _)) => {
             let why = format!("`{scheme}://` is not known: local paths and s3:// are");
@@ -48,7 +64,38 @@ pub(super) async fn locate(location: &str, folder: &Path, s3: &S3Settings) -> Re
     Ok(found)
 }
 
-fn local(location: &str, folder: &Path) -> Result<Located> {
+async fn local(location: &str, files: &Arc<dyn LocalFiles>) -> Result<Located> {
+    let listed = files.list(location).await?;
+    let found = listed.iter().map(object_meta).collect::<Result<_>>()?;
+    let source = Source::Local(Arc::clone(files));
+    Ok(Located { url: ObjectStoreUrl::local_filesystem(), source, files: found })
+}
+
+fn object_meta(file: &LocalFile) -> Result<ObjectMeta> {
+    Ok(ObjectMeta {
+        location: local_path(Path::new(&file.path))?,
+        last_modified: modified(file.modified_nanos).into(),
+        size: file.bytes,
+        e_tag: None,
+        version: None,
+    })
+}
+
+fn modified(nanos: i64) -> SystemTime {
+    let distance = Duration::from_nanos(nanos.unsigned_abs());
+    let moment = match nanos < 0 {
+        true => UNIX_EPOCH.checked_sub(distance),
+        false => UNIX_EPOCH.checked_add(distance),
+    };
+    moment.unwrap_or(UNIX_EPOCH)
+}
+
+/// The Parquet files of a location on this machine: a file, a folder or a glob, relative to
+/// `folder`.
+///
+/// # Errors
+/// If there is none, with what was there instead.
+pub fn local_files(location: &str, folder: &Path) -> Result<Vec<LocalFile>> {
     let path = folder.join(location);
     let mut paths = Vec::new();
     if path.is_file() {
@@ -63,23 +110,23 @@ fn local(location: &str, folder: &Path) -> Result<Located> {
     if paths.is_empty() {
         return Err(empty(location, &path));
     }
-    let files = paths.iter().map(|path| local_meta(path)).collect::<Result<_>>()?;
-    let store = Arc::new(object_store::local::LocalFileSystem::new());
-    Ok(Located { url: ObjectStoreUrl::local_filesystem(), store, files })
+    paths.iter().map(|path| local_file(path)).collect()
 }
 
-fn local_meta(path: &Path) -> Result<ObjectMeta> {
+fn local_file(path: &Path) -> Result<LocalFile> {
     let io = |source| Error::Io { path: path.to_owned(), source };
     // Links are followed once, here: what a worker is granted is the file that was planned with.
     let path = path.canonicalize().map_err(io)?;
     let metadata = path.metadata().map_err(io)?;
     let modified = metadata.modified().map_err(io)?;
-    Ok(ObjectMeta {
-        location: local_path(&path)?,
-        last_modified: modified.into(),
-        size: metadata.len(),
-        e_tag: None,
-        version: None,
+    // Refused here, where its name is known as it is.
+    local_path(&path)?;
+    let since = modified.duration_since(UNIX_EPOCH);
+    let nanos = |distance: Duration| i64::try_from(distance.as_nanos()).unwrap_or(i64::MAX);
+    Ok(LocalFile {
+        path: path.display().to_string(),
+        bytes: metadata.len(),
+        modified_nanos: since.map_or_else(|before| -nanos(before.duration()), nanos),
     })
 }
 
@@ -161,7 +208,7 @@ async fn remote(location: &str, rest: &str, s3: &S3Settings) -> Result<Located> 
     if files.is_empty() {
         return Err(empty(location, Path::new(location)));
     }
-    Ok(Located { url, store, files })
+    Ok(Located { url, source: Source::Bucket(store), files })
 }
 
 async fn one_or_all_below(
@@ -220,9 +267,11 @@ mod tests {
     use super::*;
 
     fn names(location: &str, folder: &Path) -> Vec<String> {
-        let located = local(location, folder).unwrap();
-        let name = |meta: ObjectMeta| meta.location.filename().unwrap_or_default().to_owned();
-        let mut names: Vec<String> = located.files.into_iter().map(name).collect();
+        let name = |file: &LocalFile| {
+            Path::new(&file.path).file_name().unwrap().to_string_lossy().into_owned()
+        };
+        let files = local_files(location, folder).unwrap();
+        let mut names: Vec<String> = files.iter().map(name).collect();
         names.sort();
         names
     }
@@ -252,8 +301,9 @@ mod tests {
         let root = folder.path();
         std::fs::create_dir(root.join("none")).unwrap();
         let missing =
-            |location| matches!(local(location, root), Err(Error::LocationMissing { .. }));
-        let empty = |location| matches!(local(location, root), Err(Error::LocationEmpty { .. }));
+            |location| matches!(local_files(location, root), Err(Error::LocationMissing { .. }));
+        let empty =
+            |location| matches!(local_files(location, root), Err(Error::LocationEmpty { .. }));
         assert!(missing("gone.parquet") && missing("gone/*.parquet"));
         assert!(empty("none") && empty("none/*.parquet") && empty("*.parquet"));
     }
@@ -263,8 +313,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let odd = folder.path().join("a b%20c ü#.parquet");
         std::fs::write(&odd, "x").unwrap();
-        let located = local("*.parquet", folder.path()).unwrap();
-        let back = crate::scan::file_path(&located.files[0].location);
+        let files = local_files("*.parquet", folder.path()).unwrap();
+        let meta = object_meta(&files[0]).unwrap();
+        let back = crate::scan::file_path(&meta.location);
         assert_eq!(back, odd.canonicalize().unwrap());
     }
 

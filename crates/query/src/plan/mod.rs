@@ -5,6 +5,7 @@ mod encode;
 mod explain;
 mod files;
 mod footer;
+mod local;
 mod location;
 mod planned;
 mod refuse;
@@ -16,13 +17,15 @@ mod table;
 mod text;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Instant;
 
 use snowmelt_wire::Signature;
 
 pub(crate) use cut::file_scan;
 pub(crate) use encode::FragmentTask;
+pub use local::{LocalFiles, OwnFiles};
+pub use location::local_files;
 pub use planned::PlannedQuery;
 pub(crate) use session::{execution_config, function_registry};
 pub(crate) use table::TableInfo;
@@ -47,8 +50,8 @@ pub struct QuerySpec {
     pub tables: BTreeMap<String, String>,
     /// Functions that the SQL may call beside the built-in ones.
     pub udfs: Vec<Signature>,
-    /// Folder against which relative locations are read.
-    pub working_folder: PathBuf,
+    /// The local files that its locations may name.
+    pub files: Arc<dyn LocalFiles>,
     /// `AWS_*` variables, for `s3://` locations.
     pub aws: BTreeMap<String, String>,
     /// Workers: partitions of each scan. At least 1.

@@ -54,7 +54,7 @@ pub(super) async fn register(
     for reference in references {
         let name = reference.table();
         let Some(location) = location_of(name, statement, spec) else { continue };
-        let located = locate(location, &spec.working_folder, s3).await;
+        let located = locate(location, &spec.files, s3).await;
         let table = match located {
             Ok(located) => ParquetTable::open(located, location, spec.workers).await,
             Err(error) => Err(error),

@@ -20,7 +20,7 @@ use url::Url;
 use super::inbox::Inbox;
 use super::metrics::{operators, rows_read};
 use super::outbox::Outbox;
-use super::{PeakPool, panics};
+use super::{PeakPool, STACK_BYTES, panics};
 use crate::driver::UdfConnection;
 use crate::fault::{self, Setting};
 use crate::plan::{execution_config, function_registry};
@@ -99,7 +99,7 @@ impl DataFusionExecutor {
             0 | 1 => Builder::new_current_thread(),
             threads => {
                 let mut builder = Builder::new_multi_thread();
-                builder.worker_threads(threads as usize);
+                builder.worker_threads(threads as usize).thread_stack_size(STACK_BYTES);
                 builder
             }
         };

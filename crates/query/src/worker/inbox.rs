@@ -16,11 +16,19 @@ pub(super) struct Inbox {
     pub(super) task: Task,
 }
 
-/// Receives frames until the task's header has come, which is the last.
-pub(super) fn receive(stream: &mut FrameStream) -> Result<Inbox> {
+/// Receives frames, of which the first is here already, until the task's header has come, which
+/// is the last.
+pub(super) fn receive(
+    first: (Frame, Vec<OwnedFd>),
+    stream: &mut FrameStream,
+) -> Result<Inbox> {
     let (mut files, mut udfs, mut plan) = (Vec::new(), Vec::new(), None);
+    let mut next = Some(first);
     loop {
-        let (frame, descriptors) = stream.receive_with()?;
+        let (frame, descriptors) = match next.take() {
+            Some(first) => first,
+            None => stream.receive_with()?,
+        };
         match frame.kind {
             Kind::Files => files.extend(pair(&frame, descriptors)?),
             Kind::Udfs => udfs.extend(pair(&frame, descriptors)?),

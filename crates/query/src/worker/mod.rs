@@ -1,4 +1,5 @@
-//! What runs inside a worker's sandbox: takes tasks, runs their partitions, posts the results.
+//! What runs inside a worker's sandbox: takes tasks, runs their partitions, posts the results. A
+//! connection may also ask it to drive a whole query ([`drive`]).
 //!
 //! A worker opens no path and starts no process. It has a listening socket; the node connects for
 //! each task and sends descriptors for files and UDFs, then the plan, then the task. Nothing that
@@ -7,6 +8,7 @@
 //! The results of partition `p` follow a schema frame whose metadata says `p`. Batches of several
 //! partitions may alternate; each change is announced by a schema frame.
 
+mod drive;
 mod executor;
 mod inbox;
 mod memory;
@@ -18,12 +20,30 @@ mod task;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::ExitCode;
 
+use snowmelt_wire::{FrameStream, Kind};
+
 pub(crate) use memory::PeakPool;
 pub(crate) use metrics::operators;
 pub(crate) use outbox::partition_of;
 
+/// The stack of every thread that plans, decodes or runs a plan. An expression of thousands of
+/// terms is a tree as deep as that, and most of what walks it recurses. Only what is touched counts.
+pub(crate) const STACK_BYTES: usize = 256 << 20;
+
 /// Serves tasks, one at a time, until the listener fails. For the binary's `internal worker`.
 pub fn serve(listener: UnixListener) -> ExitCode {
+    let serving = std::thread::Builder::new().stack_size(STACK_BYTES);
+    match serving.spawn(move || accept(&listener)).map(std::thread::JoinHandle::join) {
+        Ok(Ok(code)) => code,
+        Ok(Err(_)) => ExitCode::FAILURE,
+        Err(error) => {
+            tracing::error!(%error, "the worker cannot start the thread that serves");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn accept(listener: &UnixListener) -> ExitCode {
     loop {
         match listener.accept() {
             Ok((socket, _)) => serve_connection(socket),
@@ -36,11 +56,20 @@ pub fn serve(listener: UnixListener) -> ExitCode {
     }
 }
 
-/// Serves the one task of a connection. A connection that ends early cancels its task. Whatever
+/// Serves the one task, or the one query, of a connection. A connection that ends early cancels its task. Whatever
 /// happens, the worker can take the next one.
 pub fn serve_connection(socket: UnixStream) {
-    if let Err(error) = task::answer(socket) {
+    if let Err(error) = answer(socket) {
         // The node is gone or broke the protocol: there is nobody left to tell.
         tracing::warn!(%error, "a task's connection failed");
+    }
+}
+
+fn answer(socket: UnixStream) -> snowmelt_wire::Result<()> {
+    let mut stream = FrameStream::new(socket);
+    let (first, descriptors) = stream.receive_with()?;
+    match first.kind {
+        Kind::Drive => drive::answer(&first, descriptors, stream),
+        _ => task::answer((first, descriptors), stream),
     }
 }

@@ -1,12 +1,12 @@
 //! One task from its connection to its last frame.
 
-use std::os::unix::net::UnixStream;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use snowmelt_types::{ErrorReport, Report};
-use snowmelt_wire::{FrameStream, Result, TaskDone};
+use snowmelt_wire::{Frame, FrameStream, Result, TaskDone};
 
 use super::executor::{DataFusionExecutor, Executor};
 use super::inbox;
@@ -16,12 +16,12 @@ use super::outbox::Outbox;
 /// How often a task tells how far it is.
 const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 
-/// Takes a task, runs it and answers. An error means that the connection is of no use.
-pub(super) fn answer(socket: UnixStream) -> Result<()> {
+/// Takes the task of a connection whose first frame is given, runs it and answers. An error means
+/// that the connection is of no use.
+pub(super) fn answer(first: (Frame, Vec<OwnedFd>), mut stream: FrameStream) -> Result<()> {
     let (began, cpu) = (Instant::now(), process_cpu());
-    let mut stream = FrameStream::new(socket);
     let outbox = Arc::new(Outbox::new(stream.try_clone()?));
-    let inbox = match inbox::receive(&mut stream) {
+    let inbox = match inbox::receive(first, &mut stream) {
         Ok(inbox) => inbox,
         Err(error) => {
             outbox.failure(&error.report())?;

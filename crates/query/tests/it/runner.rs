@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use arrow::array::RecordBatch;
 use async_trait::async_trait;
 use snowmelt_query::{
-    Answer, Attempt, Grants, PlannedQuery, PlannedTask, Profile, QuerySpec, Reporter, RunOptions,
+    Answer, Attempt, Grants, LocalFiles, OwnFiles, PlannedQuery, PlannedTask, Profile, QuerySpec, Reporter, RunOptions,
     RunProgress, TaskError, TaskResult, TaskRunner, UdfConnection, dispatch, plan, worker,
 };
 use snowmelt_types::{Code, ErrorReport, Report};
@@ -116,6 +116,10 @@ impl Reporter for Told {
     }
 }
 
+fn own_files(folder: &Path) -> Arc<dyn LocalFiles> {
+    Arc::new(OwnFiles { folder: folder.to_owned() })
+}
+
 /// A query over the generated tables.
 pub fn spec(sql: &str, workers: u32) -> QuerySpec {
     let location = |name: &&str| ((*name).to_owned(), (*name).to_owned());
@@ -124,7 +128,7 @@ pub fn spec(sql: &str, workers: u32) -> QuerySpec {
         sql: sql.to_owned(),
         tables: data::TABLES.iter().map(location).collect(),
         udfs: udfs::signatures(),
-        working_folder: data::folder().to_owned(),
+        files: own_files(data::folder()),
         aws: BTreeMap::new(),
         workers,
         accepted: Instant::now(),
@@ -133,8 +137,7 @@ pub fn spec(sql: &str, workers: u32) -> QuerySpec {
 
 /// A query that names its tables by location only.
 pub fn located(sql: &str, folder: &Path) -> QuerySpec {
-    let working_folder = folder.to_owned();
-    QuerySpec { tables: BTreeMap::new(), working_folder, ..spec(sql, 2) }
+    QuerySpec { tables: BTreeMap::new(), files: own_files(folder), ..spec(sql, 2) }
 }
 
 /// The report of a query that must not even be planned.

@@ -1,0 +1,149 @@
+//! The driver of a query, in a sandbox: it plans, runs the tasks and merges.
+//!
+//! Everything that others made is read here and not in the server: SQL, Parquet footers, results
+//! of workers, values of functions. The driver opens nothing by itself: it asks the platform over
+//! its connection and is answered with descriptors. The answer goes over a socket of its own, so
+//! that a slow client delays no task.
+//!
+//! Invariant: the last frame of the answer is `End` or `Failure`; an answer without either is that
+//! of a driver that was lost.
+
+mod platform;
+mod runner;
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures::FutureExt;
+use snowmelt_types::{Code, ErrorReport, Report};
+use snowmelt_wire::{
+    BatchEncoder, Drive, Error as WireError, Frame, FrameStream, Kind, Result as WireResult,
+    write_frame,
+};
+use tokio::net::UnixStream;
+use tokio::runtime::Builder;
+
+use super::{STACK_BYTES, panics};
+use crate::plan::{QuerySpec, plan};
+use crate::{Error, RunOptions};
+
+use platform::Platform;
+use runner::PlatformRunner;
+
+/// Drives the query of a connection whose first frame was this one. Returns when the answer is
+/// complete or its reader is gone.
+pub(super) fn answer(
+    frame: &Frame,
+    descriptors: Vec<OwnedFd>,
+    stream: FrameStream,
+) -> WireResult<()> {
+    let drive: Drive = frame.parse()?;
+    let (found, expected) = (descriptors.len(), 2);
+    let [answer, spool] = <[OwnedFd; 2]>::try_from(descriptors)
+        .map_err(|_| WireError::Descriptors { found, expected })?;
+    let socket = std::os::unix::net::UnixStream::from(answer);
+    socket.set_nonblocking(true)?;
+    panics::watch();
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(drive.threads.max(1) as usize)
+        .thread_stack_size(STACK_BYTES)
+        .enable_all()
+        .build()?;
+    let platform = Platform::new(stream)?;
+    let driven = runtime.block_on(async {
+        let mut answer = UnixStream::from_std(socket)?;
+        let runner = Arc::new(PlatformRunner::new(platform.clone(), File::from(spool)));
+        tokio::select! {
+            driven = run(drive, runner, &mut answer) => driven,
+            // The platform gave the query up.
+            () = platform.closed() => Ok(()),
+        }
+    });
+    runtime.shutdown_background();
+    platform.close();
+    driven
+}
+
+/// Writes the answer. An error means that its reader is gone.
+async fn run(
+    drive: Drive,
+    runner: Arc<PlatformRunner>,
+    answer: &mut UnixStream,
+) -> WireResult<()> {
+    // Some plans make DataFusion panic: that is a failure of this query.
+    match AssertUnwindSafe(query(drive, runner, answer)).catch_unwind().await {
+        Ok(Ok(())) => write_frame(answer, &Frame::new(Kind::End, Bytes::new())).await,
+        Ok(Err(Stopped::Gone(error))) => Err(error),
+        Err(_) => write_frame(answer, &Frame::json(Kind::Failure, &panicked())?).await,
+        Ok(Err(Stopped::Failed(report))) => {
+            write_frame(answer, &Frame::json(Kind::Failure, &report)?).await
+        }
+    }
+}
+
+fn panicked() -> ErrorReport {
+    ErrorReport::new(Code::INTERNAL, "the driver of the query panicked")
+        .hint("its log says where: please report it with the SQL")
+}
+
+/// Why an answer is not complete.
+enum Stopped {
+    /// Its reader is gone.
+    Gone(WireError),
+    /// The query failed.
+    Failed(Box<ErrorReport>),
+}
+
+impl From<WireError> for Stopped {
+    fn from(error: WireError) -> Self {
+        Self::Gone(error)
+    }
+}
+
+impl From<Error> for Stopped {
+    fn from(error: Error) -> Self {
+        Self::Failed(Box::new(error.report()))
+    }
+}
+
+async fn query(
+    drive: Drive,
+    runner: Arc<PlatformRunner>,
+    socket: &mut UnixStream,
+) -> Result<(), Stopped> {
+    let options = RunOptions {
+        memory_bytes: drive.memory_bytes,
+        retries: drive.retries,
+        workers: drive.workers,
+    };
+    let spec = spec(drive, &runner);
+    let planned = plan(&spec).await?;
+    runner.planned();
+    let mut answer = planned.run(Arc::clone(&runner) as _, runner, options).await?;
+    let mut encoder = BatchEncoder::default();
+    write_frame(socket, &encoder.schema(&answer.schema())?).await?;
+    while let Some(batch) = answer.next().await {
+        write_frame(socket, &encoder.batch(&batch?)?).await?;
+    }
+    write_frame(socket, &Frame::json(Kind::Profile, &answer.finish())?).await?;
+    Ok(())
+}
+
+fn spec(drive: Drive, runner: &Arc<PlatformRunner>) -> QuerySpec {
+    let elapsed = Duration::from_micros(drive.elapsed_us);
+    let now = Instant::now();
+    QuerySpec {
+        query: drive.query,
+        sql: drive.sql,
+        tables: drive.tables,
+        udfs: drive.udfs,
+        files: Arc::clone(runner) as _,
+        aws: drive.aws,
+        workers: drive.workers,
+        accepted: now.checked_sub(elapsed).unwrap_or(now),
+    }
+}

@@ -1,0 +1,116 @@
+//! The driver's side of its connection to the platform: requests out, replies with descriptors in.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use snowmelt_types::Report;
+use snowmelt_wire::{
+    Answered, Ask, Error as WireError, Failed, Frame, FrameStream, Kind, Reply, Request,
+    Result as WireResult,
+};
+use tokio::sync::{oneshot, watch};
+
+/// A connection to the platform. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(super) struct Platform {
+    shared: Arc<Shared>,
+    closed: watch::Receiver<bool>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    // Held while a frame is written, and with it the plan that it names.
+    writer: Mutex<FrameStream>,
+    waiting: Mutex<HashMap<u64, oneshot::Sender<(Answered, Vec<OwnedFd>)>>>,
+    next: AtomicU64,
+}
+
+impl Platform {
+    /// Takes the connection; a thread reads its replies until it ends.
+    pub(super) fn new(stream: FrameStream) -> WireResult<Self> {
+        let reader = stream.try_clone()?;
+        let shared = Arc::new(Shared {
+            writer: Mutex::new(stream),
+            waiting: Mutex::default(),
+            next: AtomicU64::new(1),
+        });
+        let (ended, closed) = watch::channel(false);
+        let receiving = Arc::clone(&shared);
+        std::thread::spawn(move || {
+            receive(reader, &receiving);
+            // Whoever still waits for a reply learns that there will be none.
+            receiving.lock_waiting().clear();
+            let _ = ended.send(true);
+        });
+        Ok(Self { shared, closed })
+    }
+
+    /// Asks and waits for the reply.
+    ///
+    /// # Errors
+    /// What the platform says, or that it is gone.
+    pub(super) async fn ask(&self, ask: Ask) -> Result<(Answered, Vec<OwnedFd>), Failed> {
+        let id = self.shared.next.fetch_add(1, Ordering::Relaxed);
+        let (sender, receiver) = oneshot::channel();
+        self.shared.lock_waiting().insert(id, sender);
+        self.send(id, ask).map_err(failed)?;
+        match receiver.await {
+            Ok((Answered::Failed(why), _)) => Err(why),
+            Ok(answered) => Ok(answered),
+            Err(_) => Err(failed(WireError::Closed)),
+        }
+    }
+
+    /// Tells something that needs no reply. A platform that is gone needs no news.
+    pub(super) fn tell(&self, ask: Ask) {
+        let _ = self.send(0, ask);
+    }
+
+    /// Sends a plan, which later requests name by its number.
+    pub(super) fn send_plan(&self, plan: bytes::Bytes) -> WireResult<()> {
+        self.shared.lock_writer().send(&Frame::new(Kind::Plan, plan))
+    }
+
+    /// Returns when the platform has ended the connection.
+    pub(super) async fn closed(&self) {
+        let _ = self.closed.clone().wait_for(|closed| *closed).await;
+    }
+
+    /// Ends the connection, so that the thread that reads it ends.
+    pub(super) fn close(&self) {
+        let _ = self.shared.lock_writer().socket().shutdown(std::net::Shutdown::Both);
+    }
+
+    fn send(&self, id: u64, ask: Ask) -> WireResult<()> {
+        let frame = Frame::json(Kind::Request, &Request { id, ask })?;
+        self.shared.lock_writer().send(&frame)
+    }
+}
+
+impl Shared {
+    fn lock_writer(&self) -> std::sync::MutexGuard<'_, FrameStream> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_waiting(
+        &self,
+    ) -> std::sync::MutexGuard<'_, HashMap<u64, oneshot::Sender<(Answered, Vec<OwnedFd>)>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn receive(mut reader: FrameStream, shared: &Shared) {
+    while let Ok((frame, descriptors)) = reader.receive_with() {
+        let Ok(Reply { id, answered }) = frame.parse() else { return };
+        if let Some(waiting) = shared.lock_waiting().remove(&id) {
+            // Who asked may have been dropped: then the descriptors are closed.
+            let _ = waiting.send((answered, descriptors));
+        }
+    }
+}
+
+fn failed(error: WireError) -> Failed {
+    Failed::of(error.report())
+}

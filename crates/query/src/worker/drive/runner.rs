@@ -1,0 +1,218 @@
+//! Tasks, files and functions of a query, all asked of the platform.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use snowmelt_types::{ErrorReport, Report};
+use snowmelt_wire::{
+    Answered, Ask, Error as WireError, Failed, LocalFile, RunProgress, SandboxUse, TaskAsk,
+};
+
+use super::platform::Platform;
+use crate::dispatch::follow;
+use crate::driver::{
+    Attempt, PlannedTask, Reporter, TaskError, TaskResult, TaskRunner, UdfConnection,
+};
+use crate::plan::{BATCH_ROWS, LocalFiles};
+use crate::{Error, Lane, Result};
+
+/// How often the progress is told, at most, while nothing but its amounts changes.
+const PROGRESS_EVERY: Duration = Duration::from_millis(50);
+
+/// Asks the platform for everything that a query needs.
+#[derive(Debug)]
+pub(super) struct PlatformRunner {
+    platform: Platform,
+    spool: Mutex<Option<File>>,
+    // Plans that were sent, by where their bytes are: the tasks of a fragment share them.
+    plans: Mutex<HashMap<(usize, usize), u32>>,
+    told: Mutex<Option<(Instant, u32)>>,
+}
+
+impl PlatformRunner {
+    pub(super) fn new(platform: Platform, spool: File) -> Self {
+        Self {
+            platform,
+            spool: Mutex::new(Some(spool)),
+            plans: Mutex::default(),
+            told: Mutex::default(),
+        }
+    }
+
+    /// Tells that the query is planned.
+    pub(super) fn planned(&self) {
+        self.platform.tell(Ask::Planned);
+    }
+
+    /// The number of a plan, which is sent when its first task is asked for.
+    fn plan_number(&self, plan: &Bytes) -> Result<u32, WireError> {
+        let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = (plan.as_ptr() as usize, plan.len());
+        if let Some(number) = plans.get(&place) {
+            return Ok(*number);
+        }
+        let number = plans.len() as u32;
+        self.platform.send_plan(plan.clone())?;
+        plans.insert(place, number);
+        Ok(number)
+    }
+
+    async fn start(
+        &self,
+        task: &PlannedTask,
+        attempt: u32,
+    ) -> Result<(u64, UnixStream), TaskError> {
+        let plan = self.plan_number(&task.plan).map_err(|error| broken(&error))?;
+        let ask = TaskAsk {
+            task: task.task,
+            attempt,
+            partitions: task.partitions.clone(),
+            plan,
+            files: task.files.clone(),
+            udfs: task.udfs.clone(),
+            s3: task.s3.clone(),
+            batch_rows: BATCH_ROWS as u32,
+        };
+        let (answered, descriptors) =
+            self.platform.ask(Ask::Run(ask)).await?;
+        match (answered, one(descriptors)) {
+            (Answered::Started { started }, Some(socket)) => Ok((started, socket.into())),
+            _ => Err(unexpected().into()),
+        }
+    }
+
+    /// Tells how an attempt ended; the platform knows the sandboxes' side of it.
+    async fn ended(
+        &self,
+        started: u64,
+        failure: Option<Failed>,
+    ) -> Result<(SandboxUse, Vec<SandboxUse>), TaskError> {
+        let asked = self.platform.ask(Ask::Ended { started, failure }).await;
+        match asked?.0 {
+            Answered::Ended { worker, udfs } => Ok((worker, udfs)),
+            _ => Err(unexpected().into()),
+        }
+    }
+}
+
+#[async_trait]
+impl TaskRunner for PlatformRunner {
+    fn expect(&self, tasks: &mut dyn Iterator<Item = &PlannedTask>) {
+        let udfs: Vec<String> = tasks.flat_map(|task| task.udfs.iter().cloned()).collect();
+        if !udfs.is_empty() {
+            self.platform.tell(Ask::Expect { udfs });
+        }
+    }
+
+    async fn run(
+        &self,
+        task: &PlannedTask,
+        attempt: &mut Attempt,
+    ) -> Result<TaskResult, TaskError> {
+        let (started, socket) = self.start(task, attempt.number()).await?;
+        match follow(socket, task.task, attempt).await {
+            Ok(done) => {
+                let (worker, udfs) = self.ended(started, None).await?;
+                let udfs = udfs.into_iter().map(lane).collect();
+                Ok(TaskResult { done, worker: lane(worker), udfs })
+            }
+            Err(error) => {
+                // The platform may know a better reason: that a sandbox was out of memory.
+                let explained = self.ended(started, Some(error.into())).await;
+                Err(explained.err().unwrap_or_else(|| unexpected().into()))
+            }
+        }
+    }
+
+    async fn connect(&self, udf: &str) -> Result<UdfConnection, ErrorReport> {
+        let asked = self.platform.ask(Ask::Connect { udf: udf.to_owned() }).await;
+        let (answered, descriptors) = asked.map_err(|failed| *failed.report)?;
+        match (answered, one(descriptors)) {
+            (Answered::Connected { timeout_ms }, Some(socket)) => Ok(UdfConnection {
+                socket: socket.into(),
+                timeout: Duration::from_millis(timeout_ms),
+            }),
+            _ => Err(*unexpected().report),
+        }
+    }
+
+    fn spool(&self) -> std::io::Result<File> {
+        let granted = self.spool.lock().unwrap_or_else(PoisonError::into_inner).take();
+        granted.ok_or_else(|| std::io::Error::other("the spool was taken already"))
+    }
+}
+
+#[async_trait]
+impl LocalFiles for PlatformRunner {
+    async fn list(&self, location: &str) -> Result<Vec<LocalFile>> {
+        let ask = Ask::List { location: location.to_owned() };
+        match self.platform.ask(ask).await.map_err(refused)?.0 {
+            Answered::Listed { files } => Ok(files),
+            _ => Err(refused(unexpected())),
+        }
+    }
+
+    async fn open(&self, path: &str) -> Result<File> {
+        let ask = Ask::Open { paths: vec![path.to_owned()] };
+        let (_, descriptors) = self.platform.ask(ask).await.map_err(refused)?;
+        one(descriptors).map(File::from).ok_or_else(|| refused(unexpected()))
+    }
+}
+
+impl Reporter for PlatformRunner {
+    fn progress(&self, progress: RunProgress) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = told.is_none_or(|(last, done)| {
+            done != progress.done || last.elapsed() >= PROGRESS_EVERY
+        });
+        if due {
+            *told = Some((Instant::now(), progress.done));
+            self.platform.tell(Ask::Progress(progress));
+        }
+    }
+
+    fn merging(&self) {
+        self.platform.tell(Ask::Merging);
+    }
+
+    fn note(&self, text: &str) {
+        self.platform.tell(Ask::Note { text: text.to_owned() });
+    }
+}
+
+fn one(descriptors: Vec<OwnedFd>) -> Option<OwnedFd> {
+    descriptors.into_iter().next()
+}
+
+fn lane(used: SandboxUse) -> Lane {
+    Lane {
+        name: used.name,
+        cold: used.cold,
+        asked_us: used.asked_us,
+        ready_us: used.ready_us,
+        done_us: used.done_us,
+        peak_memory: used.peak_memory,
+        ..Lane::default()
+    }
+}
+
+fn refused(failed: Failed) -> Error {
+    Error::Task(failed.report)
+}
+
+fn broken(error: &WireError) -> Failed {
+    Failed::of(error.report())
+}
+
+fn unexpected() -> Failed {
+    broken(&WireError::Unexpected {
+        found: snowmelt_wire::Kind::Reply,
+        expected: "the reply to another request",
+    })
+}
