@@ -139,8 +139,9 @@ impl Driver {
                     twice >> 20
                 ))
             }
-            _ => report(Code::DRIVER_LOST)
-                .hint("the SQL or a file is more than it can read: simplify the one, check the other"),
+            _ => report(Code::DRIVER_LOST).hint(
+                "the SQL or a file is more than it can read: simplify the one, check the other",
+            ),
         }
     }
 }
@@ -361,5 +362,8 @@ fn tell(told: Ask, reporter: &dyn DriverReporter) {
 
 /// A request that only a driver makes that does not do what it should.
 fn refused(why: &str) -> Failed {
-    Failed::of(ErrorReport::new(Code::PROTOCOL, format!("the driver of the query was refused: {why}")))
+    Failed::of(ErrorReport::new(
+        Code::PROTOCOL,
+        format!("the driver of the query was refused: {why}"),
+    ))
 }

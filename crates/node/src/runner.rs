@@ -258,11 +258,8 @@ impl QueryRunner {
         let (leases, connections): (Vec<_>, Vec<_>) = udfs.into_iter().unzip();
         let grants = Grants { files, udfs: granted(&ask.udfs, connections) };
         let header = self.header(&ask);
-        let started = Started {
-            task: ask.task,
-            worker,
-            udfs: ask.udfs.into_iter().zip(leases).collect(),
-        };
+        let started =
+            Started { task: ask.task, worker, udfs: ask.udfs.into_iter().zip(leases).collect() };
         let socket = started.worker.connect().map_err(|error| unreachable(&error))?;
         match hand_over(socket, grants, plan, &header).await {
             Ok(socket) => Ok((started, socket)),

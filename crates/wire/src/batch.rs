@@ -213,7 +213,8 @@ mod tests {
     #[test]
     fn compressed_bodies_are_refused() {
         let mut decoder = BatchDecoder::default();
-        let schema = Schema::new(vec![arrow_schema::Field::new("n", arrow_schema::DataType::Int64, false)]);
+        let schema =
+            Schema::new(vec![arrow_schema::Field::new("n", arrow_schema::DataType::Int64, false)]);
         decoder.push(&BatchEncoder::default().schema(&schema).unwrap()).unwrap();
         let message = compressed_message(10_000);
         let mut payload = Vec::new();
@@ -230,7 +231,8 @@ mod tests {
         let mut builder = flatbuffers::FlatBufferBuilder::new();
         let compression = BodyCompression::create(&mut builder, &BodyCompressionArgs::default());
         let nodes = builder.create_vector(&[FieldNode::new(rows, 0)]);
-        let buffers = builder.create_vector(&[arrow_ipc::Buffer::new(0, 0), arrow_ipc::Buffer::new(0, 8)]);
+        let buffers =
+            builder.create_vector(&[arrow_ipc::Buffer::new(0, 0), arrow_ipc::Buffer::new(0, 8)]);
         let batch = arrow_ipc::RecordBatch::create(
             &mut builder,
             &RecordBatchArgs {

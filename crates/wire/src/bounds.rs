@@ -49,7 +49,8 @@ fn check_message(message: &Message<'_>, kind: Kind, body: u64) -> Result<()> {
             message.header_as_record_batch().map_or(Ok(()), |batch| check_batch(&batch, body))
         }
         (Kind::Batch, MessageHeader::DictionaryBatch) => {
-            let values = message.header_as_dictionary_batch().as_ref().and_then(DictionaryBatch::data);
+            let values =
+                message.header_as_dictionary_batch().as_ref().and_then(DictionaryBatch::data);
             values.map_or(Ok(()), |values| check_batch(&values, body))
         }
         (_, found) => Err(refused(&format!("it holds a message of type {found:?}"))),

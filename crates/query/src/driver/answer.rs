@@ -1,19 +1,22 @@
-//! Runs a planned query: its tasks first, then the driver's own part, which streams the answer.
+//! Runs a planned query: its tasks and, over their results as they come, the driver's own part,
+//! which streams the answer.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::memory::MemoryStream;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
-use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt};
 use snowmelt_types::{ByteSize, Report};
 
 use super::shown::{shown, shown_schema};
-use super::{Reporter, TaskRunner, findings, lanes, tasks};
-use crate::plan::{BATCH_ROWS, PlannedQuery, TableInfo, execution_config, function_registry};
+use super::tasks::{Finished, run_all};
+use super::{Reporter, TaskRunner, findings, lanes};
+use crate::plan::{BATCH_ROWS, PlannedQuery, execution_config, function_registry};
 use crate::udf::{self, UdfPool};
 use crate::worker::{PeakPool, operators};
 use crate::{Error, PhaseSpan, Profile, Result};
@@ -40,50 +43,55 @@ pub struct Answer {
     schema: SchemaRef,
     stream: SendableRecordBatchStream,
     plan: Option<Arc<dyn ExecutionPlan>>,
+    // The tasks, until all are done.
+    tasks: Option<BoxFuture<'static, Result<Vec<Finished>>>>,
+    query: Arc<PlannedQuery>,
+    reporter: Arc<dyn Reporter>,
     memory: Arc<PeakPool>,
-    accepted: Instant,
+    began: Duration,
     merging: Duration,
     profile: Profile,
-    tables: Vec<TableInfo>,
     workers: u32,
 }
 
 impl PlannedQuery {
-    /// Runs the query. Returns when all tasks are done and the driver can give its first batch.
-    /// Dropping the future cancels all tasks.
+    /// Runs the query. Returns at once: the tasks run, and are merged, while the answer is read.
+    /// Dropping it cancels all tasks.
     ///
     /// # Errors
-    /// The first failure that would come again, or a worker that was lost too often.
+    /// A function that the driver itself calls cannot be connected.
     pub async fn run(
-        mut self,
+        self,
         runner: Arc<dyn TaskRunner>,
         reporter: Arc<dyn Reporter>,
         options: RunOptions,
     ) -> Result<Answer> {
+        let query = Arc::new(self);
         let memory = PeakPool::new(options.memory_bytes);
-        if let Some(batch) = self.explanation()? {
-            return self.explained(batch, memory);
+        if let Some(batch) = query.explanation()? {
+            let schema = batch.schema();
+            let stream = MemoryStream::try_new(vec![batch], Arc::clone(&schema), None)?;
+            return Ok(query.answer(schema, Box::pin(stream), reporter, memory));
         }
-        let began = self.accepted.elapsed();
-        let run = tasks::run_all(&self, runner.as_ref(), &reporter, options.retries);
-        let connect = connect(&self.cut.driver, runner.as_ref(), &self.pool);
-        let (finished, ()) = futures::try_join!(run, connect)?;
-        let merging = self.accepted.elapsed();
-        let program_of = |task: u32| self.tasks[task as usize].fragment;
-        lanes::fill(&mut self.profile, &finished, began, merging, program_of);
-        reporter.merging();
-        let stream = self.merge(&memory)?;
-        Ok(Answer {
-            schema: shown_schema(&self.cut.driver.schema(), &self.tables),
-            stream,
-            plan: Some(self.cut.driver),
-            memory,
-            accepted: self.accepted,
-            merging,
-            profile: self.profile,
-            tables: self.tables,
-            workers: options.workers,
-        })
+        let tasks = run_all(
+            Arc::clone(&query),
+            Arc::clone(&runner),
+            Arc::clone(&reporter),
+            options.retries,
+        );
+        let mut tasks = tasks.boxed();
+        let connect = connect(&query.cut.driver, runner.as_ref(), &query.pool);
+        let finished = together(&mut tasks, connect).await?;
+        let schema = shown_schema(&query.cut.driver.schema(), &query.tables);
+        let stream = query.merge(&memory)?;
+        let mut answer = query.answer(schema, stream, reporter, memory);
+        answer.plan = Some(Arc::clone(&answer.query.cut.driver));
+        answer.workers = options.workers;
+        match finished {
+            Some(finished) => answer.tasks_done(&finished),
+            None => answer.tasks = Some(tasks),
+        }
+        Ok(answer)
     }
 
     fn merge(&self, memory: &Arc<PeakPool>) -> Result<SendableRecordBatchStream> {
@@ -93,20 +101,44 @@ impl PlannedQuery {
         Ok(execute_stream(Arc::clone(&self.cut.driver), Arc::new(context))?)
     }
 
-    fn explained(self, batch: RecordBatch, memory: Arc<PeakPool>) -> Result<Answer> {
-        let schema = batch.schema();
-        let stream = MemoryStream::try_new(vec![batch], Arc::clone(&schema), None)?;
-        Ok(Answer {
+    fn answer(
+        self: Arc<Self>,
+        schema: SchemaRef,
+        stream: SendableRecordBatchStream,
+        reporter: Arc<dyn Reporter>,
+        memory: Arc<PeakPool>,
+    ) -> Answer {
+        let began = self.accepted.elapsed();
+        let profile = self.profile.clone();
+        Answer {
             schema,
-            stream: Box::pin(stream),
+            stream,
             plan: None,
+            tasks: None,
+            query: self,
+            reporter,
             memory,
-            accepted: self.accepted,
-            merging: self.accepted.elapsed(),
-            profile: self.profile,
-            tables: self.tables,
+            began,
+            merging: began,
+            profile,
             workers: 0,
-        })
+        }
+    }
+}
+
+/// Waits for `connected` while the tasks run; their result if they were done before.
+async fn together(
+    tasks: &mut BoxFuture<'static, Result<Vec<Finished>>>,
+    connected: impl Future<Output = Result<()>>,
+) -> Result<Option<Vec<Finished>>> {
+    let mut connected = std::pin::pin!(connected);
+    tokio::select! {
+        connected = &mut connected => connected.map(|()| None),
+        finished = tasks => {
+            let finished = finished?;
+            connected.await?;
+            Ok(Some(finished))
+        }
     }
 }
 
@@ -130,16 +162,49 @@ impl Answer {
         Arc::clone(&self.schema)
     }
 
-    /// The next batch, or `None` after the last one.
+    /// The next batch, or `None` after the last one, when all tasks are done.
+    ///
+    /// # Errors
+    /// The first failure of a task that would come again, or a worker that was lost too often.
     pub async fn next(&mut self) -> Option<Result<RecordBatch>> {
-        let batch = match self.stream.next().await? {
-            Ok(batch) => shown(&batch, &self.schema),
-            Err(error) => Err(self.explain(error)),
+        let batch = match self.merged().await {
+            Ok(batch) => shown(&batch?, &self.schema),
+            Err(error) => Err(error),
         };
         if let Ok(batch) = &batch {
             self.profile.rows += batch.num_rows() as u64;
         }
         Some(batch)
+    }
+
+    /// The next batch of the driver's plan. The tasks go on while it is waited for, and to their
+    /// end after the last one.
+    async fn merged(&mut self) -> Result<Option<RecordBatch>> {
+        let mut ended = false;
+        loop {
+            let Some(tasks) = &mut self.tasks else {
+                let next = if ended { None } else { self.stream.next().await };
+                return next.transpose().map_err(|error| self.explain(error));
+            };
+            tokio::select! {
+                finished = tasks => {
+                    self.tasks = None;
+                    self.tasks_done(&finished?);
+                }
+                next = self.stream.next(), if !ended => match next.transpose() {
+                    Ok(None) => ended = true,
+                    next => return next.map_err(|error| self.explain(error)),
+                },
+            }
+        }
+    }
+
+    fn tasks_done(&mut self, finished: &[Finished]) {
+        self.merging = self.query.accepted.elapsed();
+        let query = Arc::clone(&self.query);
+        let program_of = |task: u32| query.tasks[task as usize].fragment;
+        lanes::fill(&mut self.profile, finished, self.began, self.merging, program_of);
+        self.reporter.merging();
     }
 
     /// All batches. For answers that are known to be small.
@@ -154,7 +219,7 @@ impl Answer {
     /// The profile of the query up to now: call it after the last batch.
     pub fn finish(self) -> Profile {
         let mut profile = self.profile;
-        let wall = self.accepted.elapsed();
+        let wall = self.query.accepted.elapsed();
         profile.wall_us = wall.as_micros() as u64;
         profile.phases.push(PhaseSpan {
             phase: "merge".to_owned(),
@@ -162,7 +227,7 @@ impl Answer {
             to_us: profile.wall_us,
         });
         profile.driver_operators = self.plan.as_ref().map(operators).unwrap_or_default();
-        profile.findings = findings::findings(&profile, &self.tables, self.workers);
+        profile.findings = findings::findings(&profile, &self.query.tables, self.workers);
         profile
     }
 

@@ -1,13 +1,14 @@
 //! One attempt of one task, while it runs: where its batches and its progress go.
 //!
-//! Invariant: nothing of an attempt reaches the query before the driver commits it as a whole.
+//! Invariant: nothing of an attempt reaches the query before the driver commits it as a whole,
+//! unless its queue passes rows on as they come.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use snowmelt_wire::{Frame, Kind, TaskProgress};
 
-use super::queue::{Segment, Spool};
+use super::queue::{ResultQueue, Segment, Spool};
 use crate::worker::partition_of;
 use crate::{Error, Result};
 
@@ -19,14 +20,21 @@ pub struct Attempt {
     number: u32,
     spool: Arc<Spool>,
     on_progress: OnProgress,
+    queue: Arc<ResultQueue>,
     current: Option<u32>,
     pub(super) parts: BTreeMap<u32, Vec<Segment>>,
     pub(super) bytes: u64,
 }
 
 impl Attempt {
-    pub(super) fn new(number: u32, spool: Arc<Spool>, on_progress: OnProgress) -> Self {
-        Self { number, spool, on_progress, current: None, parts: BTreeMap::new(), bytes: 0 }
+    pub(super) fn new(
+        number: u32,
+        spool: Arc<Spool>,
+        on_progress: OnProgress,
+        queue: Arc<ResultQueue>,
+    ) -> Self {
+        let parts = BTreeMap::new();
+        Self { number, spool, on_progress, queue, current: None, parts, bytes: 0 }
     }
 
     /// How often the task was tried before.
@@ -50,7 +58,11 @@ impl Attempt {
         };
         self.bytes += frame.payload.len() as u64;
         let segment = self.spool.keep(frame)?;
-        self.parts.entry(partition).or_default().push(segment);
+        let kept = self.parts.entry(partition).or_default();
+        match self.queue.passes_on() {
+            true => self.queue.append(partition, segment),
+            false => kept.push(segment),
+        }
         Ok(())
     }
 }

@@ -3,14 +3,16 @@
 //! Results stay as the bytes in which they came and are decoded when read. Beyond a budget they go
 //! to a file that has no name, so that nothing is left behind whatever happens.
 //!
-//! Invariant: a partition's results come from one attempt of one task.
+//! Invariant: a partition's results come from one task, and each row from one of its attempts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use snowmelt_wire::{Frame, Kind};
+use tokio::sync::Notify;
 
 use super::Attempt;
 use crate::{Error, Result};
@@ -99,29 +101,99 @@ impl Segment {
 }
 
 /// What the tasks of one fragment posted, by partition of the fragment.
+///
+/// A partition is readable once its task is whole. Where the driver only passes rows on, it may be
+/// read while its task runs ([`ResultQueue::passes_on`]): if that task's worker is lost, the next
+/// attempt gives the same rows in the same order, and its reader skips those that it has.
 #[derive(Debug, Default)]
 pub(crate) struct ResultQueue {
-    parts: Mutex<BTreeMap<u32, Vec<Segment>>>,
+    passes_on: AtomicBool,
+    parts: Mutex<BTreeMap<u32, Part>>,
+    changed: Notify,
+}
+
+/// The results of one partition that were not read yet.
+#[derive(Debug, Default)]
+struct Part {
+    segments: VecDeque<Segment>,
+    // Counts the attempts that were lost while their results could be read.
+    restarts: u32,
+    complete: bool,
 }
 
 impl ResultQueue {
-    /// Takes the results of a whole attempt. A partition that is there already is refused: two
-    /// tasks would have run it.
-    pub(crate) fn commit(&self, attempt: Attempt) -> Result<()> {
-        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
-        for (partition, segments) in attempt.parts {
-            if parts.insert(partition, segments).is_some() {
+    /// From now on results can be read before their task is whole.
+    pub(crate) fn pass_on(&self) {
+        self.passes_on.store(true, Ordering::Relaxed);
+    }
+
+    /// True if results can be read before their task is whole.
+    pub(crate) fn passes_on(&self) -> bool {
+        self.passes_on.load(Ordering::Relaxed)
+    }
+
+    /// Adds a result of a task that still runs.
+    pub(super) fn append(&self, partition: u32, segment: Segment) {
+        self.lock().entry(partition).or_default().segments.push_back(segment);
+        self.changed.notify_waiters();
+    }
+
+    /// Forgets what a lost attempt posted to its partitions.
+    pub(super) fn restart(&self, partitions: &[u32]) {
+        let mut parts = self.lock();
+        for partition in partitions {
+            let part = parts.entry(*partition).or_default();
+            part.segments.clear();
+            part.restarts += 1;
+        }
+    }
+
+    /// Takes the results of a whole attempt, which ran these partitions. A partition that is
+    /// complete already is refused: two tasks would have run it.
+    pub(crate) fn commit(&self, attempt: Attempt, partitions: &[u32]) -> Result<()> {
+        let mut parts = self.lock();
+        for partition in partitions {
+            let part = parts.entry(*partition).or_default();
+            if std::mem::replace(&mut part.complete, true) {
                 let why = format!("partition {partition} has two results");
                 return Err(datafusion::error::DataFusionError::Internal(why).into());
             }
         }
+        for (partition, segments) in attempt.parts {
+            parts.entry(partition).or_default().segments.extend(segments);
+        }
+        drop(parts);
+        self.changed.notify_waiters();
         Ok(())
     }
 
-    /// The results of a partition, which are then no longer here.
-    pub(crate) fn take(&self, partition: u32) -> Vec<Segment> {
-        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
-        parts.remove(&partition).unwrap_or_default()
+    /// The next result of a partition, with the number of its restarts; `None` after the last one.
+    pub(super) async fn next(&self, partition: u32) -> Option<(u32, Segment)> {
+        loop {
+            let changed = self.changed.notified();
+            let mut changed = std::pin::pin!(changed);
+            // What is appended between the look and the wait wakes it, too.
+            changed.as_mut().enable();
+            if let Some(found) = self.take(partition) {
+                return found;
+            }
+            changed.await;
+        }
+    }
+
+    /// `None` if there is nothing yet, `Some(None)` if there will be nothing more.
+    fn take(&self, partition: u32) -> Option<Option<(u32, Segment)>> {
+        let mut parts = self.lock();
+        let part = parts.entry(partition).or_default();
+        match part.segments.pop_front() {
+            Some(segment) => Some(Some((part.restarts, segment))),
+            None if part.complete => Some(None),
+            None => None,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, Part>> {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -155,16 +227,38 @@ mod tests {
         assert!(matches!(spool.keep(frame(2, 100)).unwrap(), Segment::Memory { .. }));
     }
 
+    fn attempt(parts: &[u32]) -> Attempt {
+        let mut attempt = Attempt::new(0, spool(100), Arc::new(|_| ()), Arc::default());
+        attempt.parts = parts.iter().map(|part| (*part, Vec::new())).collect();
+        attempt
+    }
+
     #[test]
     fn a_partition_is_committed_once() {
         let queue = ResultQueue::default();
-        let attempt = |parts: &[u32]| {
-            let mut attempt = Attempt::new(0, spool(100), Arc::new(|_| ()));
-            attempt.parts = parts.iter().map(|part| (*part, Vec::new())).collect();
-            attempt
-        };
-        queue.commit(attempt(&[0, 2])).unwrap();
-        queue.commit(attempt(&[1])).unwrap();
-        assert!(queue.commit(attempt(&[2])).is_err());
+        queue.commit(attempt(&[0, 2]), &[0, 2]).unwrap();
+        queue.commit(attempt(&[1]), &[1]).unwrap();
+        assert!(queue.commit(attempt(&[2]), &[2]).is_err());
+    }
+
+    #[tokio::test]
+    async fn a_reader_waits_for_results_and_learns_of_restarts() {
+        let (queue, spool) = (Arc::new(ResultQueue::default()), spool(1000));
+        let reading = Arc::clone(&queue);
+        let reader = tokio::spawn(async move {
+            let mut seen = Vec::new();
+            while let Some((restarts, segment)) = reading.next(7).await {
+                seen.push((restarts, segment.load().unwrap().payload[0]));
+            }
+            seen
+        });
+        queue.append(7, spool.keep(frame(1, 1)).unwrap());
+        while queue.lock().get(&7).is_none_or(|part| !part.segments.is_empty()) {
+            tokio::task::yield_now().await;
+        }
+        queue.restart(&[7]);
+        queue.append(7, spool.keep(frame(2, 1)).unwrap());
+        queue.commit(attempt(&[]), &[7]).unwrap();
+        assert_eq!(reader.await.unwrap(), [(0, 1), (1, 2)]);
     }
 }

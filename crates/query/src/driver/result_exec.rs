@@ -91,12 +91,19 @@ impl ExecutionPlan for ResultExec {
     fn execute(&self, partition: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let reader = Reader {
             schema: Arc::clone(&self.schema),
-            segments: self.queue.take(partition as u32).into(),
+            queue: Arc::clone(&self.queue),
+            partition: partition as u32,
+            restarts: 0,
+            given: 0,
+            skip: 0,
             decoder: BatchDecoder::default(),
             decoded: VecDeque::new(),
             metrics: BaselineMetrics::new(&self.metrics, partition),
         };
-        Ok(Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), stream::iter(reader))))
+        let batches = stream::try_unfold(reader, |mut reader| async move {
+            Ok(reader.next().await?.map(|batch| (batch, reader)))
+        });
+        Ok(Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), batches)))
     }
 
     fn metrics(&self) -> Option<MetricsSet> {
@@ -107,13 +114,37 @@ impl ExecutionPlan for ResultExec {
 /// Decodes the segments of a partition one by one, so that only one is held twice.
 struct Reader {
     schema: SchemaRef,
-    segments: VecDeque<Segment>,
+    queue: Arc<ResultQueue>,
+    partition: u32,
+    restarts: u32,
+    // Rows that were given on, and rows of another attempt that are the same.
+    given: usize,
+    skip: usize,
     decoder: BatchDecoder,
     decoded: VecDeque<RecordBatch>,
     metrics: BaselineMetrics,
 }
 
 impl Reader {
+    async fn next(&mut self) -> Result<Option<RecordBatch>> {
+        loop {
+            if let Some(batch) = self.decoded.pop_front() {
+                self.given += batch.num_rows();
+                self.metrics.record_output(batch.num_rows());
+                return Ok(Some(batch));
+            }
+            let Some((restarts, segment)) = self.queue.next(self.partition).await else {
+                return Ok(None);
+            };
+            if restarts != self.restarts {
+                self.restarts = restarts;
+                self.skip = self.given;
+            }
+            self.decode(&segment)
+                .map_err(|error| DataFusionError::External(Box::new(error.report())))?;
+        }
+    }
+
     fn decode(&mut self, segment: &Segment) -> crate::Result<()> {
         let frame = segment.load()?;
         if frame.kind == Kind::Schema {
@@ -125,25 +156,14 @@ impl Reader {
             let options =
                 arrow::array::RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
             let schema = Arc::clone(&self.schema);
-            self.decoded.push_back(RecordBatch::try_new_with_options(schema, columns, &options)?);
+            let batch = RecordBatch::try_new_with_options(schema, columns, &options)?;
+            let skipped = self.skip.min(batch.num_rows());
+            self.skip -= skipped;
+            let rest = batch.slice(skipped, batch.num_rows() - skipped);
+            if rest.num_rows() > 0 {
+                self.decoded.push_back(rest);
+            }
         }
         Ok(())
-    }
-}
-
-impl Iterator for Reader {
-    type Item = Result<RecordBatch>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            if let Some(batch) = self.decoded.pop_front() {
-                self.metrics.record_output(batch.num_rows());
-                return Some(Ok(batch));
-            }
-            let segment = self.segments.pop_front()?;
-            if let Err(error) = self.decode(&segment) {
-                return Some(Err(DataFusionError::External(Box::new(error.report()))));
-            }
-        }
     }
 }

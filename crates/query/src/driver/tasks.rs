@@ -27,15 +27,16 @@ pub(super) struct Finished {
     pub(super) result: TaskResult,
 }
 
-/// Runs every task to its end. The results are then in the fragments' queues.
+/// Runs every task to its end. The results go to the fragments' queues.
 pub(super) async fn run_all(
-    query: &PlannedQuery,
-    runner: &dyn TaskRunner,
-    reporter: &Arc<dyn Reporter>,
+    query: Arc<PlannedQuery>,
+    runner: Arc<dyn TaskRunner>,
+    reporter: Arc<dyn Reporter>,
     retries: u32,
 ) -> Result<Vec<Finished>> {
+    let (query, runner) = (query.as_ref(), runner.as_ref());
     let spool = Spool::new(MEMORY_BYTES, runner.spool().map_err(Error::Spool)?);
-    let board = Arc::new(Board::new(query, Arc::clone(reporter)));
+    let board = Arc::new(Board::new(query, reporter));
     runner.expect(&mut query.tasks.iter().map(|task| &task.planned));
     let running: FuturesUnordered<BoxFuture<'_, _>> = query
         .tasks
@@ -56,19 +57,24 @@ async fn run_one(
     retries: u32,
 ) -> Result<Finished> {
     let planned = &task.planned;
+    let queue = &query.cut.fragments[task.fragment].queue;
     let mut number = 0;
     loop {
-        let mut attempt = Attempt::new(number, Arc::clone(spool), board.of(planned.task));
+        let on_progress = board.of(planned.task);
+        let mut attempt = Attempt::new(number, Arc::clone(spool), on_progress, Arc::clone(queue));
         match runner.run(planned, &mut attempt).await {
             Ok(result) => {
                 let bytes = attempt.bytes;
                 check_partitions(task, &attempt)?;
-                query.cut.fragments[task.fragment].queue.commit(attempt)?;
+                queue.commit(attempt, &planned.partitions)?;
                 board.done(planned.task, &result.done.progress);
                 return Ok(Finished { task: planned.task, retries: number, bytes, result });
             }
             Err(TaskError::Lost { why }) if number < retries => {
                 drop(attempt);
+                if queue.passes_on() {
+                    queue.restart(&planned.partitions);
+                }
                 board.again(planned.task, &why);
                 number += 1;
             }

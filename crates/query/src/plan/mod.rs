@@ -7,6 +7,7 @@ mod files;
 mod footer;
 mod local;
 mod location;
+mod passing;
 mod planned;
 mod refuse;
 mod session;
@@ -75,6 +76,7 @@ pub async fn plan(spec: &QuerySpec) -> Result<PlannedQuery> {
     let physical = session::physical_plan(&session, &statement, spec).await?;
     refuse::check(&physical)?;
     let cut = cut::cut(physical)?;
+    passing::mark(&cut);
     let encoded = encode::tasks(&cut, spec.workers, &s3)?;
     Ok(PlannedQuery::new(spec, statement.explain, cut, encoded, tables, pool, began))
 }

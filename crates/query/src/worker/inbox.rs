@@ -18,10 +18,7 @@ pub(super) struct Inbox {
 
 /// Receives frames, of which the first is here already, until the task's header has come, which
 /// is the last.
-pub(super) fn receive(
-    first: (Frame, Vec<OwnedFd>),
-    stream: &mut FrameStream,
-) -> Result<Inbox> {
+pub(super) fn receive(first: (Frame, Vec<OwnedFd>), stream: &mut FrameStream) -> Result<Inbox> {
     let (mut files, mut udfs, mut plan) = (Vec::new(), Vec::new(), None);
     let mut next = Some(first);
     loop {

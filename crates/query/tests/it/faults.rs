@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use arrow::array::RecordBatch;
 use arrow::util::pretty::pretty_format_batches;
 use snowmelt_query::{RunOptions, plan};
 
@@ -41,6 +42,39 @@ async fn a_lost_workers_task_is_run_again_with_the_same_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_are_given_before_their_task_is_whole() {
+    let query = spec("select l_orderkey from lineitem where l_quantity < 30", 2);
+    let planned = plan(&query).await.unwrap();
+    let tasks = planned.tasks().count() as u32;
+    let release = Arc::new(tokio::sync::Semaphore::new(0));
+    let runner = InProcess { release: Some(Arc::clone(&release)), ..InProcess::default() };
+    let told = Arc::new(Told::default());
+    let mut answer = run(planned, &query, Arc::new(runner), Arc::clone(&told)).await.unwrap();
+    // No task can end before it is released.
+    assert!(answer.next().await.unwrap().unwrap().num_rows() > 0);
+    assert_eq!(told.last.lock().unwrap().done, 0);
+    release.add_permits(tasks as usize);
+    answer.collect().await.unwrap();
+    assert_eq!(told.last.lock().unwrap().done, tasks);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_that_were_given_are_not_given_again_by_the_next_attempt() {
+    let query = spec("select l_orderkey, l_linenumber from lineitem where l_quantity < 30", 2);
+    let sorted = |batches: &[RecordBatch]| {
+        let text = pretty_format_batches(batches).unwrap().to_string();
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    let (expected, _) = answer(&query, Arc::default()).await.unwrap();
+    let lossy = InProcess { lose: 2, lose_late: true, ..InProcess::default() };
+    let (found, profile) = answer(&query, Arc::new(lossy)).await.unwrap();
+    assert!(profile.lanes.iter().all(|lane| lane.retries == 2));
+    assert_eq!(sorted(&found), sorted(&expected));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_that_is_always_lost_fails_the_query() {
     let report = failure(&spec(SQL, 2), InProcess { lose: 9, ..InProcess::default() }).await;
     assert!(report.contains("SM-0401") && report.contains("3 times"), "{report}");
@@ -75,7 +109,9 @@ async fn a_dropped_query_ends_its_workers() {
     let tasks = planned.tasks().count() as u32;
     let runner = Arc::new(InProcess::default());
     let running = run(planned, &query, Arc::clone(&runner), Arc::new(Told::default()));
-    assert!(tokio::time::timeout(Duration::from_millis(200), running).await.is_err());
+    let mut answer = running.await.unwrap();
+    assert!(tokio::time::timeout(Duration::from_millis(200), answer.next()).await.is_err());
+    drop(answer);
     // Each worker that was started ends, long before the UDF's limit of ten minutes.
     assert_eq!(runner.attempts.load(Ordering::SeqCst), tasks);
     while runner.ended.load(Ordering::SeqCst) < tasks {

@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 use arrow::array::RecordBatch;
 use async_trait::async_trait;
 use snowmelt_query::{
-    Answer, Attempt, Grants, LocalFiles, OwnFiles, PlannedQuery, PlannedTask, Profile, QuerySpec, Reporter, RunOptions,
-    RunProgress, TaskError, TaskResult, TaskRunner, UdfConnection, dispatch, plan, worker,
+    Answer, Attempt, Grants, LocalFiles, OwnFiles, PlannedQuery, PlannedTask, Profile, QuerySpec,
+    Reporter, RunOptions, RunProgress, TaskError, TaskResult, TaskRunner, UdfConnection, dispatch,
+    plan, worker,
 };
 use snowmelt_types::{Code, ErrorReport, Report};
 use snowmelt_wire::UdfGrant;
@@ -32,6 +33,8 @@ pub struct InProcess {
     pub memory_bytes: u64,
     /// Threads of a worker; 0 for one.
     pub threads: u32,
+    /// Each attempt takes a permit of this once its results are posted, before it ends.
+    pub release: Option<Arc<tokio::sync::Semaphore>>,
     /// Attempts that were made.
     pub attempts: AtomicU32,
     /// Rows that UDFs were called with, by function.
@@ -83,6 +86,9 @@ impl TaskRunner for InProcess {
         let header = task.header("q-test", attempt.number(), memory, self.threads.max(1));
         let socket = self.worker();
         let done = dispatch(socket, self.grants(task), task.plan.clone(), &header, attempt).await?;
+        if let Some(release) = &self.release {
+            release.acquire().await.unwrap().forget();
+        }
         // The results were posted, and then the worker is lost after all: none of them may count.
         if lose {
             return Err(lost());

@@ -69,11 +69,7 @@ pub(super) fn answer(
 }
 
 /// Writes the answer. An error means that its reader is gone.
-async fn run(
-    drive: Drive,
-    runner: Arc<PlatformRunner>,
-    answer: &mut UnixStream,
-) -> WireResult<()> {
+async fn run(drive: Drive, runner: Arc<PlatformRunner>, answer: &mut UnixStream) -> WireResult<()> {
     // Some plans make DataFusion panic: that is a failure of this query.
     match AssertUnwindSafe(query(drive, runner, answer)).catch_unwind().await {
         Ok(Ok(())) => write_frame(answer, &Frame::new(Kind::End, Bytes::new())).await,

@@ -79,8 +79,7 @@ impl PlatformRunner {
             s3: task.s3.clone(),
             batch_rows: BATCH_ROWS as u32,
         };
-        let (answered, descriptors) =
-            self.platform.ask(Ask::Run(ask)).await?;
+        let (answered, descriptors) = self.platform.ask(Ask::Run(ask)).await?;
         match (answered, one(descriptors)) {
             (Answered::Started { started }, Some(socket)) => Ok((started, socket.into())),
             _ => Err(unexpected().into()),
@@ -168,9 +167,8 @@ impl LocalFiles for PlatformRunner {
 impl Reporter for PlatformRunner {
     fn progress(&self, progress: RunProgress) {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let due = told.is_none_or(|(last, done)| {
-            done != progress.done || last.elapsed() >= PROGRESS_EVERY
-        });
+        let due = told
+            .is_none_or(|(last, done)| done != progress.done || last.elapsed() >= PROGRESS_EVERY);
         if due {
             *told = Some((Instant::now(), progress.done));
             self.platform.tell(Ask::Progress(progress));
