@@ -145,6 +145,7 @@ async fn plan(
         aws: request.aws.clone(),
         workers,
         accepted,
+        packages: if udfs.signatures.is_empty() { Duration::ZERO } else { accepted.elapsed() },
     };
     planning(&spec).await.map_err(|error| error.report())
 }

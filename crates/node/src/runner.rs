@@ -17,7 +17,7 @@ use snowmelt_query::{
     Attempt, Grants, Lane, PlannedTask, TaskError, TaskResult, TaskRunner, UdfConnection, dispatch,
 };
 use snowmelt_types::{ByteSize, Code, CpuMillis, End, ErrorReport, Report};
-use snowmelt_wire::{FileGrant, Load, UdfGrant};
+use snowmelt_wire::{FileGrant, Load, TaskProgress, UdfGrant};
 
 use crate::{Error, InstanceLease, InstanceLimits, Node, Unit, WorkerLease, WorkerSpec};
 
@@ -44,6 +44,16 @@ pub struct UdfBinding {
     pub load: Load,
     /// The most time for one batch.
     pub timeout: Duration,
+}
+
+/// An instance of a UDF beside a worker, for one task.
+#[derive(Debug)]
+struct Beside {
+    name: String,
+    lease: InstanceLease,
+    // When its code was loaded, and the processor time of the instance by then.
+    loaded: Instant,
+    cpu: Option<Duration>,
 }
 
 /// What a query's workers may use.
@@ -132,7 +142,7 @@ impl QueryRunner {
         Ok(lease)
     }
 
-    async fn udf(&self, name: &str) -> Result<(InstanceLease, UdfConnection), Error> {
+    async fn udf(&self, name: &str) -> Result<(Beside, UdfConnection), Error> {
         let Some(bound) = self.udfs.get(name) else {
             let message = format!("the plan calls `{name}`, which the query does not have");
             return Err(Error::Report(Box::new(ErrorReport::new(Code::INTERNAL, message))));
@@ -140,8 +150,11 @@ impl QueryRunner {
         let udf = &bound.udf;
         let lease = bound.lease(&self.node).await?;
         self.count(lease.cold);
+        // What a fresh instance has used by now, its start has cost.
+        let cpu = if lease.cold { Some(Duration::ZERO) } else { lease.cpu_time() };
         let socket = lease.open(&udf.load, LOAD_LIMIT).await?;
-        Ok((lease, UdfConnection { socket, timeout: udf.timeout }))
+        let beside = Beside { name: name.to_owned(), lease, loaded: Instant::now(), cpu };
+        Ok((beside, UdfConnection { socket, timeout: udf.timeout }))
     }
 
     fn count(&self, cold: bool) {
@@ -168,12 +181,7 @@ impl QueryRunner {
 
     /// The real reason of a failed attempt: a sandbox that ended explains more than the
     /// connection that broke because of it.
-    async fn explain(
-        &self,
-        error: TaskError,
-        worker: &WorkerLease,
-        udfs: &[(String, InstanceLease)],
-    ) -> TaskError {
+    async fn explain(&self, error: TaskError, worker: &WorkerLease, udfs: &[Beside]) -> TaskError {
         let code = match &error {
             TaskError::Lost { .. } => Code::WORKER_LOST,
             TaskError::Failed(report) => report.known_code(),
@@ -186,7 +194,7 @@ impl QueryRunner {
         {
             return self.worker_ended(outcome.end, output);
         }
-        for (name, lease) in udfs {
+        for Beside { name, lease, .. } in udfs {
             if let Some(ended) = lease.ended(name, patience).await {
                 return TaskError::failed(ended.report());
             }
@@ -209,6 +217,14 @@ impl QueryRunner {
             }
             _ => TaskError::lost(report(Code::WORKER_LOST)),
         }
+    }
+}
+
+impl Beside {
+    /// Processor time since it was leased.
+    fn cpu_us(&self) -> u64 {
+        let used = self.lease.cpu_time().zip(self.cpu);
+        used.map_or(0, |(now, before)| now.saturating_sub(before).as_micros() as u64)
     }
 }
 
@@ -257,20 +273,18 @@ impl TaskRunner for QueryRunner {
         );
         let worker = worker?;
         let udfs = udfs.map_err(|error| TaskError::failed(error.report()))?;
-        let (leases, connections): (Vec<_>, Vec<_>) = udfs.into_iter().unzip();
-        let leases: Vec<_> = task.udfs.iter().cloned().zip(leases).collect();
+        let (beside, connections): (Vec<_>, Vec<_>) = udfs.into_iter().unzip();
         let grants = Grants { files: files(task)?, udfs: granted(&task.udfs, connections) };
         let memory = self.limits.memory.bytes() * RESERVABLE_PERCENT / 100;
         let threads = self.limits.cpu.0.div_ceil(1000).max(1);
         let header = task.header(&self.query, attempt.number(), memory, threads);
         let socket = worker.connect().map_err(|error| unreachable(&error))?;
+        let began_us = self.since_accepted(Instant::now());
         let done = match dispatch(socket, grants, task.plan.clone(), &header, attempt).await {
             Ok(done) => done,
             Err(error) => {
-                for (name, lease) in &leases {
-                    self.keep_written(name, lease);
-                }
-                return Err(self.explain(error, &worker, &leases).await);
+                beside.iter().for_each(|udf| self.keep_written(&udf.name, &udf.lease));
+                return Err(self.explain(error, &worker, &beside).await);
             }
         };
         let done_us = self.since_accepted(Instant::now());
@@ -279,12 +293,22 @@ impl TaskRunner for QueryRunner {
             cold,
             asked_us: self.since_accepted(asked),
             ready_us: self.since_accepted(ready),
+            began_us,
             done_us,
             peak_memory: peak.map(ByteSize::bytes),
             ..Lane::default()
         };
+        let udf_lane = |udf: &Beside| {
+            let Beside { name, lease, loaded, .. } = udf;
+            let named = format!("{name} {}", task.task);
+            let used = done.udfs.iter().find(|used| used.name == *name).cloned();
+            let used = used.unwrap_or_default();
+            let progress =
+                TaskProgress { udf_rows: used.rows, udf_nanos: used.nanos, ..Default::default() };
+            let lane = lane(named, lease.cold, lease.asked, *loaded, lease.memory_peak());
+            Lane { rows: used.rows, cpu_us: udf.cpu_us(), progress, ..lane }
+        };
         let result = TaskResult {
-            done,
             worker: lane(
                 format!("worker {}", task.task),
                 worker.cold,
@@ -292,16 +316,11 @@ impl TaskRunner for QueryRunner {
                 worker.ready,
                 worker.memory_peak(),
             ),
-            udfs: leases
-                .iter()
-                .map(|(name, lease)| {
-                    let name = format!("{name} {}", task.task);
-                    lane(name, lease.cold, lease.asked, lease.ready, lease.memory_peak())
-                })
-                .collect(),
+            udfs: beside.iter().map(udf_lane).collect(),
+            done,
         };
         worker.give_back();
-        for (name, lease) in leases {
+        for Beside { name, lease, .. } in beside {
             self.keep_written(&name, &lease);
             lease.give_back();
         }
@@ -309,8 +328,8 @@ impl TaskRunner for QueryRunner {
     }
 
     async fn connect(&self, udf: &str) -> Result<UdfConnection, ErrorReport> {
-        let (lease, connection) = self.udf(udf).await.map_err(|error| error.report())?;
-        self.for_driver.lock().unwrap_or_else(PoisonError::into_inner).push(lease);
+        let (beside, connection) = self.udf(udf).await.map_err(|error| error.report())?;
+        self.for_driver.lock().unwrap_or_else(PoisonError::into_inner).push(beside.lease);
         Ok(connection)
     }
 }

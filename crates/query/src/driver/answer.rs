@@ -40,6 +40,7 @@ pub struct Answer {
     schema: SchemaRef,
     stream: SendableRecordBatchStream,
     plan: Option<Arc<dyn ExecutionPlan>>,
+    udfs: Arc<UdfPool>,
     memory: Arc<PeakPool>,
     accepted: Instant,
     merging: Duration,
@@ -64,19 +65,19 @@ impl PlannedQuery {
         if let Some(batch) = self.explanation()? {
             return self.explained(batch, memory);
         }
-        let began = self.accepted.elapsed();
         let run = tasks::run_all(&self, runner.as_ref(), &reporter, options.retries);
         let connect = connect(&self.cut.driver, runner.as_ref(), &self.pool);
         let (finished, ()) = futures::try_join!(run, connect)?;
         let merging = self.accepted.elapsed();
         let program_of = |task: u32| self.tasks[task as usize].fragment;
-        lanes::fill(&mut self.profile, &finished, began, merging, program_of);
+        lanes::fill(&mut self.profile, &finished, merging, program_of);
         reporter.merging();
         let stream = self.merge(&memory)?;
         Ok(Answer {
             schema: shown_schema(&self.cut.driver.schema(), &self.tables),
             stream,
             plan: Some(self.cut.driver),
+            udfs: self.pool,
             memory,
             accepted: self.accepted,
             merging,
@@ -100,6 +101,7 @@ impl PlannedQuery {
             schema,
             stream: Box::pin(stream),
             plan: None,
+            udfs: self.pool,
             memory,
             accepted: self.accepted,
             merging: self.accepted.elapsed(),
@@ -161,8 +163,10 @@ impl Answer {
             from_us: self.merging.as_micros() as u64,
             to_us: profile.wall_us,
         });
-        profile.driver_operators = self.plan.as_ref().map(operators).unwrap_or_default();
-        profile.findings = findings::findings(&profile, &self.tables, self.workers);
+        profile.driver_operators =
+            self.plan.as_ref().map(|plan| operators(plan, self.udfs.used())).unwrap_or_default();
+        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
+        profile.findings = findings::findings(&profile, &self.tables, self.workers, cores);
         profile
     }
 
