@@ -60,9 +60,13 @@ bench: ## figures beside Docker, DataFusion and DuckDB, into bench/RESULTS.md (a
 	scripts/timed build cargo build --locked $(profile) --workspace --bins
 	python bench/run.py
 
+dist: build ## a wheel, a Debian package, a tarball and an image of the binary, into dist/ (as root)
+	@. scripts/env
+	scripts/timed dist scripts/dist
+
 fuzz: ## bytes that nobody has seen for every parser of images, FUZZ_SECONDS (600) each
 	@scripts/setup
 	scripts/fuzz
 
 clean: ## remove what builds and tests made; data/ stays
-	@rm -rf target fuzz/target .venv .cache bench/out
+	@rm -rf target fuzz/target .venv .cache bench/out dist
