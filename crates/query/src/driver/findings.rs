@@ -43,7 +43,7 @@ fn udf_share(profile: &Profile) -> Option<(f64, Finding)> {
         let finding = Finding {
             title: "workers wait for user functions".to_owned(),
             evidence: format!(
-                "{:.0} % of the workers' time: {rows} rows in {:.2} s, {each:.1} us a row",
+                "{:.0} % of the workers' time: {rows} rows in {:.2} s, {each:.1} µs a row",
                 share * 100.0,
                 waited as f64 / 1e6
             ),
