@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use snowmelt_node::{Node, QueryRunner, WorkerLimits};
 use snowmelt_query::{Answer, PlannedQuery, QuerySpec, RunOptions};
-use snowmelt_types::{Code, CpuMillis, ErrorReport, QueryId, Report};
+use snowmelt_types::{ByteSize, Code, CpuMillis, ErrorReport, QueryId, Report};
 use snowmelt_wire::{BatchEncoder, Frame, Kind};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -92,12 +92,13 @@ impl Queries {
         let accepted = Instant::now();
         let events = Events::forward_to(frames.clone());
         events.send(Event::Accepted { query: id.clone() });
+        let memory = memory(request.options.memory)?;
         let udfs = self.prepare(request, &events).await?;
         events.send(Event::Phase { phase: Phase::Plan });
         let workers = workers(request.options.workers)?;
         let planned = plan(request, id.clone(), &udfs, workers, accepted).await?;
         events.send(Event::Phase { phase: Phase::Start });
-        let limits = WorkerLimits { memory: request.options.memory, cpu: CpuMillis(1000) };
+        let limits = WorkerLimits { memory, cpu: CpuMillis(1000) };
         let name = id.as_str().to_owned();
         let runner =
             Arc::new(QueryRunner::new(self.node.clone(), name, accepted, limits, udfs.bindings));
@@ -127,6 +128,17 @@ fn workers(asked: u32) -> Result<u32, ErrorReport> {
     }
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
     Ok(if asked == 0 { cores } else { asked })
+}
+
+/// As much memory as asked for, which no worker could have where the machine has less.
+fn memory(asked: ByteSize) -> Result<ByteSize, ErrorReport> {
+    let all = snowmelt_node::machine_memory();
+    if asked > all {
+        let message = format!("a worker of {asked} does not fit: the machine has {all}");
+        return Err(ErrorReport::new(Code::OPTION, message)
+            .hint("give each worker less (--memory); all workers run at once"));
+    }
+    Ok(asked)
 }
 
 async fn plan(
