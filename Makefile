@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := help
-.PHONY: help demo test check e2e bench fuzz build clean setup
+.PHONY: help demo test check e2e bench fuzz build dist clean setup
 
 # scripts/env puts the checkout's binary and Python first on PATH.
 define ready
@@ -21,16 +21,19 @@ help: ## show the doors
 setup: ## install what is missing, or say what to type
 	@scripts/setup
 
-build: ## the binary and the benches' helper, in release
+build: ## the binary, in release
 	@$(ready)
-	scripts/timed build cargo build --locked $(profile) --workspace --bins
+	scripts/build
 
-demo: build ## real queries with a Python function over TPC-H, every answer checked
-	@$(ready)
+demo: ## real queries with a Python function over TPC-H, every answer checked (as root)
+	@scripts/needs-root demo
+	$(ready)
+	scripts/build
 	python demo/run.py
 
 test: build ## unit and integration tests of Rust and Python
-	@$(ready)
+	@scripts/setup test
+	. scripts/env
 	scripts/timed cargo-test cargo test --locked $(profile) --workspace
 	scripts/timed pytest python -m pytest -q python/tests tests/repository
 
@@ -51,14 +54,19 @@ e2e: build ## the whole platform: escapes, faults, kill -9, S3, nothing left beh
 	scripts/timed escape scripts/escape
 	scripts/timed e2e python -m pytest -q tests/e2e
 
-bench: build ## figures beside Docker, DataFusion and DuckDB, into bench/RESULTS.md (as root)
+bench: ## figures beside Docker, DataFusion and DuckDB, into bench/RESULTS.md (as root)
 	@scripts/setup bench
 	. scripts/env
+	scripts/timed build cargo build --locked $(profile) --workspace --bins
 	python bench/run.py
+
+dist: build ## a wheel, a Debian package, a tarball and an image of the binary, into dist/ (as root)
+	@. scripts/env
+	scripts/timed dist scripts/dist
 
 fuzz: ## bytes that nobody has seen for every parser of images, FUZZ_SECONDS (600) each
 	@scripts/setup
 	scripts/fuzz
 
 clean: ## remove what builds and tests made; data/ stays
-	@rm -rf target fuzz/target .venv .cache bench/out
+	@rm -rf target fuzz/target .venv .cache bench/out dist

@@ -23,6 +23,7 @@ import pulls
 import queries
 import resize
 from common.figures import Section
+from common.peers import versions
 
 EXPERIMENTS = {
     "lean": lean.run,
@@ -64,10 +65,13 @@ def page(sections: list[Section], where: str) -> str:
     intro = [
         "# Results",
         "",
-        "Written by `make bench`. Medians, with the lower and upper quartile in parentheses; trust"
-        " ratios, not absolutes.",
+        "Written by `make bench`. Medians, with the lower and upper quartile in parentheses; of two"
+        " or three samples the least and the greatest in brackets; a figure alone is a single"
+        " sample. Trust ratios, not absolutes.",
         "",
         f"{time.strftime('%Y-%m-%d')}: {where}.",
+        "",
+        f"Peers: {', '.join(versions())}.",
         "",
     ]
     return "\n".join([*intro, head.markdown(), *(section.markdown() for section in sections)])

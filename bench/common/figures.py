@@ -1,6 +1,7 @@
 """Medians, spreads and Markdown: how figures are shown in RESULTS.md."""
 
 import statistics
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -20,9 +21,11 @@ def short(value: float) -> str:
 
 
 def spread(values: Sequence[float]) -> str:
-    """The middle, and the smallest and largest of the middle half."""
+    """The middle with its quartiles; of few samples the least and the greatest, of one itself."""
+    if len(values) == 1:
+        return short(values[0])
     if len(values) < 4:
-        return f"{short(median(values))} ({short(min(values))} to {short(max(values))})"
+        return f"{short(median(values))} [{short(min(values))} to {short(max(values))}]"
     low, middle, high = statistics.quantiles(values, n=4)
     return f"{short(middle)} ({short(low)} to {short(high)})"
 
@@ -61,7 +64,8 @@ class Section:
         self.lines += ["| " + " | ".join(row) + " |" for row in cells] + [""]
 
     def plot(self, name: str, shows: str, figure: "Figure") -> None:
-        """Shown here, and kept as a file of that name beside the page."""
+        """Shown here, and kept as a file of that name; its title is what it shows."""
+        figure.axes[0].set_title(textwrap.fill(shows, 70), fontsize=9)
         self.plots[name] = figure
         self.lines += [f"![{shows}](plots/{name}.svg)", ""]
 

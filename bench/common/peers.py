@@ -1,6 +1,9 @@
 """Answers of other engines in their own processes or in this one: what ours must equal."""
 
 import json
+import platform
+import re
+import shutil
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -14,10 +17,45 @@ import pyarrow.ipc
 from duckdb.func import FunctionNullHandling
 from duckdb.sqltypes import DuckDBPyType
 
-from .places import HELPER
+from .places import CHECKOUT, HELPER
 
 # Name, callable, argument types, result type.
 Function = tuple[str, Callable[..., str | None], list[Any], DuckDBPyType]
+
+
+# Commands that print what version they are, and where in the line it stands.
+COMMANDS = {
+    "Docker": ["docker", "--version"],
+    "containerd": ["containerd", "--version"],
+    "runc": ["runc", "--version"],
+    "crun": ["crun", "--version"],
+}
+
+
+def duckdb_command() -> Path:
+    """DuckDB's own command: the program in the wheel `duckdb-cli`, without the Python before it."""
+    import duckdb_cli
+
+    return Path(duckdb_cli.__file__).parent / "duckdb"
+
+
+def versions() -> list[str]:
+    """Of every peer that is on this machine."""
+    found = [
+        f"{name} {number[0]}"
+        for name, command in COMMANDS.items()
+        if shutil.which(command[0])
+        and (number := re.findall(r"\d+\.\d+[.\d]*", subprocess.check_output(command, text=True)))
+    ]
+    lock = (CHECKOUT / "Cargo.lock").read_text()
+    of_datafusion = re.search(r'name = "datafusion"\nversion = "([^"]+)"', lock)
+    command = subprocess.check_output([duckdb_command(), "--version"], text=True).split()[0]
+    return [
+        *found,
+        f"DataFusion {of_datafusion[1] if of_datafusion else 'unknown'}",
+        f"DuckDB {command.removeprefix('v')} as a command",
+        f"DuckDB {duckdb.__version__} as a library of Python {platform.python_version()}",
+    ]
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """The two kinds of plot: lines of a figure against concurrency, and groups of bars."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -62,7 +63,7 @@ def lines(x: str, unit: str, series: Mapping[str, Mapping[int, float]]) -> Figur
     axes.set_xticks(range(len(ticks)), [str(tick) for tick in ticks])
     axes.set_xlabel(x)
     axes.set_yscale("log")
-    figure.legend(loc="outside right upper", frameon=False)
+    _legend(axes)
     return figure
 
 
@@ -77,7 +78,7 @@ def growth(x: str, unit: str, series: Mapping[str, Mapping[int, float]]) -> Figu
     axes.set_xlabel(x)
     axes.set_xscale("log")
     axes.set_yscale("log")
-    figure.legend(loc="outside right upper", frameon=False)
+    _legend(axes)
     return figure
 
 
@@ -91,7 +92,7 @@ def progress(x: str, unit: str, series: Mapping[str, Sequence[tuple[float, float
         axes.plot(xs, ys, style, label=name, color=colour, markersize=3, linewidth=1.2)
     axes.set_xlabel(x)
     axes.set_xscale("log")
-    figure.legend(loc="outside right upper", frameon=False)
+    _legend(axes)
     return figure
 
 
@@ -111,10 +112,8 @@ def bars(unit: str, groups: Sequence[str], series: Mapping[str, Sequence[float |
         )
         axes.bar_label(drawn, fmt=short, fontsize=5.5, padding=1, rotation=90)
     axes.set_xticks(range(len(groups)), groups)
-    axes.set_yscale("log")
-    # Room for the figures on top.
-    axes.margins(y=0.12)
-    figure.legend(loc="outside upper center", ncols=len(series), **LEGEND)
+    _honest(axes, [v for values in series.values() for v in values if v is not None])
+    _legend(axes, ncols=len(series))
     return figure
 
 
@@ -126,5 +125,23 @@ def stacked(unit: str, groups: Sequence[str], parts: Mapping[str, Sequence[float
         drawn = axes.bar(groups, values, 0.6, bottom=below, label=name, color=OTHERS[number])
         below = [a + b for a, b in zip(below, values, strict=True)]
     axes.bar_label(drawn, [short(total) for total in below], padding=2)
-    figure.legend(loc="outside upper center", ncols=len(parts), **LEGEND)
+    axes.set_ylim(0, max(below) * 1.3)
+    _legend(axes, ncols=len(parts))
     return figure
+
+
+def _honest(axes: Axes, values: Sequence[float]) -> None:
+    """An axis for bars: from zero where they can be seen so, else logarithmic from a whole decade.
+    Above them is room for their figures and the legend."""
+    least, most = min(values), max(values)
+    if least > 0 and most / least > 30:
+        decade = 10.0 ** math.floor(math.log10(least * 0.99))
+        axes.set_yscale("log")
+        axes.set_ylim(decade, most * (most / decade) ** 0.4)
+        axes.set_ylabel(f"{axes.get_ylabel()} (logarithmic)")
+    else:
+        axes.set_ylim(0, most * 1.45)
+
+
+def _legend(axes: Axes, ncols: int = 1) -> None:
+    axes.legend(loc="upper center" if ncols > 1 else "best", ncols=ncols, fontsize=7, **LEGEND)

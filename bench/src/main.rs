@@ -1,15 +1,14 @@
-//! What demo, tests and benches need beside the product: test data, the plain DataFusion that
-//! answers are checked against, and drivers of single layers. Never part of the product.
+//! What the benches need beside the product: the plain DataFusion that answers are checked against,
+//! and drivers of single layers. Never part of the product.
 
 mod handlers;
 mod plain;
-mod tpch;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Data, peers and drivers for Snowmelt's demo, tests and benches.
+/// Peers and drivers for Snowmelt's benches.
 #[derive(Parser)]
 #[command(name = "snowmelt-bench", version)]
 struct Arguments {
@@ -19,8 +18,6 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Write TPC-H tables as Parquet, each table once.
-    Tpch(tpch::Options),
     /// Answer one query with plain DataFusion in this process.
     Datafusion(plain::Options),
     /// Measure a Python handler on one of the caches (as root).
@@ -32,7 +29,6 @@ enum Command {
 
 fn main() -> anyhow::Result<ExitCode> {
     match Arguments::parse().command {
-        Command::Tpch(options) => tpch::run(&options)?,
         Command::Datafusion(options) => plain::run(&options)?,
         Command::Handlers(options) => handlers::run(&options)?,
         Command::Spawner => return Ok(snowmelt_sandbox::spawner_main()),

@@ -1,12 +1,14 @@
 """Finds the `snowmelt` binary.
 
-Order: SNOWMELT_BIN, beside this package, the PATH, the checkout that this package lies in.
+Order: SNOWMELT_BIN, beside this package, among the commands of its environment, the PATH, the
+checkout that this package lies in.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import sysconfig
 from pathlib import Path
 
 from .errors import make
@@ -21,7 +23,9 @@ def find() -> str:
         if os.access(named, os.X_OK):
             return named
         raise make("SM-0503", f"SNOWMELT_BIN names {named}, which is no program")
-    for candidate in (_PACKAGE / "bin" / "snowmelt", shutil.which("snowmelt"), _checkout()):
+    installed = Path(sysconfig.get_path("scripts")) / "snowmelt"
+    beside = _PACKAGE / "bin" / "snowmelt"
+    for candidate in (beside, installed, shutil.which("snowmelt"), _checkout()):
         if candidate and _is_binary(str(candidate)):
             return str(candidate)
     raise make("SM-0503", "the `snowmelt` binary is not there", hint=_hint())

@@ -96,6 +96,38 @@ def test_a_query_over_files_answers_in_every_form(sales: str) -> None:
     assert query.query_id and query.query_id.startswith("q-")
 
 
+@sm.udf
+def spun(n: int) -> int:
+    return n + sum(range(2_000)) % 2
+
+
+def test_the_profile_tells_a_functions_time_from_that_of_operators(sales: str) -> None:
+    query = sm.sql(
+        "select spun(n) % 2 as odd, count(*) from sales group by 1", sales=sales, workers=2
+    )
+    query.collect()
+    profile = query.profile
+    assert profile is not None
+    phases = profile["phases"]
+    assert [phase["phase"] for phase in phases] == ["packages", "plan", "start", "run", "merge"]
+    # They add up to the wall time.
+    ends = [phase["to_us"] for phase in phases]
+    assert [phase["from_us"] for phase in phases] == [0, *ends[:-1]]
+    assert ends[-1] == profile["wall_us"]
+    lanes = {lane["name"]: lane for lane in profile["lanes"]}
+    functions = [lane for name, lane in lanes.items() if name.startswith("spun ")]
+    assert sum(lane["rows"] for lane in functions) == 10_000
+    assert all(lane["cpu_us"] > 0 for lane in functions)
+    # No task runs before the function beside it is there.
+    for name, lane in lanes.items():
+        beside = lanes[name.replace("worker", "spun")]
+        assert lane["ready_us"] <= lane["began_us"] and beside["ready_us"] <= lane["began_us"]
+    (called,) = [op for op in profile["operators"] if op["name"] == "UDF: spun"]
+    assert called["rows"] == 10_000
+    others = [op["compute_nanos"] for op in profile["operators"] if op is not called]
+    assert called["compute_nanos"] > max(others), profile["operators"]
+
+
 @pytest.mark.parametrize("form", ["pandas", "polars", "pyarrow", "dataset"])
 def test_frames_are_tables(form: str) -> None:
     data = {"k": ["a", "b", "a"], "v": [1.5, None, 2.5]}

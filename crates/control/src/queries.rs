@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use snowmelt_node::{Driver, Frames, Node, QueryRunner, WorkerLimits};
-use snowmelt_types::{Code, CpuMillis, ErrorReport, QueryId, Report};
+use snowmelt_types::{ByteSize, Code, CpuMillis, ErrorReport, QueryId, Report};
 use snowmelt_wire::{Drive, Frame, Kind, read_frame};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -96,10 +96,10 @@ impl Queries {
         let accepted = Instant::now();
         let events = Events::forward_to(frames.clone());
         events.send(Event::Accepted { query: id.clone() });
+        let memory = memory(request.options.memory)?;
         let udfs = self.prepare(request, &events).await?;
         events.send(Event::Phase { phase: Phase::Plan });
         let workers = workers(request.options.workers)?;
-        let memory = request.options.memory;
         let limits = WorkerLimits { memory, cpu: CpuMillis(1000) };
         let name = id.as_str().to_owned();
         let drive = drive(request, name.clone(), &udfs, workers, accepted);
@@ -153,6 +153,17 @@ fn cores() -> u32 {
     std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32)
 }
 
+/// As much memory as asked for, which no worker could have where the machine has less.
+fn memory(asked: ByteSize) -> Result<ByteSize, ErrorReport> {
+    let all = snowmelt_node::machine_memory();
+    if asked > all {
+        let message = format!("a worker of {asked} does not fit: the machine has {all}");
+        return Err(ErrorReport::new(Code::OPTION, message)
+            .hint("give each worker less (--memory); all workers run at once"));
+    }
+    Ok(asked)
+}
+
 fn drive(
     request: &QueryRequest,
     query: String,
@@ -170,8 +181,13 @@ fn drive(
         threads: DRIVER_THREADS.min(cores()),
         memory_bytes: 0,
         retries: RETRIES,
-        elapsed_us: u64::try_from(accepted.elapsed().as_micros()).unwrap_or(u64::MAX),
+        elapsed_us: micros(accepted.elapsed()),
+        packages_us: if udfs.signatures.is_empty() { 0 } else { micros(accepted.elapsed()) },
     }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// How the passing on of an answer ended.

@@ -40,6 +40,12 @@ pub enum Error {
         /// What was asked for.
         what: String,
     },
+    /// There is no such file or folder of an image.
+    #[error("{place} does not exist")]
+    NoFile {
+        /// The image, as its user wrote it.
+        place: String,
+    },
     /// A registry does not let this user do it.
     #[error("the registry {registry} refuses {what}: {reason}")]
     Denied {
@@ -145,7 +151,7 @@ impl Error {
         match self {
             Self::Refused { .. } | Self::Limit { .. } => Code::IMAGE_REFUSED,
             Self::Damaged { .. } => Code::IMAGE_DAMAGED,
-            Self::Missing { .. } => Code::IMAGE_MISSING,
+            Self::Missing { .. } | Self::NoFile { .. } => Code::IMAGE_MISSING,
             Self::Denied { .. } | Self::Unreachable { .. } => Code::IMAGE_SOURCE,
             Self::Io { source, .. } if is_full(source) => Code::DISK_FULL,
             Self::Io { .. } => Code::STATE,
@@ -162,6 +168,7 @@ impl Error {
             Self::Limit { .. } => Some("if the image is meant to be that large, raise the limit"),
             Self::Damaged { .. } => Some("build the image again, or fetch it from elsewhere"),
             Self::Missing { .. } => Some("`snowmelt image ls` shows the images of this machine"),
+            Self::NoFile { .. } => Some("check the path: it is read from the working folder"),
             Self::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
                 Some("run it as the user of the platform, or name a folder with SNOWMELT_STATE")
             }

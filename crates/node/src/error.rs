@@ -184,7 +184,9 @@ fn ended(
         }
         End::PidsLimit { .. } => (
             Code::FUNCTION_PIDS,
-            "start fewer processes and threads, or raise pids= (fn deploy --pids)".to_owned(),
+            "start fewer processes and threads; a deployed function gets more with pids= (fn \
+             deploy --pids)"
+                .to_owned(),
         ),
         End::Timeout { limit_ms } => {
             let limit = Duration::from_millis(*limit_ms);

@@ -136,6 +136,11 @@ impl InstanceLease {
         self.instance().ok()?.sandbox.memory_peak()
     }
 
+    /// Processor time of its instance so far, which may be older than this lease.
+    pub fn cpu_time(&self) -> Option<Duration> {
+        crate::machine::used_by(self.instance().ok()?.sandbox.pid())
+    }
+
     /// Why it came to its end; `None` if it did not.
     pub async fn ended(&self, name: &str, patience: Duration) -> Option<Error> {
         let instance = self.instance().ok()?;

@@ -44,6 +44,16 @@ pub struct UdfBinding {
     pub timeout: Duration,
 }
 
+/// An instance of a UDF beside a worker, for one task.
+#[derive(Debug)]
+struct Beside {
+    name: String,
+    lease: InstanceLease,
+    // When its code was loaded, and the processor time of the instance by then.
+    loaded: Instant,
+    cpu: Option<Duration>,
+}
+
 /// What a query's workers may use.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkerLimits {
@@ -126,7 +136,7 @@ impl QueryRunner {
         Ok(lease)
     }
 
-    async fn udf(&self, name: &str) -> Result<(InstanceLease, UdfConnection), Error> {
+    async fn udf(&self, name: &str) -> Result<(Beside, UdfConnection), Error> {
         let Some(bound) = self.udfs.get(name) else {
             let message = format!("the plan calls `{name}`, which the query does not have");
             return Err(Error::Report(Box::new(ErrorReport::new(Code::INTERNAL, message))));
@@ -134,8 +144,11 @@ impl QueryRunner {
         let udf = &bound.udf;
         let lease = bound.lease(&self.node).await?;
         self.count(lease.cold);
+        // What a fresh instance has used by now, its start has cost.
+        let cpu = if lease.cold { Some(Duration::ZERO) } else { lease.cpu_time() };
         let socket = lease.open(&udf.load, LOAD_LIMIT).await?;
-        Ok((lease, UdfConnection { socket, timeout: udf.timeout }))
+        let beside = Beside { name: name.to_owned(), lease, loaded: Instant::now(), cpu };
+        Ok((beside, UdfConnection { socket, timeout: udf.timeout }))
     }
 
     fn count(&self, cold: bool) {
@@ -172,7 +185,7 @@ impl QueryRunner {
         {
             return self.worker_ended(outcome.end, output);
         }
-        for (name, lease) in &started.udfs {
+        for Beside { name, lease, .. } in &started.udfs {
             if let Some(ended) = lease.ended(name, patience).await {
                 return Failed::of(ended.report());
             }
@@ -195,6 +208,14 @@ impl QueryRunner {
             }
             _ => Failed::lost(report(Code::WORKER_LOST)),
         }
+    }
+}
+
+impl Beside {
+    /// Processor time since it was leased.
+    fn cpu_us(&self) -> u64 {
+        let used = self.lease.cpu_time().zip(self.cpu);
+        used.map_or(0, |(now, before)| now.saturating_sub(before).as_micros() as u64)
     }
 }
 
@@ -226,7 +247,8 @@ impl Bound {
 pub(crate) struct Started {
     task: u32,
     worker: WorkerLease,
-    udfs: Vec<(String, InstanceLease)>,
+    udfs: Vec<Beside>,
+    began: Instant,
 }
 
 impl QueryRunner {
@@ -255,11 +277,11 @@ impl QueryRunner {
         );
         let worker = worker?;
         let udfs = udfs.map_err(|error| Failed::of(error.report()))?;
-        let (leases, connections): (Vec<_>, Vec<_>) = udfs.into_iter().unzip();
+        let (beside, connections): (Vec<_>, Vec<_>) = udfs.into_iter().unzip();
         let grants = Grants { files, udfs: granted(&ask.udfs, connections) };
         let header = self.header(&ask);
-        let started =
-            Started { task: ask.task, worker, udfs: ask.udfs.into_iter().zip(leases).collect() };
+        let began = Instant::now();
+        let started = Started { task: ask.task, worker, udfs: beside, began };
         let socket = started.worker.connect().map_err(|error| unreachable(&error))?;
         match hand_over(socket, grants, plan, &header).await {
             Ok(socket) => Ok((started, socket)),
@@ -286,49 +308,50 @@ impl QueryRunner {
         started: Started,
         failure: Option<Failed>,
     ) -> Result<(SandboxUse, Vec<SandboxUse>), Failed> {
-        for (name, lease) in &started.udfs {
-            self.keep_written(name, lease);
+        for udf in &started.udfs {
+            self.keep_written(&udf.name, &udf.lease);
         }
         if let Some(failure) = failure {
             return Err(self.explain(failure, &started).await);
         }
-        let Started { task, worker, udfs } = started;
-        let used = self.used(
-            format!("worker {task}"),
-            (worker.cold, worker.asked, worker.ready),
-            worker.memory_peak(),
-        );
-        worker.give_back();
-        let instances = udfs.into_iter().map(|(name, lease)| {
-            let times = (lease.cold, lease.asked, lease.ready);
-            let used = self.used(format!("{name} {task}"), times, lease.memory_peak());
-            lease.give_back();
-            used
-        });
-        Ok((used, instances.collect()))
-    }
-
-    fn used(
-        &self,
-        name: String,
-        (cold, asked, ready): (bool, Instant, Instant),
-        peak: Option<ByteSize>,
-    ) -> SandboxUse {
-        SandboxUse {
+        let done_us = self.since_accepted(Instant::now());
+        let began_us = self.since_accepted(started.began);
+        let Started { task, worker, udfs, .. } = started;
+        let used = |name: String, cold, asked, ready, peak: Option<ByteSize>, cpu_us| SandboxUse {
             name,
             cold,
             asked_us: self.since_accepted(asked),
             ready_us: self.since_accepted(ready),
-            done_us: self.since_accepted(Instant::now()),
+            began_us,
+            done_us,
             peak_memory: peak.map(ByteSize::bytes),
-        }
+            cpu_us,
+        };
+        let worker_use = used(
+            format!("worker {task}"),
+            worker.cold,
+            worker.asked,
+            worker.ready,
+            worker.memory_peak(),
+            0,
+        );
+        worker.give_back();
+        let instance_use = |udf: Beside| {
+            let cpu_us = udf.cpu_us();
+            let Beside { name, lease, loaded, .. } = udf;
+            let name = format!("{name} {task}");
+            let found = used(name, lease.cold, lease.asked, loaded, lease.memory_peak(), cpu_us);
+            lease.give_back();
+            found
+        };
+        Ok((worker_use, udfs.into_iter().map(instance_use).collect()))
     }
 
     /// An instance of a function for the driver itself. Held until the query ends.
     pub async fn connect(&self, udf: &str) -> Result<UdfConnection, ErrorReport> {
-        let (lease, connection) = self.udf(udf).await.map_err(|error| error.report())?;
-        self.for_driver.lock().unwrap_or_else(PoisonError::into_inner).push(lease);
-        Ok(connection)
+        let (beside, connection) = self.udf(udf).await.map_err(|error| error.report())?;
+        self.for_driver.lock().unwrap_or_else(PoisonError::into_inner).push(beside.lease);
+       Ok(connection)
     }
 }
 

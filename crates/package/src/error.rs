@@ -184,8 +184,8 @@ impl Error {
             Self::Requirement { hint, .. } => hint.clone(),
             Self::Unresolvable { lines, .. } => unresolvable_hint(lines),
             Self::IndexUnreachable { .. } => {
-                "check the network; another index is named by the variable UV_DEFAULT_INDEX, a \
-                 proxy by HTTPS_PROXY"
+                "check the network; UV_DEFAULT_INDEX names another index and HTTPS_PROXY a proxy, \
+                 in the environment of the platform (of `snowmelt up` where it is running)"
                     .to_owned()
             }
             Self::Install { .. } | Self::Corrupt { .. } => {

@@ -93,7 +93,12 @@ fn as_module(python: &Python) -> Option<Uv> {
 }
 
 fn missing(named: Option<&Path>, python: &Python) -> Error {
-    let mend = format!("{} -m pip install uv", python.executable.display());
+    // There pip refuses to install anything, and uv's own installer needs no Python.
+    let is_managed = python.stdlib.iter().any(|folder| folder.join("EXTERNALLY-MANAGED").exists());
+    let mend = match is_managed {
+        true => "curl -LsSf https://astral.sh/uv/install.sh | sh".to_owned(),
+        false => format!("{} -m pip install uv", python.executable.display()),
+    };
     Error::UvMissing { tried: named.map(Path::to_owned), mend }
 }
 
@@ -125,6 +130,28 @@ fn without_secrets(line: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_python_of_a_distribution_is_not_told_to_use_pip() {
+        let folder = tempfile::tempdir().unwrap();
+        let python = Python {
+            executable: "/usr/bin/python3.11".into(),
+            version: (3, 11),
+            prefixes: Vec::new(),
+            stdlib: vec![folder.path().to_owned()],
+            stdlib_modules: Vec::new(),
+            tag: String::new(),
+            platform: String::new(),
+            programs: Vec::new(),
+        };
+        let mend = || match missing(None, &python) {
+            Error::UvMissing { mend, .. } => mend,
+            other => panic!("{other}"),
+        };
+        assert_eq!(mend(), "/usr/bin/python3.11 -m pip install uv");
+        std::fs::write(folder.path().join("EXTERNALLY-MANAGED"), "").unwrap();
+        assert!(mend().contains("uv/install.sh"));
+    }
 
     #[test]
     fn shows_why_and_no_password() {

@@ -18,7 +18,7 @@ pub struct Profile {
     pub wall_us: u64,
     /// Rows of the answer.
     pub rows: u64,
-    /// The phases in order, without gaps: packages, plan, start, run, merge.
+    /// The phases in order, without gaps from 0 to `wall_us`: packages, plan, start, run, merge.
     pub phases: Vec<PhaseSpan>,
     /// A lane per task and per UDF instance.
     pub lanes: Vec<Lane>,
@@ -56,20 +56,35 @@ pub struct Lane {
     pub cold: bool,
     /// Sandbox asked for.
     pub asked_us: u64,
-    /// Sandbox ready: equal to `asked_us` for an idle one taken again.
+    /// Sandbox ready, with a UDF's code loaded: about `asked_us` for an idle one taken again.
     pub ready_us: u64,
+    /// Its task began: every other sandbox of the task was ready as well.
+    #[serde(default)]
+    pub began_us: u64,
     /// Task done.
     pub done_us: u64,
-    /// Rows of its result.
+    /// Rows of its result; of a UDF the rows that it was given.
     pub rows: u64,
     /// The most memory that its sandbox held.
     pub peak_memory: Option<u64>,
-    /// Processor time of its task.
+    /// Processor time of its task, where it is known.
     pub cpu_us: u64,
     /// Attempts before the one that succeeded.
     pub retries: u32,
     /// What it read and called.
     pub progress: TaskProgress,
+}
+
+impl Lane {
+    /// When it began to run its task.
+    pub fn runs_from_us(&self) -> u64 {
+        self.began_us.max(self.ready_us)
+    }
+
+    /// How long it ran its task.
+    pub fn ran_us(&self) -> u64 {
+        self.done_us.saturating_sub(self.runs_from_us())
+    }
 }
 
 /// Sums over the tasks of a query.

@@ -1,5 +1,7 @@
 //! `snowmelt doctor`: what the machine has and lacks, a row each.
 
+use std::fmt::Write;
+
 use snowmelt_node::doctor::{self, Check, Status};
 
 use crate::args::{DoctorArgs, ShowFormat};
@@ -48,12 +50,31 @@ fn table(checks: &[Check]) -> String {
             .collect()
     };
     let rows: Vec<Vec<_>> = checks.iter().map(row).collect();
-    // A command that mends must never be cut, so lines may be longer than the terminal.
     let drawn = draw(&["", "check", "found", "needed", "mend with"], &rows, Layout::unlimited());
+    let fits = |width: usize| drawn.lines().all(|line| line.chars().count() <= width);
+    // A command that mends must never be cut: on a narrow terminal a check takes several lines.
+    let drawn = match printer::terminal_width().filter(|_| printer::stdout_is_terminal()) {
+        Some(width) if !fits(width) => stacked(checks),
+        _ => drawn,
+    };
     match printer::stdout_has_colour() {
         true => drawn.lines().map(|line| painted(line) + "\n").collect(),
         false => drawn,
     }
+}
+
+fn stacked(checks: &[Check]) -> String {
+    let mut shown = String::new();
+    for check in checks {
+        let _ = writeln!(shown, "{:<4}  {}: {}", word(check.status), check.name, check.found);
+        if check.status != Status::Ok {
+            let _ = writeln!(shown, "      needed: {}", check.needed);
+            if let Some(mend) = &check.mend {
+                let _ = writeln!(shown, "      mend with: {mend}");
+            }
+        }
+    }
+    shown
 }
 
 fn word(status: Status) -> &'static str {

@@ -16,8 +16,10 @@ mod functions;
 mod image;
 mod input;
 mod internal;
+mod keys;
 mod lab;
 mod list;
+mod manual;
 mod net;
 mod output;
 mod pack;
@@ -83,6 +85,8 @@ fn command(cli: &Cli, config: &Config, printer: Printer) -> Outcome {
             printer::print(&config::show(config, *origin))?;
             Ok(0)
         }
+        Command::Completions { shell } => manual::completions(*shell),
+        Command::Man { folder } => manual::man(folder),
         Command::Serve(_) => server::private(config, printer),
     }
 }

@@ -17,7 +17,9 @@ use crate::text;
 
 const QUIET_FOR: Duration = Duration::from_millis(300);
 const DRAWN_EVERY: Duration = Duration::from_millis(100);
-const PRINTED_EVERY: Duration = Duration::from_secs(1);
+/// Between the first two lines in a log; each pause is twice the one before, up to the longest.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// Steps of the bar.
 const STEPS: u64 = 1000;
 
@@ -132,12 +134,18 @@ async fn draw(shared: Arc<Shared>) {
 
 async fn print(shared: Arc<Shared>) {
     tokio::time::sleep(QUIET_FOR).await;
-    let mut due = tokio::time::interval(PRINTED_EVERY);
+    let mut pause = FIRST_PAUSE;
     loop {
-        due.tick().await;
         let line = shared.state().line();
         shared.printer.line(&line);
+        tokio::time::sleep(pause).await;
+        pause = longer(pause);
     }
+}
+
+/// A log of an hour needs no line for each second.
+fn longer(pause: Duration) -> Duration {
+    (pause * 2).min(LONGEST_PAUSE)
 }
 
 impl State {
@@ -162,8 +170,9 @@ impl State {
             parts.push(format!("{} cold, {} warm", figures.cold, figures.warm));
         }
         if figures.bytes_total > 0 {
-            let (bytes, all) = (ByteSize(figures.bytes), ByteSize(figures.bytes_total));
-            parts.push(format!("{bytes} of {all}"));
+            // Footers are read twice, and are no part of what there is to scan.
+            let all = figures.bytes_total;
+            parts.push(format!("{} of {}", ByteSize(figures.bytes.min(all)), ByteSize(all)));
         }
         if figures.rows > 0 {
             parts.push(text::counted(figures.rows, "row"));
@@ -215,6 +224,24 @@ mod tests {
         let expected = "running · 3 of 8 tasks, 5 running · 8 cold, 0 warm · 60 MiB of 125 MiB · \
                         1,200,000 rows · 40,000 in UDFs · ";
         assert!(line.starts_with(expected), "{line}");
+    }
+
+    #[test]
+    fn no_more_is_read_than_there_is() {
+        let figures = Figures { bytes: 40 << 20, bytes_total: 39 << 20, ..Figures::default() };
+        let line = state(Some(Phase::Run), figures).line();
+        assert!(line.contains("39 MiB of 39 MiB"), "{line}");
+    }
+
+    #[test]
+    fn an_hour_is_told_in_few_lines() {
+        let pauses = std::iter::successors(Some(FIRST_PAUSE), |pause| Some(longer(*pause)));
+        let moments = pauses.scan(Duration::ZERO, |at, pause| {
+            *at += pause;
+            Some(*at)
+        });
+        let lines = moments.take_while(|at| *at < Duration::from_secs(3600)).count();
+        assert!((50..80).contains(&lines), "{lines}");
     }
 
     #[test]

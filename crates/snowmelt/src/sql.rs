@@ -1,5 +1,6 @@
 //! `snowmelt sql`: one query from the command line to its answer.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use snowmelt_control::api::{QueryOptions, QueryRequest, UdfSource};
@@ -117,7 +118,7 @@ fn request(args: &SqlArgs, config: &Config) -> Result<QueryRequest, ErrorReport>
     let timeout = config.timeout.value.as_millis();
     Ok(QueryRequest {
         sql: statement(args)?,
-        tables: args.tables.iter().cloned().collect(),
+        tables: tables(&args.tables)?,
         udfs: args.udfs.iter().map(source).collect::<Result<_, ErrorReport>>()?,
         tenant: args.tenant.clone().unwrap_or_default(),
         options: QueryOptions {
@@ -128,6 +129,19 @@ fn request(args: &SqlArgs, config: &Config) -> Result<QueryRequest, ErrorReport>
         working_folder: working_folder()?,
         aws: env::aws().collect(),
     })
+}
+
+fn tables(named: &[(String, String)]) -> Result<BTreeMap<String, String>, ErrorReport> {
+    let mut tables = BTreeMap::new();
+    for (name, location) in named {
+        if tables.insert(name.clone(), location.clone()).is_some() {
+            let message = format!("--table names `{name}` twice");
+            return Err(ErrorReport::new(Code::OPTION, message).hint(
+                "a table is one location: a folder or a glob for several files, or UNION ALL",
+            ));
+        }
+    }
+    Ok(tables)
 }
 
 fn statement(args: &SqlArgs) -> Result<String, ErrorReport> {

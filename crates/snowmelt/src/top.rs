@@ -1,6 +1,7 @@
 //! `snowmelt top`: instances, caches and the tree of zygotes, drawn again every second.
 //!
-//! Invariant: on a terminal a picture replaces the one before; elsewhere it is printed once.
+//! Invariant: on a terminal a picture replaces the one before, until `q` is pressed; elsewhere it is
+//! printed once.
 
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use snowmelt_types::{ByteSize, Code};
 use crate::args::{ShowFormat, TopArgs};
 use crate::config::Config;
 use crate::failure::Outcome;
+use crate::keys::Keys;
 use crate::output::{Layout, draw};
 use crate::platform::{self, Platform};
 use crate::printer::{self, Printer};
@@ -30,6 +32,7 @@ pub fn run(args: &TopArgs, config: &Config, printer: Printer) -> Outcome {
     let live = !args.once && !json && printer::stdout_is_terminal();
     let shown =
         platform::with(Platform::server(Some(socket), config), printer, async |client, _| {
+            let mut keys = live.then(Keys::read);
             loop {
                 let figures = client.figures().await?;
                 match (json, live) {
@@ -37,10 +40,11 @@ pub fn run(args: &TopArgs, config: &Config, printer: Printer) -> Outcome {
                     (false, true) => printer::print(&format!("{CLEAR}{}", picture(&figures)))?,
                     (false, false) => printer::print(&picture(&figures))?,
                 }
-                if !live {
+                let Some(keys) = &mut keys else { return Ok(0) };
+                let quit = keys.wait_for(b'q');
+                if tokio::time::timeout(DRAWN_EVERY, quit).await.is_ok() {
                     return Ok(0);
                 }
-                tokio::time::sleep(DRAWN_EVERY).await;
             }
         });
     match shown {
@@ -88,63 +92,58 @@ fn caches(figures: &Figures) -> String {
     let PoolFigures { hits, misses, evicted, expired, idle, .. } = node.handlers;
     let (imports, installs) = (&node.imports, &node.installs);
     let kept = imports.zygotes.iter().filter(|zygote| zygote.kept).count();
-    let rows = [
-        cache("handler", text::counted(idle, "instance"), node.handlers.bytes)
+    let columns = [
+        cache(">handler", text::counted(idle, "instance"), node.handlers.bytes)
             .bounded(node.handlers.budget, let_go(evicted, expired))
             .rated(hits, 0, misses),
-        cache("import", text::counted(kept as u64, "zygote"), imports.bytes)
+        cache(">import", text::counted(kept as u64, "zygote"), imports.bytes)
             .bounded(imports.budget, let_go(imports.evicted, 0))
             .rated(imports.hits, imports.partial, imports.bare),
-        cache("install", "packages".to_owned(), installs.bytes).rated(
+        cache(">install", "packages".to_owned(), installs.bytes).rated(
             installs.environment_hits,
             0,
             installs.environment_misses,
         ),
     ];
-    let rows: Vec<_> = rows.into_iter().map(|row| row.0.to_vec()).collect();
-    draw(
-        &[
-            "cache",
-            "holds",
-            ">bytes",
-            ">budget",
-            ">hits",
-            ">in part",
-            ">misses",
-            ">hit rate",
-            ">let go",
-        ],
-        &rows,
-        Layout::stdout(0),
-    )
+    let headings: Vec<_> =
+        ["cache"].into_iter().chain(columns.iter().map(|cache| cache.0)).collect();
+    let rows: Vec<_> = FIGURES
+        .iter()
+        .enumerate()
+        .map(|(place, figure)| {
+            let cells = columns.iter().map(|cache| cache.1[place].clone());
+            [(*figure).to_owned()].into_iter().chain(cells).map(Some).collect()
+        })
+        .collect();
+    draw(&headings, &rows, Layout::stdout(0))
 }
 
-struct Cache([Option<String>; 9]);
+/// What is shown of each cache, a line each, so that 80 columns are enough.
+const FIGURES: [&str; 8] =
+    ["holds", "bytes", "budget", "hits", "in part", "misses", "hit rate", "let go"];
 
-fn cache(name: &str, holds: String, held: u64) -> Cache {
-    let mut cells = [const { None }; 9];
-    cells[0] = Some(name.to_owned());
-    cells[1] = Some(holds);
-    cells[2] = Some(bytes(held));
-    // A null would be shown by a word.
-    cells[3..].fill(Some(String::new()));
-    Cache(cells)
+/// A column: its heading, and its figures.
+struct Cache(&'static str, [String; FIGURES.len()]);
+
+fn cache(name: &'static str, holds: String, held: u64) -> Cache {
+    let mut cells = [const { String::new() }; FIGURES.len()];
+    (cells[0], cells[1]) = (holds, bytes(held));
+    Cache(name, cells)
 }
 
 impl Cache {
     fn bounded(mut self, budget: u64, let_go: String) -> Self {
-        self.0[3] = Some(bytes(budget));
-        self.0[8] = Some(let_go);
+        (self.1[2], self.1[7]) = (bytes(budget), let_go);
         self
     }
 
     fn rated(mut self, hits: u64, partial: u64, misses: u64) -> Self {
-        for (cell, count) in self.0[4..7].iter_mut().zip([hits, partial, misses]) {
-            *cell = Some(text::count(count));
+        for (cell, count) in self.1[3..6].iter_mut().zip([hits, partial, misses]) {
+            *cell = text::count(count);
         }
         let all = hits + partial + misses;
         if all > 0 {
-            self.0[7] = Some(format!("{:.1} %", hits as f64 / all as f64 * 100.0));
+            self.1[6] = format!("{:.1} %", hits as f64 / all as f64 * 100.0);
         }
         self
     }
@@ -214,10 +213,26 @@ fn row(name: String, zygote: &ZygoteFigures, modules: String) -> Vec<Option<Stri
         text::micros(zygote.saved_us as u64),
         text::count(zygote.forks),
         text::count(zygote.children.into()),
-        text::visible(&modules).into_owned(),
+        clipped(&text::visible(&modules), modules_width()),
     ]
     .map(Some)
     .to_vec()
+}
+
+/// What a terminal has left beside the figures of a zygote.
+fn modules_width() -> usize {
+    const FIGURES: usize = 68;
+    match printer::terminal_width().filter(|_| printer::stdout_is_terminal()) {
+        Some(width) => width.saturating_sub(FIGURES).max(8),
+        None => usize::MAX,
+    }
+}
+
+fn clipped(text: &str, columns: usize) -> String {
+    match text.chars().count() <= columns {
+        true => text.to_owned(),
+        false => text.chars().take(columns - 1).chain(['…']).collect(),
+    }
 }
 
 fn bytes(count: u64) -> String {
@@ -227,6 +242,17 @@ fn bytes(count: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn caches_fit_into_80_columns() {
+        let mut figures = Figures::default();
+        let handlers = &mut figures.node.handlers;
+        (handlers.idle, handlers.bytes, handlers.budget) = (12_345, 1 << 40, 1 << 40);
+        (handlers.evicted, handlers.expired) = (123_456, 123_456);
+        let drawn = caches(&figures);
+        assert!(drawn.lines().all(|line| line.chars().count() <= 80), "{drawn}");
+        assert!(drawn.contains("123,456, 123,456 idle"), "{drawn}");
+    }
 
     #[test]
     fn zygotes_stand_below_what_they_were_grown_from() {

@@ -2,8 +2,8 @@
 
 use std::ffi::OsString;
 
-use clap::Parser;
 use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
 use snowmelt_types::{Code, ErrorReport};
 
 use crate::args::{Cli, ErrorForm};
@@ -19,7 +19,7 @@ pub enum Ended {
 
 /// Parses the command line; shows help and version.
 pub fn parse(typed: Vec<OsString>) -> Result<Cli, Ended> {
-    Cli::try_parse_from(typed).map_err(|error| match error.kind() {
+    Cli::try_parse_from(asked_for_help(typed)).map_err(|error| match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
             let _ = error.print();
             Ended::Shown(0)
@@ -31,6 +31,24 @@ pub fn parse(typed: Vec<OsString>) -> Result<Cli, Ended> {
         }
         _ => Ended::Wrong(Box::new(report(&error))),
     })
+}
+
+/// `snowmelt help fn deploy` and `snowmelt fn help deploy` are `snowmelt fn deploy --help`.
+fn asked_for_help(mut typed: Vec<OsString>) -> Vec<OsString> {
+    let mut command = Cli::command();
+    for place in 1..typed.len() {
+        if typed[place] == "help" && command.has_subcommands() {
+            typed.remove(place);
+            typed.push("--help".into());
+            return typed;
+        }
+        let named = typed[place].to_str().and_then(|word| command.find_subcommand(word));
+        match named.cloned() {
+            Some(inner) => command = inner,
+            None => return typed,
+        }
+    }
+    typed
 }
 
 /// The form of errors, as far as it can be known before the command line is parsed.

@@ -159,6 +159,12 @@ mod tests {
     }
 
     #[test]
+    fn the_rule_for_function_names_is_documented_as_it_is() {
+        let told = "My Function".parse::<FunctionName>().unwrap_err();
+        assert!(include_str!("../../../docs/errors.md").contains(&told), "{told}");
+    }
+
+    #[test]
     fn function_names_cannot_leave_a_folder() {
         for bad in ["", "../etc", "a/b", "1a", "a b", &"a".repeat(65)] {
             assert!(bad.parse::<FunctionName>().is_err(), "{bad}");

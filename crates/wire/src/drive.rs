@@ -38,6 +38,8 @@ pub struct Drive {
     pub retries: u32,
     /// Microseconds since the query was accepted.
     pub elapsed_us: u64,
+    /// How many of them went into the packages and signatures of its functions.
+    pub packages_us: u64,
 }
 
 impl std::fmt::Debug for Drive {
@@ -155,7 +157,7 @@ pub enum Answered {
     Ended {
         /// Its worker.
         worker: SandboxUse,
-        /// The instances of its functions.
+        /// The instances of its functions, in the order of [`TaskAsk::udfs`].
         udfs: Vec<SandboxUse>,
     },
     /// The function's connection came along.
@@ -210,10 +212,15 @@ pub struct SandboxUse {
     pub asked_us: u64,
     /// Ready.
     pub ready_us: u64,
+    /// Its task began: every other sandbox of the task was ready as well.
+    pub began_us: u64,
     /// Its task was done.
     pub done_us: u64,
     /// The most bytes of memory that it held.
     pub peak_memory: Option<u64>,
+    /// Processor time of an instance of a function during the task; 0 for a worker, which tells it
+    /// itself.
+    pub cpu_us: u64,
 }
 
 /// How far all tasks of a query are together.

@@ -250,16 +250,20 @@ impl FunctionFailure {
         let hint = match self.kind {
             FailureKind::Scratch => {
                 format!(
-                    "write less, or give it more with scratch=\"{twice_mib}MiB\" (fn deploy --scratch)"
+                    "write less; a deployed function gets more with scratch=\"{twice_mib}MiB\" (fn \
+                     deploy --scratch)"
                 )
             }
             FailureKind::Files => {
                 format!(
-                    "close what is done with, or raise open_files={twice} (fn deploy --open-files)"
+                    "close what is done with; a deployed function gets more with open_files={twice} \
+                     (fn deploy --open-files)"
                 )
             }
             FailureKind::Processes => {
-                "start fewer processes and threads, or raise pids= (fn deploy --pids)".to_owned()
+                "start fewer processes and threads; a deployed function gets more with pids= (fn \
+                 deploy --pids)"
+                    .to_owned()
             }
             FailureKind::Memory => {
                 format!("give it more with memory=\"{twice_mib}MiB\" (fn deploy --memory)")

@@ -29,7 +29,9 @@ pub use function::{
     Call, Code, CodeFile, FailureKind, FunctionFailure, Load, Mode, OnError, Ready, Signature,
 };
 pub use stream::{FrameStream, MAX_DESCRIPTORS, write_frame_with};
-pub use task::{FileGrant, OperatorMetric, S3Access, Task, TaskDone, TaskProgress, UdfGrant};
+pub use task::{
+    FileGrant, OperatorMetric, S3Access, Task, TaskDone, TaskProgress, UdfGrant, UdfUse,
+};
 
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -76,6 +76,17 @@ pub struct TaskProgress {
     pub udf_nanos: u64,
 }
 
+/// What one task called of one UDF.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UdfUse {
+    /// Name in the plan.
+    pub name: String,
+    /// Rows given to it.
+    pub rows: u64,
+    /// Nanoseconds spent waiting for it.
+    pub nanos: u64,
+}
+
 /// One operator of the plan as one task ran it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperatorMetric {
@@ -87,7 +98,7 @@ pub struct OperatorMetric {
     pub name: String,
     /// Rows that it gave.
     pub rows: u64,
-    /// Nanoseconds of its own computing.
+    /// Nanoseconds of its own computing, without the UDFs that it calls.
     pub compute_nanos: u64,
 }
 
@@ -104,6 +115,9 @@ pub struct TaskDone {
     pub wall_nanos: u64,
     /// Nanoseconds of processor time of the process during the task.
     pub cpu_nanos: u64,
-    /// Its operators.
+    /// Its operators, each followed by the UDFs that it calls.
     pub operators: Vec<OperatorMetric>,
+    /// What it called, by UDF.
+    #[serde(default)]
+    pub udfs: Vec<UdfUse>,
 }

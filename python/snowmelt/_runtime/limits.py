@@ -13,7 +13,8 @@ from typing import Any
 SCRATCH = "/tmp"
 
 FEWER_PROCESSES = (
-    "it is at its limit of processes and threads: start fewer, or raise pids= (fn deploy --pids)"
+    "it is at its limit of processes and threads: start fewer; a deployed function gets more with"
+    " pids= (fn deploy --pids)"
 )
 
 Reached = tuple[str, dict[str, Any]]
@@ -41,13 +42,16 @@ def _scratch() -> Reached | None:
     # What filled it may be removed by now; only where files ran out it was not full of bytes.
     used = limit if folder.f_favail else limit - folder.f_bfree * folder.f_frsize
     twice = max(limit * 2 >> 20, 1)
-    hint = f'write less, or give it more with scratch="{twice}MiB" (fn deploy --scratch)'
+    more = f'scratch="{twice}MiB" (fn deploy --scratch)'
+    # An option that UDFs do not have: whoever wrote one must not be sent to look for it.
+    hint = f"write less; a deployed function gets more with {more}"
     return "scratch", {"limit": limit, "peak": used, "hint": hint}
 
 
 def _files() -> Reached:
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    hint = f"close what is done with, or raise open_files={limit * 2} (fn deploy --open-files)"
+    more = f"open_files={limit * 2} (fn deploy --open-files)"
+    hint = f"close what is done with; a deployed function gets more with {more}"
     return "files", {"limit": limit, "peak": limit, "hint": hint}
 
 

@@ -27,6 +27,7 @@ impl Place {
     /// The image that is there, for this machine. Must be called in a runtime; what it gives must
     /// not be used on a thread of that.
     pub async fn open(&self) -> Result<Box<dyn Origin + Send + Sync>> {
+        self.check_there()?;
         let here = Platform::here();
         Ok(match self {
             Self::Registry(name) => {
@@ -39,6 +40,26 @@ impl Place {
             Self::Folder(folder) => Box::new(FolderOrigin::open(folder)?),
         })
     }
+}
+
+impl Place {
+    /// A path that its user mistyped is no fault of the platform's own files.
+    fn check_there(&self) -> Result<()> {
+        match self {
+            Self::Layout(path, _) | Self::Archive(path, _) | Self::Folder(path)
+                if !path.exists() =>
+            {
+                Err(Error::NoFile { place: self.to_string() })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// How files of images end and begin; no registry's image is called so.
+fn is_path(text: &str) -> bool {
+    [".tar", ".tar.gz", ".tgz"].iter().any(|end| text.ends_with(end))
+        || ["/", "./", "../", "~"].iter().any(|begin| text.starts_with(begin))
 }
 
 impl FromStr for Place {
@@ -61,6 +82,11 @@ impl FromStr for Place {
             }
             Some(("dir", rest)) => Self::Folder(rest.into()),
             Some(("docker", rest)) => Self::Registry(rest.trim_start_matches('/').parse()?),
+            _ if is_path(text) => {
+                let reason = "a file or folder has its kind before it: \
+                              docker-archive:FILE, oci:FOLDER or dir:FOLDER";
+                return Err(Error::refused(format!("the image `{text}`"), reason));
+            }
             _ => Self::Registry(text.parse()?),
         };
         match &place {
@@ -104,8 +130,24 @@ mod tests {
         }
         let docker: Place = "docker://h.x/a:t".parse().unwrap();
         assert_eq!(docker.to_string(), "h.x/a:t");
-        for wrong in ["oci:", "dir:", "docker-archive::t", "A b"] {
+        for wrong in ["oci:", "dir:", "docker-archive::t", "A b", "app.tar", "./app", "/a/b"] {
             wrong.parse::<Place>().unwrap_err();
         }
+        let archive = "app.tar".parse::<Place>().unwrap_err().to_string();
+        assert!(archive.contains("docker-archive:FILE"), "{archive}");
+    }
+
+    #[test]
+    fn a_path_that_is_not_there_is_the_users_mistake() {
+        use snowmelt_types::Report;
+        for text in ["docker-archive:/nowhere.tar:v1", "oci:/nowhere", "dir:/nowhere"] {
+            let report = text.parse::<Place>().unwrap().check_there().unwrap_err().report();
+            assert_eq!(
+                (report.code.as_str(), report.message),
+                ("SM-1003", format!("{text} does not exist"))
+            );
+        }
+        "dir:/".parse::<Place>().unwrap().check_there().unwrap();
+        "debian:12".parse::<Place>().unwrap().check_there().unwrap();
     }
 }

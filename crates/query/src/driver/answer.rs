@@ -48,7 +48,6 @@ pub struct Answer {
     query: Arc<PlannedQuery>,
     reporter: Arc<dyn Reporter>,
     memory: Arc<PeakPool>,
-    began: Duration,
     merging: Duration,
     profile: Profile,
     workers: u32,
@@ -118,7 +117,6 @@ impl PlannedQuery {
             query: self,
             reporter,
             memory,
-            began,
             merging: began,
             profile,
             workers: 0,
@@ -203,7 +201,7 @@ impl Answer {
         self.merging = self.query.accepted.elapsed();
         let query = Arc::clone(&self.query);
         let program_of = |task: u32| query.tasks[task as usize].fragment;
-        lanes::fill(&mut self.profile, finished, self.began, self.merging, program_of);
+        lanes::fill(&mut self.profile, finished, self.merging, program_of);
         self.reporter.merging();
     }
 
@@ -226,8 +224,11 @@ impl Answer {
             from_us: self.merging.as_micros() as u64,
             to_us: profile.wall_us,
         });
-        profile.driver_operators = self.plan.as_ref().map(operators).unwrap_or_default();
-        profile.findings = findings::findings(&profile, &self.query.tables, self.workers);
+        let udfs = self.query.pool.used();
+        profile.driver_operators =
+            self.plan.as_ref().map(|plan| operators(plan, udfs)).unwrap_or_default();
+        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
+        profile.findings = findings::findings(&profile, &self.query.tables, self.workers, cores);
         profile
     }
 

@@ -7,10 +7,17 @@ use crate::{Finding, Lane, Profile};
 const NOTABLE: f64 = 0.25;
 
 /// The findings, the one with the largest effect first.
-pub(super) fn findings(profile: &Profile, tables: &[TableInfo], workers: u32) -> Vec<Finding> {
+pub(super) fn findings(
+    profile: &Profile,
+    tables: &[TableInfo],
+    workers: u32,
+    cores: u32,
+) -> Vec<Finding> {
     let mut found: Vec<(f64, Finding)> = [
         udf_share(profile),
+        package_share(profile),
         start_share(profile),
+        more_workers_than_cores(profile, cores),
         skew(profile),
         few_row_groups(profile, tables, workers),
         retries(profile),
@@ -26,12 +33,8 @@ fn worker_lanes(profile: &Profile) -> impl Iterator<Item = &Lane> {
     profile.lanes.iter().take(profile.totals.tasks as usize)
 }
 
-fn busy_us(lane: &Lane) -> u64 {
-    lane.done_us.saturating_sub(lane.ready_us)
-}
-
 fn udf_share(profile: &Profile) -> Option<(f64, Finding)> {
-    let busy: u64 = worker_lanes(profile).map(busy_us).sum();
+    let busy: u64 = worker_lanes(profile).map(Lane::ran_us).sum();
     let waited = profile.totals.progress.udf_nanos / 1000;
     let share = waited as f64 / busy as f64;
     (busy > 0 && share > NOTABLE).then(|| {
@@ -40,7 +43,7 @@ fn udf_share(profile: &Profile) -> Option<(f64, Finding)> {
         let finding = Finding {
             title: "workers wait for user functions".to_owned(),
             evidence: format!(
-                "{:.0} % of the workers' time: {rows} rows in {:.2} s, {each:.1} us a row",
+                "{:.0} % of the workers' time: {rows} rows in {:.2} s, {each:.1} µs a row",
                 share * 100.0,
                 waited as f64 / 1e6
             ),
@@ -52,17 +55,44 @@ fn udf_share(profile: &Profile) -> Option<(f64, Finding)> {
     })
 }
 
-fn start_share(profile: &Profile) -> Option<(f64, Finding)> {
-    let start = profile.phases.iter().find(|phase| phase.phase == "start")?;
-    let took = start.to_us - start.from_us;
+fn phase_us(profile: &Profile, name: &str) -> u64 {
+    let phase = profile.phases.iter().find(|phase| phase.phase == name);
+    phase.map_or(0, |phase| phase.to_us.saturating_sub(phase.from_us))
+}
+
+fn package_share(profile: &Profile) -> Option<(f64, Finding)> {
+    let took = phase_us(profile, "packages");
     let share = took as f64 / profile.wall_us.max(1) as f64;
+    (share > NOTABLE).then(|| {
+        let finding = Finding {
+            title: "much of the time is installing packages".to_owned(),
+            evidence: format!(
+                "{:.0} % of the wall time: {:.2} s",
+                share * 100.0,
+                took as f64 / 1e6
+            ),
+            advice: "it is done once for each set of packages; the next query finds them installed"
+                .to_owned(),
+        };
+        (share, finding)
+    })
+}
+
+/// How long the tasks waited for their sandboxes, as a share of what they took in all.
+fn start_share(profile: &Profile) -> Option<(f64, Finding)> {
+    let all: u64 = worker_lanes(profile).map(|it| it.done_us.saturating_sub(it.asked_us)).sum();
+    let waited: u64 =
+        worker_lanes(profile).map(|it| it.runs_from_us().saturating_sub(it.asked_us)).sum();
+    let tasks = phase_us(profile, "start") + phase_us(profile, "run");
+    let of_tasks = waited as f64 / all.max(1) as f64;
+    let share = of_tasks * tasks as f64 / profile.wall_us.max(1) as f64;
     (share > NOTABLE && profile.totals.cold > 0).then(|| {
+        let each = waited as f64 / 1e3 / f64::from(profile.totals.tasks.max(1));
         let finding = Finding {
             title: "much of the time is cold starts".to_owned(),
             evidence: format!(
-                "{:.0} % of the wall time: {:.0} ms for {} sandboxes",
-                share * 100.0,
-                took as f64 / 1e3,
+                "{:.0} % of the tasks' time, {each:.0} ms for each: {} sandboxes were started",
+                of_tasks * 100.0,
                 profile.totals.cold
             ),
             advice: "keep sandboxes between queries with `snowmelt up`, or use fewer workers"
@@ -72,9 +102,28 @@ fn start_share(profile: &Profile) -> Option<(f64, Finding)> {
     })
 }
 
+/// Tasks that share a core take turns: each start is paid, and nothing is gained.
+fn more_workers_than_cores(profile: &Profile, cores: u32) -> Option<(f64, Finding)> {
+    let tasks = profile.totals.tasks;
+    let ran: u64 = worker_lanes(profile).map(Lane::ran_us).sum();
+    let used = profile.totals.cpu_seconds * 1e6;
+    (tasks > cores && used > 0.0 && ran as f64 > 1.5 * used).then(|| {
+        let finding = Finding {
+            title: format!("{tasks} workers share {cores} processor cores"),
+            evidence: format!(
+                "the tasks ran for {:.2} s in all and had a processor for {:.2} s of it",
+                ran as f64 / 1e6,
+                used / 1e6
+            ),
+            advice: format!("use --workers {cores}: more of them only take turns"),
+        };
+        (NOTABLE * (1.0 - f64::from(cores) / f64::from(tasks)), finding)
+    })
+}
+
 fn skew(profile: &Profile) -> Option<(f64, Finding)> {
     let mut times: Vec<(u64, &str)> =
-        worker_lanes(profile).map(|lane| (busy_us(lane), lane.name.as_str())).collect();
+        worker_lanes(profile).map(|lane| (lane.ran_us(), lane.name.as_str())).collect();
     times.sort_unstable();
     let (slowest, name) = *times.last()?;
     let (median, _) = times[(times.len() - 1) / 2];
@@ -142,7 +191,7 @@ mod tests {
     }
 
     fn titles(profile: &Profile) -> Vec<String> {
-        findings(profile, &[], 2).into_iter().map(|finding| finding.title).collect()
+        findings(profile, &[], 2, 4).into_iter().map(|finding| finding.title).collect()
     }
 
     #[test]
@@ -153,7 +202,7 @@ mod tests {
 
     #[test]
     fn a_straggler_is_named() {
-        let found = findings(&profile(&[100, 110, 900]), &[], 3);
+        let found = findings(&profile(&[100, 110, 900]), &[], 3, 4);
         assert!(found[0].evidence.contains("worker 2"));
     }
 
@@ -161,10 +210,38 @@ mod tests {
     fn the_largest_effect_comes_first() {
         let mut profile = profile(&[300, 310]);
         profile.totals.progress.udf_nanos = 550_000;
-        profile.totals.cold = 2;
-        let start = PhaseSpan { phase: "start".to_owned(), from_us: 0, to_us: 400 };
-        profile.phases.push(start);
+        profile.phases.push(phase("packages", 0, 600));
         let titles = titles(&profile);
-        assert!(titles[0].contains("user functions") && titles[1].contains("cold starts"));
+        assert!(titles[0].contains("user functions") && titles[1].contains("installing"));
+    }
+
+    #[test]
+    fn tasks_that_wait_for_cold_sandboxes_are_told() {
+        let mut profile = profile(&[900, 900]);
+        profile.phases = vec![phase("start", 0, 100), phase("run", 100, 1000)];
+        profile.totals.cold = 3;
+        assert!(titles(&profile).is_empty());
+        // One of the two waited long for its UDF: the phase `start` alone does not show it.
+        profile.lanes[1].began_us = 800;
+        let found = findings(&profile, &[], 2, 4);
+        assert!(found[0].title.contains("cold starts"), "{found:?}");
+        assert!(found[0].evidence.contains("3 sandboxes"), "{found:?}");
+    }
+
+    #[test]
+    fn tasks_that_take_turns_on_few_cores_are_told() {
+        let mut profile = profile(&[900; 8]);
+        profile.totals.cpu_seconds = 1_800e-6;
+        let found = findings(&profile, &[], 8, 2);
+        assert_eq!(found[0].title, "8 workers share 2 processor cores");
+        assert!(found[0].advice.contains("--workers 2"));
+        // With a core for each, and where each had a processor all the time.
+        assert!(findings(&profile, &[], 8, 8).is_empty());
+        profile.totals.cpu_seconds = 7_000e-6;
+        assert!(findings(&profile, &[], 8, 2).is_empty());
+    }
+
+    fn phase(name: &str, from_us: u64, to_us: u64) -> PhaseSpan {
+        PhaseSpan { phase: name.to_owned(), from_us, to_us }
     }
 }

@@ -7,12 +7,11 @@ use snowmelt_wire::{OperatorMetric, TaskProgress};
 use super::tasks::Finished;
 use crate::{Lane, PhaseSpan, Profile, Totals};
 
-/// Fills in everything that is known once all tasks are done. `began` and `ended` are when the
-/// tasks were asked for and when the last one was done, since the query was accepted.
+/// Fills in everything that is known once all tasks are done. `ended` is when the last one was
+/// done, since the query was accepted.
 pub(super) fn fill(
     profile: &mut Profile,
     finished: &[Finished],
-    began: Duration,
     ended: Duration,
     program_of: impl Fn(u32) -> usize,
 ) {
@@ -20,7 +19,8 @@ pub(super) fn fill(
     profile.lanes = finished.iter().map(worker_lane).collect();
     profile.lanes.extend(finished.iter().flat_map(|task| task.result.udfs.iter().cloned()));
     let workers = &profile.lanes[..finished.len()];
-    profile.phases.extend(phases(workers, began.as_micros() as u64, ended.as_micros() as u64));
+    let began = profile.phases.last().map_or(0, |phase| phase.to_us);
+    profile.phases.extend(phases(workers, began, ended.as_micros() as u64));
     profile.totals = totals(&profile.totals, &profile.lanes, finished);
 }
 
@@ -36,12 +36,13 @@ fn worker_lane(finished: &Finished) -> Lane {
     }
 }
 
-/// `start` lasts until the first worker is ready, `run` until the last one is done.
+/// `start` lasts until the first task begins, with its worker and all of its UDFs there; `run` until
+/// the last one is done.
 fn phases(workers: &[Lane], began: u64, ended: u64) -> Vec<PhaseSpan> {
-    let Some(ready) = workers.iter().map(|lane| lane.ready_us).min() else { return Vec::new() };
-    let ready = ready.clamp(began, ended);
+    let Some(first) = workers.iter().map(Lane::runs_from_us).min() else { return Vec::new() };
+    let first = first.clamp(began, ended.max(began));
     let span = |phase: &str, from_us, to_us| PhaseSpan { phase: phase.to_owned(), from_us, to_us };
-    vec![span("start", began, ready), span("run", ready, ended)]
+    vec![span("start", began, first), span("run", first, ended.max(first))]
 }
 
 fn totals(before: &Totals, lanes: &[Lane], finished: &[Finished]) -> Totals {
@@ -116,20 +117,22 @@ mod tests {
             rows,
             compute_nanos: 10,
         }];
-        result.worker.ready_us = 50 + u64::from(task);
+        result.worker.ready_us = 20;
+        result.worker.began_us = 50 + u64::from(task);
         Finished { task, retries: 0, bytes: 7, result }
     }
 
     #[test]
     fn operators_are_summed_by_program() {
-        let mut profile = Profile::default();
+        let planned = PhaseSpan { phase: "plan".to_owned(), from_us: 0, to_us: 10 };
+        let mut profile = Profile { phases: vec![planned], ..Profile::default() };
         let tasks = [finished(0, 1), finished(1, 2), finished(2, 4)];
         let micros = Duration::from_micros;
-        fill(&mut profile, &tasks, micros(10), micros(100), |task| usize::from(task == 2));
+        fill(&mut profile, &tasks, micros(100), |task| usize::from(task == 2));
         let rows: Vec<(u32, u64)> = profile.operators.iter().map(|o| (o.id, o.rows)).collect();
         assert_eq!(rows, [(0, 3), (1, 4)]);
         assert_eq!(profile.totals.bytes_exchanged, 21);
         let phases: Vec<(u64, u64)> = profile.phases.iter().map(|p| (p.from_us, p.to_us)).collect();
-        assert_eq!(phases, [(10, 50), (50, 100)]);
+        assert_eq!(phases, [(0, 10), (10, 50), (50, 100)]);
     }
 }

@@ -19,7 +19,7 @@ mod text;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use snowmelt_wire::Signature;
 
@@ -59,6 +59,8 @@ pub struct QuerySpec {
     pub workers: u32,
     /// When the query was accepted: the zero of its profile.
     pub accepted: Instant,
+    /// How long the packages of its functions took to install, from there.
+    pub packages: Duration,
 }
 
 /// Parses, checks, optimises and cuts a query. Reads the footers of its files and nothing else of
@@ -67,7 +69,6 @@ pub struct QuerySpec {
 /// # Errors
 /// Everything that is wrong with the SQL or with its tables' locations, before any worker starts.
 pub async fn plan(spec: &QuerySpec) -> Result<PlannedQuery> {
-    let began = spec.accepted.elapsed();
     let statement = statement::parse(&spec.sql)?;
     let pool = UdfPool::shared();
     let session = session::planning(spec, &pool)?;
@@ -78,5 +79,5 @@ pub async fn plan(spec: &QuerySpec) -> Result<PlannedQuery> {
     let cut = cut::cut(physical)?;
     passing::mark(&cut);
     let encoded = encode::tasks(&cut, spec.workers, &s3)?;
-    Ok(PlannedQuery::new(spec, statement.explain, cut, encoded, tables, pool, began))
+    Ok(PlannedQuery::new(spec, statement.explain, cut, encoded, tables, pool))
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -37,9 +37,8 @@ impl PlannedQuery {
         tasks: Vec<FragmentTask>,
         tables: Vec<TableInfo>,
         pool: Arc<UdfPool>,
-        began: Duration,
     ) -> Self {
-        let mut profile = started_profile(spec, began);
+        let mut profile = started_profile(spec);
         profile.worker_plan = text::workers(&cut);
         profile.driver_plan = text::driver(&cut);
         profile.totals.tasks = tasks.len() as u32;
@@ -105,19 +104,18 @@ impl PlannedQuery {
     }
 }
 
-fn started_profile(spec: &QuerySpec, began: Duration) -> Profile {
+fn started_profile(spec: &QuerySpec) -> Profile {
     let elapsed = spec.accepted.elapsed();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let plan = PhaseSpan {
-        phase: "plan".to_owned(),
-        from_us: began.as_micros() as u64,
-        to_us: elapsed.as_micros() as u64,
-    };
+    let began = spec.packages.as_micros() as u64;
+    let span = |phase: &str, from_us, to_us| PhaseSpan { phase: phase.to_owned(), from_us, to_us };
+    let packages = (began > 0).then(|| span("packages", 0, began));
+    let plan = span("plan", began, elapsed.as_micros() as u64);
     Profile {
         query: spec.query.clone(),
         sql: spec.sql.clone(),
         accepted_ms: now.saturating_sub(elapsed).as_millis() as u64,
-        phases: vec![plan],
+        phases: packages.into_iter().chain([plan]).collect(),
         ..Profile::default()
     }
 }

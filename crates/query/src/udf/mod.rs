@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::error::Result as DfResult;
 use datafusion::physical_expr::ScalarFunctionExpr;
 use datafusion::physical_plan::ExecutionPlan;
 use snowmelt_wire::Signature;
@@ -27,17 +28,26 @@ pub(crate) fn names_in(plan: &Arc<dyn ExecutionPlan>) -> Result<BTreeSet<String>
 pub(crate) fn signatures_in(plan: &Arc<dyn ExecutionPlan>) -> Result<BTreeMap<String, Signature>> {
     let mut found = BTreeMap::new();
     plan.apply(|node| {
-        node.apply_expressions(&mut |expression| {
-            expression.apply(|part| {
-                let call = part.downcast_ref::<ScalarFunctionExpr>();
-                if let Some(remote) = call.and_then(|call| RemoteUdf::inside(call.fun())) {
-                    let signature = remote.wire_signature();
-                    found.insert(signature.name.clone(), signature.clone());
-                }
-                Ok(TreeNodeRecursion::Continue)
-            })
-        })?;
+        found.extend(called_by(node)?);
         Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(found)
+}
+
+/// The UDFs that one operator calls itself, by name.
+pub(crate) fn called_by(
+    operator: &Arc<dyn ExecutionPlan>,
+) -> DfResult<BTreeMap<String, Signature>> {
+    let mut found = BTreeMap::new();
+    operator.apply_expressions(&mut |expression| {
+        expression.apply(|part| {
+            let call = part.downcast_ref::<ScalarFunctionExpr>();
+            if let Some(remote) = call.and_then(|call| RemoteUdf::inside(call.fun())) {
+                let signature = remote.wire_signature();
+                found.insert(signature.name.clone(), signature.clone());
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })
     })?;
     Ok(found)
 }

@@ -9,11 +9,18 @@ use arrow::array::{Array, ArrayRef, RecordBatch};
 use datafusion::error::DataFusionError;
 use snowmelt_types::{Code, ErrorReport, Report};
 use snowmelt_udf::Client;
+use snowmelt_wire::UdfUse;
 
 /// Connections by function, and what was called over them.
 #[derive(Debug, Default)]
 pub(crate) struct UdfPool {
-    connections: RwLock<HashMap<String, Arc<Mutex<Connection>>>>,
+    connections: RwLock<HashMap<String, Arc<Connected>>>,
+}
+
+/// A connection with what was called over it.
+#[derive(Debug)]
+struct Connected {
+    connection: Mutex<Connection>,
     rows: AtomicU64,
     nanos: AtomicU64,
 }
@@ -34,14 +41,21 @@ impl UdfPool {
 
     /// Adds the connection of a function.
     pub(crate) fn insert(&self, name: &str, client: Client) {
-        let connection = Arc::new(Mutex::new(Connection { client, last: None }));
+        let connection = Mutex::new(Connection { client, last: None });
+        let connected = Connected { connection, rows: 0.into(), nanos: 0.into() };
         let mut connections = self.connections.write().unwrap_or_else(PoisonError::into_inner);
-        connections.insert(name.to_owned(), connection);
+        connections.insert(name.to_owned(), Arc::new(connected));
     }
 
-    /// Rows given to UDFs, and nanoseconds spent waiting for them.
-    pub(crate) fn used(&self) -> (u64, u64) {
-        (self.rows.load(Ordering::Relaxed), self.nanos.load(Ordering::Relaxed))
+    /// What was called, by UDF.
+    pub(crate) fn used(&self) -> Vec<UdfUse> {
+        let connections = self.connections.read().unwrap_or_else(PoisonError::into_inner);
+        let used = |(name, connected): (&String, &Arc<Connected>)| UdfUse {
+            name: name.clone(),
+            rows: connected.rows.load(Ordering::Relaxed),
+            nanos: connected.nanos.load(Ordering::Relaxed),
+        };
+        connections.iter().map(used).collect()
     }
 
     /// The results of a batch of arguments. Blocks until they are there.
@@ -51,18 +65,18 @@ impl UdfPool {
         batch: &RecordBatch,
     ) -> Result<ArrayRef, DataFusionError> {
         let connections = self.connections.read().unwrap_or_else(PoisonError::into_inner);
-        let connection = connections.get(name).cloned();
+        let connected = connections.get(name).cloned();
         drop(connections);
         // While a query is planned there are no connections, so nothing is called by then.
-        let connection = connection.ok_or_else(|| not_connected(name))?;
+        let connected = connected.ok_or_else(|| not_connected(name))?;
         let began = Instant::now();
-        let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut connection = connected.connection.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(result) = connection.known(batch) {
             return Ok(result);
         }
         let result = connection.client.call(batch);
-        self.nanos.fetch_add(began.elapsed().as_nanos() as u64, Ordering::Relaxed);
-        self.rows.fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
+        connected.nanos.fetch_add(began.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        connected.rows.fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
         let result = result.map_err(|error| DataFusionError::External(Box::new(error.report())))?;
         connection.last = Some((batch.columns().to_vec(), Arc::clone(&result)));
         Ok(result)

@@ -12,7 +12,7 @@ use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::{StreamExt, TryStreamExt};
 use snowmelt_types::{ByteSize, Code, ErrorReport, Report};
-use snowmelt_wire::{OperatorMetric, Task, TaskProgress, UdfGrant};
+use snowmelt_wire::{OperatorMetric, Task, TaskProgress, UdfGrant, UdfUse};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Notify;
 use url::Url;
@@ -41,6 +41,9 @@ pub(super) trait Executor: Send + Sync {
 
     /// The program's operators with what they have done.
     fn operators(&self) -> Vec<OperatorMetric>;
+
+    /// What it called, by UDF.
+    fn udfs(&self) -> Vec<UdfUse>;
 
     /// The most bytes that operators reserved.
     fn peak_reserved(&self) -> u64;
@@ -176,12 +179,18 @@ impl Executor for DataFusionExecutor {
 
     fn progress(&self) -> TaskProgress {
         let (bytes_read, requests) = self.counters.read();
-        let (udf_rows, udf_nanos) = self.udfs.used();
+        let used = self.udfs.used();
+        let udf_rows = used.iter().map(|udf| udf.rows).sum();
+        let udf_nanos = used.iter().map(|udf| udf.nanos).sum();
         TaskProgress { rows_read: rows_read(&self.plan), bytes_read, requests, udf_rows, udf_nanos }
     }
 
     fn operators(&self) -> Vec<OperatorMetric> {
-        operators(&self.plan)
+        operators(&self.plan, self.udfs.used())
+    }
+
+    fn udfs(&self) -> Vec<UdfUse> {
+        self.udfs.used()
     }
 
     fn peak_reserved(&self) -> u64 {

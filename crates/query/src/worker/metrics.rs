@@ -5,29 +5,60 @@ use std::time::Duration;
 
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::MetricsSet;
-use snowmelt_wire::OperatorMetric;
+use snowmelt_wire::{OperatorMetric, UdfUse};
 
 use crate::plan::{file_scan, operator_line};
+use crate::udf;
 
-/// The operators of a plan in preorder, with the rows and the time of all partitions that ran.
-pub(crate) fn operators(plan: &Arc<dyn ExecutionPlan>) -> Vec<OperatorMetric> {
+/// The operators of a plan in preorder, with the rows and the time of all partitions that ran, each
+/// followed by the UDFs that it calls. Its own clock runs while it waits for them.
+pub(crate) fn operators(
+    plan: &Arc<dyn ExecutionPlan>,
+    mut used: Vec<UdfUse>,
+) -> Vec<OperatorMetric> {
     let mut found = Vec::new();
-    collect(plan, 0, &mut found);
+    collect(plan, 0, &mut used, &mut found);
     found
 }
 
-fn collect(plan: &Arc<dyn ExecutionPlan>, depth: u32, found: &mut Vec<OperatorMetric>) {
+fn collect(
+    plan: &Arc<dyn ExecutionPlan>,
+    depth: u32,
+    used: &mut [UdfUse],
+    found: &mut Vec<OperatorMetric>,
+) {
     let metrics = plan.metrics().unwrap_or_default();
+    let place = found.len();
     found.push(OperatorMetric {
-        id: found.len() as u32,
+        id: place as u32,
         depth,
         name: operator_line(plan),
         rows: metrics.output_rows().unwrap_or(0) as u64,
         compute_nanos: compute_nanos(plan, &metrics),
     });
-    for child in plan.children() {
-        collect(child, depth + 1, found);
+    for name in udf::called_by(plan).unwrap_or_default().into_keys() {
+        let (rows, nanos) = charged(&name, found[place].compute_nanos, used);
+        found[place].compute_nanos -= nanos;
+        found.push(OperatorMetric {
+            id: found.len() as u32,
+            depth: depth + 1,
+            name: format!("UDF: {name}"),
+            rows,
+            compute_nanos: nanos,
+        });
     }
+    for child in plan.children() {
+        collect(child, depth + 1, used, found);
+    }
+}
+
+/// What of a UDF's use an operator that computed for `most` nanoseconds can have made; the rest
+/// stays for the other operators that call it.
+fn charged(name: &str, most: u64, used: &mut [UdfUse]) -> (u64, u64) {
+    let Some(it) = used.iter_mut().find(|it| it.name == name) else { return (0, 0) };
+    let nanos = it.nanos.min(most);
+    it.nanos -= nanos;
+    (std::mem::take(&mut it.rows), nanos)
 }
 
 /// A scan has a clock of its own, which runs while it decodes.

@@ -43,6 +43,7 @@ pub(super) fn answer(first: (Frame, Vec<OwnedFd>), mut stream: FrameStream) -> R
             wall_nanos: began.elapsed().as_nanos() as u64,
             cpu_nanos: process_cpu().saturating_sub(cpu).as_nanos() as u64,
             operators: executor.operators(),
+            udfs: executor.udfs(),
         }),
         (_, Err(report)) => outbox.failure(&report),
         (None, Ok(())) => Ok(()),

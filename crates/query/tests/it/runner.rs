@@ -138,6 +138,7 @@ pub fn spec(sql: &str, workers: u32) -> QuerySpec {
         aws: BTreeMap::new(),
         workers,
         accepted: Instant::now(),
+        packages: Duration::ZERO,
     }
 }
 

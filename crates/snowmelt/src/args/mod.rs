@@ -45,6 +45,11 @@ Examples:
 Exit codes: 0 success, 1 the input is wrong, 2 the command line is wrong, 3 the platform failed,
 124 the time was up, 130 interrupted, 143 terminated.";
 
+const COMPLETIONS_EXAMPLES: &str = "\
+Examples:
+  snowmelt completions bash > /etc/bash_completion.d/snowmelt
+  snowmelt completions zsh > ~/.zfunc/_snowmelt";
+
 /// What was typed.
 #[derive(Debug, Parser)]
 #[command(name = "snowmelt", version, about = ABOUT, after_help = EXAMPLES)]
@@ -112,6 +117,18 @@ pub enum Command {
     /// Look at the configuration
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// Print a script that completes commands and options in a shell
+    #[command(after_help = COMPLETIONS_EXAMPLES)]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Write the manual pages into a folder; packages are made with this
+    #[command(hide = true)]
+    Man {
+        /// The folder, which is made
+        folder: PathBuf,
+    },
     /// Serve until told to stop; other programs start this
     #[command(hide = true)]
     Serve(ServeArgs),
@@ -138,7 +155,7 @@ pub enum ProgressMode {
     Auto,
     // One line that is drawn again and again.
     Tty,
-    // A line each second.
+    // Lines, first a second apart and then ever less often.
     Plain,
     // Nothing, and no summary.
     Quiet,

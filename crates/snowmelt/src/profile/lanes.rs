@@ -42,6 +42,7 @@ pub fn legend(profile: &Profile) -> String {
     let udfs = profile.lanes.iter().any(is_udf);
     for (class, label, there) in [
         ("cold", "cold start", profile.lanes.iter().any(|lane| lane.cold)),
+        ("wait", "waits for the task's other sandboxes", profile.lanes.iter().any(waits)),
         ("work", "worker runs", true),
         ("udf", "UDF instance runs", udfs),
     ] {
@@ -72,7 +73,7 @@ fn figures(lane: &Lane) -> [String; 9] {
     let progress = &lane.progress;
     [
         start(lane),
-        text::micros(lane.done_us.saturating_sub(lane.ready_us)),
+        text::micros(lane.ran_us()),
         text::micros(lane.cpu_us),
         text::count(lane.rows),
         ByteSize(progress.bytes_read).to_string(),
@@ -81,6 +82,11 @@ fn figures(lane: &Lane) -> [String; 9] {
         lane.peak_memory.map_or_else(|| "–".to_owned(), |peak| ByteSize(peak).to_string()),
         lane.retries.to_string(),
     ]
+}
+
+/// The time that it was ready and its task had not begun is seen where it is a pixel wide.
+fn waits(lane: &Lane) -> bool {
+    lane.runs_from_us().saturating_sub(lane.ready_us) * 500 > lane.done_us
 }
 
 fn start(lane: &Lane) -> String {
@@ -93,9 +99,12 @@ fn start(lane: &Lane) -> String {
 fn bars(lane: &Lane, top: usize, wall: u64, shown: &mut String) {
     let tip = tip(lane);
     let class = if is_udf(lane) { "udf" } else { "work" };
-    for (class, from, to) in
-        [("cold", lane.asked_us, lane.ready_us), (class, lane.ready_us, lane.done_us)]
-    {
+    let starts = if lane.cold { "cold" } else { "wait" };
+    for (class, from, to) in [
+        (starts, lane.asked_us, lane.ready_us),
+        ("wait", lane.ready_us, lane.runs_from_us()),
+        (class, lane.runs_from_us(), lane.done_us),
+    ] {
         if to <= from {
             continue;
         }
@@ -111,11 +120,12 @@ fn bars(lane: &Lane, top: usize, wall: u64, shown: &mut String) {
 
 fn tip(lane: &Lane) -> String {
     let [start, run, cpu, rows, read, _, udf_rows, peak, retries] = figures(lane);
-    let mut tip = format!("{}\nstart {start}, run {run}, cpu {cpu}\n{rows} rows given", lane.name);
+    let rows_of = if is_udf(lane) { "rows taken" } else { "rows given" };
+    let mut tip = format!("{}\nstart {start}, run {run}, cpu {cpu}\n{rows} {rows_of}", lane.name);
     if lane.progress.bytes_read > 0 {
         let _ = write!(tip, ", {read} read");
     }
-    if lane.progress.udf_rows > 0 {
+    if lane.progress.udf_rows > 0 && !is_udf(lane) {
         let _ = write!(tip, "\n{udf_rows} rows in UDFs");
     }
     if lane.peak_memory.is_some() {

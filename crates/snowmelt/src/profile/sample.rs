@@ -82,6 +82,7 @@ fn worker_lane(worker: u64, progress: TaskProgress) -> Lane {
         cold,
         asked_us: 61_000,
         ready_us: if cold { 96_000 + worker * 9_000 } else { 61_000 },
+        began_us: 190_000 + worker * 6_000,
         done_us: 1_200_000 + worker * 37_000 % 110_000 + if slow { 480_000 } else { 0 },
         rows: 1_204,
         peak_memory: Some((150 + worker * 5) << 20),
@@ -96,7 +97,8 @@ fn udf_lane(udf: u64, progress: TaskProgress) -> Lane {
         name: format!("score {udf}"),
         cold: true,
         asked_us: 61_000,
-        ready_us: 140_000 + udf * 6_000,
+        ready_us: 190_000 + udf * 6_000,
+        began_us: 190_000 + udf * 6_000,
         done_us: 1_190_000 + udf * 37_000 % 110_000,
         rows: 354_000,
         peak_memory: (udf != 3).then_some(91 << 20),
@@ -109,7 +111,8 @@ fn udf_lane(udf: u64, progress: TaskProgress) -> Lane {
 fn operators() -> Vec<OperatorMetric> {
     let rows = [
         (0, "AggregateExec: mode=Partial, gby=[l_returnflag, s], aggr=[count(*)]", 9_632, 412),
-        (1, "ProjectionExec: expr=[l_returnflag, score(l_comment) as s]", 2_832_000, 10_900),
+        (1, "ProjectionExec: expr=[l_returnflag, score(l_comment) as s]", 2_832_000, 214),
+        (2, "UDF: score", 2_832_000, 10_686),
         (
             2,
             "FilterExec: l_comment != </pre><script>alert(1)</script> AND l_quantity < 24",

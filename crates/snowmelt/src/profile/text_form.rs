@@ -79,7 +79,7 @@ fn lanes(lanes: &[Lane], shown: &mut String) {
         vec![
             Some(lane.name.clone()),
             Some(start),
-            Some(text::micros(lane.done_us.saturating_sub(lane.ready_us))),
+            Some(text::micros(lane.ran_us())),
             Some(text::micros(lane.cpu_us)),
             Some(text::count(lane.rows)),
             Some(ByteSize(lane.progress.bytes_read).to_string()),

@@ -48,6 +48,7 @@ fn help_texts() {
         "lab heal",
         "lab down",
         "doctor",
+        "completions",
         "config",
         "config show",
     ];
@@ -101,6 +102,35 @@ fn every_command_shows_an_example_of_itself() {
         let shown = place.run(&arguments).out;
         assert!(shown.contains(&format!("  snowmelt {command}")), "{shown}");
     }
+}
+
+#[test]
+fn help_is_a_word_as_well() {
+    let place = Place::new();
+    for (asked, option) in [
+        (["help"].as_slice(), ["--help"].as_slice()),
+        (&["help", "sql"], &["sql", "--help"]),
+        (&["help", "fn", "deploy"], &["fn", "deploy", "--help"]),
+        (&["fn", "help", "deploy"], &["fn", "deploy", "--help"]),
+    ] {
+        let (asked, option) = (place.run(asked), place.run(option));
+        assert_eq!((asked.exit, &asked.out), (Some(0), &option.out), "{asked:?}");
+    }
+    // Where a name may stand, it is one.
+    assert!(!place.run(&["fn", "show", "help"]).out.contains("Usage"));
+}
+
+#[test]
+fn completions_and_manual_pages_are_made_from_the_grammar() {
+    let place = Place::new();
+    for shell in ["bash", "zsh", "fish"] {
+        let script = place.run(&["completions", shell]).out;
+        assert!(script.contains("snowmelt") && script.contains("profile-out"), "{shell}");
+    }
+    assert_eq!(place.run(&["man", "pages"]).exit, Some(0));
+    let page = std::fs::read_to_string(place.path("pages/snowmelt-fn-deploy.1")).unwrap();
+    assert!(page.contains(".TH SNOWMELT-FN-DEPLOY 1") && page.contains("\\-\\-memory"), "{page}");
+    assert!(!place.path("pages/snowmelt-serve.1").exists(), "it is hidden");
 }
 
 #[test]

@@ -21,6 +21,7 @@ fn mistakes() {
         &["sql", "select 1", "--timeout", "soon"],
         &["sql", "select 1", "-o", "xml"],
         &["sql", "select 1", "--table", "lineitem"],
+        &["sql", "select 1", "--table", "t=a", "--table", "t=b"],
         &["sql", "select 1", "-f", "q.sql"],
         &["sql", "select 1", "--package", "six"],
         &["sql", "select 1", "--embedded", "--server", "/tmp/x.sock"],
@@ -37,6 +38,9 @@ fn mistakes() {
         &["fn", "call", "f", "--data", "{width: 80}"],
         &["fn", "call", "f", "--data", "@missing.json"],
         &["fn", "call", "f", "--async"],
+        &["image", "convert", "app.tar", "app:v1"],
+        &["image", "convert", "docker-archive:app.tar", "app:v1"],
+        &["help", "slq"],
         &["serve"],
         &["status"],
     ];

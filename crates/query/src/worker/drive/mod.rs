@@ -141,5 +141,6 @@ fn spec(drive: Drive, runner: &Arc<PlatformRunner>) -> QuerySpec {
         aws: drive.aws,
         workers: drive.workers,
         accepted: now.checked_sub(elapsed).unwrap_or(now),
+        packages: Duration::from_micros(drive.packages_us),
     }
 }

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use snowmelt_types::{ErrorReport, Report};
 use snowmelt_wire::{
     Answered, Ask, Error as WireError, Failed, LocalFile, RunProgress, SandboxUse, TaskAsk,
+    TaskDone, TaskProgress,
 };
 
 use super::platform::Platform;
@@ -118,8 +119,9 @@ impl TaskRunner for PlatformRunner {
         match follow(socket, task.task, attempt).await {
             Ok(done) => {
                 let (worker, udfs) = self.ended(started, None).await?;
-                let udfs = udfs.into_iter().map(lane).collect();
-                Ok(TaskResult { done, worker: lane(worker), udfs })
+                let udfs = task.udfs.iter().zip(udfs).map(|(name, used)| udf_lane(&done, name, used));
+                let udfs = udfs.collect();
+                Ok(TaskResult { worker: lane(worker), udfs, done })
             }
             Err(error) => {
                 // The platform may know a better reason: that a sandbox was out of memory.
@@ -194,10 +196,20 @@ fn lane(used: SandboxUse) -> Lane {
         cold: used.cold,
         asked_us: used.asked_us,
         ready_us: used.ready_us,
+        began_us: used.began_us,
         done_us: used.done_us,
         peak_memory: used.peak_memory,
+        cpu_us: used.cpu_us,
         ..Lane::default()
     }
+}
+
+/// The lane of an instance; what it was called with, its worker knows.
+fn udf_lane(done: &TaskDone, name: &str, used: SandboxUse) -> Lane {
+    let calls = done.udfs.iter().find(|calls| calls.name == name).cloned().unwrap_or_default();
+    let progress =
+        TaskProgress { udf_rows: calls.rows, udf_nanos: calls.nanos, ..TaskProgress::default() };
+    Lane { rows: calls.rows, progress, ..lane(used) }
 }
 
 fn refused(failed: Failed) -> Error {

@@ -1,0 +1,60 @@
+//! Single keys from a terminal, without waiting for the end of a line.
+//!
+//! Invariant: the terminal is as it was once the [`Keys`] are dropped. Ctrl-C stays a signal.
+
+use std::io::{IsTerminal, Read, stdin};
+
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+/// The keys that are pressed, where stdin is a terminal.
+pub struct Keys {
+    before: Option<Termios>,
+    pressed: UnboundedReceiver<u8>,
+}
+
+impl Keys {
+    /// Takes the keys of the terminal; none come where stdin is something else.
+    pub fn read() -> Self {
+        let (sender, pressed) = unbounded_channel();
+        let before = stdin().is_terminal().then(single_keys).flatten();
+        if before.is_some() {
+            // It blocks in a read until the process ends, which waits for no such thread.
+            std::thread::spawn(move || {
+                for byte in stdin().lock().bytes() {
+                    if byte.map(|byte| sender.send(byte)).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        Self { before, pressed }
+    }
+
+    /// Returns once `key` is pressed.
+    pub async fn wait_for(&mut self, key: u8) {
+        while let Some(pressed) = self.pressed.recv().await {
+            if pressed.eq_ignore_ascii_case(&key) {
+                return;
+            }
+        }
+        std::future::pending().await
+    }
+}
+
+impl Drop for Keys {
+    fn drop(&mut self) {
+        if let Some(before) = &self.before {
+            let _ = tcsetattr(stdin(), OptionalActions::Now, before);
+        }
+    }
+}
+
+/// Switches lines and the echo off; gives what was set before.
+fn single_keys() -> Option<Termios> {
+    let before = tcgetattr(stdin()).ok()?;
+    let mut now = before.clone();
+    now.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
+    tcsetattr(stdin(), OptionalActions::Now, &now).ok()?;
+    Some(before)
+}

@@ -1,0 +1,126 @@
+"""The demo's own platform, and what it left behind.
+
+Other platforms may run on the machine, so nothing is compared with what was there before.
+Processes are ours by descent (this process adopts its orphaned descendants), control groups by the
+names that our platforms gave them, mounts and files by the folder that they are in.
+"""
+
+import ctypes
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+PR_SET_CHILD_SUBREAPER = 36
+CGROUPS = Path("/sys/fs/cgroup")
+
+
+class OwnPlatform:
+    """Runs commands with state, socket and run folder of the demo's own."""
+
+    def __init__(self, folder: Path, binary: Path) -> None:
+        self.folder, self.binary = folder, binary
+        # A run directory and its control group are called PID-MILLISECONDS.
+        self._began: set[str] = set()
+
+    def run(self, arguments: Sequence[str], **options: object) -> int:
+        """Runs a command as a user would type it: it writes to the terminal."""
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("SNOWMELT_")}
+        places = {"STATE": "state", "SOCKET": "sock", "RUN": "run"}
+        environment |= {f"SNOWMELT_{k}": str(self.folder / v) for k, v in places.items()}
+        process = subprocess.Popen([str(self.binary), *arguments], env=environment, **options)  # type: ignore[call-overload]
+        self._began.add(f"{process.pid}-")
+        try:
+            code = int(process.wait())
+        except BaseException:
+            process.terminate()
+            process.wait()
+            raise
+        self._began |= {entry.name for entry in self._run_folders()}
+        return code
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Keeps a platform running for the time of the block."""
+        if self.run(["up"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) != 0:
+            raise SystemExit("`snowmelt up` failed; `snowmelt doctor` may say why")
+        try:
+            yield
+        finally:
+            self.run(["down"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def left(self) -> list[str]:
+        """What is there of it now, a line each."""
+        found = [f"process {line}" for line in _descendants()]
+        mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+        places = [line.split()[4] for line in mounts]
+        found += [f"mount {place}" for place in places if place.startswith(f"{self.folder}/")]
+        found += [f"control group {group}" for group in self._groups()]
+        return found + [f"folder {folder}" for folder in self._run_folders()]
+
+    def left_within(self, seconds: float) -> list[str]:
+        """As `left`, once nothing is left or the time is up."""
+        deadline = time.monotonic() + seconds
+        while (left := self.left()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return left
+
+    def _run_folders(self) -> list[Path]:
+        run = self.folder / "run"
+        return sorted(run.iterdir()) if run.is_dir() else []
+
+    def _groups(self) -> list[str]:
+        groups = [*CGROUPS.glob("snowmelt/*"), *CGROUPS.glob("*/snowmelt/*")]
+        names = tuple(self._began)
+        return [str(group) for group in groups if group.is_dir() and group.name.startswith(names)]
+
+
+@contextmanager
+def own_platform(binary: Path) -> Iterator[OwnPlatform]:
+    """A platform of the demo's own, in a folder that is gone after the block."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "this process cannot adopt its descendants")
+    # A socket's path has at most 107 bytes.
+    folder = Path(tempfile.mkdtemp(prefix="snowmelt-demo-", dir="/tmp"))
+    # Functions run as other users, who must reach what is mounted for them.
+    folder.chmod(0o711)
+    try:
+        yield OwnPlatform(folder, binary)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _descendants() -> list[str]:
+    """All that runs below this process: its id and command line. Ended orphans are collected."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+    parents: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        if fields[0] != "Z":
+            parents.setdefault(int(fields[1]), []).append(int(stat.parent.name))
+    found, todo = [], [os.getpid()]
+    while todo:
+        children = parents.get(todo.pop(), [])
+        todo += children
+        found += [line for line in map(_line, children) if line]
+    return found
+
+
+def _line(pid: int) -> str:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return ""
+    return f"{pid} {words.replace(bytes(1), b' ').decode(errors='replace').strip()}"

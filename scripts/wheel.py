@@ -1,0 +1,58 @@
+"""Puts the binary into a pure wheel: it is then a command of whoever installs it, on its platform.
+
+python scripts/wheel.py PURE.whl BINARY TAG OUT
+"""
+
+import base64
+import hashlib
+import os
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+RUNS = 0o100755
+
+
+def digest(content: bytes) -> str:
+    """As RECORD has it."""
+    text = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=")
+    return f"sha256={text.decode()}"
+
+
+def entries(pure: Path, binary: Path, tag: str) -> dict[str, tuple[bytes, int]]:
+    """Content and mode of every file but RECORD, by name."""
+    with zipfile.ZipFile(pure) as archive:
+        found = {
+            item.filename: (archive.read(item), item.external_attr >> 16)
+            for item in archive.infolist()
+        }
+    info = next(name.split("/")[0] for name in found if name.endswith(".dist-info/WHEEL"))
+    del found[f"{info}/RECORD"]
+    lines = found[f"{info}/WHEEL"][0].decode().splitlines()
+    kept = [line for line in lines if line and not line.startswith(("Tag:", "Root-Is-Purelib:"))]
+    head = "\n".join([*kept, "Root-Is-Purelib: false", f"Tag: {tag}", ""])
+    found[f"{info}/WHEEL"] = (head.encode(), 0o100644)
+    data = info.removesuffix(".dist-info")
+    found[f"{data}.data/scripts/snowmelt"] = (binary.read_bytes(), RUNS)
+    rows = [f"{name},{digest(content)},{len(content)}" for name, (content, _) in found.items()]
+    found[f"{info}/RECORD"] = ("\n".join([*rows, f"{info}/RECORD,,", ""]).encode(), 0o100644)
+    return found
+
+
+def main() -> None:
+    pure, binary, tag, out = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], Path(sys.argv[4])
+    name, version = pure.name.split("-")[:2]
+    finished = out / f"{name}-{version}-{tag}.whl"
+    unfinished = finished.with_suffix(".tmp")
+    moment = time.gmtime(int(os.environ["SOURCE_DATE_EPOCH"]))[:6]
+    with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
+        for path, (content, mode) in entries(pure, binary, tag).items():
+            item = zipfile.ZipInfo(path, moment)
+            item.external_attr = mode << 16
+            archive.writestr(item, content, zipfile.ZIP_DEFLATED)
+    unfinished.rename(finished)
+
+
+if __name__ == "__main__":
+    main()

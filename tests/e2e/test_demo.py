@@ -1,0 +1,83 @@
+"""`make demo` on a machine where others run platforms as well, and what it calls left behind."""
+
+import subprocess
+import sys
+
+from conftest import Snowmelt
+
+from common.places import CHECKOUT, DATA, SNOWMELT
+
+# Ours are known by descent, and orphans are adopted: each script is a process of its own.
+ORPHAN = """
+import os, signal, time
+from pathlib import Path
+from own import own_platform
+with own_platform(Path("/bin/sh")) as platform:
+    assert platform.run(["-c", "sleep 300 & exit 0"]) == 0
+    while not (left := platform.left()) or not left[0].endswith(" sleep 300"):
+        time.sleep(0.01)
+    assert len(left) == 1, left
+    (platform.folder / "run" / "1-1").mkdir(parents=True)
+    assert platform.left() == [*left, f"folder {platform.folder}/run/1-1"]
+    os.kill(int(left[0].split()[1]), signal.SIGKILL)
+    (platform.folder / "run" / "1-1").rmdir()
+    assert not platform.left_within(30)
+"""
+
+KEPT = """
+import sys
+from pathlib import Path
+from own import own_platform
+with own_platform(Path(sys.argv[1])) as platform:
+    with platform.kept():
+        left = platform.left()
+        assert any("internal spawner" in line for line in left), left
+        assert any(line.startswith("control group ") for line in left), left
+        assert any(line.startswith("folder ") for line in left), left
+    assert platform.left_within(30) == []
+"""
+
+
+def _run(script: str, *arguments: object) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", script, *map(str, arguments)],
+        cwd=CHECKOUT / "demo",
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_demo_looks_only_at_what_its_own_run_left(alone: Snowmelt) -> None:
+    alone.run("up").succeeded()
+    try:
+        demo = subprocess.run(
+            [sys.executable, CHECKOUT / "demo/run.py", "0.01"],
+            env=alone.environ() | {"SNOWMELT_DATA": str(DATA)},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert demo.returncode == 0, demo.stdout + demo.stderr
+        assert demo.stdout.count("the same answer as DuckDB's") == 3
+        assert "nothing is left behind" in demo.stdout
+        table = next(line for line in demo.stdout.splitlines() if line.startswith("country "))
+        assert all(float(seconds) > 0 for seconds in table.split()[1:]), table
+    finally:
+        # It is still there: the demo neither used it nor ended it.
+        alone.run("down").succeeded()
+
+
+def test_an_orphan_and_a_run_folder_are_left_behind_and_nothing_of_others() -> None:
+    with subprocess.Popen(["sleep", "300"]) as other:
+        try:
+            _run(ORPHAN)
+        finally:
+            other.kill()
+
+
+def test_a_platform_that_runs_is_seen_and_one_that_ended_is_not() -> None:
+    _run(KEPT, SNOWMELT)

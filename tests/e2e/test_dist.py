@@ -1,0 +1,117 @@
+"""What `make dist` makes, installed on a bare Debian: the README's first query runs there."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import debian
+import pyarrow
+import pytest
+from conftest import short_folder
+
+from common.places import CHECKOUT, DATA
+
+# The README's own, whose data is that of the demo.
+README = (CHECKOUT / "README.md").read_text()
+FIRST_QUERY = re.search(r'^snowmelt sql "(select [^"]*)"$', README, re.MULTILINE)
+AT = "root/data/tpch/sf1"
+
+
+@pytest.fixture(scope="module")
+def dist(machine: None) -> Iterator[Path]:
+    with short_folder() as folder:
+        environment = os.environ | {"SNOWMELT_DIST": str(folder)}
+        subprocess.run([CHECKOUT / "scripts/dist"], check=True, env=environment)
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def wheels() -> Path:
+    """The wheel that ours depends on; the Debian has no way to an index."""
+    folder = DATA / f"wheels-{sys.version_info[0]}.{sys.version_info[1]}"
+    if not list(folder.glob(f"pyarrow-{pyarrow.__version__}-*")):
+        command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", str(folder)]
+        subprocess.run([*command, f"pyarrow=={pyarrow.__version__}"], check=True)
+    return folder
+
+
+@pytest.fixture
+def bare(data: Path) -> Iterator[debian.Machine]:
+    with short_folder() as folder:
+        folder.chmod(0o755)
+        yield debian.copy_of(debian.bare(), folder, AT, data)
+
+
+def _flags(shown: str) -> list[str]:
+    return sorted(json.loads(line)["l_returnflag"] for line in shown.splitlines())
+
+
+def test_the_wheel_brings_the_command(dist: Path, wheels: Path, bare: debian.Machine) -> None:
+    (wheel,) = dist.glob("*.whl")
+    assert re.fullmatch(r"snowmelt-[\d.]+-py3-none-manylinux_2_\d+_\w+\.whl", wheel.name)
+    for path in [wheel, *wheels.glob("*.whl")]:
+        shutil.copy(path, bare.root / "opt")
+    bare.run("python3", "-m", "venv", "/opt/venv")
+    bare.run("/opt/venv/bin/pip", "install", "--no-index", "--find-links", "/opt", "snowmelt")
+    assert FIRST_QUERY
+    shown = bare.run("/opt/venv/bin/snowmelt", "sql", FIRST_QUERY[1], "-o", "json")
+    assert _flags(shown) == ["A", "N", "R"]
+    # The SDK finds the command of its own environment, which is not on the PATH.
+    script = f"import snowmelt as sm; print(len(sm.sql({FIRST_QUERY[1]!r}).rows()))"
+    assert bare.run("/opt/venv/bin/python", "-c", script).strip() == "3"
+
+
+def test_the_debian_package_brings_command_unit_group_and_pages(
+    dist: Path, bare: debian.Machine
+) -> None:
+    (package,) = dist.glob("*.deb")
+    shutil.copy(package, bare.root / "opt/snowmelt.deb")
+    bare.run("dpkg", "-i", "/opt/snowmelt.deb")
+    assert FIRST_QUERY
+    assert _flags(bare.run("snowmelt", "sql", FIRST_QUERY[1], "-o", "json")) == ["A", "N", "R"]
+    assert bare.run("getent", "group", "snowmelt")
+    unit = (bare.root / "lib/systemd/system/snowmelt.service").read_text()
+    program = re.search(r"^ExecStart=(\S+) (.*)$", unit, re.MULTILINE)
+    assert program and "--foreground" in bare.run(program[1], *program[2].split(), "--help")
+    files = bare.run("dpkg", "-L", "snowmelt").splitlines()
+    assert "/usr/share/man/man1/snowmelt-fn-deploy.1.gz" in files
+    bare.run("bash", "-n", "/usr/share/bash-completion/completions/snowmelt")
+    bare.run("dpkg", "--purge", "snowmelt")
+    assert not (bare.root / "var/lib/snowmelt").exists()
+
+
+def test_the_tarball_has_a_program_without_symbols(dist: Path, tmp_path: Path) -> None:
+    (archive,) = dist.glob("*.tar.gz")
+    with tarfile.open(archive) as opened:
+        opened.extractall(tmp_path, filter="data")
+    (program,) = tmp_path.glob("*/bin/snowmelt")
+    assert subprocess.check_output([program, "--version"], text=True).startswith("snowmelt ")
+    assert ".symtab" not in subprocess.check_output(["readelf", "-SW", program], text=True)
+    # A limit that a mistake in a profile or a feature would pass.
+    assert program.stat().st_size <= 120_000_000
+
+
+def test_the_image_runs_the_platform(dist: Path, tmp_path: Path) -> None:
+    (archive,) = dist.glob("*-image.tar")
+    with tarfile.open(archive) as opened:
+        opened.extractall(tmp_path, filter="data")
+    index = json.loads((tmp_path / "index.json").read_text())
+    assert [entry["mediaType"] for entry in index["manifests"]]
+    shown = subprocess.check_output(
+        [
+            shutil.which("snowmelt") or "snowmelt",
+            "image",
+            "inspect",
+            f"oci:{tmp_path}",
+            "-o",
+            "json",
+        ],
+        text=True,
+    )
+    assert "/usr/bin/snowmelt" in shown
