@@ -235,7 +235,9 @@ def test_map_keeps_order_over_many_sandboxes() -> None:
 def test_map_collects_errors_at_the_end_or_in_place() -> None:
     outcomes = sm.map(squared, range(12, 15), chunk=1, on_error="return")
     assert (outcomes[0], outcomes[2]) == (144, 196)
-    assert isinstance(outcomes[1], OwnError) and outcomes[1].args == (13,)
+    assert isinstance(outcomes[1], sm.FunctionError) and "OwnError: 13" in outcomes[1].message
+    trusted = sm.map(squared, range(12, 15), on_error="return", results="pickle")
+    assert isinstance(trusted[1], OwnError) and trusted[1].args == (13,)
     with pytest.raises(sm.MapError) as failed:
         sm.map(squared, range(12, 15))
     assert [index for index, _ in failed.value.errors] == [1]
