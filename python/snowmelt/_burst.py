@@ -110,9 +110,9 @@ def burst_deployed(
 
 
 def _items(over: int | Iterable[Any]) -> list[Any]:
-    items = list(range(over)) if isinstance(over, int) else list(over)
+    items = list(range(_amounts.count("over", over))) if isinstance(over, int) else list(over)
     if not items:
-        raise TypeError("a burst has at least one function")
+        raise make("SM-0110", "a burst has at least one function")
     return items
 
 
@@ -124,7 +124,7 @@ def _terms(
     if start_within is not None:
         terms["start_within_ms"] = _amounts.milliseconds(start_within)
     if hosts is not None:
-        terms["most_hosts"] = hosts
+        terms["most_hosts"] = _amounts.count("hosts", hosts)
     if network is not None:
         terms["network"] = network.request()
     return terms

@@ -249,25 +249,19 @@ def function(
     return decorate if handler is None else decorate(handler)
 
 
-def _whole(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise TypeError(f"{value!r} is not a whole number from 0")
-    return value
-
-
 # Argument to the name in `FunctionOptions` of the API, and how its value is read.
 _OPTIONS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "memory": ("memory", _amounts.memory_bytes),
     "cpu": ("cpu", _amounts.cpu_millis),
     "timeout": ("timeout_ms", _amounts.milliseconds),
     "environment": ("environment", dict),
-    "instances": ("instances", _whole),
-    "concurrency": ("concurrency", _whole),
-    "parked": ("parked", _whole),
+    "instances": ("instances", functools.partial(_amounts.count, "instances")),
+    "concurrency": ("concurrency", functools.partial(_amounts.count, "concurrency")),
+    "parked": ("parked", functools.partial(_amounts.count, "parked", least=0)),
     "idle": ("idle_ms", _amounts.milliseconds),
-    "pids": ("pids", _whole),
+    "pids": ("pids", functools.partial(_amounts.count, "pids")),
     "scratch": ("scratch", _amounts.memory_bytes),
-    "open_files": ("open_files", _whole),
+    "open_files": ("open_files", functools.partial(_amounts.count, "open_files")),
     "log": ("log", _amounts.memory_bytes),
 }
 

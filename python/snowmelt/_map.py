@@ -55,7 +55,10 @@ def map(
     all_items = list(items)
     if not all_items:
         return []
-    count = max(1, workers if workers is not None else os.cpu_count() or 1)
+    wanted = os.cpu_count() or 1 if workers is None else workers
+    count = _amounts.count("workers", wanted)
+    if chunk is not None:
+        chunk = _amounts.count("chunk", chunk)
     given = limits(memory=memory, cpu=cpu, timeout=timeout, environment=environment)
     made = with_options(function, packages, {**given, "instances": count})
     chunks = _chunks(all_items, chunk, count)
@@ -89,8 +92,6 @@ def with_options(
 
 def _chunks(items: list[Any], chunk: int | None, workers: int) -> list[tuple[int, list[Any]]]:
     """Runs of items with the index of their first."""
-    if chunk is not None and chunk < 1:
-        raise TypeError(f"chunk={chunk} is less than 1")
     size = chunk or min(_LARGEST_CHUNK, -(-len(items) // (workers * _CHUNKS_PER_WORKER)))
     return [(start, items[start : start + size]) for start in range(0, len(items), size)]
 

@@ -26,6 +26,8 @@ UdfLike = Union[AnyUdf, str, "os.PathLike[str]", Any]
 
 _ROWS_SHOWN = 20
 
+_OPTIONS = ("udfs", "workers", "memory", "timeout", "progress")
+
 
 def sql(
     query: str,
@@ -39,11 +41,12 @@ def sql(
 ) -> Query:
     """A query; nothing runs before its answer is asked for. See docs/python.md."""
     caller = sys._getframe(1)
+    _names.refuse_unread(query, tables, _OPTIONS)
     tables = {**_names.read_frames(query, caller, set(tables)), **tables}
     functions = _names.called_udfs(query, caller) if udfs is None else [_as_udf(u) for u in udfs]
     options: dict[str, int] = {}
     if workers is not None:
-        options["workers"] = workers
+        options["workers"] = _amounts.count("workers", workers)
     if memory is not None:
         options["memory"] = _amounts.memory_bytes(memory)
     if timeout is not None:

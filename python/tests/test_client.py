@@ -234,19 +234,51 @@ def test_a_frame_is_a_snapshot() -> None:
 
 def test_what_is_no_table_is_refused_by_name() -> None:
     with pytest.raises(sm.QueryError, match="table `t` is a dict"):
-        sm.sql("select 1", t={"a": [1]})
+        sm.sql("select 1 from t", t={"a": [1]})
+
+
+def test_tables_that_the_query_does_not_name_are_refused() -> None:
+    for text, table, hint in [
+        ("select 1 from t", "memroy", "did you mean `memory`?"),
+        ("select 'sales' from sale -- sales", "sales", "did you mean `sale`?"),
+        ("select 1", "zzz", "name it after FROM or JOIN"),
+    ]:
+        with pytest.raises(sm.QueryError, match=f"names no table `{table}`") as refused:
+            sm.sql(text, **{table: "2GiB"})
+        assert (refused.value.code, refused.value.hint) == ("SM-0110", hint)
+    sm.sql('select * from "T" a, b', t="a", b="b")
+
+
+def test_counts_that_are_none_are_refused_by_name() -> None:
+    for bad in (-1, 0, 1.5, "4", True, 2**32):
+        with pytest.raises(sm.QueryError, match=r"workers=.* is no whole number from 1") as refused:
+            sm.sql("select 1", workers=bad)  # type: ignore[arg-type]
+        assert refused.value.code == "SM-0110"
+    for wrong in (
+        lambda: sm.map(abs, [1], workers=-1),
+        lambda: sm.map(abs, [1], chunk=0),
+        lambda: sm.burst(abs, -1),
+        lambda: sm.burst(abs, []),
+        lambda: sm.burst(abs, 1, hosts=0),
+        lambda: sm.function(instances=-1)(abs),
+        lambda: sm.function(parked=-1)(abs),
+    ):
+        with pytest.raises(sm.QueryError) as refused:
+            wrong()
+        assert refused.value.code == "SM-0110"
+    assert sm.function(parked=0)(abs).options == {"parked": 0}
 
 
 def test_showing_a_query_runs_nothing(tmp_path: Path) -> None:
     program = (
         "import snowmelt as sm, pyarrow as pa\n"
-        "q = sm.sql('select  *\\nfrom t', t=pa.table({'n': [1]}), u='s3://b/*.parquet', workers=3)\n"
+        "q = sm.sql('select  *\\nfrom t, u', t=pa.table({'n': [1]}), u='s3://b/*.parquet', workers=3)\n"
         "print(q)\n"
         "q._repr_html_()\n"
     )
     printed = run_program(program, SNOWMELT_BIN="/nonexistent", TMPDIR=str(tmp_path))
     assert printed == (
-        "<snowmelt query: select * from t\n"
+        "<snowmelt query: select * from t, u\n"
         "  table t: (n int64)\n"
         "  table u: s3://b/*.parquet\n"
         "  workers=3\n"

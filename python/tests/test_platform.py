@@ -157,9 +157,9 @@ def test_null_on_error_and_the_error_itself(sales: str) -> None:
 
 def test_wrong_queries_are_query_errors(sales: str) -> None:
     for text, code in [
-        ("selec 1", "SM-0101"),
+        ("selec 1 from s", "SM-0101"),
         ("select nme from s", "SM-0102"),
-        ("select * from nowhere", "SM-0102"),
+        ("select * from s, nowhere", "SM-0102"),
         ("select halved(name) from s", "SM-0103"),
     ]:
         with pytest.raises(sm.QueryError) as failed:
