@@ -15,7 +15,7 @@ from ._map import with_options
 from ._network import Network, Wanted, network_of
 from ._outcomes import Outcome
 from ._ship import pickled
-from .errors import from_report, make
+from .errors import folded, from_report, make
 
 R = TypeVar("R")
 
@@ -35,6 +35,7 @@ class BurstResults(list[R], Generic[R]):
     """What functions wrote."""
 
 
+@folded
 def burst(
     function: Callable[[Any], R],
     over: int | Iterable[Any],

@@ -17,7 +17,7 @@ from . import _amounts
 from ._client import Client, client
 from ._network import Network, Wanted, network_of
 from ._ship import pickled
-from .errors import from_report, make
+from .errors import folded, from_report, make
 
 if TYPE_CHECKING:
     from ._burst import BurstResults
@@ -63,14 +63,17 @@ class Function(Generic[E, R]):
         """Calls the handler in this process."""
         return self.function(event)
 
+    @folded
     def remote(self, event: E) -> Any:
         """Calls the handler in a sandbox and waits. `event` and the answer are JSON values."""
         return self._deployed().remote(event)
 
+    @folded
     def spawn(self, event: E) -> Invocation:
         """Calls the handler in a sandbox and does not wait."""
         return self._deployed().spawn(event)
 
+    @folded
     def spawn_map(self, events: Iterable[E]) -> list[Invocation]:
         """Calls the handler with many events at once, and does not wait: a call for each event, in
         order. The sandboxes that are missing are asked for in one request."""
@@ -88,6 +91,7 @@ class Function(Generic[E, R]):
 
         return burst(self, over, **options)
 
+    @folded
     def deploy(self, name: str | None = None) -> Deployed:
         """Deploys the handler on the running platform (`snowmelt up`) until it is removed."""
         running = client()
@@ -117,6 +121,7 @@ class Deployed:
     def __repr__(self) -> str:
         return f"<deployed function {self.name}>"
 
+    @folded
     def remote(self, event: Any) -> Any:
         """Calls it and waits. Raises `FunctionError` if it failed."""
         return _answer(self._post("invocations", {"event": event}, "the event"))
@@ -133,6 +138,7 @@ class Deployed:
         batch = Invocation(lambda: self._batch(all_events))
         return [_Part(batch, place) for place in range(len(all_events))]
 
+    @folded
     def burst(self, over: int | Iterable[Any], **options: Any) -> BurstResults[Any]:
         """Calls it for each rank from 0 to `over - 1`, or for each event, all at once in as many
         sandboxes on all hosts: `sm.burst` with JSON events, answers, and the function's network."""
@@ -151,10 +157,12 @@ class Deployed:
             hint = "give JSON values; `map` takes any object that can be pickled"
             raise make("SM-0222", f"{sent} is not JSON: {error}", hint=hint) from None
 
+    @folded
     def logs(self, tail: int = 100) -> list[dict[str, Any]]:
         """What its last invocations wrote, oldest first."""
         return list(self.client.call("GET", f"/v1/functions/{self.name}/logs?tail={tail}"))
 
+    @folded
     def remove(self) -> None:
         """Takes it off the platform."""
         self.client.call("DELETE", f"/v1/functions/{self.name}")
@@ -187,6 +195,7 @@ class Invocation:
         """Whether the answer, or the error, is there."""
         return self._done.is_set()
 
+    @folded
     def get(self, timeout: float | None = None) -> Any:
         """The answer; waits for it, at most `timeout` seconds. Raises `TimeoutError`, and the
         call's own error."""
@@ -206,6 +215,7 @@ class _Part(Invocation):
     def done(self) -> bool:
         return self._batch.done()
 
+    @folded
     def get(self, timeout: float | None = None) -> Any:
         return _answer(self._batch.get(timeout)[self._place])
 

@@ -18,7 +18,7 @@ from ._client import client
 from ._function import Deployed, Function, deploy, limits, passing_name
 from ._outcomes import Outcome
 from ._udf import Udf
-from .errors import Error, PackageError
+from .errors import Error, PackageError, folded
 
 _CHUNKS_PER_WORKER = 4
 _LARGEST_CHUNK = 1_000
@@ -30,6 +30,7 @@ R = TypeVar("R")
 _OF_ALL_ITEMS = {"SM-0204", "SM-0220", "SM-0503"}
 
 
+@folded
 def map(
     function: Callable[[T], R],
     items: Iterable[T],

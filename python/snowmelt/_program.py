@@ -14,7 +14,7 @@ from typing import Any
 
 from ._client import Client, client
 from ._function import Deployed, limits
-from .errors import make
+from .errors import folded, make
 
 # What the ending of a file stands for.
 _ENDINGS = {
@@ -31,6 +31,7 @@ _RUNTIMES = ("python", "node", "java", "go")
 _MOST_BYTES = 180 << 20
 
 
+@folded
 def deploy(
     name: str,
     path: str | os.PathLike[str] | None = None,
@@ -101,6 +102,7 @@ def _code(
     return {"code": code, "runtime": chosen, "command": words, **images}
 
 
+@folded
 def deployed(name: str) -> Deployed:
     """A function of the running platform by its name, in whatever language it is."""
     running = _running()

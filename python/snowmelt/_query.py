@@ -20,7 +20,7 @@ from ._client import client
 from ._ship import pickled
 from ._tables import Folder, Table
 from ._udf import AnyUdf, Udf, udf
-from .errors import make
+from .errors import Error, folded, make
 
 UdfLike = Union[AnyUdf, str, "os.PathLike[str]", Any]
 
@@ -97,6 +97,7 @@ class Query:
         """The platform's id for its last run; None before it ran."""
         return self._query_id
 
+    @folded
     def collect(self) -> Any:
         """The answer as a `pyarrow.Table`. Runs the query unless it ran before."""
         import pyarrow as pa
@@ -110,16 +111,19 @@ class Query:
 
     arrow = collect
 
+    @folded
     def pandas(self) -> Any:
         """The answer as a `pandas.DataFrame`."""
         return self.collect().to_pandas()
 
+    @folded
     def polars(self) -> Any:
         """The answer as a `polars.DataFrame`."""
         import polars as pl
 
         return pl.from_arrow(self.collect())
 
+    @folded
     def rows(self) -> list[tuple[Any, ...]]:
         """The answer as a list of tuples."""
         columns = [column.to_pylist() for column in self.collect().columns]
@@ -131,8 +135,11 @@ class Query:
         if self._table is not None:
             yield from self._table.to_batches()
             return
-        _, batches = self._run()
-        yield from batches
+        try:
+            _, batches = self._run()
+            yield from batches
+        except Error as error:
+            raise error.with_traceback(None) from error.__cause__
 
     __iter__ = batches
 

@@ -311,3 +311,37 @@ def test_progress_tells_what_runs() -> None:
         "7 rows to functions"
     )
     assert _progress.wanted(False) is False
+
+
+AWAY = """
+import traceback, snowmelt as sm
+def own():
+    {call}
+try:
+    own()
+except sm.PlatformError as error:
+    traceback.print_exc(file=sys.stdout)
+    print("in a notebook", *error._render_traceback_(), sep="\\n")
+"""
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "sm.sql('select 1').pandas()",
+        "next(sm.sql('select 1').batches())",
+        "sm.map(abs, [1])",
+        "sm.function(abs).remote(1)",
+        "sm.burst(abs, 1)",
+        "sm.deployed('name')",
+    ],
+)
+def test_tracebacks_show_the_callers_lines_and_none_of_ours(call: str) -> None:
+    program = "import sys\n" + AWAY.replace("{call}", call).replace("\\\\n", "\\n")
+    printed = run_program(program, SNOWMELT_SOCKET="/nonexistent/s")
+    plain, _, notebook = printed.partition("in a notebook\n")
+    assert plain.count("Traceback") == 1
+    ours = [line for line in plain.splitlines() if "/snowmelt/" in line and "File" in line]
+    assert len(ours) <= 1, plain
+    assert "in own" in notebook and "/snowmelt/" not in notebook
+    assert notebook.count("error[SM-0503]") == 1 and len(notebook.splitlines()) < 8, notebook

@@ -314,7 +314,7 @@ def test_columns_that_python_cannot_hold_are_refused(instance: Instance) -> None
     [
         ("OSError(28, 'No space left on device')", "write less to /tmp"),
         ("OSError(24, 'Too many open files')", "close what is done with"),
-        ("RuntimeError(\"can't start new thread\")", "start fewer"),
+        ('RuntimeError("can\'t start new thread")', "start fewer"),
     ],
 )
 def test_hints_name_no_option_that_udfs_lack(instance: Instance, error: str, advice: str) -> None:
