@@ -15,6 +15,7 @@ from ._map import with_options
 from ._network import Network, Wanted, network_of
 from ._outcomes import Outcome
 from ._ship import pickled
+from ._wheels import sent
 from .errors import folded, from_report, make
 
 R = TypeVar("R")
@@ -67,13 +68,14 @@ def burst(
     made = with_options(function, packages, given)
     wanted = made.network if network is None else network_of(network)
     name = passing_name(made.function)
+    platform = client()
     request: dict[str, Any] = {
         "function": {
             "name": name,
             "code": pickled(made.function, made.function.__name__),
             "handler": made.function.__name__,
             "mode": "map",
-            "packages": made.packages,
+            "packages": sent(platform, made.packages),
             "options": made.options,
             "ephemeral": True,
         },
@@ -82,7 +84,7 @@ def burst(
     if made.tenant is not None:
         request["function"]["tenant"] = made.tenant
     request |= _terms(wanted, start_within, hosts)
-    answer = _run(client(), "/v1/bursts", request, _progress.wanted(progress))
+    answer = _run(platform, "/v1/bursts", request, _progress.wanted(progress))
     return _results(answer, made.function.__name__, on_error, lambda done: _ended(done, results))
 
 

@@ -17,6 +17,7 @@ from . import _amounts
 from ._client import Client, client
 from ._network import Network, Wanted, network_of
 from ._ship import pickled
+from ._wheels import sent
 from .errors import folded, from_report, make
 
 if TYPE_CHECKING:
@@ -304,7 +305,7 @@ def deploy(
         "code": pickled(made.function, made.function.__name__),
         "handler": made.function.__name__,
         "mode": mode,
-        "packages": made.packages,
+        "packages": sent(platform, made.packages),
         "options": made.options,
         "expected": expected,
         "ephemeral": ephemeral,

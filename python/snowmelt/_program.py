@@ -14,6 +14,7 @@ from typing import Any
 
 from ._client import Client, client
 from ._function import Deployed, limits
+from ._wheels import sent
 from .errors import folded, make
 
 # What the ending of a file stands for.
@@ -58,17 +59,17 @@ def deploy(
         raise make("SM-0110", message, hint="name one of them")
     images = {} if image is None else {"image": image}
     tenants = {} if tenant is None else {"tenant": tenant}
-    spec = {
+    spec: dict[str, Any] = {
         "name": name,
         **_source_of(path, packed, runtime, command, root),
         **images,
         **tenants,
         "handler": handler,
-        "packages": list(packages),
         "options": limits(**options),
         "expected": 1,
     }
     running = _running()
+    spec["packages"] = sent(running, packages)
     running.call("POST", "/v1/functions", spec)
     return Deployed(running, name)
 

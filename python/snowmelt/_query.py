@@ -14,12 +14,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Union
 
-from . import _amounts, _names, _progress
+from . import _amounts, _dtypes, _names, _progress
 from ._answer import Answer
 from ._client import client
 from ._ship import pickled
 from ._tables import Folder, Table
 from ._udf import AnyUdf, Udf, udf
+from ._wheels import sent
 from .errors import Error, folded, make
 
 UdfLike = Union[AnyUdf, str, "os.PathLike[str]", Any]
@@ -114,14 +115,15 @@ class Query:
     @folded
     def pandas(self) -> Any:
         """The answer as a `pandas.DataFrame`."""
-        return self.collect().to_pandas()
+        return _dtypes.to_pandas(self.collect(), self._types())
 
     @folded
     def polars(self) -> Any:
         """The answer as a `polars.DataFrame`."""
-        import polars as pl
+        return _dtypes.to_polars(self.collect(), self._types())
 
-        return pl.from_arrow(self.collect())
+    def _types(self) -> dict[str, Any]:
+        return _dtypes.known(table.types for table in self._tables)
 
     @folded
     def rows(self) -> list[tuple[Any, ...]]:
@@ -201,7 +203,9 @@ class Query:
 def _source(function: AnyUdf | Path) -> dict[str, Any]:
     if isinstance(function, Udf):
         code = pickled(function, function.signature.name)
-        return {"code": code, "packages": [], "signatures": [function.signature.to_wire()]}
+        signature = function.signature.to_wire()
+        signature["packages"] = sent(client(), signature["packages"])
+        return {"code": code, "packages": [], "signatures": [signature]}
     try:
         text = function.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -175,6 +176,72 @@ def test_functions_and_frames_of_the_caller_are_found() -> None:
     assert list(_names.read_frames(text, here, set())) == ["sales"]
     assert _names.read_frames(text, here, {"sales"}) == {}
     assert len(other) == len(places) and unused(1) == 1
+
+
+def _pandas_frame() -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "Int64": pd.array([2**60 + 1, None], "Int64"),
+            "UInt8": pd.array([1, 2], "UInt8"),
+            "boolean": pd.array([True, None], "boolean"),
+            "Float32": pd.array([1.5, None], "Float32"),
+            "string": pd.array(["a", None], "string"),
+            "category": pd.Categorical(["lo", None], categories=["mid", "lo"], ordered=True),
+            "int32": np.array([1, 2], "int32"),
+            "text": ["a", None],
+        },
+        index=pd.Index(["k", "l"], name="key"),
+    )
+
+
+def _answered(query: sm.Query, table: pa.Table) -> sm.Query:
+    """The query with an answer that the platform gave."""
+    query._table = table
+    return query
+
+
+def test_frames_of_pandas_come_back_with_their_types() -> None:
+    frame = _pandas_frame()
+    query = sm.sql("select * from frame", frame=frame)
+    pd.testing.assert_frame_equal(
+        _answered(query, query._tables[0].data).pandas(), frame.reset_index()
+    )
+
+
+def test_no_integer_and_no_boolean_becomes_another_type_for_a_null() -> None:
+    table = pa.table(
+        {
+            "i": pa.array([2**60 + 1, None]),
+            "u": pa.array([1, None], pa.uint16()),
+            "b": pa.array([True, None]),
+            "whole": [1, 2],
+        }
+    )
+    twice = table.append_column("i", table["i"])
+    frame = _answered(sm.sql("select 1"), twice).pandas()
+    assert [str(kind) for kind in frame.dtypes] == ["Int64", "UInt16", "boolean", "int64", "Int64"]
+    assert frame.iloc[0, 0] == 2**60 + 1 and frame.iloc[1, 0] is pd.NA
+
+
+def test_types_of_other_values_are_not_forced() -> None:
+    query = sm.sql("select * from frame", frame=_pandas_frame())
+    other = pa.table(
+        {
+            "Int64": ["text"],
+            "category": pa.array(["unknown"]).dictionary_encode(),
+            "boolean": [1.5],
+        }
+    )
+    frame = _answered(query, other).pandas()
+    assert frame.values.tolist() == [["text", "unknown", 1.5]]
+
+
+def test_enums_of_polars_come_back() -> None:
+    enum = pl.Enum(["b", "a"])
+    frame = pl.DataFrame({"e": pl.Series(["a", None], dtype=enum), "n": [1, None]})
+    query = sm.sql("select * from frame", frame=frame)
+    made = _answered(query, query._tables[0].data).polars()
+    assert made.schema == {"e": enum, "n": pl.Int64} and made.rows() == frame.rows()
 
 
 FRAME = {"n": [1, None, 3], "s": ["a", None, "c"]}

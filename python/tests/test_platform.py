@@ -111,6 +111,21 @@ def test_frames_are_tables(form: str) -> None:
     assert len(data) == 2 and frame is not None
 
 
+def test_frames_come_back_with_their_types() -> None:
+    frame = pd.DataFrame(
+        {
+            "n": pd.array([2**60 + 1, None], "Int64"),
+            "b": pd.array([True, None], "boolean"),
+            "c": pd.Categorical(["lo", None], categories=["mid", "lo"], ordered=True),
+        },
+        index=pd.Index(["k", "l"], name="key"),
+    )
+    back = sm.sql("select * from frame order by key").pandas().set_index("key")
+    pd.testing.assert_frame_equal(back, frame, check_index_type=False)
+    enum = pl.DataFrame({"e": pl.Series(["a", "b"], dtype=pl.Enum(["b", "a"]))})
+    assert sm.sql("select e from enum").polars().schema == enum.schema
+
+
 def test_functions_of_the_caller_are_called(sales: str) -> None:
     query = sm.sql(
         "select initial(name) as i, sum(halved(n)) as h from s group by 1 order by 1 nulls last",
