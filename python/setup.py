@@ -1,32 +1,36 @@
-"""Builds the `snowmelt` binary into the package when SNOWMELT_BUILD=1 asks for it.
+"""Puts the `snowmelt` binary into the package: the one that is built, or with SNOWMELT_BUILD=1 one
+that cargo builds now. With SNOWMELT_BUILD=0 there is none.
 
-Everything else stands in pyproject.toml. Without the variable the package finds a binary where
-`snowmelt/_binary.py` says, and names the command that makes one.
+Everything else stands in pyproject.toml; `build_backend.py` has refused what cannot be built.
 """
 
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
-ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from build_backend import ROOT, built  # noqa: E402
 
 
 class BuildWithBinary(build_py):
-    """Runs cargo first, and puts what it made beside the Python files."""
+    """Puts the binary beside the Python files."""
 
     def run(self):
         super().run()
-        if os.environ.get("SNOWMELT_BUILD") != "1":
+        asked = os.environ.get("SNOWMELT_BUILD")
+        if asked == "0" or self.editable_mode:
             return
-        subprocess.run(["cargo", "build", "--release", "-p", "snowmelt"], cwd=ROOT, check=True)
-        target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+        if asked == "1":
+            command = ["cargo", "build", "--locked", "--release", "-p", "snowmelt"]
+            subprocess.run(command, cwd=ROOT, check=True)
         place = Path(self.build_lib, "snowmelt", "bin")
         place.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(target / "release" / "snowmelt", place / "snowmelt")
+        shutil.copy2(built(), place / "snowmelt")
 
 
 setup(cmdclass={"build_py": BuildWithBinary})

@@ -6,9 +6,11 @@ here, with an example of one, before anything is sent.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import operator
 import re
-from typing import Union
+from typing import Any, Union
 
 from .errors import make
 
@@ -22,6 +24,9 @@ _BYTES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _BYTES |= {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
 _BYTES |= {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _SECONDS = {"": 1.0, "s": 1.0, "ms": 0.001, "m": 60.0, "min": 60.0, "h": 3600.0}
+
+
+_MOST = 2**32 - 1
 
 
 def memory_bytes(amount: Memory) -> int:
@@ -52,6 +57,17 @@ def milliseconds(amount: Duration) -> int:
     if unit not in _SECONDS:
         raise _refused(amount, "time", example)
     return int(number * _SECONDS[unit] * 1000)
+
+
+def count(name: str, given: Any, least: int = 1) -> int:
+    """A whole number, as the platform takes it."""
+    number = -1
+    with contextlib.suppress(TypeError):
+        # Also those of numpy.
+        number = -1 if isinstance(given, bool) else operator.index(given)
+    if not least <= number <= _MOST:
+        raise make("SM-0110", f"{name}={given!r} is no whole number from {least} to {_MOST:,}")
+    return number
 
 
 def _split(amount: object, what: str, example: str) -> tuple[float, str]:

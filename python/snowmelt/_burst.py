@@ -5,19 +5,18 @@ Invariant: either every function was started before the first was called, or non
 
 from __future__ import annotations
 
-import base64
-import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from . import _amounts, _progress
+from . import _amounts, _outcomes, _progress
 from ._client import Client, client
 from ._function import Deployed, limits, passing_name
-from ._map import Outcome, _map_error, _outcome, _with_options
+from ._map import with_options
 from ._network import Network, Wanted, network_of
+from ._outcomes import Outcome
 from ._ship import pickled
-from ._vendor import cloudpickle
-from .errors import from_report, make
+from ._wheels import sent
+from .errors import folded, from_report, make
 
 R = TypeVar("R")
 
@@ -37,6 +36,7 @@ class BurstResults(list[R], Generic[R]):
     """What functions wrote."""
 
 
+@folded
 def burst(
     function: Callable[[Any], R],
     over: int | Iterable[Any],
@@ -50,6 +50,7 @@ def burst(
     environment: Mapping[str, str] | None = None,
     hosts: int | None = None,
     on_error: str = "raise",
+    results: str = "plain",
     progress: bool | None = None,
 ) -> BurstResults[R]:
     """Calls `function(rank)` for each rank from 0 to `over - 1`, or `function(item)` for each of
@@ -59,30 +60,32 @@ def burst(
     `network=sm.Network(egress=[...])` they reach outside what that names as well. Left out, it is
     the network of `@sm.function`.
     Raises `MapError` once all ended, if some failed; `on_error="return"` gives their exceptions in
-    their places instead.
+    their places instead. `results` is as in `sm.map`.
     """
-    items = _items(over, on_error)
+    _outcomes.check(on_error, results)
+    items = _items(over)
     given = limits(memory=memory, cpu=cpu, timeout=timeout, environment=environment)
-    made = _with_options(function, packages, given)
+    made = with_options(function, packages, given)
     wanted = made.network if network is None else network_of(network)
     name = passing_name(made.function)
+    platform = client()
     request: dict[str, Any] = {
         "function": {
             "name": name,
             "code": pickled(made.function, made.function.__name__),
             "handler": made.function.__name__,
             "mode": "map",
-            "packages": made.packages,
+            "packages": sent(platform, made.packages),
             "options": made.options,
             "ephemeral": True,
         },
-        "events": [_event(item, made.function.__name__) for item in items],
+        "events": [_event(item, made.function.__name__, results) for item in items],
     }
     if made.tenant is not None:
         request["function"]["tenant"] = made.tenant
     request |= _terms(wanted, start_within, hosts)
-    answer = _run(client(), "/v1/bursts", request, _progress.wanted(progress))
-    return _results(answer, made.function.__name__, on_error, _unpickled)
+    answer = _run(platform, "/v1/bursts", request, _progress.wanted(progress))
+    return _results(answer, made.function.__name__, on_error, lambda done: _ended(done, results))
 
 
 def burst_deployed(
@@ -96,7 +99,8 @@ def burst_deployed(
     progress: bool | None = None,
 ) -> BurstResults[Any]:
     """`burst` of a deployed function, in whatever language it is: events and results are JSON."""
-    events = _items(over, on_error)
+    _outcomes.check(on_error, "plain")
+    events = _items(over)
     wanted = deployed.network if network is None else network_of(network)
     request = {"events": events, **_terms(wanted, start_within, hosts)}
     path = f"/v1/functions/{deployed.name}/bursts"
@@ -108,12 +112,10 @@ def burst_deployed(
     return _results(answer, deployed.name, on_error, _plain)
 
 
-def _items(over: int | Iterable[Any], on_error: str) -> list[Any]:
-    if on_error not in ("raise", "return"):
-        raise TypeError(f"on_error={on_error!r} is neither 'raise' nor 'return'")
-    items = list(range(over)) if isinstance(over, int) else list(over)
+def _items(over: int | Iterable[Any]) -> list[Any]:
+    items = list(range(_amounts.count("over", over))) if isinstance(over, int) else list(over)
     if not items:
-        raise TypeError("a burst has at least one function")
+        raise make("SM-0110", "a burst has at least one function")
     return items
 
 
@@ -125,15 +127,15 @@ def _terms(
     if start_within is not None:
         terms["start_within_ms"] = _amounts.milliseconds(start_within)
     if hosts is not None:
-        terms["most_hosts"] = hosts
+        terms["most_hosts"] = _amounts.count("hosts", hosts)
     if network is not None:
         terms["network"] = network.request()
     return terms
 
 
-def _event(item: Any, name: str) -> str:
+def _event(item: Any, name: str, results: str) -> dict[str, str]:
     try:
-        return base64.b64encode(cloudpickle.dumps([item])).decode()
+        return _outcomes.event([item], results)
     except Exception as error:
         reason = f"an item for `{name}` cannot be pickled: {type(error).__name__}: {error}"
         raise make("SM-0222", reason) from error
@@ -159,19 +161,18 @@ def _results(
     ended: Callable[[dict[str, Any]], Outcome],
 ) -> BurstResults[Any]:
     outcomes = [ended(invocation) for invocation in answer["invocations"]]
-    errors = [(rank, value) for rank, (succeeded, value) in enumerate(outcomes) if not succeeded]
-    results: BurstResults[Any] = BurstResults(value for _, value in outcomes)
+    values, errors = _outcomes.gather(outcomes, on_error)
+    results: BurstResults[Any] = BurstResults(values)
     results.job = answer["job"]
     results.hosts = answer["hosts"]
     results.started_ms = answer["started_us"] / 1000
     results.wall_ms = answer["wall_us"] / 1000
     results.logs = [entry["text"] for entry in answer["logs"]]
-    if not errors or on_error == "return":
+    if not errors:
         return results
     # Before those that were ended because of it comes who failed by itself.
     errors.sort(key=lambda error: getattr(error[1], "code", None) == "SM-0705")
-    values = [value if succeeded else None for succeeded, value in outcomes]
-    raise _map_error(errors, values, name) from errors[0][1]
+    raise _outcomes.map_error(errors, values, name) from errors[0][1]
 
 
 def _plain(invocation: dict[str, Any]) -> Outcome:
@@ -180,11 +181,11 @@ def _plain(invocation: dict[str, Any]) -> Outcome:
     return True, invocation.get("result")
 
 
-def _unpickled(invocation: dict[str, Any]) -> Outcome:
+def _ended(invocation: dict[str, Any], results: str) -> Outcome:
     if invocation.get("error"):
         return False, from_report(invocation["error"])
     try:
-        [outcome] = pickle.loads(base64.b64decode(invocation["result"]["results"]))
-        return _outcome(*outcome)
+        [outcome] = _outcomes.read(invocation["result"], 1, results)
+        return outcome
     except Exception as error:
         return False, error

@@ -36,7 +36,8 @@ class Client:
         self._lock = threading.Lock()
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
-        """The JSON answer; None where there is none. Raises `Error`."""
+        """The JSON answer; None where there is none. A body of bytes is sent as it is, any other
+        as JSON. Raises `Error`."""
         with self.stream(method, path, body) as response:
             text = response.read()
         return json.loads(text) if text else None
@@ -73,7 +74,10 @@ def _send(connected: socket.socket, method: str, path: str, body: Any) -> http.c
     connection = _UnixConnection(connected)
     headers = {"Connection": "close"}
     payload = None
-    if body is not None:
+    if isinstance(body, bytes):
+        payload = body
+        headers["Content-Type"] = "application/octet-stream"
+    elif body is not None:
         payload = json.dumps(body, allow_nan=False).encode()
         headers["Content-Type"] = "application/json"
     connection.request(method, path, body=payload, headers=headers)

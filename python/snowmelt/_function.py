@@ -17,7 +17,8 @@ from . import _amounts
 from ._client import Client, client
 from ._network import Network, Wanted, network_of
 from ._ship import pickled
-from .errors import from_report, make
+from ._wheels import sent
+from .errors import folded, from_report, make
 
 if TYPE_CHECKING:
     from ._burst import BurstResults
@@ -63,14 +64,17 @@ class Function(Generic[E, R]):
         """Calls the handler in this process."""
         return self.function(event)
 
+    @folded
     def remote(self, event: E) -> Any:
         """Calls the handler in a sandbox and waits. `event` and the answer are JSON values."""
         return self._deployed().remote(event)
 
+    @folded
     def spawn(self, event: E) -> Invocation:
         """Calls the handler in a sandbox and does not wait."""
         return self._deployed().spawn(event)
 
+    @folded
     def spawn_map(self, events: Iterable[E]) -> list[Invocation]:
         """Calls the handler with many events at once, and does not wait: a call for each event, in
         order. The sandboxes that are missing are asked for in one request."""
@@ -88,6 +92,7 @@ class Function(Generic[E, R]):
 
         return burst(self, over, **options)
 
+    @folded
     def deploy(self, name: str | None = None) -> Deployed:
         """Deploys the handler on the running platform (`snowmelt up`) until it is removed."""
         running = client()
@@ -117,6 +122,7 @@ class Deployed:
     def __repr__(self) -> str:
         return f"<deployed function {self.name}>"
 
+    @folded
     def remote(self, event: Any) -> Any:
         """Calls it and waits. Raises `FunctionError` if it failed."""
         return _answer(self._post("invocations", {"event": event}, "the event"))
@@ -133,6 +139,7 @@ class Deployed:
         batch = Invocation(lambda: self._batch(all_events))
         return [_Part(batch, place) for place in range(len(all_events))]
 
+    @folded
     def burst(self, over: int | Iterable[Any], **options: Any) -> BurstResults[Any]:
         """Calls it for each rank from 0 to `over - 1`, or for each event, all at once in as many
         sandboxes on all hosts: `sm.burst` with JSON events, answers, and the function's network."""
@@ -151,10 +158,12 @@ class Deployed:
             hint = "give JSON values; `map` takes any object that can be pickled"
             raise make("SM-0222", f"{sent} is not JSON: {error}", hint=hint) from None
 
+    @folded
     def logs(self, tail: int = 100) -> list[dict[str, Any]]:
         """What its last invocations wrote, oldest first."""
         return list(self.client.call("GET", f"/v1/functions/{self.name}/logs?tail={tail}"))
 
+    @folded
     def remove(self) -> None:
         """Takes it off the platform."""
         self.client.call("DELETE", f"/v1/functions/{self.name}")
@@ -187,6 +196,7 @@ class Invocation:
         """Whether the answer, or the error, is there."""
         return self._done.is_set()
 
+    @folded
     def get(self, timeout: float | None = None) -> Any:
         """The answer; waits for it, at most `timeout` seconds. Raises `TimeoutError`, and the
         call's own error."""
@@ -206,6 +216,7 @@ class _Part(Invocation):
     def done(self) -> bool:
         return self._batch.done()
 
+    @folded
     def get(self, timeout: float | None = None) -> Any:
         return _answer(self._batch.get(timeout)[self._place])
 
@@ -249,25 +260,19 @@ def function(
     return decorate if handler is None else decorate(handler)
 
 
-def _whole(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise TypeError(f"{value!r} is not a whole number from 0")
-    return value
-
-
 # Argument to the name in `FunctionOptions` of the API, and how its value is read.
 _OPTIONS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "memory": ("memory", _amounts.memory_bytes),
     "cpu": ("cpu", _amounts.cpu_millis),
     "timeout": ("timeout_ms", _amounts.milliseconds),
     "environment": ("environment", dict),
-    "instances": ("instances", _whole),
-    "concurrency": ("concurrency", _whole),
-    "parked": ("parked", _whole),
+    "instances": ("instances", functools.partial(_amounts.count, "instances")),
+    "concurrency": ("concurrency", functools.partial(_amounts.count, "concurrency")),
+    "parked": ("parked", functools.partial(_amounts.count, "parked", least=0)),
     "idle": ("idle_ms", _amounts.milliseconds),
-    "pids": ("pids", _whole),
+    "pids": ("pids", functools.partial(_amounts.count, "pids")),
     "scratch": ("scratch", _amounts.memory_bytes),
-    "open_files": ("open_files", _whole),
+    "open_files": ("open_files", functools.partial(_amounts.count, "open_files")),
     "log": ("log", _amounts.memory_bytes),
 }
 
@@ -300,7 +305,7 @@ def deploy(
         "code": pickled(made.function, made.function.__name__),
         "handler": made.function.__name__,
         "mode": mode,
-        "packages": made.packages,
+        "packages": sent(platform, made.packages),
         "options": made.options,
         "expected": expected,
         "ephemeral": ephemeral,

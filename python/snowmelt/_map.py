@@ -6,21 +6,19 @@ became of its neighbours.
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import os
-import pickle
 import queue
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from . import _amounts, _progress
+from . import _amounts, _outcomes, _progress
 from ._client import client
 from ._function import Deployed, Function, deploy, limits, passing_name
+from ._outcomes import Outcome
 from ._udf import Udf
-from ._vendor import cloudpickle
-from .errors import Error, MapError, PackageError, from_failure, make
+from .errors import Error, PackageError, folded
 
 _CHUNKS_PER_WORKER = 4
 _LARGEST_CHUNK = 1_000
@@ -31,9 +29,8 @@ R = TypeVar("R")
 # The code cannot be loaded, the server is gone, the function is no longer there.
 _OF_ALL_ITEMS = {"SM-0204", "SM-0220", "SM-0503"}
 
-Outcome = tuple[bool, Any]
 
-
+@folded
 def map(
     function: Callable[[T], R],
     items: Iterable[T],
@@ -46,29 +43,38 @@ def map(
     timeout: _amounts.Duration | None = None,
     environment: Mapping[str, str] | None = None,
     on_error: str = "raise",
+    results: str = "plain",
     progress: bool | None = None,
 ) -> list[R]:
     """`[function(item) for item in items]`, in sandboxes. See docs/python.md.
 
     Raises `MapError` once all items ran, if some failed; `on_error="return"` gives their exceptions
-    in their places instead.
+    in their places instead. Results are plain data; with `results="pickle"` they are anything, and
+    whoever rules the sandbox can run code here.
     """
-    if on_error not in ("raise", "return"):
-        raise TypeError(f"on_error={on_error!r} is neither 'raise' nor 'return'")
+    _outcomes.check(on_error, results)
     all_items = list(items)
     if not all_items:
         return []
-    count = max(1, workers if workers is not None else os.cpu_count() or 1)
+    wanted = os.cpu_count() or 1 if workers is None else workers
+    count = _amounts.count("workers", wanted)
+    if chunk is not None:
+        chunk = _amounts.count("chunk", chunk)
     given = limits(memory=memory, cpu=cpu, timeout=timeout, environment=environment)
-    made = _with_options(function, packages, {**given, "instances": count})
+    made = with_options(function, packages, {**given, "instances": count})
     chunks = _chunks(all_items, chunk, count)
-    outcomes = _run(made, chunks, min(count, len(chunks)), _progress.wanted(progress))
-    return _results(outcomes, made.function.__name__, on_error)
+    work = _Work(chunks, results)
+    _run(made, work, min(count, len(chunks)), _progress.wanted(progress))
+    values, errors = _outcomes.gather(work.outcomes, on_error)
+    if errors:
+        raise _outcomes.map_error(errors, values, made.function.__name__) from errors[0][1]
+    return values
 
 
-def _with_options(
+def with_options(
     function: Any, packages: Sequence[str] | None, options: dict[str, Any]
 ) -> Function[Any, Any]:
+    """The function with its own packages and limits, where none are given."""
     if isinstance(function, Function):
         own = packages if packages is not None else function.packages
         # A worker sends one chunk at a time, and items may do what is not safe for threads.
@@ -87,22 +93,17 @@ def _with_options(
 
 def _chunks(items: list[Any], chunk: int | None, workers: int) -> list[tuple[int, list[Any]]]:
     """Runs of items with the index of their first."""
-    if chunk is not None and chunk < 1:
-        raise TypeError(f"chunk={chunk} is less than 1")
     size = chunk or min(_LARGEST_CHUNK, -(-len(items) // (workers * _CHUNKS_PER_WORKER)))
     return [(start, items[start : start + size]) for start in range(0, len(items), size)]
 
 
-def _run(
-    made: Function[Any, Any], chunks: list[tuple[int, list[Any]]], workers: int, shown: bool
-) -> list[Outcome]:
+def _run(made: Function[Any, Any], work: _Work, workers: int, shown: bool) -> None:
     platform = client()
     name = passing_name(made.function)
     deployed = deploy(platform, made, name, "map", ephemeral=True, expected=workers)
-    work = _Work(deployed, chunks)
     line = _progress.Line(shown)
     try:
-        work.start(workers)
+        work.start(deployed, workers)
         while not work.wait(0.1):
             line.show(f"{work.done_items:,} of {work.items:,} items done")
         if work.fatal is not None:
@@ -116,14 +117,13 @@ def _run(
         # A function of this process only: if the platform is gone, so is the function.
         with contextlib.suppress(Error):
             deployed.remove()
-    return work.outcomes
 
 
 class _Work:
     """Chunks that wait, and threads that send them; each thread has one chunk under way."""
 
-    def __init__(self, deployed: Deployed, chunks: list[tuple[int, list[Any]]]) -> None:
-        self._deployed = deployed
+    def __init__(self, chunks: list[tuple[int, list[Any]]], results: str) -> None:
+        self._results = results
         self._waiting: queue.SimpleQueue[tuple[int, list[Any]]] = queue.SimpleQueue()
         for chunk in chunks:
             self._waiting.put(chunk)
@@ -136,10 +136,10 @@ class _Work:
         # What no item is to blame for: it would be the same for all of them.
         self.fatal: Error | None = None
 
-    def start(self, count: int) -> None:
+    def start(self, deployed: Deployed, count: int) -> None:
         for _ in range(count):
             # Daemons: an interrupted program ends without waiting for them.
-            thread = threading.Thread(target=self._send_all, daemon=True)
+            thread = threading.Thread(target=self._send_all, args=(deployed,), daemon=True)
             self._threads.append(thread)
             thread.start()
 
@@ -154,13 +154,13 @@ class _Work:
     def stop(self) -> None:
         self._stopped = True
 
-    def _send_all(self) -> None:
+    def _send_all(self, deployed: Deployed) -> None:
         while not self._stopped:
             try:
                 start, items = self._waiting.get_nowait()
             except queue.Empty:
                 return
-            outcomes = _send(self._deployed, items)
+            outcomes = _send(deployed, items, self._results)
             with self._changed:
                 self.outcomes[start : start + len(items)] = outcomes
                 self.done_items += len(items)
@@ -174,60 +174,10 @@ def _fatal(outcome: Outcome) -> Error | None:
     return error if of_all or isinstance(error, PackageError) else None
 
 
-def _send(deployed: Deployed, items: list[Any]) -> list[Outcome]:
+def _send(deployed: Deployed, items: list[Any], results: str) -> list[Outcome]:
     """The outcomes of a chunk; a chunk whose sandbox ended fails as a whole."""
     try:
-        event = base64.b64encode(cloudpickle.dumps(items)).decode()
-        answer = deployed.remote(event)
-        outcomes = pickle.loads(base64.b64decode(answer["results"]))
-        if len(outcomes) != len(items):
-            raise make("SM-0507", f"{len(outcomes)} results came for {len(items)} items")
-        return [_outcome(*outcome) for outcome in outcomes]
+        answer = deployed.remote(_outcomes.event(items, results))
+        return _outcomes.read(answer, len(items), results)
     except Exception as error:
         return [(False, error)] * len(items)
-
-
-def _outcome(succeeded: bool, value: Any) -> Outcome:
-    if not succeeded:
-        return False, _exception(value)
-    try:
-        return True, pickle.loads(value)
-    except Exception as error:
-        return False, make("SM-0202", f"a result cannot be unpickled here: {error}")
-
-
-def _exception(failed: dict[str, Any]) -> Exception:
-    """The user's own exception where it survived the way, with the platform's report as cause."""
-    report = from_failure(failed)
-    if failed.get("pickle") is None:
-        return report
-    try:
-        own = pickle.loads(failed["pickle"])
-    except Exception:
-        return report
-    if not isinstance(own, Exception):
-        return report
-    own.__cause__ = report
-    return own
-
-
-def _results(outcomes: list[Outcome], name: str, on_error: str) -> list[Any]:
-    errors = [(index, value) for index, (succeeded, value) in enumerate(outcomes) if not succeeded]
-    if not errors or on_error == "return":
-        return [value for _, value in outcomes]
-    results = [value if succeeded else None for succeeded, value in outcomes]
-    raise _map_error(errors, results, name) from errors[0][1]
-
-
-def _map_error(errors: list[tuple[int, Exception]], results: list[Any], name: str) -> MapError:
-    index, first = errors[0]
-    known = first if isinstance(first, Error) else first.__cause__
-    report: dict[str, Any] = {"excerpt": [repr(first)]}
-    if isinstance(known, Error):
-        report = dict(known.report)
-    report.setdefault("code", "SM-0201")
-    report["message"] = (
-        f"`{name}` failed for {len(errors)} of {len(results)} items, first for item {index}"
-    )
-    report.setdefault("hint", 'get the others\' results with on_error="return"')
-    return MapError(report, errors, results)

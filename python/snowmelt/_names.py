@@ -5,12 +5,15 @@ Invariant: this only proposes; a name counts if the caller has a UDF or a frame 
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Iterable
 from types import FrameType
 from typing import Any
 
 from ._tables import is_frame
 from ._udf import AnyUdf, Udf
+from .errors import make
 
 # Text, quoted names and comments, in which nothing is a name.
 _OPAQUE = re.compile(r"'(?:[^']|'')*'|--[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -31,6 +34,19 @@ def read_frames(sql: str, caller: FrameType, known: set[str]) -> dict[str, Any]:
     names = [name.strip() for text in lists for name in text.split(",")]
     candidates = {name: _lookup(caller, name) for name in names if name not in known}
     return {name: value for name, value in candidates.items() if is_frame(value)}
+
+
+def refuse_unread(sql: str, tables: Iterable[str], options: Iterable[str]) -> None:
+    """Raises `QueryError` for a table that the text does not name: most are misspelt options."""
+    text = _OPAQUE.sub(" ", sql)
+    for table in tables:
+        if re.search(rf"(?<!\w){re.escape(table)}(?!\w)", text, re.IGNORECASE):
+            continue
+        lists = _READ.findall(text)
+        read = [name.strip() for names in lists for name in names.split(",")]
+        alike = difflib.get_close_matches(table, [*options, *read], n=1)
+        hint = f"did you mean `{alike[0]}`?" if alike else "name it after FROM or JOIN"
+        raise make("SM-0110", f"the query names no table `{table}`", hint=hint)
 
 
 def _lookup(caller: FrameType, name: str) -> Any:

@@ -14,7 +14,8 @@ from typing import Any
 
 from ._client import Client, client
 from ._function import Deployed, limits
-from .errors import make
+from ._wheels import sent
+from .errors import folded, make
 
 # What the ending of a file stands for.
 _ENDINGS = {
@@ -31,6 +32,7 @@ _RUNTIMES = ("python", "node", "java", "go")
 _MOST_BYTES = 180 << 20
 
 
+@folded
 def deploy(
     name: str,
     path: str | os.PathLike[str] | None = None,
@@ -57,17 +59,17 @@ def deploy(
         raise make("SM-0110", message, hint="name one of them")
     images = {} if image is None else {"image": image}
     tenants = {} if tenant is None else {"tenant": tenant}
-    spec = {
+    spec: dict[str, Any] = {
         "name": name,
         **_source_of(path, packed, runtime, command, root),
         **images,
         **tenants,
         "handler": handler,
-        "packages": list(packages),
         "options": limits(**options),
         "expected": 1,
     }
     running = _running()
+    spec["packages"] = sent(running, packages)
     running.call("POST", "/v1/functions", spec)
     return Deployed(running, name)
 
@@ -101,6 +103,7 @@ def _code(
     return {"code": code, "runtime": chosen, "command": words, **images}
 
 
+@folded
 def deployed(name: str) -> Deployed:
     """A function of the running platform by its name, in whatever language it is."""
     running = _running()

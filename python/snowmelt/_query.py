@@ -14,17 +14,20 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Union
 
-from . import _amounts, _names, _progress
+from . import _amounts, _dtypes, _names, _progress
 from ._answer import Answer
 from ._client import client
 from ._ship import pickled
 from ._tables import Folder, Table
 from ._udf import AnyUdf, Udf, udf
-from .errors import make
+from ._wheels import sent
+from .errors import Error, folded, make
 
 UdfLike = Union[AnyUdf, str, "os.PathLike[str]", Any]
 
 _ROWS_SHOWN = 20
+
+_OPTIONS = ("udfs", "workers", "memory", "timeout", "progress")
 
 
 def sql(
@@ -39,11 +42,12 @@ def sql(
 ) -> Query:
     """A query; nothing runs before its answer is asked for. See docs/python.md."""
     caller = sys._getframe(1)
+    _names.refuse_unread(query, tables, _OPTIONS)
     tables = {**_names.read_frames(query, caller, set(tables)), **tables}
     functions = _names.called_udfs(query, caller) if udfs is None else [_as_udf(u) for u in udfs]
     options: dict[str, int] = {}
     if workers is not None:
-        options["workers"] = workers
+        options["workers"] = _amounts.count("workers", workers)
     if memory is not None:
         options["memory"] = _amounts.memory_bytes(memory)
     if timeout is not None:
@@ -94,6 +98,7 @@ class Query:
         """The platform's id for its last run; None before it ran."""
         return self._query_id
 
+    @folded
     def collect(self) -> Any:
         """The answer as a `pyarrow.Table`. Runs the query unless it ran before."""
         import pyarrow as pa
@@ -107,16 +112,20 @@ class Query:
 
     arrow = collect
 
+    @folded
     def pandas(self) -> Any:
         """The answer as a `pandas.DataFrame`."""
-        return self.collect().to_pandas()
+        return _dtypes.to_pandas(self.collect(), self._types())
 
+    @folded
     def polars(self) -> Any:
         """The answer as a `polars.DataFrame`."""
-        import polars as pl
+        return _dtypes.to_polars(self.collect(), self._types())
 
-        return pl.from_arrow(self.collect())
+    def _types(self) -> dict[str, Any]:
+        return _dtypes.known(table.types for table in self._tables)
 
+    @folded
     def rows(self) -> list[tuple[Any, ...]]:
         """The answer as a list of tuples."""
         columns = [column.to_pylist() for column in self.collect().columns]
@@ -128,8 +137,11 @@ class Query:
         if self._table is not None:
             yield from self._table.to_batches()
             return
-        _, batches = self._run()
-        yield from batches
+        try:
+            _, batches = self._run()
+            yield from batches
+        except Error as error:
+            raise error.with_traceback(None) from error.__cause__
 
     __iter__ = batches
 
@@ -191,7 +203,9 @@ class Query:
 def _source(function: AnyUdf | Path) -> dict[str, Any]:
     if isinstance(function, Udf):
         code = pickled(function, function.signature.name)
-        return {"code": code, "packages": [], "signatures": [function.signature.to_wire()]}
+        signature = function.signature.to_wire()
+        signature["packages"] = sent(client(), signature["packages"])
+        return {"code": code, "packages": [], "signatures": [signature]}
     try:
         text = function.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

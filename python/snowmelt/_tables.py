@@ -13,6 +13,7 @@ import weakref
 from pathlib import Path
 from typing import Any, Union
 
+from . import _dtypes
 from .errors import make
 
 # A file for each worker to read, row groups for each thread of it.
@@ -39,10 +40,14 @@ class Table:
         self.name = name
         self.location: str | None = None
         self.data: Any = None
+        # Of columns, where the frame's own types say more than Arrow's.
+        self.types: dict[str, Any] = {}
         if isinstance(given, (str, os.PathLike)):
             self.location = os.fspath(given)
         else:
+            given = _with_index(given)
             self.data = _arrow(name, given)
+            self.types = _types(given)
 
     def __repr__(self) -> str:
         if self.location is not None:
@@ -55,7 +60,7 @@ def _arrow(name: str, given: Any) -> Any:
     """The frame as a `pyarrow.Table`, or a pyarrow dataset as it is."""
     import pyarrow as pa
 
-    module, kind = type(given).__module__.partition(".")[0], type(given).__name__
+    module, kind = _library(given)
     try:
         if module == "pyarrow" and kind.endswith("Dataset"):
             return given
@@ -77,6 +82,25 @@ def _arrow(name: str, given: Any) -> Any:
         f"table `{name}` is a {type(given).__qualname__}",
         hint="give a path or URL of Parquet files, or a pandas, polars or pyarrow table",
     )
+
+
+def _library(given: Any) -> tuple[str, str]:
+    return type(given).__module__.partition(".")[0], type(given).__name__
+
+
+def _with_index(given: Any) -> Any:
+    """A frame of pandas with the named levels of its index as columns; SQL knows no index."""
+    if _library(given) != ("pandas", "DataFrame"):
+        return given
+    levels = [n for n in given.index.names if n is not None and n not in given.columns]
+    return given.reset_index(level=levels) if levels else given
+
+
+def _types(given: Any) -> dict[str, Any]:
+    library, kind = _library(given)
+    if (library, kind) == ("pandas", "DataFrame"):
+        return _dtypes.of_pandas(given)
+    return _dtypes.of_polars(given) if (library, kind) == ("polars", "DataFrame") else {}
 
 
 def _from_polars(frame: Any) -> Any:

@@ -5,9 +5,14 @@ Invariant: `str(error)` is the same text that the command line shows.
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Sequence
-from typing import Any
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Error(Exception):
@@ -42,6 +47,22 @@ class Error(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.report,)
+
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows (IPython asks for this): the caller's lines and the report."""
+        frames = [
+            frame
+            for frame, (inner, _) in zip(
+                traceback.extract_tb(self.__traceback__), traceback.walk_tb(self.__traceback__)
+            )
+            if str(inner.f_globals.get("__name__")).partition(".")[0] not in _FOLDED
+        ]
+        lines = "".join(traceback.format_list(frames)).splitlines()
+        return [*lines, *str(self).splitlines()]
+
+
+# Packages whose frames say nothing of what the caller did.
+_FOLDED = {"snowmelt", "IPython", "ipykernel"}
 
 
 class QueryError(Error):
@@ -118,6 +139,21 @@ def from_failure(failure: dict[str, Any]) -> Error:
         input=failure.get("input"),
         hint=failure.get("hint"),
     )
+
+
+def folded(function: Callable[P, R]) -> Callable[P, R]:
+    """Has a function of the API raise `Error` as its own: without the frames beneath it, which are
+    of this package and say nothing of what the caller did."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        __tracebackhide__ = True
+        try:
+            return function(*args, **kwargs)
+        except Error as error:
+            raise error.with_traceback(None) from error.__cause__
+
+    return call
 
 
 def make(code: str, message: str, **more: Any) -> Error:

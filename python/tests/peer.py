@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import itertools
 import json
 import os
-import pickle
 import signal
 import socket
 import subprocess
@@ -17,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from snowmelt import _ship
+from snowmelt import _outcomes, _ship
 from snowmelt._runtime import frames
 
 PACKAGE_FOLDER = Path(__file__).resolve().parent.parent
@@ -109,12 +107,13 @@ class Instance:
         connection = self.open("function", code, function)
         return call(connection, event)
 
-    def map(self, code: str, items: list[Any], function: str = "f") -> list[tuple[bool, Any]]:
-        """One call of a map over pickled items; values are unpickled, failures are as they came."""
+    def map(
+        self, code: str, items: list[Any], function: str = "f", results: str = "plain"
+    ) -> list[tuple[bool, Any]]:
+        """The outcomes of one call of a map, as the caller of `sm.map` has them."""
         connection = self.open("map", code, function)
-        results = call(connection, base64.b64encode(pickle.dumps(items)).decode())["results"]
-        outcomes = pickle.loads(base64.b64decode(results))
-        return [(good, pickle.loads(value) if good else value) for good, value in outcomes]
+        answer = call(connection, _outcomes.event(items, results))
+        return _outcomes.read(answer, len(items), results)
 
     def udf(self, code: str, function: str, *batches: pa.RecordBatch, **load: Any) -> pa.Array:
         """The result column of a UDF over batches of one schema. Raises `Refused`."""

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -177,6 +178,72 @@ def test_functions_and_frames_of_the_caller_are_found() -> None:
     assert len(other) == len(places) and unused(1) == 1
 
 
+def _pandas_frame() -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "Int64": pd.array([2**60 + 1, None], "Int64"),
+            "UInt8": pd.array([1, 2], "UInt8"),
+            "boolean": pd.array([True, None], "boolean"),
+            "Float32": pd.array([1.5, None], "Float32"),
+            "string": pd.array(["a", None], "string"),
+            "category": pd.Categorical(["lo", None], categories=["mid", "lo"], ordered=True),
+            "int32": np.array([1, 2], "int32"),
+            "text": ["a", None],
+        },
+        index=pd.Index(["k", "l"], name="key"),
+    )
+
+
+def _answered(query: sm.Query, table: pa.Table) -> sm.Query:
+    """The query with an answer that the platform gave."""
+    query._table = table
+    return query
+
+
+def test_frames_of_pandas_come_back_with_their_types() -> None:
+    frame = _pandas_frame()
+    query = sm.sql("select * from frame", frame=frame)
+    pd.testing.assert_frame_equal(
+        _answered(query, query._tables[0].data).pandas(), frame.reset_index()
+    )
+
+
+def test_no_integer_and_no_boolean_becomes_another_type_for_a_null() -> None:
+    table = pa.table(
+        {
+            "i": pa.array([2**60 + 1, None]),
+            "u": pa.array([1, None], pa.uint16()),
+            "b": pa.array([True, None]),
+            "whole": [1, 2],
+        }
+    )
+    twice = table.append_column("i", table["i"])
+    frame = _answered(sm.sql("select 1"), twice).pandas()
+    assert [str(kind) for kind in frame.dtypes] == ["Int64", "UInt16", "boolean", "int64", "Int64"]
+    assert frame.iloc[0, 0] == 2**60 + 1 and frame.iloc[1, 0] is pd.NA
+
+
+def test_types_of_other_values_are_not_forced() -> None:
+    query = sm.sql("select * from frame", frame=_pandas_frame())
+    other = pa.table(
+        {
+            "Int64": ["text"],
+            "category": pa.array(["unknown"]).dictionary_encode(),
+            "boolean": [1.5],
+        }
+    )
+    frame = _answered(query, other).pandas()
+    assert frame.values.tolist() == [["text", "unknown", 1.5]]
+
+
+def test_enums_of_polars_come_back() -> None:
+    enum = pl.Enum(["b", "a"])
+    frame = pl.DataFrame({"e": pl.Series(["a", None], dtype=enum), "n": [1, None]})
+    query = sm.sql("select * from frame", frame=frame)
+    made = _answered(query, query._tables[0].data).polars()
+    assert made.schema == {"e": enum, "n": pl.Int64} and made.rows() == frame.rows()
+
+
 FRAME = {"n": [1, None, 3], "s": ["a", None, "c"]}
 ARROW = pa.table(FRAME)
 
@@ -234,19 +301,51 @@ def test_a_frame_is_a_snapshot() -> None:
 
 def test_what_is_no_table_is_refused_by_name() -> None:
     with pytest.raises(sm.QueryError, match="table `t` is a dict"):
-        sm.sql("select 1", t={"a": [1]})
+        sm.sql("select 1 from t", t={"a": [1]})
+
+
+def test_tables_that_the_query_does_not_name_are_refused() -> None:
+    for text, table, hint in [
+        ("select 1 from t", "memroy", "did you mean `memory`?"),
+        ("select 'sales' from sale -- sales", "sales", "did you mean `sale`?"),
+        ("select 1", "zzz", "name it after FROM or JOIN"),
+    ]:
+        with pytest.raises(sm.QueryError, match=f"names no table `{table}`") as refused:
+            sm.sql(text, **{table: "2GiB"})
+        assert (refused.value.code, refused.value.hint) == ("SM-0110", hint)
+    sm.sql('select * from "T" a, b', t="a", b="b")
+
+
+def test_counts_that_are_none_are_refused_by_name() -> None:
+    for bad in (-1, 0, 1.5, "4", True, 2**32):
+        with pytest.raises(sm.QueryError, match=r"workers=.* is no whole number from 1") as refused:
+            sm.sql("select 1", workers=bad)  # type: ignore[arg-type]
+        assert refused.value.code == "SM-0110"
+    for wrong in (
+        lambda: sm.map(abs, [1], workers=-1),
+        lambda: sm.map(abs, [1], chunk=0),
+        lambda: sm.burst(abs, -1),
+        lambda: sm.burst(abs, []),
+        lambda: sm.burst(abs, 1, hosts=0),
+        lambda: sm.function(instances=-1)(abs),
+        lambda: sm.function(parked=-1)(abs),
+    ):
+        with pytest.raises(sm.QueryError) as refused:
+            wrong()
+        assert refused.value.code == "SM-0110"
+    assert sm.function(parked=0)(abs).options == {"parked": 0}
 
 
 def test_showing_a_query_runs_nothing(tmp_path: Path) -> None:
     program = (
         "import snowmelt as sm, pyarrow as pa\n"
-        "q = sm.sql('select  *\\nfrom t', t=pa.table({'n': [1]}), u='s3://b/*.parquet', workers=3)\n"
+        "q = sm.sql('select  *\\nfrom t, u', t=pa.table({'n': [1]}), u='s3://b/*.parquet', workers=3)\n"
         "print(q)\n"
         "q._repr_html_()\n"
     )
     printed = run_program(program, SNOWMELT_BIN="/nonexistent", TMPDIR=str(tmp_path))
     assert printed == (
-        "<snowmelt query: select * from t\n"
+        "<snowmelt query: select * from t, u\n"
         "  table t: (n int64)\n"
         "  table u: s3://b/*.parquet\n"
         "  workers=3\n"
@@ -279,3 +378,37 @@ def test_progress_tells_what_runs() -> None:
         "7 rows to functions"
     )
     assert _progress.wanted(False) is False
+
+
+AWAY = """
+import traceback, snowmelt as sm
+def own():
+    {call}
+try:
+    own()
+except sm.PlatformError as error:
+    traceback.print_exc(file=sys.stdout)
+    print("in a notebook", *error._render_traceback_(), sep="\\n")
+"""
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "sm.sql('select 1').pandas()",
+        "next(sm.sql('select 1').batches())",
+        "sm.map(abs, [1])",
+        "sm.function(abs).remote(1)",
+        "sm.burst(abs, 1)",
+        "sm.deployed('name')",
+    ],
+)
+def test_tracebacks_show_the_callers_lines_and_none_of_ours(call: str) -> None:
+    program = "import sys\n" + AWAY.replace("{call}", call).replace("\\\\n", "\\n")
+    printed = run_program(program, SNOWMELT_SOCKET="/nonexistent/s")
+    plain, _, notebook = printed.partition("in a notebook\n")
+    assert plain.count("Traceback") == 1
+    ours = [line for line in plain.splitlines() if "/snowmelt/" in line and "File" in line]
+    assert len(ours) <= 1, plain
+    assert "in own" in notebook and "/snowmelt/" not in notebook
+    assert notebook.count("error[SM-0503]") == 1 and len(notebook.splitlines()) < 8, notebook

@@ -158,17 +158,22 @@ def test_map_keeps_order_and_tells_failures_in_place(instance: Instance) -> None
     outcomes = instance.map(code, [1, 0, 2])
     assert [good for good, _ in outcomes] == [True, False, True]
     assert (outcomes[0][1], outcomes[2][1]) == ({1.0}, {0.5})
-    failed = outcomes[1][1]
-    assert failed["exception"] == "ZeroDivisionError: division by zero"
+    failed = outcomes[1][1].__cause__.report
+    assert failed["message"] == "`f` raised ZeroDivisionError: division by zero"
     assert failed["input"] == "item = 0"
     assert failed["location"]["line"] == 2
 
 
-def test_map_results_that_cannot_be_pickled_fail_alone(instance: Instance) -> None:
+@pytest.mark.parametrize(
+    ("results", "reason"), [("plain", "is no plain data"), ("pickle", "cannot be pickled")]
+)
+def test_map_results_that_cannot_be_sent_fail_alone(
+    instance: Instance, results: str, reason: str
+) -> None:
     code = instance.source("import threading\ndef f(n): return threading.Lock() if n else n\n")
-    (good, value), (bad, failed) = instance.map(code, [0, 1])
+    (good, value), (bad, failed) = instance.map(code, [0, 1], results=results)
     assert (good, value, bad) == (True, 0, False)
-    assert failed["kind"] == "type" and "cannot be pickled" in failed["exception"]
+    assert failed.code == "SM-0202" and reason in failed.message
 
 
 def test_describe_lists_the_udfs_of_the_code(instance: Instance) -> None:

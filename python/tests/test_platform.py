@@ -143,6 +143,21 @@ def test_frames_are_tables(form: str) -> None:
     assert len(data) == 2 and frame is not None
 
 
+def test_frames_come_back_with_their_types() -> None:
+    frame = pd.DataFrame(
+        {
+            "n": pd.array([2**60 + 1, None], "Int64"),
+            "b": pd.array([True, None], "boolean"),
+            "c": pd.Categorical(["lo", None], categories=["mid", "lo"], ordered=True),
+        },
+        index=pd.Index(["k", "l"], name="key"),
+    )
+    back = sm.sql("select * from frame order by key").pandas().set_index("key")
+    pd.testing.assert_frame_equal(back, frame, check_index_type=False)
+    enum = pl.DataFrame({"e": pl.Series(["a", "b"], dtype=pl.Enum(["b", "a"]))})
+    assert sm.sql("select e from enum").polars().schema == enum.schema
+
+
 def test_functions_of_the_caller_are_called(sales: str) -> None:
     query = sm.sql(
         "select initial(name) as i, sum(halved(n)) as h from s group by 1 order by 1 nulls last",
@@ -189,9 +204,9 @@ def test_null_on_error_and_the_error_itself(sales: str) -> None:
 
 def test_wrong_queries_are_query_errors(sales: str) -> None:
     for text, code in [
-        ("selec 1", "SM-0101"),
+        ("selec 1 from s", "SM-0101"),
         ("select nme from s", "SM-0102"),
-        ("select * from nowhere", "SM-0102"),
+        ("select * from s, nowhere", "SM-0102"),
         ("select halved(name) from s", "SM-0103"),
     ]:
         with pytest.raises(sm.QueryError) as failed:
@@ -267,7 +282,9 @@ def test_map_keeps_order_over_many_sandboxes() -> None:
 def test_map_collects_errors_at_the_end_or_in_place() -> None:
     outcomes = sm.map(squared, range(12, 15), chunk=1, on_error="return")
     assert (outcomes[0], outcomes[2]) == (144, 196)
-    assert isinstance(outcomes[1], OwnError) and outcomes[1].args == (13,)
+    assert isinstance(outcomes[1], sm.FunctionError) and "OwnError: 13" in outcomes[1].message
+    trusted = sm.map(squared, range(12, 15), on_error="return", results="pickle")
+    assert isinstance(trusted[1], OwnError) and trusted[1].args == (13,)
     with pytest.raises(sm.MapError) as failed:
         sm.map(squared, range(12, 15))
     assert [index for index, _ in failed.value.errors] == [1]

@@ -307,3 +307,24 @@ def test_columns_that_python_cannot_hold_are_refused(instance: Instance) -> None
         )
     assert refused.value.failure["kind"] == "type"
     assert "`v`" in refused.value.failure["hint"]
+
+
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        ("OSError(28, 'No space left on device')", "write less to /tmp"),
+        ("OSError(24, 'Too many open files')", "close what is done with"),
+        ('RuntimeError("can\'t start new thread")', "start fewer"),
+    ],
+)
+def test_hints_name_no_option_that_udfs_lack(instance: Instance, error: str, advice: str) -> None:
+    text = f"import snowmelt as sm\n@sm.udf\ndef f(v: int) -> int: raise {error}\n"
+    text += f"def handler(event): raise {error}\n"
+    code = instance.source(text)
+    with pytest.raises(Refused) as refused:
+        instance.udf(code, "f", pa.record_batch({"v": [1]}))
+    hint = refused.value.failure["hint"]
+    assert advice in hint and "=" not in hint
+    with pytest.raises(Refused) as refused:
+        instance.call(code, None)
+    assert advice in refused.value.failure["hint"] and "=" in refused.value.failure["hint"]

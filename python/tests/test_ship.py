@@ -79,7 +79,7 @@ def test_the_users_own_modules_travel_but_installed_ones_do_not(
     monkeypatch.syspath_prepend(str(tmp_path))
     helpers = importlib.import_module("own_helpers")
     code = instance.pickled(lambda item: helpers.boxed(item))
-    ((good, box),) = instance.map(code, [[1]])
+    ((good, box),) = instance.map(code, [[1]], results="pickle")
     # The class that comes back is the one that went.
     assert good and type(box) is helpers.Box and box.v == "[1]"
     data = cloudpickle.dumps(pytest.raises)
@@ -112,9 +112,6 @@ def test_exceptions_of_own_classes_come_back_as_themselves(instance: Instance) -
     def f(item: int) -> None:
         raise OwnError(item, "told")
 
-    import pickle
-
-    ((good, failed),) = instance.map(instance.pickled(f), [3])
+    ((good, error),) = instance.map(instance.pickled(f), [3], results="pickle")
     assert not good
-    error = pickle.loads(failed["pickle"])
     assert type(error) is OwnError and error.args == (3, "told")

@@ -11,11 +11,13 @@ from peer import Instance, Refused
 
 HEAD = """
 import numpy as np, pandas as pd, pyarrow as pa, pyarrow.compute as pc
-import datetime, decimal
-import snowmelt as sm
+import datetime, decimal, typing; import snowmelt as sm
+Part = typing.TypedDict("Part", {"n": int | None, "l": list[int | None] | None})
 """
 
 FORMS = {"arrow": "sm.Array", "pandas": "sm.Series", "numpy": "sm.NDArray"}
+
+PART = pa.struct([("n", pa.int64()), ("l", pa.list_(pa.int64()))])
 
 COLUMNS: list[tuple[str, pa.DataType, Any]] = [
     ("bool", pa.bool_(), lambda r: r.random() < 0.5),
@@ -28,7 +30,20 @@ COLUMNS: list[tuple[str, pa.DataType, Any]] = [
     ("datetime.timedelta", pa.duration("us"), lambda r: r.randrange(10**15)),
     ("decimal.Decimal", pa.decimal128(38, 10), lambda r: r.randrange(10**6)),
     ("list[float]", pa.list_(pa.float64()), lambda r: [r.random()] * r.randrange(3)),
+    ("list[int | None]", pa.list_(pa.int64()), lambda r: _integers(r)),
+    ("list[list[int | None]]", pa.list_(pa.list_(pa.int64())), lambda r: [_integers(r)] * 2),
+    ("Part", PART, lambda r: _part(r)),
+    ("list[Part | None]", pa.list_(PART), lambda r: [None, _part(r)][: r.randrange(3)]),
 ]
+
+
+def _integers(r: random.Random) -> list[int | None]:
+    """Integers that no float holds, beside nulls."""
+    return [r.choice([2**60 + 1, -(2**60) - 1, None]) for _ in range(r.randrange(4))]
+
+
+def _part(r: random.Random) -> dict[str, Any]:
+    return {"n": r.choice([2**60 + 1, None]), "l": r.choice([None, _integers(r)])}
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +111,26 @@ def test_integers_with_nulls_stay_integers_in_pandas(instance: Instance) -> None
         "    return pd.Series([str(y.dtype)] * len(y))"
     )
     assert instance.udf(code, "f", SOME.select(["y"])).to_pylist() == ["Int64"] * 3
+
+
+@pytest.mark.parametrize("form", ["pandas", "numpy"])
+def test_integers_beside_a_null_in_a_list_are_objects_and_others_are_not(
+    instance: Instance, form: str
+) -> None:
+    code = instance.source(
+        HEAD
+        + f"""
+@sm.udf(batch="{form}")
+def f(v: list[int | None]) -> str:
+    return np.array([str(item.dtype) + str(item.tolist()) for item in v], dtype=object)
+"""
+    )
+    kind = pa.list_(pa.int64())
+    whole = pa.record_batch({"v": pa.array([[2**60 + 1], []], kind)})
+    assert instance.udf(code, "f", whole).to_pylist() == ["int64[1152921504606846977]", "int64[]"]
+    nulls = pa.record_batch({"v": pa.array([[2**60 + 1, None], [5]], kind)})
+    expected = ["object[1152921504606846977, None]", "object[5]"]
+    assert instance.udf(code, "f", nulls).to_pylist() == expected
 
 
 def test_nan_is_null_in_pandas_and_a_number_in_numpy(instance: Instance) -> None:

@@ -272,8 +272,9 @@ pub enum CallMode {
     /// One JSON event.
     #[default]
     Event,
-    /// A base64 pickle of a list of items; answers `{"results": base64 pickle of
-    /// [(true, value) or (false, {"exception": …, "traceback": …})]}`, one for each item in order.
+    /// `{"items": base64 pickle of a list, "results": "plain" or "pickle"}`; answers `{"results":
+    /// text, "failed": the first exception, if any}`. The text holds (true, value) or (false, why)
+    /// for each item in order: as JSON of plain data, or as a base64 pickle.
     Map,
 }
 

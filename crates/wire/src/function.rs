@@ -123,7 +123,8 @@ pub enum OnError {
 pub struct Call {
     /// The invocation's id, for logs.
     pub invocation: String,
-    /// The event; for [`Mode::Map`] the base64 text of a pickled list of items.
+    /// The event; for [`Mode::Map`] the base64 text of a pickled list of items, and the form of
+    /// results that the caller reads.
     pub event: serde_json::Value,
 }
 

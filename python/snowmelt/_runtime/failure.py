@@ -164,7 +164,6 @@ _DISTRIBUTIONS = {
 _HINTS = {
     errno.EAFNOSUPPORT: "functions have no network: give the data as arguments or as a table",
     errno.ENETUNREACH: "functions have no network: give the data as arguments or as a table",
-    errno.EAGAIN: limits.FEWER_PROCESSES,
     errno.EROFS: "only /tmp can be written inside a function",
 }
 
@@ -179,5 +178,6 @@ def hint(error: BaseException) -> str | None:
     if type(error).__name__ == "gaierror":
         return _HINTS[errno.ENETUNREACH]
     if isinstance(error, OSError):
-        return _HINTS.get(error.errno or 0)
+        at_limit = error.errno == errno.EAGAIN
+        return limits.fewer_processes() if at_limit else _HINTS.get(error.errno or 0)
     return None

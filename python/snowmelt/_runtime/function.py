@@ -11,9 +11,10 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
-from . import failure, frames, process
+from . import failure, frames, plain, process
 from .failure import Failed
 from .frames import Connection
+from .plain import NotPlain
 
 Handler = Callable[[Any], Any]
 
@@ -71,49 +72,73 @@ def _as_json(value: Any, name: str) -> str:
         raise Failed("type", reason, function=name, hint=hint) from None
 
 
-def map_answer(handler: Handler, name: str, event: Any) -> str:
-    """`{"results": base64 pickle}`: for each item in order (True, pickled value) or (False, why).
+def map_answer(handler: Handler, name: str, event: dict[str, Any]) -> str:
+    """`{"results": text}`: for each item in order (true, value) or (false, why), as plain data or
+    as a pickle, whichever the event asks for (`docs/python.md`).
 
-    The value is a pickle of its own, so that one that cannot be read spoils no other. For who reads
-    no pickles, `"failed"` says why the first that failed did, if any.
+    For who reads neither, `"failed"` says why the first that failed did, if any.
     """
     try:
-        items = pickle.loads(base64.b64decode(event))
+        items = pickle.loads(base64.b64decode(event["items"]))
     except Exception as error:
         raise failure.from_exception(error, "load", name) from None
-    results = [_one(handler, name, item) for item in items]
-    answer = {"results": base64.b64encode(pickle.dumps(results)).decode()}
+    write, join = _FORMS[event["results"]]
+    results = [_one(handler, name, item, write) for item in items]
+    answer = {"results": join(results)}
     failed = next((why for succeeded, why in results if not succeeded), None)
     if failed is not None:
         answer["failed"] = failed["exception"]
     return json.dumps(answer)
 
 
-def _one(handler: Handler, name: str, item: Any) -> tuple[bool, Any]:
-    from .._vendor import cloudpickle
-
+def _one(handler: Handler, name: str, item: Any, write: Callable[[Any], Any]) -> tuple[bool, Any]:
     try:
         with process.user_code:
             value = handler(item)
     except BaseException as error:
         given = failure.shown("item", item)
         failed = failure.from_exception(error, "raised", name, input=given, failed=1, calls=1)
-        return False, {**failed.message, "pickle": _pickled_exception(error)}
+        return False, {**failed.message, "own": _exception(error, write)}
     try:
-        # By value, because classes of the user's own modules cannot be imported elsewhere.
-        return True, cloudpickle.dumps(value)
+        return True, write(value)
+    except NotPlain as error:
+        failed = Failed("type", f"its result cannot be sent: {error}", function=name, hint=_HINT)
     except Exception as error:
         reason = f"{type(value).__name__} cannot be pickled: {failure.exception_line(error)}"
-        return False, {**Failed("type", reason, function=name).message, "pickle": None}
+        failed = Failed("type", reason, function=name)
+    return False, {**failed.message, "own": None}
 
 
-def _pickled_exception(error: BaseException) -> bytes | None:
-    """The exception itself, if it survives the way; many do not (their arguments are lost)."""
+_HINT = (
+    "return plain data (numbers, texts, lists, dicts, dates, arrays, frames), or trust what the "
+    'function sends with results="pickle"'
+)
+
+
+def _pickled(value: Any) -> bytes:
     from .._vendor import cloudpickle
 
+    # By value, because classes of the user's own modules cannot be imported elsewhere.
+    data: bytes = cloudpickle.dumps(value)
+    return data
+
+
+def _exception(error: BaseException, write: Callable[[Any], Any]) -> Any:
+    """The exception itself, if it survives the way; many do not (their arguments are lost). As
+    plain data, one of Python's own by its name."""
     try:
-        data: bytes = cloudpickle.dumps(error)
+        if write is plain.dumps:
+            own = type(error).__module__ == "builtins"
+            return plain.dumps([type(error).__name__, list(error.args)]) if own else None
+        data = write(error)
         pickle.loads(data)
         return data
     except Exception:
         return None
+
+
+# How each value is written, so that one that cannot be read spoils no other, and how all are.
+_FORMS: dict[str, tuple[Callable[[Any], Any], Callable[[list[Any]], str]]] = {
+    "plain": (plain.dumps, json.dumps),
+    "pickle": (_pickled, lambda results: base64.b64encode(pickle.dumps(results)).decode()),
+}

@@ -8,16 +8,31 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import threading
 from typing import Any
 
 SCRATCH = "/tmp"
 
-FEWER_PROCESSES = (
-    "it is at its limit of processes and threads: start fewer; a deployed function gets more with"
-    " pids= (fn deploy --pids)"
-)
+_AT_ITS_PROCESSES = "it is at its limit of processes and threads: start fewer"
 
 Reached = tuple[str, dict[str, Any]]
+
+# Of each connection's thread: functions in SQL have no options for these limits.
+_thread = threading.local()
+
+
+def of_udf() -> None:
+    """Has the hints of this thread name no option that `@sm.udf` lacks."""
+    _thread.is_udf = True
+
+
+def fewer_processes() -> str:
+    """What to do about the limit of processes."""
+    return _with(_AT_ITS_PROCESSES, "raise pids= (fn deploy --pids)")
+
+
+def _with(advice: str, option: str) -> str:
+    return advice if hasattr(_thread, "is_udf") else f"{advice}, or {option}"
 
 
 def reached(error: BaseException) -> Reached | None:
@@ -29,7 +44,7 @@ def reached(error: BaseException) -> Reached | None:
         return _files()
     thread = isinstance(error, RuntimeError) and "can't start new thread" in str(error)
     if thread or (number == errno.EAGAIN and isinstance(error, BlockingIOError) and _forked(error)):
-        return "processes", {"hint": FEWER_PROCESSES}
+        return "processes", {"hint": fewer_processes()}
     return None
 
 
@@ -42,16 +57,15 @@ def _scratch() -> Reached | None:
     # What filled it may be removed by now; only where files ran out it was not full of bytes.
     used = limit if folder.f_favail else limit - folder.f_bfree * folder.f_frsize
     twice = max(limit * 2 >> 20, 1)
-    more = f'scratch="{twice}MiB" (fn deploy --scratch)'
-    # An option that UDFs do not have: whoever wrote one must not be sent to look for it.
-    hint = f"write less; a deployed function gets more with {more}"
+    advice = "write less to /tmp, or remove what is done with"
+    hint = _with(advice, f'give it more with scratch="{twice}MiB" (fn deploy --scratch)')
     return "scratch", {"limit": limit, "peak": used, "hint": hint}
 
 
 def _files() -> Reached:
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    more = f"open_files={limit * 2} (fn deploy --open-files)"
-    hint = f"close what is done with; a deployed function gets more with {more}"
+    option = f"raise open_files={limit * 2} (fn deploy --open-files)"
+    hint = _with("close what is done with", option)
     return "files", {"limit": limit, "peak": limit, "hint": hint}
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from .._signature import Signature
 from .._udf import AnyUdf, Udf
-from . import code, failure, frames, process
+from . import code, failure, frames, limits, process
 from .failure import Failed
 from .frames import Connection, ProtocolError
 from .function import too_long
@@ -23,6 +23,7 @@ Evaluate = Callable[[Any], Any]
 
 def load(load: dict[str, Any]) -> tuple[Evaluate, Signature]:
     """The function that a `Load` message asks for, ready for batches. Raises `Failed`."""
+    limits.of_udf()
     name = load["function"]
     found = code.load(load["code"], name).callable(name)
     if not isinstance(found, Udf):

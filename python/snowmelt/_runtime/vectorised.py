@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from .._elements import Element
 from .._signature import Signature
-from . import failure, process
+from . import failure, nested, process
 from .failure import Failed
 from .nulls import Rows
 from .values import as_declared
@@ -89,7 +89,7 @@ def _may_become(found: Any, declared: Any) -> bool:
     families = (_is_text, _is_bytes, at.is_timestamp, at.is_date, at.is_time, at.is_duration)
     if any(same(found) and same(declared) for same in families):
         return True
-    if _is_list(found) and _is_list(declared):
+    if nested.is_list(found) and nested.is_list(declared):
         return _may_become(found.value_type, declared.value_type)
     if at.is_struct(found) and at.is_struct(declared):
         return [f.name for f in found] == [f.name for f in declared] and all(
@@ -108,10 +108,6 @@ def _is_bytes(kind: Any) -> bool:
     return bool(
         pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind)
     )
-
-
-def _is_list(kind: Any) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
 def _give_arrow(column: Any, _: Element) -> Any:
@@ -138,7 +134,8 @@ def _give_pandas(column: Any, element: Element) -> Any:
         mapping |= {pa.uint32(): pd.UInt32Dtype(), pa.uint64(): pd.UInt64Dtype()}
         mapping |= {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
         return column.to_pandas(types_mapper=mapping.get)
-    return column.to_pandas()
+    # Integers beside a null inside of lists and structs would become floats as well.
+    return column.to_pandas(integer_object_nulls=True)
 
 
 def _take_pandas(result: Any, returns: Element) -> Any:
@@ -150,7 +147,7 @@ def _take_pandas(result: Any, returns: Element) -> Any:
 
 
 def _give_numpy(column: Any, element: Element) -> Any:
-    values = column.to_numpy(zero_copy_only=False)
+    values = nested.as_numpy(column)
     if not element.nullable or element.kind == "float":
         return values if values.flags.writeable else values.copy()
     import numpy as np

@@ -1,0 +1,59 @@
+"""`pip install ./python`: the package has its binary, or pip says at once why not."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from peer import PACKAGE_FOLDER
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """The package's sources in a checkout of their own, where nothing is built."""
+    place = tmp_path / "checkout" / "python"
+    unwanted = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "tests", "bin")
+    shutil.copytree(PACKAGE_FOLDER, place, ignore=unwanted)
+    return place
+
+
+def install(package: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs pip as a user would, but offline."""
+    unset = {"SNOWMELT_BUILD", "CARGO_TARGET_DIR"}
+    variables = {name: value for name, value in os.environ.items() if name not in unset}
+    options = ["--no-deps", "--no-build-isolation", "--no-index", "--target", package.parent / "to"]
+    return subprocess.run(
+        [sys.executable, "-m", "pip", "install", *options, package],
+        env=variables | environment,
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_without_a_binary_it_says_at_once_what_to_type(package: Path) -> None:
+    for environment in ({}, {"SNOWMELT_BUILD": "1", "PATH": "/nonexistent"}):
+        done = install(package, **environment)
+        assert done.returncode != 0
+        said = done.stdout + done.stderr
+        assert "SNOWMELT_BUILD=1 pip install ./python" in said
+        assert "Building wheel" not in said and "Traceback" not in said, said
+
+
+def test_a_binary_that_is_built_comes_along(package: Path) -> None:
+    built = package.parent / "target" / "release" / "snowmelt"
+    built.parent.mkdir(parents=True)
+    shutil.copy2("/bin/true", built)
+    done = install(package)
+    assert done.returncode == 0, done.stdout + done.stderr
+    inside = package.parent / "to" / "snowmelt" / "bin" / "snowmelt"
+    assert inside.read_bytes() == built.read_bytes() and os.access(inside, os.X_OK)
+
+
+def test_the_sdk_alone_is_there_by_choice(package: Path) -> None:
+    done = install(package, SNOWMELT_BUILD="0")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not (package.parent / "to" / "snowmelt" / "bin").exists()
