@@ -79,6 +79,72 @@ def test_a_change_of_code_presses_and_sends_the_code_alone(
     assert third["sent"] == {"blobs": [], "bytes": 0}
 
 
+# What a program sees of itself.
+SELF = """import os
+def read(event):
+    seen = {name: os.environ.get(name) for name in event["read"]}
+    return seen | {"folder": os.getcwd(), "user": os.getuid(), "group": os.getgid()}
+while True:"""
+
+
+def test_the_configuration_of_an_image_holds_below_the_functions_own_settings(
+    alone: Snowmelt, served: Registry, app: Path
+) -> None:
+    (app / "serve").write_text(SERVE.replace("while True:", SELF, 1))
+    (app / "serve").chmod(0o755)
+    settings = ("--entrypoint", "./serve", "--command", "unused", "--working-folder", "/app")
+    settings += ("--env", "A=image", "--env", "B=image", "--env", "SNOWMELT_MEMORY=lie")
+    settings += ("--user", "65532", "--python-path", "/opt/python")
+    name = f"{served.address}/team/configured:v1"
+    built(alone, "configured:v1", app, *settings, "--push", name)
+    asked = json.dumps({"read": ["A", "B", "PYTHONPATH", "SNOWMELT_MEMORY", "HOME"]})
+    for image in ("configured:v1", name):
+        alone.run("fn", "deploy", "own", "--image", image, "--env", "B=function").succeeded()
+        seen = json.loads(alone.run("fn", "call", "own", "--data", asked).succeeded().out)
+        assert seen == {
+            "A": "image",
+            "B": "function",
+            "PYTHONPATH": "/opt/python",
+            "SNOWMELT_MEMORY": str(512 << 20),
+            "HOME": "/tmp",
+            "folder": "/app",
+            "user": 65532,
+            "group": 1000,
+        }
+    for wrong, told in (("--user=nobody-e2e", "nobody-e2e"), ("--working-folder=/none", "/none")):
+        built(alone, "wrong:v1", app, "--entrypoint", "./serve", wrong)
+        alone.run("fn", "deploy", "own", "--image", "wrong:v1").failed_with("SM-0206", told)
+    built(alone, "silent:v1", app)
+    silent = alone.run("fn", "deploy", "own", "--image", "silent:v1")
+    silent.failed_with("SM-0206", "neither an entrypoint nor a command")
+
+
+def test_python_in_an_image_runs_by_the_interpreter_of_the_image(
+    alone: Snowmelt, app: Path, tmp_path: Path
+) -> None:
+    place = ("--python-path", "/opt/python")
+    built(alone, "python:v1", app, *place, "--env", "A=image", "--working-folder", "/app")
+    code = tmp_path / "handler.py"
+    code.write_text(
+        "import os, sys, six\n"
+        "def handler(event):\n"
+        "    if event.get('raise'):\n"
+        "        raise ValueError('asked for')\n"
+        "    return [sys.executable, six.__file__, os.getcwd(), os.environ['A'], __file__]\n"
+    )
+    deploy = ("fn", "deploy", "inside", code, "--image", "python:v1")
+    alone.run(*deploy).succeeded()
+    seen = json.loads(alone.run("fn", "call", "inside").succeeded().out)
+    assert seen[:4] == ["/usr/bin/python3", "/opt/python/six.py", "/app", "image"]
+    assert seen[4].endswith("handler.py")
+    raised = alone.run("fn", "call", "inside", "--data", '{"raise": true}')
+    raised.failed_with("SM-0201", "asked for")
+    alone.run(*deploy, "--package", "six").failed_with("SM-0110", "image build")
+    built_without = alone.run("image", "build", "bare:v1", "--code", app).succeeded()
+    assert built_without.code == 0
+    alone.run(*deploy[:-1], "bare:v1").failed_with("SM-0206", "python3", "bare:v1")
+
+
 def test_what_is_built_on_an_image_shares_its_layers(
     alone: Snowmelt, served: Registry, app: Path, tmp_path: Path
 ) -> None:

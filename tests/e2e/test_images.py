@@ -184,19 +184,26 @@ def test_a_daemon_that_is_killed_is_replaced_under_its_readers(
 
 
 @both_ways
-def test_without_a_daemon_reads_fail_and_nothing_hangs(
-    pushed: str, code: Path, up: Snowmelt
+def test_without_a_daemon_reads_fail_and_the_next_call_has_a_new_one(
+    pushed: str, served: Registry, made: Image, code: Path, up: Snowmelt
 ) -> None:
     deploy(up, code, pushed).succeeded()
     answer(read(up, "/usr/bin/python3"))
+    served.fetched()
+    event = json.dumps({"read": "/opt/ballast", "pause": 0.5})
+    reading = up.start("fn", "call", "read", "--data", event)
+    wait_for("its reads", lambda: served.fetched() > 0)
     while pid := daemon(up):
         os.kill(pid, signal.SIGKILL)
-    wait_for("the last daemon to be given up", lambda: daemon(up) is None)
-    read(up, "/opt/ballast").failed_with("SM-0201", "OSError")
-    # What is deployed then has a daemon of its own again.
-    up.run("down").succeeded()
-    up.run("up").succeeded()
-    answer(read(up, "/usr/bin/python3"))
+    up.finish(reading, LIMIT_S).failed_with("SM-0201", "OSError")
+    # Its root was put together on a mount that is dead now, and so was that of every sandbox in
+    # this image: what was deployed before and what is deployed now run on a new one.
+    assert answer(read(up, "/opt/ballast")) == digest(made.ballast)
+    new = up.run("fn", "deploy", "new", code, "--command", "./serve", "--image", pushed)
+    new.succeeded()
+    called = up.run("fn", "call", "new", "--data", json.dumps({"read": "/usr/bin/python3"}))
+    assert answer(called) == digest((made.rootfs / "usr/bin/python3").resolve())
+    assert daemon(up) is not None
 
 
 @both_ways

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use snowmelt_bench_lean::samples::{Bounds, Sample, Series, Turns};
 use snowmelt_bench_lean::spawner;
-use snowmelt_sandbox::{Limits, Network, Policy, Root, SandboxSpec, Spawner};
+use snowmelt_sandbox::{Limits, Network, Policy, ProcessSettings, Root, SandboxSpec, Spawner};
 use snowmelt_types::SandboxId;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::Receiver;
@@ -92,6 +92,7 @@ async fn sample(spawner: &Spawner, command: &[String]) -> Result<Sample> {
             limits: Limits::default(),
             network: Network::None,
             policy: Policy::Function,
+            process: ProcessSettings::default(),
         })
         .await?;
     let mut log = Receiver::from_owned_fd(sandbox.take_log().context("a sandbox has a log")?)?;

@@ -196,11 +196,11 @@ pub struct FunctionSpec {
     #[serde(default)]
     pub runtime: Runtime,
     /// For [`Runtime::Command`] the program and its arguments: a name, an absolute path, or `./`
-    /// and a file of the code.
+    /// and a file of the code. Empty with an image: what that runs by itself.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
-    /// For all but Python, the unpacked file system of an image on the platform's machine, as an
-    /// absolute path; absent: the programs of the machine itself.
+    /// The unpacked file system of an image on the platform's machine, as an absolute path; absent:
+    /// the programs of the machine itself. Python code runs by the interpreter that is in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub root: Option<PathBuf>,
     /// Instead of a root, a block image by its name: of the platform's machine, or in a registry.
@@ -252,7 +252,7 @@ pub struct PackRequest {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Runtime {
-    /// The platform's Python.
+    /// The platform's Python, or that of an image.
     #[default]
     Python,
     /// Node.js with `handler.mjs`.

@@ -54,7 +54,11 @@ impl Functions {
         let mut record = self.blocking(accept).await?;
         live::pin(&self.inner.node, &mut record).await?;
         let live = Arc::new(self.prepare(record).await?);
-        self.start_expected(&live).await?;
+        let began = Instant::now();
+        if let Err(error) = self.start_expected(&live).await {
+            let why = self.inner.node.why_image_failed(&live.unit, began).await;
+            return Err(why.unwrap_or(error));
+        }
         if !live.record.spec.ephemeral {
             let stored = live.record.clone();
             self.blocking(move |inner| inner.store.put_function(&stored)).await?;
@@ -337,17 +341,33 @@ impl Functions {
     }
 
     async fn find(&self, name: &FunctionName) -> Result<Arc<Live>, ErrorReport> {
-        if let Some(live) = self.live().get(name) {
-            return Ok(Arc::clone(live));
-        }
-        let key = name.clone();
-        let Some(record) = self.blocking(move |inner| inner.store.function(&key)).await? else {
-            return Err(self.missing(name).await);
+        let known = self.live().get(name).cloned();
+        let record = match known {
+            Some(live) if !self.inner.node.is_dead(&live.unit) => return Ok(live),
+            // One that dies with the server is not stored.
+            Some(dead) => {
+                self.forget(name, &dead);
+                Some(dead.record.clone())
+            }
+            None => {
+                let key = name.clone();
+                self.blocking(move |inner| inner.store.function(&key)).await?
+            }
         };
+        let Some(record) = record else { return Err(self.missing(name).await) };
         let live = Arc::new(self.prepare(record).await?);
         let live = Arc::clone(self.live().entry(name.clone()).or_insert(live));
         self.park(&live);
         Ok(live)
+    }
+
+    /// Lets go of a function whose images are dead, unless another one has its name meanwhile.
+    fn forget(&self, name: &FunctionName, dead: &Arc<Live>) {
+        let mut live = self.live();
+        if live.get(name).is_some_and(|found| Arc::ptr_eq(found, dead)) {
+            live.remove(name);
+            self.inner.node.forget(&dead.unit, &dead.limits);
+        }
     }
 
     async fn prepare(&self, record: FunctionRecord) -> Result<Live, ErrorReport> {

@@ -39,7 +39,7 @@ impl Live {
     ) -> Result<Self, ErrorReport> {
         let spec = &record.spec;
         let limits = Arc::new(InstanceLimits::from(&spec.options));
-        let unit = match language(spec.runtime) {
+        let unit = match language(spec) {
             None if record.packed.is_some() => packed(node, &record).await?,
             None => python(node, memos, spec).await?,
             Some(language) => program(node, &record, language, &limits).await?,
@@ -81,7 +81,11 @@ pub(crate) fn accept(
 ) -> Result<FunctionRecord, ErrorReport> {
     let refused =
         |message: &str, hint: &str| Err(ErrorReport::new(ErrorCode::OPTION, message).hint(hint));
-    if (spec.runtime == Runtime::Command) == spec.command.is_empty() {
+    let is_inside = spec.root.is_some() || spec.image.is_some();
+    // An image may name a command itself.
+    let has_command = !spec.command.is_empty()
+        || spec.runtime == Runtime::Command && spec.image.is_some();
+    if (spec.runtime == Runtime::Command) != has_command {
         return refused(
             "a command goes with the runtime `command` and no other",
             "name either a runtime or a command (fn deploy --runtime, --command)",
@@ -90,19 +94,27 @@ pub(crate) fn accept(
     if spec.packed.is_some() {
         return accept_packed(spec, deployed_ms);
     }
-    let Some(language) = language(spec.runtime) else {
-        if spec.root.is_some() || spec.image.is_some() {
-            let hint = "name the image's own Python with --command, or leave the image out";
-            return refused("Python functions run with the platform's own Python", hint);
-        }
+    let Some(language) = language(&spec) else {
         spec.handler = if spec.handler.is_empty() { "handler".into() } else { spec.handler };
         return Ok(FunctionRecord { spec, deployed_ms, files: None, packed: None });
     };
-    let Code::Files { files } = &spec.code else {
-        let hint = "send {\"kind\": \"files\", \"files\": …}";
-        return refused("a program needs the files of a folder, and this is Python code", hint);
+    let empty = BTreeMap::new();
+    let files = match (&spec.code, language) {
+        (Code::Files { files }, _) if language != Language::Python => files,
+        (Code::Source { .. } | Code::Pickle { .. }, Language::Python) => &empty,
+        (Code::Files { .. }, _) => {
+            return refused("Python code is needed, and these are files", "name one Python file");
+        }
+        _ => {
+            let hint = "send {\"kind\": \"files\", \"files\": …}";
+            return refused("a program needs the files of a folder, and this is Python code", hint);
+        }
     };
-    if !spec.packages.is_empty() || spec.mode == CallMode::Map {
+    if !spec.packages.is_empty() && language == Language::Python {
+        let hint = "build an image on it that has them (snowmelt image build --base … --python …)";
+        return refused("a Python function in an image has the packages of that image", hint);
+    }
+    if !spec.packages.is_empty() || spec.mode == CallMode::Map && language != Language::Python {
         let hint = "bring what the program needs with its files, or in an image (--image)";
         return refused("packages and sm.map are for Python functions", hint);
     }
@@ -112,7 +124,13 @@ pub(crate) fn accept(
     if spec.root.as_ref().is_some_and(|root| !root.is_absolute()) {
         return refused("the root is not an absolute path", "name the folder from / on");
     }
-    if files.is_empty() {
+    let needs_files = match language {
+        Language::Python => false,
+        // The program may be the image's.
+        Language::Command => !is_inside,
+        Language::Node | Language::Java | Language::Go => true,
+    };
+    if needs_files && files.is_empty() {
         return refused("there are no files of the code", "name a file, or a folder with files");
     }
     if spec.handler.is_empty() {
@@ -195,7 +213,7 @@ async fn program(
 
 /// What the node is asked to run of a function, unless it is Python.
 pub(crate) fn request(spec: &FunctionSpec) -> Option<ProgramRequest> {
-    language(spec.runtime).map(|language| program_request(spec, language))
+    language(spec).map(|language| program_request(spec, language))
 }
 
 fn program_request(spec: &FunctionSpec, language: Language) -> ProgramRequest {
@@ -208,8 +226,11 @@ fn program_request(spec: &FunctionSpec, language: Language) -> ProgramRequest {
     }
 }
 
-fn language(runtime: Runtime) -> Option<Language> {
-    match runtime {
+/// Unless it is forked from a zygote of the platform's Python.
+fn language(spec: &FunctionSpec) -> Option<Language> {
+    let is_inside = spec.root.is_some() || spec.image.is_some();
+    match spec.runtime {
+        Runtime::Python if is_inside && spec.packed.is_none() => Some(Language::Python),
         Runtime::Python => None,
         Runtime::Node => Some(Language::Node),
         Runtime::Java => Some(Language::Java),

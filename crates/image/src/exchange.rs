@@ -96,7 +96,7 @@ pub async fn push(
 pub async fn pull(name: &Reference, layout: &Layout, watch: Watch<'_>) -> Result<Pulled> {
     let lease = layout.keep_collectors_away()?;
     let (_, image) = find(&Registry::new(name)?, name).await?;
-    let source = Retried::new(Registry::new(name)?, Patience::default());
+    let source = Retried::new(Registry::new(name)?, Patience::of_readers());
     let blobs = parts(&image);
     let mut before = 0;
     for (index, (digest, size)) in blobs.iter().enumerate() {

@@ -13,6 +13,7 @@
 //! | blocks on demand, from memory, disk and source | `read` |
 //! | the kernel's mount over them | `mount` |
 //! | what a start touches, fetched ahead at the next | `profile` |
+//! | what the configuration says of its process | `run` |
 //! | every digest compared | `verify` |
 //! | what two images share | `diff` |
 //! | between registries and folders | `exchange` |
@@ -38,6 +39,7 @@ pub mod manifest;
 pub mod mount;
 pub mod profile;
 pub mod read;
+mod run;
 pub mod source;
 pub mod tree;
 mod verify;
@@ -47,6 +49,7 @@ pub use convert::{Converted, Options, convert};
 pub use error::Error;
 pub use lock::Lock;
 pub use manifest::Image;
+pub use run::RunConfig;
 pub use verify::{Damage, Verified, verify_image};
 
 /// A result of this crate.

@@ -152,6 +152,9 @@ impl Report for Error {
 
 /// The platform's own worker is executed too.
 fn is_program_of_user(step: &str) -> bool {
+    if step == "enter the working folder" {
+        return true;
+    }
     step.strip_prefix("execute ").is_some_and(|program| program != crate::worker::BINARY)
 }
 

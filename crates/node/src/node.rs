@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use snowmelt_network::Networks;
 use snowmelt_package::{Environment, Installer, Python, Reporter, Runtime};
 use snowmelt_sandbox::Spawner;
-use snowmelt_types::{ByteSize, Digest, Tenant};
+use snowmelt_types::{ByteSize, Digest, ErrorReport, Tenant};
 use snowmelt_wire::{Code, Load};
 
 use crate::ahead::Ahead;
@@ -22,8 +22,8 @@ use crate::seats::Seats;
 use crate::unit::WarmStart;
 use crate::worker::Worker;
 use crate::{
-    CodeStore, Error, Hold, InstanceLease, InstanceLimits, LetGo, ProgramRequest, Result, Unit,
-    WorkerLease, WorkerSpec, programs,
+    CodeStore, Error, Hold, InstanceLease, InstanceLimits, Language, LetGo, ProgramRequest, Result,
+    Unit, WorkerLease, WorkerSpec, programs,
 };
 
 /// How often idle things are looked after.
@@ -216,21 +216,44 @@ impl Node {
         request: &ProgramRequest,
         limits: &InstanceLimits,
     ) -> Result<Unit> {
-        let stored = (code.clone(), self.inner.codes.find(code)?);
-        let mounted = match &request.image {
-            Some(image) => Some(self.inner.images.mount(image).await?),
+        let (stored, began) = ((code.clone(), self.inner.codes.find(code)?), Instant::now());
+        let image = match &request.image {
+            Some(image) => Some(self.inner.images.mount_with_config(image).await?),
             None => None,
         };
-        let runtimes = self.inner.options.state_dir.join("runtimes");
+        let mounted = image.as_ref().map(|(mounted, _)| mounted.at.clone());
+        let python = match request.language {
+            Language::Python => Some(self.interpreter_and_runtime().await?.1.path.clone()),
+            _ => None,
+        };
+        let folder = self.inner.options.state_dir.join("runtimes");
+        let runtimes = programs::Runtimes { folder, python };
         let (folder, request, limits) = (stored.1.clone(), request.clone(), limits.clone());
         // The first one of Java compiles the runtime.
-        let program = move || programs::prepare(&runtimes, &folder, &request, mounted, &limits);
+        let program = move || programs::prepare(&runtimes, &folder, &request, image, &limits);
         let prepared = tokio::task::spawn_blocking(program).await;
-        let program = prepared.map_err(|error| Error::State {
+        let prepared = prepared.map_err(|error| Error::State {
             path: stored.1.clone(),
             source: std::io::Error::other(error),
-        })??;
-        Ok(Unit::program(tenant, stored, program))
+        })?;
+        match (prepared, mounted) {
+            (Err(error), Some(image)) => match self.inner.images.why(&image, began).await {
+                Some(report) => Err(Error::Report(Box::new(report))),
+                None => Err(error),
+            },
+            (prepared, _) => Ok(Unit::program(tenant, stored, prepared?)),
+        }
+    }
+
+    /// Why blocks of the image of a unit could not be had since then, if that was so: what failed in
+    /// it failed for that reason, and could not tell.
+    pub async fn why_image_failed(&self, unit: &Unit, since: Instant) -> Option<ErrorReport> {
+        for image in unit.images() {
+            if let Some(report) = self.inner.images.why(image, since).await {
+                return Some(report);
+            }
+        }
+        None
     }
 
     /// The interpreter that runs user code.
@@ -343,6 +366,12 @@ impl Node {
     pub fn idle_instances(&self, unit: &Unit, limits: &InstanceLimits) -> usize {
         let key = limits.key(&unit.digest);
         self.inner.instances.count(&key) + self.inner.parked.count(&key)
+    }
+
+    /// Whether the mounts of its images are dead, because what served them was given up: it has to be
+    /// prepared again.
+    pub fn is_dead(&self, unit: &Unit) -> bool {
+        self.inner.images.is_dead(&unit.root)
     }
 
     /// Why no instance of a unit is idle any more.

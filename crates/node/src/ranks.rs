@@ -99,6 +99,7 @@ impl Inner {
                     limits: limits.of_sandbox(),
                     network: Network::Job(network.namespace.id()),
                     policy: Policy::Function,
+                    process: program.process.clone(),
                 };
                 let specs = environments.into_iter().map(spec).collect();
                 let started = self.spawner.start_many_in(&network.namespace, specs).await;

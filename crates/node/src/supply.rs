@@ -169,6 +169,7 @@ impl Inner {
             limits: limits.of_sandbox(),
             network: Network::None,
             policy: Policy::Function,
+            process: program.process.clone(),
         };
         let started = self.spawner.start_many(own.iter().map(spec).collect()).await;
         let instance = |sandbox| {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use snowmelt_package::{Environment, Installer, Python, Runtime};
-use snowmelt_sandbox::{Base, Bind, Root};
+use snowmelt_sandbox::{Base, Bind, MountedImage, ProcessSettings, Root};
 use snowmelt_types::{Digest, Tenant};
 
 use crate::code::CODE_FILE;
@@ -81,6 +81,10 @@ pub struct Program {
     pub command: Vec<String>,
     /// Its environment beside what the function's own options say.
     pub environment: Vec<(String, String)>,
+    /// As whom and where it starts.
+    pub process: ProcessSettings,
+    /// Where it finds its code inside.
+    pub code: String,
 }
 
 impl Unit {
@@ -119,12 +123,12 @@ impl Unit {
 
     /// The image that it needs blocks of to start, if it does.
     pub(crate) fn image(&self) -> Option<String> {
-        let base = match &self.root.base {
-            Base::Image(image) => Some(image),
-            Base::Host | Base::Folder(_) => None,
-        };
-        let bound = self.root.image_binds.first().map(|bind| &bind.image);
-        base.or(bound).map(|image| image.digest.clone())
+        self.images().next().map(|image| image.digest.clone())
+    }
+
+    /// All images that it sees.
+    pub(crate) fn images(&self) -> impl Iterator<Item = &MountedImage> {
+        images(&self.root)
     }
 
     /// Code that a program runs.
@@ -143,11 +147,20 @@ impl Unit {
 
     /// Where an instance finds its code: a file with Python code, or the folder of a program.
     pub fn code(&self) -> String {
-        match self.start {
+        match &self.start {
             WarmStart::Zygote(_) => Self::code_path(),
-            WarmStart::Program(_) => PROGRAM_CODE.to_owned(),
+            WarmStart::Program(program) => program.code.clone(),
         }
     }
+}
+
+/// All images that a root shows.
+pub(crate) fn images(root: &Root) -> impl Iterator<Item = &MountedImage> {
+    let base = match &root.base {
+        Base::Image(image) => Some(image),
+        Base::Host | Base::Folder(_) => None,
+    };
+    base.into_iter().chain(root.image_binds.iter().map(|bind| &bind.image))
 }
 
 /// What a zygote of this function may see and import.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
-use snowmelt_sandbox::{Bind, Limits, Network, Policy, Root, Sandbox, SandboxSpec};
+use snowmelt_sandbox::{Bind, Limits, Network, Policy, ProcessSettings, Root, Sandbox, SandboxSpec};
 use snowmelt_types::{ByteSize, CpuMillis, Digest, Outcome, SandboxId};
 
 use crate::log::LogCollector;
@@ -70,6 +70,7 @@ impl WorkerSpec {
             },
             network: if self.network { Network::Host } else { Network::None },
             policy: Policy::Worker,
+            process: ProcessSettings::default(),
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use snowmelt_sandbox::{
-    Bind, ForkSpec, Limits, Network, Options, Policy, Root, SandboxSpec, Spawner, ZygoteSpec,
+    Bind, ForkSpec, Limits, Network, Options, Policy, ProcessSettings, Root, SandboxSpec, Spawner, ZygoteSpec,
 };
 use snowmelt_types::SandboxId;
 
@@ -30,6 +30,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         limits: Limits::default(),
         network: Network::None,
         policy: Policy::Function,
+        process: ProcessSettings::default(),
     };
     let _program = spawner.start(program).await?;
     let zygote = ZygoteSpec {

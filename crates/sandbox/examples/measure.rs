@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use snowmelt_sandbox::{
-    Bind, ForkSpec, Limits, Network, Options, Policy, Root, SandboxSpec, Spawner, ZygoteSpec,
+    Bind, ForkSpec, Limits, Network, Options, Policy, ProcessSettings, Root, SandboxSpec, Spawner, ZygoteSpec,
 };
 use snowmelt_types::{Outcome, SandboxId};
 
@@ -87,6 +87,7 @@ async fn echo(spawner: &Spawner) -> Result<(Duration, Outcome), Failure> {
         limits: Limits::default(),
         network: Network::None,
         policy: Policy::Function,
+        process: ProcessSettings::default(),
     };
     let mut sandbox = spawner.start(spec).await?;
     let log = sandbox.take_log().ok_or("no log")?;

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use snowmelt_sandbox::{
-    Bind, ForkSpec, Limits, Network, Options, Policy, Root, Sandbox, SandboxSpec, Spawner, Zygote,
+    Bind, ForkSpec, Limits, Network, Options, Policy, ProcessSettings, Root, Sandbox, SandboxSpec, Spawner, Zygote,
     ZygoteSpec,
 };
 use snowmelt_types::{End, Report, SandboxId};
@@ -111,6 +111,7 @@ impl Steps {
             limits: Limits::default(),
             network: Network::None,
             policy: Policy::Function,
+            process: ProcessSettings::default(),
         }
     }
 

@@ -36,7 +36,7 @@ pub use run_dir::sweep;
 pub use spawner::{NAMESPACES, spawner_main};
 pub use spec::{
     Base, Bind, CHANNEL_FD, ForkSpec, ImageBind, Limits, MountedImage, NativeZygoteSpec, Network,
-    NetworkId, Policy, Root, SandboxSpec, ZygoteSpec,
+    NetworkId, Policy, ProcessSettings, Root, SandboxSpec, ZygoteSpec,
 };
 
 /// What this crate's calls give.

@@ -134,6 +134,24 @@ impl Default for Limits {
     }
 }
 
+/// As whom a program runs inside, and where it starts. Outside it is always a user of its own, who
+/// owns nothing: the numbers are only how that one looks inside.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessSettings {
+    /// Its user id inside; not 0.
+    pub user: u32,
+    /// Its group id inside; not 0.
+    pub group: u32,
+    /// An absolute path inside.
+    pub working_folder: PathBuf,
+}
+
+impl Default for ProcessSettings {
+    fn default() -> Self {
+        Self { user: 1000, group: 1000, working_folder: "/tmp".into() }
+    }
+}
+
 /// A program to execute in a sandbox of its own.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SandboxSpec {
@@ -151,6 +169,8 @@ pub struct SandboxSpec {
     pub network: Network,
     /// Which system calls it may make.
     pub policy: Policy,
+    /// As whom and where it starts.
+    pub process: ProcessSettings,
 }
 
 /// A Python interpreter that imports some modules and then only forks (SOCK 4.1).

@@ -33,6 +33,8 @@ fn spec(args: &DeployArgs) -> Result<FunctionSpec, ErrorReport> {
     let (runtime, code) = match &args.packed {
         Some(_) => (Runtime::Python, no_code()),
         None => match program::runtime(args, path)? {
+            // All of it is in the image.
+            Runtime::Command if args.code.is_none() => (Runtime::Command, no_code()),
             Runtime::Python => (Runtime::Python, input::code(path)?),
             other => (other, program::files(path)?),
         },

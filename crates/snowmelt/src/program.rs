@@ -15,7 +15,8 @@ use crate::text;
 /// The most bytes of all files: as base64 they fit into one request.
 const MOST_BYTES: ByteSize = ByteSize::mib(180);
 
-/// The runtime that the user names, or that the file's ending stands for.
+/// The runtime that the user names, or that the file's ending stands for; a folder, or nothing, in
+/// an image is for the image's own command.
 ///
 /// # Errors
 /// `SM-0110` where neither says it.
@@ -26,7 +27,9 @@ pub fn runtime(args: &DeployArgs, path: &Path) -> Result<Runtime, ErrorReport> {
     if let Some(runtime) = args.runtime {
         return Ok(runtime.into());
     }
+    let may_run_itself = args.image.is_some();
     match path.extension().and_then(|ending| ending.to_str()) {
+        _ if may_run_itself && (args.code.is_none() || path.is_dir()) => Ok(Runtime::Command),
         Some("mjs" | "cjs" | "js") => Ok(Runtime::Node),
         Some("java" | "jar") => Ok(Runtime::Java),
         _ if path.is_dir() => Err(unknown(path, "a folder")),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
+use super::failures::Failures;
 use super::protocol::{self, Ask, ROOT};
 use super::server::{Answer, Serve};
 use crate::read::BlobReader;
@@ -14,7 +15,10 @@ pub(super) fn name(index: usize) -> String {
 }
 
 /// The files by their numbers.
-pub(super) struct Blobs(pub Vec<Arc<BlobReader>>);
+pub(super) struct Blobs {
+    pub files: Vec<Arc<BlobReader>>,
+    pub failures: Arc<Failures>,
+}
 
 impl Serve for Blobs {
     fn at_once(&self, ask: &Ask) -> Option<Answer> {
@@ -48,16 +52,17 @@ impl Blobs {
         let end = offset.saturating_add(u64::from(size));
         file.read(offset..end).await.map_err(|error| {
             tracing::error!(%error, node, offset, "a read from an image fails");
+            self.failures.keep(error);
             Errno::IO
         })
     }
 
     fn lookup(&self, folder: u64, wanted: &[u8]) -> Answer {
-        let index = (0..self.0.len()).find(|index| name(*index).as_bytes() == wanted);
+        let index = (0..self.files.len()).find(|index| name(*index).as_bytes() == wanted);
         match index.filter(|_| folder == ROOT) {
             Some(index) => {
                 let node = ROOT + 1 + index as u64;
-                Ok(protocol::found(node, self.0[index].raw_size()))
+                Ok(protocol::found(node, self.files[index].raw_size()))
             }
             None => Err(Errno::NOENT),
         }
@@ -68,6 +73,6 @@ impl Blobs {
     }
 
     fn file(&self, node: u64) -> Option<&Arc<BlobReader>> {
-        self.0.get(usize::try_from(node.checked_sub(ROOT + 1)?).ok()?)
+        self.files.get(usize::try_from(node.checked_sub(ROOT + 1)?).ok()?)
     }
 }

@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use snowmelt_kernel::fds::apart;
 use snowmelt_kernel::mount::{self, Attributes};
@@ -16,6 +17,7 @@ use tokio::runtime::Handle;
 
 use super::Form;
 use super::blobs::{Blobs, name};
+use super::failures::Failures;
 use super::server::{Serve, Server};
 use super::tree::Tree;
 use crate::read::{BlobReader, Blocks};
@@ -30,6 +32,7 @@ pub struct LazyMount {
     /// The connection to the kernel, which ends when its last holder is gone.
     device: OwnedFd,
     asked: Arc<AtomicU64>,
+    failures: Arc<Failures>,
     /// The kernel ends the connection when the last user of the mount is gone.
     _files: Option<OwnedFd>,
 }
@@ -42,12 +45,19 @@ impl LazyMount {
         let (metadata, layers) = readers(image, blocks)?;
         let device = connection()?;
         let fuse = mount_fuse(device.as_fd(), form)?;
-        let asked = serve(form, device.as_fd(), (&metadata, &layers), runtime, Beginning::New)?;
+        let (parts, failures) = ((&metadata, &layers[..]), Arc::default());
+        let asked = serve(form, device.as_fd(), parts, &failures, (runtime, Beginning::New))?;
+        let began = Instant::now();
         let (root, files) = match form {
             Form::Fuse => (fuse, None),
-            Form::Erofs => (mount_served(fuse.as_fd(), layers.len())?, Some(fuse)),
+            Form::Erofs => {
+                let mounted = mount_served(fuse.as_fd(), layers.len());
+                // What the kernel could not read has a cause that it does not know.
+                let root = mounted.map_err(|error| failures.take(began).unwrap_or(error))?;
+                (root, Some(fuse))
+            }
         };
-        Ok(Self { root, metadata, layers, device, asked, _files: files })
+        Ok(Self { root, metadata, layers, device, asked, failures, _files: files })
     }
 
     /// Goes on with the mount of a process that is gone, by what [`Self::root`] and
@@ -60,9 +70,10 @@ impl LazyMount {
         (root, device): (OwnedFd, OwnedFd),
     ) -> Result<Self> {
         let (metadata, layers) = readers(image, blocks)?;
+        let (parts, failures) = ((&metadata, &layers[..]), Arc::default());
         let beginning = Beginning::TakenOver;
-        let asked = serve(form, device.as_fd(), (&metadata, &layers), runtime, beginning)?;
-        Ok(Self { root, metadata, layers, device, asked, _files: None })
+        let asked = serve(form, device.as_fd(), parts, &failures, (runtime, beginning))?;
+        Ok(Self { root, metadata, layers, device, asked, failures, _files: None })
     }
 
     /// The root of the image's mount, detached.
@@ -79,6 +90,11 @@ impl LazyMount {
     /// What the kernel has asked of this server so far.
     pub fn asked(&self) -> u64 {
         self.asked.load(Ordering::Relaxed)
+    }
+
+    /// Why the last read failed, if one did since then; told once.
+    pub fn why_reads_failed(&self, since: Instant) -> Option<Error> {
+        self.failures.take(since)
     }
 
     /// The reader of the metadata part.
@@ -167,16 +183,17 @@ fn serve(
     form: Form,
     device: BorrowedFd<'_>,
     (metadata, layers): (&Arc<BlobReader>, &[Arc<BlobReader>]),
-    runtime: &Handle,
-    beginning: Beginning,
+    failures: &Arc<Failures>,
+    (runtime, beginning): (&Handle, Beginning),
 ) -> Result<Arc<AtomicU64>> {
+    let failures = Arc::clone(failures);
     match form {
         Form::Erofs => {
-            let all = std::iter::once(metadata).chain(layers).map(Arc::clone).collect();
-            begin(device, Blobs(all), runtime, beginning)
+            let files = std::iter::once(metadata).chain(layers).map(Arc::clone).collect();
+            begin(device, Blobs { files, failures }, runtime, beginning)
         }
         Form::Fuse => {
-            let tree = Tree::new(Arc::clone(metadata), layers.to_vec());
+            let tree = Tree::new(Arc::clone(metadata), layers.to_vec(), failures);
             begin(device, tree, runtime, beginning)
         }
     }

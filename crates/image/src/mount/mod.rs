@@ -7,6 +7,7 @@
 //! | its requests, each answered once | `server` |
 //! | what EROFS reads: a flat folder of blobs | `blobs` |
 //! | without EROFS: the files of the image | `tree`, `entries` |
+//! | why reads failed | `failures` |
 //! | the same in memory, for whoever tests it | `unmounted` |
 //! | mounts and who serves them, over the end of a server's process | `lazy` |
 //! | which of the two, and whether this machine can | `form`, `probe` |
@@ -18,6 +19,7 @@
 
 mod blobs;
 mod entries;
+mod failures;
 mod form;
 mod lazy;
 mod probe;

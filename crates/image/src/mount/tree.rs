@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::io::Errno;
 
 use super::entries::{self, Listing, Seen};
+use super::failures::Failures;
 use super::protocol::{self, Ask, ROOT};
 use super::server::{Answer, Serve};
 use crate::erofs::{Bytes, File, Shape, UNIT, Volume, names};
@@ -32,6 +33,7 @@ const NAME_BITS: u32 = 9;
 pub(super) struct Tree<B> {
     volume: Volume<B>,
     layers: Vec<B>,
+    failures: Arc<Failures>,
     /// Reads of a file come in a row.
     places: Mutex<HashMap<u64, (Extent, usize)>>,
 }
@@ -62,15 +64,16 @@ impl<B: Bytes + 'static> Serve for Tree<B> {
         let answered = self.answer(&ask).await;
         answered.unwrap_or_else(|error| {
             tracing::error!(%error, ?ask, "a read from an image fails");
+            self.failures.keep(error);
             Err(Errno::IO)
         })
     }
 }
 
 impl<B: Bytes> Tree<B> {
-    pub fn new(metadata: B, layers: Vec<B>) -> Self {
+    pub fn new(metadata: B, layers: Vec<B>, failures: Arc<Failures>) -> Self {
         let volume = Volume::new(metadata, layers.len());
-        Self { volume, layers, places: Mutex::default() }
+        Self { volume, layers, failures, places: Mutex::default() }
     }
 
     async fn answer(&self, ask: &Ask) -> Result<Answer> {

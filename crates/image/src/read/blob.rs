@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::OnceCell;
 
 use super::Blocks;
-use crate::Result;
 use crate::block::{BlobSummary, Table};
+use crate::{Error, Result};
 
 /// Blocks of a read that are held at once, so that memory is bounded whatever is asked for.
 const AT_ONCE: usize = 16;
@@ -108,14 +108,18 @@ impl BlobReader {
     /// The offset table, fetched and compared with the root when it is asked for first.
     pub async fn table(&self) -> Result<&Arc<Table>> {
         let fetch = || async {
-            let range = self.summary.table_offset..self.summary.size;
-            let bytes = self.blocks.ask(&self.summary.digest, range).await?;
-            let table = Table::decode(&bytes, &self.summary.root)?;
-            if table.blob_size() != self.summary.size {
-                let what = format!("the blob {}", self.summary.digest);
-                return Err(crate::Error::damaged(what, "its table is that of another"));
-            }
-            Ok(Arc::new(table))
+            let BlobSummary { digest, table_offset, size, root, .. } = &self.summary;
+            let what = || format!("the offset table of {digest}");
+            // Whatever is wrong with it, it is not what the root names.
+            let decode = |bytes: &bytes::Bytes| match Table::decode(bytes, root) {
+                Ok(table) if table.blob_size() == *size => Ok(Arc::new(table)),
+                Ok(_) => Err(Error::damaged(what(), "it is that of another blob")),
+                Err(Error::Refused { reason, .. } | Error::Damaged { reason, .. }) => {
+                    Err(Error::damaged(what(), reason))
+                }
+                Err(error) => Err(error),
+            };
+            self.blocks.ask_sound(digest, *table_offset..*size, decode).await
         };
         self.table.get_or_try_init(fetch).await
     }

@@ -169,39 +169,34 @@ impl Blocks {
         table: &Table,
         indexes: Range<usize>,
     ) -> Result<Vec<Bytes>> {
-        let mut attempt = 0;
-        let stored = loop {
-            attempt += 1;
-            match self.fetch_once(blob, table, indexes.clone()).await {
-                Err(error @ Error::Damaged { .. }) if attempt < DAMAGED_ATTEMPTS => {
-                    tracing::warn!(%blob, %error, "fetching damaged blocks again");
-                    self.damaged.fetch_add(1, Ordering::Relaxed);
-                }
-                outcome => break outcome?,
-            }
-        };
+        let range = table.stored(indexes.clone());
+        let cut = |bytes: &Bytes| cut(bytes, table, indexes.clone());
+        let stored = self.ask_sound(blob, range, cut).await?;
         for (index, stored) in indexes.zip(&stored) {
             self.keep(&table.entries()[index], stored);
         }
         Ok(stored)
     }
 
-    /// The stored bytes of neighbours, each verified.
-    async fn fetch_once(
+    /// What `check` makes of the bytes of a blob; bytes that it finds damaged are fetched again.
+    pub(super) async fn ask_sound<T>(
         &self,
         blob: &OciDigest,
-        table: &Table,
-        indexes: Range<usize>,
-    ) -> Result<Vec<Bytes>> {
-        let range = table.stored(indexes.clone());
-        let bytes = self.ask(blob, range.clone()).await?;
-        let cut = |index: usize| {
-            let at = table.stored(index..index + 1);
-            let at = (at.start - range.start) as usize..(at.end - range.start) as usize;
-            let stored = bytes.slice(at);
-            verify(&stored, &table.entries()[index]).map(|()| stored)
-        };
-        indexes.map(cut).collect()
+        range: Range<u64>,
+        check: impl Fn(&Bytes) -> Result<T>,
+    ) -> Result<T> {
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let asked = self.ask(blob, range.clone()).await;
+            match asked.and_then(|bytes| check(&bytes)) {
+                Err(error @ Error::Damaged { .. }) if attempt < DAMAGED_ATTEMPTS => {
+                    tracing::warn!(%blob, %error, "fetching damaged bytes again");
+                    self.damaged.fetch_add(1, Ordering::Relaxed);
+                }
+                outcome => return outcome,
+            }
+        }
     }
 
     /// Any bytes of a blob from the source, unverified but of that length.
@@ -231,6 +226,17 @@ impl Blocks {
             tracing::warn!(%error, "blocks are not cached");
         }
     }
+}
+
+/// Neighbours out of the bytes of all of them, each verified.
+fn cut(bytes: &Bytes, table: &Table, indexes: Range<usize>) -> Result<Vec<Bytes>> {
+    let begin = table.stored(indexes.clone()).start;
+    let one = |index: usize| {
+        let at = table.stored(index..index + 1);
+        let stored = bytes.slice((at.start - begin) as usize..(at.end - begin) as usize);
+        verify(&stored, &table.entries()[index]).map(|()| stored)
+    };
+    indexes.map(one).collect()
 }
 
 /// The first run of blocks that are missing, as long as one request may be.

@@ -1,7 +1,7 @@
 //! A source that asks again, later and later.
 
 use std::ops::Range;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -10,11 +10,14 @@ use super::BlockSource;
 use crate::block::OciDigest;
 use crate::{Error, Result};
 
-/// How long to go on.
+/// How long to go on: as long as one of `attempts` and `within` allows it.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// How often at most, the first time too.
+    /// So often at least, the first time too.
     pub attempts: u32,
+    /// For so long at least: failures that come at once, such as refused connections, are otherwise
+    /// over within a second, and a registry takes longer to start again.
+    pub within: Duration,
     /// The wait behind the first failure; each later one is twice as long.
     pub first_wait: Duration,
     /// No wait is longer, whatever the source asks for.
@@ -27,6 +30,7 @@ impl Default for Patience {
     fn default() -> Self {
         Self {
             attempts: 5,
+            within: Duration::ZERO,
             first_wait: Duration::from_millis(50),
             longest_wait: Duration::from_secs(5),
             attempt: Duration::from_secs(30),
@@ -35,6 +39,20 @@ impl Default for Patience {
 }
 
 impl Patience {
+    /// For blocks of an image that functions run in: who reads one has nobody to ask whether to go
+    /// on, so an outage is waited for.
+    pub fn of_readers() -> Self {
+        Self { within: Duration::from_secs(45), ..Self::default() }
+    }
+
+    /// The wait behind the failure `attempt`, from 0, if it is not the last one; `began` is when the
+    /// first request was made.
+    pub(crate) fn next(&self, attempt: u32, began: Instant, error: &Error) -> Option<Duration> {
+        let wait = self.wait(attempt, error);
+        let goes_on = attempt + 1 < self.attempts || began.elapsed() + wait <= self.within;
+        goes_on.then_some(wait)
+    }
+
     /// The wait behind the failure `attempt`, from 0.
     pub(crate) fn wait(&self, attempt: u32, error: &Error) -> Duration {
         let doubled = self.first_wait.saturating_mul(1 << attempt.min(16));
@@ -73,16 +91,15 @@ impl<S: BlockSource> Retried<S> {
 #[async_trait]
 impl<S: BlockSource> BlockSource for Retried<S> {
     async fn fetch(&self, blob: &OciDigest, range: Range<u64>) -> Result<Bytes> {
-        let mut attempt = 0;
+        let (mut attempt, began) = (0, Instant::now());
         loop {
             let error = match self.once(blob, range.clone()).await {
                 Err(error) if error.is_transient() => error,
                 outcome => return outcome,
             };
-            if attempt + 1 >= self.patience.attempts {
+            let Some(wait) = self.patience.next(attempt, began, &error) else {
                 return Err(error);
-            }
-            let wait = self.patience.wait(attempt, &error);
+            };
             tracing::debug!(%blob, %error, ?wait, "fetching a block again");
             tokio::time::sleep(wait).await;
             attempt += 1;

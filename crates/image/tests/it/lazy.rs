@@ -6,13 +6,13 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use snowmelt_image::Image;
 use snowmelt_image::block::{BlobWriter, BlockSize, OciDigest};
 use snowmelt_image::manifest::{Descriptor, OCI_CONFIG};
 use snowmelt_image::mount::{Form, LazyMount};
 use snowmelt_image::profile::StartProfile;
 use snowmelt_image::read::{BlockCache, BlockSource, Blocks};
 use snowmelt_image::tree::Tree;
+use snowmelt_image::{Error, Image};
 
 use super::compare::describe;
 use super::mounts::{convert, is_root};
@@ -159,14 +159,64 @@ fn damaged_and_cut_answers_are_fetched_again_by(form: Form) {
     let (image, source) = image(&[archive(scratch.path())]);
     let setup = Setup::of(form, &image, source, None);
     assert_eq!(fs::metadata(setup.path("a")).unwrap().len(), 300_000);
-    // The table comes first and is not asked for again: so it is read before the faults.
-    drop(fs::File::open(setup.path("a")).map(|file| {
-        let mut byte = [0];
-        std::os::unix::fs::FileExt::read_exact_at(&file, &mut byte, 0).unwrap();
-    }));
+    // First the table of the layer, then a block of it.
+    *setup.source.faults.lock().unwrap() = vec![Fault::Cut, Fault::Flip];
+    let mut byte = [0];
+    let file = fs::File::open(setup.path("a")).unwrap();
+    std::os::unix::fs::FileExt::read_exact_at(&file, &mut byte, 0).unwrap();
+    assert_eq!(setup.blocks.counts().damaged, 2);
     *setup.source.faults.lock().unwrap() = vec![Fault::Cut, Fault::Flip];
     assert!(fs::read(setup.path("a")).unwrap() == noise(1, 300_000));
-    assert_eq!(setup.blocks.counts().damaged, 2);
+    assert_eq!(setup.blocks.counts().damaged, 4);
+}
+
+#[test]
+fn a_mount_that_fails_says_why_its_blob_cannot_be_read() {
+    if !is_root() {
+        return;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    fs::write(scratch.path().join("a"), noise(1, 300_000)).unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+    let (image, source) = image(&[archive(scratch.path())]);
+    let mount = |source: MemorySource| {
+        let blocks = Arc::new(Blocks::new(Arc::new(source), None));
+        LazyMount::new(&image, &blocks, runtime.handle(), Form::Erofs).err()
+    };
+    let gone = mount(MemorySource::default()).unwrap();
+    assert!(matches!(gone, Error::Missing { .. }), "{gone}");
+    let failing = mount(source.again().faults(&[Fault::Fail; 64])).unwrap();
+    assert!(matches!(failing, Error::Unreachable { .. }), "{failing}");
+    // The table, or a block behind a table that is sound.
+    for sound in [0, 1] {
+        let damaged = source.again().faults(&[Fault::Flip; 64]);
+        damaged.faults.lock().unwrap().extend((0..sound).map(|_| Fault::None));
+        let damaged = mount(damaged).unwrap();
+        assert!(matches!(damaged, Error::Damaged { .. }), "{damaged}");
+    }
+    assert!(mount(source).is_none());
+}
+
+#[test]
+fn a_mount_tells_why_a_read_failed_once_and_only_what_is_recent() {
+    if is_root() {
+        FORMS.into_iter().for_each(a_mount_tells_why_a_read_failed_by);
+    }
+}
+
+fn a_mount_tells_why_a_read_failed_by(form: Form) {
+    let scratch = tempfile::tempdir().unwrap();
+    fs::write(scratch.path().join("a"), noise(1, 300_000)).unwrap();
+    let (image, source) = image(&[archive(scratch.path())]);
+    let setup = Setup::of(form, &image, source, None);
+    let began = std::time::Instant::now();
+    assert!(setup.mount.why_reads_failed(began).is_none());
+    *setup.source.faults.lock().unwrap() = vec![Fault::Fail; 1000];
+    fs::read(setup.path("a")).unwrap_err();
+    setup.source.faults.lock().unwrap().clear();
+    assert!(setup.mount.why_reads_failed(std::time::Instant::now()).is_none(), "it was before");
+    let why = setup.mount.why_reads_failed(began).unwrap();
+    assert!(matches!(why, Error::Unreachable { .. }), "{why}");
 }
 
 #[test]
@@ -277,7 +327,7 @@ fn a_damaged_block_that_nobody_asked_for_fails_nobody() {
             reader.read(block * 65536..block * 65536 + 1).await.unwrap();
         }
         let error = reader.read(5 * 65536..5 * 65536 + 1).await.unwrap_err();
-        assert!(matches!(error, snowmelt_image::Error::Damaged { .. }), "{error}");
+        assert!(matches!(error, Error::Damaged { .. }), "{error}");
     });
 }
 

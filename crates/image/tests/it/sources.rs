@@ -15,6 +15,7 @@ use snowmelt_image::{Error, Result};
 /// What a source does with one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
+    None,
     Cut,
     Flip,
     Fail,
@@ -60,7 +61,7 @@ impl MemorySource {
         self.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         let fault = self.faults.lock().unwrap().pop();
         match fault {
-            None => Ok(bytes),
+            None | Some(Fault::None) => Ok(bytes),
             Some(Fault::Cut) => Ok(bytes.slice(..bytes.len() - 1)),
             Some(Fault::Flip) => {
                 let mut bytes = bytes.to_vec();
@@ -115,6 +116,21 @@ async fn a_source_that_fails_or_stalls_is_asked_again() {
     let faults = [Fault::Fail; 5];
     let source = Retried::new(MemorySource::of(vec![b"text".to_vec()]).faults(&faults), quick());
     assert!(source.fetch(&OciDigest::of(b"text"), 1..3).await.unwrap_err().is_transient());
+}
+
+#[tokio::test]
+async fn an_outage_that_is_shorter_than_the_patience_is_waited_for() {
+    let patience = Patience {
+        within: Duration::from_secs(600),
+        longest_wait: Duration::from_millis(2),
+        ..quick()
+    };
+    let faults = [Fault::Fail; 40];
+    let source = MemorySource::of(vec![b"text".to_vec()]).faults(&faults);
+    let source = Retried::new(source, patience);
+    assert_eq!(source.fetch(&OciDigest::of(b"text"), 1..3).await.unwrap(), "ex");
+    let readers = Patience::of_readers();
+    assert!(readers.within >= Duration::from_secs(30), "a registry that starts again");
 }
 
 #[tokio::test]

@@ -28,9 +28,11 @@ impl Unit {
         let base_digest = base_digest(python, runtime);
         let layers = opened.layers.iter().map(Digest::as_str);
         let packages = Digest::of_parts(["code-package-1"].into_iter().chain(layers));
+        // Where it is served names its mount: zygotes on one that was given up are of no use.
+        let served_at = opened.image.socket.to_string_lossy().into_owned();
         let place = Place {
             tenant: tenant.clone(),
-            base: Digest::of_parts([base_digest.as_str(), packages.as_str()]),
+            base: Digest::of_parts([base_digest.as_str(), packages.as_str(), &served_at]),
         };
         let (mut root, base) = (base(python, &runtime.path), base(python, &runtime.path));
         let shown = opened.show(layout::PACKAGES, PACKAGES);
@@ -64,6 +66,12 @@ mod tests {
 
     use super::*;
     use crate::code_package::label::{Contents, MadeFor, PackedWheel};
+
+    fn opened_at(socket: &str, image: &str, layers: &[&str], python: &Python) -> Opened {
+        let opened = opened(image, layers, python);
+        let image = MountedImage { socket: socket.into(), ..opened.image };
+        Opened { image, ..opened }
+    }
 
     fn opened(image: &str, layers: &[&str], python: &Python) -> Opened {
         let wheel = |name: &&str| PackedWheel {
@@ -111,6 +119,10 @@ mod tests {
         ] {
             assert_ne!(want(&one).place, want(&other).place);
         }
+        let again = opened_at("/socket-2", "sha256:1", &["numpy", "six"], &python);
+        let again = Unit::packed(&"a".parse().unwrap(), again, (&python, &runtime));
+        assert_ne!(want(&one).place, want(&again).place, "the mount is another one");
+        assert_ne!(one.digest, again.digest);
         let folders = |unit: &Unit| {
             let shown = unit.root.image_binds.iter();
             shown.map(|bind| bind.folder.clone()).collect::<Vec<_>>()

@@ -9,10 +9,13 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use rustix::fs::CWD;
+use serde::Serialize;
 use snowmelt_kernel::namespace::{flags, join, unshare};
 use snowmelt_kernel::{mount, packet};
+use snowmelt_types::Report;
 
 use super::message::{Ask, Control, LONGEST, Notice, READY};
 use super::mounts::Mounts;
@@ -114,10 +117,15 @@ fn answer(mounts: &Mounts, client: &OwnedFd) {
     let Ok(packet) = packet::receive(client, &mut buffer) else { return };
     let asked = &buffer[..packet.length];
     let answered = match serde_json::from_slice::<Ask>(asked) {
-        Ok(ask) => mounts.mount(&ask.mount),
+        Ok(Ask::Mount(spec)) => mounts.mount(&spec).map_err(|error| json(&error.report())),
+        Ok(Ask::Why(digest, ms)) => {
+            let why = mounts.why(&digest, Duration::from_millis(ms));
+            Ok((json(&why.map(|error| error.report())), Vec::new()))
+        }
         Err(_) => {
             let copy = mounts.copy(&String::from_utf8_lossy(asked));
-            copy.map(|copy| (b"here".to_vec(), vec![copy]))
+            let copy = copy.map(|copy| (b"here".to_vec(), vec![copy]));
+            copy.map_err(|error| error.to_string().into_bytes())
         }
     };
     // Who does not wait for the answer needs none.
@@ -126,6 +134,10 @@ fn answer(mounts: &Mounts, client: &OwnedFd) {
             let fds: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
             packet::send(client, &said, &fds)
         }
-        Err(error) => packet::send(client, error.to_string().as_bytes(), &[]),
+        Err(said) => packet::send(client, &said, &[]),
     };
+}
+
+fn json(said: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(said).unwrap_or_default()
 }

@@ -7,27 +7,33 @@
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use snowmelt_image::RunConfig;
 use snowmelt_image::block::OciDigest;
-use snowmelt_image::mount::Form;
+use snowmelt_image::mount::{Form, outlives_its_server};
 use snowmelt_kernel::packet;
 use snowmelt_sandbox::{Base, MountedImage, Root};
+use snowmelt_types::ErrorReport;
 
 use super::locked;
 use super::message::{Ask, Control, Here, ImageSpec, LONGEST, Notice, ON_RAW_FILES, READY};
 use super::resolve::{Found, find_image};
 use super::stores::Settings;
+use crate::unit::images;
 use crate::{Error, Result};
 
 /// How long a daemon may take to begin.
 const BEGINS_WITHIN: Duration = Duration::from_secs(20);
 /// How long a mount may take: longer than a source has patience.
 const MOUNTS_WITHIN: Duration = Duration::from_secs(240);
+/// How long a daemon may take to say why reads failed.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 /// So many deaths within so long are too many.
 const MOST_DEATHS: usize = 5;
 const DEATHS_WITHIN: Duration = Duration::from_secs(60);
@@ -43,6 +49,9 @@ pub(crate) struct Images {
     settings: Settings,
     on_raw_files: OnRawFiles,
     keeper: Mutex<Option<Arc<Keeper>>>,
+    served_at: ServedAt,
+    /// Keepers so far.
+    begun: AtomicU64,
 }
 
 /// An image that is mounted.
@@ -57,6 +66,10 @@ pub(crate) struct Mounted {
 /// Images that are mounted on raw files meanwhile, by their digests.
 type OnRawFiles = Arc<Mutex<HashSet<String>>>;
 
+/// The socket at which images are served now; none while nobody does. Each keeper has a socket of its
+/// own, so that a root in an image of one that gave up is another root than one made later.
+type ServedAt = Arc<Mutex<Option<PathBuf>>>;
+
 /// A daemon, and what its successor will need.
 #[derive(Debug)]
 struct Keeper {
@@ -65,6 +78,7 @@ struct Keeper {
     socket: PathBuf,
     kept: Mutex<Kept>,
     on_raw_files: OnRawFiles,
+    served_at: ServedAt,
 }
 
 #[derive(Debug, Default)]
@@ -81,12 +95,25 @@ impl Images {
     /// Starts nothing. `folder` is for this node alone and goes with its run directory.
     pub fn new(binary: PathBuf, state: PathBuf, folder: PathBuf, settings: Settings) -> Self {
         let (on_raw_files, keeper) = (OnRawFiles::default(), Mutex::default());
-        Self { binary, state, folder, settings, on_raw_files, keeper }
+        let (served_at, begun) = (ServedAt::default(), AtomicU64::new(0));
+        Self { binary, state, folder, settings, on_raw_files, keeper, served_at, begun }
     }
 
-    /// Mounts an image by its name, once for each node.
-    pub async fn mount(self: &Arc<Self>, name: &str) -> Result<Mounted> {
-        self.mount_found(&find_image(&self.state, name).await?).await
+    /// Whether what served the images of this root was given up: its mounts are dead.
+    pub fn is_dead(&self, root: &Root) -> bool {
+        let mut images = images(root).peekable();
+        if images.peek().is_none() {
+            return false;
+        }
+        let served_at = locked(&self.served_at);
+        images.any(|image| served_at.as_ref() != Some(&image.socket))
+    }
+
+    /// Mounts an image by its name, once for each node, and reads what it says of its process.
+    pub async fn mount_with_config(self: &Arc<Self>, name: &str) -> Result<(Mounted, RunConfig)> {
+        let found = find_image(&self.state, name).await?;
+        let config = async { Ok(found.run_config().await?) };
+        tokio::try_join!(self.mount_found(&found), config)
     }
 
     /// Mounts an image that was found.
@@ -115,6 +142,16 @@ impl Images {
         root
     }
 
+    /// Why reads of this image failed since then, if some did: who reads is told a number only.
+    pub async fn why(&self, image: &MountedImage, since: Instant) -> Option<ErrorReport> {
+        let (socket, digest) = (image.socket.clone(), image.digest.parse().ok()?);
+        let ms = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let ask = move || say_to(&socket, &Ask::Why(digest, ms), ANSWERS_WITHIN);
+        // Without a daemon nobody knows.
+        let (said, _) = tokio::task::spawn_blocking(ask).await.ok()?.ok()?;
+        serde_json::from_slice(&said).ok()?
+    }
+
     /// A handler in this image is ready: what was touched is its start.
     pub fn ready(&self, digest: &str) {
         let keeper = self.keeper().clone();
@@ -141,7 +178,8 @@ impl Images {
                 // It died meanwhile, and its successor listens at the same place.
                 Err(error) if attempt < ATTEMPTS && is_end(&error) => {}
                 Err(error) => return Err(failed("mount the image", error)),
-                Ok(root) => {
+                Ok(Err(report)) => return Err(Error::Report(report)),
+                Ok(Ok(root)) => {
                     let (socket, digest) = (keeper.socket.clone(), spec.digest.to_string());
                     return Ok(Mounted { at: MountedImage { socket, digest }, root });
                 }
@@ -174,16 +212,18 @@ impl Drop for Images {
 
 impl Keeper {
     fn start(images: &Images) -> io::Result<Arc<Self>> {
-        let Images { binary, state, folder, settings, on_raw_files, .. } = images;
+        let Images { binary, state, folder, settings, on_raw_files, served_at, .. } = images;
         let points = folder.join("mounts");
         std::fs::create_dir_all(&points)?;
-        let socket = folder.join("socket");
+        let socket = folder.join(format!("socket-{}", images.begun.fetch_add(1, Ordering::Relaxed)));
         let listener = Some(packet::listen(&socket)?);
         let kept = Mutex::new(Kept { listener, ..Kept::default() });
         let begin = (state.clone(), points, settings.clone());
         let (command, on_raw_files) = (binary.clone(), Arc::clone(on_raw_files));
-        let keeper = Arc::new(Self { command, begin, socket, kept, on_raw_files });
+        let served_at = Arc::clone(served_at);
+        let keeper = Arc::new(Self { command, begin, socket, kept, on_raw_files, served_at });
         let child = keeper.spawn()?;
+        *locked(&keeper.served_at) = Some(keeper.socket.clone());
         let caring = Arc::clone(&keeper);
         let named = thread::Builder::new().name("image-keeper".to_owned());
         named.spawn(move || caring.care(child)).inspect_err(|_| keeper.give_up())?;
@@ -246,6 +286,10 @@ impl Keeper {
             if self.kept().is_ended {
                 return;
             }
+            if !outlives_its_server() {
+                tracing::warn!(?status, "the daemon of images died, and its mounts with it");
+                return self.give_up();
+            }
             tracing::warn!(?status, "the daemon of images died; another one goes on");
             match self.replace(&mut deaths) {
                 Some(next) => child = next,
@@ -277,36 +321,48 @@ impl Keeper {
         let mut kept = self.kept();
         *kept = Kept { is_ended: true, ..Kept::default() };
         locked(&self.on_raw_files).clear();
+        // A later keeper may serve already.
+        let mut served_at = locked(&self.served_at);
+        if served_at.as_ref() == Some(&self.socket) {
+            *served_at = None;
+        }
     }
 
-    fn ask(&self, spec: &ImageSpec) -> io::Result<OwnedFd> {
-        let socket = packet::connect(&self.socket)?;
-        packet::send(&socket, &serde_json::to_vec(&Ask { mount: spec.clone() })?, &[])?;
-        if !packet::wait(&socket, MOUNTS_WITHIN)? {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        let mut answer = vec![0; LONGEST];
-        let packet = packet::receive(&socket, &mut answer)?;
-        let mut fds = packet.fds.into_iter();
+    /// Asks the daemon for a mount; what it says instead is its own failure.
+    fn ask(&self, spec: &ImageSpec) -> io::Result<std::result::Result<OwnedFd, Box<ErrorReport>>> {
+        let (said, fds) = say_to(&self.socket, &Ask::Mount(spec.clone()), MOUNTS_WITHIN)?;
+        let mut fds = fds.into_iter();
         match (fds.next(), fds.next()) {
-            (Some(root), None) => Ok(root),
+            (Some(root), None) => Ok(Ok(root)),
             (Some(root), Some(device)) => {
-                let here: Here = serde_json::from_slice(&answer[..packet.length])?;
+                let here: Here = serde_json::from_slice(&said)?;
                 let kept = (spec.clone(), here.form, device);
                 self.kept().mounts.entry(spec.digest.clone()).or_insert(kept);
-                Ok(root)
+                Ok(Ok(root))
             }
-            _ if packet.length == 0 => Err(io::ErrorKind::UnexpectedEof.into()),
-            _ => {
-                let said = String::from_utf8_lossy(&answer[..packet.length]).into_owned();
-                Err(io::Error::other(said))
-            }
+            _ => Ok(Err(Box::new(serde_json::from_slice(&said)?))),
         }
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
         locked(&self.kept)
     }
+}
+
+/// Asks the daemon behind a socket, and gives what it says.
+fn say_to(socket: &Path, ask: &Ask, within: Duration) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
+    let socket = packet::connect(socket)?;
+    packet::send(&socket, &serde_json::to_vec(ask)?, &[])?;
+    if !packet::wait(&socket, within)? {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
+    let mut answer = vec![0; LONGEST];
+    let packet = packet::receive(&socket, &mut answer)?;
+    if packet.length == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    answer.truncate(packet.length);
+    Ok((answer, packet.fds))
 }
 
 /// Until the daemon is gone.

@@ -2,7 +2,7 @@
 //!
 //! On the daemon's standard input the node says [`Control`]. To the socket, whoever wants a copy
 //! of a mount sends the digest of its image as text, and the node [`Ask`] as JSON; each answer has
-//! descriptors, or none and a text that says why.
+//! descriptors, or none and a text that says why, which the node gets as JSON.
 
 use std::path::PathBuf;
 
@@ -74,11 +74,14 @@ pub(super) enum Notice {
     IsRaw(OciDigest),
 }
 
-/// From the node to the socket. Answered by [`Here`] and descriptors: a copy of the mount and, if
-/// another daemon can go on with it, its connection to the kernel.
+/// From the node to the socket.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Ask {
-    pub mount: ImageSpec,
+pub(super) enum Ask {
+    /// Answered by [`Here`] and descriptors: a copy of the mount and, if another daemon can go on
+    /// with it, its connection to the kernel. Without descriptors it is an error report.
+    Mount(ImageSpec),
+    /// Why reads of this image failed within so many milliseconds: an error report, or null.
+    Why(OciDigest, u64),
 }
 
 /// A mount that was asked for is there.

@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use snowmelt_image::block::OciDigest;
@@ -97,6 +97,15 @@ impl Mounts {
         }
         let said = serde_json::to_vec(&Here { form: mount.form });
         Ok((said.map_err(|error| failed("answer")(error.into()))?, fds))
+    }
+
+    /// Why reads of an image failed lately; told once.
+    pub fn why(&self, digest: &OciDigest, within: Duration) -> Option<Error> {
+        let slot = self.slot(digest);
+        let slot = locked(&slot);
+        let lazy = slot.as_ref()?.lazy.as_ref()?;
+        let since = Instant::now().checked_sub(within)?;
+        lazy.why_reads_failed(since)
     }
 
     /// Goes on with a mount of the daemon before. One that cannot be is left to its readers as it

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use snowmelt_image::block::OciDigest;
 use snowmelt_image::read::{BlockSource, LocalSource, Patience, Retried};
 use snowmelt_image::source::{Layout, Place, Reference, Registry};
-use snowmelt_image::{Error, Image, Result, exchange};
+use snowmelt_image::{Error, Image, Result, RunConfig, exchange};
 
 /// The folder of the images that were converted here, in the state folder.
 const LOCAL: &str = "images";
@@ -86,7 +86,7 @@ impl Origin {
             Self::Layout(folder) => Arc::new(LocalSource::new(folder)),
             Self::Registry(name) => {
                 let registry = Registry::new(&name.parse()?)?;
-                Arc::new(Retried::new(registry, Patience::default()))
+                Arc::new(Retried::new(registry, Patience::of_readers()))
             }
         })
     }
@@ -102,6 +102,11 @@ impl Found {
                 Ok(registry.document(&self.image.config.digest).await?.to_vec())
             }
         }
+    }
+
+    /// What its configuration says of its process.
+    pub async fn run_config(&self) -> Result<RunConfig> {
+        RunConfig::parse(&self.config().await?)
     }
 
     /// The folder of the images that were converted here.

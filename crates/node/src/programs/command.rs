@@ -1,12 +1,14 @@
 //! The command line of each runtime, with defaults that fit the limits of an instance: no runtime
 //! sees them by itself, because a sandbox has no view of its control group.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use snowmelt_sandbox::{Bind, Root};
 
 use super::find::{Inside, PATH, shown};
-use super::shipped;
+use super::{process, shipped};
+use crate::code::CODE_FILE;
 use crate::unit::{PROGRAM_CODE, PROGRAM_RUNTIME, bind};
 use crate::{Error, InstanceLimits, Program, Result};
 
@@ -22,14 +24,17 @@ pub(super) struct Parts {
     command: Vec<String>,
     binds: Vec<Bind>,
     environment: Vec<(&'static str, String)>,
+    code: String,
 }
 
 impl Parts {
     fn new(command: Vec<String>) -> Self {
-        Self { command, binds: Vec::new(), environment: Vec::new() }
+        let code = PROGRAM_CODE.to_owned();
+        Self { command, binds: Vec::new(), environment: Vec::new(), code }
     }
 
-    /// The whole program; what the function's own environment says is left to it.
+    /// The whole program. What the image says counts more than what is usual, and is left to the
+    /// function's own environment.
     pub fn program(self, inside: Inside, limits: &InstanceLimits) -> Program {
         let common = [
             ("PATH", PATH.to_owned()),
@@ -38,12 +43,18 @@ impl Parts {
             ("SNOWMELT_CODE", PROGRAM_CODE.to_owned()),
             ("SNOWMELT_MEMORY", limits.memory.bytes().to_string()),
         ];
-        let all = common.into_iter().chain(self.environment);
-        let own = all.filter(|(name, _)| !limits.environment.contains_key(*name));
+        let usual = common.into_iter().chain(self.environment);
+        let usual = usual.map(|(name, value)| (name.to_owned(), value));
+        // The last one of a name counts.
+        let mut all: BTreeMap<String, String> = usual.collect();
+        all.extend(process::environment(&inside.run).cloned());
+        let own = all.into_iter().filter(|(name, _)| !limits.environment.contains_key(name));
         Program {
             root: Root { base: inside.base, binds: self.binds, ..Root::default() },
             command: self.command,
-            environment: own.map(|(name, value)| (name.to_owned(), value)).collect(),
+            environment: own.collect(),
+            process: inside.process,
+            code: self.code,
         }
     }
 }
@@ -125,6 +136,46 @@ pub(super) fn go(inside: &Inside, limits: &InstanceLimits) -> Result<Parts> {
     parts.environment.push(("GOMEMLIMIT", format!("{heap}B")));
     parts.environment.push(("GOMAXPROCS", processors.to_string()));
     Ok(parts)
+}
+
+/// Python code in an image, by its own interpreter: the platform's needs the platform's libraries.
+pub(super) fn python(inside: &Inside, runtime: Option<&Path>) -> Result<Parts> {
+    let hint = "name a root with Python in it";
+    let python = inside.program("python3", hint)?;
+    // Not by a variable, which would be the environment of what it starts, too.
+    let start = format!(
+        "import sys\n\
+         if sys.version_info < (3, 10):\n    \
+         sys.exit('functions need Python 3.10 or later, and this is %d.%d' % sys.version_info[:2])\n\
+         sys.path.insert(0, '{PROGRAM_RUNTIME}')\n\
+         from snowmelt._runtime.serve import channel, main\n\
+         main(channel())\n"
+    );
+    let mut parts = Parts::new(vec![python, "-c".to_owned(), start]);
+    parts.binds.extend(runtime.map(|runtime| bind(runtime, PROGRAM_RUNTIME)));
+    parts.code = format!("{PROGRAM_CODE}/{CODE_FILE}");
+    Ok(parts)
+}
+
+/// What the image runs where no command is named.
+pub(super) fn of_image(inside: &Inside) -> Result<Parts> {
+    let words = inside.run.words();
+    let Some((program, arguments)) = words.split_first() else {
+        return Err(Error::Program {
+            program: String::new(),
+            reason: "no command is named, and the image has neither an entrypoint nor a command"
+                .to_owned(),
+            hint: "name a program: --command 'python3 ./serve.py'".to_owned(),
+        });
+    };
+    // As the kernel has it: relative to where it starts.
+    let program = match program.contains('/') {
+        true => inside.process.working_folder.join(program).display().to_string(),
+        false => program.clone(),
+    };
+    let mut command = vec![inside.program(&program, "")?];
+    command.extend_from_slice(arguments);
+    Ok(Parts::new(command))
 }
 
 /// A command of the user's own.

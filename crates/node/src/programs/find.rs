@@ -9,13 +9,14 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2};
 use rustix::io::Errno;
-use snowmelt_sandbox::Base;
+use snowmelt_image::RunConfig;
+use snowmelt_sandbox::{Base, ProcessSettings};
 
-use crate::images::Mounted;
+use super::{InImage, process};
 use crate::unit::PROGRAM_CODE;
 use crate::{Error, InstanceLimits, Result};
 
-/// Where commands are looked for, unless the function's environment has a `PATH`.
+/// Where commands are looked for, unless the environment of function or image has a `PATH`.
 pub(super) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// What sandboxes see of the host's programs.
@@ -29,6 +30,10 @@ pub(super) struct Inside {
     top: OwnedFd,
     code: PathBuf,
     path: String,
+    /// What the image says of its process; nothing where there is no block image.
+    pub run: RunConfig,
+    /// As whom and where it starts.
+    pub process: ProcessSettings,
 }
 
 impl Inside {
@@ -42,12 +47,21 @@ impl Inside {
             hint: "give --root the folder into which an image's file system was unpacked".into(),
         })?;
         let name = top.display().to_string();
-        Ok(Self { base, name, top: opened, code: code.to_owned(), path: path(limits) })
+        let (run, process) = (RunConfig::default(), ProcessSettings::default());
+        let (code, path) = (code.to_owned(), path(limits, &run));
+        Ok(Self { base, name, top: opened, code, path, run, process })
     }
 
-    pub fn of_image(name: &str, mounted: Mounted, code: &Path, limits: &InstanceLimits) -> Self {
+    pub fn of_image(
+        name: &str,
+        (mounted, run): InImage,
+        code: &Path,
+        limits: &InstanceLimits,
+    ) -> Result<Self> {
+        let process = process::settings(name, &mounted.root, &run)?;
+        let (code, path) = (code.to_owned(), path(limits, &run));
         let (base, name) = (Base::Image(mounted.at), name.to_owned());
-        Self { base, name, top: mounted.root, code: code.to_owned(), path: path(limits) }
+        Ok(Self { base, name, top: mounted.root, code, path, run, process })
     }
 
     /// Path inside of a program that is named by its path, by `./` and a file of the code, or by a
@@ -153,8 +167,11 @@ impl Inside {
     }
 }
 
-fn path(limits: &InstanceLimits) -> String {
-    limits.environment.get("PATH").cloned().unwrap_or_else(|| PATH.to_owned())
+/// Of the function's own environment, or the image's, or the usual one.
+fn path(limits: &InstanceLimits, run: &RunConfig) -> String {
+    let of_image = || run.environment.iter().rfind(|(name, _)| name == "PATH");
+    let own = limits.environment.get("PATH").or_else(|| of_image().map(|(_, path)| path));
+    own.cloned().unwrap_or_else(|| PATH.to_owned())
 }
 
 /// Why a file is no program.

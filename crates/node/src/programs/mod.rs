@@ -6,11 +6,13 @@
 
 mod command;
 mod find;
+mod process;
 mod shipped;
 
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use snowmelt_image::RunConfig;
 
 use crate::images::Mounted;
 use crate::{InstanceLimits, Program, Result};
@@ -21,7 +23,7 @@ use find::Inside;
 pub struct ProgramRequest {
     /// The runtime.
     pub language: Language,
-    /// Program and arguments, for [`Language::Command`] only.
+    /// Program and arguments, for [`Language::Command`] only; empty: those of the image.
     pub command: Vec<String>,
     /// The unpacked file system of an image on this machine; absent: the host's base.
     pub root: Option<PathBuf>,
@@ -32,10 +34,12 @@ pub struct ProgramRequest {
     pub handler: String,
 }
 
-/// Runtimes beside Python.
+/// What runs a function that is not forked from a zygote of the platform's Python.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Language {
+    /// Python code by the interpreter of an image, with the runtime that the platform brings.
+    Python,
     /// `handler.mjs` by the runtime that the platform brings.
     Node,
     /// A class by the runtime that the platform brings.
@@ -59,22 +63,37 @@ impl Language {
     }
 }
 
+/// The runtimes that the platform brings.
+pub(crate) struct Runtimes {
+    /// Those that are unpacked or compiled when they are needed.
+    pub folder: PathBuf,
+    /// That of Python, for [`Language::Python`].
+    pub python: Option<PathBuf>,
+}
+
+/// An image that is mounted, and what it says of its process.
+pub(crate) type InImage = (Mounted, RunConfig);
+
 /// Finds everything that a program needs; blocks.
 pub(crate) fn prepare(
-    runtimes: &Path,
+    runtimes: &Runtimes,
     code: &Path,
     request: &ProgramRequest,
-    mounted: Option<Mounted>,
+    image: Option<InImage>,
     limits: &InstanceLimits,
 ) -> Result<Program> {
-    let inside = match (mounted, &request.image) {
-        (Some(mounted), Some(image)) => Inside::of_image(image, mounted, code, limits),
+    let inside = match (image, &request.image) {
+        (Some(image), Some(name)) => Inside::of_image(name, image, code, limits)?,
         _ => Inside::open(request.root.as_deref(), code, limits)?,
     };
+    let python = runtimes.python.as_deref();
+    let runtimes = &runtimes.folder;
     let parts = match request.language {
+        Language::Python => command::python(&inside, python)?,
         Language::Node => command::node(&inside, runtimes, limits)?,
         Language::Java => command::java(&inside, runtimes, limits, &request.handler)?,
         Language::Go => command::go(&inside, limits)?,
+        Language::Command if request.command.is_empty() => command::of_image(&inside)?,
         Language::Command => command::own(&inside, &request.command)?,
     };
     Ok(parts.program(inside, limits))

@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{CWD, Mode, OFlags};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use snowmelt_kernel::execute::Program;
 use snowmelt_kernel::mount::{self, Attributes};
@@ -57,6 +57,8 @@ pub(super) struct Child<'a> {
     /// See [`masked`].
     pub masked: &'a [&'static str],
     pub open_files: u64,
+    /// Where it starts, an absolute path inside.
+    pub working_folder: &'a Path,
     /// Of a sandbox that is guarded, with the other end of our pair with it.
     pub guard: Option<(&'a Guard, &'a OwnedFd)>,
     pub program: &'a Program,
@@ -67,8 +69,9 @@ pub(super) struct Child<'a> {
 
 /// How a program and a zygote differ.
 pub(super) enum Kind<'a> {
-    /// It begins in its root and takes the user id `id` of the host; `proc` is the host's.
-    Program { id: u32, proc: &'a OwnedFd },
+    /// It begins in its root and takes the user id `id` of the host, which inside is the user and
+    /// group `inside`; `proc` is the host's.
+    Program { id: u32, inside: (u32, u32), proc: &'a OwnedFd },
     /// It attaches its root, and reads "go" from `sync` when it has its ids.
     Zygote { root: &'a OwnedFd, sync: &'a OwnedFd },
 }
@@ -83,11 +86,11 @@ impl Child<'_> {
     fn become_program(&self) -> Result<Infallible, Fault> {
         doing("enter the control group", self.enter_group())?;
         let kept = match self.kind {
-            Kind::Program { id, proc } => {
+            Kind::Program { id, inside, proc } => {
                 doing("attach the scratch", self.attach_scratch())?;
                 doing("mount /proc", self.mount_proc())?;
                 if !lacks(Defence::User) {
-                    identity::take(proc, id)?;
+                    identity::take(proc, id, inside)?;
                 }
                 &[][..]
             }
@@ -102,6 +105,7 @@ impl Child<'_> {
         doing("reset signals", process::reset_signals(&process::INTERRUPTS))?;
         self.drop_privileges(kept)?;
         doing("place the descriptors", self.place_descriptors())?;
+        doing("enter the working folder", self.enter_working_folder())?;
         if let Some((guard, sync)) = self.guard {
             doing("have its calls answered", hand_over(guard, sync))?;
         }
@@ -163,7 +167,16 @@ impl Child<'_> {
             setrlimit(Resource::Nofile, at(files, most))?;
         }
         rustix::process::umask(Mode::from_raw_mode(0o022));
-        Ok(rustix::process::chdir("/tmp")?)
+        Ok(())
+    }
+
+    /// An image may name any path, and descriptors of the spawner are still open: a link of
+    /// `/proc/self/fd` would lead to folders of the host (CVE-2024-21626).
+    fn enter_working_folder(&self) -> io::Result<()> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::NO_MAGICLINKS;
+        let folder = openat2(CWD, self.working_folder, flags, Mode::empty(), resolve)?;
+        Ok(rustix::process::fchdir(&folder)?)
     }
 
     fn drop_privileges(&self, kept: &[u32]) -> Result<(), Fault> {

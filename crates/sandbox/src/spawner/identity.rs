@@ -14,12 +14,9 @@ use snowmelt_kernel::process;
 use crate::root::{Fault, doing};
 use crate::weaken::{Defence, lacks};
 
-/// Its id inside.
-const USER: u32 = 1000;
-
-/// Becomes the user `id` of the host, and leaves for namespaces in which that is [`USER`].
+/// Becomes the user `id` of the host, and leaves for namespaces in which that is `user` and `group`.
 /// `proc` is the host's `/proc`: the process's own is read-only.
-pub(super) fn take(proc: &OwnedFd, id: u32) -> Result<(), Fault> {
+pub(super) fn take(proc: &OwnedFd, id: u32, (user, group): (u32, u32)) -> Result<(), Fault> {
     let groups = lacks(Defence::Groups).then(rustix::process::getgroups);
     doing("change the user", process::become_user_with_privileges(id, id))?;
     if let Some(groups) = groups {
@@ -27,10 +24,9 @@ pub(super) fn take(proc: &OwnedFd, id: u32) -> Result<(), Fault> {
         doing("keep the groups", kept.map_err(Into::into))?;
     }
     doing("leave the user namespace", unshare(flags::USER | flags::CGROUP))?;
-    let map = format!("{USER} {id} 1");
     doing("write setgroups", write(proc, "self/setgroups", "deny"))?;
-    doing("write uid_map", write(proc, "self/uid_map", &map))?;
-    doing("write gid_map", write(proc, "self/gid_map", &map))
+    doing("write uid_map", write(proc, "self/uid_map", &format!("{user} {id} 1")))?;
+    doing("write gid_map", write(proc, "self/gid_map", &format!("{group} {id} 1")))
 }
 
 fn write(proc: &OwnedFd, path: &str, text: &str) -> io::Result<()> {

@@ -84,10 +84,15 @@ impl Service {
             filter: self.programs.of(spec.policy, spec.network),
             masked: &self.masked,
             open_files: spec.limits.open_files,
+            working_folder: &spec.process.working_folder,
             guard: guard.as_ref().zip(theirs.as_ref()),
             program: &program,
             path: &spec.command[0],
-            kind: child::Kind::Program { id: slot.first_id, proc: self.stage.proc() },
+            kind: child::Kind::Program {
+                id: slot.first_id,
+                inside: (spec.process.user, spec.process.group),
+                proc: self.stage.proc(),
+            },
         };
         // Written by the child, in our memory.
         let mut failed = None;

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::time::Instant;
 
 use rustix::process::{Signal, pidfd_send_signal};
@@ -23,7 +24,7 @@ use crate::Error;
 use crate::cgroup::Group;
 use crate::message::Failure;
 use crate::root::{Fault, doing};
-use crate::spec::{Limits, NativeZygoteSpec, Network, Policy, SandboxSpec, ZygoteSpec};
+use crate::spec::{Limits, NativeZygoteSpec, Network, Policy, ProcessSettings, SandboxSpec, ZygoteSpec};
 
 /// Without most of these, libraries start threads when they are imported, and a process with
 /// threads cannot be forked safely; `JE_ARROW_MALLOC_CONF` is for the allocator of pyarrow. With
@@ -55,6 +56,7 @@ impl Service {
             limits: spec.limits,
             network: Network::None,
             policy: Policy::Zygote,
+            process: ProcessSettings::default(),
         };
         let control = zygote::configure(&spec);
         self.answer_zygote(sequence, &program, control);
@@ -70,6 +72,7 @@ impl Service {
             limits: spec.limits,
             network: Network::None,
             policy: Policy::Zygote,
+            process: ProcessSettings::default(),
         };
         self.answer_zygote(sequence, &program, zygote::control());
     }
@@ -134,6 +137,7 @@ impl Service {
             filter: self.programs.of(Policy::Zygote, Network::None),
             masked: &self.masked,
             open_files: program.limits.open_files,
+            working_folder: &program.process.working_folder,
             program: &executed,
             path: &program.command[0],
             guard: None,
@@ -244,7 +248,20 @@ pub(super) fn check(spec: &SandboxSpec) -> Result<(), Failure> {
     if spec.command.iter().any(|part| part.contains('\0')) {
         return Err(refusal("an argument contains a NUL character"));
     }
+    check_process(&spec.process)?;
     check_env(&spec.env)
+}
+
+fn check_process(process: &ProcessSettings) -> Result<(), Failure> {
+    let ProcessSettings { user, group, working_folder } = process;
+    // The kernel takes the last one for none.
+    if [user, group].iter().any(|id| matches!(**id, 0 | u32::MAX)) {
+        return Err(refusal("its user or group is root, or no number of one"));
+    }
+    if !working_folder.is_absolute() || working_folder.as_os_str().as_bytes().contains(&0) {
+        return Err(refusal("its working folder is not an absolute path"));
+    }
+    Ok(())
 }
 
 pub(super) fn check_env(env: &[(String, String)]) -> Result<(), Failure> {

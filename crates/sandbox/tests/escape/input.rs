@@ -4,7 +4,7 @@
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use snowmelt_sandbox::{Base, Bind, Error, Root, SandboxSpec};
+use snowmelt_sandbox::{Base, Bind, Error, ProcessSettings, Root, SandboxSpec};
 use snowmelt_types::SandboxId;
 
 use crate::harness::{python, python_root, within};
@@ -99,6 +99,51 @@ print('all is ours')
     binds.push(Bind { source: "/usr".into(), target: "/usr".into() });
     spec.root = Root { base: Base::Folder(image.into()), binds, ..Root::default() };
     spec
+}
+
+/// An image says where its program starts, while descriptors of the spawner are still open
+/// (CVE-2024-21626).
+#[test]
+fn a_working_folder_leads_to_a_folder_of_the_host() {
+    held(|rig| async move {
+        for descriptor in 0..256 {
+            for path in ["/proc/self/fd", "/proc/thread-self/fd", "/proc/1/fd"] {
+                let working_folder = format!("{path}/{descriptor}").into();
+                let process = ProcessSettings { working_folder, ..ProcessSettings::default() };
+                let spec = SandboxSpec { process, ..python("import os; print(os.getcwd())") };
+                if let Ok(sandbox) = rig.spawner.start(spec).await {
+                    let end = within(sandbox.wait()).await;
+                    return format!("ESCAPED: it started in {path}/{descriptor}: {end:?}");
+                }
+            }
+        }
+        String::new()
+    });
+}
+
+/// Users and folders that an image may name, and that a program must not have.
+#[test]
+fn a_process_begins_as_root_or_nowhere() {
+    held(|rig| async move {
+        let good = ProcessSettings::default;
+        let bad = [
+            ProcessSettings { user: 0, ..good() },
+            ProcessSettings { group: 0, ..good() },
+            ProcessSettings { user: u32::MAX, ..good() },
+            ProcessSettings { working_folder: "tmp".into(), ..good() },
+            ProcessSettings { working_folder: "".into(), ..good() },
+            ProcessSettings { working_folder: "/tmp/a\0b".into(), ..good() },
+            ProcessSettings { working_folder: "/none".into(), ..good() },
+            ProcessSettings { working_folder: "/etc/passwd".into(), ..good() },
+        ];
+        for process in bad {
+            let asked = format!("{process:?}");
+            if rig.spawner.start(SandboxSpec { process, ..python("") }).await.is_ok() {
+                return format!("ESCAPED: it started with {asked}");
+            }
+        }
+        String::new()
+    });
 }
 
 /// Commands and environments that make no sense are refused before anything is made.

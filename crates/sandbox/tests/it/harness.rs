@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use snowmelt_sandbox::{
-    Bind, Limits, Network, Options, Policy, Root, Sandbox, SandboxSpec, Spawner, SpawnerProcess,
+    Bind, Limits, Network, Options, Policy, ProcessSettings, Root, Sandbox, SandboxSpec, Spawner, SpawnerProcess,
 };
 use snowmelt_types::{Outcome, SandboxId};
 
@@ -205,6 +205,7 @@ pub fn spec(command: &[&str]) -> SandboxSpec {
         limits: Limits { pids: 32, ..Limits::default() },
         network: Network::None,
         policy: Policy::Function,
+        process: ProcessSettings::default(),
     }
 }
 

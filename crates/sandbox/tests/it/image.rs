@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::harness::{Rig2, spec, with_spawner};
 use snowmelt_kernel::{mount, packet};
-use snowmelt_sandbox::{Base, ImageBind, MountedImage, Root, SandboxSpec};
+use snowmelt_sandbox::{Base, ImageBind, MountedImage, ProcessSettings, Root, SandboxSpec};
 use snowmelt_types::End;
 
 /// An image with one static program, which is also the shell.
@@ -41,6 +41,26 @@ fn has_busybox() -> bool {
         eprintln!("skipped: no /bin/busybox (package busybox-static)");
     }
     there
+}
+
+#[test]
+fn a_program_starts_in_its_folder_as_the_user_that_it_is_told() {
+    if !has_busybox() {
+        return;
+    }
+    with_spawner(|rig| async move {
+        let image = image();
+        let script = "/bin/busybox pwd; /bin/busybox id -u; /bin/busybox id -g";
+        let mut spec = shell(image.path(), script);
+        spec.process = ProcessSettings { user: 65532, group: 7, working_folder: "/srv".into() };
+        let (text, outcome) = rig.run(spec).await;
+        assert_eq!(outcome.end, End::Exit { code: 0 }, "{text}");
+        assert_eq!(text, "/srv\n65532\n7\n");
+        let mut spec = shell(image.path(), script);
+        spec.process.working_folder = "/none".into();
+        let error = rig.spawner.start(spec).await.unwrap_err();
+        assert!(error.to_string().contains("enter the working folder"), "{error}");
+    });
 }
 
 #[test]

@@ -27,6 +27,8 @@ Examples:
   snowmelt fn deploy hello ./hello --runtime go   a program made with the package of fn new
   snowmelt fn deploy thumb ./app --command './serve --fast' --root images/tools
   snowmelt fn deploy small ./app --command './serve' --image registry.example/tools:v1
+  snowmelt fn deploy whole --image registry.example/app:v1     by the image's own command
+  snowmelt fn deploy score model.py --image registry.example/science:v1   by the image's Python
   snowmelt fn deploy score --packed registry.example/team/score:v1
 
 Deploying a name again replaces the function; calls that run then still end with the old one.";
@@ -128,7 +130,7 @@ pub struct DeployArgs {
     #[arg(value_parser = function_name)]
     pub name: FunctionName,
     /// File or folder with the code, and what is called in it [default: handler, in Java the class]
-    #[arg(value_name = "PATH[:HANDLER]", required_unless_present = "packed")]
+    #[arg(value_name = "PATH[:HANDLER]", required_unless_present_any = ["packed", "image"])]
     pub code: Option<String>,
 
     /// Memory limit of an instance [default: 512MiB]
@@ -185,7 +187,7 @@ pub struct DeployArgs {
         help_heading = "Code"
     )]
     pub packed: Option<String>,
-    /// Run in this block image instead of the host's programs; its blocks come as they are read
+    /// Run in this block image, by its own command unless one is named; blocks come as they are read
     #[arg(long, value_name = "IMAGE", conflicts_with = "root", help_heading = "Code")]
     pub image: Option<String>,
     /// Run in the unpacked file system of an image, in this folder, instead of the host's programs

@@ -1,0 +1,29 @@
+//! Why reads of a mount failed: the kernel tells its readers a number only.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use crate::Error;
+
+/// The last failure of a mount.
+#[derive(Debug, Default)]
+pub(super) struct Failures {
+    last: Mutex<Option<(Instant, Error)>>,
+}
+
+impl Failures {
+    /// Keeps one, instead of that before.
+    pub fn keep(&self, error: Error) {
+        *self.last() = Some((Instant::now(), error));
+    }
+
+    /// The last one, if it came since then; nobody is told it again.
+    pub fn take(&self, since: Instant) -> Option<Error> {
+        let (_, error) = self.last().take_if(|(at, _)| *at >= since)?;
+        Some(error)
+    }
+
+    fn last(&self) -> MutexGuard<'_, Option<(Instant, Error)>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
