@@ -86,7 +86,10 @@ impl Launcher {
 
     fn path(&self) -> OsString {
         let open = self.program.as_ref();
-        open.map_or_else(|| self.name(), |file| format!("/proc/self/fd/{}", file.as_raw_fd()).into())
+        open.map_or_else(
+            || self.name(),
+            |file| format!("/proc/self/fd/{}", file.as_raw_fd()).into(),
+        )
     }
 
     /// Tells the spawner where it works, and waits until it is set up or says why it cannot be.

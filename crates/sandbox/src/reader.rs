@@ -35,7 +35,8 @@ impl Ready {
     pub fn first(launched: Launched) -> Result<Self> {
         let Launched { pidfd, socket } = launched;
         let command = || "the socket of the spawner".into();
-        let socket = watch(socket).map_err(|source| Error::Launch { command: command(), source })?;
+        let socket =
+            watch(socket).map_err(|source| Error::Launch { command: command(), source })?;
         Ok(Self { lane: 0, pidfd, socket })
     }
 }

@@ -159,9 +159,8 @@ impl Lanes {
             folder.clean_lanes()?;
             launcher.launch(&folder)
         });
-        let launched = launched.await.map_err(|error| Error::NotReplaced {
-            reason: error.to_string(),
-        })??;
+        let launched =
+            launched.await.map_err(|error| Error::NotReplaced { reason: error.to_string() })??;
         self.add(Ready::first(launched)?, run_dir);
         self.replacement.started();
         Ok(())

@@ -33,11 +33,11 @@ use std::process::ExitCode;
 use rustix::process::{Resource, Rlimit, setrlimit};
 use snowmelt_kernel::{fds, keyring, packet, process};
 
+use crate::cgroup;
 use crate::message::{LONGEST_PACKET, Setup, SetupDone};
 use crate::policy::Programs;
 use crate::root::{Fault, Roots};
 use crate::weaken::{Defence, lacks};
-use crate::cgroup;
 use service::Service;
 pub(crate) use stage::Stage;
 

@@ -135,7 +135,8 @@ fn a_spawner_that_cannot_be_replaced_is_told_until_it_can() {
         let base = tempfile::tempdir().unwrap();
         let (program, fails) = (base.path().join("spawner"), base.path().join("fails"));
         let real = spawner_program();
-        let text = format!("#!/bin/sh\n[ ! -e {} ] || exit 1\nexec {}\n", fails.display(), real.display());
+        let text =
+            format!("#!/bin/sh\n[ ! -e {} ] || exit 1\nexec {}\n", fails.display(), real.display());
         std::fs::write(&program, text).unwrap();
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
         let rig = Rig::with(vec!["/bin/sh".into(), program.into()]);
