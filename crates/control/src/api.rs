@@ -44,7 +44,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use snowmelt_network::{Counters, Egress};
 use snowmelt_node::agent::api::HostFacts;
-use snowmelt_node::{InstanceLimits, NodeFigures};
+use snowmelt_node::{InstanceLimits, NodeFigures, SpawnerHealth};
 use snowmelt_types::{
     ByteSize, CpuMillis, ErrorReport, FunctionName, HostName, InvocationId, JobId, QueryId, Tenant,
 };
@@ -625,6 +625,8 @@ pub struct Status {
     pub zygotes: u32,
     /// Functions deployed.
     pub functions: u32,
+    /// The process that makes sandboxes; without it nothing runs.
+    pub spawner: SpawnerHealth,
 }
 
 /// What a platform counts.

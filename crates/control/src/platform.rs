@@ -1,6 +1,6 @@
 //! The parts of a running platform.
 
-use snowmelt_node::Node;
+use snowmelt_node::{Node, SpawnerHealth};
 use tokio_util::sync::CancellationToken;
 
 use crate::api::{Figures, Status};
@@ -23,7 +23,6 @@ pub(crate) struct Platform {
     pub private: bool,
     pub socket: String,
     pub started_ms: u64,
-    pub spawner_pid: u32,
 }
 
 impl Platform {
@@ -32,7 +31,7 @@ impl Platform {
         Figures {
             queries: self.queries.running(),
             calls: self.functions.calls(),
-            memory_bytes: resident_bytes(std::process::id()) + resident_bytes(self.spawner_pid),
+            memory_bytes: memory(&self.node.spawner()),
             node: self.node.figures(),
         }
     }
@@ -40,20 +39,27 @@ impl Platform {
     pub async fn status(&self) -> Status {
         let usage = self.node.usage();
         let functions = self.functions.list().await.map_or(0, |functions| functions.len());
-        let pid = std::process::id();
+        let spawner = self.node.spawner();
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            pid,
+            pid: std::process::id(),
             started_ms: self.started_ms,
             socket: self.socket.clone(),
-            memory_bytes: resident_bytes(pid) + resident_bytes(self.spawner_pid),
+            memory_bytes: memory(&spawner),
             queries: self.queries.running(),
             workers: usage.workers,
             instances: usage.instances,
             zygotes: usage.zygotes,
             functions: u32::try_from(functions).unwrap_or(u32::MAX),
+            spawner,
         }
     }
+}
+
+/// Resident memory of the server and of the spawner's first process, of which the others are copies.
+fn memory(spawner: &SpawnerHealth) -> u64 {
+    resident_bytes(std::process::id())
+        + spawner.processes.first().copied().map_or(0, resident_bytes)
 }
 
 /// Resident memory of a process; 0 where the kernel does not tell.

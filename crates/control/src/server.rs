@@ -117,6 +117,7 @@ impl Started {
             python: settings.python,
             handler_cache: settings.handler_cache,
             import_cache: settings.import_cache,
+            zygotes: None,
             images: settings.images,
             control_group: self.control_group,
             hold: settings.hold,
@@ -160,13 +161,12 @@ impl Launch {
     /// Serves until it is asked to end; on return every sandbox, cgroup and folder is gone.
     pub async fn serve(self, shutdown: CancellationToken) -> Result<(), ErrorReport> {
         let settings = self.started.settings.clone();
-        let spawner_pid = self.started.spawner.pid();
         let node = self.started.node()?;
         // A platform that lives for one command rarely needs them.
         if !settings.private {
             node.open_networks();
         }
-        let platform = platform(&settings, &self.socket, node.clone(), spawner_pid, &shutdown)?;
+        let platform = platform(&settings, &self.socket, node.clone(), &shutdown)?;
         if !settings.private {
             platform.functions.resume().await?;
         }
@@ -192,7 +192,6 @@ fn platform(
     settings: &Settings,
     socket: &Path,
     node: Node,
-    spawner_pid: u32,
     shutdown: &CancellationToken,
 ) -> Result<Arc<Platform>, ErrorReport> {
     let store = Store::open(settings.state_dir.join("state.redb"), !settings.private)?;
@@ -214,7 +213,6 @@ fn platform(
         private: settings.private,
         socket: socket.display().to_string(),
         started_ms: now_ms(),
-        spawner_pid,
     }))
 }
 

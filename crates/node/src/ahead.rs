@@ -68,7 +68,10 @@ impl Inner {
         zygote: Option<&Member>,
     ) -> Result<Fresh> {
         let made = self.room(zygote).take();
-        let untouched = made.and_then(|mut fresh| fresh.furnished.is_untouched().then_some(fresh));
+        // Into one of a lane that died nobody can be put any more.
+        let usable = made.filter(|fresh| fresh.namespace.is_alive());
+        let untouched =
+            usable.and_then(|mut fresh| fresh.furnished.is_untouched().then_some(fresh));
         match untouched {
             Some(fresh) => Ok(fresh),
             None => self.make_fresh(networks, zygote).await,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use snowmelt_types::{Code, End, ErrorReport, Outcome, Report};
+use snowmelt_types::{Code, End, ErrorReport, Outcome, Report, Tenant};
 
 /// A failure of the node.
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +53,19 @@ pub enum Error {
     ImportsStartThreads {
         /// How many.
         threads: u32,
+    },
+    /// No zygote can be started for a tenant: those that live are all in use.
+    #[error(
+        "no zygote can be started for tenant `{tenant}`: it has {held} of {most} slots, and no \
+         other makes room"
+    )]
+    ZygotesBusy {
+        /// Whose function it is.
+        tenant: Tenant,
+        /// How many zygotes it has.
+        held: u32,
+        /// How many there can be of all tenants.
+        most: u32,
     },
     /// A file of a program that cannot be put where the program would find it.
     #[error("the file `{name}` of the code cannot be used: {reason}")]
@@ -130,6 +143,8 @@ impl Report for Error {
             Self::ImportsStartThreads { .. } => {
                 ErrorReport::new(Code::FUNCTION_LOAD, self.to_string())
             }
+            Self::ZygotesBusy { .. } => ErrorReport::new(Code::ZYGOTES_BUSY, self.to_string())
+                .hint("try again when calls have ended; functions of one tenant share a zygote"),
             Self::CodeFile { .. } => ErrorReport::new(Code::OPTION, self.to_string()),
             Self::CodeMissing { .. } => {
                 ErrorReport::new(Code::STATE, self.to_string()).hint("deploy the function again")
@@ -203,6 +218,9 @@ fn ended(
             (Code::FUNCTION_TIMEOUT, more_time(limit, throttled))
         }
         End::Killed => (Code::CANCELLED, "it was stopped because its query ended".to_owned()),
+        End::SpawnerLost => {
+            (Code::SPAWNER_LOST, "call it again: another spawner is started".to_owned())
+        }
     };
     ErrorReport::new(code, message).excerpt(output.iter().cloned()).hint(hint)
 }

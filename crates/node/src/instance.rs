@@ -15,7 +15,7 @@ use snowmelt_types::ByteSize;
 use snowmelt_wire::{Frame, Kind, Load, read_frame, write_frame};
 
 use crate::Result;
-use crate::imports::Child;
+use crate::imports::{Admitted, Child};
 use crate::log::LogCollector;
 use crate::quiet::Quiet;
 
@@ -25,7 +25,7 @@ pub(crate) struct Instance {
     pub sandbox: Sandbox,
     pub log: LogCollector,
     // Dropped after the sandbox: a child dies with its zygote. None for a program of its own.
-    _zygote: Option<Child>,
+    zygote: Option<Child>,
     // Connections with the function that is loaded on them: a call that takes one needs no load.
     // Functions of the same code share instances.
     loaded: Mutex<Vec<(Load, Quiet)>>,
@@ -42,7 +42,12 @@ impl Instance {
         let log = LogCollector::new(read_end, log)?;
         let (loaded, spoiled) = (Mutex::default(), AtomicBool::new(false));
         let starts_in = Mutex::default();
-        Ok(Self { sandbox, log, _zygote: zygote, loaded, spoiled, starts_in })
+        Ok(Self { sandbox, log, zygote, loaded, spoiled, starts_in })
+    }
+
+    /// The number of the slot that the first zygote above it has.
+    pub fn slot(&self) -> Option<u64> {
+        self.zygote.as_ref()?.slot().map(Admitted::number)
     }
 
     /// One that runs in an image, by its digest.

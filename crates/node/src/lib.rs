@@ -54,6 +54,7 @@ pub use node::{Node, Options, Usage};
 pub use pool::{LetGo, PoolFigures};
 pub use programs::{Language, ProgramRequest};
 pub use runner::{QueryRunner, UdfBinding, WorkerLimits};
+pub use snowmelt_sandbox::SpawnerHealth;
 pub use unit::{Program, Unit};
 pub use worker::{WorkerLease, WorkerSpec};
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use snowmelt_network::Networks;
 use snowmelt_package::{Environment, Installer, Python, Reporter, Runtime};
-use snowmelt_sandbox::Spawner;
+use snowmelt_sandbox::{Spawner, SpawnerHealth};
 use snowmelt_types::{ByteSize, Digest, ErrorReport, Tenant};
 use snowmelt_wire::{Code, Load};
 
@@ -44,6 +44,9 @@ pub struct Options {
     pub handler_cache: ByteSize,
     /// The most memory of zygotes: the import cache.
     pub import_cache: ByteSize,
+    /// The most zygotes that are below no other, of all tenants; as many as the spawner has slots
+    /// for where absent.
+    pub zygotes: Option<u32>,
     /// What is done with images.
     pub images: ImageSettings,
     /// The control group above those of the sandboxes: `snowmelt/<instance>`.
@@ -88,7 +91,7 @@ pub(crate) struct Inner {
     // Python is asked for at the first user function only: a plain query needs none.
     python: tokio::sync::OnceCell<Interpreter>,
     pub(crate) imports: ImportCache,
-    pub(crate) instances: Pool<Arc<Instance>>,
+    pub(crate) instances: Arc<Pool<Arc<Instance>>>,
     pub(crate) parked: Parked,
     pub(crate) seats: Seats,
     pub(crate) starts: Starts,
@@ -125,6 +128,10 @@ impl Count {
 impl Node {
     /// Opens the stores; starts nothing but the care for what is idle.
     pub fn new(options: Options, spawner: Spawner) -> Result<Self> {
+        let instances = Arc::new(Pool::new(options.handler_cache));
+        let slots = options.zygotes.unwrap_or_else(|| spawner.zygote_slots());
+        let imports =
+            ImportCache::new(spawner.clone(), options.import_cache, slots, Arc::clone(&instances));
         let inner = Arc::new(Inner {
             codes: CodeStore::open(options.state_dir.join("code"))?,
             images: Arc::new(Images::new(
@@ -133,7 +140,7 @@ impl Node {
                 options.images_dir.clone(),
                 options.images.clone(),
             )),
-            imports: ImportCache::new(spawner.clone(), options.import_cache),
+            imports,
             python: tokio::sync::OnceCell::new(),
             control_group: options.control_group.clone(),
             networks_dir: options.networks_dir.clone(),
@@ -141,7 +148,7 @@ impl Node {
             networks: Mutex::default(),
             ahead: Ahead::default(),
             ahead_bound: crate::ahead::bound(),
-            instances: Pool::new(options.handler_cache),
+            instances,
             parked: Parked::default(),
             seats: Seats::default(),
             starts: Starts::default(),
@@ -358,7 +365,9 @@ impl Node {
             }
         }
         let sandbox = spec.sandbox(&self.inner.options.worker_binary);
-        let worker = Worker::new(self.inner.spawner.start(sandbox).await?)?;
+        // Rare beside what is idle, and large.
+        let sandbox = Box::pin(self.inner.spawner.start(sandbox)).await?;
+        let worker = Worker::new(sandbox)?;
         Ok(WorkerLease::new(Arc::clone(&self.inner), key, worker, true, asked))
     }
 
@@ -396,6 +405,11 @@ impl Node {
             instances: [self.inner.busy_instances.get(), idle],
             zygotes: short(self.inner.imports.len() as u64),
         }
+    }
+
+    /// How the process does that makes sandboxes.
+    pub fn spawner(&self) -> SpawnerHealth {
+        self.inner.spawner.health()
     }
 
     /// How the caches do.
@@ -449,6 +463,9 @@ impl Inner {
     fn tend(self: &Arc<Self>, now: Instant) {
         drop(self.instances.expired(now));
         drop(self.workers.expired(now));
+        // What has ended by itself, or with a lane of the spawner.
+        drop(self.instances.discard(|instance| !instance.is_sound()));
+        drop(self.workers.discard(|worker| !worker.is_alive()));
         self.imports.tend(now);
         self.parked.replenish(self, now);
     }

@@ -90,6 +90,7 @@ impl Parked {
     pub fn figures(&self) -> (u32, u64) {
         let waiting: Vec<Arc<Instance>> =
             self.lock().values().flat_map(|set| set.ready.iter().cloned()).collect();
+        let waiting: Vec<_> = waiting.into_iter().filter(|instance| instance.is_sound()).collect();
         let bytes = waiting.iter().map(|instance| instance.memory().bytes()).sum();
         (u32::try_from(waiting.len()).unwrap_or(u32::MAX), bytes)
     }

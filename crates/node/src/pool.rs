@@ -132,6 +132,32 @@ impl<T> Pool<T> {
         places.into_iter().filter_map(|place| state.remove(place)).collect()
     }
 
+    /// Removes what `which` names, to make room elsewhere; the caller destroys it outside the lock.
+    pub fn evict(&self, which: impl Fn(&T) -> bool) -> Vec<T> {
+        let mut state = self.lock();
+        let places = state.idle.iter().filter(|(_, idle)| which(&idle.item));
+        let places: Vec<u64> = places.map(|(place, _)| *place).collect();
+        state.figures.evicted += places.len() as u64;
+        places.into_iter().filter_map(|place| state.let_go(place, LetGo::Evicted)).collect()
+    }
+
+    /// Removes what `which` names, because it is of no use any more.
+    pub fn discard(&self, which: impl Fn(&T) -> bool) -> Vec<T> {
+        let mut state = self.lock();
+        let places = state.idle.iter().filter(|(_, idle)| which(&idle.item));
+        let places: Vec<u64> = places.map(|(place, _)| *place).collect();
+        places.into_iter().filter_map(|place| state.remove(place)).collect()
+    }
+
+    /// How many are idle of each kind that `of` names.
+    pub fn tally<K: Ord>(&self, of: impl Fn(&T) -> Option<K>) -> BTreeMap<K, usize> {
+        let mut tally = BTreeMap::new();
+        for kind in self.lock().idle.values().filter_map(|idle| of(&idle.item)) {
+            *tally.entry(kind).or_default() += 1;
+        }
+        tally
+    }
+
     /// Removes everything.
     pub fn drain(&self) -> Vec<T> {
         let mut state = self.lock();

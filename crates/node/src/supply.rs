@@ -142,7 +142,9 @@ impl Inner {
             sys_path: forked.source.python_path.clone(),
         };
         let specs = own.iter().map(spec).collect();
-        let started = self.imports.fork(&forked.want, &forked.source, specs).await;
+        // Large, and nothing to those who find an instance.
+        let forking = Box::pin(self.imports.fork(&forked.want, &forked.source, specs));
+        let started = forking.await;
         let instance = |(sandbox, child): (_, Child)| {
             let start = Start::from(child.found);
             let instance = Instance::new(sandbox, Some(child), limits.log)?;

@@ -23,9 +23,22 @@ pub enum Error {
         /// What the kernel said.
         source: io::Error,
     },
-    /// The spawner has ended, and every sandbox with it.
+    /// The spawner has ended, and every sandbox with it. Another one is started, unless the
+    /// platform itself is ending.
     #[error("the spawner is gone, and its sandboxes with it")]
     SpawnerLost,
+    /// The spawner died, and no other could be started so far.
+    #[error("the spawner died and cannot be started again: {reason}")]
+    NotReplaced {
+        /// What failed.
+        reason: String,
+    },
+    /// As many zygotes live as there are ranges of user ids for.
+    #[error("zygote {id} was refused: all slots for zygotes are in use")]
+    ZygoteSlots {
+        /// The zygote that was to be.
+        id: SandboxId,
+    },
     /// A folder or file of the run directory cannot be made, locked or removed.
     #[error("the run directory {} cannot be used: {source}", path.display())]
     RunDir {
@@ -76,10 +89,22 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// What to tell another who waited for the same spawner.
+    pub(crate) fn again(&self) -> Self {
+        match self {
+            Self::NotReplaced { reason } => Self::NotReplaced { reason: reason.clone() },
+            _ => Self::SpawnerLost,
+        }
+    }
+}
+
 impl Report for Error {
     fn report(&self) -> ErrorReport {
         let code = match self {
             Self::SpawnerLost => Code::SPAWNER_LOST,
+            Self::NotReplaced { .. } => Code::SPAWNER_START,
+            Self::ZygoteSlots { .. } => Code::ZYGOTES_BUSY,
             Self::RunDir { .. } => Code::STATE,
             Self::Policy { .. } => Code::INTERNAL,
             _ => Code::SANDBOX_START,
@@ -89,7 +114,11 @@ impl Report for Error {
             Self::Unsupported { .. } | Self::Launch { .. } | Self::Cgroup { .. } => {
                 report.hint("run `snowmelt doctor` to see what this machine lacks")
             }
-            Self::SpawnerLost => report.hint("start the command or the server again"),
+            Self::SpawnerLost => report.hint("try again: another spawner is started"),
+            Self::NotReplaced { .. } => {
+                report.hint("it is tried again and again; `snowmelt doctor` shows what is missing")
+            }
+            Self::ZygoteSlots { .. } => report.hint("try again when other calls have ended"),
             Self::ZygoteLost { .. } => report.hint("try again: a new zygote is started"),
             _ => report,
         }

@@ -2,30 +2,23 @@
 
 use std::ffi::OsString;
 use std::fmt;
-use std::io;
 use std::num::NonZero;
-use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use snowmelt_kernel::packet;
 use snowmelt_types::SandboxId;
 
-use crate::instance::{Sandbox, Zygote};
+use crate::instance::{Begun, Sandbox, Zygote};
 use crate::lanes::Lanes;
-use crate::message::{LONGEST_PACKET, MOST_LANES, Operation, Setup};
+use crate::launch::{Launched, Launcher};
+use crate::message::{MOST_LANES, Operation, ZYGOTES};
 use crate::network::NetworkNamespace;
 use crate::reader::{self, Ready};
 use crate::registry::{Asked, nobody};
+use crate::replace::SpawnerHealth;
 use crate::run_dir::RunDir;
-use crate::spec::{ForkSpec, NativeZygoteSpec, SandboxSpec, ZygoteSpec};
+use crate::spec::{ForkSpec, Limits, NativeZygoteSpec, SandboxSpec, ZygoteSpec};
 use crate::{Error, Result};
-
-/// How long the spawner may take to set itself up, in seconds. It takes milliseconds; a program
-/// that is no spawner would let us wait for ever.
-const SETUP_SECONDS: i64 = 10;
 
 /// How to start a spawner.
 #[derive(Clone, Debug)]
@@ -41,9 +34,8 @@ pub struct Options {
 
 /// A spawner that runs, and that nobody listens to yet.
 pub struct SpawnerProcess {
-    pid: u32,
-    pidfd: OwnedFd,
-    socket: OwnedFd,
+    launched: Launched,
+    launcher: Launcher,
     run_dir: RunDir,
     lanes: u32,
 }
@@ -51,7 +43,7 @@ pub struct SpawnerProcess {
 impl SpawnerProcess {
     /// The process id of its first lane.
     pub fn pid(&self) -> u32 {
-        self.pid
+        reader::pid_of(&self.launched.pidfd)
     }
 
     /// Sets how many lanes there may be, 1 to 4: processes that make sandboxes side by side. One
@@ -66,17 +58,13 @@ impl SpawnerProcess {
     /// # Errors
     /// [`Error::Launch`] when the runtime cannot watch the socket.
     pub fn attach(self) -> Result<Spawner> {
-        let socket = reader::watch(self.socket).map_err(|source| Error::Launch {
-            command: "the socket of the spawner".into(),
-            source,
-        })?;
-        let first = Ready { lane: 0, pidfd: self.pidfd, socket };
-        Ok(Spawner { lanes: Lanes::new(first, self.run_dir, self.lanes) })
+        let first = Ready::first(self.launched)?;
+        Ok(Spawner { lanes: Lanes::new(first, self.launcher, self.run_dir, self.lanes) })
     }
 }
 
 /// A handle to the spawner, cheap to clone. When the last clone and the last sandbox are gone,
-/// the spawner ends.
+/// the spawner ends. Until then one that dies is replaced by another.
 #[derive(Clone)]
 pub struct Spawner {
     lanes: Arc<Lanes>,
@@ -104,11 +92,12 @@ impl Spawner {
     /// machine cannot hold sandboxes.
     pub fn launch(options: Options) -> Result<SpawnerProcess> {
         let run_dir = RunDir::create(&options.run_dir, &options.parent_cgroup)?;
-        match launch(&options, &run_dir) {
-            Ok((pid, pidfd, socket)) => {
+        let launcher = Launcher::new(options);
+        match launcher.launch(&run_dir) {
+            Ok(launched) => {
                 let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
                 let lanes = u32::try_from(cores).unwrap_or(MOST_LANES);
-                Ok(SpawnerProcess { pid, pidfd, socket, run_dir, lanes })
+                Ok(SpawnerProcess { launched, launcher, run_dir, lanes })
             }
             Err(error) => {
                 // The first error is the one to tell; a later sweep tries again.
@@ -118,24 +107,49 @@ impl Spawner {
         }
     }
 
-    /// Starts a program in a sandbox of its own; returns when it has been executed.
+    /// Starts a program in a sandbox of its own; returns when it has been executed. One whose lane
+    /// dies meanwhile is started once more, by another.
     ///
     /// # Errors
     /// [`Error::Start`] with the step that failed, [`Error::Spec`] for what makes no sense,
-    /// [`Error::SpawnerLost`].
+    /// [`Error::SpawnerLost`], [`Error::NotReplaced`].
     pub async fn start(&self, spec: SandboxSpec) -> Result<Sandbox> {
+        let begun = match self.start_once(spec.clone()).await {
+            Err(Error::SpawnerLost) => self.start_once(spec).await,
+            done => done,
+        };
+        Ok(Sandbox::new(begun?))
+    }
+
+    async fn start_once(&self, spec: SandboxSpec) -> Result<Begun> {
         let (id, limits) = (spec.id.clone(), spec.limits);
-        let begun = self.lanes.pick(&id)?.begin(id, limits, Operation::Start(spec)).await?;
-        Ok(Sandbox::new(begun))
+        self.lanes.pick(&id).await?.begin(id, limits, Operation::Start(spec)).await
     }
 
     /// Starts many programs by one request, or a few if it would be too long; returns when each
     /// has been executed or has failed, in the order of `specs`. The failure of one is its own.
+    /// Those whose lane dies meanwhile are started once more.
     pub async fn start_many(&self, specs: Vec<SandboxSpec>) -> Vec<Result<Sandbox>> {
+        let mut begun = self.start_many_once(specs.clone()).await;
+        let is_lost = |one: &Result<Sandbox>| matches!(one, Err(Error::SpawnerLost));
+        let lost: Vec<usize> = (0..begun.len()).filter(|index| is_lost(&begun[*index])).collect();
+        let again = lost.iter().map(|index| specs[*index].clone()).collect::<Vec<_>>();
+        if !again.is_empty() {
+            let again = self.start_many_once(again).await;
+            lost.into_iter().zip(again).for_each(|(index, one)| begun[index] = one);
+        }
+        begun
+    }
+
+    async fn start_many_once(&self, specs: Vec<SandboxSpec>) -> Vec<Result<Sandbox>> {
         let known = |spec: &SandboxSpec| (spec.id.clone(), spec.limits);
         let count = specs.len();
+        let parts = match self.lanes.split(specs).await {
+            Ok(parts) => parts,
+            Err(error) => return (0..count).map(|_| Err(error.again())).collect(),
+        };
         let mut asked = Vec::with_capacity(count);
-        for (lane, specs) in self.lanes.split(specs).await {
+        for (lane, specs) in parts {
             asked.extend(lane.ask_many(specs, known, Operation::StartMany).await);
         }
         asked.resize_with(count, || Err(Error::SpawnerLost));
@@ -146,11 +160,11 @@ impl Spawner {
     /// stop waiting to kill it.
     ///
     /// # Errors
-    /// As [`Self::start`], and [`Error::ZygoteLost`] when it ends before it is ready.
+    /// As [`Self::start`], [`Error::ZygoteLost`] when it ends before it is ready, and
+    /// [`Error::ZygoteSlots`] when as many live as there can be.
     pub async fn start_zygote(&self, spec: ZygoteSpec) -> Result<Zygote> {
         let (id, limits) = (spec.id.clone(), spec.limits);
-        let begun = self.lanes.pick(&id)?.begin(id, limits, Operation::StartZygote(spec)).await?;
-        Ok(Zygote::new(begun))
+        self.begin_zygote(id, limits, || Operation::StartZygote(spec.clone())).await
     }
 
     /// Starts a zygote of any language; returns when it says that it is ready.
@@ -159,9 +173,24 @@ impl Spawner {
     /// As [`Self::start_zygote`].
     pub async fn start_native_zygote(&self, spec: NativeZygoteSpec) -> Result<Zygote> {
         let (id, limits) = (spec.id.clone(), spec.limits);
-        let begun =
-            self.lanes.pick(&id)?.begin(id, limits, Operation::StartNativeZygote(spec)).await?;
-        Ok(Zygote::new(begun))
+        self.begin_zygote(id, limits, || Operation::StartNativeZygote(spec.clone())).await
+    }
+
+    /// In the first lane that has a slot for it.
+    async fn begin_zygote(
+        &self,
+        id: SandboxId,
+        limits: Limits,
+        operation: impl Fn() -> Operation,
+    ) -> Result<Zygote> {
+        let mut full = Vec::new();
+        while let Some(lane) = self.lanes.pick_without(&id, &full).await? {
+            match lane.begin(id.clone(), limits, operation()).await {
+                Err(Error::ZygoteSlots { .. }) => full.push(lane.lane()),
+                begun => return Ok(Zygote::new(begun?)),
+            }
+        }
+        Err(Error::ZygoteSlots { id })
     }
 
     /// Forks a zygote into a sandbox of its own; returns when the child is about to call its
@@ -221,7 +250,7 @@ impl Spawner {
         let id = NetworkNamespace::next_id();
         let lane = match owner {
             Some(zygote) => zygote.lane().clone(),
-            None => self.lanes.pick(&nobody())?,
+            None => self.lanes.pick(&nobody()).await?,
         };
         let owner = owner.map(|zygote| zygote.id().clone());
         let namespace = lane.make_network(id, owner, is_guarded).await?;
@@ -237,6 +266,16 @@ impl Spawner {
     ) -> Vec<Result<Sandbox>> {
         let known = |spec: &SandboxSpec| (spec.id.clone(), spec.limits);
         begun(network.lane().ask_many(specs, known, Operation::StartMany).await).await
+    }
+
+    /// How it does now.
+    pub fn health(&self) -> SpawnerHealth {
+        self.lanes.health()
+    }
+
+    /// How many zygotes that are below no other can live at once.
+    pub fn zygote_slots(&self) -> u32 {
+        self.lanes.most() * ZYGOTES
     }
 
     /// Kills every sandbox, removes control groups and the run directory, ends the spawner;
@@ -259,48 +298,4 @@ async fn begun(asked: Vec<Result<Asked>>) -> Vec<Result<Sandbox>> {
         });
     }
     begun
-}
-
-/// Gives the process, by its id and its pidfd, and our end of its control socket.
-fn launch(options: &Options, run_dir: &RunDir) -> Result<(u32, OwnedFd, OwnedFd)> {
-    let program = options.spawner_command.first().cloned().unwrap_or_default();
-    let failed = |source| Error::Launch { command: program.clone(), source };
-    let (ours, theirs) = packet::pair().map_err(failed)?;
-    let mut child = Command::new(&program)
-        .args(options.spawner_command.iter().skip(1))
-        .current_dir("/")
-        .stdin(Stdio::from(theirs))
-        .stdout(Stdio::null())
-        .spawn()
-        .map_err(failed)?;
-    match set_up(options, run_dir, &ours) {
-        Ok(Ok(pidfd)) => Ok((child.id(), pidfd, ours)),
-        outcome => {
-            // It may have exited by itself.
-            drop(child.kill());
-            drop(child.wait());
-            Err(outcome.map_or_else(failed, |refused| match refused {
-                Err(reason) => Error::Unsupported { reason },
-                Ok(_) => Error::SpawnerLost,
-            }))
-        }
-    }
-}
-
-/// Tells the spawner where it works, and waits until it is set up or says why it cannot be.
-fn set_up(
-    options: &Options,
-    run_dir: &RunDir,
-    socket: &OwnedFd,
-) -> io::Result<std::result::Result<OwnedFd, String>> {
-    let setup =
-        Setup { run_dir: run_dir.path().to_owned(), parent_cgroup: options.parent_cgroup.clone() };
-    packet::send(socket, &serde_json::to_vec(&setup)?, &[run_dir.lock().as_fd()])?;
-    let timeout = Timespec { tv_sec: SETUP_SECONDS, tv_nsec: 0 };
-    if poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&timeout))? == 0 {
-        return Err(io::Error::new(io::ErrorKind::TimedOut, "it did not answer"));
-    }
-    let mut buffer = vec![0; LONGEST_PACKET];
-    let packet = packet::receive(socket, &mut buffer)?;
-    reader::ready(&packet, &buffer)
 }

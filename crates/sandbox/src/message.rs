@@ -16,6 +16,9 @@ pub const LONGEST_PACKET: usize = 160 << 10;
 /// The most lanes of one spawner: processes that make sandboxes side by side.
 pub const MOST_LANES: u32 = 4;
 
+/// The most zygotes of each lane that are below no other: each has a range of user ids.
+pub const ZYGOTES: u32 = 60;
+
 /// The first packet, to the spawner, with one descriptor: the lock of the run directory.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Setup {
@@ -174,4 +177,6 @@ pub enum Failure {
     Spec { reason: String },
     /// The zygote is not there or no more.
     ZygoteLost { zygote: SandboxId },
+    /// This lane has no range of user ids left for a zygote.
+    ZygoteSlots,
 }

@@ -34,6 +34,11 @@ impl NetworkNamespace {
         self.id
     }
 
+    /// Whether sandboxes can still be put into it: not once the lane that made it is gone.
+    pub fn is_alive(&self) -> bool {
+        self.lane.load().is_some()
+    }
+
     pub(crate) fn lane(&self) -> &Arc<Registry> {
         &self.lane
     }

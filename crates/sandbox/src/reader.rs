@@ -1,10 +1,9 @@
 //! Reading what a lane says, from its first packet to its end, and removing what it left.
 //!
-//! Invariant: when a reader has ended, its lane is dead and reaped and nothing of it is left; when
-//! the last one has, nothing of the spawner is.
+//! Invariant: when a reader has ended, its lane is dead and reaped and nothing of it is left.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Arc, Weak};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -12,11 +11,12 @@ use rustix::process::{Signal, pidfd_send_signal};
 use snowmelt_kernel::{packet, process};
 use tokio::io::unix::AsyncFd;
 
-use crate::Result;
 use crate::lanes::Lanes;
+use crate::launch::Launched;
 use crate::message::{LONGEST_PACKET, SetupDone};
 use crate::registry::Registry;
 use crate::run_dir::RunDir;
+use crate::{Error, Result};
 
 /// A lane that has said it is ready, and that nobody listens to yet.
 pub(crate) struct Ready {
@@ -25,6 +25,20 @@ pub(crate) struct Ready {
     /// Its process, a child of ours.
     pub pidfd: OwnedFd,
     pub socket: Arc<AsyncFd<OwnedFd>>,
+}
+
+impl Ready {
+    /// The first lane of a spawner.
+    ///
+    /// # Errors
+    /// [`Error::Launch`] when the runtime cannot watch its socket.
+    pub fn first(launched: Launched) -> Result<Self> {
+        let Launched { pidfd, socket } = launched;
+        let command = || "the socket of the spawner".into();
+        let socket =
+            watch(socket).map_err(|source| Error::Launch { command: command(), source })?;
+        Ok(Self { lane: 0, pidfd, socket })
+    }
 }
 
 /// Watches a socket, which from then on does not block.
@@ -65,12 +79,15 @@ pub(crate) fn ready(
 /// Has a task read the lane until it is gone, and gives what it is talked to by.
 pub(crate) fn begin(ready: Ready, run_dir: Arc<RunDir>, lanes: Weak<Lanes>) -> Arc<Registry> {
     let Ready { lane, pidfd, socket } = ready;
-    let registry = Registry::new(lane, socket.clone(), &run_dir);
+    let registry = Registry::new((lane, pid_of(&pidfd)), socket.clone(), &run_dir);
     let known = Arc::downgrade(&registry);
     tokio::spawn(async move {
         read(&socket, &known).await;
         if let Some(registry) = known.upgrade() {
             registry.lose();
+        }
+        if let Some(lanes) = lanes.upgrade() {
+            lanes.lost();
         }
         // Reaping and cleaning block for a moment.
         let buried = tokio::task::spawn_blocking(move || bury(&pidfd, lane, run_dir)).await;
@@ -109,7 +126,16 @@ async fn read(socket: &AsyncFd<OwnedFd>, registry: &Weak<Registry>) {
     }
 }
 
-/// Reaps a lane, by force if it hangs, and removes what it left; of the last one, everything.
+/// The id of a process that was not reaped yet; 0 where the kernel does not tell.
+pub(crate) fn pid_of(pidfd: &OwnedFd) -> u32 {
+    let file = format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd());
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    let pid = text.lines().find_map(|line| line.strip_prefix("Pid:"));
+    pid.and_then(|pid| pid.trim().parse().ok()).unwrap_or(0)
+}
+
+/// Reaps a lane, by force if it hangs, and removes what it left; of the last one, everything if the
+/// platform has ended.
 fn bury(pidfd: &OwnedFd, lane: u32, run_dir: Arc<RunDir>) -> Result<()> {
     let patience = Timespec { tv_sec: 5, tv_nsec: 0 };
     if !poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&patience)).is_ok_and(|n| n > 0) {

@@ -24,8 +24,9 @@ use crate::{Error, Result};
 /// Shared by the handle, its clones and all that the lane started for them.
 pub(crate) struct Registry {
     lane: u32,
+    pid: u32,
     socket: Arc<AsyncFd<OwnedFd>>,
-    /// Held strongly by the readers of the lanes alone: the last one cleans it.
+    /// Held strongly by the readers of the lanes and by their list: the last one cleans it.
     run_dir: Weak<RunDir>,
     sequence: AtomicU64,
     state: Mutex<State>,
@@ -63,9 +64,14 @@ pub(crate) type Load = (usize, usize);
 
 impl Registry {
     /// Takes over the socket of a lane that is ready; the caller has it read.
-    pub fn new(lane: u32, socket: Arc<AsyncFd<OwnedFd>>, run_dir: &Arc<RunDir>) -> Arc<Self> {
+    pub fn new(
+        (lane, pid): (u32, u32),
+        socket: Arc<AsyncFd<OwnedFd>>,
+        run_dir: &Arc<RunDir>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             lane,
+            pid,
             socket,
             run_dir: Arc::downgrade(run_dir),
             sequence: AtomicU64::new(0),
@@ -79,7 +85,12 @@ impl Registry {
         self.lane
     }
 
-    /// The run directory, while any lane is left.
+    /// The process id of the lane.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// The run directory, until the platform ends.
     pub fn run_dir(&self) -> Option<Arc<RunDir>> {
         self.run_dir.upgrade()
     }
@@ -186,7 +197,14 @@ impl Registry {
         let sent = self
             .socket
             .async_io(tokio::io::Interest::WRITABLE, |socket| packet::send(socket, &bytes, fds));
-        sent.await.map_err(|_| Error::SpawnerLost)
+        sent.await.map_err(|error| {
+            // Whoever asks again must not be given this lane, although its reader may not have
+            // seen the end yet.
+            if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) {
+                self.lose();
+            }
+            Error::SpawnerLost
+        })
     }
 
     /// Sends what needs no answer, now or, if the socket is full, as soon as it is not.
@@ -276,7 +294,7 @@ impl Registry {
         drop(waiter.reply.send(Ok(begun)));
     }
 
-    /// The lane is gone, and with it all that it made.
+    /// The lane is gone, and with it all that it made: the kernel has ended that, or is about to.
     pub fn lose(&self) {
         let mut state = self.state();
         (state.lost, state.busy) = (true, 0);
@@ -289,9 +307,9 @@ impl Registry {
             drop(waiter.reply.send(Err(Error::SpawnerLost)));
         }
         for life in living.into_values() {
-            life.kill(End::Killed);
+            life.kill(End::SpawnerLost);
             life.finish(Outcome {
-                end: life.reason().unwrap_or(End::Killed),
+                end: life.reason().unwrap_or(End::SpawnerLost),
                 peak_memory: None,
                 cpu: None,
                 wall: life.age(),
@@ -395,5 +413,6 @@ fn failed(id: SandboxId, failure: Failure) -> Error {
         }
         Failure::Spec { reason } => Error::Spec { id, reason },
         Failure::ZygoteLost { zygote } => Error::ZygoteLost { id: zygote },
+        Failure::ZygoteSlots => Error::ZygoteSlots { id },
     }
 }

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
+use crate::message::MOST_LANES;
 use crate::{Error, Result, cgroup};
 
 /// The file that names the parent of the process's control groups.
@@ -52,6 +53,11 @@ impl RunDir {
     /// Removes what one dead lane of the spawner left.
     pub fn clean_lane(&self, lane: u32) -> Result<()> {
         remove_lane(&self.parent_cgroup, lane)
+    }
+
+    /// Removes what all lanes left, of which none lives.
+    pub fn clean_lanes(&self) -> Result<()> {
+        (0..MOST_LANES).try_for_each(|lane| self.clean_lane(lane))
     }
 
     /// Removes what a dead spawner left: processes, control groups, the folder. Does nothing

@@ -10,13 +10,15 @@ use crate::failure::Outcome;
 use crate::list;
 use crate::output::{Layout, draw};
 use crate::printer::{self, Printer};
+use crate::server;
 
 /// Checks this machine. Exit code 0 if all is well, 1 for warnings, 2 for failures.
 ///
 /// # Errors
 /// `SM-0114` where stdout cannot be written to.
 pub fn run(args: &DoctorArgs, config: &Config, printer: Printer) -> Outcome {
-    let checks = doctor::run(&config.state.value, config.image_mount.value);
+    let mut checks = doctor::run(&config.state.value, config.image_mount.value);
+    checks.extend(server::check(config, printer));
     let shown = match args.output {
         ShowFormat::Json => list::json(&checks)?,
         ShowFormat::Table => table(&checks),

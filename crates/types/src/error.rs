@@ -94,6 +94,8 @@ codes! {
     STATE = "SM-0505", Platform, "the state folder cannot be used";
     DISK_FULL = "SM-0506", Platform, "the disk is full";
     PROTOCOL = "SM-0507", Platform, "the other side sent what the protocol does not allow";
+    SPAWNER_START = "SM-0520", Platform, "the spawner died and cannot be started again";
+    ZYGOTES_BUSY = "SM-0521", Platform, "all slots for zygotes are in use";
     NETWORK_MAKE = "SM-0601", Platform, "a job's network could not be made";
     NETWORK_SPEC = "SM-0602", Input, "a job's network makes no sense as it was asked for";
     NETWORK_TAKEN = "SM-0603", Platform, "the network of a job is taken by another";

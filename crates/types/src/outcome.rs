@@ -40,6 +40,8 @@ pub enum End {
     },
     /// Snowmelt killed it for another reason (the query was cancelled, the instance was evicted).
     Killed,
+    /// The process of the platform that had made it died, and the kernel ended it with that.
+    SpawnerLost,
 }
 
 impl fmt::Display for End {
@@ -56,6 +58,7 @@ impl fmt::Display for End {
             }
             Self::Timeout { limit_ms } => write!(f, "did not end within {limit_ms} ms"),
             Self::Killed => f.write_str("was stopped"),
+            Self::SpawnerLost => f.write_str("was lost: the spawner that had made it died"),
         }
     }
 }

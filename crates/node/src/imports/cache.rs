@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 use snowmelt_sandbox::{ForkSpec, Sandbox, Spawner};
-use snowmelt_types::ByteSize;
+use snowmelt_types::{ByteSize, Tenant};
 use tokio::sync::OnceCell;
 
+use super::admission::Admission;
 use super::demand::Demand;
 use super::figures::{Counts, ImportFigures};
 use super::member::{Child, Found, Member};
@@ -17,6 +18,8 @@ use super::slot::Slot;
 use super::start::{Fresh, Source};
 use super::tree::{Node, NodeId, Tree};
 use super::want::{Place, Set, Want};
+use crate::instance::Instance;
+use crate::pool::Pool;
 use crate::{Error, Result};
 
 /// A fork that fails is tried once more, with what is left without the zygote that failed.
@@ -35,6 +38,9 @@ pub(super) struct Inner {
     // Held for look-ups and changes of the tree only, never across a wait.
     state: Mutex<State>,
     pub(super) counts: Counts,
+    pub(super) admission: Admission,
+    /// What keeps zygotes alive that nobody uses.
+    pub(super) idle: Arc<Pool<Arc<Instance>>>,
 }
 
 #[derive(Debug, Default)]
@@ -53,9 +59,17 @@ pub(super) struct State {
 }
 
 impl ImportCache {
-    pub fn new(spawner: Spawner, budget: ByteSize) -> Self {
+    /// A cache of at most `slots` first zygotes, which let go of the instances in `idle` where one
+    /// has to make room.
+    pub fn new(
+        spawner: Spawner,
+        budget: ByteSize,
+        slots: u32,
+        idle: Arc<Pool<Arc<Instance>>>,
+    ) -> Self {
         let (state, counts) = (Mutex::default(), Counts::default());
-        Self { inner: Arc::new(Inner { spawner, budget, state, counts }) }
+        let admission = Admission::new(slots);
+        Self { inner: Arc::new(Inner { spawner, budget, state, counts, admission, idle }) }
     }
 
     /// Forks children for one function, all in one request. The failure of one is its own.
@@ -130,7 +144,7 @@ impl ImportCache {
         self.inner.note(want, source, count);
         self.grow_if_worth(want).await;
         let (slot, found) = self.inner.find(want, count);
-        Ok((self.inner.member(&slot, source).await?, found))
+        Ok((self.inner.member(&want.place.tenant, &slot, source).await?, found))
     }
 
     async fn grow_if_worth(&self, want: &Want) {
@@ -163,7 +177,7 @@ impl Inner {
         specs: Vec<ForkSpec>,
     ) -> Vec<Result<(Sandbox, Child)>> {
         let (slot, found) = self.find(want, specs.len());
-        let member = match self.member(&slot, source).await {
+        let member = match self.member(&want.place.tenant, &slot, source).await {
             Ok(member) => member,
             Err(error) => return failures(error, specs.len()),
         };
@@ -184,9 +198,17 @@ impl Inner {
         (Arc::clone(&state.slots[&id]), found)
     }
 
-    /// Looks up a zygote, and makes the slot of a root that has to be started.
+    /// Looks up a zygote, and makes the slot of a root that has to be started. Those that have ended
+    /// are let go of at once, and not by the care of the next second: with a lane of the spawner all
+    /// of its zygotes end.
     fn lookup(&self, state: &mut State, want: &Want) -> NodeId {
-        let id = state.tree.lookup(want);
+        let mut id = state.tree.lookup(want);
+        while state.slots.get(&id).is_some_and(|slot| slot.is_dead()) {
+            let gone = state.tree.remove(id);
+            // Nobody else has to be told: dropping what has ended kills nothing.
+            drop(self.retire(state, &gone));
+            id = state.tree.lookup(want);
+        }
         let slot = state.slots.entry(id).or_insert_with(|| Arc::new(Slot::new()));
         slot.touch();
         id
@@ -204,9 +226,15 @@ impl Inner {
     }
 
     /// The process of a slot; a root is started by whoever needs it first.
-    pub(super) async fn member(&self, slot: &Arc<Slot>, source: &Source) -> Result<Arc<Member>> {
+    pub(super) async fn member(
+        &self,
+        tenant: &Tenant,
+        slot: &Arc<Slot>,
+        source: &Source,
+    ) -> Result<Arc<Member>> {
         let start = || async {
-            let Fresh { member, us } = source.root(&self.spawner).await?;
+            // Rare, and large: nobody who finds a zygote is to carry it.
+            let Fresh { member, us } = Box::pin(self.start_first(tenant, source)).await?;
             let member = Arc::new(member);
             self.measured_root(slot, &member, us);
             Ok::<_, Error>(member)
@@ -228,10 +256,9 @@ impl Inner {
     }
 }
 
-/// Whether another zygote may do what this one could not.
+/// Whether another zygote may do what this one could not. With its lane of the spawner it is gone.
 fn blames_the_zygote(error: &snowmelt_sandbox::Error) -> bool {
-    use snowmelt_sandbox::Error::{SpawnerLost, Spec};
-    !matches!(error, Spec { .. } | SpawnerLost)
+    !matches!(error, snowmelt_sandbox::Error::Spec { .. })
 }
 
 fn failures<T>(error: Error, count: usize) -> Vec<Result<T>> {

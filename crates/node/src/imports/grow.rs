@@ -28,7 +28,7 @@ impl Inner {
     async fn grow_now(&self, growth: Growth) {
         let Growth { place, set, parent, bytes, .. } = growth;
         let Some((source, slot)) = self.make_room(&place, &set, parent, bytes) else { return };
-        let grown = match self.member(&slot, &source).await {
+        let grown = match self.member(&place.tenant, &slot, &source).await {
             Ok(parent) => source.grow(&self.spawner, parent, &set).await,
             Err(error) => Err(error),
         };

@@ -11,6 +11,7 @@ use snowmelt_package::Environment;
 use snowmelt_sandbox::Zygote;
 use snowmelt_types::{ByteSize, End};
 
+use super::admission::Admitted;
 use crate::Result;
 use crate::ahead::Ahead;
 use crate::log::LogCollector;
@@ -26,7 +27,9 @@ pub(crate) struct Member {
     _log: Option<LogCollector>,
     // Keeps what it sees from being reclaimed.
     _environment: Option<Environment>,
-    _parent: Option<Arc<Member>>,
+    parent: Option<Arc<Member>>,
+    // Of one that is below no other: its share of what the spawner has room for.
+    admitted: Option<Admitted>,
     forks: AtomicU64,
     children: AtomicU32,
     /// A network for the next job of its children.
@@ -61,11 +64,22 @@ impl Member {
             zygote,
             _log: log,
             _environment: environment,
-            _parent: parent,
+            parent,
+            admitted: None,
             ahead: Ahead::default(),
             forks: AtomicU64::new(0),
             children: AtomicU32::new(0),
         })
+    }
+
+    /// A first zygote, which has a slot as long as it lives.
+    pub fn admitted(self, admitted: Admitted) -> Self {
+        Self { admitted: Some(admitted), ..self }
+    }
+
+    /// The slot of the first zygote above this one, or of this one.
+    pub fn slot(&self) -> Option<&Admitted> {
+        self.admitted.as_ref().or_else(|| self.parent.as_ref()?.slot())
     }
 
     /// The zygote, to be forked.
@@ -103,6 +117,13 @@ impl Member {
     /// Ends it and its children.
     pub fn kill(&self) {
         self.zygote.kill(End::Killed);
+    }
+}
+
+impl Child {
+    /// The slot of the first zygote above it.
+    pub fn slot(&self) -> Option<&Admitted> {
+        self.member.slot()
     }
 }
 

@@ -23,11 +23,20 @@ impl Slot {
         Self { member: OnceCell::new_with(Some(member)), used: Mutex::new(Instant::now()) }
     }
 
+    /// Whether its process was there and has ended.
+    pub(super) fn is_dead(&self) -> bool {
+        self.member.get().is_some_and(|member| !member.is_alive())
+    }
+
     pub(super) fn touch(&self) {
         *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
+    pub(super) fn used(&self) -> Instant {
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(super) fn idle_for(&self, now: Instant) -> Duration {
-        now.saturating_duration_since(*self.used.lock().unwrap_or_else(PoisonError::into_inner))
+        now.saturating_duration_since(self.used())
     }
 }

@@ -158,6 +158,16 @@ impl Tree {
         saved
     }
 
+    /// The same of a root with all that were grown from it.
+    pub fn saved_by_all_of(&self, root: &Node, demand: &Demand, now: Instant) -> f64 {
+        let is_below = |node: &&Node| {
+            let above = |node: &Node| node.parent.and_then(|parent| self.get(parent));
+            let chain = std::iter::successors(Some(*node), |node| above(node));
+            chain.into_iter().any(|node| node.id == root.id)
+        };
+        self.nodes.values().filter(is_below).map(|node| self.saved(node, demand, now)).sum()
+    }
+
     /// [`Self::saved`] for each byte that the zygote holds: what decides who stays.
     pub fn benefit(&self, node: &Node, demand: &Demand, now: Instant) -> f64 {
         self.saved(node, demand, now) / node.grown.bytes.max(1) as f64

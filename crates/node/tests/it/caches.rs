@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 use snowmelt_node::{InstanceLimits, Start};
-use snowmelt_types::{ByteSize, Tenant};
+use snowmelt_types::{ByteSize, Report, Tenant};
 
 use crate::rig::{Budgets, PLENTY, call, limits, load, until, with_node};
 
@@ -183,5 +183,47 @@ fn a_parked_instance_is_loaded_and_replaced_when_it_is_taken() {
         }
         rig.node.forget(&unit, &limits);
         assert_eq!(parked(), 0);
+    });
+}
+
+/// As many tenants as there are slots for zygotes and more, each with an instance that is kept.
+#[test]
+fn a_tenant_more_than_there_are_slots_has_the_least_useful_idle_zygote_make_room() {
+    with_node(Budgets { zygotes: Some(4), ..PLENTY }, async |rig| {
+        let text = "def handler(event): return event";
+        let busy: Tenant = "busy".parse().unwrap();
+        let busy = rig.unit_of(&busy, text, &[]).await;
+        let mut busy = rig.lease(&busy, &limits()).await;
+        for turn in 0..2 {
+            for number in 0..6 {
+                let tenant: Tenant = format!("tenant-{number}").parse().unwrap();
+                let unit = rig.unit_of(&tenant, text, &[]).await;
+                let mut lease = rig.lease(&unit, &limits()).await;
+                assert_eq!(call(&mut lease, json!(turn)).await.unwrap(), turn);
+                lease.give_back();
+            }
+        }
+        let roots = rig.node.figures().imports.zygotes;
+        assert!(roots.iter().filter(|zygote| zygote.kept).count() <= 4, "{roots:?}");
+        // What is in use was never the one to go.
+        assert_eq!(call(&mut busy, json!("still")).await.unwrap(), "still");
+    });
+}
+
+#[test]
+fn where_every_zygote_is_in_use_a_tenant_more_is_told_so() {
+    with_node(Budgets { zygotes: Some(2), ..PLENTY }, async |rig| {
+        let text = "def handler(event): return event";
+        let mut leases = Vec::new();
+        for number in 0..2 {
+            let tenant: Tenant = format!("tenant-{number}").parse().unwrap();
+            leases.push(rig.lease(&rig.unit_of(&tenant, text, &[]).await, &limits()).await);
+        }
+        let third = rig.unit_of(&"third".parse().unwrap(), text, &[]).await;
+        let error = rig.node.lease_instance(&third, &limits()).await.unwrap_err();
+        assert_eq!(error.report().known_code(), snowmelt_types::Code::ZYGOTES_BUSY, "{error}");
+        leases.pop().unwrap().give_back();
+        let mut lease = rig.lease(&third, &limits()).await;
+        assert_eq!(call(&mut lease, json!(3)).await.unwrap(), 3);
     });
 }

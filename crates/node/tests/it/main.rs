@@ -5,5 +5,6 @@
 mod bursts;
 mod caches;
 mod programs;
+mod replaced;
 mod rig;
 mod sharing;

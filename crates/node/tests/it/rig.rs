@@ -24,9 +24,11 @@ pub struct Rig {
 pub struct Budgets {
     pub handlers: ByteSize,
     pub imports: ByteSize,
+    pub zygotes: Option<u32>,
 }
 
-pub const PLENTY: Budgets = Budgets { handlers: ByteSize::mib(4096), imports: ByteSize::mib(1024) };
+pub const PLENTY: Budgets =
+    Budgets { handlers: ByteSize::mib(4096), imports: ByteSize::mib(1024), zygotes: None };
 
 /// Runs a test with a node, and stops it.
 pub fn with_node<F: Future<Output = ()>>(budgets: Budgets, test: impl FnOnce(Rig) -> F) {
@@ -51,6 +53,7 @@ pub fn with_node<F: Future<Output = ()>>(budgets: Budgets, test: impl FnOnce(Rig
             python: None,
             handler_cache: budgets.handlers,
             import_cache: budgets.imports,
+            zygotes: budgets.zygotes,
             images: snowmelt_node::ImageSettings::default(),
             hold: snowmelt_node::Hold::default(),
             control_group: parent_cgroup,

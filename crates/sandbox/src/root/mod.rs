@@ -108,9 +108,7 @@ impl Roots {
         root: &Root,
         network: Network,
     ) -> Result<Template, Fault> {
-        let path = self.folder.join(format!("{}-{}", self.lane, self.made));
-        self.made += 1;
-        doing("make a folder for the root", std::fs::create_dir(&path))?;
+        let path = doing("make a folder for the root", self.new_folder())?;
         let options = [("size", "8m"), ("mode", "755")];
         let fresh = mount::fresh("tmpfs", &options, Attributes::empty());
         let top = doing("make the root's file system", fresh)?;
@@ -137,13 +135,23 @@ impl Roots {
         Ok(Template { root: root.clone(), network, namespace })
     }
 
+    /// An empty folder. A lane of the same number that was killed may have left some.
+    fn new_folder(&mut self) -> io::Result<PathBuf> {
+        loop {
+            let path = self.folder.join(format!("{}-{}", self.lane, self.made));
+            self.made += 1;
+            match std::fs::create_dir(&path) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                made => return made.map(|()| path),
+            }
+        }
+    }
+
     /// Attaches an image that somebody else mounted, as long as what it gives lives: only what is
     /// attached in this namespace can be copied from (before Linux 6.15).
     fn attach_image(&mut self, mounted: &MountedImage) -> Result<Scaffold, Fault> {
         let tree = doing("ask for the image", mounted::root_of_image(mounted))?;
-        let path = self.folder.join(format!("{}-{}-image", self.lane, self.made));
-        self.made += 1;
-        doing("make a folder for the image", std::fs::create_dir(&path))?;
+        let path = doing("make a folder for the image", self.new_folder())?;
         let scaffold = Scaffold { path };
         doing("attach the image", mount::attach_at(&tree, rustix::fs::CWD, &scaffold.path))?;
         Ok(scaffold)

@@ -5,7 +5,7 @@
 //! on one part would do no harm, since isolation does not rest on ids alone. Of that part each lane
 //! has a share of its own, so that lanes need not agree on anything.
 
-use crate::message::MOST_LANES;
+use crate::message::{MOST_LANES, ZYGOTES};
 
 /// The ids of a program: its own, and room so that the next one's is far from it.
 const PROGRAM_IDS: u32 = 16;
@@ -14,7 +14,6 @@ const ZYGOTE_IDS: u32 = 1 << 19;
 
 /// Of each lane.
 const PROGRAMS: u32 = 8192;
-const ZYGOTES: u32 = 60;
 
 const FIRST_ID: u32 = 0x7000_0000;
 const PARTS: u32 = 2;

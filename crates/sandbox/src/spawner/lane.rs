@@ -26,9 +26,10 @@ impl Service {
         self.end_all();
         self.groups.leave();
         self.groups.remove_all().map_err(io::Error::other)?;
+        // A lane that failed may have a server that goes on, with things of its own in the folder.
+        served?;
         let (folder, parent) = (&self.home.run_dir, &self.home.parent_cgroup);
-        run_dir::leave(folder, parent).map_err(io::Error::other)?;
-        served
+        run_dir::leave(folder, parent).map_err(io::Error::other)
     }
 
     /// Makes another lane, whose control socket is `fds`. If it cannot be made, the server sees

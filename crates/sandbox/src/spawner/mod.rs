@@ -27,16 +27,17 @@ mod zygote;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::process::ExitCode;
 
 use rustix::process::{Resource, Rlimit, setrlimit};
 use snowmelt_kernel::{fds, keyring, packet, process};
 
+use crate::cgroup;
 use crate::message::{LONGEST_PACKET, Setup, SetupDone};
 use crate::policy::Programs;
 use crate::root::{Fault, Roots};
 use crate::weaken::{Defence, lacks};
-use crate::{cgroup, run_dir};
 use service::Service;
 pub(crate) use stage::Stage;
 
@@ -64,11 +65,9 @@ fn run() -> io::Result<()> {
     let (setup, _lock) = receive_setup(&control)?;
     match set_up(&setup) {
         Ok(tools) => Service::new(control, setup, tools)?.live(),
-        Err(reason) => {
-            let told = tell_setup(&control, Err(reason), &[]);
-            run_dir::remove(&setup.run_dir, &setup.parent_cgroup).map_err(io::Error::other)?;
-            told
-        }
+        // The run directory is the server's, which has other things in it where we are to take
+        // the place of a spawner that died.
+        Err(reason) => tell_setup(&control, Err(reason), &[]),
     }
 }
 
@@ -122,13 +121,22 @@ fn set_up(setup: &Setup) -> Result<Tools, String> {
     let groups = cgroup::Pool::new(backend, setup.parent_cgroup.clone());
     let groups = groups.map_err(|error| error.to_string())?;
     let folder = setup.run_dir.join("roots");
-    std::fs::create_dir(&folder).map_err(|error| error.to_string())?;
+    make_afresh(&folder).map_err(|error| error.to_string())?;
     let stage = Stage::enter(&folder).map_err(failed)?;
     // Now, because it holds for every lane.
     if !lacks(Defence::Seccomp) {
         programs.confine_spawner().map_err(|error| error.to_string())?;
     }
     Ok(Tools { stage, roots: Roots::new(folder), programs, groups })
+}
+
+/// Makes a folder. One that is there is of a spawner that died; what it had mounted there went with
+/// its mount namespace.
+fn make_afresh(folder: &Path) -> io::Result<()> {
+    match std::fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => std::fs::create_dir(folder),
+    }
 }
 
 /// For all that is made here. At 1 the kernel writes no core and, unlike at 0, hands none to the

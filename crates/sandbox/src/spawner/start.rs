@@ -92,7 +92,7 @@ impl Service {
         check(spec)?;
         let token = self.name(&spec.id)?;
         let slot = self.slots.take(Holder::Zygote);
-        let slot = slot.ok_or_else(|| refusal("60 zygotes live already"))?;
+        let slot = slot.ok_or(Failure::ZygoteSlots)?;
         let begun = Instant::now();
         let group = self.group_for(&spec.limits, &slot)?;
         let made = match self.make_zygote(sequence, spec, control, &group, &slot) {

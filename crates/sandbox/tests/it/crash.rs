@@ -1,6 +1,7 @@
 //! kill -9 of the server, of the spawner, and of both.
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -99,19 +100,78 @@ fn what_a_killed_server_held_is_removed_by_its_spawner() {
 }
 
 #[test]
-fn a_killed_spawner_ends_everything_and_is_told() {
+fn a_killed_spawner_ends_everything_and_is_replaced() {
     if !is_root() {
         return eprintln!("skipped: only root can make sandboxes with limits");
     }
     runtime().block_on(async {
         let rig = Rig::new();
+        let kept = rig.run_dir.join("kept by the server");
+        std::fs::write(&kept, "").unwrap();
+        for replaced in 0..3 {
+            let sandbox = rig.python("import time; time.sleep(600)").await;
+            let pid = sandbox.pid();
+            kill_process(parent_of(pid), Signal::KILL).unwrap();
+            assert_eq!(within(sandbox.wait()).await.end, End::SpawnerLost);
+            let (text, outcome) = rig.run(crate::harness::python("print('again')")).await;
+            assert_eq!((&*text, outcome.end), ("again\n", End::Exit { code: 0 }));
+            until("the program is dead", || !lives(pid)).await;
+            let health = rig.spawner.health();
+            assert_eq!((health.replaced, health.failure), (replaced + 1, None));
+            assert!(kept.exists());
+        }
+        within(rig.spawner.shutdown()).await.unwrap();
+        rig.assert_nothing_left();
+    });
+}
+
+/// The program is gone when it is wanted again, as by an update, or can do nothing any more.
+#[test]
+fn a_spawner_that_cannot_be_replaced_is_told_until_it_can() {
+    if !is_root() {
+        return eprintln!("skipped: only root can make sandboxes with limits");
+    }
+    runtime().block_on(async {
+        let base = tempfile::tempdir().unwrap();
+        let (program, fails) = (base.path().join("spawner"), base.path().join("fails"));
+        let real = spawner_program();
+        let text =
+            format!("#!/bin/sh\n[ ! -e {} ] || exit 1\nexec {}\n", fails.display(), real.display());
+        std::fs::write(&program, text).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let rig = Rig::with(vec!["/bin/sh".into(), program.into()]);
         let sandbox = rig.python("import time; time.sleep(600)").await;
-        let pid = sandbox.pid();
-        kill_process(parent_of(pid), Signal::KILL).unwrap();
-        assert_eq!(within(sandbox.wait()).await.end, End::Killed);
-        let error = rig.spawner.start(crate::harness::python("")).await.err();
-        assert!(matches!(error, Some(Error::SpawnerLost)), "{error:?}");
-        until("the program is dead", || !lives(pid)).await;
+        std::fs::write(&fails, "").unwrap();
+        kill_process(parent_of(sandbox.pid()), Signal::KILL).unwrap();
+        assert_eq!(within(sandbox.wait()).await.end, End::SpawnerLost);
+        let error = within(rig.spawner.start(crate::harness::python(""))).await.err();
+        assert!(matches!(error, Some(Error::NotReplaced { .. })), "{error:?}");
+        let health = rig.spawner.health();
+        assert!(health.processes.is_empty() && health.failure.is_some(), "{health:?}");
+        std::fs::remove_file(&fails).unwrap();
+        until("it is there again", || rig.spawner.health().failure.is_none()).await;
+        assert_eq!(rig.run(crate::harness::python("print(1)")).await.0, "1\n");
+        within(rig.spawner.shutdown()).await.unwrap();
+        rig.assert_nothing_left();
+    });
+}
+
+/// As by an update while the server runs: both ends must be of one build.
+#[test]
+fn a_program_that_was_replaced_is_executed_again_as_it_was() {
+    if !is_root() {
+        return eprintln!("skipped: only root can make sandboxes with limits");
+    }
+    runtime().block_on(async {
+        let base = tempfile::tempdir().unwrap();
+        let program = base.path().join("spawner");
+        std::fs::copy(spawner_program(), &program).unwrap();
+        let rig = Rig::with(vec![program.clone().into()]);
+        let sandbox = rig.python("import time; time.sleep(600)").await;
+        std::fs::remove_file(&program).unwrap();
+        std::fs::copy("/bin/false", &program).unwrap();
+        kill_process(parent_of(sandbox.pid()), Signal::KILL).unwrap();
+        assert_eq!(rig.run(crate::harness::python("print(1)")).await.0, "1\n");
         within(rig.spawner.shutdown()).await.unwrap();
         rig.assert_nothing_left();
     });

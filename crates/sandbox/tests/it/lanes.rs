@@ -106,7 +106,7 @@ fn a_lane_that_is_killed_takes_only_its_own_along_and_leaves_nothing() {
             assert!(!lost.is_empty() && !kept.is_empty());
             kill(victim);
             for sandbox in &lost {
-                assert_eq!(within(sandbox.wait()).await.end, End::Killed);
+                assert_eq!(within(sandbox.wait()).await.end, End::SpawnerLost);
             }
             let kept_pids: BTreeSet<_> = kept.iter().map(Sandbox::pid).collect();
             until("the lane's sandboxes are gone", || {
@@ -139,20 +139,55 @@ fn an_id_that_lives_in_one_lane_is_refused_by_all() {
 }
 
 #[test]
-fn when_the_last_lane_is_killed_nothing_is_left_and_starts_say_so() {
+fn when_every_lane_is_killed_nothing_is_left_and_another_spawner_is_started() {
     with_lanes(|rig| async move {
         let many = sleepers(&rig.spawner, MANY).await;
         let lanes: BTreeSet<_> = many.iter().map(lane_of).collect();
-        lanes.into_iter().for_each(kill);
+        lanes.iter().copied().for_each(kill);
+        // Asked for at once: they wait for it.
+        let more = sleepers(&rig.spawner, MANY).await;
         for sandbox in &many {
-            assert_eq!(within(sandbox.wait()).await.end, End::Killed);
+            assert_eq!(within(sandbox.wait()).await.end, End::SpawnerLost);
         }
-        until("everything is removed", || !rig.run_dir.exists() && rig.groups().is_empty()).await;
-        let error = within(rig.spawner.start(spec(&["/bin/true"]))).await.err();
-        assert!(matches!(error, Some(Error::SpawnerLost)), "{error:?}");
-        let many = within(rig.spawner.start_many(vec![spec(&["/bin/true"]); 9])).await;
-        assert_eq!(many.len(), 9);
-        assert!(many.iter().all(|begun| matches!(begun, Err(Error::SpawnerLost))));
+        let again: BTreeSet<_> = more.iter().map(lane_of).collect();
+        assert!(again.is_disjoint(&lanes), "{again:?} {lanes:?}");
+        let living: BTreeSet<_> = more.iter().map(Sandbox::pid).collect();
+        until("nothing of the dead ones is left", || {
+            rig.held().into_iter().collect::<BTreeSet<_>>() == living
+        })
+        .await;
+        assert_eq!(rig.spawner.health().replaced, 1);
+    });
+}
+
+#[test]
+fn a_spawner_that_dies_under_many_starts_fails_none_of_them() {
+    with_lanes(|rig| async move {
+        let first = sleepers(&rig.spawner, 1).await;
+        let starts = (0..40).map(|_| {
+            let spawner = rig.spawner.clone();
+            tokio::spawn(async move { spawner.start(spec(&["/bin/sleep", "600"])).await })
+        });
+        let starts: Vec<_> = starts.collect();
+        kill(lane_of(&first[0]));
+        for start in starts {
+            within(start).await.unwrap().unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_zygote_more_than_a_lane_has_slots_for_is_made_by_another_lane() {
+    with_lanes(|rig| async move {
+        let code = Code::new(&[]);
+        let mut zygotes = Vec::new();
+        // One more than a lane can have, with as few lanes as that takes.
+        let most = rig.spawner.zygote_slots() / 4;
+        for _ in 0..=most {
+            zygotes.push(zygote(&rig, &code).await);
+        }
+        let of = |zygote: &snowmelt_sandbox::Zygote| status(zygote.pid(), "PPid:").unwrap();
+        assert_eq!(zygotes.iter().map(of).collect::<BTreeSet<_>>().len(), 2);
     });
 }
 
@@ -176,7 +211,7 @@ fn zygotes_are_in_lanes_and_so_are_their_children() {
             assert!(lives(zygote.pid()));
         }
         kill(lanes[0].parse().unwrap());
-        assert_eq!(within(zygotes[0].wait()).await.end, End::Killed);
+        assert_eq!(within(zygotes[0].wait()).await.end, End::SpawnerLost);
         let error = within(rig.spawner.fork(&zygotes[0], child())).await.err();
         assert!(matches!(error, Some(Error::SpawnerLost)), "{error:?}");
         within(rig.spawner.fork(&zygotes[1], child())).await.unwrap();

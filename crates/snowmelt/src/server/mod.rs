@@ -1,6 +1,7 @@
 //! `snowmelt up`, `down` and `status`, and the server processes behind them.
 
 mod daemon;
+mod health;
 mod serve;
 
 use std::path::Path;
@@ -18,6 +19,7 @@ use crate::printer::{self, Printer};
 use crate::{list, text};
 
 pub use daemon::{detach, up};
+pub use health::check;
 pub use serve::{background, foreground, private};
 
 /// How long `down` waits for the server to be gone.
@@ -100,6 +102,7 @@ fn lines(status: &Status) -> String {
         ("instances", pool(status.instances)),
         ("zygotes", status.zygotes.to_string()),
         ("functions", status.functions.to_string()),
+        ("spawner", health::of_spawner(&status.spawner)),
     ];
     rows.iter().map(|(name, value)| format!("{name:<10} {value}\n")).collect()
 }

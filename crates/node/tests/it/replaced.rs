@@ -1,0 +1,71 @@
+//! The spawner dies: what was idle, prewarmed or a zygote is let go of, and made again.
+
+use serde_json::json;
+use snowmelt_node::{InstanceLease, Start};
+use snowmelt_types::{Code, Report};
+
+use crate::rig::{PLENTY, Rig, call, limits, load, until, with_node};
+
+fn kill_spawner(rig: &Rig) {
+    for pid in rig.node.spawner().processes {
+        let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    }
+}
+
+async fn answers(mut lease: InstanceLease) {
+    assert_eq!(call(&mut lease, json!("again")).await.unwrap(), "again");
+    lease.give_back();
+}
+
+#[test]
+fn functions_run_again_after_the_spawner_was_killed_again_and_again() {
+    with_node(PLENTY, async |rig| {
+        let unit = rig.unit("def handler(event): return event", &["sqlite3"]).await;
+        for replaced in 1..=3 {
+            rig.node.warm(&unit).await;
+            answers(rig.lease(&unit, &limits()).await).await;
+            let idle = rig.lease(&unit, &limits()).await;
+            assert_eq!(idle.start, Start::Idle);
+            idle.give_back();
+            kill_spawner(&rig);
+            // At once, from a zygote that nobody has seen to be dead.
+            answers(rig.lease(&unit, &limits()).await).await;
+            assert_eq!(rig.node.spawner().replaced, replaced);
+        }
+    });
+}
+
+#[test]
+fn a_call_under_way_is_told_that_the_spawner_died() {
+    with_node(PLENTY, async |rig| {
+        let text = "import time\ndef handler(event):\n    print('runs', flush=True)\n\
+            \x20   time.sleep(600)\n";
+        let unit = rig.unit(text, &[]).await;
+        let mut lease = rig.lease(&unit, &limits()).await;
+        let killed = async {
+            // It takes no longer to begin than to be woken by its own order.
+            tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+            kill_spawner(&rig);
+        };
+        let (answer, ()) = tokio::join!(call(&mut lease, json!(null)), killed);
+        let report = answer.unwrap_err().report();
+        assert_eq!(report.known_code(), Code::SPAWNER_LOST, "{report}");
+        assert!(report.hint.is_some_and(|hint| hint.contains("again")));
+    });
+}
+
+#[test]
+fn prewarmed_instances_are_started_again() {
+    with_node(PLENTY, async |rig| {
+        let unit = rig.unit("def handler(event): return event", &[]).await;
+        rig.node.park(&unit, &limits(), &load(), 2);
+        until("two are there", || rig.node.figures().parked == 2).await;
+        kill_spawner(&rig);
+        until("the spawner is there again", || rig.node.spawner().replaced == 1).await;
+        until("two are there again", || rig.node.figures().parked == 2).await;
+        let lease = rig.lease(&unit, &limits()).await;
+        assert_eq!(lease.start, Start::Parked);
+        answers(lease).await;
+    });
+}

@@ -1,0 +1,118 @@
+//! Executing the spawner's program: before the runtime exists, and again when it has died.
+//!
+//! The second time the server has threads and much memory. It is not copied for that: the child
+//! borrows its memory until it executes (`posix_spawn`), and does nothing else in between.
+//!
+//! Invariant: what is executed again is the file that was executed first, even if another has its
+//! path by now: what the two ends say to each other has no version.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags, open};
+use snowmelt_kernel::packet;
+
+use crate::handle::Options;
+use crate::message::{LONGEST_PACKET, Setup};
+use crate::reader;
+use crate::run_dir::RunDir;
+use crate::{Error, Result};
+
+/// How long the spawner may take to set itself up, in seconds. It takes milliseconds; a program
+/// that is no spawner would let us wait for ever.
+const SETUP_SECONDS: i64 = 10;
+
+/// How the spawner is started.
+pub(crate) struct Launcher {
+    options: Options,
+    /// The file of the program; none where the command names it without its folder.
+    program: Option<OwnedFd>,
+}
+
+/// A spawner that runs: its process, and our end of its control socket.
+pub(crate) struct Launched {
+    pub pidfd: OwnedFd,
+    pub socket: OwnedFd,
+}
+
+impl Launcher {
+    /// Finds the program; whether it can be executed shows when it is.
+    pub fn new(options: Options) -> Self {
+        let program = options.spawner_command.first().map(Path::new);
+        let program = program.filter(|program| program.is_absolute());
+        let open = |path| open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok();
+        Self { program: program.and_then(open), options }
+    }
+
+    /// Starts a spawner that works in `run_dir`; returns when it is set up. Blocks.
+    ///
+    /// # Errors
+    /// [`Error::Launch`] when the program does not start, [`Error::Unsupported`] when it says that
+    /// it cannot make sandboxes here.
+    pub fn launch(&self, run_dir: &RunDir) -> Result<Launched> {
+        let failed = |source| Error::Launch { command: self.name(), source };
+        let (ours, theirs) = packet::pair().map_err(failed)?;
+        let mut child = Command::new(self.path())
+            .arg0(self.name())
+            .args(self.options.spawner_command.iter().skip(1))
+            .current_dir("/")
+            .stdin(Stdio::from(theirs))
+            .stdout(Stdio::null())
+            .spawn()
+            .map_err(failed)?;
+        match self.set_up(run_dir, &ours) {
+            Ok(Ok(pidfd)) => Ok(Launched { pidfd, socket: ours }),
+            outcome => {
+                // It may have exited by itself.
+                drop(child.kill());
+                drop(child.wait());
+                Err(outcome.map_or_else(failed, |refused| match refused {
+                    Err(reason) => Error::Unsupported { reason },
+                    Ok(_) => Error::SpawnerLost,
+                }))
+            }
+        }
+    }
+
+    fn name(&self) -> OsString {
+        self.options.spawner_command.first().cloned().unwrap_or_default()
+    }
+
+    fn path(&self) -> OsString {
+        let open = self.program.as_ref();
+        open.map_or_else(
+            || self.name(),
+            |file| format!("/proc/self/fd/{}", file.as_raw_fd()).into(),
+        )
+    }
+
+    /// Tells the spawner where it works, and waits until it is set up or says why it cannot be.
+    fn set_up(
+        &self,
+        run_dir: &RunDir,
+        socket: &OwnedFd,
+    ) -> io::Result<std::result::Result<OwnedFd, String>> {
+        let parent_cgroup = self.options.parent_cgroup.clone();
+        let setup = Setup { run_dir: run_dir.path().to_owned(), parent_cgroup };
+        packet::send(socket, &serde_json::to_vec(&setup)?, &[run_dir.lock().as_fd()])?;
+        let timeout = Timespec { tv_sec: SETUP_SECONDS, tv_nsec: 0 };
+        if poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&timeout))? == 0 {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "it did not answer"));
+        }
+        let mut buffer = vec![0; LONGEST_PACKET];
+        let packet = packet::receive(socket, &mut buffer)?;
+        reader::ready(&packet, &buffer)
+    }
+}
+
+impl fmt::Debug for Launcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Launcher").field("options", &self.options).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,193 @@
+//! Another spawner in the place of one that died: when it is started, who waits for it, and what
+//! is told meanwhile (decision 020).
+//!
+//! Invariant: while no lane lives and the platform does not end, a replacement is under way; nobody
+//! waits for it longer than [`PATIENCE`], and it is tried again until it succeeds.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use crate::lanes::Lanes;
+use crate::launch::Launcher;
+use crate::reader::Ready;
+use crate::{Error, Result};
+
+/// The longest that a start waits for a spawner to be there again.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// A spawner that lived for so long died of nothing that would end the next one at once.
+const STEADY: Duration = Duration::from_secs(30);
+
+/// The first pause before a spawner is started again that died soon, or could not be started; each
+/// further one is twice as long.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// The longest pause.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// How the spawner does.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SpawnerHealth {
+    /// The process ids of its lanes; none while another one is started in its place.
+    pub processes: Vec<u32>,
+    /// How often it died and another took its place.
+    pub replaced: u32,
+    /// Why no other could be started so far.
+    pub failure: Option<String>,
+}
+
+/// What is known of the replacement of a spawner.
+pub(crate) struct Replacement {
+    launcher: Arc<Launcher>,
+    condition: watch::Sender<Condition>,
+    history: Mutex<History>,
+}
+
+/// Whether there is a spawner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Condition {
+    Running,
+    Replacing,
+    Failed(String),
+}
+
+struct History {
+    started: Instant,
+    /// How often in a row one died soon.
+    soon: u32,
+    replaced: u32,
+}
+
+impl Replacement {
+    /// Of a spawner that has just been started.
+    pub fn new(launcher: Launcher) -> Self {
+        let history = History { started: Instant::now(), soon: 0, replaced: 0 };
+        Self {
+            launcher: Arc::new(launcher),
+            condition: watch::Sender::new(Condition::Running),
+            history: Mutex::new(history),
+        }
+    }
+
+    /// No lane lives.
+    pub fn is_needed(&self) {
+        self.condition.send_replace(Condition::Replacing);
+    }
+
+    /// A lane lives.
+    pub fn is_done(&self) {
+        self.condition.send_replace(Condition::Running);
+    }
+
+    /// The platform ends: nobody is to wait.
+    pub fn is_given_up(&self) {
+        self.condition.send_modify(|_| {});
+    }
+
+    /// How long to wait before the next one is started: nothing, unless they die one after another.
+    fn pause(&self) -> Duration {
+        let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+        if history.started.elapsed() > STEADY {
+            history.soon = 0;
+        }
+        let doublings = history.soon;
+        history.soon += 1;
+        match doublings {
+            0 => Duration::ZERO,
+            more => longer(PAUSE, more - 1),
+        }
+    }
+
+    fn started(&self) {
+        let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+        history.started = Instant::now();
+        history.replaced += 1;
+    }
+}
+
+impl Lanes {
+    /// How the spawner does.
+    pub fn health(&self) -> SpawnerHealth {
+        let condition = self.replacement.condition.borrow().clone();
+        let failure = if let Condition::Failed(reason) = condition { Some(reason) } else { None };
+        let history = &self.replacement.history;
+        let replaced = history.lock().unwrap_or_else(PoisonError::into_inner).replaced;
+        SpawnerHealth { processes: self.pids(), replaced, failure }
+    }
+
+    /// Waits until a lane lives.
+    ///
+    /// # Errors
+    /// [`Error::SpawnerLost`] when the platform ends or it takes too long, [`Error::NotReplaced`]
+    /// when the last attempt to start another failed.
+    pub async fn wait_for_one(&self) -> Result<()> {
+        let mut condition = self.replacement.condition.subscribe();
+        let one = async {
+            loop {
+                // Before the look at the lanes, so that no change in between is missed.
+                let seen = condition.borrow_and_update().clone();
+                if self.has_one() {
+                    return Ok(());
+                }
+                if self.is_ending() {
+                    return Err(Error::SpawnerLost);
+                }
+                if let Condition::Failed(reason) = seen {
+                    return Err(Error::NotReplaced { reason });
+                }
+                condition.changed().await.map_err(|_| Error::SpawnerLost)?;
+            }
+        };
+        tokio::time::timeout(PATIENCE, one).await.unwrap_or(Err(Error::SpawnerLost))
+    }
+
+    /// Starts another spawner, unless there is one or the platform ends.
+    async fn start_again(&self) -> Result<()> {
+        // A lane may be in the making, of a copy that outlived its original.
+        let _turn = self.opening.lock().await;
+        let Some(run_dir) = self.run_dir() else { return Ok(()) };
+        if self.is_ending() || !self.is_empty() {
+            return Ok(());
+        }
+        let (launcher, folder) = (self.replacement.launcher.clone(), run_dir.clone());
+        let launched = tokio::task::spawn_blocking(move || {
+            // Again, because nothing of theirs may be in the way.
+            folder.clean_lanes()?;
+            launcher.launch(&folder)
+        });
+        let launched =
+            launched.await.map_err(|error| Error::NotReplaced { reason: error.to_string() })??;
+        self.add(Ready::first(launched)?, run_dir);
+        self.replacement.started();
+        Ok(())
+    }
+}
+
+/// Starts another spawner as often as it takes.
+pub(crate) async fn replace(lanes: Weak<Lanes>) {
+    let Some(mut pause) = lanes.upgrade().map(|lanes| lanes.replacement.pause()) else { return };
+    for failures in 0.. {
+        tokio::time::sleep(pause).await;
+        let Some(lanes) = lanes.upgrade() else { return };
+        match lanes.start_again().await {
+            Ok(()) => {
+                let spawner = lanes.health();
+                return tracing::warn!(?spawner, "the spawner died; another has taken its place");
+            }
+            Err(error) => {
+                tracing::error!(%error, "the spawner died and cannot be started again so far");
+                let failed = Condition::Failed(error.to_string());
+                lanes.replacement.condition.send_replace(failed);
+                pause = longer(PAUSE, failures);
+            }
+        }
+    }
+}
+
+fn longer(pause: Duration, doublings: u32) -> Duration {
+    pause.saturating_mul(1 << doublings.min(16)).min(LONGEST_PAUSE)
+}

@@ -1,0 +1,81 @@
+//! Whether the running server can do its work, for `snowmelt status` and `snowmelt doctor`.
+
+use std::time::Duration;
+
+use snowmelt_node::SpawnerHealth;
+use snowmelt_node::doctor::{Check, Status};
+
+use crate::config::Config;
+use crate::platform::{self, Platform};
+use crate::printer::Printer;
+
+/// A server that does not answer by then is not well.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+
+/// A row about the server that runs; none where none does, or it is another user's.
+pub fn check(config: &Config, printer: Printer) -> Option<Check> {
+    if !platform::answers(&config.socket.value).ok()? {
+        return None;
+    }
+    let asked = platform::with(Platform::server(None, config), printer, async |client, _| {
+        Ok(tokio::time::timeout(ANSWERS_WITHIN, client.status()).await)
+    });
+    Some(match asked {
+        Ok(Ok(Ok(status))) => row(of(&status.spawner), of_spawner(&status.spawner)),
+        Ok(Ok(Err(report))) => row(Status::Fail, report.message),
+        Ok(Err(_)) => row(Status::Fail, "it does not answer".to_owned()),
+        Err(failure) => row(Status::Fail, failure.report.message),
+    })
+}
+
+fn row(status: Status, found: String) -> Check {
+    let mend = match status {
+        Status::Ok => None,
+        Status::Warn => Some("wait a moment, and look again".to_owned()),
+        Status::Fail => Some("snowmelt down; snowmelt up".to_owned()),
+    };
+    let needed = "a spawner that runs".to_owned();
+    Check { name: "running server".to_owned(), status, found, needed, mend }
+}
+
+fn of(spawner: &SpawnerHealth) -> Status {
+    match (&spawner.failure, spawner.processes.is_empty()) {
+        (Some(_), _) => Status::Fail,
+        (None, true) => Status::Warn,
+        (None, false) => Status::Ok,
+    }
+}
+
+/// What is to be known of the process that makes sandboxes.
+pub fn of_spawner(spawner: &SpawnerHealth) -> String {
+    let now = match (&spawner.failure, spawner.processes.len()) {
+        (Some(reason), _) => return reason.clone(),
+        (None, 0) => "it died; another is being started".to_owned(),
+        (None, 1) => "1 process".to_owned(),
+        (None, more) => format!("{more} processes"),
+    };
+    match spawner.replaced {
+        0 => now,
+        1 => format!("{now}; replaced once after it had died"),
+        more => format!("{now}; replaced {more} times after it had died"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spawner_that_is_gone_is_never_well() {
+        let gone = SpawnerHealth::default();
+        assert_eq!(
+            (of(&gone), &*of_spawner(&gone)),
+            (Status::Warn, "it died; another is being started")
+        );
+        let failed = SpawnerHealth { failure: Some("no memory".to_owned()), ..gone.clone() };
+        assert_eq!((of(&failed), &*of_spawner(&failed)), (Status::Fail, "no memory"));
+        let well = SpawnerHealth { processes: vec![7, 8], replaced: 2, failure: None };
+        assert_eq!(of(&well), Status::Ok);
+        assert_eq!(of_spawner(&well), "2 processes; replaced 2 times after it had died");
+    }
+}
