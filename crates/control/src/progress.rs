@@ -10,16 +10,19 @@ use tokio::sync::mpsc;
 
 use crate::api::{Event, Phase, Progress};
 
+/// The most events that wait for a client.
+const MOST_WAITING: usize = 1024;
+
 /// Takes events from any thread without waiting, and sends them in order.
 #[derive(Clone, Debug)]
 pub(crate) struct Events {
-    sender: mpsc::UnboundedSender<Event>,
+    sender: mpsc::Sender<Event>,
 }
 
 impl Events {
     /// Forwards to a client until it is gone or nobody sends any more.
     pub fn forward_to(frames: mpsc::Sender<Bytes>) -> Self {
-        let (sender, mut receiver) = mpsc::unbounded_channel();
+        let (sender, mut receiver) = mpsc::channel(MOST_WAITING);
         tokio::spawn(async move {
             while let Some(event) = receiver.recv().await {
                 let frame = Frame::json(Kind::Event, &event);
@@ -32,9 +35,9 @@ impl Events {
         Self { sender }
     }
 
-    /// Sends an event; a client that went away needs none.
+    /// Sends an event. A client that went away needs none, and one that does not read misses some.
     pub fn send(&self, event: Event) {
-        let _ = self.sender.send(event);
+        let _ = self.sender.try_send(event);
     }
 }
 

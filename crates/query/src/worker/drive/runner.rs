@@ -119,7 +119,8 @@ impl TaskRunner for PlatformRunner {
         match follow(socket, task.task, attempt).await {
             Ok(done) => {
                 let (worker, udfs) = self.ended(started, None).await?;
-                let udfs = task.udfs.iter().zip(udfs).map(|(name, used)| udf_lane(&done, name, used));
+                let udfs =
+                    task.udfs.iter().zip(udfs).map(|(name, used)| udf_lane(&done, name, used));
                 let udfs = udfs.collect();
                 Ok(TaskResult { worker: lane(worker), udfs, done })
             }

@@ -1,38 +1,30 @@
-//! The platform's side of a query's driver: starts it in a sandbox, answers its requests, passes
-//! its answer on.
+//! Where the requests of one driver are answered.
 //!
-//! The driver is a worker like any other, taken from the same pool. It may list and open the files
-//! of the query's own locations, start workers and call the query's own functions, and nothing
-//! else: whatever it asks for is checked here, because it has read what others made.
-//!
-//! Boundary: no byte of SQL, of a file or of a result is decoded here. Invariant: everything that
-//! a query leased is held by [`Driver::serve`], so dropping that future ends all of it.
+//! Invariant: a driver is given the files of locations that the query names, the query's functions
+//! and workers, and nothing else, whatever it asks for.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixStream as StdStream;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
 use futures::{FutureExt, stream};
-use snowmelt_types::{ByteSize, Code, CpuMillis, End, ErrorReport, Report};
+use snowmelt_types::{Code, ErrorReport, Report};
 use snowmelt_wire::{
-    Answered, Ask, Drive, Error as WireError, Failed, FileGrant, Frame, FrameStream, Kind,
-    MAX_DESCRIPTORS, Reply, Request, TaskAsk, read_frame_within, write_frame_with,
+    Answered, Ask, Error as WireError, Failed, FileGrant, Frame, Kind, MAX_DESCRIPTORS, Reply,
+    Request, TaskAsk, read_frame_within, write_frame_with,
 };
+use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 
-use crate::runner::{QueryRunner, RESERVABLE_PERCENT, Started};
-use crate::{Node, Result, WorkerLease, WorkerSpec};
-
-/// The least memory of a driver. It merges what all workers found.
-const LEAST_MEMORY: ByteSize = ByteSize::mib(1536);
+use super::DriverReporter;
+use super::locations::Locations;
+use crate::runner::{QueryRunner, Started};
 
 /// The longest request or plan of a driver. A task names its files: 100,000 of them fit.
 const REQUEST_BYTES: u32 = 64 << 20;
@@ -43,149 +35,55 @@ const PLAN_BYTES: usize = 256 << 20;
 /// The most requests of one driver that are answered at a time: above the most tasks of a query.
 const MOST_REQUESTS: usize = 4096;
 
-/// How long to wait for the news that a driver ended, once its connection failed.
-const NEWS_TAKE_AT_MOST: Duration = Duration::from_millis(500);
-
-/// What a driver tells while it runs. Must not block.
-pub trait DriverReporter: Send + Sync {
-    /// The query is planned.
-    fn planned(&self);
-    /// The tasks are this far.
-    fn progress(&self, progress: snowmelt_wire::RunProgress);
-    /// All tasks are done.
-    fn merging(&self);
-    /// Something that the user should know.
-    fn note(&self, text: &str);
-}
-
-/// The sandbox that plans and merges one query.
-#[derive(Debug)]
-pub struct Driver {
-    lease: WorkerLease,
-    control: UnixStream,
-    folder: PathBuf,
-    network: bool,
-    // The file whose footer was asked for last; `None` once the query is planned.
-    reading: Mutex<Option<String>>,
-}
-
-/// The answer of a driver: frames of a schema, batches and a profile, then an end or a failure.
-pub type Frames = UnixStream;
-
-impl Driver {
-    /// Takes a driver for a query and hands the query over. Relative locations are read against
-    /// `folder`.
-    pub async fn begin(
-        node: &Node,
-        mut drive: Drive,
-        worker_memory: ByteSize,
-        folder: PathBuf,
-    ) -> Result<(Self, Frames)> {
-        let memory = worker_memory.max(LEAST_MEMORY);
-        let network = reads_buckets(&drive);
-        let spec = WorkerSpec { memory, cpu: CpuMillis(1000 * drive.threads.max(1)), network };
-        let lease = node.lease_worker(&spec).await?;
-        drive.memory_bytes = memory.bytes() / 100 * RESERVABLE_PERCENT;
-        let socket = lease.connect()?;
-        let (near, far) = StdStream::pair()?;
-        let spool = tempfile::tempfile()?;
-        let socket = tokio::task::spawn_blocking(move || hand_over(socket, &drive, &far, &spool));
-        let socket = socket.await.map_err(std::io::Error::other)??;
-        let control = nonblocking(socket)?;
-        let reading = Mutex::default();
-        Ok((Self { lease, control, folder, network, reading }, nonblocking(near)?))
-    }
-
-    /// Answers the driver's requests until it ends the connection.
-    pub async fn serve(&mut self, runner: &QueryRunner, reporter: &dyn DriverReporter) {
-        let desk = Desk {
-            runner,
-            folder: &self.folder,
-            network: self.network,
-            reading: &self.reading,
-            listed: Mutex::default(),
-            started: Mutex::default(),
-            next: AtomicU64::new(1),
-        };
-        if let Err(error) = desk.serve(&mut self.control, reporter).await {
-            tracing::warn!(%error, "a driver broke the protocol");
-        }
-    }
-
-    /// Gives the sandbox back for another query: its answer was complete.
-    pub fn give_back(self) {
-        self.lease.give_back();
-    }
-
-    /// Why the driver ended without an answer.
-    pub async fn lost(&self) -> ErrorReport {
-        let ended = self.lease.ended(NEWS_TAKE_AT_MOST).await;
-        let Some((outcome, output)) = ended else {
-            return ErrorReport::new(Code::DRIVER_LOST, "the driver of the query was lost")
-                .hint("run the query again");
-        };
-        let reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let file = reading.map(|file| format!("it was reading the footer of `{file}`"));
-        let report = |code| {
-            let message = format!("the driver of the query {}", outcome.end);
-            ErrorReport::new(code, message).excerpt(output.into_iter().chain(file))
-        };
-        match outcome.end {
-            End::OutOfMemory { limit, .. } => {
-                let twice = limit.bytes() * 2;
-                report(Code::WORKER_MEMORY).hint(format!(
-                    "it plans the query and merges the results: give it more (--memory {}MiB), or \
-                     simplify the SQL",
-                    twice >> 20
-                ))
-            }
-            _ => report(Code::DRIVER_LOST).hint(
-                "the SQL or a file is more than it can read: simplify the one, check the other",
-            ),
-        }
-    }
-}
-
-/// A driver has a network only where the query can name a bucket.
-fn reads_buckets(drive: &Drive) -> bool {
-    let names = |text: &str| text.contains("s3://") || text.contains("s3a://");
-    names(&drive.sql) || drive.tables.values().any(|location| names(location))
-}
-
-fn hand_over(
-    socket: StdStream,
-    drive: &Drive,
-    answer: &StdStream,
-    spool: &File,
-) -> snowmelt_wire::Result<StdStream> {
-    let mut stream = FrameStream::new(socket);
-    let frame = Frame::json(Kind::Drive, drive)?;
-    stream.send_with(frame.kind, &frame.payload, &[answer.as_fd(), spool.as_fd()])?;
-    Ok(stream.into_inner())
-}
-
-fn nonblocking(socket: StdStream) -> std::io::Result<UnixStream> {
-    socket.set_nonblocking(true)?;
-    UnixStream::from_std(socket)
-}
-
 /// A result of a request, with what goes along.
 type Answer = std::result::Result<(Answered, Vec<OwnedFd>), Failed>;
 
 /// Where the requests of one driver are answered.
-struct Desk<'q> {
+pub(super) struct Desk<'q> {
     runner: &'q QueryRunner,
-    folder: &'q PathBuf,
+    folder: &'q Path,
+    locations: &'q Locations,
     network: bool,
     reading: &'q Mutex<Option<String>>,
     // Every file that the query's locations hold: no other is opened.
-    listed: Mutex<BTreeMap<String, u64>>,
+    listed: Mutex<BTreeSet<String>>,
     started: Mutex<HashMap<u64, Started>>,
     next: AtomicU64,
 }
 
-impl Desk<'_> {
-    async fn serve(
+impl<'q> Desk<'q> {
+    pub(super) fn new(
+        runner: &'q QueryRunner,
+        folder: &'q Path,
+        locations: &'q Locations,
+        network: bool,
+        reading: &'q Mutex<Option<String>>,
+    ) -> Self {
+        Self {
+            runner,
+            folder,
+            locations,
+            network,
+            reading,
+            listed: Mutex::default(),
+            started: Mutex::default(),
+            next: AtomicU64::new(1),
+        }
+    }
+
+    /// Answers requests until the driver ends the connection or breaks the protocol.
+    pub(super) async fn serve(
+        &self,
+        control: &mut UnixStream,
+        reporter: &dyn DriverReporter,
+    ) -> snowmelt_wire::Result<()> {
+        let served = self.answer(control, reporter).await;
+        // A driver that waits for a reply that will not come learns so.
+        let _ = control.shutdown().await;
+        served
+    }
+
+    async fn answer(
         &self,
         control: &mut UnixStream,
         reporter: &dyn DriverReporter,
@@ -249,7 +147,10 @@ impl Desk<'_> {
     }
 
     async fn list(&self, location: String) -> Answer {
-        let folder = self.folder.clone();
+        if !self.locations.name(&location) {
+            return Err(refused("it asked for a location that the query does not name"));
+        }
+        let folder = self.folder.to_owned();
         let listing =
             tokio::task::spawn_blocking(move || snowmelt_query::local_files(&location, &folder));
         let files = match listing.await {
@@ -257,7 +158,7 @@ impl Desk<'_> {
             Err(_) => return Err(refused("a folder could not be listed")),
         };
         let mut listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
-        listed.extend(files.iter().map(|file| (file.path.clone(), file.bytes)));
+        listed.extend(files.iter().map(|file| file.path.clone()));
         Ok((Answered::Listed { files }, Vec::new()))
     }
 
@@ -275,7 +176,7 @@ impl Desk<'_> {
     /// never paths, so it reads files that its own user could not, and nothing else.
     fn open_listed(&self, path: &str) -> std::result::Result<File, Failed> {
         let listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
-        if !listed.contains_key(path) {
+        if !listed.contains(path) {
             return Err(refused("it asked for a file that the query does not name"));
         }
         drop(listed);

@@ -1,0 +1,147 @@
+//! The platform's side of a query's driver: starts it in a sandbox, answers its requests, passes
+//! its answer on.
+//!
+//! The driver is a worker like any other, taken from the same pool. It may list and open the files
+//! of the query's own locations, start workers and call the query's own functions, and nothing
+//! else: whatever it asks for is checked here, because it has read what others made.
+//!
+//! Boundary: no byte of SQL, of a file or of a result is decoded here. Invariant: everything that
+//! a query leased is held by [`Driver::serve`], so dropping that future ends all of it.
+
+mod desk;
+mod locations;
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream as StdStream;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use snowmelt_types::{ByteSize, Code, CpuMillis, End, ErrorReport};
+use snowmelt_wire::{Drive, Frame, FrameStream, Kind};
+use tokio::net::UnixStream;
+
+use desk::Desk;
+use locations::Locations;
+
+use crate::runner::{QueryRunner, RESERVABLE_PERCENT};
+use crate::{Node, Result, WorkerLease, WorkerSpec};
+
+/// The least memory of a driver. It merges what all workers found.
+const LEAST_MEMORY: ByteSize = ByteSize::mib(1536);
+
+/// How long to wait for the news that a driver ended, once its connection failed.
+const NEWS_TAKE_AT_MOST: Duration = Duration::from_millis(500);
+
+/// What a driver tells while it runs. Must not block.
+pub trait DriverReporter: Send + Sync {
+    /// The query is planned.
+    fn planned(&self);
+    /// The tasks are this far.
+    fn progress(&self, progress: snowmelt_wire::RunProgress);
+    /// All tasks are done.
+    fn merging(&self);
+    /// Something that the user should know.
+    fn note(&self, text: &str);
+}
+
+/// The sandbox that plans and merges one query.
+#[derive(Debug)]
+pub struct Driver {
+    lease: WorkerLease,
+    control: UnixStream,
+    folder: PathBuf,
+    locations: Locations,
+    network: bool,
+    // The file whose footer was asked for last; `None` once the query is planned.
+    reading: Mutex<Option<String>>,
+}
+
+/// The answer of a driver: frames of a schema, batches and a profile, then an end or a failure.
+pub type Frames = UnixStream;
+
+impl Driver {
+    /// Takes a driver for a query and hands the query over. Relative locations are read against
+    /// `folder`.
+    pub async fn begin(
+        node: &Node,
+        mut drive: Drive,
+        worker_memory: ByteSize,
+        folder: PathBuf,
+    ) -> Result<(Self, Frames)> {
+        let memory = worker_memory.max(LEAST_MEMORY);
+        let locations = Locations::of(&drive);
+        let network = locations.in_buckets();
+        let spec = WorkerSpec { memory, cpu: CpuMillis(1000 * drive.threads.max(1)), network };
+        let lease = node.lease_worker(&spec).await?;
+        drive.memory_bytes = memory.bytes() / 100 * RESERVABLE_PERCENT;
+        let socket = lease.connect()?;
+        let (near, far) = StdStream::pair()?;
+        let spool = tempfile::tempfile()?;
+        let socket = tokio::task::spawn_blocking(move || hand_over(socket, &drive, &far, &spool));
+        let socket = socket.await.map_err(std::io::Error::other)??;
+        let control = nonblocking(socket)?;
+        let reading = Mutex::default();
+        let driver = Self { lease, control, folder, locations, network, reading };
+        Ok((driver, nonblocking(near)?))
+    }
+
+    /// Answers the driver's requests until it ends the connection.
+    pub async fn serve(&mut self, runner: &QueryRunner, reporter: &dyn DriverReporter) {
+        let desk = Desk::new(runner, &self.folder, &self.locations, self.network, &self.reading);
+        if let Err(error) = desk.serve(&mut self.control, reporter).await {
+            tracing::warn!(%error, "a driver broke the protocol");
+        }
+    }
+
+    /// Gives the sandbox back for another query: its answer was complete.
+    pub fn give_back(self) {
+        self.lease.give_back();
+    }
+
+    /// Why the driver ended without an answer.
+    pub async fn lost(&self) -> ErrorReport {
+        let ended = self.lease.ended(NEWS_TAKE_AT_MOST).await;
+        let Some((outcome, output)) = ended else {
+            return ErrorReport::new(Code::DRIVER_LOST, "the driver of the query was lost")
+                .hint("run the query again");
+        };
+        let reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let file = reading.map(|file| format!("it was reading the footer of `{file}`"));
+        let report = |code| {
+            let message = format!("the driver of the query {}", outcome.end);
+            ErrorReport::new(code, message).excerpt(output.into_iter().chain(file))
+        };
+        match outcome.end {
+            End::OutOfMemory { limit, .. } => {
+                let twice = limit.bytes() * 2;
+                report(Code::WORKER_MEMORY).hint(format!(
+                    "it plans the query and merges the results: give it more (--memory {}MiB), or \
+                     simplify the SQL",
+                    twice >> 20
+                ))
+            }
+            _ => report(Code::DRIVER_LOST).hint(
+                "the SQL or a file is more than it can read: simplify the one, check the other",
+            ),
+        }
+    }
+}
+
+fn hand_over(
+    socket: StdStream,
+    drive: &Drive,
+    answer: &StdStream,
+    spool: &File,
+) -> snowmelt_wire::Result<StdStream> {
+    let mut stream = FrameStream::new(socket);
+    let frame = Frame::json(Kind::Drive, drive)?;
+    stream.send_with(frame.kind, &frame.payload, &[answer.as_fd(), spool.as_fd()])?;
+    Ok(stream.into_inner())
+}
+
+fn nonblocking(socket: StdStream) -> std::io::Result<UnixStream> {
+    socket.set_nonblocking(true)?;
+    UnixStream::from_std(socket)
+}
