@@ -64,7 +64,7 @@ def test_the_demo_looks_only_at_what_its_own_run_left(alone: Snowmelt) -> None:
         assert demo.returncode == 0, demo.stdout + demo.stderr
         assert demo.stdout.count("the same answer as DuckDB's") == 3
         assert "nothing is left behind" in demo.stdout
-        table = next(line for line in demo.stdout.splitlines() if line.startswith("country "))
+        table = [line for line in demo.stdout.splitlines() if line.startswith("country ")][-1]
         assert all(float(seconds) > 0 for seconds in table.split()[1:]), table
     finally:
         # It is still there: the demo neither used it nor ended it.

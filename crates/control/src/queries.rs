@@ -106,7 +106,7 @@ impl Queries {
         let runner =
             Arc::new(QueryRunner::new(self.node.clone(), name, accepted, limits, udfs.bindings));
         let folder = PathBuf::from(&request.working_folder);
-        let begun = Driver::begin(&self.node, drive, memory, folder).await;
+        let begun = Driver::begin(&self.node, drive, accepted, memory, folder).await;
         let (mut driver, answer) = begun.map_err(|error| error.report())?;
         let reporter = EventReporter::new(events.clone(), Arc::clone(&runner));
         let relayed = {
@@ -181,7 +181,7 @@ fn drive(
         threads: DRIVER_THREADS.min(cores()),
         memory_bytes: 0,
         retries: RETRIES,
-        elapsed_us: micros(accepted.elapsed()),
+        elapsed_us: 0,
         packages_us: if udfs.signatures.is_empty() { 0 } else { micros(accepted.elapsed()) },
     }
 }

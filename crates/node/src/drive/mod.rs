@@ -16,7 +16,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream as StdStream;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use snowmelt_types::{ByteSize, Code, CpuMillis, End, ErrorReport};
 use snowmelt_wire::{Drive, Frame, FrameStream, Kind};
@@ -63,10 +63,11 @@ pub type Frames = UnixStream;
 
 impl Driver {
     /// Takes a driver for a query and hands the query over. Relative locations are read against
-    /// `folder`.
+    /// `folder`. The profile counts from when the query was accepted.
     pub async fn begin(
         node: &Node,
         mut drive: Drive,
+        accepted: Instant,
         worker_memory: ByteSize,
         folder: PathBuf,
     ) -> Result<(Self, Frames)> {
@@ -79,6 +80,9 @@ impl Driver {
         let socket = lease.connect()?;
         let (near, far) = StdStream::pair()?;
         let spool = tempfile::tempfile()?;
+        // The driver's own start is part of the query's time.
+        let elapsed = accepted.elapsed().as_micros();
+        drive.elapsed_us = u64::try_from(elapsed).unwrap_or(u64::MAX);
         let socket = tokio::task::spawn_blocking(move || hand_over(socket, &drive, &far, &spool));
         let socket = socket.await.map_err(std::io::Error::other)??;
         let control = nonblocking(socket)?;

@@ -227,8 +227,8 @@ impl Answer {
         let udfs = self.query.pool.used();
         profile.driver_operators =
             self.plan.as_ref().map(|plan| operators(plan, udfs)).unwrap_or_default();
-        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
-        profile.findings = findings::findings(&profile, &self.query.tables, self.workers, cores);
+        let tables = &self.query.tables;
+        profile.findings = findings::findings(&profile, tables, self.workers, cores());
         profile
     }
 
@@ -241,6 +241,12 @@ impl Answer {
         }
         error
     }
+}
+
+/// Processor cores that workers share: those of the machine, not of the driver's own sandbox.
+fn cores() -> u32 {
+    let allowed = rustix::thread::sched_getaffinity(None);
+    allowed.map_or(1, |allowed| allowed.count())
 }
 
 impl std::fmt::Debug for Answer {
