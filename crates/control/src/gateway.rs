@@ -230,9 +230,7 @@ fn function_name(name: String) -> Result<FunctionName, Problem> {
 }
 
 fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
-    serde_json::from_slice(body).map_err(|error| {
-        Problem(ErrorReport::new(Code::OPTION, format!("the request is not valid: {error}")))
-    })
+    Ok(crate::request::parse(body)?)
 }
 
 fn json(status: StatusCode, value: &impl serde::Serialize) -> Answer {
