@@ -67,6 +67,7 @@ pub(crate) fn router(platform: Arc<Platform>) -> Router {
         .route("/v1/queries", post(query))
         .route("/v1/functions", get(functions).post(deploy))
         .route("/v1/packages", post(pack))
+        .route("/v1/wheels/{file}", post(keep_wheel))
         .route("/v1/functions/{name}", get(function).delete(remove))
         .route("/v1/functions/{name}/invocations", post(invoke))
         .route("/v1/functions/{name}/batches", post(invoke_all))
@@ -158,6 +159,14 @@ async fn deploy(State(platform): State<Arc<Platform>>, body: Bytes) -> Answer {
 
 async fn pack(State(platform): State<Arc<Platform>>, body: Bytes) -> Answer {
     json(StatusCode::CREATED, &platform.functions.pack(parse(&body)?).await?)
+}
+
+async fn keep_wheel(
+    State(platform): State<Arc<Platform>>,
+    Path(file): Path<String>,
+    body: Bytes,
+) -> Answer {
+    json(StatusCode::CREATED, &platform.functions.keep_wheel(file, body.to_vec()).await?)
 }
 
 async fn function(State(platform): State<Arc<Platform>>, Path(name): Path<String>) -> Answer {
