@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import datetime
+import hashlib
+import json
 import os
 import signal
 import subprocess
@@ -9,6 +13,7 @@ import sys
 import textwrap
 import threading
 import time
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -188,6 +193,132 @@ def test_a_file_of_functions_is_asked_for_its_signatures(sales: str, tmp_path: P
     )
     query = sm.sql("select shout(name) from s where n = 1", s=sales, udfs=[file])
     assert query.rows() == [("NAME 11.16.0",)]
+
+
+def test_functions_of_one_file_may_ask_for_packages_that_do_not_go_together(
+    sales: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "udfs.py"
+    file.write_text(
+        "import snowmelt as sm\n"
+        "@sm.udf(packages=['six==1.16.0'])\n"
+        "def older(name: str) -> str:\n"
+        "    import six\n"
+        "    return six.__version__\n"
+        "@sm.udf(packages=['six==1.17.0'])\n"
+        "def newer(name: str) -> str:\n"
+        "    import six\n"
+        "    return six.__version__\n"
+    )
+    query = "select distinct older(name) as a, newer(name) as b from s where name is not null"
+    for _ in range(2):
+        assert sm.sql(query, s=sales, udfs=[file]).rows() == [("1.16.0", "1.17.0")]
+    file.write_text(file.read_text().replace("1.17.0", "999"))
+    with pytest.raises(sm.PackageError) as failed:
+        sm.sql(query, s=sales, udfs=[file]).collect()
+    assert failed.value.code == "SM-0301"
+    assert "six==999" in failed.value.message and "1.16.0" not in failed.value.message
+
+
+def test_a_file_that_requires_another_python_is_refused(sales: str, tmp_path: Path) -> None:
+    file = tmp_path / "udfs.py"
+    udf = "import snowmelt as sm\n@sm.udf\ndef same(n: int) -> int:\n    return n\n"
+    block = "# /// script\n# requires-python = '{}'\n# ///\n"
+    file.write_text(block.format(">=3.10") + udf)
+    assert sm.sql("select max(same(n)) from s", s=sales, udfs=[file]).rows() == [(ROWS - 1,)]
+    file.write_text(block.format(">=4") + udf)
+    with pytest.raises(sm.FunctionError, match="requires Python >=4, but functions run on") as no:
+        sm.sql("select max(same(n)) from s", s=sales, udfs=[file]).collect()
+    assert no.value.code == "SM-0204"
+
+
+HOST_PACKAGES = "import json, site; print(json.dumps(site.getsitepackages()))"
+
+
+def test_packages_of_the_host_are_hidden() -> None:
+    @sm.function
+    def look(event: object) -> object:
+        asked = [sys.executable, "-c", HOST_PACKAGES]
+        folders = json.loads(subprocess.run(asked, stdout=subprocess.PIPE, check=True).stdout)
+        found = {folder: os.listdir(folder) for folder in folders if os.path.isdir(folder)}
+        imports = subprocess.run([sys.executable, "-c", "import pip"], capture_output=True)
+        return found, imports.returncode
+
+    base = os.path.realpath(sys.executable)
+    asked = subprocess.run([base, "-I", "-c", HOST_PACKAGES], stdout=subprocess.PIPE, check=True)
+    there = [folder for folder in json.loads(asked.stdout) if os.path.isdir(folder)]
+    assert any(os.listdir(folder) for folder in there), "the host has packages"
+    found, imported = look.remote(None)
+    assert imported != 0
+    assert set(there) <= set(found) and not any(found.values()), found
+
+
+def wheel(folder: Path, text: str) -> str:
+    """A wheel of one module, as one builds it oneself."""
+    name = "own_pkg-1.0-py3-none-any.whl"
+    info = "own_pkg-1.0.dist-info"
+    files = {
+        "own_pkg.py": text,
+        f"{info}/METADATA": "Metadata-Version: 2.1\nName: own_pkg\nVersion: 1.0\n"
+        "Requires-Dist: six==1.16.0\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    folder.mkdir()
+    with zipfile.ZipFile(folder / name, "w") as made:
+        record = ""
+        for path, content in files.items():
+            made.writestr(path, content)
+            digest = base64.urlsafe_b64encode(hashlib.sha256(content.encode()).digest())
+            record += f"{path},sha256={digest.rstrip(b'=').decode()},{len(content)}\n"
+        made.writestr(f"{info}/RECORD", record + f"{info}/RECORD,,\n")
+    return str(folder / name)
+
+
+def test_a_wheel_of_ones_own_is_a_package_by_its_content(sales: str, tmp_path: Path) -> None:
+    def version(item: int) -> object:
+        import own_pkg
+        import six
+
+        return [own_pkg.VALUE, six.__version__, item]
+
+    for value in (1, 2):
+        given = wheel(tmp_path / str(value), f"VALUE = {value}\n")
+        assert sm.map(version, [7], packages=[given]) == [[value, "1.16.0", 7]]
+
+        @sm.udf(packages=[given])
+        def own(n: int) -> int:
+            import own_pkg
+
+            return int(own_pkg.VALUE) + n
+
+        assert sm.sql("select min(own(n)) from s", s=sales).rows() == [(value,)]
+    with pytest.raises(sm.PackageError, match=r"the wheel .*none-any.whl cannot be read"):
+        sm.map(version, [1], packages=[str(tmp_path / "none-1-py3-none-any.whl")])
+    broken = tmp_path / "own_pkg-2.0-py3-none-any.whl"
+    broken.write_bytes(b"no zip")
+    with pytest.raises(sm.PackageError):
+        sm.map(version, [1], packages=[str(broken)])
+
+
+def test_a_count_that_is_none_is_refused_by_the_server_too(sales: str) -> None:
+    query = sm.sql("select 1 from s", s=sales)
+    query._options["workers"] = -1
+    with pytest.raises(sm.QueryError, match=r"`options\.workers` of the request is integer `-1`"):
+        query.collect()
+
+
+def test_results_of_map_are_plain_data_unless_pickles_are_asked_for() -> None:
+    def framed(item: int) -> object:
+        return {"frame": pd.DataFrame({"n": [item]}), "when": datetime.date(2024, 1, item)}
+
+    [answer] = sm.map(framed, [3], packages=["pandas"])
+    assert answer["when"] == datetime.date(2024, 1, 3)
+    pd.testing.assert_frame_equal(answer["frame"], pd.DataFrame({"n": [3]}))
+    assert sm.burst(lambda rank: {rank}, 2) == [{0}, {1}]
+    [refused] = sm.map(lambda item: OwnError, [1], on_error="return")
+    assert refused.code == "SM-0202" and 'results="pickle"' in refused.hint
+    [trusted] = sm.map(lambda item: OwnError, [1], results="pickle")
+    assert trusted is OwnError
 
 
 def test_null_on_error_and_the_error_itself(sales: str) -> None:

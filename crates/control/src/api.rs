@@ -7,6 +7,7 @@
 //! | `POST /v1/queries` | [`QueryRequest`] | frames: `Event`*, (`Schema` `Batch`* `Profile` `End` or `Failure`) |
 //! | `POST /v1/functions` | [`FunctionSpec`] | [`FunctionSummary`] |
 //! | `POST /v1/packages` | [`PackRequest`] | [`Packed`]: a code package of the platform's machine |
+//! | `POST /v1/wheels/{file name}` | the wheel itself | [`Wheel`] |
 //! | `GET /v1/functions` | | list of [`FunctionSummary`] |
 //! | `GET /v1/functions/{name}` | | [`FunctionSummary`] |
 //! | `DELETE /v1/functions/{name}` | | 204 |
@@ -245,6 +246,13 @@ pub struct PackRequest {
     /// Requirements beside those that the code names, as pip writes them.
     #[serde(default)]
     pub packages: Vec<String>,
+}
+
+/// A wheel of a user's own that was sent.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Wheel {
+    /// Names it among other requirements, by its content.
+    pub requirement: String,
 }
 
 /// What runs a function's code. Python takes [`Code::Source`] and [`Code::Pickle`], the others take

@@ -14,10 +14,22 @@ use crate::memos::Memos;
 /// What a piece of code says of itself.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Declared {
-    /// Requirements, with those that its imports of numpy and pandas stand for.
+    /// Requirements of all its functions, with those that its imports of numpy and pandas stand for.
     pub packages: Vec<String>,
+    /// Those that stand beside the code or hold for the whole of it.
+    pub shared: Vec<String>,
+    /// Those of each decorated function that names some.
+    pub groups: Vec<Vec<String>>,
     /// Modules that it imports.
     pub imports: Vec<String>,
+}
+
+impl Declared {
+    /// Requirements of one function, as if it stood alone.
+    pub fn alone(&self, own: &[String]) -> Vec<String> {
+        let all: Vec<String> = self.shared.iter().chain(own).cloned().collect();
+        with_runtime(&all, kinds_of(&self.imports))
+    }
 }
 
 /// Reads what code declares; `packages` are the requirements that stand beside it.
@@ -30,10 +42,11 @@ pub(crate) async fn declared(
     let python = node.python().await.map_err(|error| error.report())?;
     let version = python.minor_version();
     snowmelt_udf::check_python(code, &version).map_err(|error| error.report())?;
-    let mut declared = Declared { packages: packages.to_vec(), imports: Vec::new() };
+    let mut declared = Declared { packages: packages.to_vec(), ..Declared::default() };
+    declared.shared = packages.to_vec();
     if let Code::Source { file, text } = code {
-        let key = Digest::of_parts(["declared-1", &version, file, text]);
-        let source = match memos.get(&key) {
+        let key = Digest::of_parts(["declared-2", &version, file, text]);
+        let source: Declared = match memos.get(&key) {
             Some(known) => known,
             None => {
                 let found = inspect(python.executable.clone(), file, text).await?;
@@ -42,6 +55,8 @@ pub(crate) async fn declared(
             }
         };
         declared.packages.extend(source.packages);
+        declared.shared.extend(source.shared);
+        declared.groups = source.groups;
         declared.packages = with_runtime(&declared.packages, kinds_of(&source.imports));
         declared.imports = source.imports;
     }
@@ -57,7 +72,8 @@ async fn inspect(python: PathBuf, file: &str, text: &str) -> Result<Declared, Er
         .await
         .map_err(|error| ErrorReport::new(ErrorCode::INTERNAL, error.to_string()))?
         .map_err(|error| error.report())?;
-    Ok(Declared { packages: source.packages, imports: source.imports })
+    let snowmelt_udf::Source { packages, shared, groups, imports } = source;
+    Ok(Declared { packages, shared, groups, imports })
 }
 
 /// `import pandas` at the top of a file is as good as a requirement: the runtime offers it.

@@ -13,7 +13,7 @@ use snowmelt_wire::Call;
 
 use crate::api::{
     BatchRequest, CallFigures, FunctionSpec, FunctionSummary, Invocation, InvocationState,
-    InvokeRequest, LogEntry, PackRequest, Packed,
+    InvokeRequest, LogEntry, PackRequest, Packed, Wheel,
 };
 use crate::calls::{Calls, Counted};
 use crate::live::{self, Live};
@@ -71,6 +71,12 @@ impl Functions {
         }
         self.park(&live);
         Ok(self.summary(&live.record))
+    }
+
+    /// Keeps a wheel of a user's own.
+    pub async fn keep_wheel(&self, file: String, wheel: Vec<u8>) -> Result<Wheel, ErrorReport> {
+        let kept = self.inner.node.keep_wheel(file, wheel).await;
+        Ok(Wheel { requirement: kept.map_err(|error| error.report())? })
     }
 
     /// Makes a code package.

@@ -67,6 +67,7 @@ pub(crate) fn router(platform: Arc<Platform>) -> Router {
         .route("/v1/queries", post(query))
         .route("/v1/functions", get(functions).post(deploy))
         .route("/v1/packages", post(pack))
+        .route("/v1/wheels/{file}", post(keep_wheel))
         .route("/v1/functions/{name}", get(function).delete(remove))
         .route("/v1/functions/{name}/invocations", post(invoke))
         .route("/v1/functions/{name}/batches", post(invoke_all))
@@ -160,6 +161,14 @@ async fn pack(State(platform): State<Arc<Platform>>, body: Bytes) -> Answer {
     json(StatusCode::CREATED, &platform.functions.pack(parse(&body)?).await?)
 }
 
+async fn keep_wheel(
+    State(platform): State<Arc<Platform>>,
+    Path(file): Path<String>,
+    body: Bytes,
+) -> Answer {
+    json(StatusCode::CREATED, &platform.functions.keep_wheel(file, body.to_vec()).await?)
+}
+
 async fn function(State(platform): State<Arc<Platform>>, Path(name): Path<String>) -> Answer {
     json(StatusCode::OK, &platform.functions.show(&function_name(name)?).await?)
 }
@@ -230,9 +239,7 @@ fn function_name(name: String) -> Result<FunctionName, Problem> {
 }
 
 fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
-    serde_json::from_slice(body).map_err(|error| {
-        Problem(ErrorReport::new(Code::OPTION, format!("the request is not valid: {error}")))
-    })
+    Ok(crate::request::parse(body)?)
 }
 
 fn json(status: StatusCode, value: &impl serde::Serialize) -> Answer {

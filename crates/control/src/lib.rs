@@ -21,6 +21,7 @@ mod metrics;
 mod platform;
 mod progress;
 mod queries;
+mod request;
 pub mod server;
 mod store;
 mod udfs;

@@ -176,7 +176,7 @@ pub(crate) async fn pack(
         let hint = "put a program into an image (snowmelt image convert) and name that (--image)";
         return Err(ErrorReport::new(ErrorCode::OPTION, message).hint(hint));
     }
-    let Declared { packages, imports } = declared(node, memos, &code, &packages).await?;
+    let Declared { packages, imports, .. } = declared(node, memos, &code, &packages).await?;
     let handler = if handler.is_empty() { "handler" } else { &handler };
     let (asked, silent) = ((&packages[..], &imports[..]), &snowmelt_package::Silent);
     node.pack(&name, &code, handler, asked, silent).await.map_err(|error| error.report())
@@ -191,7 +191,8 @@ async fn packed(node: &Node, record: &FunctionRecord) -> Result<Unit, ErrorRepor
 }
 
 async fn python(node: &Node, memos: &Memos, spec: &FunctionSpec) -> Result<Unit, ErrorReport> {
-    let Declared { packages, imports } = declared(node, memos, &spec.code, &spec.packages).await?;
+    let Declared { packages, imports, .. } =
+        declared(node, memos, &spec.code, &spec.packages).await?;
     let silent = &snowmelt_package::Silent;
     let prepared = node.prepare(&spec.tenant, &spec.code, &packages, &imports, silent).await;
     prepared.map_err(|error| error.report())

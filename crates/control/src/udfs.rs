@@ -41,6 +41,8 @@ pub(crate) struct UdfSet {
 struct Known {
     declared: Declared,
     signatures: Vec<Signature>,
+    /// Its functions ask for packages that do not go together: each gets its own.
+    apart: bool,
 }
 
 /// Prepares UDFs and remembers what it found out about code that it has seen.
@@ -76,11 +78,29 @@ impl UdfCatalog {
         set: &mut UdfSet,
         events: &Events,
     ) -> Result<(), ErrorReport> {
-        let Known { declared, signatures } = self.known(tenant, source, events).await?;
-        let registration = Registration::new(source.code.clone(), &declared.packages, signatures)
-            .map_err(|error| error.report())?;
-        let packages = &registration.packages;
-        let unit = self.unit(tenant, &source.code, packages, &declared, events).await?;
+        let Known { declared, signatures, apart } = self.known(tenant, source, events).await?;
+        let together = register(&source.code, &declared.packages, signatures)?;
+        if !apart {
+            return self.bind(tenant, &together, &declared, set, events).await;
+        }
+        for one in &together.signatures {
+            let packages = declared.alone(&one.packages);
+            let alone = register(&source.code, &packages, vec![one.clone()])?;
+            self.bind(tenant, &alone, &declared, set, events).await?;
+        }
+        Ok(())
+    }
+
+    async fn bind(
+        &self,
+        tenant: &Tenant,
+        registration: &Registration,
+        declared: &Declared,
+        set: &mut UdfSet,
+        events: &Events,
+    ) -> Result<(), ErrorReport> {
+        let Registration { code, packages, .. } = registration;
+        let unit = self.unit(tenant, code, packages, declared, events).await?;
         for (signature, parsed) in registration.signatures.iter().zip(&registration.parsed) {
             let same = |known: &&Signature| known.name.eq_ignore_ascii_case(&signature.name);
             if set.signatures.iter().find(same).is_some() {
@@ -100,19 +120,33 @@ impl UdfCatalog {
         source: &UdfSource,
         events: &Events,
     ) -> Result<Known, ErrorReport> {
-        let asked = serde_json::to_vec(source).unwrap_or_default();
-        let key = Digest::of(asked);
+        let asked = serde_json::to_string(source).unwrap_or_default();
+        let key = Digest::of_parts(["udfs-2", &asked]);
         if let Some(known) = self.memos.get(&key) {
             return Ok(known);
         }
         let declared = declared(&self.node, &self.memos, &source.code, &source.packages).await?;
+        let apart = self.go_apart(&declared, events).await?;
         let signatures = match &source.signatures {
             Some(signatures) => signatures.clone(),
-            None => self.describe(tenant, &source.code, &declared, events).await?,
+            None => self.describe(tenant, &source.code, &declared, apart, events).await?,
         };
-        let known = Known { declared, signatures };
+        let known = Known { declared, signatures, apart };
         self.memos.put(&key, &known);
         Ok(known)
+    }
+
+    /// Whether functions of a file ask for packages that cannot be resolved together.
+    async fn go_apart(&self, declared: &Declared, events: &Events) -> Result<bool, ErrorReport> {
+        if declared.groups.len() < 2 {
+            return Ok(false);
+        }
+        let requirements = with_runtime(&declared.packages, [BatchKind::Scalar]);
+        match self.node.resolve(&requirements, events).await.map_err(|error| error.report()) {
+            Ok(()) => Ok(false),
+            Err(report) if report.code == ErrorCode::PACKAGE_RESOLVE.code => Ok(true),
+            Err(report) => Err(report),
+        }
     }
 
     async fn unit(
@@ -134,9 +168,12 @@ impl UdfCatalog {
         tenant: &Tenant,
         code: &Code,
         declared: &Declared,
+        apart: bool,
         events: &Events,
     ) -> Result<Vec<Signature>, ErrorReport> {
-        let requirements = with_runtime(&declared.packages, [BatchKind::Scalar]);
+        let first = || declared.alone(declared.groups.first().map_or(&[], Vec::as_slice));
+        let packages = if apart { first() } else { declared.packages.clone() };
+        let requirements = with_runtime(&packages, [BatchKind::Scalar]);
         let unit = self.unit(tenant, code, &requirements, declared, events).await?;
         let leased = self.node.lease_instance(&unit, &limits(MEMORY)).await;
         let lease = leased.map_err(|error| error.report())?;
@@ -148,6 +185,14 @@ impl UdfCatalog {
         lease.give_back();
         Ok(signatures)
     }
+}
+
+fn register(
+    code: &Code,
+    packages: &[String],
+    signatures: Vec<Signature>,
+) -> Result<Registration, ErrorReport> {
+    Registration::new(code.clone(), packages, signatures).map_err(|error| error.report())
 }
 
 fn binding(unit: &Unit, signature: &Signature, parsed: &ParsedSignature) -> UdfBinding {

@@ -185,6 +185,17 @@ impl Node {
         Ok(Unit::python(tenant, stored, environment, installer, interpreter, modules))
     }
 
+    /// Keeps a wheel of a user's own, and gives the requirement that names it by its content.
+    pub async fn keep_wheel(&self, file: String, content: Vec<u8>) -> Result<String> {
+        Ok(self.interpreter().await?.installer.keep_wheel(file, content).await?)
+    }
+
+    /// Finds out whether versions of packages go together, and remembers which; installs nothing.
+    pub async fn resolve(&self, requirements: &[String], reporter: &dyn Reporter) -> Result<()> {
+        let Interpreter { installer, .. } = self.interpreter().await?;
+        Ok(installer.resolve(requirements, reporter).await?)
+    }
+
     /// Packages that are installed, who did that, and the modules that a zygote imports of them
     /// and of the standard library.
     pub(crate) async fn environment_of(

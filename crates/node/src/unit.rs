@@ -101,7 +101,7 @@ impl Unit {
         let wheels = environment.wheels.iter();
         let wheels = wheels.map(|wheel| (wheel.digest.clone(), names(&wheel.modules))).collect();
         let want = Want { place, set: set(wheels, imports) };
-        let base = base(python, &runtime.path);
+        let base = base(python, runtime);
         let mut root = base.clone();
         root.binds.push(bind(&environment.path, PACKAGES));
         root.binds.push(bind(&code.1, CODE));
@@ -193,9 +193,18 @@ pub(crate) fn digest(want: &Want, packages: &Digest, code: &Digest) -> Digest {
     Digest::of_parts(parts)
 }
 
-pub(crate) fn base(python: &Python, runtime: &Path) -> Root {
+/// Interpreter and runtime. The host's own packages are hidden: a function has what it declares,
+/// and no more on one host than on another.
+pub(crate) fn base(python: &Python, runtime: &Runtime) -> Root {
     let mut binds: Vec<Bind> = python.prefixes.iter().map(|prefix| bind(prefix, prefix)).collect();
-    binds.push(bind(runtime, RUNTIME));
+    let shown = |site: &PathBuf| {
+        let beneath = |prefix: &PathBuf| site.starts_with(prefix);
+        site.starts_with("/usr") || python.prefixes.iter().any(beneath)
+    };
+    let sites: BTreeSet<PathBuf> =
+        python.sites.iter().filter_map(|site| site.canonicalize().ok()).filter(shown).collect();
+    binds.extend(sites.into_iter().map(|site| bind(&runtime.empty(), site)));
+    binds.push(bind(&runtime.path, RUNTIME));
     Root { binds, ..Root::default() }
 }
 

@@ -18,6 +18,12 @@ pub enum Error {
         /// What to write instead.
         hint: String,
     },
+    /// The content of a wheel of a user's own is not here.
+    #[error("the wheel {wheel} of your own is not on this host")]
+    OwnWheelMissing {
+        /// Its file.
+        wheel: String,
+    },
     /// The resolver says that no set of versions satisfies the requirements.
     #[error("the packages cannot be resolved: {requirements}")]
     Unresolvable {
@@ -152,7 +158,9 @@ impl Error {
             return Code::DISK_FULL;
         }
         match self {
-            Self::Requirement { .. } | Self::Unresolvable { .. } => Code::PACKAGE_RESOLVE,
+            Self::Requirement { .. } | Self::Unresolvable { .. } | Self::OwnWheelMissing { .. } => {
+                Code::PACKAGE_RESOLVE
+            }
             Self::IndexUnreachable { .. } => Code::PACKAGE_INDEX,
             Self::Install { .. }
             | Self::Corrupt { .. }
@@ -183,6 +191,11 @@ impl Error {
         let hint = match self {
             Self::Requirement { hint, .. } => hint.clone(),
             Self::Unresolvable { lines, .. } => unresolvable_hint(lines),
+            Self::OwnWheelMissing { .. } => {
+                "deploy or call again from where the file is, which sends it; other hosts of a \
+                 cluster have packages of the index only"
+                    .to_owned()
+            }
             Self::IndexUnreachable { .. } => {
                 "check the network; UV_DEFAULT_INDEX names another index and HTTPS_PROXY a proxy, \
                  in the environment of the platform (of `snowmelt up` where it is running)"

@@ -23,7 +23,7 @@ use crate::store::Store;
 use crate::wheel::HeldWheel;
 use crate::{
     Damaged, Environment, Error, InstallCounts, Options, Progress, Python, Reporter, Result, Wheel,
-    files, shelf, verify,
+    files, own, shelf, verify,
 };
 
 /// Installs packages, each wheel once. Cheap to clone.
@@ -100,6 +100,18 @@ impl Installer {
             self.keep_bounded().await;
         }
         Ok(environment)
+    }
+
+    /// Keeps a wheel of a user's own, and gives the requirement that names it by its content.
+    pub async fn keep_wheel(&self, file: String, content: Vec<u8>) -> Result<String> {
+        let _using = self.shared.use_cache().await?;
+        let shared = self.shared.clone();
+        blocking(move || own::keep(&shared.store, &file, &content)).await
+    }
+
+    /// Finds versions that satisfy these requirements and remembers them; fetches nothing.
+    pub async fn resolve(&self, requirements: &[String], progress: &dyn Reporter) -> Result<()> {
+        resolve(&self.shared, &parse_set(requirements)?, progress).await.map(drop)
     }
 
     /// The environment of exactly these wheels of another, without the rest: for a zygote that must

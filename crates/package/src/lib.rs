@@ -7,6 +7,7 @@
 //! | check what the user asked for | `requirement` |
 //! | find the interpreter and the resolver | `python`, `uv` |
 //! | requirements to a lock: exact versions with hashes | `resolve`, `lock` |
+//! | wheels of users' own, by content | `own` |
 //! | a pin to a wheel, verified, compiled, published by one rename | `unpack`, `record`, `wheel` |
 //! | wheels to an environment of links | `assemble`, `link` |
 //! | made once, by whoever comes first | `once`, `flock` |
@@ -30,6 +31,7 @@ mod link;
 mod lock;
 mod once;
 mod options;
+mod own;
 mod process;
 mod progress;
 mod python;

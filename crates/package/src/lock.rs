@@ -5,6 +5,7 @@
 
 use snowmelt_types::Digest;
 
+use crate::own::version_of;
 use crate::requirement::normalized;
 use crate::{Pinned, Python};
 
@@ -21,7 +22,9 @@ pub(crate) struct Pin {
     /// Its lines of the lock: a lock of its own.
     pub(crate) text: String,
     /// `sha256:…` of each file that it may be, sorted. One version has a file for each platform.
-    hashes: Vec<String>,
+    pub(crate) hashes: Vec<String>,
+    /// Whether it is a wheel of a user's own, which no index has.
+    pub(crate) own: bool,
 }
 
 impl Lock {
@@ -50,13 +53,20 @@ impl Lock {
 
 impl Pin {
     fn read(text: &str) -> Option<Self> {
-        let (name, version) = text.split([' ', '\\', ';', '\n']).next()?.split_once("==")?;
-        let pinned = Pinned { name: normalized(name), version: version.to_owned() };
+        let own = text.split_once(" @ file://");
+        let (name, version) = match own {
+            Some((name, place)) => (name, version_of(place.split_whitespace().next()?)?),
+            None => {
+                let named = text.split([' ', '\\', ';', '\n']).next()?.split_once("==")?;
+                (named.0, named.1.to_owned())
+            }
+        };
+        let pinned = Pinned { name: normalized(name), version };
         let words = text.split_whitespace();
         let mut hashes: Vec<String> =
             words.filter_map(|word| word.strip_prefix("--hash=")).map(str::to_owned).collect();
         hashes.sort();
-        Some(Self { pinned, text: text.to_owned(), hashes })
+        Some(Self { pinned, text: text.to_owned(), hashes, own: own.is_some() })
     }
 
     /// Names its unpacked and compiled wheel: of the content and of the Python, because a version
@@ -87,6 +97,15 @@ mod tests {
         assert_eq!(shown, ["numpy==2.4.6", "six==1.17.0"]);
         assert_eq!(pins[0].hashes, ["sha256:00", "sha256:11"]);
         assert_eq!(pins[1].text, "six==1.17.0 \\\n    --hash=sha256:22\n");
+    }
+
+    #[test]
+    fn a_wheel_of_a_users_own_is_pinned_by_its_hash() {
+        let text = "own-pkg @ file:///a%20b/own_pkg-1.0%2Bx-py3-none-any.whl \\\n    \
+                    --hash=sha256:11\n";
+        let [pin] = &lock(text)[..] else { panic!("one pin") };
+        assert_eq!(pin.pinned.to_string(), "own-pkg==1.0+x");
+        assert!(pin.own && pin.hashes == ["sha256:11"]);
     }
 
     #[test]

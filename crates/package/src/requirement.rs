@@ -6,6 +6,8 @@
 
 use std::fmt;
 
+use crate::own::Own;
+use crate::store::Store;
 use crate::{Error, Result};
 
 /// Longer lines are no requirements but mistakes or attacks on the resolver.
@@ -19,12 +21,16 @@ const MOST: usize = 500;
 pub struct Requirement {
     name: String,
     text: String,
+    own: Option<Own>,
 }
 
 impl Requirement {
     /// Reads a requirement as pip writes it (PEP 508 without URLs).
     pub fn parse(line: &str) -> Result<Self> {
         let text = line.trim();
+        if let Some(own) = Own::parse(text) {
+            return Ok(Self { name: own.name.clone(), text: text.to_owned(), own: Some(own) });
+        }
         refuse_other_forms(text).map_err(|refusal| refusal.of(text))?;
         let name_end = text.find(|c| !is_name_char(c)).unwrap_or(text.len());
         let (name, rest) = text.split_at(name_end);
@@ -32,12 +38,17 @@ impl Requirement {
             return Err(SHAPE.of(text));
         }
         check_rest(rest).ok_or_else(|| SHAPE.of(text))?;
-        Ok(Self { name: normalized(name), text: text.to_owned() })
+        Ok(Self { name: normalized(name), text: text.to_owned(), own: None })
     }
 
     /// The distribution's name in its normal form (PEP 503): lower case, `-` between words.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The line that the resolver reads. Fails for a wheel of the user's own that is not here.
+    pub(crate) fn line(&self, store: &Store) -> Result<String> {
+        self.own.as_ref().map_or_else(|| Ok(self.text.clone()), |own| own.line(store))
     }
 
     /// The requirement as it was written.
@@ -151,6 +162,12 @@ fn refuse_other_forms(text: &str) -> Result<(), Refusal> {
     let before_marker = text.split(';').next().unwrap_or_default();
     let is_archive =
         [".whl", ".tar.gz", ".zip"].iter().any(|end| before_marker.trim().ends_with(end));
+    if before_marker.trim().ends_with(".whl") && !text.contains(['@', ':']) {
+        return refuse(
+            "it is a file of the machine on which it was written",
+            "give its path in packages= of the Python package, which sends its content",
+        );
+    }
     if before_marker.contains(['/', '\\', '@']) || text.contains("://") || is_archive {
         return refuse(
             "it is a URL or a path",
@@ -231,7 +248,8 @@ mod tests {
             ("pkg@https://evil", "URL or a path"),
             ("./local", "URL or a path"),
             ("a/b", "URL or a path"),
-            ("evil.whl", "URL or a path"),
+            ("evil.whl", "a file of the machine"),
+            ("pkg @ sha256:00/pkg-1-py3-none-any.whl", "URL or a path"),
             ("", "not a package name"),
             ("six six", "not a package name"),
             ("six\nflask", "not a package name"),
@@ -266,7 +284,8 @@ mod tests {
             if let Ok(requirement) = Requirement::parse(&text) {
                 prop_assert!(requirement.as_str().starts_with(|c: char| c.is_ascii_alphanumeric()));
                 prop_assert!(!requirement.as_str().contains(['\n', '\r', '/', '@'])
-                    || requirement.as_str().contains(';'));
+                    || requirement.as_str().contains(';')
+                    || requirement.own.is_some());
                 prop_assert!(!requirement.as_str().contains("://"));
             }
         }

@@ -120,9 +120,10 @@ async fn ask(shared: &Shared, requirements: &[Requirement]) -> Result<Lock> {
         "--no-header".as_ref(),
         "--no-annotate".as_ref(),
     ];
-    let input: String = requirements.iter().map(|one| format!("{one}\n")).collect();
-    let limit = ("resolving packages", shared.resolve_limit);
     let _using = shared.use_cache().await?;
+    let lines = requirements.iter().map(|one| Ok(one.line(&shared.store)? + "\n"));
+    let input = lines.collect::<Result<String>>()?;
+    let limit = ("resolving packages", shared.resolve_limit);
     let answer = uv.pip(&shared.store.cache(), &arguments, &input, limit).await?;
     if answer.status.success() {
         return Ok(Lock { text: answer.stdout });

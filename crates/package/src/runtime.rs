@@ -15,6 +15,9 @@ use crate::flock::{FileLock, Share};
 use crate::workspace::Workspace;
 use crate::{Error, Python, Result};
 
+/// A folder of the runtime with nothing in it.
+const EMPTY: &str = "snowmelt/_empty";
+
 /// Where other versions go to be removed and new ones are made.
 const TMP: &str = "tmp";
 
@@ -29,6 +32,13 @@ pub struct Runtime {
     /// Folder to bind and to put on `sys.path`: it holds `snowmelt/`.
     pub path: PathBuf,
     _lease: Arc<FileLock>,
+}
+
+impl Runtime {
+    /// A folder with nothing in it, to be shown in the place of another.
+    pub fn empty(&self) -> PathBuf {
+        self.path.join(EMPTY)
+    }
 }
 
 /// Gives the `snowmelt` package as a folder under `<state>/runtime/`, and removes those of other
@@ -51,7 +61,7 @@ pub fn runtime_files(state: &Path, python: &Python) -> Result<Runtime> {
 
 fn digest(python: &Python) -> Digest {
     let parts = FILES.iter().flat_map(|(path, text)| [*path, *text]);
-    Digest::of_parts(["runtime-1", &python.tag].into_iter().chain(parts))
+    Digest::of_parts(["runtime-2", &python.tag].into_iter().chain(parts))
 }
 
 fn lease(all: &Path, name: &str) -> Result<FileLock> {
@@ -76,6 +86,7 @@ fn unpack(all: &Path, path: &Path, python: &Python) -> Result<()> {
         fs::create_dir_all(parent).map_err(Error::io("make the folder", parent))?;
         fs::write(&file, text).map_err(Error::io("write", &file))?;
     }
+    make_folder(&whole.join(EMPTY), 0o755)?;
     compile(&whole, python);
     files::share_tree(&whole)?;
     files::sync_file_system(&whole)?;
@@ -130,6 +141,7 @@ mod tests {
         let python = python(folder.path());
         let first = runtime_files(folder.path(), &python).unwrap();
         assert!(first.path.join("snowmelt/_runtime/serve.py").is_file());
+        assert_eq!(fs::read_dir(first.empty()).unwrap().count(), 0);
         let mut compiled = fs::read_dir(first.path.join("snowmelt/_runtime/__pycache__")).unwrap();
         assert!(
             compiled.any(|one| one.unwrap().file_name().to_string_lossy().starts_with("serve."))

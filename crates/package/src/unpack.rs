@@ -19,7 +19,7 @@ use crate::resolve::is_unreachable;
 use crate::uv::{Uv, useful_lines};
 use crate::wheel::{Wheel, WheelManifest, site};
 use crate::workspace::Workspace;
-use crate::{Error, Progress, Reporter, Result, process};
+use crate::{Error, Progress, Reporter, Result, own, process};
 
 /// Makes the wheel of a pin. The caller holds the wheel's lock alone.
 pub(crate) async fn unpack(
@@ -80,6 +80,9 @@ async fn fetch(shared: &Shared, pin: &Pin, cache: &Path, target: &Path) -> Resul
     ];
     let limit = ("unpacking packages", shared.install_limit);
     let _using = shared.use_cache().await?;
+    if pin.own && !own::is_kept(&shared.store, &pin.hashes) {
+        return Err(Error::OwnWheelMissing { wheel: pin.pinned.to_string() });
+    }
     let answer = uv.pip(cache, &arguments, &pin.text, limit).await?;
     if answer.status.success() {
         return Ok(());

@@ -41,6 +41,16 @@ pub enum Error {
     /// Files for a program where Python code is due.
     #[error("the code is files of a program, and Python code is due")]
     NotPython,
+    /// A script block that asks for another Python.
+    #[error("`{}` requires Python {wanted}, but functions run on Python {running}", location.file)]
+    RequiresPython {
+        /// Where it says so.
+        location: SourceLocation,
+        /// Its `requires-python`.
+        wanted: String,
+        /// The version of the platform's interpreter.
+        running: String,
+    },
     /// A pickle of another Python.
     #[error("the function was pickled by Python {pickled}, but functions run on Python {running}")]
     PickleVersion {
@@ -66,6 +76,9 @@ impl Error {
             Self::Twice { .. } => "give one of them another name with @sm.udf(name=\"…\")",
             Self::NoFunction => "put @sm.udf before a function",
             Self::NotPython => "name the program's runtime (fn deploy --runtime or --command)",
+            Self::RequiresPython { .. } => {
+                "name such an interpreter in SNOWMELT_PYTHON when the platform is started"
+            }
             Self::PickleVersion { running, .. } => {
                 return Some(format!(
                     "call from Python {running}, or name yours in SNOWMELT_PYTHON when the platform \
@@ -81,6 +94,7 @@ impl Report for Error {
     fn report(&self) -> ErrorReport {
         let code = match self {
             Self::Source { .. }
+            | Self::RequiresPython { .. }
             | Self::PickleVersion { .. }
             | Self::NotPython
             | Self::NoFunction => Code::FUNCTION_LOAD,
@@ -90,6 +104,9 @@ impl Report for Error {
         let mut report = ErrorReport::new(code, self.to_string());
         if let Self::Source { location, line, .. } = self {
             report = report.location(location.clone()).excerpt(line.clone());
+        }
+        if let Self::RequiresPython { location, .. } = self {
+            report = report.location(location.clone());
         }
         report.hint = self.hint();
         report

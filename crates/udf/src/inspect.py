@@ -32,7 +32,7 @@ def texts(node, constants):
     return values if whole else None
 
 
-def packages(tree):
+def groups(tree):
     constants = {
         target.id: node.value
         for node in tree.body
@@ -42,6 +42,7 @@ def packages(tree):
     }
     found = []
     for node in ast.walk(tree):
+        own = []
         for decorator in getattr(node, "decorator_list", ()):
             if not isinstance(decorator, ast.Call) or called(decorator.func) not in ("udf", "function"):
                 continue
@@ -51,7 +52,9 @@ def packages(tree):
                     if values is None:
                         why = "packages= is not a plain list of texts"
                         fail(why, keyword.value.lineno, f"{node.name}()")
-                    found += values
+                    own += values
+        if own:
+            found.append(own)
     return found
 
 
@@ -71,7 +74,8 @@ def imports(nodes):
 
 try:
     tree = ast.parse(sys.stdin.buffer.read())
-    print(json.dumps({"packages": packages(tree), "imports": imports([tree])}))
+    python = ".".join(map(str, sys.version_info[:3]))
+    print(json.dumps({"python": python, "groups": groups(tree), "imports": imports([tree])}))
 except SyntaxError as error:
     fail(f"{type(error).__name__}: {error.msg}", error.lineno or 1)
 except (RecursionError, MemoryError):

@@ -8,6 +8,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use pep440_rs::Version;
 use serde::Deserialize;
 use snowmelt_types::SourceLocation;
 
@@ -20,6 +21,10 @@ pub struct Source {
     /// Requirements from `@sm.udf(packages=[…])`, `@sm.function(packages=[…])` and a
     /// `# /// script` block (PEP 723), in the order in which they stand, without repeats.
     pub packages: Vec<String>,
+    /// Those of them that hold for the whole file: of the `# /// script` block.
+    pub shared: Vec<String>,
+    /// Those of each decorated function that names some, as they stand.
+    pub groups: Vec<Vec<String>>,
     /// Modules by their dotted names, in the order in which they are imported, without repeats;
     /// neither relative ones, nor `snowmelt`, nor those for type checkers only.
     pub imports: Vec<String>,
@@ -30,7 +35,7 @@ pub struct Source {
 #[serde(untagged)]
 enum Answer {
     Refused { error: String, line: u32, within: Option<String> },
-    Read { packages: Vec<String>, imports: Vec<String> },
+    Read { python: Version, groups: Vec<Vec<String>>, imports: Vec<String> },
 }
 
 /// Reads a source file with an interpreter. Blocks for some 20 ms.
@@ -39,10 +44,12 @@ pub fn inspect_source(python: &Path, file: &str, text: &str) -> Result<Source> {
     let answer = serde_json::from_slice(&output.stdout).map_err(|_| broken(last_words(&output)))?;
     match answer {
         Answer::Refused { error, line, within } => Err(refused(file, text, error, line, within)),
-        Answer::Read { packages, imports } => {
-            let from_block = script_block::dependencies(file, text)?;
+        Answer::Read { python, groups, imports } => {
+            let shared = script_block::dependencies(file, text, &python)?;
             Ok(Source {
-                packages: unique(packages.into_iter().chain(from_block)),
+                packages: unique(groups.iter().flatten().chain(&shared).cloned()),
+                shared,
+                groups,
                 imports: unique(imports.into_iter().filter(|name| is_foreign(name))),
             })
         }

@@ -163,7 +163,7 @@ impl Bursts {
             _ => None,
         };
         let program = program(record, parts)?;
-        let Declared { packages, imports } = match &program {
+        let Declared { packages, imports, .. } = match &program {
             None if record.packed.is_some() => Declared::default(),
             Some(program) => {
                 bring(&self.node, &program.files, parts).await?;

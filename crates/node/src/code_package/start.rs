@@ -34,7 +34,7 @@ impl Unit {
             tenant: tenant.clone(),
             base: Digest::of_parts([base_digest.as_str(), packages.as_str(), &served_at]),
         };
-        let (mut root, base) = (base(python, &runtime.path), base(python, &runtime.path));
+        let (mut root, base) = (base(python, runtime), base(python, runtime));
         let shown = opened.show(layout::PACKAGES, PACKAGES);
         if !opened.layers.is_empty() {
             root.image_binds.push(shown.clone());

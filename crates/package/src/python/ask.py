@@ -1,5 +1,5 @@
 # Run by `python -I -c`: where this interpreter really is and what it needs to run elsewhere.
-import json, os, sys, sysconfig
+import json, os, site, sys, sysconfig
 
 paths = sysconfig.get_paths()
 libraries = [sysconfig.get_config_var("LIBDIR")] if sysconfig.get_config_var("Py_ENABLE_SHARED") else []
@@ -13,5 +13,6 @@ print(json.dumps({
     "stdlib": sorted({paths["stdlib"], paths["platstdlib"]}),
     "libraries": libraries,
     "modules": sorted(sys.stdlib_module_names) if hasattr(sys, "stdlib_module_names") else [],
+    "sites": site.getsitepackages([sys.base_prefix, sys.base_exec_prefix]),
     "home": os.path.expanduser("~"),
 }))

@@ -30,6 +30,8 @@ pub struct Python {
     pub prefixes: Vec<PathBuf>,
     /// Folders of the standard library.
     pub stdlib: Vec<PathBuf>,
+    /// Folders of the host's own packages for it, which a sandbox must not show.
+    pub sites: Vec<PathBuf>,
     /// Names of the modules of the standard library.
     pub stdlib_modules: Vec<String>,
     /// What compiled modules are built for: `cpython-311-x86_64-linux-gnu`.
@@ -52,6 +54,7 @@ struct Answer {
     prefixes: Vec<PathBuf>,
     stdlib: Vec<PathBuf>,
     libraries: Vec<PathBuf>,
+    sites: Vec<PathBuf>,
     modules: Vec<String>,
     home: PathBuf,
 }
@@ -84,6 +87,7 @@ impl Python {
         Ok(Self {
             prefixes: locate::outside_of_base(&answer, &executable),
             stdlib: answer.stdlib.iter().filter_map(|path| path.canonicalize().ok()).collect(),
+            sites: answer.sites,
             stdlib_modules: answer.modules,
             tag: answer.tag,
             platform: answer.platform,
@@ -170,6 +174,9 @@ mod tests {
         let base = Python::discover(None, folder.path()).unwrap();
         assert!(base.version >= OLDEST_PYTHON && base.stdlib_modules.iter().any(|m| m == "json"));
         assert_eq!(base.executable, base.executable.canonicalize().unwrap());
+        let named =
+            |site: &PathBuf| site.ends_with("site-packages") || site.ends_with("dist-packages");
+        assert!(!base.sites.is_empty() && base.sites.iter().all(named), "{:?}", base.sites);
         let shim = script(folder.path(), &format!("exec {} \"$@\"", base.executable.display()));
         assert_eq!(Python::at(&shim).unwrap().executable, base.executable);
         let venv = folder.path().join("venv");

@@ -23,7 +23,7 @@ with zipfile.ZipFile(f"{folder}/{name}-{version}-py3-none-any.whl", "w") as whee
 "#;
 
 impl Bench {
-    fn index(&self) -> PathBuf {
+    pub fn index(&self) -> PathBuf {
         self.folder.path().join("index")
     }
 

@@ -148,3 +148,34 @@ async fn two_sets_at_once_share_their_common_wheel() {
     unpacked.sort();
     assert_eq!(unpacked, ["alpha", "bravo", "common"]);
 }
+
+#[tokio::test]
+async fn a_wheel_of_a_users_own_is_installed_by_its_content() {
+    let bench = Bench::new();
+    let installer = Installer::with(Options { uv: Some(bench.local_uv("")), ..bench.options() });
+    let installer = installer.unwrap();
+    let mut given = Vec::new();
+    for text in ["VALUE = 1\n", "VALUE = 2\n"] {
+        bench.publish("own_pkg", &[("own_pkg.py", text)]);
+        let file = "own_pkg-1.0-py3-none-any.whl";
+        let content = fs::read(bench.index().join(file)).unwrap();
+        fs::remove_file(bench.index().join(file)).unwrap();
+        given.push(installer.keep_wheel(file.to_owned(), content).await.unwrap());
+    }
+    assert_ne!(given[0], given[1], "one name and version, two contents");
+    for (requirement, value) in given.iter().zip(["1", "2"]) {
+        let made = installer.environment(&list(&[requirement.as_str()]), &Silent).await.unwrap();
+        assert_eq!(bench.run(&made.path, "import own_pkg; print(own_pkg.VALUE)"), value);
+        assert_eq!(made.modules, ["own_pkg"]);
+        assert_eq!(made.packages[0].to_string(), "own-pkg==1.0");
+    }
+    // What is not here is told, and nothing of the host is read in its place.
+    let absent = given[0].replace("sha256:", "sha256:0").replace(".whl", "");
+    for wrong in [absent, "own-pkg @ file:///etc/own_pkg-1.0-py3-none-any.whl".to_owned()] {
+        let refused = installer.environment(&[wrong], &Silent).await.unwrap_err();
+        assert!(matches!(refused, Error::Requirement { .. }), "{refused}");
+    }
+    let unknown = format!("own @ sha256:{}/own-1-py3-none-any.whl", "0".repeat(64));
+    let refused = installer.environment(&[unknown], &Silent).await.unwrap_err();
+    assert!(matches!(refused, Error::OwnWheelMissing { .. }), "{refused}");
+}

@@ -45,7 +45,11 @@ def d(x: str) -> str: ...
 def e(x): ...
 "#;
     let packages = ["phonenumbers==8.13.*", "idna", "six", "attrs", "rich"];
-    assert_eq!(read(text).packages, packages);
+    let found = read(text);
+    assert_eq!(found.packages, packages);
+    assert_eq!(found.shared, ["rich"]);
+    let groups = [vec!["phonenumbers==8.13.*"], vec!["idna", "six"], vec!["six", "attrs"]];
+    assert_eq!(found.groups, groups);
 }
 
 #[test]
@@ -69,6 +73,16 @@ def f():
 "#;
     let imports = ["os", "numpy.linalg", "typing", "cheap", "ujson", "json", "sklearn.ensemble"];
     assert_eq!(read(text).imports, imports);
+}
+
+#[test]
+fn a_script_that_requires_another_python_is_refused() {
+    let block = |wanted| format!("# /// script\n# requires-python = \"{wanted}\"\n# ///\n");
+    assert!(read(&block(">=3.10")).packages.is_empty());
+    let refused = inspect_source(&python(), "udfs.py", &block(">=9")).unwrap_err().report();
+    assert_eq!(refused.code, "SM-0204");
+    assert!(refused.message.contains("requires Python >=9, but functions run on Python 3."));
+    assert!(refused.hint.unwrap().contains("SNOWMELT_PYTHON"));
 }
 
 #[test]

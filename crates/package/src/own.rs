@@ -1,0 +1,155 @@
+//! Wheels of users' own: given by content, named by their digest.
+//!
+//! Boundary: no path of a user's is read; the client sends the bytes. Invariant: the file of a kept
+//! wheel is the one whose digest its requirement names, because the resolver records that digest and
+//! the installer compares it.
+
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest as _, Sha256};
+
+use crate::files::{make_folder, write_atomically};
+use crate::requirement::normalized;
+use crate::store::Store;
+use crate::{Error, Result};
+
+const LONGEST: usize = 200;
+
+/// A requirement `name @ sha256:<digest>/<file>.whl`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Own {
+    /// In normal form.
+    pub(crate) name: String,
+    sha256: String,
+    file: String,
+}
+
+impl Own {
+    /// None for requirements of every other form.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let (name, place) = text.split_once(" @ sha256:")?;
+        let (sha256, file) = place.split_once('/')?;
+        let is_hex = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
+        let whole = sha256.len() == 64 && sha256.chars().all(is_hex);
+        let found = name_of(file).filter(|found| whole && *found == normalized(name))?;
+        Some(Self { name: found, sha256: sha256.to_owned(), file: file.to_owned() })
+    }
+
+    /// The line that the resolver reads. Fails where the file is not here.
+    pub(crate) fn line(&self, store: &Store) -> Result<String> {
+        let path = folder(store, &self.sha256).join(&self.file);
+        if !path.is_file() {
+            return Err(Error::OwnWheelMissing { wheel: self.file.clone() });
+        }
+        Ok(format!("{} @ {}", self.name, url(&path)))
+    }
+}
+
+/// Keeps a wheel's content and gives the requirement that names it; blocks.
+pub(crate) fn keep(store: &Store, file: &str, content: &[u8]) -> Result<String> {
+    let Some(name) = name_of(file) else {
+        return Err(Error::Requirement {
+            line: file.chars().take(LONGEST).collect(),
+            reason: "it is not the file name of a wheel".to_owned(),
+            hint: "build one (pip wheel), and give its path: `dist/own-1.0-py3-none-any.whl`"
+                .to_owned(),
+        });
+    };
+    let digest = Sha256::digest(content);
+    let sha256: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    let folder = folder(store, &sha256);
+    make_folder(&all(store), 0o700)?;
+    make_folder(&folder, 0o700)?;
+    let path = folder.join(file);
+    if !path.is_file() {
+        write_atomically(&path, content)?;
+    }
+    Ok(format!("{name} @ sha256:{sha256}/{file}"))
+}
+
+/// Whether the wheel with one of these hashes (`sha256:…`) is here.
+pub(crate) fn is_kept(store: &Store, hashes: &[String]) -> bool {
+    let mut digests = hashes.iter().filter_map(|hash| hash.strip_prefix("sha256:"));
+    digests.any(|sha256| folder(store, sha256).is_dir())
+}
+
+/// The version that the address of a wheel names.
+pub(crate) fn version_of(address: &str) -> Option<String> {
+    let file = address.rsplit('/').next()?;
+    file.split('-').nth(1).map(|version| version.replace("%2B", "+"))
+}
+
+/// Beneath the cache, and removed with it: who has a wheel gives it again with each use.
+fn all(store: &Store) -> PathBuf {
+    store.cache().join("own")
+}
+
+fn folder(store: &Store, sha256: &str) -> PathBuf {
+    all(store).join(sha256)
+}
+
+/// The distribution of `name-version(-build)-python-abi-platform.whl`.
+fn name_of(file: &str) -> Option<String> {
+    let parts: Vec<&str> = file.strip_suffix(".whl")?.split('-').collect();
+    let plain = |part: &&str| {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || "_.+!".contains(c);
+        !part.is_empty() && !part.starts_with('.') && part.chars().all(allowed)
+    };
+    let is_name = parts.first()?.starts_with(|c: char| c.is_ascii_alphanumeric());
+    let whole = (5..=6).contains(&parts.len()) && parts.iter().all(plain);
+    (whole && is_name && file.len() <= LONGEST).then(|| normalized(parts[0]))
+}
+
+fn url(path: &Path) -> String {
+    let mut text = "file://".to_owned();
+    for byte in path.as_os_str().as_encoded_bytes() {
+        match byte {
+            b'/' | b'-' | b'.' | b'_' | b'~' => text.push(char::from(*byte)),
+            byte if byte.is_ascii_alphanumeric() => text.push(char::from(*byte)),
+            byte => text.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_wheel_by_its_digest_is_one() {
+        let digest = "0a".repeat(32);
+        let of = |name: &str, file: &str| Own::parse(&format!("{name} @ sha256:{digest}/{file}"));
+        let found = of("Own.Pkg", "own_pkg-1.0+local.1-py3-none-any.whl").unwrap();
+        assert_eq!(found.name, "own-pkg");
+        for (name, file) in [
+            ("own", "../own-1.0-py3-none-any.whl"),
+            ("own", "own-1.0-py3-none-any.whl/../x-1-py3-none-any.whl"),
+            ("other", "own-1.0-py3-none-any.whl"),
+            ("own", "own-1.0.tar.gz"),
+            ("own", "own-1.0-any.whl"),
+            ("own", "own-1.0-py3-none-any.whl --index-url evil"),
+            ("own", "own-1.0-py3-${HOME}-any.whl"),
+            ("own", "own-1.0-..-none-any.whl"),
+        ] {
+            assert_eq!(of(name, file), None, "{file}");
+        }
+        assert_eq!(Own::parse("own @ sha256:00/own-1.0-py3-none-any.whl"), None);
+        assert_eq!(Own::parse("own @ file:///etc/own-1.0-py3-none-any.whl"), None);
+        assert_eq!(Own::parse("six==1.16.0"), None);
+    }
+
+    #[test]
+    fn what_is_kept_is_found_by_its_requirement() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path().join("a b")).unwrap();
+        make_folder(&store.cache(), 0o700).unwrap();
+        let requirement = keep(&store, "own_pkg-1.0+x-py3-none-any.whl", b"content").unwrap();
+        let line = Own::parse(&requirement).unwrap().line(&store).unwrap();
+        assert!(line.starts_with("own-pkg @ file:///") && line.contains("a%20b"), "{line}");
+        assert_eq!(version_of(&line).unwrap(), "1.0+x");
+        let absent = format!("own @ sha256:{}/own-1-py3-none-any.whl", "0".repeat(64));
+        assert!(Own::parse(&absent).unwrap().line(&store).is_err());
+        assert!(keep(&store, "../own-1.0-py3-none-any.whl", b"").is_err());
+    }
+}
