@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use snowmelt_image::source::trust_authorities;
 use snowmelt_network::Networks;
 use snowmelt_package::{Environment, Installer, Python, Reporter, Runtime};
 use snowmelt_sandbox::Spawner;
@@ -125,6 +126,9 @@ impl Count {
 impl Node {
     /// Opens the stores; starts nothing but the care for what is idle.
     pub fn new(options: Options, spawner: Spawner) -> Result<Self> {
+        if let Some(file) = &options.images.ca_file {
+            trust_authorities(file)?;
+        }
         let inner = Arc::new(Inner {
             codes: CodeStore::open(options.state_dir.join("code"))?,
             images: Arc::new(Images::new(
