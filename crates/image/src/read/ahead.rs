@@ -4,12 +4,18 @@
 //! cache there is nowhere to put it, and nothing is fetched.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::Blocks;
 use super::blocks::REQUEST_BYTES;
 use super::flight::Claim;
 use crate::Result;
 use crate::block::{BlockDigest, OciDigest, Table};
+
+/// A reader that goes through a blob has so many blocks left when more are asked for,
+const MARGIN: usize = 4;
+/// namely so many.
+const AT_ONCE: usize = 8;
 
 impl Blocks {
     /// Has these blocks of a blob on the disk, but for those that somebody else is fetching.
@@ -38,13 +44,13 @@ impl Blocks {
     }
 
     /// The end of a request for `missing` that brings up to `more` blocks more, which are free to be
-    /// fetched and claimed for it.
+    /// fetched, with the claim to them; none if there are no such blocks.
     pub(super) fn behind(
         &self,
         table: &Table,
         missing: Range<usize>,
         more: usize,
-    ) -> (usize, Option<Claim<'_>>) {
+    ) -> Option<(usize, Claim)> {
         let most = table.entries().len().min(missing.end + more);
         let mut end = missing.end;
         while end < most
@@ -53,11 +59,31 @@ impl Blocks {
         {
             end += 1;
         }
-        let digests = table.entries()[missing.end..end].iter().map(|entry| entry.digest);
-        match self.flights.claim(&digests.collect::<Vec<_>>()) {
-            Some(claim) => (end, Some(claim)),
-            None => (missing.end, None),
+        if end == missing.end {
+            return None;
         }
+        let digests = table.entries()[missing.end..end].iter().map(|entry| entry.digest);
+        Some((end, self.flights.claim(&digests.collect::<Vec<_>>())?))
+    }
+
+    /// For a reader that goes through a blob and has just had the block before `next`: asks for more
+    /// before it has used up what is there or under way, so that it never waits for a request.
+    pub(super) fn read_on(self: &Arc<Self>, blob: &OciDigest, table: &Arc<Table>, next: usize) {
+        let from = next + MARGIN;
+        let wanted = from..table.entries().len().min(from + AT_ONCE);
+        let is_lacking = |index: usize| {
+            self.lacks(table, index) && !self.flights.has(&table.entries()[index].digest)
+        };
+        // As soon as a whole request is worth it.
+        if wanted.len() < AT_ONCE || !wanted.clone().all(is_lacking) {
+            return;
+        }
+        let (blocks, blob, table) = (Arc::clone(self), blob.clone(), Arc::clone(table));
+        tokio::spawn(async move {
+            if let Err(error) = blocks.ahead(&blob, &table, wanted).await {
+                tracing::debug!(%blob, %error, "blocks are not read ahead");
+            }
+        });
     }
 
     /// Whether a block would have to be fetched and could be kept.
