@@ -18,13 +18,14 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::sockopt;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, ipproto, socket_with};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, ipproto, socket_with};
+use rustix::time::Timespec;
 use snowmelt_kernel::namespace::{flags, join};
 use snowmelt_kernel::notify::{self, Answer, Call, Listener, calls};
 use snowmelt_kernel::socket::set_bind_address_only;
 
-use super::target;
-use super::{message, rules};
+use super::connecting::Connecting;
+use super::{message, rules, target};
 use crate::Address;
 use crate::host::lock;
 
@@ -55,10 +56,11 @@ struct Shared {
     next: AtomicU64,
 }
 
+/// A function whose calls are answered.
 #[derive(Debug)]
-struct Function {
-    listener: Listener,
-    own: Address,
+pub(super) struct Function {
+    pub listener: Listener,
+    pub own: Address,
 }
 
 impl Guard {
@@ -115,66 +117,98 @@ impl Shared {
     /// Until the other end of the pipe is closed.
     fn watch(&self) {
         let mut events = Vec::with_capacity(64);
+        let mut connecting = Connecting::default();
         loop {
             events.clear();
+            let patience = connecting.patience().and_then(|time| Timespec::try_from(time).ok());
+            let spare = rustix::buffer::spare_capacity(&mut events);
             // It fails for a signal only.
-            let _ = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), None);
+            let _ = epoll::wait(&self.epoll, spare, patience.as_ref());
             for event in &events {
-                if event.data.u64() == END {
-                    return;
+                match event.data.u64() {
+                    END => return,
+                    key if Connecting::is_key(key) => connecting.go_on(&self.epoll, key),
+                    key => self.hear(key, event.flags, &mut connecting),
                 }
-                self.hear(event.data.u64(), event.flags);
+            }
+            if patience.is_some() {
+                connecting.look(&self.epoll);
             }
         }
     }
 
-    fn hear(&self, key: u64, flags: epoll::EventFlags) {
+    fn hear(&self, key: u64, flags: epoll::EventFlags, connecting: &mut Connecting) {
         let Some(function) = lock(&self.functions).get(&key).cloned() else { return };
-        let heard = flags.contains(epoll::EventFlags::IN) && answer_one(&function);
+        let heard = flags.contains(epoll::EventFlags::IN) && self.answer_one(&function, connecting);
         if !heard {
             // It has ended, or what it is heard by is none.
             let _ = epoll::delete(&self.epoll, &function.listener);
+            connecting.forget(&self.epoll, &function);
             lock(&self.functions).remove(&key);
+        }
+    }
+
+    /// False if there will be no other call. A caller that died is no error: nobody waits for the
+    /// answer.
+    fn answer_one(&self, function: &Arc<Function>, connecting: &mut Connecting) -> bool {
+        let call = match function.listener.receive() {
+            Ok(call) => call,
+            Err(error) => return is_death(&error) || error.kind() == io::ErrorKind::Interrupted,
+        };
+        let decided = match call.number {
+            calls::SOCKET => give_socket(function, &call),
+            calls::CONNECT => self.connect(function, call, connecting),
+            calls::BIND => bind_for(function, &call).map(Some),
+            _ => message::check(&call).map(Some),
+        };
+        match decided {
+            Ok(Some(answer)) => function.answer(&call, Ok(answer)),
+            Ok(None) => {}
+            Err(error) => function.answer(&call, Err(error)),
+        }
+        true
+    }
+
+    /// A connection to the function itself is opened here, and may be answered later. All others
+    /// are left to the kernel: the socket has its address already.
+    fn connect(
+        &self,
+        function: &Arc<Function>,
+        call: Call,
+        connecting: &mut Connecting,
+    ) -> Result<Option<Answer>, Errno> {
+        match prepare_connect(function, &call)? {
+            Some(here) => connecting.begin(&self.epoll, (function, call), here),
+            None => Ok(Some(Answer::Continue)),
         }
     }
 }
 
-/// False if there will be no other call. A caller that died is no error: nobody waits for the
-/// answer.
-fn answer_one(function: &Arc<Function>) -> bool {
-    let died = |error: &io::Error| error.raw_os_error() == Some(Errno::NOENT.raw_os_error());
-    let call = match function.listener.receive() {
-        Ok(call) => call,
-        Err(error) => return died(&error) || error.kind() == io::ErrorKind::Interrupted,
-    };
-    let answered = match call.number {
-        calls::SOCKET => give_socket(function, &call),
-        calls::CONNECT => answer_connect(function, call),
-        calls::BIND => answer(function, &call, bind_for(function, &call)),
-        _ => answer(function, &call, message::check(&call)),
-    };
-    if let Err(error) = answered
-        && !died(&error)
-    {
-        tracing::warn!(%error, "a call of a function was not answered");
+impl Function {
+    /// Answers a call. Nobody may wait for it any more, and nobody else is to be told.
+    pub fn answer(&self, call: &Call, decided: Result<Answer, Errno>) {
+        let answer = decided.unwrap_or_else(|error| Answer::Error(error.raw_os_error()));
+        if let Err(error) = self.listener.answer(call, answer)
+            && !is_death(&error)
+        {
+            tracing::debug!(%error, "a call of a function was not answered");
+        }
     }
-    true
 }
 
-fn answer(function: &Function, call: &Call, decided: Result<Answer, Errno>) -> io::Result<()> {
-    let answer = decided.unwrap_or_else(|error| Answer::Error(error.raw_os_error()));
-    function.listener.answer(call, answer)
+fn is_death(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::NOENT.raw_os_error())
 }
 
 /// Makes a socket for a function, with its address but without a port: so the kernel takes this
 /// address when it listens, connects or sends, and to bind still gives it another port.
-fn give_socket(function: &Function, call: &Call) -> io::Result<()> {
-    match make_socket(function.own, call.arguments) {
-        Ok(socket) => {
-            let closes = call.arguments[1] & CLOEXEC != 0;
-            function.listener.give(call, socket.as_fd(), closes)
-        }
-        Err(error) => answer(function, call, Err(error)),
+fn give_socket(function: &Function, call: &Call) -> Result<Option<Answer>, Errno> {
+    let socket = make_socket(function.own, call.arguments)?;
+    let closes = call.arguments[1] & CLOEXEC != 0;
+    match function.listener.give(call, socket.as_fd(), closes) {
+        Err(error) if is_death(&error) => Ok(None),
+        // The caller has as many descriptors as it may have, and waits to hear so.
+        given => given.map(|()| None).map_err(errno),
     }
 }
 
@@ -222,25 +256,6 @@ fn bind_for(function: &Function, call: &Call) -> Result<Answer, Errno> {
     let meant = rules::bind(function.own, wanted).ok_or(Errno::ADDRNOTAVAIL)?;
     bind(&socket, &meant)?;
     Ok(Answer::Value(0))
-}
-
-/// A connection to the function itself is opened here, by a thread of its own because it may have
-/// to wait. All others are left to the kernel: the socket has its address already.
-fn answer_connect(function: &Arc<Function>, call: Call) -> io::Result<()> {
-    match prepare_connect(function, &call) {
-        Ok(Some((socket, meant))) => {
-            let waiting = function.clone();
-            let work = move || {
-                let done = connect(&socket, &meant).map(|()| Answer::Value(0));
-                // The caller may have died meanwhile.
-                drop(answer(&waiting, &call, done));
-            };
-            let started = thread::Builder::new().name("network-connect".into()).spawn(work);
-            started.map(drop)
-        }
-        Ok(None) => function.listener.answer(&call, Answer::Continue),
-        Err(error) => answer(function, &call, Err(error)),
-    }
 }
 
 /// The socket and the address to connect it to, if that is not what the call says.

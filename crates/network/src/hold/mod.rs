@@ -13,6 +13,7 @@
 //! [`groups`] applies them by programs in the kernel, on control groups of version 2; [`guard`] by
 //! answering system calls, elsewhere.
 
+mod connecting;
 mod groups;
 mod guard;
 mod message;

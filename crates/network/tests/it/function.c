@@ -11,13 +11,16 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <linux/filter.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static socklen_t address(const char *text, int port, struct sockaddr_storage *to) {
@@ -70,6 +73,24 @@ static int wait_for(int fd, int milliseconds) {
     return 0;
 }
 
+// So many processes connect at once and are killed after some time, whether they are through or
+// not. How many were refused because there were too many.
+static int storm(int count, int milliseconds, struct sockaddr_storage *to, socklen_t length) {
+    int refused = 0, status;
+    for (int i = 0; i < count; i++) {
+        if (fork()) continue;
+        int fd = socket(to->ss_family, SOCK_STREAM, 0);
+        if (fd >= 0 && connect(fd, (void *)to, length) && errno == ENOBUFS) _exit(7);
+        for (;;) pause();
+    }
+    usleep(milliseconds * 1000);
+    signal(SIGTERM, SIG_IGN);
+    kill(0, SIGTERM);
+    signal(SIGTERM, SIG_DFL);
+    while (wait(&status) > 0) refused += WIFEXITED(status) && WEXITSTATUS(status) == 7;
+    return refused;
+}
+
 static void obey(char *verb) {
     struct sockaddr_storage name;
     socklen_t length = sizeof name;
@@ -85,6 +106,11 @@ static void obey(char *verb) {
         setsockopt(a, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
         length = address(text, port, &name);
         say(connect(a, (void *)&name, length));
+    } else if (sscanf(verb, "storm %d %63s %d %d", &a, text, &port, &b) == 4) {
+        length = address(text, port, &name);
+        printf("ok %d\n", storm(a, b, &name, length));
+    } else if (sscanf(verb, "listen %d %d", &a, &b) == 2) {
+        say(listen(a, b));
     } else if (sscanf(verb, "listen %d", &a) == 1) {
         say(listen(a, 16));
     } else if (sscanf(verb, "accept %d", &a) == 1) {
@@ -113,6 +139,9 @@ static void obey(char *verb) {
     } else if (sscanf(verb, "freebind %d", &a) == 1) {
         b = 1;
         say(setsockopt(a, IPPROTO_IP, IP_FREEBIND, &b, sizeof b));
+    } else if (sscanf(verb, "descriptors %d", &a) == 1) {
+        struct rlimit most = {a, a};
+        say(setrlimit(RLIMIT_NOFILE, &most));
     } else if (sscanf(verb, "close %d", &a) == 1) {
         say(close(a));
     } else {
@@ -137,6 +166,7 @@ int main(int count, char **words) {
     if (file < 0 || (is_door && write(file, "0", 1) != 1)) return 3;
     if (setgid(65534) || setuid(65534) || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) return 4;
     setvbuf(stdout, 0, _IOLBF, 0);
+    setpgid(0, 0);
     if (!is_door && !be_guarded(file)) return 5;
     close(file);
     printf("ready\n");

@@ -14,6 +14,7 @@ const TIMED_OUT: i32 = 110;
 const REFUSED: i32 = 111;
 const AGAIN: i32 = 11;
 const IN_PROGRESS: i32 = 115;
+const TOO_MANY: i32 = 24;
 
 /// A job on one host, and what holds its functions.
 struct Rig {
@@ -333,6 +334,79 @@ fn who_is_not_a_function_of_the_job_has_no_network_there() {
     assert_eq!(function.tell(&format!("bind {socket} 0.0.0.0 1234")), Ok("0".into()));
     let name = function.tell(&format!("name {socket}")).unwrap();
     assert_eq!(name, format!("{} 1234", again.v4));
+}
+
+/// Threads and descriptors of this process.
+fn held() -> (usize, usize) {
+    let count = |folder| std::fs::read_dir(folder).unwrap().count();
+    (count("/proc/self/task"), count("/proc/self/fd"))
+}
+
+#[test]
+fn connections_that_nobody_takes_leave_nothing_in_the_node() {
+    // What other tests of this process hold meanwhile is much less.
+    const MANY: usize = 200;
+    let Some(rig) = Rig::new(By::Guard, "backlog") else { return };
+    let (mut hostile, mut other) =
+        (rig.function(0, Linked::Static), rig.function(1, Linked::Static));
+    let full = hostile.socket(INET, STREAM);
+    hostile.tell(&format!("bind {full} 0.0.0.0 8000")).unwrap();
+    hostile.tell(&format!("listen {full} 0")).unwrap();
+    other.listen(INET, "0.0.0.0".parse().unwrap(), 8000);
+    let before = held();
+    let mut refused = 0;
+    for _ in 0..4 {
+        refused += hostile.tell("storm 150 127.0.0.1 8000 300").unwrap().parse::<u32>().unwrap();
+        let now = held();
+        assert!(now.0 < before.0 + MANY && now.1 < before.1 + MANY, "{before:?}, {now:?}");
+        // Nobody else waits for them.
+        let client = other.socket(INET, STREAM);
+        assert_eq!(other.tell(&format!("connect {client} 127.0.0.1 8000")), Ok("0".into()));
+    }
+    assert!(refused > 0, "some were too many at once");
+}
+
+#[test]
+fn a_connection_to_oneself_waits_until_it_is_taken() {
+    for by in [By::Groups, By::Guard] {
+        let Some(rig) = Rig::new(by, &format!("taken-{by:?}")) else { return };
+        let mut one = rig.function(0, Linked::Static);
+        let server = one.socket(INET, STREAM);
+        one.tell(&format!("bind {server} 0.0.0.0 8000")).unwrap();
+        one.tell(&format!("listen {server} 0")).unwrap();
+        let connect = |one: &mut Function| {
+            let client = one.socket(INET, STREAM);
+            let done = one.tell(&format!("connect {client} 127.0.0.1 8000"));
+            // Else it would go on trying.
+            done.inspect_err(|_| drop(one.tell(&format!("close {client}"))))
+        };
+        let mut opened = 0;
+        while connect(&mut one).is_ok() {
+            opened += 1;
+            assert!(opened < 10, "{by:?}: the backlog is never full");
+        }
+        assert_eq!(connect(&mut one), Err(IN_PROGRESS), "{by:?}: its own limit of time");
+        for _ in 0..opened {
+            one.tell(&format!("accept {server}")).unwrap();
+        }
+        assert_eq!(connect(&mut one), Ok("0".into()), "{by:?}");
+        // Nobody listens.
+        one.tell(&format!("close {server}")).unwrap();
+        assert_eq!(connect(&mut one), Err(REFUSED), "{by:?}");
+    }
+}
+
+#[test]
+fn a_function_with_all_its_descriptors_is_told_so() {
+    each("descriptors", |one, _| {
+        one.tell("descriptors 40").unwrap();
+        let refused = loop {
+            if let Err(error) = one.tell(&format!("socket {INET} {STREAM} 0")) {
+                break error;
+            }
+        };
+        assert_eq!(refused, TOO_MANY);
+    });
 }
 
 #[test]
