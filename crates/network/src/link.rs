@@ -94,6 +94,29 @@ fn overlay_data(a: &mut Attributes<'_>, overlay: &Overlay) {
     }
 }
 
+/// Has the kernel give a device no addresses of IPv6.
+pub fn without_ipv6_addresses(batch: &mut Batch, index: u32) {
+    let step = "leave the host's end of the pair without IPv6";
+    batch.add(step, (RTM_NEWLINK, 0), &fixed(index, 0, 0), |a| {
+        a.nest(IFLA_AF_SPEC, |a| {
+            a.nest(u16::from(AF_INET6), |a| {
+                a.u8(IFLA_INET6_ADDR_GEN_MODE, IN6_ADDR_GEN_MODE_NONE);
+            });
+        });
+    });
+}
+
+/// Takes the address away that the kernel gives the loopback device when it is set up. Functions
+/// have `localhost` at their own addresses, and an IPv6 socket that sends to an address of IPv4
+/// would come from this net.
+pub fn without_localhost(batch: &mut Batch) {
+    let mut fixed = vec![AF_INET, 8, 0, RT_SCOPE_HOST];
+    fixed.extend(LOOPBACK.to_ne_bytes());
+    batch.add("take the loopback device's address", (RTM_DELADDR, 0), &fixed, |a| {
+        a.bytes(IFA_LOCAL, &[127, 0, 0, 1]);
+    });
+}
+
 /// Sets a device up.
 pub fn set_up(batch: &mut Batch, step: &'static str, index: u32) {
     batch.add(step, (RTM_NEWLINK, 0), &fixed(index, IFF_UP, IFF_UP), |_| {});

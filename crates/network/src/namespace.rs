@@ -5,7 +5,7 @@
 //! it later goes over the sockets that were opened then.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::thread;
 
@@ -17,7 +17,7 @@ use snowmelt_kernel::socket::namespace_cookie;
 use crate::netlink::Socket;
 
 /// How the namespace differs from what the kernel gives, by files below `/proc/sys/net`.
-const SETTINGS: [(&str, &str); 6] = [
+const SETTINGS: [(&str, &str); 8] = [
     // IPv4 takes its settings from the host, which may forward: a job's namespace never does.
     ("ipv4/ip_forward", "0"),
     ("ipv4/conf/default/rp_filter", "0"),
@@ -29,7 +29,13 @@ const SETTINGS: [(&str, &str); 6] = [
     // IPv6 knows local routes but binds only to addresses of devices. To which a function may
     // bind is decided elsewhere.
     ("ipv6/ip_nonlocal_bind", "1"),
+    ("ipv6/bindv6only", "0"),
+    // The pair has no IPv6 at all; see [`Namespace::allow_ipv6`].
+    (NO_IPV6, "1"),
 ];
+
+/// Whether devices that are made from now on are without IPv6.
+const NO_IPV6: &str = "ipv6/conf/default/disable_ipv6";
 
 /// A network namespace and the sockets in it.
 #[derive(Debug)]
@@ -46,6 +52,8 @@ pub struct Namespace {
     pub rules: Option<Socket>,
     /// For echo requests.
     pub echo: OwnedFd,
+    /// [`NO_IPV6`] of this namespace, whichever the writer is in; none without IPv6.
+    no_ipv6: Option<File>,
 }
 
 /// What was being done when a namespace could not be made, and why.
@@ -68,6 +76,12 @@ impl Namespace {
             joined.map_err(|error| ("enter the network namespace", error))?;
             furnish(namespace)
         })
+    }
+
+    /// Devices that are made from now on have IPv6, as none before but the loopback device.
+    pub fn allow_ipv6(&mut self) -> Result<(), Fault> {
+        let Some(setting) = &mut self.no_ipv6 else { return Ok(()) };
+        setting.write_all(b"0").map_err(|error| ("change a setting of the namespace", error))
     }
 }
 
@@ -107,6 +121,7 @@ fn furnish(fd: OwnedFd) -> Result<Namespace, Fault> {
         diagnosis: open(Some(SOCK_DIAG))?,
         rules: Socket::open(Some(NETFILTER)).ok(),
         echo: echo.map_err(|error| ("open a socket for echo requests", error.into()))?,
+        no_ipv6: File::options().write(true).open(format!("/proc/sys/net/{NO_IPV6}")).ok(),
     })
 }
 

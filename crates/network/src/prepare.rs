@@ -71,8 +71,10 @@ impl Prepared {
         host.run(batch).map_err(|failed| (failed.step, failed.source))?;
         let mut batch = Batch::new();
         link::set_up(&mut batch, "set up the loopback device", link::LOOPBACK);
+        link::without_localhost(&mut batch);
         counters.add(&batch);
         namespace.route.run(batch).map_err(|failed| (failed.step, failed.source))?;
+        namespace.allow_ipv6()?;
         Ok(Self { namespace, device, counters, host: host.clone() })
     }
 

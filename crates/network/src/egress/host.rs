@@ -17,14 +17,14 @@ use crate::{Error, JobSpec, Range, Result, link};
 /// The protocol's number.
 pub const UDP: u8 = 17;
 const OURS: Device = Device::Prefix(PREFIX);
-/// `IFLA_AF_SPEC`, `IFLA_INET_CONF`, `IPV4_DEVCONF_FORWARDING`.
-const FAMILIES: u16 = 26;
+/// `IFLA_INET_CONF`, `IPV4_DEVCONF_FORWARDING`.
 const SETTINGS: u16 = 1;
 const FORWARDING: u16 = 1;
 
-/// What no policy can grant: addresses of the link, where clouds give out credentials.
-pub fn never() -> [Range; 1] {
-    [Range::v4(Ipv4Addr::new(169, 254, 0, 0), 16)]
+/// What no policy can grant: addresses of the link, where clouds give out credentials, and what
+/// would be the function itself.
+pub fn never() -> [Range; 2] {
+    [Range::v4(Ipv4Addr::new(169, 254, 0, 0), 16), Range::v4(Ipv4Addr::new(127, 0, 0, 0), 8)]
 }
 
 /// Nor the overlays of other hosts: what came from the host's address would be taken for packets of
@@ -114,6 +114,9 @@ impl Gate {
         batch.add("give the host's end an address", (RTM_NEWADDR, NEW), &fixed, |a| {
             a.bytes(IFA_LOCAL, &pair.host.octets()).bytes(IFA_ADDRESS, &pair.host.octets());
         });
+        if std::path::Path::new("/proc/sys/net/ipv6").exists() {
+            link::without_ipv6_addresses(&mut batch, ours);
+        }
         link::set_up(&mut batch, "set up the host's end of the pair", ours);
         let mut forwarding = BTreeSet::from([ours]);
         forwarding.extend(host.device_of(spec.host).map_err(fail)?);
@@ -158,6 +161,13 @@ impl Gate {
         table.chain(Hook::In, &[&[from, Part::Drop]]);
         let rewrite = [Part::Source(self.links), Part::To(OURS, false), Part::Masquerade];
         table.chain(Hook::Rewrite, &[&rewrite]);
+        table.for_both();
+        let to = Part::To(OURS, true);
+        table.chain(
+            Hook::Forward,
+            &[&[from, Part::Ipv6, Part::Drop], &[to, Part::Ipv6, Part::Drop]],
+        );
+        table.chain(Hook::In, &[&[from, Part::Ipv6, Part::Drop]]);
         table.finish()
     }
 }
@@ -166,7 +176,7 @@ impl Gate {
 fn forward(batch: &mut Batch, index: u32) {
     let fixed = link::fixed(index, 0, 0);
     batch.add("have the host pass packets on", (RTM_NEWLINK, 0), &fixed, |a| {
-        a.nest(FAMILIES, |a| {
+        a.nest(IFLA_AF_SPEC, |a| {
             a.nest(u16::from(AF_INET), |a| {
                 a.nest(SETTINGS, |a| {
                     a.u32(FORWARDING, 1);

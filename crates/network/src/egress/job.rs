@@ -56,6 +56,10 @@ pub fn rules(egress: &Egress, overlays: u16) -> Batch {
     let out: Vec<&[Part]> = out.iter().map(Vec::as_slice).collect();
     table.chain(Hook::Out, &out);
     table.chain(Hook::Rewrite, &[&[Part::To(DEVICE, true), Part::Masquerade]]);
+    // No policy names IPv6, and multicast needs no route.
+    table.for_both();
+    table.chain(Hook::In, &[&[Part::From(DEVICE, true), Part::Ipv6, Part::Drop]]);
+    table.chain(Hook::Out, &[&[Part::To(DEVICE, true), Part::Ipv6, Part::Drop]]);
     table.finish()
 }
 

@@ -13,8 +13,11 @@ const NEW_CHAIN: u16 = SUBSYSTEM | 3;
 const NEW_RULE: u16 = SUBSYSTEM | 6;
 const BATCH_BEGIN: u16 = 0x10;
 const BATCH_END: u16 = 0x11;
-/// `NFPROTO_IPV4`.
+/// `NFPROTO_INET`: rules for packets of both families.
+const BOTH: u8 = 1;
+/// `NFPROTO_IPV4`, `NFPROTO_IPV6`.
 const IPV4: u8 = 2;
+const IPV6: u8 = 10;
 /// The table goes with the socket that made it.
 const OWNED: u32 = 2;
 /// `NFTA_LIST_ELEM`, `NFTA_EXPR_NAME`, `NFTA_EXPR_DATA`, `NFTA_DATA_VALUE`.
@@ -28,6 +31,7 @@ const IN_DEVICE: u32 = 4;
 const OUT_DEVICE: u32 = 5;
 const IN_NAME: u32 = 6;
 const OUT_NAME: u32 = 7;
+const FAMILY: u32 = 15;
 const PROTOCOL: u32 = 16;
 /// Bits of the state of a connection: established or related.
 const KNOWN: u32 = 2 | 4;
@@ -80,6 +84,8 @@ pub enum Part {
     From(Device, bool),
     /// It goes to this device, or to another one.
     To(Device, bool),
+    /// It is of IPv6, in a table of both families.
+    Ipv6,
     /// Its target is in this range of IPv4.
     Target(Range),
     /// Its source is in this range of IPv4.
@@ -107,30 +113,45 @@ pub enum Part {
     Untracked,
 }
 
-/// A table that is being put together.
+/// Tables that are being put together: one for IPv4, and then perhaps one for both families.
 pub struct Table {
     name: String,
+    is_owned: bool,
+    family: u8,
     batch: Batch,
 }
 
 impl Table {
-    /// An empty table. If owned, it is gone as soon as the socket that sends it is.
-    pub fn new(name: &str, owned: bool) -> Self {
-        let mut table = Self { name: name.to_owned(), batch: Batch::new() };
+    /// An empty table for IPv4. If owned, it is gone as soon as the socket that sends it is.
+    pub fn new(name: &str, is_owned: bool) -> Self {
+        let (name, batch) = (name.to_owned(), Batch::new());
+        let mut table = Self { name, is_owned, family: IPV4, batch };
         table.batch.add("begin rules about packets", (BATCH_BEGIN, 0), &[0, 0, 0, 10], |_| {});
-        let flags = if owned { OWNED } else { 0 };
-        table.batch.add("make a table of rules", (NEW_TABLE, NEW), &[IPV4, 0, 0, 0], |a| {
+        table.begin();
+        table
+    }
+
+    /// The chains from now on are in a table for both families. Connections are not asked about in
+    /// it, so none of IPv6 is followed because of it.
+    pub fn for_both(&mut self) {
+        self.family = BOTH;
+        self.begin();
+    }
+
+    fn begin(&mut self) {
+        let (name, flags) = (&self.name, if self.is_owned { OWNED } else { 0 });
+        let fixed = [self.family, 0, 0, 0];
+        self.batch.add("make a table of rules", (NEW_TABLE, NEW), &fixed, |a| {
             a.text(1, name).be32(2, flags);
         });
-        table
     }
 
     /// Adds a chain with its rules; what no rule decides goes on.
     pub fn chain(&mut self, hook: Hook, rules: &[&[Part]]) {
         let (name, kind, number, priority) = hook.parts();
         let chain = (NEW_CHAIN, NLM_F_CREATE);
-        let table = self.name.clone();
-        self.batch.add("make a chain of rules", chain, &[IPV4, 0, 0, 0], |a| {
+        let (table, fixed) = (self.name.clone(), [self.family, 0, 0, 0]);
+        self.batch.add("make a chain of rules", chain, &fixed, |a| {
             a.text(1, &table).text(3, name);
             a.nest(4, |a| {
                 a.be32(1, number).be32(2, priority as u32);
@@ -139,7 +160,7 @@ impl Table {
         });
         for parts in rules {
             let rule = (NEW_RULE, NLM_F_CREATE | NLM_F_APPEND);
-            self.batch.add("add a rule about packets", rule, &[IPV4, 0, 0, 0], |a| {
+            self.batch.add("add a rule about packets", rule, &fixed, |a| {
                 a.text(1, &table).text(2, name);
                 a.nest(4, |a| parts.iter().for_each(|part| put(a, *part)));
             });
@@ -157,6 +178,10 @@ fn put(a: &mut Attributes<'_>, part: Part) {
     match part {
         Part::From(device, is) => put_device(a, (IN_DEVICE, IN_NAME), device, is),
         Part::To(device, is) => put_device(a, (OUT_DEVICE, OUT_NAME), device, is),
+        Part::Ipv6 => {
+            meta(a, FAMILY);
+            compare(a, true, &[IPV6]);
+        }
         Part::Source(range) => put_range(a, 12, range),
         Part::Target(range) => put_range(a, 16, range),
         Part::Protocol(number) => {

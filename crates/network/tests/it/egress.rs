@@ -1,7 +1,7 @@
 //! That a job reaches outside what its policy names, and neither its host nor anybody else.
 
 use std::io::ErrorKind;
-use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
+use std::net::{IpAddr, SocketAddr, SocketAddrV6, TcpListener, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use snowmelt_network::{Allow, Egress, JobNetwork};
@@ -109,6 +109,34 @@ fn nobody_outside_gets_in() {
     assert!(from_host.is_err());
 }
 
+/// Multicast needs neither a route nor an address of the device, and no policy names IPv6.
+#[test]
+fn ipv6_does_not_leave_a_job_whatever_the_policy() {
+    if !is_root() {
+        return;
+    }
+    let rig = Rig::new();
+    let job = rig.job(1, &[("0.0.0.0/0", &[])]);
+    let heard = within(rig.hosts[0].namespace.as_fd(), || UdpSocket::bind("[::]:9000").unwrap());
+    let own = job.address(0).unwrap().v6;
+    // The device by which the job leaves is the second of its namespace.
+    let target = |address: &str| SocketAddrV6::new(address.parse().unwrap(), 9000, 0, 2);
+    let send = |address: &str| {
+        within(job.namespace(), || {
+            UdpSocket::bind((own, 0)).unwrap().send_to(b"hello", target(address)).map(drop)
+        })
+    };
+    assert!(send("ff02::1").is_err(), "the device has no IPv6");
+    assert!(!arrives(&heard));
+    // Nor does the host take any, should the device get it all the same.
+    let setting = "/proc/sys/net/ipv6/conf/egress0/disable_ipv6";
+    within(job.namespace(), || std::fs::write(setting, "0").unwrap());
+    for address in ["ff02::1", "ff05::1", "fe80::1"] {
+        drop(send(address));
+        assert!(!arrives(&heard), "{address}");
+    }
+}
+
 #[test]
 fn rules_on_the_host_go_with_the_node() {
     if !is_root() {
@@ -118,7 +146,7 @@ fn rules_on_the_host_go_with_the_node() {
     let job = rig.job(1, &[("192.0.2.0/24", &[])]);
     let [host, _] = rig.hosts;
     let Host { namespace, networks, .. } = host;
-    assert_eq!(tables(&namespace), 1);
+    assert_eq!(tables(&namespace), 2, "one of IPv4 and one of both families");
     drop((job, networks));
     assert_eq!(tables(&namespace), 0);
 }
