@@ -115,6 +115,13 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// Whether a zygote ended, or could not do what another one may.
+    pub(crate) fn is_of_zygote(&self) -> bool {
+        matches!(self, Self::Sandbox(snowmelt_sandbox::Error::ZygoteLost { .. }))
+    }
+}
+
 impl Report for Error {
     fn report(&self) -> ErrorReport {
         match self {

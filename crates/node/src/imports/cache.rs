@@ -143,8 +143,24 @@ impl ImportCache {
     ) -> Result<(Arc<Member>, Found)> {
         self.inner.note(want, source, count);
         self.grow_if_worth(want).await;
-        let (slot, found) = self.inner.find(want, count);
-        Ok((self.inner.member(&want.place.tenant, &slot, source).await?, found))
+        loop {
+            let (slot, found) = self.inner.find(want, count);
+            let member = self.inner.member(&want.place.tenant, &slot, source).await?;
+            if member.is_alive() {
+                return Ok((member, found));
+            }
+            // It is not found again, so this comes to an end at a root that is started.
+            self.inner.lose(&slot);
+        }
+    }
+
+    /// Lets go of a zygote that is gone, so that nobody finds it again.
+    pub fn let_go(&self, member: &Arc<Member>) {
+        let is_it = |slot: &&Arc<Slot>| slot.member.get().is_some_and(|m| Arc::ptr_eq(m, member));
+        let slot = self.inner.lock().slots.values().find(is_it).cloned();
+        if let Some(slot) = slot {
+            self.inner.lose(&slot);
+        }
     }
 
     async fn grow_if_worth(&self, want: &Want) {
