@@ -22,6 +22,12 @@ pub enum Error {
         /// What to do until then.
         hint: String,
     },
+    /// A scan would not reach its workers as it was planned.
+    #[error("a scan cannot be sent to the workers: {why}")]
+    ScanChanged {
+        /// What would be lost.
+        why: String,
+    },
     /// A location does not exist.
     #[error("there is no file or folder `{location}`")]
     LocationMissing {
@@ -114,6 +120,8 @@ impl Report for Error {
         match self {
             Self::Sql(report) | Self::Task(report) => report.as_ref().clone(),
             Self::Unsupported { hint, .. } => new(Code::PLAN_UNSUPPORTED).hint(hint),
+            Self::ScanChanged { .. } => new(Code::SCAN_CHANGED)
+                .hint("this is a fault of Snowmelt: please report the query; a simpler one may run"),
             Self::LocationMissing { looked, .. } => {
                 new(Code::TABLE_MISSING).hint(format!("it was looked for at {looked}"))
             }

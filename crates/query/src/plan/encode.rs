@@ -1,4 +1,4 @@
-//! From fragments to tasks: the plan's bytes, and for each worker its partitions, files and UDFs.
+//! From fragments to tasks: for each worker the plan's bytes, its partitions, files and UDFs.
 //!
 //! Invariant: each partition of each fragment is in exactly one task.
 
@@ -11,7 +11,6 @@ use snowmelt_wire::{FileGrant, S3Access};
 use super::cut::{self, Cut, Fragment};
 use super::table::ReadBytes;
 use crate::Result;
-use crate::codec;
 use crate::driver::PlannedTask;
 use crate::scan::{S3Settings, file_path};
 use crate::udf;
@@ -26,8 +25,7 @@ pub(crate) struct FragmentTask {
 /// All tasks of a query, fragment by fragment.
 pub(super) fn tasks(cut: &Cut, workers: u32, s3: &S3Settings) -> Result<Vec<FragmentTask>> {
     let mut tasks = Vec::new();
-    for (fragment, Fragment { plan, .. }) in cut.fragments.iter().enumerate() {
-        let bytes = codec::encode(plan)?;
+    for (fragment, Fragment { plan, bytes, .. }) in cut.fragments.iter().enumerate() {
         let udfs: Vec<String> = udf::names_in(plan)?.into_iter().collect();
         let partitions = plan.output_partitioning().partition_count() as u32;
         for partitions in shares(partitions, workers) {

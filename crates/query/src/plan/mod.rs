@@ -76,7 +76,7 @@ pub async fn plan(spec: &QuerySpec) -> Result<PlannedQuery> {
     let tables = table::register(&session, &statement, spec, &s3).await?;
     let physical = session::physical_plan(&session, &statement, spec).await?;
     refuse::check(&physical)?;
-    let cut = cut::cut(physical)?;
+    let cut = cut::cut(physical, &session.copied_config())?;
     passing::mark(&cut);
     let encoded = encode::tasks(&cut, spec.workers, &s3)?;
     Ok(PlannedQuery::new(spec, statement.explain, cut, encoded, tables, pool))

@@ -10,3 +10,4 @@ mod runner;
 mod s3;
 mod storage;
 mod udfs;
+mod windows;
