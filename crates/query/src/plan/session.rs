@@ -15,6 +15,7 @@ use snowmelt_types::Report;
 
 use super::statement::Statement;
 use super::{BATCH_ROWS, QuerySpec, sql_error};
+use crate::checked::{self, CheckIntegers};
 use crate::udf::{RemoteUdf, UdfPool};
 use crate::{Error, Result};
 
@@ -34,10 +35,12 @@ pub(crate) fn execution_config(partitions: usize, batch_rows: usize) -> SessionC
 
 /// A session that knows the functions of a query and no table yet.
 pub(super) fn planning(spec: &QuerySpec, pool: &Arc<UdfPool>) -> Result<SessionContext> {
-    let state = SessionStateBuilder::new()
+    let mut state = SessionStateBuilder::new()
         .with_config(planning_config(spec.workers))
         .with_default_features()
+        .with_analyzer_rule(Arc::new(CheckIntegers::default()))
         .build();
+    checked::register(&mut state)?;
     let session = SessionContext::new_with_state(state);
     for signature in &spec.udfs {
         session.register_udf(RemoteUdf::from_signature(signature, Arc::clone(pool))?.into());
@@ -82,10 +85,13 @@ pub(super) async fn physical_plan(
 /// The built-in functions by name, as a plan that is decoded needs them. Made once per process.
 pub(crate) fn function_registry() -> &'static SessionState {
     static REGISTRY: LazyLock<SessionState> = LazyLock::new(|| {
-        SessionStateBuilder::new()
+        let mut state = SessionStateBuilder::new()
             .with_config(execution_config(1, BATCH_ROWS))
             .with_default_features()
-            .build()
+            .build();
+        let registered = checked::register(&mut state);
+        debug_assert!(registered.is_ok(), "a state takes any function");
+        state
     });
     &REGISTRY
 }
@@ -97,5 +103,6 @@ pub(super) fn function_names(state: &SessionState) -> Vec<String> {
     names.extend(state.udwfs());
     let tables = state.table_functions();
     names.extend(tables.values().map(|function: &Arc<TableFunction>| function.name().to_owned()));
+    names.retain(|name| !checked::is_operator(name));
     names
 }

@@ -4,6 +4,7 @@
 mod answers;
 mod data;
 mod faults;
+mod overflow;
 mod plans;
 mod refusals;
 mod runner;
