@@ -60,7 +60,12 @@ async fn footer_of(
     match read {
         Ok(footer) => Ok((meta.clone(), footer)),
         Err(Unreadable::Corrupt(why)) => Err(Error::FileCorrupt { file: file(), why }),
-        Err(Unreadable::Store(source)) => Err(Error::Storage { location: file(), source }),
+        Err(Unreadable::Store(object_store::Error::Precondition { .. })) => {
+            Err(Error::FileChanged { file: file() })
+        }
+        Err(Unreadable::Store(source)) => {
+            Err(Error::Storage { location: file(), source, anonymous: located.anonymous })
+        }
     }
 }
 
@@ -73,7 +78,8 @@ async fn store_of(located: &Located, meta: &ObjectMeta) -> Result<Arc<dyn Object
     };
     let path = file_path(&meta.location).display().to_string();
     let file = files.open(&path).await?;
-    let grant = FileGrant { path, bytes: meta.size };
+    let version = meta.version.clone().unwrap_or_default();
+    let grant = FileGrant { path, bytes: meta.size, version };
     Ok(Arc::new(GrantedFiles::new(vec![(grant, file)], Arc::default())?))
 }
 

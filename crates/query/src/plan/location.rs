@@ -10,12 +10,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use datafusion::execution::object_store::ObjectStoreUrl;
 use futures::TryStreamExt;
 use glob::{MatchOptions, Pattern};
-use object_store::path::Path as StorePath;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use snowmelt_wire::LocalFile;
 
 use super::LocalFiles;
-use crate::scan::{S3Settings, local_path};
+use crate::scan::{S3Settings, local_path, local_version, object_path, patiently};
 use crate::{Error, Result};
 
 /// The files of a table and the store that they are in.
@@ -25,6 +24,8 @@ pub(super) struct Located {
     pub(super) url: ObjectStoreUrl,
     /// Where their footers are read.
     pub(super) source: Source,
+    /// True if S3 is read without keys.
+    pub(super) anonymous: bool,
     /// In the order of their names.
     pub(super) files: Vec<ObjectMeta>,
 }
@@ -68,7 +69,7 @@ async fn local(location: &str, files: &Arc<dyn LocalFiles>) -> Result<Located> {
     let listed = files.list(location).await?;
     let found = listed.iter().map(object_meta).collect::<Result<_>>()?;
     let source = Source::Local(Arc::clone(files));
-    Ok(Located { url: ObjectStoreUrl::local_filesystem(), source, files: found })
+    Ok(Located { url: ObjectStoreUrl::local_filesystem(), source, anonymous: false, files: found })
 }
 
 fn object_meta(file: &LocalFile) -> Result<ObjectMeta> {
@@ -77,7 +78,7 @@ fn object_meta(file: &LocalFile) -> Result<ObjectMeta> {
         last_modified: modified(file.modified_nanos).into(),
         size: file.bytes,
         e_tag: None,
-        version: None,
+        version: Some(file.version.clone()),
     })
 }
 
@@ -116,7 +117,14 @@ pub fn local_files(location: &str, folder: &Path) -> Result<Vec<LocalFile>> {
 fn local_file(path: &Path) -> Result<LocalFile> {
     let io = |source| Error::Io { path: path.to_owned(), source };
     // Links are followed once, here: what a worker is granted is the file that was planned with.
-    let path = path.canonicalize().map_err(io)?;
+    let path = match path.canonicalize() {
+        Err(_) if dangles(path) => {
+            let location = path.display().to_string();
+            let looked = path.read_link().unwrap_or_default().display().to_string();
+            return Err(Error::LinkDangling { location, looked });
+        }
+        found => found.map_err(io)?,
+    };
     let metadata = path.metadata().map_err(io)?;
     let modified = metadata.modified().map_err(io)?;
     // Refused here, where its name is known as it is.
@@ -127,6 +135,7 @@ fn local_file(path: &Path) -> Result<LocalFile> {
         path: path.display().to_string(),
         bytes: metadata.len(),
         modified_nanos: since.map_or_else(|before| -nanos(before.duration()), nanos),
+        version: local_version(&metadata),
     })
 }
 
@@ -180,11 +189,17 @@ fn walk(
         // A link to a folder is not followed: it could lead back to this one.
         if path.is_dir() && !path.is_symlink() {
             walk(&path, wanted, found)?;
-        } else if wanted(&path) && path.is_file() {
+        } else if wanted(&path) && (path.is_file() || dangles(&path)) {
+            // A link that leads nowhere fails when it is opened, by name: to skip it would be to
+            // answer without its rows.
             found.push(path);
         }
     }
     Ok(())
+}
+
+fn dangles(path: &Path) -> bool {
+    path.is_symlink() && !path.exists()
 }
 
 async fn remote(location: &str, rest: &str, s3: &S3Settings) -> Result<Located> {
@@ -192,61 +207,76 @@ async fn remote(location: &str, rest: &str, s3: &S3Settings) -> Result<Located> 
     let invalid = |why: String| Error::LocationInvalid { location: location.to_owned(), why };
     let url = ObjectStoreUrl::parse(format!("s3://{bucket}"))
         .map_err(|error| invalid(error.to_string()))?;
-    let store = s3.open(bucket).map_err(|source| storage(location, source))?;
-    let files = if has_glob(key) {
-        let pattern = Pattern::new(key).map_err(|error| invalid(error.to_string()))?;
-        let prefix = glob_base(Path::new(key));
-        let mut files = list(&store, &prefix.to_string_lossy(), location).await?;
-        files.retain(|meta| {
-            let hidden = meta.location.filename().is_some_and(hidden);
-            pattern.matches_with(meta.location.as_ref(), MATCHING) && !hidden
-        });
-        files
-    } else {
-        one_or_all_below(&store, key, location).await?
+    s3.check().map_err(|why| Error::S3Setting { why })?;
+    let storage = |source| Error::Storage {
+        location: location.to_owned(),
+        source,
+        anonymous: s3.anonymous(),
     };
+    let store = s3.open(bucket).map_err(storage)?;
+    let pattern = has_glob(key).then(|| Pattern::new(key)).transpose();
+    let pattern = pattern.map_err(|error| invalid(error.to_string()))?;
+    let mut files = match pattern {
+        Some(pattern) => matching(&store, key, &pattern).await.map_err(storage)?,
+        None => Vec::new(),
+    };
+    if files.is_empty() {
+        // `?` and `[` may also be letters of a key.
+        let found = one_or_all_below(&store, key).await.map_err(storage)?;
+        files = match found {
+            Some(files) => files,
+            None if has_glob(key) => Vec::new(),
+            None => return Err(missing(location, Path::new(location))),
+        };
+    }
     if files.is_empty() {
         return Err(empty(location, Path::new(location)));
     }
-    Ok(Located { url, source: Source::Bucket(store), files })
+    Ok(Located { url, source: Source::Bucket(store), anonymous: s3.anonymous(), files })
 }
 
+async fn matching(
+    store: &Arc<dyn ObjectStore>,
+    key: &str,
+    pattern: &Pattern,
+) -> object_store::Result<Vec<ObjectMeta>> {
+    let prefix = glob_base(Path::new(key));
+    let mut files = list(store, &prefix.to_string_lossy()).await?;
+    files.retain(|meta| {
+        let hidden = meta.location.filename().is_some_and(hidden);
+        pattern.matches_with(meta.location.as_ref(), MATCHING) && !hidden
+    });
+    Ok(files)
+}
+
+/// `None` if there is nothing at all.
 async fn one_or_all_below(
     store: &Arc<dyn ObjectStore>,
     key: &str,
-    location: &str,
-) -> Result<Vec<ObjectMeta>> {
+) -> object_store::Result<Option<Vec<ObjectMeta>>> {
     if !key.is_empty() && !key.ends_with('/') {
-        match store.head(&StorePath::from(key)).await {
-            Ok(meta) => return Ok(vec![meta]),
+        let path = object_path(key);
+        match patiently(|| store.head(&path)).await {
+            Ok(meta) => return Ok(Some(vec![meta])),
             Err(object_store::Error::NotFound { .. }) => (),
-            Err(source) => return Err(storage(location, source)),
+            Err(source) => return Err(source),
         }
     }
-    let files = list(store, key, location).await?;
+    let files = list(store, key).await?;
     if files.is_empty() {
-        return Err(missing(location, Path::new(location)));
+        return Ok(None);
     }
     let visible = |part: &str| !hidden(part);
-    Ok(files
+    let files = files
         .into_iter()
         .filter(|meta| file_is_parquet(Path::new(meta.location.as_ref())))
-        .filter(|meta| meta.location.as_ref().split('/').all(visible))
-        .collect())
+        .filter(|meta| meta.location.as_ref().split('/').all(visible));
+    Ok(Some(files.collect()))
 }
 
-async fn list(
-    store: &Arc<dyn ObjectStore>,
-    prefix: &str,
-    location: &str,
-) -> Result<Vec<ObjectMeta>> {
-    let prefix = StorePath::from(prefix);
-    let listed = store.list(Some(&prefix)).try_collect().await;
-    listed.map_err(|source| storage(location, source))
-}
-
-fn storage(location: &str, source: object_store::Error) -> Error {
-    Error::Storage { location: location.to_owned(), source }
+async fn list(store: &Arc<dyn ObjectStore>, prefix: &str) -> object_store::Result<Vec<ObjectMeta>> {
+    let prefix = object_path(prefix);
+    patiently(|| store.list(Some(&prefix)).try_collect()).await
 }
 
 fn missing(location: &str, path: &Path) -> Error {
@@ -256,10 +286,25 @@ fn missing(location: &str, path: &Path) -> Error {
 
 fn empty(location: &str, path: &Path) -> Error {
     let found = match std::fs::read_dir(path) {
-        Ok(entries) => format!("the folder holds {} other entries", entries.count()),
+        Ok(entries) => what_else(entries.flatten().map(|entry| entry.path()).collect()),
         Err(_) => "nothing matches it".to_owned(),
     };
     Error::LocationEmpty { location: location.to_owned(), found }
+}
+
+/// What a folder has instead of Parquet files.
+fn what_else(entries: Vec<PathBuf>) -> String {
+    let count = entries.len();
+    if let Some(dangling) = entries.iter().find(|path| path.is_symlink() && !path.exists()) {
+        return format!("the link {} leads nowhere", dangling.display());
+    }
+    let text = |path: &PathBuf| {
+        path.extension().is_some_and(|end| end == "csv" || end == "json" || end == "jsonl")
+    };
+    match entries.iter().any(text) {
+        true => format!("the folder holds {count} other entries, and CSV and JSON are not read"),
+        false => format!("the folder holds {count} other entries"),
+    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Locations and files that are wrong, and locations that are right in every form.
 
+use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use tempfile::TempDir;
 
 use crate::data::write;
 use crate::runner::{InProcess, answer, failure, located, refusal};
+use crate::udfs::MEDDLE;
 
 fn numbers(rows: i64) -> RecordBatch {
     let n: ArrayRef = Arc::new(Int64Array::from_iter_values(0..rows));
@@ -124,10 +126,40 @@ async fn a_file_that_changes_after_planning_is_refused() {
     let told = Arc::default();
     let error = crate::runner::run(planned, &query, Arc::default(), told).await.unwrap_err();
     let report = error.report().to_string();
-    assert!(
-        report.contains("SM-0106") && report.contains("when the query was planned"),
-        "{report}"
-    );
+    assert!(report.contains("SM-0116") && report.contains("t/b.parquet"), "{report}");
+}
+
+/// The same size and the same time: only that it is another file tells.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_is_replaced_after_planning_is_refused() {
+    let folder = folder();
+    let (old, new) = (folder.path().join("t/b.parquet"), folder.path().join("new"));
+    let query = located("select sum(n) from 't'", folder.path());
+    let planned = plan(&query).await.unwrap();
+    std::fs::copy(&old, &new).unwrap();
+    let times = std::fs::FileTimes::new().set_modified(old.metadata().unwrap().modified().unwrap());
+    std::fs::File::options().append(true).open(&new).unwrap().set_times(times).unwrap();
+    std::fs::rename(&new, &old).unwrap();
+    let told = Arc::default();
+    let error = crate::runner::run(planned, &query, Arc::default(), told).await.unwrap_err();
+    assert!(error.report().to_string().contains("SM-0116"), "{}", error.report());
+}
+
+/// The file is written to by the function that the query calls: in the middle of the query.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_is_written_to_while_it_is_read_fails_the_query() {
+    let folder = folder();
+    let path = folder.path().join("t/a.parquet");
+    let query = located("select count(meddles(n)) from 't/a.parquet'", folder.path());
+    let planned = plan(&query).await.unwrap();
+    *MEDDLE.lock().unwrap() = Some(Box::new(move || {
+        let mut file = std::fs::File::options().append(true).open(&path).unwrap();
+        file.write_all(b"more").unwrap();
+    }));
+    let told = Arc::default();
+    let error = crate::runner::run(planned, &query, Arc::default(), told).await.unwrap_err();
+    let report = error.report().to_string();
+    assert!(report.contains("SM-0116") && report.contains("t/a.parquet"), "{report}");
 }
 
 /// Whatever bytes are damaged, the query answers or says which file is damaged. It never panics.
