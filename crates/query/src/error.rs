@@ -84,7 +84,7 @@ pub enum Error {
         column: String,
     },
     /// Two files of one table do not fit together.
-    #[error("the files of `{location}` have different schemas: {why}")]
+    #[error("the files of `{location}` do not fit together: {why}")]
     SchemasDiffer {
         /// The location as the user wrote it.
         location: String,
@@ -175,7 +175,7 @@ impl Report for Error {
                 .hint("columns are told apart by their names: write the file again with distinct ones"),
             Self::FileChanged { file } => changed(file),
             Self::SchemasDiffer { .. } => new(Code::FILE_CORRUPT)
-                .hint("query files of different shapes separately, and combine them with UNION ALL"),
+                .hint("query these files separately, and combine them with CAST and UNION ALL"),
             Self::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
                 new(Code::TABLE_MISSING)
             }

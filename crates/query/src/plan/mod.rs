@@ -16,6 +16,7 @@ mod sql_error;
 mod statement;
 mod table;
 mod text;
+mod unify;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
