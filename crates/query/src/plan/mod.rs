@@ -5,8 +5,10 @@ mod encode;
 mod explain;
 mod files;
 mod footer;
+mod hive;
 mod local;
 mod location;
+mod names;
 mod passing;
 mod planned;
 mod refuse;
@@ -80,5 +82,5 @@ pub async fn plan(spec: &QuerySpec) -> Result<PlannedQuery> {
     let cut = cut::cut(physical, &session.copied_config())?;
     passing::mark(&cut);
     let encoded = encode::tasks(&cut, spec.workers, &s3)?;
-    Ok(PlannedQuery::new(spec, statement.explain, cut, encoded, tables, pool))
+    Ok(PlannedQuery::new(spec, statement.wanted, cut, encoded, tables, pool))
 }

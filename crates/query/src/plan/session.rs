@@ -14,7 +14,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use snowmelt_types::Report;
 
 use super::statement::Statement;
-use super::{BATCH_ROWS, QuerySpec, sql_error};
+use super::{BATCH_ROWS, QuerySpec, names, sql_error};
 use crate::checked::{self, CheckIntegers};
 use crate::udf::{RemoteUdf, UdfPool};
 use crate::{Error, Result};
@@ -77,8 +77,16 @@ pub(super) async fn physical_plan(
         Some(report) => Error::Sql(Box::new(report)),
         None => Error::Sql(Box::new(Error::Execution(error).report())),
     };
-    let logical = state.statement_to_plan(statement.query.clone()).await.map_err(wrong)?;
+    let mut query = statement.query.clone();
+    let logical = loop {
+        match state.statement_to_plan(query.clone()).await {
+            Ok(plan) => break plan,
+            Err(error) if names::correct_case(&mut query, &error) => (),
+            Err(error) => return Err(wrong(error)),
+        }
+    };
     super::refuse::check_logical(&logical)?;
+    let logical = names::as_written(logical, &query).map_err(wrong)?;
     state.create_physical_plan(&logical).await.map_err(wrong)
 }
 

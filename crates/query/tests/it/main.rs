@@ -4,6 +4,8 @@
 mod answers;
 mod data;
 mod faults;
+mod functions;
+mod naming;
 mod overflow;
 mod plans;
 mod refusals;

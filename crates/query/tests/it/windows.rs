@@ -34,7 +34,24 @@ const OVER: &[&str] = &[
     "(order by id rows between 3 preceding and 2 following)",
     "(partition by word order by id rows between current row and unbounded following)",
     "(order by id rows between unbounded preceding and unbounded following)",
+    "(partition by word order by id rows between unbounded preceding and unbounded following)",
 ];
+
+/// Functions of a whole partition: DataFusion would exchange rows between workers for them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn windows_without_an_order_need_no_exchange() {
+    for function in ["sum(n)", "count(*)", "max(s)", "sum(n) filter (where yes)"] {
+        let sql = format!(
+            "select id, word, {function} over (partition by word) v from odd order by id limit 300"
+        );
+        check(&sql, true).await;
+    }
+    check(
+        "select l_shipmode, max(s) from (select l_shipmode, sum(l_quantity) over (partition by l_shipmode) s from lineitem) group by 1 order by 1",
+        true,
+    )
+    .await;
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn filters_and_nulls_of_windows_count_on_workers() {
