@@ -8,6 +8,7 @@ mod footer;
 mod hive;
 mod local;
 mod location;
+mod merge;
 mod names;
 mod passing;
 mod planned;

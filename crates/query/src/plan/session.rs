@@ -14,7 +14,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use snowmelt_types::Report;
 
 use super::statement::Statement;
-use super::{BATCH_ROWS, QuerySpec, names, sql_error};
+use super::{BATCH_ROWS, QuerySpec, merge, names, sql_error};
 use crate::checked::{self, CheckIntegers};
 use crate::udf::{RemoteUdf, UdfPool};
 use crate::{Error, Result};
@@ -87,7 +87,8 @@ pub(super) async fn physical_plan(
     };
     super::refuse::check_logical(&logical)?;
     let logical = names::as_written(logical, &query).map_err(wrong)?;
-    state.create_physical_plan(&logical).await.map_err(wrong)
+    let physical = state.create_physical_plan(&logical).await.map_err(wrong)?;
+    merge::instead_of_exchanges(physical).map_err(wrong)
 }
 
 /// The built-in functions by name, as a plan that is decoded needs them. Made once per process.
