@@ -114,7 +114,8 @@ impl ScalarUDFImpl for Checked {
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
         match (self.kind, types) {
             (Kind::Binary(operator), [left, right]) => {
-                let (left, right) = BinaryTypeCoercer::new(left, &operator, right).get_input_types()?;
+                let (left, right) =
+                    BinaryTypeCoercer::new(left, &operator, right).get_input_types()?;
                 Ok(vec![left, right])
             }
             (Kind::Negate, [_]) => Ok(types.to_vec()),

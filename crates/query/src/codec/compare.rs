@@ -17,9 +17,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
-use datafusion::physical_plan::{
-    DisplayFormatType, ExecutionPlan, ExecutionPlanProperties,
-};
+use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan, ExecutionPlanProperties};
 
 use crate::plan::file_scan;
 
@@ -130,7 +128,8 @@ fn same(a: &Arc<dyn PhysicalExpr>, b: &Arc<dyn PhysicalExpr>) -> bool {
     if ours.len() != theirs.len() || !ours.into_iter().zip(&theirs).all(|(a, b)| same(a, b)) {
         return false;
     }
-    let dynamic = |e: &Arc<dyn PhysicalExpr>| e.downcast_ref::<DynamicFilterPhysicalExpr>().is_some();
+    let dynamic =
+        |e: &Arc<dyn PhysicalExpr>| e.downcast_ref::<DynamicFilterPhysicalExpr>().is_some();
     if dynamic(a) || theirs.is_empty() {
         return dynamic(a) && dynamic(b);
     }

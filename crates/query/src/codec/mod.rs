@@ -52,10 +52,8 @@ fn trial(plan: &Arc<dyn ExecutionPlan>, config: &SessionConfig) -> TaskContext {
     let mut below = vec![plan];
     while let Some(node) = below.pop() {
         if let Some(scan) = file_scan(node) {
-            runtime.register_object_store(
-                scan.object_store_url.as_ref(),
-                Arc::new(InMemory::new()),
-            );
+            runtime
+                .register_object_store(scan.object_store_url.as_ref(), Arc::new(InMemory::new()));
         }
         below.extend(node.children());
     }

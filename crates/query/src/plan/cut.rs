@@ -86,8 +86,7 @@ fn replace(
         return Ok(node);
     }
     let children: Vec<_> = node.children().into_iter().cloned().collect();
-    let replaced =
-        children.into_iter().map(|child| replace(child, config, fragments));
+    let replaced = children.into_iter().map(|child| replace(child, config, fragments));
     let replaced = replaced.collect::<Result<Vec<_>>>()?;
     let anew = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
     Ok(node.replace_children(replaced, anew)?)

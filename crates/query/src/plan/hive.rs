@@ -146,11 +146,8 @@ mod tests {
             "t/year=2024/day=2024-01-02/code=007/own=1/a.parquet",
             "t/year=__HIVE_DEFAULT_PARTITION__/day=2024-01-03/code=8/own=2/b.parquet",
         ]);
-        let expected = [
-            ("year", DataType::Int64),
-            ("day", DataType::Date32),
-            ("code", DataType::Utf8View),
-        ];
+        let expected =
+            [("year", DataType::Int64), ("day", DataType::Date32), ("code", DataType::Utf8View)];
         assert_eq!(found, expected.map(|(name, kind)| (name.to_owned(), kind)));
     }
 

@@ -175,13 +175,25 @@ fn wrong_count(text: &str) -> Option<(String, ErrorReport)> {
 /// A message with literals as SQL writes them: DataFusion writes `Int64(1)` and `Utf8("x")`.
 fn plain_literals(text: &str) -> String {
     const TYPES: [&str; 13] = [
-        "Int8(", "Int16(", "Int32(", "Int64(", "UInt8(", "UInt16(", "UInt32(", "UInt64(",
-        "Float32(", "Float64(", "Boolean(", "Utf8(", "IntervalMonthDayNano(",
+        "Int8(",
+        "Int16(",
+        "Int32(",
+        "Int64(",
+        "UInt8(",
+        "UInt16(",
+        "UInt32(",
+        "UInt64(",
+        "Float32(",
+        "Float64(",
+        "Boolean(",
+        "Utf8(",
+        "IntervalMonthDayNano(",
     ];
     let mut plain = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(c) = rest.chars().next() {
-        let inside_word = plain.chars().next_back().is_some_and(|c| c.is_alphanumeric() || c == '_');
+        let inside_word =
+            plain.chars().next_back().is_some_and(|c| c.is_alphanumeric() || c == '_');
         let found = TYPES.iter().find_map(|name| rest.strip_prefix(name)).filter(|_| !inside_word);
         match found.and_then(|value| value.split_once(')')) {
             Some((value, behind)) => {
@@ -360,8 +372,14 @@ mod tests {
     #[test]
     fn a_wrong_number_of_arguments_is_counted() {
         for (text, message) in [
-            ("Function 'abs' expects 1 arguments but received 3", "`abs` takes 1 argument, but the query gives 3"),
-            ("The function 'pi' expected zero argument but received 1", "`pi` takes no argument, but the query gives 1"),
+            (
+                "Function 'abs' expects 1 arguments but received 3",
+                "`abs` takes 1 argument, but the query gives 3",
+            ),
+            (
+                "The function 'pi' expected zero argument but received 1",
+                "`pi` takes no argument, but the query gives 1",
+            ),
         ] {
             assert_eq!(wrong_count(text).unwrap().1.message, message);
         }

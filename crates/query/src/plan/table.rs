@@ -8,10 +8,10 @@ use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::Statistics;
 use datafusion::config::TableParquetOptions;
 use datafusion::datasource::TableType;
-use datafusion::datasource::table_schema::TableSchema;
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder, ParquetSource};
 use datafusion::datasource::source::DataSourceExec;
+use datafusion::datasource::table_schema::TableSchema;
 use datafusion::error::Result as DfResult;
 use datafusion::execution::context::SessionContext;
 use datafusion::execution::object_store::ObjectStoreUrl;
@@ -177,8 +177,7 @@ impl TableProvider for ParquetTable {
             global: state.config_options().execution.parquet.clone(),
             ..TableParquetOptions::default()
         };
-        let source =
-            ParquetSource::new(self.schema.clone()).with_table_parquet_options(options);
+        let source = ParquetSource::new(self.schema.clone()).with_table_parquet_options(options);
         let config = FileScanConfigBuilder::new(self.url.clone(), Arc::new(source))
             .with_file_groups(self.file_groups(columns))
             .with_statistics(self.statistics()?)

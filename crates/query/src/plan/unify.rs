@@ -217,10 +217,13 @@ mod tests {
     #[test]
     fn columns_of_some_files_may_be_null() {
         let schema = |names: &[&str]| {
-            Schema::new(names.iter().map(|name| Field::new(*name, Int64, false)).collect::<Vec<_>>())
+            Schema::new(
+                names.iter().map(|name| Field::new(*name, Int64, false)).collect::<Vec<_>>(),
+            )
         };
         let both = unify(&[schema(&["a", "b"]), schema(&["c", "b"])]).unwrap();
-        let nullable: Vec<_> = both.fields().iter().map(|f| (f.name().as_str(), f.is_nullable())).collect();
+        let nullable: Vec<_> =
+            both.fields().iter().map(|f| (f.name().as_str(), f.is_nullable())).collect();
         assert_eq!(nullable, [("a", true), ("b", false), ("c", true)]);
     }
 

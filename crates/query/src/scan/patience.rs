@@ -69,10 +69,9 @@ mod tests {
         })
         .await;
         assert!(answer.is_err() && asked == 1);
-        let answer: Result<()> = patiently(|| async { Err(Error::NotImplemented {
-            operation: "x".to_owned(),
-            implementer: "y".to_owned(),
-        }) })
+        let answer: Result<()> = patiently(|| async {
+            Err(Error::NotImplemented { operation: "x".to_owned(), implementer: "y".to_owned() })
+        })
         .await;
         assert!(answer.is_err());
     }

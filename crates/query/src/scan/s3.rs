@@ -62,15 +62,22 @@ impl S3Settings {
         }
         let set = |name: &str| self.0.contains_key(name);
         match (set("AWS_ACCESS_KEY_ID"), set("AWS_SECRET_ACCESS_KEY")) {
-            (true, false) => Err("AWS_ACCESS_KEY_ID is set and AWS_SECRET_ACCESS_KEY is not".into()),
-            (false, true) => Err("AWS_SECRET_ACCESS_KEY is set and AWS_ACCESS_KEY_ID is not".into()),
+            (true, false) => {
+                Err("AWS_ACCESS_KEY_ID is set and AWS_SECRET_ACCESS_KEY is not".into())
+            }
+            (false, true) => {
+                Err("AWS_SECRET_ACCESS_KEY is set and AWS_ACCESS_KEY_ID is not".into())
+            }
             _ => self.0.get("AWS_ENDPOINT_URL").map_or(Ok(()), |endpoint| check_endpoint(endpoint)),
         }
     }
 
     /// Opens a bucket. Makes no request.
     pub(crate) fn open(&self, bucket: &str) -> Result<Arc<dyn ObjectStore>, object_store::Error> {
-        Ok(Arc::new(open_bucket(bucket, &S3Access { settings: self.0.clone(), ..S3Access::default() })?))
+        Ok(Arc::new(open_bucket(
+            bucket,
+            &S3Access { settings: self.0.clone(), ..S3Access::default() },
+        )?))
     }
 }
 

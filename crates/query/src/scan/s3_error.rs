@@ -6,7 +6,10 @@ use snowmelt_types::{Code, ErrorReport};
 /// What the server's error codes mean, with the variable that says so.
 const REFUSALS: [(&str, &str); 9] = [
     ("InvalidAccessKeyId", "S3 does not know the key in AWS_ACCESS_KEY_ID"),
-    ("SignatureDoesNotMatch", "AWS_SECRET_ACCESS_KEY does not belong to the key in AWS_ACCESS_KEY_ID"),
+    (
+        "SignatureDoesNotMatch",
+        "AWS_SECRET_ACCESS_KEY does not belong to the key in AWS_ACCESS_KEY_ID",
+    ),
     ("InvalidToken", "AWS_SESSION_TOKEN is not valid"),
     ("ExpiredToken", "AWS_SESSION_TOKEN has expired"),
     ("TokenRefreshRequired", "AWS_SESSION_TOKEN has expired"),
@@ -40,7 +43,10 @@ pub(crate) fn report(error: &Error, what: &str, anonymous: bool) -> ErrorReport 
     }
     if refused(error, &text) {
         return match anonymous {
-            true => new(Code::S3_SETTING, "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are not set, and the bucket is not public"),
+            true => new(
+                Code::S3_SETTING,
+                "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are not set, and the bucket is not public",
+            ),
             false => new(Code::S3_SETTING, "the key in AWS_ACCESS_KEY_ID may not read it"),
         };
     }
@@ -92,17 +98,38 @@ mod tests {
     use super::*;
 
     fn error(status: &str, body: &str) -> Error {
-        let text = format!("Error performing GET - Server returned non-2xx status code: {status}: {body}");
+        let text =
+            format!("Error performing GET - Server returned non-2xx status code: {status}: {body}");
         Error::Generic { store: "S3", source: text.into() }
     }
 
     #[test]
     fn names_the_variable_that_is_wrong() {
         for (status, body, code, word) in [
-            ("403 Forbidden", "<Code>InvalidAccessKeyId</Code><Message>m</Message>", "SM-0117", "AWS_ACCESS_KEY_ID"),
-            ("403 Forbidden", "<Code>SignatureDoesNotMatch</Code>", "SM-0117", "AWS_SECRET_ACCESS_KEY"),
-            ("400 Bad Request", "<Code>AuthorizationHeaderMalformed</Code><Region>eu-west-3</Region>", "SM-0117", "which is eu-west-3"),
-            ("403 Forbidden", "<Code>AccessDenied</Code>", "SM-0117", "AWS_SECRET_ACCESS_KEY are not set"),
+            (
+                "403 Forbidden",
+                "<Code>InvalidAccessKeyId</Code><Message>m</Message>",
+                "SM-0117",
+                "AWS_ACCESS_KEY_ID",
+            ),
+            (
+                "403 Forbidden",
+                "<Code>SignatureDoesNotMatch</Code>",
+                "SM-0117",
+                "AWS_SECRET_ACCESS_KEY",
+            ),
+            (
+                "400 Bad Request",
+                "<Code>AuthorizationHeaderMalformed</Code><Region>eu-west-3</Region>",
+                "SM-0117",
+                "which is eu-west-3",
+            ),
+            (
+                "403 Forbidden",
+                "<Code>AccessDenied</Code>",
+                "SM-0117",
+                "AWS_SECRET_ACCESS_KEY are not set",
+            ),
             ("404 Not Found", "<Code>NoSuchBucket</Code>", "SM-0105", "no such bucket"),
             ("503 Slow Down", "<Code>SlowDown</Code>", "SM-0108", "too busy"),
         ] {

@@ -260,8 +260,11 @@ fn register_stores(
     for (bucket, access) in &task.s3 {
         let location = format!("s3://{bucket}");
         let anonymous = !access.settings.contains_key("AWS_ACCESS_KEY_ID");
-        let store = open_bucket(bucket, access)
-            .map_err(|source| Error::Storage { location: location.clone(), source, anonymous })?;
+        let store = open_bucket(bucket, access).map_err(|source| Error::Storage {
+            location: location.clone(),
+            source,
+            anonymous,
+        })?;
         let versions = Arc::new(Versions::new(bucket, &access.versions));
         let counted = Counted::new(store, Arc::clone(counters), Arc::clone(&versions));
         runtime.register_object_store(&url(&location)?, Arc::new(counted));

@@ -8,7 +8,10 @@ use crate::runner::{answer, spec};
 
 const CALLS: &[(&str, &str)] = &[
     ("md5('snow')", "2b93fbdf27d43547bec8794054c28e00"),
-    ("encode(sha256('snow'), 'hex')", "a746222f09d85605c52d4e636788d6ffdc274698b98b8c5f3244c06958683a69"),
+    (
+        "encode(sha256('snow'), 'hex')",
+        "a746222f09d85605c52d4e636788d6ffdc274698b98b8c5f3244c06958683a69",
+    ),
     ("encode('snow', 'base64')", "c25vdw"),
     ("arrow_cast(decode('c25vdw', 'base64'), 'Utf8')", "snow"),
     ("date_trunc('month', timestamp '2024-05-06 07:08:09')", "2024-05-01T00:00:00"),
@@ -37,7 +40,8 @@ const AGGREGATES: &str = "sum(n), avg(n), count(n), median(n), approx_distinct(n
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_named_function_is_there() {
-    let rows = NAMED.iter().map(|calls| format!("select {calls} from odd where id between 4 and 8"));
+    let rows =
+        NAMED.iter().map(|calls| format!("select {calls} from odd where id between 4 and 8"));
     let groups = format!("select {AGGREGATES} from odd where id < 100");
     for sql in rows.chain([groups, "select unnest(list) from odd limit 3".to_owned()]) {
         for workers in [1, 3] {

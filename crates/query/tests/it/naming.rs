@@ -69,10 +69,19 @@ async fn expressions_are_named_as_they_are_written() {
     for (sql, expected) in [
         ("select count(*), sum(n + 1) from odd", &["count(*)", "sum(n + 1)"][..]),
         ("select l_orderkey + 1, 7 from lineitem limit 1", &["l_orderkey + 1", "7"]),
-        ("select day - interval '1' day, cast(n as double) from odd limit 1", &["day - INTERVAL '1' DAY", "n"]),
-        ("select *, n_regionkey * 2 from nation limit 1", &["n_nationkey", "n_name", "n_regionkey", "n_comment", "n_regionkey * 2"]),
+        (
+            "select day - interval '1' day, cast(n as double) from odd limit 1",
+            &["day - INTERVAL '1' DAY", "n"],
+        ),
+        (
+            "select *, n_regionkey * 2 from nation limit 1",
+            &["n_nationkey", "n_name", "n_regionkey", "n_comment", "n_regionkey * 2"],
+        ),
         ("select count(*) c, max(n) from odd union all select 1, 2", &["c", "max(n)"]),
-        ("select double_it(n), \"n\" from odd order by double_it(n) limit 1", &["double_it(n)", "n"]),
+        (
+            "select double_it(n), \"n\" from odd order by double_it(n) limit 1",
+            &["double_it(n)", "n"],
+        ),
         ("select upper(s) from odd group by upper(s) order by upper(s) limit 1", &["upper(s)"]),
         ("select distinct n % 3 from odd order by n % 3", &["n % 3"]),
     ] {
@@ -86,7 +95,8 @@ async fn from_first_and_describe() {
     let text = table("from 't.parquet' limit 2", &folder).await;
     assert!(text.contains("UserID") && text.contains("n1") && text.lines().count() == 6, "{text}");
     let text = table("describe 't.parquet'", &folder).await;
-    for part in ["| column_name | column_type | nullable |", "| UserID      | BIGINT", "| VARCHAR"] {
+    for part in ["| column_name | column_type | nullable |", "| UserID      | BIGINT", "| VARCHAR"]
+    {
         assert!(text.contains(part), "{text}");
     }
     let text = table("describe select count(*), avg(v) from 't.parquet'", &folder).await;
@@ -142,7 +152,10 @@ async fn links_that_lead_nowhere_and_other_formats_are_said() {
 #[tokio::test]
 async fn hints_fit_what_is_wrong() {
     for (sql, parts) in [
-        ("select abs(n, n, n) from odd", &["SM-0103", "`abs` takes 1 argument, but the query gives 3"][..]),
+        (
+            "select abs(n, n, n) from odd",
+            &["SM-0103", "`abs` takes 1 argument, but the query gives 3"][..],
+        ),
         ("select add_up(n) from odd", &["takes 2 arguments", "one value for each"]),
         ("select country(n) from odd", &["no function `country`", "--udf"]),
         ("select sume(n) from odd", &["did you mean `sum`?"]),

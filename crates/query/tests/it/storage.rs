@@ -131,10 +131,13 @@ async fn files_of_mixed_writers_are_one_table() {
         ("n", Arc::new(Int64Array::from(vec![1 << 40, 2 << 40]))),
         ("t", Arc::new(TimestampMicrosecondArray::from(vec![instant * 1000, instant * 1000 + 1]))),
         ("x", Arc::new(Int64Array::from(vec![3, 4]))),
-        ("l", Arc::new(LargeListArray::from_iter_primitive::<arrow::datatypes::Int64Type, _, _>([
-            Some(vec![Some(1_i64 << 40)]),
-            None,
-        ]))),
+        (
+            "l",
+            Arc::new(LargeListArray::from_iter_primitive::<arrow::datatypes::Int64Type, _, _>([
+                Some(vec![Some(1_i64 << 40)]),
+                None,
+            ])),
+        ),
     ];
     for (name, batch) in [
         ("a.parquet", RecordBatch::try_from_iter(one).unwrap()),
