@@ -8,13 +8,12 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use datafusion::execution::object_store::ObjectStoreUrl;
-use futures::TryStreamExt;
 use glob::{MatchOptions, Pattern};
-use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+use object_store::{ObjectMeta, ObjectStore};
 use snowmelt_wire::LocalFile;
 
-use super::LocalFiles;
-use crate::scan::{S3Settings, local_path, local_version, object_path, patiently};
+use super::{LocalFiles, bucket};
+use crate::scan::{S3Settings, local_path, local_version};
 use crate::{Error, Result};
 
 /// The files of a table and the store that they are in.
@@ -55,7 +54,7 @@ pub(super) async fn locate(
     let mut found = match location.split_once("://") {
         None => local(location, files).await?,
         Some(("file", path)) => local(path, files).await?,
-        Some(("s3" | "s3a", rest)) => remote(location, rest, s3).await?,
+        Some(("s3" | "s3a", rest)) => bucket::locate(location, rest, s3).await?,
         Some((scheme, _)) => {
             let why = format!("`{scheme}://` is not known: local paths and s3:// are");
             return Err(Error::LocationInvalid { location: location.to_owned(), why });
@@ -150,27 +149,27 @@ fn glob_files(location: &str, path: &Path, found: &mut Vec<PathBuf>) -> Result<(
     walk(&base, &mut |file| pattern.matches_path_with(file, MATCHING), found)
 }
 
-const MATCHING: MatchOptions = MatchOptions {
+pub(super) const MATCHING: MatchOptions = MatchOptions {
     case_sensitive: true,
     require_literal_separator: true,
     require_literal_leading_dot: true,
 };
 
 /// The longest leading part of a path without a wildcard.
-fn glob_base(path: &Path) -> PathBuf {
+pub(super) fn glob_base(path: &Path) -> PathBuf {
     let plain = |part: &Component<'_>| !has_glob(&part.as_os_str().to_string_lossy());
     path.components().take_while(plain).collect()
 }
 
-fn has_glob(text: &str) -> bool {
+pub(super) fn has_glob(text: &str) -> bool {
     text.contains(['*', '?', '['])
 }
 
-fn hidden(name: &str) -> bool {
+pub(super) fn hidden(name: &str) -> bool {
     name.starts_with('.') || name.starts_with('_')
 }
 
-fn file_is_parquet(path: &Path) -> bool {
+pub(super) fn file_is_parquet(path: &Path) -> bool {
     path.extension().is_some_and(|end| end.eq_ignore_ascii_case("parquet"))
 }
 
@@ -202,89 +201,12 @@ fn dangles(path: &Path) -> bool {
     path.is_symlink() && !path.exists()
 }
 
-async fn remote(location: &str, rest: &str, s3: &S3Settings) -> Result<Located> {
-    let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
-    let invalid = |why: String| Error::LocationInvalid { location: location.to_owned(), why };
-    let url = ObjectStoreUrl::parse(format!("s3://{bucket}"))
-        .map_err(|error| invalid(error.to_string()))?;
-    s3.check().map_err(|why| Error::S3Setting { why })?;
-    let storage = |source| Error::Storage {
-        location: location.to_owned(),
-        source,
-        anonymous: s3.anonymous(),
-    };
-    let store = s3.open(bucket).map_err(storage)?;
-    let pattern = has_glob(key).then(|| Pattern::new(key)).transpose();
-    let pattern = pattern.map_err(|error| invalid(error.to_string()))?;
-    let mut files = match pattern {
-        Some(pattern) => matching(&store, key, &pattern).await.map_err(storage)?,
-        None => Vec::new(),
-    };
-    if files.is_empty() {
-        // `?` and `[` may also be letters of a key.
-        let found = one_or_all_below(&store, key).await.map_err(storage)?;
-        files = match found {
-            Some(files) => files,
-            None if has_glob(key) => Vec::new(),
-            None => return Err(missing(location, Path::new(location))),
-        };
-    }
-    if files.is_empty() {
-        return Err(empty(location, Path::new(location)));
-    }
-    Ok(Located { url, source: Source::Bucket(store), anonymous: s3.anonymous(), files })
-}
-
-async fn matching(
-    store: &Arc<dyn ObjectStore>,
-    key: &str,
-    pattern: &Pattern,
-) -> object_store::Result<Vec<ObjectMeta>> {
-    let prefix = glob_base(Path::new(key));
-    let mut files = list(store, &prefix.to_string_lossy()).await?;
-    files.retain(|meta| {
-        let hidden = meta.location.filename().is_some_and(hidden);
-        pattern.matches_with(meta.location.as_ref(), MATCHING) && !hidden
-    });
-    Ok(files)
-}
-
-/// `None` if there is nothing at all.
-async fn one_or_all_below(
-    store: &Arc<dyn ObjectStore>,
-    key: &str,
-) -> object_store::Result<Option<Vec<ObjectMeta>>> {
-    if !key.is_empty() && !key.ends_with('/') {
-        let path = object_path(key);
-        match patiently(|| store.head(&path)).await {
-            Ok(meta) => return Ok(Some(vec![meta])),
-            Err(object_store::Error::NotFound { .. }) => (),
-            Err(source) => return Err(source),
-        }
-    }
-    let files = list(store, key).await?;
-    if files.is_empty() {
-        return Ok(None);
-    }
-    let visible = |part: &str| !hidden(part);
-    let files = files
-        .into_iter()
-        .filter(|meta| file_is_parquet(Path::new(meta.location.as_ref())))
-        .filter(|meta| meta.location.as_ref().split('/').all(visible));
-    Ok(Some(files.collect()))
-}
-
-async fn list(store: &Arc<dyn ObjectStore>, prefix: &str) -> object_store::Result<Vec<ObjectMeta>> {
-    let prefix = object_path(prefix);
-    patiently(|| store.list(Some(&prefix)).try_collect()).await
-}
-
-fn missing(location: &str, path: &Path) -> Error {
+pub(super) fn missing(location: &str, path: &Path) -> Error {
     let looked = path.display().to_string();
     Error::LocationMissing { location: location.to_owned(), looked }
 }
 
-fn empty(location: &str, path: &Path) -> Error {
+pub(super) fn empty(location: &str, path: &Path) -> Error {
     let found = match std::fs::read_dir(path) {
         Ok(entries) => what_else(entries.flatten().map(|entry| entry.path()).collect()),
         Err(_) => "nothing matches it".to_owned(),

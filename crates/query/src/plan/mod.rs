@@ -1,5 +1,6 @@
 //! From SQL to tasks: parse, find the tables' files, optimise, cut.
 
+mod bucket;
 mod cut;
 mod encode;
 mod explain;
