@@ -60,7 +60,7 @@ def test_wrong_credentials_are_told_and_not_shown(snowmelt: Snowmelt, store: s3.
     wrong = {"AWS_SECRET_ACCESS_KEY": "wrong-but-still-a-secret"}
     snowmelt.environment = store.variables | wrong
     done = snowmelt.sql(SQL.format(f"s3://{BUCKET}/lineitem/"))
-    done.failed_with("SM-0108", BUCKET)
+    done.failed_with("SM-0117", BUCKET)
     assert "wrong-but-still-a-secret" not in done.out + done.err
 
 

@@ -6,6 +6,7 @@ use datafusion::error::DataFusionError;
 use snowmelt_types::{ByteSize, Code, ErrorReport, Report};
 
 use crate::fault;
+use crate::scan::{changed, s3_error};
 
 /// A failure of a query. Every variant knows the code and the hint that its user is given.
 #[derive(Debug, thiserror::Error)]
@@ -22,12 +23,26 @@ pub enum Error {
         /// What to do until then.
         hint: String,
     },
+    /// A scan would not reach its workers as it was planned.
+    #[error("a scan cannot be sent to the workers: {why}")]
+    ScanChanged {
+        /// What would be lost.
+        why: String,
+    },
     /// A location does not exist.
     #[error("there is no file or folder `{location}`")]
     LocationMissing {
         /// The location as the user wrote it.
         location: String,
         /// Where it was looked for.
+        looked: String,
+    },
+    /// A link among a table's files leads nowhere.
+    #[error("the link `{location}` leads nowhere")]
+    LinkDangling {
+        /// The link.
+        location: String,
+        /// Where it leads.
         looked: String,
     },
     /// A location exists, but there is no Parquet file in it.
@@ -54,8 +69,22 @@ pub enum Error {
         /// What the reader says.
         why: String,
     },
+    /// A file is no longer the one that the query was planned with.
+    #[error("`{file}` changed while it was read")]
+    FileChanged {
+        /// The file.
+        file: String,
+    },
+    /// A file has two columns of one name.
+    #[error("`{file}` has two columns named `{column}`")]
+    ColumnTwice {
+        /// The file.
+        file: String,
+        /// The name.
+        column: String,
+    },
     /// Two files of one table do not fit together.
-    #[error("the files of `{location}` have different schemas: {why}")]
+    #[error("the files of `{location}` do not fit together: {why}")]
     SchemasDiffer {
         /// The location as the user wrote it.
         location: String,
@@ -77,6 +106,14 @@ pub enum Error {
         location: String,
         /// What the store says.
         source: object_store::Error,
+        /// True if no keys were set.
+        anonymous: bool,
+    },
+    /// A variable for S3 is wrong, as can be seen without asking.
+    #[error("S3 cannot be read: {why}")]
+    S3Setting {
+        /// Which variable, and why.
+        why: String,
     },
     /// A UDF's signature holds no usable schema.
     #[error("`{function}` has no usable schema: {why}")]
@@ -114,22 +151,40 @@ impl Report for Error {
         match self {
             Self::Sql(report) | Self::Task(report) => report.as_ref().clone(),
             Self::Unsupported { hint, .. } => new(Code::PLAN_UNSUPPORTED).hint(hint),
+            Self::ScanChanged { .. } => new(Code::SCAN_CHANGED)
+                .hint("this is a fault of Snowmelt: please report the query; a simpler one may run"),
             Self::LocationMissing { looked, .. } => {
                 new(Code::TABLE_MISSING).hint(format!("it was looked for at {looked}"))
             }
+            Self::LinkDangling { looked, .. } => new(Code::TABLE_MISSING)
+                .hint(format!("there is no {looked}: mend the link, or remove it from the folder")),
             Self::LocationEmpty { found, .. } => new(Code::TABLE_EMPTY).hint(format!(
                 "{found}; name a file, a folder with *.parquet in it, or a glob such as 'data/*.parquet'"
             )),
             Self::LocationInvalid { .. } => new(Code::TABLE_MISSING)
                 .hint("name a file, a folder, a glob, or s3://bucket/prefix/*.parquet"),
-            Self::FileCorrupt { .. } => new(Code::FILE_CORRUPT)
-                .hint("the file is truncated or damaged: write it again, or leave it out"),
+            Self::FileCorrupt { file, .. } => {
+                new(Code::FILE_CORRUPT).hint(match other_format(file) {
+                    Some(format) => format!(
+                        "only Parquet is read: convert the {format} file first, such as with duckdb -c \"copy (from '{file}') to '{file}.parquet'\""
+                    ),
+                    None => "the file is truncated or damaged: write it again, or leave it out".to_owned(),
+                })
+            }
+            Self::ColumnTwice { .. } => new(Code::FILE_CORRUPT)
+                .hint("columns are told apart by their names: write the file again with distinct ones"),
+            Self::FileChanged { file } => changed(file),
             Self::SchemasDiffer { .. } => new(Code::FILE_CORRUPT)
-                .hint("query files of different shapes separately, and combine them with UNION ALL"),
+                .hint("query these files separately, and combine them with CAST and UNION ALL"),
             Self::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
                 new(Code::TABLE_MISSING)
             }
-            Self::Io { .. } | Self::Storage { .. } => new(Code::STORAGE),
+            Self::Io { .. } => new(Code::STORAGE),
+            Self::Storage { location, source, anonymous } => {
+                s3_error::report(source, &format!("`{location}`"), *anonymous)
+            }
+            Self::S3Setting { .. } => new(Code::S3_SETTING)
+                .hint("the AWS_* variables of the shell that asks are used, and no others"),
             Self::Signature { .. } => new(Code::FUNCTION_SIGNATURE),
             Self::Memory { why, .. } => new(Code::QUERY_MEMORY)
                 .excerpt([why.clone()])
@@ -139,4 +194,22 @@ impl Report for Error {
             Self::Execution(error) => fault::report(error, &fault::Setting::driver()),
         }
     }
+}
+
+/// The format that a file's name promises, if it is not Parquet.
+fn other_format(file: &str) -> Option<&'static str> {
+    let name = file.trim_end_matches(".gz").trim_end_matches(".zst").to_ascii_lowercase();
+    let formats = [
+        (".csv", "CSV"),
+        (".tsv", "TSV"),
+        (".json", "JSON"),
+        (".jsonl", "JSON"),
+        (".ndjson", "JSON"),
+        (".arrow", "Arrow"),
+        (".feather", "Arrow"),
+        (".orc", "ORC"),
+        (".avro", "Avro"),
+        (".xlsx", "Excel"),
+    ];
+    formats.into_iter().find(|(end, _)| name.ends_with(end)).map(|(_, format)| format)
 }

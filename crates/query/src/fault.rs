@@ -7,6 +7,8 @@ use datafusion::error::DataFusionError;
 use parquet::errors::ParquetError;
 use snowmelt_types::{ByteSize, Code, ErrorReport};
 
+use crate::scan::s3_error;
+
 /// Where execution failed, for messages.
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
@@ -29,7 +31,8 @@ pub(crate) fn report(error: &DataFusionError, setting: &Setting) -> ErrorReport 
         return report.clone();
     }
     if let Some(error) = object_store_error(error) {
-        return storage(&format!("storage failed: {error}"));
+        // A worker reads what the planner has listed: the keys were right then.
+        return s3_error::report(error, "a file of the query", false);
     }
     if is_parquet(error) {
         return corrupt(&plain(error), setting);

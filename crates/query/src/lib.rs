@@ -15,6 +15,7 @@
 //! path: it reads granted descriptors and S3. The invariant of the cut: an attempt's rows count
 //! only once the attempt is whole, so a task that is run again never doubles a row.
 
+mod checked;
 mod codec;
 mod dispatch;
 mod driver;

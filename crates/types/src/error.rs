@@ -58,6 +58,9 @@ codes! {
     QUERY_TIMEOUT = "SM-0112", Timeout, "the query did not end within its time";
     CANCELLED = "SM-0113", Interrupted, "the query was cancelled";
     OUTPUT = "SM-0114", Input, "the answer cannot be written in this format or place";
+    SCAN_CHANGED = "SM-0115", Platform, "a scan cannot be sent to the workers unchanged";
+    FILE_CHANGED = "SM-0116", Platform, "a file changed while it was read";
+    S3_SETTING = "SM-0117", Usage, "a setting for S3 is wrong or missing";
 
     FUNCTION_RAISED = "SM-0201", Input, "the user's function raised an exception";
     FUNCTION_TYPE = "SM-0202", Input, "the user's function returned a value of the wrong type";

@@ -199,6 +199,8 @@ pub struct LocalFile {
     pub bytes: u64,
     /// Nanoseconds from 1970 to its last change.
     pub modified_nanos: i64,
+    /// What changes when it is replaced or written to.
+    pub version: String,
 }
 
 /// What one sandbox did for a task. Times are microseconds since the query was accepted.

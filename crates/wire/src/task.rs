@@ -36,6 +36,9 @@ pub struct FileGrant {
     pub path: String,
     /// Its size in bytes when the plan was made.
     pub bytes: u64,
+    /// Which file it was then: what changes when it is replaced or written to.
+    #[serde(default)]
+    pub version: String,
 }
 
 /// A UDF that a worker may call, granted as a connection to an instance in its own sandbox.
@@ -52,6 +55,9 @@ pub struct UdfGrant {
 pub struct S3Access {
     /// Settings of `object_store` by their AWS variable (`AWS_ENDPOINT_URL`, `AWS_REGION`, …).
     pub settings: BTreeMap<String, String>,
+    /// The entity tags with which the plan was made, by key.
+    #[serde(default)]
+    pub versions: BTreeMap<String, String>,
 }
 
 impl std::fmt::Debug for S3Access {

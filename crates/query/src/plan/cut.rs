@@ -6,18 +6,23 @@
 //! same rows, whatever it is; only where the rows are made has changed.
 //!
 //! A plan of a single partition has no merge: all of it goes to one worker.
+//!
+//! What the codec cannot carry unchanged is not part of a fragment: the driver runs it over a
+//! smaller one. Only a scan has no smaller one, and is refused.
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use datafusion::datasource::physical_plan::FileScanConfig;
 use datafusion::datasource::source::DataSourceExec;
+use datafusion::execution::config::SessionConfig;
 use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{
     ChildrenPropertiesMode, ExecutionPlan, ExecutionPlanProperties, ReplaceChildrenOptions,
 };
 
-use crate::Result;
 use crate::driver::{ResultExec, ResultQueue};
+use crate::{Error, Result, codec};
 
 /// A plan in two halves.
 #[derive(Clone, Debug)]
@@ -32,6 +37,8 @@ pub(crate) struct Cut {
 #[derive(Clone, Debug)]
 pub(crate) struct Fragment {
     pub(crate) plan: Arc<dyn ExecutionPlan>,
+    /// The plan as its workers get it.
+    pub(crate) bytes: Bytes,
     pub(crate) queue: Arc<ResultQueue>,
 }
 
@@ -57,30 +64,43 @@ const PARTITION_WISE: [&str; 13] = [
 const MERGES: [&str; 2] = ["CoalescePartitionsExec", "SortPreservingMergeExec"];
 
 /// Cuts a plan that [`refuse`](super::refuse) let through.
-pub(super) fn cut(plan: Arc<dyn ExecutionPlan>) -> Result<Cut> {
+pub(super) fn cut(plan: Arc<dyn ExecutionPlan>, config: &SessionConfig) -> Result<Cut> {
     let mut fragments = Vec::new();
-    let driver = replace(plan, &mut fragments)?;
+    let driver = replace(plan, config, &mut fragments)?;
     Ok(Cut { fragments, driver })
 }
 
 fn replace(
     node: Arc<dyn ExecutionPlan>,
+    config: &SessionConfig,
     fragments: &mut Vec<Fragment>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     if partition_wise(&node) && reads_files(&node) {
-        let queue = Arc::new(ResultQueue::default());
-        let leaf = ResultExec::new(fragments.len(), &node, Arc::clone(&queue));
-        fragments.push(Fragment { plan: node, queue });
-        return Ok(Arc::new(leaf));
+        match codec::encode(&node, config) {
+            Ok(bytes) => return Ok(fragment(node, bytes, fragments)),
+            Err(why) if file_scan(&node).is_some() => return Err(Error::ScanChanged { why }),
+            Err(why) => tracing::debug!(%why, "an operator stays with the driver"),
+        }
     }
     if node.children().is_empty() {
         return Ok(node);
     }
     let children: Vec<_> = node.children().into_iter().cloned().collect();
-    let replaced =
-        children.into_iter().map(|child| replace(child, fragments)).collect::<Result<Vec<_>>>()?;
+    let replaced = children.into_iter().map(|child| replace(child, config, fragments));
+    let replaced = replaced.collect::<Result<Vec<_>>>()?;
     let anew = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
     Ok(node.replace_children(replaced, anew)?)
+}
+
+fn fragment(
+    plan: Arc<dyn ExecutionPlan>,
+    bytes: Bytes,
+    fragments: &mut Vec<Fragment>,
+) -> Arc<dyn ExecutionPlan> {
+    let queue = Arc::new(ResultQueue::default());
+    let leaf = ResultExec::new(fragments.len(), &plan, Arc::clone(&queue));
+    fragments.push(Fragment { plan, bytes, queue });
+    Arc::new(leaf)
 }
 
 fn partition_wise(node: &Arc<dyn ExecutionPlan>) -> bool {

@@ -1,17 +1,17 @@
-//! From fragments to tasks: the plan's bytes, and for each worker its partitions, files and UDFs.
+//! From fragments to tasks: for each worker the plan's bytes, its partitions, files and UDFs.
 //!
 //! Invariant: each partition of each fragment is in exactly one task.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use object_store::ObjectMeta;
 use snowmelt_wire::{FileGrant, S3Access};
 
 use super::cut::{self, Cut, Fragment};
 use super::table::ReadBytes;
 use crate::Result;
-use crate::codec;
 use crate::driver::PlannedTask;
 use crate::scan::{S3Settings, file_path};
 use crate::udf;
@@ -26,8 +26,7 @@ pub(crate) struct FragmentTask {
 /// All tasks of a query, fragment by fragment.
 pub(super) fn tasks(cut: &Cut, workers: u32, s3: &S3Settings) -> Result<Vec<FragmentTask>> {
     let mut tasks = Vec::new();
-    for (fragment, Fragment { plan, .. }) in cut.fragments.iter().enumerate() {
-        let bytes = codec::encode(plan)?;
+    for (fragment, Fragment { plan, bytes, .. }) in cut.fragments.iter().enumerate() {
         let udfs: Vec<String> = udf::names_in(plan)?.into_iter().collect();
         let partitions = plan.output_partitioning().partition_count() as u32;
         for partitions in shares(partitions, workers) {
@@ -55,7 +54,7 @@ fn shares(partitions: u32, workers: u32) -> impl Iterator<Item = Vec<u32>> {
 /// What a worker must be granted to run these partitions.
 fn needs(plan: &Arc<dyn ExecutionPlan>, partitions: &[u32], s3: &S3Settings) -> PlannedTask {
     let mut files = BTreeMap::new();
-    let mut buckets = BTreeSet::new();
+    let mut buckets: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
     let mut bytes = 0;
     for partition in partitions {
         cut::scans_of_partition(plan, *partition as usize, &mut |scan, group| {
@@ -63,15 +62,25 @@ fn needs(plan: &Arc<dyn ExecutionPlan>, partitions: &[u32], s3: &S3Settings) -> 
             let bucket = scan.object_store_url.as_str().strip_prefix("s3://");
             for part in group.files() {
                 bytes += part.extension::<ReadBytes>().map_or(part.object_meta.size, |read| read.0);
+                let meta = &part.object_meta;
                 match bucket {
-                    Some(bucket) => _ = buckets.insert(bucket.trim_end_matches('/').to_owned()),
-                    None => _ = files.insert(part.path().clone(), part.object_meta.size),
+                    Some(bucket) => {
+                        let bucket = bucket.trim_end_matches('/').to_owned();
+                        let tag = meta.e_tag.clone().map(|tag| (meta.location.to_string(), tag));
+                        buckets.entry(bucket).or_default().extend(tag);
+                    }
+                    None => _ = files.insert(meta.location.clone(), meta.clone()),
                 }
             }
         });
     }
-    let grant = |(path, bytes)| FileGrant { path: file_path(&path).display().to_string(), bytes };
-    let access = |bucket: String| (bucket, S3Access { settings: s3.settings().clone() });
+    let grant = |(path, meta): (_, ObjectMeta)| FileGrant {
+        path: file_path(&path).display().to_string(),
+        bytes: meta.size,
+        version: meta.version.unwrap_or_default(),
+    };
+    let access =
+        |(bucket, versions)| (bucket, S3Access { settings: s3.settings().clone(), versions });
     PlannedTask {
         task: 0,
         partitions: Vec::new(),

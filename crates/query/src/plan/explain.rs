@@ -1,18 +1,33 @@
-//! The answer of EXPLAIN: both halves of the cut, one row for each line.
+//! The answers of EXPLAIN and DESCRIBE, which run nothing.
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch, StringArray};
+use arrow::array::{ArrayRef, BooleanArray, RecordBatch, StringArray};
+use arrow::datatypes::Schema;
 
 use crate::Result;
+use crate::checked::sql_name;
 
-/// Two columns: which half, and one line of its plan.
-pub(super) fn answer(worker: &str, driver: &str) -> Result<RecordBatch> {
+/// Both halves of the cut, one row for each line: which half, and the line.
+pub(super) fn plan(worker: &str, driver: &str) -> Result<RecordBatch> {
     let halves = [("driver", driver), ("workers", worker)];
     let lines = halves.iter().flat_map(|(half, text)| text.lines().map(move |line| (*half, line)));
     let (halves, lines): (Vec<&str>, Vec<&str>) = lines.unzip();
     Ok(RecordBatch::try_from_iter([
         ("runs_on", Arc::new(StringArray::from(halves)) as ArrayRef),
         ("plan", Arc::new(StringArray::from(lines)) as ArrayRef),
+    ])?)
+}
+
+/// The columns of a table or query with their types, one row for each.
+pub(super) fn columns(schema: &Schema) -> Result<RecordBatch> {
+    let fields = || schema.fields().iter();
+    let names = StringArray::from_iter_values(fields().map(|field| field.name()));
+    let types = StringArray::from_iter_values(fields().map(|field| sql_name(field.data_type())));
+    let nullable: BooleanArray = fields().map(|field| Some(field.is_nullable())).collect();
+    Ok(RecordBatch::try_from_iter([
+        ("column_name", Arc::new(names) as ArrayRef),
+        ("column_type", Arc::new(types) as ArrayRef),
+        ("nullable", Arc::new(nullable) as ArrayRef),
     ])?)
 }

@@ -2,10 +2,11 @@
 //!
 //! A file that is truncated or no Parquet is found here, by name, before any worker starts.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
-use datafusion::common::Statistics;
+use datafusion::common::{ColumnStatistics, Statistics};
 use datafusion::datasource::physical_plan::parquet::metadata::DFParquetMetadata;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, TryStreamExt};
@@ -16,6 +17,7 @@ use snowmelt_wire::FileGrant;
 
 use super::footer::{self, Unreadable};
 use super::location::{Located, Source};
+use super::unify::{Conflict, unify};
 use crate::scan::{GrantedFiles, file_path};
 use crate::{Error, Result, fault};
 
@@ -37,16 +39,14 @@ pub(super) async fn read(located: &Located, location: &str) -> Result<(SchemaRef
         located.files.iter().map(|meta| footer_of(located, meta).boxed()).collect();
     let footers: Vec<(ObjectMeta, Arc<ParquetMetaData>)> =
         futures::stream::iter(reads).buffered(CONCURRENT_FOOTERS).try_collect().await?;
-    let schema = merged_schema(located, &footers, location)?;
-    let file = |(meta, footer): (ObjectMeta, Arc<ParquetMetaData>)| {
+    let (schema, own) = merged_schema(located, &footers, location)?;
+    let file = |((meta, footer), own): ((ObjectMeta, Arc<ParquetMetaData>), Schema)| {
         let corrupt = |why| Error::FileCorrupt { file: shown(located, &meta), why };
-        let read = footer::guarded(|| {
-            DFParquetMetadata::statistics_from_parquet_metadata(&footer, &schema)
-        });
+        let read = footer::guarded(|| statistics(&footer, &schema, &own));
         let statistics = read.map_err(corrupt)?.map_err(|error| corrupt(fault::plain(&error)))?;
         Ok(TableFile { meta, footer, statistics: Arc::new(statistics) })
     };
-    let files = footers.into_iter().map(file).collect::<Result<_>>()?;
+    let files = footers.into_iter().zip(own).map(file).collect::<Result<_>>()?;
     Ok((schema, files))
 }
 
@@ -60,7 +60,12 @@ async fn footer_of(
     match read {
         Ok(footer) => Ok((meta.clone(), footer)),
         Err(Unreadable::Corrupt(why)) => Err(Error::FileCorrupt { file: file(), why }),
-        Err(Unreadable::Store(source)) => Err(Error::Storage { location: file(), source }),
+        Err(Unreadable::Store(object_store::Error::Precondition { .. })) => {
+            Err(Error::FileChanged { file: file() })
+        }
+        Err(Unreadable::Store(source)) => {
+            Err(Error::Storage { location: file(), source, anonymous: located.anonymous })
+        }
     }
 }
 
@@ -73,7 +78,8 @@ async fn store_of(located: &Located, meta: &ObjectMeta) -> Result<Arc<dyn Object
     };
     let path = file_path(&meta.location).display().to_string();
     let file = files.open(&path).await?;
-    let grant = FileGrant { path, bytes: meta.size };
+    let version = meta.version.clone().unwrap_or_default();
+    let grant = FileGrant { path, bytes: meta.size, version };
     Ok(Arc::new(GrantedFiles::new(vec![(grant, file)], Arc::default())?))
 }
 
@@ -85,11 +91,12 @@ fn shown(located: &Located, meta: &ObjectMeta) -> String {
     format!("{}{}", located.url.as_str(), meta.location)
 }
 
+/// The table's schema, and that of each file.
 fn merged_schema(
     located: &Located,
     footers: &[(ObjectMeta, Arc<ParquetMetaData>)],
     location: &str,
-) -> Result<SchemaRef> {
+) -> Result<(SchemaRef, Vec<Schema>)> {
     let corrupt =
         |meta: &ObjectMeta, why: String| Error::FileCorrupt { file: shown(located, meta), why };
     let mut schemas = Vec::with_capacity(footers.len());
@@ -102,12 +109,68 @@ fn merged_schema(
         let schema = schema.map_err(|why| corrupt(meta, why))?;
         schemas.push(without_metadata(&schema));
     }
-    let merged = Schema::try_merge(schemas).map_err(|error| Error::SchemasDiffer {
-        location: location.to_owned(),
-        why: error.to_string(),
+    let names = |index: usize| shown(located, &footers[index].0);
+    for (index, schema) in schemas.iter().enumerate() {
+        if let Some(column) = twice(schema) {
+            return Err(Error::ColumnTwice { file: names(index), column });
+        }
+    }
+    let merged = unify(&schemas).map_err(|Conflict { column, files: [one, other] }| {
+        Error::SchemasDiffer {
+            location: location.to_owned(),
+            why: format!(
+                "column `{column}` is {} in `{}` and {} in `{}`",
+                one.1,
+                names(one.0),
+                other.1,
+                names(other.0)
+            ),
+        }
     })?;
     let views: Vec<FieldRef> = merged.fields().iter().map(as_view).collect();
-    Ok(Arc::new(Schema::new(views)))
+    Ok((Arc::new(Schema::new(views)), schemas))
+}
+
+/// A column that a file has twice: readers take one and lose the other.
+fn twice(schema: &Schema) -> Option<String> {
+    let mut seen = HashSet::new();
+    let names = schema.fields().iter().map(|field| field.name());
+    names.cloned().find(|name| !seen.insert(name.clone()))
+}
+
+/// The table's schema, with a file's own types where its differ: so its statistics are read.
+fn as_in_file(schema: &SchemaRef, file: &Schema) -> (SchemaRef, Vec<usize>) {
+    let mut differing = Vec::new();
+    let own = |(index, field): (usize, &FieldRef)| {
+        let own = file.fields().find(field.name()).map(|(_, own)| as_view(own));
+        match own {
+            Some(own) if own.data_type() != field.data_type() => {
+                differing.push(index);
+                own
+            }
+            _ => Arc::clone(field),
+        }
+    };
+    let fields: Vec<FieldRef> = schema.fields().iter().enumerate().map(own).collect();
+    (Arc::new(Schema::new(fields)), differing)
+}
+
+/// What a footer says of its file, in the types of the table. Of a column that is converted only
+/// the nulls are kept.
+fn statistics(
+    footer: &ParquetMetaData,
+    schema: &SchemaRef,
+    file: &Schema,
+) -> datafusion::error::Result<Statistics> {
+    let (own, differing) = as_in_file(schema, file);
+    let mut statistics = DFParquetMetadata::statistics_from_parquet_metadata(footer, &own)?;
+    for index in differing {
+        if let Some(column) = statistics.column_statistics.get_mut(index) {
+            let null_count = column.null_count;
+            *column = ColumnStatistics { null_count, ..ColumnStatistics::new_unknown() };
+        }
+    }
+    Ok(statistics)
 }
 
 /// What a writer noted beside the columns differs between files and means nothing to a query.

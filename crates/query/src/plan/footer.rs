@@ -3,11 +3,15 @@
 //! Invariant: what leaves this module promises nothing that the file does not have. A damaged
 //! footer can hold any number, and a reader that trusts it may ask for impossible ranges.
 
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+use bytes::Bytes;
+use object_store::{GetOptions, ObjectMeta, ObjectStore, ObjectStoreExt};
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
+
+use crate::scan::patiently;
 
 /// Bytes that are read from a file's end at first: the footers of most files are shorter.
 const GUESS: u64 = 64 << 10;
@@ -45,19 +49,33 @@ pub(super) async fn read(
     if size < TAIL + 4 {
         return Err(format!("it has {size} bytes, fewer than any Parquet file").into());
     }
-    let guess = store.get_range(&meta.location, size.saturating_sub(GUESS)..size).await?;
+    let guess = bytes(store, meta, size.saturating_sub(GUESS)..size).await?;
     let length = metadata_length(&guess, size)?;
     let footer = match guess.len() as u64 {
         enough if enough >= length + TAIL => {
             let start = (enough - length - TAIL) as usize;
             guess.slice(start..start + length as usize)
         }
-        _ => store.get_range(&meta.location, size - length - TAIL..size - TAIL).await?,
+        _ => bytes(store, meta, size - length - TAIL..size - TAIL).await?,
     };
     let decoded = guarded(|| ParquetMetaDataReader::decode_metadata(&footer))?;
     let decoded = decoded.map_err(|error| error.to_string())?;
     row_groups_inside(&decoded, size)?;
     Ok(Arc::new(decoded))
+}
+
+/// Bytes of the version that was listed, where it has an entity tag.
+async fn bytes(
+    store: &dyn ObjectStore,
+    meta: &ObjectMeta,
+    range: Range<u64>,
+) -> object_store::Result<Bytes> {
+    if meta.e_tag.is_none() {
+        return patiently(|| store.get_range(&meta.location, range.clone())).await;
+    }
+    let request = GetOptions::new().with_range(Some(range)).with_if_match(meta.e_tag.clone());
+    let got = patiently(|| store.get_opts(&meta.location, request.clone())).await?;
+    got.bytes().await
 }
 
 /// Runs a reader over bytes that may be damaged: some damage makes it panic.

@@ -8,14 +8,12 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use datafusion::execution::object_store::ObjectStoreUrl;
-use futures::TryStreamExt;
 use glob::{MatchOptions, Pattern};
-use object_store::path::Path as StorePath;
-use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+use object_store::{ObjectMeta, ObjectStore};
 use snowmelt_wire::LocalFile;
 
-use super::LocalFiles;
-use crate::scan::{S3Settings, local_path};
+use super::{LocalFiles, bucket};
+use crate::scan::{S3Settings, local_path, local_version};
 use crate::{Error, Result};
 
 /// The files of a table and the store that they are in.
@@ -25,6 +23,8 @@ pub(super) struct Located {
     pub(super) url: ObjectStoreUrl,
     /// Where their footers are read.
     pub(super) source: Source,
+    /// True if S3 is read without keys.
+    pub(super) anonymous: bool,
     /// In the order of their names.
     pub(super) files: Vec<ObjectMeta>,
 }
@@ -54,7 +54,7 @@ pub(super) async fn locate(
     let mut found = match location.split_once("://") {
         None => local(location, files).await?,
         Some(("file", path)) => local(path, files).await?,
-        Some(("s3" | "s3a", rest)) => remote(location, rest, s3).await?,
+        Some(("s3" | "s3a", rest)) => bucket::locate(location, rest, s3).await?,
         Some((scheme, _)) => {
             let why = format!("`{scheme}://` is not known: local paths and s3:// are");
             return Err(Error::LocationInvalid { location: location.to_owned(), why });
@@ -68,7 +68,7 @@ async fn local(location: &str, files: &Arc<dyn LocalFiles>) -> Result<Located> {
     let listed = files.list(location).await?;
     let found = listed.iter().map(object_meta).collect::<Result<_>>()?;
     let source = Source::Local(Arc::clone(files));
-    Ok(Located { url: ObjectStoreUrl::local_filesystem(), source, files: found })
+    Ok(Located { url: ObjectStoreUrl::local_filesystem(), source, anonymous: false, files: found })
 }
 
 fn object_meta(file: &LocalFile) -> Result<ObjectMeta> {
@@ -77,7 +77,7 @@ fn object_meta(file: &LocalFile) -> Result<ObjectMeta> {
         last_modified: modified(file.modified_nanos).into(),
         size: file.bytes,
         e_tag: None,
-        version: None,
+        version: Some(file.version.clone()),
     })
 }
 
@@ -116,7 +116,14 @@ pub fn local_files(location: &str, folder: &Path) -> Result<Vec<LocalFile>> {
 fn local_file(path: &Path) -> Result<LocalFile> {
     let io = |source| Error::Io { path: path.to_owned(), source };
     // Links are followed once, here: what a worker is granted is the file that was planned with.
-    let path = path.canonicalize().map_err(io)?;
+    let path = match path.canonicalize() {
+        Err(_) if dangles(path) => {
+            let location = path.display().to_string();
+            let looked = path.read_link().unwrap_or_default().display().to_string();
+            return Err(Error::LinkDangling { location, looked });
+        }
+        found => found.map_err(io)?,
+    };
     let metadata = path.metadata().map_err(io)?;
     let modified = metadata.modified().map_err(io)?;
     // Refused here, where its name is known as it is.
@@ -127,6 +134,7 @@ fn local_file(path: &Path) -> Result<LocalFile> {
         path: path.display().to_string(),
         bytes: metadata.len(),
         modified_nanos: since.map_or_else(|before| -nanos(before.duration()), nanos),
+        version: local_version(&metadata),
     })
 }
 
@@ -141,27 +149,27 @@ fn glob_files(location: &str, path: &Path, found: &mut Vec<PathBuf>) -> Result<(
     walk(&base, &mut |file| pattern.matches_path_with(file, MATCHING), found)
 }
 
-const MATCHING: MatchOptions = MatchOptions {
+pub(super) const MATCHING: MatchOptions = MatchOptions {
     case_sensitive: true,
     require_literal_separator: true,
     require_literal_leading_dot: true,
 };
 
 /// The longest leading part of a path without a wildcard.
-fn glob_base(path: &Path) -> PathBuf {
+pub(super) fn glob_base(path: &Path) -> PathBuf {
     let plain = |part: &Component<'_>| !has_glob(&part.as_os_str().to_string_lossy());
     path.components().take_while(plain).collect()
 }
 
-fn has_glob(text: &str) -> bool {
+pub(super) fn has_glob(text: &str) -> bool {
     text.contains(['*', '?', '['])
 }
 
-fn hidden(name: &str) -> bool {
+pub(super) fn hidden(name: &str) -> bool {
     name.starts_with('.') || name.starts_with('_')
 }
 
-fn file_is_parquet(path: &Path) -> bool {
+pub(super) fn file_is_parquet(path: &Path) -> bool {
     path.extension().is_some_and(|end| end.eq_ignore_ascii_case("parquet"))
 }
 
@@ -180,86 +188,45 @@ fn walk(
         // A link to a folder is not followed: it could lead back to this one.
         if path.is_dir() && !path.is_symlink() {
             walk(&path, wanted, found)?;
-        } else if wanted(&path) && path.is_file() {
+        } else if wanted(&path) && (path.is_file() || dangles(&path)) {
+            // A link that leads nowhere fails when it is opened, by name: to skip it would be to
+            // answer without its rows.
             found.push(path);
         }
     }
     Ok(())
 }
 
-async fn remote(location: &str, rest: &str, s3: &S3Settings) -> Result<Located> {
-    let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
-    let invalid = |why: String| Error::LocationInvalid { location: location.to_owned(), why };
-    let url = ObjectStoreUrl::parse(format!("s3://{bucket}"))
-        .map_err(|error| invalid(error.to_string()))?;
-    let store = s3.open(bucket).map_err(|source| storage(location, source))?;
-    let files = if has_glob(key) {
-        let pattern = Pattern::new(key).map_err(|error| invalid(error.to_string()))?;
-        let prefix = glob_base(Path::new(key));
-        let mut files = list(&store, &prefix.to_string_lossy(), location).await?;
-        files.retain(|meta| {
-            let hidden = meta.location.filename().is_some_and(hidden);
-            pattern.matches_with(meta.location.as_ref(), MATCHING) && !hidden
-        });
-        files
-    } else {
-        one_or_all_below(&store, key, location).await?
-    };
-    if files.is_empty() {
-        return Err(empty(location, Path::new(location)));
-    }
-    Ok(Located { url, source: Source::Bucket(store), files })
+fn dangles(path: &Path) -> bool {
+    path.is_symlink() && !path.exists()
 }
 
-async fn one_or_all_below(
-    store: &Arc<dyn ObjectStore>,
-    key: &str,
-    location: &str,
-) -> Result<Vec<ObjectMeta>> {
-    if !key.is_empty() && !key.ends_with('/') {
-        match store.head(&StorePath::from(key)).await {
-            Ok(meta) => return Ok(vec![meta]),
-            Err(object_store::Error::NotFound { .. }) => (),
-            Err(source) => return Err(storage(location, source)),
-        }
-    }
-    let files = list(store, key, location).await?;
-    if files.is_empty() {
-        return Err(missing(location, Path::new(location)));
-    }
-    let visible = |part: &str| !hidden(part);
-    Ok(files
-        .into_iter()
-        .filter(|meta| file_is_parquet(Path::new(meta.location.as_ref())))
-        .filter(|meta| meta.location.as_ref().split('/').all(visible))
-        .collect())
-}
-
-async fn list(
-    store: &Arc<dyn ObjectStore>,
-    prefix: &str,
-    location: &str,
-) -> Result<Vec<ObjectMeta>> {
-    let prefix = StorePath::from(prefix);
-    let listed = store.list(Some(&prefix)).try_collect().await;
-    listed.map_err(|source| storage(location, source))
-}
-
-fn storage(location: &str, source: object_store::Error) -> Error {
-    Error::Storage { location: location.to_owned(), source }
-}
-
-fn missing(location: &str, path: &Path) -> Error {
+pub(super) fn missing(location: &str, path: &Path) -> Error {
     let looked = path.display().to_string();
     Error::LocationMissing { location: location.to_owned(), looked }
 }
 
-fn empty(location: &str, path: &Path) -> Error {
+pub(super) fn empty(location: &str, path: &Path) -> Error {
     let found = match std::fs::read_dir(path) {
-        Ok(entries) => format!("the folder holds {} other entries", entries.count()),
+        Ok(entries) => what_else(entries.flatten().map(|entry| entry.path()).collect()),
         Err(_) => "nothing matches it".to_owned(),
     };
     Error::LocationEmpty { location: location.to_owned(), found }
+}
+
+/// What a folder has instead of Parquet files.
+fn what_else(entries: Vec<PathBuf>) -> String {
+    let count = entries.len();
+    if let Some(dangling) = entries.iter().find(|path| path.is_symlink() && !path.exists()) {
+        return format!("the link {} leads nowhere", dangling.display());
+    }
+    let text = |path: &PathBuf| {
+        path.extension().is_some_and(|end| end == "csv" || end == "json" || end == "jsonl")
+    };
+    match entries.iter().any(text) {
+        true => format!("the folder holds {count} other entries, and CSV and JSON are not read"),
+        false => format!("the folder holds {count} other entries"),
+    }
 }
 
 #[cfg(test)]

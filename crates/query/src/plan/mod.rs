@@ -1,12 +1,16 @@
 //! From SQL to tasks: parse, find the tables' files, optimise, cut.
 
+mod bucket;
 mod cut;
 mod encode;
 mod explain;
 mod files;
 mod footer;
+mod hive;
 mod local;
 mod location;
+mod merge;
+mod names;
 mod passing;
 mod planned;
 mod refuse;
@@ -16,6 +20,7 @@ mod sql_error;
 mod statement;
 mod table;
 mod text;
+mod unify;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -76,8 +81,8 @@ pub async fn plan(spec: &QuerySpec) -> Result<PlannedQuery> {
     let tables = table::register(&session, &statement, spec, &s3).await?;
     let physical = session::physical_plan(&session, &statement, spec).await?;
     refuse::check(&physical)?;
-    let cut = cut::cut(physical)?;
+    let cut = cut::cut(physical, &session.copied_config())?;
     passing::mark(&cut);
     let encoded = encode::tasks(&cut, spec.workers, &s3)?;
-    Ok(PlannedQuery::new(spec, statement.explain, cut, encoded, tables, pool))
+    Ok(PlannedQuery::new(spec, statement.wanted, cut, encoded, tables, pool))
 }

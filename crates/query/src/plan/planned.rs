@@ -10,6 +10,7 @@ use snowmelt_wire::{FileGrant, S3Access};
 
 use super::cut::Cut;
 use super::encode::FragmentTask;
+use super::statement::Wanted;
 use super::table::TableInfo;
 use super::{QuerySpec, explain, text};
 use crate::driver::PlannedTask;
@@ -26,13 +27,13 @@ pub struct PlannedQuery {
     pub(crate) pool: Arc<UdfPool>,
     pub(crate) accepted: Instant,
     pub(crate) profile: Profile,
-    explain: bool,
+    wanted: Wanted,
 }
 
 impl PlannedQuery {
     pub(super) fn new(
         spec: &QuerySpec,
-        explain: bool,
+        wanted: Wanted,
         cut: Cut,
         tasks: Vec<FragmentTask>,
         tables: Vec<TableInfo>,
@@ -44,7 +45,7 @@ impl PlannedQuery {
         profile.totals.tasks = tasks.len() as u32;
         profile.totals.bytes_total = tasks.iter().map(|task| task.planned.bytes).sum();
         let accepted = spec.accepted;
-        Self { cut, tasks, tables, pool, accepted, profile, explain }
+        Self { cut, tasks, tables, pool, accepted, profile, wanted }
     }
 
     /// The schema of the answer.
@@ -95,12 +96,15 @@ impl PlannedQuery {
         self.tasks().flat_map(|task| task.s3.clone()).collect()
     }
 
-    /// The answer of an EXPLAIN, which runs nothing.
+    /// The answer of an EXPLAIN or DESCRIBE, which runs nothing.
     pub(crate) fn explanation(&self) -> Result<Option<RecordBatch>> {
-        if !self.explain {
-            return Ok(None);
+        match self.wanted {
+            Wanted::Rows => Ok(None),
+            Wanted::Plan => explain::plan(self.worker_plan(), self.driver_plan()).map(Some),
+            Wanted::Columns => {
+                explain::columns(&shown_schema(&self.cut.driver.schema(), &self.tables)).map(Some)
+            }
         }
-        explain::answer(self.worker_plan(), self.driver_plan()).map(Some)
     }
 }
 

@@ -14,7 +14,8 @@ use datafusion::physical_plan::ExecutionPlan;
 use snowmelt_types::Report;
 
 use super::statement::Statement;
-use super::{BATCH_ROWS, QuerySpec, sql_error};
+use super::{BATCH_ROWS, QuerySpec, merge, names, sql_error};
+use crate::checked::{self, CheckIntegers};
 use crate::udf::{RemoteUdf, UdfPool};
 use crate::{Error, Result};
 
@@ -34,10 +35,12 @@ pub(crate) fn execution_config(partitions: usize, batch_rows: usize) -> SessionC
 
 /// A session that knows the functions of a query and no table yet.
 pub(super) fn planning(spec: &QuerySpec, pool: &Arc<UdfPool>) -> Result<SessionContext> {
-    let state = SessionStateBuilder::new()
+    let mut state = SessionStateBuilder::new()
         .with_config(planning_config(spec.workers))
         .with_default_features()
+        .with_analyzer_rule(Arc::new(CheckIntegers::default()))
         .build();
+    checked::register(&mut state)?;
     let session = SessionContext::new_with_state(state);
     for signature in &spec.udfs {
         session.register_udf(RemoteUdf::from_signature(signature, Arc::clone(pool))?.into());
@@ -74,18 +77,30 @@ pub(super) async fn physical_plan(
         Some(report) => Error::Sql(Box::new(report)),
         None => Error::Sql(Box::new(Error::Execution(error).report())),
     };
-    let logical = state.statement_to_plan(statement.query.clone()).await.map_err(wrong)?;
+    let mut query = statement.query.clone();
+    let logical = loop {
+        match state.statement_to_plan(query.clone()).await {
+            Ok(plan) => break plan,
+            Err(error) if names::correct_case(&mut query, &error) => (),
+            Err(error) => return Err(wrong(error)),
+        }
+    };
     super::refuse::check_logical(&logical)?;
-    state.create_physical_plan(&logical).await.map_err(wrong)
+    let logical = names::as_written(logical, &query).map_err(wrong)?;
+    let physical = state.create_physical_plan(&logical).await.map_err(wrong)?;
+    merge::instead_of_exchanges(physical).map_err(wrong)
 }
 
 /// The built-in functions by name, as a plan that is decoded needs them. Made once per process.
 pub(crate) fn function_registry() -> &'static SessionState {
     static REGISTRY: LazyLock<SessionState> = LazyLock::new(|| {
-        SessionStateBuilder::new()
+        let mut state = SessionStateBuilder::new()
             .with_config(execution_config(1, BATCH_ROWS))
             .with_default_features()
-            .build()
+            .build();
+        let registered = checked::register(&mut state);
+        debug_assert!(registered.is_ok(), "a state takes any function");
+        state
     });
     &REGISTRY
 }
@@ -97,5 +112,6 @@ pub(super) fn function_names(state: &SessionState) -> Vec<String> {
     names.extend(state.udwfs());
     let tables = state.table_functions();
     names.extend(tables.values().map(|function: &Arc<TableFunction>| function.name().to_owned()));
+    names.retain(|name| !checked::is_operator(name));
     names
 }

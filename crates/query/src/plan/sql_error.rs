@@ -125,7 +125,11 @@ fn plan_text(
     if let Some(refusal) = refused_call(text) {
         let name = refusal.split('`').nth(1).map(str::to_owned);
         let report = ErrorReport::new(Code::SQL_TYPE, refusal);
-        return (report.hint("convert the argument with CAST(… AS …)"), name);
+        let hint = match refusal.contains(" arguments (") {
+            true => "give it one value for each of its arguments",
+            false => "convert the argument with CAST(… AS …)",
+        };
+        return (report.hint(hint), name);
     }
     if let Some(table) = between(text, "table '", "' not found") {
         let name = table.rsplit('.').next().unwrap_or(table);
@@ -134,16 +138,75 @@ fn plan_text(
     if let Some(function) = between(text, "Invalid function '", "'") {
         let message = format!("there is no function `{function}`");
         let mut report = named(message, function, function_names(state), "");
-        report.hint.get_or_insert_with(|| "define it with @sm.udf and pass it along".to_owned());
+        let own = "a function of your own is defined with @sm.udf and passed along (--udf)";
+        report.hint = Some(match report.hint {
+            Some(near) => format!("{near} {own}"),
+            None => own.to_owned(),
+        });
         return (report, Some(function.to_owned()));
+    }
+    if let Some((function, report)) = wrong_count(text) {
+        return (report, Some(function));
     }
     if let Some(function) = between(text, "Function '", "' failed to match") {
         return (wrong_arguments(function, text), Some(function.to_owned()));
     }
-    let first = text.split('\n').next().unwrap_or(text).trim();
+    let first = plain_literals(text.split('\n').next().unwrap_or(text).trim());
     let about_types = ["coerce", "type", "Cannot", "cast"].iter().any(|word| first.contains(word));
     let code = if about_types { Code::SQL_TYPE } else { Code::SQL_SYNTAX };
     (ErrorReport::new(code, first), None)
+}
+
+/// A call with too many or too few arguments.
+fn wrong_count(text: &str) -> Option<(String, ErrorReport)> {
+    let function = between(text, "unction '", "'")?;
+    let (_, rest) = text.split_once(" expect")?;
+    let takes = between(rest, " ", " argument")?;
+    let given = rest.split_once("received ")?.1.split(|c: char| !c.is_ascii_digit()).next()?;
+    let count = |number: &str| match number {
+        "1" | "one" => "1 argument".to_owned(),
+        "zero" => "no argument".to_owned(),
+        other => format!("{other} arguments"),
+    };
+    let message = format!("`{function}` takes {}, but the query gives {given}", count(takes));
+    Some((function.to_owned(), ErrorReport::new(Code::SQL_TYPE, message)))
+}
+
+/// A message with literals as SQL writes them: DataFusion writes `Int64(1)` and `Utf8("x")`.
+fn plain_literals(text: &str) -> String {
+    const TYPES: [&str; 13] = [
+        "Int8(",
+        "Int16(",
+        "Int32(",
+        "Int64(",
+        "UInt8(",
+        "UInt16(",
+        "UInt32(",
+        "UInt64(",
+        "Float32(",
+        "Float64(",
+        "Boolean(",
+        "Utf8(",
+        "IntervalMonthDayNano(",
+    ];
+    let mut plain = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        let inside_word =
+            plain.chars().next_back().is_some_and(|c| c.is_alphanumeric() || c == '_');
+        let found = TYPES.iter().find_map(|name| rest.strip_prefix(name)).filter(|_| !inside_word);
+        match found.and_then(|value| value.split_once(')')) {
+            Some((value, behind)) => {
+                plain.push_str(&value.replace('"', "'"));
+                rest = behind;
+            }
+            None => {
+                plain.push(c);
+                rest = &rest[c.len_utf8()..];
+            }
+        }
+    }
+    plain
 }
 
 /// DataFusion names each type that a function takes, with what it got instead.
@@ -182,15 +245,17 @@ fn named(message: String, name: &str, known: Vec<String>, list: &str) -> ErrorRe
     report.hint(format!("{list} {}{more}", shown.join(", ")))
 }
 
-/// At most three names that are about as long and share most letters in order, the best first.
+/// At most three names that are a slip of the keyboard away, the best first: one letter of four
+/// may be wrong, missing, too many or swapped. A word that only begins like another is no slip.
 fn nearest<'a>(name: &str, known: &'a [String]) -> Vec<&'a str> {
     let folded = name.to_lowercase();
-    let mut scored: Vec<(f64, &str)> = known
+    let most = (folded.chars().count() / 4).max(1);
+    let mut scored: Vec<(usize, &str)> = known
         .iter()
-        .map(|other| (strsim::jaro_winkler(&folded, &other.to_lowercase()), other.as_str()))
-        .filter(|(score, _)| *score >= 0.85)
+        .map(|other| (strsim::osa_distance(&folded, &other.to_lowercase()), other.as_str()))
+        .filter(|(distance, _)| *distance <= most)
         .collect();
-    scored.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(b.1)));
+    scored.sort_unstable();
     let mut names: Vec<&str> = scored.into_iter().map(|(_, name)| name).collect();
     names.dedup();
     names.truncate(3);
@@ -295,5 +360,29 @@ mod tests {
         let known: Vec<String> = ["l_quantity", "l_tax", "l_shipdate"].map(str::to_owned).into();
         assert_eq!(nearest("l_quantitty", &known), ["l_quantity"]);
         assert!(nearest("zzz", &known).is_empty());
+        assert!(nearest("country", &["count".to_owned()]).is_empty());
+    }
+
+    #[test]
+    fn literals_are_written_as_in_sql() {
+        let text = r#"count(Int64(1)) and Utf8("x") of my_Int64(2)"#;
+        assert_eq!(plain_literals(text), "count(1) and 'x' of my_Int64(2)");
+    }
+
+    #[test]
+    fn a_wrong_number_of_arguments_is_counted() {
+        for (text, message) in [
+            (
+                "Function 'abs' expects 1 arguments but received 3",
+                "`abs` takes 1 argument, but the query gives 3",
+            ),
+            (
+                "The function 'pi' expected zero argument but received 1",
+                "`pi` takes no argument, but the query gives 1",
+            ),
+        ] {
+            assert_eq!(wrong_count(text).unwrap().1.message, message);
+        }
+        assert!(wrong_count("Function 'x' expects String but received Int64").is_none());
     }
 }

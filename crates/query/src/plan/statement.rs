@@ -4,12 +4,13 @@
 //! refused by name before it is planned.
 
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::ops::ControlFlow;
 
 use datafusion::sql::parser::{DFParserBuilder, Statement as DfStatement};
 use datafusion::sql::sqlparser::ast::{
-    Expr, ObjectName, ObjectNamePart, Query, SetExpr, Statement as SqlStatement, Value, Visit,
-    Visitor,
+    Expr, ObjectName, ObjectNamePart, Query, Select, SelectFlavor, SelectItem, SetExpr,
+    Statement as SqlStatement, Value, Visit, VisitMut, Visitor, VisitorMut,
 };
 use snowmelt_types::{Code, ErrorReport};
 
@@ -20,10 +21,21 @@ use crate::{Error, Result};
 pub(super) struct Statement {
     /// The query, without its EXPLAIN.
     pub(super) query: DfStatement,
-    /// True if the user asked for the plan instead of the answer.
-    pub(super) explain: bool,
+    /// What the user asked for.
+    pub(super) wanted: Wanted,
     /// What stands in FROM in single quotes: locations, whatever they look like.
     pub(super) quoted: BTreeSet<String>,
+}
+
+/// What is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// The rows.
+    Rows,
+    /// EXPLAIN: the plan.
+    Plan,
+    /// DESCRIBE: the columns and their types.
+    Columns,
 }
 
 /// Parses a text that must hold exactly one statement that reads.
@@ -32,7 +44,7 @@ pub(super) fn parse(sql: &str) -> Result<Statement> {
     let mut statements = parsed.map_err(|error| sql_error::syntax(&error, sql))?;
     match (statements.pop_front(), statements.len()) {
         (None, _) => Err(refused("there is no statement in the SQL", "write one SELECT")),
-        (Some(only), 0) => accept(only, false),
+        (Some(only), 0) => accept(only, Wanted::Rows),
         (Some(_), more) => {
             let message = format!("the SQL holds {} statements", more + 1);
             Err(refused(&message, "run them one by one"))
@@ -40,13 +52,13 @@ pub(super) fn parse(sql: &str) -> Result<Statement> {
     }
 }
 
-fn accept(statement: DfStatement, explain: bool) -> Result<Statement> {
+fn accept(statement: DfStatement, wanted: Wanted) -> Result<Statement> {
     match statement {
-        DfStatement::Statement(inner) => accept_sql(*inner, explain),
+        DfStatement::Statement(inner) => accept_sql(*inner, wanted),
         DfStatement::Explain(inner) if inner.options.analyze => {
-            Err(refused("EXPLAIN ANALYZE is not there", "run the query and look at its profile"))
+            Err(refused("EXPLAIN ANALYZE is not there", ANALYZE_HINT))
         }
-        DfStatement::Explain(inner) => accept(*inner.statement, true),
+        DfStatement::Explain(inner) => accept(*inner.statement, Wanted::Plan),
         DfStatement::CopyTo(_) => {
             Err(refused("COPY is not allowed", "choose the output with -o and redirect it"))
         }
@@ -54,16 +66,43 @@ fn accept(statement: DfStatement, explain: bool) -> Result<Statement> {
     }
 }
 
-fn accept_sql(statement: SqlStatement, explain: bool) -> Result<Statement> {
-    let SqlStatement::Query(query) = statement else {
-        return Err(not_a_query(&statement.to_string()));
+const ANALYZE_HINT: &str =
+    "the profile has rows and time of each operator: run the query with --profile";
+
+fn accept_sql(statement: SqlStatement, wanted: Wanted) -> Result<Statement> {
+    let mut query = match statement {
+        SqlStatement::Query(query) => query,
+        SqlStatement::ExplainTable { table_name, .. } => {
+            let all = parse(&format!("select * from {table_name}"))?;
+            return Ok(Statement { wanted: Wanted::Columns, ..all });
+        }
+        SqlStatement::Explain { statement, analyze: false, .. } => {
+            return accept_sql(*statement, Wanted::Columns);
+        }
+        other => return Err(not_a_query(&other.to_string())),
     };
     let mut reading = Reading::default();
-    if let ControlFlow::Break(refusal) = query.visit(&mut reading) {
+    if let ControlFlow::Break(refusal) = Visit::visit(&query, &mut reading) {
         return Err(refusal);
     }
+    _ = VisitMut::visit(&mut query, &mut FromFirst);
     let query = DfStatement::Statement(Box::new(SqlStatement::Query(query)));
-    Ok(Statement { query, explain, quoted: reading.quoted })
+    Ok(Statement { query, wanted, quoted: reading.quoted })
+}
+
+/// `FROM t` is `FROM t SELECT *`, as in DuckDB. The planner would select nothing.
+struct FromFirst;
+
+impl VisitorMut for FromFirst {
+    type Break = Infallible;
+
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Infallible> {
+        if select.flavor == SelectFlavor::FromFirstNoSelect {
+            select.flavor = SelectFlavor::Standard;
+            select.projection = vec![SelectItem::Wildcard(Default::default())];
+        }
+        ControlFlow::Continue(())
+    }
 }
 
 /// Walks a query: refuses what hides a write, or has no value; notes the locations in FROM.
@@ -148,9 +187,13 @@ mod tests {
     #[test]
     fn accepts_queries_and_their_explanation() {
         for sql in ["select 1", "with t as (select 1) select * from t", "values (1), (2)"] {
-            assert!(!parse(sql).unwrap().explain);
+            assert_eq!(parse(sql).unwrap().wanted, Wanted::Rows);
         }
-        assert!(parse("explain select 1").unwrap().explain);
+        assert_eq!(parse("explain select 1").unwrap().wanted, Wanted::Plan);
+        for sql in ["describe t", "desc 'a/*.parquet'", "describe select 1"] {
+            assert_eq!(parse(sql).unwrap().wanted, Wanted::Columns);
+        }
+        assert!(parse("describe 'a/*.parquet'").unwrap().quoted.contains("a/*.parquet"));
         assert!(parse("select 1;").is_ok());
     }
 
@@ -178,6 +221,14 @@ mod tests {
         assert!(refusal("").contains("no statement"));
         assert!(refusal("  -- only a comment").contains("no statement"));
         assert!(refusal("select 1; select 2").contains("2 statements"));
+    }
+
+    #[test]
+    fn from_alone_selects_everything() {
+        for sql in ["from t limit 2", "select * from (from t)"] {
+            let text = parse(sql).unwrap().query.to_string().to_lowercase();
+            assert!(text.contains("select * from t"), "{text}");
+        }
     }
 
     #[test]

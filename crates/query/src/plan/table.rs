@@ -11,6 +11,7 @@ use datafusion::datasource::TableType;
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder, ParquetSource};
 use datafusion::datasource::source::DataSourceExec;
+use datafusion::datasource::table_schema::TableSchema;
 use datafusion::error::Result as DfResult;
 use datafusion::execution::context::SessionContext;
 use datafusion::execution::object_store::ObjectStoreUrl;
@@ -19,6 +20,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::resolve::resolve_table_references;
 
 use super::files::{self, TableFile};
+use super::hive::Folders;
 use super::location::{Located, locate, looks_like_location};
 use super::split::{self, Unit};
 use super::statement::Statement;
@@ -78,7 +80,9 @@ fn location_of<'a>(name: &'a str, statement: &Statement, spec: &'a QuerySpec) ->
 
 #[derive(Debug)]
 struct ParquetTable {
-    schema: SchemaRef,
+    /// The columns of the files, and behind them those of their folders.
+    schema: TableSchema,
+    folders: Folders,
     url: ObjectStoreUrl,
     files: Vec<TableFile>,
     workers: usize,
@@ -87,7 +91,10 @@ struct ParquetTable {
 impl ParquetTable {
     async fn open(located: Located, location: &str, workers: u32) -> Result<Self> {
         let (schema, files) = files::read(&located, location).await?;
-        Ok(Self { schema, url: located.url, files, workers: workers.max(1) as usize })
+        let folders = Folders::find(files.iter().map(|file| &file.meta.location), &schema);
+        let columns = folders.columns.clone();
+        let schema = TableSchema::builder(schema).with_table_partition_cols(columns).build();
+        Ok(Self { schema, folders, url: located.url, files, workers: workers.max(1) as usize })
     }
 
     fn info(&self, name: &str) -> TableInfo {
@@ -108,7 +115,7 @@ impl ParquetTable {
     fn leaves(&self, file: &TableFile, columns: &[usize]) -> Vec<usize> {
         let root = file.footer.file_metadata().schema_descr().root_schema();
         let position = |column: &usize| {
-            let name = self.schema.field(*column).name();
+            let name = self.schema.table_schema().field(*column).name();
             root.get_fields().iter().position(|field| field.name() == name)
         };
         columns.iter().filter_map(position).collect()
@@ -116,22 +123,33 @@ impl ParquetTable {
 
     fn part(&self, unit: &Unit) -> PartitionedFile {
         let file = &self.files[unit.file];
-        PartitionedFile::new_from_meta(file.meta.clone())
+        let values = self.folders.values.get(unit.file).cloned().unwrap_or_default();
+        let mut part = PartitionedFile::new_from_meta(file.meta.clone())
             .with_range(unit.start, unit.end)
-            .with_statistics(Arc::clone(&file.statistics))
-            .with_extension(ReadBytes(unit.bytes))
+            .with_partition_values(values)
+            .with_extension(ReadBytes(unit.bytes));
+        part.statistics = Some(self.statistics_of(unit.file));
+        part
+    }
+
+    fn statistics_of(&self, file: usize) -> Arc<Statistics> {
+        let own = &self.files[file].statistics;
+        match self.folders.columns.is_empty() {
+            true => Arc::clone(own),
+            false => Arc::new(self.folders.statistics(file, own)),
+        }
     }
 
     fn statistics(&self) -> DfResult<Statistics> {
-        let each = self.files.iter().map(|file| file.statistics.as_ref());
-        Statistics::try_merge_iter(each, &self.schema)
+        let each: Vec<_> = (0..self.files.len()).map(|file| self.statistics_of(file)).collect();
+        Statistics::try_merge_iter(each.iter().map(Arc::as_ref), self.schema.table_schema())
     }
 }
 
 #[async_trait]
 impl TableProvider for ParquetTable {
     fn schema(&self) -> SchemaRef {
-        Arc::clone(&self.schema)
+        Arc::clone(self.schema.table_schema())
     }
 
     fn table_type(&self) -> TableType {
@@ -153,14 +171,13 @@ impl TableProvider for ParquetTable {
         _filters: &[Expr],
         limit: Option<usize>,
     ) -> DfResult<Arc<dyn ExecutionPlan>> {
-        let all = (0..self.schema.fields().len()).collect();
+        let all = (0..self.schema.table_schema().fields().len()).collect();
         let columns = projection.unwrap_or(&all);
         let options = TableParquetOptions {
             global: state.config_options().execution.parquet.clone(),
             ..TableParquetOptions::default()
         };
-        let source =
-            ParquetSource::new(Arc::clone(&self.schema)).with_table_parquet_options(options);
+        let source = ParquetSource::new(self.schema.clone()).with_table_parquet_options(options);
         let config = FileScanConfigBuilder::new(self.url.clone(), Arc::new(source))
             .with_file_groups(self.file_groups(columns))
             .with_statistics(self.statistics()?)

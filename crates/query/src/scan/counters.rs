@@ -1,4 +1,5 @@
-//! Bytes and requests of a task, and the decorator that counts them on any store.
+//! Bytes and requests of a task, and the decorator that counts them on a bucket and holds its
+//! objects to their versions.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,6 +12,8 @@ use object_store::{
     CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
     PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
+
+use super::{Versions, patiently};
 
 /// What was read from storage. Shared by all stores of a task.
 #[derive(Debug, Default)]
@@ -37,12 +40,13 @@ impl Counters {
 pub(crate) struct Counted<S> {
     inner: S,
     counters: Arc<Counters>,
+    versions: Arc<Versions>,
 }
 
 impl<S> Counted<S> {
-    /// Counts the reads of `inner`.
-    pub(crate) fn new(inner: S, counters: Arc<Counters>) -> Self {
-        Self { inner, counters }
+    /// Counts the reads of `inner`, which are of these versions.
+    pub(crate) fn new(inner: S, counters: Arc<Counters>, versions: Arc<Versions>) -> Self {
+        Self { inner, counters, versions }
     }
 }
 
@@ -56,7 +60,9 @@ impl<S: ObjectStore> fmt::Display for Counted<S> {
 impl<S: ObjectStore> ObjectStore for Counted<S> {
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         let head = options.head;
-        let result = self.inner.get_opts(location, options).await?;
+        let options = self.versions.condition(location, options);
+        let result = patiently(|| self.inner.get_opts(location, options.clone())).await;
+        let result = result.inspect_err(|error| self.versions.note(location, error))?;
         let bytes = if head { 0 } else { result.range.end - result.range.start };
         self.counters.count(bytes);
         Ok(result)

@@ -22,8 +22,10 @@ use object_store::{
     MultipartUpload, ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload,
     PutResult, Result,
 };
+use snowmelt_types::ErrorReport;
 use snowmelt_wire::FileGrant;
 
+use super::version::{self, local_version};
 use super::{Counters, local_path};
 
 /// The granted files by their name in the plan.
@@ -36,6 +38,8 @@ pub(crate) struct GrantedFiles {
 #[derive(Debug)]
 struct GrantedFile {
     file: File,
+    path: String,
+    version: String,
     meta: ObjectMeta,
 }
 
@@ -52,6 +56,14 @@ impl GrantedFiles {
             files.insert(granted.meta.location.clone(), granted);
         }
         Ok(Self { files, counters })
+    }
+
+    /// The first file that is no longer as it was planned with, if there is one.
+    pub(crate) fn changed(&self) -> Option<ErrorReport> {
+        let changed = |granted: &&GrantedFile| {
+            !granted.file.metadata().is_ok_and(|now| local_version(&now) == granted.version)
+        };
+        self.files.values().find(changed).map(|granted| version::changed(&granted.path))
     }
 
     fn find(&self, location: &Path) -> Result<&GrantedFile> {
@@ -79,13 +91,9 @@ impl GrantedFile {
         let path = FilePath::new(&grant.path);
         let io = |source| crate::Error::Io { path: path.to_owned(), source };
         let metadata = file.metadata().map_err(io)?;
-        if metadata.len() != grant.bytes {
-            let why = format!(
-                "it had {} bytes when the query was planned and has {} now",
-                grant.bytes,
-                metadata.len()
-            );
-            return Err(crate::Error::FileCorrupt { file: grant.path.clone(), why });
+        let version = local_version(&metadata);
+        if metadata.len() != grant.bytes || version != grant.version {
+            return Err(crate::Error::FileChanged { file: grant.path.clone() });
         }
         let meta = ObjectMeta {
             location: local_path(path)?,
@@ -94,7 +102,7 @@ impl GrantedFile {
             e_tag: None,
             version: None,
         };
-        Ok(Self { file, meta })
+        Ok(Self { file, path: grant.path.clone(), version, meta })
     }
 }
 
@@ -183,7 +191,9 @@ mod tests {
     fn store(announced: u64) -> crate::Result<(GrantedFiles, Arc<Counters>)> {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(b"0123456789").unwrap();
-        let grant = FileGrant { path: "/data/a b.parquet".to_owned(), bytes: announced };
+        let version = local_version(&file.metadata().unwrap());
+        let path = "/data/a b.parquet".to_owned();
+        let grant = FileGrant { path, bytes: announced, version };
         let counters = Arc::new(Counters::default());
         Ok((GrantedFiles::new(vec![(grant, file)], Arc::clone(&counters))?, counters))
     }
@@ -209,6 +219,15 @@ mod tests {
 
     #[test]
     fn refuses_a_file_that_changed() {
-        assert!(matches!(store(11), Err(crate::Error::FileCorrupt { .. })));
+        assert!(matches!(store(11), Err(crate::Error::FileChanged { .. })));
+    }
+
+    #[test]
+    fn sees_a_change_while_the_file_is_open() {
+        let (store, _) = store(10).unwrap();
+        assert!(store.changed().is_none());
+        store.files.values().next().unwrap().file.write_all_at(b"x", 10).unwrap();
+        let report = store.changed().unwrap().to_string();
+        assert!(report.contains("SM-0116") && report.contains("/data/a b.parquet"), "{report}");
     }
 }

@@ -22,6 +22,11 @@ pub(crate) fn local_path(path: &Path) -> Result<StorePath> {
     StorePath::from_absolute_path(path).map_err(|error| invalid(&error.to_string()))
 }
 
+/// The key of an object as it is: `?`, `#` and `%` are letters of it.
+pub(crate) fn object_path(key: &str) -> StorePath {
+    StorePath::parse(key).unwrap_or_else(|_| StorePath::from(key))
+}
+
 /// The absolute path that a plan's name stands for.
 pub(crate) fn file_path(path: &StorePath) -> PathBuf {
     let named = Url::parse("file:///").ok().and_then(|mut url| {
@@ -34,6 +39,12 @@ pub(crate) fn file_path(path: &StorePath) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keys_stay_as_they_are() {
+        assert_eq!(object_path("what?/a#b%20.parquet").as_ref(), "what?/a#b%20.parquet");
+        assert_eq!(object_path("a/b/").as_ref(), "a/b");
+    }
 
     #[test]
     fn both_directions_agree() {

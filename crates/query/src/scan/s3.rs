@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
-use object_store::{ObjectStore, Result, RetryConfig};
+use object_store::{ObjectStore, RetryConfig};
 use snowmelt_wire::S3Access;
+use url::Url;
 
 /// Variables that are passed on. All others stay with the user.
 const KNOWN: [&str; 8] = [
@@ -34,7 +35,8 @@ impl S3Settings {
             .filter(known)
             .map(|name| ((*name).to_owned(), variables[*name].clone()))
             .collect();
-        if let Some(endpoint) = variables.get("AWS_ENDPOINT_URL_S3") {
+        let special = variables.get("AWS_ENDPOINT_URL_S3").filter(|value| !value.is_empty());
+        if let Some(endpoint) = special {
             settings.insert("AWS_ENDPOINT_URL".to_owned(), endpoint.clone());
         }
         Self(settings)
@@ -45,14 +47,60 @@ impl S3Settings {
         &self.0
     }
 
+    /// True if requests are not signed.
+    pub(crate) fn anonymous(&self) -> bool {
+        !self.0.contains_key("AWS_ACCESS_KEY_ID")
+    }
+
+    /// What is wrong with the settings themselves: seen before the first request, because the
+    /// client does not look until it makes one.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        // Session tokens and endpoints too go into headers and addresses as they are.
+        let odd = |(_, value): &(&String, &String)| !value.chars().all(|c| c.is_ascii_graphic());
+        if let Some((name, _)) = self.0.iter().find(odd) {
+            return Err(format!("{name} holds a blank, a line end or another odd character"));
+        }
+        let set = |name: &str| self.0.contains_key(name);
+        match (set("AWS_ACCESS_KEY_ID"), set("AWS_SECRET_ACCESS_KEY")) {
+            (true, false) => {
+                Err("AWS_ACCESS_KEY_ID is set and AWS_SECRET_ACCESS_KEY is not".into())
+            }
+            (false, true) => {
+                Err("AWS_SECRET_ACCESS_KEY is set and AWS_ACCESS_KEY_ID is not".into())
+            }
+            _ => self.0.get("AWS_ENDPOINT_URL").map_or(Ok(()), |endpoint| check_endpoint(endpoint)),
+        }
+    }
+
     /// Opens a bucket. Makes no request.
-    pub(crate) fn open(&self, bucket: &str) -> Result<Arc<dyn ObjectStore>> {
-        Ok(Arc::new(open_bucket(bucket, &S3Access { settings: self.0.clone() })?))
+    pub(crate) fn open(&self, bucket: &str) -> Result<Arc<dyn ObjectStore>, object_store::Error> {
+        Ok(Arc::new(open_bucket(
+            bucket,
+            &S3Access { settings: self.0.clone(), ..S3Access::default() },
+        )?))
+    }
+}
+
+fn check_endpoint(endpoint: &str) -> Result<(), String> {
+    let wrong = |why: &str| Err(format!("AWS_ENDPOINT_URL is `{endpoint}`: {why}"));
+    match Url::parse(endpoint) {
+        Ok(url) if !matches!(url.scheme(), "http" | "https") => {
+            wrong("it begins with http:// or https://")
+        }
+        Ok(url) if url.host_str().is_none_or(str::is_empty) => wrong("it names no host"),
+        Ok(url) if url.query().is_some() || url.fragment().is_some() => {
+            wrong("it is an address without ? and #")
+        }
+        Ok(_) => Ok(()),
+        Err(why) => wrong(&why.to_string()),
     }
 }
 
 /// Opens a bucket with the settings of a task. Makes no request.
-pub(crate) fn open_bucket(bucket: &str, access: &S3Access) -> Result<AmazonS3> {
+pub(crate) fn open_bucket(
+    bucket: &str,
+    access: &S3Access,
+) -> Result<AmazonS3, object_store::Error> {
     let mut builder = AmazonS3Builder::new()
         .with_bucket_name(bucket)
         .with_region("us-east-1")
@@ -94,6 +142,23 @@ mod tests {
             ("AWS_ACCESS_KEY_ID", ""),
         ]));
         assert_eq!(settings.settings().keys().collect::<Vec<_>>(), ["AWS_REGION"]);
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_setting_is_said_by_name() {
+        for (pairs, word) in [
+            (&[("AWS_ENDPOINT_URL", "localhost:9000")][..], "http://"),
+            (&[("AWS_ENDPOINT_URL", "http://")], "AWS_ENDPOINT_URL"),
+            (&[("AWS_ENDPOINT_URL", "not-an-address")], "AWS_ENDPOINT_URL"),
+            (&[("AWS_ENDPOINT_URL", "http://a b/")], "AWS_ENDPOINT_URL holds a blank"),
+            (&[("AWS_REGION", "eu\n")], "AWS_REGION holds"),
+            (&[("AWS_ACCESS_KEY_ID", "k")], "AWS_SECRET_ACCESS_KEY is not"),
+            (&[("AWS_SECRET_ACCESS_KEY", "k")], "AWS_ACCESS_KEY_ID is not"),
+        ] {
+            let why = S3Settings::new(&variables(pairs)).check().unwrap_err();
+            assert!(why.contains(word), "{why}");
+        }
+        assert!(S3Settings::new(&variables(&[("AWS_REGION", "eu-west-3")])).check().is_ok());
     }
 
     #[test]

@@ -18,7 +18,13 @@ pub(super) fn coerce(name: &str, takes: &[DataType], got: &[DataType]) -> Result
     if fit {
         return Ok(takes.to_vec());
     }
+    let (many, few) = (takes.len(), got.len());
     let (takes, got) = (list(takes), list(got));
+    if many != few {
+        return plan_err!(
+            "{OPEN}`{name}` takes {many} arguments ({takes}), but the query gives {few} ({got}){CLOSE}"
+        );
+    }
     plan_err!("{OPEN}`{name}` takes ({takes}), but the query gives ({got}){CLOSE}")
 }
 

@@ -24,7 +24,7 @@ use super::{PeakPool, STACK_BYTES, panics};
 use crate::driver::UdfConnection;
 use crate::fault::{self, Setting};
 use crate::plan::{execution_config, function_registry};
-use crate::scan::{Counted, Counters, GrantedFiles, open_bucket};
+use crate::scan::{Counted, Counters, GrantedFiles, Versions, open_bucket};
 use crate::udf::{self, UdfPool};
 use crate::{Error, codec};
 
@@ -56,6 +56,9 @@ pub(super) struct DataFusionExecutor {
     task: Task,
     files: Vec<String>,
     counters: Arc<Counters>,
+    granted: Arc<GrantedFiles>,
+    // By bucket.
+    versions: Vec<Arc<Versions>>,
     memory: Arc<PeakPool>,
     udfs: Arc<UdfPool>,
     // Second handles of the UDFs' connections: a thread that waits for an answer is woken by them.
@@ -73,7 +76,9 @@ impl DataFusionExecutor {
         let runtime = memory.runtime().map_err(|error| Error::from(error).report())?;
         let names = files.iter().map(|(grant, _)| grant.path.clone()).collect();
         let granted = GrantedFiles::new(files, Arc::clone(&counters)).map_err(|e| e.report())?;
-        register_stores(&runtime, granted, &task, &counters).map_err(|error| error.report())?;
+        let granted = Arc::new(granted);
+        let versions = register_stores(&runtime, &granted, &task, &counters)
+            .map_err(|error| error.report())?;
         let config = execution_config(task.partitions.len(), task.batch_rows as usize);
         let context = TaskContext::from(function_registry())
             .with_session_config(config)
@@ -89,6 +94,8 @@ impl DataFusionExecutor {
             task,
             files: names,
             counters,
+            granted,
+            versions,
             memory,
             udfs: pool,
             sockets,
@@ -136,7 +143,16 @@ impl DataFusionExecutor {
         Ok(())
     }
 
+    /// A file or object that is another version by now explains every other failure.
+    fn changed(&self) -> Option<ErrorReport> {
+        let object = self.versions.iter().find_map(|versions| versions.report());
+        object.or_else(|| self.granted.changed())
+    }
+
     fn explain_panic(&self, panicked: &str) -> ErrorReport {
+        if let Some(changed) = self.changed() {
+            return changed;
+        }
         if panics::in_reader() {
             let setting = Setting { files: self.files.clone(), memory: None };
             return fault::corrupt("its pages are damaged", &setting);
@@ -145,6 +161,9 @@ impl DataFusionExecutor {
     }
 
     fn explain(&self, partition: u32, error: &DataFusionError) -> ErrorReport {
+        if let Some(changed) = self.changed() {
+            return changed;
+        }
         let memory = Some((ByteSize(self.memory.limit()), ByteSize(self.memory.peak())));
         let mut report = fault::report(error, &Setting { files: self.files.clone(), memory });
         // The instance knows the row of its batch only; which batch it was is known here.
@@ -160,7 +179,10 @@ impl Executor for DataFusionExecutor {
         let runtime = self.runtime()?;
         let result = runtime.block_on(async {
             tokio::select! {
-                result = self.run_all(outbox) => result,
+                result = self.run_all(outbox) => result.and_then(|()| match self.changed() {
+                    Some(changed) => Err(changed.into()),
+                    None => Ok(()),
+                }),
                 () = self.cancelled.notified() => {
                     Err(ErrorReport::new(Code::CANCELLED, "the task was cancelled").into())
                 }
@@ -223,25 +245,32 @@ async fn run_partition(
 
 fn register_stores(
     runtime: &RuntimeEnv,
-    granted: GrantedFiles,
+    granted: &Arc<GrantedFiles>,
     task: &Task,
     counters: &Arc<Counters>,
-) -> Result<(), Error> {
+) -> Result<Vec<Arc<Versions>>, Error> {
     let url = |text: &str| {
         Url::parse(text).map_err(|error| Error::LocationInvalid {
             location: text.to_owned(),
             why: error.to_string(),
         })
     };
-    runtime.register_object_store(&url("file:///")?, Arc::new(granted));
+    runtime.register_object_store(&url("file:///")?, Arc::clone(granted) as _);
+    let mut all = Vec::with_capacity(task.s3.len());
     for (bucket, access) in &task.s3 {
         let location = format!("s3://{bucket}");
-        let store = open_bucket(bucket, access)
-            .map_err(|source| Error::Storage { location: location.clone(), source })?;
-        let counted = Counted::new(store, Arc::clone(counters));
+        let anonymous = !access.settings.contains_key("AWS_ACCESS_KEY_ID");
+        let store = open_bucket(bucket, access).map_err(|source| Error::Storage {
+            location: location.clone(),
+            source,
+            anonymous,
+        })?;
+        let versions = Arc::new(Versions::new(bucket, &access.versions));
+        let counted = Counted::new(store, Arc::clone(counters), Arc::clone(&versions));
         runtime.register_object_store(&url(&location)?, Arc::new(counted));
+        all.push(versions);
     }
-    Ok(())
+    Ok(all)
 }
 
 fn connect(

@@ -86,7 +86,7 @@ fn rows(batches: &[RecordBatch]) -> Vec<String> {
     text.lines().filter(|line| line.starts_with('|')).skip(1).map(blank).collect()
 }
 
-async fn check(sql: &str, ordered: bool) {
+pub async fn check(sql: &str, ordered: bool) {
     let mut expected = rows(&plain(sql).await);
     for workers in [1, 2, 3, 8] {
         let (batches, profile) = answer(&spec(sql, workers), Arc::default())

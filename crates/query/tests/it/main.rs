@@ -4,9 +4,13 @@
 mod answers;
 mod data;
 mod faults;
+mod functions;
+mod naming;
+mod overflow;
 mod plans;
 mod refusals;
 mod runner;
 mod s3;
 mod storage;
 mod udfs;
+mod windows;

@@ -23,6 +23,16 @@ const QUERIES: &[(&str, &str)] = &[
         "window",
         "select l_orderkey, rank() over (partition by l_shipmode order by l_tax) from lineitem",
     ),
+    // One partition: the whole plan goes to one worker, as far as the codec carries it unchanged.
+    ("window_of_one", "select n_name, sum(n_regionkey) over (order by n_name) from nation"),
+    (
+        "window_filter",
+        "select n_name, sum(n_regionkey) filter (where n_nationkey > 1) over (order by n_name) from nation",
+    ),
+    (
+        "window_nulls",
+        "select n_name, lag(n_regionkey) ignore nulls over (order by n_name) from nation order by 1",
+    ),
     ("distinct", "select count(distinct l_suppkey) from lineitem"),
     ("union_all", "select l_orderkey from lineitem union all select o_orderkey from orders"),
     (

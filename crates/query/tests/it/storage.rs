@@ -1,5 +1,6 @@
 //! Locations and files that are wrong, and locations that are right in every form.
 
+use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use tempfile::TempDir;
 
 use crate::data::write;
 use crate::runner::{InProcess, answer, failure, located, refusal};
+use crate::udfs::MEDDLE;
 
 fn numbers(rows: i64) -> RecordBatch {
     let n: ArrayRef = Arc::new(Int64Array::from_iter_values(0..rows));
@@ -100,7 +102,78 @@ async fn files_that_do_not_fit_together() {
     let other = RecordBatch::try_from_iter([("n", words)]).unwrap();
     write(&folder.path().join("t/c.parquet"), &other, 100);
     let report = refusal(&located("select * from 't'", folder.path())).await;
-    assert!(report.contains("SM-0106") && report.contains("different schemas"), "{report}");
+    assert!(report.contains("SM-0106") && report.contains("column `n` is Int64 in"), "{report}");
+    assert!(report.contains("t/a.parquet") && report.contains("Utf8 in"), "{report}");
+    assert!(report.contains("t/c.parquet"), "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_of_mixed_writers_are_one_table() {
+    use arrow::array::*;
+    let folder = tempfile::tempdir().unwrap();
+    let instant = 1_700_000_000_123_i64;
+    let lists = |values: Vec<i32>| {
+        ListArray::from_iter_primitive::<arrow::datatypes::Int32Type, _, _>([
+            Some(values.into_iter().map(Some).collect::<Vec<_>>()),
+            None,
+        ])
+    };
+    let one: [(&str, ArrayRef); 6] = [
+        ("n", Arc::new(Int32Array::from(vec![1, 2]))),
+        ("s", Arc::new(StringArray::from(vec!["a", "b"]))),
+        ("t", Arc::new(TimestampMillisecondArray::from(vec![instant, instant]))),
+        ("x", Arc::new(Float32Array::from(vec![0.5, 1.5]))),
+        ("l", Arc::new(lists(vec![1, 2]))),
+        ("only", Arc::new(Int64Array::from(vec![7, 8]))),
+    ];
+    let other: [(&str, ArrayRef); 5] = [
+        ("s", Arc::new(LargeStringArray::from(vec!["c", "d"]))),
+        ("n", Arc::new(Int64Array::from(vec![1 << 40, 2 << 40]))),
+        ("t", Arc::new(TimestampMicrosecondArray::from(vec![instant * 1000, instant * 1000 + 1]))),
+        ("x", Arc::new(Int64Array::from(vec![3, 4]))),
+        (
+            "l",
+            Arc::new(LargeListArray::from_iter_primitive::<arrow::datatypes::Int64Type, _, _>([
+                Some(vec![Some(1_i64 << 40)]),
+                None,
+            ])),
+        ),
+    ];
+    for (name, batch) in [
+        ("a.parquet", RecordBatch::try_from_iter(one).unwrap()),
+        ("b.parquet", RecordBatch::try_from_iter(other).unwrap()),
+    ] {
+        write(&folder.path().join(name), &batch, 1);
+    }
+    for (sql, expected) in [
+        ("select sum(n), max(n), min(n) from '.'", "3298534883331|2199023255552|1"),
+        ("select string_agg(s, '' order by s) from '.'", "abcd"),
+        ("select count(distinct t), count(*) from '.' where t >= timestamp '2023-01-01'", "2|4"),
+        ("select count(*) from '.' where n > 2", "2"),
+        ("select count(*) from '.' where n = 2 and s = 'b' and x < 2", "1"),
+        ("select count(*) from '.' where t > timestamp '2023-11-14 22:13:20.123'", "1"),
+        ("select sum(x), sum(only), count(only) from '.'", "9.0|15|2"),
+        ("select sum(l[1]), sum(l[2]) from '.'", "1099511627777|2"),
+    ] {
+        let (batches, _) = answer(&located(sql, folder.path()), Arc::default())
+            .await
+            .unwrap_or_else(|error| panic!("{sql}: {}", error.report()));
+        let text = pretty_format_batches(&batches).unwrap().to_string();
+        let row = text.lines().nth(3).unwrap().replace(' ', "");
+        assert_eq!(row.trim_matches('|'), expected, "{sql}");
+    }
+}
+
+#[tokio::test]
+async fn a_column_that_a_file_has_twice_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let column = || Arc::new(Int64Array::from(vec![1])) as ArrayRef;
+    let field = || arrow::datatypes::Field::new("n", arrow::datatypes::DataType::Int64, true);
+    let schema = arrow::datatypes::Schema::new(vec![field(), field()]);
+    let batch = RecordBatch::try_new(Arc::new(schema), vec![column(), column()]).unwrap();
+    write(&folder.path().join("a.parquet"), &batch, 1);
+    let report = refusal(&located("select * from 'a.parquet'", folder.path())).await;
+    assert!(report.contains("SM-0106") && report.contains("two columns named `n`"), "{report}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -124,10 +197,40 @@ async fn a_file_that_changes_after_planning_is_refused() {
     let told = Arc::default();
     let error = crate::runner::run(planned, &query, Arc::default(), told).await.unwrap_err();
     let report = error.report().to_string();
-    assert!(
-        report.contains("SM-0106") && report.contains("when the query was planned"),
-        "{report}"
-    );
+    assert!(report.contains("SM-0116") && report.contains("t/b.parquet"), "{report}");
+}
+
+/// The same size and the same time: only that it is another file tells.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_is_replaced_after_planning_is_refused() {
+    let folder = folder();
+    let (old, new) = (folder.path().join("t/b.parquet"), folder.path().join("new"));
+    let query = located("select sum(n) from 't'", folder.path());
+    let planned = plan(&query).await.unwrap();
+    std::fs::copy(&old, &new).unwrap();
+    let times = std::fs::FileTimes::new().set_modified(old.metadata().unwrap().modified().unwrap());
+    std::fs::File::options().append(true).open(&new).unwrap().set_times(times).unwrap();
+    std::fs::rename(&new, &old).unwrap();
+    let told = Arc::default();
+    let error = crate::runner::run(planned, &query, Arc::default(), told).await.unwrap_err();
+    assert!(error.report().to_string().contains("SM-0116"), "{}", error.report());
+}
+
+/// The file is written to by the function that the query calls: in the middle of the query.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_is_written_to_while_it_is_read_fails_the_query() {
+    let folder = folder();
+    let path = folder.path().join("t/a.parquet");
+    let query = located("select count(meddles(n)) from 't/a.parquet'", folder.path());
+    let planned = plan(&query).await.unwrap();
+    *MEDDLE.lock().unwrap() = Some(Box::new(move || {
+        let mut file = std::fs::File::options().append(true).open(&path).unwrap();
+        file.write_all(b"more").unwrap();
+    }));
+    let told = Arc::default();
+    let error = crate::runner::run(planned, &query, Arc::default(), told).await.unwrap_err();
+    let report = error.report().to_string();
+    assert!(report.contains("SM-0116") && report.contains("t/a.parquet"), "{report}");
 }
 
 /// Whatever bytes are damaged, the query answers or says which file is damaged. It never panics.

@@ -30,7 +30,11 @@ const FUNCTIONS: &[(&str, &[DataType], DataType)] = &[
     ("sleeps", &[DataType::Int64], DataType::Int64),
     ("sleeps_briefly", &[DataType::Int64], DataType::Int64),
     ("babbles", &[DataType::Int64], DataType::Int64),
+    ("meddles", &[DataType::Int64], DataType::Int64),
 ];
+
+/// What `meddles` does once, at its first batch: in the middle of the query that calls it.
+pub static MEDDLE: Mutex<Option<Box<dyn FnOnce() + Send>>> = Mutex::new(None);
 
 pub fn signatures() -> Vec<Signature> {
     FUNCTIONS.iter().map(|(name, takes, gives)| signature(name, takes, gives)).collect()
@@ -117,6 +121,12 @@ fn behave(name: &str, batch: &RecordBatch) -> Behaviour {
         |array: &Int64Array| Int64Array::from_iter(array.iter().map(|n| n.map(|n| n * 2)));
     Behaviour::Answer(match name {
         "double_it" => Arc::new(doubled(numbers())),
+        "meddles" => {
+            if let Some(meddle) = MEDDLE.lock().unwrap().take() {
+                meddle();
+            }
+            Arc::new(doubled(numbers()))
+        }
         "add_up" => {
             let others = batch.column(1).as_primitive::<Int64Type>();
             let sums = numbers().iter().zip(others).map(|(a, b)| Some(a? + b?));

@@ -2,12 +2,18 @@
 //!
 //! Expressions that operators share (a top-k's filter that its scan reads) stay shared, because
 //! the converter numbers them.
+//!
+//! Invariant: a plan whose bytes leave this module decodes to the same plan ([`compare`]).
+
+mod compare;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use datafusion::error::{DataFusionError, Result as DfResult};
 use datafusion::execution::TaskContext;
+use datafusion::execution::config::SessionConfig;
+use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::logical_expr::ScalarUDF;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion_proto::bytes::{
@@ -16,16 +22,42 @@ use datafusion_proto::bytes::{
 use datafusion_proto::physical_plan::{
     DeduplicatingProtoConverter, PhysicalExtensionCodec, PhysicalProtoConverterExtension,
 };
+use object_store::memory::InMemory;
 use snowmelt_wire::Signature;
 
-use crate::Result;
+use crate::fault;
+use crate::plan::{file_scan, function_registry};
 use crate::udf::{RemoteUdf, UdfPool};
 
-/// The bytes of a plan.
-pub(crate) fn encode(plan: &Arc<dyn ExecutionPlan>) -> Result<Bytes> {
+/// The bytes of a plan. An error says why no worker would run this plan and no other.
+pub(crate) fn encode(
+    plan: &Arc<dyn ExecutionPlan>,
+    config: &SessionConfig,
+) -> Result<Bytes, String> {
     let codec = Codec { pool: UdfPool::shared() };
     let converter = DeduplicatingProtoConverter {};
-    Ok(physical_plan_to_bytes_with_proto_converter(Arc::clone(plan), &codec, &converter)?)
+    let bytes = physical_plan_to_bytes_with_proto_converter(Arc::clone(plan), &codec, &converter)
+        .map_err(|error| fault::plain(&error))?;
+    let decoded = decode(&bytes, &trial(plan, config), UdfPool::shared())
+        .map_err(|error| fault::plain(&error))?;
+    match compare::difference(plan, &decoded) {
+        None => Ok(bytes),
+        Some(what) => Err(format!("{what} would be lost")),
+    }
+}
+
+/// What a worker decodes with, except that nothing can be read: a plan is only looked at here.
+fn trial(plan: &Arc<dyn ExecutionPlan>, config: &SessionConfig) -> TaskContext {
+    let runtime = Arc::new(RuntimeEnv::default());
+    let mut below = vec![plan];
+    while let Some(node) = below.pop() {
+        if let Some(scan) = file_scan(node) {
+            runtime
+                .register_object_store(scan.object_store_url.as_ref(), Arc::new(InMemory::new()));
+        }
+        below.extend(node.children());
+    }
+    TaskContext::from(function_registry()).with_session_config(config.clone()).with_runtime(runtime)
 }
 
 /// The plan of some bytes. Its UDFs call through `pool`.

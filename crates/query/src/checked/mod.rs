@@ -1,0 +1,83 @@
+//! Integers and decimals that never wrap: a result that does not fit its type is an error, as in
+//! DuckDB and PostgreSQL, and never another number.
+//!
+//! DataFusion's own operators on integers and its `sum` wrap. Here `+`, `-`, `*` and the unary `-`
+//! of integers become functions that check (once types are known, before constants are folded),
+//! and `sum` is one that adds in 128 bits. Both are built-in functions to the plan and its codec.
+
+mod operator;
+mod rule;
+mod sum;
+
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, FieldRef};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::FunctionRegistry;
+use datafusion::logical_expr::{AggregateUDF, ScalarUDF};
+use snowmelt_types::{Code, ErrorReport};
+
+pub(crate) use rule::CheckIntegers;
+
+/// Adds the checked functions to those that plans may name.
+pub(crate) fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
+    for function in operator::all() {
+        registry.register_udf(Arc::new(ScalarUDF::from(function)))?;
+    }
+    registry.register_udaf(Arc::new(AggregateUDF::from(sum::CheckedSum::default())))?;
+    Ok(())
+}
+
+/// True for the functions that stand for operators, which nobody calls by name.
+pub(crate) fn is_operator(name: &str) -> bool {
+    name.starts_with(operator::PREFIX)
+}
+
+/// A result that its type cannot hold.
+fn overflow(what: &str, data_type: &DataType) -> DataFusionError {
+    let message = format!("{what} does not fit {}", sql_name(data_type));
+    let report = ErrorReport::new(Code::SQL_VALUE, message)
+        .hint("compute in a wider type, such as CAST(x AS DECIMAL(38, 0)) or CAST(x AS DOUBLE)");
+    DataFusionError::External(Box::new(report))
+}
+
+/// The name that a type has in SQL.
+pub(crate) fn sql_name(data_type: &DataType) -> String {
+    use DataType::*;
+    let name = match data_type {
+        Null => "NULL",
+        Boolean => "BOOLEAN",
+        Int8 => "TINYINT",
+        Int16 => "SMALLINT",
+        Int32 => "INTEGER",
+        Int64 => "BIGINT",
+        UInt8 => "TINYINT UNSIGNED",
+        UInt16 => "SMALLINT UNSIGNED",
+        UInt32 => "INTEGER UNSIGNED",
+        UInt64 => "BIGINT UNSIGNED",
+        Float16 | Float32 => "REAL",
+        Float64 => "DOUBLE",
+        Utf8 | LargeUtf8 | Utf8View => "VARCHAR",
+        Binary | LargeBinary | BinaryView | FixedSizeBinary(_) => "BYTEA",
+        Date32 | Date64 => "DATE",
+        Time32(_) | Time64(_) => "TIME",
+        Timestamp(_, None) => "TIMESTAMP",
+        Timestamp(_, Some(_)) => "TIMESTAMP WITH TIME ZONE",
+        Interval(_) | Duration(_) => "INTERVAL",
+        Dictionary(_, value) => return sql_name(value),
+        Decimal32(precision, scale)
+        | Decimal64(precision, scale)
+        | Decimal128(precision, scale)
+        | Decimal256(precision, scale) => return format!("DECIMAL({precision}, {scale})"),
+        List(item) | LargeList(item) | FixedSizeList(item, _) => {
+            return format!("{}[]", sql_name(item.data_type()));
+        }
+        Struct(fields) => {
+            let field = |f: &FieldRef| format!("{} {}", f.name(), sql_name(f.data_type()));
+            let fields: Vec<String> = fields.iter().map(field).collect();
+            return format!("STRUCT({})", fields.join(", "));
+        }
+        other => return other.to_string(),
+    };
+    name.to_owned()
+}

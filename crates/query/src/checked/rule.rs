@@ -1,0 +1,80 @@
+//! Puts the checked functions where the SQL has an operator on integers.
+
+use std::sync::Arc;
+
+use arrow::datatypes::DataType;
+use datafusion::common::DFSchema;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::error::Result;
+use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, ScalarUDF};
+use datafusion::optimizer::AnalyzerRule;
+
+use super::operator::{self, Kind};
+
+/// Runs after the coercion of types: both sides of an operator have one type by then.
+#[derive(Debug)]
+pub(crate) struct CheckIntegers {
+    functions: Vec<(Kind, Arc<ScalarUDF>)>,
+}
+
+impl Default for CheckIntegers {
+    fn default() -> Self {
+        let functions = operator::all().into_iter();
+        Self { functions: functions.map(|f| (f.kind(), Arc::new(ScalarUDF::from(f)))).collect() }
+    }
+}
+
+impl AnalyzerRule for CheckIntegers {
+    fn name(&self) -> &str {
+        "check_integers"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        let rewritten = plan.transform_up_with_subqueries(|plan| self.rewrite(plan))?;
+        Ok(rewritten.data)
+    }
+}
+
+impl CheckIntegers {
+    fn rewrite(&self, plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+        let schema = merge_schema(&plan.inputs());
+        let names = NamePreserver::new(&plan);
+        let rewritten = plan.map_expressions(|expression| {
+            let name = names.save(&expression);
+            let rewritten = expression.transform_up(|part| Ok(self.checked(part, &schema)))?;
+            Ok(rewritten.update_data(|expression| name.restore(expression)))
+        })?;
+        match rewritten.transformed {
+            true => rewritten.map_data(LogicalPlan::recompute_schema),
+            false => Ok(rewritten),
+        }
+    }
+
+    fn checked(&self, expression: Expr, schema: &DFSchema) -> Transformed<Expr> {
+        let integer = |e: &Expr| e.get_type(schema).ok().filter(DataType::is_integer);
+        let kind = match &expression {
+            Expr::BinaryExpr(BinaryExpr { left, op, right })
+                if integer(left).is_some() && integer(left) == integer(right) =>
+            {
+                Kind::Binary(*op)
+            }
+            Expr::Negative(inner) if integer(inner).is_some() => Kind::Negate,
+            _ => return Transformed::no(expression),
+        };
+        // Comparisons and divisions have two sides too, and no checked function.
+        let Some((_, function)) = self.functions.iter().find(|(known, _)| *known == kind) else {
+            return Transformed::no(expression);
+        };
+        let args = match expression {
+            Expr::BinaryExpr(BinaryExpr { left, right, .. }) => vec![*left, *right],
+            Expr::Negative(inner) => vec![*inner],
+            other => return Transformed::no(other),
+        };
+        let call = ScalarFunction::new_udf(Arc::clone(function), args);
+        Transformed::yes(Expr::ScalarFunction(call))
+    }
+}

@@ -1,0 +1,211 @@
+//! What a plan lost on its way through the codec.
+//!
+//! DataFusion's codec drops some of what operators and expressions hold, and says nothing: the
+//! FILTER and the IGNORE NULLS of window functions, the direction of a reversed one. So a decoded
+//! plan is compared with the one that was encoded in all that can be seen of both, and a plan that
+//! differs is not sent.
+//!
+//! Two kinds of differences are none: filters that operators fill while they run are equal only to
+//! themselves, and hints about the order of reading belong to the operator above (see [`HINTS`]).
+
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::datasource::physical_plan::{FileScanConfig, ParquetSource};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
+use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
+use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan, ExecutionPlanProperties};
+
+use crate::plan::file_scan;
+
+/// What a scan says of the order in which it reads, for a sort above it that stays in the plan.
+const HINTS: [&str; 2] = ["sort_order_for_reorder=[", "reverse_row_groups=true"];
+
+/// The first difference, in words; `None` if there is none.
+pub(super) fn difference(
+    original: &Arc<dyn ExecutionPlan>,
+    decoded: &Arc<dyn ExecutionPlan>,
+) -> Option<String> {
+    let lost = |what: &str| Some(format!("{what} of {}", original.name()));
+    let (ours, theirs) = (original.children(), decoded.children());
+    if original.name() != decoded.name() || ours.len() != theirs.len() {
+        return lost("the shape");
+    }
+    if let Some((what, _)) = ASPECTS.iter().find(|(_, same)| !same(original, decoded)) {
+        return lost(what);
+    }
+    ours.into_iter().zip(theirs).find_map(|(ours, theirs)| difference(ours, theirs))
+}
+
+type Same = fn(&Arc<dyn ExecutionPlan>, &Arc<dyn ExecutionPlan>) -> bool;
+
+const ASPECTS: [(&str, Same); 6] = [
+    ("the text", |a, b| text(a) == text(b)),
+    ("the schema", |a, b| a.schema() == b.schema()),
+    ("the properties", |a, b| properties(a) == properties(b)),
+    ("an expression", same_expressions),
+    ("an aggregate or window function", |a, b| functions(a) == functions(b)),
+    ("the files", |a, b| match (file_scan(a), file_scan(b)) {
+        (Some(a), Some(b)) => same_scan(a, b),
+        (a, b) => a.is_none() && b.is_none(),
+    }),
+];
+
+/// All that an operator shows of itself.
+fn text(plan: &Arc<dyn ExecutionPlan>) -> String {
+    struct Verbose<'a>(&'a dyn ExecutionPlan);
+    impl fmt::Display for Verbose<'_> {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            self.0.fmt_as(DisplayFormatType::Verbose, f)
+        }
+    }
+    let text = Verbose(plan.as_ref()).to_string();
+    if file_scan(plan).is_none() {
+        return text;
+    }
+    HINTS.iter().fold(text, |text, hint| without(&text, hint))
+}
+
+/// A text without one of its parts, which ends where its brackets end or where the next part begins.
+fn without(text: &str, part: &str) -> String {
+    let Some(start) = text.find(part) else { return text.to_owned() };
+    let end = match part.ends_with('[') {
+        true => closing(text, start + part.len(), '[', ']'),
+        false => start + part.len(),
+    };
+    format!("{}{}", text[..start].trim_end_matches(", "), &text[end..])
+}
+
+/// Behind the bracket that closes the one that was opened before `from`. Quoted text does not count.
+fn closing(text: &str, from: usize, open: char, close: char) -> usize {
+    let (mut depth, mut quoted, mut escaped) = (1, false, false);
+    for (at, c) in text[from..].char_indices() {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' if quoted => escaped = true,
+            '"' => quoted = !quoted,
+            _ if quoted => (),
+            c if c == open => depth += 1,
+            c if c == close => depth -= 1,
+            _ => (),
+        }
+        if depth == 0 {
+            return from + at + c.len_utf8();
+        }
+    }
+    text.len()
+}
+
+fn properties(plan: &Arc<dyn ExecutionPlan>) -> String {
+    let ordering = plan.output_ordering().map(ToString::to_string);
+    let (partitions, flow) = (plan.output_partitioning(), plan.pipeline_behavior());
+    format!("{partitions} {ordering:?} {flow:?} {:?}", plan.boundedness())
+}
+
+fn same_expressions(a: &Arc<dyn ExecutionPlan>, b: &Arc<dyn ExecutionPlan>) -> bool {
+    let (a, b) = (expressions(a), expressions(b));
+    a.len() == b.len() && a.iter().zip(&b).all(|(a, b)| same(a, b))
+}
+
+fn expressions(plan: &Arc<dyn ExecutionPlan>) -> Vec<Arc<dyn PhysicalExpr>> {
+    let mut found = Vec::new();
+    let visited = plan.apply_expressions(&mut |expression| {
+        found.push(Arc::clone(expression));
+        Ok(TreeNodeRecursion::Continue)
+    });
+    debug_assert!(visited.is_ok(), "the visitor above never fails");
+    found
+}
+
+fn same(a: &Arc<dyn PhysicalExpr>, b: &Arc<dyn PhysicalExpr>) -> bool {
+    if a == b {
+        return true;
+    }
+    let (ours, theirs) = (a.children(), b.children());
+    if ours.len() != theirs.len() || !ours.into_iter().zip(&theirs).all(|(a, b)| same(a, b)) {
+        return false;
+    }
+    let dynamic =
+        |e: &Arc<dyn PhysicalExpr>| e.downcast_ref::<DynamicFilterPhysicalExpr>().is_some();
+    if dynamic(a) || theirs.is_empty() {
+        return dynamic(a) && dynamic(b);
+    }
+    // Only something below differs, and that is the same in our sense: compare over one of both.
+    let children = theirs.into_iter().cloned().collect();
+    Arc::clone(a).with_new_children(children).is_ok_and(|a| &a == b)
+}
+
+/// The functions of an operator with all their fields: text and expressions leave some out. The
+/// schema that each keeps a copy of is the planner's, and the operator's own was compared.
+fn functions(plan: &Arc<dyn ExecutionPlan>) -> Vec<String> {
+    let windows = plan
+        .downcast_ref::<WindowAggExec>()
+        .map(WindowAggExec::window_expr)
+        .or_else(|| plan.downcast_ref::<BoundedWindowAggExec>().map(|exec| exec.window_expr()));
+    let mut found: Vec<String> =
+        windows.into_iter().flatten().map(|window| format!("{window:?}")).collect();
+    if let Some(aggregate) = plan.downcast_ref::<AggregateExec>() {
+        found.extend(aggregate.aggr_expr().iter().map(|function| format!("{function:?}")));
+        found.push(format!("{:?}", aggregate.limit_options()));
+    }
+    found.iter().map(|text| without_schemas(text)).collect()
+}
+
+fn without_schemas(text: &str) -> String {
+    const SCHEMA: &str = "schema: Schema {";
+    let mut rest = text;
+    let mut kept = String::with_capacity(text.len());
+    while let Some(start) = rest.find(SCHEMA) {
+        kept.push_str(&rest[..start]);
+        rest = &rest[closing(rest, start + SCHEMA.len(), '{', '}')..];
+    }
+    kept + rest
+}
+
+/// What a scan reads. That it reads in a certain order matters only together with a limit.
+fn same_scan(a: &FileScanConfig, b: &FileScanConfig) -> bool {
+    let options = |scan: &FileScanConfig| {
+        let source = scan.file_source().downcast_ref::<ParquetSource>();
+        source.map(|source| source.table_parquet_options().clone())
+    };
+    let files = |scan: &FileScanConfig| -> Vec<_> {
+        let files = scan.file_groups.iter().flat_map(|group| group.files());
+        let file = |file: &datafusion::datasource::listing::PartitionedFile| {
+            let meta = &file.object_meta;
+            (
+                (meta.location.clone(), meta.size, meta.last_modified),
+                (file.range.clone(), file.partition_values.clone()),
+                (file.statistics.clone(), file.arrow_schema.clone()),
+            )
+        };
+        files.map(file).collect()
+    };
+    a.object_store_url == b.object_store_url
+        && a.file_schema() == b.file_schema()
+        && (a.limit, a.batch_size) == (b.limit, b.batch_size)
+        && (a.preserve_order == b.preserve_order || a.limit.is_none())
+        && options(a) == options(b)
+        && files(a) == files(b)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hints_are_cut_out_and_nothing_else() {
+        let text = "p=x, sort_order_for_reorder=[a[1] ASC], reverse_row_groups=true, rest";
+        let cut = HINTS.iter().fold(text.to_owned(), |text, hint| without(&text, hint));
+        assert_eq!(cut, "p=x, rest");
+    }
+
+    #[test]
+    fn schemas_are_cut_out_whatever_their_columns_are_called() {
+        let text = r#"f { schema: Schema { fields: [Field { name: "}\"{" }] }, filter: None }"#;
+        assert_eq!(without_schemas(text), "f { , filter: None }");
+        assert_eq!(without_schemas("no schema"), "no schema");
+    }
+}

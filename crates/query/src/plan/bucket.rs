@@ -1,0 +1,93 @@
+//! Which objects of a bucket a location stands for.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use datafusion::execution::object_store::ObjectStoreUrl;
+use futures::TryStreamExt;
+use glob::Pattern;
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+
+use super::location::{
+    Located, MATCHING, Source, empty, file_is_parquet, glob_base, has_glob, hidden, missing,
+};
+use crate::scan::{S3Settings, object_path, patiently};
+use crate::{Error, Result};
+
+/// Finds the objects of `rest`, a bucket and a key.
+pub(super) async fn locate(location: &str, rest: &str, s3: &S3Settings) -> Result<Located> {
+    let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
+    let invalid = |why: String| Error::LocationInvalid { location: location.to_owned(), why };
+    let url = ObjectStoreUrl::parse(format!("s3://{bucket}"))
+        .map_err(|error| invalid(error.to_string()))?;
+    s3.check().map_err(|why| Error::S3Setting { why })?;
+    let storage = |source| Error::Storage {
+        location: location.to_owned(),
+        source,
+        anonymous: s3.anonymous(),
+    };
+    let store = s3.open(bucket).map_err(storage)?;
+    let pattern = has_glob(key).then(|| Pattern::new(key)).transpose();
+    let pattern = pattern.map_err(|error| invalid(error.to_string()))?;
+    let mut files = match pattern {
+        Some(pattern) => matching(&store, key, &pattern).await.map_err(storage)?,
+        None => Vec::new(),
+    };
+    if files.is_empty() {
+        // `?` and `[` may also be letters of a key.
+        let found = one_or_all_below(&store, key).await.map_err(storage)?;
+        files = match found {
+            Some(files) => files,
+            None if has_glob(key) => Vec::new(),
+            None => return Err(missing(location, Path::new(location))),
+        };
+    }
+    if files.is_empty() {
+        return Err(empty(location, Path::new(location)));
+    }
+    Ok(Located { url, source: Source::Bucket(store), anonymous: s3.anonymous(), files })
+}
+
+async fn matching(
+    store: &Arc<dyn ObjectStore>,
+    key: &str,
+    pattern: &Pattern,
+) -> object_store::Result<Vec<ObjectMeta>> {
+    let prefix = glob_base(Path::new(key));
+    let mut files = list(store, &prefix.to_string_lossy()).await?;
+    files.retain(|meta| {
+        let hidden = meta.location.filename().is_some_and(hidden);
+        pattern.matches_with(meta.location.as_ref(), MATCHING) && !hidden
+    });
+    Ok(files)
+}
+
+/// `None` if there is nothing at all.
+async fn one_or_all_below(
+    store: &Arc<dyn ObjectStore>,
+    key: &str,
+) -> object_store::Result<Option<Vec<ObjectMeta>>> {
+    if !key.is_empty() && !key.ends_with('/') {
+        let path = object_path(key);
+        match patiently(|| store.head(&path)).await {
+            Ok(meta) => return Ok(Some(vec![meta])),
+            Err(object_store::Error::NotFound { .. }) => (),
+            Err(source) => return Err(source),
+        }
+    }
+    let files = list(store, key).await?;
+    if files.is_empty() {
+        return Ok(None);
+    }
+    let visible = |part: &str| !hidden(part);
+    let files = files
+        .into_iter()
+        .filter(|meta| file_is_parquet(Path::new(meta.location.as_ref())))
+        .filter(|meta| meta.location.as_ref().split('/').all(visible));
+    Ok(Some(files.collect()))
+}
+
+async fn list(store: &Arc<dyn ObjectStore>, prefix: &str) -> object_store::Result<Vec<ObjectMeta>> {
+    let prefix = object_path(prefix);
+    patiently(|| store.list(Some(&prefix)).try_collect()).await
+}

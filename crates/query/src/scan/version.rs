@@ -1,0 +1,107 @@
+//! Which version of a file a plan was made with: every byte of a query comes from that one.
+//!
+//! A file or object that is replaced while a query reads it would give rows of both versions, or
+//! none that make sense. Objects are read on the condition that they still have the entity tag of
+//! planning; files are looked at when they are opened and once more after the last read.
+
+use std::collections::HashMap;
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::sync::OnceLock;
+
+use object_store::path::Path;
+use object_store::{Error, GetOptions};
+use snowmelt_types::{Code, ErrorReport};
+
+use super::object_path;
+
+/// What changes when a local file is replaced or written to.
+pub(crate) fn local_version(metadata: &Metadata) -> String {
+    let (inode, size) = (metadata.ino(), metadata.size());
+    format!("{inode:x}-{}.{}-{size:x}", metadata.mtime(), metadata.mtime_nsec())
+}
+
+/// What is said of a file that is no longer the one that was planned with.
+pub(crate) fn changed(file: &str) -> ErrorReport {
+    ErrorReport::new(Code::FILE_CHANGED, format!("`{file}` changed while it was read"))
+        .hint("run the query again; write new data to new files, so that queries can go on reading")
+}
+
+/// The entity tags of a bucket's objects, and the first object that had another one.
+#[derive(Debug, Default)]
+pub(crate) struct Versions {
+    bucket: String,
+    tags: HashMap<Path, String>,
+    changed: OnceLock<Path>,
+}
+
+impl Versions {
+    /// The tags by key.
+    pub(crate) fn new<'a>(
+        bucket: &str,
+        tags: impl IntoIterator<Item = (&'a String, &'a String)>,
+    ) -> Self {
+        let tags = tags.into_iter().map(|(key, tag)| (object_path(key), tag.clone()));
+        Self { bucket: bucket.to_owned(), tags: tags.collect(), changed: OnceLock::new() }
+    }
+
+    /// A request for an object, on the condition that it is the version of planning.
+    pub(crate) fn condition(&self, object: &Path, request: GetOptions) -> GetOptions {
+        match self.tags.get(object) {
+            Some(tag) => request.with_if_match(Some(tag.clone())),
+            None => request,
+        }
+    }
+
+    /// Takes note of an object that is another version by now: readers keep only the text of it.
+    pub(crate) fn note(&self, object: &Path, error: &Error) {
+        if matches!(error, Error::Precondition { .. }) {
+            _ = self.changed.set(object.clone());
+        }
+    }
+
+    /// The report of the first object that changed.
+    pub(crate) fn report(&self) -> Option<ErrorReport> {
+        self.changed.get().map(|object| changed(&format!("s3://{}/{object}", self.bucket)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_written_to_or_replaced_has_another_version() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        std::fs::write(&path, "one").unwrap();
+        let version = || local_version(&path.metadata().unwrap());
+        let first = version();
+        assert_eq!(first, version());
+        std::fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(b"+").unwrap();
+        let second = version();
+        assert_ne!(first, second);
+        std::fs::write(folder.path().join("b"), "one+").unwrap();
+        std::fs::rename(folder.path().join("b"), &path).unwrap();
+        assert_ne!(second, version());
+    }
+
+    #[test]
+    fn only_a_failed_condition_is_a_change() {
+        let tags = [("a b/c".to_owned(), "\"tag\"".to_owned())];
+        let versions = Versions::new("x", tags.iter().map(|(key, tag)| (key, tag)));
+        let path = Path::from("a b/c");
+        let request = versions.condition(&path, GetOptions::default());
+        assert_eq!(request.if_match.as_deref(), Some("\"tag\""));
+        assert_eq!(versions.condition(&"other".into(), GetOptions::default()).if_match, None);
+        let error = |path: &Path| (path.to_string(), "x".into());
+        let (named, source) = error(&path);
+        versions.note(&path, &Error::NotFound { path: named, source });
+        assert!(versions.report().is_none());
+        let (named, source) = error(&path);
+        versions.note(&path, &Error::Precondition { path: named, source });
+        assert!(versions.report().unwrap().to_string().contains("SM-0116"));
+    }
+}
