@@ -554,7 +554,9 @@ def test_a_registry_with_an_authority_of_its_own(
         served.stop()
 
 
-def test_other_tools_find_images_by_the_names_that_users_write(made: Image, alone: Snowmelt) -> None:
+def test_other_tools_find_images_by_the_names_that_users_write(
+    made: Image, alone: Snowmelt
+) -> None:
     alone.run("image", "convert", f"oci:{made.layout}", "debian:v1").succeeded()
     layout = alone.folder / "state/images"
     found = json.loads(run("skopeo", "inspect", "--raw", f"oci:{layout}:debian:v1"))
