@@ -39,7 +39,6 @@ fn mistakes() {
         &["fn", "call", "f", "--data", "@missing.json"],
         &["fn", "call", "f", "--async"],
         &["image", "convert", "app.tar", "app:v1"],
-        &["image", "convert", "docker-archive:app.tar", "app:v1"],
         &["help", "slq"],
         &["serve"],
         &["status"],
