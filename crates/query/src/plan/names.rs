@@ -155,7 +155,16 @@ fn text(item: &SelectItem) -> Option<String> {
     }
     match inner {
         // A column keeps its name, converted or not.
-        SqlExpr::Identifier(_) | SqlExpr::CompoundIdentifier(_) => None,
+        SqlExpr::Identifier(ident) => Some(folded(ident)),
+        SqlExpr::CompoundIdentifier(idents) => idents.last().map(folded),
         _ => Some(expr.to_string()),
+    }
+}
+
+/// A name as the planner reads it.
+fn folded(ident: &Ident) -> String {
+    match ident.quote_style {
+        Some(_) => ident.value.clone(),
+        None => ident.value.to_lowercase(),
     }
 }

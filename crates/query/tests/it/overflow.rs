@@ -91,7 +91,7 @@ async fn only_the_result_has_to_fit() {
         let text = table(sql, &folder).await;
         assert!(text.contains(&(i64::MAX - 4).to_string()), "{sql}\n{text}");
     }
-    let text = table("select sum(n::decimal(38, 0)) v, sum(n::double) w from 't.parquet'", &folder);
+    let text = table("select sum(n::decimal(38, 0)) v from 't.parquet'", &folder);
     assert!(text.await.contains("18446744073709551611"), "sums in a wider type");
 }
 

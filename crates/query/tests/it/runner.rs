@@ -186,3 +186,15 @@ pub async fn run(
     let running = AbortOnDropHandle::new(tokio::spawn(planned.run(runner, told, options)));
     running.await.unwrap()
 }
+
+/// The report of a planned query that must fail while it runs, whenever that shows.
+pub async fn run_failure(planned: PlannedQuery, spec: &QuerySpec) -> String {
+    let error = match run(planned, spec, Arc::default(), Arc::default()).await {
+        Err(error) => error,
+        Ok(mut answer) => match answer.collect().await {
+            Err(error) => error,
+            Ok(batches) => panic!("answered: {}: {} batches", spec.sql, batches.len()),
+        },
+    };
+    error.report().to_string()
+}

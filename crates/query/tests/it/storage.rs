@@ -13,7 +13,7 @@ use snowmelt_types::Report;
 use tempfile::TempDir;
 
 use crate::data::write;
-use crate::runner::{InProcess, answer, failure, located, refusal};
+use crate::runner::{InProcess, answer, failure, located, refusal, run_failure};
 use crate::udfs::MEDDLE;
 
 fn numbers(rows: i64) -> RecordBatch {
@@ -194,9 +194,7 @@ async fn a_file_that_changes_after_planning_is_refused() {
     let query = located("select sum(n) from 't'", folder.path());
     let planned = plan(&query).await.unwrap();
     write(&folder.path().join("t/b.parquet"), &numbers(77), 10);
-    let told = Arc::default();
-    let error = crate::runner::run(planned, &query, Arc::default(), told).await.unwrap_err();
-    let report = error.report().to_string();
+    let report = run_failure(planned, &query).await;
     assert!(report.contains("SM-0116") && report.contains("t/b.parquet"), "{report}");
 }
 
@@ -211,9 +209,8 @@ async fn a_file_that_is_replaced_after_planning_is_refused() {
     let times = std::fs::FileTimes::new().set_modified(old.metadata().unwrap().modified().unwrap());
     std::fs::File::options().append(true).open(&new).unwrap().set_times(times).unwrap();
     std::fs::rename(&new, &old).unwrap();
-    let told = Arc::default();
-    let error = crate::runner::run(planned, &query, Arc::default(), told).await.unwrap_err();
-    assert!(error.report().to_string().contains("SM-0116"), "{}", error.report());
+    let report = run_failure(planned, &query).await;
+    assert!(report.contains("SM-0116"), "{report}");
 }
 
 /// The file is written to by the function that the query calls: in the middle of the query.
@@ -227,9 +224,7 @@ async fn a_file_that_is_written_to_while_it_is_read_fails_the_query() {
         let mut file = std::fs::File::options().append(true).open(&path).unwrap();
         file.write_all(b"more").unwrap();
     }));
-    let told = Arc::default();
-    let error = crate::runner::run(planned, &query, Arc::default(), told).await.unwrap_err();
-    let report = error.report().to_string();
+    let report = run_failure(planned, &query).await;
     assert!(report.contains("SM-0116") && report.contains("t/a.parquet"), "{report}");
 }
 

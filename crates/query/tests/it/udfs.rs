@@ -231,7 +231,7 @@ async fn arguments_are_widened_and_never_narrowed() {
     assert!(report.contains("`shout` takes (Utf8), but the query gives (Int64)"), "{report}");
     assert!(report.contains("select shout(id) from odd\n   |         ^"), "{report}");
     let report = refusal(&spec("select add_up(n) from odd", 2)).await;
-    assert!(report.contains("`add_up` takes (Int64, Int64)"), "{report}");
+    assert!(report.contains("`add_up` takes 2 arguments (Int64, Int64)"), "{report}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
