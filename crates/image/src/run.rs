@@ -51,7 +51,8 @@ impl RunConfig {
         let given = |text: Option<String>| text.filter(|text| !text.is_empty());
         let (folder, user) = (given(section.working_dir), given(section.user));
         let mut texts = environment.iter().chain(&entrypoint).chain(&command);
-        if texts.any(|text| text.contains('\0')) || folder.iter().chain(&user).any(|text| text.contains('\0'))
+        if texts.any(|text| text.contains('\0'))
+            || folder.iter().chain(&user).any(|text| text.contains('\0'))
         {
             return Err(refuse("a text has a zero byte".to_owned()));
         }

@@ -4,7 +4,8 @@
 use std::path::PathBuf;
 
 use snowmelt_sandbox::{
-    Bind, ForkSpec, Limits, Network, Options, Policy, ProcessSettings, Root, SandboxSpec, Spawner, ZygoteSpec,
+    Bind, ForkSpec, Limits, Network, Options, Policy, ProcessSettings, Root, SandboxSpec, Spawner,
+    ZygoteSpec,
 };
 use snowmelt_types::SandboxId;
 

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use snowmelt_sandbox::{
-    Bind, ForkSpec, Limits, Network, Options, Policy, ProcessSettings, Root, SandboxSpec, Spawner, ZygoteSpec,
+    Bind, ForkSpec, Limits, Network, Options, Policy, ProcessSettings, Root, SandboxSpec, Spawner,
+    ZygoteSpec,
 };
 use snowmelt_types::{Outcome, SandboxId};
 

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use snowmelt_sandbox::{
-    Bind, ForkSpec, Limits, Network, Options, Policy, ProcessSettings, Root, Sandbox, SandboxSpec, Spawner, Zygote,
-    ZygoteSpec,
+    Bind, ForkSpec, Limits, Network, Options, Policy, ProcessSettings, Root, Sandbox, SandboxSpec,
+    Spawner, Zygote, ZygoteSpec,
 };
 use snowmelt_types::{End, Report, SandboxId};
 

@@ -27,7 +27,8 @@ impl Unmounted {
         let reads: Arc<AtomicU64> = Arc::default();
         let part = |bytes, size| Part { bytes, size, reads: Arc::clone(&reads) };
         let layers = layers.iter().map(|size| part(Vec::new(), *size)).collect();
-        let tree = Tree::new(part(metadata.to_vec(), metadata.len() as u64), layers, Arc::default());
+        let tree =
+            Tree::new(part(metadata.to_vec(), metadata.len() as u64), layers, Arc::default());
         Self { tree, reads }
     }
 

@@ -24,7 +24,9 @@ use crate::Error;
 use crate::cgroup::Group;
 use crate::message::Failure;
 use crate::root::{Fault, doing};
-use crate::spec::{Limits, NativeZygoteSpec, Network, Policy, ProcessSettings, SandboxSpec, ZygoteSpec};
+use crate::spec::{
+    Limits, NativeZygoteSpec, Network, Policy, ProcessSettings, SandboxSpec, ZygoteSpec,
+};
 
 /// Without most of these, libraries start threads when they are imported, and a process with
 /// threads cannot be forked safely; `JE_ARROW_MALLOC_CONF` is for the allocator of pyarrow. With

@@ -11,7 +11,8 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use snowmelt_sandbox::{
-    Bind, Limits, Network, Options, Policy, ProcessSettings, Root, Sandbox, SandboxSpec, Spawner, SpawnerProcess,
+    Bind, Limits, Network, Options, Policy, ProcessSettings, Root, Sandbox, SandboxSpec, Spawner,
+    SpawnerProcess,
 };
 use snowmelt_types::{Outcome, SandboxId};
 
