@@ -66,6 +66,14 @@ pub enum Error {
         /// How long the source asks us to wait.
         after: Option<std::time::Duration>,
     },
+    /// A registry is not known to be who it says.
+    #[error("{what} is not asked for: the certificate of the registry is not trusted: {reason}")]
+    Untrusted {
+        /// What was asked for, and where.
+        what: String,
+        /// What is wrong with the certificate.
+        reason: String,
+    },
     /// There is no such package of Debian, or it cannot be installed on the base.
     #[error("the packages of Debian cannot be resolved: {reason}")]
     NoPackage {
@@ -153,6 +161,7 @@ impl Error {
             Self::Damaged { .. } => Code::IMAGE_DAMAGED,
             Self::Missing { .. } | Self::NoFile { .. } => Code::IMAGE_MISSING,
             Self::Denied { .. } | Self::Unreachable { .. } => Code::IMAGE_SOURCE,
+            Self::Untrusted { .. } => Code::IMAGE_AUTHORITY,
             Self::Io { source, .. } if is_full(source) => Code::DISK_FULL,
             Self::Io { .. } => Code::STATE,
             Self::Held { .. } => Code::SERVER_RUNNING,
@@ -179,6 +188,13 @@ impl Error {
             Self::NoTool { .. } => Some("packages need apt-get and dpkg-deb, which Debian has"),
             Self::Held { .. } => Some("`snowmelt down` ends the platform; then try again"),
             Self::Mount { .. } => Some("`snowmelt doctor` says what mounting images needs"),
+            Self::Untrusted { .. } => Some(
+                "name the file of its authority, or of the certificate if it signed itself, with \
+                 --ca-file or images.ca_file (SNOWMELT_IMAGES_CA_FILE)",
+            ),
+            Self::Unreachable { .. } => {
+                Some("look at the registry's name and port, its log, and the network between")
+            }
             Self::Denied { .. } => Some("log in with `docker login`, or check the name"),
             _ => None,
         }

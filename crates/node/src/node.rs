@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use snowmelt_image::source::trust_authorities;
 use snowmelt_network::Networks;
 use snowmelt_package::{Environment, Installer, Python, Reporter, Runtime};
 use snowmelt_sandbox::{Spawner, SpawnerHealth};
@@ -132,6 +133,9 @@ impl Node {
         let slots = options.zygotes.unwrap_or_else(|| spawner.zygote_slots());
         let imports =
             ImportCache::new(spawner.clone(), options.import_cache, slots, Arc::clone(&instances));
+        if let Some(file) = &options.images.ca_file {
+            trust_authorities(file)?;
+        }
         let inner = Arc::new(Inner {
             codes: CodeStore::open(options.state_dir.join("code"))?,
             images: Arc::new(Images::new(

@@ -37,6 +37,8 @@ pub const IMAGE_MOUNT: &str = "SNOWMELT_IMAGES_MOUNT";
 pub const RAW_IMAGES: &str = "SNOWMELT_IMAGES_RAW";
 /// The most bytes of cached blocks of images, as `10GiB`.
 pub const IMAGE_CACHE: &str = "SNOWMELT_IMAGES_CACHE";
+/// File with authorities of registries that are trusted beside those of the system.
+pub const CA_FILE: &str = "SNOWMELT_IMAGES_CA_FILE";
 /// Whether starts are put beside their images in registries: `true` or `false`.
 pub const PUBLISH_STARTS: &str = "SNOWMELT_IMAGES_PUBLISH_STARTS";
 /// Keys of platforms whose starts are used, with commas between them.

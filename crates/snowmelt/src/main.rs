@@ -71,7 +71,7 @@ fn command(cli: &Cli, config: &Config, printer: Printer) -> Outcome {
     match &cli.command {
         Command::Sql(args) => sql::run(args, config, printer),
         Command::Function(command) => functions::run(command, config, printer),
-        Command::Image(command) => image::run(command, config, printer),
+        Command::Image(args) => image::run(&args.command, config, printer),
         Command::Up(args) => server::up(args, config, printer),
         Command::Down => server::down(config, printer),
         Command::Status(args) => server::status(args, config, printer),

@@ -118,6 +118,8 @@ codes! {
     IMAGE_MISSING = "SM-1003", Input, "there is no such image";
     IMAGE_SOURCE = "SM-1004", Platform, "an image cannot be fetched from where it is";
     IMAGE_MOUNT = "SM-1005", Platform, "an image cannot be mounted";
+    IMAGE_AUTHORITY = "SM-1006", Platform, "the certificate of a registry is not trusted";
+    IMAGE_LIBRARY = "SM-1007", Input, "an image lacks libraries that its packages need";
 }
 
 /// Where in the user's own code something failed.

@@ -30,7 +30,7 @@ pub use layout::{Layout, LayoutOrigin};
 pub(crate) use pack::names;
 pub use pack::{Shape, Stamp};
 pub use place::Place;
-pub use registry::{Credentials, Reference, Registry, RegistryOrigin};
+pub use registry::{Credentials, Reference, Registry, RegistryOrigin, trust_authorities};
 
 use crate::Result;
 use crate::manifest::Descriptor;

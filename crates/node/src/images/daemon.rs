@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use rustix::fs::CWD;
 use serde::Serialize;
+use snowmelt_image::source::trust_authorities;
 use snowmelt_kernel::namespace::{flags, join, unshare};
 use snowmelt_kernel::{mount, packet};
 use snowmelt_types::Report;
@@ -45,6 +46,11 @@ fn run() -> io::Result<()> {
     }
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(2).enable_all().build()?;
+    if let Some(file) = &settings.ca_file
+        && let Err(error) = trust_authorities(file)
+    {
+        return packet::send(&control, error.to_string().as_bytes(), &[]);
+    }
     let stores = Stores::new(&state, settings);
     let mounts = Arc::new(Mounts::new(stores, folder, runtime.handle().clone()));
     // The namespace is ready to be held by the node.

@@ -22,6 +22,8 @@ pub struct Settings {
     pub raw: ByteSize,
     /// The most bytes of cached blocks.
     pub cache: ByteSize,
+    /// Authorities of registries that are trusted beside those of the system, in PEM.
+    pub ca_file: Option<PathBuf>,
     /// Whether a start that touched something new is put beside its image in the registry.
     pub publish_starts: bool,
     /// Whose starts are used beside those of this platform.
@@ -32,7 +34,7 @@ impl Default for Settings {
     fn default() -> Self {
         let (cache, raw) = (ByteSize(10 << 30), ByteSize(10 << 30));
         let (mount, publish_starts, trusted_keys) = (Choice::Auto, false, Vec::new());
-        Self { mount, raw, cache, publish_starts, trusted_keys }
+        Self { mount, raw, cache, ca_file: None, publish_starts, trusted_keys }
     }
 }
 

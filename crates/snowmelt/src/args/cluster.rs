@@ -46,6 +46,9 @@ pub struct NodeArgs {
     /// Where this host listens, and the others reach it
     #[arg(long, value_name = "ADDRESS")]
     pub address: SocketAddr,
+    /// Trust the authorities of registries in this file of PEM, beside those of the system
+    #[arg(long, value_name = "FILE")]
+    pub ca_file: Option<PathBuf>,
     #[command(flatten)]
     pub member: MemberArgs,
 }

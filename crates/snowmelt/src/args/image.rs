@@ -1,5 +1,7 @@
 //! The grammar of `snowmelt image`.
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand};
 use snowmelt_image::block::BlockSize;
 use snowmelt_image::source::{Place, Reference};
@@ -91,6 +93,17 @@ Examples:
   SNOWMELT_IMAGES_TRUSTED_KEYS=$(ssh builder snowmelt image key) snowmelt up";
 
 /// `snowmelt image`.
+#[derive(Debug, Args)]
+pub struct ImageArgs {
+    /// Trust the authorities of registries in this file of PEM, beside those of the system
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Registries")]
+    pub ca_file: Option<PathBuf>,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: ImageCommand,
+}
+
+/// The commands of `snowmelt image`.
 #[derive(Debug, Subcommand)]
 pub enum ImageCommand {
     /// Make a block image of any image, and keep it here

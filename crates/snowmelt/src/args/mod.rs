@@ -24,8 +24,8 @@ pub use function::{
     PackArgs, RemoveArgs, ResultArgs, RuntimeName, ShowFunctionArgs,
 };
 pub use image::{
-    ImageCommand, ImageConvertArgs, ImageDiffArgs, ImageInspectArgs, ImageLsArgs, ImagePruneArgs,
-    ImagePullArgs, ImagePushArgs, ImageRmArgs, ImageVerifyArgs, ImageWarmArgs,
+    ImageArgs, ImageCommand, ImageConvertArgs, ImageDiffArgs, ImageInspectArgs, ImageLsArgs,
+    ImagePruneArgs, ImagePullArgs, ImagePushArgs, ImageRmArgs, ImageVerifyArgs, ImageWarmArgs,
 };
 pub use lab::{LabAddArgs, LabCommand, LabExecArgs, LabLsArgs, LabRunArgs, LabUpArgs};
 pub use net::{NetCommand, NetLsArgs, NetShowArgs, NetTraceArgs};
@@ -91,8 +91,8 @@ pub enum Command {
     #[command(name = "fn", subcommand, after_help = function::EXAMPLES)]
     Function(FunctionCommand),
     /// Make and look after block images
-    #[command(subcommand, after_help = image::EXAMPLES)]
-    Image(ImageCommand),
+    #[command(after_help = image::EXAMPLES)]
+    Image(ImageArgs),
     /// Keep a platform running in the background
     Up(UpArgs),
     /// Stop the platform and everything that it runs

@@ -63,6 +63,9 @@ pub struct UpArgs {
     /// Let other hosts join at this address (`snowmelt node`)
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Option<SocketAddr>,
+    /// Trust the authorities of registries in this file of PEM, beside those of the system
+    #[arg(long, value_name = "FILE")]
+    pub ca_file: Option<PathBuf>,
     #[command(flatten)]
     pub member: MemberArgs,
 }

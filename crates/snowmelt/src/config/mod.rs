@@ -56,6 +56,7 @@ keys! {
     IMAGE_MOUNT = "images.mount", env::IMAGE_MOUNT, "auto";
     RAW_IMAGES = "images.raw", env::RAW_IMAGES, "10GiB";
     IMAGE_CACHE = "images.cache", env::IMAGE_CACHE, "10GiB";
+    CA_FILE = "images.ca_file", env::CA_FILE, "";
     PUBLISH_STARTS = "images.publish_starts", env::PUBLISH_STARTS, "false";
     TRUSTED_KEYS = "images.trusted_keys", env::TRUSTED_KEYS, "";
     WORKERS = "query.workers", env::WORKERS, "0";
@@ -120,6 +121,8 @@ pub struct Config {
     pub raw_images: Value<ByteSize>,
     /// The most bytes of cached blocks of images.
     pub image_cache: Value<ByteSize>,
+    /// File with authorities of registries that are trusted beside those of the system.
+    pub ca_file: Option<Value<PathBuf>>,
     /// Whether starts are put beside their images in registries.
     pub publish_starts: Value<bool>,
     /// Whose starts are used beside those of this platform.
@@ -157,6 +160,12 @@ impl Config {
             Command::Node(node) => (None, Some(&node.member)),
             _ => (None, None),
         };
+        let ca_file = match &cli.command {
+            Command::Up(up) => up.ca_file.clone(),
+            Command::Node(node) => node.ca_file.clone(),
+            Command::Image(image) => image.ca_file.clone(),
+            _ => None,
+        };
         let token_file = member.and_then(|member| member.token_file.clone());
         let host = member.and_then(|member| member.name.clone());
         let memory = member.and_then(|member| member.memory);
@@ -166,10 +175,7 @@ impl Config {
             run: sources.path(&RUN, || env::default_run(&state.value))?,
             python: sources.named_path(&PYTHON)?,
             listen: sources.maybe(&LISTEN, listen, address)?,
-            token_file: match token_file {
-                Some(value) => Some(Value { value: absolute(value)?, origin: Origin::Flag }),
-                None => sources.named_path(&TOKEN_FILE)?,
-            },
+            token_file: sources.file(&TOKEN_FILE, token_file)?,
             host: sources.maybe(&HOST, host, str::parse)?,
             host_memory: sources.maybe(&HOST_MEMORY, memory, amount)?,
             hold: sources.get(&HOLD, None, str::parse)?,
@@ -178,6 +184,7 @@ impl Config {
             image_mount: sources.get(&IMAGE_MOUNT, None, str::parse)?,
             raw_images: sources.get(&RAW_IMAGES, None, amount)?,
             image_cache: sources.get(&IMAGE_CACHE, None, amount)?,
+            ca_file: sources.file(&CA_FILE, ca_file)?,
             publish_starts: sources.get(&PUBLISH_STARTS, None, truth)?,
             trusted_keys: sources.get(&TRUSTED_KEYS, None, keys)?,
             workers: sources.get(&WORKERS, sql.and_then(|sql| sql.workers), number)?,
@@ -199,6 +206,7 @@ impl Config {
             mount: self.image_mount.value,
             raw: self.raw_images.value,
             cache: self.image_cache.value,
+            ca_file: self.ca_file.as_ref().map(|file| file.value.clone()),
             publish_starts: self.publish_starts.value,
             trusted_keys: self.trusted_keys.value.clone(),
         }
@@ -257,6 +265,17 @@ impl Sources {
                 .map_err(|error| refused(key, &error.to_string(), &origin))?,
         };
         Ok(Some(Value { value, origin }))
+    }
+
+    fn file(
+        &self,
+        key: &'static Key,
+        flag: Option<PathBuf>,
+    ) -> Result<Option<Value<PathBuf>>, ErrorReport> {
+        match flag {
+            Some(path) => Ok(Some(Value { value: absolute(path)?, origin: Origin::Flag })),
+            None => self.named_path(key),
+        }
     }
 
     fn text(&self, key: &'static Key) -> Option<(String, Origin)> {

@@ -25,6 +25,17 @@ pub fn show(config: &Config, origin: bool) -> String {
             .as_ref()
             .map(|value| line("memory", value, |most| quoted(&most.to_string()))),
     ];
+    let mut images = vec![
+        line("mount", &config.image_mount, |form| quoted(&form.to_string())),
+        line("raw", &config.raw_images, |bytes| quoted(&bytes.to_string())),
+        line("cache", &config.image_cache, |bytes| quoted(&bytes.to_string())),
+        line("publish_starts", &config.publish_starts, bool::to_string),
+        line("trusted_keys", &config.trusted_keys, |keys| {
+            let keys: Vec<_> = keys.iter().map(ToString::to_string).collect();
+            toml::Value::from(keys).to_string()
+        }),
+    ];
+    images.extend(config.ca_file.as_ref().map(|file| path("ca_file", file)));
     let lines = [
         ("server", server),
         ("cluster", cluster.into_iter().flatten().collect()),
@@ -36,19 +47,7 @@ pub fn show(config: &Config, origin: bool) -> String {
                 line("imports", &config.import_cache, |memory| quoted(&memory.to_string())),
             ],
         ),
-        (
-            "images",
-            vec![
-                line("mount", &config.image_mount, |form| quoted(&form.to_string())),
-                line("raw", &config.raw_images, |bytes| quoted(&bytes.to_string())),
-                line("cache", &config.image_cache, |bytes| quoted(&bytes.to_string())),
-                line("publish_starts", &config.publish_starts, bool::to_string),
-                line("trusted_keys", &config.trusted_keys, |keys| {
-                    let keys: Vec<_> = keys.iter().map(ToString::to_string).collect();
-                    toml::Value::from(keys).to_string()
-                }),
-            ],
-        ),
+        ("images", images),
         (
             "query",
             vec![

@@ -25,7 +25,7 @@ mod watched;
 use std::sync::Arc;
 
 use snowmelt_image::Result;
-use snowmelt_image::source::{Layout, Reference};
+use snowmelt_image::source::{Layout, Reference, trust_authorities};
 use snowmelt_node::{Found, ImageStores};
 use snowmelt_types::{ByteSize, Report};
 
@@ -43,6 +43,9 @@ use crate::text;
 /// # Errors
 /// `SM-1001` to `SM-1004` for images that are refused, damaged, missing or cannot be fetched.
 pub fn run(command: &ImageCommand, config: &Config, printer: Printer) -> Outcome {
+    if let Some(file) = &config.ca_file {
+        trust_authorities(&file.value).map_err(failure)?;
+    }
     match command {
         ImageCommand::Convert(args) => transfer::convert(args, config, printer),
         ImageCommand::Build(args) => build::build(args, config, printer),

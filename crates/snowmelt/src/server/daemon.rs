@@ -70,6 +70,9 @@ fn start(config: &Config, log: &Log) -> io::Result<Option<String>> {
     if let Some(python) = &config.python {
         command.env(env::PYTHON, &python.value);
     }
+    if let Some(file) = &config.ca_file {
+        command.env(env::CA_FILE, &file.value);
+    }
     if let Some(file) = env::path(env::CONFIG) {
         command.env(env::CONFIG, std::path::absolute(file)?);
     }

@@ -6,11 +6,13 @@
 //! | names of images | `reference` |
 //! | one request, what its answer means, again if it may pass | `transfer` |
 //! | who asks: logins, tokens | `login`, `auth` |
+//! | whose certificates are trusted | `authorities` |
 //! | blobs and manifests to it | `upload` |
 //! | what refers to an image | `referrers` |
 //! | an image as the origin of a conversion, its layers resumed where they are cut | `origin` |
 
 mod auth;
+mod authorities;
 mod login;
 mod origin;
 mod reference;
@@ -26,6 +28,7 @@ use reqwest::header::{ACCEPT, CONTENT_TYPE, RANGE};
 use reqwest::{Method, Response, StatusCode, Url};
 
 pub use login::Credentials;
+pub use authorities::trust_authorities;
 pub use origin::RegistryOrigin;
 pub use reference::Reference;
 

@@ -4,16 +4,17 @@
 //! own TLS, and hides what is needed here: ranges, `Retry-After`, and which failures may pass.
 
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use reqwest::header::{AUTHORIZATION, RETRY_AFTER};
 use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
+use serde::Deserialize;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-use super::Credentials;
 use super::auth::authorize;
+use super::{Credentials, authorities};
 use crate::read::Patience;
 use crate::{Error, Result};
 
@@ -30,10 +31,13 @@ pub(super) struct Transfer {
     patience: Patience,
     /// What the last challenge gave; tried first, replaced when it is refused.
     authorization: Mutex<Option<String>>,
+    /// Whether a registry of this machine said that it speaks HTTPS.
+    speaks_tls: AtomicBool,
 }
 
 impl Transfer {
-    /// `registry` is host and port. This machine's own registries speak plain HTTP.
+    /// `registry` is host and port. This machine's own registries speak plain HTTP, unless they
+    /// answer that they do not.
     pub fn new(
         registry: &str,
         credentials: Option<Credentials>,
@@ -44,11 +48,15 @@ impl Transfer {
         let base = Url::parse(&format!("{scheme}://{host}/v2/")).map_err(|error| {
             Error::refused(format!("the registry `{registry}`"), error.to_string())
         })?;
-        let client = || reqwest::Client::builder().connect_timeout(CONNECT.min(patience.attempt));
+        let client = || {
+            let client = authorities::trusted_by(reqwest::Client::builder())?;
+            Ok::<_, Error>(client.connect_timeout(CONNECT.min(patience.attempt)))
+        };
         let failed = |error: reqwest::Error| Error::unreachable(registry, error.to_string());
-        let http = client().read_timeout(patience.attempt).build().map_err(failed)?;
-        let uploads = client().build().map_err(failed)?;
-        Ok(Self { http, uploads, base, credentials, patience, authorization: Mutex::new(None) })
+        let http = client()?.read_timeout(patience.attempt).build().map_err(failed)?;
+        let uploads = client()?.build().map_err(failed)?;
+        let (authorization, speaks_tls) = (Mutex::default(), AtomicBool::new(false));
+        Ok(Self { http, uploads, base, credentials, patience, authorization, speaks_tls })
     }
 
     /// An address below `/v2/`.
@@ -129,11 +137,54 @@ impl Transfer {
         url: Url,
         make: impl Fn(RequestBuilder) -> RequestBuilder,
     ) -> Result<Response> {
+        let secured = self.secured(url.clone());
+        let error = match self.attempt(client, method.clone(), secured.clone(), &make).await {
+            Ok(answer) => return Ok(answer),
+            Err(error) => error,
+        };
+        if secured.scheme() != "http" || !self.turns_to_tls(&error).await {
+            return Err(error);
+        }
+        self.speaks_tls.store(true, Ordering::Relaxed);
+        self.attempt(client, method, self.secured(url), &make).await
+    }
+
+    /// Whether a failure over plain HTTP says that the registry wants HTTPS.
+    async fn turns_to_tls(&self, error: &Error) -> bool {
+        // The answer to a question for the head alone has no words.
+        let is_silent = matches!(error, Error::Refused { reason, .. } if reason == "status 400: ");
+        if !is_silent {
+            return wants_tls(error);
+        }
+        let what = "the registry";
+        let told = match self.http.get(self.base.clone()).send().await {
+            Ok(answer) => self.judge(what, answer).await.err(),
+            Err(error) => Some(failed(what, &error)),
+        };
+        told.is_some_and(|error| wants_tls(&error))
+    }
+
+    /// An address of the registry, over HTTPS if it turned out to speak that.
+    fn secured(&self, mut url: Url) -> Url {
+        if self.speaks_tls.load(Ordering::Relaxed) && url.origin() == self.base.origin() {
+            // The one scheme may always become the other.
+            let _ = url.set_scheme("https");
+        }
+        url
+    }
+
+    async fn attempt(
+        &self,
+        client: &reqwest::Client,
+        method: Method,
+        url: Url,
+        make: &impl Fn(RequestBuilder) -> RequestBuilder,
+    ) -> Result<Response> {
         let what = format!("{method} {url}");
         let build = |authorization: Option<String>| {
             let request = client.request(method.clone(), url.clone());
             // A foreign address, such as that of an upload, gets no word of who we are.
-            let ours = url.origin() == self.base.origin();
+            let ours = url.origin() == self.secured(self.base.clone()).origin();
             match authorization.filter(|_| ours) {
                 Some(value) => make(request.header(AUTHORIZATION, value)),
                 None => make(request),
@@ -189,6 +240,18 @@ impl Transfer {
     }
 }
 
+/// What servers of HTTPS answer to plain HTTP: a sentence in an answer with status 400 (Go, nginx,
+/// Apache), or a record of TLS.
+fn wants_tls(error: &Error) -> bool {
+    match error {
+        Error::Refused { reason, .. } => {
+            reason.starts_with("status 400") && reason.contains("HTTPS")
+        }
+        Error::Unreachable { reason, .. } => reason.contains("invalid HTTP version"),
+        _ => false,
+    }
+}
+
 /// A request that got no answer, or half of one.
 pub(super) fn failed(what: &str, error: &reqwest::Error) -> Error {
     let mut reason = error.to_string();
@@ -196,6 +259,14 @@ pub(super) fn failed(what: &str, error: &reqwest::Error) -> Error {
     while let Some(deeper) = cause {
         reason = deeper.to_string();
         cause = deeper.source();
+    }
+    // The type of the error is that of the library of TLS, which is not ours to name.
+    if reason.contains("invalid peer certificate") {
+        let reason = reason.replace("UnknownIssuer", "no authority that is known has signed it");
+        return Error::Untrusted { what: what.to_owned(), reason };
+    }
+    if reason.contains("InvalidContentType") {
+        reason = "it speaks plain HTTP, which only registries of this machine may".to_owned();
     }
     Error::unreachable(what, reason)
 }
@@ -212,8 +283,34 @@ fn wait(text: &str, now: SystemTime) -> Option<Duration> {
 
 async fn reason(status: StatusCode, mut answer: Response) -> String {
     let start = answer.chunk().await.ok().flatten().unwrap_or_default();
-    let text: String = String::from_utf8_lossy(&start).chars().take(200).collect();
-    format!("status {}: {}", status.as_u16(), text.trim().escape_debug())
+    format!("status {}: {}", status.as_u16(), words(&String::from_utf8_lossy(&start)))
+}
+
+/// What a registry says of a failure: the messages of its list of errors, or the beginning of any
+/// other text, on one line.
+fn words(body: &str) -> String {
+    #[derive(Deserialize)]
+    struct Told {
+        #[serde(default)]
+        code: String,
+        #[serde(default)]
+        message: String,
+    }
+    #[derive(Deserialize)]
+    struct All {
+        errors: Vec<Told>,
+    }
+    let listed = serde_json::from_str::<All>(body).ok();
+    let told = |Told { code, message }: &Told| match (code.as_str(), message.as_str()) {
+        ("", text) | (text, "") => text.to_owned(),
+        (code, message) => format!("{message} ({code})"),
+    };
+    let text = match listed.filter(|all| !all.errors.is_empty()) {
+        Some(all) => all.errors.iter().map(told).collect::<Vec<_>>().join("; "),
+        None => body.trim().to_owned(),
+    };
+    let plain = |c: char| if c.is_control() { ' ' } else { c };
+    text.chars().take(200).map(plain).collect()
 }
 
 pub(super) fn is_loopback(host: &str) -> bool {
@@ -234,6 +331,17 @@ mod tests {
         assert_eq!(wait(date, now), Some(Duration::from_secs(7)));
         assert_eq!(wait(date, now + Duration::from_secs(60)), Some(Duration::ZERO));
         assert_eq!(wait("soon", now), None);
+    }
+
+    #[test]
+    fn a_failure_is_told_in_the_registrys_words() {
+        let listed = r#"{"errors": [{"code": "UNAUTHORIZED", "message": "authentication required",
+            "detail": [{"Type": "repository"}]}, {"message": "who are you?"}]}"#;
+        assert_eq!(words(listed), "authentication required (UNAUTHORIZED); who are you?");
+        assert_eq!(words("<h1>\u{1b}No\n</h1>"), "<h1> No </h1>");
+        assert_eq!(words(r#"{"errors": []}"#), r#"{"errors": []}"#);
+        assert_eq!(words(""), "");
+        assert_eq!(words(&"x".repeat(1000)).len(), 200);
     }
 
     #[test]

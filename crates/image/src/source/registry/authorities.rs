@@ -1,0 +1,117 @@
+//! Certificates that the user trusts beside those of the system: of authorities, and of registries
+//! that signed their own.
+//!
+//! They hold for the whole process, as those of the system do. Invariant: they are added and nothing
+//! is taken away. A certificate that is trusted itself is compared byte by byte, and with the name
+//! of the registry; any other has to be signed by an authority.
+
+use std::path::Path;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use reqwest::ClientBuilder;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{WebPkiServerVerifier, verify_server_name};
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+
+use crate::{Error, Result};
+
+static TRUSTED: RwLock<Vec<CertificateDer<'static>>> = RwLock::new(Vec::new());
+
+/// Trusts the certificates in a file of PEM from now on.
+pub fn trust_authorities(path: &Path) -> Result<()> {
+    let bytes = std::fs::read(path).map_err(Error::io("read", path))?;
+    let refused = |reason: String| Error::refused(path.display().to_string(), reason);
+    let found = CertificateDer::pem_slice_iter(&bytes).collect::<std::result::Result<Vec<_>, _>>();
+    let found = found.map_err(|error| refused(error.to_string()))?;
+    if found.is_empty() {
+        return Err(refused("it has no certificate in PEM".to_owned()));
+    }
+    TRUSTED.write().unwrap_or_else(PoisonError::into_inner).extend(found);
+    Ok(())
+}
+
+/// A client that trusts them too.
+pub(super) fn trusted_by(client: ClientBuilder) -> Result<ClientBuilder> {
+    let trusted = TRUSTED.read().unwrap_or_else(PoisonError::into_inner).clone();
+    if trusted.is_empty() {
+        return Ok(client);
+    }
+    let refused = |error: String| Error::refused("the certificates that are trusted", error);
+    let provider = Arc::new(ring::default_provider());
+    let verifier = Verifier::new(trusted, &provider).map_err(refused)?;
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| refused(error.to_string()))?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier));
+    let mut config = config.with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(client.use_preconfigured_tls(config))
+}
+
+#[derive(Debug)]
+struct Verifier {
+    authorities: Arc<WebPkiServerVerifier>,
+    trusted: Vec<CertificateDer<'static>>,
+}
+
+impl Verifier {
+    fn new(
+        trusted: Vec<CertificateDer<'static>>,
+        provider: &Arc<CryptoProvider>,
+    ) -> std::result::Result<Self, String> {
+        let mut roots = RootCertStore::empty();
+        // What of the system cannot be read is not trusted; that is told where it was needed.
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        roots.add_parsable_certificates(trusted.iter().cloned());
+        let verifier =
+            WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
+        let authorities = verifier.build().map_err(|error| error.to_string())?;
+        Ok(Self { authorities, trusted })
+    }
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        between: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        stapled: &[u8],
+        now: UnixTime,
+    ) -> std::result::Result<ServerCertVerified, rustls::Error> {
+        // One that signed itself says of itself that it is an authority, as OpenSSL makes them,
+        // and would be refused for that.
+        if self.trusted.iter().any(|trusted| trusted == certificate) {
+            verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
+            return Ok(ServerCertVerified::assertion());
+        }
+        self.authorities.verify_server_cert(certificate, between, name, stapled, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
+        self.authorities.verify_tls12_signature(message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
+        self.authorities.verify_tls13_signature(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.authorities.supported_verify_schemes()
+    }
+}
