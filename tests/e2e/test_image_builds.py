@@ -145,6 +145,27 @@ def test_python_in_an_image_runs_by_the_interpreter_of_the_image(
     alone.run(*deploy[:-1], "bare:v1").failed_with("SM-0206", "python3", "bare:v1")
 
 
+def test_libraries_that_wheels_leave_to_the_system_are_added_or_named(
+    alone: Snowmelt, app: Path, tmp_path: Path
+) -> None:
+    numpy = ("--python", "numpy")
+    made = built(alone, "numpy:v1", app, *numpy)
+    assert "lacking" not in made
+    code = tmp_path / "handler.py"
+    code.write_text("import numpy\ndef handler(event):\n    return int(numpy.arange(4).sum())\n")
+    alone.run("fn", "deploy", "sum", code, "--image", "numpy:v1").succeeded()
+    assert json.loads(alone.run("fn", "call", "sum").succeeded().out) == 6
+    parts = ("--code", app, *numpy, "-o", "json")
+    done = alone.run("image", "build", "bare:v1", *parts).succeeded()
+    lacking = {one["library"]: one for one in json.loads(done.out)["lacking"]}
+    assert lacking["libstdc++.so.6"]["package"] == "libstdc++6"
+    assert lacking["libstdc++.so.6"]["needed_by"] == "numpy"
+    assert "SM-1007" in done.err and "--debian" in done.err
+    # What the base has is not named.
+    on = alone.run("image", "build", "on:v1", "--base", "numpy:v1", *parts).succeeded()
+    assert "lacking" not in json.loads(on.out)
+
+
 def test_what_is_built_on_an_image_shares_its_layers(
     alone: Snowmelt, served: Registry, app: Path, tmp_path: Path
 ) -> None:

@@ -7,6 +7,7 @@
 //! | whether a folder is as it was when it was read last | `key` |
 //! | the configuration of the result | `config` |
 //! | packages of Debian | `debian`, and as they were unpacked before `shelf` |
+//! | which libraries packages need, and whether an image has them | `libraries` |
 //! | how far it is, and whether to go on | `watch` |
 //!
 //! Invariant: equal contents give equal bytes. What is remembered saves work and decides nothing: a
@@ -16,6 +17,7 @@ mod base;
 mod config;
 mod debian;
 mod key;
+mod libraries;
 mod recipe;
 mod shelf;
 mod watch;
@@ -26,6 +28,7 @@ use std::time::SystemTime;
 pub use base::{Base, BlockBase};
 pub use config::Settings;
 pub use debian::{download, unpack};
+pub use libraries::{Libraries, debian_package};
 pub use recipe::{CODE, PACKAGES, Part, Recipe, Unpacked, function};
 pub use shelf::{DebianPackages, DebianShelf};
 pub use watch::Watch;

@@ -1,10 +1,13 @@
 //! `image build`.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use snowmelt_image::build::{Base, DebianPackages, DebianShelf, Part, Recipe, Settings};
+use snowmelt_image::build::{
+    Base, DebianPackages, DebianShelf, Libraries, Part, Recipe, Settings, debian_package,
+};
 use snowmelt_image::exchange;
 use snowmelt_image::source::{Layout, Shape};
 use snowmelt_image::{Converted, Options, Result, build};
@@ -44,26 +47,49 @@ pub(super) fn build(args: &ImageBuildArgs, config: &Config, printer: Printer) ->
     let store = layout(config).map_err(failure)?;
     let options = Options { block_size: args.block_size.unwrap_or_default(), ..Options::default() };
     let label = format!("building {}", shown(&args.name));
-    let (built, names, sent) = work_of_several(config, printer, &label, async |progress| {
-        let below = Below::find(args.base.as_ref(), &store, progress).await.map_err(reported)?;
-        let (below, debian) = debian(args, config, below, (&store, options), progress).await?;
-        let packages = Packages::unpacked(&requirements, config, progress).await?;
-        let parts = debian.into_iter().chain(packages.parts(args)?).chain(contents).collect();
-        let (built, names) = pressed((below, parts, settings), (&store, options), progress)
-            .await
-            .map_err(reported)?;
-        store.tag(&args.name.to_string(), &built.manifest).map_err(reported)?;
-        let Some(to) = &args.push else { return Ok((built, names, None)) };
-        let told = told(progress, "sending");
-        let sent = exchange::push(&store, &built.image, to, &told).await.map_err(reported)?;
-        Ok::<_, ErrorReport>((built, names, Some(sent)))
-    })?;
+    let (built, names, lacking, sent) =
+        work_of_several(config, printer, &label, async |progress| {
+            let below =
+                Below::find(args.base.as_ref(), &store, progress).await.map_err(reported)?;
+            let packages = Packages::unpacked(&requirements, config, progress).await?;
+            let libraries = packages.libraries()?;
+            let (below, debian) =
+                debian((args, &libraries), config, below, (&store, options), progress).await?;
+            let parts = debian.into_iter().chain(packages.parts(args)?).chain(contents).collect();
+            let (built, names) = pressed((below, parts, settings), (&store, options), progress)
+                .await
+                .map_err(reported)?;
+            store.tag(&args.name.to_string(), &built.manifest).map_err(reported)?;
+            let lacking = libraries.lacking(&store, &built.image).await.map_err(reported)?;
+            let Some(to) = &args.push else { return Ok((built, names, lacking, None)) };
+            let told = told(progress, "sending");
+            let sent = exchange::push(&store, &built.image, to, &told).await.map_err(reported)?;
+            Ok::<_, ErrorReport>((built, names, lacking, Some(sent)))
+        })?;
+    if !lacking.is_empty() {
+        printer.warning(&lacks(&lacking));
+    }
     let name = shown(&args.name);
     let pushed = sent.as_ref().map(|sent| format!("; pushed: {}", amount(sent)));
     let note = format!("{}{}", summary(&built, &name), pushed.unwrap_or_default());
-    Made::new(name, &built, &names, sent, began).print(args.output)?;
+    Made::new(name, &built, &names, sent, began).lacking(lacking).print(args.output)?;
     printer.note(&note);
     Ok(0)
+}
+
+/// What packages need and the image does not have.
+fn lacks(lacking: &[(String, String)]) -> ErrorReport {
+    let told = lacking.iter().map(|(library, by)| format!("{library} (needed by {by})"));
+    let message = format!("the image lacks {}", told.collect::<Vec<_>>().join(", "));
+    let packages: BTreeSet<_> = lacking.iter().filter_map(|(it, _)| debian_package(it)).collect();
+    let report = ErrorReport::new(Code::IMAGE_LIBRARY, message);
+    match packages.is_empty() {
+        true => report.hint("put them into the image, with a package of Debian or with the code"),
+        false => {
+            let packages = packages.into_iter().collect::<Vec<_>>().join(",");
+            report.hint(format!("add them: --debian {packages}"))
+        }
+    }
 }
 
 fn reported(error: impl Report) -> ErrorReport {
@@ -118,7 +144,7 @@ fn content_part(kind: &str, content: &Content, usual: &str) -> Result<Part, Erro
 
 /// The layer of Debian's packages, from the shelf if the same were asked for before.
 async fn debian(
-    args: &ImageBuildArgs,
+    (args, libraries): (&ImageBuildArgs, &Libraries),
     config: &Config,
     below: Below,
     (store, options): (&Layout, Options),
@@ -129,7 +155,12 @@ async fn debian(
     }
     let shelf = config.state.value.join("debian");
     let shelf = DebianShelf::open(&shelf).map_err(reported)?;
-    let (names, refresh) = (args.debian.clone(), args.refresh);
+    // Libraries that the wheels leave to the system come along.
+    let mut names = args.debian.clone();
+    let more =
+        libraries.packages().into_iter().filter(|more| !args.debian.iter().any(|it| it == more));
+    names.extend(more.map(str::to_owned));
+    let refresh = args.refresh;
     let base = below.identity(progress).await.map_err(reported)?;
     let asked = DebianPackages { names: &names, base: &base, refresh };
     let (below, folder) = match shelf.known(&asked) {
@@ -168,6 +199,16 @@ impl Packages {
         let told = |step: &snowmelt_package::Progress| progress.doing(step.to_string());
         let environment = installer.environment(requirements, &told).await.map_err(reported)?;
         Ok(Self(Some((installer, environment))))
+    }
+
+    /// What they leave to the system.
+    fn libraries(&self) -> Result<Libraries, ErrorReport> {
+        let mut libraries = Libraries::default();
+        let Some((installer, environment)) = &self.0 else { return Ok(libraries) };
+        for wheel in &environment.wheels {
+            libraries.add(&wheel.name.to_string(), &installer.files(wheel)).map_err(reported)?;
+        }
+        Ok(libraries)
     }
 
     /// A layer for each wheel: images that have one in common share it.

@@ -5,6 +5,7 @@ use std::time::Instant;
 use serde::Serialize;
 use snowmelt_image::Converted;
 use snowmelt_image::block::OciDigest;
+use snowmelt_image::build::debian_package;
 use snowmelt_image::exchange::Sent;
 use snowmelt_types::{ByteSize, ErrorReport};
 
@@ -25,8 +26,19 @@ pub(super) struct Made {
     written_blocks: u64,
     /// What a registry did not have, if it was pushed.
     sent: Option<Sent>,
+    /// Libraries that packages of Python need and the image does not have.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    lacking: Vec<Lacking>,
     /// From the command to its end.
     seconds: f64,
+}
+
+#[derive(Serialize)]
+struct Lacking {
+    library: String,
+    needed_by: String,
+    /// The package of Debian that has it, if it is known.
+    package: Option<&'static str>,
 }
 
 #[derive(Serialize)]
@@ -65,8 +77,18 @@ impl Made {
             reused: built.reused,
             written_blocks: built.pressed,
             sent,
+            lacking: Vec::new(),
             seconds: (began.elapsed().as_secs_f64() * 1e3).round() / 1e3,
         }
+    }
+
+    /// With libraries that the image lacks, each with what needs it.
+    pub fn lacking(self, lacking: Vec<(String, String)>) -> Self {
+        let one = |(library, needed_by): (String, String)| {
+            let package = debian_package(&library);
+            Lacking { library, needed_by, package }
+        };
+        Self { lacking: lacking.into_iter().map(one).collect(), ..self }
     }
 
     /// On stdout.

@@ -1,0 +1,283 @@
+//! Which libraries the files of packages need, and whether an image has them: a wheel brings most of
+//! its own, but not those that every system is said to have.
+//!
+//! Invariant: files of packages are what others wrote: each offset and length is compared with a
+//! bound before anything is read.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::erofs;
+use crate::read::{BlobReader, Blocks, LocalSource};
+use crate::source::Layout;
+use crate::tree::{NodeId, Tree};
+use crate::{Error, Image, Result};
+
+const MOST_SEGMENTS: u16 = 256;
+const MOST_DYNAMIC_BYTES: u64 = 1 << 20;
+const MOST_NAMES_BYTES: u64 = 16 << 20;
+/// Folders in folders of a package.
+const DEEPEST: usize = 64;
+
+const LOAD: u32 = 1;
+const DYNAMIC: u32 = 2;
+const NEEDED: u64 = 1;
+const NAMES: u64 = 5;
+const NAMES_BYTES: u64 = 10;
+
+/// Libraries that wheels leave to the system, and the packages of Debian that have them.
+const PACKAGES: &[(&str, &str)] = &[
+    ("ld-linux-aarch64.so.1", "libc6"),
+    ("ld-linux-x86-64.so.2", "libc6"),
+    ("libGL.so.1", "libgl1"),
+    ("libICE.so.6", "libice6"),
+    ("libSM.so.6", "libsm6"),
+    ("libX11.so.6", "libx11-6"),
+    ("libXext.so.6", "libxext6"),
+    ("libXrender.so.1", "libxrender1"),
+    ("libatomic.so.1", "libatomic1"),
+    ("libbz2.so.1.0", "libbz2-1.0"),
+    ("libc.so.6", "libc6"),
+    ("libcrypt.so.1", "libcrypt1"),
+    ("libcrypto.so.3", "libssl3"),
+    ("libdl.so.2", "libc6"),
+    ("libexpat.so.1", "libexpat1"),
+    ("libffi.so.8", "libffi8"),
+    ("libgcc_s.so.1", "libgcc-s1"),
+    ("libgfortran.so.5", "libgfortran5"),
+    ("libglib-2.0.so.0", "libglib2.0-0"),
+    ("libgobject-2.0.so.0", "libglib2.0-0"),
+    ("libgomp.so.1", "libgomp1"),
+    ("libgthread-2.0.so.0", "libglib2.0-0"),
+    ("liblzma.so.5", "liblzma5"),
+    ("libm.so.6", "libc6"),
+    ("libncursesw.so.6", "libncursesw6"),
+    ("libnsl.so.1", "libnsl2"),
+    ("libpthread.so.0", "libc6"),
+    ("libquadmath.so.0", "libquadmath0"),
+    ("libresolv.so.2", "libc6"),
+    ("librt.so.1", "libc6"),
+    ("libssl.so.3", "libssl3"),
+    ("libstdc++.so.6", "libstdc++6"),
+    ("libtinfo.so.6", "libtinfo6"),
+    ("libutil.so.1", "libc6"),
+    ("libuuid.so.1", "libuuid1"),
+    ("libxcb.so.1", "libxcb1"),
+    ("libz.so.1", "zlib1g"),
+];
+
+/// Libraries that packages need and do not bring, each with one that needs it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Libraries {
+    needed: BTreeMap<String, String>,
+    brought: BTreeSet<String>,
+}
+
+impl Libraries {
+    /// Adds a package that is unpacked in a folder.
+    pub fn add(&mut self, name: &str, folder: &Path) -> Result<()> {
+        self.add_folder(name, folder, 0)
+    }
+
+    /// Those that no package brings, with the package that needs each.
+    pub fn needed(&self) -> impl Iterator<Item = (&str, &str)> {
+        let needed = self.needed.iter().filter(|(library, _)| !self.brought.contains(*library));
+        needed.map(|(library, by)| (library.as_str(), by.as_str()))
+    }
+
+    /// The packages of Debian that have them, as far as they are known and not always there.
+    pub fn packages(&self) -> BTreeSet<&'static str> {
+        let packages = self.needed().filter_map(|(library, _)| debian_package(library));
+        packages.filter(|package| *package != "libc6").collect()
+    }
+
+    /// Those that an image of a layout folder does not have under any path, with the package that
+    /// needs each.
+    pub async fn lacking(&self, layout: &Layout, image: &Image) -> Result<Vec<(String, String)>> {
+        let source = Arc::new(LocalSource::new(layout.folder()));
+        let blocks = Arc::new(Blocks::new(source, None));
+        let reader = BlobReader::new(blocks, image.metadata.clone())?;
+        let metadata = reader.read(0..image.metadata.raw_size).await?;
+        let (tree, _) = erofs::read(&metadata)?;
+        let mut names = BTreeSet::new();
+        collect(&tree, &mut names);
+        let lacks = |library: &str| !names.contains(library.as_bytes());
+        let lacking = self.needed().filter(|(library, _)| lacks(library));
+        Ok(lacking.map(|(library, by)| (library.to_owned(), by.to_owned())).collect())
+    }
+
+    fn add_folder(&mut self, name: &str, folder: &Path, depth: usize) -> Result<()> {
+        if depth > DEEPEST {
+            return Ok(());
+        }
+        for entry in fs::read_dir(folder).map_err(Error::io("read", folder))? {
+            let entry = entry.map_err(Error::io("read", folder))?;
+            let (path, file) = (entry.path(), entry.file_name());
+            let kind = entry.file_type().map_err(Error::io("read", &path))?;
+            let file = file.to_string_lossy();
+            if kind.is_dir() {
+                self.add_folder(name, &path, depth + 1)?;
+            } else if kind.is_file() && file.contains(".so") {
+                self.brought.insert(file.into_owned());
+                // What is no library needs none, whatever it is called.
+                let opened = File::open(&path).map_err(Error::io("open", &path))?;
+                for library in needed_by(&opened).unwrap_or_default() {
+                    self.needed.entry(library).or_insert_with(|| name.to_owned());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The package of Debian that has a library, if it is one that wheels leave to the system.
+pub fn debian_package(library: &str) -> Option<&'static str> {
+    let found = PACKAGES.binary_search_by(|(name, _)| (*name).cmp(library)).ok()?;
+    Some(PACKAGES[found].1)
+}
+
+fn collect(tree: &Tree, names: &mut BTreeSet<Vec<u8>>) {
+    let mut folders: Vec<NodeId> = vec![Tree::ROOT];
+    while let Some(folder) = folders.pop() {
+        for (name, child) in &tree.node(folder).children {
+            names.insert(name.clone());
+            folders.push(*child);
+        }
+    }
+}
+
+/// What an ELF file of 64 bits says that it needs (`DT_NEEDED`).
+fn needed_by(file: &File) -> io::Result<Vec<String>> {
+    let bad = || io::Error::from(io::ErrorKind::InvalidData);
+    let mut header = [0; 64];
+    file.read_exact_at(&mut header, 0)?;
+    if &header[..6] != b"\x7fELF\x02\x01" {
+        return Err(bad());
+    }
+    let segments = Segments::read(file, &header)?;
+    let (at, bytes) = segments.dynamic.ok_or_else(bad)?;
+    let dynamic = piece(file, at, bytes, MOST_DYNAMIC_BYTES)?;
+    let entries = || dynamic.chunks_exact(16).map(|entry| (number(entry, 0), number(entry, 8)));
+    let value = |tag| entries().find(|(found, _)| *found == tag).map(|(_, value)| value);
+    let names = value(NAMES).and_then(|address| segments.offset(address)).ok_or_else(bad)?;
+    let names = piece(file, names, value(NAMES_BYTES).ok_or_else(bad)?, MOST_NAMES_BYTES)?;
+    let name = |at: u64| {
+        let text = names.get(usize::try_from(at).ok()?..)?;
+        let text = text.split(|byte| *byte == 0).next()?;
+        String::from_utf8(text.to_vec()).ok().filter(|name| !name.is_empty())
+    };
+    let needed = entries().filter(|(tag, _)| *tag == NEEDED);
+    Ok(needed.filter_map(|(_, at)| name(at)).collect())
+}
+
+/// Where parts of the file are in memory.
+struct Segments {
+    /// Address, offset and bytes.
+    loaded: Vec<(u64, u64, u64)>,
+    /// Offset and bytes.
+    dynamic: Option<(u64, u64)>,
+}
+
+impl Segments {
+    fn read(file: &File, header: &[u8; 64]) -> io::Result<Self> {
+        let (at, size) = (number(header, 32), u64::from(short(header, 54)));
+        let count = short(header, 56);
+        if size < 56 || count > MOST_SEGMENTS {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let table = piece(file, at, size * u64::from(count), size * u64::from(count))?;
+        let mut segments = Self { loaded: Vec::new(), dynamic: None };
+        for entry in table.chunks_exact(size as usize) {
+            let (offset, address, bytes) = (number(entry, 8), number(entry, 16), number(entry, 32));
+            match u32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]) {
+                LOAD => segments.loaded.push((address, offset, bytes)),
+                DYNAMIC => segments.dynamic = Some((offset, bytes)),
+                _ => {}
+            }
+        }
+        Ok(segments)
+    }
+
+    fn offset(&self, address: u64) -> Option<u64> {
+        let inside = |(begin, _, bytes): &&(u64, u64, u64)| {
+            address.checked_sub(*begin).is_some_and(|at| at < *bytes)
+        };
+        let (begin, offset, _) = self.loaded.iter().find(inside)?;
+        offset.checked_add(address - begin)
+    }
+}
+
+fn piece(file: &File, at: u64, bytes: u64, most: u64) -> io::Result<Vec<u8>> {
+    // Before memory is taken for it.
+    let end = at.checked_add(bytes).filter(|_| bytes <= most);
+    if end.is_none_or(|end| file.metadata().is_ok_and(|found| end > found.len())) {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let mut piece = vec![0; bytes as usize];
+    file.read_exact_at(&mut piece, at)?;
+    Ok(piece)
+}
+
+fn number(bytes: &[u8], at: usize) -> u64 {
+    let mut number = [0; 8];
+    number.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(number)
+}
+
+fn short(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_sorted_and_names_what_numpy_needs() {
+        assert!(PACKAGES.is_sorted_by(|one, other| one.0 < other.0));
+        assert_eq!(debian_package("libstdc++.so.6"), Some("libstdc++6"));
+        assert_eq!(debian_package("libnone.so.1"), None);
+    }
+
+    #[test]
+    fn a_program_of_this_machine_needs_its_libraries() {
+        let ours = std::env::current_exe().unwrap();
+        let needed = needed_by(&File::open(&ours).unwrap()).unwrap();
+        assert!(needed.iter().any(|library| library == "libc.so.6"), "{needed:?}");
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("deep")).unwrap();
+        fs::copy(&ours, folder.path().join("deep/_ours.so")).unwrap();
+        fs::write(folder.path().join("libnone.so"), "no library").unwrap();
+        let mut libraries = Libraries::default();
+        libraries.add("ours", folder.path()).unwrap();
+        assert!(libraries.needed().any(|found| found == ("libc.so.6", "ours")));
+        // What is brought is not needed.
+        fs::write(folder.path().join("libc.so.6"), "").unwrap();
+        libraries.add("another", folder.path()).unwrap();
+        assert!(libraries.needed().all(|(library, _)| library != "libc.so.6"));
+        assert!(!libraries.packages().contains("libc6"));
+    }
+
+    #[test]
+    fn damaged_files_need_nothing_and_take_no_memory() {
+        let whole = fs::read(std::env::current_exe().unwrap()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.so");
+        let segments = number(&whole, 32) as usize;
+        for at in (0..64).chain(segments..segments + 56 * 12) {
+            let mut damaged = whole[..whole.len().min(1 << 20)].to_vec();
+            damaged[at] = 0xff;
+            fs::write(&path, &damaged).unwrap();
+            // Whatever it says, it says it at once.
+            let _ = needed_by(&File::open(&path).unwrap());
+        }
+        for size in [0, 1, 63, 64, 100] {
+            fs::write(&path, &whole[..size]).unwrap();
+            needed_by(&File::open(&path).unwrap()).unwrap_err();
+        }
+    }
+}
