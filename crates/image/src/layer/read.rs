@@ -172,7 +172,11 @@ fn attributes(path: &EntryPath, member: &Member) -> Result<Attributes> {
         u32::try_from(found).map_err(|_| wrong("an owner is larger than the kernel's"))
     };
     let fields = header.as_old();
-    let mode = or_zero(&fields.mode, header.mode(), "a mode is no number")?;
+    let mode = match header.entry_type() {
+        // Linux knows no other, whatever an archive says.
+        EntryType::Symlink => 0o777,
+        _ => or_zero(&fields.mode, header.mode(), "a mode is no number")?,
+    };
     Ok(Attributes {
         mode: (mode & 0o7777) as u16,
         uid: id("uid", &fields.uid, header.uid())?,

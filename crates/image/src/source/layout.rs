@@ -17,7 +17,10 @@ use crate::lock::{Lock, Share};
 use crate::manifest::Descriptor;
 use crate::{Error, Result};
 
+/// What other tools take for the tag: the name as a user writes it.
 const NAME: &str = "org.opencontainers.image.ref.name";
+/// The whole name, as containerd and others write it, where that is another one.
+const FULL_NAME: &str = "io.containerd.image.name";
 /// Our own part of the folder; other readers ignore it.
 const PRIVATE: &str = ".snowmelt";
 /// Locked by whoever brings blobs, and alone by whoever removes some.
@@ -43,9 +46,20 @@ impl Index {
     /// Whether the name was there.
     fn forget(&mut self, name: &str) -> bool {
         let before = self.manifests.len();
-        self.manifests.retain(|one| one.annotations.get(NAME).is_none_or(|found| found != name));
+        self.manifests.retain(|one| full_name(one) != Some(name));
         self.manifests.len() < before
     }
+}
+
+fn full_name(one: &Descriptor) -> Option<&str> {
+    let found = one.annotations.get(FULL_NAME).or_else(|| one.annotations.get(NAME));
+    found.map(String::as_str)
+}
+
+/// A name without what stands before every name that has no registry.
+fn familiar(name: &str) -> &str {
+    let short = name.strip_prefix("docker.io/").unwrap_or(name);
+    short.strip_prefix("library/").unwrap_or(short)
 }
 
 impl Default for Index {
@@ -142,7 +156,8 @@ impl Layout {
         let named = |one: &&Descriptor| match name {
             None => true,
             Some(name) => {
-                one.annotations.get(NAME).is_some_and(|found| found == name)
+                full_name(one) == Some(name)
+                    || one.annotations.get(NAME).is_some_and(|found| found == name)
                     || one.digest.as_str() == name
             }
         };
@@ -159,7 +174,10 @@ impl Layout {
 
     /// Every manifest that the index names, with its name if it has one.
     pub fn list(&self) -> Result<Vec<(Option<String>, Descriptor)>> {
-        let named = |mut one: Descriptor| (one.annotations.remove(NAME), one);
+        let named = |mut one: Descriptor| {
+            let (full, name) = (one.annotations.remove(FULL_NAME), one.annotations.remove(NAME));
+            (full.or(name), one)
+        };
         Ok(self.index()?.manifests.into_iter().map(named).collect())
     }
 
@@ -169,7 +187,11 @@ impl Layout {
         let mut index = self.index()?;
         index.forget(name);
         let mut named = manifest.clone();
-        named.annotations.insert(NAME.to_owned(), name.to_owned());
+        let short = familiar(name);
+        if short != name {
+            named.annotations.insert(FULL_NAME.to_owned(), name.to_owned());
+        }
+        named.annotations.insert(NAME.to_owned(), short.to_owned());
         index.manifests.push(named);
         self.write_index(&index)
     }
