@@ -109,6 +109,12 @@ class Registry:
         self.process.kill()
         self.process.wait()
 
+    def blob(self, digest: str) -> Path:
+        """Where it has a blob."""
+        name = digest.removeprefix("sha256:")
+        blobs = self.folder / "registry/docker/registry/v2/blobs/sha256"
+        return blobs / name[:2] / name / "data"
+
     def log(self) -> str:
         return (self.folder / "log").read_text()
 
@@ -132,14 +138,16 @@ class Registry:
         return sum(map(int, re.findall(r"http\.response\.written=(\d+)", text)))
 
 
-def registry(folder: Path) -> Registry:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+def registry(folder: Path, address: str = "", tls: str = "") -> Registry:
+    """At a free port unless it is told which; `tls` is YAML."""
+    if not address:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            address = f"127.0.0.1:{free.getsockname()[1]}"
     config, data = folder / "registry.yml", folder / "registry"
     config.write_text(
         "version: 0.1\nlog: {level: info, accesslog: {disabled: true}}\n"
-        f"storage: {{filesystem: {{rootdirectory: {data}}}}}\nhttp: {{addr: '{address}'}}\n"
+        f"storage: {{filesystem: {{rootdirectory: {data}}}}}\nhttp: {{addr: '{address}'{tls}}}\n"
     )
     with (folder / "log").open("ab") as log:
         command = [shutil.which("docker-registry") or "docker-registry", "serve", str(config)]

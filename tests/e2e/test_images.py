@@ -5,13 +5,14 @@ import json
 import os
 import shutil
 import signal
+import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import Result, Snowmelt, descendants, short_folder, wait_for
-from images import SERVE, Image, Registry, debian, run
+from images import SERVE, Image, Registry, debian, registry, run
 
 # Every request of a test that must not hang.
 LIMIT_S = 120.0
@@ -463,3 +464,105 @@ def cached(snowmelt: Snowmelt) -> int:
     """Bytes of blocks of images in registries."""
     blocks = (snowmelt.folder / "state/blocks").glob("??/*")
     return sum(block.stat().st_size for block in blocks)
+
+
+@pytest.fixture
+def own(made: Image, home: Snowmelt, tmp_path: Path) -> Iterator[tuple[Registry, str]]:
+    """A registry of the test's own, with the image."""
+    (tmp_path / "own").mkdir()
+    own = registry(tmp_path / "own")
+    name = f"{own.address}/team/debian:blocks"
+    home.run("image", "push", "debian:v1", name).succeeded()
+    yield own, name
+    own.stop()
+
+
+@both_ways
+def test_a_blob_that_cannot_be_had_is_told_with_its_cause(
+    own: tuple[Registry, str], code: Path, up: Snowmelt
+) -> None:
+    served, name = own
+    shown = json.loads(up.run("image", "inspect", name, "-o", "json").succeeded().out)
+    # The metadata part, without which there is no mount, and the layer with the program.
+    for blob in shown["blobs"][:2]:
+        data = served.blob(blob["digest"])
+        whole = data.read_bytes()
+        data.unlink()
+        deploy(up, code, name).failed_with("SM-1003", blob["digest"])
+        data.write_bytes(whole[:1])
+        deploy(up, code, name).failed_with("SM-1001", blob["digest"])
+        flipped = bytearray(whole)
+        # Neither a block nor the table is what it was.
+        for at in range(0, len(whole), 32):
+            flipped[at] ^= 1
+        data.write_bytes(bytes(flipped))
+        deploy(up, code, name).failed_with("SM-1002", "damaged")
+        data.write_bytes(whole)
+    deploy(up, code, name).succeeded()
+    answer(read(up, "/usr/bin/python3"))
+
+
+def test_readers_wait_while_their_registry_starts_again(
+    own: tuple[Registry, str], made: Image, code: Path, up: Snowmelt
+) -> None:
+    served, name = own
+    deploy(up, code, name).succeeded()
+    answer(read(up, "/usr/bin/python3"))
+    served.stop()
+    event = json.dumps({"read": "/opt/ballast"})
+    reading = up.start("fn", "call", "read", "--data", event)
+    # Longer than five tries took.
+    time.sleep(4)
+    assert reading.poll() is None, up.finish(reading)
+    again = registry(served.folder, served.address)
+    try:
+        assert answer(up.finish(reading, LIMIT_S)) == digest(made.ballast)
+    finally:
+        again.stop()
+
+
+@pytest.mark.parametrize("signed", ["by itself", "by an authority"])
+def test_a_registry_with_an_authority_of_its_own(
+    made: Image, home: Snowmelt, code: Path, alone: Snowmelt, tmp_path: Path, signed: str
+) -> None:
+    key, certificate, authority = (tmp_path / name for name in ("key", "certificate", "authority"))
+    new = ("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2")
+    at = ("-subj", "/CN=registry", "-addext", "subjectAltName=IP:127.0.0.1")
+    run(*new, *at, "-keyout", key, "-out", certificate)
+    shutil.copy(certificate, authority)
+    if signed == "by an authority":
+        authority_key = tmp_path / "authority-key"
+        run(*new, "-subj", "/CN=authority", "-keyout", authority_key, "-out", authority)
+        by = ("-CA", authority, "-CAkey", authority_key, "-addext", "basicConstraints=CA:FALSE")
+        run(*new, *at, *by, "-keyout", key, "-out", certificate)
+    (tmp_path / "tls").mkdir()
+    served = registry(tmp_path / "tls", tls=f", tls: {{certificate: {certificate}, key: {key}}}")
+    name = f"{served.address}/team/debian:blocks"
+    try:
+        push = ("image", "push", "debian:v1", name)
+        home.run(*push).failed_with("SM-1006", served.address, "--ca-file")
+        other = tmp_path / "other"
+        run(*new, "-subj", "/CN=other", "-keyout", tmp_path / "other-key", "-out", other)
+        home.run(*push, "--ca-file", other).failed_with("SM-1006", served.address)
+        home.run(*push, "--ca-file", code / "serve").failed_with("SM-1001", "no certificate")
+        home.run(*push, "--ca-file", authority).succeeded()
+        alone.run("up", "--ca-file", authority).succeeded()
+        deploy(alone, code, name).succeeded()
+        path = "/usr/bin/python3"
+        assert answer(read(alone, path)) == digest((made.rootfs / path[1:]).resolve())
+        alone.run("down").succeeded()
+    finally:
+        served.stop()
+
+
+def test_other_tools_find_images_by_the_names_that_users_write(
+    made: Image, alone: Snowmelt
+) -> None:
+    alone.run("image", "convert", f"oci:{made.layout}", "debian:v1").succeeded()
+    layout = alone.folder / "state/images"
+    found = json.loads(run("skopeo", "inspect", "--raw", f"oci:{layout}:debian:v1"))
+    assert found["artifactType"] == "application/vnd.snowmelt.image.v1"
+    [named] = json.loads((layout / "index.json").read_text())["manifests"]
+    assert named["annotations"]["org.opencontainers.image.ref.name"] == "debian:v1"
+    assert named["annotations"]["io.containerd.image.name"] == "docker.io/library/debian:v1"
+    alone.run("image", "rm", "debian:v1").succeeded()
