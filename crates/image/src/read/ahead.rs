@@ -4,12 +4,18 @@
 //! cache there is nowhere to put it, and nothing is fetched.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::Blocks;
 use super::blocks::REQUEST_BYTES;
 use super::flight::Claim;
 use crate::Result;
 use crate::block::{BlockDigest, OciDigest, Table};
+
+/// A reader that goes through a blob has so many blocks left when more are asked for,
+const MARGIN: usize = 4;
+/// namely so many.
+const AT_ONCE: usize = 8;
 
 impl Blocks {
     /// Has these blocks of a blob on the disk, but for those that somebody else is fetching.
@@ -38,13 +44,13 @@ impl Blocks {
     }
 
     /// The end of a request for `missing` that brings up to `more` blocks more, which are free to be
-    /// fetched and claimed for it.
+    /// fetched, with the claim to them; none if there are no such blocks.
     pub(super) fn behind(
         &self,
         table: &Table,
         missing: Range<usize>,
         more: usize,
-    ) -> (usize, Option<Claim<'_>>) {
+    ) -> Option<(usize, Claim)> {
         let most = table.entries().len().min(missing.end + more);
         let mut end = missing.end;
         while end < most
@@ -53,10 +59,28 @@ impl Blocks {
         {
             end += 1;
         }
+        if end == missing.end {
+            return None;
+        }
         let digests = table.entries()[missing.end..end].iter().map(|entry| entry.digest);
-        match self.flights.claim(&digests.collect::<Vec<_>>()) {
-            Some(claim) => (end, Some(claim)),
-            None => (missing.end, None),
+        Some((end, self.flights.claim(&digests.collect::<Vec<_>>())?))
+    }
+
+    /// For a reader that goes through a blob and has just had the block before `next`: asks for more
+    /// before it has used up what is there or under way, so that it never waits for a request.
+    pub(super) fn read_on(self: &Arc<Self>, blob: &OciDigest, table: &Arc<Table>, next: usize) {
+        let from = next + MARGIN;
+        let end = table.entries().len().min(from + AT_ONCE);
+        // As soon as a whole request is worth it.
+        let is_worth_it = end.saturating_sub(from) == AT_ONCE
+            && stored(table, from..end) <= REQUEST_BYTES
+            && (from..end).all(|index| self.lacks(table, index));
+        if !is_worth_it {
+            return;
+        }
+        let digests = table.entries()[from..end].iter().map(|entry| entry.digest);
+        if let Some(claim) = self.flights.claim(&digests.collect::<Vec<_>>()) {
+            self.stream_ahead(blob, table, from..end, claim);
         }
     }
 

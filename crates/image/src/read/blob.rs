@@ -84,6 +84,9 @@ impl BlobReader {
             }
             next = now.end;
         }
+        if more == MOST_MORE {
+            self.blocks.read_on(&self.summary.digest, table, wanted.end);
+        }
         Ok(bytes)
     }
 

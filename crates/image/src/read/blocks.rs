@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
 
-use super::flight::Flights;
+use super::flight::{Claim, Flights};
 use super::recent::Recent;
 use super::{BlockCache, BlockSource};
 use crate::block::{BlockDigest, BlockEntry, OciDigest, Table, verify};
@@ -36,14 +36,14 @@ pub struct Counts {
 
 /// One for each process: all blobs share its source, memory and disk.
 pub struct Blocks {
-    source: Arc<dyn BlockSource>,
+    pub(super) source: Arc<dyn BlockSource>,
     pub(super) cache: Option<Arc<BlockCache>>,
     recent: Recent<BlockDigest>,
     /// Decompressed frames of which a part was read; by block and first byte.
     pub(super) frames: Recent<(BlockDigest, usize)>,
     pub(super) flights: Flights,
-    requests: AtomicU64,
-    fetched_bytes: AtomicU64,
+    pub(super) requests: AtomicU64,
+    pub(super) fetched_bytes: AtomicU64,
     cached: AtomicU64,
     damaged: AtomicU64,
     /// Whether the last block could not be kept.
@@ -85,9 +85,9 @@ impl Blocks {
     /// goes on with up to `more` blocks behind the last one: a reader that goes through a blob will
     /// want them next, and a request costs more than what it brings.
     pub(super) async fn get(
-        &self,
+        self: &Arc<Self>,
         blob: &OciDigest,
-        table: &Table,
+        table: &Arc<Table>,
         wanted: Range<usize>,
         more: usize,
     ) -> Result<Vec<Bytes>> {
@@ -108,15 +108,8 @@ impl Blocks {
                 continue;
             };
             let is_last = missing.end == wanted.end;
-            let (behind, _claim) =
-                self.behind(table, missing.clone(), if is_last { more } else { 0 });
-            let blocks = match self.fetch(blob, table, missing.clone(), behind).await {
-                // What nobody asked for may be what is damaged.
-                Err(Error::Damaged { .. }) if behind > missing.end => {
-                    self.fetch(blob, table, missing.clone(), missing.end).await?
-                }
-                outcome => outcome?,
-            };
+            let behind = self.behind(table, missing.clone(), if is_last { more } else { 0 });
+            let blocks = self.fetch(blob, table, missing.clone(), behind).await?;
             let at = missing.start - wanted.start;
             for (slot, block) in found[at..].iter_mut().zip(blocks) {
                 *slot = Some(block);
@@ -145,21 +138,29 @@ impl Blocks {
         Some(stored)
     }
 
-    /// Neighbours from the source; those up to `behind` are only kept.
+    /// Neighbours from the source; those that are claimed behind them are only kept.
     async fn fetch(
-        &self,
+        self: &Arc<Self>,
         blob: &OciDigest,
-        table: &Table,
+        table: &Arc<Table>,
         indexes: Range<usize>,
-        behind: usize,
+        behind: Option<(usize, Claim)>,
     ) -> Result<Vec<Bytes>> {
-        let stored = self.fetch_stored(blob, table, indexes.start..behind).await?;
-        for (index, stored) in indexes.clone().zip(&stored) {
+        let streamed = match behind {
+            Some(behind) => self.fetch_streamed(blob, table, indexes.clone(), behind).await?,
+            None => None,
+        };
+        let stored = match streamed {
+            Some(stored) => stored,
+            // What was lost is asked for again, without what nobody wants yet.
+            None => self.fetch_stored(blob, table, indexes.clone()).await?,
+        };
+        for (index, stored) in indexes.zip(&stored) {
             // A copy, lest it hold all of the answer that it came in.
             let digest = table.entries()[index].digest;
             self.recent.put(digest, Bytes::copy_from_slice(stored));
         }
-        Ok(stored.into_iter().take(indexes.len()).collect())
+        Ok(stored)
     }
 
     /// The stored bytes of neighbours, verified and kept; damaged ones are fetched again.
@@ -215,7 +216,7 @@ impl Blocks {
     }
 
     /// A cache that cannot take a block is no reason to fail: the block is here.
-    fn keep(&self, entry: &BlockEntry, stored: &[u8]) {
+    pub(super) fn keep(&self, entry: &BlockEntry, stored: &[u8]) {
         let Some(cache) = self.cache.as_ref().filter(|_| !stored.is_empty()) else { return };
         let Err(error) = cache.put(entry, stored) else {
             return self.uncached.store(false, Ordering::Relaxed);

@@ -9,6 +9,7 @@
 //! | what was used last in memory, little | `recent` |
 //! | decompressed where it is wanted | `frames` |
 //! | ranges of a blob from all of these, each block once | `blocks`, `flight`, `blob` |
+//! | neighbours handed out as they come | `streamed` |
 //! | what will be wanted next, to the disk | `ahead` |
 //! | blobs as files, once all of them is there | `complete`, `raw` |
 //! | what every source must do | `conformance` |
@@ -32,6 +33,7 @@ mod raw;
 mod recent;
 mod retry;
 mod source;
+mod streamed;
 mod usage;
 
 pub use crate::profile::StartProfile;
@@ -44,4 +46,4 @@ pub use local::LocalSource;
 pub(crate) use local::outside;
 pub use raw::{HeldFiles, RawFiles};
 pub use retry::{Patience, Retried};
-pub use source::BlockSource;
+pub use source::{BlockSource, Pieces};

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures::stream::{self, StreamExt};
 
-use super::BlockSource;
+use super::{BlockSource, Pieces};
 use crate::block::OciDigest;
 use crate::{Error, Result};
 
@@ -76,26 +77,23 @@ impl<S: BlockSource> Retried<S> {
         Self { inner, patience }
     }
 
-    async fn once(&self, blob: &OciDigest, range: Range<u64>) -> Result<Bytes> {
-        let limit = self.patience.attempt;
-        match tokio::time::timeout(limit, self.inner.fetch(blob, range.clone())).await {
-            Ok(answer) => answer,
-            Err(_) => {
-                let what = format!("the bytes {range:?} of {blob}");
-                Err(Error::unreachable(what, format!("no answer within {limit:?}")))
-            }
-        }
-    }
-}
-
-#[async_trait]
-impl<S: BlockSource> BlockSource for Retried<S> {
-    async fn fetch(&self, blob: &OciDigest, range: Range<u64>) -> Result<Bytes> {
+    /// Asks again until `once` succeeds, fails for good or patience is out.
+    async fn again<T, F: Future<Output = Result<T>> + Send>(
+        &self,
+        blob: &OciDigest,
+        range: &Range<u64>,
+        once: impl Fn() -> F + Send + Sync,
+    ) -> Result<T> {
         let (mut attempt, began) = (0, Instant::now());
         loop {
-            let error = match self.once(blob, range.clone()).await {
-                Err(error) if error.is_transient() => error,
-                outcome => return outcome,
+            let limit = self.patience.attempt;
+            let error = match tokio::time::timeout(limit, once()).await {
+                Ok(Err(error)) if error.is_transient() => error,
+                Ok(outcome) => return outcome,
+                Err(_) => {
+                    let what = format!("the bytes {range:?} of {blob}");
+                    Error::unreachable(what, format!("no answer within {limit:?}"))
+                }
             };
             let Some(wait) = self.patience.next(attempt, began, &error) else {
                 return Err(error);
@@ -104,5 +102,24 @@ impl<S: BlockSource> BlockSource for Retried<S> {
             tokio::time::sleep(wait).await;
             attempt += 1;
         }
+    }
+}
+
+#[async_trait]
+impl<S: BlockSource> BlockSource for Retried<S> {
+    async fn fetch(&self, blob: &OciDigest, range: Range<u64>) -> Result<Bytes> {
+        self.again(blob, &range, || self.inner.fetch(blob, range.clone())).await
+    }
+
+    /// Until the first piece is there; who loses the stream behind that asks for the rest.
+    async fn stream(&self, blob: &OciDigest, range: Range<u64>) -> Result<Pieces> {
+        let (inner, range) = (&self.inner, &range);
+        let begin = || async move {
+            let mut pieces = inner.stream(blob, range.clone()).await?;
+            let first = pieces.next().await.transpose()?.unwrap_or_default();
+            Ok((first, pieces))
+        };
+        let (first, rest) = self.again(blob, range, begin).await?;
+        Ok(stream::once(async { Ok(first) }).chain(rest).boxed())
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures::stream::{self, BoxStream, StreamExt};
 
 use crate::Result;
 use crate::block::OciDigest;
@@ -18,11 +19,25 @@ use crate::block::OciDigest;
 pub trait BlockSource: Send + Sync {
     /// Exactly these bytes of a blob, unverified. The range is not empty.
     async fn fetch(&self, blob: &OciDigest, range: Range<u64>) -> Result<Bytes>;
+
+    /// The same in pieces of any size, as they come: who needs the first ones does not wait for the
+    /// last.
+    async fn stream(&self, blob: &OciDigest, range: Range<u64>) -> Result<Pieces> {
+        let bytes = self.fetch(blob, range).await?;
+        Ok(stream::once(async { Ok(bytes) }).boxed())
+    }
 }
+
+/// Bytes in order. Nothing follows an error.
+pub type Pieces = BoxStream<'static, Result<Bytes>>;
 
 #[async_trait]
 impl<S: BlockSource + ?Sized> BlockSource for Arc<S> {
     async fn fetch(&self, blob: &OciDigest, range: Range<u64>) -> Result<Bytes> {
         (**self).fetch(blob, range).await
+    }
+
+    async fn stream(&self, blob: &OciDigest, range: Range<u64>) -> Result<Pieces> {
+        (**self).stream(blob, range).await
     }
 }

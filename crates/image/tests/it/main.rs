@@ -1,5 +1,6 @@
 //! Images made and read for real: archives by the system's `tar`, mounts by the kernel.
 
+mod ahead;
 mod build;
 mod cache;
 mod compare;

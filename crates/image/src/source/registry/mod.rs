@@ -24,18 +24,19 @@ use std::ops::Range;
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
+use futures::stream::{self, StreamExt, TryStreamExt};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, RANGE};
 use reqwest::{Method, Response, StatusCode, Url};
 
-pub use login::Credentials;
 pub use authorities::trust_authorities;
+pub use login::Credentials;
 pub use origin::RegistryOrigin;
 pub use reference::Reference;
 
 use super::document::LARGEST;
 use crate::block::OciDigest;
 use crate::manifest::{Descriptor, OCI_MANIFEST};
-use crate::read::{BlockSource, Patience};
+use crate::read::{BlockSource, Patience, Pieces};
 use crate::{Error, Result};
 use transfer::{Transfer, failed};
 
@@ -121,28 +122,56 @@ impl Registry {
 #[async_trait]
 impl BlockSource for Registry {
     async fn fetch(&self, blob: &OciDigest, range: Range<u64>) -> Result<Bytes> {
-        let what = format!("the bytes {range:?} of {blob}");
+        let wanted = (range.end - range.start) as usize;
+        let mut pieces = self.stream(blob, range).await?;
+        let mut bytes = BytesMut::with_capacity(wanted);
+        while let Some(piece) = pieces.try_next().await? {
+            bytes.extend_from_slice(&piece);
+        }
+        Ok(bytes.freeze())
+    }
+
+    async fn stream(&self, blob: &OciDigest, range: Range<u64>) -> Result<Pieces> {
         let header = format!("bytes={}-{}", range.start, range.end.saturating_sub(1));
         let url = self.blob_url(blob)?;
-        let mut answer =
+        let answer =
             self.transfer.send_once(Method::GET, url, |it| it.header(RANGE, &header)).await?;
         // A registry that knows no ranges sends all of it.
-        let mut skip = if answer.status() == StatusCode::PARTIAL_CONTENT { 0 } else { range.start };
-        let wanted = (range.end - range.start) as usize;
-        let mut bytes = BytesMut::with_capacity(wanted);
-        while bytes.len() < wanted {
-            let chunk = answer.chunk().await.map_err(|error| failed(&what, &error))?;
-            let Some(chunk) = chunk else { break };
-            let skipped = skip.min(chunk.len() as u64) as usize;
-            skip -= skipped as u64;
-            let left = wanted - bytes.len();
-            bytes.extend_from_slice(&chunk[skipped..chunk.len().min(skipped.saturating_add(left))]);
+        let is_part = answer.status() == StatusCode::PARTIAL_CONTENT;
+        let (skip, left) = (if is_part { 0 } else { range.start }, range.end - range.start);
+        let body = Body { answer, blob: blob.clone(), range, skip, left };
+        Ok(stream::try_unfold(body, Body::next).boxed())
+    }
+}
+
+/// What is to come of a range.
+struct Body {
+    answer: Response,
+    blob: OciDigest,
+    range: Range<u64>,
+    /// Bytes before it.
+    skip: u64,
+    /// Bytes of it.
+    left: u64,
+}
+
+impl Body {
+    async fn next(mut self) -> Result<Option<(Bytes, Self)>> {
+        while self.left > 0 {
+            let what = || format!("the bytes {:?} of {}", self.range, self.blob);
+            let chunk = self.answer.chunk().await.map_err(|error| failed(&what(), &error))?;
+            // The answer came to its end, or its body would have failed: the blob ends there.
+            let mut chunk = chunk.ok_or_else(|| crate::read::outside(&self.blob, &self.range))?;
+            let skipped = self.skip.min(chunk.len() as u64);
+            self.skip -= skipped;
+            let mut piece = chunk.split_off(skipped as usize);
+            piece.truncate(usize::try_from(self.left).unwrap_or(usize::MAX));
+            self.left -= piece.len() as u64;
+            if !piece.is_empty() {
+                return Ok(Some((piece, self)));
+            }
         }
-        if bytes.len() == wanted {
-            return Ok(bytes.freeze());
-        }
-        // The answer came to its end, or its body would have failed: the blob ends there.
-        Err(crate::read::outside(blob, &range))
+        Ok(None)
     }
 }
 

@@ -1,0 +1,124 @@
+//! Readers that go through a blob: nobody waits for what others will want, and what will be wanted is
+//! asked for before it is.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::{self, StreamExt};
+use snowmelt_image::Result;
+use snowmelt_image::block::OciDigest;
+use snowmelt_image::read::{BlobReader, BlockCache, BlockSource, Blocks, Pieces};
+use tokio::sync::Semaphore;
+
+use super::lazy::{archive, image, noise};
+use super::sources::MemorySource;
+
+const BLOCK: u64 = 65536;
+/// That a test which hangs ends.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Sends the first piece of each answer at once, and each other one when it may.
+struct Gated {
+    inner: Arc<MemorySource>,
+    gate: Arc<Semaphore>,
+}
+
+#[async_trait]
+impl BlockSource for Gated {
+    async fn fetch(&self, blob: &OciDigest, range: Range<u64>) -> Result<Bytes> {
+        self.inner.fetch(blob, range).await
+    }
+
+    async fn stream(&self, blob: &OciDigest, range: Range<u64>) -> Result<Pieces> {
+        let bytes = self.inner.fetch(blob, range).await?;
+        let first = bytes.slice(..bytes.len().min(BLOCK as usize));
+        let rest = bytes.slice(first.len()..);
+        let gate = Arc::clone(&self.gate);
+        let rest = stream::once(async move {
+            let opened = gate.acquire().await;
+            drop(opened);
+            Ok(rest)
+        });
+        Ok(stream::once(async { Ok(first) }).chain(rest).boxed())
+    }
+}
+
+struct Setup {
+    reader: BlobReader,
+    blocks: Arc<Blocks>,
+    source: Arc<MemorySource>,
+    gate: Arc<Semaphore>,
+    _folder: tempfile::TempDir,
+}
+
+fn setup(permits: usize) -> Setup {
+    let scratch = tempfile::tempdir().unwrap();
+    std::fs::write(scratch.path().join("a"), noise(1, 6 << 20)).unwrap();
+    let (image, source) = image(&[archive(scratch.path())]);
+    let (source, gate) = (Arc::new(source), Arc::new(Semaphore::new(permits)));
+    let gated = Gated { inner: Arc::clone(&source), gate: Arc::clone(&gate) };
+    let folder = tempfile::tempdir().unwrap();
+    let cache = Arc::new(BlockCache::open(folder.path(), 1 << 30).unwrap());
+    let blocks = Arc::new(Blocks::new(Arc::new(gated), Some(cache)));
+    let reader = BlobReader::new(Arc::clone(&blocks), image.layers[0].clone()).unwrap();
+    Setup { reader, blocks, source, gate, _folder: folder }
+}
+
+async fn read(setup: &Setup, block: u64) {
+    let read = setup.reader.read(block * BLOCK..block * BLOCK + 1);
+    tokio::time::timeout(LIMIT, read).await.expect("it hangs").unwrap();
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+#[test]
+fn who_waits_for_a_block_does_not_wait_for_those_behind_it() {
+    let setup = setup(0);
+    runtime().block_on(async {
+        // Each request but the first brings more, of which only the first block comes.
+        read(&setup, 0).await;
+        read(&setup, 1).await;
+        let requests = setup.blocks.counts().requests;
+        setup.gate.add_permits(1);
+        read(&setup, 2).await;
+        read(&setup, 3).await;
+        assert_eq!(setup.blocks.counts().requests, requests, "it was under way");
+        assert_eq!(setup.blocks.counts().damaged, 0);
+    });
+}
+
+#[test]
+fn what_a_reader_comes_to_was_asked_for_before() {
+    let setup = setup(1000);
+    runtime().block_on(async {
+        for block in 0..80 {
+            // As soon as it goes through the blob: the first reads may be anybody's.
+            if block > 16 {
+                was_asked_for(&setup, block).await;
+            }
+            read(&setup, block).await;
+        }
+    });
+    let asked: u64 = ranges(&setup).iter().map(|range| range.end - range.start).sum();
+    assert!(asked < (6 << 20) + 4 * BLOCK, "nothing twice: {asked}");
+}
+
+async fn was_asked_for(setup: &Setup, block: u64) {
+    let is_in = |range: &Range<u64>| range.start <= block * BLOCK && block * BLOCK < range.end;
+    for _ in 0..10_000 {
+        if ranges(setup).iter().any(is_in) {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+    panic!("{block} was not asked for: {:?}", ranges(setup));
+}
+
+fn ranges(setup: &Setup) -> Vec<Range<u64>> {
+    setup.source.asked.lock().unwrap().iter().map(|(_, range)| range.clone()).collect()
+}
