@@ -70,20 +70,18 @@ impl Blocks {
     /// before it has used up what is there or under way, so that it never waits for a request.
     pub(super) fn read_on(self: &Arc<Self>, blob: &OciDigest, table: &Arc<Table>, next: usize) {
         let from = next + MARGIN;
-        let wanted = from..table.entries().len().min(from + AT_ONCE);
-        let is_lacking = |index: usize| {
-            self.lacks(table, index) && !self.flights.has(&table.entries()[index].digest)
-        };
+        let end = table.entries().len().min(from + AT_ONCE);
         // As soon as a whole request is worth it.
-        if wanted.len() < AT_ONCE || !wanted.clone().all(is_lacking) {
+        let is_worth_it = end.saturating_sub(from) == AT_ONCE
+            && stored(table, from..end) <= REQUEST_BYTES
+            && (from..end).all(|index| self.lacks(table, index));
+        if !is_worth_it {
             return;
         }
-        let (blocks, blob, table) = (Arc::clone(self), blob.clone(), Arc::clone(table));
-        tokio::spawn(async move {
-            if let Err(error) = blocks.ahead(&blob, &table, wanted).await {
-                tracing::debug!(%blob, %error, "blocks are not read ahead");
-            }
-        });
+        let digests = table.entries()[from..end].iter().map(|entry| entry.digest);
+        if let Some(claim) = self.flights.claim(&digests.collect::<Vec<_>>()) {
+            self.stream_ahead(blob, table, from..end, claim);
+        }
     }
 
     /// Whether a block would have to be fetched and could be kept.

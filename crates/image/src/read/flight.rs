@@ -43,11 +43,6 @@ impl Flights {
         Claim { flights: self.clone(), digests }
     }
 
-    /// Whether somebody is fetching it.
-    pub fn has(&self, digest: &BlockDigest) -> bool {
-        self.0.under_way.lock().unwrap_or_else(PoisonError::into_inner).contains(digest)
-    }
-
     /// Waits until one of these may have become free.
     pub async fn wait(&self, digests: &[BlockDigest]) {
         let landed = self.0.landed.notified();

@@ -7,14 +7,19 @@
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures::TryStreamExt;
+use tokio::time::{Instant, timeout_at};
 
 use super::flight::Claim;
 use super::{Blocks, Pieces};
 use crate::block::{OciDigest, Table, verify};
 use crate::{Error, Result};
+
+/// An answer that takes longer is given up, so that nobody waits without end for what is under way.
+const WITHIN: Duration = Duration::from_secs(30);
 
 /// An answer of which some blocks are still to come.
 struct Coming {
@@ -23,6 +28,7 @@ struct Coming {
     bytes: BytesMut,
     table: Arc<Table>,
     left: Range<usize>,
+    deadline: Instant,
 }
 
 impl Blocks {
@@ -39,8 +45,7 @@ impl Blocks {
         let left = wanted.start..behind;
         self.requests.fetch_add(1, Ordering::Relaxed);
         let pieces = self.source.stream(blob, table.stored(left.clone())).await?;
-        let (bytes, table) = (BytesMut::new(), Arc::clone(table));
-        let mut coming = Coming { pieces, bytes, table, left };
+        let mut coming = Coming::new(pieces, Arc::clone(table), left);
         let mut blocks = Vec::with_capacity(wanted.len());
         for _ in wanted {
             match coming.next(self).await {
@@ -54,16 +59,44 @@ impl Blocks {
         tokio::spawn(coming.go_on(Arc::clone(self), claim));
         Ok(Some(blocks))
     }
+
+    /// Brings blocks that are claimed to the disk, in a task of its own.
+    pub(super) fn stream_ahead(
+        self: &Arc<Self>,
+        blob: &OciDigest,
+        table: &Arc<Table>,
+        left: Range<usize>,
+        claim: Claim,
+    ) {
+        let (blocks, blob, table) = (Arc::clone(self), blob.clone(), Arc::clone(table));
+        tokio::spawn(async move {
+            blocks.requests.fetch_add(1, Ordering::Relaxed);
+            match blocks.source.stream(&blob, table.stored(left.clone())).await {
+                Ok(pieces) => {
+                    let coming = Coming::new(pieces, table, left);
+                    coming.go_on(Arc::clone(&blocks), claim).await;
+                }
+                // Whoever wants them is told.
+                Err(error) => tracing::debug!(%blob, %error, "blocks are not read ahead"),
+            }
+        });
+    }
 }
 
 impl Coming {
+    fn new(pieces: Pieces, table: Arc<Table>, left: Range<usize>) -> Self {
+        Self { pieces, bytes: BytesMut::new(), table, left, deadline: Instant::now() + WITHIN }
+    }
+
     /// The next block.
     async fn next(&mut self, blocks: &Blocks) -> Result<Bytes> {
         let entry = &self.table.entries()[self.left.start];
         self.left.start += 1;
         let wanted = entry.stored as usize;
         while self.bytes.len() < wanted {
-            let Some(piece) = self.pieces.try_next().await? else {
+            let piece = timeout_at(self.deadline, self.pieces.try_next()).await;
+            let late = |_| Error::unreachable("a block", "its answer takes too long");
+            let Some(piece) = piece.map_err(late)?? else {
                 return Err(Error::damaged("a block", "its answer is cut"));
             };
             blocks.fetched_bytes.fetch_add(piece.len() as u64, Ordering::Relaxed);

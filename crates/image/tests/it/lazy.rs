@@ -73,8 +73,11 @@ impl Setup {
         source: MemorySource,
         cache: Option<Arc<BlockCache>>,
     ) -> Self {
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
         let source = Arc::new(source);
         let shared: Arc<dyn BlockSource> = Arc::clone(&source) as _;
         let blocks = Arc::new(Blocks::new(shared, cache));
@@ -177,7 +180,8 @@ fn a_mount_that_fails_says_why_its_blob_cannot_be_read() {
     }
     let scratch = tempfile::tempdir().unwrap();
     fs::write(scratch.path().join("a"), noise(1, 300_000)).unwrap();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let (image, source) = image(&[archive(scratch.path())]);
     let mount = |source: MemorySource| {
         let blocks = Arc::new(Blocks::new(Arc::new(source), None));
@@ -275,7 +279,8 @@ fn who_reads_on_is_fetched_ahead_of_and_nothing_comes_twice() {
     let scratch = tempfile::tempdir().unwrap();
     fs::write(scratch.path().join("a"), noise(1, 4 << 20)).unwrap();
     let (image, source) = image(&[archive(scratch.path())]);
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let source = Arc::new(source);
     let folder = tempfile::tempdir().unwrap();
     let cache = Arc::new(BlockCache::open(folder.path(), 1 << 30).unwrap());
@@ -321,7 +326,8 @@ fn a_damaged_block_that_nobody_asked_for_fails_nobody() {
     let cache = Arc::new(BlockCache::open(folder.path(), 1 << 30).unwrap());
     let blocks = Arc::new(Blocks::new(Arc::new(source), Some(cache)));
     let reader = snowmelt_image::read::BlobReader::new(blocks, layer).unwrap();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         for block in (0..16).filter(|block| *block != 5) {
             reader.read(block * 65536..block * 65536 + 1).await.unwrap();
@@ -336,7 +342,8 @@ fn many_readers_of_one_block_are_one_request() {
     let scratch = tempfile::tempdir().unwrap();
     fs::write(scratch.path().join("a"), noise(1, 60_000)).unwrap();
     let (image, source) = image(&[archive(scratch.path())]);
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let source = Arc::new(source);
     let shared: Arc<dyn BlockSource> = Arc::clone(&source) as _;
     let blocks = Arc::new(Blocks::new(shared, None));

@@ -33,7 +33,7 @@ fn made(folder: &Path) -> (Image, MemorySource) {
 }
 
 fn runtime() -> Runtime {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap()
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
 /// The process that the next test kills: without its folder this is no test.

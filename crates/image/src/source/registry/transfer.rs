@@ -138,13 +138,30 @@ impl Transfer {
         make: impl Fn(RequestBuilder) -> RequestBuilder,
     ) -> Result<Response> {
         let secured = self.secured(url.clone());
-        match self.attempt(client, method.clone(), secured.clone(), &make).await {
-            Err(error) if secured.scheme() == "http" && wants_tls(&error) => {
-                self.speaks_tls.store(true, Ordering::Relaxed);
-                self.attempt(client, method, self.secured(url), &make).await
-            }
-            outcome => outcome,
+        let error = match self.attempt(client, method.clone(), secured.clone(), &make).await {
+            Ok(answer) => return Ok(answer),
+            Err(error) => error,
+        };
+        if secured.scheme() != "http" || !self.turns_to_tls(&error).await {
+            return Err(error);
         }
+        self.speaks_tls.store(true, Ordering::Relaxed);
+        self.attempt(client, method, self.secured(url), &make).await
+    }
+
+    /// Whether a failure over plain HTTP says that the registry wants HTTPS.
+    async fn turns_to_tls(&self, error: &Error) -> bool {
+        // The answer to a question for the head alone has no words.
+        let is_silent = matches!(error, Error::Refused { reason, .. } if reason == "status 400: ");
+        if !is_silent {
+            return wants_tls(error);
+        }
+        let what = "the registry";
+        let told = match self.http.get(self.base.clone()).send().await {
+            Ok(answer) => self.judge(what, answer).await.err(),
+            Err(error) => Some(failed(what, &error)),
+        };
+        told.is_some_and(|error| wants_tls(&error))
     }
 
     /// An address of the registry, over HTTPS if it turned out to speak that.
