@@ -31,6 +31,9 @@ const BEGUN: usize = 6;
 const NUMBER: u32 = 0;
 const PLATFORM: u32 = 4;
 const FIRST_ARGUMENT: u32 = 16;
+const SIXTH_ARGUMENT: u32 = 56;
+/// The shortest address of IPv6 that the kernel takes; one of IPv4 has 16 bytes.
+const SHORTEST6: u32 = 24;
 
 /// `SECCOMP_FILTER_FLAG_NEW_LISTENER`, and that a caller whose call was taken waits through
 /// signals (Linux 5.19).
@@ -46,11 +49,12 @@ pub mod calls {
     pub const CONNECT: i64 = libc::SYS_connect;
     pub const SEND_MESSAGE: i64 = libc::SYS_sendmsg;
     pub const SEND_MESSAGES: i64 = libc::SYS_sendmmsg;
+    pub const SEND_TO: i64 = libc::SYS_sendto;
     pub const SOCKET: i64 = libc::SYS_socket;
 }
 
 /// A filter that has every call wait that names an address of the internet, and none that carries
-/// data alone. By the descriptor `door` messages can be sent all the same, for instance one with
+/// data alone or to IPv4, which a socket of IPv4 sends from the address that it has. By the descriptor `door` messages can be sent all the same, for instance one with
 /// the listener for this very filter: who installs it sees to it that nothing else is ever there.
 pub fn address_filter(door: Option<u32>) -> Program {
     let mut program = filter(
@@ -68,6 +72,13 @@ pub fn address_filter(door: Option<u32>) -> Program {
         ];
     }
     messages.push(put(RETURN, 0, 0, NOTIFY));
+    messages.extend([
+        put(IF_EQUAL, 0, 4, calls::SEND_TO as u32),
+        put(LOAD, 0, 0, SIXTH_ARGUMENT),
+        put(IF_AT_LEAST, 0, 1, SHORTEST6),
+        put(RETURN, 0, 0, NOTIFY),
+        put(RETURN, 0, 0, ALLOW),
+    ]);
     program.0.splice(BEGUN..BEGUN, messages);
     program
 }
@@ -302,7 +313,11 @@ mod tests {
             assert_eq!(ask(libc::SYS_sendmsg, 1022), Some(NOTIFY));
             assert_eq!(ask(libc::SYS_socket, 10), Some(NOTIFY));
             assert_eq!(ask(libc::SYS_socket, 1), Some(ALLOW));
-            assert_eq!(ask(libc::SYS_sendto, 4), Some(ALLOW));
+            for (length, answer) in [(0, ALLOW), (16, ALLOW), (24, NOTIFY), (128, NOTIFY)] {
+                let arguments = [4, 0, 0, 0, 0, length];
+                let found = program.answer(ARCHITECTURE, libc::SYS_sendto as u32, arguments);
+                assert_eq!(found, Some(answer), "{length}");
+            }
         }
     }
 

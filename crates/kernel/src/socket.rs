@@ -1,6 +1,7 @@
 //! What sockets say of themselves that `rustix` does not ask.
 
 use std::io;
+use std::net::{Ipv6Addr, SocketAddrV6};
 use std::os::fd::{AsFd, AsRawFd};
 
 /// `SO_NETNS_COOKIE` (Linux 5.14).
@@ -42,4 +43,41 @@ pub fn set_bind_address_only(socket: impl AsFd, is_so: bool) -> io::Result<()> {
         )
     };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Sends a datagram by a socket of IPv6 from this address, whichever it has; an address of IPv4 in
+/// the form of IPv6 is one of IPv4. Does not wait for room.
+pub fn send_from(
+    socket: impl AsFd,
+    data: &[u8],
+    target: SocketAddrV6,
+    source: Ipv6Addr,
+) -> io::Result<usize> {
+    #[repr(C)]
+    struct Control {
+        header: libc::cmsghdr,
+        source: libc::in6_pktinfo,
+    }
+    // SAFETY: all three hold numbers and pointers only, for which 0 is a value.
+    let (mut name, mut control, mut message): (libc::sockaddr_in6, Control, libc::msghdr) =
+        unsafe { std::mem::zeroed() };
+    name.sin6_family = libc::AF_INET6 as libc::sa_family_t;
+    name.sin6_port = target.port().to_be();
+    name.sin6_addr.s6_addr = target.ip().octets();
+    name.sin6_scope_id = target.scope_id();
+    control.header.cmsg_len = size_of::<Control>() as _;
+    control.header.cmsg_level = libc::SOL_IPV6;
+    control.header.cmsg_type = libc::IPV6_PKTINFO;
+    control.source.ipi6_addr.s6_addr = source.octets();
+    let mut parts = libc::iovec { iov_base: data.as_ptr().cast_mut().cast(), iov_len: data.len() };
+    message.msg_name = (&raw mut name).cast();
+    message.msg_namelen = size_of::<libc::sockaddr_in6>() as libc::socklen_t;
+    message.msg_iov = &raw mut parts;
+    message.msg_iovlen = 1;
+    message.msg_control = (&raw mut control).cast();
+    message.msg_controllen = size_of::<Control>() as _;
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: all that the message points to is alive until the call is over, and only read.
+    let sent = unsafe { libc::sendmsg(socket.as_fd().as_raw_fd(), &raw const message, flags) };
+    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }

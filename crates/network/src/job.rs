@@ -70,10 +70,21 @@ impl JobNetwork {
             route::add_peer(&mut batch, peer, network.spec.own_address());
         }
         network.run(batch)?;
+        if let Err(error) = network.serve_both_families() {
+            tracing::debug!(%error, "sockets of both families are reached by IPv4 alone");
+        }
         if !network.spec.egress.is_nothing() {
             network.open_gate()?;
         }
         Ok(network)
+    }
+
+    /// Has sockets that listen at the wildcard of both families reached by both.
+    fn serve_both_families(&mut self) -> std::io::Result<()> {
+        // The kernel keeps the program once it has it.
+        let (batch, _program) = self.shared.dual.attach(&self.spec)?;
+        self.counters.add(&batch);
+        self.prepared.namespace.route.run(batch).map_err(|failed| failed.source)
     }
 
     /// Lets the job out to what its policy names.
@@ -256,7 +267,8 @@ impl JobNetwork {
 
     /// Who takes what comes in on this host at an address and a port.
     pub fn listeners(&mut self, at: IpAddr, port: u16) -> Result<Vec<Listener>> {
-        let found = listen::at(&mut self.prepared.namespace.diagnosis, at, port);
+        let other = self.spec.other_family(at);
+        let found = listen::at(&mut self.prepared.namespace.diagnosis, (at, other), port);
         found.map_err(|failed| Error::failed(&self.spec.job, failed))
     }
 

@@ -31,17 +31,28 @@ pub enum Transport {
     Udp,
 }
 
-/// Those at an address and a port.
-pub fn at(socket: &mut Socket, address: IpAddr, port: u16) -> Result<Vec<Listener>, Failed> {
-    let family = if address.is_ipv4() { AF_INET } else { AF_INET6 };
+/// Those at an address and a port. Sockets of both families have the IPv4 address of their
+/// function, which is the `other` one if `address` is of IPv6.
+pub fn at(
+    socket: &mut Socket,
+    (address, other): (IpAddr, Option<Ipv4Addr>),
+    port: u16,
+) -> Result<Vec<Listener>, Failed> {
+    let families = if address.is_ipv4() { &[AF_INET, AF_INET6][..] } else { &[AF_INET6] };
     let mut found = Vec::new();
-    for (transport, protocol, state) in
-        [(Transport::Tcp, TCP, LISTEN), (Transport::Udp, UDP, CLOSE)]
-    {
-        let waiting = sockets(socket, family, protocol)?.into_iter();
-        let own = waiting.filter_map(|message| read(&message, state, port));
-        let reached = own.filter(|own| *own == address || own.is_unspecified());
-        found.extend(reached.map(|address| Listener { transport, address }));
+    for family in families {
+        for (transport, protocol, state) in
+            [(Transport::Tcp, TCP, LISTEN), (Transport::Udp, UDP, CLOSE)]
+        {
+            let waiting = sockets(socket, *family, protocol)?.into_iter();
+            let own = waiting.filter_map(|message| read(&message, state, port));
+            let is_reached = |own: &IpAddr| match own.to_canonical() {
+                IpAddr::V4(own4) if own.is_ipv6() => address == own4 || other == Some(own4),
+                own => own == address || own.is_unspecified() && own.is_ipv4() == address.is_ipv4(),
+            };
+            let reached = own.filter(is_reached);
+            found.extend(reached.map(|address| Listener { transport, address }));
+        }
     }
     Ok(found)
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::egress::Gate;
-use crate::hold::Groups;
+use crate::hold::{Dual, Groups};
 use crate::host::{Host, lock};
 use crate::job::JobNetwork;
 use crate::lease::{Lease, Leases};
@@ -70,6 +70,7 @@ pub(crate) struct Shared {
     pub port: u16,
     pub groups: Option<Groups>,
     pub gate: Gate,
+    pub dual: Dual,
     mtu: Option<u32>,
     /// Leases by their overlays: those of networks that are there, and of those that are ending.
     held: Mutex<BTreeMap<u32, Held>>,
@@ -108,6 +109,7 @@ impl Networks {
             host: host.clone(),
             groups,
             gate: Gate::new(options.links, options.port),
+            dual: Dual::default(),
             leases,
             port: options.port,
             mtu: options.mtu,

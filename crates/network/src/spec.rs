@@ -71,6 +71,18 @@ impl JobSpec {
         }
     }
 
+    /// The IPv4 address of whoever has this IPv6 address on this host.
+    pub(crate) fn other_family(&self, address: IpAddr) -> Option<Ipv4Addr> {
+        let (IpAddr::V6(address), IpAddr::V6(base)) = (address, self.own6.base()) else {
+            return None;
+        };
+        let place = address.to_bits().checked_sub(base.to_bits())?;
+        match self.own4.nth(place) {
+            Some(IpAddr::V4(other)) => Some(other),
+            _ => None,
+        }
+    }
+
     /// The host's own IPv4 address in the job.
     pub fn own_address(&self) -> Ipv4Addr {
         match self.own4.base() {
@@ -173,6 +185,9 @@ mod tests {
             (first.v4.to_string(), first.v6.to_string()),
             ("10.9.0.1".into(), "fd00::1".into())
         );
+        assert_eq!(spec.other_family(first.v6.into()), Some(first.v4));
+        assert_eq!(spec.other_family(first.v4.into()), None);
+        assert_eq!(spec.other_family("fd00::1:0".parse().unwrap()), None);
         assert!(spec.address(254).is_ok());
         assert!(matches!(spec.address(255), Err(Error::Slot { slot: 255, .. })));
     }

@@ -26,6 +26,8 @@ pub enum Register {
 pub enum Size {
     /// Four bytes.
     Word = 0x00,
+    /// One byte.
+    Byte = 0x10,
     /// Two bytes.
     Half = 0x08,
     /// Eight bytes.
@@ -37,11 +39,16 @@ pub enum Size {
 #[allow(missing_docs)]
 pub enum Helper {
     MapLookup = 1,
+    SetOption = 49,
     Bind = 64,
     PacketBytes = 68,
     CurrentGroup = 80,
+    FindTcp = 84,
+    FindUdp = 85,
+    Release = 86,
     FullSocket = 95,
     NamespaceCookie = 122,
+    Assign = 124,
     SocketGroup = 128,
     SetResult = 187,
 }
@@ -165,6 +172,11 @@ impl Assembler {
     /// If both differ, 64 bits.
     pub fn jump_unless_same(&mut self, one: Register, other: Register, label: Label) {
         self.jump_with(0x5d, one, other, 0, label);
+    }
+
+    /// If one is more than the other, 64 bits.
+    pub fn jump_if_more(&mut self, one: Register, other: Register, label: Label) {
+        self.jump_with(0x2d, one, other, 0, label);
     }
 
     /// Ends the program; `R0` is what it gives.

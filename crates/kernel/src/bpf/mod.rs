@@ -36,6 +36,9 @@ pub enum Hook {
     Connect6 = 11,
     Send4 = 14,
     Send6 = 15,
+    SetSockOption = 22,
+    /// Looks at packets that come in by a device, as a filter of its queueing discipline.
+    Packets = 46,
 }
 
 impl Hook {
@@ -44,6 +47,8 @@ impl Hook {
         match self {
             Self::InetIngress => 8,
             Self::SocketCreate => 9,
+            Self::SetSockOption => 25,
+            Self::Packets => 3,
             _ => 18,
         }
     }
@@ -185,6 +190,12 @@ impl Program {
     }
 }
 
+impl AsFd for Program {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
 fn load(hook: Hook, code: &[u64], log: &mut [u8]) -> io::Result<OwnedFd> {
     let attributes = LoadProgram {
         kind: hook.program_type(),
@@ -198,7 +209,7 @@ fn load(hook: Hook, code: &[u64], log: &mut [u8]) -> io::Result<OwnedFd> {
         flags: 0,
         name: *b"snowmelt\0\0\0\0\0\0\0\0",
         device: 0,
-        hook: hook as u32,
+        hook: if hook == Hook::Packets { 0 } else { hook as u32 },
     };
     // SAFETY: code and license are read within the call, and the log, which this function alone
     // has, is written up to the length that is given.

@@ -25,7 +25,7 @@ use snowmelt_kernel::notify::{self, Answer, Call, Listener, calls};
 use snowmelt_kernel::socket::set_bind_address_only;
 
 use super::connecting::Connecting;
-use super::{message, rules, target};
+use super::{datagram, message, rules, target};
 use crate::Address;
 use crate::host::lock;
 
@@ -159,6 +159,8 @@ impl Shared {
             calls::SOCKET => give_socket(function, &call),
             calls::CONNECT => self.connect(function, call, connecting),
             calls::BIND => bind_for(function, &call).map(Some),
+            calls::SEND_TO => datagram::send_to(function, &call).map(Some),
+            calls::SEND_MESSAGE => datagram::send_message(function, &call).map(Some),
             _ => message::check(&call).map(Some),
         };
         match decided {
@@ -234,7 +236,7 @@ fn make_socket(own: Address, [family, kind, protocol, ..]: [u64; 6]) -> Result<O
 }
 
 /// Gives a socket that has no port yet its address.
-fn bind_address(socket: &OwnedFd, address: IpAddr) -> Result<(), Errno> {
+pub(super) fn bind_address(socket: &OwnedFd, address: IpAddr) -> Result<(), Errno> {
     set_bind_address_only(socket, true).map_err(errno)?;
     let bound = bind(socket, &SocketAddr::new(address, 0));
     // Who binds port 0 from now on wants a port at once.
@@ -253,7 +255,8 @@ fn bind_for(function: &Function, call: &Call) -> Result<Answer, Errno> {
     }
     let wanted = target::read(call, address, length)?.ok_or(Errno::AFNOSUPPORT)?;
     still_waits(function, call)?;
-    let meant = rules::bind(function.own, wanted).ok_or(Errno::ADDRNOTAVAIL)?;
+    let is_dual = domain == AddressFamily::INET6 && !sockopt::ipv6_v6only(&socket)?;
+    let meant = rules::bind(function.own, wanted, is_dual).ok_or(Errno::ADDRNOTAVAIL)?;
     bind(&socket, &meant)?;
     Ok(Answer::Value(0))
 }
@@ -276,16 +279,16 @@ fn prepare_connect(
     Ok((meant != wanted).then_some((socket, meant)))
 }
 
-fn copy_of(call: &Call, number: u64) -> Result<OwnedFd, Errno> {
+pub(super) fn copy_of(call: &Call, number: u64) -> Result<OwnedFd, Errno> {
     let number = i32::try_from(number as u32).map_err(|_| Errno::BADF)?;
     notify::copy_of(call.thread, number).map_err(errno)
 }
 
 /// Else the thread is another one's by now, and so is what was read of it.
-fn still_waits(function: &Function, call: &Call) -> Result<(), Errno> {
+pub(super) fn still_waits(function: &Function, call: &Call) -> Result<(), Errno> {
     if function.listener.is_waiting(call) { Ok(()) } else { Err(Errno::SRCH) }
 }
 
-fn errno(error: io::Error) -> Errno {
+pub(super) fn errno(error: io::Error) -> Errno {
     Errno::from_io_error(&error).unwrap_or(Errno::IO)
 }

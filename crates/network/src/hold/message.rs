@@ -8,10 +8,10 @@ use rustix::io::Errno;
 use snowmelt_kernel::notify::{self, Answer, Call, calls};
 
 /// Bytes of `struct msghdr` and `struct mmsghdr`, and where the first says what is beside the data.
-const MESSAGE: usize = 56;
+pub const MESSAGE: usize = 56;
 const MESSAGES: u64 = 64;
 const CONTROL: usize = 32;
-const CONTROL_LENGTH: usize = 40;
+pub const CONTROL_LENGTH: usize = 40;
 /// Bytes of `struct cmsghdr`.
 const HEADER: usize = 16;
 /// More than any program sends; more is refused.
@@ -54,7 +54,7 @@ fn names_source(call: &Call, message: u64) -> Result<bool, Errno> {
     Ok(has_source(&beside))
 }
 
-fn read(call: &Call, address: u64, into: &mut [u8]) -> Result<(), Errno> {
+pub fn read(call: &Call, address: u64, into: &mut [u8]) -> Result<(), Errno> {
     let done = notify::read_memory(call.thread, address, into);
     done.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::FAULT))
 }

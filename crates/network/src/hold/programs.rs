@@ -30,8 +30,19 @@ const SOCKET: i16 = 64;
 /// `bpf_sock.family`, `.type`, `.protocol`, `.src_ip4`, `.src_ip6`.
 const SOCKET_FAMILY: i16 = 4;
 const SOCKET_PROTOCOL: i16 = 12;
+const SOCKET_MARK: i16 = 16;
 const SOCKET_OWN4: i16 = 24;
 const SOCKET_OWN6: i16 = 28;
+/// `bpf_sockopt.sk`, `.optval`, `.optval_end`, `.level`, `.optname`, `.optlen`.
+const OPTION_SOCKET: i16 = 0;
+const OPTION_VALUE: i16 = 8;
+const OPTION_END: i16 = 16;
+const OPTION_LEVEL: i16 = 24;
+const OPTION_NAME: i16 = 28;
+const OPTION_LENGTH: i16 = 32;
+/// `SOL_IPV6` with `IPV6_V6ONLY`, `SOL_SOCKET` with `SO_MARK`.
+const V6ONLY: (u32, u32) = (41, 26);
+const MARK: (i32, i32) = (1, 36);
 /// `__sk_buff.protocol`, `.sk`.
 const PACKET_PROTOCOL: i16 = 16;
 const PACKET_SOCKET: i16 = 168;
@@ -67,12 +78,14 @@ struct Ends {
 /// What a program does once it knows whose socket it is.
 type Body = fn(&mut Assembler, &Ends);
 
-/// All programs, verified by the kernel.
+/// All programs, verified by the kernel. Before Linux 5.15 it lacks the one that sees which sockets
+/// want IPv6 alone; then all are taken to.
 pub fn load(functions: BorrowedFd<'_>, jobs: BorrowedFd<'_>) -> io::Result<Vec<Program>> {
     let tables = Tables { functions, jobs };
+    let options = Program::load(Hook::SetSockOption, option());
     let all: [(Hook, Body); 6] = [
         (Hook::Bind4, bind4),
-        (Hook::Bind6, bind6),
+        (Hook::Bind6, if options.is_ok() { bind6 } else { bind6_alone }),
         (Hook::Connect4, connect4),
         (Hook::Connect6, connect6),
         (Hook::Send4, send4),
@@ -87,7 +100,8 @@ pub fn load(functions: BorrowedFd<'_>, jobs: BorrowedFd<'_>) -> io::Result<Vec<P
         Program::load(hook, a)
     });
     let rest = [(Hook::SocketCreate, create(tables)), (Hook::InetIngress, ingress(tables))];
-    addresses.chain(rest.into_iter().map(|(hook, a)| Program::load(hook, a))).collect()
+    let rest = rest.into_iter().map(|(hook, a)| Program::load(hook, a));
+    addresses.chain(rest).chain(options.ok().map(Ok)).collect()
 }
 
 /// Finds the function that asks.
@@ -230,7 +244,29 @@ fn put_own6(a: &mut Assembler, at: i16) {
     }
 }
 
+/// Binds the wildcard to the function's IPv4 address, unless the socket wants IPv6 alone: the
+/// kernel takes a socket with an address of IPv6 for one that does. [`super::dual`] does the rest.
 fn bind6(a: &mut Assembler, ends: &Ends) {
+    let alone = a.label();
+    a.load(Size::Word, R1, R6, USER6);
+    for word in (4..16).step_by(4) {
+        a.load(Size::Word, R2, R6, USER6 + word);
+        a.or(R1, R2);
+    }
+    a.jump_unless_word_is(R1, 0, alone);
+    a.load(Size::Double, R1, R6, SOCKET);
+    a.load(Size::Word, R1, R1, SOCKET_MARK);
+    a.jump_unless_word_is(R1, 0, alone);
+    a.set(R1, MAPPED as i32);
+    a.store(Size::Word, R6, USER6 + 8, R1);
+    a.load(Size::Word, R1, R7, OWN4);
+    a.store(Size::Word, R6, USER6 + 12, R1);
+    a.jump(ends.allow);
+    a.place(alone);
+    bind6_alone(a, ends);
+}
+
+fn bind6_alone(a: &mut Assembler, ends: &Ends) {
     let kinds = Kinds { here: a.label(), mapped: a.label() };
     let own4 = a.label();
     sort6(a, &kinds);
@@ -303,6 +339,41 @@ fn send6(a: &mut Assembler, ends: &Ends) {
     a.place(source);
     put_own6(a, SOURCE6);
     a.jump(ends.allow);
+}
+
+/// Marks sockets that want IPv6 alone, which nothing else tells a program. Functions cannot set
+/// marks, and nothing asks for them in the namespace of a job.
+fn option() -> Assembler {
+    let mut a = Assembler::new();
+    let (other, done) = (a.label(), a.label());
+    a.copy(R6, R1);
+    a.load(Size::Word, R2, R6, OPTION_LEVEL);
+    a.jump_unless_word_is(R2, V6ONLY.0, other);
+    a.load(Size::Word, R2, R6, OPTION_NAME);
+    a.jump_unless_word_is(R2, V6ONLY.1, other);
+    a.load(Size::Double, R2, R6, OPTION_VALUE);
+    a.load(Size::Double, R3, R6, OPTION_END);
+    a.copy(R4, R2);
+    a.add(R4, 4);
+    a.jump_if_more(R4, R3, other);
+    a.load(Size::Word, R2, R2, 0);
+    a.store(Size::Word, R10, -8, R2);
+    a.load(Size::Double, R1, R6, OPTION_SOCKET);
+    a.set(R2, MARK.0);
+    a.set(R3, MARK.1);
+    a.copy(R4, R10);
+    a.add(R4, -8);
+    a.set(R5, 4);
+    a.call(Helper::SetOption);
+    a.jump(done);
+    a.place(other);
+    // The kernel takes the value from where the caller has it, however long it is.
+    a.set(R1, 0);
+    a.store(Size::Word, R6, OPTION_LENGTH, R1);
+    a.place(done);
+    a.set(R0, 1);
+    a.exit();
+    a
 }
 
 /// Protocols that know other ways to an address are refused: SCTP binds several at once.

@@ -4,8 +4,10 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use crate::Address;
 
-/// The address that is meant by binding `wanted`: none if it is not the function's to bind.
-pub fn bind(own: Address, wanted: SocketAddr) -> Option<SocketAddr> {
+/// The address that is meant by binding `wanted`: none if it is not the function's to bind. A
+/// socket of both families binds the wildcard of both to its address of IPv4; what comes to that
+/// of IPv6 is handed to it by [`super::dual`].
+pub fn bind(own: Address, wanted: SocketAddr, is_dual: bool) -> Option<SocketAddr> {
     let meant = match wanted.ip() {
         IpAddr::V4(address) => {
             let allowed = is_here(address.into()) || address == own.v4;
@@ -16,6 +18,7 @@ pub fn bind(own: Address, wanted: SocketAddr) -> Option<SocketAddr> {
                 let allowed = is_here(inner.into()) || inner == own.v4;
                 allowed.then(|| own.v4.to_ipv6_mapped().into())
             }
+            None if is_dual && address.is_unspecified() => Some(own.v4.to_ipv6_mapped().into()),
             None => {
                 let allowed = is_here(address.into()) || address == own.v6;
                 allowed.then_some(IpAddr::V6(own.v6))
@@ -86,7 +89,9 @@ mod tests {
             ("::ffff:10.0.0.7", Some("::ffff:10.0.0.7")),
             ("::ffff:10.0.0.8", None),
         ] {
-            assert_eq!(bind(OWN, at(wanted)), meant.map(at), "{wanted}");
+            assert_eq!(bind(OWN, at(wanted), false), meant.map(at), "{wanted}");
+            let dual = if wanted == "::" { Some("::ffff:10.0.0.7") } else { meant };
+            assert_eq!(bind(OWN, at(wanted), true), dual.map(at), "{wanted}");
         }
     }
 

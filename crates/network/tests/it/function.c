@@ -136,6 +136,9 @@ static void obey(char *verb) {
     } else if (sscanf(verb, "v6only %d", &a) == 1) {
         b = 1;
         say(setsockopt(a, IPPROTO_IPV6, IPV6_V6ONLY, &b, sizeof b));
+    } else if (sscanf(verb, "reuseport %d", &a) == 1) {
+        b = 1;
+        say(setsockopt(a, SOL_SOCKET, SO_REUSEPORT, &b, sizeof b));
     } else if (sscanf(verb, "freebind %d", &a) == 1) {
         b = 1;
         say(setsockopt(a, IPPROTO_IP, IP_FREEBIND, &b, sizeof b));

@@ -38,6 +38,8 @@ pub struct Function {
     output: BufReader<ChildStdout>,
     group: Option<PathBuf>,
     pub address: Address,
+    /// The socket that it listens at, for tests with several functions.
+    pub server: String,
 }
 
 impl Function {
@@ -87,7 +89,7 @@ impl Function {
         });
         let input = process.stdin.take().unwrap();
         let output = BufReader::new(process.stdout.take().unwrap());
-        Self { process, input, output, group: None, address }
+        Self { process, input, output, group: None, address, server: String::new() }
     }
 
     fn line(&mut self) -> String {

@@ -14,6 +14,7 @@ const TIMED_OUT: i32 = 110;
 const REFUSED: i32 = 111;
 const AGAIN: i32 = 11;
 const IN_PROGRESS: i32 = 115;
+const IN_USE: i32 = 98;
 const TOO_MANY: i32 = 24;
 
 /// A job on one host, and what holds its functions.
@@ -91,6 +92,8 @@ fn a_wildcard_and_localhost_are_ones_own_address() {
         ]) {
             let own = |function: &Function| match (family, here.contains('.')) {
                 (INET, _) => function.address.v4.to_string(),
+                // Of both families; its own connection comes by IPv6.
+                _ if here == "::" => format!("::ffff:{}", function.address.v4),
                 (_, true) => format!("::ffff:{}", function.address.v4),
                 _ => function.address.v6.to_string(),
             };
@@ -106,10 +109,99 @@ fn a_wildcard_and_localhost_are_ones_own_address() {
                     Ok("0".into())
                 );
                 let from = function.tell(&format!("accept {socket}")).unwrap();
-                assert!(from.starts_with(&format!("{} ", own(function))), "{here}: {from}");
+                let by = if here == "::" { function.address.v6.to_string() } else { own(function) };
+                assert!(from.starts_with(&format!("{by} ")), "{here}: {from}");
                 function.tell(&format!("close {client}")).unwrap();
                 function.tell(&format!("close {socket}")).unwrap();
             }
+        }
+    });
+}
+
+/// As Go, Java, Node.js and gRPC listen.
+#[test]
+fn a_socket_of_both_families_is_reached_by_both() {
+    each("dual", |one, other| {
+        let (v4, v6) = (one.address.v4.to_string(), one.address.v6.to_string());
+        for (port, reuse) in [(8000, false), (8001, true)] {
+            // Both at the same port, so neither is in the other's way.
+            for function in [&mut *one, &mut *other] {
+                let server = function.socket(INET6, STREAM);
+                if reuse {
+                    function.tell(&format!("reuseport {server}")).unwrap();
+                }
+                assert_eq!(function.tell(&format!("bind {server} :: {port}")), Ok("0".into()));
+                function.tell(&format!("listen {server}")).unwrap();
+                function.server = server;
+            }
+            for (family, target, source) in [
+                (INET, v4.clone(), format!("::ffff:{}", other.address.v4)),
+                (INET6, format!("::ffff:{v4}"), format!("::ffff:{}", other.address.v4)),
+                (INET6, v6.clone(), other.address.v6.to_string()),
+            ] {
+                let client = other.socket(family, STREAM);
+                let connected = other.tell(&format!("connect {client} {target} {port}"));
+                assert_eq!(connected, Ok("0".into()), "{target}, {reuse}");
+                let from = one.tell(&format!("accept {}", one.server)).unwrap();
+                assert!(from.starts_with(&format!("{source} ")), "{from}");
+            }
+            assert_eq!(other.tell(&format!("accept {}", other.server)), Err(TIMED_OUT));
+            // The port is taken for both families.
+            let socket = one.socket(INET, STREAM);
+            assert_eq!(one.tell(&format!("bind {socket} 0.0.0.0 {port}")), Err(IN_USE));
+        }
+    });
+}
+
+#[test]
+fn datagrams_of_both_families_are_heard_and_answered_by_one_socket() {
+    each("dual-datagrams", |one, other| {
+        let server = one.socket(INET6, DATAGRAM);
+        assert_eq!(one.tell(&format!("bind {server} :: 8125")), Ok("0".into()));
+        for (family, target, by) in [
+            (INET, one.address.v4.to_string(), "::ffff:"),
+            (INET6, one.address.v6.to_string(), ""),
+            (INET, one.address.v4.to_string(), "::ffff:"),
+        ] {
+            let client = other.socket(family, DATAGRAM);
+            for verb in ["sendto", "sendmsg"] {
+                let sent = other.tell(&format!("sendto {client} {target} 8125"));
+                assert_eq!(sent, Ok("5".into()), "{target}");
+                let from = one.tell(&format!("receive {server}")).unwrap();
+                let own = match family {
+                    INET => other.address.v4.to_string(),
+                    _ => other.address.v6.to_string(),
+                };
+                assert!(from.starts_with(&format!("{by}{own} ")), "{from}");
+                let (address, port) = from.split_once(' ').unwrap();
+                let answered = one.tell(&format!("{verb} {server} {address} {port}"));
+                assert_eq!(answered, Ok("5".into()), "{verb} {from}");
+                let answer = other.tell(&format!("receive {client}"));
+                assert_eq!(answer, Ok(format!("{target} 8125")), "{verb}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_socket_of_ipv6_alone_is_reached_by_ipv6_alone() {
+    each("alone", |one, other| {
+        let server = one.socket(INET6, STREAM);
+        one.tell(&format!("v6only {server}")).unwrap();
+        one.tell(&format!("bind {server} :: 8000")).unwrap();
+        one.tell(&format!("listen {server}")).unwrap();
+        let client = other.socket(INET, STREAM);
+        let refused = other.tell(&format!("connect {client} {} 8000", one.address.v4));
+        assert_eq!(refused, Err(REFUSED));
+        // So the port is free for IPv4.
+        let second = one.listen(INET, "0.0.0.0".parse().unwrap(), 8000);
+        for (family, target, server) in [
+            (INET, one.address.v4.to_string(), second),
+            (INET6, one.address.v6.to_string(), server),
+        ] {
+            let client = other.socket(family, STREAM);
+            assert_eq!(other.tell(&format!("connect {client} {target} 8000")), Ok("0".into()));
+            assert!(one.tell(&format!("accept {server}")).is_ok(), "{target}");
         }
     });
 }
@@ -173,6 +265,7 @@ fn datagrams_without_bind_come_from_ones_own_address() {
         for (family, target, source) in [
             (INET, other.address.v4.to_string(), one.address.v4.to_string()),
             (INET6, other.address.v6.to_string(), one.address.v6.to_string()),
+            (INET6, format!("::ffff:{}", other.address.v4), format!("::ffff:{}", one.address.v4)),
         ] {
             for verb in ["sendto", "sendmsg"] {
                 let receiver = other.socket(family, DATAGRAM);

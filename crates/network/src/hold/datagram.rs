@@ -1,0 +1,127 @@
+//! Datagrams of sockets of IPv6 that are sent to an address without a connection.
+//!
+//! Such a socket has one address, of IPv4 or of IPv6, and the kernel takes no other for what it
+//! sends: to the other family it would come from 127.0.0.6, or not go at all. So those are sent
+//! here, from the function's address of that family. All others are left to the kernel.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketType, getsockname, sockopt};
+use snowmelt_kernel::notify::{Answer, Call};
+use snowmelt_kernel::socket::send_from;
+
+use super::guard::{Function, bind_address, copy_of, errno, still_waits};
+use super::{message, rules, target};
+
+/// The most bytes of a datagram.
+const LONGEST: usize = 65_535;
+/// The most parts of one.
+const MOST_PARTS: usize = 1024;
+/// Where `struct msghdr` says to whom it goes, how long that is, where the parts are, and how many.
+const NAME: usize = 0;
+const NAME_LENGTH: usize = 8;
+const PARTS: usize = 16;
+const PARTS_COUNT: usize = 24;
+/// Bytes of `struct iovec`.
+const PART: usize = 16;
+
+/// What becomes of `sendto`.
+pub fn send_to(function: &Function, call: &Call) -> Result<Answer, Errno> {
+    let [socket, data, length, _, name, name_length] = call.arguments;
+    send(function, call, (socket, name, name_length), || {
+        let mut bytes = vec![0; bounded(length)?];
+        message::read(call, data, &mut bytes)?;
+        Ok(bytes)
+    })
+}
+
+/// What becomes of `sendmsg`. One with something beside its data is left to the kernel, which
+/// refuses the other family then.
+pub fn send_message(function: &Function, call: &Call) -> Result<Answer, Errno> {
+    let checked = message::check(call)?;
+    let [socket, at, ..] = call.arguments;
+    let mut header = [0; message::MESSAGE];
+    message::read(call, at, &mut header)?;
+    if number(&header, message::CONTROL_LENGTH) != 0 {
+        return Ok(checked);
+    }
+    // The upper half is padding.
+    let length = number(&header, NAME_LENGTH) & u64::from(u32::MAX);
+    send(function, call, (socket, number(&header, NAME), length), || {
+        gather(call, number(&header, PARTS), number(&header, PARTS_COUNT))
+    })
+}
+
+fn send(
+    function: &Function,
+    call: &Call,
+    (socket, name, name_length): (u64, u64, u64),
+    data: impl FnOnce() -> Result<Vec<u8>, Errno>,
+) -> Result<Answer, Errno> {
+    let Some(SocketAddr::V6(wanted)) = target::read(call, name, name_length)? else {
+        return Ok(Answer::Continue);
+    };
+    let Some((socket, source)) = from_other_family(function, call, socket, wanted)? else {
+        return Ok(Answer::Continue);
+    };
+    let data = data()?;
+    still_waits(function, call)?;
+    match send_from(&socket, &data, wanted, source).map_err(errno) {
+        Ok(sent) => Ok(Answer::Value(sent as i64)),
+        // A socket that waits for room is not told to try again.
+        Err(Errno::AGAIN) => Err(Errno::NOBUFS),
+        Err(error) => Err(error),
+    }
+}
+
+/// The socket, and the address to send from if it is not the one that the socket has.
+fn from_other_family(
+    function: &Function,
+    call: &Call,
+    socket: u64,
+    wanted: SocketAddrV6,
+) -> Result<Option<(OwnedFd, Ipv6Addr)>, Errno> {
+    let socket = copy_of(call, socket)?;
+    let takes_both = sockopt::socket_domain(&socket)? == AddressFamily::INET6
+        && sockopt::socket_type(&socket)? == SocketType::DGRAM
+        && !sockopt::ipv6_v6only(&socket)?;
+    if !takes_both {
+        return Ok(None);
+    }
+    let IpAddr::V6(source) = rules::source(function.own, IpAddr::V6(*wanted.ip())) else {
+        return Ok(None);
+    };
+    let is_mapped = |address: &Ipv6Addr| address.to_ipv4_mapped().is_some();
+    match SocketAddr::try_from(getsockname(&socket)?) {
+        Ok(SocketAddr::V6(own)) if is_mapped(own.ip()) == is_mapped(&source) => Ok(None),
+        // Without a port it can have the other address itself, to which answers come then.
+        Ok(own) if own.port() == 0 && bind_address(&socket, source.into()).is_ok() => Ok(None),
+        _ => Ok(Some((socket, source))),
+    }
+}
+
+/// The bytes of all parts of a message.
+fn gather(call: &Call, at: u64, count: u64) -> Result<Vec<u8>, Errno> {
+    let count = usize::try_from(count).ok().filter(|count| *count <= MOST_PARTS);
+    let mut parts = vec![0; count.ok_or(Errno::MSGSIZE)? * PART];
+    message::read(call, at, &mut parts)?;
+    let mut data = Vec::new();
+    for part in parts.chunks_exact(PART) {
+        let begin = data.len();
+        data.resize(bounded(number(part, 8).saturating_add(begin as u64))?, 0);
+        message::read(call, number(part, 0), &mut data[begin..])?;
+    }
+    Ok(data)
+}
+
+fn bounded(length: u64) -> Result<usize, Errno> {
+    let length = usize::try_from(length).map_err(|_| Errno::MSGSIZE)?;
+    if length <= LONGEST { Ok(length) } else { Err(Errno::MSGSIZE) }
+}
+
+fn number(bytes: &[u8], at: usize) -> u64 {
+    let eight = bytes.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
+    eight.map_or(0, u64::from_ne_bytes)
+}

@@ -1,0 +1,193 @@
+//! Sockets that listen at the wildcard of both families have the IPv4 address of their function for
+//! the kernel. What comes to its IPv6 address and to nobody there is handed to them, by a program
+//! that looks at packets of IPv6 as they come in.
+//!
+//! Only the first packet of a connection is looked at, and each datagram; nothing of IPv4 is. A
+//! kernel that cannot do this leaves such sockets with IPv4 alone.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::{Arc, Mutex};
+
+use snowmelt_kernel::bpf::Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
+use snowmelt_kernel::bpf::{Assembler, Helper, Hook, Label, Program, Size};
+
+use crate::host::lock;
+use crate::netlink::*;
+use crate::{JobSpec, Range, link};
+
+/// Programs that are kept: most jobs of a host have the same addresses.
+const MOST_KEPT: usize = 64;
+/// Ethernet's number of IPv6.
+const ETHERNET_IPV6: u16 = 0x86dd;
+const TCP: u32 = 6;
+const UDP: u32 = 17;
+const MAPPED: u32 = u32::from_ne_bytes([0, 0, 0xff, 0xff]);
+/// Bits of the 14th byte of TCP's header: it opens a connection, it acknowledges something.
+const SYN: u32 = 2;
+const ACK: u32 = 16;
+/// Offsets count from the packet's own header.
+const FROM_NETWORK_HEADER: i32 = 1;
+/// Bytes of IPv6's header, and where it says what follows, the source and the target.
+const HEADER: i32 = 40;
+const NEXT: i16 = 6;
+const SOURCE: i16 = 8;
+const TARGET: i16 = 24;
+/// Places on the stack: the header, what follows it, and what is looked for (`bpf_sock_tuple`).
+const AT_HEADER: i16 = -48;
+const AT_REST: i16 = -64;
+const AT_TUPLE: i16 = -104;
+const TUPLE: i32 = 36;
+const TUPLE_TARGET: i16 = 16;
+const TUPLE_PORTS: i16 = 32;
+
+/// The programs, by the addresses that they are for.
+#[derive(Debug, Default)]
+pub struct Dual(Mutex<BTreeMap<(Range, Range), Arc<Program>>>);
+
+impl Dual {
+    /// Messages that put the program for a job's functions to the devices of its namespace. The
+    /// program must be kept until they are sent.
+    pub fn attach(&self, spec: &JobSpec) -> io::Result<(Batch, Arc<Program>)> {
+        let program = self.program(spec)?;
+        let mut batch = Batch::new();
+        for device in [link::LOOPBACK, link::OVERLAY] {
+            put(&mut batch, device, &program);
+        }
+        Ok((batch, program))
+    }
+
+    fn program(&self, spec: &JobSpec) -> io::Result<Arc<Program>> {
+        let key = (spec.own4, spec.own6);
+        let mut kept = lock(&self.0);
+        if let Some(program) = kept.get(&key) {
+            return Ok(program.clone());
+        }
+        let program = Arc::new(Program::load(Hook::Packets, redirect(key)?)?);
+        if kept.len() >= MOST_KEPT {
+            kept.clear();
+        }
+        kept.insert(key, program.clone());
+        Ok(program)
+    }
+}
+
+fn put(batch: &mut Batch, device: u32, program: &Program) {
+    // `struct tcmsg`: family, device, number, parent, and what each kind wants beside.
+    let fixed = |number: u32, parent: u32, beside: u32| {
+        let mut bytes = vec![AF_UNSPEC, 0, 0, 0];
+        for word in [device, number, parent, beside] {
+            bytes.extend(word.to_ne_bytes());
+        }
+        bytes
+    };
+    let queue = fixed(0xffff_0000, TC_H_CLSACT, 0);
+    batch.add("look at packets as they come in", (RTM_NEWQDISC, NEW), &queue, |a| {
+        a.text(TCA_KIND, "clsact");
+    });
+    let filter = fixed(0, TC_H_INGRESS, 1 << 16 | u32::from(ETHERNET_IPV6.to_be()));
+    batch.add("hand packets to sockets of both families", (RTM_NEWTFILTER, NEW), &filter, |a| {
+        a.text(TCA_KIND, "bpf").nest(TCA_OPTIONS, |a| {
+            a.u32(TCA_BPF_FD, program.as_fd().as_raw_fd() as u32);
+            a.text(TCA_BPF_NAME, "snowmelt");
+            a.u32(TCA_BPF_FLAGS, TCA_BPF_FLAG_ACT_DIRECT);
+        });
+    });
+}
+
+/// Has `R6` the packet, `R8` the IPv4 address of the function that it is for.
+fn redirect((own4, own6): (Range, Range)) -> io::Result<Assembler> {
+    let (IpAddr::V4(base4), IpAddr::V6(base6)) = (own4.base(), own6.base()) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let hosts = u32::MAX.checked_shr(own4.prefix().into()).unwrap_or(0).to_be();
+    let words = base6.octets();
+    let words: Vec<u32> =
+        words.chunks(4).map(|w| u32::from_ne_bytes([w[0], w[1], w[2], w[3]])).collect();
+    let mut a = Assembler::new();
+    let (pass, udp) = (a.label(), a.label());
+    a.copy(R6, R1);
+    read(&mut a, (0, HEADER), AT_HEADER, pass);
+    for (word, at) in words[..3].iter().zip((AT_HEADER + TARGET..).step_by(4)) {
+        a.load(Size::Word, R1, R10, at);
+        a.jump_unless_word_is(R1, *word, pass);
+    }
+    a.load(Size::Word, R8, R10, AT_HEADER + TARGET + 12);
+    a.copy(R1, R8);
+    a.and(R1, !hosts);
+    a.jump_unless_word_is(R1, words[3], pass);
+    a.and(R8, hosts);
+    a.set(R1, u32::from_ne_bytes(base4.octets()) as i32);
+    a.or(R8, R1);
+    a.load(Size::Byte, R7, R10, AT_HEADER + NEXT);
+    a.jump_if_word_is(R7, UDP, udp);
+    a.jump_unless_word_is(R7, TCP, pass);
+    read(&mut a, (HEADER, 14), AT_REST, pass);
+    a.load(Size::Byte, R1, R10, AT_REST + 13);
+    a.and(R1, SYN | ACK);
+    a.jump_unless_word_is(R1, SYN, pass);
+    hand_over(&mut a, Helper::FindTcp, pass);
+    a.place(udp);
+    read(&mut a, (HEADER, 4), AT_REST, pass);
+    hand_over(&mut a, Helper::FindUdp, pass);
+    a.place(pass);
+    a.set(R0, 0);
+    a.exit();
+    Ok(a)
+}
+
+/// Reads bytes of the packet to the stack.
+fn read(a: &mut Assembler, (offset, length): (i32, i32), to: i16, pass: Label) {
+    a.copy(R1, R6);
+    a.set(R2, offset);
+    a.copy(R3, R10);
+    a.add(R3, to.into());
+    a.set(R4, length);
+    a.set(R5, FROM_NETWORK_HEADER);
+    a.call(Helper::PacketBytes);
+    a.jump_unless_zero(R0, pass);
+}
+
+/// Hands the packet to who has the IPv4 address in a socket of IPv6, if nobody has its target.
+fn hand_over(a: &mut Assembler, find: Helper, pass: Label) {
+    let nobody = a.label();
+    for (from, to) in [(SOURCE, 0), (SOURCE + 8, 8), (TARGET, 16), (TARGET + 8, 24)] {
+        a.load(Size::Double, R1, R10, AT_HEADER + from);
+        a.store(Size::Double, R10, AT_TUPLE + to, R1);
+    }
+    a.load(Size::Word, R1, R10, AT_REST);
+    a.store(Size::Word, R10, AT_TUPLE + TUPLE_PORTS, R1);
+    look(a, find);
+    a.jump_if_zero(R0, nobody);
+    a.copy(R1, R0);
+    a.call(Helper::Release);
+    a.jump(pass);
+    a.place(nobody);
+    a.store_number(Size::Double, R10, AT_TUPLE + TUPLE_TARGET, 0);
+    a.set(R1, MAPPED as i32);
+    a.store(Size::Word, R10, AT_TUPLE + TUPLE_TARGET + 8, R1);
+    a.store(Size::Word, R10, AT_TUPLE + TUPLE_TARGET + 12, R8);
+    look(a, find);
+    a.jump_if_zero(R0, pass);
+    a.copy(R9, R0);
+    a.copy(R1, R6);
+    a.copy(R2, R9);
+    a.set(R3, 0);
+    a.call(Helper::Assign);
+    a.copy(R1, R9);
+    a.call(Helper::Release);
+    a.jump(pass);
+}
+
+/// The socket that would get a packet, in this namespace.
+fn look(a: &mut Assembler, find: Helper) {
+    a.copy(R1, R6);
+    a.copy(R2, R10);
+    a.add(R2, AT_TUPLE.into());
+    a.set(R3, TUPLE);
+    a.set(R4, -1);
+    a.set(R5, 0);
+    a.call(find);
+}
