@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::bursts::Bursts;
 use crate::functions::Functions;
 use crate::gateway;
-use crate::hosts::{Hosts, listen};
+use crate::hosts::{Hosts, in_time, listen};
 use crate::logs::Logs;
 use crate::memos::Memos;
 use crate::now_ms;
@@ -175,7 +175,8 @@ impl Launch {
             match (self.hosts, settings.cluster) {
                 (Some(listener), Some(cluster)) => {
                     let router = listen::router(hosts, cluster.token);
-                    listen::serve(listener, router, shutdown.clone()).await
+                    let asked = shutdown.clone();
+                    in_time("hosts", move || listen::serve(listener, router, asked)).await?
                 }
                 _ => Ok(()),
             }
@@ -202,7 +203,7 @@ fn platform(
     let (name, token) = cluster.map(|cluster| (cluster.name, cluster.token)).unzip();
     let name = name.map_or_else(|| "this-host".to_owned().try_into(), Ok);
     let name = name.map_err(|message: String| ErrorReport::new(Code::OPTION, message))?;
-    let hosts = Hosts::new(name, Agent::new(node.clone(), settings.memory), token, address);
+    let hosts = Hosts::new(name, Agent::new(node.clone(), settings.memory), token, address)?;
     Ok(Arc::new(Platform {
         queries: Queries::new(node.clone(), memos.clone(), shutdown.clone()),
         functions: Functions::new(node.clone(), memos.clone(), store, logs),

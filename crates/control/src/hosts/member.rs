@@ -1,15 +1,17 @@
 //! The process on a host that joined a cluster: `snowmelt node`.
 //!
-//! Invariant: as long as it lives it says so to control; a control that is gone is waited for, and
-//! found again when it is back.
+//! Invariant: as long as it lives it says so to control, by a thread that comes before all others;
+//! a control that is gone is waited for, and found again when it is back.
 
 use std::net::SocketAddr;
 
 use snowmelt_node::Node;
 use snowmelt_node::agent::{self, Agent, Token};
 use snowmelt_types::{ErrorReport, HostName, Report};
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
+use super::first::in_time;
 use super::{BEAT, Remote, listen};
 use crate::api::HostJoin;
 use crate::server::{Settings, Started};
@@ -56,14 +58,24 @@ impl Member {
         let agent = Agent::new(node.clone(), memory);
         let router = agent::router(agent.clone(), self.membership.token.clone());
         let control = Remote::new(self.membership.control, self.membership.token.clone());
-        let asked = shutdown.clone();
         let serving = listen::serve(self.listener, router, shutdown.clone());
-        let beating = beat(&self.membership, &control, &agent, asked, joined);
-        let (served, beaten) = tokio::join!(serving, async {
-            let beaten = beating.await;
-            shutdown.cancel();
-            beaten
-        });
+        let (heard, hears) = oneshot::channel();
+        let (membership, asked) = (self.membership.clone(), shutdown.clone());
+        let (beaten_to, beats) = (control.clone(), agent.clone());
+        let beating = in_time("beats", move || beat(membership, beaten_to, beats, asked, heard));
+        let (served, beaten, ()) = tokio::join!(
+            serving,
+            async {
+                let beaten = beating.await;
+                shutdown.cancel();
+                beaten.and_then(|beaten| beaten)
+            },
+            async {
+                if hears.await.is_ok() {
+                    joined();
+                }
+            }
+        );
         // Control would find out by itself.
         drop(control.leave(&self.membership.name).await);
         let stopped = stop(&node).await;
@@ -78,11 +90,11 @@ async fn stop(node: &Node) -> Result<(), ErrorReport> {
 /// Says that the host is there until it is asked to end. That control does not answer is a reason
 /// to try again, that it refuses is one to end.
 async fn beat(
-    membership: &Membership,
-    control: &Remote,
-    agent: &Agent,
+    membership: Membership,
+    control: Remote,
+    agent: Agent,
     shutdown: CancellationToken,
-    joined: impl FnOnce(),
+    joined: oneshot::Sender<()>,
 ) -> Result<(), ErrorReport> {
     let mut joined = Some(joined);
     let mut was_there = true;
@@ -96,7 +108,8 @@ async fn beat(
         match said {
             Ok(()) => {
                 if let Some(joined) = joined.take() {
-                    joined();
+                    // The host may be ending.
+                    let _ = joined.send(());
                 }
                 was_there = true;
             }

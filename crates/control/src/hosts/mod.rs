@@ -1,10 +1,14 @@
 //! The hosts of a cluster: who is there, and how they are reached.
 //!
 //! A host says once a second that it is there and what it has to give; one that was silent for
-//! [`SILENT`] is gone. So nothing has to be kept: a control that was started again knows its hosts
+//! [`SILENT`] is gone, or for as much longer as it is late at other times. Silence is measured by
+//! the time in which control could have heard something ([`clock`]), and whoever waits for a host
+//! asks it once more. So nothing has to be kept: a control that was started again knows its hosts
 //! after a second. The control's own host is always there.
 
 mod agent;
+mod clock;
+mod first;
 pub(crate) mod listen;
 mod member;
 mod remote;
@@ -12,7 +16,7 @@ mod remote;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use snowmelt_node::agent::Agent;
 use snowmelt_types::{Code, ErrorReport, HostName};
@@ -20,6 +24,8 @@ use snowmelt_types::{Code, ErrorReport, HostName};
 use crate::api::{HostJoin, HostSummary};
 
 pub(crate) use agent::HostAgent;
+use clock::Clock;
+pub(crate) use first::in_time;
 pub use member::{Member, Membership};
 pub use remote::{Remote, Token};
 
@@ -29,9 +35,16 @@ pub const BEAT: Duration = Duration::from_secs(1);
 /// After this long without a word a host is taken for lost.
 pub const SILENT: Duration = Duration::from_secs(5);
 
+/// The most that a host which is late now and then may be silent.
+const LATE: Duration = Duration::from_secs(15);
+
+/// How long a host that is silent has to answer when it is asked.
+const ASKED: Duration = Duration::from_secs(2);
+
 /// Every host that is there. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Hosts {
+    clock: Arc<Clock>,
     local: Arc<Host>,
     token: Option<Token>,
     // Held for a look only.
@@ -43,13 +56,17 @@ pub(crate) struct Hosts {
 pub(crate) struct Host {
     pub name: HostName,
     pub agent: HostAgent,
+    clock: Arc<Clock>,
     facts: Mutex<Facts>,
 }
 
 #[derive(Debug)]
 struct Facts {
     join: HostJoin,
-    heard: Instant,
+    /// When it was heard last, by the clock.
+    heard: Duration,
+    /// By how much it was late at most; what is long ago counts less.
+    late: Duration,
 }
 
 impl Hosts {
@@ -59,12 +76,17 @@ impl Hosts {
         agent: Agent,
         token: Option<Token>,
         address: Option<SocketAddr>,
-    ) -> Self {
+    ) -> Result<Self, ErrorReport> {
+        let failed = |error: std::io::Error| ErrorReport::new(Code::INTERNAL, error.to_string());
+        let clock = match token {
+            Some(_) => Clock::start().map_err(failed)?,
+            // There are no others.
+            None => Arc::default(),
+        };
         let facts = agent.facts();
         let join = HostJoin { name: name.clone(), address, facts };
-        let facts = Mutex::new(Facts { join, heard: Instant::now() });
-        let local = Arc::new(Host { name, agent: HostAgent::Local(agent), facts });
-        Self { local, token, remote: Arc::default() }
+        let local = Arc::new(Host::new(HostAgent::Local(agent), join, &clock));
+        Ok(Self { clock, local, token, remote: Arc::default() })
     }
 
     /// Takes in a host, or hears from it again.
@@ -93,9 +115,8 @@ impl Hosts {
             None => {
                 tracing::info!(host = %join.name, %address, "a host joined");
                 let agent = HostAgent::Remote(Remote::new(address, token.clone()));
-                let (name, heard) = (join.name.clone(), Instant::now());
-                let facts = Mutex::new(Facts { join, heard });
-                hosts.insert(name.clone(), Arc::new(Host { name, agent, facts }));
+                let host = Host::new(agent, join, &self.clock);
+                hosts.insert(host.name.clone(), Arc::new(host));
             }
         }
         Ok(())
@@ -150,20 +171,48 @@ impl Host {
         self.lock().join.facts.cores
     }
 
-    /// Whether it was heard of lately.
-    pub fn is_heard(&self) -> bool {
-        matches!(self.agent, HostAgent::Local(_)) || self.lock().heard.elapsed() < SILENT
+    fn new(agent: HostAgent, join: HostJoin, clock: &Arc<Clock>) -> Self {
+        let (name, heard) = (join.name.clone(), clock.now());
+        let facts = Mutex::new(Facts { join, heard, late: Duration::ZERO });
+        Self { name, agent, clock: Arc::clone(clock), facts }
     }
 
-    /// Waits until it is silent for too long.
+    /// Whether it was heard of lately.
+    pub fn is_heard(&self) -> bool {
+        let HostAgent::Remote(_) = &self.agent else { return true };
+        let patience = {
+            let facts = self.lock();
+            (SILENT + facts.late * 2).min(LATE)
+        };
+        self.silence() < patience
+    }
+
+    /// Waits until it is silent for too long, and does not answer either.
     pub async fn lost(&self) {
-        while self.is_heard() {
-            tokio::time::sleep(BEAT / 4).await;
+        loop {
+            while self.is_heard() {
+                tokio::time::sleep(BEAT / 4).await;
+            }
+            let HostAgent::Remote(remote) = &self.agent else { return };
+            match remote.facts(ASKED).await {
+                Ok(facts) => {
+                    let join = HostJoin { facts, ..self.lock().join.clone() };
+                    tracing::debug!(host = %self.name, "a silent host answers");
+                    self.hear(join);
+                }
+                Err(error) => return tracing::info!(host = %self.name, %error, "a host is lost"),
+            }
         }
     }
 
+    fn silence(&self) -> Duration {
+        self.clock.now().saturating_sub(self.lock().heard)
+    }
+
     fn hear(&self, join: HostJoin) {
-        *self.lock() = Facts { join, heard: Instant::now() };
+        let (now, mut facts) = (self.clock.now(), self.lock());
+        let late = now.saturating_sub(facts.heard + BEAT);
+        *facts = Facts { join, heard: now, late: late.max(facts.late * 7 / 8) };
     }
 
     /// By which address other hosts reach it; the loopback where there are no others.
@@ -182,10 +231,9 @@ impl Host {
             HostAgent::Local(agent) => agent.facts(),
             HostAgent::Remote(_) => self.lock().join.facts.clone(),
         };
-        let facts_heard = self.lock().heard.elapsed();
         let heard = match self.agent {
             HostAgent::Local(_) => Duration::ZERO,
-            HostAgent::Remote(_) => facts_heard,
+            HostAgent::Remote(_) => self.silence(),
         };
         HostSummary {
             name: self.name.clone(),
@@ -200,5 +248,86 @@ impl Host {
 
     fn lock(&self) -> MutexGuard<'_, Facts> {
         self.facts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    const TICK: Duration = Duration::from_millis(250);
+
+    fn host(address: SocketAddr) -> Host {
+        let clock = Arc::new(Clock::default());
+        let token = Token::new("sixteen-characters").unwrap();
+        let agent = HostAgent::Remote(Remote::new(address, token));
+        Host::new(agent, joins(address), &clock)
+    }
+
+    fn joins(address: SocketAddr) -> HostJoin {
+        let facts = snowmelt_node::agent::api::HostFacts {
+            version: String::new(),
+            cores: 1,
+            memory: 0,
+            ranks: 0,
+        };
+        HostJoin { name: "one".to_owned().try_into().unwrap(), address: Some(address), facts }
+    }
+
+    fn pass(host: &Host, time: Duration) {
+        (0..time.as_millis() / TICK.as_millis()).for_each(|_| host.clock.tick(TICK));
+    }
+
+    /// Listens and says nothing, or says what a host says.
+    fn agent(answers: bool) -> SocketAddr {
+        use std::io::{Read, Write};
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let body = serde_json::to_string(&joins(address).facts).unwrap();
+        std::thread::spawn(move || {
+            let mut held = Vec::new();
+            while let Ok((mut stream, _)) = listener.accept() {
+                if answers {
+                    let _ = stream.read(&mut [0; 4096]);
+                    let length = body.len();
+                    let _ =
+                        write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{body}");
+                }
+                held.push(stream);
+            }
+        });
+        address
+    }
+
+    #[test]
+    fn a_host_that_is_late_now_and_then_may_be_silent_for_longer() {
+        let host = host(agent(false));
+        pass(&host, SILENT - TICK);
+        assert!(host.is_heard());
+        host.hear(joins("127.0.0.1:1".parse().unwrap()));
+        pass(&host, SILENT + SILENT);
+        assert!(host.is_heard(), "it was late by almost four seconds");
+        pass(&host, LATE);
+        assert!(!host.is_heard(), "not for ever");
+        for _ in 0..100 {
+            host.hear(joins("127.0.0.1:1".parse().unwrap()));
+            pass(&host, BEAT);
+        }
+        pass(&host, SILENT);
+        assert!(!host.is_heard(), "it has been in time for long");
+    }
+
+    #[tokio::test]
+    async fn a_silent_host_is_asked_before_it_is_given_up() {
+        let (there, gone) = (host(agent(true)), host(agent(false)));
+        for host in [&there, &gone] {
+            pass(host, SILENT);
+            assert!(!host.is_heard());
+        }
+        tokio::time::timeout(Duration::from_secs(60), gone.lost()).await.unwrap();
+        assert!(tokio::time::timeout(BEAT, there.lost()).await.is_err());
+        assert!(there.is_heard());
     }
 }

@@ -11,7 +11,7 @@ use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use snowmelt_node::agent::api::{
-    BringCode, CodeThere, JobPart, PartCalls, PartNetwork, PartOpen, PartReady, RankEnd,
+    BringCode, CodeThere, HostFacts, JobPart, PartCalls, PartNetwork, PartOpen, PartReady, RankEnd,
     ReadyWithin, WayFound, WayTo,
 };
 use snowmelt_types::{Code, ErrorReport, HostName, JobId};
@@ -24,6 +24,9 @@ pub use snowmelt_node::agent::Token;
 
 /// How long a host may take to accept a connection.
 const CONNECTS_WITHIN: Duration = Duration::from_secs(3);
+
+/// How long an answer may take that takes no work.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 
 /// Ends of ranks that wait for whoever reads them.
 const ENDS_AHEAD: usize = 64;
@@ -43,7 +46,19 @@ impl Remote {
 
     /// Tells control that this host is there.
     pub async fn join(&self, join: &HostJoin) -> Result<(), ErrorReport> {
-        self.send(Method::POST, "/v1/hosts", Some(join)).await.map(drop)
+        // A control that vanished in between would never answer, not even when it is back.
+        let telling = self.send(Method::POST, "/v1/hosts", Some(join));
+        let told = tokio::time::timeout(ANSWERS_WITHIN, telling).await;
+        told.map_err(|_| self.lost(&"it does not answer"))?.map(drop)
+    }
+
+    /// What a host has and does, if it says so within this time.
+    pub(super) async fn facts(&self, within: Duration) -> Result<HostFacts, ErrorReport> {
+        let asking = async {
+            parse(&self.whole(self.send::<()>(Method::GET, "/v1/host", None).await?).await?)
+        };
+        let answered = tokio::time::timeout(within, asking).await;
+        answered.map_err(|_| self.lost(&"it does not answer"))?
     }
 
     /// Tells control that this host goes.
@@ -108,7 +123,9 @@ impl Remote {
 
     pub(super) async fn close(&self, job: &JobId) -> Result<(), ErrorReport> {
         let path = format!("/v1/jobs/{job}");
-        self.send::<()>(Method::DELETE, &path, None).await.map(drop)
+        let closing = self.send::<()>(Method::DELETE, &path, None);
+        let closed = tokio::time::timeout(ANSWERS_WITHIN, closing).await;
+        closed.map_err(|_| self.lost(&"it does not answer"))?.map(drop)
     }
 
     async fn send<T: Serialize>(

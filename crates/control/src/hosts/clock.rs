@@ -1,0 +1,65 @@
+//! The time by which the silence of hosts is measured: that in which this process could have heard
+//! them.
+//!
+//! Invariant: a moment in which this process stood still, because the machine was busy or it was
+//! stopped, counts as no more than two ticks.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const TICK: Duration = Duration::from_millis(250);
+
+/// Stands still when this process does.
+#[derive(Debug, Default)]
+pub(crate) struct Clock(AtomicU64);
+
+impl Clock {
+    /// One that goes until it is dropped.
+    pub fn start() -> std::io::Result<Arc<Self>> {
+        let clock = Arc::new(Self::default());
+        let seen = Arc::downgrade(&clock);
+        thread::Builder::new().name("host-clock".into()).spawn(move || go(&seen))?;
+        Ok(clock)
+    }
+
+    /// Since it was started.
+    pub fn now(&self) -> Duration {
+        Duration::from_micros(self.0.load(Ordering::Relaxed))
+    }
+
+    /// So much time went by.
+    pub fn tick(&self, passed: Duration) {
+        let passed = passed.min(TICK * 2);
+        self.0.fetch_add(u64::try_from(passed.as_micros()).unwrap_or(0), Ordering::Relaxed);
+    }
+}
+
+fn go(clock: &Weak<Clock>) {
+    if let Err(error) = snowmelt_kernel::process::run_first() {
+        tracing::debug!(%error, "the clock of hosts runs like everything else");
+    }
+    let mut last = Instant::now();
+    loop {
+        thread::sleep(TICK);
+        let Some(clock) = clock.upgrade() else { return };
+        let now = Instant::now();
+        clock.tick(now - last);
+        last = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_in_which_nothing_could_be_heard_does_not_count() {
+        let clock = Clock::default();
+        clock.tick(TICK);
+        assert_eq!(clock.now(), TICK);
+        clock.tick(Duration::from_secs(3600));
+        assert_eq!(clock.now(), TICK * 3);
+    }
+}
