@@ -115,6 +115,15 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// Whether a zygote ended, by itself or with its lane of the spawner, so that another one may do
+    /// what this one did not.
+    pub(crate) fn is_of_zygote(&self) -> bool {
+        use snowmelt_sandbox::Error::{SpawnerLost, ZygoteLost};
+        matches!(self, Self::Sandbox(ZygoteLost { .. } | SpawnerLost))
+    }
+}
+
 impl Report for Error {
     fn report(&self) -> ErrorReport {
         match self {

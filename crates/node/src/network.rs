@@ -74,7 +74,12 @@ impl Inner {
         };
         let networks = self.networks()?;
         let member = zygote.as_ref().map(|(member, _)| &**member);
-        let Fresh { namespace, furnished } = self.fresh_network(&networks, member).await?;
+        let fresh = self.fresh_network(&networks, member).await.inspect_err(|error| {
+            if let Some((member, _)) = zygote.as_ref().filter(|_| error.is_of_zygote()) {
+                self.imports.let_go(member);
+            }
+        });
+        let Fresh { namespace, furnished } = fresh?;
         let files = Files::write(&self.networks_dir.join("files").join(&spec.job), hosts)?;
         let network = blocking(move || networks.create_furnished(spec, furnished)).await??;
         let (network, node) = (Arc::new(Mutex::new(network)), Arc::downgrade(self));

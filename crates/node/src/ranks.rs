@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use snowmelt_sandbox::Error::{SpawnerLost, ZygoteLost};
 use snowmelt_sandbox::{ForkSpec, Network, Policy, Sandbox, SandboxSpec};
 use snowmelt_types::{Digest, JobId, SandboxId};
 
@@ -79,6 +80,9 @@ impl Inner {
                 };
                 let specs = environments.into_iter().map(spec).collect();
                 let forked = self.spawner.fork_many(member.zygote(), specs).await;
+                if forked.iter().any(|one| matches!(one, Err(ZygoteLost { .. } | SpawnerLost))) {
+                    self.imports.let_go(member);
+                }
                 let start = Start::from(*found);
                 let child = || Some(member.child(*found));
                 let made = |sandbox| made(sandbox, child(), &image, (limits, start));

@@ -16,6 +16,9 @@ use crate::{Error, InstanceLease, InstanceLimits, Node, Result, Unit};
 /// How long code may take to load.
 const LOAD_LIMIT: Duration = Duration::from_secs(120);
 
+/// A part is tried once more with another zygote, if the one that it had is gone.
+const TRIES: usize = 2;
+
 /// Instances that wait for their calls. Dropping it ends them, and then their network.
 #[derive(Debug)]
 pub(super) struct Part {
@@ -32,18 +35,35 @@ impl Part {
     /// Makes the network and starts all instances in one request; the first failure is that of
     /// the part. Nothing of the user's has run then.
     pub async fn open(node: &Node, order: JobPart) -> Result<(Self, PartOpen), ErrorReport> {
-        Self::make(node, order).await.map_err(|error| error.report())
+        let begun = Instant::now();
+        let made = async {
+            let unit = unit(node, &order).await?;
+            for _ in 1..TRIES {
+                match Self::make(node, &order, &unit, begun).await {
+                    // All instances come from one zygote, and the network is for its children.
+                    Err(error) if error.is_of_zygote() => {
+                        tracing::debug!(job = %order.job, %error, "another zygote is taken");
+                    }
+                    made => return made,
+                }
+            }
+            Self::make(node, &order, &unit, begun).await
+        };
+        made.await.map_err(|error| error.report())
     }
 
-    async fn make(node: &Node, order: JobPart) -> Result<(Self, PartOpen)> {
-        let begun = Instant::now();
-        let unit = unit(node, &order).await?;
+    async fn make(
+        node: &Node,
+        order: &JobPart,
+        unit: &Unit,
+        begun: Instant,
+    ) -> Result<(Self, PartOpen)> {
         let (network, open) = match order.network.clone() {
             None => (None, PartOpen::default()),
             Some(spec) => {
                 let begun = Instant::now();
                 let count = order.count as usize;
-                let network = node.inner.open_network(&unit, spec, &order.hosts, count).await?;
+                let network = node.inner.open_network(unit, spec, &order.hosts, count).await?;
                 let cost = network.counters();
                 let network_us = micros(begun.elapsed());
                 (
@@ -53,10 +73,10 @@ impl Part {
             }
         };
         let environments: Result<Vec<_>> =
-            (0..order.count).map(|slot| environment(&order, slot, network.as_deref())).collect();
+            (0..order.count).map(|slot| environment(order, slot, network.as_deref())).collect();
         let limits = Arc::new(InstanceLimits { concurrency: 1, ..order.limits.clone() });
         let leased =
-            node.lease_ranks(&unit, &limits, &order.job, environments?, network.as_deref()).await;
+            node.lease_ranks(unit, &limits, &order.job, environments?, network.as_deref()).await;
         let leases: Result<Vec<_>> = leased.into_iter().collect();
         let open = PartOpen { started_us: micros(begun.elapsed()), ..open };
         let load = Load {
