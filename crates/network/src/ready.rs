@@ -20,6 +20,8 @@ const ECHO_REQUEST: u8 = 8;
 const ECHO_REPLY: u8 = 0;
 /// How long to wait for answers before those that are missing are asked again.
 const ROUND: Duration = Duration::from_millis(5);
+/// How often all are asked at least, however late this thread comes to it.
+const LEAST_ROUNDS: u16 = 10;
 
 /// Asks until all have answered or the time is up; the round trips of those that answered.
 pub fn ask(
@@ -42,7 +44,8 @@ pub fn ask(
         for address in missing.keys() {
             send_request(socket, *address, round)?;
         }
-        let until = deadline.min(begun + ROUND);
+        // Not less at the end: what has come in meanwhile is still to be read.
+        let until = begun + ROUND;
         while let Some(address) = receive_reply(socket, until)? {
             if let Some(host) = missing.remove(&address) {
                 answered.insert(host, begun.elapsed());
@@ -51,10 +54,10 @@ pub fn ask(
                 break;
             }
         }
-        if Instant::now() >= deadline {
+        round = round.wrapping_add(1);
+        if Instant::now() >= deadline && round >= LEAST_ROUNDS {
             break;
         }
-        round = round.wrapping_add(1);
     }
     Ok(answered)
 }

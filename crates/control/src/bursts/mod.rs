@@ -10,6 +10,7 @@ mod jobs;
 mod network;
 mod placement;
 mod program;
+mod reach;
 mod trace;
 
 use std::sync::Arc;
@@ -39,6 +40,10 @@ const MOST_RANKS: usize = 20_000;
 
 /// The most time that is kept for a host to say why it is not ready.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
+
+/// How long hosts have to answer each other, once the network is made on all of them: it is their
+/// kernels that answer, however busy they are.
+const REACHED_WITHIN: Duration = Duration::from_secs(5);
 
 /// Places bursts, starts them and waits for their answers.
 #[derive(Debug)]
@@ -219,12 +224,15 @@ impl Opened<'_> {
         let open = futures::future::try_join_all(opening).await?;
         let left = deadline.saturating_duration_since(Instant::now());
         // A host knows who did not answer it: it says so before the time is up.
-        let left = left - (left / 10).min(ANSWERS_WITHIN);
+        let reached = (left - (left / 10).min(ANSWERS_WITHIN)).min(REACHED_WITHIN);
         let loading = self
             .parts
             .iter()
-            .map(|part| part.within(deadline, within, part.host.agent.ready(self.job, left)));
-        Ok((open, futures::future::try_join_all(loading).await?))
+            .map(|part| part.within(deadline, within, part.host.agent.ready(self.job, reached)));
+        let ready = futures::future::try_join_all(loading).await?;
+        let unreached: Vec<_> = ready.iter().map(|ready| ready.unreached.clone()).collect();
+        reach::check(self.parts, &unreached)?;
+        Ok((open, ready))
     }
 
     /// Closes all. A host that does not answer closes its part by itself, when it is not called.
@@ -245,16 +253,20 @@ impl Part {
         within: Duration,
         step: impl Future<Output = Result<T, ErrorReport>>,
     ) -> Result<T, ErrorReport> {
-        let step = async { step.await.map_err(|error| self.named(error)) };
-        let not_begun = |message| {
-            Err(ErrorReport::new(Code::BURST_START, message)
-                .hint("nothing was run; `snowmelt hosts` shows which hosts answer"))
-        };
+        let done = tokio::time::timeout_at(deadline.into(), self.unless_lost(step)).await;
+        done.unwrap_or_else(|_| {
+            Err(not_begun(format!("the part of {self} was not ready within {within:?}")))
+        })
+    }
+
+    /// Does something on the host before the burst begins.
+    async fn unless_lost<T>(
+        &self,
+        step: impl Future<Output = Result<T, ErrorReport>>,
+    ) -> Result<T, ErrorReport> {
         tokio::select! {
-            done = tokio::time::timeout_at(deadline.into(), step) => done.unwrap_or_else(|_| {
-                not_begun(format!("the part of {self} was not ready within {within:?}"))
-            }),
-            () = self.host.lost() => not_begun(format!("{self} was lost before the burst began")),
+            done = step => done.map_err(|error| self.named(error)),
+            () = self.host.lost() => Err(not_begun(format!("{self} was lost before the burst began"))),
         }
     }
 
@@ -267,6 +279,11 @@ impl Part {
         let message = format!("{}: {}", self.host.name, error.message);
         ErrorReport { message, ..error }
     }
+}
+
+fn not_begun(message: String) -> ErrorReport {
+    ErrorReport::new(Code::BURST_START, message)
+        .hint("nothing was run; `snowmelt hosts` shows which hosts answer")
 }
 
 impl std::fmt::Display for Part {

@@ -34,8 +34,8 @@ pub(super) fn program(
 pub(super) async fn bring(node: &Node, files: &Digest, parts: &[Part]) -> Result<(), ErrorReport> {
     let ask = &BringCode { digest: files.clone(), code: None };
     let asking = parts.iter().map(|part| async move {
-        let answer = part.host.agent.bring(ask).await;
-        answer.map(|answer| (!answer.there).then_some(part)).map_err(|error| part.named(error))
+        let answer = part.unless_lost(part.host.agent.bring(ask)).await;
+        answer.map(|answer| (!answer.there).then_some(part))
     });
     let lacking = futures::future::try_join_all(asking).await?;
     let lacking: Vec<&Part> = lacking.into_iter().flatten().collect();
@@ -47,8 +47,8 @@ pub(super) async fn bring(node: &Node, files: &Digest, parts: &[Part]) -> Result
     let read = read.map_err(|error| ErrorReport::new(Code::INTERNAL, error.to_string()))?;
     let code = Some(read.map_err(|error| error.report())?);
     let brought = &BringCode { digest: files.clone(), code };
-    let bringing = lacking.iter().map(|part| async move {
-        part.host.agent.bring(brought).await.map_err(|error| part.named(error))
-    });
+    let bringing = lacking
+        .iter()
+        .map(|part| async move { part.unless_lost(part.host.agent.bring(brought)).await });
     futures::future::try_join_all(bringing).await.map(drop)
 }

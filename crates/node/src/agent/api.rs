@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | `POST /v1/code` | [`BringCode`] | [`CodeThere`] |
 //! | `POST /v1/jobs` | [`JobPart`] | [`PartOpen`]: the network is there, every instance is started |
-//! | `POST /v1/jobs/{id}/ready` | [`ReadyWithin`] | [`PartReady`]: all hosts answer over the network, the code is loaded |
+//! | `POST /v1/jobs/{id}/ready` | [`ReadyWithin`] | [`PartReady`]: all hosts answer over the network and the code is loaded, or which do not |
 //! | `POST /v1/jobs/{id}/calls` | [`PartCalls`] | lines of JSON: a [`RankEnd`] for each rank as it ends |
 //! | `POST /v1/jobs/{id}/end` | `ErrorReport` | 204: calls that still run end with this error, and nothing waits for what they sent |
 //! | `GET /v1/jobs/{id}/network` | | [`PartNetwork`] |
@@ -123,9 +123,13 @@ pub struct ReadyWithin {
     pub within_ms: u64,
 }
 
-/// A part whose instances have loaded their code.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+/// A part whose instances have loaded their code, unless there are hosts that it does not reach.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct PartReady {
+    /// Other hosts of the job that did not answer over its network in time, by their addresses
+    /// between hosts. Then nothing was loaded, and nothing of the part is left.
+    #[serde(default)]
+    pub unreached: Vec<IpAddr>,
     /// Until all other hosts of the job had answered over its network, in microseconds.
     pub reached_us: u64,
     /// Until the last instance had loaded its code, in microseconds.

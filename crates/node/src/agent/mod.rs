@@ -108,12 +108,14 @@ impl Agent {
     }
 
     /// Waits until all hosts of the job answer over its network, and has a part load its code; on
-    /// an error nothing of it is left.
+    /// an error, and if some do not answer, nothing of it is left.
     pub async fn ready(&self, job: &JobId, within: Duration) -> Result<PartReady, ErrorReport> {
         let mut part = self.inner.take(job).ok_or_else(|| missing(job))?;
         let place = Place::take(&self.inner, job)?;
         let ready = part.ready(within).await?;
-        place.fill(part);
+        if ready.unreached.is_empty() {
+            place.fill(part);
+        }
         Ok(ready)
     }
 

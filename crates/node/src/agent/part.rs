@@ -92,18 +92,25 @@ impl Part {
         Ok((Self { load, ranks, memory, is_whole, network }, open))
     }
 
-    /// Waits until all hosts of the job answer over its network, and then loads the code.
+    /// Waits until all hosts of the job answer over its network, and then loads the code. If some
+    /// do not, it says which and loads nothing.
     pub async fn ready(&mut self, within: Duration) -> Result<PartReady, ErrorReport> {
         let begun = Instant::now();
         let failed = |error: Error| error.report();
         if let Some(network) = &self.network {
-            network.reach(within).await.map_err(failed)?;
+            match network.reach(within).await {
+                Err(Error::Network(snowmelt_network::Error::Unreachable { missing, .. })) => {
+                    return Ok(PartReady { unreached: missing, ..PartReady::default() });
+                }
+                reached => reached.map_err(failed)?,
+            }
         }
         let reached_us = micros(begun.elapsed());
         let load = &self.load;
         let loading = self.ranks.iter_mut().map(|(_, lease)| lease.preload(load, LOAD_LIMIT));
         futures::future::try_join_all(loading).await.map_err(failed)?;
-        Ok(PartReady { reached_us, loaded_us: micros(begun.elapsed()) })
+        let loaded_us = micros(begun.elapsed());
+        Ok(PartReady { reached_us, loaded_us, ..PartReady::default() })
     }
 
     /// The network of the job here, if it has one.
