@@ -1,8 +1,9 @@
 //! Connections of functions to themselves that wait for the other end: the guard opens these,
 //! because the kernel would go where the call says.
 //!
-//! Invariant: nothing here blocks, a function has at most [`MOST`] that wait, and one whose caller
-//! has died is let go of within [`LOOKED_EVERY`].
+//! Invariant: nothing here waits, a function has at most [`MOST`] that do, and one whose caller has
+//! died is let go of within [`LOOKED_EVERY`]. Only a thread that undoes [`step`]'s flag in the very
+//! moment can have its own job's calls wait, until the job ends.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
