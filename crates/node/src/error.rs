@@ -116,9 +116,11 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether a zygote ended, or could not do what another one may.
+    /// Whether a zygote ended, by itself or with its lane of the spawner, so that another one may do
+    /// what this one did not.
     pub(crate) fn is_of_zygote(&self) -> bool {
-        matches!(self, Self::Sandbox(snowmelt_sandbox::Error::ZygoteLost { .. }))
+        use snowmelt_sandbox::Error::{SpawnerLost, ZygoteLost};
+        matches!(self, Self::Sandbox(ZygoteLost { .. } | SpawnerLost))
     }
 }
 

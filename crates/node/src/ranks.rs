@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use snowmelt_sandbox::Error::ZygoteLost;
+use snowmelt_sandbox::Error::{SpawnerLost, ZygoteLost};
 use snowmelt_sandbox::{ForkSpec, Network, Policy, Sandbox, SandboxSpec};
 use snowmelt_types::{Digest, JobId, SandboxId};
 
@@ -80,7 +80,7 @@ impl Inner {
                 };
                 let specs = environments.into_iter().map(spec).collect();
                 let forked = self.spawner.fork_many(member.zygote(), specs).await;
-                if forked.iter().any(|one| matches!(one, Err(ZygoteLost { .. }))) {
+                if forked.iter().any(|one| matches!(one, Err(ZygoteLost { .. } | SpawnerLost))) {
                     self.imports.let_go(member);
                 }
                 let start = Start::from(*found);
