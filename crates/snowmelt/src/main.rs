@@ -73,7 +73,7 @@ fn command(cli: &Cli, config: &Config, printer: Printer) -> Outcome {
         Command::Function(command) => functions::run(command, config, printer),
         Command::Image(command) => image::run(command, config, printer),
         Command::Up(args) => server::up(args, config, printer),
-        Command::Down => server::down(config, printer),
+        Command::Down(args) => server::down(args, config, printer),
         Command::Status(args) => server::status(args, config, printer),
         Command::Top(args) => top::run(args, config, printer),
         Command::Node(args) => cluster::node(args, config, printer),

@@ -29,7 +29,7 @@ pub use image::{
 };
 pub use lab::{LabAddArgs, LabCommand, LabExecArgs, LabLsArgs, LabRunArgs, LabUpArgs};
 pub use net::{NetCommand, NetLsArgs, NetShowArgs, NetTraceArgs};
-pub use server::{ConfigCommand, DoctorArgs, ServeArgs, StatusArgs, TopArgs, UpArgs};
+pub use server::{ConfigCommand, DoctorArgs, DownArgs, ServeArgs, StatusArgs, TopArgs, UpArgs};
 pub use sql::SqlArgs;
 
 const ABOUT: &str = "Serverless analytics on your own machines: SQL and Python over Parquet, run as \
@@ -95,9 +95,8 @@ pub enum Command {
     Image(ImageCommand),
     /// Keep a platform running in the background
     Up(UpArgs),
-    /// Stop the platform and everything that it runs
-    #[command(after_help = server::DOWN_EXAMPLES)]
-    Down,
+    /// Stop the platform, once what runs has had its time
+    Down(DownArgs),
     /// Show the running platform
     Status(StatusArgs),
     /// Watch instances, caches and zygotes
