@@ -28,6 +28,7 @@ mod printer;
 mod profile;
 mod program;
 mod progress;
+mod run;
 mod server;
 mod signals;
 mod sql;
@@ -70,6 +71,7 @@ fn command(cli: &Cli, config: &Config, printer: Printer) -> Outcome {
     });
     match &cli.command {
         Command::Sql(args) => sql::run(args, config, printer),
+        Command::Run(args) => run::run(args, config, printer),
         Command::Function(command) => functions::run(command, config, printer),
         Command::Image(command) => image::run(command, config, printer),
         Command::Up(args) => server::up(args, config, printer),

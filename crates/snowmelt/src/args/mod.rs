@@ -9,6 +9,7 @@ mod function;
 mod image;
 mod lab;
 mod net;
+mod run;
 mod server;
 mod sql;
 
@@ -29,6 +30,7 @@ pub use image::{
 };
 pub use lab::{LabAddArgs, LabCommand, LabExecArgs, LabLsArgs, LabRunArgs, LabUpArgs};
 pub use net::{NetCommand, NetLsArgs, NetShowArgs, NetTraceArgs};
+pub use run::RunArgs;
 pub use server::{ConfigCommand, DoctorArgs, DownArgs, ServeArgs, StatusArgs, TopArgs, UpArgs};
 pub use sql::SqlArgs;
 
@@ -87,6 +89,8 @@ pub struct GlobalArgs {
 pub enum Command {
     /// Run one SELECT over Parquet files
     Sql(Box<SqlArgs>),
+    /// Call a function of a file once; nothing of it stays
+    Run(Box<RunArgs>),
     /// Deploy, call and look after functions
     #[command(name = "fn", subcommand, after_help = function::EXAMPLES)]
     Function(FunctionCommand),
