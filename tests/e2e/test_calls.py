@@ -102,6 +102,15 @@ def test_accepted_calls_run_again_after_down(up: Snowmelt, tmp_path: Path) -> No
     assert [result(up, identity)["slept"] for identity in called] == [3, 0, 0.5]
 
 
+def test_calls_of_a_function_that_is_removed_end(up: Snowmelt, tmp_path: Path) -> None:
+    deploy(up, tmp_path, SLEEPS, "--instances", "1")
+    first, second = (submit(up, {"seconds": seconds}) for seconds in (3, 600))
+    wait_for("the first", lambda: busy(up) == 1)
+    up.run("fn", "rm", "f").succeeded()
+    assert result(up, first) == {"slept": 3}
+    up.run("fn", "result", second, "--wait").failed_with("SM-0220", "f")
+
+
 def test_a_lost_spawner_uses_up_no_accepted_call(up: Snowmelt, tmp_path: Path) -> None:
     deploy(up, tmp_path, SLEEPS, "--instances", "2")
     running = submit(up, {"seconds": 4})

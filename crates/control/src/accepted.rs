@@ -81,6 +81,8 @@ impl Waiting {
 enum Tried {
     /// Its end is stored, or it is left to the next server.
     Done,
+    /// The function was deployed again, or removed, while the call waited.
+    Replaced,
     /// The platform failed.
     Again(ErrorReport),
 }
@@ -102,8 +104,17 @@ impl Functions {
 
     /// Runs the accepted calls that no server has ended.
     pub async fn resume(&self) -> Result<(), ErrorReport> {
+        let mut of_functions: HashMap<FunctionName, Vec<InvocationId>> = HashMap::new();
         for (id, name) in self.blocking(|inner| inner.store.waiting()).await? {
-            self.run_accepted(id, name);
+            of_functions.entry(name).or_default().push(id);
+        }
+        for (name, ids) in of_functions {
+            let functions = self.clone();
+            tokio::spawn(async move {
+                // One prepares what all of them need; why it cannot is told to each.
+                drop(functions.find(&name).await);
+                ids.into_iter().for_each(|id| functions.run_accepted(id, name.clone()));
+            });
         }
         Ok(())
     }
@@ -129,7 +140,11 @@ impl Functions {
         tokio::spawn(async move {
             let [mut pause, longest] = AGAIN_AFTER;
             loop {
-                let Tried::Again(why) = functions.try_once(&id, &name).await else { return };
+                let why = match functions.try_once(&id, &name).await {
+                    Tried::Done => return,
+                    Tried::Replaced => continue,
+                    Tried::Again(why) => why,
+                };
                 tracing::warn!(call = %id, function = %name, error = %why, "will be tried again");
                 functions.waiting().trouble(&id, Some(why));
                 tokio::select! {
@@ -156,6 +171,9 @@ impl Functions {
         // Between the two somebody may have asked for the end.
         if permit.is_err() || stopping.is_cancelled() {
             return Tried::Done;
+        }
+        if !self.is_deployed(&live) {
+            return Tried::Replaced;
         }
         let record = match self.stored(id).await {
             Ok(Some(record)) => record,

@@ -348,6 +348,12 @@ impl Functions {
         }
     }
 
+    /// Whether this is still the function of its name.
+    pub(crate) fn is_deployed(&self, live: &Arc<Live>) -> bool {
+        let now = self.live().get(&live.record.spec.name).cloned();
+        now.is_some_and(|now| Arc::ptr_eq(&now, live))
+    }
+
     async fn prepare(&self, record: FunctionRecord) -> Result<Live, ErrorReport> {
         Live::prepare(&self.inner.node, &self.inner.memos, record).await
     }
