@@ -18,6 +18,8 @@ from . import _server
 from ._server import Server
 from .errors import Error, from_report, make
 
+_MOST_REQUEST_BYTES = 256 << 20
+
 
 class _UnixConnection(http.client.HTTPConnection):
     """HTTP over a unix socket that is connected already."""
@@ -79,6 +81,11 @@ def _send(connected: socket.socket, method: str, path: str, body: Any) -> http.c
         headers["Content-Type"] = "application/octet-stream"
     elif body is not None:
         payload = json.dumps(body, allow_nan=False).encode()
+        if len(payload) > _MOST_REQUEST_BYTES:
+            # The server would refuse it while it is being sent, and not be heard.
+            raise make(
+                "SM-0509", f"the request has {len(payload):,} bytes, and 256 MiB are the most"
+            )
         headers["Content-Type"] = "application/json"
     connection.request(method, path, body=payload, headers=headers)
     return connection.getresponse()

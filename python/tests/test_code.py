@@ -83,3 +83,41 @@ class Marks:
 def mark() -> Any:
     RAN.append("made")
     return len
+
+
+@pytest.mark.parametrize(
+    ("signature", "takes"),
+    [
+        ("()", "no argument"),
+        ("(*, event)", "no argument"),
+        ("(event, context)", "2 arguments"),
+        ("(a, b, *rest)", "2 arguments"),
+        ("(event, *, context)", "the keyword context"),
+    ],
+)
+def test_a_handler_that_cannot_be_called_with_an_event_is_refused(
+    tmp_path: Path, signature: str, takes: str
+) -> None:
+    loaded = code.load(write(tmp_path, f"def f{signature}: return 1\n"), "f")
+    with pytest.raises(Failed) as failed:
+        code.takes_one(loaded.callable("f"), "f", loaded.file)
+    assert failed.value.message["kind"] == "load"
+    assert f"`f` in mine.py takes {takes}" in failed.value.message["exception"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def f(event): pass",
+        "def f(*all): pass",
+        "def f(event, context=None, *, more=1): pass",
+        "def f(event=None, /): pass",
+        "class C:\n    def g(self, event): pass\nf = C().g",
+        "class C:\n    def __call__(self, event): pass\nf = C()",
+        "import functools\nf = functools.partial(lambda a, b: a, 1)",
+        "f = len",
+    ],
+)
+def test_a_handler_that_takes_an_event_is_taken(tmp_path: Path, text: str) -> None:
+    loaded = code.load(write(tmp_path, text + "\n"), "f")
+    code.takes_one(loaded.callable("f"), "f", loaded.file)

@@ -299,7 +299,7 @@ print(len(os.listdir("/proc/self/task")), "pyarrow" in sys.modules)
 
 
 def test_an_answer_that_no_frame_holds_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frames, "MAX_PAYLOAD_BYTES", 1000)
+    monkeypatch.setattr(frames, "MAX_ANSWER_BYTES", 1000)
     near, far = socket.socketpair()
     near.settimeout(PATIENCE_SECONDS)
     served = threading.Thread(

@@ -12,6 +12,8 @@ import { pathToFileURL } from "node:url";
 const [LOAD, READY, CALL, RETURN, FAILURE, , , END] = [1, 2, 3, 4, 5, 6, 7, 8];
 const HEADER_BYTES = 8;
 const MOST_BYTES = 256 << 20;
+// The longest answer that the platform takes.
+const MOST_ANSWER_BYTES = 64 << 20;
 const [TEXT_CHARACTERS, INPUT_CHARACTERS, FRAMES] = [2000, 200, 20];
 const CODE = `${process.env.SNOWMELT_CODE}/`;
 // What the sandbox's limits look like from inside.
@@ -77,7 +79,7 @@ function scratch() {
 function written(value) {
   const text = JSON.stringify(value === undefined ? null : value);
   if (text === undefined) throw new TypeError(`a ${typeof value} is not JSON`);
-  if (Buffer.byteLength(text) > MOST_BYTES) throw new TypeError(`the answer has more than ${MOST_BYTES} bytes`);
+  if (Buffer.byteLength(text) > MOST_ANSWER_BYTES) throw new TypeError(`the answer has more than ${MOST_ANSWER_BYTES} bytes`);
   return text;
 }
 

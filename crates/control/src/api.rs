@@ -11,7 +11,7 @@
 //! | `GET /v1/functions` | | list of [`FunctionSummary`] |
 //! | `GET /v1/functions/{name}` | | [`FunctionSummary`] |
 //! | `DELETE /v1/functions/{name}` | | 204 |
-//! | `POST /v1/functions/{name}/invocations` | [`InvokeRequest`] | [`Invocation`] (202 if asynchronous) |
+//! | `POST /v1/functions/{name}/invocations` | [`InvokeRequest`] | [`Invocation`] (202 if asynchronous), or [`FailedCall`] |
 //! | `POST /v1/functions/{name}/batches` | [`BatchRequest`] | list of [`Invocation`], in order |
 //! | `GET /v1/invocations/{id}` | | [`Invocation`] |
 //! | `GET /v1/functions/{name}/logs?invocation=&tail=` | | list of [`LogEntry`] |
@@ -23,7 +23,7 @@
 //! | `POST /v1/networks/{job}/trace` | [`TraceRequest`] | [`Trace`] |
 //! | `GET /v1/figures` | | [`Figures`] |
 //! | `GET /metrics` | | the same for Prometheus, as text |
-//! | `POST /v1/shutdown` | | 202 |
+//! | `POST /v1/shutdown` | [`ShutdownRequest`], or nothing | 202 |
 //!
 //! Errors are `ErrorReport` objects with a 4xx or 5xx status, as problem+json (RFC 9457).
 //! A client that closes the connection cancels its query or burst.
@@ -43,6 +43,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use snowmelt_network::{Counters, Egress};
 use snowmelt_node::agent::api::HostFacts;
 use snowmelt_node::{InstanceLimits, NodeFigures, SpawnerHealth};
@@ -51,11 +52,16 @@ use snowmelt_types::{
 };
 use snowmelt_wire::{Code, Signature};
 
-pub use snowmelt_node::Packed;
+use crate::store::KEPT_WITHOUT_A_WORD_MS;
+
+pub use snowmelt_node::{Answer, Packed};
 
 pub use networks::{
     NetworkDetail, NetworkPart, NetworkSummary, Trace, TracePoint, TraceRequest, TraceStep, TraceTo,
 };
+
+/// The longest request: code and events by value, never data.
+pub const MOST_REQUEST_BYTES: usize = 256 << 20;
 
 /// A query with everything that it needs.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -314,6 +320,8 @@ pub struct FunctionOptions {
     pub log: ByteSize,
     /// How long an instance without work is kept, in milliseconds.
     pub idle_ms: u64,
+    /// How long the answer of an asynchronous call is kept, in milliseconds.
+    pub keep_ms: u64,
 }
 
 impl Default for FunctionOptions {
@@ -331,6 +339,7 @@ impl Default for FunctionOptions {
             open_files: 1024,
             log: ByteSize::mib(1),
             idle_ms: 60_000,
+            keep_ms: KEPT_WITHOUT_A_WORD_MS,
         }
     }
 }
@@ -396,10 +405,29 @@ pub struct FunctionSummary {
 #[serde(deny_unknown_fields)]
 pub struct InvokeRequest {
     /// The event.
-    pub event: serde_json::Value,
+    pub event: Box<RawValue>,
     /// True to get an id at once and ask for the answer later.
     #[serde(default)]
     pub asynchronous: bool,
+}
+
+/// A call that failed, as the problem that its caller is told.
+#[derive(Clone, Debug, Serialize)]
+pub struct FailedCall {
+    /// What it failed with.
+    #[serde(flatten)]
+    pub report: ErrorReport,
+    /// The rest of what is known of it.
+    pub invocation: Invocation,
+}
+
+/// How the server is to end.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ShutdownRequest {
+    /// How long what runs may go on, in milliseconds; absent: the usual time.
+    #[serde(default)]
+    pub grace_ms: Option<u64>,
 }
 
 /// Calls of a function, all at once.
@@ -407,7 +435,7 @@ pub struct InvokeRequest {
 #[serde(deny_unknown_fields)]
 pub struct BatchRequest {
     /// The events.
-    pub events: Vec<serde_json::Value>,
+    pub events: Vec<Box<RawValue>>,
 }
 
 /// A call with what is known of it.
@@ -421,7 +449,7 @@ pub struct Invocation {
     pub state: InvocationState,
     /// The answer, once it succeeded.
     #[serde(default)]
-    pub result: Option<serde_json::Value>,
+    pub result: Option<Answer>,
     /// The error, once it failed.
     #[serde(default)]
     pub error: Option<ErrorReport>,
@@ -488,7 +516,7 @@ pub struct BurstRequest {
     /// The function; it is not deployed.
     pub function: FunctionSpec,
     /// One event for each rank.
-    pub events: Vec<serde_json::Value>,
+    pub events: Vec<Box<RawValue>>,
     /// How long all of it may take to start, in milliseconds; then none of it runs.
     #[serde(default = "burst_starts_within")]
     pub start_within_ms: u64,
@@ -506,7 +534,7 @@ pub struct BurstRequest {
 #[serde(deny_unknown_fields)]
 pub struct BurstCalls {
     /// One event for each rank.
-    pub events: Vec<serde_json::Value>,
+    pub events: Vec<Box<RawValue>>,
     /// How long all of it may take to start, in milliseconds; then none of it runs.
     #[serde(default = "burst_starts_within")]
     pub start_within_ms: u64,

@@ -1,6 +1,7 @@
 //! The client of the gateway: HTTP over a unix socket, one connection for each request.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
@@ -9,18 +10,35 @@ use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use snowmelt_query::Profile;
 use snowmelt_types::{Code, ErrorReport, FunctionName, InvocationId, JobId, Report};
 use snowmelt_wire::{BatchDecoder, Frame, HEADER_BYTES, Kind};
 use tokio::net::UnixStream;
 
+use crate::answers::too_long;
 use crate::api::{
     BurstAnswer, BurstCalls, BurstRequest, Event, Figures, FunctionSpec, FunctionSummary,
-    HostSummary, Invocation, InvokeRequest, LogEntry, NetworkDetail, NetworkSummary, PackRequest,
-    Packed, QueryRequest, Status, Trace, TraceRequest,
+    HostSummary, Invocation, InvokeRequest, LogEntry, MOST_REQUEST_BYTES, NetworkDetail,
+    NetworkSummary, PackRequest, Packed, QueryRequest, ShutdownRequest, Status, Trace,
+    TraceRequest,
 };
+
+/// How long a server may take for what it knows. One that is busy answers; one that is stopped does
+/// not.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
+/// How often a server that takes long is asked whether it is there.
+const ASKED_EVERY: Duration = Duration::from_secs(5);
+
+/// How long to wait for a place among its connections.
+const CONNECTS_AGAIN_AFTER: Duration = Duration::from_millis(20);
+
+/// A failure of a call that was begun.
+#[derive(Deserialize)]
+struct Begun {
+    invocation: Invocation,
+}
 
 /// Talks to a platform. Cheap to make; it holds no connection.
 #[derive(Clone, Debug)]
@@ -91,7 +109,7 @@ impl Client {
     /// Removes a function.
     pub async fn remove(&self, name: &FunctionName) -> Result<(), ErrorReport> {
         let path = format!("/v1/functions/{name}");
-        self.send::<()>(Method::DELETE, &path, None).await?;
+        self.soon(self.send::<()>(Method::DELETE, &path, None)).await?;
         Ok(())
     }
 
@@ -107,7 +125,18 @@ impl Client {
         request: &InvokeRequest,
     ) -> Result<Invocation, ErrorReport> {
         let path = format!("/v1/functions/{name}/invocations");
-        parse(self.send(Method::POST, &path, Some(request)).await?).await
+        let response = self.request(Method::POST, &path, Some(request)).await?;
+        if response.status().is_success() {
+            return parse(response).await;
+        }
+        let status = response.status();
+        let body = response.into_body().collect().await.map_err(|_| cut_short())?.to_bytes();
+        let report: ErrorReport = serde_json::from_slice(&body).map_err(|_| unexplained(status))?;
+        // A call that was begun is told with its failure.
+        match serde_json::from_slice(&body) {
+            Ok(Begun { invocation }) => Ok(Invocation { error: Some(report), ..invocation }),
+            Err(_) => Err(report),
+        }
     }
 
     /// An asynchronous call.
@@ -149,7 +178,9 @@ impl Client {
 
     /// The network of a job on each of its hosts.
     pub async fn network(&self, job: &JobId) -> Result<NetworkDetail, ErrorReport> {
-        self.get(&format!("/v1/networks/{}", segment(job.as_str()))).await
+        // Its hosts are asked, and one that does not answer is waited for.
+        let path = format!("/v1/networks/{}", segment(job.as_str()));
+        parse(self.send::<()>(Method::GET, &path, None).await?).await
     }
 
     /// The way of a packet between functions of a job.
@@ -179,13 +210,53 @@ impl Client {
     }
 
     /// Asks the server to end; it answers before it does.
-    pub async fn shutdown(&self) -> Result<(), ErrorReport> {
-        self.send::<()>(Method::POST, "/v1/shutdown", None).await?;
+    pub async fn shutdown(&self, request: &ShutdownRequest) -> Result<(), ErrorReport> {
+        self.soon(self.send(Method::POST, "/v1/shutdown", Some(request))).await?;
         Ok(())
     }
 
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ErrorReport> {
-        parse(self.send::<()>(Method::GET, path, None).await?).await
+        self.soon(async { parse(self.send::<()>(Method::GET, path, None).await?).await }).await
+    }
+
+    /// What a server that runs answers at once.
+    async fn soon<T>(
+        &self,
+        asked: impl Future<Output = Result<T, ErrorReport>>,
+    ) -> Result<T, ErrorReport> {
+        let answer = tokio::time::timeout(ANSWERS_WITHIN, asked).await;
+        answer.unwrap_or_else(|_| Err(self.silent()))
+    }
+
+    /// What a server may take long for. Meanwhile it is asked whether it is there at all.
+    async fn unless_silent<T>(
+        &self,
+        asked: impl Future<Output = Result<T, ErrorReport>>,
+    ) -> Result<T, ErrorReport> {
+        let silent = async {
+            loop {
+                tokio::time::sleep(ASKED_EVERY).await;
+                let asked = self.exchange(status_request()?);
+                match tokio::time::timeout(ANSWERS_WITHIN, asked).await {
+                    Err(_) => return Err(self.silent()),
+                    // Why a server does not take a further connection is of no interest here.
+                    Ok(_) => continue,
+                }
+            }
+        };
+        tokio::select! {
+            answer = asked => answer,
+            silent = silent => silent,
+        }
+    }
+
+    fn silent(&self) -> ErrorReport {
+        let (socket, time) = (self.socket.display(), ANSWERS_WITHIN.as_secs());
+        let message = format!("the server at {socket} does not answer within {time} s");
+        ErrorReport::new(Code::SERVER_SILENT, message).hint(
+            "it is stopped or hangs: `kill -CONT` lets a stopped one go on, `kill -9` ends it, and \
+             `snowmelt up` starts another",
+        )
     }
 
     async fn send<T: Serialize>(
@@ -194,7 +265,21 @@ impl Client {
         path: &str,
         message: Option<&T>,
     ) -> Result<Response<Incoming>, ErrorReport> {
+        let response = self.request(method, path, message).await?;
+        if response.status().is_success() { Ok(response) } else { Err(problem(response).await) }
+    }
+
+    async fn request<T: Serialize>(
+        &self,
+        method: Method,
+        path: &str,
+        message: Option<&T>,
+    ) -> Result<Response<Incoming>, ErrorReport> {
         let body = message.map(serde_json::to_vec).transpose().map_err(internal)?;
+        // The server would refuse it while it is being sent, and not be heard.
+        if body.as_ref().is_some_and(|body| body.len() > MOST_REQUEST_BYTES) {
+            return Err(too_long());
+        }
         let request = Request::builder()
             .method(method)
             .uri(path)
@@ -202,20 +287,31 @@ impl Client {
             .header("content-type", "application/json")
             .body(Full::new(Bytes::from(body.unwrap_or_default())))
             .map_err(internal)?;
-        let response = self.exchange(request).await?;
-        if response.status().is_success() { Ok(response) } else { Err(problem(response).await) }
+        self.unless_silent(self.exchange(request)).await
     }
 
     async fn exchange(
         &self,
         request: Request<Full<Bytes>>,
     ) -> Result<Response<Incoming>, ErrorReport> {
-        let stream = UnixStream::connect(&self.socket).await.map_err(|error| self.lost(&error))?;
+        let stream = self.connect().await.map_err(|error| self.lost(&error))?;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
             .await
             .map_err(|error| self.lost(&error))?;
         tokio::spawn(connection);
         sender.send_request(request).await.map_err(|error| self.lost(&error))
+    }
+
+    /// A server that has all the connections that it may have takes this one later.
+    async fn connect(&self) -> std::io::Result<UnixStream> {
+        loop {
+            match UnixStream::connect(&self.socket).await {
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    tokio::time::sleep(CONNECTS_AGAIN_AFTER).await;
+                }
+                connected => return connected,
+            }
+        }
     }
 
     fn lost(&self, error: &dyn std::fmt::Display) -> ErrorReport {
@@ -294,6 +390,12 @@ impl QueryStream {
         self.buffer.advance(HEADER_BYTES);
         Ok(Some(Frame::new(kind, self.buffer.split_to(length).freeze())))
     }
+}
+
+/// The least that a server can be asked.
+fn status_request() -> Result<Request<Full<Bytes>>, ErrorReport> {
+    let request = Request::get("/v1/figures").header("host", "snowmelt");
+    request.body(Full::default()).map_err(internal)
 }
 
 /// What somebody typed, as part of a path.

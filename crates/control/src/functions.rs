@@ -7,23 +7,28 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use serde_json::value::RawValue;
 use snowmelt_node::{InstanceLease, Node};
 use snowmelt_types::{ByteSize, Code, Digest, ErrorReport, FunctionName, InvocationId, Report};
 use snowmelt_wire::Call;
 
+use crate::accepted::Waiting;
 use crate::api::{
-    BatchRequest, CallFigures, FunctionSpec, FunctionSummary, Invocation, InvocationState,
+    Answer, BatchRequest, CallFigures, FunctionSpec, FunctionSummary, Invocation, InvocationState,
     InvokeRequest, LogEntry, PackRequest, Packed, Wheel,
 };
 use crate::calls::{Calls, Counted};
 use crate::live::{self, Live};
 use crate::logs::Logs;
 use crate::memos::Memos;
-use crate::store::{FunctionRecord, InvocationRecord, Store};
+use crate::store::{FunctionRecord, Store};
 use crate::{cold, now_ms};
 
 /// How long code may take to load at its deployment, beside its own time limit for calls.
 const LOAD_LIMIT: Duration = Duration::from_secs(120);
+
+/// How often a server that is about to end looks whether calls still run.
+const ASKED_EVERY: Duration = Duration::from_millis(10);
 
 /// Functions, their instances' limits, and the calls in flight. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -32,20 +37,21 @@ pub(crate) struct Functions {
 }
 
 #[derive(Debug)]
-struct Inner {
+pub(crate) struct Inner {
     node: Node,
     memos: Memos,
-    store: Store,
+    pub(crate) store: Store,
     logs: Logs,
     calls: Arc<Calls>,
+    waiting: Waiting,
     // What is prepared in this process. Held for a look-up only.
     live: Mutex<HashMap<FunctionName, Arc<Live>>>,
 }
 
 impl Functions {
     pub fn new(node: Node, memos: Memos, store: Store, logs: Logs) -> Self {
-        let (calls, live) = (Arc::default(), Mutex::default());
-        Self { inner: Arc::new(Inner { node, memos, store, logs, calls, live }) }
+        let (calls, waiting, live) = (Arc::default(), Waiting::default(), Mutex::default());
+        Self { inner: Arc::new(Inner { node, memos, store, logs, calls, waiting, live }) }
     }
 
     /// Prepares, loads and stores a function; on return it survives a crash.
@@ -153,6 +159,7 @@ impl Functions {
         name: &FunctionName,
         request: InvokeRequest,
     ) -> Result<Invocation, ErrorReport> {
+        self.refuse_if_stopping()?;
         let live = self.find(name).await?;
         Ok(self.run(&live, accepted(name), request.event, None).await)
     }
@@ -164,6 +171,7 @@ impl Functions {
         name: &FunctionName,
         request: BatchRequest,
     ) -> Result<Vec<Invocation>, ErrorReport> {
+        self.refuse_if_stopping()?;
         let live = self.find(name).await?;
         let now = request.events.len().min(live.permits.available_permits());
         let permits: Vec<_> = (0..now).map_while(|_| live.permits.try_acquire().ok()).collect();
@@ -174,6 +182,7 @@ impl Functions {
             let seat = seats.next();
             async {
                 let (permit, lease) = seat.unzip();
+                let lease = lease.map(|lease| lease.map_err(|error| error.report()));
                 let ended = self.run(&live, accepted(name), event, lease).await;
                 drop(permit);
                 ended
@@ -182,46 +191,33 @@ impl Functions {
         Ok(futures::future::join_all(calls).await)
     }
 
+    /// Begins no further asynchronous call.
+    pub fn stop(&self) {
+        self.inner.waiting.stop();
+    }
+
+    /// Waits until no call runs.
+    pub async fn idle(&self) {
+        while self.calls().running > 0 || self.waiting().running() > 0 {
+            tokio::time::sleep(ASKED_EVERY).await;
+        }
+    }
+
+    fn refuse_if_stopping(&self) -> Result<(), ErrorReport> {
+        if !self.waiting().is_stopping() {
+            return Ok(());
+        }
+        Err(ErrorReport::new(Code::SERVER_ENDS, "the server is about to end and begins no call")
+            .hint("call again when it is back"))
+    }
+
+    pub(crate) fn waiting(&self) -> &Waiting {
+        &self.inner.waiting
+    }
+
     /// How calls ended so far.
     pub fn calls(&self) -> CallFigures {
         self.inner.calls.figures()
-    }
-
-    /// Accepts a call: on return it survives a crash and will be run at least once.
-    pub async fn submit(
-        &self,
-        name: &FunctionName,
-        request: InvokeRequest,
-    ) -> Result<Invocation, ErrorReport> {
-        self.find(name).await?;
-        let invocation = accepted(name);
-        let record = InvocationRecord { invocation: invocation.clone(), event: request.event };
-        let stored = record.clone();
-        self.blocking(move |inner| inner.store.put_invocation(&stored)).await?;
-        self.run_submitted(record);
-        Ok(invocation)
-    }
-
-    /// Runs the accepted calls again that a crash interrupted.
-    pub async fn resume(&self) -> Result<(), ErrorReport> {
-        let records = self.blocking(|inner| inner.store.invocations()).await?;
-        for record in records {
-            if record.invocation.state == InvocationState::Running {
-                self.run_submitted(record);
-            }
-        }
-        Ok(())
-    }
-
-    /// An asynchronous call.
-    pub async fn invocation(&self, id: &InvocationId) -> Result<Invocation, ErrorReport> {
-        let key = id.clone();
-        let record = self.blocking(move |inner| inner.store.invocation(&key)).await?;
-        let missing = || {
-            ErrorReport::new(Code::INVOCATION_MISSING, format!("there is no invocation `{id}`"))
-                .hint("only calls made with --async are kept, the last 1000 of them")
-        };
-        record.map(|record| record.invocation).ok_or_else(missing)
     }
 
     /// What invocations wrote.
@@ -242,31 +238,13 @@ impl Functions {
         self.blocking(move |inner| inner.logs.read(&name, invocation.as_ref(), tail)).await
     }
 
-    fn run_submitted(&self, record: InvocationRecord) {
-        let functions = self.clone();
-        tokio::spawn(async move {
-            let InvocationRecord { invocation, event } = record;
-            let name = invocation.function.clone();
-            let ended = match functions.find(&name).await {
-                Ok(live) => functions.run(&live, invocation, event.clone(), None).await,
-                Err(error) => failed(invocation, error),
-            };
-            let record = InvocationRecord { invocation: ended, event: serde_json::Value::Null };
-            if let Err(error) =
-                functions.blocking(move |inner| inner.store.put_invocation(&record)).await
-            {
-                tracing::error!(%error, "cannot store the end of an invocation; it will run again");
-            }
-        });
-    }
-
     /// Runs a call, on a seat that it has or on one that it waits for.
-    async fn run(
+    pub(crate) async fn run(
         &self,
         live: &Live,
         mut invocation: Invocation,
-        event: serde_json::Value,
-        seat: Option<snowmelt_node::Result<InstanceLease>>,
+        event: Box<RawValue>,
+        seat: Option<Result<InstanceLease, ErrorReport>>,
     ) -> Invocation {
         let begun = Instant::now();
         let counted = Counted::begin(&self.inner.calls);
@@ -286,9 +264,9 @@ impl Functions {
         &self,
         live: &Live,
         invocation: &mut Invocation,
-        event: serde_json::Value,
-        seat: Option<snowmelt_node::Result<InstanceLease>>,
-    ) -> Result<serde_json::Value, ErrorReport> {
+        event: Box<RawValue>,
+        seat: Option<Result<InstanceLease, ErrorReport>>,
+    ) -> Result<Answer, ErrorReport> {
         let limit = Duration::from_millis(live.record.spec.options.timeout_ms);
         let _permit = match seat {
             Some(_) => None,
@@ -297,7 +275,7 @@ impl Functions {
             })?),
         };
         let mut lease = match seat {
-            Some(lease) => lease.map_err(|error| error.report())?,
+            Some(lease) => lease?,
             None => self.lease(live).await?,
         };
         invocation.cold = lease.cold;
@@ -341,12 +319,12 @@ impl Functions {
         self.inner.logs.keep(name, &entry);
     }
 
-    async fn lease(&self, live: &Live) -> Result<InstanceLease, ErrorReport> {
+    pub(crate) async fn lease(&self, live: &Live) -> Result<InstanceLease, ErrorReport> {
         let leased = self.inner.node.lease_instance(&live.unit, &live.limits).await;
         leased.map_err(|error| error.report())
     }
 
-    async fn find(&self, name: &FunctionName) -> Result<Arc<Live>, ErrorReport> {
+    pub(crate) async fn find(&self, name: &FunctionName) -> Result<Arc<Live>, ErrorReport> {
         let known = self.live().get(name).cloned();
         let record = match known {
             Some(live) if !self.inner.node.is_dead(&live.unit) => return Ok(live),
@@ -374,6 +352,12 @@ impl Functions {
             live.remove(name);
             self.inner.node.forget(&dead.unit, &dead.limits);
         }
+    }
+
+    /// Whether this is still the function of its name.
+    pub(crate) fn is_deployed(&self, live: &Arc<Live>) -> bool {
+        let now = self.live().get(&live.record.spec.name).cloned();
+        now.is_some_and(|now| Arc::ptr_eq(&now, live))
     }
 
     async fn prepare(&self, record: FunctionRecord) -> Result<Live, ErrorReport> {
@@ -424,7 +408,7 @@ impl Functions {
     }
 
     /// Runs what waits for the disk away from the threads that serve connections.
-    async fn blocking<T: Send + 'static>(
+    pub(crate) async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Inner) -> Result<T, ErrorReport> + Send + 'static,
     ) -> Result<T, ErrorReport> {
@@ -442,7 +426,7 @@ fn log_was_cut(name: &FunctionName, limit: ByteSize, dropped: u64) -> ErrorRepor
         .hint("print less, or keep more with log=\"16MiB\" (fn deploy --log)")
 }
 
-fn accepted(name: &FunctionName) -> Invocation {
+pub(crate) fn accepted(name: &FunctionName) -> Invocation {
     Invocation {
         id: InvocationId::new(),
         function: name.clone(),
@@ -457,6 +441,6 @@ fn accepted(name: &FunctionName) -> Invocation {
     }
 }
 
-fn failed(invocation: Invocation, error: ErrorReport) -> Invocation {
+pub(crate) fn failed(invocation: Invocation, error: ErrorReport) -> Invocation {
     Invocation { state: InvocationState::Failed, error: Some(error), ..invocation }
 }

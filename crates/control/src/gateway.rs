@@ -1,61 +1,28 @@
-//! HTTP on a unix socket: routes, status codes, and the frames of a query's answer.
+//! HTTP on a unix socket: routes, and the frames of a query's answer.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, Bytes};
-use axum::extract::{DefaultBodyLimit, Path, Query, State};
+use axum::body::Body;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
-use snowmelt_types::{Code, ErrorReport, ExitClass, FunctionName, InvocationId, JobId};
+use snowmelt_types::{Code, ErrorReport, FunctionName, InvocationId, JobId};
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
-use crate::api::{BatchRequest, InvokeRequest};
+use crate::answers::{Answer, Problem, Sent, answered, hold, json, parse, take_room};
+use crate::api::{BatchRequest, InvokeRequest, MOST_REQUEST_BYTES, ShutdownRequest};
 use crate::metrics;
 use crate::platform::Platform;
 
-/// The largest request: code and events by value, never data.
-const MOST_REQUEST_BYTES: usize = 256 << 20;
-
 /// Frames of an answer that wait for a slow client before the query waits too.
 const FRAMES_AHEAD: usize = 8;
-
-type Answer = Result<Response, Problem>;
-
-/// An error on its way to a client, as problem+json (RFC 9457).
-struct Problem(ErrorReport);
-
-impl From<ErrorReport> for Problem {
-    fn from(report: ErrorReport) -> Self {
-        Self(report)
-    }
-}
-
-impl IntoResponse for Problem {
-    fn into_response(self) -> Response {
-        let headers = [(header::CONTENT_TYPE, "application/problem+json")];
-        let body = serde_json::to_vec(&self.0).unwrap_or_default();
-        (status_of(&self.0), headers, body).into_response()
-    }
-}
-
-fn status_of(report: &ErrorReport) -> StatusCode {
-    let code = report.known_code();
-    if code == Code::FUNCTION_MISSING || code == Code::INVOCATION_MISSING {
-        return StatusCode::NOT_FOUND;
-    }
-    match code.exit {
-        ExitClass::Input => StatusCode::UNPROCESSABLE_ENTITY,
-        ExitClass::Usage => StatusCode::BAD_REQUEST,
-        ExitClass::Platform | ExitClass::Interrupted => StatusCode::SERVICE_UNAVAILABLE,
-        ExitClass::Timeout => StatusCode::GATEWAY_TIMEOUT,
-    }
-}
 
 /// The routes of the table in [`crate::api`].
 pub(crate) fn router(platform: Arc<Platform>) -> Router {
@@ -80,6 +47,7 @@ pub(crate) fn router(platform: Arc<Platform>) -> Router {
         .route("/v1/networks/{job}", get(network))
         .route("/v1/networks/{job}/trace", post(trace))
         .fallback(unknown)
+        .method_not_allowed_fallback(not_allowed)
         .layer(DefaultBodyLimit::max(MOST_REQUEST_BYTES))
         .with_state(platform)
 }
@@ -97,14 +65,19 @@ async fn metrics(State(platform): State<Arc<Platform>>) -> Response {
     (headers, metrics::text(&platform.figures())).into_response()
 }
 
-async fn shutdown(State(platform): State<Arc<Platform>>) -> StatusCode {
+async fn shutdown(State(platform): State<Arc<Platform>>, Sent(body): Sent) -> Answer {
+    let request: ShutdownRequest =
+        if body.is_empty() { ShutdownRequest::default() } else { parse(&body)? };
+    if let Some(grace_ms) = request.grace_ms {
+        platform.grace.set(Duration::from_millis(grace_ms));
+    }
     platform.shutdown.cancel();
-    StatusCode::ACCEPTED
+    Ok(StatusCode::ACCEPTED.into_response())
 }
 
 /// Runs a query; its frames follow as they come. A client that goes away drops the receiver, which
 /// the query notices.
-async fn query(State(platform): State<Arc<Platform>>, body: Bytes) -> Answer {
+async fn query(State(platform): State<Arc<Platform>>, Sent(body): Sent) -> Answer {
     let request = parse(&body)?;
     let (sender, receiver) = mpsc::channel(FRAMES_AHEAD);
     tokio::spawn(async move { platform.queries.run(request, sender).await });
@@ -114,14 +87,14 @@ async fn query(State(platform): State<Arc<Platform>>, body: Bytes) -> Answer {
 }
 
 /// A client that goes away drops this, and with it what still runs.
-async fn burst(State(platform): State<Arc<Platform>>, body: Bytes) -> Answer {
+async fn burst(State(platform): State<Arc<Platform>>, Sent(body): Sent) -> Answer {
     json(StatusCode::OK, &platform.bursts.run(parse(&body)?).await?)
 }
 
 async fn burst_deployed(
     State(platform): State<Arc<Platform>>,
     Path(name): Path<String>,
-    body: Bytes,
+    Sent(body): Sent,
 ) -> Answer {
     let calls = parse(&body)?;
     let record = platform.functions.record(&function_name(name)?).await?;
@@ -143,7 +116,7 @@ async fn network(State(platform): State<Arc<Platform>>, Path(job): Path<String>)
 async fn trace(
     State(platform): State<Arc<Platform>>,
     Path(job): Path<String>,
-    body: Bytes,
+    Sent(body): Sent,
 ) -> Answer {
     let asked = parse(&body)?;
     json(StatusCode::OK, &platform.bursts.jobs.trace(&JobId::from(job), asked).await?)
@@ -153,11 +126,11 @@ async fn functions(State(platform): State<Arc<Platform>>) -> Answer {
     json(StatusCode::OK, &platform.functions.list().await?)
 }
 
-async fn deploy(State(platform): State<Arc<Platform>>, body: Bytes) -> Answer {
+async fn deploy(State(platform): State<Arc<Platform>>, Sent(body): Sent) -> Answer {
     json(StatusCode::CREATED, &platform.functions.deploy(parse(&body)?).await?)
 }
 
-async fn pack(State(platform): State<Arc<Platform>>, body: Bytes) -> Answer {
+async fn pack(State(platform): State<Arc<Platform>>, Sent(body): Sent) -> Answer {
     json(StatusCode::CREATED, &platform.functions.pack(parse(&body)?).await?)
 }
 
@@ -181,11 +154,11 @@ async fn remove(State(platform): State<Arc<Platform>>, Path(name): Path<String>)
 async fn invoke(
     State(platform): State<Arc<Platform>>,
     Path(name): Path<String>,
-    body: Bytes,
+    Sent(body): Sent,
 ) -> Answer {
     let (name, request) = (function_name(name)?, parse::<InvokeRequest>(&body)?);
     if !request.asynchronous {
-        return json(StatusCode::OK, &platform.functions.invoke(&name, request).await?);
+        return answered(platform.functions.invoke(&name, request).await?);
     }
     if platform.private {
         let message = "an asynchronous call needs a platform that keeps running";
@@ -199,10 +172,12 @@ async fn invoke(
 async fn invoke_all(
     State(platform): State<Arc<Platform>>,
     Path(name): Path<String>,
-    body: Bytes,
+    Sent(body): Sent,
 ) -> Answer {
     let (name, request) = (function_name(name)?, parse::<BatchRequest>(&body)?);
-    json(StatusCode::OK, &platform.functions.invoke_all(&name, request).await?)
+    let mut invocations = platform.functions.invoke_all(&name, request).await?;
+    let rooms = invocations.iter_mut().filter_map(take_room).collect();
+    Ok(hold(json(StatusCode::OK, &invocations)?, rooms))
 }
 
 async fn invocation(State(platform): State<Arc<Platform>>, Path(id): Path<String>) -> Answer {
@@ -218,32 +193,28 @@ struct LogsQuery {
 async fn logs(
     State(platform): State<Arc<Platform>>,
     Path(name): Path<String>,
-    Query(query): Query<LogsQuery>,
+    query: Result<Query<LogsQuery>, QueryRejection>,
 ) -> Answer {
+    let Query(query) =
+        query.map_err(|rejected| Problem(ErrorReport::new(Code::OPTION, rejected.body_text())))?;
     let invocation = query.invocation.map(InvocationId::from);
     let entries = platform.functions.logs(&function_name(name)?, invocation, query.tail).await?;
     json(StatusCode::OK, &entries)
 }
 
-async fn unknown(request: axum::extract::Request) -> Problem {
+async fn unknown(request: Request) -> Problem {
     let message = format!("there is no {} {}", request.method(), request.uri().path());
-    Problem(
-        ErrorReport::new(Code::OPTION, message)
-            .hint("the requests are listed in crates/control/src/api.rs"),
-    )
+    Problem(ErrorReport::new(Code::REQUEST_UNKNOWN, message).hint(
+        "requests begin with /v1/; /v1/status is one, and docs/functions.md lists those of functions",
+    ))
+}
+
+/// The path is known; which methods it has stands in the header `allow`.
+async fn not_allowed(request: Request) -> (StatusCode, Problem) {
+    (StatusCode::METHOD_NOT_ALLOWED, unknown(request).await)
 }
 
 fn function_name(name: String) -> Result<FunctionName, Problem> {
     FunctionName::try_from(name)
         .map_err(|message| Problem(ErrorReport::new(Code::FUNCTION_NAME, message)))
-}
-
-fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
-    Ok(crate::request::parse(body)?)
-}
-
-fn json(status: StatusCode, value: &impl serde::Serialize) -> Answer {
-    let body = serde_json::to_vec(value)
-        .map_err(|error| Problem(ErrorReport::new(Code::INTERNAL, error.to_string())))?;
-    Ok((status, [(header::CONTENT_TYPE, "application/json")], body).into_response())
 }

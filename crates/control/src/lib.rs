@@ -4,13 +4,14 @@
 //! Boundary: it decides what runs and answers for it; the node does it. Invariant: what was
 //! acknowledged is in the store, everything else can be lost and rebuilt.
 
+mod accepted;
+mod answers;
 pub mod api;
 mod bursts;
 mod calls;
+pub mod client;
 mod cold;
 mod declared;
-
-pub mod client;
 mod functions;
 mod gateway;
 pub mod hosts;
@@ -18,11 +19,13 @@ mod live;
 mod logs;
 mod memos;
 mod metrics;
+pub mod place;
 mod platform;
 mod progress;
 mod queries;
 mod request;
 pub mod server;
+mod serving;
 mod store;
 mod udfs;
 

@@ -1,23 +1,42 @@
-//! What invocations wrote, a file each, the newest of every function kept.
+//! What invocations wrote: for each function a file to which entries are appended, and the one
+//! before it.
+//!
+//! Invariant: keeping an entry is one write, whatever was kept before, and needs no agreement
+//! between those who write: each entry is a line of its own, and a line that was torn by a crash or
+//! a full disk spoils no other.
 
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use snowmelt_types::{Code, ErrorReport, FunctionName, InvocationId};
 
 use crate::api::LogEntry;
 
-/// Invocations of one function whose output is kept.
-const KEPT: usize = 200;
+/// Invocations that are shown where nobody says how many.
+const SHOWN: usize = 200;
 
-/// A folder of logs: a folder for each function, a file for each invocation.
+/// A file that is longer becomes the one before, and that one goes.
+const MOST_BYTES: u64 = 8 << 20;
+
+/// The file to which entries are appended, and the one before it.
+const CURRENT: &str = "log.jsonl";
+const BEFORE: &str = "log.1.jsonl";
+
+/// A folder of logs: a folder for each function.
 #[derive(Clone, Debug)]
 pub(crate) struct Logs {
     root: PathBuf,
+    most_bytes: u64,
+    // Two who both find a file too long must not both rename it.
+    turning: Arc<Mutex<()>>,
 }
 
 impl Logs {
     pub fn new(root: PathBuf) -> Self {
-        Self { root }
+        Self { root, most_bytes: MOST_BYTES, turning: Arc::default() }
     }
 
     /// Keeps what an invocation wrote, if it wrote anything. A log that cannot be written does not
@@ -26,12 +45,12 @@ impl Logs {
         if entry.text.is_empty() {
             return;
         }
-        if let Err(error) = self.write(function, entry) {
+        if let Err(error) = self.append(function, entry) {
             tracing::warn!(%function, %error, "cannot keep the log of an invocation");
         }
     }
 
-    /// The entries of a function, the oldest first.
+    /// The entries of a function, the oldest first: of one invocation, or the last ones.
     pub fn read(
         &self,
         function: &FunctionName,
@@ -39,16 +58,17 @@ impl Logs {
         tail: Option<u32>,
     ) -> Result<Vec<LogEntry>, ErrorReport> {
         let folder = self.folder(function);
-        let mut names = names(&folder);
-        names.retain(|name| invocation.is_none_or(|id| name == &file_name(id)));
-        let tail = tail.map_or(names.len(), |tail| tail as usize);
-        let from = names.len().saturating_sub(tail);
-        let read = |name: &String| {
-            let path = folder.join(name);
-            let text = std::fs::read(&path).map_err(|error| unreadable(&path, &error))?;
-            serde_json::from_slice(&text).map_err(|error| unreadable(&path, &error))
-        };
-        names[from..].iter().map(read).collect()
+        let mut lines = Vec::new();
+        for name in [BEFORE, CURRENT] {
+            lines.extend(read_lines(&folder.join(name))?);
+        }
+        let entries = lines.iter().rev().filter_map(|line| serde_json::from_str(line).ok());
+        let entries = entries
+            .filter(|entry: &LogEntry| invocation.is_none_or(|id| &entry.invocation == id))
+            .take(tail.map_or(SHOWN, |tail| tail as usize));
+        let mut entries: Vec<_> = entries.collect();
+        entries.reverse();
+        Ok(entries)
     }
 
     /// Removes the logs of a function.
@@ -56,17 +76,31 @@ impl Logs {
         let _ = std::fs::remove_dir_all(self.folder(function));
     }
 
-    fn write(&self, function: &FunctionName, entry: &LogEntry) -> std::io::Result<()> {
+    fn append(&self, function: &FunctionName, entry: &LogEntry) -> io::Result<()> {
         let folder = self.folder(function);
-        std::fs::create_dir_all(&folder)?;
-        let mut file = tempfile::NamedTempFile::new_in(&folder)?;
-        serde_json::to_writer(&mut file, entry)?;
-        file.persist(folder.join(file_name(&entry.invocation)))?;
-        let names = names(&folder);
-        for name in &names[..names.len().saturating_sub(KEPT)] {
-            std::fs::remove_file(folder.join(name))?;
+        let mut file = opened(&folder)?;
+        // What is before this line may have been torn.
+        let mut line = b"\n".to_vec();
+        serde_json::to_writer(&mut line, entry)?;
+        line.push(b'\n');
+        file.write_all(&line)?;
+        if file.metadata()?.len() > self.most_bytes {
+            self.turn(&folder)?;
         }
         Ok(())
+    }
+
+    /// Makes the file the one before.
+    fn turn(&self, folder: &Path) -> io::Result<()> {
+        let _one = self.turning.lock().unwrap_or_else(PoisonError::into_inner);
+        let current = folder.join(CURRENT);
+        match std::fs::metadata(&current) {
+            Ok(found) if found.len() > self.most_bytes => {
+                std::fs::rename(&current, folder.join(BEFORE))
+            }
+            // Somebody else was first.
+            _ => Ok(()),
+        }
     }
 
     fn folder(&self, function: &FunctionName) -> PathBuf {
@@ -74,51 +108,113 @@ impl Logs {
     }
 }
 
-fn file_name(invocation: &InvocationId) -> String {
-    format!("{invocation}.json")
+fn opened(folder: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.create(true).append(true).mode(0o600);
+    match options.open(folder.join(CURRENT)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+            options.open(folder.join(CURRENT))
+        }
+        opened => opened,
+    }
 }
 
-/// Names of log files; identifiers sort by time, so the oldest comes first.
-fn names(folder: &Path) -> Vec<String> {
-    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
-    let mut names: Vec<String> =
-        entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
-    names.retain(|name| name.starts_with("i-") && name.ends_with(".json"));
-    names.sort();
-    names
-}
-
-fn unreadable(path: &Path, error: &dyn std::fmt::Display) -> ErrorReport {
-    ErrorReport::new(Code::STATE, format!("cannot read {}: {error}", path.display()))
+fn read_lines(path: &Path) -> Result<Vec<String>, ErrorReport> {
+    match std::fs::read(path) {
+        Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).lines().map(str::to_owned).collect()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => {
+            let message = format!("cannot read {}: {error}", path.display());
+            Err(ErrorReport::new(Code::STATE, message))
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn name() -> FunctionName {
+        "f".parse().unwrap()
+    }
+
+    fn entry(text: &str) -> LogEntry {
+        LogEntry {
+            invocation: InvocationId::new(),
+            accepted_ms: 0,
+            cold_because: None,
+            text: text.to_owned(),
+            dropped_bytes: 0,
+        }
+    }
+
+    fn logs() -> (tempfile::TempDir, Logs) {
+        let folder = tempfile::tempdir().unwrap();
+        let logs = Logs::new(folder.path().join("logs"));
+        (folder, logs)
+    }
+
     #[test]
     fn keeps_the_newest_and_finds_one() {
-        let folder = tempfile::tempdir().unwrap();
-        let logs = Logs::new(folder.path().to_owned());
-        let name: FunctionName = "f".parse().unwrap();
-        let mut last = InvocationId::new();
-        for count in 0..KEPT + 5 {
-            last = InvocationId::new();
-            let text = format!("line {count}\n");
-            logs.keep(
-                &name,
-                &LogEntry {
-                    invocation: last.clone(),
-                    accepted_ms: 0,
-                    cold_because: None,
-                    text,
-                    dropped_bytes: 0,
-                },
-            );
+        let (_folder, logs) = logs();
+        assert!(logs.read(&name(), None, None).unwrap().is_empty());
+        let entries: Vec<_> = (0..SHOWN + 5).map(|n| entry(&format!("line {n}\n"))).collect();
+        entries.iter().for_each(|entry| logs.keep(&name(), entry));
+        assert_eq!(logs.read(&name(), None, None).unwrap().len(), SHOWN);
+        let found = logs.read(&name(), Some(&entries[1].invocation), None).unwrap();
+        assert_eq!(found[0].text, "line 1\n");
+        let last = logs.read(&name(), None, Some(2)).unwrap();
+        assert_eq!(last[1].text, format!("line {}\n", SHOWN + 4));
+        logs.remove(&name());
+        assert!(logs.read(&name(), None, None).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_function_that_writes_much_has_a_bounded_log_with_its_newest_entries() {
+        let (folder, mut logs) = logs();
+        logs.most_bytes = 10_000;
+        for n in 0..1000 {
+            logs.keep(&name(), &entry(&format!("{n} {}", "x".repeat(100))));
         }
-        assert_eq!(logs.read(&name, None, None).unwrap().len(), KEPT);
-        let found = logs.read(&name, Some(&last), None).unwrap();
-        assert_eq!(found[0].text, format!("line {}\n", KEPT + 4));
-        assert_eq!(logs.read(&name, None, Some(2)).unwrap().len(), 2);
+        let size = |file| std::fs::metadata(folder.path().join("logs/f").join(file)).unwrap().len();
+        assert!(size(BEFORE) < 11_000);
+        let kept = logs.read(&name(), None, None).unwrap();
+        assert!(kept.len() >= 30, "{}", kept.len());
+        assert!(kept.last().unwrap().text.starts_with("999 "));
+    }
+
+    /// As concurrent calls do: none of them may be in another's way.
+    #[test]
+    fn many_write_at_once_and_nothing_is_lost() {
+        let (_folder, logs) = logs();
+        std::thread::scope(|scope| {
+            for thread in 0..8 {
+                let logs = logs.clone();
+                scope.spawn(move || {
+                    for n in 0..25 {
+                        logs.append(&name(), &entry(&format!("{thread}-{n}"))).unwrap();
+                    }
+                });
+            }
+        });
+        let mut texts: Vec<_> =
+            logs.read(&name(), None, None).unwrap().into_iter().map(|one| one.text).collect();
+        texts.sort();
+        texts.dedup();
+        assert_eq!(texts.len(), 200);
+    }
+
+    #[test]
+    fn a_torn_line_spoils_no_other() {
+        let (folder, logs) = logs();
+        logs.keep(&name(), &entry("first"));
+        let path = folder.path().join("logs/f").join(CURRENT);
+        let mut file = OpenOptions::new().append(true).open(path).unwrap();
+        file.write_all(b"{\"invocation\":\"i-1\",\"te").unwrap();
+        logs.keep(&name(), &entry("second"));
+        let texts: Vec<_> =
+            logs.read(&name(), None, None).unwrap().into_iter().map(|one| one.text).collect();
+        assert_eq!(texts, ["first", "second"]);
     }
 }

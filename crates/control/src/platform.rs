@@ -1,5 +1,8 @@
 //! The parts of a running platform.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
 use snowmelt_node::{Node, SpawnerHealth};
 use tokio_util::sync::CancellationToken;
 
@@ -19,10 +22,32 @@ pub(crate) struct Platform {
     pub hosts: Hosts,
     /// Asks the server to end.
     pub shutdown: CancellationToken,
+    /// How long what runs may go on then.
+    pub grace: Grace,
     /// True where the platform ends with its client.
     pub private: bool,
     pub socket: String,
     pub started_ms: u64,
+}
+
+/// A time that may be set until it is needed.
+#[derive(Debug)]
+pub(crate) struct Grace(AtomicU64);
+
+impl Grace {
+    pub fn new(time: Duration) -> Self {
+        let grace = Self(AtomicU64::default());
+        grace.set(time);
+        grace
+    }
+
+    pub fn set(&self, time: Duration) {
+        self.0.store(u64::try_from(time.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    pub fn get(&self) -> Duration {
+        Duration::from_millis(self.0.load(Ordering::Relaxed))
+    }
 }
 
 impl Platform {

@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::fs::{File, TryLockError};
 use std::net::SocketAddr;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,12 +21,16 @@ use crate::hosts::{Hosts, in_time, listen};
 use crate::logs::Logs;
 use crate::memos::Memos;
 use crate::now_ms;
-use crate::platform::Platform;
+use crate::place::{self, Group};
+use crate::platform::{Grace, Platform};
 use crate::queries::Queries;
+use crate::serving::{self, Ending};
 use crate::store::Store;
 
-/// How long open connections may go on once the server is asked to end.
-const GRACE: Duration = Duration::from_millis(500);
+/// How long what runs may go on once the server is asked to end, unless it is told otherwise.
+const GRACE: Duration = Duration::from_secs(10);
+/// The same of a platform whose client has what it wanted, or is gone.
+const PRIVATE_GRACE: Duration = Duration::from_millis(500);
 
 /// Where a server lives.
 #[derive(Clone, Debug)]
@@ -38,6 +41,8 @@ pub struct Settings {
     pub run_base: PathBuf,
     /// The socket to serve; `None` for one in the running server's own folder.
     pub socket: Option<PathBuf>,
+    /// Whose members may use the server; nobody's but its own user where absent.
+    pub group: Option<Group>,
     /// How to start the spawner: this binary with `internal spawner`.
     pub spawner_command: Vec<OsString>,
     /// The binary that runs as a query worker.
@@ -86,8 +91,8 @@ pub(crate) struct Started {
 impl Started {
     /// Sweeps what crashed processes left and starts the spawner.
     pub fn prepare(settings: Settings) -> Result<Self, ErrorReport> {
-        make_folder(&settings.state_dir, 0o711)?;
-        make_folder(&settings.run_base, 0o711)?;
+        place::state_folder(&settings.state_dir, settings.group.as_ref())?;
+        place::open_folder(&settings.run_base)?;
         snowmelt_sandbox::sweep(&settings.run_base).map_err(|error| error.report())?;
         let run_dir = settings.run_base.join(format!("{}-{}", std::process::id(), now_ms()));
         let name = run_dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -142,14 +147,15 @@ impl Launch {
     /// Sweeps what crashed servers left, starts the spawner, binds the socket. Call it before the
     /// runtime exists: the spawner must not be forked from a process with threads.
     pub fn prepare(settings: Settings) -> Result<Self, ErrorReport> {
-        make_folder(&settings.state_dir, 0o711)?;
+        place::state_folder(&settings.state_dir, settings.group.as_ref())?;
         let lock = (!settings.private).then(|| lock(&settings.state_dir)).transpose()?;
         let hosts = settings.cluster.as_ref().map(|cluster| listen::bind(cluster.listen));
         let hosts = hosts.transpose()?;
         let started = Started::prepare(settings)?;
         let socket = started.settings.socket.clone();
         let socket = socket.unwrap_or_else(|| started.run_dir.join("api.sock"));
-        let listener = bind(&socket)?;
+        let group = started.settings.group.as_ref().filter(|_| !started.settings.private);
+        let listener = place::listen(&socket, group)?;
         Ok(Self { started, listener, hosts, socket, _lock: lock })
     }
 
@@ -158,7 +164,8 @@ impl Launch {
         &self.socket
     }
 
-    /// Serves until it is asked to end; on return every sandbox, cgroup and folder is gone.
+    /// Serves until it is asked to end; on return every sandbox, cgroup and folder is gone. What
+    /// runs when it is asked may end within the grace time.
     pub async fn serve(self, shutdown: CancellationToken) -> Result<(), ErrorReport> {
         let settings = self.started.settings.clone();
         let node = self.started.node()?;
@@ -166,22 +173,34 @@ impl Launch {
         if !settings.private {
             node.open_networks();
         }
-        let platform = platform(&settings, &self.socket, node.clone(), &shutdown)?;
+        let ending = Ending { asked: shutdown.clone(), over: CancellationToken::new() };
+        let platform = platform(&settings, &self.socket, node.clone(), &ending)?;
         if !settings.private {
             platform.functions.resume().await?;
         }
         let hosts = platform.hosts.clone();
+        let over = ending.over.clone();
         let joining = async {
             match (self.hosts, settings.cluster) {
                 (Some(listener), Some(cluster)) => {
                     let router = listen::router(hosts, cluster.token);
-                    let asked = shutdown.clone();
-                    in_time("hosts", move || listen::serve(listener, router, asked)).await?
+                    // Bursts that are given time need their hosts.
+                    in_time("hosts", move || listen::serve(listener, router, over)).await?
                 }
                 _ => Ok(()),
             }
         };
-        let serving = serve_connections(self.listener, platform, shutdown.clone());
+        let router = gateway::router(Arc::clone(&platform));
+        let serving = async {
+            let all_ended = CancellationToken::new();
+            let serving = serve_connections(self.listener, router, ending.clone());
+            let ((), served) = tokio::join!(drain(&platform, &ending, &all_ended), async {
+                let served = serving.await;
+                all_ended.cancel();
+                served
+            });
+            served
+        };
         let (served, joined) = tokio::join!(serving, joining);
         let stopped = node.stop().await.map_err(|error| error.report());
         let _ = std::fs::remove_file(&self.socket);
@@ -189,11 +208,27 @@ impl Launch {
     }
 }
 
+/// Once the server is asked to end: begins nothing that waits, and gives what runs its time.
+async fn drain(platform: &Platform, ending: &Ending, all_ended: &CancellationToken) {
+    tokio::select! {
+        () = ending.asked.cancelled() => {}
+        // It could not serve at all.
+        () = all_ended.cancelled() => {}
+    }
+    platform.functions.stop();
+    let idle = async {
+        all_ended.cancelled().await;
+        platform.functions.idle().await;
+    };
+    let _ = tokio::time::timeout(platform.grace.get(), idle).await;
+    ending.over.cancel();
+}
+
 fn platform(
     settings: &Settings,
     socket: &Path,
     node: Node,
-    shutdown: &CancellationToken,
+    ending: &Ending,
 ) -> Result<Arc<Platform>, ErrorReport> {
     let store = Store::open(settings.state_dir.join("state.redb"), !settings.private)?;
     let memos = Memos::new(settings.state_dir.join("known"));
@@ -205,12 +240,13 @@ fn platform(
     let name = name.map_err(|message: String| ErrorReport::new(Code::OPTION, message))?;
     let hosts = Hosts::new(name, Agent::new(node.clone(), settings.memory), token, address)?;
     Ok(Arc::new(Platform {
-        queries: Queries::new(node.clone(), memos.clone(), shutdown.clone()),
+        queries: Queries::new(node.clone(), memos.clone(), ending.over.clone()),
         functions: Functions::new(node.clone(), memos.clone(), store, logs),
         bursts: Bursts::new(node.clone(), memos, hosts.clone()),
         hosts,
         node,
-        shutdown: shutdown.clone(),
+        shutdown: ending.asked.clone(),
+        grace: Grace::new(if settings.private { PRIVATE_GRACE } else { GRACE }),
         private: settings.private,
         socket: socket.display().to_string(),
         started_ms: now_ms(),
@@ -219,31 +255,20 @@ fn platform(
 
 async fn serve_connections(
     listener: std::os::unix::net::UnixListener,
-    platform: Arc<Platform>,
-    shutdown: CancellationToken,
+    router: axum::Router,
+    ending: Ending,
 ) -> Result<(), ErrorReport> {
     let failed =
         |error: std::io::Error| ErrorReport::new(Code::INTERNAL, format!("cannot serve: {error}"));
-    listener.set_nonblocking(true).map_err(failed)?;
-    let listener = UnixListener::from_std(listener).map_err(failed)?;
-    let asked = shutdown.clone();
-    let server = axum::serve(listener, gateway::router(platform))
-        .with_graceful_shutdown(async move { asked.cancelled().await });
-    tokio::select! {
-        served = async { server.await } => served.map_err(failed),
-        () = async { shutdown.cancelled().await; tokio::time::sleep(GRACE).await } => Ok(()),
-    }
-}
-
-fn make_folder(path: &Path, mode: u32) -> Result<(), ErrorReport> {
-    let made = std::fs::DirBuilder::new().recursive(true).mode(mode).create(path);
-    made.map_err(|error| state(path, &error))
+    let listening = listener.set_nonblocking(true).and_then(|()| UnixListener::from_std(listener));
+    serving::serve(listening.map_err(failed)?, router, serving::LOCAL, ending).await;
+    Ok(())
 }
 
 fn lock(state_dir: &Path) -> Result<File, ErrorReport> {
     let path = state_dir.join("server.lock");
-    let file = File::options().create(true).truncate(false).write(true).open(&path);
-    let file = file.map_err(|error| state(&path, &error))?;
+    // Who could open it could hold its lock, and no server would ever start again.
+    let file = place::private_file(&path).map_err(|error| place::failure(&path, &error))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => {
@@ -251,24 +276,6 @@ fn lock(state_dir: &Path) -> Result<File, ErrorReport> {
             Err(ErrorReport::new(Code::SERVER_RUNNING, message)
                 .hint("`snowmelt status` shows it, `snowmelt down` ends it"))
         }
-        Err(TryLockError::Error(error)) => Err(state(&path, &error)),
+        Err(TryLockError::Error(error)) => Err(place::failure(&path, &error)),
     }
-}
-
-/// Only the user who started the server may talk to it.
-fn bind(socket: &Path) -> Result<std::os::unix::net::UnixListener, ErrorReport> {
-    // Whoever left it there holds no lock any more.
-    let _ = std::fs::remove_file(socket);
-    let listener = std::os::unix::net::UnixListener::bind(socket)
-        .map_err(|error| state(socket, &error).hint("a socket's path has at most 107 bytes"))?;
-    std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o600))
-        .map_err(|error| state(socket, &error))?;
-    Ok(listener)
-}
-
-fn state(path: &Path, error: &std::io::Error) -> ErrorReport {
-    let full = error.kind() == std::io::ErrorKind::StorageFull;
-    let code = if full { Code::DISK_FULL } else { Code::STATE };
-    ErrorReport::new(code, format!("cannot use {}: {error}", path.display()))
-        .hint("choose another place with SNOWMELT_STATE, or see `snowmelt doctor`")
 }

@@ -57,7 +57,10 @@ pub fn listen(path: &Path) -> io::Result<OwnedFd> {
         return Err(error);
     }
     let socket = unconnected()?;
+    // The path gets the mode of the descriptor: there is no moment at which others may connect.
+    rustix::fs::fchmod(&socket, rustix::fs::Mode::from_raw_mode(0o600))?;
     bind(&socket, &address)?;
+    // A umask may have taken the owner's own rights.
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
     rustix::net::listen(&socket, MOST_WAITING)?;
     Ok(socket)

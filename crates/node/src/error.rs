@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use snowmelt_types::{Code, End, ErrorReport, Outcome, Report, Tenant};
+use snowmelt_types::{ByteSize, Code, End, ErrorReport, Outcome, Report, Tenant};
 
 /// A failure of the node.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +47,20 @@ pub enum Error {
         throttled: Option<Duration>,
         /// The last lines that it wrote.
         output: Vec<String>,
+    },
+    /// An answer that is longer than it may be; nothing of it was read.
+    #[error("`{name}` returned {bytes} of JSON, and {} are the most", crate::MOST_ANSWER)]
+    AnswerTooLong {
+        /// The function.
+        name: String,
+        /// Its length.
+        bytes: ByteSize,
+    },
+    /// The answers of other calls take all the memory that there is for them.
+    #[error("the answers under way take the {most} that they may together")]
+    AnswersFull {
+        /// How much that is.
+        most: ByteSize,
     },
     /// The imports of a zygote left threads running: such a process cannot be forked safely.
     #[error("the imports started {threads} threads")]
@@ -149,6 +163,10 @@ impl Report for Error {
             Self::Ended { name, outcome, throttled, output } => {
                 ended(name, outcome, *throttled, output)
             }
+            Self::AnswerTooLong { .. } => ErrorReport::new(Code::FUNCTION_ANSWER, self.to_string())
+                .hint("return less at once, or write it to storage and return its place"),
+            Self::AnswersFull { .. } => ErrorReport::new(Code::ANSWERS_FULL, self.to_string())
+                .hint("call fewer functions with long answers at once, or try again"),
             Self::ImportsStartThreads { .. } => {
                 ErrorReport::new(Code::FUNCTION_LOAD, self.to_string())
             }
@@ -245,8 +263,6 @@ fn more_time(limit: Duration, throttled: Option<Duration>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use snowmelt_types::ByteSize;
-
     use super::*;
 
     #[test]

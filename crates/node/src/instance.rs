@@ -12,9 +12,10 @@ use std::task::Poll;
 use futures::FutureExt;
 use snowmelt_sandbox::Sandbox;
 use snowmelt_types::ByteSize;
-use snowmelt_wire::{Frame, Kind, Load, read_frame, write_frame};
+use snowmelt_wire::{Frame, Kind, Load, write_frame};
 
 use crate::Result;
+use crate::answer;
 use crate::imports::{Admitted, Child};
 use crate::log::LogCollector;
 use crate::quiet::Quiet;
@@ -132,7 +133,7 @@ impl Instance {
     }
 }
 
-/// The next frame; that none comes any more is an error.
+/// The next frame that is no answer of a function; that none comes any more is an error.
 pub(crate) async fn next(stream: &mut Quiet) -> Result<Frame> {
-    Ok(read_frame(stream).await?.ok_or(snowmelt_wire::Error::Closed)?)
+    answer::read_other(stream).await
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use snowmelt_types::{ByteSize, Digest, End, Outcome};
 use snowmelt_wire::{Call, Frame, FunctionFailure, Kind, Load, Ready};
 
+use crate::answer::{self, Answer};
 use crate::figures::Start;
 use crate::instance::{Instance, next};
 use crate::log::LogText;
@@ -101,12 +102,7 @@ impl InstanceLease {
 
     /// Calls a function. After an error other than [`Error::Function`] the lease must not be given
     /// back.
-    pub async fn call(
-        &mut self,
-        load: &Load,
-        call: &Call,
-        limit: Duration,
-    ) -> Result<serde_json::Value> {
+    pub async fn call(&mut self, load: &Load, call: &Call, limit: Duration) -> Result<Answer> {
         let begun = Instant::now();
         let mut stream = match self.instance()?.take_loaded(load) {
             Some(stream) => stream,
@@ -117,12 +113,13 @@ impl InstanceLease {
         let instance = self.instance()?;
         let dialogue = async {
             instance.tell(&mut stream, &request).await?;
-            next(&mut stream).await
+            self.node.answers.read(&mut stream, &load.function).await
         };
-        let frame = self.within_of(left, limit, &load.function, dialogue).await?;
+        let (frame, room) = self.within_of(left, limit, &load.function, dialogue).await?;
         // A function that raised is as good as new for the next call.
         self.instance()?.keep_loaded(load, stream);
-        Ok(self.refuse_failure(frame)?.expect(Kind::Return, "the answer")?.parse()?)
+        let frame = self.refuse_failure(frame)?.expect(Kind::Return, "the answer")?;
+        answer::parsed(&frame, room)
     }
 
     /// What it wrote since the last look. Of an instance with several calls at once this is what

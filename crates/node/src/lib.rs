@@ -8,6 +8,7 @@
 
 pub mod agent;
 mod ahead;
+mod answer;
 mod code;
 mod code_package;
 pub mod doctor;
@@ -35,6 +36,7 @@ mod supply;
 mod unit;
 mod worker;
 
+pub use answer::{Answer, MOST_ANSWER, Room as AnswerRoom};
 pub use code::CodeStore;
 pub use code_package::{PackageAt, Packed};
 pub use drive::{Driver, DriverReporter, Frames};

@@ -13,6 +13,7 @@ use snowmelt_types::{ByteSize, Digest, ErrorReport, Tenant};
 use snowmelt_wire::{Code, Load};
 
 use crate::ahead::Ahead;
+use crate::answer::Answers;
 use crate::figures::{InstallFigures, NodeFigures, Starts};
 use crate::images::{Images, Settings as ImageSettings};
 use crate::imports::ImportCache;
@@ -96,6 +97,7 @@ pub(crate) struct Inner {
     pub(crate) parked: Parked,
     pub(crate) seats: Seats,
     pub(crate) starts: Starts,
+    pub(crate) answers: Answers,
     pub(crate) workers: Pool<Worker>,
     pub(crate) busy_instances: Count,
     pub(crate) busy_workers: Count,
@@ -156,6 +158,7 @@ impl Node {
             parked: Parked::default(),
             seats: Seats::default(),
             starts: Starts::default(),
+            answers: Answers::default(),
             workers: Pool::new(ByteSize(u64::MAX)),
             busy_instances: Count::default(),
             busy_workers: Count::default(),

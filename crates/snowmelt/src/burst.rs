@@ -5,13 +5,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
+use serde_json::value::RawValue;
 use snowmelt_control::api::{BurstAnswer, BurstCalls, Invocation, NetworkRequest};
 use snowmelt_types::{Code, ErrorReport, InvocationId};
 
 use crate::args::BurstArgs;
 use crate::config::Config;
 use crate::failure::Outcome;
-use crate::functions::{ask, event, parse_event};
+use crate::functions::{Shown, ask, event, parse_event, value};
 use crate::printer::{self, Printer};
 use crate::{input, list, text};
 
@@ -23,7 +24,7 @@ const START_WITHIN: Duration = Duration::from_secs(60);
 struct Line<'a> {
     rank: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
-    result: Option<&'a serde_json::Value>,
+    result: Option<Shown>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<&'a ErrorReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -64,7 +65,7 @@ fn calls(args: &BurstArgs) -> Result<BurstCalls, ErrorReport> {
 }
 
 /// An event on each line; empty lines are none.
-fn events(file: &Path) -> Result<Vec<serde_json::Value>, ErrorReport> {
+fn events(file: &Path) -> Result<Vec<Box<RawValue>>, ErrorReport> {
     let text = match file == Path::new("-") {
         true => input::stdin("events", "give their file with --events", true)?,
         false => input::file(file)?,
@@ -84,7 +85,7 @@ fn lines(answer: &BurstAnswer) -> Result<String, ErrorReport> {
     let line = |(rank, invocation): (usize, &Invocation)| {
         list::line(&Line {
             rank,
-            result: invocation.result.as_ref(),
+            result: invocation.result.as_ref().map(value),
             error: invocation.error.as_ref(),
             log: logs.get(&invocation.id).copied(),
         })

@@ -28,6 +28,7 @@ pub fn node(args: &NodeArgs, config: &Config, printer: Printer) -> Outcome {
         control: args.control,
         token: token(config)?,
     };
+    crate::server::usual_modes();
     let said = format!("{} is a host of {}", membership.name, membership.control);
     let member = Member::prepare(platform::node_settings(config)?, membership)?;
     let runtime = platform::server_runtime()?;

@@ -65,6 +65,7 @@ fn spec(args: &DeployArgs) -> Result<FunctionSpec, ErrorReport> {
             open_files: args.open_files.unwrap_or(default.open_files),
             log: args.log.unwrap_or(default.log),
             idle_ms: ms(args.idle, default.idle_ms),
+            keep_ms: ms(args.keep, default.keep_ms),
         },
         tenant: args.tenant.clone().unwrap_or_default(),
         expected: 1,

@@ -12,6 +12,8 @@ pub const CONFIG: &str = "SNOWMELT_CONFIG";
 pub const STATE: &str = "SNOWMELT_STATE";
 /// Socket of the server. Default: `snowmelt.sock` in the state folder.
 pub const SOCKET: &str = "SNOWMELT_SOCKET";
+/// Group whose members may use the server, by name or number. Default: none.
+pub const GROUP: &str = "SNOWMELT_GROUP";
 /// Folder of what a running platform holds and gives back. Default: `/run/snowmelt` for root,
 /// otherwise `$XDG_RUNTIME_DIR/snowmelt`, otherwise `run` in the state folder.
 pub const RUN: &str = "SNOWMELT_RUN";

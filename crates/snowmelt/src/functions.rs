@@ -3,8 +3,11 @@
 use std::path::Path;
 use std::time::Duration;
 
+use serde::Serialize;
+use serde_json::value::RawValue;
 use snowmelt_control::api::{
-    ColdReason, FunctionSummary, Invocation, InvocationState, InvokeRequest, LogEntry, Runtime,
+    Answer, ColdReason, FunctionSummary, Invocation, InvocationState, InvokeRequest, LogEntry,
+    Runtime,
 };
 use snowmelt_control::client::Client;
 use snowmelt_types::{Code, ErrorReport, InvocationId};
@@ -165,6 +168,7 @@ fn lines(function: &FunctionSummary) -> String {
         ("concurrency", options.concurrency.to_string()),
         ("parked", options.parked.to_string()),
         ("idle", time(options.idle_ms)),
+        ("keep", time(options.keep_ms)),
         ("scratch", options.scratch.to_string()),
         ("pids", options.pids.to_string()),
         ("open files", options.open_files.to_string()),
@@ -201,9 +205,9 @@ fn needs_server(config: &Config) -> Result<(), ErrorReport> {
 }
 
 /// The event that was given, or an empty one.
-pub(crate) fn event(data: Option<&str>) -> Result<serde_json::Value, ErrorReport> {
+pub(crate) fn event(data: Option<&str>) -> Result<Box<RawValue>, ErrorReport> {
     let data = match data {
-        None => return Ok(serde_json::json!({})),
+        None => "{}".to_owned(),
         Some("-") => input::stdin("event", "give it with --data", true)?,
         Some(data) => match data.strip_prefix('@') {
             Some(file) => input::file(Path::new(file))?,
@@ -214,7 +218,7 @@ pub(crate) fn event(data: Option<&str>) -> Result<serde_json::Value, ErrorReport
 }
 
 /// An event as JSON.
-pub(crate) fn parse_event(data: &str) -> Result<serde_json::Value, ErrorReport> {
+pub(crate) fn parse_event(data: &str) -> Result<Box<RawValue>, ErrorReport> {
     serde_json::from_str(data).map_err(|error| {
         let shown: String = data.chars().take(200).collect();
         ErrorReport::new(Code::FUNCTION_EVENT, format!("the event is not valid JSON: {error}"))
@@ -247,7 +251,7 @@ async fn asked(client: &Client, id: &InvocationId, wait: bool) -> Result<Invocat
 }
 
 /// Prints the result of a call that has ended, or fails as the call did.
-fn ended(invocation: Invocation, printer: Printer) -> Outcome {
+pub(crate) fn ended(invocation: Invocation, printer: Printer) -> Outcome {
     invocation.warnings.iter().for_each(|warning| printer.warning(warning));
     match invocation.state {
         InvocationState::Running => {
@@ -259,8 +263,7 @@ fn ended(invocation: Invocation, printer: Printer) -> Outcome {
             Err(invocation.error.unwrap_or_else(silent).into())
         }
         InvocationState::Succeeded => {
-            let value = invocation.result.unwrap_or_default();
-            printer::print(&list::value(&value)?)?;
+            printer::print(&list::value(&value(&invocation.result.unwrap_or_default()))?)?;
             let wall = text::micros(invocation.wall_us.unwrap_or_default());
             let start = if invocation.cold { "cold" } else { "warm" };
             let why = invocation.cold_because.map(|reason| format!(": {}", because(reason)));
@@ -272,6 +275,22 @@ fn ended(invocation: Invocation, printer: Printer) -> Outcome {
             Ok(0)
         }
     }
+}
+
+/// An answer on one line, or laid out; one that is too deep for that as it is.
+pub(crate) fn value(answer: &Answer) -> Shown {
+    match serde_json::from_str(answer.json()) {
+        Ok(value) => Shown::Value(value),
+        Err(_) => Shown::Answer(answer.clone()),
+    }
+}
+
+/// An answer as it is printed.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(crate) enum Shown {
+    Value(serde_json::Value),
+    Answer(Answer),
 }
 
 fn because(reason: ColdReason) -> String {
@@ -290,7 +309,10 @@ fn logs(args: &LogArgs, config: &Config, printer: Printer) -> Outcome {
     };
     printer::print(&shown?.concat())?;
     if entries.is_empty() {
-        printer.note("no calls yet");
+        printer.note(&match &id {
+            Some(id) => format!("{id} has written nothing that is kept"),
+            None => format!("{} has written nothing", args.name),
+        });
     }
     Ok(0)
 }

@@ -28,6 +28,7 @@ mod printer;
 mod profile;
 mod program;
 mod progress;
+mod run;
 mod server;
 mod signals;
 mod sql;
@@ -70,10 +71,11 @@ fn command(cli: &Cli, config: &Config, printer: Printer) -> Outcome {
     });
     match &cli.command {
         Command::Sql(args) => sql::run(args, config, printer),
+        Command::Run(args) => run::run(args, config, printer),
         Command::Function(command) => functions::run(command, config, printer),
         Command::Image(args) => image::run(&args.command, config, printer),
         Command::Up(args) => server::up(args, config, printer),
-        Command::Down => server::down(config, printer),
+        Command::Down(args) => server::down(args, config, printer),
         Command::Status(args) => server::status(args, config, printer),
         Command::Top(args) => top::run(args, config, printer),
         Command::Node(args) => cluster::node(args, config, printer),

@@ -4,10 +4,10 @@
 //! be forked from a process of one thread, and is gone when [`with`] returns.
 
 use std::io::ErrorKind;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use snowmelt_control::client::Client;
 use snowmelt_control::server::{Launch, Settings};
 use snowmelt_types::{Code, ErrorReport};
@@ -91,6 +91,8 @@ fn settings(config: &Config, socket: Option<PathBuf>) -> Result<Settings, ErrorR
         state_dir: config.state.value.clone(),
         run_base: config.run.value.clone(),
         private: socket.is_none(),
+        // Whoever may pass through the state folder still may.
+        group: config.group.as_ref().map(|group| group.value.clone()),
         socket,
         spawner_command: vec![binary.clone().into(), "internal".into(), "spawner".into()],
         worker_binary: binary,
@@ -105,10 +107,11 @@ fn settings(config: &Config, socket: Option<PathBuf>) -> Result<Settings, ErrorR
     })
 }
 
-/// True if a server accepts connections at this socket.
+/// True if a server accepts connections at this socket, or would if it were not stopped.
 pub fn answers(socket: &Path) -> Result<bool, ErrorReport> {
-    match UnixStream::connect(socket) {
-        Ok(_) => Ok(true),
+    match connect(socket) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(true),
         Err(error) if absent(error.kind()) => Ok(false),
         Err(error) => {
             let reason = text::reason(&error);
@@ -119,6 +122,14 @@ pub fn answers(socket: &Path) -> Result<bool, ErrorReport> {
     }
 }
 
+// Without waiting: a server that is stopped accepts nothing, and its backlog may be full.
+fn connect(socket: &Path) -> std::io::Result<()> {
+    let address = SocketAddrUnix::new(socket)?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let ours = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    Ok(rustix::net::connect(&ours, &address)?)
+}
+
 // A path too long for a socket cannot have a server behind it.
 fn absent(kind: ErrorKind) -> bool {
     matches!(
@@ -126,7 +137,7 @@ fn absent(kind: ErrorKind) -> bool {
         ErrorKind::NotFound
             | ErrorKind::ConnectionRefused
             | ErrorKind::NotADirectory
-            | ErrorKind::InvalidInput
+            | ErrorKind::InvalidFilename
     )
 }
 

@@ -80,6 +80,8 @@ codes! {
     FUNCTION_NAME = "SM-0221", Usage, "the function's name is not allowed";
     FUNCTION_EVENT = "SM-0222", Usage, "the event is not valid JSON";
     INVOCATION_MISSING = "SM-0223", Input, "there is no invocation of that id";
+    CALLS_WAITING = "SM-0224", Platform, "too many asynchronous calls of a function wait";
+    FUNCTION_ANSWER = "SM-0225", Input, "the function's answer is longer than it may be";
 
     PACKAGE_RESOLVE = "SM-0301", Input, "the packages cannot be resolved";
     PACKAGE_INSTALL = "SM-0302", Platform, "the packages cannot be unpacked";
@@ -97,6 +99,11 @@ codes! {
     STATE = "SM-0505", Platform, "the state folder cannot be used";
     DISK_FULL = "SM-0506", Platform, "the disk is full";
     PROTOCOL = "SM-0507", Platform, "the other side sent what the protocol does not allow";
+    REQUEST_UNKNOWN = "SM-0508", Usage, "the server has no such request";
+    REQUEST_SIZE = "SM-0509", Usage, "a request is longer than it may be";
+    ANSWERS_FULL = "SM-0510", Platform, "the answers under way take all the memory that they may";
+    SERVER_SILENT = "SM-0511", Platform, "the server does not answer";
+    SERVER_ENDS = "SM-0512", Platform, "the server is about to end";
     SPAWNER_START = "SM-0520", Platform, "the spawner died and cannot be started again";
     ZYGOTES_BUSY = "SM-0521", Platform, "all slots for zygotes are in use";
     NETWORK_MAKE = "SM-0601", Platform, "a job's network could not be made";

@@ -149,19 +149,34 @@ pub async fn read_frame_within(
     from: &mut (impl AsyncRead + Unpin),
     most: u32,
 ) -> Result<Option<Frame>> {
+    let Some((kind, length)) = read_header(from).await? else { return Ok(None) };
+    if length > most as usize {
+        return Err(Error::TooLong(length as u64));
+    }
+    read_payload(from, kind, length).await.map(Some)
+}
+
+/// Reads what a frame says of itself, for who decides first whether there is room for it; `None`
+/// where the other side ended the connection between two frames.
+pub async fn read_header(from: &mut (impl AsyncRead + Unpin)) -> Result<Option<(Kind, usize)>> {
     let mut header = [0; HEADER_BYTES];
     let first = from.read(&mut header).await?;
     if first == 0 {
         return Ok(None);
     }
     from.read_exact(&mut header[first..]).await?;
-    let (kind, length) = decode_header(header)?;
-    if length > most as usize {
-        return Err(Error::TooLong(length as u64));
-    }
+    decode_header(header).map(Some)
+}
+
+/// Reads the rest of a frame whose header was read.
+pub async fn read_payload(
+    from: &mut (impl AsyncRead + Unpin),
+    kind: Kind,
+    length: usize,
+) -> Result<Frame> {
     let mut payload = vec![0; length];
     from.read_exact(&mut payload).await?;
-    Ok(Some(Frame::new(kind, payload)))
+    Ok(Frame::new(kind, payload))
 }
 
 /// Writes one frame: a short one at once, so that its reader is woken once.

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use snowmelt_types::{ByteSize, Code as ErrorCode, ErrorReport, Report, SourceLocation};
 
 /// What a connection is for.
@@ -125,7 +126,7 @@ pub struct Call {
     pub invocation: String,
     /// The event; for [`Mode::Map`] the base64 text of a pickled list of items, and the form of
     /// results that the caller reads.
-    pub event: serde_json::Value,
+    pub event: Box<RawValue>,
 }
 
 /// What a UDF takes and gives.

@@ -23,7 +23,7 @@ pub use drive::{
 pub use error::Error;
 pub use frame::{
     Frame, HEADER_BYTES, Kind, MAX_PAYLOAD_BYTES, decode_header, read_frame, read_frame_within,
-    write_frame,
+    read_header, read_payload, write_frame,
 };
 pub use function::{
     Call, Code, CodeFile, FailureKind, FunctionFailure, Load, Mode, OnError, Ready, Signature,

@@ -11,7 +11,7 @@ import json
 import pickle
 import sys
 import threading
-from types import CodeType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from . import failure
@@ -35,6 +35,38 @@ class Loaded:
         public = [key for key, value in self.names.items() if _is_own(self, key, value)]
         have = f"it defines {', '.join(sorted(public))}" if public else "it defines no function"
         raise Failed("load", f"there is no `{name}` in {self.file}: {have}", function=name)
+
+
+# Flags of a code object (`inspect` has them too, and takes milliseconds to import).
+_VAR_POSITIONAL = 0x04
+
+
+def takes_one(found: Any, name: str, file: str) -> None:
+    """Refuses a handler that cannot be called with one argument, the event. Of what is no plain
+    function or method, only its call can tell. Raises `Failed` of kind `load`."""
+    plain = getattr(found, "__func__", found)
+    if not isinstance(plain, FunctionType):
+        return
+    code, bound = plain.__code__, plain is not found
+    most = code.co_argcount - bound
+    least = most - len(plain.__defaults__ or ())
+    keywords = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+    missing = [each for each in keywords if each not in (plain.__kwdefaults__ or {})]
+    is_open = bool(code.co_flags & _VAR_POSITIONAL)
+    if least > 1:
+        takes = f"{least} arguments"
+    elif most < 1 and not is_open:
+        takes = "no argument"
+    elif missing:
+        takes = f"the keyword {missing[0]}"
+    else:
+        return
+    raise Failed(
+        "load",
+        f"`{name}` in {file} takes {takes}, and is called with one: the event",
+        function=name,
+        hint=f"write def {name}(event)",
+    )
 
 
 def _is_own(loaded: Loaded, name: str, value: Any) -> bool:

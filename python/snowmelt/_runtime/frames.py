@@ -15,6 +15,8 @@ LOAD, READY, CALL, RETURN, FAILURE, SCHEMA, BATCH, END = range(1, 9)
 EVENT, PROFILE = 15, 16
 
 MAX_PAYLOAD_BYTES = 256 << 20
+# The longest answer of a function that the platform takes (`crates/node/src/answer.rs`).
+MAX_ANSWER_BYTES = 64 << 20
 
 Payload = bytes | bytearray
 
@@ -31,6 +33,14 @@ class ProtocolError(Exception):
 
 class TooLong(Exception):
     """What is to be sent is longer than any frame may be; nothing of it was sent."""
+
+
+def answer(text: str) -> bytes:
+    """The payload of a function's answer. Raises `TooLong`."""
+    payload = text.encode()
+    if len(payload) > MAX_ANSWER_BYTES:
+        raise TooLong(f"{len(payload):,} bytes, and {MAX_ANSWER_BYTES:,} are the most")
+    return payload
 
 
 class Source(Protocol):

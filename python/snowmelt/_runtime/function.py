@@ -35,7 +35,7 @@ def serve(connection: Connection, handler: Handler, name: str, answer: Callable[
             kind, text = frames.FAILURE, json.dumps(failed.message)
         process.flush()
         try:
-            connection.send(kind, text.encode())
+            connection.send(kind, frames.answer(text) if kind == frames.RETURN else text.encode())
         except frames.TooLong as error:
             connection.send_json(frames.FAILURE, too_long(name, error).message)
 

@@ -131,7 +131,9 @@ def answer_all(connection: Connection, loaded: Callable[[], None]) -> None:
 
 def _function(load: dict[str, Any]) -> Any:
     name = load["function"]
-    handler = code.load(load["code"], name).callable(name)
+    loaded = code.load(load["code"], name)
+    handler = loaded.callable(name)
+    code.takes_one(handler, name, loaded.file)
     answer = function.map_answer if load["mode"] == "map" else function.event_answer
     return lambda connection: function.serve(connection, handler, name, answer)
 

@@ -31,6 +31,8 @@ const (
 const (
 	headerBytes = 8
 	mostBytes   = 256 << 20
+	// The longest answer that the platform takes.
+	mostAnswerBytes = 64 << 20
 )
 
 // Handler is a user's function: an event that json can read into E, and an answer that it can write.
@@ -89,8 +91,8 @@ func answer[E, R any](handler Handler[E, R], text json.RawMessage) (value json.R
 	if err != nil {
 		return nil, &failure{Kind: "type", Exception: fmt.Sprintf("%T is not JSON: %v", made, err)}
 	}
-	if len(value) > mostBytes {
-		return nil, &failure{Kind: "type", Exception: fmt.Sprintf("its answer has %d bytes, and %d are the most", len(value), mostBytes)}
+	if len(value) > mostAnswerBytes {
+		return nil, &failure{Kind: "type", Exception: fmt.Sprintf("its answer has %d bytes, and %d are the most", len(value), mostAnswerBytes)}
 	}
 	return value, nil
 }

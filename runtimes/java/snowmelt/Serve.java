@@ -24,6 +24,8 @@ public final class Serve {
     private static final int LOAD = 1, READY = 2, CALL = 3, RETURN = 4, FAILURE = 5, END = 8;
     private static final int HEADER_BYTES = 8;
     private static final int MOST_BYTES = 256 << 20;
+    /** The longest answer that the platform takes. */
+    private static final int MOST_ANSWER_BYTES = 64 << 20;
 
     private final String folder;
     private Handler handler;
@@ -98,9 +100,9 @@ public final class Serve {
 
     private static byte[] answer(Handler loaded, Object event) throws Failure {
         byte[] payload = bytes(loaded.call(event));
-        if (payload.length > MOST_BYTES) {
+        if (payload.length > MOST_ANSWER_BYTES) {
             throw new Failure("type", "its answer has " + payload.length + " bytes, and "
-                    + MOST_BYTES + " are the most", null);
+                    + MOST_ANSWER_BYTES + " are the most", null);
         }
         return payload;
     }

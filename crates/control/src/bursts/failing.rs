@@ -6,6 +6,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
+use serde::Deserialize;
 use snowmelt_node::agent::api::RankEnd;
 use snowmelt_types::{Code, ErrorReport, HostName, JobId};
 use tokio::sync::watch;
@@ -16,6 +17,13 @@ use crate::api::{CallMode, FunctionSpec};
 /// How long the others have to come to an end of their own: most notice that a connection closed,
 /// and what they say then is worth more than that they were ended.
 const GRACE: Duration = Duration::from_secs(2);
+
+/// What is read of the answer of a pickled function.
+#[derive(Deserialize)]
+struct MapAnswer {
+    /// Why the first of its items failed, if any.
+    failed: Option<String>,
+}
 
 /// The failure that was heard of first.
 #[derive(Debug)]
@@ -56,7 +64,8 @@ impl First {
             return Some(error.message.clone());
         }
         let function = self.pickled.as_ref()?;
-        let exception = end.result.as_ref()?.get("failed")?.as_str()?;
+        let answer: MapAnswer = serde_json::from_str(end.result.as_ref()?.json()).ok()?;
+        let exception = answer.failed?;
         Some(format!("`{function}` raised {exception}"))
     }
 

@@ -13,6 +13,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::Hosts;
+use crate::serving::{self, Ending};
 
 /// Binds the address before anything else is started.
 pub(crate) fn bind(address: SocketAddr) -> Result<std::net::TcpListener, ErrorReport> {
@@ -59,8 +60,8 @@ pub(crate) async fn serve(
     };
     listener.set_nonblocking(true).map_err(failed)?;
     let listener = TcpListener::from_std(listener).map_err(failed)?;
-    tokio::select! {
-        served = async { axum::serve(listener, router).await } => served.map_err(failed),
-        () = shutdown.cancelled() => Ok(()),
-    }
+    // Other hosts notice at once that this one goes, and need no answer any more.
+    let ending = Ending { asked: shutdown.clone(), over: shutdown };
+    serving::serve(listener, router, serving::NETWORK, ending).await;
+    Ok(())
 }

@@ -19,11 +19,12 @@
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use snowmelt_network::{Counters, Hold, JobSpec, Listener, Range, Remains, Way};
 use snowmelt_types::{Digest, ErrorReport, JobId, Tenant};
 use snowmelt_wire::{Code, Mode};
 
-use crate::{InstanceLimits, PackageAt, ProgramRequest};
+use crate::{Answer, InstanceLimits, PackageAt, ProgramRequest};
 
 /// What one host runs of a job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -140,7 +141,7 @@ pub struct PartReady {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PartCalls {
     /// One event for each rank of the part, in order.
-    pub events: Vec<serde_json::Value>,
+    pub events: Vec<Box<RawValue>>,
     /// The most time for each call, in milliseconds.
     pub timeout_ms: u64,
 }
@@ -152,7 +153,7 @@ pub struct RankEnd {
     pub rank: u32,
     /// Its answer, once it succeeded.
     #[serde(default)]
-    pub result: Option<serde_json::Value>,
+    pub result: Option<Answer>,
     /// Its error, once it failed.
     #[serde(default)]
     pub error: Option<ErrorReport>,

@@ -22,7 +22,7 @@ use crate::network::RankNetwork;
 use api::{BringCode, CodeThere, HostFacts, JobPart, PartCalls, PartOpen, PartReady, RankEnd};
 use part::Part;
 
-pub use serve::{Problem, Token, admit, router};
+pub use serve::{Admission, Problem, Token, admit, router};
 
 /// The jobs of a host. Cheap to clone.
 #[derive(Clone, Debug)]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::stream::{FuturesUnordered, StreamExt};
+use serde_json::value::RawValue;
 use snowmelt_types::{ByteSize, ErrorReport, InvocationId, Report};
 use snowmelt_wire::{Call, Load, OnError};
 use tokio::sync::{mpsc, watch};
@@ -178,7 +179,7 @@ async fn call(
     rank: u32,
     mut lease: InstanceLease,
     load: &Load,
-    (event, limit): (serde_json::Value, Duration),
+    (event, limit): (Box<RawValue>, Duration),
     mut ended: watch::Receiver<Option<ErrorReport>>,
 ) -> RankEnd {
     let begun = Instant::now();

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -56,6 +57,18 @@ impl std::fmt::Debug for Token {
     }
 }
 
+/// Whether a request with the token came over a connection: whoever serves it puts one of these
+/// into each of its requests, and may let go of those who have none.
+#[derive(Clone, Debug, Default)]
+pub struct Admission(Arc<AtomicBool>);
+
+impl Admission {
+    /// Whether one came.
+    pub fn is_given(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// The routes of the table in [`super::api`].
 pub fn router(agent: Agent, token: Token) -> Router {
     Router::new()
@@ -94,11 +107,16 @@ impl IntoResponse for Problem {
 pub async fn admit(State(token): State<Token>, request: Request, next: Next) -> Response {
     let given = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     if token.is_in(given) {
+        if let Some(Admission(given)) = request.extensions().get() {
+            given.store(true, Ordering::Relaxed);
+        }
         return next.run(request).await;
     }
     let report = ErrorReport::new(Code::HOST_REFUSED, "the request does not carry our token")
         .hint("all hosts of a cluster need the same token file");
-    Problem(StatusCode::UNAUTHORIZED, report).into_response()
+    // Nothing of what may follow is read.
+    let close = [(header::CONNECTION, "close")];
+    (close, Problem(StatusCode::UNAUTHORIZED, report)).into_response()
 }
 
 async fn facts(State(agent): State<Agent>) -> Response {

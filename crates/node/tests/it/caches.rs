@@ -81,9 +81,10 @@ fn functions_of_one_file_share_an_instance_and_are_not_mixed_up() {
         let mut again = rig.lease(&unit, &limits()).await;
         assert_eq!(again.start, Start::Idle);
         let other = snowmelt_wire::Load { function: "other".into(), ..load() };
-        let event = snowmelt_wire::Call { invocation: "test".into(), event: json!(null) };
+        let event =
+            snowmelt_wire::Call { invocation: "test".into(), event: crate::rig::raw(&json!(null)) };
         let answer = again.call(&other, &event, crate::rig::LIMIT).await.unwrap();
-        assert_eq!(answer, "two");
+        assert_eq!(answer.json(), "\"two\"");
     });
 }
 

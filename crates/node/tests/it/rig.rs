@@ -119,8 +119,8 @@ pub async fn call_loaded(
     lease: &mut InstanceLease,
     event: serde_json::Value,
 ) -> Result<serde_json::Value, Error> {
-    let call = Call { invocation: "test".into(), event };
-    lease.call(load, &call, LIMIT).await
+    let call = Call { invocation: "test".into(), event: raw(&event) };
+    Ok(value(&lease.call(load, &call, LIMIT).await?))
 }
 
 pub async fn call_within(
@@ -128,8 +128,17 @@ pub async fn call_within(
     event: serde_json::Value,
     limit: Duration,
 ) -> Result<serde_json::Value, Error> {
-    let call = Call { invocation: "test".into(), event };
-    lease.call(&load(), &call, limit).await
+    let call = Call { invocation: "test".into(), event: raw(&event) };
+    Ok(value(&lease.call(&load(), &call, limit).await?))
+}
+
+/// An event as it is sent.
+pub fn raw(event: &serde_json::Value) -> Box<serde_json::value::RawValue> {
+    serde_json::value::to_raw_value(event).unwrap()
+}
+
+fn value(answer: &snowmelt_node::Answer) -> serde_json::Value {
+    serde_json::from_str(answer.json()).unwrap()
 }
 
 /// Waits for something that happens in the background.

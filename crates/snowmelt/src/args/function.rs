@@ -154,6 +154,9 @@ pub struct DeployArgs {
     /// How long an instance without work is kept [default: 60s]
     #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = "Resources")]
     pub idle: Option<Duration>,
+    /// How long the results of asynchronous calls are kept [default: 24h]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = "Resources")]
+    pub keep: Option<Duration>,
     /// Bytes that it may write to /tmp, its only writable folder [default: 64MiB]
     #[arg(long, value_name = "SIZE", help_heading = "Resources")]
     pub scratch: Option<ByteSize>,

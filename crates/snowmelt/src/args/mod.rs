@@ -9,6 +9,7 @@ mod function;
 mod image;
 mod lab;
 mod net;
+mod run;
 mod server;
 mod sql;
 
@@ -29,7 +30,8 @@ pub use image::{
 };
 pub use lab::{LabAddArgs, LabCommand, LabExecArgs, LabLsArgs, LabRunArgs, LabUpArgs};
 pub use net::{NetCommand, NetLsArgs, NetShowArgs, NetTraceArgs};
-pub use server::{ConfigCommand, DoctorArgs, ServeArgs, StatusArgs, TopArgs, UpArgs};
+pub use run::RunArgs;
+pub use server::{ConfigCommand, DoctorArgs, DownArgs, ServeArgs, StatusArgs, TopArgs, UpArgs};
 pub use sql::SqlArgs;
 
 const ABOUT: &str = "Serverless analytics on your own machines: SQL and Python over Parquet, run as \
@@ -87,6 +89,8 @@ pub struct GlobalArgs {
 pub enum Command {
     /// Run one SELECT over Parquet files
     Sql(Box<SqlArgs>),
+    /// Call a function of a file once; nothing of it stays
+    Run(Box<RunArgs>),
     /// Deploy, call and look after functions
     #[command(name = "fn", subcommand, after_help = function::EXAMPLES)]
     Function(FunctionCommand),
@@ -95,9 +99,8 @@ pub enum Command {
     Image(ImageArgs),
     /// Keep a platform running in the background
     Up(UpArgs),
-    /// Stop the platform and everything that it runs
-    #[command(after_help = server::DOWN_EXAMPLES)]
-    Down,
+    /// Stop the platform, once what runs has had its time
+    Down(DownArgs),
     /// Show the running platform
     Status(StatusArgs),
     /// Watch instances, caches and zygotes

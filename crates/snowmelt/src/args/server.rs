@@ -2,8 +2,10 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use snowmelt_types::parse_duration;
 
 use super::{MemberArgs, ShowFormat};
 
@@ -16,12 +18,15 @@ Examples:
 Commands find the server by its socket: SNOWMELT_SOCKET, or snowmelt.sock in the state folder
 (SNOWMELT_STATE). Its log is snowmelt.log in the state folder.";
 
-pub(super) const DOWN_EXAMPLES: &str = "\
+const DOWN_EXAMPLES: &str = "\
 Examples:
   snowmelt down
+  snowmelt down --grace 5m        let long calls end
+  snowmelt down --grace 0s        cancel what runs
 
-Running queries and calls are cancelled. Deployed functions stay and are there after the next
-`snowmelt up`.";
+Nothing new is accepted, and what runs may end within the grace time; then it is cancelled.
+Asynchronous calls that have not ended run again after the next `snowmelt up`. Deployed functions
+stay.";
 
 const STATUS_EXAMPLES: &str = "\
 Examples:
@@ -68,6 +73,15 @@ pub struct UpArgs {
     pub ca_file: Option<PathBuf>,
     #[command(flatten)]
     pub member: MemberArgs,
+}
+
+/// `snowmelt down`.
+#[derive(Debug, Args)]
+#[command(after_help = DOWN_EXAMPLES)]
+pub struct DownArgs {
+    /// How long running calls and queries may go on [default: 10s]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub grace: Option<Duration>,
 }
 
 /// `snowmelt status`.

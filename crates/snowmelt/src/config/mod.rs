@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::ValueEnum;
+use snowmelt_control::place::Group;
 use snowmelt_image::mount::Choice;
 use snowmelt_image::profile::PublicKey;
 use snowmelt_node::{Hold, ImageSettings};
@@ -44,6 +45,7 @@ macro_rules! keys {
 keys! {
     STATE = "server.state", env::STATE, "";
     SOCKET = "server.socket", env::SOCKET, "";
+    GROUP = "server.group", env::GROUP, "";
     RUN = "server.run", env::RUN, "";
     PYTHON = "server.python", env::PYTHON, "";
     LISTEN = "cluster.listen", env::LISTEN, "";
@@ -97,6 +99,8 @@ pub struct Config {
     pub state: Value<PathBuf>,
     /// Socket of the server.
     pub socket: Value<PathBuf>,
+    /// Group whose members may use the server; nobody but its user where absent.
+    pub group: Option<Value<Group>>,
     /// Folder of what a running platform holds and gives back.
     pub run: Value<PathBuf>,
     /// Interpreter for user code; found where absent.
@@ -172,6 +176,7 @@ impl Config {
         let state = sources.path(&STATE, env::default_state)?;
         Ok(Self {
             socket: sources.path(&SOCKET, || state.value.join("snowmelt.sock"))?,
+            group: sources.maybe(&GROUP, None, Group::find)?,
             run: sources.path(&RUN, || env::default_run(&state.value))?,
             python: sources.named_path(&PYTHON)?,
             listen: sources.maybe(&LISTEN, listen, address)?,

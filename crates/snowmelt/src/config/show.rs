@@ -15,6 +15,12 @@ pub fn show(config: &Config, origin: bool) -> String {
         path("socket", &config.socket),
         path("run", &config.run),
     ];
+    server.extend(
+        config
+            .group
+            .as_ref()
+            .map(|group| line("group", group, |group| quoted(&group.id().to_string()))),
+    );
     server.extend(config.python.as_ref().map(|python| path("python", python)));
     let cluster = [
         config.listen.as_ref().map(|value| line("listen", value, |at| quoted(&at.to_string()))),

@@ -4,9 +4,9 @@
 //! it: the server has no terminal and can never get one. Both hold the pipe on which `up` waits,
 //! so that a server that fails to start is noticed at once, and its error is read from the log.
 
-use std::fs::{DirBuilder, File};
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -33,6 +33,8 @@ pub fn up(args: &UpArgs, config: &Config, printer: Printer) -> Outcome {
         return super::foreground(config, printer);
     }
     refuse_second(config)?;
+    let group = config.group.as_ref().map(|group| &group.value);
+    snowmelt_control::place::state_folder(&config.state.value, group)?;
     let log = Log::open(&config.state.value)?;
     let announced = start(config, &log).map_err(|error| {
         ErrorReport::new(Code::INTERNAL, format!("the server cannot be started: {error}"))
@@ -113,7 +115,6 @@ impl Log {
     fn open(state: &Path) -> Result<Self, ErrorReport> {
         let path = state.join("snowmelt.log");
         let open = || -> io::Result<(File, u64)> {
-            DirBuilder::new().recursive(true).mode(0o711).create(state)?;
             let file = File::options().create(true).append(true).mode(0o600).open(&path)?;
             let begin = file.metadata()?.len();
             Ok((file, begin))

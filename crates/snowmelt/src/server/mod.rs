@@ -7,11 +7,11 @@ mod serve;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use snowmelt_control::api::Status;
+use snowmelt_control::api::{ShutdownRequest, Status};
 use snowmelt_control::client::Client;
 use snowmelt_types::{ByteSize, Code, ErrorReport};
 
-use crate::args::{ShowFormat, StatusArgs};
+use crate::args::{DownArgs, ShowFormat, StatusArgs};
 use crate::config::Config;
 use crate::failure::{Failure, Outcome};
 use crate::platform::{self, Platform};
@@ -20,35 +20,38 @@ use crate::{list, text};
 
 pub use daemon::{detach, up};
 pub use health::check;
-pub use serve::{background, foreground, private};
+pub use serve::{background, foreground, private, usual_modes};
 
-/// How long `down` waits for the server to be gone.
+/// What a server gives to what runs where nothing is said.
+const GRACE: Duration = Duration::from_secs(10);
+/// How long `down` waits beyond that for the server to be gone.
 const ENDS_WITHIN: Duration = Duration::from_secs(20);
 const ASKED_EVERY: Duration = Duration::from_millis(20);
 
-/// Ends the server, with everything that it runs, and waits until it is gone.
+/// Ends the server, once what runs has had its time, and waits until it is gone.
 ///
 /// # Errors
 /// `SM-0503` where it refuses us, `SM-0901` where it does not end.
-pub fn down(config: &Config, printer: Printer) -> Outcome {
+pub fn down(args: &DownArgs, config: &Config, printer: Printer) -> Outcome {
     if !platform::answers(&config.socket.value)? {
         printer.note("no server is running");
         return Ok(0);
     }
     platform::with(Platform::server(None, config), printer, async |client, signals| {
         let pid = client.status().await?.pid;
-        client.shutdown().await?;
+        let grace_ms = args.grace.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+        client.shutdown(&ShutdownRequest { grace_ms }).await?;
         signals.waiting_for("the server to end");
-        until_gone(pid).await
+        until_gone(pid, ENDS_WITHIN + args.grace.unwrap_or(GRACE)).await
     })?;
     printer.note("the server has ended");
     Ok(0)
 }
 
-async fn until_gone(pid: u32) -> Result<(), ErrorReport> {
+async fn until_gone(pid: u32, within: Duration) -> Result<(), ErrorReport> {
     let began = Instant::now();
     while is_alive(pid) {
-        if began.elapsed() > ENDS_WITHIN {
+        if began.elapsed() > within {
             let message = format!("the server (pid {pid}) did not end");
             return Err(ErrorReport::new(Code::INTERNAL, message)
                 .hint(format!("kill -9 {pid}: the next start cleans up what is left")));

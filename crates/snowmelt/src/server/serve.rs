@@ -8,6 +8,7 @@ use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 
+use rustix::fs::Mode;
 use snowmelt_control::api::Status;
 use snowmelt_control::client::Client;
 use snowmelt_control::server::Launch;
@@ -25,6 +26,7 @@ use crate::signals::Signals;
 /// # Errors
 /// What [`Launch`] gives.
 pub fn foreground(config: &Config, printer: Printer) -> Outcome {
+    usual_modes();
     refuse_second(config)?;
     let launch = Launch::prepare(platform::server_settings(config)?)?;
     serve(launch, printer, std::future::pending(), move |status| {
@@ -38,6 +40,7 @@ pub fn foreground(config: &Config, printer: Printer) -> Outcome {
 /// # Errors
 /// What [`Launch`] gives; the starter finds it in the log.
 pub fn background(config: &Config, printer: Printer) -> Outcome {
+    usual_modes();
     let launch = Launch::prepare(platform::server_settings(config)?)?;
     serve(launch, printer, std::future::pending(), |status| {
         announce(status)?;
@@ -52,8 +55,15 @@ pub fn background(config: &Config, printer: Printer) -> Outcome {
 /// # Errors
 /// What [`Launch`] gives.
 pub fn private(config: &Config, printer: Printer) -> Outcome {
+    usual_modes();
     let launch = Launch::prepare(platform::embedded_settings(config)?)?;
     serve(launch, printer, end_of_stdin(), announce)
+}
+
+/// Whatever the umask of whoever starts it: what it makes is written by itself alone, and what
+/// sandboxes are shown can be read in them.
+pub fn usual_modes() {
+    rustix::process::umask(Mode::from_raw_mode(0o022));
 }
 
 /// Refuses to start where a server answers.

@@ -1,7 +1,10 @@
 //! What was acknowledged and must survive a crash: deployed functions and asynchronous calls.
 //!
-//! One redb file. A server holds it open; embedded runs open it for one transaction each and wait
-//! for one another, so that two commands at once both succeed.
+//! One redb file, for the user of the server only. A server holds it open; embedded runs open it for
+//! one transaction each and wait for one another, so that two commands at once both succeed.
+
+mod calls;
+mod index;
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -10,19 +13,24 @@ use std::time::{Duration, Instant};
 use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use snowmelt_node::PackageAt;
-use snowmelt_types::{Code, Digest, ErrorReport, FunctionName, InvocationId};
+use snowmelt_types::{Code, Digest, ErrorReport, FunctionName};
 
 use crate::api::{FunctionSpec, Invocation};
+use crate::place;
+use index::Index;
 
 const FUNCTIONS: TableDefinition<&str, &[u8]> = TableDefinition::new("functions");
-const INVOCATIONS: TableDefinition<&str, &[u8]> = TableDefinition::new("invocations");
 
 /// How long a command waits for another one's transaction.
 const OTHERS_TAKE_AT_MOST: Duration = Duration::from_secs(5);
 
-/// Ended asynchronous calls that are kept; the oldest go first.
-const KEPT_INVOCATIONS: usize = 1000;
+/// What redb keeps of the file in memory.
+const CACHE_BYTES: usize = 32 << 20;
+
+/// How long the answer of an asynchronous call is kept where the function does not say.
+pub(crate) const KEPT_WITHOUT_A_WORD_MS: u64 = 24 * 60 * 60 * 1000;
 
 /// A deployed function.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -41,7 +49,7 @@ pub(crate) struct FunctionRecord {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct InvocationRecord {
     pub invocation: Invocation,
-    pub event: serde_json::Value,
+    pub event: Box<RawValue>,
 }
 
 /// The file of functions and asynchronous calls.
@@ -50,15 +58,18 @@ pub(crate) struct Store {
     path: PathBuf,
     // `Some` while a server holds it open. Locked for one transaction.
     held: Option<Database>,
-    // Transactions of one process come one after another: redb allows one open handle.
-    turn: Mutex<()>,
+    // Transactions of one process come one after another: redb allows one open handle. What is known
+    // of asynchronous calls is complete where the file is held: nobody else has any.
+    turn: Mutex<Index>,
 }
 
 impl Store {
     /// Uses a file, which is made at the first write; `hold` keeps it open for this process alone.
     pub fn open(path: PathBuf, hold: bool) -> Result<Self, ErrorReport> {
         let held = hold.then(|| open_patiently(&path)).transpose()?;
-        Ok(Self { path, held, turn: Mutex::new(()) })
+        let index = held.as_ref().map(calls::load).transpose();
+        let index = index.map_err(|error| failed(&path, &error))?.unwrap_or_default();
+        Ok(Self { path, held, turn: Mutex::new(index) })
     }
 
     pub fn put_function(&self, record: &FunctionRecord) -> Result<(), ErrorReport> {
@@ -76,46 +87,11 @@ impl Store {
 
     /// Removes a function; false if there was none.
     pub fn remove_function(&self, name: &FunctionName) -> Result<bool, ErrorReport> {
-        self.with(|database| {
+        self.with(|database, _| {
             let transaction = database.begin_write()?;
             let was_there = transaction.open_table(FUNCTIONS)?.remove(name.as_str())?.is_some();
             transaction.commit()?;
             Ok(was_there)
-        })
-    }
-
-    /// Writes an asynchronous call; on return it survives a crash.
-    pub fn put_invocation(&self, record: &InvocationRecord) -> Result<(), ErrorReport> {
-        self.put(INVOCATIONS, record.invocation.id.as_str(), record)?;
-        self.trim_invocations()
-    }
-
-    pub fn invocation(&self, id: &InvocationId) -> Result<Option<InvocationRecord>, ErrorReport> {
-        self.get(INVOCATIONS, id.as_str())
-    }
-
-    /// All asynchronous calls, the oldest first.
-    pub fn invocations(&self) -> Result<Vec<InvocationRecord>, ErrorReport> {
-        self.all(INVOCATIONS)
-    }
-
-    /// Identifiers sort by time, so the first rows are the oldest. Calls that have not ended stay.
-    fn trim_invocations(&self) -> Result<(), ErrorReport> {
-        use crate::api::InvocationState::Running;
-        let records = self.invocations()?;
-        let Some(excess) = records.len().checked_sub(KEPT_INVOCATIONS) else { return Ok(()) };
-        let ended = records.iter().filter(|record| record.invocation.state != Running);
-        let ids: Vec<_> = ended.take(excess).map(|record| &record.invocation.id).collect();
-        self.with(|database| {
-            let transaction = database.begin_write()?;
-            {
-                let mut table = transaction.open_table(INVOCATIONS)?;
-                for id in &ids {
-                    table.remove(id.as_str())?;
-                }
-            }
-            transaction.commit()?;
-            Ok(())
         })
     }
 
@@ -125,8 +101,8 @@ impl Store {
         key: &str,
         value: &impl Serialize,
     ) -> Result<(), ErrorReport> {
-        let value = serde_json::to_vec(value).map_err(|error| self.failed(&error))?;
-        self.with(|database| {
+        let value = self.written(value)?;
+        self.with(|database, _| {
             let transaction = database.begin_write()?;
             transaction.open_table(table)?.insert(key, value.as_slice())?;
             transaction.commit()?;
@@ -142,7 +118,7 @@ impl Store {
         if !self.exists() {
             return Ok(None);
         }
-        let value = self.with(|database| {
+        let value = self.with(|database, _| {
             let transaction = database.begin_read()?;
             let table = match transaction.open_table(table) {
                 Err(redb::TableError::TableDoesNotExist(_)) => return Ok(None),
@@ -160,7 +136,7 @@ impl Store {
         if !self.exists() {
             return Ok(Vec::new());
         }
-        let values = self.with(|database| {
+        let values = self.with(|database, _| {
             let transaction = database.begin_read()?;
             let table = match transaction.open_table(table) {
                 Err(redb::TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
@@ -178,14 +154,18 @@ impl Store {
 
     fn with<T>(
         &self,
-        work: impl FnOnce(&Database) -> Result<T, redb::Error>,
+        work: impl FnOnce(&Database, &mut Index) -> Result<T, redb::Error>,
     ) -> Result<T, ErrorReport> {
-        let _turn = self.turn.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut turn = self.turn.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         match &self.held {
-            Some(database) => work(database),
-            None => work(&open_patiently(&self.path)?),
+            Some(database) => work(database, &mut turn),
+            None => work(&open_patiently(&self.path)?, &mut turn),
         }
         .map_err(|error| self.failed(&error))
+    }
+
+    fn written(&self, value: &impl Serialize) -> Result<Vec<u8>, ErrorReport> {
+        serde_json::to_vec(value).map_err(|error| self.failed(&error))
     }
 
     fn parse<T: DeserializeOwned>(&self, value: &[u8]) -> Result<T, ErrorReport> {
@@ -200,7 +180,9 @@ impl Store {
 fn open_patiently(path: &Path) -> Result<Database, ErrorReport> {
     let begun = Instant::now();
     loop {
-        match Database::create(path) {
+        // It holds the environments of functions and the events of calls.
+        place::private_file(path).map_err(|error| failed(path, &error))?;
+        match Database::builder().set_cache_size(CACHE_BYTES).create(path) {
             Ok(database) => return Ok(database),
             Err(DatabaseError::DatabaseAlreadyOpen) if begun.elapsed() < OTHERS_TAKE_AT_MOST => {
                 std::thread::sleep(Duration::from_millis(5));
@@ -225,9 +207,8 @@ fn failed(path: &Path, error: &dyn std::fmt::Display) -> ErrorReport {
 
 #[cfg(test)]
 mod tests {
+    use snowmelt_types::{InvocationId, Tenant};
     use snowmelt_wire::Code as UserCode;
-
-    use snowmelt_types::Tenant;
 
     use super::*;
     use crate::api::{CallMode, FunctionOptions, InvocationState, Runtime};
@@ -290,16 +271,14 @@ mod tests {
         assert_eq!(Store::open(path, false).unwrap().functions().unwrap().len(), 4);
     }
 
-    #[test]
-    fn unended_invocations_are_never_trimmed() {
-        let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(folder.path().join("state.redb"), true).unwrap();
-        let call = |state| InvocationRecord {
+    fn call(function: &str, answer: &str) -> InvocationRecord {
+        let json = |text: &str| RawValue::from_string(text.to_owned()).unwrap();
+        InvocationRecord {
             invocation: Invocation {
                 id: InvocationId::new(),
-                function: "a".parse().unwrap(),
-                state,
-                result: None,
+                function: function.parse().unwrap(),
+                state: InvocationState::Running,
+                result: Some(json(answer).into()),
                 error: None,
                 warnings: Vec::new(),
                 accepted_ms: 0,
@@ -307,10 +286,100 @@ mod tests {
                 cold: false,
                 cold_because: None,
             },
-            event: serde_json::Value::Null,
-        };
-        let unended = call(InvocationState::Running);
-        store.put_invocation(&unended).unwrap();
-        assert!(store.invocation(&unended.invocation.id).unwrap().is_some());
+            event: json("{\"n\": 1.50}"),
+        }
+    }
+
+    fn ended(mut record: InvocationRecord) -> InvocationRecord {
+        record.invocation.state = InvocationState::Succeeded;
+        record
+    }
+
+    #[test]
+    fn calls_that_wait_are_found_again_and_ended_ones_are_not_run_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state.redb");
+        let store = Store::open(path.clone(), true).unwrap();
+        let (first, second) = (call("a", "null"), call("a", "null"));
+        store.accept(&first).unwrap();
+        store.accept(&second).unwrap();
+        store.end(&ended(first.clone()), u64::MAX).unwrap();
+        drop(store);
+        let again = Store::open(path, true).unwrap();
+        let name = "a".parse().unwrap();
+        assert_eq!(again.waiting().unwrap(), [(second.invocation.id, name)]);
+        let read = again.invocation(&first.invocation.id).unwrap().unwrap();
+        assert_eq!(read.invocation.state, InvocationState::Succeeded);
+        assert_eq!(read.event.get(), "{\"n\": 1.50}", "as it was written");
+    }
+
+    #[test]
+    fn answers_that_are_too_old_are_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path().join("state.redb"), true).unwrap();
+        let (old, new) = (call("a", "1"), call("a", "2"));
+        for (record, until_ms) in [(&old, 1), (&new, u64::MAX)] {
+            store.accept(record).unwrap();
+            store.end(&ended(record.clone()), until_ms).unwrap();
+        }
+        assert!(store.invocation(&old.invocation.id).unwrap().is_none());
+        assert!(store.invocation(&new.invocation.id).unwrap().is_some());
+    }
+
+    /// A version before this one wrote records alone.
+    #[test]
+    fn calls_of_an_older_version_are_run_and_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state.redb");
+        let (waits, over) = (call("a", "null"), ended(call("a", "1")));
+        let store = Store::open(path.clone(), true).unwrap();
+        for record in [&waits, &over] {
+            store.put(calls::RECORDS, record.invocation.id.as_str(), record).unwrap();
+        }
+        drop(store);
+        let again = Store::open(path, true).unwrap();
+        let name = "a".parse().unwrap();
+        assert_eq!(again.waiting().unwrap(), [(waits.invocation.id, name)]);
+        assert!(again.invocation(&over.invocation.id).unwrap().is_some());
+    }
+
+    /// What a write costs must not depend on what others have stored: before there was an index,
+    /// each one read every record.
+    #[test]
+    fn a_write_reads_no_other_record() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path().join("state.redb"), true).unwrap();
+        let long = format!("\"{}\"", "x".repeat(8 << 20));
+        for _ in 0..12 {
+            let record = call("a", &long);
+            store.accept(&record).unwrap();
+            store.end(&ended(record), u64::MAX).unwrap();
+        }
+        let before = read_bytes();
+        for _ in 0..10 {
+            let record = call("b", "1");
+            store.accept(&record).unwrap();
+            store.end(&ended(record), u64::MAX).unwrap();
+        }
+        let read = read_bytes() - before;
+        assert!(read < 96 << 20, "20 short writes read {read} bytes");
+    }
+
+    /// What this process has read by system calls.
+    fn read_bytes() -> u64 {
+        let text = std::fs::read_to_string("/proc/self/io").unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix("rchar: "));
+        line.unwrap().parse().unwrap()
+    }
+
+    #[test]
+    fn the_file_is_for_its_owner_only() {
+        use std::os::unix::fs::{MetadataExt, PermissionsExt};
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state.redb");
+        std::fs::write(&path, "").unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).unwrap();
+        let _store = Store::open(path.clone(), true).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
     }
 }

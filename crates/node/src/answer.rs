@@ -1,0 +1,208 @@
+//! The answers of functions, as text that nobody here parses, and the memory that they take.
+//!
+//! Why as text: as a tree of values an answer takes up to a hundred times its length, of the one
+//! process that serves everybody. Invariant: no more is read from an instance than one answer may
+//! have, and not before there is room for it beside all others that are under way.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::value::RawValue;
+use snowmelt_types::ByteSize;
+use snowmelt_wire::{Frame, Kind, read_header, read_payload};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::quiet::Quiet;
+use crate::{Error, Result};
+
+/// The longest answer of a function.
+pub const MOST_ANSWER: ByteSize = ByteSize::mib(64);
+/// The longest that anything else may be that an instance says: failures, signatures.
+const MOST_OTHER: ByteSize = ByteSize::mib(4);
+/// The most memory that all answers take together from when they are read until they are sent.
+const MOST_UNDER_WAY: ByteSize = ByteSize::mib(512);
+/// How often an answer is in memory at once while it is handed on.
+const COPIES: u64 = 2;
+/// How long an answer waits for room; whoever holds it lets go within the time-outs of the server.
+const ROOM_WITHIN: Duration = Duration::from_secs(2);
+/// Room is counted in so many bytes.
+const UNIT: u64 = 1 << 10;
+
+/// The answer of a function: valid JSON, and its room.
+#[derive(Clone, Debug, Default)]
+pub struct Answer {
+    json: Box<RawValue>,
+    room: Option<Room>,
+}
+
+/// A part of the memory that answers may take, until it is dropped.
+#[derive(Clone, Debug)]
+pub struct Room {
+    _permit: Arc<OwnedSemaphorePermit>,
+}
+
+impl Answer {
+    /// Its text.
+    pub fn json(&self) -> &str {
+        self.json.get()
+    }
+
+    /// Its room, for who keeps its text in another form.
+    pub fn take_room(&mut self) -> Option<Room> {
+        self.room.take()
+    }
+}
+
+impl From<Box<RawValue>> for Answer {
+    fn from(json: Box<RawValue>) -> Self {
+        Self { json, room: None }
+    }
+}
+
+impl Serialize for Answer {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        self.json.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Answer {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        Box::deserialize(deserializer).map(|json: Box<RawValue>| json.into())
+    }
+}
+
+/// The room for answers.
+#[derive(Debug)]
+pub(crate) struct Answers {
+    room: Arc<Semaphore>,
+}
+
+impl Default for Answers {
+    fn default() -> Self {
+        Self { room: Arc::new(Semaphore::new(units(MOST_UNDER_WAY.bytes()) as usize)) }
+    }
+}
+
+impl Answers {
+    /// Reads what a function answers, or why it failed.
+    pub async fn read(&self, from: &mut Quiet, name: &str) -> Result<(Frame, Option<Room>)> {
+        let (kind, length) = read_header(from).await?.ok_or(snowmelt_wire::Error::Closed)?;
+        if kind != Kind::Return {
+            return Ok((other(from, kind, length).await?, None));
+        }
+        if length as u64 > MOST_ANSWER.bytes() {
+            let bytes = ByteSize(length as u64);
+            return Err(Error::AnswerTooLong { name: name.to_owned(), bytes });
+        }
+        let room = self.make_room(length as u64).await?;
+        Ok((read_payload(from, kind, length).await?, Some(room)))
+    }
+
+    async fn make_room(&self, length: u64) -> Result<Room> {
+        let room = Arc::clone(&self.room).acquire_many_owned(units(length * COPIES));
+        match tokio::time::timeout(ROOM_WITHIN, room).await {
+            Ok(Ok(permit)) => Ok(Room { _permit: Arc::new(permit) }),
+            _ => Err(Error::AnswersFull { most: MOST_UNDER_WAY }),
+        }
+    }
+}
+
+/// Reads what is no answer of a function.
+pub(crate) async fn read_other(from: &mut Quiet) -> Result<Frame> {
+    let (kind, length) = read_header(from).await?.ok_or(snowmelt_wire::Error::Closed)?;
+    other(from, kind, length).await
+}
+
+async fn other(from: &mut Quiet, kind: Kind, length: usize) -> Result<Frame> {
+    if length as u64 > MOST_OTHER.bytes() {
+        return Err(snowmelt_wire::Error::TooLong(length as u64).into());
+    }
+    Ok(read_payload(from, kind, length).await?)
+}
+
+fn units(bytes: u64) -> u32 {
+    u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX)
+}
+
+/// The answer that a frame holds.
+pub(crate) fn parsed(frame: &Frame, room: Option<Room>) -> Result<Answer> {
+    Ok(Answer { json: frame.parse()?, room })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    fn header(kind: Kind, length: u32) -> [u8; 8] {
+        let mut header = [0; 8];
+        header[..4].copy_from_slice(&length.to_le_bytes());
+        header[4] = kind as u8;
+        header
+    }
+
+    async fn said(answers: &Answers, bytes: &[u8]) -> Result<(Frame, Option<Room>)> {
+        let (near, mut far) = UnixStream::pair().unwrap();
+        far.write_all(bytes).unwrap();
+        drop(far);
+        answers.read(&mut Quiet::new(near).unwrap(), "f").await
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_kept_as_it_was_written() {
+        let text = br#"{"a": [1, 2.50, 123456789012345678901234567890], "a": null}"#;
+        let whole = [&header(Kind::Return, text.len() as u32)[..], text].concat();
+        let (frame, room) = said(&Answers::default(), &whole).await.unwrap();
+        let answer = parsed(&frame, room).unwrap();
+        assert_eq!(answer.json().as_bytes(), text);
+        assert_eq!(serde_json::to_vec(&answer).unwrap(), text);
+    }
+
+    #[tokio::test]
+    async fn what_is_no_json_is_no_answer() {
+        for text in [&b"{\"a\": }"[..], b"\"\xff\"", b"1 2", b""] {
+            let whole = [&header(Kind::Return, text.len() as u32)[..], text].concat();
+            let (frame, room) = said(&Answers::default(), &whole).await.unwrap();
+            assert!(parsed(&frame, room).is_err(), "{text:?}");
+        }
+    }
+
+    /// Deep nesting must not use up the stack of whoever checks it.
+    #[tokio::test]
+    async fn a_deep_answer_is_checked_without_recursion() {
+        let text = [vec![b'['; 1 << 20], vec![b']'; 1 << 20]].concat();
+        let whole = [&header(Kind::Return, text.len() as u32)[..], &text].concat();
+        let (near, mut far) = UnixStream::pair().unwrap();
+        let sending = std::thread::spawn(move || far.write_all(&whole));
+        let answers = Answers::default();
+        let (frame, room) = answers.read(&mut Quiet::new(near).unwrap(), "f").await.unwrap();
+        sending.join().unwrap().unwrap();
+        drop(parsed(&frame, room));
+    }
+
+    #[tokio::test]
+    async fn lengths_are_refused_before_anything_is_read() {
+        let answers = Answers::default();
+        let long = header(Kind::Return, (MOST_ANSWER.bytes() + 1) as u32);
+        assert!(matches!(said(&answers, &long).await, Err(Error::AnswerTooLong { .. })));
+        let long = header(Kind::Failure, (MOST_OTHER.bytes() + 1) as u32);
+        assert!(matches!(said(&answers, &long).await, Err(Error::Wire(_))));
+    }
+
+    #[tokio::test]
+    async fn there_is_room_for_so_many_and_for_more_once_they_are_gone() {
+        let answers = Answers::default();
+        let each = MOST_ANSWER.bytes();
+        let many = MOST_UNDER_WAY.bytes() / (each * COPIES);
+        let mut held = Vec::new();
+        for _ in 0..many {
+            held.push(answers.make_room(each).await.unwrap());
+        }
+        assert!(matches!(answers.make_room(each).await, Err(Error::AnswersFull { .. })));
+        held.pop();
+        answers.make_room(each).await.unwrap();
+    }
+}

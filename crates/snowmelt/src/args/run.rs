@@ -1,0 +1,52 @@
+//! The grammar of `snowmelt run`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use snowmelt_types::{ByteSize, CpuMillis, parse_duration};
+
+use super::PlatformArgs;
+use super::function::variable;
+
+const EXAMPLES: &str = "\
+Examples:
+  snowmelt run hello.py                          the file has def handler(event)
+  snowmelt run hello.py --data '{\"name\": \"Ada\"}'
+  snowmelt run images.py:resize --package pillow==11.* --data @event.json
+  snowmelt run handler.mjs
+
+The result is JSON on stdout; what the function prints is on stderr. Nothing stays deployed.";
+
+/// `snowmelt run`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct RunArgs {
+    /// File with the code, and what is called in it [default: handler, in Java the class]
+    #[arg(value_name = "PATH[:HANDLER]")]
+    pub code: String,
+    /// The event as JSON, `@FILE`, or `-` for stdin [default: {}]
+    #[arg(short, long, value_name = "JSON", allow_negative_numbers = true)]
+    pub data: Option<String>,
+    /// Memory limit [default: 512MiB]
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<ByteSize>,
+    /// Processor share, as 500m or 1.5 [default: 1]
+    #[arg(long, value_name = "CORES")]
+    pub cpu: Option<CpuMillis>,
+    /// The most time for the call [default: 60s]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub timeout: Option<Duration>,
+    /// Set an environment variable (repeatable)
+    #[arg(long = "env", value_name = "NAME=VALUE", value_parser = variable)]
+    pub environment: Vec<(String, String)>,
+    /// One package that it needs, as `pillow==11.*` (repeatable)
+    #[arg(long = "package", value_name = "REQ")]
+    pub packages: Vec<String>,
+    /// requirements.txt with packages that it needs
+    #[arg(long, value_name = "FILE")]
+    pub requirements: Option<PathBuf>,
+    /// Which platform runs it.
+    #[command(flatten, next_help_heading = "Platform")]
+    pub platform: PlatformArgs,
+}

@@ -1,0 +1,94 @@
+//! `snowmelt run`: a function that is called once, and of which nothing stays.
+
+use std::path::Path;
+use std::time::Duration;
+
+use snowmelt_control::api::{
+    CallMode, FunctionOptions, FunctionSpec, Invocation, InvokeRequest, LogEntry, Runtime,
+};
+use snowmelt_control::client::Client;
+use snowmelt_types::{ErrorReport, FunctionName, InvocationId};
+
+use crate::args::RunArgs;
+use crate::config::Config;
+use crate::deploy::code_and_handler;
+use crate::failure::Outcome;
+use crate::functions::{ask, ended, event};
+use crate::printer::Printer;
+use crate::{input, program, text};
+
+/// Calls a function of a file and prints its result; what it wrote goes to stderr.
+///
+/// # Errors
+/// What the platform gives, and `SM-0110` or `SM-0222` for wrong input.
+pub fn run(args: &RunArgs, config: &Config, printer: Printer) -> Outcome {
+    let (spec, event) = (spec(args)?, event(args.data.as_deref())?);
+    let request = InvokeRequest { event, asynchronous: false };
+    let label = format!("running {}", args.code);
+    let (invocation, log) = ask(&args.platform, config, printer, &label, async |client| {
+        client.deploy(&spec).await?;
+        let called = call(client, &spec.name, &request).await;
+        let removed = client.remove(&spec.name).await;
+        let called = called?;
+        removed.map(|()| called)
+    })?;
+    for line in log.iter().flat_map(|entry| entry.text.lines()) {
+        printer.line(&text::visible(line));
+    }
+    ended(invocation, printer)
+}
+
+async fn call(
+    client: &Client,
+    name: &FunctionName,
+    request: &InvokeRequest,
+) -> Result<(Invocation, Vec<LogEntry>), ErrorReport> {
+    let invocation = client.invoke(name, request).await?;
+    let log = client.logs(name, Some(&invocation.id), None).await?;
+    Ok((invocation, log))
+}
+
+fn spec(args: &RunArgs) -> Result<FunctionSpec, ErrorReport> {
+    let (path, handler) = code_and_handler(&args.code);
+    let path = Path::new(path);
+    let runtime = match path.extension().and_then(|ending| ending.to_str()) {
+        Some("mjs" | "cjs" | "js") => Runtime::Node,
+        Some("java" | "jar") => Runtime::Java,
+        _ => Runtime::Python,
+    };
+    let code = match runtime {
+        Runtime::Python => input::code(path)?,
+        _ => program::files(path)?,
+    };
+    let default = FunctionOptions::default();
+    let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    Ok(FunctionSpec {
+        name: passing_name()?,
+        code,
+        packed: None,
+        handler: handler.to_owned(),
+        runtime,
+        command: Vec::new(),
+        root: None,
+        image: None,
+        mode: CallMode::Event,
+        packages: input::requirements(&args.packages, args.requirements.as_deref())?,
+        options: FunctionOptions {
+            memory: args.memory.unwrap_or(default.memory),
+            cpu: args.cpu.unwrap_or(default.cpu),
+            timeout_ms: args.timeout.map_or(default.timeout_ms, ms),
+            environment: args.environment.iter().cloned().collect(),
+            ..default
+        },
+        tenant: Default::default(),
+        expected: 1,
+        ephemeral: true,
+    })
+}
+
+/// A name that no other function has.
+fn passing_name() -> Result<FunctionName, ErrorReport> {
+    let name = format!("run-{}", InvocationId::new().as_str());
+    name.parse()
+        .map_err(|message: String| ErrorReport::new(snowmelt_types::Code::INTERNAL, message))
+}

@@ -1,0 +1,134 @@
+"""Who may use a server and read its state, whatever the umask; and what strangers on the network
+can take from it."""
+
+import contextlib
+import http.client
+import json
+import socket
+import stat
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import Snowmelt, wait_for
+
+from common.places import SNOWMELT
+
+STRANGER = 65534
+MEMBERS = 64321
+TOKEN = "0123456789abcdef0123"
+
+CONNECT = """import socket, sys
+with socket.socket(socket.AF_UNIX) as connection:
+    connection.connect(sys.argv[1])
+    connection.sendall(b"GET /v1/status HTTP/1.1\\r\\nhost: x\\r\\n\\r\\n")
+    print(connection.recv(100).decode().splitlines()[0])
+"""
+OPEN = """import fcntl, sys
+fcntl.flock(open(sys.argv[1]), fcntl.LOCK_EX | fcntl.LOCK_NB)
+"""
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def as_user(group: int, program: str, path: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["/usr/bin/python3", "-c", program, str(path)],
+        user=STRANGER,
+        group=group,
+        extra_groups=[],
+        capture_output=True,
+        text=True,
+        cwd="/",
+    )
+
+
+@pytest.fixture
+def up_with_umask_0(alone: Snowmelt, tmp_path: Path) -> Iterator[Snowmelt]:
+    # Others may pass through the folder above, as through /var/lib.
+    alone.folder.chmod(0o755)
+    command = f"umask 0; exec {SNOWMELT} up"
+    subprocess.run(["sh", "-c", command], env=alone.environ(), check=True, cwd=alone.folder)
+    file = tmp_path / "f.py"
+    file.write_text("def handler(event): print(event)\n")
+    alone.run("fn", "deploy", "f", file, "--env", "SECRET=x").succeeded()
+    alone.run("fn", "call", "f").succeeded()
+    yield alone
+    alone.run("down")
+
+
+def test_the_umask_opens_nothing(up_with_umask_0: Snowmelt) -> None:
+    state = up_with_umask_0.folder / "state"
+    assert mode(state) == 0o700
+    for name in ("state.redb", "server.lock", "snowmelt.sock", "snowmelt.log"):
+        assert mode(state / name) == 0o600, name
+    assert mode(state / "logs/f") == 0o700
+    assert mode(state / "logs/f/log.jsonl") == 0o600
+    for name in ("state.redb", "server.lock"):
+        refused = as_user(STRANGER, OPEN, state / name)
+        assert "PermissionError" in refused.stderr, refused
+    assert "PermissionError" in as_user(STRANGER, CONNECT, state / "snowmelt.sock").stderr
+    written = [path for path in state.rglob("*") if not path.is_symlink() and mode(path) & 0o022]
+    assert not written, "others may write to what the server made"
+
+
+def test_members_of_the_group_may_use_the_server(alone: Snowmelt) -> None:
+    alone.folder.chmod(0o755)
+    alone.environment = {"SNOWMELT_GROUP": str(MEMBERS)}
+    alone.run("up").succeeded()
+    try:
+        state = alone.folder / "state"
+        found = (state / "snowmelt.sock").stat()
+        assert (mode(state / "snowmelt.sock"), found.st_gid) == (0o660, MEMBERS)
+        assert "200 OK" in as_user(MEMBERS, CONNECT, state / "snowmelt.sock").stdout
+        assert "PermissionError" in as_user(STRANGER, CONNECT, state / "snowmelt.sock").stderr
+        assert "PermissionError" in as_user(MEMBERS, OPEN, state / "state.redb").stderr
+        # A command of root beside the server takes nobody's way to it.
+        alone.environment = {}
+        alone.run("fn", "ls", "--embedded")
+        assert "200 OK" in as_user(MEMBERS, CONNECT, state / "snowmelt.sock").stdout
+    finally:
+        alone.run("down")
+
+
+def test_a_group_that_is_not_there_is_refused(alone: Snowmelt) -> None:
+    alone.environment = {"SNOWMELT_GROUP": "no-such-group-e2e"}
+    alone.run("up").failed_with("SM-0110", "no-such-group-e2e", "groupadd")
+
+
+def descriptors(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
+def test_strangers_take_few_descriptors_and_keep_no_host_out(
+    alone: Snowmelt, tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text(TOKEN)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    alone.run("up", "--listen", f"127.0.0.1:{port}", "--token-file", token).succeeded()
+    try:
+        server = json.loads(alone.run("status", "-o", "json").succeeded().out)["pid"]
+        before = descriptors(server)
+        with contextlib.ExitStack() as silent:
+            for _ in range(600):
+                connection = socket.create_connection(("127.0.0.1", port))
+                silent.enter_context(connection)
+            few = lambda: descriptors(server) - before <= 140  # noqa: E731
+            wait_for("all but a few to be let go", few)
+            host = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+            leave = {"authorization": f"Bearer {TOKEN}"}
+            host.request("DELETE", "/v1/hosts/none", headers=leave)
+            assert host.getresponse().status == 204
+            alone.run("status").succeeded()
+            stranger = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+            stranger.request("DELETE", "/v1/hosts/none")
+            refused = stranger.getresponse()
+            assert (refused.status, refused.headers["connection"]) == (401, "close")
+    finally:
+        alone.run("down")
