@@ -145,13 +145,13 @@ impl Lanes {
         tokio::time::timeout(PATIENCE, one).await.unwrap_or(Err(Error::SpawnerLost))
     }
 
-    /// Starts another spawner, unless there is one or the platform ends.
-    async fn start_again(&self) -> Result<()> {
+    /// Starts another spawner, unless there is one or the platform ends; says whether it did.
+    async fn start_again(&self) -> Result<bool> {
         // A lane may be in the making, of a copy that outlived its original.
         let _turn = self.opening.lock().await;
-        let Some(run_dir) = self.run_dir() else { return Ok(()) };
+        let Some(run_dir) = self.run_dir() else { return Ok(false) };
         if self.is_ending() || !self.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         let (launcher, folder) = (self.replacement.launcher.clone(), run_dir.clone());
         let launched = tokio::task::spawn_blocking(move || {
@@ -161,9 +161,10 @@ impl Lanes {
         });
         let launched =
             launched.await.map_err(|error| Error::NotReplaced { reason: error.to_string() })??;
-        self.add(Ready::first(launched)?, run_dir);
+        let first = Ready::first(launched)?;
         self.replacement.started();
-        Ok(())
+        self.add(first, run_dir);
+        Ok(true)
     }
 }
 
@@ -174,7 +175,8 @@ pub(crate) async fn replace(lanes: Weak<Lanes>) {
         tokio::time::sleep(pause).await;
         let Some(lanes) = lanes.upgrade() else { return };
         match lanes.start_again().await {
-            Ok(()) => {
+            Ok(false) => return,
+            Ok(true) => {
                 let spawner = lanes.health();
                 return tracing::warn!(?spawner, "the spawner died; another has taken its place");
             }
