@@ -25,6 +25,10 @@ const STEADY: Duration = Duration::from_secs(30);
 /// further one is twice as long.
 const PAUSE: Duration = Duration::from_millis(200);
 
+/// How many attempts may fail before whoever waits is told: what the dead one left may take a moment
+/// to go.
+const UNTOLD: u32 = 2;
+
 /// The longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
@@ -182,8 +186,10 @@ pub(crate) async fn replace(lanes: Weak<Lanes>) {
             }
             Err(error) => {
                 tracing::error!(%error, "the spawner died and cannot be started again so far");
-                let failed = Condition::Failed(error.to_string());
-                lanes.replacement.condition.send_replace(failed);
+                if failures >= UNTOLD {
+                    let failed = Condition::Failed(error.to_string());
+                    lanes.replacement.condition.send_replace(failed);
+                }
                 pause = longer(PAUSE, failures);
             }
         }
