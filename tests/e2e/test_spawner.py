@@ -18,8 +18,9 @@ from common.stock import Stock
 
 PYTHON = Path(__file__).resolve().parents[2] / "python"
 
-# What the platform may answer to what was under way when the spawner died.
-LOST = {"SM-0502", "SM-0520", "SM-0401", "SM-0702", "SM-0705"}
+# What the platform may answer to what was under way when the spawner died. SM-0601: what a network
+# was for has ended before it was held to its addresses.
+LOST = {"SM-0502", "SM-0520", "SM-0401", "SM-0601", "SM-0702", "SM-0705"}
 
 # Calls, queries and bursts at once and without end, each result a line with the number of lines on
 # its input when it was begun; the line `end` has it come to its end.

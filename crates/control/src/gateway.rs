@@ -137,7 +137,7 @@ async fn pack(State(platform): State<Arc<Platform>>, Sent(body): Sent) -> Answer
 async fn keep_wheel(
     State(platform): State<Arc<Platform>>,
     Path(file): Path<String>,
-    body: Bytes,
+    Sent(body): Sent,
 ) -> Answer {
     json(StatusCode::CREATED, &platform.functions.keep_wheel(file, body.to_vec()).await?)
 }

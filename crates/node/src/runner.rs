@@ -187,7 +187,10 @@ impl QueryRunner {
         }
         for Beside { name, lease, .. } in &started.udfs {
             if let Some(ended) = lease.ended(name, patience).await {
-                return Failed::of(ended.report());
+                let report = ended.report();
+                // Not by what it did: the task may be run again.
+                let is_lost = report.known_code() == Code::SPAWNER_LOST;
+                return if is_lost { Failed::lost(report) } else { Failed::of(report) };
             }
         }
         failure

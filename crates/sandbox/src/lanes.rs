@@ -8,10 +8,8 @@
 //! Invariant: a number belongs to one lane until nothing of that is left, so control groups and
 //! user ids never belong to two.
 
-use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use snowmelt_kernel::packet;
 use snowmelt_types::SandboxId;
 
 use crate::launch::Launcher;
@@ -29,23 +27,23 @@ const WORTH: usize = 8;
 /// The lanes that are there.
 pub(crate) struct Lanes {
     /// The most there may be.
-    most: u32,
+    pub(super) most: u32,
     state: Mutex<State>,
     /// Held while a lane is made.
-    pub(crate) opening: tokio::sync::Mutex<()>,
-    pub(crate) replacement: Replacement,
+    pub(super) opening: tokio::sync::Mutex<()>,
+    pub(super) replacement: Replacement,
     /// Until the end; the readers of the lanes have it too, and the last one cleans it.
     run_dir: Mutex<Option<Arc<RunDir>>>,
     own: Weak<Self>,
 }
 
-struct State {
+pub(super) struct State {
     /// Also those that are dead and not buried yet.
-    lanes: Vec<Arc<Registry>>,
+    pub(super) lanes: Vec<Arc<Registry>>,
     /// Starts that found every lane at work since the last lane was made.
     crowded: usize,
     /// No further lane is made.
-    is_ending: bool,
+    pub(super) is_ending: bool,
 }
 
 impl Lanes {
@@ -223,48 +221,7 @@ impl Lanes {
         self.run_dir.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Makes one more lane, unless one is being made.
-    async fn open_one(&self) {
-        if let Ok(_turn) = self.opening.try_lock() {
-            self.open().await;
-        }
-    }
-
-    /// Makes all the lanes there can be.
-    async fn open_all(&self) {
-        if let Ok(_turn) = self.opening.try_lock() {
-            while self.open().await {}
-        }
-    }
-
-    /// Makes a lane; false if there is to be no more, or there cannot.
-    async fn open(&self) -> bool {
-        let Some((parent, number)) = self.next() else { return false };
-        let Some(run_dir) = parent.run_dir() else { return false };
-        match copy(&parent, number).await {
-            Ok(ready) => {
-                self.add(ready, run_dir);
-                true
-            }
-            Err(error) => {
-                tracing::warn!(%error, number, "no further lane of the spawner could be made");
-                leave(run_dir);
-                false
-            }
-        }
-    }
-
-    /// Which lane to copy, and the number of the copy; none when there are as many as there may be.
-    fn next(&self) -> Option<(Arc<Registry>, u32)> {
-        let state = self.state();
-        if state.is_ending {
-            return None;
-        }
-        let is_free = |number: &u32| state.lanes.iter().all(|lane| lane.lane() != *number);
-        Some((state.least()?, (0..self.most).find(is_free)?))
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
         // Every change of the state is complete within one call.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -278,14 +235,14 @@ impl Drop for Lanes {
 }
 
 /// Removes the run directory if nobody else has it.
-fn leave(run_dir: Arc<RunDir>) {
+pub(super) fn leave(run_dir: Arc<RunDir>) {
     if let Err(error) = reader::let_go(run_dir) {
         tracing::warn!(%error, "what the spawner left could not be removed");
     }
 }
 
 impl State {
-    fn least(&self) -> Option<Arc<Registry>> {
+    pub(super) fn least(&self) -> Option<Arc<Registry>> {
         self.least_of(|_| true)
     }
 
@@ -294,11 +251,4 @@ impl State {
         let loads = allowed.filter_map(|lane| Some((lane.load()?, lane)));
         loads.min_by_key(|(load, _)| *load).map(|(_, lane)| lane.clone())
     }
-}
-
-/// Has `parent` copy itself.
-async fn copy(parent: &Registry, number: u32) -> io::Result<Ready> {
-    let (ours, theirs) = packet::pair()?;
-    parent.open(number, theirs).await.map_err(io::Error::other)?;
-    reader::wait_for(number, ours).await
 }

@@ -15,6 +15,7 @@ mod lanes;
 mod launch;
 mod message;
 mod network;
+mod open;
 mod policy;
 mod probe;
 mod reader;

@@ -25,6 +25,10 @@ const STEADY: Duration = Duration::from_secs(30);
 /// further one is twice as long.
 const PAUSE: Duration = Duration::from_millis(200);
 
+/// How many attempts may fail before whoever waits is told: what the dead one left may take a moment
+/// to go.
+const UNTOLD: u32 = 2;
+
 /// The longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
@@ -145,13 +149,13 @@ impl Lanes {
         tokio::time::timeout(PATIENCE, one).await.unwrap_or(Err(Error::SpawnerLost))
     }
 
-    /// Starts another spawner, unless there is one or the platform ends.
-    async fn start_again(&self) -> Result<()> {
+    /// Starts another spawner, unless there is one or the platform ends; says whether it did.
+    async fn start_again(&self) -> Result<bool> {
         // A lane may be in the making, of a copy that outlived its original.
         let _turn = self.opening.lock().await;
-        let Some(run_dir) = self.run_dir() else { return Ok(()) };
+        let Some(run_dir) = self.run_dir() else { return Ok(false) };
         if self.is_ending() || !self.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         let (launcher, folder) = (self.replacement.launcher.clone(), run_dir.clone());
         let launched = tokio::task::spawn_blocking(move || {
@@ -161,9 +165,10 @@ impl Lanes {
         });
         let launched =
             launched.await.map_err(|error| Error::NotReplaced { reason: error.to_string() })??;
-        self.add(Ready::first(launched)?, run_dir);
+        let first = Ready::first(launched)?;
         self.replacement.started();
-        Ok(())
+        self.add(first, run_dir);
+        Ok(true)
     }
 }
 
@@ -174,14 +179,17 @@ pub(crate) async fn replace(lanes: Weak<Lanes>) {
         tokio::time::sleep(pause).await;
         let Some(lanes) = lanes.upgrade() else { return };
         match lanes.start_again().await {
-            Ok(()) => {
+            Ok(false) => return,
+            Ok(true) => {
                 let spawner = lanes.health();
                 return tracing::warn!(?spawner, "the spawner died; another has taken its place");
             }
             Err(error) => {
                 tracing::error!(%error, "the spawner died and cannot be started again so far");
-                let failed = Condition::Failed(error.to_string());
-                lanes.replacement.condition.send_replace(failed);
+                if failures >= UNTOLD {
+                    let failed = Condition::Failed(error.to_string());
+                    lanes.replacement.condition.send_replace(failed);
+                }
                 pause = longer(PAUSE, failures);
             }
         }

@@ -126,6 +126,9 @@ impl Driver {
                     twice >> 20
                 ))
             }
+            End::SpawnerLost => {
+                report(Code::SPAWNER_LOST).hint("run the query again: another spawner is started")
+            }
             _ => report(Code::DRIVER_LOST).hint(
                 "the SQL or a file is more than it can read: simplify the one, check the other",
             ),

@@ -6,21 +6,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use snowmelt_types::Tenant;
 
-use super::cache::{Inner, State};
-use super::member::Member;
-use super::start::{Fresh, Source};
 use super::tree::NodeId;
-use crate::{Error, Result};
-
-/// How long a zygote may wait for a slot: most calls end sooner.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// How often it is looked whether another zygote has become idle.
-const LOOKED_EVERY: Duration = Duration::from_millis(20);
+use crate::Error;
 
 /// Who has slots.
 #[derive(Debug)]
@@ -45,15 +36,15 @@ pub(crate) struct Admitted {
 
 /// A first zygote that nobody uses.
 #[derive(Debug, PartialEq)]
-struct Idle {
-    slot: u64,
-    tenant: Tenant,
+pub(super) struct Idle {
+    pub(super) slot: u64,
+    pub(super) tenant: Tenant,
     /// Microseconds that it and those below it are likely to save.
-    useful: f64,
+    pub(super) useful: f64,
     /// When it was asked for last; none for one that is kept for its idle instances alone.
-    used: Option<Instant>,
+    pub(super) used: Option<Instant>,
     /// Its place in the tree.
-    node: Option<NodeId>,
+    pub(super) node: Option<NodeId>,
 }
 
 impl Admission {
@@ -62,7 +53,7 @@ impl Admission {
     }
 
     /// A slot, if the tenant may have one now.
-    fn take(&self, tenant: &Tenant) -> Option<Admitted> {
+    pub(super) fn take(&self, tenant: &Tenant) -> Option<Admitted> {
         let mut held = lock(&self.held);
         let free = self.most.saturating_sub(held.total());
         let has = held.by.get(tenant).copied().unwrap_or(0);
@@ -88,7 +79,7 @@ impl Admission {
     /// Which of these makes room for a tenant: of those who have more than their share before
     /// others, and then the one of least use. Where slots are free but not for this tenant, one of
     /// its own.
-    fn victim(&self, tenant: &Tenant, idle: Vec<Idle>) -> Option<Idle> {
+    pub(super) fn victim(&self, tenant: &Tenant, idle: Vec<Idle>) -> Option<Idle> {
         let held = lock(&self.held);
         let has = |tenant: &Tenant| held.by.get(tenant).copied().unwrap_or(0);
         let own_only = held.total() < self.most || has(tenant) >= self.share();
@@ -100,7 +91,8 @@ impl Admission {
         })
     }
 
-    fn refusal(&self, tenant: &Tenant) -> Error {
+    /// Why a tenant gets none.
+    pub(super) fn refusal(&self, tenant: &Tenant) -> Error {
         let held = lock(&self.held).by.get(tenant).copied().unwrap_or(0);
         Error::ZygotesBusy { tenant: tenant.clone(), held, most: self.most }
     }
@@ -116,6 +108,11 @@ impl Admitted {
     /// Numbers are given once.
     pub fn number(&self) -> u64 {
         self.number
+    }
+
+    /// Whose it is.
+    pub fn tenant(&self) -> &Tenant {
+        &self.tenant
     }
 }
 
@@ -133,101 +130,6 @@ impl Drop for Admitted {
 
 fn lock(held: &Mutex<Held>) -> MutexGuard<'_, Held> {
     held.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Inner {
-    /// Starts the first zygote of a place, once there is a slot for it.
-    pub(super) async fn start_first(&self, tenant: &Tenant, source: &Source) -> Result<Fresh> {
-        let deadline = Instant::now() + PATIENCE;
-        let admitted = self.admit(tenant, deadline).await?;
-        loop {
-            match source.root(&self.spawner).await {
-                // Those that made room may not have ended yet.
-                Err(Error::Sandbox(snowmelt_sandbox::Error::ZygoteSlots { .. }))
-                    if Instant::now() < deadline =>
-                {
-                    tokio::time::sleep(LOOKED_EVERY).await;
-                }
-                fresh => {
-                    let Fresh { member, us } = fresh?;
-                    return Ok(Fresh { member: member.admitted(admitted), us });
-                }
-            }
-        }
-    }
-
-    async fn admit(&self, tenant: &Tenant, deadline: Instant) -> Result<Admitted> {
-        loop {
-            if let Some(admitted) = self.admission.take(tenant) {
-                return Ok(admitted);
-            }
-            let has_evicted = self.evict_one(tenant);
-            if has_evicted && let Some(admitted) = self.admission.take(tenant) {
-                return Ok(admitted);
-            }
-            if Instant::now() >= deadline {
-                return Err(self.admission.refusal(tenant));
-            }
-            tokio::time::sleep(LOOKED_EVERY).await;
-        }
-    }
-
-    /// Lets go of the idle zygote that is of least use, with its idle instances.
-    fn evict_one(&self, tenant: &Tenant) -> bool {
-        let mut state = self.lock();
-        let idle = self.idle_zygotes(&state);
-        let Some(victim) = self.admission.victim(tenant, idle) else { return false };
-        let gone = victim.node.map(|node| state.tree.remove(node)).unwrap_or_default();
-        let gone = self.retire(&mut state, &gone);
-        drop(state);
-        tracing::debug!(tenant = %victim.tenant, "an idle zygote makes room for another");
-        drop(gone);
-        drop(self.idle.evict(|instance| instance.slot() == Some(victim.slot)));
-        true
-    }
-
-    /// First zygotes all of whose instances are idle.
-    fn idle_zygotes(&self, state: &State) -> Vec<Idle> {
-        let paused = self.idle.tally(|instance| instance.slot());
-        let children = children(state);
-        let is_idle = |slot: &u64| {
-            let paused = paused.get(slot).copied().unwrap_or(0);
-            children.get(slot).is_none_or(|children| *children as usize <= paused)
-        };
-        let now = Instant::now();
-        let kept = state.tree.all().filter(|node| node.parent.is_none()).filter_map(|root| {
-            let place = state.slots.get(&root.id)?;
-            let slot = place.member.get()?.slot()?.number;
-            if !is_idle(&slot) {
-                return None;
-            }
-            let useful = state.tree.saved_by_all_of(root, &state.demand, now);
-            let (tenant, node) = (root.place.tenant.clone(), Some(root.id));
-            Some(Idle { slot, tenant, useful, used: Some(place.used()), node })
-        });
-        let retired = state.retired.iter().filter_map(|member| {
-            let member = member.upgrade()?;
-            let slot = member.slot()?;
-            let (slot, tenant) = (slot.number, slot.tenant.clone());
-            let idle = Idle { slot, tenant, useful: 0.0, used: None, node: None };
-            (is_idle(&slot) && paused.contains_key(&slot)).then_some(idle)
-        });
-        kept.chain(retired).collect()
-    }
-}
-
-/// How many children live below each first zygote.
-fn children(state: &State) -> BTreeMap<u64, u32> {
-    let kept = state.slots.values().filter_map(|slot| slot.member.get().cloned());
-    let retired = state.retired.iter().filter_map(std::sync::Weak::upgrade);
-    let mut children = BTreeMap::new();
-    for member in kept.chain(retired) {
-        let member: &Member = &member;
-        if let Some(slot) = member.slot() {
-            *children.entry(slot.number).or_default() += member.children();
-        }
-    }
-    children
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ mod cache;
 mod care;
 mod demand;
 mod figures;
+mod first;
 mod grow;
 mod member;
 mod plan;

@@ -1,0 +1,112 @@
+//! Starting a first zygote, which may have to wait for a slot, or for another to make room.
+
+use std::collections::BTreeMap;
+use std::sync::Weak;
+use std::time::{Duration, Instant};
+
+use snowmelt_types::Tenant;
+
+use super::admission::{Admitted, Idle};
+use super::cache::{Inner, State};
+use super::start::{Fresh, Source};
+use crate::{Error, Result};
+
+/// How long a zygote may wait for a slot: most calls end sooner.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How often it is looked whether another zygote has become idle.
+const LOOKED_EVERY: Duration = Duration::from_millis(20);
+
+impl Inner {
+    /// Starts the first zygote of a place, once there is a slot for it.
+    pub(super) async fn start_first(&self, tenant: &Tenant, source: &Source) -> Result<Fresh> {
+        let deadline = Instant::now() + PATIENCE;
+        let admitted = self.admit(tenant, deadline).await?;
+        loop {
+            match source.root(&self.spawner).await {
+                // Those that made room may not have ended yet.
+                Err(Error::Sandbox(snowmelt_sandbox::Error::ZygoteSlots { .. }))
+                    if Instant::now() < deadline =>
+                {
+                    tokio::time::sleep(LOOKED_EVERY).await;
+                }
+                fresh => {
+                    let Fresh { member, us } = fresh?;
+                    return Ok(Fresh { member: member.admitted(admitted), us });
+                }
+            }
+        }
+    }
+
+    async fn admit(&self, tenant: &Tenant, deadline: Instant) -> Result<Admitted> {
+        loop {
+            if let Some(admitted) = self.admission.take(tenant) {
+                return Ok(admitted);
+            }
+            let has_evicted = self.evict_one(tenant);
+            if has_evicted && let Some(admitted) = self.admission.take(tenant) {
+                return Ok(admitted);
+            }
+            if Instant::now() >= deadline {
+                return Err(self.admission.refusal(tenant));
+            }
+            tokio::time::sleep(LOOKED_EVERY).await;
+        }
+    }
+
+    /// Lets go of the idle zygote that is of least use, with its idle instances.
+    fn evict_one(&self, tenant: &Tenant) -> bool {
+        let mut state = self.lock();
+        let idle = self.idle_zygotes(&state);
+        let Some(victim) = self.admission.victim(tenant, idle) else { return false };
+        let gone = victim.node.map(|node| state.tree.remove(node)).unwrap_or_default();
+        let gone = self.retire(&mut state, &gone);
+        drop(state);
+        tracing::debug!(tenant = %victim.tenant, "an idle zygote makes room for another");
+        drop(gone);
+        drop(self.idle.evict(|instance| instance.slot() == Some(victim.slot)));
+        true
+    }
+
+    /// First zygotes all of whose instances are idle.
+    fn idle_zygotes(&self, state: &State) -> Vec<Idle> {
+        let paused = self.idle.tally(|instance| instance.slot());
+        let children = children(state);
+        let is_idle = |slot: &u64| {
+            let paused = paused.get(slot).copied().unwrap_or(0);
+            children.get(slot).is_none_or(|children| *children as usize <= paused)
+        };
+        let now = Instant::now();
+        let kept = state.tree.all().filter(|node| node.parent.is_none()).filter_map(|root| {
+            let place = state.slots.get(&root.id)?;
+            let slot = place.member.get()?.slot()?.number();
+            if !is_idle(&slot) {
+                return None;
+            }
+            let useful = state.tree.saved_by_all_of(root, &state.demand, now);
+            let (tenant, node) = (root.place.tenant.clone(), Some(root.id));
+            Some(Idle { slot, tenant, useful, used: Some(place.used()), node })
+        });
+        let retired = state.retired.iter().filter_map(|member| {
+            let member = member.upgrade()?;
+            let slot = member.slot()?;
+            let (slot, tenant) = (slot.number(), slot.tenant().clone());
+            let idle = Idle { slot, tenant, useful: 0.0, used: None, node: None };
+            (is_idle(&slot) && paused.contains_key(&slot)).then_some(idle)
+        });
+        kept.chain(retired).collect()
+    }
+}
+
+/// How many children live below each first zygote.
+fn children(state: &State) -> BTreeMap<u64, u32> {
+    let kept = state.slots.values().filter_map(|slot| slot.member.get().cloned());
+    let retired = state.retired.iter().filter_map(Weak::upgrade);
+    let mut children = BTreeMap::new();
+    for member in kept.chain(retired) {
+        if let Some(slot) = member.slot() {
+            *children.entry(slot.number()).or_default() += member.children();
+        }
+    }
+    children
+}

@@ -1,0 +1,60 @@
+//! Making further lanes: which lane is copied, and under which number.
+
+use std::io;
+use std::sync::Arc;
+
+use snowmelt_kernel::packet;
+
+use crate::lanes::{Lanes, leave};
+use crate::reader::{self, Ready};
+use crate::registry::Registry;
+
+impl Lanes {
+    /// Makes one more lane, unless one is being made.
+    pub async fn open_one(&self) {
+        if let Ok(_turn) = self.opening.try_lock() {
+            self.open().await;
+        }
+    }
+
+    /// Makes all the lanes there can be.
+    pub async fn open_all(&self) {
+        if let Ok(_turn) = self.opening.try_lock() {
+            while self.open().await {}
+        }
+    }
+
+    /// Makes a lane; false if there is to be no more, or there cannot.
+    pub async fn open(&self) -> bool {
+        let Some((parent, number)) = self.next() else { return false };
+        let Some(run_dir) = parent.run_dir() else { return false };
+        match copy(&parent, number).await {
+            Ok(ready) => {
+                self.add(ready, run_dir);
+                true
+            }
+            Err(error) => {
+                tracing::warn!(%error, number, "no further lane of the spawner could be made");
+                leave(run_dir);
+                false
+            }
+        }
+    }
+
+    /// Which lane to copy, and the number of the copy; none when there are as many as there may be.
+    fn next(&self) -> Option<(Arc<Registry>, u32)> {
+        let state = self.state();
+        if state.is_ending {
+            return None;
+        }
+        let is_free = |number: &u32| state.lanes.iter().all(|lane| lane.lane() != *number);
+        Some((state.least()?, (0..self.most).find(is_free)?))
+    }
+}
+
+/// Has `parent` copy itself.
+async fn copy(parent: &Registry, number: u32) -> io::Result<Ready> {
+    let (ours, theirs) = packet::pair()?;
+    parent.open(number, theirs).await.map_err(io::Error::other)?;
+    reader::wait_for(number, ours).await
+}
