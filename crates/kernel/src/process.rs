@@ -129,6 +129,11 @@ pub fn ignore_signals(signals: &[i32]) -> io::Result<()> {
     set_disposition(signals, libc::SIG_IGN)
 }
 
+/// Has the kernel reap children as they end: nobody asks how.
+pub fn leave_children_to_the_kernel() -> io::Result<()> {
+    set_disposition(&[libc::SIGCHLD], libc::SIG_IGN)
+}
+
 fn set_disposition(signals: &[i32], action: libc::sighandler_t) -> io::Result<()> {
     for signal in signals {
         // SAFETY: default and ignore run no code of ours.

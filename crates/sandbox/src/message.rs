@@ -28,7 +28,7 @@ pub struct Setup {
     pub parent_cgroup: String,
 }
 
-/// The first packet from each lane: ready, with its pidfd, or why it cannot be.
+/// The first packet from each lane, with its pidfd and that of init: ready, or why it cannot be.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct SetupDone(pub Result<(), String>);
 
@@ -91,8 +91,6 @@ pub enum Event {
 /// What is known of a sandbox from its start.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Started {
-    /// Its process id on the host.
-    pub pid: i32,
     /// File of the most memory held so far.
     pub memory_peak_file: Option<PathBuf>,
     /// File of the memory held now.

@@ -20,6 +20,8 @@ pub(crate) enum Defence {
     Inert,
     /// An own session keyring.
     Keyring,
+    /// The spawner's pid namespace, which ends with the spawner.
+    Init,
     /// Files, abstract sockets and signals by Landlock.
     Landlock,
     /// Files of `/proc` about the whole machine are covered.

@@ -17,6 +17,7 @@ use super::Tools;
 use super::cell::{Cell, Forked, NOBODY, Origin, Token};
 use super::child;
 use super::ids::Slots;
+use super::init::Init;
 use super::stage::Stage;
 use crate::cgroup::Pool;
 use crate::message::{Event, Failure, LONGEST_PACKET, Operation, Request, Setup};
@@ -34,6 +35,8 @@ pub(super) struct Service {
     pub(super) programs: Programs,
     pub(super) groups: Pool,
     pub(super) slots: Slots,
+    /// What ends everything when the last lane has ended.
+    pub(super) init: Option<Init>,
     pub(super) cells: BTreeMap<Token, Cell>,
     /// What every child gets as its standard input.
     pub(super) null: OwnedFd,
@@ -60,13 +63,19 @@ const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 impl Service {
     /// The first lane, without sandboxes.
-    pub fn new(control: OwnedFd, home: Setup, tools: Tools) -> io::Result<Self> {
-        let Tools { stage, roots, programs, groups } = tools;
+    pub fn new(
+        control: OwnedFd,
+        home: Setup,
+        tools: Tools,
+        init: Option<Init>,
+    ) -> io::Result<Self> {
+        let Tools { stage, roots, programs, groups, slots } = tools;
         // Asked here and remembered, so that no sandbox is made by a kernel that seems to have none.
         landlock::version();
         let service = Self {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
-            slots: Slots::of_process(std::process::id()),
+            slots,
+            init,
             masked: child::masked(&stage)?,
             control,
             home,

@@ -32,7 +32,7 @@ pub(crate) struct Stage {
     stage: OwnedFd,
     empty_network: OwnedFd,
     host_network: OwnedFd,
-    /// The host's `/proc`, for processes that see another one or none.
+    /// The spawner's `/proc`, for processes that see another one or none.
     proc: OwnedFd,
     /// Those of jobs.
     pub(super) networks: BTreeMap<NetworkId, JobNetwork>,
@@ -42,12 +42,16 @@ impl Stage {
     /// Leaves the host's namespaces; `folder` is an empty folder to mount on.
     pub fn enter(folder: &Path) -> Result<Self, Fault> {
         let host_network = current("net")?;
-        let proc = doing("open /proc", File::open("/proc").map(OwnedFd::from))?;
         let kinds = flags::MOUNT | flags::NETWORK | flags::UTS | flags::IPC;
         doing("leave the host's namespaces", unshare(kinds))?;
         let named = rustix::system::sethostname(b"snowmelt");
         doing("set the host name", named.map_err(Into::into))?;
         doing("make the mounts private", mount::make_private())?;
+        // One that shows processes by the ids that they have for this one.
+        let own = mount::fresh("proc", &[], proc_attributes());
+        let own = own.and_then(|proc| mount::attach_at(proc, CWD, Path::new("/proc")));
+        doing("mount /proc", own)?;
+        let proc = doing("open /proc", File::open("/proc").map(OwnedFd::from))?;
         let workshop = current("mnt")?;
         doing("make a second mount namespace", unshare(flags::MOUNT))?;
         doing("empty the second mount namespace", empty(folder))?;
@@ -63,7 +67,7 @@ impl Stage {
         })
     }
 
-    /// The host's `/proc`.
+    /// The spawner's `/proc`.
     pub fn proc(&self) -> &OwnedFd {
         &self.proc
     }
@@ -163,6 +167,10 @@ fn current(kind: &str) -> Result<OwnedFd, Fault> {
     doing(format!("open {path}"), File::open(&path).map(OwnedFd::from))
 }
 
+fn proc_attributes() -> Attributes {
+    Attributes::MOUNT_ATTR_NOSUID | Attributes::MOUNT_ATTR_NODEV | Attributes::MOUNT_ATTR_NOEXEC
+}
+
 fn empty(folder: &Path) -> io::Result<()> {
     let top = mount::fresh("tmpfs", &[("size", "64k"), ("mode", "755")], Attributes::empty())?;
     mount::attach_at(&top, CWD, folder)?;
@@ -170,10 +178,7 @@ fn empty(folder: &Path) -> io::Result<()> {
         rustix::fs::mkdirat(&top, name, Mode::from_raw_mode(0o755))?;
     }
     // The kernel lets a sandbox mount its own /proc only where it sees a whole one already.
-    let attributes = Attributes::MOUNT_ATTR_NOSUID
-        | Attributes::MOUNT_ATTR_NODEV
-        | Attributes::MOUNT_ATTR_NOEXEC;
-    let proc = mount::fresh("proc", &[], attributes)?;
+    let proc = mount::fresh("proc", &[], proc_attributes())?;
     mount::attach_at(proc, &top, Path::new("proc"))?;
     mount::pivot(top.as_fd())?;
     mount::set_attributes_of(&top, mount::inert())
