@@ -83,8 +83,8 @@ pub(crate) fn accept(
         |message: &str, hint: &str| Err(ErrorReport::new(ErrorCode::OPTION, message).hint(hint));
     let is_inside = spec.root.is_some() || spec.image.is_some();
     // An image may name a command itself.
-    let has_command = !spec.command.is_empty()
-        || spec.runtime == Runtime::Command && spec.image.is_some();
+    let has_command =
+        !spec.command.is_empty() || spec.runtime == Runtime::Command && spec.image.is_some();
     if (spec.runtime == Runtime::Command) != has_command {
         return refused(
             "a command goes with the runtime `command` and no other",

@@ -351,7 +351,7 @@ impl QueryRunner {
     pub async fn connect(&self, udf: &str) -> Result<UdfConnection, ErrorReport> {
         let (beside, connection) = self.udf(udf).await.map_err(|error| error.report())?;
         self.for_driver.lock().unwrap_or_else(PoisonError::into_inner).push(beside.lease);
-       Ok(connection)
+        Ok(connection)
     }
 }
 

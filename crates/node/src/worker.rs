@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
-use snowmelt_sandbox::{Bind, Limits, Network, Policy, ProcessSettings, Root, Sandbox, SandboxSpec};
+use snowmelt_sandbox::{
+    Bind, Limits, Network, Policy, ProcessSettings, Root, Sandbox, SandboxSpec,
+};
 use snowmelt_types::{ByteSize, CpuMillis, Digest, Outcome, SandboxId};
 
 use crate::log::LogCollector;

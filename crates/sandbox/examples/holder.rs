@@ -20,6 +20,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         run_dir: run_dir.into(),
         spawner_command: spawner.split_whitespace().map(Into::into).collect(),
         parent_cgroup: cgroup,
+        total: Default::default(),
     };
     let spawner = Spawner::launch(options)?.attach()?;
     let bind = Bind { source: PathBuf::from(&prefix), target: PathBuf::from(&prefix) };

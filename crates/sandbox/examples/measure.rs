@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use snowmelt_sandbox::{
-    Bind, ForkSpec, Limits, Network, Options, Policy, ProcessSettings, Root, SandboxSpec, Spawner, ZygoteSpec,
+    Bind, ForkSpec, Limits, Network, Options, Policy, ProcessSettings, Root, SandboxSpec, Spawner,
+    ZygoteSpec,
 };
 use snowmelt_types::{Outcome, SandboxId};
 
@@ -24,6 +25,7 @@ async fn main() -> Result<(), Failure> {
         run_dir: run_dir.join("run"),
         spawner_command: vec![spawner.into()],
         parent_cgroup: format!("snowmelt/measure-{}", std::process::id()),
+        total: Default::default(),
     };
     let spawner = Spawner::launch(options)?.attach()?;
     let root = Root {

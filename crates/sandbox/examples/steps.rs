@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use snowmelt_sandbox::{
-    Bind, ForkSpec, Limits, Network, Options, Policy, ProcessSettings, Root, Sandbox, SandboxSpec, Spawner, Zygote,
-    ZygoteSpec,
+    Bind, ForkSpec, Limits, Network, Options, Policy, ProcessSettings, Root, Sandbox, SandboxSpec,
+    Spawner, Zygote, ZygoteSpec,
 };
 use snowmelt_types::{End, Report, SandboxId};
 
@@ -34,6 +34,7 @@ async fn main() -> Result<(), Failure> {
         run_dir: run_dir.into(),
         spawner_command: vec![spawner.into(), mark.clone().into()],
         parent_cgroup: cgroup,
+        total: Default::default(),
     })?;
     let process = process.with_lanes(3);
     println!("{}", process.pid());

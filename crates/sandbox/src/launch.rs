@@ -106,7 +106,8 @@ impl Launcher {
         socket: &OwnedFd,
     ) -> io::Result<std::result::Result<Processes, String>> {
         let parent_cgroup = self.options.parent_cgroup.clone();
-        let setup = Setup { run_dir: run_dir.path().to_owned(), parent_cgroup };
+        let total = self.options.total;
+        let setup = Setup { run_dir: run_dir.path().to_owned(), parent_cgroup, total };
         packet::send(socket, &serde_json::to_vec(&setup)?, &[run_dir.lock().as_fd()])?;
         let timeout = Timespec { tv_sec: SETUP_SECONDS, tv_nsec: 0 };
         if poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&timeout))? == 0 {

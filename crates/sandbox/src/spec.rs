@@ -122,6 +122,16 @@ pub struct Limits {
     pub open_files: u64,
 }
 
+/// The most that all sandboxes of a spawner may use together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Total {
+    /// Memory, where absent that of the machine but for an eighth, or 512 MiB if that is more.
+    pub memory: Option<ByteSize>,
+    /// Processes and threads, where absent three quarters of what the kernel has numbers and room
+    /// for.
+    pub processes: Option<u32>,
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {

@@ -215,7 +215,8 @@ impl Keeper {
         let Images { binary, state, folder, settings, on_raw_files, served_at, .. } = images;
         let points = folder.join("mounts");
         std::fs::create_dir_all(&points)?;
-        let socket = folder.join(format!("socket-{}", images.begun.fetch_add(1, Ordering::Relaxed)));
+        let socket =
+            folder.join(format!("socket-{}", images.begun.fetch_add(1, Ordering::Relaxed)));
         let listener = Some(packet::listen(&socket)?);
         let kept = Mutex::new(Kept { listener, ..Kept::default() });
         let begin = (state.clone(), points, settings.clone());

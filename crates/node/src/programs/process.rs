@@ -99,7 +99,8 @@ fn ids(top: &OwnedFd, text: &str) -> Result<(u32, u32), String> {
 
 /// The line of a user or group, by its name or number.
 fn find(top: &OwnedFd, file: &str, wanted: &str) -> Result<Option<String>, String> {
-    let Some(text) = read(top, file).map_err(|error| format!("cannot be found in {file}: {error}"))?
+    let Some(text) =
+        read(top, file).map_err(|error| format!("cannot be found in {file}: {error}"))?
     else {
         return Ok(None);
     };

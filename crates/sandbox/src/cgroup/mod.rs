@@ -5,6 +5,7 @@
 mod freezer;
 mod meters;
 mod pool;
+mod total;
 mod v1;
 mod v2;
 
@@ -51,6 +52,8 @@ pub(crate) struct Usage {
 pub(crate) trait Backend {
     /// Makes the parent of all groups of this process.
     fn prepare(&self, parent: &str) -> Result<()>;
+    /// Sets the most that all groups below `parent` may have together.
+    fn bound(&self, parent: &str, memory: Option<ByteSize>, processes: Option<u32>) -> Result<()>;
     /// Makes a group.
     fn create(&self, group: &str) -> Result<()>;
     /// Puts this process into a group from where its children can enter others without waiting;
@@ -316,6 +319,12 @@ fn make_parents(root: &Path, parent: &str, each: impl Fn(&Path) -> Result<()>) -
         }
     }
     descend()
+}
+
+/// How much of its memory a group may have as buffers of TCP connections beside it, where the kernel
+/// counts them apart (version 1): a quarter.
+fn tcp_memory(memory: ByteSize) -> u64 {
+    memory.bytes() / 4
 }
 
 /// The share of the processor where there is not enough for all: of 1024 for a core.

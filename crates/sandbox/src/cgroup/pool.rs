@@ -10,7 +10,7 @@ use super::{Backend, Meters, Usage, prefix, remove, remove_lane};
 use snowmelt_types::ByteSize;
 
 use crate::Result;
-use crate::spec::Limits;
+use crate::spec::{Limits, Total};
 use crate::weaken::{Defence, lacks};
 
 /// Groups that are kept for the next sandboxes.
@@ -48,9 +48,12 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// Makes the parent of all groups.
-    pub fn new(backend: Box<dyn Backend>, parent: String) -> Result<Self> {
+    /// Makes the parent of all groups, with the most that they may have together.
+    pub fn new(backend: Box<dyn Backend>, parent: String, total: &Total) -> Result<Self> {
         backend.prepare(&parent)?;
+        if !lacks(Defence::ControlGroup) {
+            backend.bound(&parent, super::total::memory(total), super::total::processes(total))?;
+        }
         let usual = Limits::default();
         let (free, made, is_settled) = (Vec::new(), 0, false);
         Ok(Self { backend, parent, lane: 0, free, made, usual, is_settled })
@@ -204,7 +207,8 @@ mod tests {
             return eprintln!("skipped: only root can make control groups");
         }
         let parent = format!("snowmelt/pool-{}", snowmelt_types::SandboxId::new());
-        let mut pool = Pool::new(detect().unwrap(), parent.clone()).unwrap();
+        let total = Total { memory: Some(ByteSize::mib(999)), processes: Some(777) };
+        let mut pool = Pool::new(detect().unwrap(), parent.clone(), &total).unwrap();
         test(&mut pool);
         crate::cgroup::remove_tree(pool.backend(), &parent).unwrap();
     }
@@ -228,6 +232,22 @@ mod tests {
             assert_eq!(read("pids.max").trim(), "5");
             let memory = pool.backend().memory_limit_file();
             assert_eq!(read(memory).trim(), (77 << 20).to_string());
+        });
+    }
+
+    #[test]
+    fn all_groups_together_have_a_limit() {
+        with_pool(|pool| {
+            let folders = pool.backend().folders(&pool.parent);
+            let has = |file: &str, value: &str| {
+                let read = |folder: &std::path::PathBuf| std::fs::read_to_string(folder.join(file));
+                folders
+                    .iter()
+                    .filter_map(|folder| read(folder).ok())
+                    .any(|text| text.trim() == value)
+            };
+            assert!(has(pool.backend().memory_limit_file(), &(999 << 20).to_string()));
+            assert!(has("pids.max", "777"));
         });
     }
 

@@ -140,7 +140,7 @@ fn set_up(setup: &Setup, process: u32) -> Result<Tools, String> {
     }
     let programs = Programs::compile().map_err(|error| error.to_string())?;
     let backend = cgroup::detect().map_err(|error| error.to_string())?;
-    let groups = cgroup::Pool::new(backend, setup.parent_cgroup.clone());
+    let groups = cgroup::Pool::new(backend, setup.parent_cgroup.clone(), &setup.total);
     let groups = groups.map_err(|error| error.to_string())?;
     let folder = setup.run_dir.join("roots");
     make_afresh(&folder).map_err(|error| error.to_string())?;

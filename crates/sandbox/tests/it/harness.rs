@@ -11,7 +11,8 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use snowmelt_sandbox::{
-    Bind, Limits, Network, Options, Policy, ProcessSettings, Root, Sandbox, SandboxSpec, Spawner, SpawnerProcess,
+    Bind, Limits, Network, Options, Policy, ProcessSettings, Root, Sandbox, SandboxSpec, Spawner,
+    SpawnerProcess,
 };
 use snowmelt_types::{Outcome, SandboxId};
 
@@ -75,6 +76,7 @@ impl Rig {
             run_dir: run_dir.clone(),
             spawner_command,
             parent_cgroup: cgroup.clone(),
+            total: Default::default(),
         });
         let process = prepare(process.unwrap());
         let spawner = process.attach().unwrap();
