@@ -5,8 +5,10 @@
 //! counted in it before does not count for its next holder.
 
 use std::os::fd::OwnedFd;
+use std::time::Instant;
 
-use super::{Backend, Meters, Usage, prefix, remove, remove_lane};
+use super::leftovers::Leftovers;
+use super::{Backend, Meters, Usage, prefix, remove_lane, remove_now};
 use snowmelt_types::ByteSize;
 
 use crate::Result;
@@ -45,6 +47,7 @@ pub(crate) struct Pool {
     usual: Limits,
     /// See [`Self::settle`].
     is_settled: bool,
+    leftovers: Leftovers,
 }
 
 impl Pool {
@@ -55,8 +58,8 @@ impl Pool {
             backend.bound(&parent, super::total::memory(total), super::total::processes(total))?;
         }
         let usual = Limits::default();
-        let (free, made, is_settled) = (Vec::new(), 0, false);
-        Ok(Self { backend, parent, lane: 0, free, made, usual, is_settled })
+        let (free, made, is_settled, leftovers) = (Vec::new(), 0, false, Leftovers::default());
+        Ok(Self { backend, parent, lane: 0, free, made, usual, is_settled, leftovers })
     }
 
     /// Puts this process beside the groups that are made from now on, from where its children
@@ -76,6 +79,7 @@ impl Pool {
     /// Forgets every group, which are another lane's, to make those of this one.
     pub fn turn_into_lane(&mut self, lane: u32) {
         self.free.clear();
+        self.leftovers.clear();
         (self.lane, self.made, self.is_settled) = (lane, 0, false);
     }
 
@@ -99,10 +103,11 @@ impl Pool {
     }
 
     /// The same group with these limits.
-    pub fn with_limits(&self, mut group: Group, limits: &Limits) -> Result<Group> {
+    pub fn with_limits(&mut self, mut group: Group, limits: &Limits) -> Result<Group> {
         let limits = enforced(limits);
         if group.limits != limits {
-            self.backend.set_limits(&group.path, &limits).inspect_err(|_| self.discard(&group))?;
+            let set = self.backend.set_limits(&group.path, &limits);
+            set.inspect_err(|_| self.discard(&group, None))?;
             group.limits = limits;
         }
         Ok(group)
@@ -113,7 +118,7 @@ impl Pool {
         if self.free.len() < MOST_KEPT && self.clear(&mut group) {
             self.free.push(group);
         } else {
-            self.discard(&group);
+            self.discard(&group, None);
         }
     }
 
@@ -176,17 +181,32 @@ impl Pool {
             }
             Err(error) => {
                 // The first error is the one to tell.
-                drop(remove(self.backend.as_ref(), &path));
+                self.remove(&path, None);
                 Err(error)
             }
         }
     }
 
-    /// Removes a group; one that will not go is left for the end of the spawner.
-    pub fn discard(&self, group: &Group) {
-        if let Err(error) = remove(self.backend.as_ref(), &group.path) {
-            eprintln!("snowmelt spawner: {error}");
+    /// Removes a group, now or as soon as what is in it is dead. Whoever `owner` stands for may have
+    /// put something there.
+    pub fn discard(&mut self, group: &Group, owner: Option<u64>) {
+        self.remove(&group.path, owner);
+    }
+
+    fn remove(&mut self, path: &str, owner: Option<u64>) {
+        if !remove_now(self.backend.as_ref(), path) {
+            self.leftovers.add(path, owner);
         }
+    }
+
+    /// When [`Self::tidy`] has something to do.
+    pub fn untidy_from(&self) -> Option<Instant> {
+        self.leftovers.due()
+    }
+
+    /// Removes groups that would not go before, and gives the owners who keep theirs from going.
+    pub fn tidy(&mut self, now: Instant) -> Vec<u64> {
+        self.leftovers.attempt(self.backend.as_ref(), now)
     }
 }
 

@@ -110,7 +110,9 @@ impl Backend for Hierarchies {
     fn clear(&self, group: &str, meters: &mut Meters) -> bool {
         let memory = self.memory.join(group);
         let held = meters.number(&memory, "memory.usage_in_bytes").unwrap_or(u64::MAX);
-        held <= CLEAN && meters.write(&memory, PEAK, "0").is_ok()
+        // Whoever is left, or was put there, would be the next one's companion.
+        let nobody = meters.number(&self.pids.join(group), "pids.current") == Some(0);
+        nobody && held <= CLEAN && meters.write(&memory, PEAK, "0").is_ok()
     }
 
     fn doors(&self, group: &str) -> Result<Vec<OwnedFd>> {

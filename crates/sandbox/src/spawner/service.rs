@@ -122,7 +122,9 @@ impl Service {
             if events.is_empty() && prepares {
                 self.groups.refill();
             }
-            self.enforce_deadlines(Instant::now());
+            let now = Instant::now();
+            self.enforce_deadlines(now);
+            self.tidy(now);
         }
     }
 
@@ -219,7 +221,8 @@ impl Service {
 
     /// Until the first deadline, if there is any.
     fn time_left(&self) -> Option<Timespec> {
-        let first = self.cells.values().filter_map(Cell::deadline).min()?;
+        let cells = self.cells.values().filter_map(Cell::deadline);
+        let first = cells.chain(self.groups.untidy_from()).min()?;
         let left = first.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
         Some(Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() })
     }
