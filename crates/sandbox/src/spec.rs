@@ -68,7 +68,7 @@ pub struct Root {
 /// What a sandbox can reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Network {
-    /// Nothing: the empty network namespace that all sandboxes share.
+    /// Nothing: an empty network namespace.
     None,
     /// The host's network: only for the platform's own programs, never for a user's code.
     Host,

@@ -34,6 +34,12 @@ pub(crate) enum Defence {
     OpenFiles,
     /// Paths in a root are resolved inside it.
     OwnTree,
+    /// A user of the host for what a zygote and its children count for.
+    OwnCounts,
+    /// An empty network namespace for each root and each zygote.
+    OwnNetwork,
+    /// The limit of signals that wait.
+    PendingSignals,
     /// The pid namespace.
     Processes,
     /// `/proc` is read-only.

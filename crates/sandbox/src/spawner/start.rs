@@ -151,7 +151,10 @@ impl Service {
             drop(sync::tell_fault(&theirs, &fault));
             1
         };
-        let cloned = self.stage.clone(NAMESPACES, Network::None, cgroup, run);
+        // Its children's too.
+        let own = doing("make an empty network namespace", self.stage.empty_network())?;
+        let network = doing("find the network", self.stage.network(Network::None, own.as_fd()))?;
+        let cloned = self.stage.clone(NAMESPACES, network, cgroup, run);
         let process = doing("clone a process", cloned)?;
         if let Err(fault) = release(&process, &sync, slot) {
             put_down(&process);
