@@ -257,6 +257,15 @@ static long write_file(const char *path, const char *start, const char *end)
 	return result;
 }
 
+/* Has the kernel end it before its zygote when the machine is out of memory. As
+ * crates/sandbox/src/spawner/oom.rs has it for programs. */
+static void go_first(int sync)
+{
+	static const char score[] = "800";
+	long result = write_file("self/oom_score_adj", score, score + sizeof(score) - 1);
+	check(sync, "set who goes first when memory runs out", result);
+}
+
 /* Maps its only id to the user of handlers. */
 static void map_one(int sync, u32 id)
 {
@@ -466,6 +475,7 @@ static void land_handler(int sync, int network, const struct order *what)
 	take_id(sync, what->number);
 	check(sync, "leave the zygote's namespaces", SYS(unshare, CLONE_NEWUSER | CLONE_NEWNS));
 	map_one(sync, what->number);
+	go_first(sync);
 	attach(sync, "attach /proc", proc, AT_FDCWD, "/proc");
 	mask(sync, proc);
 	land(sync, 0);

@@ -16,6 +16,7 @@ mod init;
 mod landing;
 mod lane;
 mod networks;
+mod oom;
 mod program;
 mod reports;
 mod scratch;
@@ -134,6 +135,7 @@ fn set_up(setup: &Setup, process: u32) -> Result<Tools, String> {
     let failed = |fault: Fault| format!("cannot {}: {}", fault.step, fault.source);
     leave_the_terminal().map_err(|error| error.to_string())?;
     deny_cores().map_err(|error| error.to_string())?;
+    bound_signals().map_err(|error| error.to_string())?;
     // The keys of the user who runs the server are not for what we start.
     if !lacks(Defence::Keyring) {
         keyring::leave_session().map_err(|error| format!("cannot leave the keyring: {error}"))?;
@@ -167,6 +169,18 @@ fn make_afresh(folder: &Path) -> io::Result<()> {
 fn deny_cores() -> io::Result<()> {
     let limit = Rlimit { current: Some(1), maximum: Some(1) };
     if lacks(Defence::CoreLimit) { Ok(()) } else { Ok(setrlimit(Resource::Core, limit)?) }
+}
+
+/// Signals and timers that wait take memory that no control group counts; this is for a program, and
+/// for a zygote with all its children.
+fn bound_signals() -> io::Result<()> {
+    const MOST: Option<u64> = Some(4096);
+    let limit = Rlimit { current: MOST, maximum: MOST };
+    if lacks(Defence::PendingSignals) {
+        Ok(())
+    } else {
+        Ok(setrlimit(Resource::Sigpending, limit)?)
+    }
 }
 
 /// Ctrl-C is for the server, which then tells us what to do.

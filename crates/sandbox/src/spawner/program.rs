@@ -14,6 +14,7 @@ use super::cell::{Answer, Cell, Origin, Phase};
 use super::child::{self, Child};
 use super::guard::{Guard, Heard};
 use super::ids::{Holder, Slot};
+use super::oom;
 use super::scratch::Scratch;
 use super::service::Service;
 use super::start::{check, group_fault, put_down, refusal};
@@ -92,6 +93,7 @@ impl Service {
                 id: slot.first_id,
                 inside: (spec.process.user, spec.process.group),
                 proc: self.stage.proc(),
+                score: oom::of(spec.policy),
             },
         };
         // Written by the child, in our memory.
