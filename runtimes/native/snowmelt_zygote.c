@@ -29,6 +29,7 @@ typedef unsigned long long u64;
 #define SIG_SETMASK 2
 #define WNOHANG 1
 #define POLLIN 1
+#define ENOENT 2
 #define EINTR 4
 #define EAGAIN 11
 #define ECHILD 10
@@ -281,13 +282,16 @@ static void map_one(int sync, u32 id)
  * every file. */
 static void mask(int sync, int proc)
 {
-	static const char *const masked[] = {"kcore", "keys", "timer_list"};
+	static const char *const masked[] = {"cmdline",	   "config.gz", "interrupts",
+					     "kcore",	   "keys",	"sys/kernel/random/boot_id",
+					     "timer_list"};
 	static const char step[] = "mask /proc";
-	for (int i = 0; i < 3; i++) {
-		if (SYS(faccessat, proc, masked[i], 0) < 0)
-			continue;
+	for (unsigned i = 0; i < sizeof(masked) / sizeof(*masked); i++) {
 		long null = SYS(open_tree, AT_FDCWD, "/dev/null", OPEN_TREE_CLONE | O_CLOEXEC);
-		attach(sync, step, (int)check(sync, step, null), proc, masked[i]);
+		check(sync, step, null);
+		long result = SYS(move_mount, null, "", proc, masked[i], MOVE_MOUNT_F_EMPTY_PATH);
+		if (result != -ENOENT)
+			check(sync, step, result);
 		SYS(close, null);
 	}
 }

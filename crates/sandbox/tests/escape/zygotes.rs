@@ -79,7 +79,7 @@ attempt('made a device', lambda: os.mknod('/tmp/d', 0o666 | 0o20000, os.makedev(
 attempt('linked out', lambda: (open('/tmp/l', 'w').close(), os.link('/tmp/l', '/code/l')))
 attempt('set the core limit', lambda: resource.setrlimit(resource.RLIMIT_CORE, (0, 1)))
 for family in (2, 10, 16, 17): attempt('made a socket', lambda: socket.socket(family, 3))
-for name in ('kcore', 'keys', 'timer_list'):
+for name in ('kcore', 'keys', 'timer_list', 'cmdline', 'config.gz', 'interrupts', 'sys/kernel/random/boot_id'):
     attempt('read ' + name, lambda: open('/proc/' + name, 'rb').read(1)[0:1].decode('ascii')[0] if open('/proc/' + name, 'rb').read(1) else os.open('/nowhere', 0))
 if [p for p in os.listdir('/proc') if p.isdigit() and p != '1']: print('ESCAPED: sees processes')
 if sorted(int(f) for f in os.listdir('/proc/self/fd'))[4:] not in ([], [4]): print('ESCAPED: has descriptors', os.listdir('/proc/self/fd'))
