@@ -29,6 +29,7 @@ typedef unsigned long long u64;
 #define SIG_SETMASK 2
 #define WNOHANG 1
 #define POLLIN 1
+#define ENOENT 2
 #define EINTR 4
 #define EAGAIN 11
 #define ECHILD 10
@@ -257,6 +258,15 @@ static long write_file(const char *path, const char *start, const char *end)
 	return result;
 }
 
+/* Has the kernel end it before its zygote when the machine is out of memory. As
+ * crates/sandbox/src/spawner/oom.rs has it for programs. */
+static void go_first(int sync)
+{
+	static const char score[] = "800";
+	long result = write_file("self/oom_score_adj", score, score + sizeof(score) - 1);
+	check(sync, "set who goes first when memory runs out", result);
+}
+
 /* Maps its only id to the user of handlers. */
 static void map_one(int sync, u32 id)
 {
@@ -272,13 +282,16 @@ static void map_one(int sync, u32 id)
  * every file. */
 static void mask(int sync, int proc)
 {
-	static const char *const masked[] = {"kcore", "keys", "timer_list"};
+	static const char *const masked[] = {"cmdline",	   "config.gz", "interrupts",
+					     "kcore",	   "keys",	"sys/kernel/random/boot_id",
+					     "timer_list"};
 	static const char step[] = "mask /proc";
-	for (int i = 0; i < 3; i++) {
-		if (SYS(faccessat, proc, masked[i], 0) < 0)
-			continue;
+	for (unsigned i = 0; i < sizeof(masked) / sizeof(*masked); i++) {
 		long null = SYS(open_tree, AT_FDCWD, "/dev/null", OPEN_TREE_CLONE | O_CLOEXEC);
-		attach(sync, step, (int)check(sync, step, null), proc, masked[i]);
+		check(sync, step, null);
+		long result = SYS(move_mount, null, "", proc, masked[i], MOVE_MOUNT_F_EMPTY_PATH);
+		if (result != -ENOENT)
+			check(sync, step, result);
 		SYS(close, null);
 	}
 }
@@ -466,6 +479,7 @@ static void land_handler(int sync, int network, const struct order *what)
 	take_id(sync, what->number);
 	check(sync, "leave the zygote's namespaces", SYS(unshare, CLONE_NEWUSER | CLONE_NEWNS));
 	map_one(sync, what->number);
+	go_first(sync);
 	attach(sync, "attach /proc", proc, AT_FDCWD, "/proc");
 	mask(sync, proc);
 	land(sync, 0);

@@ -12,5 +12,6 @@ pub fn launch() -> Result<SpawnerProcess> {
         run_dir: std::path::Path::new("/run").join(&name),
         spawner_command: vec![OsString::from("/proc/self/exe"), OsString::from("spawner")],
         parent_cgroup: format!("snowmelt/{name}"),
+        total: Default::default(),
     })?)
 }

@@ -57,6 +57,8 @@ pub struct Settings {
     pub images: snowmelt_node::ImageSettings,
     /// The most memory that bursts have on this host; what the machine has where absent.
     pub memory: Option<ByteSize>,
+    /// The most that all sandboxes have together.
+    pub total: snowmelt_sandbox::Total,
     /// What holds the functions of a job to their addresses.
     pub hold: snowmelt_node::Hold,
     /// True for a server that ends with its client: it takes no lock and no asynchronous calls.
@@ -101,6 +103,7 @@ impl Started {
             run_dir: run_dir.clone(),
             spawner_command: settings.spawner_command.clone(),
             parent_cgroup: control_group.clone(),
+            total: settings.total,
         };
         let spawner = Spawner::launch(options).map_err(|error| error.report())?;
         Ok(Self { settings, run_dir, control_group, spawner })

@@ -73,15 +73,19 @@ pub fn clone_into(
     }
 }
 
-/// Copies this process into one beside it: a child of the same parent, in the same namespaces,
-/// that runs `work` and exits with what it gives.
+/// Copies this process into one beside it: a child of the same parent, in the namespaces that
+/// children of this process begin in, that runs `work` and exits with what it gives.
 ///
 /// Fails with `EBUSY` in a process that has more than one thread, as [`clone_into`] does.
-pub fn clone_sibling(work: impl FnOnce() -> i32) -> io::Result<()> {
+pub fn clone_sibling(work: impl FnOnce() -> i32) -> io::Result<Cloned> {
     check_single_thread()?;
+    let mut pidfd: i32 = -1;
     // No exit signal: that of a sibling is its parent's to choose, and the kernel insists.
-    let arguments =
-        CloneArguments { flags: libc::CLONE_PARENT as u64, ..CloneArguments::default() };
+    let arguments = CloneArguments {
+        flags: (libc::CLONE_PARENT | libc::CLONE_PIDFD) as u64,
+        pidfd: (&raw mut pidfd) as u64,
+        ..CloneArguments::default()
+    };
     // SAFETY: a fork, as in `clone_into`: the copy goes on in private memory in which no other
     // thread can hold a lock.
     let pid = unsafe {
@@ -95,7 +99,8 @@ pub fn clone_sibling(work: impl FnOnce() -> i32) -> io::Result<()> {
             // SAFETY: ends the copy without running the exit handlers of the original.
             unsafe { libc::_exit(code) }
         }
-        _ => Ok(()),
+        // SAFETY: the kernel has just put a fresh descriptor there that nobody else owns.
+        pid => Ok(Cloned { pid: pid as i32, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) } }),
     }
 }
 

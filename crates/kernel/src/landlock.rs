@@ -57,7 +57,7 @@ fn ask_version() -> u32 {
 /// From here on this process and its children write, make, move and remove files only beneath
 /// `writable`, control only devices beneath `devices`, make no device anywhere, change no mount,
 /// and reach neither abstract unix sockets nor processes outside: those sockets are named by
-/// network namespace, and sandboxes share an empty one. Needs `no_new_privs`.
+/// network namespace, and sandboxes of equal roots share an empty one. Needs `no_new_privs`.
 ///
 /// A kernel without a part of this leaves that part out (the scopes came with Linux 6.12).
 pub fn confine(writable: BorrowedFd<'_>, devices: BorrowedFd<'_>) -> io::Result<()> {

@@ -129,6 +129,27 @@ pub fn become_user_with_privileges(uid: u32, gid: u32) -> io::Result<()> {
     prctl(libc::PR_SET_DUMPABLE, 1)
 }
 
+/// Does something as the effective user `uid`, with all privileges kept: a user namespace that is
+/// made meanwhile belongs to that user, and what its processes use is counted for it. For a
+/// single-threaded process of root, which comes back by its real user.
+pub fn as_effective_user<T>(uid: u32, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    /// `SECBIT_NO_SETUID_FIXUP`: another user id does not take capabilities away.
+    const NO_FIXUP: libc::c_ulong = 1 << 2;
+    prctl(libc::PR_SET_SECUREBITS, NO_FIXUP)?;
+    let done = set_effective_user(uid).and_then(|()| {
+        let done = work();
+        set_effective_user(0).and(done)
+    });
+    prctl(libc::PR_SET_SECUREBITS, 0).and(done)
+}
+
+fn set_effective_user(uid: u32) -> io::Result<()> {
+    const SAME: libc::uid_t = libc::uid_t::MAX;
+    // SAFETY: plain numbers only.
+    let result = unsafe { libc::setresuid(SAME, uid, SAME) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 fn prctl(option: libc::c_int, value: libc::c_ulong) -> io::Result<()> {
     // SAFETY: the options that this file passes take plain numbers.
     let result = unsafe { libc::prctl(option, value, 0, 0, 0) };
@@ -146,6 +167,11 @@ pub fn reset_signals(signals: &[i32]) -> io::Result<()> {
 /// Ignores `signals`.
 pub fn ignore_signals(signals: &[i32]) -> io::Result<()> {
     set_disposition(signals, libc::SIG_IGN)
+}
+
+/// Has the kernel reap children as they end: nobody asks how.
+pub fn leave_children_to_the_kernel() -> io::Result<()> {
+    set_disposition(&[libc::SIGCHLD], libc::SIG_IGN)
 }
 
 fn set_disposition(signals: &[i32], action: libc::sighandler_t) -> io::Result<()> {

@@ -157,7 +157,10 @@ impl Policy {
     /// and allows the others: for a process that has a wider policy already.
     pub fn compile_refusal(&self) -> Result<Program, CompileError> {
         let conditional = self.allow.conditional.iter().map(|call| call.name.clone());
-        let names = self.allow.names.iter().cloned().chain(conditional).collect();
+        let mut names: Vec<_> = self.allow.names.iter().cloned().chain(conditional).collect();
+        // A call has an entry for each of its conditions.
+        names.sort_unstable();
+        names.dedup();
         let calls = Calls { names, only: self.allow.only.clone(), conditional: Vec::new() };
         let architecture = std::env::consts::ARCH;
         let mut chained = self.refusals(architecture)?;

@@ -58,6 +58,7 @@ async fn main() -> Result<(), Failure> {
         run_dir: folder.join("run"),
         spawner_command: vec![program.into()],
         parent_cgroup: format!("snowmelt/forks-{}", std::process::id()),
+        total: Default::default(),
     };
     let spawner = Spawner::launch(options)?.attach()?;
     let bind = |source: PathBuf, target: &str| Bind { source, target: target.into() };

@@ -1,5 +1,6 @@
 //! A server that starts a sandbox and a zygote with a child, says so, and waits to be killed: for
-//! the tests of crashes. Arguments: spawner, run directory, control group, Python, its prefix.
+//! the tests of crashes. Arguments: command of the spawner, run directory, control group, Python, its
+//! prefix, and a script for one more program if there is to be one.
 
 use std::path::PathBuf;
 
@@ -11,13 +12,15 @@ use snowmelt_types::SandboxId;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    let script = (arguments.len() > 5).then(|| arguments.remove(5));
     let [spawner, run_dir, cgroup, python, prefix] = <[String; 5]>::try_from(arguments)
-        .map_err(|_| "usage: holder SPAWNER RUN_DIR CGROUP PYTHON PREFIX")?;
+        .map_err(|_| "usage: holder SPAWNER RUN_DIR CGROUP PYTHON PREFIX [SCRIPT]")?;
     let options = Options {
         run_dir: run_dir.into(),
-        spawner_command: vec![spawner.into()],
+        spawner_command: spawner.split_whitespace().map(Into::into).collect(),
         parent_cgroup: cgroup,
+        total: Default::default(),
     };
     let spawner = Spawner::launch(options)?.attach()?;
     let bind = Bind { source: PathBuf::from(&prefix), target: PathBuf::from(&prefix) };
@@ -33,7 +36,14 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         policy: Policy::Function,
         process: ProcessSettings::default(),
     };
-    let _program = spawner.start(program).await?;
+    let _program = spawner.start(program.clone()).await?;
+    let _another = match script {
+        Some(script) => {
+            let command = [&*python, "-I", "-c", &script].map(str::to_owned).to_vec();
+            Some(spawner.start(SandboxSpec { id: SandboxId::new(), command, ..program }).await?)
+        }
+        None => None,
+    };
     let zygote = ZygoteSpec {
         id: SandboxId::new(),
         root: root.clone(),

@@ -25,6 +25,7 @@ async fn main() -> Result<(), Failure> {
         run_dir: run_dir.join("run"),
         spawner_command: vec![spawner.into()],
         parent_cgroup: format!("snowmelt/measure-{}", std::process::id()),
+        total: Default::default(),
     };
     let spawner = Spawner::launch(options)?.attach()?;
     let root = Root {

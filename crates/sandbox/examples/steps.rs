@@ -34,6 +34,7 @@ async fn main() -> Result<(), Failure> {
         run_dir: run_dir.into(),
         spawner_command: vec![spawner.into(), mark.clone().into()],
         parent_cgroup: cgroup,
+        total: Default::default(),
     })?;
     let process = process.with_lanes(3);
     println!("{}", process.pid());

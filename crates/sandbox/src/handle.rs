@@ -17,7 +17,7 @@ use crate::reader::{self, Ready};
 use crate::registry::{Asked, nobody};
 use crate::replace::SpawnerHealth;
 use crate::run_dir::RunDir;
-use crate::spec::{ForkSpec, Limits, NativeZygoteSpec, SandboxSpec, ZygoteSpec};
+use crate::spec::{ForkSpec, Limits, NativeZygoteSpec, SandboxSpec, Total, ZygoteSpec};
 use crate::{Error, Result};
 
 /// How to start a spawner.
@@ -30,6 +30,8 @@ pub struct Options {
     pub spawner_command: Vec<OsString>,
     /// The control group above those of the sandboxes: `snowmelt/<instance>`.
     pub parent_cgroup: String,
+    /// The most for all of those.
+    pub total: Total,
 }
 
 /// A spawner that runs, and that nobody listens to yet.

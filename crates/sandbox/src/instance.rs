@@ -20,6 +20,7 @@ use tokio::sync::watch;
 
 use crate::cgroup::{Held, Switch};
 use crate::message::{Ended, Operation, Started, Status, ZygoteReady};
+use crate::reader;
 use crate::registry::Registry;
 use crate::spec::Limits;
 
@@ -115,6 +116,10 @@ impl Life {
     fn group(&self) -> Option<&Path> {
         let file = &self.started.switch.as_ref()?.file;
         file.ends_with("cgroup.freeze").then(|| file.parent()).flatten()
+    }
+
+    fn pid(&self) -> i32 {
+        reader::pid_of(&self.pidfd).cast_signed()
     }
 
     fn memory_peak(&self) -> Option<ByteSize> {
@@ -294,7 +299,7 @@ impl Sandbox {
 
     /// Its process id on the host. Whoever uses it must hold this handle meanwhile.
     pub fn pid(&self) -> i32 {
-        self.0.life.started.pid
+        self.0.life.pid()
     }
 }
 
@@ -362,7 +367,7 @@ impl Zygote {
 
     /// Its process id on the host. Whoever uses it must hold this handle meanwhile.
     pub fn pid(&self) -> i32 {
-        self.0.life.started.pid
+        self.0.life.pid()
     }
 }
 

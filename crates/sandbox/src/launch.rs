@@ -20,7 +20,7 @@ use snowmelt_kernel::packet;
 
 use crate::handle::Options;
 use crate::message::{LONGEST_PACKET, Setup};
-use crate::reader;
+use crate::reader::{self, Processes};
 use crate::run_dir::RunDir;
 use crate::{Error, Result};
 
@@ -67,7 +67,14 @@ impl Launcher {
             .spawn()
             .map_err(failed)?;
         match self.set_up(run_dir, &ours) {
-            Ok(Ok(pidfd)) => Ok(Launched { pidfd, socket: ours }),
+            Ok(Ok((pidfd, init))) => {
+                init.into_iter().for_each(|init| run_dir.add_init(init));
+                if reader::pid_of(&pidfd) != child.id() {
+                    // It has made the lane and has nothing more to do.
+                    child.wait().map_err(failed)?;
+                }
+                Ok(Launched { pidfd, socket: ours })
+            }
             outcome => {
                 // It may have exited by itself.
                 drop(child.kill());
@@ -97,9 +104,10 @@ impl Launcher {
         &self,
         run_dir: &RunDir,
         socket: &OwnedFd,
-    ) -> io::Result<std::result::Result<OwnedFd, String>> {
+    ) -> io::Result<std::result::Result<Processes, String>> {
         let parent_cgroup = self.options.parent_cgroup.clone();
-        let setup = Setup { run_dir: run_dir.path().to_owned(), parent_cgroup };
+        let total = self.options.total;
+        let setup = Setup { run_dir: run_dir.path().to_owned(), parent_cgroup, total };
         packet::send(socket, &serde_json::to_vec(&setup)?, &[run_dir.lock().as_fd()])?;
         let timeout = Timespec { tv_sec: SETUP_SECONDS, tv_nsec: 0 };
         if poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&timeout))? == 0 {
@@ -107,7 +115,12 @@ impl Launcher {
         }
         let mut buffer = vec![0; LONGEST_PACKET];
         let packet = packet::receive(socket, &mut buffer)?;
-        reader::ready(&packet, &buffer)
+        let ready = reader::ready(&packet, &buffer)?;
+        if ready.is_err() {
+            // Who says why is about to end.
+            packet.fds.iter().for_each(reader::reap);
+        }
+        Ok(ready)
     }
 }
 

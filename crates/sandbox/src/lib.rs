@@ -40,7 +40,7 @@ pub use run_dir::sweep;
 pub use spawner::{NAMESPACES, spawner_main};
 pub use spec::{
     Base, Bind, CHANNEL_FD, ForkSpec, ImageBind, Limits, MountedImage, NativeZygoteSpec, Network,
-    NetworkId, Policy, ProcessSettings, Root, SandboxSpec, ZygoteSpec,
+    NetworkId, Policy, ProcessSettings, Root, SandboxSpec, Total, ZygoteSpec,
 };
 
 /// What this crate's calls give.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use snowmelt_types::{ByteSize, SandboxId};
 
 use crate::cgroup::{Switch, ThrottledFile};
-use crate::spec::{ForkSpec, NativeZygoteSpec, NetworkId, SandboxSpec, ZygoteSpec};
+use crate::spec::{ForkSpec, NativeZygoteSpec, NetworkId, SandboxSpec, Total, ZygoteSpec};
 
 /// The longest packet: well under the default send buffer of a unix socket (208 KiB).
 pub const LONGEST_PACKET: usize = 160 << 10;
@@ -26,9 +26,11 @@ pub struct Setup {
     pub run_dir: PathBuf,
     /// The control group above those of the sandboxes.
     pub parent_cgroup: String,
+    /// The most for all of those.
+    pub total: Total,
 }
 
-/// The first packet from each lane: ready, with its pidfd, or why it cannot be.
+/// The first packet from each lane, with its pidfd and that of init: ready, or why it cannot be.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct SetupDone(pub Result<(), String>);
 
@@ -91,8 +93,6 @@ pub enum Event {
 /// What is known of a sandbox from its start.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Started {
-    /// Its process id on the host.
-    pub pid: i32,
     /// File of the most memory held so far.
     pub memory_peak_file: Option<PathBuf>,
     /// File of the memory held now.

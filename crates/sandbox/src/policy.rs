@@ -120,10 +120,10 @@ mod tests {
             let whole = put_together(parts).unwrap().compile().unwrap();
             let mut denied = 0;
             for number in 0..1000 {
-                for first in [0, 1, 2, 10, 16, 17, 0x1000_0000, 0x2000_0000, 0x2_0000, 0xffff_ffff]
+                for first in [0, 1, 2, 10, 16, 17, 0x1002_0000, 0x2000_0000, 0x2_0000, 0x4_0000, !0]
                 {
-                    for second in [0, 21522, 21532] {
-                        let call = (number, [first, second, 0, 0, 0, 0]);
+                    for second in [0, 2, 4, 6, 0x2_0000, 0x2000_0000, 21522, 21532] {
+                        let call = (number, [first, second, 0, first, 0, 0]);
                         let ask = |program: &Program| {
                             program.answer(ARCHITECTURE, call.0, call.1).unwrap()
                         };

@@ -56,22 +56,28 @@ pub(crate) async fn wait_for(lane: u32, socket: OwnedFd) -> io::Result<Ready> {
     let received = socket.async_io(tokio::io::Interest::READABLE, |socket| {
         packet::receive(socket.as_fd(), &mut buffer)
     });
-    let pidfd = ready(&received.await?, &buffer)?.map_err(io::Error::other)?;
+    let (pidfd, _) = ready(&received.await?, &buffer)?.map_err(io::Error::other)?;
     Ok(Ready { lane, pidfd, socket })
 }
+
+/// A lane's process, and that which ends with the last lane ([`SetupDone`]).
+pub(crate) type Processes = (OwnedFd, Option<OwnedFd>);
 
 /// What the first packet of a lane says: that it is ready, and which process it is, or why not.
 pub(crate) fn ready(
     packet: &packet::Packet,
     buffer: &[u8],
-) -> io::Result<std::result::Result<OwnedFd, String>> {
+) -> io::Result<std::result::Result<Processes, String>> {
     if packet.length == 0 {
         return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it ended at once"));
     }
     let SetupDone(outcome) = serde_json::from_slice(&buffer[..packet.length])?;
     match (outcome, packet.fds.first()) {
         (Err(reason), _) => Ok(Err(reason)),
-        (Ok(()), Some(pidfd)) => Ok(Ok(pidfd.try_clone()?)),
+        (Ok(()), Some(pidfd)) => {
+            let init = packet.fds.get(1).map(OwnedFd::try_clone).transpose()?;
+            Ok(Ok((pidfd.try_clone()?, init)))
+        }
         (Ok(()), None) => Err(io::ErrorKind::InvalidData.into()),
     }
 }
@@ -134,9 +140,15 @@ pub(crate) fn pid_of(pidfd: &OwnedFd) -> u32 {
     pid.and_then(|pid| pid.trim().parse().ok()).unwrap_or(0)
 }
 
-/// Reaps a lane, by force if it hangs, and removes what it left; of the last one, everything if the
-/// platform has ended.
+/// Reaps a lane and removes what it left; of the last one, everything if the platform has ended.
 fn bury(pidfd: &OwnedFd, lane: u32, run_dir: Arc<RunDir>) -> Result<()> {
+    reap(pidfd);
+    let cleaned = run_dir.clean_lane(lane);
+    cleaned.and(let_go(run_dir))
+}
+
+/// Waits until a process has ended, by force if it hangs.
+pub(crate) fn reap(pidfd: &OwnedFd) {
     let patience = Timespec { tv_sec: 5, tv_nsec: 0 };
     if !poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&patience)).is_ok_and(|n| n > 0) {
         // Fails only for one that has ended at last.
@@ -145,11 +157,18 @@ fn bury(pidfd: &OwnedFd, lane: u32, run_dir: Arc<RunDir>) -> Result<()> {
     }
     // It is dead; whose child it was is all the same.
     drop(process::reap(pidfd.as_fd()));
-    let cleaned = run_dir.clean_lane(lane);
-    cleaned.and(let_go(run_dir))
+}
+
+/// Waits for the ends of the pid namespaces of spawners that have no lane any more: when init has
+/// ended, nothing is left in its own.
+pub(crate) fn end_inits(run_dir: &RunDir) {
+    run_dir.take_inits().iter().for_each(reap);
 }
 
 /// Removes the run directory if nobody else has it.
 pub(crate) fn let_go(run_dir: Arc<RunDir>) -> Result<()> {
-    Arc::into_inner(run_dir).map_or(Ok(()), |run_dir| run_dir.clean())
+    Arc::into_inner(run_dir).map_or(Ok(()), |run_dir| {
+        end_inits(&run_dir);
+        run_dir.clean()
+    })
 }

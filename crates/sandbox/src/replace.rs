@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use crate::lanes::Lanes;
 use crate::launch::Launcher;
-use crate::reader::Ready;
+use crate::reader::{self, Ready};
 use crate::{Error, Result};
 
 /// The longest that a start waits for a spawner to be there again.
@@ -161,6 +161,7 @@ impl Lanes {
         let launched = tokio::task::spawn_blocking(move || {
             // Again, because nothing of theirs may be in the way.
             folder.clean_lanes()?;
+            reader::end_inits(&folder);
             launcher.launch(&folder)
         });
         let launched =

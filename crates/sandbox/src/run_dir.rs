@@ -10,6 +10,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{FlockOperation, flock};
 
@@ -25,6 +26,8 @@ pub(crate) struct RunDir {
     path: PathBuf,
     parent_cgroup: String,
     lock: OwnedFd,
+    /// The first process of each of its spawners' pid namespaces.
+    inits: Mutex<Vec<OwnedFd>>,
 }
 
 impl RunDir {
@@ -37,7 +40,23 @@ impl RunDir {
         let lock = lock(path, FlockOperation::LockExclusive).map_err(at(path))?;
         let file = path.join(CGROUP_FILE);
         fs::write(&file, parent_cgroup).map_err(at(&file))?;
-        Ok(Self { path: path.to_owned(), parent_cgroup: parent_cgroup.to_owned(), lock })
+        let (path, parent_cgroup) = (path.to_owned(), parent_cgroup.to_owned());
+        Ok(Self { path, parent_cgroup, lock, inits: Mutex::default() })
+    }
+
+    /// Keeps the first process of a spawner's pid namespace for whoever reaps it.
+    pub fn add_init(&self, init: OwnedFd) {
+        self.inits().push(init);
+    }
+
+    /// Gives them to whoever reaps them.
+    pub fn take_inits(&self) -> Vec<OwnedFd> {
+        std::mem::take(&mut *self.inits())
+    }
+
+    fn inits(&self) -> MutexGuard<'_, Vec<OwnedFd>> {
+        // Every change is complete within one call.
+        self.inits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Where it is.

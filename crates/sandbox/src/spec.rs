@@ -68,7 +68,7 @@ pub struct Root {
 /// What a sandbox can reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Network {
-    /// Nothing: the empty network namespace that all sandboxes share.
+    /// Nothing: an empty network namespace.
     None,
     /// The host's network: only for the platform's own programs, never for a user's code.
     Host,
@@ -120,6 +120,16 @@ pub struct Limits {
     pub scratch: ByteSize,
     /// Open descriptors of one process.
     pub open_files: u64,
+}
+
+/// The most that all sandboxes of a spawner may use together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Total {
+    /// Memory, where absent that of the machine but for an eighth, or 512 MiB if that is more.
+    pub memory: Option<ByteSize>,
+    /// Processes and threads, where absent three quarters of what the kernel has numbers and room
+    /// for.
+    pub processes: Option<u32>,
 }
 
 impl Default for Limits {

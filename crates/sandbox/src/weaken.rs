@@ -20,6 +20,8 @@ pub(crate) enum Defence {
     Inert,
     /// An own session keyring.
     Keyring,
+    /// The spawner's pid namespace, which ends with the spawner.
+    Init,
     /// Files, abstract sockets and signals by Landlock.
     Landlock,
     /// Files of `/proc` about the whole machine are covered.
@@ -32,6 +34,12 @@ pub(crate) enum Defence {
     OpenFiles,
     /// Paths in a root are resolved inside it.
     OwnTree,
+    /// A user of the host for what a zygote and its children count for.
+    OwnCounts,
+    /// An empty network namespace for each root and each zygote.
+    OwnNetwork,
+    /// The limit of signals that wait.
+    PendingSignals,
     /// The pid namespace.
     Processes,
     /// `/proc` is read-only.

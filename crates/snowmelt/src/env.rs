@@ -27,6 +27,10 @@ pub const TOKEN_FILE: &str = "SNOWMELT_TOKEN_FILE";
 pub const HOST: &str = "SNOWMELT_HOST";
 /// The most memory that bursts have on this host, as `8GiB`. Default: what the machine has.
 pub const HOST_MEMORY: &str = "SNOWMELT_HOST_MEMORY";
+/// The most memory of all sandboxes together, as `24GiB`.
+pub const SANDBOXES_MEMORY: &str = "SNOWMELT_SANDBOXES_MEMORY";
+/// The most processes and threads of all sandboxes together.
+pub const SANDBOXES_PROCESSES: &str = "SNOWMELT_SANDBOXES_PROCESSES";
 /// What holds functions to their addresses: `auto`, `groups` or `guard`.
 pub const HOLD: &str = "SNOWMELT_NETWORK_HOLD";
 /// The most memory of idle instances, as `2GiB`.

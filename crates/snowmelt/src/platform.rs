@@ -101,6 +101,7 @@ fn settings(config: &Config, socket: Option<PathBuf>) -> Result<Settings, ErrorR
         import_cache: config.import_cache.value,
         images: config.images(),
         memory: config.host_memory.as_ref().map(|memory| memory.value),
+        total: config.total(),
         python: config.python.clone().map(|python| python.value),
         cluster: None,
         networks_dir: None,

@@ -13,7 +13,7 @@ use rustix::fs::CWD;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags,
     OpenTreeFlags, UnmountFlags, fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount,
-    fsopen, mount_change, move_mount, open_tree, unmount,
+    fsopen, mount_bind, mount_change, move_mount, open_tree, unmount,
 };
 
 pub use rustix::mount::MountAttrFlags as Attributes;
@@ -78,6 +78,11 @@ pub fn attach_with(tree: impl AsFd, target: impl AsFd, set: Attributes) -> io::R
         }
         outcome => outcome.and_then(|()| attach(tree, target)),
     }
+}
+
+/// Shows the file at `source` at `target` too, by one call: for paths that nobody else can change.
+pub fn bind(source: &Path, target: &Path) -> io::Result<()> {
+    Ok(mount_bind(source, target)?)
 }
 
 /// Sets attributes of the attached mount that `tree` is the root of, and of those below it.

@@ -42,6 +42,7 @@ pub fn with_node<F: Future<Output = ()>>(budgets: Budgets, test: impl FnOnce(Rig
         run_dir: base.path().join("run"),
         spawner_command: vec![spawner_program().into()],
         parent_cgroup: parent_cgroup.clone(),
+        total: Default::default(),
     });
     let process = process.unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();

@@ -3,8 +3,10 @@
 //! Invariant: a group is removed only when it is empty, and its counts are read before.
 
 mod freezer;
+mod leftovers;
 mod meters;
 mod pool;
+mod total;
 mod v1;
 mod v2;
 
@@ -51,6 +53,8 @@ pub(crate) struct Usage {
 pub(crate) trait Backend {
     /// Makes the parent of all groups of this process.
     fn prepare(&self, parent: &str) -> Result<()>;
+    /// Sets the most that all groups below `parent` may have together.
+    fn bound(&self, parent: &str, memory: Option<ByteSize>, processes: Option<u32>) -> Result<()>;
     /// Makes a group.
     fn create(&self, group: &str) -> Result<()>;
     /// Puts this process into a group from where its children can enter others without waiting;
@@ -160,16 +164,14 @@ pub(crate) fn describe() -> std::result::Result<&'static str, String> {
     }
 }
 
-/// Removes the group of a sandbox that has ended. What is still in it does not belong there: it
-/// is killed.
-pub(crate) fn remove(backend: &dyn Backend, group: &str) -> Result<()> {
-    backend.folders(group).iter().try_for_each(|folder| {
-        if fs::remove_dir(folder).is_ok() {
-            return Ok(());
-        }
-        kill_all(folder);
-        remove_folder(folder)
-    })
+/// Removes a group if nothing is in it; says whether it is gone. Waits for nothing.
+fn remove_now(backend: &dyn Backend, group: &str) -> bool {
+    let gone = |folder: &PathBuf| match fs::remove_dir(folder) {
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+        Ok(()) => true,
+    };
+    // Each that can go, goes.
+    backend.folders(group).iter().filter(|folder| !gone(folder)).count() == 0
 }
 
 /// The kernel lets go of a dead process a moment after it was reaped.
@@ -262,26 +264,34 @@ fn subfolders(folder: &Path) -> Vec<PathBuf> {
 fn kill_all(folder: &Path) {
     const ATTEMPTS: u32 = 200;
     for _ in 0..ATTEMPTS {
-        // A threaded group tells of threads only; those that lead are processes.
-        let list = |file: &str| fs::read_to_string(folder.join(file));
-        let listed = list("cgroup.procs").or_else(|_| list("cgroup.threads")).unwrap_or_default();
-        let pids: Vec<_> = listed.lines().filter_map(|line| line.parse().ok()).collect();
-        if pids.is_empty() {
+        if kill_once(folder).is_empty() {
             return;
         }
-        for pid in pids.into_iter().filter_map(Pid::from_raw) {
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Kills what is in the group now, and gives that.
+fn kill_once(folder: &Path) -> Vec<i32> {
+    // A threaded group tells of threads only; those that lead are processes.
+    let list = |file: &str| fs::read_to_string(folder.join(file));
+    let listed = list("cgroup.procs").or_else(|_| list("cgroup.threads")).unwrap_or_default();
+    let pids: Vec<i32> = listed.lines().filter_map(|line| line.parse().ok()).collect();
+    // At once, also what forks meanwhile; neither version 1 nor a threaded group has it.
+    if !pids.is_empty() && fs::write(folder.join("cgroup.kill"), "1").is_err() {
+        for pid in pids.iter().copied().filter_map(Pid::from_raw) {
             if let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) {
                 // It may have ended in between.
                 let _ = pidfd_send_signal(pidfd, Signal::KILL);
             }
         }
-        // What the freezer of version 1 has stopped dies only when it goes on.
-        let frozen = folder.join("freezer.state");
-        if frozen.exists() {
-            drop(fs::write(frozen, "THAWED"));
-        }
-        thread::sleep(Duration::from_millis(2));
     }
+    // What the freezer of version 1 has stopped dies only when it goes on.
+    let frozen = folder.join("freezer.state");
+    if frozen.exists() {
+        drop(fs::write(frozen, "THAWED"));
+    }
+    pids
 }
 
 fn write(path: PathBuf, value: impl ToString) -> Result<()> {
@@ -316,6 +326,12 @@ fn make_parents(root: &Path, parent: &str, each: impl Fn(&Path) -> Result<()>) -
         }
     }
     descend()
+}
+
+/// How much of its memory a group may have as buffers of TCP connections beside it, where the kernel
+/// counts them apart (version 1): a quarter.
+fn tcp_memory(memory: ByteSize) -> u64 {
+    memory.bytes() / 4
 }
 
 /// The share of the processor where there is not enough for all: of 1024 for a core.

@@ -5,12 +5,14 @@
 //! counted in it before does not count for its next holder.
 
 use std::os::fd::OwnedFd;
+use std::time::Instant;
 
-use super::{Backend, Meters, Usage, prefix, remove, remove_lane};
+use super::leftovers::Leftovers;
+use super::{Backend, Meters, Usage, prefix, remove_lane, remove_now};
 use snowmelt_types::ByteSize;
 
 use crate::Result;
-use crate::spec::Limits;
+use crate::spec::{Limits, Total};
 use crate::weaken::{Defence, lacks};
 
 /// Groups that are kept for the next sandboxes.
@@ -45,15 +47,19 @@ pub(crate) struct Pool {
     usual: Limits,
     /// See [`Self::settle`].
     is_settled: bool,
+    leftovers: Leftovers,
 }
 
 impl Pool {
-    /// Makes the parent of all groups.
-    pub fn new(backend: Box<dyn Backend>, parent: String) -> Result<Self> {
+    /// Makes the parent of all groups, with the most that they may have together.
+    pub fn new(backend: Box<dyn Backend>, parent: String, total: &Total) -> Result<Self> {
         backend.prepare(&parent)?;
+        if !lacks(Defence::ControlGroup) {
+            backend.bound(&parent, super::total::memory(total), super::total::processes(total))?;
+        }
         let usual = Limits::default();
-        let (free, made, is_settled) = (Vec::new(), 0, false);
-        Ok(Self { backend, parent, lane: 0, free, made, usual, is_settled })
+        let (free, made, is_settled, leftovers) = (Vec::new(), 0, false, Leftovers::default());
+        Ok(Self { backend, parent, lane: 0, free, made, usual, is_settled, leftovers })
     }
 
     /// Puts this process beside the groups that are made from now on, from where its children
@@ -73,6 +79,7 @@ impl Pool {
     /// Forgets every group, which are another lane's, to make those of this one.
     pub fn turn_into_lane(&mut self, lane: u32) {
         self.free.clear();
+        self.leftovers.clear();
         (self.lane, self.made, self.is_settled) = (lane, 0, false);
     }
 
@@ -96,10 +103,11 @@ impl Pool {
     }
 
     /// The same group with these limits.
-    pub fn with_limits(&self, mut group: Group, limits: &Limits) -> Result<Group> {
+    pub fn with_limits(&mut self, mut group: Group, limits: &Limits) -> Result<Group> {
         let limits = enforced(limits);
         if group.limits != limits {
-            self.backend.set_limits(&group.path, &limits).inspect_err(|_| self.discard(&group))?;
+            let set = self.backend.set_limits(&group.path, &limits);
+            set.inspect_err(|_| self.discard(&group, None))?;
             group.limits = limits;
         }
         Ok(group)
@@ -110,7 +118,7 @@ impl Pool {
         if self.free.len() < MOST_KEPT && self.clear(&mut group) {
             self.free.push(group);
         } else {
-            self.discard(&group);
+            self.discard(&group, None);
         }
     }
 
@@ -173,17 +181,32 @@ impl Pool {
             }
             Err(error) => {
                 // The first error is the one to tell.
-                drop(remove(self.backend.as_ref(), &path));
+                self.remove(&path, None);
                 Err(error)
             }
         }
     }
 
-    /// Removes a group; one that will not go is left for the end of the spawner.
-    pub fn discard(&self, group: &Group) {
-        if let Err(error) = remove(self.backend.as_ref(), &group.path) {
-            eprintln!("snowmelt spawner: {error}");
+    /// Removes a group, now or as soon as what is in it is dead. Whoever `owner` stands for may have
+    /// put something there.
+    pub fn discard(&mut self, group: &Group, owner: Option<u64>) {
+        self.remove(&group.path, owner);
+    }
+
+    fn remove(&mut self, path: &str, owner: Option<u64>) {
+        if !remove_now(self.backend.as_ref(), path) {
+            self.leftovers.add(path, owner);
         }
+    }
+
+    /// When [`Self::tidy`] has something to do.
+    pub fn untidy_from(&self) -> Option<Instant> {
+        self.leftovers.due()
+    }
+
+    /// Removes groups that would not go before, and gives the owners who keep theirs from going.
+    pub fn tidy(&mut self, now: Instant) -> Vec<u64> {
+        self.leftovers.attempt(self.backend.as_ref(), now)
     }
 }
 
@@ -204,7 +227,8 @@ mod tests {
             return eprintln!("skipped: only root can make control groups");
         }
         let parent = format!("snowmelt/pool-{}", snowmelt_types::SandboxId::new());
-        let mut pool = Pool::new(detect().unwrap(), parent.clone()).unwrap();
+        let total = Total { memory: Some(ByteSize::mib(999)), processes: Some(777) };
+        let mut pool = Pool::new(detect().unwrap(), parent.clone(), &total).unwrap();
         test(&mut pool);
         crate::cgroup::remove_tree(pool.backend(), &parent).unwrap();
     }
@@ -228,6 +252,22 @@ mod tests {
             assert_eq!(read("pids.max").trim(), "5");
             let memory = pool.backend().memory_limit_file();
             assert_eq!(read(memory).trim(), (77 << 20).to_string());
+        });
+    }
+
+    #[test]
+    fn all_groups_together_have_a_limit() {
+        with_pool(|pool| {
+            let folders = pool.backend().folders(&pool.parent);
+            let has = |file: &str, value: &str| {
+                let read = |folder: &std::path::PathBuf| std::fs::read_to_string(folder.join(file));
+                folders
+                    .iter()
+                    .filter_map(|folder| read(folder).ok())
+                    .any(|text| text.trim() == value)
+            };
+            assert!(has(pool.backend().memory_limit_file(), &(999 << 20).to_string()));
+            assert!(has("pids.max", "777"));
         });
     }
 

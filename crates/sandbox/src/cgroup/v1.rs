@@ -9,7 +9,7 @@ use snowmelt_types::ByteSize;
 
 use super::{
     Backend, Freezer, Meters, Switch, ThrottledFile, Usage, cpu_quota_us, cpu_shares, is_threaded,
-    make, make_parents, write,
+    make, make_parents, tcp_memory, write,
 };
 use crate::spec::Limits;
 use crate::{Error, Result};
@@ -60,6 +60,15 @@ impl Backend for Hierarchies {
         self.roots().into_iter().try_for_each(|root| make_parents(root, parent, |_| Ok(())))
     }
 
+    fn bound(&self, parent: &str, memory: Option<ByteSize>, processes: Option<u32>) -> Result<()> {
+        if let Some(most) = memory {
+            let folder = self.memory.join(parent);
+            write(folder.join("memory.limit_in_bytes"), most.bytes())?;
+            limit_tcp(&folder, most)?;
+        }
+        processes.map_or(Ok(()), |most| write(self.pids.join(parent).join("pids.max"), most))
+    }
+
     fn create(&self, group: &str) -> Result<()> {
         self.folders(group).iter().try_for_each(|folder| make(folder))
     }
@@ -90,6 +99,7 @@ impl Backend for Hierarchies {
         } else {
             write(limit, limits.memory.bytes())?;
         }
+        limit_tcp(&memory, limits.memory)?;
         let cpu = self.cpu.join(group);
         // The period of a fresh group is the one that the quota is for.
         write(cpu.join("cpu.cfs_quota_us"), cpu_quota_us(limits))?;
@@ -100,7 +110,9 @@ impl Backend for Hierarchies {
     fn clear(&self, group: &str, meters: &mut Meters) -> bool {
         let memory = self.memory.join(group);
         let held = meters.number(&memory, "memory.usage_in_bytes").unwrap_or(u64::MAX);
-        held <= CLEAN && meters.write(&memory, PEAK, "0").is_ok()
+        // Whoever is left, or was put there, would be the next one's companion.
+        let nobody = meters.number(&self.pids.join(group), "pids.current") == Some(0);
+        nobody && held <= CLEAN && meters.write(&memory, PEAK, "0").is_ok()
     }
 
     fn doors(&self, group: &str) -> Result<Vec<OwnedFd>> {
@@ -164,6 +176,12 @@ impl Backend for Hierarchies {
     fn folders(&self, group: &str) -> Vec<PathBuf> {
         self.roots().into_iter().map(|root| root.join(group)).collect()
     }
+}
+
+/// Buffers of TCP connections count apart, without a limit until one is set. Not every kernel has it.
+fn limit_tcp(folder: &Path, memory: ByteSize) -> Result<()> {
+    let file = folder.join("memory.kmem.tcp.limit_in_bytes");
+    if file.exists() { write(file, tcp_memory(memory)) } else { Ok(()) }
 }
 
 /// The file by which one thread enters without waiting; only the last makes it wait.

@@ -48,6 +48,14 @@ impl Backend for Hierarchy {
         make_parents(&self.root, parent, enable)
     }
 
+    fn bound(&self, parent: &str, memory: Option<ByteSize>, processes: Option<u32>) -> Result<()> {
+        let folder = self.root.join(parent);
+        if let Some(most) = memory {
+            write(folder.join("memory.max"), most.bytes())?;
+        }
+        processes.map_or(Ok(()), |most| write(folder.join("pids.max"), most))
+    }
+
     fn create(&self, group: &str) -> Result<()> {
         make(&self.root.join(group))
     }
@@ -165,6 +173,10 @@ mod tests {
         assert_eq!(read("cpu.max"), "150000 100000");
         assert_eq!(read("cpu.weight"), "150");
         assert_eq!(read("pids.max"), "9");
+        hierarchy.bound("snowmelt/one", Some(ByteSize(7 << 30)), Some(9000)).unwrap();
+        let all = |file: &str| fs::read_to_string(folder.path().join("snowmelt/one").join(file));
+        assert_eq!(all("memory.max").unwrap(), (7_u64 << 30).to_string());
+        assert_eq!(all("pids.max").unwrap(), "9000");
         let above = folder.path().join("snowmelt/cgroup.subtree_control");
         assert_eq!(fs::read_to_string(above).unwrap(), "+memory +cpu +pids");
     }

@@ -61,6 +61,16 @@ struct Template {
     root: Root,
     network: Network,
     namespace: OwnedFd,
+    /// The empty network namespace of programs with this root.
+    empty_network: OwnedFd,
+}
+
+/// Where a program begins.
+pub(crate) struct Place<'a> {
+    /// The mount namespace whose root is its root.
+    pub mounts: BorrowedFd<'a>,
+    /// Its network namespace where it is to reach nothing.
+    pub empty_network: BorrowedFd<'a>,
 }
 
 impl Roots {
@@ -74,13 +84,13 @@ impl Roots {
         (self.lane, self.made) = (lane, 0);
     }
 
-    /// The mount namespace whose root is this one.
-    pub fn namespace(
+    /// Where programs with this root begin.
+    pub fn place(
         &mut self,
         stage: &Stage,
         root: &Root,
         network: Network,
-    ) -> Result<BorrowedFd<'_>, Fault> {
+    ) -> Result<Place<'_>, Fault> {
         let network = network.of_root();
         let known = self.templates.iter().rposition(|template| template.is_for(root, network));
         let template = match known {
@@ -92,14 +102,17 @@ impl Roots {
         if self.templates.len() > MOST_TEMPLATES {
             self.templates.remove(0);
         }
-        let last = self.templates.last().map(|template| template.namespace.as_fd());
+        let last = self.templates.last().map(|template| Place {
+            mounts: template.namespace.as_fd(),
+            empty_network: template.empty_network.as_fd(),
+        });
         doing("find the root", last.ok_or(io::ErrorKind::NotFound.into()))
     }
 
     /// A detached copy of this root.
     pub fn copy(&mut self, stage: &Stage, root: &Root, network: Network) -> Result<OwnedFd, Fault> {
-        let namespace = self.namespace(stage, root, network)?;
-        doing("copy the root", stage.within(namespace, || mount::copy(Path::new("/"))))
+        let Place { mounts, .. } = self.place(stage, root, network)?;
+        doing("copy the root", stage.within(mounts, || mount::copy(Path::new("/"))))
     }
 
     fn assemble(
@@ -132,7 +145,12 @@ impl Roots {
         doing("make the root read-only", mount::set_attributes_of(&top, mount::inert()))?;
         let tree = doing("copy the root", mount::copy_at(&top, Path::new("")))?;
         let namespace = doing("make a namespace of the root", stage.namespace_of(tree))?;
-        Ok(Template { root: root.clone(), network, namespace })
+        let empty_network = match network {
+            Network::Host => stage.shared_network(),
+            Network::None | Network::Job(_) => stage.empty_network(),
+        };
+        let empty_network = doing("make an empty network namespace", empty_network)?;
+        Ok(Template { root: root.clone(), network, namespace, empty_network })
     }
 
     /// An empty folder. A lane of the same number that was killed may have left some.

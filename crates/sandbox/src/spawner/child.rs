@@ -23,13 +23,23 @@ use snowmelt_kernel::{fds, landlock, notify, process, seccomp};
 
 use super::guard::Guard;
 use super::stage::{NEW_ROOT, Stage};
-use super::{identity, sync};
+use super::{identity, oom, sync};
 use crate::root::{Fault, doing};
 use crate::spec::CHANNEL_FD;
 use crate::weaken::{Defence, lacks};
 
-/// Files of `/proc` about the whole machine that a sandbox has no business with.
-const MASKED: [&str; 3] = ["kcore", "keys", "timer_list"];
+/// Files of `/proc` about the whole machine that a sandbox has no business with: what it holds, how
+/// it was started and built, what it does, and which one it is. Each costs a mount in every sandbox.
+/// `mask` of `runtimes/native/snowmelt_zygote.c` has the same.
+const MASKED: [&str; 7] = [
+    "cmdline",
+    "config.gz",
+    "interrupts",
+    "kcore",
+    "keys",
+    "sys/kernel/random/boot_id",
+    "timer_list",
+];
 
 /// Those of them that this kernel has, as a `/proc` of our own shows: the host's may leave some out.
 pub(super) fn masked(stage: &Stage) -> io::Result<Vec<&'static str>> {
@@ -70,8 +80,8 @@ pub(super) struct Child<'a> {
 /// How a program and a zygote differ.
 pub(super) enum Kind<'a> {
     /// It begins in its root and takes the user id `id` of the host, which inside is the user and
-    /// group `inside`; `proc` is the host's.
-    Program { id: u32, inside: (u32, u32), proc: &'a OwnedFd },
+    /// group `inside`; `proc` is the spawner's. For `score` see [`oom`].
+    Program { id: u32, inside: (u32, u32), proc: &'a OwnedFd, score: &'a str },
     /// It attaches its root, and reads "go" from `sync` when it has its ids.
     Zygote { root: &'a OwnedFd, sync: &'a OwnedFd },
 }
@@ -86,9 +96,10 @@ impl Child<'_> {
     fn become_program(&self) -> Result<Infallible, Fault> {
         doing("enter the control group", self.enter_group())?;
         let kept = match self.kind {
-            Kind::Program { id, inside, proc } => {
+            Kind::Program { id, inside, proc, score } => {
                 doing("attach the scratch", self.attach_scratch())?;
                 doing("mount /proc", self.mount_proc())?;
+                doing("set who goes first when memory runs out", oom::set(proc, score))?;
                 if !lacks(Defence::User) {
                     identity::take(proc, id, inside)?;
                 }
@@ -99,6 +110,7 @@ impl Child<'_> {
                 doing("wait for the spawner", sync::wait_for_go(sync))?;
                 doing("leave the control group namespace", unshare(flags::CGROUP))?;
                 doing("change the user", process::become_user(0, 0))?;
+                doing("limit what its user may have", deny_objects())?;
                 &ZYGOTE_CAPABILITIES[..]
             }
         };
@@ -149,8 +161,7 @@ impl Child<'_> {
         let proc = mount::fresh("proc", &[], attributes)?;
         mount::attach_at(&proc, CWD, Path::new("/proc"))?;
         for name in self.masked.iter().filter(|_| !lacks(Defence::MaskedProc)) {
-            let null = mount::copy(Path::new("/dev/null"))?;
-            mount::attach_at(null, &proc, Path::new(name))?;
+            mount::bind(Path::new("/dev/null"), &Path::new("/proc").join(name))?;
         }
         Ok(())
     }
@@ -236,6 +247,26 @@ impl Child<'_> {
         fds::place(log, 2)?;
         fds::place(channel.as_ref().unwrap_or(self.channel).as_fd(), CHANNEL_FD)
     }
+}
+
+/// Has nobody in its user namespace, or below, have an object of these kinds: no function needs one,
+/// and of all there are few for each user of the host. Not every kernel has every kind.
+fn deny_objects() -> io::Result<()> {
+    const KINDS: [&str; 7] = [
+        "fanotify_groups",
+        "fanotify_marks",
+        "inotify_instances",
+        "inotify_watches",
+        "ipc_namespaces",
+        "time_namespaces",
+        "uts_namespaces",
+    ];
+    KINDS.iter().filter(|_| !lacks(Defence::OwnCounts)).try_for_each(|kind| {
+        match std::fs::write(format!("/proc/sys/user/max_{kind}"), "0") {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            written => written,
+        }
+    })
 }
 
 /// Installs the filter and sends what is heard by it through the door, which must be open while

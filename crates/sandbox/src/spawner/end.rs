@@ -225,7 +225,7 @@ impl Service {
         }
         if let Some(mut state) = zygote {
             self.unwatch(state.control.as_fd());
-            state.groups.drain(..).for_each(|group| self.groups.discard(&group));
+            state.groups.drain(..).for_each(|group| self.groups.discard(&group, None));
         }
         match origin {
             Origin::Cloned { slot } => {
@@ -250,7 +250,15 @@ impl Service {
         let clean = self.groups.clear(&mut group);
         match self.zygote(zygote) {
             Some(state) if clean && state.groups.len() < MOST_GROUPS => state.groups.push(group),
-            _ => self.groups.discard(&group),
+            _ => self.groups.discard(&group, Some(zygote)),
+        }
+    }
+
+    /// Removes groups whose sandboxes left something in them. A zygote that puts processes into its
+    /// children's groups as fast as they are killed is an attack, and ends.
+    pub(super) fn tidy(&mut self, now: Instant) {
+        for zygote in self.groups.tidy(now) {
+            self.kill_cell(zygote);
         }
     }
 

@@ -15,7 +15,7 @@ use crate::root::{Fault, doing};
 use crate::weaken::{Defence, lacks};
 
 /// Becomes the user `id` of the host, and leaves for namespaces in which that is `user` and `group`.
-/// `proc` is the host's `/proc`: the process's own is read-only.
+/// `proc` is the spawner's `/proc`: the process's own is read-only.
 pub(super) fn take(proc: &OwnedFd, id: u32, (user, group): (u32, u32)) -> Result<(), Fault> {
     let groups = lacks(Defence::Groups).then(rustix::process::getgroups);
     doing("change the user", process::become_user_with_privileges(id, id))?;

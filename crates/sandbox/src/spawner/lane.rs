@@ -21,7 +21,9 @@ impl Service {
     /// Says that it is ready, serves until it is to end, and leaves nothing of its own.
     pub fn live(&mut self) -> io::Result<()> {
         self.groups.settle();
-        let told = super::tell_setup(&self.control, Ok(()), &[self.pidfd.as_fd()]);
+        let own = [self.pidfd.as_fd()].into_iter();
+        let fds: Vec<_> = own.chain(self.init.iter().map(AsFd::as_fd)).collect();
+        let told = super::tell_setup(&self.control, Ok(()), &fds);
         let served = told.and_then(|()| self.serve());
         self.end_all();
         self.groups.leave();

@@ -1,9 +1,9 @@
 //! The spawner: single-threaded processes, its lanes, that make sandboxes on request.
 //!
-//! The first lane is what the server executes, with its control socket as standard input; the
-//! others are copies of a lane, made on request. When its socket ends, or it is told to, a lane
-//! kills its sandboxes, removes its control groups and exits; the last one removes the run
-//! directory.
+//! What the server executes, with its control socket as standard input, makes a pid namespace for
+//! all that follows, and in it the first lane; the others are copies of a lane, made on request.
+//! When its socket ends, or it is told to, a lane kills its sandboxes, removes its control groups
+//! and exits; the last one removes the run directory.
 
 mod cell;
 mod child;
@@ -12,9 +12,11 @@ mod fork;
 mod guard;
 mod identity;
 mod ids;
+mod init;
 mod landing;
 mod lane;
 mod networks;
+mod oom;
 mod program;
 mod reports;
 mod scratch;
@@ -30,7 +32,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::process::ExitCode;
 
-use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::process::{PidfdFlags, Resource, Rlimit, getpid, pidfd_open, setrlimit};
 use snowmelt_kernel::{fds, keyring, packet, process};
 
 use crate::cgroup;
@@ -38,6 +40,8 @@ use crate::message::{LONGEST_PACKET, Setup, SetupDone};
 use crate::policy::Programs;
 use crate::root::{Fault, Roots};
 use crate::weaken::{Defence, lacks};
+use ids::Slots;
+use init::Init;
 use service::Service;
 pub(crate) use stage::Stage;
 
@@ -62,12 +66,30 @@ fn run() -> io::Result<()> {
         fds::close_from(3)?;
     }
     let control = take_standard_input()?;
-    let (setup, _lock) = receive_setup(&control)?;
-    match set_up(&setup) {
-        Ok(tools) => Service::new(control, setup, tools)?.live(),
+    let (setup, lock) = receive_setup(&control)?;
+    let process = std::process::id();
+    // Who is not root is told so by the lane.
+    if lacks(Defence::Init) || !rustix::process::geteuid().is_root() {
+        return first_lane(control, setup, process, None);
+    }
+    init::make(|init| {
+        let lived = first_lane(control, setup, process, Some(init));
+        drop(lock);
+        i32::from(lived.inspect_err(|error| eprintln!("snowmelt spawner: {error}")).is_err())
+    })
+}
+
+/// `process` is the one that the server executed.
+fn first_lane(control: OwnedFd, setup: Setup, process: u32, init: Option<Init>) -> io::Result<()> {
+    match set_up(&setup, process) {
+        Ok(tools) => Service::new(control, setup, tools, init)?.live(),
         // The run directory is the server's, which has other things in it where we are to take
         // the place of a spawner that died.
-        Err(reason) => tell_setup(&control, Err(reason), &[]),
+        Err(reason) => {
+            let own = pidfd_open(getpid(), PidfdFlags::empty())?;
+            let told = [own.as_fd()].into_iter().chain(init.iter().map(AsFd::as_fd));
+            tell_setup(&control, Err(reason), &told.collect::<Vec<_>>())
+        }
     }
 }
 
@@ -103,22 +125,24 @@ struct Tools {
     roots: Roots,
     programs: Programs,
     groups: cgroup::Pool,
+    slots: Slots,
 }
 
-fn set_up(setup: &Setup) -> Result<Tools, String> {
+fn set_up(setup: &Setup, process: u32) -> Result<Tools, String> {
     if !rustix::process::geteuid().is_root() {
         return Err("only root can make sandboxes with limits of their own for now".to_owned());
     }
     let failed = |fault: Fault| format!("cannot {}: {}", fault.step, fault.source);
     leave_the_terminal().map_err(|error| error.to_string())?;
     deny_cores().map_err(|error| error.to_string())?;
+    bound_signals().map_err(|error| error.to_string())?;
     // The keys of the user who runs the server are not for what we start.
     if !lacks(Defence::Keyring) {
         keyring::leave_session().map_err(|error| format!("cannot leave the keyring: {error}"))?;
     }
     let programs = Programs::compile().map_err(|error| error.to_string())?;
     let backend = cgroup::detect().map_err(|error| error.to_string())?;
-    let groups = cgroup::Pool::new(backend, setup.parent_cgroup.clone());
+    let groups = cgroup::Pool::new(backend, setup.parent_cgroup.clone(), &setup.total);
     let groups = groups.map_err(|error| error.to_string())?;
     let folder = setup.run_dir.join("roots");
     make_afresh(&folder).map_err(|error| error.to_string())?;
@@ -127,7 +151,8 @@ fn set_up(setup: &Setup) -> Result<Tools, String> {
     if !lacks(Defence::Seccomp) {
         programs.confine_spawner().map_err(|error| error.to_string())?;
     }
-    Ok(Tools { stage, roots: Roots::new(folder), programs, groups })
+    let (roots, slots) = (Roots::new(folder), Slots::of_process(process));
+    Ok(Tools { stage, roots, programs, groups, slots })
 }
 
 /// Makes a folder. One that is there is of a spawner that died; what it had mounted there went with
@@ -144,6 +169,18 @@ fn make_afresh(folder: &Path) -> io::Result<()> {
 fn deny_cores() -> io::Result<()> {
     let limit = Rlimit { current: Some(1), maximum: Some(1) };
     if lacks(Defence::CoreLimit) { Ok(()) } else { Ok(setrlimit(Resource::Core, limit)?) }
+}
+
+/// Signals and timers that wait take memory that no control group counts; this is for a program, and
+/// for a zygote with all its children.
+fn bound_signals() -> io::Result<()> {
+    const MOST: Option<u64> = Some(4096);
+    let limit = Rlimit { current: MOST, maximum: MOST };
+    if lacks(Defence::PendingSignals) {
+        Ok(())
+    } else {
+        Ok(setrlimit(Resource::Sigpending, limit)?)
+    }
 }
 
 /// Ctrl-C is for the server, which then tells us what to do.

@@ -14,12 +14,13 @@ use super::cell::{Answer, Cell, Origin, Phase};
 use super::child::{self, Child};
 use super::guard::{Guard, Heard};
 use super::ids::{Holder, Slot};
+use super::oom;
 use super::scratch::Scratch;
 use super::service::Service;
 use super::start::{check, group_fault, put_down, refusal};
 use crate::cgroup::Group;
 use crate::message::Failure;
-use crate::root::{Fault, doing};
+use crate::root::{Fault, Place, doing};
 use crate::spec::{CHANNEL_FD, Policy, SandboxSpec};
 
 impl Service {
@@ -92,6 +93,7 @@ impl Service {
                 id: slot.first_id,
                 inside: (spec.process.user, spec.process.group),
                 proc: self.stage.proc(),
+                score: oom::of(spec.policy),
             },
         };
         // Written by the child, in our memory.
@@ -100,9 +102,12 @@ impl Service {
             failed = Some(child.run());
             1
         };
-        let root = self.roots.namespace(&self.stage, &spec.root, spec.network)?;
+        let Place { mounts, empty_network } =
+            self.roots.place(&self.stage, &spec.root, spec.network)?;
+        let network = self.stage.network(spec.network, empty_network);
+        let network = doing("find the network", network)?;
         let cgroup = target.as_ref().map(AsFd::as_fd);
-        let made = self.stage.borrow(root, spec.network, cgroup, &mut self.stack, &mut run);
+        let made = self.stage.borrow(mounts, network, cgroup, &mut self.stack, &mut run);
         let process = doing("clone a process", made)?;
         let mut heard = Heard::of(guard.as_ref());
         sync.iter().for_each(|sync| heard.receive(sync));

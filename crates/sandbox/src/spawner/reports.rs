@@ -66,7 +66,6 @@ impl Service {
         let Some(pidfd) = &cell.pidfd else { return };
         let (backend, group) = (self.groups.backend(), &cell.group.path);
         let started = Started {
-            pid: cell.pid,
             memory_peak_file: backend.memory_peak_file(group),
             memory_file: backend.memory_file(group),
             throttled_file: Some(backend.throttled_file(group)),

@@ -17,6 +17,7 @@ use super::Tools;
 use super::cell::{Cell, Forked, NOBODY, Origin, Token};
 use super::child;
 use super::ids::Slots;
+use super::init::Init;
 use super::stage::Stage;
 use crate::cgroup::Pool;
 use crate::message::{Event, Failure, LONGEST_PACKET, Operation, Request, Setup};
@@ -34,6 +35,8 @@ pub(super) struct Service {
     pub(super) programs: Programs,
     pub(super) groups: Pool,
     pub(super) slots: Slots,
+    /// What ends everything when the last lane has ended.
+    pub(super) init: Option<Init>,
     pub(super) cells: BTreeMap<Token, Cell>,
     /// What every child gets as its standard input.
     pub(super) null: OwnedFd,
@@ -60,13 +63,19 @@ const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 impl Service {
     /// The first lane, without sandboxes.
-    pub fn new(control: OwnedFd, home: Setup, tools: Tools) -> io::Result<Self> {
-        let Tools { stage, roots, programs, groups } = tools;
+    pub fn new(
+        control: OwnedFd,
+        home: Setup,
+        tools: Tools,
+        init: Option<Init>,
+    ) -> io::Result<Self> {
+        let Tools { stage, roots, programs, groups, slots } = tools;
         // Asked here and remembered, so that no sandbox is made by a kernel that seems to have none.
         landlock::version();
         let service = Self {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
-            slots: Slots::of_process(std::process::id()),
+            slots,
+            init,
             masked: child::masked(&stage)?,
             control,
             home,
@@ -113,7 +122,9 @@ impl Service {
             if events.is_empty() && prepares {
                 self.groups.refill();
             }
-            self.enforce_deadlines(Instant::now());
+            let now = Instant::now();
+            self.enforce_deadlines(now);
+            self.tidy(now);
         }
     }
 
@@ -210,7 +221,8 @@ impl Service {
 
     /// Until the first deadline, if there is any.
     fn time_left(&self) -> Option<Timespec> {
-        let first = self.cells.values().filter_map(Cell::deadline).min()?;
+        let cells = self.cells.values().filter_map(Cell::deadline);
+        let first = cells.chain(self.groups.untidy_from()).min()?;
         let left = first.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
         Some(Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() })
     }

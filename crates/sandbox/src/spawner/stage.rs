@@ -3,8 +3,9 @@
 //! The *workshop* is a private copy of the host's mounts, in which roots are put together. The
 //! *stage* holds nothing but an empty folder and a `/proc`. A program begins in a copy of its
 //! root's own namespace, a zygote in a copy of the stage: so both cost the same however many
-//! mounts the host has, and see the host's tree at no time. All share one empty network namespace,
-//! and one for host names and one for System V objects, which the system call policies deny.
+//! mounts the host has, and see the host's tree at no time. Programs of equal roots share an empty
+//! network namespace, and a zygote has one with its children: its names are no other tenant's. All
+//! share one for host names and one for System V objects, which the system call policies deny.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -30,9 +31,10 @@ pub(super) const NEW_ROOT: &str = "/root";
 pub(crate) struct Stage {
     workshop: OwnedFd,
     stage: OwnedFd,
-    empty_network: OwnedFd,
+    /// The spawner's own, empty.
+    shared_network: OwnedFd,
     host_network: OwnedFd,
-    /// The host's `/proc`, for processes that see another one or none.
+    /// The spawner's `/proc`, for processes that see another one or none.
     proc: OwnedFd,
     /// Those of jobs.
     pub(super) networks: BTreeMap<NetworkId, JobNetwork>,
@@ -42,12 +44,16 @@ impl Stage {
     /// Leaves the host's namespaces; `folder` is an empty folder to mount on.
     pub fn enter(folder: &Path) -> Result<Self, Fault> {
         let host_network = current("net")?;
-        let proc = doing("open /proc", File::open("/proc").map(OwnedFd::from))?;
         let kinds = flags::MOUNT | flags::NETWORK | flags::UTS | flags::IPC;
         doing("leave the host's namespaces", unshare(kinds))?;
         let named = rustix::system::sethostname(b"snowmelt");
         doing("set the host name", named.map_err(Into::into))?;
         doing("make the mounts private", mount::make_private())?;
+        // One that shows processes by the ids that they have for this one.
+        let own = mount::fresh("proc", &[], proc_attributes());
+        let own = own.and_then(|proc| mount::attach_at(proc, CWD, Path::new("/proc")));
+        doing("mount /proc", own)?;
+        let proc = doing("open /proc", File::open("/proc").map(OwnedFd::from))?;
         let workshop = current("mnt")?;
         doing("make a second mount namespace", unshare(flags::MOUNT))?;
         doing("empty the second mount namespace", empty(folder))?;
@@ -56,14 +62,14 @@ impl Stage {
         Ok(Self {
             workshop,
             stage,
-            empty_network: current("net")?,
+            shared_network: current("net")?,
             host_network,
             proc,
             networks: BTreeMap::new(),
         })
     }
 
-    /// The host's `/proc`.
+    /// The spawner's `/proc`.
     pub fn proc(&self) -> &OwnedFd {
         &self.proc
     }
@@ -90,7 +96,7 @@ impl Stage {
         namespace: BorrowedFd<'_>,
         work: impl FnOnce() -> io::Result<T>,
     ) -> io::Result<T> {
-        let _back = self.go(namespace, Network::None)?;
+        let _back = self.go(namespace, None)?;
         work()
     }
 
@@ -98,11 +104,11 @@ impl Stage {
     pub fn clone(
         &self,
         namespaces: u64,
-        network: Network,
+        network: BorrowedFd<'_>,
         cgroup: Option<BorrowedFd<'_>>,
         child: impl FnOnce() -> i32,
     ) -> io::Result<Cloned> {
-        let _back = self.go(self.stage.as_fd(), network)?;
+        let _back = self.go(self.stage.as_fd(), Some(network))?;
         clone_into(namespaces, cgroup, child)
     }
 
@@ -111,28 +117,51 @@ impl Stage {
     pub fn borrow(
         &self,
         root: BorrowedFd<'_>,
-        network: Network,
+        network: BorrowedFd<'_>,
         cgroup: Option<BorrowedFd<'_>>,
         stack: &mut Stack,
         child: &mut dyn FnMut() -> i32,
     ) -> io::Result<Cloned> {
-        let _back = self.go(root, network)?;
+        let _back = self.go(root, Some(network))?;
         let processes = if lacks(Defence::Processes) { 0 } else { flags::PID };
         run_in_borrowed_memory(processes | flags::MOUNT, cgroup, stack, child)
     }
 
-    fn go(&self, mounts: BorrowedFd<'_>, network: Network) -> io::Result<Back<'_>> {
-        let network = if lacks(Defence::Network) { Network::Host } else { network };
-        let back = Back { stage: self, network };
-        join(mounts, flags::MOUNT)?;
+    /// A network namespace with nothing in it. Names of abstract sockets are its own, and so is what
+    /// `/proc/net` says.
+    pub fn empty_network(&self) -> io::Result<OwnedFd> {
+        let _back = Back { stage: self, network: true };
+        unshare(flags::NETWORK)?;
+        Ok(openat(&self.proc, "self/ns/net", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
+    }
+
+    /// The one of the spawner, for those who never use it.
+    pub fn shared_network(&self) -> io::Result<OwnedFd> {
+        self.shared_network.try_clone()
+    }
+
+    /// The network that a sandbox has; `own` if it reaches nothing.
+    pub fn network<'a>(
+        &'a self,
+        network: Network,
+        own: BorrowedFd<'a>,
+    ) -> io::Result<BorrowedFd<'a>> {
         match network {
-            Network::None => {}
-            Network::Host => join(&self.host_network, flags::NETWORK)?,
+            _ if lacks(Defence::Network) => Ok(self.host_network.as_fd()),
+            Network::None if lacks(Defence::OwnNetwork) => Ok(self.shared_network.as_fd()),
+            Network::None => Ok(own),
+            Network::Host => Ok(self.host_network.as_fd()),
             Network::Job(id) => {
                 let network = self.networks.get(&id).ok_or(io::ErrorKind::NotFound)?;
-                join(&network.namespace, flags::NETWORK)?;
+                Ok(network.namespace.as_fd())
             }
         }
+    }
+
+    fn go(&self, mounts: BorrowedFd<'_>, network: Option<BorrowedFd<'_>>) -> io::Result<Back<'_>> {
+        let back = Back { stage: self, network: network.is_some() };
+        join(mounts, flags::MOUNT)?;
+        network.map_or(Ok(()), |network| join(network, flags::NETWORK))?;
         Ok(back)
     }
 }
@@ -140,14 +169,14 @@ impl Stage {
 /// Goes back to the workshop when dropped.
 struct Back<'a> {
     stage: &'a Stage,
-    network: Network,
+    network: bool,
 }
 
 impl Drop for Back<'_> {
     fn drop(&mut self) {
         let mut joined = join(&self.stage.workshop, flags::MOUNT);
-        if self.network != Network::None {
-            joined = joined.and(join(&self.stage.empty_network, flags::NETWORK));
+        if self.network {
+            joined = joined.and(join(&self.stage.shared_network, flags::NETWORK));
         }
         if let Err(error) = joined {
             // In the wrong network namespace the next sandbox would reach the host's network.
@@ -163,6 +192,10 @@ fn current(kind: &str) -> Result<OwnedFd, Fault> {
     doing(format!("open {path}"), File::open(&path).map(OwnedFd::from))
 }
 
+fn proc_attributes() -> Attributes {
+    Attributes::MOUNT_ATTR_NOSUID | Attributes::MOUNT_ATTR_NODEV | Attributes::MOUNT_ATTR_NOEXEC
+}
+
 fn empty(folder: &Path) -> io::Result<()> {
     let top = mount::fresh("tmpfs", &[("size", "64k"), ("mode", "755")], Attributes::empty())?;
     mount::attach_at(&top, CWD, folder)?;
@@ -170,10 +203,7 @@ fn empty(folder: &Path) -> io::Result<()> {
         rustix::fs::mkdirat(&top, name, Mode::from_raw_mode(0o755))?;
     }
     // The kernel lets a sandbox mount its own /proc only where it sees a whole one already.
-    let attributes = Attributes::MOUNT_ATTR_NOSUID
-        | Attributes::MOUNT_ATTR_NODEV
-        | Attributes::MOUNT_ATTR_NOEXEC;
-    let proc = mount::fresh("proc", &[], attributes)?;
+    let proc = mount::fresh("proc", &[], proc_attributes())?;
     mount::attach_at(proc, &top, Path::new("proc"))?;
     mount::pivot(top.as_fd())?;
     mount::set_attributes_of(&top, mount::inert())

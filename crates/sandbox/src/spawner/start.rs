@@ -9,12 +9,13 @@ use std::time::Instant;
 use rustix::process::{Signal, pidfd_send_signal};
 use snowmelt_kernel::clone::Cloned;
 use snowmelt_kernel::namespace::flags;
-use snowmelt_kernel::packet;
+use snowmelt_kernel::{packet, process};
 
 use super::cell::{Answer, Beginning, Cell, Origin, Phase, Token};
 use super::child::{self, Child};
 use super::guard::Heard;
 use super::ids::{Holder, Slot};
+use super::oom;
 use super::program::prepare;
 use super::scratch::Scratch;
 use super::service::{Service, Watched};
@@ -27,6 +28,7 @@ use crate::root::{Fault, doing};
 use crate::spec::{
     Limits, NativeZygoteSpec, Network, Policy, ProcessSettings, SandboxSpec, ZygoteSpec,
 };
+use crate::weaken::{Defence, lacks};
 
 /// Without most of these, libraries start threads when they are imported, and a process with
 /// threads cannot be forked safely; `JE_ARROW_MALLOC_CONF` is for the allocator of pyarrow. With
@@ -153,7 +155,16 @@ impl Service {
             drop(sync::tell_fault(&theirs, &fault));
             1
         };
-        let cloned = self.stage.clone(NAMESPACES, Network::None, cgroup, run);
+        // Its children's too.
+        let own = doing("make an empty network namespace", self.stage.empty_network())?;
+        let network = doing("find the network", self.stage.network(Network::None, own.as_fd()))?;
+        let clone = || self.stage.clone(NAMESPACES, network, cgroup, run);
+        let cloned = oom::inherited(self.stage.proc(), oom::ZYGOTE, || {
+            if lacks(Defence::OwnCounts) {
+                return clone();
+            }
+            process::as_effective_user(slot.first_id, clone)
+        });
         let process = doing("clone a process", cloned)?;
         if let Err(fault) = release(&process, &sync, slot) {
             put_down(&process);

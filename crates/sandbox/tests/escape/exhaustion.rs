@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, Read};
 use std::sync::Arc;
 
-use snowmelt_sandbox::SandboxSpec;
+use snowmelt_sandbox::{Network, Policy, SandboxSpec};
 use snowmelt_types::{ByteSize, End};
 
 use crate::harness::{python, within};
@@ -70,6 +70,85 @@ for number in range(200): os.dup(0)
 print('ESCAPED: opened', number)
 ";
         printed(&rig, limited(script)).await
+    });
+}
+
+/// Timers that nobody waits for: the kernel counts them for a user, with signals that wait.
+#[test]
+fn signals_and_timers_without_end() {
+    shown(&["PendingSignals"], |rig| async move {
+        let script = "
+import ctypes
+libc = ctypes.CDLL(None)
+create = getattr(libc, 'timer_create', None) or ctypes.CDLL('librt.so.1').timer_create
+count, timer = 0, ctypes.c_void_p()
+while count < 6000 and create(1, None, ctypes.byref(timer)) == 0: count += 1
+print('ESCAPED: made' if count == 6000 else 'made', count)
+";
+        printed(&rig, limited(script)).await
+    });
+}
+
+/// Every user of the host has 128 inotify instances, whatever else uses them; and their events tell
+/// of what others do with files that all see.
+#[test]
+fn files_that_all_see_are_watched() {
+    shown(&["Seccomp"], |rig| async move {
+        let script = "
+import ctypes
+libc = ctypes.CDLL(None)
+watcher = libc.inotify_init1(0)
+if watcher >= 0 and libc.inotify_add_watch(watcher, b'/usr/bin', 0x20) >= 0: print('ESCAPED: watches')
+";
+        printed(&rig, limited(script)).await
+    });
+}
+
+/// Huge pages that the host keeps for its own programs count in no control group. The attack has
+/// succeeded if the kernel was asked for them: its own answer depends on its reserve.
+#[test]
+fn huge_pages_of_the_host_are_asked_for() {
+    shown(&["Seccomp"], |rig| async move {
+        let script = "
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+HUGETLB = 0x40000
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+# A file that is no directory of huge pages: the kernel refuses that with another error.
+libc.mmap(None, 4096, 1, HUGETLB | 2, os.open('/dev/null', os.O_RDONLY), 0)
+if ctypes.get_errno() == 22: print('ESCAPED: asked by mmap')
+try: os.memfd_create('x', 4); print('ESCAPED: asked by memfd_create')
+except OSError as error: print(error)
+";
+        printed(&rig, limited(script)).await
+    });
+}
+
+/// Buffers of TCP connections, which version 1 of the control groups counts apart.
+#[test]
+fn buffers_of_connections_without_end() {
+    shown(&["ControlGroup"], |rig| async move {
+        let script = "
+import socket
+listener = socket.create_server(('127.0.0.1', 0))
+ends, written = [], 0
+for _ in range(25):
+    out = socket.create_connection(listener.getsockname())
+    come, _ = listener.accept()
+    ends += [out, come]
+    for one in (out, come):
+        one.setblocking(False)
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
+        try:
+            while True: written += one.send(bytes(1 << 16))
+        except BlockingIOError: pass
+print('ESCAPED: wrote' if written > 80 << 20 else 'wrote', written)
+";
+        let mut spec = limited(script);
+        // The platform's own worker is what has a network without a job.
+        (spec.network, spec.policy) = (Network::Host, Policy::Worker);
+        printed(&rig, spec).await
     });
 }
 

@@ -86,6 +86,27 @@ for name in ('kcore', 'keys', 'timer_list'):
     });
 }
 
+/// How the machine was started and built, what it does, and which one it is: everybody may read it.
+#[test]
+fn what_tells_one_machine_from_another_is_read() {
+    let here: Vec<_> = ["cmdline", "config.gz", "interrupts", "sys/kernel/random/boot_id"]
+        .into_iter()
+        .filter(|name| Path::new("/proc").join(name).exists())
+        .collect();
+    shown(&["MaskedProc"], |rig| {
+        let here = here.clone();
+        async move {
+            let script = format!(
+                "
+for name in {here:?}:
+    if open('/proc/' + name, 'rb').read(1): print('ESCAPED: read', name)
+"
+            );
+            printed(&rig, python(&script)).await
+        }
+    });
+}
+
 /// A setting of the kernel is written; the attack writes what is there already.
 #[test]
 fn a_setting_of_the_kernel_is_written() {

@@ -17,6 +17,7 @@ mod identity;
 mod input;
 mod neighbours;
 mod network;
+mod outliving;
 mod steps;
 mod system_calls;
 mod twin;

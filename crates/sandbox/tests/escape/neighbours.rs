@@ -2,16 +2,20 @@
 
 use std::io::Read;
 
-use snowmelt_sandbox::Sandbox;
+use snowmelt_sandbox::{Sandbox, SandboxSpec};
 use snowmelt_types::End;
 
 use crate::harness::{Rig, python, within};
-use crate::twin::{printed, shown};
+use crate::twin::{open_folder, printed, showing, shown};
 
 /// Starts a script and waits until it says that it is ready.
 async fn victim(rig: &Rig, script: &str) -> Sandbox {
     let mut spec = python(script);
     spec.env.push(("SECRET".into(), "of-the-neighbour".into()));
+    victim_of(rig, spec).await
+}
+
+async fn victim_of(rig: &Rig, spec: SandboxSpec) -> Sandbox {
     let mut sandbox = rig.spawner.start(spec).await.unwrap();
     let mut log = std::fs::File::from(sandbox.take_log().unwrap());
     let ready = tokio::task::spawn_blocking(move || log.read_exact(&mut [0; 6]));
@@ -106,6 +110,31 @@ try:
 except OSError as error: print(error)
 ";
         let saw = printed(&rig, python(script)).await;
+        neighbour.kill(End::Killed);
+        within(neighbour.wait()).await;
+        saw
+    });
+}
+
+/// The names of a neighbour's sockets, in `/proc/net/unix`; and an abstract name that it has cannot
+/// be had by another. Programs of other code have other roots.
+#[test]
+fn the_names_of_a_neighbours_sockets_are_seen() {
+    shown(&["OwnNetwork"], |rig| async move {
+        let (mine, code) = (open_folder(), open_folder());
+        let listen = "
+import socket, time
+listener = socket.socket(socket.AF_UNIX); listener.bind(chr(0) + 'of-the-neighbour'); listener.listen()
+print('ready', flush=True); time.sleep(600)
+";
+        let neighbour = victim_of(&rig, showing(python(listen), code.path(), "/code")).await;
+        let script = "
+import socket
+if 'of-the-neighbour' in open('/proc/net/unix').read(): print('ESCAPED: sees its name')
+try: socket.socket(socket.AF_UNIX).bind(chr(0) + 'of-the-neighbour')
+except OSError as error: print('ESCAPED: it is taken', error)
+";
+        let saw = printed(&rig, showing(python(script), mine.path(), "/code")).await;
         neighbour.kill(End::Killed);
         within(neighbour.wait()).await;
         saw

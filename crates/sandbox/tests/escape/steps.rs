@@ -225,7 +225,7 @@ fn killed_while_a_child_of_a_zygote_ends() {
 
 /// What a start does, in the spawner and in the new process, but for going back to the spawner's
 /// own namespaces, which ends it when it fails, and for what it says to the server.
-const FALLIBLE: &str = "fsopen,fsconfig,fsmount,move_mount,open_tree,mount_setattr,openat,openat2,\
+const FALLIBLE: &str = "fsopen,fsconfig,fsmount,mount,move_mount,open_tree,mount_setattr,openat,openat2,\
     mkdir,mkdirat,write,socket,socketpair,bind,listen,pipe2,clone3,unshare,pidfd_open,setresuid,\
     setresgid,setgroups,capset,prctl,prlimit64,landlock_create_ruleset,landlock_add_rule,\
     landlock_restrict_self,seccomp,execve,dup2,close_range,chdir,fchdir,pivot_root";

@@ -15,7 +15,7 @@ NOBODY = 0x3fffffff
 calls = {
     'add_key': (248, 217, 0, 0), 'adjtimex': (159, 171, 0), 'bpf': (321, 280, 0x1000, 0, 0),
     'cachestat': (451, 451, -1, 0, 0, 0), 'chroot': (161, 51, 0), 'clone3': (435, 435, 0, 0),
-    'fanotify_init': (300, 262, 0x200, 0), 'io_uring_enter': (426, 426, -1, 0, 0, 0, 0),
+    'fanotify_init': (300, 262, 0x200, 0), 'inotify_init1': (294, 26, -1), 'io_uring_enter': (426, 426, -1, 0, 0, 0, 0),
     'io_uring_register': (427, 427, -1, 0, 0, 0), 'kcmp': (312, 272, NOBODY, NOBODY, 0, 0, 0),
     'keyctl': (250, 219, 0, -3, 1), 'migrate_pages': (256, 238, NOBODY, 0, 0, 0),
     'move_pages': (279, 239, NOBODY, 0, 0, 0, 0, 0), 'mq_open': (240, 180, 0, 0, 0, 0),
@@ -28,14 +28,14 @@ calls = {
     'set_mempolicy': (238, 237, 99, 0, 0), 'setns': (308, 268, -1, 0), 'shmget': (29, 194, 0x5eed, 0, 0),
     'umount2': (166, 39, 0, 0xff000), 'unshare': (272, 97, 0), 'userfaultfd': (323, 282, 1),
     'ioctl TIOCSTI': (16, 29, 3, 0x5412, 0), 'ioctl TIOCLINUX': (16, 29, 3, 0x541c, 0),
-    'personality': (135, 92, 0x40000),
+    'personality': (135, 92, 0x40000), 'sched_setscheduler': (144, 119, NOBODY, 1, 0),
 }
 reached, refused = [], []
 for name, (on_x86, on_arm, *arguments) in calls.items():
     ctypes.set_errno(0)
     number = on_x86 if x86 else on_arm
     result = libc.syscall(*map(ctypes.c_long, (number, *arguments)))
-    denied = result == -1 and ctypes.get_errno() == (38 if name == 'clone3' else 1)
+    denied = result == -1 and ctypes.get_errno() == (38 if name in ('clone3', 'inotify_init1') else 1)
     (refused if denied else reached).append(name)
 if reached: print('ESCAPED to the kernel:', reached, 'refused:', refused)
 ";

@@ -59,14 +59,14 @@ fn attempt<F: Future<Output = String>>(
     }))
 }
 
-fn product() -> Vec<OsString> {
+pub fn product() -> Vec<OsString> {
     match std::env::var("SNOWMELT_SPAWNER") {
         Ok(command) => command.split_whitespace().map(OsString::from).collect(),
         Err(_) => vec![spawner_program().into()],
     }
 }
 
-fn weakened(defences: &[&str]) -> Vec<OsString> {
+pub fn weakened(defences: &[&str]) -> Vec<OsString> {
     let named = format!("SNOWMELT_WEAKEN={}", defences.join(","));
     vec!["/usr/bin/env".into(), named.into(), spawner_program().into()]
 }

@@ -5,7 +5,7 @@ use snowmelt_types::{End, SandboxId};
 
 use crate::harness::{Rig, interpreter, python, python_root, read_all, until, within};
 use crate::system_calls::CALLS;
-use crate::twin::{held, open_folder, spawner_of};
+use crate::twin::{held, open_folder, shown, spawner_of};
 
 fn root(code: &tempfile::TempDir) -> Root {
     let mut root = python_root();
@@ -79,7 +79,7 @@ attempt('made a device', lambda: os.mknod('/tmp/d', 0o666 | 0o20000, os.makedev(
 attempt('linked out', lambda: (open('/tmp/l', 'w').close(), os.link('/tmp/l', '/code/l')))
 attempt('set the core limit', lambda: resource.setrlimit(resource.RLIMIT_CORE, (0, 1)))
 for family in (2, 10, 16, 17): attempt('made a socket', lambda: socket.socket(family, 3))
-for name in ('kcore', 'keys', 'timer_list'):
+for name in ('kcore', 'keys', 'timer_list', 'cmdline', 'config.gz', 'interrupts', 'sys/kernel/random/boot_id'):
     attempt('read ' + name, lambda: open('/proc/' + name, 'rb').read(1)[0:1].decode('ascii')[0] if open('/proc/' + name, 'rb').read(1) else os.open('/nowhere', 0))
 if [p for p in os.listdir('/proc') if p.isdigit() and p != '1']: print('ESCAPED: sees processes')
 if sorted(int(f) for f in os.listdir('/proc/self/fd'))[4:] not in ([], [4]): print('ESCAPED: has descriptors', os.listdir('/proc/self/fd'))
@@ -236,4 +236,113 @@ for number in ((8, 0), (254, 0), (1, 1)):
 for number in (101, 310, 321, 425, 298, 323, 304):
     if call(number, 0, 0, 0, 0, 0) != -1 or ctypes.get_errno() != 1: print('ESCAPED: call', number)
 print('tried all', flush=True)
+";
+
+/// A package takes the doors of its children's control groups, and puts processes into these faster
+/// than they are killed: the group could not be removed, and the lane was at it for seconds. Such a
+/// zygote is ended, and others are served meanwhile.
+#[test]
+fn a_zygote_puts_strangers_into_the_groups_of_its_children() {
+    held(|rig| async move {
+        let (spec, code) = importing(CHURN);
+        let zygote = within(rig.spawner.start_zygote(spec)).await.unwrap();
+        let forked = within(rig.spawner.fork(&zygote, child(&code))).await;
+        assert!(forked.is_err(), "{forked:?}");
+        if zygote.failed_imports() == ["no doors"] {
+            return "skipped: this kernel needs no doors".to_owned();
+        }
+        let (text, _) = within(rig.run(python("print('served')"))).await;
+        assert_eq!(text, "served\n");
+        within(zygote.wait()).await;
+        until("nothing is left of it", || processes(&rig) == 0).await;
+        String::new()
+    });
+}
+
+/// It says itself that it is ready, and takes the one order that comes.
+const CHURN: &str = "
+import os, signal, socket
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+control = socket.socket(fileno=os.dup(3))
+v1 = any(line.count(':memory:') for line in open('/proc/self/cgroup'))
+failed = [] if v1 else ['no doors']
+control.send(b'{\"ready\": {\"failed\": %s, \"threads\": 0}}' % str(failed).replace(chr(39), chr(34)).encode())
+order, fds, _, _ = socket.recv_fds(control, 4096, 16)
+sync = socket.socket(fileno=fds[0])
+landing, given, _, _ = socket.recv_fds(sync, 1 << 18, 16)
+doors = given[3:]
+# So many that some always come between the look at the group and the kill.
+for _ in range(20):
+    if os.fork() == 0:
+        sync.close()
+        while doors:
+            try:
+                if os.fork(): os._exit(0)
+                for door in doors: os.write(door, b'0')
+            except OSError: pass
+sync.close()
+while True: signal.pause()
+";
+
+/// What a zygote's children use counts for a user of the host that owns nothing else, not for root.
+#[test]
+fn signals_of_a_zygotes_children_count_for_the_hosts_root() {
+    shown(&["OwnCounts"], |rig| async move {
+        let (spec, code) = importing(TIMERS);
+        let before = queued();
+        let zygote = within(rig.spawner.start_zygote(spec)).await.unwrap();
+        let mut child = within(rig.spawner.fork(&zygote, child(&code))).await.unwrap();
+        let mut log = std::fs::File::from(child.take_log().unwrap());
+        let read = move || std::io::Read::read_exact(&mut log, &mut [0; 5]);
+        within(tokio::task::spawn_blocking(read)).await.unwrap().unwrap();
+        let after = queued();
+        child.kill(End::Killed);
+        within(child.wait()).await;
+        // Others of root come and go, but not so many.
+        if after > before + 1000 { format!("ESCAPED: {before}, {after}") } else { String::new() }
+    });
+}
+
+const TIMERS: &str = "
+def attack(listener):
+    import ctypes, time
+    libc = ctypes.CDLL(None)
+    create = getattr(libc, 'timer_create', None) or ctypes.CDLL('librt.so.1').timer_create
+    for _ in range(2000): create(1, None, ctypes.byref(ctypes.c_void_p()))
+    print('made', flush=True)
+    time.sleep(600)
+";
+
+/// Signals that wait, of the user of this process.
+fn queued() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("SigQ:")).unwrap();
+    line.trim().split('/').next().unwrap().parse().unwrap()
+}
+
+/// A file system that needs a parameter, like `overlay` or `fuse`, in a user namespace of its own,
+/// and namespaces that no zygote needs: the filter looks at the arguments of what it allows.
+#[test]
+fn a_zygote_mounts_what_its_children_do_not_need() {
+    shown(&["Seccomp", "OwnCounts"], |rig| async move {
+        let (spec, _code) = importing(OVERLAY);
+        let mut zygote = within(rig.spawner.start_zygote(spec)).await.unwrap();
+        let log = zygote.take_log().unwrap();
+        zygote.kill(End::Killed);
+        within(zygote.wait()).await;
+        read_all(log)
+    });
+}
+
+const OVERLAY: &str = "
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+for kind, name in ((0x04000000, 'uts'), (0x08000000, 'ipc')):
+    pid = os.fork()
+    if pid == 0:
+        if libc.unshare(kind) == 0: print('ESCAPED: has a namespace of', name, flush=True)
+        os._exit(0)
+    os.waitpid(pid, 0)
+context = libc.syscall(430, b'tmpfs', 0)
+if libc.syscall(431, context, 1, b'size', b'1m', 0) == 0: print('ESCAPED: set a parameter', flush=True)
 ";

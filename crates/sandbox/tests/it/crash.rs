@@ -213,6 +213,7 @@ fn a_program_that_is_no_spawner_is_refused_and_leaves_nothing() {
             run_dir: base.path().join("run"),
             spawner_command: vec![program.into()],
             parent_cgroup: format!("snowmelt/test-{}", SandboxId::new()),
+            total: Default::default(),
         });
         assert!(matches!(error.err(), Some(Error::Launch { .. })));
         assert_eq!(std::fs::read_dir(base.path()).unwrap().count(), 0);

@@ -76,6 +76,7 @@ impl Rig {
             run_dir: run_dir.clone(),
             spawner_command,
             parent_cgroup: cgroup.clone(),
+            total: Default::default(),
         });
         let process = prepare(process.unwrap());
         let spawner = process.attach().unwrap();

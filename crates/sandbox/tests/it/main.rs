@@ -7,6 +7,7 @@ mod harness;
 mod image;
 mod isolation;
 mod lanes;
+mod limits;
 mod native;
 mod network;
 mod old_kernel;

@@ -52,6 +52,8 @@ keys! {
     TOKEN_FILE = "cluster.token_file", env::TOKEN_FILE, "";
     HOST = "cluster.name", env::HOST, "";
     HOST_MEMORY = "cluster.memory", env::HOST_MEMORY, "";
+    SANDBOXES_MEMORY = "sandboxes.memory", env::SANDBOXES_MEMORY, "";
+    SANDBOXES_PROCESSES = "sandboxes.processes", env::SANDBOXES_PROCESSES, "";
     HOLD = "network.hold", env::HOLD, "auto";
     HANDLER_CACHE = "cache.handlers", env::HANDLER_CACHE, "2GiB";
     IMPORT_CACHE = "cache.imports", env::IMPORT_CACHE, "1GiB";
@@ -113,6 +115,10 @@ pub struct Config {
     pub host: Option<Value<HostName>>,
     /// The most memory that bursts have on this host; what the machine has where absent.
     pub host_memory: Option<Value<ByteSize>>,
+    /// The most memory of all sandboxes together; the spawner's own choice where absent.
+    pub sandboxes_memory: Option<Value<ByteSize>>,
+    /// The most processes of them; likewise.
+    pub sandboxes_processes: Option<Value<u32>>,
     /// What holds the functions of a job to their addresses.
     pub hold: Value<Hold>,
     /// The most memory of idle instances.
@@ -183,6 +189,8 @@ impl Config {
             token_file: sources.file(&TOKEN_FILE, token_file)?,
             host: sources.maybe(&HOST, host, str::parse)?,
             host_memory: sources.maybe(&HOST_MEMORY, memory, amount)?,
+            sandboxes_memory: sources.maybe(&SANDBOXES_MEMORY, None, amount)?,
+            sandboxes_processes: sources.maybe(&SANDBOXES_PROCESSES, None, number)?,
             hold: sources.get(&HOLD, None, str::parse)?,
             handler_cache: sources.get(&HANDLER_CACHE, None, amount)?,
             import_cache: sources.get(&IMPORT_CACHE, None, amount)?,
@@ -205,6 +213,14 @@ impl Config {
 }
 
 impl Config {
+    /// The most that all sandboxes of a platform have together.
+    pub fn total(&self) -> snowmelt_sandbox::Total {
+        snowmelt_sandbox::Total {
+            memory: self.sandboxes_memory.as_ref().map(|memory| memory.value),
+            processes: self.sandboxes_processes.as_ref().map(|processes| processes.value),
+        }
+    }
+
     /// What a platform does with images.
     pub fn images(&self) -> ImageSettings {
         ImageSettings {

@@ -42,9 +42,17 @@ pub fn show(config: &Config, origin: bool) -> String {
         }),
     ];
     images.extend(config.ca_file.as_ref().map(|file| path("ca_file", file)));
+    let sandboxes = [
+        config
+            .sandboxes_memory
+            .as_ref()
+            .map(|value| line("memory", value, |most| quoted(&most.to_string()))),
+        config.sandboxes_processes.as_ref().map(|value| line("processes", value, u32::to_string)),
+    ];
     let lines = [
         ("server", server),
         ("cluster", cluster.into_iter().flatten().collect()),
+        ("sandboxes", sandboxes.into_iter().flatten().collect()),
         ("network", vec![line("hold", &config.hold, |hold| quoted(&hold.to_string()))]),
         (
             "cache",

@@ -1,0 +1,133 @@
+//! Groups of sandboxes that have ended which could not be removed at once: something is still in
+//! them. It is killed again and again, and nobody waits for that.
+//!
+//! What a sandbox leaves dies at the first attempt, since its pid namespace is gone or about to be.
+//! If others come in as fast as they are killed, somebody outside puts them there: the zygote, which
+//! has the doors of its children's groups.
+//!
+//! Invariant: an attempt blocks for nothing, and takes a bounded number of groups.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use super::{Backend, kill_once, remove_now};
+
+/// Before the first attempt; each next one waits twice as long.
+const FIRST: Duration = Duration::from_millis(2);
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// Groups that one attempt looks at.
+const MOST_AT_ONCE: usize = 32;
+
+/// Attempts in a row that found others than the one before.
+const CHURN: u32 = 5;
+
+struct Leftover {
+    group: String,
+    /// Who may be putting processes there.
+    owner: Option<u64>,
+    due: Instant,
+    pause: Duration,
+    last: BTreeSet<i32>,
+    strangers: u32,
+}
+
+/// Those of one lane.
+#[derive(Default)]
+pub(super) struct Leftovers(Vec<Leftover>);
+
+impl Leftovers {
+    /// Adds one; `owner` is told of by [`Self::attempt`] if it keeps it busy.
+    pub fn add(&mut self, group: &str, owner: Option<u64>) {
+        let (group, due) = (group.to_owned(), Instant::now() + FIRST);
+        let (last, strangers) = (BTreeSet::new(), 0);
+        self.0.push(Leftover { group, owner, due, pause: FIRST, last, strangers });
+    }
+
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// When the next attempt is due.
+    pub fn due(&self) -> Option<Instant> {
+        self.0.iter().map(|leftover| leftover.due).min()
+    }
+
+    /// Tries those that are due, and gives the owners who keep theirs busy.
+    pub fn attempt(&mut self, backend: &dyn Backend, now: Instant) -> Vec<u64> {
+        let (due, waiting): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.0).into_iter().partition(|leftover| leftover.due <= now);
+        self.0 = waiting;
+        let mut churning = Vec::new();
+        for (index, mut leftover) in due.into_iter().enumerate() {
+            if index >= MOST_AT_ONCE || !leftover.attempt(backend, now) {
+                churning.extend(leftover.owner.filter(|_| leftover.strangers >= CHURN));
+                self.0.push(leftover);
+            }
+        }
+        churning
+    }
+}
+
+impl Leftover {
+    /// Whether it is gone.
+    fn attempt(&mut self, backend: &dyn Backend, now: Instant) -> bool {
+        let folders = backend.folders(&self.group);
+        let found: BTreeSet<i32> = folders.iter().flat_map(|folder| kill_once(folder)).collect();
+        if remove_now(backend, &self.group) {
+            return true;
+        }
+        let is_other = found.iter().any(|pid| !self.last.contains(pid));
+        self.strangers = if is_other { self.strangers + 1 } else { 0 };
+        self.last = found;
+        self.pause = (self.pause * 2).min(LONGEST);
+        self.due = now + self.pause;
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cgroup::v2::Hierarchy;
+
+    fn fake() -> (tempfile::TempDir, Hierarchy) {
+        let folder = tempfile::tempdir().unwrap();
+        let controllers = folder.path().join("cgroup.controllers");
+        std::fs::write(controllers, "cpu memory pids").unwrap();
+        let hierarchy = Hierarchy::at(folder.path().to_owned()).unwrap();
+        (folder, hierarchy)
+    }
+
+    #[test]
+    fn an_empty_one_goes_at_the_first_attempt() {
+        let (folder, hierarchy) = fake();
+        std::fs::create_dir(folder.path().join("g")).unwrap();
+        let mut leftovers = Leftovers::default();
+        leftovers.add("g", Some(7));
+        let due = leftovers.due().unwrap();
+        assert!(leftovers.attempt(&hierarchy, due - FIRST).is_empty());
+        assert!(folder.path().join("g").exists());
+        assert!(leftovers.attempt(&hierarchy, due).is_empty());
+        assert!(!folder.path().join("g").exists() && leftovers.due().is_none());
+    }
+
+    #[test]
+    fn an_owner_is_named_only_when_others_come_again_and_again() {
+        let (folder, hierarchy) = fake();
+        let group = folder.path().join("g");
+        std::fs::create_dir(&group).unwrap();
+        let mut leftovers = Leftovers::default();
+        leftovers.add("g", Some(7));
+        // No process has such a number.
+        let mut attempt = |pid: u32| {
+            std::fs::write(group.join("cgroup.procs"), pid.to_string()).unwrap();
+            let due = leftovers.due().unwrap();
+            leftovers.attempt(&hierarchy, due)
+        };
+        (0..20).for_each(|_| assert!(attempt(0x3fff_0000).is_empty(), "it dies slowly"));
+        (1..CHURN).for_each(|n| assert!(attempt(0x3fff_0000 + n).is_empty()));
+        assert_eq!(attempt(0x3fff_ffff), [7]);
+    }
+}

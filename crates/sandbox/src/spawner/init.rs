@@ -1,0 +1,56 @@
+//! The pid namespace of the spawner and all that it makes, and its first process, *init*.
+//!
+//! A sandbox is tied to its lane by a parent-death signal, which a hostile one can be rid of: the
+//! kernel keeps it for one thread, and forgets it when that changes its user or when another thread
+//! executes a program. What no process can be rid of is its pid namespace: when init ends, the
+//! kernel ends all others in it, however deep.
+//!
+//! Invariant: init does nothing but wait for the end of a pipe whose other end only lanes have, and
+//! ends then. So when the last lane is dead, by whatever signal, nothing of a sandbox is left.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::pipe::{PipeFlags, pipe_with};
+use snowmelt_kernel::clone::clone_sibling;
+use snowmelt_kernel::namespace::{flags, unshare};
+use snowmelt_kernel::{fds, process};
+
+/// What lanes have of it.
+pub(super) struct Init {
+    pidfd: OwnedFd,
+    /// Kept open by every lane, and by its copies.
+    _lifeline: OwnedFd,
+}
+
+impl AsFd for Init {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+}
+
+/// Makes the namespace, init, and the first lane, which does `work`; both are children of the server.
+/// This process has nothing more to do.
+pub(super) fn make(work: impl FnOnce(Init) -> i32) -> io::Result<()> {
+    let (end, lifeline) = pipe_with(PipeFlags::CLOEXEC)?;
+    unshare(flags::PID)?;
+    let init = clone_sibling(|| i32::from(wait(&end).is_err()))?;
+    clone_sibling(|| {
+        drop(end);
+        work(Init { pidfd: init.pidfd, _lifeline: lifeline })
+    })?;
+    Ok(())
+}
+
+/// What init does. Sandboxes of a dead lane become its children, and are reaped by the kernel.
+fn wait(end: &OwnedFd) -> io::Result<()> {
+    fds::place(end.as_fd(), 0)?;
+    fds::close_from(1)?;
+    // Fails only for the leader of a group, which is not in the terminal's foreground group.
+    let _ = rustix::process::setsid();
+    process::ignore_signals(&process::INTERRUPTS)?;
+    process::leave_children_to_the_kernel()?;
+    // Nobody writes, so that the first thing to be read is the end.
+    rustix::io::retry_on_intr(|| rustix::io::read(io::stdin(), &mut [0; 1]))?;
+    Ok(())
+}

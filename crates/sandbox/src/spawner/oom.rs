@@ -1,0 +1,59 @@
+//! Whom the kernel ends first when the machine is out of memory: functions, then zygotes and the
+//! platform's own workers, and the spawner and the server no sooner than anything else of the host.
+//!
+//! Invariant: no sandbox makes its own score lower. Functions have a read-only `/proc`; a zygote has
+//! another, but the kernel remembers what was set by a process with `CAP_SYS_RESOURCE`, and lets only
+//! such a process go below.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{Mode, OFlags, openat};
+
+use crate::spec::Policy;
+
+/// What goes into `oom_score_adj`, in thousandths of the machine's memory: of a zygote, whose end is
+/// that of all its children.
+pub(super) const ZYGOTE: &str = "500";
+/// Of a query worker, which costs the query.
+const WORKER: &str = "500";
+/// Of a function. `land_handler` of `runtimes/native/snowmelt_zygote.c` has it too.
+const FUNCTION: &str = "800";
+
+const FILE: &str = "self/oom_score_adj";
+
+/// The score of a program.
+pub(super) fn of(policy: Policy) -> &'static str {
+    match policy {
+        Policy::Function => FUNCTION,
+        Policy::Worker => WORKER,
+        Policy::Zygote => ZYGOTE,
+    }
+}
+
+/// Sets that of this process. `proc` is a `/proc` that shows it.
+pub(super) fn set(proc: &OwnedFd, score: &str) -> io::Result<()> {
+    let file = openat(proc, FILE, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::io::write(file, score.as_bytes())?;
+    Ok(())
+}
+
+/// Has a process that is made meanwhile begin with it: one in a user namespace of its own could set
+/// it, and then undo that.
+pub(super) fn inherited<T>(
+    proc: &OwnedFd,
+    score: &str,
+    work: impl FnOnce() -> io::Result<T>,
+) -> io::Result<T> {
+    let own = get(proc)?;
+    set(proc, score)?;
+    let done = work();
+    set(proc, &own).and(done)
+}
+
+fn get(proc: &OwnedFd) -> io::Result<String> {
+    let file = openat(proc, FILE, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut buffer = [0; 16];
+    let length = rustix::io::read(file, &mut buffer)?;
+    Ok(String::from_utf8_lossy(&buffer[..length]).trim().to_owned())
+}
