@@ -163,15 +163,6 @@ impl ImportCache {
         }
     }
 
-    /// Lets go of a zygote that is gone, so that nobody finds it again.
-    pub fn let_go(&self, member: &Arc<Member>) {
-        let is_it = |slot: &&Arc<Slot>| slot.member.get().is_some_and(|m| Arc::ptr_eq(m, member));
-        let slot = self.inner.lock().slots.values().find(is_it).cloned();
-        if let Some(slot) = slot {
-            self.inner.lose(&slot);
-        }
-    }
-
     async fn grow_if_worth(&self, want: &Want) {
         let Some(growth) = self.inner.wanted(want) else { return };
         self.inner.grow(growth).await;
