@@ -74,12 +74,32 @@ def test_a_second_ctrl_c_does_not_skip_the_clean_up(
     assert not before.left_within(CLEAN_WITHIN_S)
 
 
+def drivers_and_workers(pid: int) -> list[int]:
+    """In the order in which they were started: the driver of a query is the first."""
+    return sorted(p for p, line in descendants(pid).items() if "internal worker" in line)
+
+
+def workers(pid: int) -> list[int]:
+    return drivers_and_workers(pid)[1:]
+
+
 def test_kill_of_a_worker_gives_the_same_answer(
     snowmelt: Snowmelt, start_slow: Callable[[], subprocess.Popen[str]]
 ) -> None:
     process = start_slow()
-    os.kill(process_below(process.pid, "internal worker"), signal.SIGKILL)
+    os.kill(wait_for("a worker", lambda: max(workers(process.pid), default=None)), signal.SIGKILL)
     assert snowmelt.finish(process).succeeded().out.strip() == ANSWER
+
+
+def test_kill_of_the_driver_is_told(
+    snowmelt: Snowmelt, start_slow: Callable[[], subprocess.Popen[str]]
+) -> None:
+    process = start_slow()
+    wait_for("a worker", lambda: workers(process.pid))
+    os.kill(drivers_and_workers(process.pid)[0], signal.SIGKILL)
+    done = snowmelt.finish(process)
+    assert done.code == 3
+    done.failed_with("SM-0403")
 
 
 def test_kill_of_a_worker_again_and_again_is_told(
@@ -87,8 +107,7 @@ def test_kill_of_a_worker_again_and_again_is_told(
 ) -> None:
     process = start_slow()
     while process.poll() is None:
-        workers = [p for p, line in descendants(process.pid).items() if "internal worker" in line]
-        for worker in workers:
+        for worker in workers(process.pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(worker, signal.SIGKILL)
         time.sleep(0.05)

@@ -46,6 +46,19 @@ def test_raises_where_errors_become_null(ask: Ask) -> None:
     assert ask(code, "count(f(c_custkey)) as n").succeeded().out.strip() == '{"n":1499}'
 
 
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("import os; os._exit(7)", "SM-0210"),
+        ("import os; os.kill(os.getpid(), 11)", "SM-0211"),
+        ("hold = [bytearray(8 << 20) for _ in range(10_000)]", "SM-0213"),
+    ],
+)
+def test_an_end_is_told_where_the_driver_calls_the_function(ask: Ask, line: str, code: str) -> None:
+    """Above a LIMIT or an aggregate the driver calls: the reason is that of the instance."""
+    ask(body(line, "return x"), "f(sum(c_custkey)) as n").failed_with(code, "`f`")
+
+
 def test_returns_the_wrong_type(ask: Ask) -> None:
     ask(body("return 'one'")).failed_with("SM-0202", "`f`", "str", "int")
 

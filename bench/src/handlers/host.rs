@@ -54,6 +54,7 @@ impl Host {
                 // Nothing that is measured may be let go of.
                 handler_cache: ByteSize::mib(64 << 10),
                 import_cache: ByteSize::mib(4096),
+                zygotes: None,
                 hold: snowmelt_node::Hold::default(),
                 // No job with a network is run.
                 control_group: String::new(),
@@ -131,9 +132,11 @@ impl Asked {
 
     /// Calls the handler, which then takes `hold` seconds.
     pub async fn call(self, lease: &mut InstanceLease, hold: f64) -> Result<Timed> {
-        let call = Call { invocation: "bench".to_owned(), event: hold.into() };
+        let event = serde_json::value::to_raw_value(&hold)?;
+        let call = Call { invocation: "bench".to_owned(), event };
         let said = lease.call(&load(), &call, LIMIT).await?;
         let answer = self.here.elapsed();
+        let said: Value = serde_json::from_str(said.json())?;
         let stamp = |index: usize| said.get(index).and_then(Value::as_u64);
         let (file, handler) = stamp(0).zip(stamp(1)).context("the handler gives its times")?;
         let left = stamp(2).context("the handler gives the time of its end")?;

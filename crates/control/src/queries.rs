@@ -119,7 +119,7 @@ impl Queries {
             Relayed::Complete => driver.give_back(),
             Relayed::Failed(report) => {
                 driver.give_back();
-                return Err(*report);
+                return Err(runner.explain_driver(*report).await);
             }
             Relayed::ClientGone => (),
             Relayed::Lost => return Err(driver.lost().await),

@@ -87,7 +87,7 @@ pub struct QueryRunner {
     limits: WorkerLimits,
     udfs: BTreeMap<String, Bound>,
     // Instances that the driver itself calls; held until the query ends.
-    for_driver: Mutex<Vec<InstanceLease>>,
+    for_driver: Mutex<Vec<Beside>>,
     // What UDFs wrote, by name; shown to the user when the query ends.
     written: Mutex<BTreeMap<String, String>>,
     cold: AtomicU32,
@@ -123,8 +123,8 @@ impl QueryRunner {
 
     /// What each UDF wrote to its standard output and error, shortened.
     pub fn written(&self) -> BTreeMap<String, String> {
-        for lease in self.for_driver.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-            self.keep_written("driver", lease);
+        for udf in self.for_driver.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            self.keep_written("driver", &udf.lease);
         }
         self.written.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -194,6 +194,20 @@ impl QueryRunner {
             }
         }
         failure
+    }
+
+    /// The real reason why the driver failed: an instance that it called itself and that ended
+    /// explains more than the connection that broke because of it.
+    pub async fn explain_driver(&self, report: ErrorReport) -> ErrorReport {
+        let broken = [Code::FUNCTION_EXIT, Code::PROTOCOL].contains(&report.known_code());
+        let held =
+            std::mem::take(&mut *self.for_driver.lock().unwrap_or_else(PoisonError::into_inner));
+        for Beside { name, lease, .. } in held.iter().filter(|_| broken) {
+            if let Some(ended) = lease.ended(name, NEWS_TAKE_AT_MOST).await {
+                return ended.report();
+            }
+        }
+        report
     }
 
     fn worker_ended(&self, end: End, output: Vec<String>) -> Failed {
@@ -353,7 +367,7 @@ impl QueryRunner {
     /// An instance of a function for the driver itself. Held until the query ends.
     pub async fn connect(&self, udf: &str) -> Result<UdfConnection, ErrorReport> {
         let (beside, connection) = self.udf(udf).await.map_err(|error| error.report())?;
-        self.for_driver.lock().unwrap_or_else(PoisonError::into_inner).push(beside.lease);
+        self.for_driver.lock().unwrap_or_else(PoisonError::into_inner).push(beside);
         Ok(connection)
     }
 }
