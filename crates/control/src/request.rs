@@ -65,6 +65,6 @@ mod tests {
         assert!(options("{\"workers\": \"4\"}").contains("must be a whole number"));
         assert!(options("{\"wrokers\": 4}").contains("unknown field `wrokers`"));
         assert!(refused("{}").starts_with("the request is not valid: missing field `sql`"));
-        assert!(refused("{\"sql\": ").starts_with("the request is not valid"));
+        assert!(refused("{\"sql\": ").contains("is not valid"));
     }
 }

@@ -135,6 +135,7 @@ mod tests {
     fn a_python_of_a_distribution_is_not_told_to_use_pip() {
         let folder = tempfile::tempdir().unwrap();
         let python = Python {
+            sites: Vec::new(),
             executable: "/usr/bin/python3.11".into(),
             version: (3, 11),
             prefixes: Vec::new(),

@@ -121,9 +121,12 @@ async fn query(
     runner.planned();
     let mut answer = planned.run(Arc::clone(&runner) as _, runner, options).await?;
     let mut encoder = BatchEncoder::default();
+    // A client shows the progress until the schema comes: so that comes with the first batch.
+    let mut next = answer.next().await.transpose()?;
     write_frame(socket, &encoder.schema(&answer.schema())?).await?;
-    while let Some(batch) = answer.next().await {
-        write_frame(socket, &encoder.batch(&batch?)?).await?;
+    while let Some(batch) = next {
+        write_frame(socket, &encoder.batch(&batch)?).await?;
+        next = answer.next().await.transpose()?;
     }
     write_frame(socket, &Frame::json(Kind::Profile, &answer.finish())?).await?;
     Ok(())
