@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use snowmelt_node::{Driver, Frames, Node, QueryRunner, WorkerLimits};
 use snowmelt_types::{ByteSize, Code, CpuMillis, ErrorReport, QueryId, Report};
-use snowmelt_wire::{Drive, Frame, Kind, read_frame};
+use snowmelt_wire::{Drive, Frame, Kind, MAX_ANSWER_BYTES, read_frame_within};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -210,7 +210,7 @@ async fn relay(
     events: &Events,
 ) -> Relayed {
     loop {
-        let frame = match read_frame(&mut answer).await {
+        let frame = match read_frame_within(&mut answer, MAX_ANSWER_BYTES).await {
             Ok(Some(frame)) => frame,
             Ok(None) | Err(_) => return Relayed::Lost,
         };

@@ -293,7 +293,7 @@ impl QueryRunner {
             try_join_all(ask.udfs.iter().map(|name| self.udf(name)))
         );
         let worker = worker?;
-        let udfs = udfs.map_err(|error| Failed::of(error.report()))?;
+        let udfs = udfs.map_err(|error| not_started(&error))?;
         let (beside, connections): (Vec<_>, Vec<_>) = udfs.into_iter().unzip();
         let grants = Grants { files, udfs: granted(&ask.udfs, connections) };
         let header = self.header(&ask);
@@ -384,6 +384,15 @@ fn granted(names: &[String], connections: Vec<UdfConnection>) -> Vec<(UdfGrant, 
 fn unreachable(error: &Error) -> Failed {
     let message = format!("a worker could not be reached: {error}");
     Failed::lost(ErrorReport::new(Code::WORKER_LOST, message))
+}
+
+/// A function that cannot be started fails the query, unless it was lost with its spawner.
+fn not_started(error: &Error) -> Failed {
+    let report = error.report();
+    match report.known_code() {
+        Code::SPAWNER_LOST => Failed::lost(report),
+        _ => Failed::of(report),
+    }
 }
 
 fn lost(error: &Error) -> Failed {

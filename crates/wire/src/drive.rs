@@ -15,6 +15,13 @@ use snowmelt_types::ErrorReport;
 
 use crate::{FileGrant, S3Access, Signature};
 
+/// The longest request, and the longest plan, that the platform takes from a driver. A task names
+/// its files: 100,000 of them fit.
+pub const MAX_REQUEST_BYTES: u32 = 64 << 20;
+
+/// The longest frame of an answer that the platform passes on.
+pub const MAX_ANSWER_BYTES: u32 = 64 << 20;
+
 /// A query that the driver is to plan and run.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Drive {

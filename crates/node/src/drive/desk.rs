@@ -16,18 +16,14 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use futures::{FutureExt, stream};
 use snowmelt_types::{Code, ErrorReport, Report};
 use snowmelt_wire::{
-    Answered, Ask, Error as WireError, Failed, FileGrant, Frame, Kind, MAX_DESCRIPTORS, Reply,
-    Request, TaskAsk, read_frame_within, write_frame_with,
+    Answered, Ask, Error as WireError, Failed, FileGrant, Frame, Kind, MAX_DESCRIPTORS,
+    MAX_REQUEST_BYTES, Reply, Request, TaskAsk, read_frame_within, write_frame_with,
 };
-use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 
 use super::DriverReporter;
 use super::locations::Locations;
 use crate::runner::{QueryRunner, Started};
-
-/// The longest request or plan of a driver. A task names its files: 100,000 of them fit.
-const REQUEST_BYTES: u32 = 64 << 20;
 
 /// The most bytes of plans of one query.
 const PLAN_BYTES: usize = 256 << 20;
@@ -78,8 +74,8 @@ impl<'q> Desk<'q> {
         reporter: &dyn DriverReporter,
     ) -> snowmelt_wire::Result<()> {
         let served = self.answer(control, reporter).await;
-        // A driver that waits for a reply that will not come learns so.
-        let _ = control.shutdown().await;
+        // A driver that waits for a reply, or writes what is not read any more, learns so.
+        let _ = rustix::net::shutdown(&*control, rustix::net::Shutdown::Both);
         served
     }
 
@@ -90,7 +86,7 @@ impl<'q> Desk<'q> {
     ) -> snowmelt_wire::Result<()> {
         let (reading, mut writing) = control.split();
         let requests = stream::try_unfold(reading, |mut reading| async move {
-            let frame = read_frame_within(&mut reading, REQUEST_BYTES).await?;
+            let frame = read_frame_within(&mut reading, MAX_REQUEST_BYTES).await?;
             Ok::<_, WireError>(frame.map(|frame| (frame, reading)))
         });
         let mut requests = std::pin::pin!(requests);

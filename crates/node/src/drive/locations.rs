@@ -22,7 +22,8 @@ impl Locations {
         let given = |table: &String| table.strip_prefix("file://").unwrap_or(table) == location;
         let quoted = |mark: &char| self.quotes(location, *mark);
         let named = self.tables.iter().any(given) || ['\'', '"', '`'].iter().any(quoted);
-        named && !location.is_empty()
+        // A separator that the SQL quotes for a function of text is no folder to search.
+        named && !location.trim_matches('/').is_empty()
     }
 
     /// True if the query can name a bucket: only then its driver and workers have a network.

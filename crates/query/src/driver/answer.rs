@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
+use datafusion::common::runtime::SpawnedTask;
+use datafusion::error::DataFusionError;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::memory::MemoryStream;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
@@ -78,7 +80,9 @@ impl PlannedQuery {
             Arc::clone(&reporter),
             options.retries,
         );
-        let mut tasks = tasks.boxed();
+        // A task of its own: whatever the reader of the answer does, workers are followed.
+        let tasks = SpawnedTask::spawn(tasks);
+        let mut tasks = async move { tasks.join().await.unwrap_or_else(panicked) }.boxed();
         let connect = connect(&query.cut.driver, runner.as_ref(), &query.pool);
         let finished = together(&mut tasks, connect).await?;
         let schema = shown_schema(&query.cut.driver.schema(), &query.tables);
@@ -122,6 +126,10 @@ impl PlannedQuery {
             workers: 0,
         }
     }
+}
+
+fn panicked(error: tokio::task::JoinError) -> Result<Vec<Finished>> {
+    Err(DataFusionError::ExecutionJoin(Box::new(error)).into())
 }
 
 /// Waits for `connected` while the tasks run; their result if they were done before.
@@ -232,7 +240,7 @@ impl Answer {
         profile
     }
 
-    fn explain(&self, error: datafusion::error::DataFusionError) -> Error {
+    fn explain(&self, error: DataFusionError) -> Error {
         let error = Error::Execution(error);
         let report = error.report();
         if report.code == snowmelt_types::Code::QUERY_MEMORY.code {

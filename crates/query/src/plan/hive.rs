@@ -57,7 +57,10 @@ impl Folders {
         let mut statistics = statistics.clone();
         for value in self.values.get(file).into_iter().flatten() {
             let rows = statistics.num_rows;
+            let has_rows = matches!(rows, Precision::Exact(rows) if rows > 0);
             let column = match value.is_null() {
+                // A file without rows has no value of its folder.
+                _ if !has_rows => ColumnStatistics::new_unknown(),
                 true => ColumnStatistics { null_count: rows, ..ColumnStatistics::new_unknown() },
                 false => ColumnStatistics {
                     null_count: Precision::Exact(0),

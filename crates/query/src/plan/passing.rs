@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::physical_expr_common::physical_expr::is_volatile;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::filter::FilterExec;
@@ -47,9 +48,20 @@ pub(super) fn mark(cut: &Cut) {
 }
 
 fn repeats(node: &Arc<dyn ExecutionPlan>) -> bool {
-    let chance =
-        node.downcast_ref::<FilterExec>().is_some_and(|filter| is_volatile(filter.predicate()));
+    // A filter may look at a column that a projection below it computed.
+    let chance = node.is::<FilterExec>() && !all(node, &|below| !depends_on_chance(below));
     IN_ORDER.contains(&node.name()) && !chance
+}
+
+/// True if an expression of the operator itself may give another value the next time: user's
+/// functions count as such.
+fn depends_on_chance(node: &Arc<dyn ExecutionPlan>) -> bool {
+    let mut found = false;
+    let visited = node.apply_expressions(&mut |expression| {
+        found |= is_volatile(expression);
+        Ok(TreeNodeRecursion::Continue)
+    });
+    found || visited.is_err()
 }
 
 fn all(node: &Arc<dyn ExecutionPlan>, wanted: &dyn Fn(&Arc<dyn ExecutionPlan>) -> bool) -> bool {

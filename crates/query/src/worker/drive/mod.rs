@@ -17,12 +17,13 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use arrow::array::RecordBatch;
 use bytes::Bytes;
 use futures::FutureExt;
 use snowmelt_types::{Code, ErrorReport, Report};
 use snowmelt_wire::{
-    BatchEncoder, Drive, Error as WireError, Frame, FrameStream, Kind, Result as WireResult,
-    write_frame,
+    BatchEncoder, Drive, Error as WireError, Frame, FrameStream, Kind, MAX_ANSWER_BYTES,
+    Result as WireResult, write_frame,
 };
 use tokio::net::UnixStream;
 use tokio::runtime::Builder;
@@ -33,6 +34,9 @@ use crate::{Error, RunOptions};
 
 use platform::Platform;
 use runner::PlatformRunner;
+
+/// A batch whose frame is longer is split.
+const FRAME_BYTES: usize = 16 << 20;
 
 /// Drives the query of a connection whose first frame was this one. Returns when the answer is
 /// complete or its reader is gone.
@@ -96,7 +100,10 @@ enum Stopped {
 
 impl From<WireError> for Stopped {
     fn from(error: WireError) -> Self {
-        Self::Gone(error)
+        match error {
+            WireError::Io(_) | WireError::Closed => Self::Gone(error),
+            other => Self::Failed(Box::new(other.report())),
+        }
     }
 }
 
@@ -125,10 +132,32 @@ async fn query(
     let mut next = answer.next().await.transpose()?;
     write_frame(socket, &encoder.schema(&answer.schema())?).await?;
     while let Some(batch) = next {
-        write_frame(socket, &encoder.batch(&batch)?).await?;
+        write_batch(socket, &mut encoder, batch).await?;
         next = answer.next().await.transpose()?;
     }
     write_frame(socket, &Frame::json(Kind::Profile, &answer.finish())?).await?;
+    Ok(())
+}
+
+/// Writes a batch in frames of a bounded length: several of them may wait for a client.
+async fn write_batch(
+    socket: &mut UnixStream,
+    encoder: &mut BatchEncoder,
+    batch: RecordBatch,
+) -> Result<(), Stopped> {
+    let mut rest = vec![batch];
+    while let Some(batch) = rest.pop() {
+        let (rows, frame) = (batch.num_rows(), encoder.batch(&batch)?);
+        if frame.payload.len() > FRAME_BYTES && rows > 1 {
+            rest.push(batch.slice(rows / 2, rows - rows / 2));
+            rest.push(batch.slice(0, rows / 2));
+            continue;
+        }
+        if frame.payload.len() > MAX_ANSWER_BYTES as usize {
+            return Err(WireError::TooLong(frame.payload.len() as u64).into());
+        }
+        write_frame(socket, &frame).await?;
+    }
     Ok(())
 }
 

@@ -5,10 +5,10 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use snowmelt_types::Report;
+use snowmelt_types::{ByteSize, Code, ErrorReport, Report};
 use snowmelt_wire::{
-    Answered, Ask, Error as WireError, Failed, Frame, FrameStream, Kind, Reply, Request,
-    Result as WireResult,
+    Answered, Ask, Error as WireError, Failed, Frame, FrameStream, Kind, MAX_REQUEST_BYTES, Reply,
+    Request, Result as WireResult,
 };
 use tokio::sync::{oneshot, watch};
 
@@ -70,7 +70,7 @@ impl Platform {
 
     /// Sends a plan, which later requests name by its number.
     pub(super) fn send_plan(&self, plan: bytes::Bytes) -> WireResult<()> {
-        self.shared.lock_writer().send(&Frame::new(Kind::Plan, plan))
+        self.send_frame(&Frame::new(Kind::Plan, plan))
     }
 
     /// Returns when the platform has ended the connection.
@@ -84,8 +84,15 @@ impl Platform {
     }
 
     fn send(&self, id: u64, ask: Ask) -> WireResult<()> {
-        let frame = Frame::json(Kind::Request, &Request { id, ask })?;
-        self.shared.lock_writer().send(&frame)
+        self.send_frame(&Frame::json(Kind::Request, &Request { id, ask })?)
+    }
+
+    /// What the platform would not take is refused here: there it would end the connection.
+    fn send_frame(&self, frame: &Frame) -> WireResult<()> {
+        match frame.payload.len() {
+            long if long > MAX_REQUEST_BYTES as usize => Err(WireError::TooLong(long as u64)),
+            _ => self.shared.lock_writer().send(frame),
+        }
     }
 }
 
@@ -111,6 +118,11 @@ fn receive(mut reader: FrameStream, shared: &Shared) {
     }
 }
 
-fn failed(error: WireError) -> Failed {
+pub(super) fn failed(error: WireError) -> Failed {
+    if let WireError::TooLong(bytes) = error {
+        let message = format!("the plan of the query takes {} and is too long", ByteSize(bytes));
+        let hint = "query fewer files or columns at once";
+        return Failed::of(ErrorReport::new(Code::PLAN_UNSUPPORTED, message).hint(hint));
+    }
     Failed::of(error.report())
 }

@@ -15,7 +15,7 @@ use snowmelt_wire::{
     TaskDone, TaskProgress,
 };
 
-use super::platform::Platform;
+use super::platform::{Platform, failed};
 use crate::dispatch::follow;
 use crate::driver::{
     Attempt, PlannedTask, Reporter, TaskError, TaskResult, TaskRunner, UdfConnection,
@@ -69,7 +69,7 @@ impl PlatformRunner {
         task: &PlannedTask,
         attempt: u32,
     ) -> Result<(u64, UnixStream), TaskError> {
-        let plan = self.plan_number(&task.plan).map_err(|error| broken(&error))?;
+        let plan = self.plan_number(&task.plan).map_err(failed)?;
         let ask = TaskAsk {
             task: task.task,
             attempt,
