@@ -35,7 +35,7 @@ const PLAN_BYTES: usize = 256 << 20;
 /// The most requests of one driver that are answered at a time: above the most tasks of a query.
 const MOST_REQUESTS: usize = 4096;
 
-/// A result of a request, with what goes along.
+/// A result of a request, with its descriptors.
 type Answer = std::result::Result<(Answered, Vec<OwnedFd>), Failed>;
 
 /// Where the requests of one driver are answered.
@@ -78,7 +78,7 @@ impl<'q> Desk<'q> {
         reporter: &dyn DriverReporter,
     ) -> snowmelt_wire::Result<()> {
         let served = self.answer(control, reporter).await;
-        // A driver that waits for a reply that will not come learns so.
+        // A driver that waits for a reply sees the end of the connection.
         let _ = control.shutdown().await;
         served
     }
@@ -116,7 +116,7 @@ impl<'q> Desk<'q> {
         }
     }
 
-    /// Takes a request: what needs a reply is still to be waited for.
+    /// Begins a request; gives a future for one that needs a reply.
     fn take<'a>(
         &'a self,
         ask: Ask,
@@ -261,7 +261,7 @@ fn tell(told: Ask, reporter: &dyn DriverReporter) {
     }
 }
 
-/// A request that only a driver makes that does not do what it should.
+/// The error for a request that a correct driver never makes.
 fn refused(why: &str) -> Failed {
     Failed::of(ErrorReport::new(
         Code::PROTOCOL,
