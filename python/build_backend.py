@@ -1,7 +1,8 @@
-"""setuptools as the build backend, and before anything else: is there a binary for the package?
+"""The build backend: setuptools, after a check that there is a binary for the package.
 
 pip asks for the requirements of a build before it fetches anything, so this is where a missing
-binary is told at once. An editable installation finds the checkout's own binary and asks nothing.
+binary is reported at once. An editable installation finds the checkout's own binary and asks
+nothing.
 """
 
 import os

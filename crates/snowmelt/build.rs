@@ -1,4 +1,4 @@
-//! Folds identical code where the linker can: generic code that was compiled many times over.
+//! Merges identical functions where the linker can: generic code is compiled many times.
 
 use std::env;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-env-changed=CARGO_ENCODED_RUSTFLAGS");
     let variable = |name: &str| env::var(name).unwrap_or_default();
-    // Whoever chose a linker may have chosen one that does not know the option.
+    // A linker that the user chose may not know the option.
     let chosen = ["linker", "link-arg"];
     let flags = variable("CARGO_ENCODED_RUSTFLAGS");
     let untouched = !chosen.iter().any(|word| flags.contains(word));

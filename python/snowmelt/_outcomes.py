@@ -24,7 +24,7 @@ Outcome = tuple[bool, Any]
 
 
 def check(on_error: str, results: str) -> None:
-    """Refuses options that are none."""
+    """Refuses invalid options."""
     if on_error not in ("raise", "return"):
         raise TypeError(f"on_error={on_error!r} is neither 'raise' nor 'return'")
     if results not in FORMS:
@@ -37,7 +37,7 @@ def event(items: Sequence[Any], results: str) -> dict[str, str]:
 
 
 def read(answer: Any, count: int, results: str) -> list[Outcome]:
-    """The outcomes of so many items. Raises `Error` for an answer that is none."""
+    """The outcomes of so many items. Raises `Error` for an invalid answer."""
     try:
         text = answer["results"]
         sent = pickle.loads(base64.b64decode(text)) if results == "pickle" else json.loads(text)
@@ -65,7 +65,7 @@ def _value(sent: Any, results: str) -> Any:
 
 
 def _exception(failed: Any, results: str) -> Exception:
-    """The user's own exception where it survived the way, with the platform's report as cause."""
+    """The user's own exception where it could be sent, with the platform's report as cause."""
     try:
         report = from_failure(failed)
         str(report)
@@ -86,7 +86,7 @@ def _own(sent: Any, results: str) -> Any:
         return sent and pickle.loads(sent)
     name, arguments = _plain.decode(json.loads(sent))
     kind = getattr(builtins, name)
-    # One of Python's own: making it runs nothing of anybody's.
+    # An exception of Python itself: making it runs no other code.
     is_exception = isinstance(kind, type) and issubclass(kind, Exception)
     return kind(*arguments) if is_exception else None
 

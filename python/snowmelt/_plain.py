@@ -23,7 +23,7 @@ Decode = Callable[..., Any]
 
 
 def decode(sent: Any) -> Any:
-    """The value of what `plain.encode` made. Raises whatever reading nonsense raises."""
+    """The value of what `plain.encode` made. Invalid input raises any exception."""
     if not isinstance(sent, list):
         if isinstance(sent, dict):
             raise ValueError("an object has no kind")

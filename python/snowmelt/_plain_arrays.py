@@ -29,7 +29,7 @@ def _npy(text: str) -> Any:
         raise ValueError("an array of objects came as bytes")
     if 0 in shape:
         return np.empty(shape, dtype)
-    # By the bytes that are there, whatever shape the header claims.
+    # By the number of bytes received, whatever shape the header claims.
     array = np.frombuffer(content, dtype, offset=stream.tell())
     # A copy, because what bytes hold cannot be written to.
     return array.reshape(shape, order="F" if is_fortran else "C").copy(order="K")

@@ -1,4 +1,4 @@
-"""Wheels of one's own among the packages of a function: sent by their content.
+"""The user's own wheels among the packages of a function: uploaded by content.
 
 Invariant: what the platform gets names no path; the same content is the same requirement.
 """

@@ -2,8 +2,8 @@
 //! again where it was the platform that failed.
 //!
 //! Invariant: a call that was accepted stays in the store as one that waits until the function
-//! itself has answered or failed, or is not there any more. A platform that fails, ends or is killed
-//! uses up no call. So a call may run more than once.
+//! itself has answered or failed, or has been removed. A platform that fails, ends or is killed
+//! does not end the call. So a call may run more than once.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,14 +21,14 @@ use crate::store::{InvocationRecord, KEPT_WITHOUT_A_WORD_MS};
 /// How long to wait before a call is tried again, at first and at most.
 const AGAIN_AFTER: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(30)];
 
-/// What is known of the calls that this process has to run.
+/// The calls that this process has to run.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
-    /// From now on none is begun.
+    /// No further call is begun.
     stopping: CancellationToken,
-    /// Those that run now, until their end is stored.
+    /// Calls that run, until their end is stored.
     running: AtomicUsize,
-    /// Why those that are tried again have not run.
+    /// Why the calls that are retried have not run.
     troubles: Mutex<HashMap<InvocationId, ErrorReport>>,
 }
 
@@ -77,7 +77,7 @@ impl Waiting {
     }
 }
 
-/// What one try came to.
+/// The outcome of one attempt.
 enum Tried {
     /// Its end is stored, or it is left to the next server.
     Done,
@@ -111,7 +111,7 @@ impl Functions {
         for (name, ids) in of_functions {
             let functions = self.clone();
             tokio::spawn(async move {
-                // One prepares what all of them need; why it cannot is told to each.
+                // One call prepares what all of them need; each gets the error if that fails.
                 drop(functions.find(&name).await);
                 ids.into_iter().for_each(|id| functions.run_accepted(id, name.clone()));
             });
@@ -168,7 +168,7 @@ impl Functions {
             permit = live.permits.acquire() => permit,
         };
         let _running = Running::begin(self.waiting());
-        // Between the two somebody may have asked for the end.
+        // The server may have been asked to end in between.
         if permit.is_err() || stopping.is_cancelled() {
             return Tried::Done;
         }
@@ -187,7 +187,7 @@ impl Functions {
         let ended = self.run(&live, record.invocation, record.event, Some(slot)).await;
         match &ended.error {
             Some(error) if is_platforms(error) => Tried::Again(error.clone()),
-            // Whatever it failed with may be a part of the end of the platform.
+            // The failure may be caused by the end of the platform.
             Some(_) if stopping.is_cancelled() => Tried::Done,
             _ => self.keep(ended, live.record.spec.options.keep_ms).await,
         }

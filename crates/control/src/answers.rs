@@ -1,7 +1,7 @@
 //! What the gateway reads of a request and answers: bodies, status codes, problems.
 //!
-//! Invariant: whatever is refused or fails is told as a problem (RFC 9457) with a code, and only
-//! what succeeded has a status below 400.
+//! Invariant: every refusal or failure is a problem document (RFC 9457) with a code, and only a
+//! success has a status below 400.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,7 +20,7 @@ use snowmelt_types::{ByteSize, Code, ErrorReport, ExitClass};
 
 use crate::api::{FailedCall, Invocation, MOST_REQUEST_BYTES};
 
-/// How long a client that does not read may keep the room of an answer from others.
+/// How long a client that does not read may occupy the memory of an answer.
 const ROOM_AT_MOST: Duration = Duration::from_secs(30);
 
 pub(crate) type Answer = Result<Response, Problem>;
@@ -86,7 +86,7 @@ impl<S: Send + Sync> FromRequest<S> for Sent {
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
         let length = request.headers().get(header::CONTENT_LENGTH);
         let length = length.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
-        // Who says it before need not send it to be told.
+        // A client that announces the length need not send the body to be refused.
         if length.is_some_and(|length| length > MOST_REQUEST_BYTES as u64) {
             return Err(Problem(too_long()));
         }
@@ -99,7 +99,7 @@ impl<S: Send + Sync> FromRequest<S> for Sent {
     }
 }
 
-/// That a request is too long.
+/// The error for a request that is too long.
 pub(crate) fn too_long() -> ErrorReport {
     let most = ByteSize(MOST_REQUEST_BYTES as u64);
     let message = format!("the request is longer than the {most} that one may have");
@@ -127,12 +127,12 @@ pub(crate) fn answered(mut invocation: Invocation) -> Answer {
     Ok(problem(status, &FailedCall { report: error, invocation }))
 }
 
-/// The room that the answer of a call takes.
+/// The memory that the answer of a call takes.
 pub(crate) fn take_room(invocation: &mut Invocation) -> Option<AnswerRoom> {
     invocation.result.as_mut()?.take_room()
 }
 
-/// Keeps the room of answers until they are sent.
+/// Holds the memory of answers until they are sent.
 pub(crate) fn hold(response: Response, rooms: Vec<AnswerRoom>) -> Response {
     if rooms.is_empty() {
         return response;
@@ -148,7 +148,7 @@ pub(crate) fn hold(response: Response, rooms: Vec<AnswerRoom>) -> Response {
     response.map(|body| Body::new(Held { body, _rooms: held }))
 }
 
-/// A body with what is to be let go once it is sent.
+/// A body, and a value that is dropped once the body is sent.
 struct Held {
     body: Body,
     _rooms: Arc<Mutex<Vec<AnswerRoom>>>,

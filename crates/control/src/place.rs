@@ -1,8 +1,8 @@
 //! The state folder, its files and the socket: who may enter, read and connect.
 //!
-//! Invariant: the modes do not depend on the umask of whoever starts the server, and nothing is
-//! open to others for a moment, not even while it is made. Whoever may connect to the socket rules
-//! the platform, so this is the user of the server, and the members of one group where the
+//! Invariant: the modes do not depend on the umask with which the server is started, and nothing is
+//! ever open to others, not even while it is made. Every user who may connect to the socket
+//! controls the platform, so only the user of the server may, and the members of one group if the
 //! configuration names it.
 
 use std::fs::{DirBuilder, File, Metadata, OpenOptions, Permissions};
@@ -19,7 +19,7 @@ use snowmelt_types::{Code, ErrorReport};
 /// Connections that wait to be accepted.
 const MOST_WAITING: i32 = 1024;
 
-/// What only a state folder holds: a folder with one of these is ours, and is closed to others.
+/// Names that only a state folder contains: a folder with one of these is closed to others.
 const MARKS: [&str; 6] =
     ["state.redb", "server.lock", "snowmelt.log", "packages", "images", "code"];
 
@@ -36,7 +36,7 @@ impl Group {
     /// A group by its number, or by its name in `/etc/group`.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A text that says what is wrong.
     pub fn find(name: &str) -> Result<Self, String> {
         let known = std::fs::read_to_string("/etc/group").unwrap_or_default();
         Self::find_in(name, &known)
@@ -73,7 +73,7 @@ pub fn state_folder(path: &Path, group: Option<&Group>) -> Result<(), ErrorRepor
     if let Some(group) = group.filter(|group| group.id() != found.gid()) {
         std::os::unix::fs::chown(path, None, Some(group.id())).map_err(failed)?;
     }
-    // Without a group it may stay as it was for one.
+    // Without a group, the mode that a group needs may stay.
     match found.mode() & 0o7777 & !(mode | 0o010) {
         0 if group.is_none() => Ok(()),
         _ => set_mode(path, &found, mode).map_err(failed),
@@ -104,7 +104,7 @@ pub(crate) fn listen(path: &Path, group: Option<&Group>) -> Result<UnixListener,
     let failed = |error: io::Error| {
         failure(path, &error).hint("a socket's path has at most 107 bytes; see `snowmelt doctor`")
     };
-    // Whoever left it there holds no lock any more.
+    // The server that left it there no longer holds the lock.
     let _ = std::fs::remove_file(path);
     let socket = bound(path).map_err(failed)?;
     if let Some(group) = group {
@@ -114,8 +114,7 @@ pub(crate) fn listen(path: &Path, group: Option<&Group>) -> Result<UnixListener,
     Ok(UnixListener::from(socket))
 }
 
-/// A bound socket has the mode of its descriptor, less the umask: there is no moment at which
-/// others may connect.
+/// A bound socket has the mode of its descriptor, less the umask: others can never connect.
 fn bound(path: &Path) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -130,7 +129,7 @@ fn bound(path: &Path) -> io::Result<OwnedFd> {
 fn is_ours(path: &Path, found: &Metadata) -> bool {
     let is_empty = || std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
     let is_marked = || MARKS.iter().any(|mark| path.join(mark).exists());
-    // A folder that others may write to and not remove from (`/tmp`) is nobody's own.
+    // A folder with the sticky bit that others may write to (`/tmp`) is shared.
     let is_shared = found.mode() & 0o1000 != 0;
     found.uid() == user() && !is_shared && (is_marked() || is_empty())
 }
@@ -146,7 +145,7 @@ fn user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// That a place of the state cannot be used.
+/// The error for a path of the state that cannot be used.
 pub(crate) fn failure(path: &Path, error: &io::Error) -> ErrorReport {
     let full = error.kind() == io::ErrorKind::StorageFull;
     let code = if full { Code::DISK_FULL } else { Code::STATE };
@@ -185,7 +184,7 @@ mod tests {
         assert_eq!(mode(&state), 0o710);
     }
 
-    /// Somebody may name `/tmp`.
+    /// A user may name `/tmp`.
     #[test]
     fn a_folder_of_somebody_elses_things_keeps_its_mode() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The body of a request as what it should be, or an error that names the part that is wrong.
+//! Decodes the body of a request, or gives an error that names the part that is wrong.
 
 use serde::de::DeserializeOwned;
 use snowmelt_types::{Code, ErrorReport};
@@ -6,7 +6,7 @@ use snowmelt_types::{Code, ErrorReport};
 /// Reads the body of a request.
 pub(crate) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ErrorReport> {
     serde_json::from_slice(body).map_err(|error| {
-        // Once more to learn where, which would cost every good request as well.
+        // Decodes again to find the place, which would slow down every valid request.
         let mut reader = serde_json::Deserializer::from_slice(body);
         let (place, words) = match serde_path_to_error::deserialize::<_, T>(&mut reader) {
             Err(error) => (error.path().to_string(), error.into_inner().to_string()),
@@ -30,7 +30,7 @@ fn told(place: &str, words: &str) -> String {
     }
 }
 
-/// A type in the words of who does not write Rust.
+/// A type in words for users who do not write Rust.
 fn named(wanted: &str) -> String {
     let most = match wanted {
         "u8" => u64::from(u8::MAX),

@@ -1,10 +1,9 @@
 //! HTTP on a listener: how many connections there may be, how long one may be silent, and how all
 //! of them end.
 //!
-//! Invariant: whoever only connects can take neither the descriptors nor the time of those who have
-//! something to say. A connection over the network counts as a stranger's until a request with the
-//! token of the cluster came over it; of strangers there are few, and the one that is silent longest
-//! goes first.
+//! Invariant: clients that only connect cannot exhaust the descriptors or the time that requests
+//! need. A connection over the network is unauthenticated until a request with the token of the
+//! cluster came over it. Few unauthenticated connections are kept; the oldest is closed first.
 
 use std::collections::VecDeque;
 use std::io;
@@ -24,7 +23,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-/// How long a listener that cannot accept waits: somebody may close a file.
+/// How long a listener that cannot accept waits: a descriptor may become free.
 const AGAIN_AFTER: Duration = Duration::from_millis(50);
 
 /// What a listener allows.
@@ -32,17 +31,17 @@ const AGAIN_AFTER: Duration = Duration::from_millis(50);
 pub(crate) struct Bounds {
     /// Connections in all; further ones wait to be accepted.
     pub connections: usize,
-    /// Of these, such that have not shown the token; `None` where nobody is asked for one.
+    /// Of these, unauthenticated ones; `None` where no token is needed.
     pub strangers: Option<usize>,
-    /// How long a connection may take to say what it wants, at first and between two requests.
+    /// How long a connection may be silent, before the first request and between two requests.
     pub silent: Duration,
 }
 
-/// The socket of this machine: whoever can open it is trusted.
+/// The socket of this machine: every process that can open it is trusted.
 pub(crate) const LOCAL: Bounds =
     Bounds { connections: 4096, strangers: None, silent: Duration::from_secs(75) };
 
-/// An address at which hosts are heard.
+/// An address at which other hosts connect.
 pub(crate) const NETWORK: Bounds =
     Bounds { connections: 2048, strangers: Some(128), silent: Duration::from_secs(10) };
 
@@ -51,7 +50,7 @@ pub(crate) const NETWORK: Bounds =
 pub(crate) struct Ending {
     /// Nothing new is accepted, and what is under way goes on.
     pub asked: CancellationToken,
-    /// What is still under way is given up.
+    /// Requests that are still running are aborted.
     pub over: CancellationToken,
 }
 
@@ -80,7 +79,7 @@ impl Listener for TcpListener {
     }
 }
 
-/// Serves until it is asked to end and every connection has ended, or until it is over.
+/// Serves until it is asked to end and every connection has ended, or until it is aborted.
 pub(crate) async fn serve<L: Listener>(
     listener: L,
     router: Router,
@@ -148,14 +147,14 @@ async fn connection(
     }
 }
 
-/// Connections that nobody vouches for, the oldest first.
+/// Unauthenticated connections, the oldest first.
 #[derive(Default)]
 struct Strangers {
     waiting: VecDeque<(AbortHandle, Admission)>,
 }
 
 impl Strangers {
-    /// One more; the oldest goes where they are too many.
+    /// Adds one, and closes the oldest if there are too many.
     fn add(&mut self, connection: AbortHandle, admission: Admission, most: usize) {
         self.waiting.push_back((connection, admission));
         if self.waiting.len() <= most {
@@ -233,7 +232,7 @@ mod tests {
         closed(idle).await;
     }
 
-    /// As 15,000 connections that say nothing did, which were all kept.
+    /// Once, 15,000 silent connections were all kept.
     #[tokio::test]
     async fn strangers_are_few_and_keep_nobody_out() {
         let bounds = Bounds { strangers: Some(4), ..NETWORK };

@@ -1,8 +1,7 @@
-//! What an image's configuration says of the process that runs in it (OCI image specification,
+//! The part of an image's configuration that describes its process (OCI image specification,
 //! `config`).
 //!
-//! Invariant: it is what somebody else wrote: texts without zero bytes, and nothing else is known
-//! of them.
+//! Invariant: it is untrusted. Its strings have no zero bytes; nothing else is checked here.
 
 use serde::Deserialize;
 
@@ -17,9 +16,9 @@ pub struct RunConfig {
     pub entrypoint: Vec<String>,
     /// More arguments, or program and arguments where there is no entrypoint.
     pub command: Vec<String>,
-    /// Where it starts.
+    /// The working folder.
     pub working_folder: Option<String>,
-    /// As whom: `user`, `uid`, `user:group`, `uid:gid`.
+    /// User and group: `user`, `uid`, `user:group`, `uid:gid`.
     pub user: Option<String>,
 }
 

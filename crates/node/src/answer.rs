@@ -1,8 +1,8 @@
-//! The answers of functions, as text that nobody here parses, and the memory that they take.
+//! The answers of functions, as text that is not parsed here, and the memory that they take.
 //!
-//! Why as text: as a tree of values an answer takes up to a hundred times its length, of the one
-//! process that serves everybody. Invariant: no more is read from an instance than one answer may
-//! have, and not before there is room for it beside all others that are under way.
+//! Why as text: as a tree of values an answer takes up to a hundred times its length, in the one
+//! process that serves all tenants. Invariant: no more is read from an instance than one answer may
+//! have, and only once there is memory for it in addition to all other answers in progress.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,13 +18,13 @@ use crate::{Error, Result};
 
 /// The longest answer of a function.
 pub const MOST_ANSWER: ByteSize = ByteSize::mib(64);
-/// The longest that anything else may be that an instance says: failures, signatures.
+/// The longest of all other messages of an instance: failures, signatures.
 const MOST_OTHER: ByteSize = ByteSize::mib(4);
 /// The most memory that all answers take together from when they are read until they are sent.
 const MOST_UNDER_WAY: ByteSize = ByteSize::mib(512);
-/// How often an answer is in memory at once while it is handed on.
+/// How many copies of an answer are in memory at once while it is passed on.
 const COPIES: u64 = 2;
-/// How long an answer waits for room; whoever holds it lets go within the time-outs of the server.
+/// How long an answer waits for memory; the time-outs of the server free it.
 const ROOM_WITHIN: Duration = Duration::from_secs(2);
 /// Room is counted in so many bytes.
 const UNIT: u64 = 1 << 10;
@@ -48,7 +48,7 @@ impl Answer {
         self.json.get()
     }
 
-    /// Its room, for who keeps its text in another form.
+    /// Its reserved memory, for callers that keep the text in another form.
     pub fn take_room(&mut self) -> Option<Room> {
         self.room.take()
     }
@@ -108,7 +108,7 @@ impl Answers {
     }
 }
 
-/// Reads what is no answer of a function.
+/// Reads a message that is not the answer of a function.
 pub(crate) async fn read_other(from: &mut Quiet) -> Result<Frame> {
     let (kind, length) = read_header(from).await?.ok_or(snowmelt_wire::Error::Closed)?;
     other(from, kind, length).await
@@ -170,7 +170,7 @@ mod tests {
         }
     }
 
-    /// Deep nesting must not use up the stack of whoever checks it.
+    /// Deep nesting must not use up the stack of the check.
     #[tokio::test]
     async fn a_deep_answer_is_checked_without_recursion() {
         let text = [vec![b'['; 1 << 20], vec![b']'; 1 << 20]].concat();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use snowmelt_types::ByteSize;
 
-/// What the kernel counts by in `/proc`, on every architecture that we run on.
+/// The length of a clock tick in `/proc`, on every supported architecture.
 const TICK: Duration = Duration::from_millis(10);
 
 /// All memory of this machine.
@@ -15,7 +15,7 @@ pub fn machine_memory() -> ByteSize {
     ByteSize(info.totalram.saturating_mul(info.mem_unit.into()))
 }
 
-/// What a process and its threads have used so far, with the children that it has waited for.
+/// The processor time of a process, its threads, and the children that it has waited for.
 pub(crate) fn used_by(pid: i32) -> Option<Duration> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let ticks = ticks(&stat)?;

@@ -1,4 +1,4 @@
-//! Wheels of users' own: given by content, named by their digest.
+//! Users' own wheels: uploaded by content, named by their digest.
 //!
 //! Boundary: no path of a user's is read; the client sends the bytes. Invariant: the file of a kept
 //! wheel is the one whose digest its requirement names, because the resolver records that digest and
@@ -35,7 +35,7 @@ impl Own {
         Some(Self { name: found, sha256: sha256.to_owned(), file: file.to_owned() })
     }
 
-    /// The line that the resolver reads. Fails where the file is not here.
+    /// The line that the resolver reads. Fails if the file is missing.
     pub(crate) fn line(&self, store: &Store) -> Result<String> {
         let path = folder(store, &self.sha256).join(&self.file);
         if !path.is_file() {
@@ -67,7 +67,7 @@ pub(crate) fn keep(store: &Store, file: &str, content: &[u8]) -> Result<String> 
     Ok(format!("{name} @ sha256:{sha256}/{file}"))
 }
 
-/// Whether the wheel with one of these hashes (`sha256:…`) is here.
+/// Whether the wheel with one of these hashes (`sha256:…`) is kept.
 pub(crate) fn is_kept(store: &Store, hashes: &[String]) -> bool {
     let mut digests = hashes.iter().filter_map(|hash| hash.strip_prefix("sha256:"));
     digests.any(|sha256| folder(store, sha256).is_dir())
@@ -79,7 +79,7 @@ pub(crate) fn version_of(address: &str) -> Option<String> {
     file.split('-').nth(1).map(|version| version.replace("%2B", "+"))
 }
 
-/// Beneath the cache, and removed with it: who has a wheel gives it again with each use.
+/// In the cache, and removed with it: clients upload a wheel again with each use.
 fn all(store: &Store) -> PathBuf {
     store.cache().join("own")
 }

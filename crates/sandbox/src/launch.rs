@@ -1,10 +1,10 @@
 //! Executing the spawner's program: before the runtime exists, and again when it has died.
 //!
-//! The second time the server has threads and much memory. It is not copied for that: the child
-//! borrows its memory until it executes (`posix_spawn`), and does nothing else in between.
+//! The second time the server has threads and much memory. That memory is not copied: the child
+//! borrows it until it executes (`posix_spawn`), and does nothing else in between.
 //!
-//! Invariant: what is executed again is the file that was executed first, even if another has its
-//! path by now: what the two ends say to each other has no version.
+//! Invariant: the file that was executed first is executed again, even if another file has its path
+//! now: the protocol between server and spawner has no version.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -25,7 +25,7 @@ use crate::run_dir::RunDir;
 use crate::{Error, Result};
 
 /// How long the spawner may take to set itself up, in seconds. It takes milliseconds; a program
-/// that is no spawner would let us wait for ever.
+/// that is not a spawner would never answer.
 const SETUP_SECONDS: i64 = 10;
 
 /// How the spawner is started.
@@ -35,7 +35,7 @@ pub(crate) struct Launcher {
     program: Option<OwnedFd>,
 }
 
-/// A spawner that runs: its process, and our end of its control socket.
+/// A running spawner: its process, and our end of its control socket.
 pub(crate) struct Launched {
     pub pidfd: OwnedFd,
     pub socket: OwnedFd,
@@ -117,7 +117,7 @@ impl Launcher {
         let packet = packet::receive(socket, &mut buffer)?;
         let ready = reader::ready(&packet, &buffer)?;
         if ready.is_err() {
-            // Who says why is about to end.
+            // A spawner that reports an error is about to end.
             packet.fds.iter().for_each(reader::reap);
         }
         Ok(ready)

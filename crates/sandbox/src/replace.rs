@@ -1,8 +1,8 @@
-//! Another spawner in the place of one that died: when it is started, who waits for it, and what
-//! is told meanwhile (decision 020).
+//! Replaces a spawner that died: when another is started, which calls wait for it, and which errors
+//! they get meanwhile (decision 020).
 //!
-//! Invariant: while no lane lives and the platform does not end, a replacement is under way; nobody
-//! waits for it longer than [`PATIENCE`], and it is tried again until it succeeds.
+//! Invariant: while no lane lives and the platform does not end, a replacement is in progress. No
+//! call waits for it longer than [`PATIENCE`], and it is retried until it succeeds.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -15,24 +15,24 @@ use crate::launch::Launcher;
 use crate::reader::{self, Ready};
 use crate::{Error, Result};
 
-/// The longest that a start waits for a spawner to be there again.
+/// The longest that a start waits for another spawner.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// A spawner that lived for so long died of nothing that would end the next one at once.
+/// A spawner that lived for so long died of a cause that will not end the next one at once.
 const STEADY: Duration = Duration::from_secs(30);
 
 /// The first pause before a spawner is started again that died soon, or could not be started; each
 /// further one is twice as long.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// How many attempts may fail before whoever waits is told: what the dead one left may take a moment
-/// to go.
+/// How many attempts may fail before waiting calls get an error: the remains of the dead spawner
+/// may take a moment to disappear.
 const UNTOLD: u32 = 2;
 
 /// The longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// How the spawner does.
+/// The state of the spawner.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SpawnerHealth {
@@ -40,11 +40,11 @@ pub struct SpawnerHealth {
     pub processes: Vec<u32>,
     /// How often it died and another took its place.
     pub replaced: u32,
-    /// Why no other could be started so far.
+    /// Why no other could be started yet.
     pub failure: Option<String>,
 }
 
-/// What is known of the replacement of a spawner.
+/// The state of the replacement of a spawner.
 pub(crate) struct Replacement {
     launcher: Arc<Launcher>,
     condition: watch::Sender<Condition>,
@@ -61,13 +61,13 @@ enum Condition {
 
 struct History {
     started: Instant,
-    /// How often in a row one died soon.
+    /// How many in a row died soon after their start.
     soon: u32,
     replaced: u32,
 }
 
 impl Replacement {
-    /// Of a spawner that has just been started.
+    /// The state after the first start.
     pub fn new(launcher: Launcher) -> Self {
         let history = History { started: Instant::now(), soon: 0, replaced: 0 };
         Self {
@@ -87,12 +87,12 @@ impl Replacement {
         self.condition.send_replace(Condition::Running);
     }
 
-    /// The platform ends: nobody is to wait.
+    /// The platform ends: calls no longer wait.
     pub fn is_given_up(&self) {
         self.condition.send_modify(|_| {});
     }
 
-    /// How long to wait before the next one is started: nothing, unless they die one after another.
+    /// The pause before the next one is started: none, unless they die one after another.
     fn pause(&self) -> Duration {
         let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
         if history.started.elapsed() > STEADY {
@@ -114,7 +114,7 @@ impl Replacement {
 }
 
 impl Lanes {
-    /// How the spawner does.
+    /// The state of the spawner.
     pub fn health(&self) -> SpawnerHealth {
         let condition = self.replacement.condition.borrow().clone();
         let failure = if let Condition::Failed(reason) = condition { Some(reason) } else { None };
@@ -132,7 +132,7 @@ impl Lanes {
         let mut condition = self.replacement.condition.subscribe();
         let one = async {
             loop {
-                // Before the look at the lanes, so that no change in between is missed.
+                // Registered before the lanes are checked, so that no change in between is missed.
                 let seen = condition.borrow_and_update().clone();
                 if self.has_one() {
                     return Ok(());
@@ -159,7 +159,7 @@ impl Lanes {
         }
         let (launcher, folder) = (self.replacement.launcher.clone(), run_dir.clone());
         let launched = tokio::task::spawn_blocking(move || {
-            // Again, because nothing of theirs may be in the way.
+            // Again, because nothing of the last one may remain.
             folder.clean_lanes()?;
             reader::end_inits(&folder);
             launcher.launch(&folder)

@@ -14,7 +14,7 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Takes the keys of the terminal; none come where stdin is something else.
+    /// Reads keys from the terminal; none arrive if stdin is something else.
     pub fn read() -> Self {
         let (sender, pressed) = unbounded_channel();
         let before = stdin().is_terminal().then(single_keys).flatten();

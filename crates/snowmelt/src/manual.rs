@@ -28,7 +28,7 @@ pub fn completions(shell: Shell) -> Outcome {
 /// `SM-0110` where the folder cannot be written to.
 pub fn man(folder: &Path) -> Outcome {
     let mut whole = Cli::command();
-    // Options that every command has are then on every page.
+    // Puts the options of every command on every page.
     whole.build();
     let written = std::fs::create_dir_all(folder).and_then(|()| pages(&whole, "snowmelt", folder));
     written.map_err(|error| {

@@ -1,4 +1,4 @@
-//! `snowmelt run`: a function that is called once, and of which nothing stays.
+//! `snowmelt run`: calls a function once without deploying it.
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,10 +1,10 @@
 //! The bounds of an Arrow IPC frame, checked before anything of it is decoded.
 //!
-//! Arrow's reader trusts what a message says of itself: it reserves as many bytes as a compressed
-//! buffer claims to hold, and slices by the offsets that it names. A frame comes from a sandbox, so
-//! every length is compared with the bytes that are there first.
+//! Arrow's reader trusts the sizes in a message: it reserves as many bytes as a compressed buffer
+//! claims to hold, and slices by the offsets in the message. A frame comes from a sandbox, so
+//! every length is first compared with the number of bytes received.
 //!
-//! Invariant: what passes needs no more memory to decode than the frame has bytes, up to a small
+//! Invariant: a frame that passes needs no more memory to decode than it has bytes, up to a small
 //! factor, except for columns of type Null, whose rows are bounded.
 
 use arrow_ipc::{DictionaryBatch, Message, MessageHeader, RecordBatch, root_as_message};
@@ -126,7 +126,7 @@ mod tests {
     }
 
     /// Every claim of the metadata is made large, eight bytes at a time: none may reach the
-    /// decoder with more than is there, and none may end the process.
+    /// decoder with more bytes than the frame has, and none may end the process.
     #[test]
     fn a_frame_whose_metadata_lies_is_refused_or_decoded() {
         let (schema, batch) = frames();

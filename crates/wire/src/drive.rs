@@ -1,12 +1,12 @@
-//! What the driver of a query, which runs in a sandbox, asks of the platform.
+//! The protocol between the driver of a query, which runs in a sandbox, and the platform.
 //!
 //! The platform sends one [`Drive`] with two descriptors: the socket for the answer and a file for
 //! results that do not fit into memory. From then on the driver sends [`Request`]s and the platform
 //! one [`Reply`] for each, in any order; descriptors travel with the replies. Requests that need no
 //! reply have the id 0.
 //!
-//! Invariant: the driver names files, functions and tasks; it never gets more than the query's
-//! locations and functions give, whatever it asks for.
+//! Invariant: the driver names files, functions and tasks. Whatever it asks for, it gets only files
+//! of the query's locations, its functions and its tasks.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ pub struct Drive {
     pub sql: String,
     /// Table name to location.
     pub tables: BTreeMap<String, String>,
-    /// Functions that the SQL may call beside the built-in ones.
+    /// Functions that the SQL may call in addition to the built-in ones.
     pub udfs: Vec<Signature>,
     /// `AWS_*` variables, for `s3://` locations.
     pub aws: BTreeMap<String, String>,
@@ -157,7 +157,7 @@ pub enum Answered {
     Opened,
     /// The task runs.
     Started {
-        /// The number by which its end is told.
+        /// The number by which its end is reported.
         started: u64,
     },
     /// The sandboxes of an attempt that ended well.
@@ -191,7 +191,7 @@ impl Failed {
         Self { lost: false, report: Box::new(report) }
     }
 
-    /// A sandbox that is gone: another may do better.
+    /// The loss of a sandbox: another attempt may succeed.
     pub fn lost(report: ErrorReport) -> Self {
         Self { lost: true, report: Box::new(report) }
     }
@@ -204,7 +204,7 @@ pub struct LocalFile {
     pub path: String,
     /// Its size in bytes.
     pub bytes: u64,
-    /// Nanoseconds from 1970 to its last change.
+    /// The time of its last change, in nanoseconds since 1970.
     pub modified_nanos: i64,
     /// What changes when it is replaced or written to.
     pub version: String,
@@ -217,18 +217,18 @@ pub struct SandboxUse {
     pub name: String,
     /// True if it was started for this query.
     pub cold: bool,
-    /// Asked for.
+    /// When it was asked for.
     pub asked_us: u64,
-    /// Ready.
+    /// When it was ready.
     pub ready_us: u64,
-    /// Its task began: every other sandbox of the task was ready as well.
+    /// When its task began: every other sandbox of the task was ready as well.
     pub began_us: u64,
-    /// Its task was done.
+    /// When its task was done.
     pub done_us: u64,
     /// The most bytes of memory that it held.
     pub peak_memory: Option<u64>,
-    /// Processor time of an instance of a function during the task; 0 for a worker, which tells it
-    /// itself.
+    /// Processor time of an instance of a function during the task; 0 for a worker, which reports
+    /// its own.
     pub cpu_us: u64,
 }
 

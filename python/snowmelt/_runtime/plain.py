@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-# Deeper data reaches the recursion limit of whoever reads it.
+# Deeper data reaches the recursion limit of its reader.
 MOST_LEVELS = 200
 
 _SCALARS = frozenset({type(None), bool, int, float, str})
@@ -21,7 +21,7 @@ Encode = Callable[[Any, int], Any]
 
 
 class NotPlain(Exception):
-    """A value is no plain data; the text says what it is."""
+    """A value is not plain data; the text says what it is."""
 
 
 def dumps(value: Any) -> str:

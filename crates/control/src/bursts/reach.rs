@@ -1,5 +1,5 @@
-//! Which host is to blame when hosts of a job do not reach each other: each says whom it does not
-//! reach, and where a link is cut both ends do.
+//! Which host is to blame when hosts of a job do not reach each other: each reports which
+//! hosts it does not reach, and both ends report a cut link.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

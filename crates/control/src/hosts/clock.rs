@@ -1,8 +1,8 @@
-//! The time by which the silence of hosts is measured: that in which this process could have heard
-//! them.
+//! The clock that measures the silence of hosts: it counts only time in which this process could
+//! have received their heartbeats.
 //!
-//! Invariant: a moment in which this process stood still, because the machine was busy or it was
-//! stopped, counts as no more than two ticks.
+//! Invariant: a pause in which this process did not run, because the machine was busy or the
+//! process was stopped, counts as no more than two ticks.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -16,7 +16,7 @@ const TICK: Duration = Duration::from_millis(250);
 pub(crate) struct Clock(AtomicU64);
 
 impl Clock {
-    /// One that goes until it is dropped.
+    /// A clock that runs until it is dropped.
     pub fn start() -> std::io::Result<Arc<Self>> {
         let clock = Arc::new(Self::default());
         let seen = Arc::downgrade(&clock);
@@ -24,12 +24,12 @@ impl Clock {
         Ok(clock)
     }
 
-    /// Since it was started.
+    /// The time since it was started.
     pub fn now(&self) -> Duration {
         Duration::from_micros(self.0.load(Ordering::Relaxed))
     }
 
-    /// So much time went by.
+    /// Adds the time that passed.
     pub fn tick(&self, passed: Duration) {
         let passed = passed.min(TICK * 2);
         self.0.fetch_add(u64::try_from(passed.as_micros()).unwrap_or(0), Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! A thread of its own for what must be in time on a busy machine: that hosts say that they are
-//! there, and that control hears it.
+//! A thread of its own for work that must be on time on a busy machine: sending and receiving the
+//! heartbeats of hosts.
 
 use std::thread;
 
@@ -7,7 +7,7 @@ use snowmelt_kernel::process::run_first;
 use snowmelt_types::{Code, ErrorReport};
 use tokio::sync::oneshot;
 
-/// Runs a future by a thread that comes before all others, and gives what it gave.
+/// Runs a future on a thread with a higher priority than all others, and returns its output.
 pub(crate) async fn in_time<T: Send + 'static, F: Future<Output = T>>(
     name: &str,
     work: impl FnOnce() -> F + Send + 'static,
@@ -22,7 +22,7 @@ pub(crate) async fn in_time<T: Send + 'static, F: Future<Output = T>>(
         if let Err(error) = run_first() {
             tracing::debug!(%error, "hosts are heard like everything else");
         }
-        // Nobody may wait for it any more.
+        // The receiver may have been dropped.
         drop(done.send(runtime.block_on(work())));
     };
     let started = thread::Builder::new().name(name.to_owned()).spawn(run);

@@ -1,9 +1,8 @@
 //! Asynchronous calls: their events until they have ended, then their answers for a bounded time.
 //!
-//! Two tables: the record of each call, and what is to be known of all calls without reading their
-//! records. The second one is in memory as well ([`Index`]), so that no write looks at other calls'
-//! records. Invariant: a call that has not ended is never removed; of those that have, each function
-//! loses its own oldest first.
+//! Two tables: the record of each call, and an index entry for each call. The index is in memory as
+//! well ([`Index`]), so that no write reads the records of other calls. Invariant: a call that has
+//! not ended is never removed; of the ended calls of a function, the oldest are removed first.
 
 use redb::{Database, ReadableTable, ReadableTableMetadata, TableDefinition};
 use serde::{Deserialize, Serialize};
@@ -18,7 +17,7 @@ pub(super) const RECORDS: TableDefinition<&str, &[u8]> = TableDefinition::new("i
 /// An [`Entry`] for each record.
 const ENTRIES: TableDefinition<&str, &[u8]> = TableDefinition::new("invocation-entries");
 
-/// What is left of a record that has no entry yet: of an older version.
+/// The part that is needed of a record of an older version, which has no entry yet.
 #[derive(Deserialize)]
 struct Head {
     invocation: HeadOfCall,
@@ -129,7 +128,7 @@ fn write(
 }
 
 fn encoded(entry: &impl Serialize) -> Vec<u8> {
-    // Numbers and a name: there is nothing that JSON could not hold.
+    // Numbers and a name can always be written as JSON.
     serde_json::to_vec(entry).unwrap_or_default()
 }
 

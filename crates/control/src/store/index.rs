@@ -1,8 +1,8 @@
-//! What is known of all asynchronous calls without reading their records: whose they are, how long
-//! they are, and until when their answers are kept.
+//! The index of all asynchronous calls: their functions, their lengths, and until when their
+//! answers are kept.
 //!
-//! Invariant: it says the same as the table of entries; what is to be removed is first asked for,
-//! then written, then applied, so that a write that fails changes nothing.
+//! Invariant: it equals the table of entries. A removal is first planned, then written, then
+//! applied here, so that a failed write changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -11,23 +11,23 @@ use snowmelt_types::{ByteSize, FunctionName, InvocationId};
 
 use crate::now_ms;
 
-/// Calls of one function that may wait.
+/// The most calls of one function that may wait.
 const MOST_WAITING: usize = 10_000;
-/// What their events may have together.
+/// The most bytes of their events together.
 const MOST_WAITING_BYTES: ByteSize = ByteSize::mib(256);
-/// Answers of one function that are kept.
+/// The most answers of one function that are kept.
 const MOST_ENDED: usize = 10_000;
-/// What they may have together. One that has more is kept alone.
+/// The most bytes of these together. A longer answer is kept alone.
 const MOST_ENDED_BYTES: ByteSize = ByteSize::mib(256);
-/// What the calls of all functions may have together.
+/// The most bytes of the calls of all functions together.
 const MOST_BYTES: ByteSize = ByteSize::mib(2048);
 
-/// What is known of a call.
+/// The index entry of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Entry {
-    /// Whose call it is.
+    /// The function that is called.
     pub function: FunctionName,
-    /// Of its record.
+    /// The length of its record.
     pub bytes: u64,
     /// Until when its answer is kept, in milliseconds since 1970; absent while it has not ended.
     pub until_ms: Option<u64>,
@@ -61,7 +61,7 @@ struct OfFunction {
 }
 
 impl Entry {
-    /// Of a call that has not ended.
+    /// The entry of a call that has not ended.
     pub fn waiting(function: &FunctionName, bytes: usize) -> Self {
         Self { function: function.clone(), bytes: bytes as u64, until_ms: None }
     }

@@ -1,8 +1,8 @@
-//! Which libraries the files of packages need, and whether an image has them: a wheel brings most of
-//! its own, but not those that every system is said to have.
+//! Which libraries the files of packages need, and whether an image has them: a wheel contains most
+//! of its libraries, but not those that are expected in every system.
 //!
-//! Invariant: files of packages are what others wrote: each offset and length is compared with a
-//! bound before anything is read.
+//! Invariant: files of packages are untrusted: each offset and length is compared with a bound
+//! before anything is read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -123,7 +123,7 @@ impl Libraries {
                 self.add_folder(name, &path, depth + 1)?;
             } else if kind.is_file() && file.contains(".so") {
                 self.brought.insert(file.into_owned());
-                // What is no library needs none, whatever it is called.
+                // Only ELF files need libraries, whatever their names.
                 let opened = File::open(&path).map_err(Error::io("open", &path))?;
                 for library in needed_by(&opened).unwrap_or_default() {
                     self.needed.entry(library).or_insert_with(|| name.to_owned());
@@ -174,7 +174,7 @@ fn needed_by(file: &File) -> io::Result<Vec<String>> {
     Ok(needed.filter_map(|(_, at)| name(at)).collect())
 }
 
-/// Where parts of the file are in memory.
+/// Where parts of the file are mapped.
 struct Segments {
     /// Address, offset and bytes.
     loaded: Vec<(u64, u64, u64)>,
@@ -212,7 +212,7 @@ impl Segments {
 }
 
 fn piece(file: &File, at: u64, bytes: u64, most: u64) -> io::Result<Vec<u8>> {
-    // Before memory is taken for it.
+    // Checked before memory is allocated for it.
     let end = at.checked_add(bytes).filter(|_| bytes <= most);
     if end.is_none_or(|end| file.metadata().is_ok_and(|found| end > found.len())) {
         return Err(io::ErrorKind::InvalidData.into());

@@ -12,12 +12,12 @@ pub(super) struct Failures {
 }
 
 impl Failures {
-    /// Keeps one, instead of that before.
+    /// Stores a failure in the place of the previous one.
     pub fn keep(&self, error: Error) {
         *self.last() = Some((Instant::now(), error));
     }
 
-    /// The last one, if it came since then; nobody is told it again.
+    /// Takes the last one, if it is not older than that.
     pub fn take(&self, since: Instant) -> Option<Error> {
         let (_, error) = self.last().take_if(|(at, _)| *at >= since)?;
         Some(error)

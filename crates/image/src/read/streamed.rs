@@ -1,8 +1,8 @@
-//! Neighbours that are fetched by one request and handed out as they come: who waits for the first
-//! does not wait for the last.
+//! Adjacent blocks that one request fetches and that are handed out as they arrive: the reader of
+//! the first does not wait for the last.
 //!
-//! Invariant: blocks that nobody waits for any more come in a task of their own, which holds their
-//! claim: whoever wants one meanwhile waits for it instead of fetching it again.
+//! Invariant: blocks whose reader is gone are received by a task of their own, which holds their
+//! claim. Another reader that needs one waits for it instead of fetching it again.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::{Blocks, Pieces};
 use crate::block::{OciDigest, Table, verify};
 use crate::{Error, Result};
 
-/// An answer that takes longer is given up, so that nobody waits without end for what is under way.
+/// An answer that takes longer is aborted, so that no reader waits for ever.
 const WITHIN: Duration = Duration::from_secs(30);
 
 /// An answer of which some blocks are still to come.
@@ -76,7 +76,7 @@ impl Blocks {
                     let coming = Coming::new(pieces, table, left);
                     coming.go_on(Arc::clone(&blocks), claim).await;
                 }
-                // Whoever wants them is told.
+                // Their readers are notified.
                 Err(error) => tracing::debug!(%blob, %error, "blocks are not read ahead"),
             }
         });
@@ -113,7 +113,7 @@ impl Coming {
             let digest = self.table.entries()[self.left.start].digest;
             match self.next(&blocks).await {
                 Ok(_) => {}
-                // Whoever wants it asks for it again.
+                // Its readers request it again.
                 Err(Error::Damaged { .. }) => {}
                 Err(error) => {
                     tracing::debug!(%error, "blocks that nobody waits for are left");

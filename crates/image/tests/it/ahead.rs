@@ -1,5 +1,5 @@
-//! Readers that go through a blob: nobody waits for what others will want, and what will be wanted is
-//! asked for before it is.
+//! Sequential readers: no reader waits for blocks that only others need, and the next blocks are
+//! requested in advance.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::lazy::{archive, image, noise};
 use super::sources::MemorySource;
 
 const BLOCK: u64 = 65536;
-/// That a test which hangs ends.
+/// Ends a test that hangs.
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// Sends the first piece of each answer at once, and each other one when it may.

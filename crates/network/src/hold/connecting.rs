@@ -1,9 +1,9 @@
-//! Connections of functions to themselves that wait for the other end: the guard opens these,
-//! because the kernel would go where the call says.
+//! Connections of functions to themselves that wait to be accepted. The guard opens them, because
+//! the kernel would use the address that the call names.
 //!
-//! Invariant: nothing here waits, a function has at most [`MOST`] that do, and one whose caller has
-//! died is let go of within [`LOOKED_EVERY`]. Only a thread that undoes [`step`]'s flag in the very
-//! moment can have its own job's calls wait, until the job ends.
+//! Invariant: nothing here blocks. A function has at most [`MOST`] pending connections, and one
+//! whose caller has died is dropped within [`LOOKED_EVERY`]. Only a thread that clears the flag of
+//! [`step`] at that very moment can block the calls of its own job, until the job ends.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -20,15 +20,15 @@ use snowmelt_kernel::notify::{Answer, Call};
 
 use super::guard::Function;
 
-/// The most that one function has waiting. A connection to oneself waits only while nobody takes
-/// those before it.
+/// The most pending connections of one function. A connection to oneself is pending only while the
+/// backlog is full.
 const MOST: usize = 64;
-/// How often those whose caller has died are looked for.
+/// How often connections whose caller has died are looked for.
 const LOOKED_EVERY: Duration = Duration::from_secs(1);
-/// Marks the keys of these among what the guard waits at.
+/// Marks the keys of pending connections in the guard's epoll set.
 const MARK: u64 = 1 << 63;
 
-/// Those of all functions of a job.
+/// The pending connections of all functions of a job.
 #[derive(Debug, Default)]
 pub struct Connecting {
     waiting: BTreeMap<u64, Waiting>,
@@ -39,20 +39,20 @@ pub struct Connecting {
 struct Waiting {
     function: Arc<Function>,
     call: Call,
-    /// A copy of the function's.
+    /// A copy of the function's descriptor.
     socket: OwnedFd,
     to: SocketAddr,
-    /// Until when the function wants to wait.
+    /// When the function's own time limit ends.
     until: Option<Instant>,
 }
 
 impl Connecting {
-    /// Whether a key is one of these.
+    /// Whether a key belongs to a pending connection.
     pub fn is_key(key: u64) -> bool {
         key & MARK != 0
     }
 
-    /// Begins one: the answer, or none if it comes later.
+    /// Begins a connection: the answer, or none if it comes later.
     pub fn begin(
         &mut self,
         epoll: &OwnedFd,
@@ -74,7 +74,7 @@ impl Connecting {
         Ok(None)
     }
 
-    /// Goes on with one whose socket has something to say.
+    /// Continues a connection whose socket is ready.
     pub fn go_on(&mut self, epoll: &OwnedFd, key: u64) {
         let Some(waiting) = self.waiting.get(&key) else { return };
         let done = match step(&waiting.socket, waiting.to) {
@@ -92,19 +92,19 @@ impl Connecting {
         self.end(epoll, key, done);
     }
 
-    /// Ends those whose time is up and those whose caller has died.
+    /// Ends connections whose time is up or whose caller has died.
     pub fn look(&mut self, epoll: &OwnedFd) {
         let now = Instant::now();
         let late = |waiting: &Waiting| waiting.until.is_some_and(|until| until <= now);
         let dead = |waiting: &Waiting| !waiting.function.listener.is_waiting(&waiting.call);
         let ended = self.waiting.iter().filter(|(_, one)| late(one) || dead(one));
         for key in ended.map(|(key, _)| *key).collect::<Vec<_>>() {
-            // What the kernel says to whoever set a limit of time.
+            // The kernel's error when a time limit of the socket is reached.
             self.end(epoll, key, Err(Errno::INPROGRESS));
         }
     }
 
-    /// Lets go of those of a function that has ended.
+    /// Drops the connections of a function that has ended.
     pub fn forget(&mut self, epoll: &OwnedFd, function: &Arc<Function>) {
         let of = self.waiting.iter().filter(|(_, one)| Arc::ptr_eq(&one.function, function));
         for key in of.map(|(key, _)| *key).collect::<Vec<_>>() {
@@ -131,7 +131,7 @@ impl Connecting {
 
     fn end(&mut self, epoll: &OwnedFd, key: u64, done: Result<Answer, Errno>) {
         let Some(ended) = self.waiting.remove(&key) else { return };
-        // The function has the same socket, so closing the copy would not do it.
+        // The function has the same socket, so closing the copy would not end the connection.
         let _ = epoll::delete(epoll, &ended.socket);
         ended.function.answer(&ended.call, done);
     }
@@ -150,13 +150,13 @@ impl Progress {
     }
 }
 
-/// Opens a connection, or finds out how far it is, without waiting for it. A socket that does not
-/// wait is told so as by the kernel.
+/// Opens a connection, or finds out how far it is, without blocking. A nonblocking socket gets the
+/// error that the kernel would give.
 fn step(socket: &OwnedFd, to: SocketAddr) -> Result<Progress, Errno> {
     let flags = fcntl_getfl(socket)?;
     let waits = !flags.contains(OFlags::NONBLOCK);
     if waits {
-        // The function's too, for this moment: it waits in this very call.
+        // This sets the function's flag too; the function is blocked in this very call.
         fcntl_setfl(socket, flags | OFlags::NONBLOCK)?;
     }
     let done = connect(socket, &to);

@@ -19,7 +19,7 @@ use super::{message, rules, target};
 const LONGEST: usize = 65_535;
 /// The most parts of one.
 const MOST_PARTS: usize = 1024;
-/// Where `struct msghdr` says to whom it goes, how long that is, where the parts are, and how many.
+/// Offsets in `struct msghdr` of the address, its length, the parts, and their number.
 const NAME: usize = 0;
 const NAME_LENGTH: usize = 8;
 const PARTS: usize = 16;
@@ -27,7 +27,7 @@ const PARTS_COUNT: usize = 24;
 /// Bytes of `struct iovec`.
 const PART: usize = 16;
 
-/// What becomes of `sendto`.
+/// Answers `sendto`.
 pub fn send_to(function: &Function, call: &Call) -> Result<Answer, Errno> {
     let [socket, data, length, _, name, name_length] = call.arguments;
     send(function, call, (socket, name, name_length), || {
@@ -37,8 +37,8 @@ pub fn send_to(function: &Function, call: &Call) -> Result<Answer, Errno> {
     })
 }
 
-/// What becomes of `sendmsg`. One with something beside its data is left to the kernel, which
-/// refuses the other family then.
+/// Answers `sendmsg`. A message with control data is left to the kernel, which then refuses an
+/// address of the other family.
 pub fn send_message(function: &Function, call: &Call) -> Result<Answer, Errno> {
     let checked = message::check(call)?;
     let [socket, at, ..] = call.arguments;
@@ -70,7 +70,7 @@ fn send(
     still_waits(function, call)?;
     match send_from(&socket, &data, wanted, source).map_err(errno) {
         Ok(sent) => Ok(Answer::Value(sent as i64)),
-        // A socket that waits for room is not told to try again.
+        // A blocking socket must not get `EAGAIN`.
         Err(Errno::AGAIN) => Err(Errno::NOBUFS),
         Err(error) => Err(error),
     }

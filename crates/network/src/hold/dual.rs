@@ -1,9 +1,9 @@
-//! Sockets that listen at the wildcard of both families have the IPv4 address of their function for
-//! the kernel. What comes to its IPv6 address and to nobody there is handed to them, by a program
-//! that looks at packets of IPv6 as they come in.
+//! Sockets that listen at the wildcard of both families: the kernel has them bound to the IPv4
+//! address of their function. A program that inspects incoming IPv6 packets assigns to them those
+//! for the function's IPv6 address that no other socket takes.
 //!
-//! Only the first packet of a connection is looked at, and each datagram; nothing of IPv4 is. A
-//! kernel that cannot do this leaves such sockets with IPv4 alone.
+//! It inspects only the first packet of a connection, and each datagram; never IPv4. On a kernel
+//! that cannot do this, such sockets are reached by IPv4 alone.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -30,7 +30,7 @@ const SYN: u32 = 2;
 const ACK: u32 = 16;
 /// Offsets count from the packet's own header.
 const FROM_NETWORK_HEADER: i32 = 1;
-/// Bytes of IPv6's header, and where it says what follows, the source and the target.
+/// Bytes of IPv6's header, and its offsets of the next header, the source and the target.
 const HEADER: i32 = 40;
 const NEXT: i16 = 6;
 const SOURCE: i16 = 8;
@@ -48,7 +48,7 @@ const TUPLE_PORTS: i16 = 32;
 pub struct Dual(Mutex<BTreeMap<(Range, Range), Arc<Program>>>);
 
 impl Dual {
-    /// Messages that put the program for a job's functions to the devices of its namespace. The
+    /// Messages that attach the program for a job's functions to the devices of its namespace. The
     /// program must be kept until they are sent.
     pub fn attach(&self, spec: &JobSpec) -> io::Result<(Batch, Arc<Program>)> {
         let program = self.program(spec)?;
@@ -150,7 +150,7 @@ fn read(a: &mut Assembler, (offset, length): (i32, i32), to: i16, pass: Label) {
     a.jump_unless_zero(R0, pass);
 }
 
-/// Hands the packet to who has the IPv4 address in a socket of IPv6, if nobody has its target.
+/// Assigns the packet to an IPv6 socket bound to the IPv4 address, if no socket has its target.
 fn hand_over(a: &mut Assembler, find: Helper, pass: Label) {
     let nobody = a.label();
     for (from, to) in [(SOURCE, 0), (SOURCE + 8, 8), (TARGET, 16), (TARGET + 8, 24)] {

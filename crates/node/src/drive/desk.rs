@@ -31,7 +31,7 @@ const PLAN_BYTES: usize = 256 << 20;
 /// The most requests of one driver that are answered at a time: above the most tasks of a query.
 const MOST_REQUESTS: usize = 4096;
 
-/// A result of a request, with what goes along.
+/// A result of a request, with its descriptors.
 type Answer = std::result::Result<(Answered, Vec<OwnedFd>), Failed>;
 
 /// Where the requests of one driver are answered.
@@ -74,8 +74,13 @@ impl<'q> Desk<'q> {
         reporter: &dyn DriverReporter,
     ) -> snowmelt_wire::Result<()> {
         let served = self.answer(control, reporter).await;
+<<<<<<< HEAD
         // A driver that waits for a reply, or writes what is not read any more, learns so.
         let _ = rustix::net::shutdown(&*control, rustix::net::Shutdown::Both);
+=======
+        // A driver that waits for a reply sees the end of the connection.
+        let _ = control.shutdown().await;
+>>>>>>> wt/words
         served
     }
 
@@ -112,7 +117,7 @@ impl<'q> Desk<'q> {
         }
     }
 
-    /// Takes a request: what needs a reply is still to be waited for.
+    /// Begins a request; gives a future for one that needs a reply.
     fn take<'a>(
         &'a self,
         ask: Ask,
@@ -257,7 +262,7 @@ fn tell(told: Ask, reporter: &dyn DriverReporter) {
     }
 }
 
-/// A request that only a driver makes that does not do what it should.
+/// The error for a request that a correct driver never makes.
 fn refused(why: &str) -> Failed {
     Failed::of(ErrorReport::new(
         Code::PROTOCOL,

@@ -1,4 +1,4 @@
-//! What a query names as locations, found without reading its SQL.
+//! The locations that a query names, found without parsing its SQL.
 //!
 //! The SQL is parsed in the driver, which could then ask for any location. So a location counts
 //! only if it is one of the query's tables, or stands in quotation marks in its text.

@@ -3,7 +3,7 @@
 //!
 //! The driver is a worker like any other, taken from the same pool. It may list and open the files
 //! of the query's own locations, start workers and call the query's own functions, and nothing
-//! else: whatever it asks for is checked here, because it has read what others made.
+//! else. Each request is checked here, because the driver has read untrusted input.
 //!
 //! Boundary: no byte of SQL, of a file or of a result is decoded here. Invariant: everything that
 //! a query leased is held by [`Driver::serve`], so dropping that future ends all of it.
@@ -31,14 +31,14 @@ use crate::{Node, Result, WorkerLease, WorkerSpec};
 /// The least memory of a driver. It merges what all workers found.
 const LEAST_MEMORY: ByteSize = ByteSize::mib(1536);
 
-/// How long to wait for the news that a driver ended, once its connection failed.
+/// How long to wait for the exit status of a driver, once its connection failed.
 const NEWS_TAKE_AT_MOST: Duration = Duration::from_millis(500);
 
-/// What a driver tells while it runs. Must not block.
+/// Receives the progress of a driver. Must not block.
 pub trait DriverReporter: Send + Sync {
     /// The query is planned.
     fn planned(&self);
-    /// The tasks are this far.
+    /// The progress of the tasks.
     fn progress(&self, progress: snowmelt_wire::RunProgress);
     /// All tasks are done.
     fn merging(&self);

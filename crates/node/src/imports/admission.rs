@@ -1,8 +1,9 @@
-//! Slots for first zygotes, those that are below no other: the spawner has a range of user ids for
-//! each, and so a limited number. Who gets one, and which idle zygote makes room.
+//! Slots for first zygotes (those without a parent zygote). The spawner has a range of user ids for
+//! each, so their number is limited. Decides which tenant gets one, and which idle zygote makes
+//! room.
 //!
-//! Invariant: no tenant takes the last quarter of the slots while it has a quarter of them, so
-//! whoever has none finds one, unless that quarter is in use by others like it.
+//! Invariant: a tenant that has a quarter of the slots cannot take the last quarter, so a tenant
+//! without a slot finds one, unless other tenants with few slots use that quarter.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +14,7 @@ use snowmelt_types::Tenant;
 use super::tree::NodeId;
 use crate::Error;
 
-/// Who has slots.
+/// How many slots each tenant has.
 #[derive(Debug)]
 pub(super) struct Admission {
     most: u32,
@@ -34,14 +35,14 @@ pub(crate) struct Admitted {
     held: Arc<Mutex<Held>>,
 }
 
-/// A first zygote that nobody uses.
+/// A first zygote that is not in use.
 #[derive(Debug, PartialEq)]
 pub(super) struct Idle {
     pub(super) slot: u64,
     pub(super) tenant: Tenant,
     /// Microseconds that it and those below it are likely to save.
     pub(super) useful: f64,
-    /// When it was asked for last; none for one that is kept for its idle instances alone.
+    /// When it was used last; none for one that is kept only for its idle instances.
     pub(super) used: Option<Instant>,
     /// Its place in the tree.
     pub(super) node: Option<NodeId>,
@@ -66,18 +67,18 @@ impl Admission {
         Some(Admitted { number, tenant, held: Arc::clone(&self.held) })
     }
 
-    /// What is there for every tenant.
+    /// The share of every tenant.
     fn share(&self) -> u32 {
         (self.most / 4).max(1)
     }
 
-    /// What is kept for tenants that have less than their share.
+    /// The slots reserved for tenants that have less than their share.
     fn reserve(&self) -> u32 {
         self.most / 4
     }
 
-    /// Which of these makes room for a tenant: of those who have more than their share before
-    /// others, and then the one of least use. Where slots are free but not for this tenant, one of
+    /// Which of these makes room for a tenant: one of a tenant with more than its share if there is
+    /// any, and of these the one of least use. If slots are free but not for this tenant, one of
     /// its own.
     pub(super) fn victim(&self, tenant: &Tenant, idle: Vec<Idle>) -> Option<Idle> {
         let held = lock(&self.held);
@@ -91,7 +92,7 @@ impl Admission {
         })
     }
 
-    /// Why a tenant gets none.
+    /// The error for a tenant that gets no slot.
     pub(super) fn refusal(&self, tenant: &Tenant) -> Error {
         let held = lock(&self.held).by.get(tenant).copied().unwrap_or(0);
         Error::ZygotesBusy { tenant: tenant.clone(), held, most: self.most }
@@ -105,12 +106,12 @@ impl Held {
 }
 
 impl Admitted {
-    /// Numbers are given once.
+    /// Its number, which is never used again.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Whose it is.
+    /// The tenant that has it.
     pub fn tenant(&self) -> &Tenant {
         &self.tenant
     }

@@ -14,7 +14,7 @@ use crate::{Error, Result};
 /// How long a zygote may wait for a slot: most calls end sooner.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How often it is looked whether another zygote has become idle.
+/// How often to check whether another zygote has become idle.
 const LOOKED_EVERY: Duration = Duration::from_millis(20);
 
 impl Inner {
@@ -24,7 +24,7 @@ impl Inner {
         let admitted = self.admit(tenant, deadline).await?;
         loop {
             match source.root(&self.spawner).await {
-                // Those that made room may not have ended yet.
+                // The zygotes that made room may not have ended yet.
                 Err(Error::Sandbox(snowmelt_sandbox::Error::ZygoteSlots { .. }))
                     if Instant::now() < deadline =>
                 {
@@ -54,7 +54,7 @@ impl Inner {
         }
     }
 
-    /// Lets go of the idle zygote that is of least use, with its idle instances.
+    /// Ends the idle zygote that is of least use, with its idle instances.
     fn evict_one(&self, tenant: &Tenant) -> bool {
         let mut state = self.lock();
         let idle = self.idle_zygotes(&state);

@@ -1,9 +1,9 @@
-//! How a program in an image begins, as the image's configuration says: its environment, its folder
-//! and its user.
+//! How a program in an image starts, by the image's configuration: its environment, its working
+//! folder and its user.
 //!
-//! Invariant: the configuration is what somebody else wrote. It names a user inside, never one of
-//! the host; nothing of the platform's own environment is its to set; and files of the image are
-//! opened below its root only.
+//! Invariant: the configuration is untrusted. Its user is an id inside the sandbox, never one of
+//! the host; it cannot set the platform's own variables; and files of the image are opened below
+//! its root only.
 
 use std::fs::File;
 use std::io::Read;
@@ -19,10 +19,10 @@ use crate::{Error, Result};
 
 /// Names that only the platform sets.
 const OURS: &str = "SNOWMELT_";
-/// Of a file with users or groups.
+/// The most bytes of a file with users or groups.
 const MOST_BYTES: u64 = 1 << 20;
 
-/// Its variables, but for those that are the platform's.
+/// Its variables, without those of the platform.
 pub(super) fn environment(run: &RunConfig) -> impl Iterator<Item = &(String, String)> {
     run.environment.iter().filter(|(name, _)| !name.starts_with(OURS))
 }
@@ -67,8 +67,8 @@ fn working_folder(top: &OwnedFd, folder: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// User and group inside. Nobody is root there: who is root in the image is the ordinary user that
-/// all functions are.
+/// User and group inside the sandbox. No function is root there: the image's root becomes the
+/// ordinary user of all functions.
 fn ids(top: &OwnedFd, text: &str) -> Result<(u32, u32), String> {
     let ordinary = ProcessSettings::default();
     let (user, group) = match text.split_once(':') {
@@ -119,7 +119,7 @@ fn number(line: &str, field: usize) -> Option<u32> {
     line.split(':').nth(field)?.parse().ok()
 }
 
-/// A file of the image, if it is there. Not one that makes its reader wait, whatever it is.
+/// A regular file of the image, if it exists. Opening it never blocks.
 fn read(top: &OwnedFd, path: &str) -> std::io::Result<Option<String>> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;

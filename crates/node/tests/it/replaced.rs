@@ -1,4 +1,4 @@
-//! The spawner dies: what was idle, prewarmed or a zygote is let go of, and made again.
+//! The spawner dies: idle and prewarmed instances and zygotes are dropped, and made again.
 
 use serde_json::json;
 use snowmelt_node::{InstanceLease, Start};
@@ -29,7 +29,7 @@ fn functions_run_again_after_the_spawner_was_killed_again_and_again() {
             assert_eq!(idle.start, Start::Idle);
             idle.give_back();
             kill_spawner(&rig);
-            // At once: what is kept may not have heard yet that it is dead.
+            // At once: kept instances may not know yet that they are dead.
             loop {
                 let mut lease = rig.lease(&unit, &limits()).await;
                 match call(&mut lease, json!("again")).await {
@@ -54,7 +54,7 @@ fn a_call_under_way_is_told_that_the_spawner_died() {
         let unit = rig.unit(text, &[]).await;
         let mut lease = rig.lease(&unit, &limits()).await;
         let killed = async {
-            // It takes no longer to begin than to be woken by its own order.
+            // Enough time for the call to begin.
             tokio::time::sleep(std::time::Duration::from_millis(500)).await;
             kill_spawner(&rig);
         };

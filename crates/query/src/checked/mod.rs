@@ -28,12 +28,12 @@ pub(crate) fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
     Ok(())
 }
 
-/// True for the functions that stand for operators, which nobody calls by name.
+/// True for the functions that replace operators, which SQL cannot call by name.
 pub(crate) fn is_operator(name: &str) -> bool {
     name.starts_with(operator::PREFIX)
 }
 
-/// A result that its type cannot hold.
+/// The error for a result that its type cannot hold.
 fn overflow(what: &str, data_type: &DataType) -> DataFusionError {
     let message = format!("{what} does not fit {}", sql_name(data_type));
     let report = ErrorReport::new(Code::SQL_VALUE, message)

@@ -1,12 +1,12 @@
 //! What a plan lost on its way through the codec.
 //!
-//! DataFusion's codec drops some of what operators and expressions hold, and says nothing: the
-//! FILTER and the IGNORE NULLS of window functions, the direction of a reversed one. So a decoded
-//! plan is compared with the one that was encoded in all that can be seen of both, and a plan that
-//! differs is not sent.
+//! DataFusion's codec silently drops some properties of operators and expressions: the FILTER and
+//! the IGNORE NULLS of window functions, the direction of a reversed one. So a decoded plan is
+//! compared with the encoded one in all visible properties, and a plan that differs is not sent.
 //!
-//! Two kinds of differences are none: filters that operators fill while they run are equal only to
-//! themselves, and hints about the order of reading belong to the operator above (see [`HINTS`]).
+//! Two kinds of differences are ignored: filters that operators fill while they run, which are
+//! equal only to themselves, and hints about the order of reading, which the operator above uses
+//! (see [`HINTS`]).
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan, ExecutionPlanP
 
 use crate::plan::file_scan;
 
-/// What a scan says of the order in which it reads, for a sort above it that stays in the plan.
+/// A scan's hints about the order in which it reads, for a sort above it that stays in the plan.
 const HINTS: [&str; 2] = ["sort_order_for_reorder=[", "reverse_row_groups=true"];
 
 /// The first difference, in words; `None` if there is none.
@@ -54,7 +54,7 @@ const ASPECTS: [(&str, Same); 6] = [
     }),
 ];
 
-/// All that an operator shows of itself.
+/// All visible properties of an operator.
 fn text(plan: &Arc<dyn ExecutionPlan>) -> String {
     struct Verbose<'a>(&'a dyn ExecutionPlan);
     impl fmt::Display for Verbose<'_> {

@@ -1,7 +1,7 @@
-//! The local files of a query, as the one that plans it may reach them.
+//! The local files of a query, as the planner may open them.
 //!
 //! A plan is made in a sandbox that can open no path: there the files come as descriptors from the
-//! platform, which opens nothing but what the query's locations hold.
+//! platform, which opens only files of the query's locations.
 
 use std::fmt::Debug;
 use std::fs::File;

@@ -1,6 +1,6 @@
 //! Merges instead of exchanges.
 //!
-//! DataFusion deals rows anew by hash where a window has PARTITION BY and no bound at its end,
+//! DataFusion redistributes rows by hash where a window has PARTITION BY and no bound at its end,
 //! whatever its settings say. There is no exchange between workers yet, but one partition with all
 //! rows has the rows of each key together too: the driver merges, and the query runs.
 

@@ -1,5 +1,5 @@
-//! Names of columns: as they are in the files whatever their case in the SQL, and as the SQL is
-//! written in the answer.
+//! Names of columns: matched with the files in any case, and in the answer named as the SQL writes
+//! them.
 
 use std::collections::HashSet;
 use std::convert::Infallible;
@@ -124,7 +124,7 @@ fn written(statement: &Statement, columns: usize) -> Option<Vec<Option<String>>>
     let plain = |item: &SelectItem| {
         matches!(item, SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. })
     };
-    // What a wildcard becomes is not known here: only what stands before and behind it is.
+    // The columns of a wildcard are not known here, only those before and after it.
     let before = items.iter().take_while(|item| plain(item)).count();
     let behind = items[before..].iter().rev().take_while(|item| plain(item)).count();
     let whole = before == items.len();

@@ -1,9 +1,9 @@
 //! Which results may be read before their task is whole.
 //!
-//! Where the driver only passes rows on, a user should see the first when it is there. A row that
-//! was given cannot be taken back, so this needs a program that gives the same rows in the same
-//! order when it is run again: scans, filters and projections do, if no filter depends on chance
-//! or on a user's function.
+//! Where the driver only passes rows on, a user should see the first row as soon as it exists. A
+//! row cannot be taken back, so this needs a program that gives the same rows in the same order
+//! when it runs again: scans, filters and projections do, if no filter is random or calls a user's
+//! function.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ const IN_ORDER: [&str; 7] = [
     "ProjectionExec",
 ];
 
-/// Has the results of a query read as they come, where that is safe.
+/// Marks the results of a query to be read as they arrive, where that is safe.
 pub(super) fn mark(cut: &Cut) {
     if !all(&cut.driver, &|node| PASS_ON.contains(&node.name())) {
         return;

@@ -1,7 +1,7 @@
-//! Asks a busy store again, for longer than the store's own client does.
+//! Repeats requests to a busy store, for longer than the store's own client does.
 //!
-//! The client gives up after a few tries, because most failures do not go away. A store that says
-//! that it is busy (503, 429) means it: it is asked for half a minute and more.
+//! The client gives up after a few attempts, because most failures are permanent. A busy store
+//! (503, 429) recovers, so its requests are repeated for [`PATIENCE`].
 
 use std::future::Future;
 use std::time::{Duration, Instant};
@@ -10,13 +10,13 @@ use object_store::Result;
 
 use super::s3_error::throttled;
 
-/// How long a busy store is asked again.
+/// How long requests to a busy store are repeated.
 const PATIENCE: Duration = Duration::from_secs(45);
 
-/// The longest pause between two questions.
+/// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// The answer of a request, which is made again while the store is busy.
+/// The answer of a request, which is repeated while the store is busy.
 pub(crate) async fn patiently<T, F>(ask: impl FnMut() -> F) -> Result<T>
 where
     F: Future<Output = Result<T>>,

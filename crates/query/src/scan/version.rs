@@ -1,4 +1,4 @@
-//! Which version of a file a plan was made with: every byte of a query comes from that one.
+//! The version of a file that a plan was made with: every byte of a query comes from that version.
 //!
 //! A file or object that is replaced while a query reads it would give rows of both versions, or
 //! none that make sense. Objects are read on the condition that they still have the entity tag of
@@ -21,7 +21,7 @@ pub(crate) fn local_version(metadata: &Metadata) -> String {
     format!("{inode:x}-{}.{}-{size:x}", metadata.mtime(), metadata.mtime_nsec())
 }
 
-/// What is said of a file that is no longer the one that was planned with.
+/// The error text for a file that changed since planning.
 pub(crate) fn changed(file: &str) -> ErrorReport {
     ErrorReport::new(Code::FILE_CHANGED, format!("`{file}` changed while it was read"))
         .hint("run the query again; write new data to new files, so that queries can go on reading")
@@ -53,7 +53,7 @@ impl Versions {
         }
     }
 
-    /// Takes note of an object that is another version by now: readers keep only the text of it.
+    /// Records an object that has changed: readers keep only the text of the error.
     pub(crate) fn note(&self, object: &Path, error: &Error) {
         if matches!(error, Error::Precondition { .. }) {
             _ = self.changed.set(object.clone());

@@ -6,7 +6,7 @@ use snowmelt_query::plan;
 use crate::answers::check;
 use crate::runner::spec;
 
-/// What `over (...)` is asked for.
+/// The window functions that are tested with `over (...)`.
 const FUNCTIONS: &[&str] = &[
     "sum(n) filter (where n > 50)",
     "count(*) filter (where yes)",

@@ -1,30 +1,30 @@
-//! Groups of sandboxes that have ended which could not be removed at once: something is still in
-//! them. It is killed again and again, and nobody waits for that.
+//! Control groups of ended sandboxes that could not be removed at once, because a process is still
+//! in them. It is killed repeatedly in the background.
 //!
-//! What a sandbox leaves dies at the first attempt, since its pid namespace is gone or about to be.
-//! If others come in as fast as they are killed, somebody outside puts them there: the zygote, which
-//! has the doors of its children's groups.
+//! The processes of a sandbox die at the first attempt, since its pid namespace has ended or is
+//! about to. If new processes appear as fast as they are killed, one outside puts them there: the
+//! zygote, which can open its children's groups.
 //!
-//! Invariant: an attempt blocks for nothing, and takes a bounded number of groups.
+//! Invariant: an attempt never blocks, and handles a bounded number of groups.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use super::{Backend, kill_once, remove_now};
 
-/// Before the first attempt; each next one waits twice as long.
+/// The pause before the first attempt; each further pause is twice as long.
 const FIRST: Duration = Duration::from_millis(2);
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// Groups that one attempt looks at.
+/// The most groups that one attempt handles.
 const MOST_AT_ONCE: usize = 32;
 
-/// Attempts in a row that found others than the one before.
+/// After so many attempts in a row that each found new processes, the owner is reported.
 const CHURN: u32 = 5;
 
 struct Leftover {
     group: String,
-    /// Who may be putting processes there.
+    /// The zygote that may be putting processes there.
     owner: Option<u64>,
     due: Instant,
     pause: Duration,
@@ -32,12 +32,12 @@ struct Leftover {
     strangers: u32,
 }
 
-/// Those of one lane.
+/// The groups of one lane.
 #[derive(Default)]
 pub(super) struct Leftovers(Vec<Leftover>);
 
 impl Leftovers {
-    /// Adds one; `owner` is told of by [`Self::attempt`] if it keeps it busy.
+    /// Adds one; [`Self::attempt`] reports `owner` if it keeps adding processes.
     pub fn add(&mut self, group: &str, owner: Option<u64>) {
         let (group, due) = (group.to_owned(), Instant::now() + FIRST);
         let (last, strangers) = (BTreeSet::new(), 0);
@@ -54,7 +54,7 @@ impl Leftovers {
         self.0.iter().map(|leftover| leftover.due).min()
     }
 
-    /// Tries those that are due, and gives the owners who keep theirs busy.
+    /// Tries the groups that are due, and gives the owners that keep adding processes.
     pub fn attempt(&mut self, backend: &dyn Backend, now: Instant) -> Vec<u64> {
         let (due, waiting): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.0).into_iter().partition(|leftover| leftover.due <= now);

@@ -1,5 +1,5 @@
-//! The most that all sandboxes have together, where nobody says it: so much that the host, the server
-//! and the spawner have room left.
+//! The default limits of all sandboxes together. They leave room for the host, the server and the
+//! spawner.
 
 use std::fs;
 
@@ -7,10 +7,10 @@ use snowmelt_types::ByteSize;
 
 use crate::spec::Total;
 
-/// What is left to the host at least.
+/// The least memory that is left to the host.
 const RESERVE: u64 = 512 << 20;
 
-/// Of memory; none where the kernel does not say how much there is.
+/// The limit of memory; none if the kernel does not report how much there is.
 pub(super) fn memory(total: &Total) -> Option<ByteSize> {
     let text = || fs::read_to_string("/proc/meminfo").ok();
     total.memory.or_else(|| of_machine(&text()?))
@@ -19,12 +19,12 @@ pub(super) fn memory(total: &Total) -> Option<ByteSize> {
 fn of_machine(meminfo: &str) -> Option<ByteSize> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let bytes = line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10;
-    // A machine so small that nothing would be left has half of it.
+    // On a very small machine, half of it.
     let left = bytes.saturating_sub(RESERVE.max(bytes / 8));
     Some(ByteSize(left.max(bytes / 2)))
 }
 
-/// Of processes and threads.
+/// The limit of processes and threads.
 pub(super) fn processes(total: &Total) -> Option<u32> {
     let read = |name: &str| {
         let text = fs::read_to_string(format!("/proc/sys/kernel/{name}")).ok()?;

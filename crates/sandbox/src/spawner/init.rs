@@ -1,9 +1,9 @@
 //! The pid namespace of the spawner and all that it makes, and its first process, *init*.
 //!
-//! A sandbox is tied to its lane by a parent-death signal, which a hostile one can be rid of: the
-//! kernel keeps it for one thread, and forgets it when that changes its user or when another thread
-//! executes a program. What no process can be rid of is its pid namespace: when init ends, the
-//! kernel ends all others in it, however deep.
+//! A sandbox is tied to its lane by a parent-death signal, which a hostile one can get rid of: the
+//! kernel keeps it for one thread, and clears it when that thread changes its user or when another
+//! thread executes a program. No process can leave its pid namespace: when init ends, the kernel
+//! ends all others in it, however deep.
 //!
 //! Invariant: init does nothing but wait for the end of a pipe whose other end only lanes have, and
 //! ends then. So when the last lane is dead, by whatever signal, nothing of a sandbox is left.
@@ -16,7 +16,7 @@ use snowmelt_kernel::clone::clone_sibling;
 use snowmelt_kernel::namespace::{flags, unshare};
 use snowmelt_kernel::{fds, process};
 
-/// What lanes have of it.
+/// The lanes' side of it.
 pub(super) struct Init {
     pidfd: OwnedFd,
     /// Kept open by every lane, and by its copies.
@@ -30,7 +30,7 @@ impl AsFd for Init {
 }
 
 /// Makes the namespace, init, and the first lane, which does `work`; both are children of the server.
-/// This process has nothing more to do.
+/// This process can exit then.
 pub(super) fn make(work: impl FnOnce(Init) -> i32) -> io::Result<()> {
     let (end, lifeline) = pipe_with(PipeFlags::CLOEXEC)?;
     unshare(flags::PID)?;
@@ -50,7 +50,7 @@ fn wait(end: &OwnedFd) -> io::Result<()> {
     let _ = rustix::process::setsid();
     process::ignore_signals(&process::INTERRUPTS)?;
     process::leave_children_to_the_kernel()?;
-    // Nobody writes, so that the first thing to be read is the end.
+    // No process writes, so the first read returns at the end.
     rustix::io::retry_on_intr(|| rustix::io::read(io::stdin(), &mut [0; 1]))?;
     Ok(())
 }

@@ -1,9 +1,10 @@
-//! Whom the kernel ends first when the machine is out of memory: functions, then zygotes and the
-//! platform's own workers, and the spawner and the server no sooner than anything else of the host.
+//! Which processes the kernel kills first when the machine is out of memory: functions, then
+//! zygotes and query workers; the spawner and the server no sooner than other processes of the
+//! host.
 //!
 //! Invariant: no sandbox makes its own score lower. Functions have a read-only `/proc`; a zygote has
-//! another, but the kernel remembers what was set by a process with `CAP_SYS_RESOURCE`, and lets only
-//! such a process go below.
+//! a writable one, but the kernel remembers the value set by a process with `CAP_SYS_RESOURCE`, and
+//! only such a process can set a lower one.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,8 +13,8 @@ use rustix::fs::{Mode, OFlags, openat};
 
 use crate::spec::Policy;
 
-/// What goes into `oom_score_adj`, in thousandths of the machine's memory: of a zygote, whose end is
-/// that of all its children.
+/// Values of `oom_score_adj`, in thousandths of the machine's memory. Of a zygote, whose end is
+/// that of all its children:
 pub(super) const ZYGOTE: &str = "500";
 /// Of a query worker, which costs the query.
 const WORKER: &str = "500";
@@ -31,15 +32,15 @@ pub(super) fn of(policy: Policy) -> &'static str {
     }
 }
 
-/// Sets that of this process. `proc` is a `/proc` that shows it.
+/// Sets the score of this process. `proc` is a `/proc` that shows it.
 pub(super) fn set(proc: &OwnedFd, score: &str) -> io::Result<()> {
     let file = openat(proc, FILE, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
     rustix::io::write(file, score.as_bytes())?;
     Ok(())
 }
 
-/// Has a process that is made meanwhile begin with it: one in a user namespace of its own could set
-/// it, and then undo that.
+/// Lets a process that is made in `work` inherit the score: one in a user namespace of its own
+/// could undo a score that it set itself.
 pub(super) fn inherited<T>(
     proc: &OwnedFd,
     score: &str,

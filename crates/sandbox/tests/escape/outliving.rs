@@ -13,7 +13,7 @@ use snowmelt_types::SandboxId;
 use crate::harness::{interpreter, is_root, spawner_program};
 use crate::twin::{product, weakened};
 
-/// The ways to be rid of it: the signal belongs to one thread, so a program that another thread
+/// The ways to get rid of it: the signal belongs to one thread, so a program that another thread
 /// executes has none; and a program may say that it wants none.
 const EXECUTED_BY_A_THREAD: &str = "
 import os, sys, threading
@@ -54,12 +54,12 @@ fn outlives(spawner: Vec<OsString>, script: &str) -> bool {
     let attacker = wait_for(|| marked(&mark));
     let spawner = parent_of(attacker);
     let others = children_of(spawner);
-    // Held still, it cannot clean up when its server dies.
+    // Stopped, it cannot clean up when its server dies.
     signal(spawner, Signal::STOP);
     server.kill().unwrap();
     server.wait().unwrap();
     signal(spawner, Signal::KILL);
-    // What has its parent-death signal still dies, whatever becomes of the attacker.
+    // Processes that still have a parent-death signal die, whether the attacker does or not.
     wait_for(|| others.iter().all(|pid| *pid == attacker || !lives(*pid)).then_some(()));
     let begun = Instant::now();
     while lives(attacker) && begun.elapsed() < Duration::from_secs(10) {

@@ -1,4 +1,4 @@
-//! Who may have how much, and who goes first.
+//! Limits of sandboxes, and which processes are killed first.
 
 use std::fs;
 
@@ -113,7 +113,7 @@ fn all_sandboxes_together_leave_the_host_room() {
     });
 }
 
-/// ZeroMQ sets what every thread has; nobody gets more.
+/// ZeroMQ sets the scheduling policy that every thread has already; no other one is allowed.
 #[test]
 fn a_thread_may_say_that_it_is_ordinary() {
     with_spawner(|rig| async move {

@@ -9,10 +9,10 @@ use crate::config::Config;
 use crate::platform::{self, Platform};
 use crate::printer::Printer;
 
-/// A server that does not answer by then is not well.
+/// A server that does not answer within this time is unhealthy.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 
-/// A row about the server that runs; none where none does, or it is another user's.
+/// A row about the running server; none if none runs, or it belongs to another user.
 pub fn check(config: &Config, printer: Printer) -> Option<Check> {
     if !platform::answers(&config.socket.value).ok()? {
         return None;
@@ -46,7 +46,7 @@ fn of(spawner: &SpawnerHealth) -> Status {
     }
 }
 
-/// What is to be known of the process that makes sandboxes.
+/// The state of the spawner.
 pub fn of_spawner(spawner: &SpawnerHealth) -> String {
     let now = match (&spawner.failure, spawner.processes.len()) {
         (Some(reason), _) => return reason.clone(),

@@ -1,9 +1,9 @@
-//! Certificates that the user trusts beside those of the system: of authorities, and of registries
-//! that signed their own.
+//! Certificates that the user trusts in addition to those of the system: of authorities, and
+//! self-signed ones of registries.
 //!
-//! They hold for the whole process, as those of the system do. Invariant: they are added and nothing
-//! is taken away. A certificate that is trusted itself is compared byte by byte, and with the name
-//! of the registry; any other has to be signed by an authority.
+//! They apply to the whole process, as those of the system do. Invariant: they are added, and the
+//! system's stay. A certificate that is trusted directly is compared byte by byte, and with the
+//! name of the registry; any other has to be signed by an authority.
 
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -65,7 +65,8 @@ impl Verifier {
         provider: &Arc<CryptoProvider>,
     ) -> std::result::Result<Self, String> {
         let mut roots = RootCertStore::empty();
-        // What of the system cannot be read is not trusted; that is told where it was needed.
+        // Unreadable certificates of the system are not trusted; the error appears where one is
+        // needed.
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         roots.add_parsable_certificates(trusted.iter().cloned());
         let verifier =

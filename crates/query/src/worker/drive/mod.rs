@@ -1,12 +1,12 @@
 //! The driver of a query, in a sandbox: it plans, runs the tasks and merges.
 //!
-//! Everything that others made is read here and not in the server: SQL, Parquet footers, results
-//! of workers, values of functions. The driver opens nothing by itself: it asks the platform over
-//! its connection and is answered with descriptors. The answer goes over a socket of its own, so
-//! that a slow client delays no task.
+//! All untrusted input is read here and not in the server: SQL, Parquet footers, results of
+//! workers, values of functions. The driver cannot open files: it asks the platform over its
+//! connection and receives descriptors. The answer goes over a socket of its own, so that a slow
+//! client delays no task.
 //!
-//! Invariant: the last frame of the answer is `End` or `Failure`; an answer without either is that
-//! of a driver that was lost.
+//! Invariant: the last frame of the answer is `End` or `Failure`; an answer without either
+//! means that the driver was lost.
 
 mod platform;
 mod runner;
@@ -63,7 +63,7 @@ pub(super) fn answer(
         let runner = Arc::new(PlatformRunner::new(platform.clone(), File::from(spool)));
         tokio::select! {
             driven = run(drive, runner, &mut answer) => driven,
-            // The platform gave the query up.
+            // The platform cancelled the query.
             () = platform.closed() => Ok(()),
         }
     });

@@ -40,7 +40,7 @@ impl Platform {
         let receiving = Arc::clone(&shared);
         std::thread::spawn(move || {
             receive(reader, &receiving);
-            // Whoever still waits for a reply learns that there will be none.
+            // Requests that still wait for a reply fail.
             receiving.lock_waiting().clear();
             let _ = ended.send(true);
         });
@@ -50,7 +50,7 @@ impl Platform {
     /// Asks and waits for the reply.
     ///
     /// # Errors
-    /// What the platform says, or that it is gone.
+    /// The platform's error, or that the connection ended.
     pub(super) async fn ask(&self, ask: Ask) -> Result<(Answered, Vec<OwnedFd>), Failed> {
         let id = self.shared.next.fetch_add(1, Ordering::Relaxed);
         let (sender, receiver) = oneshot::channel();
@@ -63,7 +63,7 @@ impl Platform {
         }
     }
 
-    /// Tells something that needs no reply. A platform that is gone needs no news.
+    /// Sends a message that needs no reply. A closed connection is ignored.
     pub(super) fn tell(&self, ask: Ask) {
         let _ = self.send(0, ask);
     }
@@ -112,7 +112,7 @@ fn receive(mut reader: FrameStream, shared: &Shared) {
     while let Ok((frame, descriptors)) = reader.receive_with() {
         let Ok(Reply { id, answered }) = frame.parse() else { return };
         if let Some(waiting) = shared.lock_waiting().remove(&id) {
-            // Who asked may have been dropped: then the descriptors are closed.
+            // The future that asked may have been dropped: then the descriptors are closed.
             let _ = waiting.send((answered, descriptors));
         }
     }

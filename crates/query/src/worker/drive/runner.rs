@@ -23,7 +23,7 @@ use crate::driver::{
 use crate::plan::{BATCH_ROWS, LocalFiles};
 use crate::{Error, Lane, Result};
 
-/// How often the progress is told, at most, while nothing but its amounts changes.
+/// The shortest time between two reports of progress in which only amounts change.
 const PROGRESS_EVERY: Duration = Duration::from_millis(50);
 
 /// Asks the platform for everything that a query needs.
@@ -46,7 +46,7 @@ impl PlatformRunner {
         }
     }
 
-    /// Tells that the query is planned.
+    /// Reports that the query is planned.
     pub(super) fn planned(&self) {
         self.platform.tell(Ask::Planned);
     }
@@ -87,7 +87,7 @@ impl PlatformRunner {
         }
     }
 
-    /// Tells how an attempt ended; the platform knows the sandboxes' side of it.
+    /// Reports how an attempt ended; the platform adds what its sandboxes used.
     async fn ended(
         &self,
         started: u64,
@@ -205,7 +205,7 @@ fn lane(used: SandboxUse) -> Lane {
     }
 }
 
-/// The lane of an instance; what it was called with, its worker knows.
+/// The lane of an instance; its worker counts the rows of its calls.
 fn udf_lane(done: &TaskDone, name: &str, used: SandboxUse) -> Lane {
     let calls = done.udfs.iter().find(|calls| calls.name == name).cloned().unwrap_or_default();
     let progress =
