@@ -74,13 +74,8 @@ impl<'q> Desk<'q> {
         reporter: &dyn DriverReporter,
     ) -> snowmelt_wire::Result<()> {
         let served = self.answer(control, reporter).await;
-<<<<<<< HEAD
         // A driver that waits for a reply, or writes what is not read any more, learns so.
         let _ = rustix::net::shutdown(&*control, rustix::net::Shutdown::Both);
-=======
-        // A driver that waits for a reply sees the end of the connection.
-        let _ = control.shutdown().await;
->>>>>>> wt/words
         served
     }
 

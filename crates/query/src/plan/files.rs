@@ -135,7 +135,7 @@ fn merged_schema(
 fn twice(schema: &Schema) -> Option<String> {
     let mut seen = HashSet::new();
     let names = schema.fields().iter().map(|field| field.name());
-    names.cloned().find(|name| !seen.insert(name.clone()))
+    names.into_iter().find(|name| !seen.insert((*name).clone())).cloned()
 }
 
 /// The table's schema, with a file's own types where its differ: so its statistics are read.

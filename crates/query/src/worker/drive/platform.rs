@@ -12,6 +12,9 @@ use snowmelt_wire::{
 };
 use tokio::sync::{oneshot, watch};
 
+/// Requests without a reply yet, by id.
+type Waiting = HashMap<u64, oneshot::Sender<(Answered, Vec<OwnedFd>)>>;
+
 /// A connection to the platform. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct Platform {
@@ -23,7 +26,7 @@ pub(super) struct Platform {
 struct Shared {
     // Held while a frame is written, and with it the plan that it names.
     writer: Mutex<FrameStream>,
-    waiting: Mutex<HashMap<u64, oneshot::Sender<(Answered, Vec<OwnedFd>)>>>,
+    waiting: Mutex<Waiting>,
     next: AtomicU64,
 }
 
@@ -101,9 +104,7 @@ impl Shared {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lock_waiting(
-        &self,
-    ) -> std::sync::MutexGuard<'_, HashMap<u64, oneshot::Sender<(Answered, Vec<OwnedFd>)>>> {
+    fn lock_waiting(&self) -> std::sync::MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
