@@ -90,7 +90,14 @@ impl ScalarUDFImpl for Checked {
     }
 
     fn schema_name(&self, args: &[Expr]) -> Result<String> {
-        Ok(self.written(args).schema_name().to_string())
+        // Written here and not by `written`, which copies all below: names of nested expressions
+        // are asked for at every level.
+        match (self.kind, args) {
+            (Kind::Binary(operator), [left, right]) => {
+                Ok(format!("{} {operator} {}", left.schema_name(), right.schema_name()))
+            }
+            _ => Ok(self.written(args).schema_name().to_string()),
+        }
     }
 
     fn signature(&self) -> &Signature {

@@ -55,13 +55,12 @@ impl CheckIntegers {
     }
 
     fn checked(&self, expression: Expr, schema: &DFSchema) -> Transformed<Expr> {
-        let integer = |e: &Expr| e.get_type(schema).ok().filter(DataType::is_integer);
+        let integer = |e: &Expr| type_of(e, schema).filter(DataType::is_integer);
         let kind = match &expression {
-            Expr::BinaryExpr(BinaryExpr { left, op, right })
-                if integer(left).is_some() && integer(left) == integer(right) =>
-            {
-                Kind::Binary(*op)
-            }
+            Expr::BinaryExpr(BinaryExpr { left, op, right }) => match integer(left) {
+                left if left.is_some() && left == integer(right) => Kind::Binary(*op),
+                _ => return Transformed::no(expression),
+            },
             Expr::Negative(inner) if integer(inner).is_some() => Kind::Negate,
             _ => return Transformed::no(expression),
         };
@@ -77,4 +76,16 @@ impl CheckIntegers {
         let call = ScalarFunction::new_udf(Arc::clone(function), args);
         Transformed::yes(Expr::ScalarFunction(call))
     }
+}
+
+/// The type of an expression. That of a checked function is that of its first argument: to ask the
+/// planner for it, at each of many nested levels, would name and type all levels below again.
+fn type_of(expression: &Expr, schema: &DFSchema) -> Option<DataType> {
+    let mut expression = expression;
+    while let Expr::ScalarFunction(call) = expression
+        && call.func.name().starts_with(operator::PREFIX)
+    {
+        expression = call.args.first()?;
+    }
+    expression.get_type(schema).ok()
 }
