@@ -41,6 +41,15 @@ def _release() -> str:
     return found["VERSION_CODENAME"]
 
 
+def _mirror(release: str) -> list[str]:
+    """Where apt has this release from; without any, debootstrap's own choice."""
+    # Only Debian's: other repositories may have the same name of a release.
+    chosen = ["Created-By: Packages", "Component: main", "Origin: Debian", f"Codename: {release}"]
+    command = ["apt-get", "indextargets", "--format", "$(REPO_URI)", *chosen]
+    found = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    return [uri for uri in found if uri.startswith(("http:", "https:", "file:"))][:1]
+
+
 def bare() -> Path:
     """The folder, made once."""
     release = _release()
@@ -52,7 +61,8 @@ def bare() -> Path:
             unfinished = DATA / f".debian-{release}.tmp"
             shutil.rmtree(unfinished, ignore_errors=True)
             command = ["debootstrap", "--variant=minbase", f"--include={PACKAGES}", release]
-            subprocess.run([*command, str(unfinished)], check=True, stdout=subprocess.DEVNULL)
+            command += [str(unfinished), *_mirror(release)]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
             unfinished.rename(folder)
     return folder
 
