@@ -181,7 +181,7 @@ def test_what_is_no_package_for_this_host_is_refused_by_name(
     alone.run("fn", "deploy", "a").failed_with("SM-0110", "PATH")
     alone.run("fn", "pack", tmp_path / "none.py", "a:v1").failed_with("SM-0110", "none.py")
     image = ("--image", "plain:v1")
-    alone.run("fn", "deploy", "a", code, *image).failed_with("SM-0110", "Python", "--command")
+    alone.run("fn", "deploy", "a", code, *image).failed_with("SM-0206", "python3", "plain:v1")
     package = ("--package", "no-such-package-anywhere-4711")
     alone.run("fn", "pack", code, "a:v1", *package).failed_with("SM-0301", "4711")
     layout = tmp_path / "layout"

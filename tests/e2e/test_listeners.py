@@ -156,7 +156,8 @@ def ring(rank):
             tell = channel.unary_unary("/ring/tell")
             answers.append(int(tell(b"%d" % rank, wait_for_ready=True, timeout=60)))
     [all_heard.acquire() for _ in answers]
-    server.stop(None).wait()
+    # What was heard may not be answered yet: the end waits for that.
+    server.stop(60).wait()
     return heard, answers
 
 print(json.dumps(sm.burst(ring, 3, network="job", packages=["grpcio==1.76.0"], memory="256MiB",

@@ -48,6 +48,15 @@ impl Key {
         let began = began.duration_since(UNIX_EPOCH).unwrap_or_default();
         self.newest + STEP < began
     }
+
+    /// How long until a change would give another key; nothing if that cannot be waited for,
+    /// because files say that they changed in times to come.
+    pub fn settles_in(&self, now: SystemTime) -> Duration {
+        let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+        // What is compared is to have passed, not just been reached.
+        let left = (self.newest + STEP + Duration::from_millis(1)).saturating_sub(now);
+        if left > 2 * STEP { Duration::ZERO } else { left }
+    }
 }
 
 fn walk(path: &Path, hasher: &mut blake3::Hasher, newest: &mut Duration) -> io::Result<()> {
@@ -115,5 +124,10 @@ mod tests {
         let key = Key::of(folder.path(), &Shape::default()).unwrap();
         let changed = UNIX_EPOCH + key.newest;
         assert!(!key.is_settled(changed) && key.is_settled(changed + 2 * STEP));
+        for now in [changed, changed + STEP, changed + 2 * STEP] {
+            assert!(key.is_settled(now + key.settles_in(now)), "what is waited for comes");
+        }
+        assert_eq!(key.settles_in(changed + 2 * STEP), Duration::ZERO);
+        assert_eq!(key.settles_in(changed - 9 * STEP), Duration::ZERO, "of the future");
     }
 }

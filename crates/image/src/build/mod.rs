@@ -61,16 +61,22 @@ pub fn build_watched(
 }
 
 fn add(converter: &mut Converter<'_>, part: &Part, watch: Watch<'_>) -> Result<()> {
-    let began = SystemTime::now();
     let key = || match &part.identity {
         Some(identity) => Ok(Key::named(identity, &part.shape)),
         None => Key::of(&part.folder, &part.shape).map_err(Error::io("read", &part.folder)),
     };
     let origin = FolderOrigin::shaped(&part.folder, part.shape.clone())?;
-    let before = key()?;
+    let mut before = key()?;
     if let Some(known) = converter.memo().source(&before.digest) {
         return converter.reuse(&known);
     }
+    // What was unpacked or written just now could not be remembered, and would be read again.
+    let fresh = before.settles_in(SystemTime::now());
+    if !fresh.is_zero() {
+        std::thread::sleep(fresh);
+        before = key()?;
+    }
+    let began = SystemTime::now();
     let diff_id = converter.press(watch::watched(origin.layer(0)?, &part.name, watch), None)?;
     if before.is_settled(began) && key()? == before {
         converter.memo().remember_source(&before.digest, &diff_id)?;

@@ -1,5 +1,5 @@
 //! What runs inside a worker's sandbox: takes tasks, runs their partitions, posts the results. A
-//! connection may also ask it to drive a whole query ([`drive`]).
+//! connection may also ask it to drive a whole query (`drive`).
 //!
 //! A worker opens no path and starts no process. It has a listening socket; the node connects for
 //! each task and sends descriptors for files and UDFs, then the plan, then the task. Nothing that
