@@ -286,7 +286,7 @@ def test_paths_that_are_wrong(snowmelt: Snowmelt, own: Path) -> None:
     (own / "empty").mkdir()
     snowmelt.run(*deploy, own / "empty", "--runtime", "go").failed_with("SM-0110", "empty")
     (own / "hello.py").write_text("def handler(event): return 1")
-    snowmelt.run(*deploy, own / "hello.py", "--root", own).failed_with("SM-0206", "python3", "image")
+    snowmelt.run(*deploy, own / "hello.py", "--root", own).failed_with("SM-0206", "python3")
 
 
 def test_a_program_in_an_image_sees_the_image_only(snowmelt: Snowmelt, tmp_path: Path) -> None:
