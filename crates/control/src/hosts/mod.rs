@@ -2,7 +2,7 @@
 //!
 //! A host says once a second that it is there and what it has to give; one that was silent for
 //! [`SILENT`] is gone, or for as much longer as it is late at other times. Silence is measured by
-//! the time in which control could have heard something ([`clock`]), and whoever waits for a host
+//! the time in which control could have heard something (`clock`), and whoever waits for a host
 //! asks it once more. So nothing has to be kept: a control that was started again knows its hosts
 //! after a second. The control's own host is always there.
 
