@@ -56,7 +56,7 @@ fn table(checks: &[Check]) -> String {
     let fits = |width: usize| drawn.lines().all(|line| line.chars().count() <= width);
     // A command that mends must never be cut: on a narrow terminal a check takes several lines.
     let drawn = match printer::terminal_width().filter(|_| printer::stdout_is_terminal()) {
-        Some(width) if !fits(width) => stacked(checks),
+        Some(width) if !fits(width) => stacked(checks, width),
         _ => drawn,
     };
     match printer::stdout_has_colour() {
@@ -65,10 +65,11 @@ fn table(checks: &[Check]) -> String {
     }
 }
 
-fn stacked(checks: &[Check]) -> String {
+fn stacked(checks: &[Check], width: usize) -> String {
     let mut shown = String::new();
     for check in checks {
-        let _ = writeln!(shown, "{:<4}  {}: {}", word(check.status), check.name, check.found);
+        let line = format!("{:<4}  {}: {}", word(check.status), check.name, check.found);
+        shown += &folded(&line, width);
         if check.status != Status::Ok {
             let _ = writeln!(shown, "      needed: {}", check.needed);
             if let Some(mend) = &check.mend {
@@ -77,6 +78,25 @@ fn stacked(checks: &[Check]) -> String {
         }
     }
     shown
+}
+
+/// A line broken between words, the lines below it indented; a word longer than a line is not cut.
+fn folded(line: &str, width: usize) -> String {
+    const INDENT: &str = "      ";
+    let mut folded = String::new();
+    let mut used = 0;
+    for word in line.split_inclusive(' ') {
+        let length = word.trim_end().chars().count();
+        if used > INDENT.len() && used + length > width {
+            folded.truncate(folded.trim_end().len());
+            folded += "\n";
+            folded += INDENT;
+            used = INDENT.len();
+        }
+        folded += word;
+        used += word.chars().count();
+    }
+    folded + "\n"
 }
 
 fn word(status: Status) -> &'static str {
@@ -99,6 +119,13 @@ fn painted(line: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_line_is_folded_between_words() {
+        let line = "ok    uv: uv 0.13.9 at /a/rather/long/folder/uv";
+        assert_eq!(folded(line, 80), format!("{line}\n"));
+        assert_eq!(folded(line, 30), "ok    uv: uv 0.13.9 at\n      /a/rather/long/folder/uv\n");
+    }
 
     #[test]
     fn the_worst_row_decides_the_exit_code() {

@@ -74,7 +74,7 @@ fn uv(python: &Python) -> Check {
     let path = uv.program().display();
     match said {
         Some(answer) => {
-            let version = String::from_utf8_lossy(&answer.stdout).trim().to_owned();
+            let version = version(&String::from_utf8_lossy(&answer.stdout));
             Check::new("uv", Status::Ok, format!("{version} at {path}"), needed, "")
         }
         None => {
@@ -82,6 +82,11 @@ fn uv(python: &Python) -> Check {
             Check::new("uv", Status::Fail, format!("{path}, which does not run"), needed, mend)
         }
     }
+}
+
+/// `uv 0.13.9` of `uv 0.13.9 (x86_64-unknown-linux-gnu)`: the target would fill a line of 80 columns.
+fn version(answer: &str) -> String {
+    answer.split(" (").next().unwrap_or_default().trim().to_owned()
 }
 
 fn runs(command: &mut Command) -> bool {
@@ -129,6 +134,12 @@ mod tests {
     use std::fs::{Permissions, create_dir, set_permissions};
 
     use super::*;
+
+    #[test]
+    fn the_version_of_uv_is_without_its_target() {
+        assert_eq!(version("uv 0.13.9 (x86_64-unknown-linux-gnu)\n"), "uv 0.13.9");
+        assert_eq!(version("uv 0.9.1\n"), "uv 0.9.1");
+    }
 
     #[test]
     fn a_state_folder_that_others_can_write_fails() {
