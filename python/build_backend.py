@@ -1,4 +1,4 @@
-"""The build backend: setuptools, after a check that there is a binary for the package.
+"""The build backend: setuptools, after a check that there are programs for the package.
 
 pip asks for the requirements of a build before it fetches anything, so this is where a missing
 binary is reported at once. An editable installation finds the checkout's own binary and asks
@@ -17,9 +17,9 @@ ROOT = Path(__file__).resolve().parent.parent
 MISSING = """
 snowmelt: {reason}. Type one of these:
 
-  cargo build --release -p snowmelt && pip install ./python   # some 30 minutes the first time
-  SNOWMELT_BUILD=1 pip install ./python                       # the same in one command
-  SNOWMELT_BUILD=0 pip install ./python                       # without it: name one in SNOWMELT_BIN
+  cargo build --release -p snowmelt -p snowmelt-query && pip install ./python   # some 20 minutes the first time
+  SNOWMELT_BUILD=1 pip install ./python   # the same in one command
+  SNOWMELT_BUILD=0 pip install ./python   # without it: name one in SNOWMELT_BIN
 """
 
 
@@ -53,9 +53,10 @@ def missing(asked):
             if there
             else "to build its binary, cargo (https://rustup.rs) and a checkout are needed"
         )
-    return None if built().exists() else "its binary is not built"
+    return None if all(program.exists() for program in built()) else "its programs are not built"
 
 
 def built():
-    """Where cargo puts it."""
-    return Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target", "release", "snowmelt")
+    """Where cargo puts the programs."""
+    folder = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target", "release")
+    return [folder / "snowmelt", folder / "snowmelt-query"]

@@ -1,5 +1,5 @@
-"""Puts the `snowmelt` binary into the package: the one that is built, or with SNOWMELT_BUILD=1 one
-that cargo builds now. With SNOWMELT_BUILD=0 there is none.
+"""Puts `snowmelt` and `snowmelt-query` into the package: those that are built, or with
+SNOWMELT_BUILD=1 those that cargo builds now. With SNOWMELT_BUILD=0 there are none.
 
 Everything else stands in pyproject.toml; `build_backend.py` has refused what cannot be built.
 """
@@ -18,7 +18,7 @@ from build_backend import ROOT, built  # noqa: E402
 
 
 class BuildWithBinary(build_py):
-    """Puts the binary beside the Python files."""
+    """Puts the programs beside the Python files."""
 
     def run(self):
         super().run()
@@ -27,10 +27,12 @@ class BuildWithBinary(build_py):
             return
         if asked == "1":
             command = ["cargo", "build", "--locked", "--release", "-p", "snowmelt"]
+            command += ["-p", "snowmelt-query"]
             subprocess.run(command, cwd=ROOT, check=True)
         place = Path(self.build_lib, "snowmelt", "bin")
         place.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(built(), place / "snowmelt")
+        for program in built():
+            shutil.copy2(program, place / program.name)
 
 
 setup(cmdclass={"build_py": BuildWithBinary})

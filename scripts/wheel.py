@@ -1,6 +1,6 @@
-"""Puts the binary into a pure wheel: it is then a command of whoever installs it, on its platform.
+"""Puts programs into a pure wheel: they are then commands of whoever installs it, on its platform.
 
-python scripts/wheel.py PURE.whl BINARY TAG OUT
+python scripts/wheel.py PURE.whl TAG OUT PROGRAM...
 """
 
 import base64
@@ -20,7 +20,7 @@ def digest(content: bytes) -> str:
     return f"sha256={text.decode()}"
 
 
-def entries(pure: Path, binary: Path, tag: str) -> dict[str, tuple[bytes, int]]:
+def entries(pure: Path, programs: list[Path], tag: str) -> dict[str, tuple[bytes, int]]:
     """Content and mode of every file but RECORD, by name."""
     with zipfile.ZipFile(pure) as archive:
         found = {
@@ -34,20 +34,22 @@ def entries(pure: Path, binary: Path, tag: str) -> dict[str, tuple[bytes, int]]:
     head = "\n".join([*kept, "Root-Is-Purelib: false", f"Tag: {tag}", ""])
     found[f"{info}/WHEEL"] = (head.encode(), 0o100644)
     data = info.removesuffix(".dist-info")
-    found[f"{data}.data/scripts/snowmelt"] = (binary.read_bytes(), RUNS)
+    for program in programs:
+        found[f"{data}.data/scripts/{program.name}"] = (program.read_bytes(), RUNS)
     rows = [f"{name},{digest(content)},{len(content)}" for name, (content, _) in found.items()]
     found[f"{info}/RECORD"] = ("\n".join([*rows, f"{info}/RECORD,,", ""]).encode(), 0o100644)
     return found
 
 
 def main() -> None:
-    pure, binary, tag, out = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], Path(sys.argv[4])
+    pure, tag, out = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
+    programs = [Path(program) for program in sys.argv[4:]]
     name, version = pure.name.split("-")[:2]
     finished = out / f"{name}-{version}-{tag}.whl"
     unfinished = finished.with_suffix(".tmp")
     moment = time.gmtime(int(os.environ["SOURCE_DATE_EPOCH"]))[:6]
     with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
-        for path, (content, mode) in entries(pure, binary, tag).items():
+        for path, (content, mode) in entries(pure, programs, tag).items():
             item = zipfile.ZipInfo(path, moment)
             item.external_attr = mode << 16
             archive.writestr(item, content, zipfile.ZIP_DEFLATED)

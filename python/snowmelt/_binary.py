@@ -45,7 +45,7 @@ def _checkout() -> Path:
 
 def _hint() -> str:
     root = _PACKAGE.parent.parent
-    build = "cargo build --release -p snowmelt"
+    build = "cargo build --release -p snowmelt -p snowmelt-query"
     if (root / "Cargo.toml").exists():
         return f"build it: cd {root} && {build}"
     return f"build it in a checkout of Snowmelt ({build}) and name it in SNOWMELT_BIN"

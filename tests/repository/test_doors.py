@@ -28,7 +28,7 @@ def test_the_demo_needs_root_and_says_so_before_it_builds(checkout: Path) -> Non
 def test_the_demo_builds_the_product_alone(checkout: Path) -> None:
     assert "cargo" not in _recipe(checkout, "demo")
     built = (checkout / "scripts/build").read_text()
-    assert "--package snowmelt\n" in built and "--workspace" not in built
+    assert "--package snowmelt --package snowmelt-query\n" in built and "--workspace" not in built
 
 
 def test_the_demo_installs_nothing_that_only_tests_use(checkout: Path) -> None:

@@ -14,6 +14,8 @@ LAYERS = [
     "sandbox",
     "package",
     "wire",
+    "api",
+    "files",
     "udf",
     "query",
     "node",
@@ -55,6 +57,22 @@ def test_dependencies_go_down_only(workspace: dict[str, Any]) -> None:
         )
     ]
     assert not upward
+
+
+def test_the_server_links_no_query_engine(workspace: dict[str, Any]) -> None:
+    """What parses SQL and files of users is the program `snowmelt-query`, in sandboxes."""
+    by_name = {package["name"]: package for package in workspace["packages"]}
+    reached, waiting = set(), ["snowmelt"]
+    while waiting:
+        name = waiting.pop()
+        if name in reached:
+            continue
+        reached.add(name)
+        for dependency in by_name[name]["dependencies"] if name in by_name else []:
+            if dependency["kind"] is None:
+                waiting.append(dependency["name"])
+    assert "snowmelt-node" in reached
+    assert not {name for name in reached if "datafusion" in name or name == "snowmelt-query"}
 
 
 def test_the_workspace_denies_unsafe_code(checkout: Path) -> None:

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
-use snowmelt_node::{InstanceLimits, Start, Unit};
+use snowmelt_api::Start;
+use snowmelt_node::{InstanceLimits, Unit};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 

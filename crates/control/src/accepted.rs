@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use snowmelt_api::{Invocation, InvocationState, InvokeRequest};
 use snowmelt_types::{Code, ErrorReport, ExitClass, FunctionName, InvocationId};
 use tokio_util::sync::CancellationToken;
 
-use crate::api::{Invocation, InvocationState, InvokeRequest};
 use crate::functions::{Functions, accepted, failed};
 use crate::now_ms;
-use crate::store::{InvocationRecord, KEPT_WITHOUT_A_WORD_MS};
+use crate::store::InvocationRecord;
 
 /// How long to wait before a call is tried again, at first and at most.
 const AGAIN_AFTER: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(30)];
@@ -197,7 +197,7 @@ impl Functions {
     async fn give_up(&self, id: &InvocationId, why: ErrorReport) -> Tried {
         match self.stored(id).await {
             Ok(Some(record)) => {
-                self.keep(failed(record.invocation, why), KEPT_WITHOUT_A_WORD_MS).await
+                self.keep(failed(record.invocation, why), snowmelt_api::RESULT_KEPT_MS).await
             }
             Ok(None) => Tried::Done,
             Err(error) => Tried::Again(error),

@@ -15,10 +15,8 @@ use axum::response::{IntoResponse, Response};
 use hyper::body::{Frame, SizeHint};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use snowmelt_node::AnswerRoom;
+use snowmelt_api::{FailedCall, Held as Account, Invocation, MOST_REQUEST_BYTES};
 use snowmelt_types::{ByteSize, Code, ErrorReport, ExitClass};
-
-use crate::api::{FailedCall, Invocation, MOST_REQUEST_BYTES};
 
 /// How long a client that does not read may occupy the memory of an answer.
 const ROOM_AT_MOST: Duration = Duration::from_secs(30);
@@ -128,12 +126,12 @@ pub(crate) fn answered(mut invocation: Invocation) -> Answer {
 }
 
 /// The memory that the answer of a call takes.
-pub(crate) fn take_room(invocation: &mut Invocation) -> Option<AnswerRoom> {
-    invocation.result.as_mut()?.take_room()
+pub(crate) fn take_room(invocation: &mut Invocation) -> Option<Account> {
+    invocation.result.as_mut()?.take_held()
 }
 
 /// Holds the memory of answers until they are sent.
-pub(crate) fn hold(response: Response, rooms: Vec<AnswerRoom>) -> Response {
+pub(crate) fn hold(response: Response, rooms: Vec<Account>) -> Response {
     if rooms.is_empty() {
         return response;
     }
@@ -151,7 +149,7 @@ pub(crate) fn hold(response: Response, rooms: Vec<AnswerRoom>) -> Response {
 /// A body, and a value that is dropped once the body is sent.
 struct Held {
     body: Body,
-    _rooms: Arc<Mutex<Vec<AnswerRoom>>>,
+    _rooms: Arc<Mutex<Vec<Account>>>,
 }
 
 impl hyper::body::Body for Held {

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::api::CallFigures;
+use snowmelt_api::CallFigures;
 
 /// The counters.
 #[derive(Debug, Default)]

@@ -12,18 +12,17 @@ use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use snowmelt_query::Profile;
+use snowmelt_api::{
+    BurstAnswer, BurstCalls, BurstRequest, Event, Figures, FunctionSpec, FunctionSummary,
+    HostSummary, Invocation, InvokeRequest, LogEntry, MOST_REQUEST_BYTES, NetworkDetail,
+    NetworkSummary, PackRequest, Packed, Profile, QueryRequest, ShutdownRequest, Status, Trace,
+    TraceRequest,
+};
 use snowmelt_types::{Code, ErrorReport, FunctionName, InvocationId, JobId, Report};
 use snowmelt_wire::{BatchDecoder, Frame, HEADER_BYTES, Kind};
 use tokio::net::UnixStream;
 
 use crate::answers::too_long;
-use crate::api::{
-    BurstAnswer, BurstCalls, BurstRequest, Event, Figures, FunctionSpec, FunctionSummary,
-    HostSummary, Invocation, InvokeRequest, LogEntry, MOST_REQUEST_BYTES, NetworkDetail,
-    NetworkSummary, PackRequest, Packed, QueryRequest, ShutdownRequest, Status, Trace,
-    TraceRequest,
-};
 
 /// How long a server may take for what it knows. One that is busy answers; one that is stopped does
 /// not.

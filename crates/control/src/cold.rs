@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
+use snowmelt_api::{ColdKind, ColdReason};
 use snowmelt_node::{LetGo, Node};
 use snowmelt_types::ByteSize;
 
-use crate::api::{ColdKind, ColdReason};
 use crate::live::Live;
 
 /// The reason, for a call that has just been given a new instance.

@@ -8,15 +8,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::value::RawValue;
+use snowmelt_api::{
+    Answer, BatchRequest, CallFigures, FunctionSpec, FunctionSummary, Invocation, InvocationState,
+    InvokeRequest, LogEntry, PackRequest, Packed, Wheel,
+};
 use snowmelt_node::{InstanceLease, Node};
 use snowmelt_types::{ByteSize, Code, Digest, ErrorReport, FunctionName, InvocationId, Report};
 use snowmelt_wire::Call;
 
 use crate::accepted::Waiting;
-use crate::api::{
-    Answer, BatchRequest, CallFigures, FunctionSpec, FunctionSummary, Invocation, InvocationState,
-    InvokeRequest, LogEntry, PackRequest, Packed, Wheel,
-};
 use crate::calls::{Calls, Counted};
 use crate::live::{self, Live};
 use crate::logs::Logs;

@@ -11,20 +11,20 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde::Deserialize;
+use snowmelt_api::{BatchRequest, InvokeRequest, MOST_REQUEST_BYTES, ShutdownRequest};
 use snowmelt_types::{Code, ErrorReport, FunctionName, InvocationId, JobId};
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::answers::{Answer, Problem, Sent, answered, hold, json, parse, take_room};
-use crate::api::{BatchRequest, InvokeRequest, MOST_REQUEST_BYTES, ShutdownRequest};
 use crate::metrics;
 use crate::platform::Platform;
 
 /// Frames of an answer that wait for a slow client before the query waits too.
 const FRAMES_AHEAD: usize = 8;
 
-/// The routes of the table in [`crate::api`].
+/// The routes of the table in [`snowmelt_api`].
 pub(crate) fn router(platform: Arc<Platform>) -> Router {
     Router::new()
         .route("/v1/status", get(status))

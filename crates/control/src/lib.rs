@@ -6,7 +6,6 @@
 
 mod accepted;
 mod answers;
-pub mod api;
 mod bursts;
 mod calls;
 pub mod client;

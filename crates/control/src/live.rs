@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use snowmelt_api::{CallMode, FunctionSpec, PackRequest, Packed, Runtime};
 use snowmelt_node::{InstanceLimits, Language, Node, ProgramRequest, Unit};
 use snowmelt_types::{Code as ErrorCode, Digest, ErrorReport, Report};
 use snowmelt_wire::{Code, Load, Mode, OnError};
 use tokio::sync::Semaphore;
 
-use crate::api::{CallMode, FunctionSpec, PackRequest, Packed, Runtime};
 use crate::declared::{Declared, declared};
 use crate::memos::Memos;
 use crate::store::FunctionRecord;

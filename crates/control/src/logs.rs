@@ -11,9 +11,8 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use snowmelt_api::LogEntry;
 use snowmelt_types::{Code, ErrorReport, FunctionName, InvocationId};
-
-use crate::api::LogEntry;
 
 /// Invocations that are shown where nobody says how many.
 const SHOWN: usize = 200;

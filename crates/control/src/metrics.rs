@@ -2,9 +2,7 @@
 
 use std::fmt::{Display, Write};
 
-use snowmelt_node::{PoolFigures, START_BOUNDS_US, StartFigures};
-
-use crate::api::Figures;
+use snowmelt_api::{Figures, PoolFigures, START_BOUNDS_US, StartFigures};
 
 /// What `GET /metrics` says its body is.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -92,7 +90,7 @@ fn zygotes(text: &mut Text, figures: &Figures) {
     text.sample("zygotes", &[("state", "kept")], kept);
     text.sample("zygotes", &[("state", "retired")], all.len() - kept);
     type Field =
-        (&'static str, &'static str, &'static str, fn(&snowmelt_node::ZygoteFigures) -> f64);
+        (&'static str, &'static str, &'static str, fn(&snowmelt_api::ZygoteFigures) -> f64);
     let fields: [Field; 4] = [
         ("zygote_bytes", "gauge", "Memory of its own.", |zygote| zygote.bytes as f64),
         ("zygote_children", "gauge", "Children alive.", |zygote| f64::from(zygote.children)),
@@ -158,7 +156,7 @@ impl Text {
 
 #[cfg(test)]
 mod tests {
-    use snowmelt_node::Start;
+    use snowmelt_api::Start;
 
     use super::*;
 

@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use snowmelt_node::{Node, SpawnerHealth};
+use snowmelt_api::{Figures, SpawnerHealth, Status};
+use snowmelt_node::Node;
 use tokio_util::sync::CancellationToken;
 
-use crate::api::{Figures, Status};
 use crate::bursts::Bursts;
 use crate::functions::Functions;
 use crate::hosts::Hosts;

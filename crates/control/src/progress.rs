@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::{Bytes, BytesMut};
+use snowmelt_api::{Event, Phase, Progress};
 use snowmelt_node::{DriverReporter, QueryRunner};
 use snowmelt_wire::{Frame, Kind, RunProgress};
 use tokio::sync::mpsc;
-
-use crate::api::{Event, Phase, Progress};
 
 /// The most events that wait for a client.
 const MOST_WAITING: usize = 1024;

@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use snowmelt_api::{Event, Phase, QueryRequest};
 use snowmelt_node::{Driver, Frames, Node, QueryRunner, WorkerLimits};
 use snowmelt_types::{ByteSize, Code, CpuMillis, ErrorReport, QueryId, Report};
 use snowmelt_wire::{Drive, Frame, Kind, MAX_ANSWER_BYTES, read_frame_within};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::api::{Event, Phase, QueryRequest};
 use crate::memos::Memos;
 use crate::progress::{EventReporter, Events, encoded};
 use crate::udfs::{UdfCatalog, UdfSet};

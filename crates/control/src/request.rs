@@ -45,7 +45,7 @@ fn named(wanted: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::QueryRequest;
+    use snowmelt_api::QueryRequest;
 
     fn refused(body: &str) -> String {
         let report = parse::<QueryRequest>(body.as_bytes()).unwrap_err();

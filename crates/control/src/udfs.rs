@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use snowmelt_api::UdfSource;
 use snowmelt_node::{InstanceLimits, Node, UdfBinding, Unit};
 use snowmelt_types::{ByteSize, Code as ErrorCode, Digest, ErrorReport, Report, Tenant};
 use snowmelt_udf::{BatchKind, ParsedSignature, Registration, with_runtime};
 use snowmelt_wire::{Code, Load, Mode, OnError, Signature};
 
-use crate::api::UdfSource;
 use crate::declared::{Declared, declared};
 use crate::memos::Memos;
 use crate::progress::Events;

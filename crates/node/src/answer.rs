@@ -7,8 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use serde_json::value::RawValue;
+use snowmelt_api::{Answer, Held};
 use snowmelt_types::ByteSize;
 use snowmelt_wire::{Frame, Kind, read_header, read_payload};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -29,47 +28,10 @@ const ROOM_WITHIN: Duration = Duration::from_secs(2);
 /// Room is counted in so many bytes.
 const UNIT: u64 = 1 << 10;
 
-/// The answer of a function: valid JSON, and its room.
-#[derive(Clone, Debug, Default)]
-pub struct Answer {
-    json: Box<RawValue>,
-    room: Option<Room>,
-}
-
 /// A part of the memory that answers may take, until it is dropped.
-#[derive(Clone, Debug)]
-pub struct Room {
-    _permit: Arc<OwnedSemaphorePermit>,
-}
-
-impl Answer {
-    /// Its text.
-    pub fn json(&self) -> &str {
-        self.json.get()
-    }
-
-    /// Its reserved memory, for callers that keep the text in another form.
-    pub fn take_room(&mut self) -> Option<Room> {
-        self.room.take()
-    }
-}
-
-impl From<Box<RawValue>> for Answer {
-    fn from(json: Box<RawValue>) -> Self {
-        Self { json, room: None }
-    }
-}
-
-impl Serialize for Answer {
-    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        self.json.serialize(serializer)
-    }
-}
-
-impl<'de> Deserialize<'de> for Answer {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
-        Box::deserialize(deserializer).map(|json: Box<RawValue>| json.into())
-    }
+#[derive(Debug)]
+pub(crate) struct Room {
+    _permit: OwnedSemaphorePermit,
 }
 
 /// The room for answers.
@@ -102,7 +64,7 @@ impl Answers {
     async fn make_room(&self, length: u64) -> Result<Room> {
         let room = Arc::clone(&self.room).acquire_many_owned(units(length * COPIES));
         match tokio::time::timeout(ROOM_WITHIN, room).await {
-            Ok(Ok(permit)) => Ok(Room { _permit: Arc::new(permit) }),
+            Ok(Ok(permit)) => Ok(Room { _permit: permit }),
             _ => Err(Error::AnswersFull { most: MOST_UNDER_WAY }),
         }
     }
@@ -127,7 +89,7 @@ fn units(bytes: u64) -> u32 {
 
 /// The answer that a frame holds.
 pub(crate) fn parsed(frame: &Frame, room: Option<Room>) -> Result<Answer> {
-    Ok(Answer { json: frame.parse()?, room })
+    Ok(Answer::holding(frame.parse()?, room.map(Held::new)))
 }
 
 #[cfg(test)]

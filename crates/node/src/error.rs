@@ -81,6 +81,12 @@ pub enum Error {
         /// How many there can be of all tenants.
         most: u32,
     },
+    /// The program that runs queries is not installed.
+    #[error("queries cannot run: there is no {}", path.display())]
+    QueryProgramMissing {
+        /// Where it was looked for.
+        path: PathBuf,
+    },
     /// A file of a program that cannot be put where the program would find it.
     #[error("the file `{name}` of the code cannot be used: {reason}")]
     CodeFile {
@@ -172,6 +178,10 @@ impl Report for Error {
             }
             Self::ZygotesBusy { .. } => ErrorReport::new(Code::ZYGOTES_BUSY, self.to_string())
                 .hint("try again when calls have ended; functions of one tenant share a zygote"),
+            Self::QueryProgramMissing { .. } => {
+                ErrorReport::new(Code::QUERY_PROGRAM, self.to_string())
+                    .hint("install it beside snowmelt, from the same package or build")
+            }
             Self::CodeFile { .. } => ErrorReport::new(Code::OPTION, self.to_string()),
             Self::CodeMissing { .. } => {
                 ErrorReport::new(Code::STATE, self.to_string()).hint("deploy the function again")

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use snowmelt_api::{Answer, Start};
 use snowmelt_types::{ByteSize, Digest, End, Outcome};
 use snowmelt_wire::{Call, Frame, FunctionFailure, Kind, Load, Ready};
 
-use crate::answer::{self, Answer};
-use crate::figures::Start;
+use crate::answer;
 use crate::instance::{Instance, next};
 use crate::log::LogText;
 use crate::node::Inner;

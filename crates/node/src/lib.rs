@@ -36,27 +36,24 @@ mod supply;
 mod unit;
 mod worker;
 
-pub use answer::{Answer, MOST_ANSWER, Room as AnswerRoom};
+pub use answer::MOST_ANSWER;
 pub use code::CodeStore;
-pub use code_package::{PackageAt, Packed};
+pub use code_package::PackageAt;
 pub use drive::{Driver, DriverReporter, Frames};
 pub use error::Error;
-pub use figures::{InstallFigures, NodeFigures, START_BOUNDS_US, Start, StartFigures};
 pub use hold::Hold;
 pub use images::{
     Found, Origin as ImageOrigin, Settings as ImageSettings, Stores as ImageStores, find_image,
     image_daemon_main,
 };
-pub use imports::{ImportFigures, ZygoteFigures};
 pub use lease::InstanceLease;
 pub use limits::InstanceLimits;
 pub use log::LogText;
 pub use machine::machine_memory;
 pub use node::{Node, Options, Usage};
-pub use pool::{LetGo, PoolFigures};
+pub use pool::LetGo;
 pub use programs::{Language, ProgramRequest};
 pub use runner::{QueryRunner, UdfBinding, WorkerLimits};
-pub use snowmelt_sandbox::SpawnerHealth;
 pub use unit::{Program, Unit};
 pub use worker::{WorkerLease, WorkerSpec};
 

@@ -4,9 +4,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use snowmelt_api::FunctionOptions;
 use snowmelt_sandbox::Limits;
 use snowmelt_types::{ByteSize, CpuMillis, Digest};
 use snowmelt_wire::FailureKind;
+
+/// The most calls that one instance takes at once.
+const MOST_CONCURRENT: u32 = 1000;
 
 /// What an instance may use, and what it finds in its environment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,6 +48,22 @@ impl Default for InstanceLimits {
             environment: BTreeMap::new(),
             idle: Duration::from_secs(60),
             concurrency: 1,
+        }
+    }
+}
+
+impl From<&FunctionOptions> for InstanceLimits {
+    fn from(options: &FunctionOptions) -> Self {
+        Self {
+            memory: options.memory,
+            cpu: options.cpu,
+            pids: options.pids,
+            scratch: options.scratch,
+            open_files: options.open_files,
+            log: options.log,
+            environment: options.environment.clone(),
+            idle: Duration::from_millis(options.idle_ms),
+            concurrency: options.concurrency.clamp(1, MOST_CONCURRENT),
         }
     }
 }

@@ -5,16 +5,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use snowmelt_api::{InstallFigures, NodeFigures, SpawnerHealth};
 use snowmelt_image::source::trust_authorities;
 use snowmelt_network::Networks;
 use snowmelt_package::{Environment, Installer, Python, Reporter, Runtime};
-use snowmelt_sandbox::{Spawner, SpawnerHealth};
+use snowmelt_sandbox::Spawner;
 use snowmelt_types::{ByteSize, Digest, ErrorReport, Tenant};
 use snowmelt_wire::{Code, Load};
 
 use crate::ahead::Ahead;
 use crate::answer::Answers;
-use crate::figures::{InstallFigures, NodeFigures, Starts};
+use crate::figures::Starts;
 use crate::images::{Images, Settings as ImageSettings};
 use crate::imports::ImportCache;
 use crate::instance::Instance;
@@ -382,7 +383,11 @@ impl Node {
                 return Ok(WorkerLease::new(inner, key, worker, false, asked));
             }
         }
-        let sandbox = spec.sandbox(&self.inner.options.worker_binary);
+        let binary = &self.inner.options.worker_binary;
+        if !binary.exists() {
+            return Err(Error::QueryProgramMissing { path: binary.clone() });
+        }
+        let sandbox = spec.sandbox(binary);
         // Rare beside what is idle, and large.
         let sandbox = Box::pin(self.inner.spawner.start(sandbox)).await?;
         let worker = Worker::new(sandbox)?;
@@ -427,7 +432,9 @@ impl Node {
 
     /// How the process does that makes sandboxes.
     pub fn spawner(&self) -> SpawnerHealth {
-        self.inner.spawner.health()
+        let snowmelt_sandbox::SpawnerHealth { processes, replaced, failure } =
+            self.inner.spawner.health();
+        SpawnerHealth { processes, replaced, failure }
     }
 
     /// How the caches do.

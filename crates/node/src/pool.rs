@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
+use snowmelt_api::PoolFigures;
 use snowmelt_types::{ByteSize, Digest};
 
 /// Idle things by key.
@@ -49,25 +49,6 @@ struct Idle<T> {
     item: T,
     until: Instant,
     bytes: u64,
-}
-
-/// How a pool did since it was made, and what it holds now.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PoolFigures {
-    /// Times that something idle was there.
-    pub hits: u64,
-    /// Times that there was not.
-    pub misses: u64,
-    /// Let go of to keep within the budget.
-    pub evicted: u64,
-    /// Let go of because nobody took it in time.
-    pub expired: u64,
-    /// How many are idle.
-    pub idle: u64,
-    /// Memory that they hold, in bytes.
-    pub bytes: u64,
-    /// The most that they may hold, in bytes.
-    pub budget: u64,
 }
 
 impl<T> Pool<T> {

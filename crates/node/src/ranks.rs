@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use snowmelt_api::Start;
 use snowmelt_sandbox::Error::{SpawnerLost, ZygoteLost};
 use snowmelt_sandbox::{ForkSpec, Network, Policy, Sandbox, SandboxSpec};
 use snowmelt_types::{Digest, JobId, SandboxId};
 
-use crate::figures::Start;
 use crate::imports::Child;
 use crate::instance::Instance;
 use crate::network::RankNetwork;

@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::future::try_join_all;
-use snowmelt_query::{Grants, UdfConnection, hand_over};
 use snowmelt_types::{ByteSize, Code, CpuMillis, End, ErrorReport, Report};
-use snowmelt_wire::{Failed, FileGrant, Load, SandboxUse, Task, TaskAsk, UdfGrant};
+use snowmelt_wire::{
+    Failed, FileGrant, Grants, Load, SandboxUse, Task, TaskAsk, UdfConnection, UdfGrant, hand_over,
+};
 
 use crate::{Error, InstanceLease, InstanceLimits, Node, Unit, WorkerLease, WorkerSpec};
 
@@ -302,7 +303,7 @@ impl QueryRunner {
         let socket = started.worker.connect().map_err(|error| unreachable(&error))?;
         match hand_over(socket, grants, plan, &header).await {
             Ok(socket) => Ok((started, socket)),
-            Err(error) => Err(self.explain(error.into(), &started).await),
+            Err(error) => Err(self.explain(Failed::of_worker(started.task, error), &started).await),
         }
     }
 

@@ -7,11 +7,11 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use snowmelt_api::Start;
 use snowmelt_types::Digest;
 use tokio::sync::OnceCell;
 
 use crate::Result;
-use crate::figures::Start;
 use crate::instance::Instance;
 
 /// Instances with calls under way, by what they run.

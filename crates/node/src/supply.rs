@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
+use snowmelt_api::Start;
 use snowmelt_sandbox::{ForkSpec, Network, Policy, SandboxSpec};
 use snowmelt_types::{Digest, SandboxId};
 
-use crate::figures::Start;
 use crate::imports::Child;
 use crate::instance::Instance;
 use crate::node::Inner;

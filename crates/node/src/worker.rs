@@ -1,4 +1,4 @@
-//! Query workers: the platform's own binary in a sandbox, executed afresh or taken again idle.
+//! Query workers: the program `snowmelt-query` in a sandbox, executed afresh or taken again idle.
 //!
 //! A worker holds no state between tasks and has no path to any data: it is granted open files and
 //! connected sockets for each task, so an idle one serves any query.
@@ -17,7 +17,7 @@ use crate::log::LogCollector;
 use crate::node::Inner;
 use crate::{Error, Result};
 
-pub(crate) const BINARY: &str = "/opt/snowmelt/bin/snowmelt";
+pub(crate) const BINARY: &str = "/opt/snowmelt/bin/snowmelt-query";
 
 /// What is kept of a worker's output.
 const LOG: ByteSize = ByteSize::mib(1);
@@ -60,7 +60,7 @@ impl WorkerSpec {
         SandboxSpec {
             id: SandboxId::new(),
             root: Root { binds, ..Root::default() },
-            command: [BINARY, "internal", "worker"].map(str::to_owned).to_vec(),
+            command: vec![BINARY.to_owned()],
             env: Vec::new(),
             limits: Limits {
                 memory: self.memory,

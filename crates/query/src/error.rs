@@ -1,7 +1,5 @@
 //! What can go wrong between SQL and its answer.
 
-use std::path::PathBuf;
-
 use datafusion::error::DataFusionError;
 use snowmelt_types::{ByteSize, Code, ErrorReport, Report};
 
@@ -29,38 +27,9 @@ pub enum Error {
         /// What would be lost.
         why: String,
     },
-    /// A location does not exist.
-    #[error("there is no file or folder `{location}`")]
-    LocationMissing {
-        /// The location as the user wrote it.
-        location: String,
-        /// Where it was looked for.
-        looked: String,
-    },
-    /// A link among a table's files leads nowhere.
-    #[error("the link `{location}` leads nowhere")]
-    LinkDangling {
-        /// The link.
-        location: String,
-        /// Where it leads.
-        looked: String,
-    },
-    /// A location exists, but there is no Parquet file in it.
-    #[error("`{location}` holds no Parquet file")]
-    LocationEmpty {
-        /// The location as the user wrote it.
-        location: String,
-        /// What was there instead.
-        found: String,
-    },
-    /// A location that cannot be understood.
-    #[error("`{location}` is no location: {why}")]
-    LocationInvalid {
-        /// The location as the user wrote it.
-        location: String,
-        /// What is wrong with it.
-        why: String,
-    },
+    /// A location that stands for no files, or cannot be read.
+    #[error(transparent)]
+    Location(#[from] snowmelt_files::Error),
     /// A Parquet file is truncated or corrupt.
     #[error("`{file}` cannot be read as Parquet: {why}")]
     FileCorrupt {
@@ -90,14 +59,6 @@ pub enum Error {
         location: String,
         /// Which column differs.
         why: String,
-    },
-    /// A local file or folder cannot be read.
-    #[error("`{}` cannot be read: {source}", path.display())]
-    Io {
-        /// The path.
-        path: PathBuf,
-        /// What the system says.
-        source: std::io::Error,
     },
     /// Object storage refused or failed.
     #[error("`{location}` cannot be read: {source}")]
@@ -153,16 +114,7 @@ impl Report for Error {
             Self::Unsupported { hint, .. } => new(Code::PLAN_UNSUPPORTED).hint(hint),
             Self::ScanChanged { .. } => new(Code::SCAN_CHANGED)
                 .hint("this is a fault of Snowmelt: please report the query; a simpler one may run"),
-            Self::LocationMissing { looked, .. } => {
-                new(Code::TABLE_MISSING).hint(format!("it was looked for at {looked}"))
-            }
-            Self::LinkDangling { looked, .. } => new(Code::TABLE_MISSING)
-                .hint(format!("there is no {looked}: mend the link, or remove it from the folder")),
-            Self::LocationEmpty { found, .. } => new(Code::TABLE_EMPTY).hint(format!(
-                "{found}; name a file, a folder with *.parquet in it, or a glob such as 'data/*.parquet'"
-            )),
-            Self::LocationInvalid { .. } => new(Code::TABLE_MISSING)
-                .hint("name a file, a folder, a glob, or s3://bucket/prefix/*.parquet"),
+            Self::Location(error) => error.report(),
             Self::FileCorrupt { file, .. } => {
                 new(Code::FILE_CORRUPT).hint(match other_format(file) {
                     Some(format) => format!(
@@ -176,10 +128,6 @@ impl Report for Error {
             Self::FileChanged { file } => changed(file),
             Self::SchemasDiffer { .. } => new(Code::FILE_CORRUPT)
                 .hint("query these files separately, and combine them with CAST and UNION ALL"),
-            Self::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
-                new(Code::TABLE_MISSING)
-            }
-            Self::Io { .. } => new(Code::STORAGE),
             Self::Storage { location, source, anonymous } => {
                 s3_error::report(source, &format!("`{location}`"), *anonymous)
             }

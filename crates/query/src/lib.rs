@@ -22,19 +22,17 @@ mod driver;
 mod error;
 mod fault;
 mod plan;
-mod profile;
 mod scan;
 mod udf;
 pub mod worker;
 
-pub use dispatch::{Grants, dispatch, follow, hand_over};
+pub use dispatch::{dispatch, follow};
 pub use driver::{
     Answer, Attempt, PlannedTask, Reporter, RunOptions, RunProgress, TaskError, TaskResult,
-    TaskRunner, UdfConnection,
+    TaskRunner,
 };
 pub use error::Error;
-pub use plan::{LocalFiles, OwnFiles, PlannedQuery, QuerySpec, local_files, plan};
-pub use profile::{Finding, Lane, PhaseSpan, Profile, Totals};
+pub use plan::{LocalFiles, OwnFiles, PlannedQuery, QuerySpec, plan};
 
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -7,7 +7,6 @@
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use crate::lanes::Lanes;
@@ -33,8 +32,7 @@ const UNTOLD: u32 = 2;
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// The state of the spawner.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpawnerHealth {
     /// The process ids of its lanes; none while another one is started in its place.
     pub processes: Vec<u32>,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::value::RawValue;
-use snowmelt_control::api::{BurstAnswer, BurstCalls, Invocation, NetworkRequest};
+use snowmelt_api::{BurstAnswer, BurstCalls, Invocation, NetworkRequest};
 use snowmelt_types::{Code, ErrorReport, InvocationId};
 
 use crate::args::BurstArgs;

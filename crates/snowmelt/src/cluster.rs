@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use snowmelt_control::api::HostSummary;
+use snowmelt_api::HostSummary;
 use snowmelt_control::hosts::{Member, Membership, Token};
 use snowmelt_control::server::Cluster;
 use snowmelt_types::{ByteSize, Code, ErrorReport, HostName};

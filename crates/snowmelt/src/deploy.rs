@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use snowmelt_control::api::{CallMode, FunctionOptions, FunctionSpec, Runtime, no_code};
+use snowmelt_api::{CallMode, FunctionOptions, FunctionSpec, Runtime, no_code};
 use snowmelt_types::ErrorReport;
 
 use crate::args::DeployArgs;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::value::RawValue;
-use snowmelt_control::api::{
+use snowmelt_api::{
     Answer, ColdReason, FunctionSummary, Invocation, InvocationState, InvokeRequest, LogEntry,
     Runtime,
 };

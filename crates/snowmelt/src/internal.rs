@@ -1,7 +1,7 @@
 //! The processes that Snowmelt starts of itself: `snowmelt internal NAME`.
 //!
-//! They are dispatched before anything else happens, because a worker's start is on the path of
-//! every cold query.
+//! They are dispatched before anything else happens, because the start of a server is on the path
+//! of every command that finds none.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -22,7 +22,6 @@ pub fn run(typed: &[OsString]) -> Option<ExitCode> {
     }
     match name.to_str()? {
         "spawner" => Some(snowmelt_sandbox::spawner_main()),
-        "worker" => Some(worker()),
         "images" => Some(images()),
         "daemon" => Some(ended(server::detach())),
         "serve" => Some(ended(serve())),
@@ -39,18 +38,6 @@ pub fn log(default: &str) {
         .with_writer(std::io::stderr)
         .with_ansi(false)
         .try_init();
-}
-
-/// Serves the socket that the spawner bound before this sandbox existed.
-fn worker() -> ExitCode {
-    log("warn");
-    match snowmelt_kernel::fds::inherited(snowmelt_sandbox::CHANNEL_FD) {
-        Ok(channel) => snowmelt_query::worker::serve(channel.into()),
-        Err(error) => {
-            eprintln!("snowmelt worker: there is no channel: {error}");
-            ExitCode::FAILURE
-        }
-    }
 }
 
 /// Mounts images and serves their blocks, for one node.

@@ -1,10 +1,9 @@
 //! `snowmelt net`: the networks of jobs that there are now, and the way of a packet in them.
 
-use snowmelt_control::api::{
-    NetworkDetail, NetworkPart, NetworkSummary, Trace, TraceRequest, TraceStep,
+use snowmelt_api::{
+    NetworkDetail, NetworkPart, NetworkSummary, PartNetwork, Trace, TraceRequest, TraceStep,
 };
 use snowmelt_network::Hold;
-use snowmelt_node::agent::api::PartNetwork;
 
 use crate::args::{NetCommand, NetLsArgs, NetShowArgs, NetTraceArgs, ShowFormat};
 use crate::config::Config;

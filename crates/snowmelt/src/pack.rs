@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use snowmelt_control::api::{PackRequest, Packed};
+use snowmelt_api::{PackRequest, Packed};
 use snowmelt_types::ByteSize;
 
 use crate::args::PackArgs;

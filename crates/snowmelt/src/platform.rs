@@ -22,6 +22,9 @@ use crate::printer::Printer;
 use crate::signals::Signals;
 use crate::{cluster, text};
 
+/// The file name of the program that runs queries.
+const QUERY_PROGRAM: &str = "snowmelt-query";
+
 /// After this long a command says what it waits for.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// After this long it gives up; the next start cleans what is left.
@@ -95,7 +98,7 @@ fn settings(config: &Config, socket: Option<PathBuf>) -> Result<Settings, ErrorR
         group: config.group.as_ref().map(|group| group.value.clone()),
         socket,
         spawner_command: vec![binary.clone().into(), "internal".into(), "spawner".into()],
-        worker_binary: binary,
+        worker_binary: query_program(&binary),
         hold: config.hold.value,
         handler_cache: config.handler_cache.value,
         import_cache: config.import_cache.value,
@@ -106,6 +109,14 @@ fn settings(config: &Config, socket: Option<PathBuf>) -> Result<Settings, ErrorR
         cluster: None,
         networks_dir: None,
     })
+}
+
+/// The program that runs queries: beside this one, as it is built, or where packages put it.
+pub fn query_program(binary: &Path) -> PathBuf {
+    let beside = binary.with_file_name(QUERY_PROGRAM);
+    let prefix = binary.parent().and_then(Path::parent);
+    let packaged = prefix.map(|prefix| prefix.join("libexec/snowmelt").join(QUERY_PROGRAM));
+    packaged.filter(|packaged| !beside.exists() && packaged.exists()).unwrap_or(beside)
 }
 
 /// True if a server accepts connections at this socket, or would if it were not stopped.

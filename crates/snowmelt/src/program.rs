@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use snowmelt_control::api::Runtime;
+use snowmelt_api::Runtime;
 use snowmelt_image::source::Place;
 use snowmelt_types::{ByteSize, Code, ErrorReport, Report};
 use snowmelt_wire::{Code as UserCode, CodeFile};

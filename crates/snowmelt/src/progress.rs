@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use snowmelt_control::api::{Event, Phase, Progress as Figures};
+use snowmelt_api::{Event, Phase, Progress as Figures};
 use snowmelt_types::ByteSize;
 use tokio::task::JoinHandle;
 

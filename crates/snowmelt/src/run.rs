@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use snowmelt_control::api::{
+use snowmelt_api::{
     CallMode, FunctionOptions, FunctionSpec, Invocation, InvokeRequest, LogEntry, Runtime,
 };
 use snowmelt_control::client::Client;

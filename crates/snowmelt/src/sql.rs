@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use snowmelt_control::api::{QueryOptions, QueryRequest, UdfSource};
+use snowmelt_api::{Profile, QueryOptions, QueryRequest, UdfSource};
 use snowmelt_control::client::{QueryFrame, QueryStream};
-use snowmelt_query::Profile;
 use snowmelt_types::{Code, ErrorReport};
 
 use crate::args::SqlArgs;

@@ -5,8 +5,7 @@
 
 use std::time::Duration;
 
-use snowmelt_control::api::Figures;
-use snowmelt_node::{PoolFigures, StartFigures, ZygoteFigures};
+use snowmelt_api::{Figures, PoolFigures, StartFigures, ZygoteFigures};
 use snowmelt_types::{ByteSize, Code};
 
 use crate::args::{ShowFormat, TopArgs};

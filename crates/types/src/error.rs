@@ -106,6 +106,7 @@ codes! {
     SERVER_ENDS = "SM-0512", Platform, "the server is about to end";
     SPAWNER_START = "SM-0520", Platform, "the spawner died and cannot be started again";
     ZYGOTES_BUSY = "SM-0521", Platform, "all slots for zygotes are in use";
+    QUERY_PROGRAM = "SM-0522", Platform, "the program that runs queries is missing";
     NETWORK_MAKE = "SM-0601", Platform, "a job's network could not be made";
     NETWORK_SPEC = "SM-0602", Input, "a job's network makes no sense as it was asked for";
     NETWORK_TAKEN = "SM-0603", Platform, "the network of a job is taken by another";

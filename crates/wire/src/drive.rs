@@ -11,9 +11,9 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use snowmelt_types::ErrorReport;
+use snowmelt_types::{Code, ErrorReport, Report};
 
-use crate::{FileGrant, S3Access, Signature};
+use crate::{Error, FileGrant, S3Access, Signature};
 
 /// The longest request, and the longest plan, that the platform takes from a driver. A task names
 /// its files: 100,000 of them fit.
@@ -194,6 +194,18 @@ impl Failed {
     /// The loss of a sandbox: another attempt may succeed.
     pub fn lost(report: ErrorReport) -> Self {
         Self { lost: true, report: Box::new(report) }
+    }
+
+    /// A connection to a worker that ended is a lost worker; one that broke the protocol would do
+    /// so again.
+    pub fn of_worker(task: u32, error: Error) -> Self {
+        match error {
+            Error::Closed | Error::Io(_) => {
+                let message = format!("the worker of task {task} was lost: {error}");
+                Self::lost(ErrorReport::new(Code::WORKER_LOST, message))
+            }
+            other => Self::of(other.report()),
+        }
     }
 }
 

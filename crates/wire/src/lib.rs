@@ -11,6 +11,7 @@ mod drive;
 mod error;
 mod frame;
 mod function;
+mod grants;
 mod stream;
 mod task;
 
@@ -29,6 +30,7 @@ pub use frame::{
 pub use function::{
     Call, Code, CodeFile, FailureKind, FunctionFailure, Load, Mode, OnError, Ready, Signature,
 };
+pub use grants::{Grants, UdfConnection, hand_over};
 pub use stream::{FrameStream, MAX_DESCRIPTORS, write_frame_with};
 pub use task::{
     FileGrant, OperatorMetric, S3Access, Task, TaskDone, TaskProgress, UdfGrant, UdfUse,

@@ -7,12 +7,12 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use serde::Deserialize;
+use snowmelt_api::{CallMode, FunctionSpec};
 use snowmelt_node::agent::api::RankEnd;
 use snowmelt_types::{Code, ErrorReport, HostName, JobId};
 use tokio::sync::watch;
 
 use super::Part;
-use crate::api::{CallMode, FunctionSpec};
 
 /// How long the others have to come to an end of their own: most notice that a connection closed,
 /// and what they say then is worth more than that they were ended.

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use snowmelt_api::{BurstCalls, FunctionSpec, Invocation, InvocationState, LogEntry};
 use snowmelt_node::agent::api::{PartCalls, RankEnd};
 use snowmelt_types::{Code, ErrorReport, InvocationId, JobId};
 use tokio::sync::{Barrier, mpsc};
 
 use super::Part;
 use super::failing::First;
-use crate::api::{BurstCalls, FunctionSpec, Invocation, InvocationState, LogEntry};
 use crate::now_ms;
 
 /// What became of the ranks, in order.

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use snowmelt_api::{NetworkDetail, NetworkPart, NetworkSummary, TracePoint};
 use snowmelt_network::{JobSpec, RESERVED};
 use snowmelt_types::{Code, ErrorReport, FunctionName, JobId, Tenant};
 
 use super::Part;
-use crate::api::{NetworkDetail, NetworkPart, NetworkSummary, TracePoint};
 use crate::now_ms;
 
 type Running = BTreeMap<JobId, Arc<Job>>;

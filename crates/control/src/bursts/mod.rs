@@ -16,13 +16,13 @@ mod trace;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use snowmelt_api::{BurstAnswer, BurstCalls, BurstPart, BurstRequest, CallMode, FunctionSpec};
 use snowmelt_network::JobSpec;
 use snowmelt_node::agent::api::{JobPart, PartOpen, PartReady};
 use snowmelt_node::{InstanceLimits, Node};
 use snowmelt_types::{Code, ErrorReport, JobId};
 use snowmelt_wire::Mode;
 
-use crate::api::{BurstAnswer, BurstCalls, BurstPart, BurstRequest, CallMode, FunctionSpec};
 use crate::declared::{Declared, declared};
 use crate::hosts::{Host, Hosts};
 use crate::live;

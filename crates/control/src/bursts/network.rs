@@ -8,12 +8,12 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use snowmelt_api::NetworkRequest;
 use snowmelt_network::{JobSpec, Peer, Range, prefix_for};
 use snowmelt_node::agent::api::HostRanks;
 use snowmelt_types::{Code, ErrorReport, JobId, Tenant};
 
 use super::Part;
-use crate::api::NetworkRequest;
 
 /// Where the addresses of jobs begin; private, and rarely used by anybody (RFC 1918, RFC 4193).
 const BASE4: Ipv4Addr = Ipv4Addr::new(10, 192, 0, 0);

@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
+use snowmelt_api::{Trace, TracePoint, TraceRequest, TraceStep, TraceTo};
 use snowmelt_network::{Hold, Listener, Transport, Way};
 use snowmelt_node::agent::api::{WayFound, WayTo};
 use snowmelt_types::{ErrorReport, HostName, JobId};
 
 use super::jobs::{Job, Jobs};
-use crate::api::{Trace, TracePoint, TraceRequest, TraceStep, TraceTo};
 
 /// How long a host may take to answer an echo over the overlay.
 const ECHO: Duration = Duration::from_secs(1);

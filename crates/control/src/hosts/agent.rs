@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use snowmelt_api::PartNetwork;
 use snowmelt_node::agent::Agent;
 use snowmelt_node::agent::api::{
-    BringCode, CodeThere, JobPart, PartCalls, PartNetwork, PartOpen, PartReady, RankEnd, WayFound,
-    WayTo,
+    BringCode, CodeThere, JobPart, PartCalls, PartOpen, PartReady, RankEnd, WayFound, WayTo,
 };
 use snowmelt_types::{ErrorReport, JobId};
 use tokio::sync::mpsc;

@@ -24,7 +24,7 @@ pub(crate) fn bind(address: SocketAddr) -> Result<std::net::TcpListener, ErrorRe
     })
 }
 
-/// The routes of the second table in [`crate::api`].
+/// The routes of the second table in [`snowmelt_api`].
 pub(crate) fn router(hosts: Hosts, token: Token) -> Router {
     Router::new()
         .route("/v1/hosts", post(join))

@@ -5,6 +5,7 @@
 
 use std::net::SocketAddr;
 
+use snowmelt_api::HostJoin;
 use snowmelt_node::Node;
 use snowmelt_node::agent::{self, Agent, Token};
 use snowmelt_types::{ErrorReport, HostName, Report};
@@ -13,7 +14,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::first::in_time;
 use super::{BEAT, Remote, listen};
-use crate::api::HostJoin;
 use crate::server::{Settings, Started};
 
 /// How a host is reached and whom it belongs to.

@@ -18,10 +18,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use snowmelt_api::{HostJoin, HostSummary};
 use snowmelt_node::agent::Agent;
 use snowmelt_types::{Code, ErrorReport, HostName};
-
-use crate::api::{HostJoin, HostSummary};
 
 pub(crate) use agent::HostAgent;
 use clock::Clock;
@@ -267,12 +266,8 @@ mod tests {
     }
 
     fn joins(address: SocketAddr) -> HostJoin {
-        let facts = snowmelt_node::agent::api::HostFacts {
-            version: String::new(),
-            cores: 1,
-            memory: 0,
-            ranks: 0,
-        };
+        let facts =
+            snowmelt_api::HostFacts { version: String::new(), cores: 1, memory: 0, ranks: 0 };
         HostJoin { name: "one".to_owned().try_into().unwrap(), address: Some(address), facts }
     }
 

@@ -10,15 +10,14 @@ use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use snowmelt_api::{HostFacts, HostJoin, PartNetwork};
 use snowmelt_node::agent::api::{
-    BringCode, CodeThere, HostFacts, JobPart, PartCalls, PartNetwork, PartOpen, PartReady, RankEnd,
-    ReadyWithin, WayFound, WayTo,
+    BringCode, CodeThere, JobPart, PartCalls, PartOpen, PartReady, RankEnd, ReadyWithin, WayFound,
+    WayTo,
 };
 use snowmelt_types::{Code, ErrorReport, HostName, JobId};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
-
-use crate::api::HostJoin;
 
 pub use snowmelt_node::agent::Token;
 

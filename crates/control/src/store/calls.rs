@@ -6,11 +6,11 @@
 
 use redb::{Database, ReadableTable, ReadableTableMetadata, TableDefinition};
 use serde::{Deserialize, Serialize};
+use snowmelt_api::InvocationState;
 use snowmelt_types::{Code, ErrorReport, FunctionName, InvocationId};
 
 use super::index::{Entry, Full, Index};
 use super::{InvocationRecord, Store};
-use crate::api::InvocationState;
 
 /// The records.
 pub(super) const RECORDS: TableDefinition<&str, &[u8]> = TableDefinition::new("invocations");
@@ -103,7 +103,7 @@ pub(super) fn load(database: &Database) -> Result<Index, redb::Error> {
 fn from_record(record: &[u8]) -> Option<Entry> {
     let head: Head = serde_json::from_slice(record).ok()?;
     let ended = head.invocation.state != InvocationState::Running;
-    let until_ms = ended.then(|| crate::now_ms() + super::KEPT_WITHOUT_A_WORD_MS);
+    let until_ms = ended.then(|| crate::now_ms() + snowmelt_api::RESULT_KEPT_MS);
     Some(Entry { until_ms, ..Entry::waiting(&head.invocation.function, record.len()) })
 }
 

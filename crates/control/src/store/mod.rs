@@ -14,10 +14,10 @@ use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefini
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use snowmelt_api::{FunctionSpec, Invocation};
 use snowmelt_node::PackageAt;
 use snowmelt_types::{Code, Digest, ErrorReport, FunctionName};
 
-use crate::api::{FunctionSpec, Invocation};
 use crate::place;
 use index::Index;
 
@@ -28,9 +28,6 @@ const OTHERS_TAKE_AT_MOST: Duration = Duration::from_secs(5);
 
 /// What redb keeps of the file in memory.
 const CACHE_BYTES: usize = 32 << 20;
-
-/// How long the answer of an asynchronous call is kept where the function does not say.
-pub(crate) const KEPT_WITHOUT_A_WORD_MS: u64 = 24 * 60 * 60 * 1000;
 
 /// A deployed function.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -211,7 +208,7 @@ mod tests {
     use snowmelt_wire::Code as UserCode;
 
     use super::*;
-    use crate::api::{CallMode, FunctionOptions, InvocationState, Runtime};
+    use snowmelt_api::{CallMode, FunctionOptions, InvocationState, Runtime};
 
     fn record(name: &str) -> FunctionRecord {
         let code =

@@ -7,10 +7,10 @@
 //! | `POST /v1/jobs/{id}/ready` | [`ReadyWithin`] | [`PartReady`]: all hosts answer over the network and the code is loaded, or which do not |
 //! | `POST /v1/jobs/{id}/calls` | [`PartCalls`] | lines of JSON: a [`RankEnd`] for each rank as it ends |
 //! | `POST /v1/jobs/{id}/end` | `ErrorReport` | 204: calls that still run end with this error, and nothing waits for what they sent |
-//! | `GET /v1/jobs/{id}/network` | | [`PartNetwork`] |
+//! | `GET /v1/jobs/{id}/network` | | [`snowmelt_api::PartNetwork`] |
 //! | `POST /v1/jobs/{id}/way` | [`WayTo`] | [`WayFound`] |
 //! | `DELETE /v1/jobs/{id}` | | 204: nothing of the part is left |
-//! | `GET /v1/host` | | [`HostFacts`] |
+//! | `GET /v1/host` | | [`snowmelt_api::HostFacts`] |
 //!
 //! Every request carries the token of the cluster (`authorization: Bearer`). A connection that is
 //! closed while calls run ends their sandboxes; a part that is never called is closed after
@@ -20,11 +20,12 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use snowmelt_network::{Counters, Hold, JobSpec, Listener, Range, Remains, Way};
+use snowmelt_api::Answer;
+use snowmelt_network::{Counters, JobSpec, Listener, Range, Way};
 use snowmelt_types::{Digest, ErrorReport, JobId, Tenant};
 use snowmelt_wire::{Code, Mode};
 
-use crate::{Answer, InstanceLimits, PackageAt, ProgramRequest};
+use crate::{InstanceLimits, PackageAt, ProgramRequest};
 
 /// What one host runs of a job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -167,25 +168,6 @@ pub struct RankEnd {
     pub wall_us: u64,
 }
 
-/// The network of a job on one host, as the kernel has it now.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct PartNetwork {
-    /// What was asked for, with the other hosts.
-    pub spec: JobSpec,
-    /// The number of its namespace, as `/proc/PID/ns/net` shows it.
-    pub namespace: u64,
-    /// Its end of a pair in the host's own namespace.
-    pub device: String,
-    /// The most bytes of a packet to another host.
-    pub mtu: u32,
-    /// What holds functions to their addresses.
-    pub hold: Hold,
-    /// What was asked of the kernel for it.
-    pub counters: Counters,
-    /// Sockets, routes and neighbours that are in it.
-    pub holds: Remains,
-}
-
 /// Asks for the way of a packet from a host of a job.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct WayTo {
@@ -205,17 +187,4 @@ pub struct WayFound {
     pub way: Way,
     /// Who listens there on this host.
     pub listeners: Vec<Listener>,
-}
-
-/// What a host has and does.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct HostFacts {
-    /// Version of the binary.
-    pub version: String,
-    /// Cores.
-    pub cores: u32,
-    /// Memory that functions may have, in bytes.
-    pub memory: u64,
-    /// Ranks of jobs that are there now.
-    pub ranks: u32,
 }

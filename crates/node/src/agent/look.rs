@@ -5,10 +5,11 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
+use snowmelt_api::PartNetwork;
 use snowmelt_types::{Code, ErrorReport, JobId, Report};
 
 use super::Agent;
-use super::api::{PartNetwork, WayFound, WayTo};
+use super::api::{WayFound, WayTo};
 use crate::network::RankNetwork;
 
 impl Agent {

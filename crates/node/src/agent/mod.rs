@@ -14,12 +14,13 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use snowmelt_api::HostFacts;
 use snowmelt_types::{ByteSize, Code, ErrorReport, JobId, Report};
 use tokio::sync::{mpsc, watch};
 
 use crate::Node;
 use crate::network::RankNetwork;
-use api::{BringCode, CodeThere, HostFacts, JobPart, PartCalls, PartOpen, PartReady, RankEnd};
+use api::{BringCode, CodeThere, JobPart, PartCalls, PartOpen, PartReady, RankEnd};
 use part::Part;
 
 pub use serve::{Admission, Problem, Token, admit, router};

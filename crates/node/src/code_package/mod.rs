@@ -18,4 +18,3 @@ mod start;
 
 pub(crate) use open::Opened;
 pub use open::PackageAt;
-pub use pack::Packed;

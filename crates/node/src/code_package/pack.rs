@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use serde::{Deserialize, Serialize};
+use snowmelt_api::Packed;
 use snowmelt_image::build::{Unpacked, build, function};
 use snowmelt_image::source::{Layout, Reference};
 use snowmelt_image::{Converted, Options, exchange};
@@ -19,27 +19,6 @@ use crate::{Error, Node, Result};
 /// The most layers of wheels: the manifest of an image has to fit into one packet. More wheels than
 /// that are one layer.
 const MOST_LAYERS: usize = 100;
-
-/// A package that was made.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Packed {
-    /// Its name with everything that was left out.
-    pub name: String,
-    /// Digest of its manifest.
-    pub manifest: String,
-    /// Name and version of each wheel in it.
-    pub wheels: Vec<String>,
-    /// How many layers it has, that of the code included.
-    pub layers: u64,
-    /// Layers that were on this machine already.
-    pub reused: u64,
-    /// Stored bytes.
-    pub bytes: u64,
-    /// Uncompressed bytes.
-    pub raw_bytes: u64,
-    /// Whether it was sent to a registry.
-    pub sent: bool,
-}
 
 impl Node {
     /// Makes a package of code and the wheels that satisfy its requirements, and sends it to the

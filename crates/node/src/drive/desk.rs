@@ -147,8 +147,7 @@ impl<'q> Desk<'q> {
             return Err(refused("it asked for a location that the query does not name"));
         }
         let folder = self.folder.to_owned();
-        let listing =
-            tokio::task::spawn_blocking(move || snowmelt_query::local_files(&location, &folder));
+        let listing = tokio::task::spawn_blocking(move || snowmelt_files::find(&location, &folder));
         let files = match listing.await {
             Ok(listed) => listed.map_err(|error| Failed::of(error.report()))?,
             Err(_) => return Err(refused("a folder could not be listed")),

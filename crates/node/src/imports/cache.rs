@@ -5,13 +5,14 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
+use snowmelt_api::ImportFigures;
 use snowmelt_sandbox::{ForkSpec, Sandbox, Spawner};
 use snowmelt_types::{ByteSize, Tenant};
 use tokio::sync::OnceCell;
 
 use super::admission::Admission;
 use super::demand::Demand;
-use super::figures::{Counts, ImportFigures};
+use super::figures::Counts;
 use super::member::{Child, Found, Member};
 use super::plan::{Experience, Growth};
 use super::slot::Slot;

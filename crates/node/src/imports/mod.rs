@@ -27,7 +27,6 @@ mod properties;
 
 pub(crate) use admission::Admitted;
 pub(crate) use cache::ImportCache;
-pub use figures::{ImportFigures, ZygoteFigures};
 pub(crate) use member::{Child, Found, Member};
 pub(crate) use start::{Packages, Source};
 pub(crate) use want::{Place, Set, Want};

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use snowmelt_node::{InstanceLimits, Start};
+use snowmelt_api::Start;
+use snowmelt_node::InstanceLimits;
 use snowmelt_types::{ByteSize, Report, Tenant};
 
 use crate::rig::{Budgets, PLENTY, call, limits, load, until, with_node};

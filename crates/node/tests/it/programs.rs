@@ -5,7 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::json;
-use snowmelt_node::{Error, InstanceLimits, Language, ProgramRequest, Start, Unit};
+use snowmelt_api::Start;
+use snowmelt_node::{Error, InstanceLimits, Language, ProgramRequest, Unit};
 use snowmelt_types::Tenant;
 use snowmelt_wire::{Code, CodeFile, Load};
 

@@ -1,7 +1,8 @@
 //! The spawner dies: idle and prewarmed instances and zygotes are dropped, and made again.
 
 use serde_json::json;
-use snowmelt_node::{InstanceLease, Start};
+use snowmelt_api::Start;
+use snowmelt_node::InstanceLease;
 use snowmelt_types::{Code, Report};
 
 use crate::rig::{PLENTY, Rig, call, limits, load, until, with_node};

@@ -138,7 +138,7 @@ pub fn raw(event: &serde_json::Value) -> Box<serde_json::value::RawValue> {
     serde_json::value::to_raw_value(event).unwrap()
 }
 
-fn value(answer: &snowmelt_node::Answer) -> serde_json::Value {
+fn value(answer: &snowmelt_api::Answer) -> serde_json::Value {
     serde_json::from_str(answer.json()).unwrap()
 }
 

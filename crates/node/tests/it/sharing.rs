@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use snowmelt_node::{Error, InstanceLimits, Start};
+use snowmelt_api::Start;
+use snowmelt_node::{Error, InstanceLimits};
 use snowmelt_types::{Code, End, Report};
 
 use crate::rig::{PLENTY, call, call_within, limits, with_node};

@@ -13,6 +13,7 @@ use datafusion::physical_plan::memory::MemoryStream;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
+use snowmelt_api::{PhaseSpan, Profile};
 use snowmelt_types::{ByteSize, Report};
 
 use super::shown::{shown, shown_schema};
@@ -21,7 +22,7 @@ use super::{Reporter, TaskRunner, findings, lanes};
 use crate::plan::{BATCH_ROWS, PlannedQuery, execution_config, function_registry};
 use crate::udf::{self, UdfPool};
 use crate::worker::{PeakPool, operators};
-use crate::{Error, PhaseSpan, Profile, Result};
+use crate::{Error, Result};
 
 /// How to run a query.
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,8 @@
 //! What is worth changing about a query, from its own profile: each with its evidence.
 
+use snowmelt_api::{Finding, Lane, Profile};
+
 use crate::plan::TableInfo;
-use crate::{Finding, Lane, Profile};
 
 /// A share of the wall time that is worth a word.
 const NOTABLE: f64 = 0.25;
@@ -178,7 +179,7 @@ fn retries(profile: &Profile) -> Option<(f64, Finding)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{PhaseSpan, Totals};
+    use snowmelt_api::{PhaseSpan, Totals};
 
     fn lane(name: &str, done_us: u64) -> Lane {
         Lane { name: name.to_owned(), done_us, ..Lane::default() }

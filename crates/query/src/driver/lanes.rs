@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use snowmelt_api::{Lane, PhaseSpan, Profile, Totals};
 use snowmelt_wire::{OperatorMetric, TaskProgress};
 
 use super::tasks::Finished;
-use crate::{Lane, PhaseSpan, Profile, Totals};
 
 /// Fills in everything that is known once all tasks are done. `ended` is when the last one was
 /// done, since the query was accepted.

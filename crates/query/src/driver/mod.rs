@@ -14,7 +14,5 @@ pub use answer::{Answer, RunOptions};
 pub use attempt::Attempt;
 pub(crate) use queue::ResultQueue;
 pub(crate) use result_exec::ResultExec;
-pub use runner::{
-    PlannedTask, Reporter, RunProgress, TaskError, TaskResult, TaskRunner, UdfConnection,
-};
+pub use runner::{PlannedTask, Reporter, RunProgress, TaskError, TaskResult, TaskRunner};
 pub(crate) use shown::shown_schema;

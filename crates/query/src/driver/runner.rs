@@ -2,17 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::os::unix::net::UnixStream;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use snowmelt_api::Lane;
 use snowmelt_types::ErrorReport;
 pub use snowmelt_wire::RunProgress;
-use snowmelt_wire::{Failed, FileGrant, S3Access, Task, TaskDone};
+use snowmelt_wire::{Failed, FileGrant, S3Access, Task, TaskDone, UdfConnection};
 
 use super::Attempt;
-use crate::Lane;
 
 /// One worker's share of a query, ready to be sent.
 #[derive(Clone, Debug)]
@@ -105,15 +103,6 @@ impl From<Failed> for TaskError {
             false => Self::Failed(failed.report),
         }
     }
-}
-
-/// A connection to an instance of a UDF whose `Load` was answered by `Ready`.
-#[derive(Debug)]
-pub struct UdfConnection {
-    /// The connected socket, in blocking mode.
-    pub socket: UnixStream,
-    /// The most time for one batch; zero means no limit.
-    pub timeout: Duration,
 }
 
 /// Runs tasks on workers; implemented by the control plane. All futures may be dropped at any

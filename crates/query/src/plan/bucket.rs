@@ -7,17 +7,18 @@ use datafusion::execution::object_store::ObjectStoreUrl;
 use futures::TryStreamExt;
 use glob::Pattern;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
-
-use super::location::{
-    Located, MATCHING, Source, empty, file_is_parquet, glob_base, has_glob, hidden, missing,
+use snowmelt_files::{
+    Error as LocationError, MATCHING, glob_base, has_glob, is_hidden, is_parquet,
 };
+
+use super::location::{Located, Source};
 use crate::scan::{S3Settings, object_path, patiently};
 use crate::{Error, Result};
 
 /// Finds the objects of `rest`, a bucket and a key.
 pub(super) async fn locate(location: &str, rest: &str, s3: &S3Settings) -> Result<Located> {
     let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
-    let invalid = |why: String| Error::LocationInvalid { location: location.to_owned(), why };
+    let invalid = |why: String| LocationError::invalid(location, why);
     let url = ObjectStoreUrl::parse(format!("s3://{bucket}"))
         .map_err(|error| invalid(error.to_string()))?;
     s3.check().map_err(|why| Error::S3Setting { why })?;
@@ -39,11 +40,11 @@ pub(super) async fn locate(location: &str, rest: &str, s3: &S3Settings) -> Resul
         files = match found {
             Some(files) => files,
             None if has_glob(key) => Vec::new(),
-            None => return Err(missing(location, Path::new(location))),
+            None => return Err(LocationError::missing(location, Path::new(location)).into()),
         };
     }
     if files.is_empty() {
-        return Err(empty(location, Path::new(location)));
+        return Err(LocationError::empty(location, Path::new(location)).into());
     }
     Ok(Located { url, source: Source::Bucket(store), anonymous: s3.anonymous(), files })
 }
@@ -56,7 +57,7 @@ async fn matching(
     let prefix = glob_base(Path::new(key));
     let mut files = list(store, &prefix.to_string_lossy()).await?;
     files.retain(|meta| {
-        let hidden = meta.location.filename().is_some_and(hidden);
+        let hidden = meta.location.filename().is_some_and(is_hidden);
         pattern.matches_with(meta.location.as_ref(), MATCHING) && !hidden
     });
     Ok(files)
@@ -79,10 +80,10 @@ async fn one_or_all_below(
     if files.is_empty() {
         return Ok(None);
     }
-    let visible = |part: &str| !hidden(part);
+    let visible = |part: &str| !is_hidden(part);
     let files = files
         .into_iter()
-        .filter(|meta| file_is_parquet(Path::new(meta.location.as_ref())))
+        .filter(|meta| is_parquet(Path::new(meta.location.as_ref())))
         .filter(|meta| meta.location.as_ref().split('/').all(visible));
     Ok(Some(files.collect()))
 }

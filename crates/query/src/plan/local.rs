@@ -10,8 +10,7 @@ use std::path::PathBuf;
 use async_trait::async_trait;
 use snowmelt_wire::LocalFile;
 
-use super::location::local_files;
-use crate::{Error, Result};
+use crate::Result;
 
 /// The local files that a query may read.
 #[async_trait]
@@ -33,10 +32,11 @@ pub struct OwnFiles {
 #[async_trait]
 impl LocalFiles for OwnFiles {
     async fn list(&self, location: &str) -> Result<Vec<LocalFile>> {
-        local_files(location, &self.folder)
+        Ok(snowmelt_files::find(location, &self.folder)?)
     }
 
     async fn open(&self, path: &str) -> Result<File> {
-        File::open(path).map_err(|source| Error::Io { path: path.into(), source })
+        File::open(path)
+            .map_err(|source| snowmelt_files::Error::Io { path: path.into(), source }.into())
     }
 }

@@ -31,7 +31,6 @@ use snowmelt_wire::Signature;
 pub(crate) use cut::file_scan;
 pub(crate) use encode::FragmentTask;
 pub use local::{LocalFiles, OwnFiles};
-pub use location::local_files;
 pub use planned::PlannedQuery;
 pub(crate) use session::{execution_config, function_registry};
 pub(crate) use table::TableInfo;

@@ -6,6 +6,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
+use snowmelt_api::{PhaseSpan, Profile};
 use snowmelt_wire::{FileGrant, S3Access};
 
 use super::cut::Cut;
@@ -13,10 +14,10 @@ use super::encode::FragmentTask;
 use super::statement::Wanted;
 use super::table::TableInfo;
 use super::{QuerySpec, explain, text};
+use crate::Result;
 use crate::driver::PlannedTask;
 use crate::driver::shown_schema;
 use crate::udf::UdfPool;
-use crate::{PhaseSpan, Profile, Result};
 
 /// A query, cut into tasks and the driver's part. Run it with [`PlannedQuery::run`].
 #[derive(Debug)]

@@ -25,7 +25,7 @@ use object_store::{
 use snowmelt_types::ErrorReport;
 use snowmelt_wire::FileGrant;
 
-use super::version::{self, local_version};
+use super::version;
 use super::{Counters, local_path};
 
 /// The granted files by their name in the plan.
@@ -61,7 +61,10 @@ impl GrantedFiles {
     /// The first file that is no longer as it was planned with, if there is one.
     pub(crate) fn changed(&self) -> Option<ErrorReport> {
         let changed = |granted: &&GrantedFile| {
-            !granted.file.metadata().is_ok_and(|now| local_version(&now) == granted.version)
+            !granted
+                .file
+                .metadata()
+                .is_ok_and(|now| snowmelt_files::version(&now) == granted.version)
         };
         self.files.values().find(changed).map(|granted| version::changed(&granted.path))
     }
@@ -89,9 +92,9 @@ impl GrantedFiles {
 impl GrantedFile {
     fn check(grant: &FileGrant, file: File) -> crate::Result<Self> {
         let path = FilePath::new(&grant.path);
-        let io = |source| crate::Error::Io { path: path.to_owned(), source };
+        let io = |source| snowmelt_files::Error::Io { path: path.to_owned(), source };
         let metadata = file.metadata().map_err(io)?;
-        let version = local_version(&metadata);
+        let version = snowmelt_files::version(&metadata);
         if metadata.len() != grant.bytes || version != grant.version {
             return Err(crate::Error::FileChanged { file: grant.path.clone() });
         }
@@ -191,7 +194,7 @@ mod tests {
     fn store(announced: u64) -> crate::Result<(GrantedFiles, Arc<Counters>)> {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(b"0123456789").unwrap();
-        let version = local_version(&file.metadata().unwrap());
+        let version = snowmelt_files::version(&file.metadata().unwrap());
         let path = "/data/a b.parquet".to_owned();
         let grant = FileGrant { path, bytes: announced, version };
         let counters = Arc::new(Counters::default());

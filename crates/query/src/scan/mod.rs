@@ -19,4 +19,4 @@ pub(crate) use granted::GrantedFiles;
 pub(crate) use paths::{file_path, local_path, object_path};
 pub(crate) use patience::patiently;
 pub(crate) use s3::{S3Settings, open_bucket};
-pub(crate) use version::{Versions, changed, local_version};
+pub(crate) use version::{Versions, changed};

@@ -6,20 +6,18 @@
 use std::path::{Path, PathBuf};
 
 use object_store::path::Path as StorePath;
+use snowmelt_files::Error;
 use url::Url;
 
-use crate::{Error, Result};
+use crate::Result;
 
 /// The plan's name for an absolute path.
 pub(crate) fn local_path(path: &Path) -> Result<StorePath> {
-    let invalid = |why: &str| Error::LocationInvalid {
-        location: path.display().to_string(),
-        why: why.to_owned(),
-    };
+    let invalid = |why: &str| Error::invalid(&path.display().to_string(), why);
     if path.to_str().is_none() {
-        return Err(invalid("its name is not UTF-8"));
+        return Err(invalid("its name is not UTF-8").into());
     }
-    StorePath::from_absolute_path(path).map_err(|error| invalid(&error.to_string()))
+    Ok(StorePath::from_absolute_path(path).map_err(|error| invalid(&error.to_string()))?)
 }
 
 /// The key of an object as it is: `?`, `#` and `%` are letters of it.

@@ -5,8 +5,6 @@
 //! planning; files are looked at when they are opened and once more after the last read.
 
 use std::collections::HashMap;
-use std::fs::Metadata;
-use std::os::unix::fs::MetadataExt;
 use std::sync::OnceLock;
 
 use object_store::path::Path;
@@ -14,12 +12,6 @@ use object_store::{Error, GetOptions};
 use snowmelt_types::{Code, ErrorReport};
 
 use super::object_path;
-
-/// What changes when a local file is replaced or written to.
-pub(crate) fn local_version(metadata: &Metadata) -> String {
-    let (inode, size) = (metadata.ino(), metadata.size());
-    format!("{inode:x}-{}.{}-{size:x}", metadata.mtime(), metadata.mtime_nsec())
-}
 
 /// The error text for a file that changed since planning.
 pub(crate) fn changed(file: &str) -> ErrorReport {
@@ -68,25 +60,7 @@ impl Versions {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-
     use super::*;
-
-    #[test]
-    fn a_file_that_is_written_to_or_replaced_has_another_version() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("a");
-        std::fs::write(&path, "one").unwrap();
-        let version = || local_version(&path.metadata().unwrap());
-        let first = version();
-        assert_eq!(first, version());
-        std::fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(b"+").unwrap();
-        let second = version();
-        assert_ne!(first, second);
-        std::fs::write(folder.path().join("b"), "one+").unwrap();
-        std::fs::rename(folder.path().join("b"), &path).unwrap();
-        assert_ne!(second, version());
-    }
 
     #[test]
     fn only_a_failed_condition_is_a_change() {

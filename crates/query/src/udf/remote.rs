@@ -13,12 +13,11 @@ use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 use snowmelt_udf::Client;
-use snowmelt_wire::{Signature as WireSignature, schema_from_text};
+use snowmelt_wire::{Signature as WireSignature, UdfConnection, schema_from_text};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use super::UdfPool;
 use super::coercion::coerce;
-use crate::driver::UdfConnection;
 use crate::{Error, Result};
 
 /// A UDF of the query.

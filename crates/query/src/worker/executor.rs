@@ -12,7 +12,7 @@ use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::{StreamExt, TryStreamExt};
 use snowmelt_types::{ByteSize, Code, ErrorReport, Report};
-use snowmelt_wire::{OperatorMetric, Task, TaskProgress, UdfGrant, UdfUse};
+use snowmelt_wire::{OperatorMetric, Task, TaskProgress, UdfConnection, UdfGrant, UdfUse};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Notify;
 use url::Url;
@@ -21,7 +21,6 @@ use super::inbox::Inbox;
 use super::metrics::{operators, rows_read};
 use super::outbox::Outbox;
 use super::{PeakPool, STACK_BYTES, panics};
-use crate::driver::UdfConnection;
 use crate::fault::{self, Setting};
 use crate::plan::{execution_config, function_registry};
 use crate::scan::{Counted, Counters, GrantedFiles, Versions, open_bucket};
@@ -250,10 +249,7 @@ fn register_stores(
     counters: &Arc<Counters>,
 ) -> Result<Vec<Arc<Versions>>, Error> {
     let url = |text: &str| {
-        Url::parse(text).map_err(|error| Error::LocationInvalid {
-            location: text.to_owned(),
-            why: error.to_string(),
-        })
+        Url::parse(text).map_err(|error| snowmelt_files::Error::invalid(text, error.to_string()))
     };
     runtime.register_object_store(&url("file:///")?, Arc::clone(granted) as _);
     let mut all = Vec::with_capacity(task.s3.len());

@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
 use async_trait::async_trait;
+use snowmelt_api::{Answer, Profile};
 use snowmelt_query::{
-    Answer, Attempt, Grants, LocalFiles, OwnFiles, PlannedQuery, PlannedTask, Profile, QuerySpec,
-    Reporter, RunOptions, RunProgress, TaskError, TaskResult, TaskRunner, UdfConnection, dispatch,
-    plan, worker,
+    Attempt, LocalFiles, OwnFiles, PlannedQuery, PlannedTask, QuerySpec, Reporter, RunOptions,
+    RunProgress, TaskError, TaskResult, TaskRunner, dispatch, plan, worker,
 };
 use snowmelt_types::{Code, ErrorReport, Report};
-use snowmelt_wire::UdfGrant;
+use snowmelt_wire::{Grants, UdfConnection, UdfGrant};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::{data, udfs};

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use snowmelt_control::api::Runtime;
+use snowmelt_api::Runtime;
 use snowmelt_image::source::Reference;
 use snowmelt_types::{ByteSize, CpuMillis, FunctionName, Tenant, parse_duration};
 

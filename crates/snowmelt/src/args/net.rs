@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand};
-use snowmelt_control::api::TraceTo;
+use snowmelt_api::TraceTo;
 use snowmelt_types::JobId;
 
 use super::{ListFormat, ShowFormat};

@@ -8,7 +8,7 @@ mod operators;
 mod page;
 mod text_form;
 
-use snowmelt_query::Profile;
+use snowmelt_api::Profile;
 use snowmelt_types::ByteSize;
 
 use crate::text;

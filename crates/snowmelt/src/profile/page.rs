@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-use snowmelt_query::{PhaseSpan, Profile};
+use snowmelt_api::{PhaseSpan, Profile};
 use snowmelt_types::{ByteSize, Digest};
 
 use super::escape::Escaped;

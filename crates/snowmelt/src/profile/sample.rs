@@ -1,6 +1,6 @@
 //! A profile for tests: eight workers, a UDF, a straggler that was run again.
 
-use snowmelt_query::{Finding, Lane, PhaseSpan, Profile, Totals};
+use snowmelt_api::{Finding, Lane, PhaseSpan, Profile, Totals};
 use snowmelt_wire::{OperatorMetric, TaskProgress};
 
 /// SQL that would break out of a page that does not escape it.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use snowmelt_query::{Lane, Profile};
+use snowmelt_api::{Lane, Profile};
 use snowmelt_types::ByteSize;
 use snowmelt_wire::OperatorMetric;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use snowmelt_node::SpawnerHealth;
+use snowmelt_api::SpawnerHealth;
 use snowmelt_node::doctor::{Check, Status};
 
 use crate::config::Config;

@@ -7,7 +7,7 @@ mod serve;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use snowmelt_control::api::{ShutdownRequest, Status};
+use snowmelt_api::{ShutdownRequest, Status};
 use snowmelt_control::client::Client;
 use snowmelt_types::{ByteSize, Code, ErrorReport};
 

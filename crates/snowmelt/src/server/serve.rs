@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 
 use rustix::fs::Mode;
-use snowmelt_control::api::Status;
+use snowmelt_api::Status;
 use snowmelt_control::client::Client;
 use snowmelt_control::server::Launch;
 use snowmelt_types::{Code, ErrorReport};

@@ -9,19 +9,18 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use snowmelt_api::Lane;
 use snowmelt_types::{ErrorReport, Report};
 use snowmelt_wire::{
     Answered, Ask, Error as WireError, Failed, LocalFile, RunProgress, SandboxUse, TaskAsk,
-    TaskDone, TaskProgress,
+    TaskDone, TaskProgress, UdfConnection,
 };
 
 use super::platform::{Platform, failed};
 use crate::dispatch::follow;
-use crate::driver::{
-    Attempt, PlannedTask, Reporter, TaskError, TaskResult, TaskRunner, UdfConnection,
-};
+use crate::driver::{Attempt, PlannedTask, Reporter, TaskError, TaskResult, TaskRunner};
 use crate::plan::{BATCH_ROWS, LocalFiles};
-use crate::{Error, Lane, Result};
+use crate::{Error, Result};
 
 /// The shortest time between two reports of progress in which only amounts change.
 const PROGRESS_EVERY: Duration = Duration::from_millis(50);

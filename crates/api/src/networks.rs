@@ -3,8 +3,7 @@
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
-use snowmelt_network::Range;
-use snowmelt_node::agent::api::PartNetwork;
+use snowmelt_network::{Counters, Hold, JobSpec, Range, Remains};
 use snowmelt_types::{ErrorReport, FunctionName, HostName, JobId, Tenant};
 
 /// A job whose functions talk, in a list.
@@ -55,6 +54,25 @@ pub struct NetworkPart {
     /// Why that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorReport>,
+}
+
+/// The network of a job on one host, as the kernel has it now.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PartNetwork {
+    /// What was asked for, with the other hosts.
+    pub spec: JobSpec,
+    /// The number of its namespace, as `/proc/PID/ns/net` shows it.
+    pub namespace: u64,
+    /// Its end of a pair in the host's own namespace.
+    pub device: String,
+    /// The most bytes of a packet to another host.
+    pub mtu: u32,
+    /// What holds functions to their addresses.
+    pub hold: Hold,
+    /// What was asked of the kernel for it.
+    pub counters: Counters,
+    /// Sockets, routes and neighbours that are in it.
+    pub holds: Remains,
 }
 
 /// Asks for the way of a packet between functions of a job.

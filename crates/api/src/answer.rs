@@ -1,0 +1,68 @@
+//! The answer of a function, as text that nobody parses on the way.
+
+use std::any::Any;
+use std::fmt::{self, Debug, Formatter};
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::value::RawValue;
+
+/// The answer of a function: valid JSON, kept as the text that the function wrote.
+#[derive(Clone, Debug, Default)]
+pub struct Answer {
+    json: Box<RawValue>,
+    held: Option<Held>,
+}
+
+/// A value that lives as long as the answer is in memory (an account of that memory). It is not
+/// sent.
+#[derive(Clone)]
+pub struct Held(Arc<dyn Any + Send + Sync>);
+
+impl Held {
+    /// Holds a value.
+    pub fn new(value: impl Any + Send + Sync) -> Self {
+        Self(Arc::new(value))
+    }
+}
+
+impl Debug for Held {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        formatter.debug_tuple("Held").field(&Arc::as_ptr(&self.0)).finish()
+    }
+}
+
+impl Answer {
+    /// An answer that holds a value as long as it is in memory.
+    pub fn holding(json: Box<RawValue>, held: Option<Held>) -> Self {
+        Self { json, held }
+    }
+
+    /// Its text.
+    pub fn json(&self) -> &str {
+        self.json.get()
+    }
+
+    /// What it holds, for callers that keep the text in another form.
+    pub fn take_held(&mut self) -> Option<Held> {
+        self.held.take()
+    }
+}
+
+impl From<Box<RawValue>> for Answer {
+    fn from(json: Box<RawValue>) -> Self {
+        Self { json, held: None }
+    }
+}
+
+impl Serialize for Answer {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.json.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Answer {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Box::deserialize(deserializer).map(|json: Box<RawValue>| json.into())
+    }
+}

@@ -1,0 +1,96 @@
+//! Bursts: a function run once for each event, all at once, over all hosts.
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use snowmelt_network::{Counters, Egress};
+use snowmelt_types::{HostName, JobId};
+
+use crate::{FunctionSpec, Invocation, LogEntry};
+
+/// A function to be run once for each event, all at once, over all hosts.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BurstRequest {
+    /// The function; it is not deployed.
+    pub function: FunctionSpec,
+    /// One event for each rank.
+    pub events: Vec<Box<RawValue>>,
+    /// How long all of it may take to start, in milliseconds; then none of it runs.
+    #[serde(default = "burst_starts_within")]
+    pub start_within_ms: u64,
+    /// A network of the job's own, by which its functions talk; absent: they do not.
+    #[serde(default)]
+    pub network: Option<NetworkRequest>,
+    /// The most hosts to run it on; absent: all.
+    #[serde(default)]
+    pub most_hosts: Option<u32>,
+}
+
+/// A deployed function to be run once for each event, all at once, over all hosts. How many
+/// instances it may have for single calls does not matter here.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BurstCalls {
+    /// One event for each rank.
+    pub events: Vec<Box<RawValue>>,
+    /// How long all of it may take to start, in milliseconds; then none of it runs.
+    #[serde(default = "burst_starts_within")]
+    pub start_within_ms: u64,
+    /// A network of the job's own, by which its functions talk; absent: they do not.
+    #[serde(default)]
+    pub network: Option<NetworkRequest>,
+    /// The most hosts to run it on; absent: all.
+    #[serde(default)]
+    pub most_hosts: Option<u32>,
+}
+
+/// The network of a burst.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NetworkRequest {
+    /// What functions may reach outside the job; nothing by default.
+    #[serde(default)]
+    pub egress: Egress,
+}
+
+fn burst_starts_within() -> u64 {
+    60_000
+}
+
+/// What became of a burst.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct BurstAnswer {
+    /// Its id.
+    pub job: JobId,
+    /// One for each event, in order.
+    pub invocations: Vec<Invocation>,
+    /// What they wrote; those that wrote nothing are left out.
+    pub logs: Vec<LogEntry>,
+    /// Where they ran.
+    pub hosts: Vec<BurstPart>,
+    /// From the request until every instance had loaded its code, in microseconds.
+    pub started_us: u64,
+    /// From the request to the last end, in microseconds.
+    pub wall_us: u64,
+}
+
+/// What one host ran of a burst.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct BurstPart {
+    /// The host.
+    pub host: HostName,
+    /// Its first rank.
+    pub first: u32,
+    /// How many.
+    pub count: u32,
+    /// What its network took, in microseconds; 0 without one.
+    pub network_us: u64,
+    /// What was asked of the kernel for its network.
+    pub network: Counters,
+    /// Until its instances were started, in microseconds.
+    pub started_us: u64,
+    /// From then until all hosts had answered over the network, in microseconds.
+    pub reached_us: u64,
+    /// From then until they had loaded their code, in microseconds.
+    pub loaded_us: u64,
+}

@@ -1,0 +1,44 @@
+//! Hosts of a cluster.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+use snowmelt_types::HostName;
+
+/// What a host has and does.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct HostFacts {
+    /// Version of the binary.
+    pub version: String,
+    /// Cores.
+    pub cores: u32,
+    /// Memory that functions may have, in bytes.
+    pub memory: u64,
+    /// Ranks of jobs that are there now.
+    pub ranks: u32,
+}
+
+/// A host that is there.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostJoin {
+    /// Its name, unique in the cluster.
+    pub name: HostName,
+    /// Where its agent listens.
+    pub address: Option<SocketAddr>,
+    /// What it has and does.
+    pub facts: HostFacts,
+}
+
+/// A host in a list.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct HostSummary {
+    /// Its name.
+    pub name: HostName,
+    /// Where its agent listens; absent for the host of control.
+    pub address: Option<SocketAddr>,
+    /// What it has and does.
+    pub facts: HostFacts,
+    /// Since it was heard of last, in milliseconds.
+    pub heard_ms: u64,
+}

@@ -1,0 +1,75 @@
+//! The platform's API as data: what the command line and the Python package send and get over
+//! HTTP on a unix socket. Pure shapes, a file for each resource; no behaviour.
+//!
+//! | request | body | answer |
+//! |---|---|---|
+//! | `GET /v1/status` | | [`Status`] |
+//! | `POST /v1/queries` | [`QueryRequest`] | frames: `Event`*, (`Schema` `Batch`* `Profile` `End` or `Failure`) |
+//! | `POST /v1/functions` | [`FunctionSpec`] | [`FunctionSummary`] |
+//! | `POST /v1/packages` | [`PackRequest`] | [`Packed`]: a code package of the platform's machine |
+//! | `POST /v1/wheels/{file name}` | the wheel itself | [`Wheel`] |
+//! | `GET /v1/functions` | | list of [`FunctionSummary`] |
+//! | `GET /v1/functions/{name}` | | [`FunctionSummary`] |
+//! | `DELETE /v1/functions/{name}` | | 204 |
+//! | `POST /v1/functions/{name}/invocations` | [`InvokeRequest`] | [`Invocation`] (202 if asynchronous), or [`FailedCall`] |
+//! | `POST /v1/functions/{name}/batches` | [`BatchRequest`] | list of [`Invocation`], in order |
+//! | `GET /v1/invocations/{id}` | | [`Invocation`] |
+//! | `GET /v1/functions/{name}/logs?invocation=&tail=` | | list of [`LogEntry`] |
+//! | `POST /v1/bursts` | [`BurstRequest`] | [`BurstAnswer`] |
+//! | `POST /v1/functions/{name}/bursts` | [`BurstCalls`] | [`BurstAnswer`] |
+//! | `GET /v1/hosts` | | list of [`HostSummary`] |
+//! | `GET /v1/networks` | | list of [`NetworkSummary`]: jobs with a network now |
+//! | `GET /v1/networks/{job}` | | [`NetworkDetail`] |
+//! | `POST /v1/networks/{job}/trace` | [`TraceRequest`] | [`Trace`] |
+//! | `GET /v1/figures` | | [`Figures`] |
+//! | `GET /metrics` | | the same for Prometheus, as text |
+//! | `POST /v1/shutdown` | [`ShutdownRequest`], or nothing | 202 |
+//!
+//! Errors are `ErrorReport` objects with a 4xx or 5xx status, as problem+json (RFC 9457).
+//! A client that closes the connection cancels its query or burst.
+//!
+//! At the address for hosts, with the token of the cluster:
+//!
+//! | request | body | answer |
+//! |---|---|---|
+//! | `POST /v1/hosts` | [`HostJoin`] | 204; a host says it again each second |
+//! | `DELETE /v1/hosts/{name}` | | 204 |
+//!
+//! Boundary: this crate does not know how anything is run. It depends on no crate that does.
+
+mod answer;
+mod bursts;
+mod figures;
+mod functions;
+mod hosts;
+mod invocations;
+mod networks;
+mod platform;
+mod profile;
+mod queries;
+
+pub use answer::{Answer, Held};
+pub use bursts::{BurstAnswer, BurstCalls, BurstPart, BurstRequest, NetworkRequest};
+pub use figures::{
+    ImportFigures, InstallFigures, NodeFigures, PoolFigures, START_BOUNDS_US, Start, StartFigures,
+    ZygoteFigures,
+};
+pub use functions::{
+    CallMode, FunctionOptions, FunctionSpec, FunctionSummary, PackRequest, Packed, RESULT_KEPT_MS,
+    Runtime, Wheel, no_code,
+};
+pub use hosts::{HostFacts, HostJoin, HostSummary};
+pub use invocations::{
+    BatchRequest, ColdKind, ColdReason, FailedCall, Invocation, InvocationState, InvokeRequest,
+    LogEntry,
+};
+pub use networks::{
+    NetworkDetail, NetworkPart, NetworkSummary, PartNetwork, Trace, TracePoint, TraceRequest,
+    TraceStep, TraceTo,
+};
+pub use platform::{CallFigures, Figures, ShutdownRequest, SpawnerHealth, Status};
+pub use profile::{Finding, Lane, PhaseSpan, Profile, Totals};
+pub use queries::{Event, Phase, Progress, QueryOptions, QueryRequest, UdfSource};
+
+/// The longest request: code and events by value, never data.
+pub const MOST_REQUEST_BYTES: usize = 256 << 20;

@@ -1,0 +1,77 @@
+//! The server itself: its status, its figures, and its end.
+
+use serde::{Deserialize, Serialize};
+
+use crate::NodeFigures;
+
+/// A running platform.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Status {
+    /// Version of the binary.
+    pub version: String,
+    /// Process id of the server.
+    pub pid: u32,
+    /// When it started, in milliseconds since 1970.
+    pub started_ms: u64,
+    /// The socket that it serves.
+    pub socket: String,
+    /// Resident memory of server and spawner, in bytes.
+    pub memory_bytes: u64,
+    /// Queries that run now.
+    pub queries: u32,
+    /// Query workers alive: busy and idle.
+    pub workers: [u32; 2],
+    /// Instances of functions and UDFs alive: busy and idle.
+    pub instances: [u32; 2],
+    /// Zygotes alive.
+    pub zygotes: u32,
+    /// Functions deployed.
+    pub functions: u32,
+    /// The process that makes sandboxes; without it nothing runs.
+    pub spawner: SpawnerHealth,
+}
+
+/// What a platform counts.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Figures {
+    /// Queries that run now.
+    pub queries: u32,
+    /// Calls of functions that ended, by how.
+    pub calls: CallFigures,
+    /// Resident memory of server and spawner, in bytes.
+    pub memory_bytes: u64,
+    /// Instances, workers and caches.
+    pub node: NodeFigures,
+}
+
+/// Calls of functions since the platform started.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct CallFigures {
+    /// Under way.
+    pub running: u64,
+    /// Ended with a result.
+    pub succeeded: u64,
+    /// Ended with an error.
+    pub failed: u64,
+}
+
+/// How the server is to end.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ShutdownRequest {
+    /// How long what runs may go on, in milliseconds; absent: the usual time.
+    #[serde(default)]
+    pub grace_ms: Option<u64>,
+}
+
+/// How the processes that make sandboxes are.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SpawnerHealth {
+    /// Their process ids; none while others are started in their place.
+    pub processes: Vec<u32>,
+    /// How often they died and others took their place.
+    pub replaced: u32,
+    /// Why no others could be started yet.
+    pub failure: Option<String>,
+}

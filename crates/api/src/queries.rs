@@ -1,0 +1,126 @@
+//! Queries: what is asked, and what happens until the answer is there.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use snowmelt_types::{ByteSize, QueryId, Tenant};
+use snowmelt_wire::{Code, Signature};
+
+/// A query with everything that it needs.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct QueryRequest {
+    /// One SELECT statement.
+    pub sql: String,
+    /// Table name to location: a file, a folder, a glob or an `s3://` URL of Parquet files.
+    #[serde(default)]
+    pub tables: BTreeMap<String, String>,
+    /// The user's functions.
+    #[serde(default)]
+    pub udfs: Vec<UdfSource>,
+    /// Whose functions they are: nothing that their code did is shared with another tenant's.
+    #[serde(default)]
+    pub tenant: Tenant,
+    /// How to run it.
+    #[serde(default)]
+    pub options: QueryOptions,
+    /// Folder against which relative locations are read (the client's own working folder).
+    pub working_folder: String,
+    /// The client's `AWS_*` variables, for `s3://` locations.
+    #[serde(default)]
+    pub aws: BTreeMap<String, String>,
+}
+
+/// Code that defines UDFs.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UdfSource {
+    /// The code.
+    pub code: Code,
+    /// Requirements beside those that the code's decorators name.
+    #[serde(default)]
+    pub packages: Vec<String>,
+    /// Its signatures; where absent the code is loaded in a sandbox and asked.
+    #[serde(default)]
+    pub signatures: Option<Vec<Signature>>,
+}
+
+/// How to run a query.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct QueryOptions {
+    /// Workers; 0 means one for each core.
+    pub workers: u32,
+    /// Memory limit of each worker.
+    pub memory: ByteSize,
+    /// The most time for the whole query, in milliseconds; 0 means no limit.
+    pub timeout_ms: u64,
+}
+
+impl Default for QueryOptions {
+    fn default() -> Self {
+        Self { workers: 0, memory: ByteSize::mib(1024), timeout_ms: 0 }
+    }
+}
+
+/// What happens in a query, for its progress display.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub enum Event {
+    /// The query was accepted.
+    Accepted {
+        /// Its id.
+        query: QueryId,
+    },
+    /// A phase began.
+    Phase {
+        /// Which.
+        phase: Phase,
+    },
+    /// How far the workers are.
+    Progress(Progress),
+    /// Something that the user should know and that is no failure (a task was run again).
+    Note {
+        /// One line.
+        text: String,
+    },
+}
+
+/// The phases of a query, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    /// Resolving and unpacking packages, asking the code for its signatures.
+    Packages,
+    /// Reading statistics, planning and cutting.
+    Plan,
+    /// Starting workers and UDF instances.
+    Start,
+    /// Workers run.
+    Run,
+    /// The driver merges.
+    Merge,
+}
+
+/// How far the workers are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// Tasks in all.
+    pub tasks: u32,
+    /// Tasks that run now.
+    pub running: u32,
+    /// Tasks that are done.
+    pub done: u32,
+    /// Workers and UDF instances that were started for this query.
+    pub cold: u32,
+    /// Workers and UDF instances that were idle and taken again.
+    pub warm: u32,
+    /// Rows read.
+    pub rows: u64,
+    /// Bytes read from storage.
+    pub bytes: u64,
+    /// Bytes of all files of the scans: an upper bound of `bytes`.
+    pub bytes_total: u64,
+    /// Rows given to UDFs.
+    pub udf_rows: u64,
+}

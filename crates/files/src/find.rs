@@ -1,0 +1,145 @@
+//! The files of a location.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, UNIX_EPOCH};
+
+use glob::Pattern;
+use snowmelt_wire::LocalFile;
+
+use crate::names::{MATCHING, glob_base, has_glob, is_hidden, is_parquet};
+use crate::version::version;
+use crate::{Error, Result};
+
+/// The Parquet files of a location on this machine: a file, a folder or a glob, relative to
+/// `folder`.
+///
+/// # Errors
+/// If there is none, with what was there instead.
+pub fn find(location: &str, folder: &Path) -> Result<Vec<LocalFile>> {
+    let path = folder.join(location);
+    let mut paths = Vec::new();
+    if path.is_file() {
+        paths.push(path.clone());
+    } else if path.is_dir() {
+        walk(&path, &mut |file| is_parquet(file), &mut paths)?;
+    } else if has_glob(location) {
+        glob_files(location, &path, &mut paths)?;
+    } else {
+        return Err(Error::missing(location, &path));
+    }
+    if paths.is_empty() {
+        return Err(Error::empty(location, &path));
+    }
+    paths.iter().map(|path| local_file(path)).collect()
+}
+
+fn local_file(path: &Path) -> Result<LocalFile> {
+    let io = |source| Error::Io { path: path.to_owned(), source };
+    // Links are followed once, here: what a worker is granted is the file that was planned with.
+    let path = match path.canonicalize() {
+        Err(_) if dangles(path) => {
+            let location = path.display().to_string();
+            let looked = path.read_link().unwrap_or_default().display().to_string();
+            return Err(Error::LinkDangling { location, looked });
+        }
+        found => found.map_err(io)?,
+    };
+    let metadata = path.metadata().map_err(io)?;
+    let modified = metadata.modified().map_err(io)?;
+    // Paths are sent as text from here on.
+    let Some(text) = path.to_str() else {
+        return Err(Error::invalid(&path.display().to_string(), "its name is not UTF-8"));
+    };
+    let since = modified.duration_since(UNIX_EPOCH);
+    let nanos = |distance: Duration| i64::try_from(distance.as_nanos()).unwrap_or(i64::MAX);
+    Ok(LocalFile {
+        path: text.to_owned(),
+        bytes: metadata.len(),
+        modified_nanos: since.map_or_else(|before| -nanos(before.duration()), nanos),
+        version: version(&metadata),
+    })
+}
+
+fn glob_files(location: &str, path: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
+    let base = glob_base(path);
+    if !base.is_dir() {
+        return Err(Error::missing(location, &base));
+    }
+    let invalid = |why: String| Error::invalid(location, why);
+    let text = path.to_str().ok_or_else(|| invalid("it is not UTF-8".to_owned()))?;
+    let pattern = Pattern::new(text).map_err(|error| invalid(error.to_string()))?;
+    walk(&base, &mut |file| pattern.matches_path_with(file, MATCHING), found)
+}
+
+fn walk(
+    folder: &Path,
+    wanted: &mut dyn FnMut(&Path) -> bool,
+    found: &mut Vec<PathBuf>,
+) -> Result<()> {
+    let io = |source| Error::Io { path: folder.to_owned(), source };
+    for entry in std::fs::read_dir(folder).map_err(io)? {
+        let path = entry.map_err(io)?.path();
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+        if name.is_none_or(|name| is_hidden(&name)) {
+            continue;
+        }
+        // A link to a folder is not followed: it could lead back to this one.
+        if path.is_dir() && !path.is_symlink() {
+            walk(&path, wanted, found)?;
+        } else if wanted(&path) && (path.is_file() || dangles(&path)) {
+            // A link that leads nowhere fails when it is opened, by name: to skip it would be to
+            // answer without its rows.
+            found.push(path);
+        }
+    }
+    Ok(())
+}
+
+fn dangles(path: &Path) -> bool {
+    path.is_symlink() && !path.exists()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(location: &str, folder: &Path) -> Vec<String> {
+        let name = |file: &LocalFile| {
+            Path::new(&file.path).file_name().unwrap().to_string_lossy().into_owned()
+        };
+        let files = find(location, folder).unwrap();
+        let mut names: Vec<String> = files.iter().map(name).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn finds_files_folders_and_globs() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        std::fs::create_dir(root.join("deep")).unwrap();
+        for name in
+            ["a.parquet", "b.parquet", "_c.parquet", ".d.parquet", "e.csv", "deep/f.parquet"]
+        {
+            std::fs::write(root.join(name), "x").unwrap();
+        }
+        assert_eq!(names("a.parquet", root), ["a.parquet"]);
+        assert_eq!(names("e.csv", root), ["e.csv"]);
+        assert_eq!(names(".", root), ["a.parquet", "b.parquet", "f.parquet"]);
+        assert_eq!(names("*.parquet", root), ["a.parquet", "b.parquet"]);
+        assert_eq!(names("[ab].parquet", root), ["a.parquet", "b.parquet"]);
+        assert_eq!(names("**/*.parquet", root), ["a.parquet", "b.parquet", "f.parquet"]);
+        assert_eq!(names("deep", root), ["f.parquet"]);
+    }
+
+    #[test]
+    fn tells_missing_from_empty() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        std::fs::create_dir(root.join("none")).unwrap();
+        let is_missing = |location| matches!(find(location, root), Err(Error::Missing { .. }));
+        let is_empty = |location| matches!(find(location, root), Err(Error::Empty { .. }));
+        assert!(is_missing("gone.parquet") && is_missing("gone/*.parquet"));
+        assert!(is_empty("none") && is_empty("none/*.parquet") && is_empty("*.parquet"));
+    }
+}

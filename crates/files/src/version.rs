@@ -1,0 +1,33 @@
+//! The version of a file: rows of two versions never come into one answer.
+
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+
+/// What changes when a local file is replaced or written to.
+pub fn version(metadata: &Metadata) -> String {
+    let (inode, size) = (metadata.ino(), metadata.size());
+    format!("{inode:x}-{}.{}-{size:x}", metadata.mtime(), metadata.mtime_nsec())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_written_to_or_replaced_has_another_version() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        std::fs::write(&path, "one").unwrap();
+        let now = || version(&path.metadata().unwrap());
+        let first = now();
+        assert_eq!(first, now());
+        std::fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(b"+").unwrap();
+        let second = now();
+        assert_ne!(first, second);
+        std::fs::write(folder.path().join("b"), "one+").unwrap();
+        std::fs::rename(folder.path().join("b"), &path).unwrap();
+        assert_ne!(second, now());
+    }
+}

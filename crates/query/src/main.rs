@@ -1,0 +1,36 @@
+//! `snowmelt-query`: plans, drives and runs parts of queries, in a sandbox that the platform makes.
+//!
+//! A program of its own because it is the only one that parses what users made (SQL, footers,
+//! batches) and the only one with DataFusion: the server and the command line stay small.
+
+use std::process::ExitCode;
+
+use tracing_subscriber::EnvFilter;
+
+fn main() -> ExitCode {
+    if std::env::args().nth(1).as_deref() == Some("--version") {
+        println!("snowmelt-query {}", env!("CARGO_PKG_VERSION"));
+        return ExitCode::SUCCESS;
+    }
+    let filter = std::env::var("SNOWMELT_LOG").unwrap_or_else(|_| "warn".to_owned());
+    tracing_subscriber::fmt()
+        .with_env_filter(EnvFilter::builder().parse_lossy(filter))
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .init();
+    // Bound by the platform before this sandbox existed.
+    let channel = std::env::var("SNOWMELT_CHANNEL_FD");
+    let Some(number) = channel.ok().and_then(|number| number.parse().ok()) else {
+        eprintln!(
+            "snowmelt-query: this program is started by snowmelt, not by hand: see snowmelt sql"
+        );
+        return ExitCode::from(2);
+    };
+    match snowmelt_kernel::fds::inherited(number) {
+        Ok(channel) => snowmelt_query::worker::serve(channel.into()),
+        Err(error) => {
+            eprintln!("snowmelt-query: there is no channel: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
