@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
 use async_trait::async_trait;
-use snowmelt_api::{Answer, Profile};
+use snowmelt_api::Profile;
 use snowmelt_query::{
-    Attempt, LocalFiles, OwnFiles, PlannedQuery, PlannedTask, QuerySpec, Reporter, RunOptions,
-    RunProgress, TaskError, TaskResult, TaskRunner, dispatch, plan, worker,
+    Answer, Attempt, LocalFiles, OwnFiles, PlannedQuery, PlannedTask, QuerySpec, Reporter,
+    RunOptions, RunProgress, TaskError, TaskResult, TaskRunner, dispatch, plan, worker,
 };
 use snowmelt_types::{Code, ErrorReport, Report};
 use snowmelt_wire::{Grants, UdfConnection, UdfGrant};
