@@ -23,26 +23,6 @@ pub struct Grants {
     pub udfs: Vec<(UdfGrant, OwnedFd)>,
 }
 
-/// Runs a task on the worker at the other end of `socket`, a fresh connection in blocking mode.
-/// Batches and progress go to `attempt`. Dropping the future closes the connection, which cancels
-/// the task.
-///
-/// # Errors
-/// [`TaskError::Lost`] if the connection ends before the results are complete: the caller may know
-/// better why (out of memory, exit) and should then say so instead. [`TaskError::Failed`] with the
-/// worker's own report otherwise. A UDF whose instance ended gives `SM-0210`, one that did not
-/// answer in time `SM-0212`: the caller knows how the instance ended.
-pub async fn dispatch(
-    socket: UnixStream,
-    grants: Grants,
-    plan: Bytes,
-    task: &Task,
-    attempt: &mut Attempt,
-) -> Result<TaskDone, TaskError> {
-    let socket = hand_over(socket, grants, plan, task).await?;
-    follow(socket, task.task, attempt).await
-}
-
 /// Sends everything that the task needs, its header last. The connection is then ready for
 /// [`follow`], in this process or in another.
 ///
@@ -62,10 +42,14 @@ pub async fn hand_over(
     }
 }
 
-/// Takes what the worker of a task posts until it is done or has failed.
+/// Takes what the worker of a task posts until it is done or has failed: batches and progress go to
+/// `attempt`. Dropping the future closes the connection, which cancels the task.
 ///
 /// # Errors
-/// As [`dispatch`].
+/// [`TaskError::Lost`] if the connection ends before the results are complete: the caller may know
+/// better why (out of memory, exit) and should then say so instead. [`TaskError::Failed`] with the
+/// worker's own report otherwise. A UDF whose instance ended gives `SM-0210`, one that did not
+/// answer in time `SM-0212`: the caller knows how the instance ended.
 pub async fn follow(
     socket: UnixStream,
     task: u32,

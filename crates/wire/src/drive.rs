@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use snowmelt_types::ErrorReport;
 
-use crate::{FileGrant, S3Access, Signature};
+use crate::{FileGrant, S3Access, Signature, Task};
 
 /// The longest request, and the longest plan, that the platform takes from a driver. A task names
 /// its files: 100,000 of them fit.
@@ -138,6 +138,23 @@ pub struct TaskAsk {
 /// A reply to a request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Reply {
+impl TaskAsk {
+    /// The header that goes to its worker. `memory_bytes` is what its operators may reserve: less
+    /// than the sandbox's limit. `threads` run the plan.
+    pub fn header(&self, query: &str, memory_bytes: u64, threads: u32) -> Task {
+        Task {
+            query: query.to_owned(),
+            task: self.task,
+            attempt: self.attempt,
+            partitions: self.partitions.clone(),
+            memory_bytes,
+            threads,
+            batch_rows: self.batch_rows,
+            s3: self.s3.clone(),
+        }
+    }
+}
+
     /// The request's id.
     pub id: u64,
     /// The result.

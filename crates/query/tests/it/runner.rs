@@ -13,8 +13,8 @@ use arrow::array::RecordBatch;
 use async_trait::async_trait;
 use snowmelt_query::{
     Answer, Attempt, Grants, LocalFiles, OwnFiles, PlannedQuery, PlannedTask, Profile, QuerySpec,
-    Reporter, RunOptions, RunProgress, TaskError, TaskResult, TaskRunner, UdfConnection, dispatch,
-    plan, worker,
+    Reporter, RunOptions, RunProgress, TaskError, TaskResult, TaskRunner, UdfConnection, follow,
+    hand_over, plan, worker,
 };
 use snowmelt_types::{Code, ErrorReport, Report};
 use snowmelt_wire::UdfGrant;
@@ -83,9 +83,10 @@ impl TaskRunner for InProcess {
             return Err(lost());
         }
         let memory = if self.memory_bytes == 0 { 1 << 30 } else { self.memory_bytes };
-        let header = task.header("q-test", attempt.number(), memory, self.threads.max(1));
-        let socket = self.worker();
-        let done = dispatch(socket, self.grants(task), task.plan.clone(), &header, attempt).await?;
+        let header = task.ask(0, attempt.number()).header("q-test", memory, self.threads.max(1));
+        let socket =
+            hand_over(self.worker(), self.grants(task), task.plan.clone(), &header).await?;
+        let done = follow(socket, task.task, attempt).await?;
         if let Some(release) = &self.release {
             release.acquire().await.unwrap().forget();
         }
