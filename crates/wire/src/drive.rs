@@ -19,6 +19,9 @@ use crate::{FileGrant, S3Access, Signature, Task};
 /// its files: 100,000 of them fit.
 pub const MAX_REQUEST_BYTES: u32 = 64 << 20;
 
+/// The most plans of one query: parts of it that run on workers.
+pub const MAX_PLANS: usize = 1024;
+
 /// The longest frame of an answer that the platform passes on.
 pub const MAX_ANSWER_BYTES: u32 = 64 << 20;
 
@@ -135,9 +138,6 @@ pub struct TaskAsk {
     pub batch_rows: u32,
 }
 
-/// A reply to a request.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Reply {
 impl TaskAsk {
     /// The header that goes to its worker. `memory_bytes` is what its operators may reserve: less
     /// than the sandbox's limit. `threads` run the plan.
@@ -155,6 +155,9 @@ impl TaskAsk {
     }
 }
 
+/// A reply to a request.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Reply {
     /// The request's id.
     pub id: u64,
     /// The result.
