@@ -28,12 +28,14 @@ use std::time::{Duration, Instant};
 
 use snowmelt_wire::Signature;
 
-pub(crate) use cut::file_scan;
+pub(crate) use cut::{file_scan, scans_of_partition};
 pub(crate) use encode::FragmentTask;
+pub(crate) use footer::{guarded, read as read_footer};
 pub use local::{LocalFiles, OwnFiles};
 pub use location::local_files;
 pub use planned::PlannedQuery;
 pub(crate) use session::{execution_config, function_registry};
+pub(crate) use split::first_byte;
 pub(crate) use table::TableInfo;
 pub(crate) use text::operator_line;
 

@@ -17,6 +17,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Notify;
 use url::Url;
 
+use super::damage::{self, Damage};
 use super::inbox::Inbox;
 use super::metrics::{operators, rows_read};
 use super::outbox::Outbox;
@@ -135,9 +136,11 @@ impl DataFusionExecutor {
             match ended {
                 Ok(Ok(())) => (),
                 Ok(Err(Stopped { partition, error })) => {
-                    return Err(self.explain(partition, &error).into());
+                    return Err(self.explain(partition, &error).await.into());
                 }
-                Err(panicked) => return Err(self.explain_panic(&panicked.to_string()).into()),
+                Err(panicked) => {
+                    return Err(self.explain_panic(&panicked.to_string()).await.into());
+                }
             }
         }
         Ok(())
@@ -149,18 +152,27 @@ impl DataFusionExecutor {
         object.or_else(|| self.granted.changed())
     }
 
-    fn explain_panic(&self, panicked: &str) -> ErrorReport {
+    async fn explain_panic(&self, panicked: &str) -> ErrorReport {
         if let Some(changed) = self.changed() {
             return changed;
         }
         if panics::in_reader() {
             let setting = Setting { files: self.files.clone(), memory: None };
             return fault::corrupt("its pages are damaged", &setting);
+            if let Some(damaged) = self.damaged(&self.task.partitions).await {
+                return damaged;
+            }
         }
         ErrorReport::new(Code::INTERNAL, format!("a worker panicked: {panicked}"))
     }
 
-    fn explain(&self, partition: u32, error: &DataFusionError) -> ErrorReport {
+    /// Where the files of some partitions are damaged, which their reader does not say.
+    async fn damaged(&self, partitions: &[u32]) -> Option<ErrorReport> {
+        let found = damage::find(&self.plan, partitions, &self.context).await;
+        found.map(|Damage { file, why }| fault::corrupt_at(&file, &why))
+    }
+
+    async fn explain(&self, partition: u32, error: &DataFusionError) -> ErrorReport {
         if let Some(changed) = self.changed() {
             return changed;
         }
@@ -168,6 +180,11 @@ impl DataFusionExecutor {
         let mut report = fault::report(error, &Setting { files: self.files.clone(), memory });
         // The instance knows the row of its batch only; which batch it was is known here.
         report.input = report
+        if report.known_code() == Code::FILE_CORRUPT
+            && let Some(damaged) = self.damaged(&[partition]).await
+        {
+            return damaged;
+        }
             .input
             .map(|input| input.replace("(row ", &format!("(partition {partition}, row ")));
         report
