@@ -20,6 +20,7 @@ mod codec;
 mod dispatch;
 mod driver;
 mod error;
+mod faster;
 mod fault;
 mod plan;
 mod profile;

@@ -40,6 +40,7 @@ pub(crate) use table::TableInfo;
 pub(crate) use text::operator_line;
 
 use crate::Result;
+use crate::faster::faster;
 use crate::scan::S3Settings;
 use crate::udf::UdfPool;
 
@@ -83,8 +84,9 @@ pub async fn plan(spec: &QuerySpec) -> Result<PlannedQuery> {
     let tables = table::register(&session, &statement, spec, &s3).await?;
     let physical = session::physical_plan(&session, &statement, spec).await?;
     refuse::check(&physical)?;
-    let cut = cut::cut(physical, &session.copied_config())?;
+    let mut cut = cut::cut(physical, &session.copied_config())?;
     passing::mark(&cut);
+    cut.driver = faster(cut.driver)?;
     let encoded = encode::tasks(&cut, spec.workers, &s3)?;
     Ok(PlannedQuery::new(spec, statement.wanted, cut, encoded, tables, pool))
 }

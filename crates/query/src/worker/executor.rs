@@ -23,6 +23,7 @@ use super::metrics::{operators, rows_read};
 use super::outbox::Outbox;
 use super::{PeakPool, STACK_BYTES, panics};
 use crate::driver::UdfConnection;
+use crate::faster::faster;
 use crate::fault::{self, Setting};
 use crate::plan::{execution_config, function_registry};
 use crate::scan::{Counted, Counters, GrantedFiles, Versions, open_bucket};
@@ -86,6 +87,7 @@ impl DataFusionExecutor {
             .with_runtime(runtime);
         let pool = UdfPool::shared();
         let plan = codec::decode(&plan, &context, Arc::clone(&pool))
+            .and_then(faster)
             .map_err(|error| fault::report(&error, &Setting::driver()))?;
         let sockets = connect(udfs, &plan, &pool)?;
         check_partitions(&task, &plan)?;
@@ -157,11 +159,11 @@ impl DataFusionExecutor {
             return changed;
         }
         if panics::in_reader() {
-            let setting = Setting { files: self.files.clone(), memory: None };
-            return fault::corrupt("its pages are damaged", &setting);
             if let Some(damaged) = self.damaged(&self.task.partitions).await {
                 return damaged;
             }
+            let setting = Setting { files: self.files.clone(), memory: None };
+            return fault::corrupt("its pages are damaged", &setting);
         }
         ErrorReport::new(Code::INTERNAL, format!("a worker panicked: {panicked}"))
     }
@@ -178,13 +180,13 @@ impl DataFusionExecutor {
         }
         let memory = Some((ByteSize(self.memory.limit()), ByteSize(self.memory.peak())));
         let mut report = fault::report(error, &Setting { files: self.files.clone(), memory });
-        // The instance knows the row of its batch only; which batch it was is known here.
-        report.input = report
         if report.known_code() == Code::FILE_CORRUPT
             && let Some(damaged) = self.damaged(&[partition]).await
         {
             return damaged;
         }
+        // The instance knows the row of its batch only; which batch it was is known here.
+        report.input = report
             .input
             .map(|input| input.replace("(row ", &format!("(partition {partition}, row ")));
         report
