@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from conftest import Snowmelt
 
@@ -64,6 +66,22 @@ def test_damage_in_the_middle_of_a_file_is_no_answer(
     snowmelt.sql(f"select max(length(c_comment)) from '{tmp_path}'").failed_with(
         "SM-0106", "bad.parquet"
     )
+
+
+def test_a_page_that_does_not_match_its_checksum(snowmelt: Snowmelt, tmp_path: Path) -> None:
+    table = pa.table({"a": list(range(5000)), "n": list(range(5000))})
+    path = tmp_path / "t" / "bad.parquet"
+    path.parent.mkdir()
+    pq.write_table(table, path, compression="none", use_dictionary=False, write_page_checksum=True)
+    (path.parent / "good.parquet").write_bytes(path.read_bytes())
+    sql = f"select sum(n) as n from '{path.parent}'"
+    assert snowmelt.rows(sql) == [{"n": 2 * sum(range(5000))}]
+    column = pq.ParquetFile(path).metadata.row_group(0).column(1)
+    content = bytearray(path.read_bytes())
+    content[column.data_page_offset + column.total_compressed_size - 3] ^= 1
+    path.write_bytes(content)
+    snowmelt.sql(sql).failed_with("SM-0106", "bad.parquet", "column `n` in row group 0", "checksum")
+    assert snowmelt.rows(sql.replace("n)", "a)")) == [{"n": 2 * sum(range(5000))}]
 
 
 def test_a_join_is_refused_by_name(snowmelt: Snowmelt, data: Path) -> None:

@@ -1,8 +1,11 @@
 """Answers are DuckDB's, in every format, alone and two at once, and nothing is left."""
 
 import json
+import resource
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyarrow
 import pyarrow.parquet
 import pytest
 from conftest import Snowmelt
@@ -103,3 +106,31 @@ def test_two_queries_at_once(snowmelt: Snowmelt, data: Path) -> None:
     started = [snowmelt.start("sql", f"{sql}{n}", "-o", "json", "--workers", 2) for n in (1, 2)]
     together = [snowmelt.finish(process).succeeded().out for process in started]
     assert [[json.loads(out)] for out in together] == alone
+
+
+@pytest.fixture
+def low_soft_limit() -> Iterator[None]:
+    """What a test starts may have 256 open files, until it asks for more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("low_soft_limit")
+def test_a_worker_reads_more_files_than_the_soft_limit(
+    snowmelt: Snowmelt, tmp_path: Path, udf_file: Callable[[str], Path]
+) -> None:
+    table, first = tmp_path / "t", tmp_path / "t" / "0.parquet"
+    table.mkdir()
+    pyarrow.parquet.write_table(pyarrow.table({"n": [1, 2]}), first)
+    for number in range(1, 1500):
+        (table / f"{number}.parquet").write_bytes(first.read_bytes())
+    found = snowmelt.rows(f"select sum(n) as n from '{table}' where n > 1", "--workers", 1)
+    assert found == [{"n": 3000}]
+    udfs = udf_file(
+        "import resource\n\n@sm.udf\ndef limit(n: int) -> str:\n"
+        "    return str(resource.getrlimit(resource.RLIMIT_NOFILE))\n"
+    )
+    found = snowmelt.rows(f"select limit(n) as of from '{first}' where n = 1", "--udf", udfs)
+    assert found == [{"of": "(1024, 1024)"}]

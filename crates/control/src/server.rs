@@ -93,6 +93,10 @@ pub(crate) struct Started {
 impl Started {
     /// Sweeps what crashed processes left and starts the spawner.
     pub fn prepare(settings: Settings) -> Result<Self, ErrorReport> {
+        // A task can be granted thousands of files. The limits of sandboxes are their own.
+        if let Err(error) = snowmelt_kernel::fds::raise_limit() {
+            tracing::warn!(%error, "the limit of open files stays as it is");
+        }
         place::state_folder(&settings.state_dir, settings.group.as_ref())?;
         place::open_folder(&settings.run_base)?;
         snowmelt_sandbox::sweep(&settings.run_base).map_err(|error| error.report())?;

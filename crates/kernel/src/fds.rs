@@ -4,6 +4,8 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::thread;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
 use crate::packet;
 
 /// Has every descriptor from `first` on closed by the next successful exec.
@@ -30,6 +32,13 @@ fn close_each_on_exec_from(first: u32) -> io::Result<()> {
         unsafe { libc::fcntl(number as libc::c_int, libc::F_SETFD, libc::FD_CLOEXEC) };
     }
     Ok(())
+}
+
+/// Raises the soft limit of open files to the hard one. The low soft limit that most processes are
+/// started with is for programs that wait with `select`, which none of this platform is.
+pub fn raise_limit() -> io::Result<()> {
+    let limit = getrlimit(Resource::Nofile);
+    Ok(setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?)
 }
 
 /// Closes every descriptor from `first` on. For a process that has just begun and owns none of

@@ -308,16 +308,8 @@ impl QueryRunner {
     }
 
     fn header(&self, ask: &TaskAsk) -> Task {
-        Task {
-            query: self.query.clone(),
-            task: ask.task,
-            attempt: ask.attempt,
-            partitions: ask.partitions.clone(),
-            memory_bytes: self.limits.memory.bytes() / 100 * RESERVABLE_PERCENT,
-            threads: self.limits.cpu.0.div_ceil(1000).max(1),
-            batch_rows: ask.batch_rows,
-            s3: ask.s3.clone(),
-        }
+        let memory = self.limits.memory.bytes() / 100 * RESERVABLE_PERCENT;
+        ask.header(&self.query, memory, self.limits.cpu.0.div_ceil(1000).max(1))
     }
 
     /// Ends an attempt: gives its sandboxes back if it has a result, and says otherwise why not.

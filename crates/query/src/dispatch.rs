@@ -3,39 +3,19 @@
 
 use std::os::unix::net::UnixStream;
 
-use bytes::Bytes;
 use snowmelt_types::{ErrorReport, Report};
-use snowmelt_wire::{
-    Error as WireError, Failed, Frame, Grants, Kind, Task, TaskDone, hand_over, read_frame,
-};
+use snowmelt_wire::{Error as WireError, Failed, Frame, Kind, TaskDone, read_frame};
 
 use crate::driver::{Attempt, TaskError};
 
-/// Runs a task on the worker at the other end of `socket`, a fresh connection in blocking mode.
-/// Batches and progress go to `attempt`. Dropping the future closes the connection, which cancels
-/// the task.
+/// Takes what the worker of a task posts until it is done or has failed: batches and progress go to
+/// `attempt`. Dropping the future closes the connection, which cancels the task.
 ///
 /// # Errors
 /// [`TaskError::Lost`] if the connection ends before the results are complete: the caller may know
 /// better why (out of memory, exit) and should then say so instead. [`TaskError::Failed`] with the
 /// worker's own report otherwise. A UDF whose instance ended gives `SM-0210`, one that did not
 /// answer in time `SM-0212`: the caller knows how the instance ended.
-pub async fn dispatch(
-    socket: UnixStream,
-    grants: Grants,
-    plan: Bytes,
-    task: &Task,
-    attempt: &mut Attempt,
-) -> Result<TaskDone, TaskError> {
-    let handed = hand_over(socket, grants, plan, task).await;
-    let socket = handed.map_err(|error| wire(task.task, error))?;
-    follow(socket, task.task, attempt).await
-}
-
-/// Takes what the worker of a task posts until it is done or has failed.
-///
-/// # Errors
-/// As [`dispatch`].
 pub async fn follow(
     socket: UnixStream,
     task: u32,

@@ -65,14 +65,23 @@ pub(crate) fn corrupt(why: &str, setting: &Setting) -> ErrorReport {
         (None, [only]) => format!("`{only}` cannot be read as Parquet: {why}"),
         (None, _) => format!("a Parquet file cannot be read: {why}"),
     };
-    let report = ErrorReport::new(Code::FILE_CORRUPT, message)
-        .hint("the file is truncated or damaged: write it again, or leave it out");
+    let report = damaged(message);
     match named {
         None if setting.files.len() > 1 => {
             report.input(format!("one of {}", setting.files.join(", ")))
         }
         _ => report,
     }
+}
+
+/// A damaged file, whose place in the file is known.
+pub(crate) fn corrupt_at(file: &str, why: &str) -> ErrorReport {
+    damaged(format!("`{file}` cannot be read as Parquet: {why}"))
+}
+
+fn damaged(message: String) -> ErrorReport {
+    ErrorReport::new(Code::FILE_CORRUPT, message)
+        .hint("the file is truncated or damaged: write it again, or leave it out")
 }
 
 fn memory(why: &str, setting: &Setting) -> ErrorReport {

@@ -5,7 +5,7 @@
 //! 1. [`plan()`] parses and optimises the SQL and cuts the physical plan: below the cut one program
 //!    for all workers, above it the driver's own part (Lambada 3.2).
 //! 2. The caller's [`TaskRunner`] leases a worker for each [`PlannedTask`], grants it files and
-//!    UDFs, and hands the connection to [`dispatch()`], which speaks the worker's protocol.
+//!    UDFs over its connection ([`snowmelt_wire::hand_over()`]), and takes what it posts ([`follow()`]).
 //! 3. In the worker's sandbox [`worker::serve`] answers: it runs its share of the program's
 //!    partitions and posts batches and metrics back (Lambada 3.3).
 //! 4. [`PlannedQuery::run`] runs all tasks at once, runs lost ones again, and merges: an [`Answer`]
@@ -20,13 +20,14 @@ mod codec;
 mod dispatch;
 mod driver;
 mod error;
+mod faster;
 mod fault;
 mod plan;
 mod scan;
 mod udf;
 pub mod worker;
 
-pub use dispatch::{dispatch, follow};
+pub use dispatch::follow;
 pub use driver::{
     Answer, Attempt, PlannedTask, Reporter, RunOptions, RunProgress, TaskError, TaskResult,
     TaskRunner,

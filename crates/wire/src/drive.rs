@@ -13,11 +13,14 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use snowmelt_types::{Code, ErrorReport, Report};
 
-use crate::{Error, FileGrant, S3Access, Signature};
+use crate::{Error, FileGrant, S3Access, Signature, Task};
 
 /// The longest request, and the longest plan, that the platform takes from a driver. A task names
 /// its files: 100,000 of them fit.
 pub const MAX_REQUEST_BYTES: u32 = 64 << 20;
+
+/// The most plans of one query: parts of it that run on workers.
+pub const MAX_PLANS: usize = 1024;
 
 /// The longest frame of an answer that the platform passes on.
 pub const MAX_ANSWER_BYTES: u32 = 64 << 20;
@@ -133,6 +136,23 @@ pub struct TaskAsk {
     pub s3: BTreeMap<String, S3Access>,
     /// Rows in a batch.
     pub batch_rows: u32,
+}
+
+impl TaskAsk {
+    /// The header that goes to its worker. `memory_bytes` is what its operators may reserve: less
+    /// than the sandbox's limit. `threads` run the plan.
+    pub fn header(&self, query: &str, memory_bytes: u64, threads: u32) -> Task {
+        Task {
+            query: query.to_owned(),
+            task: self.task,
+            attempt: self.attempt,
+            partitions: self.partitions.clone(),
+            memory_bytes,
+            threads,
+            batch_rows: self.batch_rows,
+            s3: self.s3.clone(),
+        }
+    }
 }
 
 /// A reply to a request.

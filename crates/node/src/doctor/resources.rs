@@ -83,7 +83,8 @@ fn available(meminfo: &str) -> Option<ByteSize> {
 }
 
 fn open_files() -> Check {
-    let limit = getrlimit(Resource::Nofile).current;
+    // A server raises its soft limit to this one.
+    let limit = getrlimit(Resource::Nofile).maximum;
     // None is no limit at all.
     let status = limit.map_or(Status::Ok, |limit| grade(limit, 256, 1024));
     let found = limit.map_or_else(|| "no limit".to_owned(), |limit| limit.to_string());

@@ -3,12 +3,12 @@
 //! Invariant: a driver is given the files of locations that the query names, the query's functions
 //! and workers, and nothing else, whatever it asks for.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -22,6 +22,7 @@ use snowmelt_wire::{
 use tokio::net::UnixStream;
 
 use super::DriverReporter;
+use super::allowance::Allowance;
 use super::locations::Locations;
 use crate::runner::{QueryRunner, Started};
 
@@ -34,37 +35,30 @@ const MOST_REQUESTS: usize = 4096;
 /// A result of a request, with its descriptors.
 type Answer = std::result::Result<(Answered, Vec<OwnedFd>), Failed>;
 
+/// What one driver may ask for.
+#[derive(Debug)]
+pub(super) struct Scope {
+    /// Relative locations are read against it.
+    pub(super) folder: PathBuf,
+    pub(super) locations: Locations,
+    /// True if the query names a bucket.
+    pub(super) network: bool,
+    pub(super) allowance: Mutex<Allowance>,
+    /// The file whose footer was asked for last; `None` once the query is planned.
+    pub(super) reading: Mutex<Option<String>>,
+}
+
 /// Where the requests of one driver are answered.
 pub(super) struct Desk<'q> {
     runner: &'q QueryRunner,
-    folder: &'q Path,
-    locations: &'q Locations,
-    network: bool,
-    reading: &'q Mutex<Option<String>>,
-    // Every file that the query's locations hold: no other is opened.
-    listed: Mutex<BTreeSet<String>>,
+    scope: &'q Scope,
     started: Mutex<HashMap<u64, Started>>,
     next: AtomicU64,
 }
 
 impl<'q> Desk<'q> {
-    pub(super) fn new(
-        runner: &'q QueryRunner,
-        folder: &'q Path,
-        locations: &'q Locations,
-        network: bool,
-        reading: &'q Mutex<Option<String>>,
-    ) -> Self {
-        Self {
-            runner,
-            folder,
-            locations,
-            network,
-            reading,
-            listed: Mutex::default(),
-            started: Mutex::default(),
-            next: AtomicU64::new(1),
-        }
+    pub(super) fn new(runner: &'q QueryRunner, scope: &'q Scope) -> Self {
+        Self { runner, scope, started: Mutex::default(), next: AtomicU64::new(1) }
     }
 
     /// Answers requests until the driver ends the connection or breaks the protocol.
@@ -97,6 +91,9 @@ impl<'q> Desk<'q> {
                 frame = requests.next(), if replies.len() < MOST_REQUESTS => {
                     let Some(frame) = frame.transpose()? else { return Ok(()) };
                     if frame.kind == Kind::Plan {
+                        if !self.allowance().plan() {
+                            return Err(WireError::Unexpected { found: Kind::Plan, expected: "Request" });
+                        }
                         plans.add(frame.payload)?;
                         continue;
                     }
@@ -129,12 +126,13 @@ impl<'q> Desk<'q> {
             Ask::Ended { started, failure } => Some(self.ended(started, failure).boxed()),
             Ask::Connect { udf } => Some(async move { self.connect(&udf).await }.boxed()),
             Ask::Expect { udfs } => {
+                let udfs = self.allowance().expect(udfs);
                 self.runner.expect(&udfs);
                 None
             }
             told => {
                 if matches!(told, Ask::Planned) {
-                    *self.reading.lock().unwrap_or_else(PoisonError::into_inner) = None;
+                    *self.scope.reading.lock().unwrap_or_else(PoisonError::into_inner) = None;
                 }
                 tell(told, reporter);
                 None
@@ -142,18 +140,22 @@ impl<'q> Desk<'q> {
         }
     }
 
+    fn allowance(&self) -> MutexGuard<'_, Allowance> {
+        self.scope.allowance.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     async fn list(&self, location: String) -> Answer {
-        if !self.locations.name(&location) {
+        if !self.scope.locations.name(&location) {
             return Err(refused("it asked for a location that the query does not name"));
         }
-        let folder = self.folder.to_owned();
+        self.allowance().list().map_err(refused)?;
+        let folder = self.scope.folder.clone();
         let listing = tokio::task::spawn_blocking(move || snowmelt_files::find(&location, &folder));
         let files = match listing.await {
             Ok(listed) => listed.map_err(|error| Failed::of(error.report()))?,
             Err(_) => return Err(refused("a folder could not be listed")),
         };
-        let mut listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
-        listed.extend(files.iter().map(|file| file.path.clone()));
+        self.allowance().listed(files.iter().map(|file| file.path.as_str()));
         Ok((Answered::Listed { files }, Vec::new()))
     }
 
@@ -161,20 +163,19 @@ impl<'q> Desk<'q> {
         if paths.len() > MAX_DESCRIPTORS {
             return Err(refused("it asked for too many files at once"));
         }
+        self.allowance().open(paths.len()).map_err(refused)?;
         let open = |path: &String| self.open_listed(path).map(OwnedFd::from);
         let files = paths.iter().map(open).collect::<std::result::Result<Vec<_>, _>>()?;
-        *self.reading.lock().unwrap_or_else(PoisonError::into_inner) = paths.last().cloned();
+        *self.scope.reading.lock().unwrap_or_else(PoisonError::into_inner) = paths.last().cloned();
         Ok((Answered::Opened, files))
     }
 
     /// Opens a file with the platform's own rights: a driver or worker is granted descriptors,
     /// never paths, so it reads files that its own user could not, and nothing else.
     fn open_listed(&self, path: &str) -> std::result::Result<File, Failed> {
-        let listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
-        if !listed.contains(path) {
+        if !self.allowance().is_listed(path) {
             return Err(refused("it asked for a file that the query does not name"));
         }
-        drop(listed);
         File::open(path).map_err(|error| {
             let message = format!("cannot open {path}: {error}");
             let hint = "it was there when the query was planned: run the query again";
@@ -183,9 +184,10 @@ impl<'q> Desk<'q> {
     }
 
     async fn run(&self, ask: TaskAsk, plan: Bytes) -> Answer {
-        if !ask.s3.is_empty() && !self.network {
+        if !ask.s3.is_empty() && !self.scope.network {
             return Err(refused("it asked for a bucket that the query does not name"));
         }
+        self.allowance().run(&ask).map_err(refused)?;
         let grant = |grant: &FileGrant| {
             let file = self.open_listed(&grant.path)?;
             Ok::<_, Failed>((grant.clone(), OwnedFd::from(file)))
@@ -205,6 +207,7 @@ impl<'q> Desk<'q> {
     }
 
     async fn connect(&self, udf: &str) -> Answer {
+        self.allowance().connect(udf).map_err(refused)?;
         let connection = self.runner.connect(udf).await.map_err(Failed::of)?;
         let timeout_ms = u64::try_from(connection.timeout.as_millis()).unwrap_or(u64::MAX);
         Ok((Answered::Connected { timeout_ms }, vec![connection.socket.into()]))

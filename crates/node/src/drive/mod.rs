@@ -2,14 +2,17 @@
 //! its answer on.
 //!
 //! The driver is a worker like any other, taken from the same pool. It may list and open the files
-//! of the query's own locations, start workers and call the query's own functions, and nothing
-//! else. Each request is checked here, because the driver has read untrusted input.
+//! of the query's own locations, start workers and call the query's own functions, each as often as
+//! the query needs it, and nothing else. Each request is checked here, because the driver has read
+//! untrusted input.
 //!
 //! Boundary: no byte of SQL, of a file or of a result is decoded here. Invariant: everything that
 //! a query leased is held by [`Driver::serve`], so dropping that future ends all of it.
 
+mod allowance;
 mod desk;
 mod locations;
+mod quoted;
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -22,7 +25,8 @@ use snowmelt_types::{ByteSize, Code, CpuMillis, End, ErrorReport};
 use snowmelt_wire::{Drive, Frame, FrameStream, Kind};
 use tokio::net::UnixStream;
 
-use desk::Desk;
+use allowance::Allowance;
+use desk::{Desk, Scope};
 use locations::Locations;
 
 use crate::runner::{QueryRunner, RESERVABLE_PERCENT};
@@ -51,11 +55,7 @@ pub trait DriverReporter: Send + Sync {
 pub struct Driver {
     lease: WorkerLease,
     control: UnixStream,
-    folder: PathBuf,
-    locations: Locations,
-    network: bool,
-    // The file whose footer was asked for last; `None` once the query is planned.
-    reading: Mutex<Option<String>>,
+    scope: Scope,
 }
 
 /// The answer of a driver: frames of a schema, batches and a profile, then an end or a failure.
@@ -74,6 +74,7 @@ impl Driver {
         let memory = worker_memory.max(LEAST_MEMORY);
         let locations = Locations::of(&drive);
         let network = locations.in_buckets();
+        let allowance = Mutex::new(Allowance::of(&drive, &locations));
         let spec = WorkerSpec { memory, cpu: CpuMillis(1000 * drive.threads.max(1)), network };
         let lease = node.lease_worker(&spec).await?;
         drive.memory_bytes = memory.bytes() / 100 * RESERVABLE_PERCENT;
@@ -86,14 +87,13 @@ impl Driver {
         let socket = tokio::task::spawn_blocking(move || hand_over(socket, &drive, &far, &spool));
         let socket = socket.await.map_err(std::io::Error::other)??;
         let control = nonblocking(socket)?;
-        let reading = Mutex::default();
-        let driver = Self { lease, control, folder, locations, network, reading };
-        Ok((driver, nonblocking(near)?))
+        let scope = Scope { folder, locations, network, allowance, reading: Mutex::default() };
+        Ok((Self { lease, control, scope }, nonblocking(near)?))
     }
 
     /// Answers the driver's requests until it ends the connection.
     pub async fn serve(&mut self, runner: &QueryRunner, reporter: &dyn DriverReporter) {
-        let desk = Desk::new(runner, &self.folder, &self.locations, self.network, &self.reading);
+        let desk = Desk::new(runner, &self.scope);
         if let Err(error) = desk.serve(&mut self.control, reporter).await {
             tracing::warn!(%error, "a driver broke the protocol");
         }
@@ -111,7 +111,7 @@ impl Driver {
             return ErrorReport::new(Code::DRIVER_LOST, "the driver of the query was lost")
                 .hint("run the query again");
         };
-        let reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let reading = self.scope.reading.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let file = reading.map(|file| format!("it was reading the footer of `{file}`"));
         let report = |code| {
             let message = format!("the driver of the query {}", outcome.end);

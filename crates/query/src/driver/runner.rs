@@ -8,7 +8,7 @@ use bytes::Bytes;
 use snowmelt_api::Lane;
 use snowmelt_types::ErrorReport;
 pub use snowmelt_wire::RunProgress;
-use snowmelt_wire::{Failed, FileGrant, S3Access, Task, TaskDone, UdfConnection};
+use snowmelt_wire::{Failed, FileGrant, S3Access, TaskAsk, TaskDone, UdfConnection};
 
 use super::Attempt;
 
@@ -32,18 +32,17 @@ pub struct PlannedTask {
 }
 
 impl PlannedTask {
-    /// The header that goes to the worker. `memory_bytes` is what its operators may reserve: less
-    /// than the sandbox's limit. `threads` run the plan.
-    pub fn header(&self, query: &str, attempt: u32, memory_bytes: u64, threads: u32) -> Task {
-        Task {
-            query: query.to_owned(),
+    /// The request for one attempt of it; `plan` is the number under which its plan was sent.
+    pub fn ask(&self, plan: u32, attempt: u32) -> TaskAsk {
+        TaskAsk {
             task: self.task,
             attempt,
             partitions: self.partitions.clone(),
-            memory_bytes,
-            threads,
-            batch_rows: crate::plan::BATCH_ROWS as u32,
+            plan,
+            files: self.files.clone(),
+            udfs: self.udfs.clone(),
             s3: self.s3.clone(),
+            batch_rows: crate::plan::BATCH_ROWS as u32,
         }
     }
 }
@@ -51,7 +50,7 @@ impl PlannedTask {
 /// What a successful attempt reports.
 #[derive(Clone, Debug, Default)]
 pub struct TaskResult {
-    /// The worker's own report: what [`crate::dispatch()`] returned.
+    /// The worker's own report: what [`crate::follow()`] returned.
     pub done: TaskDone,
     /// The worker's lane. The runner knows `cold`, `asked_us`, `ready_us`, `done_us` (since the
     /// query was accepted) and `peak_memory`; the driver fills in the rest.
@@ -113,9 +112,9 @@ pub trait TaskRunner: Send + Sync {
     /// the runner can ask for what all of them need in one request.
     fn expect(&self, _tasks: &mut dyn Iterator<Item = &PlannedTask>) {}
 
-    /// Runs one attempt of one task: leases a worker, grants files and UDFs, calls
-    /// [`crate::dispatch()`]. All tasks of a query are asked for at once; the runner may make some
-    /// wait.
+    /// Runs one attempt of one task: leases a worker, grants files and UDFs
+    /// ([`snowmelt_wire::hand_over()`]), and follows it ([`crate::follow()`]). All tasks of a query are asked
+    /// for at once; the runner may make some wait.
     async fn run(&self, task: &PlannedTask, attempt: &mut Attempt)
     -> Result<TaskResult, TaskError>;
 

@@ -127,7 +127,7 @@ pub(crate) fn file_scan(node: &Arc<dyn ExecutionPlan>) -> Option<&FileScanConfig
 }
 
 /// Calls `visit` with every scan under a fragment's partition and the scan's own partition.
-pub(super) fn scans_of_partition(
+pub(crate) fn scans_of_partition(
     node: &Arc<dyn ExecutionPlan>,
     partition: usize,
     visit: &mut dyn FnMut(&FileScanConfig, usize),

@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
+use arrow::datatypes::{DataType, FieldRef, Schema, SchemaRef};
 use datafusion::common::{ColumnStatistics, Statistics};
 use datafusion::datasource::physical_plan::parquet::metadata::DFParquetMetadata;
 use futures::future::BoxFuture;
@@ -134,8 +134,8 @@ fn merged_schema(
 /// A column that a file has twice: readers take one and lose the other.
 fn twice(schema: &Schema) -> Option<String> {
     let mut seen = HashSet::new();
-    let names = schema.fields().iter().map(|field| field.name());
-    names.into_iter().find(|name| !seen.insert((*name).clone())).cloned()
+    let mut names = schema.fields().iter().map(|field| field.name());
+    names.find(|name| !seen.insert(name.as_str())).cloned()
 }
 
 /// The table's schema, with a file's own types where its differ: so its statistics are read.
@@ -174,9 +174,13 @@ fn statistics(
 }
 
 /// What a writer noted beside the columns differs between files and means nothing to a query.
+/// Most columns have no such note and are shared, not copied.
 fn without_metadata(schema: &Schema) -> Schema {
-    let clear = |field: &FieldRef| field.as_ref().clone().with_metadata(Default::default());
-    Schema::new(schema.fields().iter().map(clear).collect::<Vec<Field>>())
+    let clear = |field: &FieldRef| match field.metadata().is_empty() {
+        true => Arc::clone(field),
+        false => Arc::new(field.as_ref().clone().with_metadata(Default::default())),
+    };
+    Schema::new(schema.fields().iter().map(clear).collect::<Vec<FieldRef>>())
 }
 
 /// Strings are read as views, which point into the decoded pages instead of being copied out.
@@ -187,4 +191,32 @@ fn as_view(field: &FieldRef) -> FieldRef {
         _ => return Arc::clone(field),
     };
     Arc::new(field.as_ref().clone().with_data_type(view))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use arrow::datatypes::Field;
+
+    use super::*;
+
+    #[test]
+    fn only_columns_with_notes_are_copied() {
+        let plain = Field::new("a", DataType::Int64, true);
+        let note = HashMap::from([("PARQUET:field_id".to_owned(), "1".to_owned())]);
+        let noted = Field::new("b", DataType::Int64, true).with_metadata(note);
+        let read = Schema::new(vec![plain, noted]);
+        let kept = without_metadata(&read);
+        assert!(Arc::ptr_eq(&read.fields()[0], &kept.fields()[0]));
+        assert_eq!(kept.field(1), &Field::new("b", DataType::Int64, true));
+        assert_eq!(twice(&kept), None);
+    }
+
+    #[test]
+    fn a_column_that_is_there_twice_is_named() {
+        let column = |name| Field::new(name, DataType::Int64, true);
+        let schema = Schema::new(vec![column("a"), column("b"), column("a")]);
+        assert_eq!(twice(&schema).as_deref(), Some("a"));
+    }
 }

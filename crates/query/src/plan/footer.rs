@@ -21,7 +21,7 @@ const TAIL: u64 = 8;
 
 /// Why there is no footer.
 #[derive(Debug)]
-pub(super) enum Unreadable {
+pub(crate) enum Unreadable {
     /// The store failed.
     Store(object_store::Error),
     /// The bytes are no footer; says why.
@@ -41,7 +41,7 @@ impl From<String> for Unreadable {
 }
 
 /// Reads a file's footer: in one request, unless it is longer than most are.
-pub(super) async fn read(
+pub(crate) async fn read(
     store: &dyn ObjectStore,
     meta: &ObjectMeta,
 ) -> Result<Arc<ParquetMetaData>, Unreadable> {
@@ -79,7 +79,7 @@ async fn bytes(
 }
 
 /// Runs a reader over bytes that may be damaged: some damage makes it panic.
-pub(super) fn guarded<T>(read: impl FnOnce() -> T) -> Result<T, String> {
+pub(crate) fn guarded<T>(read: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(read)).map_err(|_| "its footer is damaged".to_owned())
 }
 

@@ -28,15 +28,18 @@ use std::time::{Duration, Instant};
 
 use snowmelt_wire::Signature;
 
-pub(crate) use cut::file_scan;
+pub(crate) use cut::{file_scan, scans_of_partition};
 pub(crate) use encode::FragmentTask;
+pub(crate) use footer::{guarded, read as read_footer};
 pub use local::{LocalFiles, OwnFiles};
 pub use planned::PlannedQuery;
 pub(crate) use session::{execution_config, function_registry};
+pub(crate) use split::first_byte;
 pub(crate) use table::TableInfo;
 pub(crate) use text::operator_line;
 
 use crate::Result;
+use crate::faster::faster;
 use crate::scan::S3Settings;
 use crate::udf::UdfPool;
 
@@ -80,8 +83,9 @@ pub async fn plan(spec: &QuerySpec) -> Result<PlannedQuery> {
     let tables = table::register(&session, &statement, spec, &s3).await?;
     let physical = session::physical_plan(&session, &statement, spec).await?;
     refuse::check(&physical)?;
-    let cut = cut::cut(physical, &session.copied_config())?;
+    let mut cut = cut::cut(physical, &session.copied_config())?;
     passing::mark(&cut);
+    cut.driver = faster(cut.driver)?;
     let encoded = encode::tasks(&cut, spec.workers, &s3)?;
     Ok(PlannedQuery::new(spec, statement.wanted, cut, encoded, tables, pool))
 }

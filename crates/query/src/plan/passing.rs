@@ -41,16 +41,27 @@ pub(super) fn mark(cut: &Cut) {
         return;
     }
     for fragment in &cut.fragments {
-        if all(&fragment.plan, &repeats) {
+        if repeats(&fragment.plan, &depends_on_chance).is_some() {
             fragment.queue.pass_on();
         }
     }
 }
 
-fn repeats(node: &Arc<dyn ExecutionPlan>) -> bool {
-    // A filter may look at a column that a projection below it computed.
-    let chance = node.is::<FilterExec>() && !all(node, &|below| !depends_on_chance(below));
-    IN_ORDER.contains(&node.name()) && !chance
+/// `None` if the rows of a plan may be others, or come in another order, when it runs again.
+/// Otherwise whether an operator of it depends on chance: a filter may look at a column that a
+/// projection far below it computed.
+fn repeats(
+    node: &Arc<dyn ExecutionPlan>,
+    by_chance: &dyn Fn(&Arc<dyn ExecutionPlan>) -> bool,
+) -> Option<bool> {
+    if !IN_ORDER.contains(&node.name()) {
+        return None;
+    }
+    let mut chance = by_chance(node);
+    for child in node.children() {
+        chance |= repeats(child, by_chance)?;
+    }
+    (!chance || !node.is::<FilterExec>()).then_some(chance)
 }
 
 /// True if an expression of the operator itself may give another value the next time: user's
@@ -66,4 +77,41 @@ fn depends_on_chance(node: &Arc<dyn ExecutionPlan>) -> bool {
 
 fn all(node: &Arc<dyn ExecutionPlan>, wanted: &dyn Fn(&Arc<dyn ExecutionPlan>) -> bool) -> bool {
     wanted(node) && node.children().into_iter().all(|child| all(child, wanted))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use arrow::datatypes::Schema;
+    use datafusion::datasource::memory::MemorySourceConfig;
+    use datafusion::physical_expr::expressions::lit;
+
+    use super::*;
+
+    /// Filters over a scan of nothing.
+    fn filters(depth: usize) -> Arc<dyn ExecutionPlan> {
+        let schema = Arc::new(Schema::empty());
+        let scan: Arc<dyn ExecutionPlan> =
+            MemorySourceConfig::try_new_exec(&[vec![]], schema, None).unwrap();
+        (0..depth).fold(scan, |below, _| Arc::new(FilterExec::try_new(lit(true), below).unwrap()))
+    }
+
+    #[test]
+    fn each_operator_is_looked_at_once() {
+        let looks = Cell::new(0);
+        let look = |_: &Arc<dyn ExecutionPlan>| {
+            looks.set(looks.get() + 1);
+            false
+        };
+        assert_eq!(repeats(&filters(50), &look), Some(false));
+        assert_eq!(looks.get(), 51);
+    }
+
+    #[test]
+    fn a_filter_over_chance_does_not_repeat() {
+        let scan = |node: &Arc<dyn ExecutionPlan>| !node.is::<FilterExec>();
+        assert_eq!(repeats(&filters(0), &scan), Some(true));
+        assert_eq!(repeats(&filters(2), &scan), None);
+    }
 }

@@ -45,7 +45,7 @@ pub(super) fn units(
 }
 
 /// Where the Parquet reader thinks that a row group begins.
-fn first_byte(group: &RowGroupMetaData) -> i64 {
+pub(crate) fn first_byte(group: &RowGroupMetaData) -> i64 {
     let Some(first) = group.columns().first() else { return 0 };
     first.dictionary_page_offset().unwrap_or(first.data_page_offset())
 }

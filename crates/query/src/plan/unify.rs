@@ -55,8 +55,8 @@ impl Column {
                 (file, other.data_type().clone()),
             ],
         })?;
-        let nullable = self.field.is_nullable() || other.is_nullable();
-        self.field = self.field.clone().with_data_type(both).with_nullable(nullable);
+        self.field.set_data_type(both);
+        self.field.set_nullable(self.field.is_nullable() || other.is_nullable());
         self.files += 1;
         Ok(())
     }

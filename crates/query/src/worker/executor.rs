@@ -17,10 +17,12 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Notify;
 use url::Url;
 
+use super::damage::{self, Damage};
 use super::inbox::Inbox;
 use super::metrics::{operators, rows_read};
 use super::outbox::Outbox;
 use super::{PeakPool, STACK_BYTES, panics};
+use crate::faster::faster;
 use crate::fault::{self, Setting};
 use crate::plan::{execution_config, function_registry};
 use crate::scan::{Counted, Counters, GrantedFiles, Versions, open_bucket};
@@ -84,6 +86,7 @@ impl DataFusionExecutor {
             .with_runtime(runtime);
         let pool = UdfPool::shared();
         let plan = codec::decode(&plan, &context, Arc::clone(&pool))
+            .and_then(faster)
             .map_err(|error| fault::report(&error, &Setting::driver()))?;
         let sockets = connect(udfs, &plan, &pool)?;
         check_partitions(&task, &plan)?;
@@ -134,9 +137,11 @@ impl DataFusionExecutor {
             match ended {
                 Ok(Ok(())) => (),
                 Ok(Err(Stopped { partition, error })) => {
-                    return Err(self.explain(partition, &error).into());
+                    return Err(self.explain(partition, &error).await.into());
                 }
-                Err(panicked) => return Err(self.explain_panic(&panicked.to_string()).into()),
+                Err(panicked) => {
+                    return Err(self.explain_panic(&panicked.to_string()).await.into());
+                }
             }
         }
         Ok(())
@@ -148,23 +153,37 @@ impl DataFusionExecutor {
         object.or_else(|| self.granted.changed())
     }
 
-    fn explain_panic(&self, panicked: &str) -> ErrorReport {
+    async fn explain_panic(&self, panicked: &str) -> ErrorReport {
         if let Some(changed) = self.changed() {
             return changed;
         }
         if panics::in_reader() {
+            if let Some(damaged) = self.damaged(&self.task.partitions).await {
+                return damaged;
+            }
             let setting = Setting { files: self.files.clone(), memory: None };
             return fault::corrupt("its pages are damaged", &setting);
         }
         ErrorReport::new(Code::INTERNAL, format!("a worker panicked: {panicked}"))
     }
 
-    fn explain(&self, partition: u32, error: &DataFusionError) -> ErrorReport {
+    /// Where the files of some partitions are damaged, which their reader does not say.
+    async fn damaged(&self, partitions: &[u32]) -> Option<ErrorReport> {
+        let found = damage::find(&self.plan, partitions, &self.context).await;
+        found.map(|Damage { file, why }| fault::corrupt_at(&file, &why))
+    }
+
+    async fn explain(&self, partition: u32, error: &DataFusionError) -> ErrorReport {
         if let Some(changed) = self.changed() {
             return changed;
         }
         let memory = Some((ByteSize(self.memory.limit()), ByteSize(self.memory.peak())));
         let mut report = fault::report(error, &Setting { files: self.files.clone(), memory });
+        if report.known_code() == Code::FILE_CORRUPT
+            && let Some(damaged) = self.damaged(&[partition]).await
+        {
+            return damaged;
+        }
         // The instance knows the row of its batch only; which batch it was is known here.
         report.input = report
             .input

@@ -8,6 +8,7 @@
 //! The results of partition `p` follow a schema frame whose metadata says `p`. Batches of several
 //! partitions may alternate; each change is announced by a schema frame.
 
+mod damage;
 mod drive;
 mod executor;
 mod inbox;

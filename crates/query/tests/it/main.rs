@@ -2,6 +2,7 @@
 //! The answers are those of plain DataFusion in one process, whatever the number of workers.
 
 mod answers;
+mod checksums;
 mod data;
 mod faults;
 mod functions;

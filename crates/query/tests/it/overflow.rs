@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Decimal128Array, Int32Array, Int64Array, RecordBatch, UInt64Array};
 use arrow::util::pretty::pretty_format_batches;
+use snowmelt_query::plan;
 use tempfile::TempDir;
 
 use crate::data::write;
@@ -93,6 +94,56 @@ async fn only_the_result_has_to_fit() {
     }
     let text = table("select sum(n::decimal(38, 0)) v from 't.parquet'", &folder);
     assert!(text.await.contains("18446744073709551611"), "sums in a wider type");
+}
+
+/// `t.parquet`: a first half of large numbers and a second half of their opposites, so that the sum of
+/// either half does not fit. Of `d` only three rows have a value.
+fn halves() -> TempDir {
+    const ROWS: i64 = 20_000;
+    let folder = tempfile::tempdir().unwrap();
+    let number = |row: i64| if row < ROWS / 2 { i64::MAX - row } else { row - ROWS / 2 - i64::MAX };
+    let large = 6 * 10_i128.pow(37);
+    let decimal = |row: i64| match row {
+        0 | 1 => Some(large),
+        row => (row == ROWS - 1).then_some(-large),
+    };
+    let columns: [(&str, ArrayRef); 3] = [
+        ("g", Arc::new(Int64Array::from_iter_values((0..ROWS).map(|row| row % 2)))),
+        ("n", Arc::new(Int64Array::from_iter_values((0..ROWS).map(number)))),
+        (
+            "d",
+            Arc::new(
+                Decimal128Array::from_iter((0..ROWS).map(decimal))
+                    .with_precision_and_scale(38, 0)
+                    .unwrap(),
+            ),
+        ),
+    ];
+    write(&folder.path().join("t.parquet"), &RecordBatch::try_from_iter(columns).unwrap(), 2_000);
+    folder
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn partial_sums_of_workers_need_not_fit() {
+    let folder = halves();
+    let large = format!("6{}", "0".repeat(37));
+    for (sql, sums) in [
+        ("select sum(n) v from 't.parquet'", vec!["0"]),
+        ("select g, sum(n) v from 't.parquet' group by g order by g", vec!["0", "0"]),
+        ("select sum(d) v from 't.parquet' where n <> 1", vec![large.as_str()]),
+        (
+            "select g, sum(d) v from 't.parquet' where n <> 1 group by g order by g",
+            vec![large.as_str(), "0"],
+        ),
+    ] {
+        let query = located(sql, folder.path());
+        assert_eq!(plan(&query).await.unwrap().tasks().count(), 2, "{sql}");
+        let text = table(sql, &folder).await;
+        let last =
+            |line: &str| line.trim_end_matches([' ', '|']).rsplit(' ').next().map(str::to_owned);
+        let found: Vec<String> = text.lines().skip(3).filter_map(last).collect();
+        assert_eq!(found[..sums.len()], sums, "{sql}\n{text}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

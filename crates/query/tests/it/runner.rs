@@ -14,10 +14,10 @@ use async_trait::async_trait;
 use snowmelt_api::Profile;
 use snowmelt_query::{
     Answer, Attempt, LocalFiles, OwnFiles, PlannedQuery, PlannedTask, QuerySpec, Reporter,
-    RunOptions, RunProgress, TaskError, TaskResult, TaskRunner, dispatch, plan, worker,
+    RunOptions, RunProgress, TaskError, TaskResult, TaskRunner, follow, plan, worker,
 };
 use snowmelt_types::{Code, ErrorReport, Report};
-use snowmelt_wire::{Grants, UdfConnection, UdfGrant};
+use snowmelt_wire::{Failed, Grants, UdfConnection, UdfGrant, hand_over};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::{data, udfs};
@@ -83,9 +83,10 @@ impl TaskRunner for InProcess {
             return Err(lost());
         }
         let memory = if self.memory_bytes == 0 { 1 << 30 } else { self.memory_bytes };
-        let header = task.header("q-test", attempt.number(), memory, self.threads.max(1));
-        let socket = self.worker();
-        let done = dispatch(socket, self.grants(task), task.plan.clone(), &header, attempt).await?;
+        let header = task.ask(0, attempt.number()).header("q-test", memory, self.threads.max(1));
+        let handed = hand_over(self.worker(), self.grants(task), task.plan.clone(), &header).await;
+        let socket = handed.map_err(|error| Failed::of_worker(task.task, error))?;
+        let done = follow(socket, task.task, attempt).await?;
         if let Some(release) = &self.release {
             release.acquire().await.unwrap().forget();
         }

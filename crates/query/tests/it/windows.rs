@@ -68,6 +68,25 @@ async fn filters_and_nulls_of_windows_count_on_workers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_are_numbered_from_one_in_each_partition() {
+    for over in [
+        "(order by s, id)",
+        "(partition by word order by x desc, id)",
+        "(partition by s, yes order by id desc)",
+        "(partition by id order by n)",
+    ] {
+        let sql = format!("select id, row_number() over {over} v from odd order by id");
+        check(&sql, true).await;
+    }
+    check(
+        "select id, row_number() over w a, rank() over w b, sum(id) over w c from odd
+         window w as (partition by word order by id) order by id",
+        true,
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn several_windows_in_one_query() {
     check(
         "select id, sum(n) filter (where yes) over w a, sum(n) over w b, lag(n) ignore nulls over w c,

@@ -4,13 +4,14 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, BooleanArray, PrimitiveArray};
-use arrow::datatypes::DataType;
+use arrow::buffer::NullBuffer;
+use arrow::datatypes::{DataType, Decimal128Type};
 use datafusion::error::Result;
 use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
 use datafusion_functions_aggregate_common::aggregate::groups_accumulator::accumulate::NullState;
 use datafusion_functions_aggregate_common::aggregate::groups_accumulator::nulls::filtered_null_mask;
 
-use super::{Summed, narrow, too_large};
+use super::{Summed, narrow, partial_type, too_large};
 
 pub(super) fn accumulator<T: Summed>(data_type: DataType) -> Box<dyn GroupsAccumulator> {
     Box::new(Groups::<T> { sums: Vec::new(), nulls: NullState::new(), data_type, of: PhantomData })
@@ -23,17 +24,18 @@ struct Groups<T> {
     of: PhantomData<T>,
 }
 
-impl<T: Summed> GroupsAccumulator for Groups<T> {
-    fn update_batch(
+impl<T> Groups<T> {
+    /// Adds values or partial sums to those of their groups.
+    fn add<A: Summed>(
         &mut self,
-        values: &[ArrayRef],
+        values: &ArrayRef,
         group_indices: &[usize],
         filter: Option<&BooleanArray>,
         groups: usize,
     ) -> Result<()> {
         self.sums.resize(groups, 0);
         let (sums, mut too_far) = (&mut self.sums, false);
-        let values = values[0].as_primitive::<T>();
+        let values = values.as_primitive::<A>();
         self.nulls.accumulate(group_indices, values, filter, groups, |group, value| {
             let (sum, over) = sums[group].overflowing_add(value.into());
             sums[group] = sum;
@@ -42,13 +44,30 @@ impl<T: Summed> GroupsAccumulator for Groups<T> {
         if too_far { Err(too_large(&self.data_type)) } else { Ok(()) }
     }
 
-    fn merge_batch(
+    fn partials(&self, sums: Vec<i128>, nulls: Option<NullBuffer>) -> ArrayRef {
+        let sums = PrimitiveArray::<Decimal128Type>::new(sums.into(), nulls);
+        Arc::new(sums.with_data_type(partial_type(&self.data_type)))
+    }
+}
+
+impl<T: Summed> GroupsAccumulator for Groups<T> {
+    fn update_batch(
         &mut self,
         values: &[ArrayRef],
         group_indices: &[usize],
+        filter: Option<&BooleanArray>,
         groups: usize,
     ) -> Result<()> {
-        self.update_batch(values, group_indices, None, groups)
+        self.add::<T>(&values[0], group_indices, filter, groups)
+    }
+
+    fn merge_batch(
+        &mut self,
+        partials: &[ArrayRef],
+        group_indices: &[usize],
+        groups: usize,
+    ) -> Result<()> {
+        self.add::<Decimal128Type>(&partials[0], group_indices, None, groups)
     }
 
     fn evaluate(&mut self, emit_to: EmitTo) -> Result<ArrayRef> {
@@ -59,7 +78,9 @@ impl<T: Summed> GroupsAccumulator for Groups<T> {
     }
 
     fn state(&mut self, emit_to: EmitTo) -> Result<Vec<ArrayRef>> {
-        Ok(vec![self.evaluate(emit_to)?])
+        let sums = emit_to.take_needed(&mut self.sums);
+        let nulls = self.nulls.build(emit_to);
+        Ok(vec![self.partials(sums, nulls)])
     }
 
     fn convert_to_state(
@@ -68,12 +89,37 @@ impl<T: Summed> GroupsAccumulator for Groups<T> {
         filter: Option<&BooleanArray>,
     ) -> Result<Vec<ArrayRef>> {
         let nulls = filtered_null_mask(filter, &values[0]);
-        let values = values[0].as_primitive::<T>().values().clone();
-        let states = PrimitiveArray::<T>::new(values, nulls);
-        Ok(vec![Arc::new(states.with_data_type(self.data_type.clone()))])
+        let values = values[0].as_primitive::<T>().values();
+        Ok(vec![self.partials(values.iter().map(|value| (*value).into()).collect(), nulls)])
     }
 
     fn size(&self) -> usize {
         self.sums.capacity() * size_of::<i128>() + self.nulls.size()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::Int64Array;
+    use arrow::datatypes::Int64Type;
+
+    use super::*;
+
+    #[test]
+    fn partial_sums_are_wider_than_their_total() {
+        let new = || accumulator::<Int64Type>(DataType::Int64);
+        let array = |values: Vec<Option<i64>>| vec![Arc::new(Int64Array::from(values)) as ArrayRef];
+        let (mut up, mut total) = (new(), new());
+        up.update_batch(&array(vec![Some(i64::MAX), Some(i64::MAX)]), &[0, 0], None, 2).unwrap();
+        total.merge_batch(&up.state(EmitTo::All).unwrap(), &[0, 1], 2).unwrap();
+        // Where partial sums would not save rows, the values themselves are sent on.
+        let filter = BooleanArray::from(vec![true, true, true, false]);
+        let down = array(vec![Some(-i64::MAX), Some(-7), None, Some(9)]);
+        let down = total.convert_to_state(&down, Some(&filter)).unwrap();
+        assert_eq!(down[0].data_type(), &partial_type(&DataType::Int64));
+        total.merge_batch(&down, &[0, 0, 1, 1], 2).unwrap();
+        let sums = total.evaluate(EmitTo::All).unwrap();
+        let expected = Int64Array::from(vec![Some(i64::MAX - 7), None]);
+        assert_eq!(sums.as_primitive::<Int64Type>(), &expected);
     }
 }

@@ -1,4 +1,7 @@
 //! `sum` of integers and decimals, added in 128 bits and checked when it becomes its type.
+//!
+//! Partial sums keep their 128 bits on the way to whoever adds them up, so that only a total has to
+//! fit.
 
 mod distinct;
 mod groups;
@@ -7,7 +10,8 @@ mod rows;
 use std::fmt::Debug;
 
 use arrow::datatypes::{
-    ArrowPrimitiveType, DataType, Decimal128Type, DecimalType, FieldRef, Int64Type, UInt64Type,
+    ArrowPrimitiveType, DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, DecimalType, FieldRef,
+    Int64Type, UInt64Type,
 };
 use datafusion::error::Result;
 use datafusion::functions_aggregate::sum::Sum;
@@ -45,6 +49,12 @@ fn narrow<T: Summed>(sum: i128, data_type: &DataType) -> Result<T::Native> {
     };
     let narrow = T::Native::try_from(sum).ok().filter(|_| fits);
     narrow.ok_or_else(|| too_large(data_type))
+}
+
+/// The type of a partial sum: any number of 128 bits, whatever the precision says.
+fn partial_type(data_type: &DataType) -> DataType {
+    let scale = if let DataType::Decimal128(_, scale) = data_type { *scale } else { 0 };
+    DataType::Decimal128(DECIMAL128_MAX_PRECISION, scale)
 }
 
 fn too_large(data_type: &DataType) -> datafusion::error::DataFusionError {
@@ -85,7 +95,16 @@ impl AggregateUDFImpl for CheckedSum {
     }
 
     fn state_fields(&self, args: StateFieldsArgs<'_>) -> Result<Vec<FieldRef>> {
-        self.inner.state_fields(args)
+        let data_type = args.return_type().clone();
+        let is_wide =
+            matches!(data_type, DataType::Int64 | DataType::UInt64 | DataType::Decimal128(..))
+                && !args.is_distinct;
+        let fields = self.inner.state_fields(args)?.into_iter();
+        let wide = |field: FieldRef| match is_wide {
+            true => field.as_ref().clone().with_data_type(partial_type(&data_type)).into(),
+            false => field,
+        };
+        Ok(fields.map(wide).collect())
     }
 
     fn groups_accumulator_supported(&self, args: AccumulatorArgs<'_>) -> bool {

@@ -3,12 +3,12 @@
 use std::marker::PhantomData;
 
 use arrow::array::{Array, ArrayRef, AsArray};
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, Decimal128Type};
 use datafusion::error::Result;
 use datafusion::logical_expr::Accumulator;
 use datafusion::scalar::ScalarValue;
 
-use super::{Summed, narrow, too_large};
+use super::{Summed, narrow, partial_type, too_large};
 
 pub(super) fn accumulator<T: Summed>(data_type: DataType) -> Box<dyn Accumulator> {
     Box::new(Rows::<T>::new(data_type))
@@ -58,7 +58,7 @@ impl<T: Summed> Accumulator for Rows<T> {
     }
 
     fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
-        self.update_batch(states)
+        wide::<Decimal128Type>(&states[0]).try_for_each(|partial| self.add(partial))
     }
 
     fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
@@ -70,7 +70,9 @@ impl<T: Summed> Accumulator for Rows<T> {
     }
 
     fn state(&mut self) -> Result<Vec<ScalarValue>> {
-        Ok(vec![self.evaluate()?])
+        let partial = (self.values > 0).then_some(self.sum);
+        let partial_type = partial_type(&self.data_type);
+        Ok(vec![ScalarValue::new_primitive::<Decimal128Type>(partial, &partial_type)?])
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {

@@ -10,16 +10,16 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use bytes::Bytes;
 use snowmelt_api::Lane;
-use snowmelt_types::{ErrorReport, Report};
+use snowmelt_types::{Code, ErrorReport, Report};
 use snowmelt_wire::{
-    Answered, Ask, Error as WireError, Failed, LocalFile, RunProgress, SandboxUse, TaskAsk,
+    Answered, Ask, Error as WireError, Failed, LocalFile, MAX_PLANS, RunProgress, SandboxUse,
     TaskDone, TaskProgress, UdfConnection,
 };
 
 use super::platform::{Platform, failed};
 use crate::dispatch::follow;
 use crate::driver::{Attempt, PlannedTask, Reporter, TaskError, TaskResult, TaskRunner};
-use crate::plan::{BATCH_ROWS, LocalFiles};
+use crate::plan::LocalFiles;
 use crate::{Error, Result};
 
 /// The shortest time between two reports of progress in which only amounts change.
@@ -51,14 +51,17 @@ impl PlatformRunner {
     }
 
     /// The number of a plan, which is sent when its first task is asked for.
-    fn plan_number(&self, plan: &Bytes) -> Result<u32, WireError> {
+    fn plan_number(&self, plan: &Bytes) -> Result<u32, Failed> {
         let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
         let place = (plan.as_ptr() as usize, plan.len());
         if let Some(number) = plans.get(&place) {
             return Ok(*number);
         }
         let number = plans.len() as u32;
-        self.platform.send_plan(plan.clone())?;
+        if plans.len() == MAX_PLANS {
+            return Err(too_many_plans());
+        }
+        self.platform.send_plan(plan.clone()).map_err(failed)?;
         plans.insert(place, number);
         Ok(number)
     }
@@ -68,18 +71,8 @@ impl PlatformRunner {
         task: &PlannedTask,
         attempt: u32,
     ) -> Result<(u64, UnixStream), TaskError> {
-        let plan = self.plan_number(&task.plan).map_err(failed)?;
-        let ask = TaskAsk {
-            task: task.task,
-            attempt,
-            partitions: task.partitions.clone(),
-            plan,
-            files: task.files.clone(),
-            udfs: task.udfs.clone(),
-            s3: task.s3.clone(),
-            batch_rows: BATCH_ROWS as u32,
-        };
-        let (answered, descriptors) = self.platform.ask(Ask::Run(ask)).await?;
+        let plan = self.plan_number(&task.plan)?;
+        let (answered, descriptors) = self.platform.ask(Ask::Run(task.ask(plan, attempt))).await?;
         match (answered, one(descriptors)) {
             (Answered::Started { started }, Some(socket)) => Ok((started, socket.into())),
             _ => Err(unexpected().into()),
@@ -218,6 +211,13 @@ fn refused(failed: Failed) -> Error {
 
 fn broken(error: &WireError) -> Failed {
     Failed::of(error.report())
+}
+
+/// The platform would end the connection.
+fn too_many_plans() -> Failed {
+    let message = format!("the query has more than {MAX_PLANS} parts that workers run");
+    let hint = "put fewer aggregates together with UNION ALL";
+    Failed::of(ErrorReport::new(Code::PLAN_UNSUPPORTED, message).hint(hint))
 }
 
 fn unexpected() -> Failed {

@@ -1,0 +1,240 @@
+//! How much a driver may ask for in all: as much as a correct driver of its query at most.
+//!
+//! A driver that hostile input has taken over can repeat what it may ask for once. Everything that a
+//! request costs is counted here: folders that are searched, files, workers and instances.
+
+use std::collections::{BTreeSet, HashMap};
+
+use snowmelt_wire::{Drive, MAX_PLANS, TaskAsk};
+
+use super::locations::Locations;
+
+/// Lists beside those of the named locations: a table can be named in several ways.
+const SPARE_LISTS: usize = 64;
+
+/// Instances of a function that can be asked for ahead, for each worker. Whoever needs more gets
+/// them one by one.
+const AHEAD: usize = 4;
+
+/// What one driver has asked for, and may ask for.
+#[derive(Debug)]
+pub(super) struct Allowance {
+    workers: usize,
+    attempts: u32,
+    /// Locations that may still be listed.
+    lists: usize,
+    /// Files that may still be opened for the driver itself, each for its footer.
+    opens: usize,
+    /// Every file that the query's locations hold: no other is opened.
+    listed: BTreeSet<String>,
+    plans: usize,
+    /// Tasks by plan, and attempts by task.
+    tasks: HashMap<u32, usize>,
+    tried: HashMap<u32, u32>,
+    /// By function: instances asked for ahead, and whether the driver has one of its own.
+    functions: HashMap<String, (usize, bool)>,
+}
+
+/// Why a request is refused.
+type Refusal = &'static str;
+
+impl Allowance {
+    pub(super) fn of(drive: &Drive, locations: &Locations) -> Self {
+        Self {
+            workers: drive.workers.max(1) as usize,
+            attempts: drive.retries.saturating_add(1),
+            lists: locations.most().saturating_add(SPARE_LISTS),
+            opens: 0,
+            listed: BTreeSet::new(),
+            plans: 0,
+            tasks: HashMap::new(),
+            tried: HashMap::new(),
+            functions: drive.udfs.iter().map(|udf| (udf.name.clone(), (0, false))).collect(),
+        }
+    }
+
+    /// A location is to be listed.
+    pub(super) fn list(&mut self) -> Result<(), Refusal> {
+        let left = self.lists.checked_sub(1);
+        self.lists = left.ok_or("it listed more locations than the query names")?;
+        Ok(())
+    }
+
+    /// These files were listed.
+    pub(super) fn listed<'f>(&mut self, files: impl Iterator<Item = &'f str>) {
+        for file in files {
+            self.opens += 1;
+            self.listed.insert(file.to_owned());
+        }
+    }
+
+    /// So many files are to be opened for the driver.
+    pub(super) fn open(&mut self, files: usize) -> Result<(), Refusal> {
+        let left = self.opens.checked_sub(files);
+        self.opens = left.ok_or("it opened files more often than the query needs them")?;
+        Ok(())
+    }
+
+    /// True if this file may be opened.
+    pub(super) fn is_listed(&self, path: &str) -> bool {
+        self.listed.contains(path)
+    }
+
+    /// A plan came.
+    pub(super) fn plan(&mut self) -> bool {
+        self.plans += 1;
+        self.plans <= MAX_PLANS
+    }
+
+    /// An attempt of a task is to be started; its plan has come.
+    pub(super) fn run(&mut self, ask: &TaskAsk) -> Result<(), Refusal> {
+        let udfs: BTreeSet<&String> = ask.udfs.iter().collect();
+        if udfs.len() < ask.udfs.len() {
+            return Err("it asked for several instances of a function for one task");
+        }
+        if ask.files.len() > self.listed.len() {
+            return Err("it asked for more files for a task than the query names");
+        }
+        let tried = self.tried.get(&ask.task).copied().unwrap_or_default();
+        if ask.attempt != tried || tried >= self.attempts {
+            return Err("it ran a task more often than tasks are tried");
+        }
+        if tried == 0 {
+            let tasks = self.tasks.entry(ask.plan).or_default();
+            if *tasks >= self.workers {
+                return Err("it asked for more workers than the query has");
+            }
+            *tasks += 1;
+        }
+        self.tried.insert(ask.task, tried + 1);
+        Ok(())
+    }
+
+    /// Functions whose instances the tasks will need: those for which asking ahead is allowed.
+    pub(super) fn expect(&mut self, udfs: Vec<String>) -> Vec<String> {
+        let most = self.workers.saturating_mul(AHEAD);
+        let is_allowed = |name: &String| match self.functions.get_mut(name) {
+            Some((expected, _)) if *expected < most => {
+                *expected += 1;
+                true
+            }
+            _ => false,
+        };
+        udfs.into_iter().filter(is_allowed).collect()
+    }
+
+    /// The driver is to be connected with an instance of its own.
+    pub(super) fn connect(&mut self, udf: &str) -> Result<(), Refusal> {
+        match self.functions.get_mut(udf) {
+            Some((_, connected @ false)) => {
+                *connected = true;
+                Ok(())
+            }
+            Some(_) => Err("it asked for a second instance of a function for itself"),
+            None => Err("it asked for a function that the query does not have"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use snowmelt_wire::{FileGrant, OnError, Signature};
+
+    use super::*;
+
+    /// Of two workers, one retry and one function.
+    fn allowance() -> Allowance {
+        let udf = Signature {
+            name: "f".to_owned(),
+            batch: "scalar".to_owned(),
+            schema: String::new(),
+            on_error: OnError::Raise,
+            packages: Vec::new(),
+            memory: None,
+            timeout: None,
+        };
+        let drive = Drive {
+            query: "q".to_owned(),
+            sql: "select f(a) from 'x'".to_owned(),
+            tables: BTreeMap::new(),
+            udfs: vec![udf],
+            aws: BTreeMap::new(),
+            workers: 2,
+            threads: 1,
+            memory_bytes: 1,
+            retries: 1,
+            elapsed_us: 0,
+            packages_us: 0,
+        };
+        Allowance::of(&drive, &Locations::of(&drive))
+    }
+
+    fn ask(plan: u32, task: u32, attempt: u32) -> TaskAsk {
+        TaskAsk {
+            task,
+            attempt,
+            partitions: vec![0],
+            plan,
+            files: Vec::new(),
+            udfs: Vec::new(),
+            s3: BTreeMap::new(),
+            batch_rows: 1,
+        }
+    }
+
+    #[test]
+    fn each_plan_has_as_many_tasks_as_the_query_has_workers_and_each_is_tried_again_once() {
+        let mut allowance = allowance();
+        for (plan, task, attempt) in [(0, 0, 0), (0, 1, 0), (0, 1, 1), (1, 2, 0), (1, 3, 0)] {
+            allowance.run(&ask(plan, task, attempt)).unwrap();
+        }
+        for (plan, task, attempt) in [(0, 4, 0), (1, 5, 0), (0, 0, 0), (0, 0, 2), (0, 1, 2)] {
+            assert!(allowance.run(&ask(plan, task, attempt)).is_err(), "{plan} {task} {attempt}");
+        }
+        allowance.run(&ask(0, 0, 1)).unwrap();
+    }
+
+    #[test]
+    fn a_task_has_one_instance_of_a_function_and_no_more_files_than_there_are() {
+        let mut allowance = allowance();
+        let grant = |path: &str| FileGrant { path: path.into(), bytes: 0, version: String::new() };
+        let file = TaskAsk { files: vec![grant("/x/a")], ..ask(0, 0, 0) };
+        assert!(allowance.run(&file).is_err());
+        allowance.listed(["/x/a"].into_iter());
+        allowance.run(&file).unwrap();
+        let twice = TaskAsk { udfs: vec!["f".into(), "f".into()], ..ask(0, 1, 0) };
+        assert!(allowance.run(&twice).is_err());
+    }
+
+    #[test]
+    fn files_are_opened_as_often_as_they_were_listed() {
+        let mut allowance = allowance();
+        assert!(allowance.open(1).is_err() && !allowance.is_listed("/x/a"));
+        allowance.listed(["/x/a", "/x/b"].into_iter());
+        allowance.open(2).unwrap();
+        assert!(allowance.open(1).is_err() && allowance.is_listed("/x/a"));
+        for _ in 0..=SPARE_LISTS {
+            allowance.list().unwrap();
+        }
+        assert!(allowance.list().is_err());
+    }
+
+    #[test]
+    fn functions_are_asked_for_ahead_within_bounds_and_connected_once() {
+        let mut allowance = allowance();
+        let names = |name: &str, count| vec![name.to_owned(); count];
+        assert_eq!(allowance.expect(names("f", 5)).len(), 5);
+        assert_eq!(allowance.expect(names("f", 9)).len(), 2 * AHEAD - 5);
+        assert!(allowance.expect(names("g", 1)).is_empty());
+        allowance.connect("f").unwrap();
+        assert!(allowance.connect("f").is_err() && allowance.connect("g").is_err());
+    }
+
+    #[test]
+    fn plans_are_counted() {
+        let mut allowance = allowance();
+        assert!((0..MAX_PLANS).all(|_| allowance.plan()) && !allowance.plan());
+    }
+}

@@ -1,0 +1,228 @@
+//! Quoted texts of a query that stand where SQL can have a table.
+//!
+//! This is no parser: it knows marks, words and quotations, and which words and marks a table can
+//! follow. It errs to one side only: what it leaves out is no table, what it gives may be a text.
+
+use std::iter::Peekable;
+use std::str::Chars;
+
+/// Words that begin a list of tables.
+const LISTS: [&str; 2] = ["FROM", "JOIN"];
+
+/// Other words that a table can follow.
+const BEFORE_TABLES: [&str; 9] =
+    ["APPLY", "DESC", "DESCRIBE", "EXPLAIN", "EXTENDED", "FORMATTED", "LATERAL", "ONLY", "TABLE"];
+
+/// Words that end a list of tables. None of them can be the name of a table in it.
+const BEHIND_TABLES: [&str; 12] = [
+    "SELECT",
+    "WHERE",
+    "GROUP",
+    "HAVING",
+    "ORDER",
+    "LIMIT",
+    "OFFSET",
+    "FETCH",
+    "WINDOW",
+    "UNION",
+    "INTERSECT",
+    "EXCEPT",
+];
+
+/// Letters that change how the quotation directly behind them is read.
+const LONGEST_PREFIX: usize = 2;
+
+/// The quoted texts that can be tables, or `None` where only a parser can tell what is quoted:
+/// texts with escapes or prefixes, and what does not end.
+pub(super) fn tables(sql: &str) -> Option<Vec<String>> {
+    let mut tokens = Tokens { rest: sql.chars().peekable(), prefix: false };
+    let (mut place, mut around, mut found) = (Place::default(), Vec::new(), Vec::new());
+    while let Some(token) = tokens.next()? {
+        let is_point = matches!(token, Token::Mark('.'));
+        match token {
+            Token::Quoted(text) if place.expects => {
+                found.push(text);
+                place.expects = false;
+            }
+            Token::Word(word) => place.word(&word),
+            Token::Mark('(') => {
+                let tables = place.tables && place.expects;
+                around.push(place);
+                place = Place { tables, expects: tables, behind_point: false };
+            }
+            Token::Mark(')') => {
+                place = Place { expects: false, ..around.pop().unwrap_or_default() }
+            }
+            Token::Mark(',' | '.') => place.expects = place.tables,
+            Token::Quoted(_) | Token::Mark(_) => place.expects = false,
+        }
+        place.behind_point = is_point;
+    }
+    Some(found)
+}
+
+/// Where in a statement a token stands, within its parentheses.
+#[derive(Clone, Copy, Default)]
+struct Place {
+    /// In a list of tables.
+    tables: bool,
+    /// A table can come next.
+    expects: bool,
+    /// Behind a point every word is a name.
+    behind_point: bool,
+}
+
+impl Place {
+    fn word(&mut self, word: &str) {
+        let is_one_of = |words: &[&str]| words.iter().any(|it| it.eq_ignore_ascii_case(word));
+        let list = is_one_of(&LISTS);
+        self.tables |= list;
+        self.expects = list || is_one_of(&BEFORE_TABLES);
+        if !self.behind_point && is_one_of(&BEHIND_TABLES) {
+            self.tables = false;
+        }
+    }
+}
+
+enum Token {
+    Word(String),
+    Quoted(String),
+    Mark(char),
+}
+
+struct Tokens<'s> {
+    rest: Peekable<Chars<'s>>,
+    // What was read last can be part of a quotation that follows: `e'\\n'`.
+    prefix: bool,
+}
+
+impl Tokens<'_> {
+    /// The next token, if there is one; `None` where this cannot be told.
+    fn next(&mut self) -> Option<Option<Token>> {
+        loop {
+            let prefixed = std::mem::take(&mut self.prefix);
+            let Some(next) = self.rest.next() else { return Some(None) };
+            let then = self.rest.peek().copied();
+            return match (next, then) {
+                ('\\' | '$', _) => None,
+                ('-', Some('-')) => {
+                    _ = self.rest.by_ref().find(|next| *next == '\n');
+                    continue;
+                }
+                ('/', Some('*')) => {
+                    self.comment()?;
+                    continue;
+                }
+                ('\'' | '"' | '`', _) => match prefixed {
+                    true => None,
+                    false => self.quoted(next).map(Token::Quoted).map(Some),
+                },
+                (space, _) if space.is_whitespace() => continue,
+                (letter, _) if in_words(letter) => {
+                    let word = self.word(letter);
+                    self.prefix = word.chars().count() <= LONGEST_PREFIX;
+                    Some(Some(Token::Word(word)))
+                }
+                (mark, _) => Some(Some(Token::Mark(mark))),
+            };
+        }
+    }
+
+    fn word(&mut self, first: char) -> String {
+        let mut word = String::from(first);
+        while let Some(next) = self.rest.next_if(|next| in_words(*next)) {
+            word.push(next);
+        }
+        word
+    }
+
+    /// The text up to the mark that ends it; inside, such a mark is written twice.
+    fn quoted(&mut self, mark: char) -> Option<String> {
+        let mut text = String::new();
+        loop {
+            match self.rest.next()? {
+                '\\' | '$' => return None,
+                next if next == mark => match self.rest.next_if_eq(&mark) {
+                    Some(twice) => text.push(twice),
+                    None => return Some(text),
+                },
+                next => text.push(next),
+            }
+        }
+    }
+
+    /// Comments can be nested. One that begins with `/*!` is none everywhere.
+    fn comment(&mut self) -> Option<()> {
+        self.rest.next();
+        if self.rest.peek() == Some(&'!') {
+            return None;
+        }
+        let mut depth = 1;
+        while depth > 0 {
+            match self.rest.next()? {
+                '/' if self.rest.next_if_eq(&'*').is_some() => depth += 1,
+                '*' if self.rest.next_if_eq(&'/').is_some() => depth -= 1,
+                _ => (),
+            }
+        }
+        Some(())
+    }
+}
+
+fn in_words(letter: char) -> bool {
+    letter.is_alphanumeric() || matches!(letter, '_' | '#' | '@')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(sql: &str, expected: &[&str]) {
+        assert_eq!(tables(sql).unwrap_or_else(|| panic!("{sql}")), expected, "{sql}");
+    }
+
+    #[test]
+    fn a_text_where_a_table_can_stand_is_one() {
+        check("select * from 'data/*.parquet' where a > 1", &["data/*.parquet"]);
+        check("SELECT * FROM \"it's\"", &["it's"]);
+        check("from `x` limit 2", &["x"]);
+        check("select 1 from 'o''clock'", &["o'clock"]);
+        check("select * from 'a' x, 'b' as y join 'c' on true", &["a", "b", "c"]);
+        check("select * from ('a'), (('b' t join 'c' on 1 = 1))", &["a", "b", "c"]);
+        check("with t as (from 'a' union all select * from'b') from t", &["a", "b"]);
+        check("select (select max(x) from 'a') from 'b' group by all", &["a", "b"]);
+        check("describe 'a'", &["a"]);
+        check("explain select * from -- 'x'\n 'a' /* from 'y' /* ' */ */", &["a"]);
+        check("select * from public.'a'", &["a"]);
+        check("select t.where, 1 from a t join 'b' on t.order = 1, 'c'", &["b", "c"]);
+    }
+
+    #[test]
+    fn a_text_anywhere_else_is_none() {
+        check("select '/etc', 'x' as \"y\" from t", &[]);
+        check("select replace(a, '/etc', 'b') from 'a'", &["a"]);
+        check("select * from 'a' where path = '/etc' and b in ('/x', '/y')", &["a"]);
+        check("select * from 'a' order by replace(b, '/x'), '/y'", &["a"]);
+        check("select * from f('/x', '/y') t, 'a'", &["a"]);
+        check("select * from 'a' order by b desc, '/y'", &["a"]);
+        check("select case when a then '/x' else '/y' end from 'a' 'alias'", &["a"]);
+        check("select 'from ''x''' from 'a'", &["a"]);
+        check("from 'a' select b, '/x'", &["a"]);
+    }
+
+    #[test]
+    fn what_only_a_parser_can_tell_is_not_told() {
+        for sql in [
+            "select e'\\'' from 'a'",
+            "select $$it's$$ from 'a'",
+            "select q'[it's]' from 'a'",
+            "select n'x' from 'a'",
+            "select 1 /*! from 'a' */",
+            "select 'a",
+            "select 1 /* from 'a'",
+        ] {
+            assert_eq!(tables(sql), None, "{sql}");
+        }
+    }
+}
