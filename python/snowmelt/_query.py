@@ -27,13 +27,14 @@ UdfLike = Union[AnyUdf, str, "os.PathLike[str]", Any]
 
 _ROWS_SHOWN = 20
 
-_OPTIONS = ("udfs", "workers", "memory", "timeout", "progress")
+_OPTIONS = ("udfs", "image", "workers", "memory", "timeout", "progress")
 
 
 def sql(
     query: str,
     *,
     udfs: Sequence[UdfLike] | None = None,
+    image: str | None = None,
     workers: int | None = None,
     memory: _amounts.Memory | None = None,
     timeout: _amounts.Duration | None = None,
@@ -53,7 +54,17 @@ def sql(
     if timeout is not None:
         options["timeout_ms"] = _amounts.milliseconds(timeout)
     made = [Table(name, given) for name, given in tables.items()]
-    return Query(query, made, functions, options, progress)
+    _check_image(image, functions)
+    return Query(query, made, functions, options, progress, image)
+
+
+def _check_image(image: Any, functions: Sequence[Any]) -> None:
+    if image is not None and not isinstance(image, str):
+        message = f"image= is the name of a block image, not a {type(image).__name__}"
+        raise make("SM-0110", message, hint="give a table that is called so another name")
+    if image is not None and not functions:
+        hint = "leave image= out, or name the functions with udfs="
+        raise make("SM-0110", "image= is where functions run, and the query has none", hint=hint)
 
 
 def _as_udf(given: UdfLike) -> AnyUdf | Path:
@@ -77,9 +88,10 @@ class Query:
         udfs: Sequence[AnyUdf | Path],
         options: dict[str, int],
         progress: bool | None,
+        image: str | None = None,
     ) -> None:
         self.text = text
-        self._tables, self._udfs = tables, list(udfs)
+        self._tables, self._udfs, self._image = tables, list(udfs), image
         self._options, self._progress = options, progress
         self._folder: Folder | None = None
         self._locations: dict[str, str] | None = None
@@ -149,6 +161,8 @@ class Query:
         lines = [f"<snowmelt query: {' '.join(self.text.split())}"]
         lines += [f"  table {table!r}" for table in self._tables]
         lines += [f"  {'file of functions ' if isinstance(u, Path) else ''}{u}" for u in self._udfs]
+        if self._image is not None:
+            lines.append(f"  functions in the image {self._image}")
         if self._options:
             lines.append("  " + ", ".join(f"{key}={value}" for key, value in self._options.items()))
         ran = (
@@ -187,7 +201,7 @@ class Query:
         return {
             "sql": self.text,
             "tables": self._locations,
-            "udfs": [_source(function) for function in self._udfs],
+            "udfs": [_source(function, self._image) for function in self._udfs],
             "options": self._options,
             "working_folder": os.getcwd(),
             "aws": {key: value for key, value in os.environ.items() if key.startswith("AWS_")},
@@ -200,17 +214,21 @@ class Query:
         return self._folder.write(table)
 
 
-def _source(function: AnyUdf | Path) -> dict[str, Any]:
+def _source(function: AnyUdf | Path, image: str | None) -> dict[str, Any]:
+    inside = {} if image is None else {"image": image}
     if isinstance(function, Udf):
         code = pickled(function, function.signature.name)
         signature = function.signature.to_wire()
-        signature["packages"] = sent(client(), signature["packages"])
-        return {"code": code, "packages": [], "signatures": [signature]}
+        # What runs in an image has the packages of that.
+        packages = signature["packages"] if image is None else []
+        signature["packages"] = sent(client(), packages)
+        return {"code": code, "packages": [], "signatures": [signature], **inside}
     try:
         text = function.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise make("SM-0204", f"the file of functions {function} cannot be read: {error}") from None
-    return {"code": {"kind": "source", "file": str(function), "text": text}, "packages": []}
+    code = {"kind": "source", "file": str(function), "text": text}
+    return {"code": code, "packages": [], **inside}
 
 
 def _show(line: _progress.Line, event: dict[str, Any]) -> None:

@@ -316,6 +316,23 @@ def test_tables_that_the_query_does_not_name_are_refused() -> None:
     sm.sql('select * from "T" a, b', t="a", b="b")
 
 
+def test_functions_in_an_image_bring_no_packages() -> None:
+    @sm.udf(packages=["six"])
+    def one(n: int) -> int:
+        return n
+
+    query = sm.sql("select one(n) from 't'", image="science:v1", workers=1)
+    [source] = query._request()["udfs"]
+    assert source["image"] == "science:v1"
+    assert source["signatures"][0]["packages"] == []
+    assert "functions in the image science:v1" in repr(query)
+    with pytest.raises(sm.QueryError, match="not a DataFrame") as refused:
+        sm.sql("select one(n) from image", image=pd.DataFrame())  # type: ignore[arg-type]
+    assert refused.value.code == "SM-0110"
+    with pytest.raises(sm.QueryError, match="the query has none"):
+        sm.sql("select 1", image="science:v1")
+
+
 def test_counts_that_are_none_are_refused_by_name() -> None:
     for bad in (-1, 0, 1.5, "4", True, 2**32):
         with pytest.raises(sm.QueryError, match=r"workers=.* is no whole number from 1") as refused:

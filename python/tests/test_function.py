@@ -138,7 +138,7 @@ def test_a_pickle_of_another_python_is_refused(instance: Instance) -> None:
     failure = refused.value.failure
     here = f"{sys.version_info.major}.{sys.version_info.minor}"
     assert failure["kind"] == "load"
-    assert failure["exception"].endswith(f"by Python 2.7 and the platform runs Python {here}")
+    assert failure["exception"].endswith(f"by Python 2.7 and runs here on Python {here}")
 
 
 def test_code_is_loaded_once_for_all_connections(instance: Instance) -> None:

@@ -3,12 +3,19 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from conftest import Snowmelt, wait_for
 from images import PYTHON, SERVE, Registry
+from test_bursts import PYTHON as PACKAGE
+
+from common.places import SNOWMELT
 
 # A wheel of one file that needs nothing.
 WHEEL = "six==1.17.0"
@@ -143,6 +150,63 @@ def test_python_in_an_image_runs_by_the_interpreter_of_the_image(
     built_without = alone.run("image", "build", "bare:v1", "--code", app).succeeded()
     assert built_without.code == 0
     alone.run(*deploy[:-1], "bare:v1").failed_with("SM-0206", "python3", "bare:v1")
+
+
+# Only the image has the words and the package.
+WORDS = """import sys
+import six
+import snowmelt as sm
+
+@sm.udf(packages=["no-such-package-e2e"])
+def word(n: int) -> str:
+    return f"{open('/app/words').read().split()[n]} {sys.executable} {six.__version__}"
+
+@sm.udf(memory="300MiB")
+def memory(n: int) -> str:
+    import os
+    return os.environ["SNOWMELT_MEMORY"]
+"""
+ASKED = """import sys
+import snowmelt as sm
+
+@sm.udf
+def word(n: int) -> str:
+    return open("/app/words").read().split()[n]
+
+image, numbers = sys.argv[1:]
+query = sm.sql("select word(n) from numbers order by n", numbers=numbers, image=image)
+print([row[0] for row in query.rows()])
+"""
+
+
+def test_udfs_in_an_image_have_its_files_its_python_and_its_packages(
+    alone: Snowmelt, served: Registry, app: Path, tmp_path: Path
+) -> None:
+    (app / "words").write_text("null one two")
+    name = f"{served.address}/team/words:v1"
+    built(alone, "words:v1", app, "--python", "pyarrow", "--push", name)
+    built(alone, "bare:v1", app)
+    numbers, code, asked = (tmp_path / name for name in ("n.parquet", "udfs.py", "asked.py"))
+    pq.write_table(pa.table({"n": [2, 1]}), numbers)
+    code.write_text(WORDS)
+    asked.write_text(ASKED)
+    sql = ("sql", f"select word(n) as w, memory(n) as m from '{numbers}' order by n")
+    udf = (*sql, "--udf", code, "-o", "json", "--image")
+    for image in ("words:v1", name):
+        lines = alone.run(*udf, image).succeeded().out.splitlines()
+        seen = [json.loads(line) for line in lines]
+        assert [one["w"] for one in seen] == [
+            f"{w} /usr/bin/python3 1.17.0" for w in ("one", "two")
+        ]
+        assert {one["m"] for one in seen} == {str(300 << 20)}
+    alone.run(*udf, "words:v1", "--package", "six").failed_with("SM-0110", "image build")
+    alone.run(*udf, "none:v1").failed_with("SM-1003", "none:v1")
+    alone.run(*udf, "bare:v1").failed_with("SM-0204", "pyarrow", "image build")
+    alone.run(*sql, "--image", "words:v1").failed_with("SM-0110", "--udf")
+    environment = alone.environ() | {"PYTHONPATH": str(PACKAGE), "SNOWMELT_BIN": str(SNOWMELT)}
+    command = [sys.executable, str(asked), "words:v1", str(numbers)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert (done.stdout, done.returncode) == ("['one', 'two']\n", 0), done.stderr
 
 
 def test_libraries_that_wheels_leave_to_the_system_are_added_or_named(

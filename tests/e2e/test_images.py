@@ -142,6 +142,12 @@ def test_the_same_input_gives_the_same_image(
         "--progress", "plain", "image", "convert", f"docker-archive:{tmp_path / 'a.tar'}", "again"
     )
     assert "2 of them here already" in again.succeeded().err
+    run("gzip", tmp_path / "a.tar")
+    pull = ("image", "pull", f"docker-archive:{tmp_path / 'a.tar.gz'}")
+    alone.run(*pull).failed_with("SM-0110", "needs a name", "image pull")
+    alone.run(*pull, "pulled:v1").succeeded()
+    [three] = [image for image in listed(alone) if image["name"] == "pulled:v1"]
+    assert three["layers"] == 2 and three["raw_bytes"] == one["raw_bytes"]
     alone.run("image", "convert", f"dir:{made.rootfs}").failed_with("SM-0110", "needs a name")
     alone.run("image", "push", "again", target).failed_with("SM-1001", "no block image")
 
@@ -502,7 +508,7 @@ def test_a_blob_that_cannot_be_had_is_told_with_its_cause(
     answer(read(up, "/usr/bin/python3"))
 
 
-def test_readers_wait_while_their_registry_starts_again(
+def test_readers_and_who_asks_for_a_manifest_wait_while_their_registry_starts_again(
     own: tuple[Registry, str], made: Image, code: Path, up: Snowmelt
 ) -> None:
     served, name = own
@@ -511,12 +517,15 @@ def test_readers_wait_while_their_registry_starts_again(
     served.stop()
     event = json.dumps({"read": "/opt/ballast"})
     reading = up.start("fn", "call", "read", "--data", event)
+    inspecting = up.start("image", "inspect", name, "-o", "json")
     # Longer than five tries took.
     time.sleep(4)
     assert reading.poll() is None, up.finish(reading)
+    assert inspecting.poll() is None, up.finish(inspecting)
     again = registry(served.folder, served.address)
     try:
         assert answer(up.finish(reading, LIMIT_S)) == digest(made.ballast)
+        up.finish(inspecting, LIMIT_S).succeeded()
     finally:
         again.stop()
 

@@ -4,6 +4,8 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 
@@ -52,7 +54,29 @@ def test_a_ring_runs_over_all_hosts_with_those_that_join_later(four: Lab) -> Non
     assert four.python(ring) == names(1, 2, 3, 4)
     four.command("add", "1").succeeded()
     assert four.python(ring) == names(1, 2, 3, 4, 5)
+    # Nothing was learned: of that the kernel keeps little for all hosts of a large lab together.
+    for host in range(1, 6):
+        shown = four.command(
+            "exec", f"host-{host}", "--", "ip", "-o", "neigh", "show", "dev", "eth0"
+        )
+        lines = shown.succeeded().out.splitlines()
+        known = {line.split()[0]: line.split()[-1] for line in lines}
+        assert known == {f"192.0.2.{n}": "PERMANENT" for n in range(1, 6) if n != host}
     four.wait_until_clean()
+
+
+def test_no_host_is_lost_on_a_busy_machine(alone: Snowmelt) -> None:
+    spin = [sys.executable, "-c", "while True: pass"]
+    with lab(alone, 8, "--link", "1gbit", "--memory", "512MiB") as made:
+        spinners = [subprocess.Popen(spin) for _ in range(2 * (os.cpu_count() or 2))]
+        try:
+            for _ in range(3):
+                assert made.python(RING_OF_8) == names(*range(1, 9))
+        finally:
+            for spinner in spinners:
+                spinner.kill()
+                spinner.wait()
+        made.wait_until_clean()
 
 
 def test_nothing_waits_for_what_was_sent_to_a_rank_that_ended(four: Lab) -> None:

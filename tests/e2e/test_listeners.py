@@ -4,8 +4,8 @@ import json
 import shutil
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import Snowmelt
@@ -164,6 +164,48 @@ print(json.dumps(sm.burst(ring, 3, network="job", packages=["grpcio==1.76.0"], m
                           progress=False)))
 """
 
+# Ray's processes find the packages by a variable: those of a function are on its own path alone.
+# All of them end with the function that started them, so nobody returns before the answer is there.
+RAY = """
+@sm.function(packages=["ray==2.60.0"], memory="768MiB", pids=500, timeout="3m")
+def node(rank):
+    import os, subprocess, sys
+    job = sm.job()
+    os.environ["PYTHONPATH"] = ":".join(filter(None, sys.path))
+    ray = [sys.executable, "-m", "ray.scripts.scripts", "start", "--disable-usage-stats"]
+    ray += ["--node-ip-address", job.address, "--num-cpus", "1"]
+    ray += ["--object-store-memory", "80000000", "--resources", json.dumps({f"rank-{rank}": 1})]
+
+    def start(*options):
+        done = subprocess.run([*ray, *options], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+    if rank > 0:
+        head = job.connect(0, 5000)
+        head.recv(1)
+        start("--address", f"{job.peers[0]}:6379")
+        head.sendall(b"joined")
+        return head.recv(16).decode()
+    start("--head", "--port", "6379", "--include-dashboard", "false")
+    server = job.listen(5000)
+    others = [server.accept()[0] for _ in range(1, job.size)]
+    [other.sendall(b"!") for other in others]
+    [other.recv(16) for other in others]
+    import ray
+    ray.init(address=f"{job.address}:6379", _node_ip_address=job.address, logging_level="error")
+
+    @ray.remote(resources={"rank-1": 1})
+    def there(number):
+        return ray.util.get_node_ip_address(), number * 2
+
+    answer = ray.get(there.remote(21))
+    alive = sorted(found["NodeManagerAddress"] for found in ray.nodes() if found["Alive"])
+    [other.sendall(b"answered") for other in others]
+    return [job.peers, alive, list(answer)]
+
+print(json.dumps(list(sm.burst(node, 2, network="job", progress=False))))
+"""
+
 
 @pytest.mark.parametrize("cluster", HOLDS, indirect=True)
 def test_go_listens_at_all_addresses_of_both_families(cluster: Cluster, tmp_path: Path) -> None:
@@ -187,11 +229,11 @@ def test_go_listens_at_all_addresses_of_both_families(cluster: Cluster, tmp_path
         assert sorted(end["heard"]) == sorted(f"{by} {at}" for by in ("tcp", "udp") for at in left)
 
 
-@pytest.mark.parametrize("hold", HOLDS)
-def test_grpc_listens_at_all_addresses(alone: Snowmelt, hold: str) -> None:
+def burst(snowmelt: Snowmelt, hold: str, code: str) -> Any:
+    """What a program prints."""
     done = subprocess.run(
-        [sys.executable, "-c", "import json\nimport snowmelt as sm\n" + textwrap.dedent(GRPC)],
-        env=alone.environ()
+        [sys.executable, "-c", "import json\nimport snowmelt as sm\n" + code],
+        env=snowmelt.environ()
         | {
             "SNOWMELT_NETWORK_HOLD": hold,
             "PYTHONPATH": str(PYTHON),
@@ -202,6 +244,19 @@ def test_grpc_listens_at_all_addresses(alone: Snowmelt, hold: str) -> None:
         timeout=300,
     )
     assert done.returncode == 0, done.stderr
-    for rank, (heard, answers) in enumerate(json.loads(done.stdout)):
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("hold", HOLDS)
+def test_ray_runs_a_function_on_another_rank(snowmelt: Snowmelt, hold: str) -> None:
+    [peers, alive, answer], other = burst(snowmelt, hold, RAY)
+    assert other == "answered"
+    assert alive == sorted(peers) and len(peers) == 2
+    assert answer == [peers[1], 42]
+
+
+@pytest.mark.parametrize("hold", HOLDS)
+def test_grpc_listens_at_all_addresses(alone: Snowmelt, hold: str) -> None:
+    for rank, (heard, answers) in enumerate(burst(alone, hold, GRPC)):
         assert heard == [str((rank - 1) % 3)] * 2
         assert answers == [(rank + 1) % 3] * 2

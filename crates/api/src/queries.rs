@@ -43,6 +43,9 @@ pub struct UdfSource {
     /// Its signatures; where absent the code is loaded in a sandbox and asked.
     #[serde(default)]
     pub signatures: Option<Vec<Signature>>,
+    /// A block image to run in, by its interpreter and with its packages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
 }
 
 /// How to run a query.

@@ -2,6 +2,9 @@
 //!
 //! Code is never executed outside a sandbox: what it requires is read from its text, and which UDFs
 //! it defines is asked of an instance that has loaded it. Both answers are remembered by content.
+//! `in_image` is the same for code that runs in an image.
+
+mod in_image;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,6 +55,26 @@ pub(crate) struct UdfCatalog {
     memos: Memos,
 }
 
+impl UdfSet {
+    fn put(
+        &mut self,
+        unit: &Unit,
+        signature: &Signature,
+        parsed: &ParsedSignature,
+    ) -> Result<(), ErrorReport> {
+        let same = |known: &Signature| known.name.eq_ignore_ascii_case(&signature.name);
+        if self.signatures.iter().any(same) {
+            let message = format!("two UDFs are named `{}`", signature.name);
+            return Err(
+                ErrorReport::new(ErrorCode::FUNCTION_SIGNATURE, message).hint("rename one of them")
+            );
+        }
+        self.bindings.push(binding(unit, signature, parsed));
+        self.signatures.push(signature.clone());
+        Ok(())
+    }
+}
+
 impl UdfCatalog {
     pub fn new(node: Node, memos: Memos) -> Self {
         Self { node, memos }
@@ -78,6 +101,9 @@ impl UdfCatalog {
         set: &mut UdfSet,
         events: &Events,
     ) -> Result<(), ErrorReport> {
+        if let Some(image) = &source.image {
+            return self.add_in_image(tenant, source, image, set).await;
+        }
         let Known { declared, signatures, apart } = self.known(tenant, source, events).await?;
         let together = register(&source.code, &declared.packages, signatures)?;
         if !apart {
@@ -102,14 +128,7 @@ impl UdfCatalog {
         let Registration { code, packages, .. } = registration;
         let unit = self.unit(tenant, code, packages, declared, events).await?;
         for (signature, parsed) in registration.signatures.iter().zip(&registration.parsed) {
-            let same = |known: &&Signature| known.name.eq_ignore_ascii_case(&signature.name);
-            if set.signatures.iter().find(same).is_some() {
-                let message = format!("two UDFs are named `{}`", signature.name);
-                return Err(ErrorReport::new(ErrorCode::FUNCTION_SIGNATURE, message)
-                    .hint("rename one of them"));
-            }
-            set.bindings.push(binding(&unit, signature, parsed));
-            set.signatures.push(signature.clone());
+            set.put(&unit, signature, parsed)?;
         }
         Ok(())
     }
@@ -175,9 +194,14 @@ impl UdfCatalog {
         let packages = if apart { first() } else { declared.packages.clone() };
         let requirements = with_runtime(&packages, [BatchKind::Scalar]);
         let unit = self.unit(tenant, code, &requirements, declared, events).await?;
-        let leased = self.node.lease_instance(&unit, &limits(MEMORY)).await;
+        self.ask(&unit).await
+    }
+
+    /// Asks an instance of a unit which UDFs its code defines.
+    async fn ask(&self, unit: &Unit) -> Result<Vec<Signature>, ErrorReport> {
+        let leased = self.node.lease_instance(unit, &limits(MEMORY)).await;
         let lease = leased.map_err(|error| error.report())?;
-        let described = lease.describe(&load(Mode::Describe), DESCRIBE_LIMIT).await;
+        let described = lease.describe(&load(unit, Mode::Describe), DESCRIBE_LIMIT).await;
         let signatures: Vec<Signature> = described
             .map_err(|error| error.report())?
             .parse()
@@ -199,21 +223,25 @@ fn binding(unit: &Unit, signature: &Signature, parsed: &ParsedSignature) -> UdfB
     UdfBinding {
         name: signature.name.clone(),
         unit: unit.clone(),
-        limits: limits(parsed.memory.unwrap_or(MEMORY)),
+        limits: limits(memory(parsed)),
         load: Load {
             function: signature.name.clone(),
             batch: Some(signature.batch.clone()),
             on_error: signature.on_error,
-            ..load(Mode::Udf)
+            ..load(unit, Mode::Udf)
         },
         timeout: parsed.timeout.unwrap_or(BATCH_LIMIT),
     }
 }
 
-fn load(mode: Mode) -> Load {
+fn memory(parsed: &ParsedSignature) -> ByteSize {
+    parsed.memory.unwrap_or(MEMORY)
+}
+
+fn load(unit: &Unit, mode: Mode) -> Load {
     Load {
         mode,
-        code: Unit::code_path(),
+        code: unit.code(),
         function: String::new(),
         batch: None,
         on_error: OnError::default(),

@@ -65,11 +65,14 @@ pub async fn push(
     watch: Watch<'_>,
 ) -> Result<Sent> {
     let registry = Registry::new(name)?;
-    if let Ok((_, bytes)) = registry.manifest(name.selector()).await
-        && Image::decode(&bytes).is_err()
-    {
-        let reason = "it has that name and is no block image: push to another tag";
-        return Err(Error::refused(format!("the image {name}"), reason));
+    match registry.manifest(name.selector()).await {
+        Ok((_, bytes)) if Image::decode(&bytes).is_err() => {
+            let reason = "it has that name and is no block image: push to another tag";
+            return Err(Error::refused(format!("the image {name}"), reason));
+        }
+        // It was waited for long enough.
+        Err(error) if error.is_transient() => return Err(error),
+        _ => {}
     }
     let blobs = parts(image);
     let one = async |(digest, size): &(OciDigest, u64)| {
@@ -96,7 +99,7 @@ pub async fn push(
 pub async fn pull(name: &Reference, layout: &Layout, watch: Watch<'_>) -> Result<Pulled> {
     let lease = layout.keep_collectors_away()?;
     let (_, image) = find(&Registry::new(name)?, name).await?;
-    let source = Retried::new(Registry::new(name)?, Patience::of_readers());
+    let source = Retried::new(Registry::new(name)?, Patience::default());
     let blobs = parts(&image);
     let mut before = 0;
     for (index, (digest, size)) in blobs.iter().enumerate() {

@@ -8,6 +8,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use snowmelt_network::netlink::*;
 
+use crate::host::Host;
+
 /// The bridge's number in its namespace; hosts' ports are numbered above it.
 const BRIDGE: u32 = 1000;
 /// The number of a host's device. High, because kernels put tunnels of their own into each new
@@ -40,7 +42,7 @@ pub fn add_link(batch: &mut Batch, host: u32, name: &str, namespace: BorrowedFd<
         a.text(IFLA_IFNAME, name).u32(IFLA_MASTER, BRIDGE).nest(IFLA_LINKINFO, |a| {
             a.text(IFLA_INFO_KIND, "veth").nest(IFLA_INFO_DATA, |a| {
                 a.nest_after(VETH_INFO_PEER, &link(ETH0, 0, 0), |a| {
-                    a.text(IFLA_IFNAME, "eth0");
+                    a.text(IFLA_IFNAME, "eth0").bytes(IFLA_ADDRESS, &mac(host));
                     a.u32(IFLA_NET_NS_FD, namespace.as_raw_fd() as u32);
                 });
             });
@@ -57,6 +59,18 @@ pub fn furnish(batch: &mut Batch, address: Ipv4Addr, prefix: u8) {
         a.bytes(IFA_LOCAL, &address.octets()).bytes(IFA_ADDRESS, &address.octets());
     });
     set(batch, "set up the link of a host", ETH0, true);
+}
+
+/// Says where other hosts are, once for all. Sent in a host's namespace. What hosts find out by asking
+/// stands in one table of the kernel for all of its namespaces, which has room for 1024 entries:
+/// too few for each of 33 hosts to know all others.
+pub fn introduce<'a>(batch: &mut Batch, others: impl IntoIterator<Item = &'a Host>) {
+    for other in others {
+        let kind = (RTM_NEWNEIGH, NLM_F_CREATE | NLM_F_REPLACE);
+        batch.add("tell a host of another", kind, &neighbour(), |a| {
+            a.bytes(NDA_DST, &other.ip().octets()).bytes(NDA_LLADDR, &mac(other.number));
+        });
+    }
 }
 
 /// Sets a device up or down.
@@ -77,6 +91,22 @@ pub fn set_cut(batch: &mut Batch, address: Ipv4Addr, cut: bool) {
     batch.add(step, kind, &fixed, |a| {
         a.bytes(RTA_DST, &address.octets());
     });
+}
+
+/// The address of a host's device, given by software and not by a manufacturer (bit 1 of the first
+/// byte).
+const fn mac(host: u32) -> [u8; 6] {
+    let [a, b, c, d] = host.to_be_bytes();
+    [0x02, 0x6c, a, b, c, d]
+}
+
+/// `struct ndmsg` of an entry that stays.
+fn neighbour() -> [u8; 12] {
+    let mut bytes = [0; 12];
+    bytes[0] = AF_INET;
+    bytes[4..8].copy_from_slice(&ETH0.to_ne_bytes());
+    bytes[8..10].copy_from_slice(&NUD_PERMANENT.to_ne_bytes());
+    bytes
 }
 
 /// `struct ifinfomsg`.

@@ -249,8 +249,27 @@ impl Lab {
             namespace.route.run(batch)?;
             set_shape(bridge, namespace, host, self.plan.link)?;
         }
+        self.introduce(hosts, &mut namespaces)?;
         for (host, namespace) in hosts.iter().zip(&namespaces) {
             start(host, namespace, program)?;
+        }
+        Ok(())
+    }
+
+    /// Tells new hosts of all, and those that were there before of the new ones.
+    fn introduce(&self, new: &[Host], namespaces: &mut [Namespace]) -> Result<()> {
+        let first = new.first().map_or(1, |host| host.number);
+        let before: Vec<Host> = (1..first).map(|number| self.host(number)).collect();
+        for (host, namespace) in new.iter().zip(namespaces) {
+            let others = before.iter().chain(new).filter(|other| other.number != host.number);
+            let mut batch = Batch::new();
+            device::introduce(&mut batch, others);
+            namespace.route.run(batch)?;
+        }
+        for host in &before {
+            let mut batch = Batch::new();
+            device::introduce(&mut batch, new);
+            namespace::open(&host.namespace)?.route.run(batch)?;
         }
         Ok(())
     }

@@ -122,7 +122,7 @@ impl Unit {
     }
 
     /// The image that it needs blocks of to start, if it does.
-    pub(crate) fn image(&self) -> Option<String> {
+    pub fn image(&self) -> Option<String> {
         self.images().next().map(|image| image.digest.clone())
     }
 

@@ -112,7 +112,12 @@ fn report(
 fn request(args: &SqlArgs, config: &Config) -> Result<QueryRequest, ErrorReport> {
     let packages = input::requirements(&args.packages, args.requirements.as_deref())?;
     let source = |path: &std::path::PathBuf| {
-        Ok(UdfSource { code: input::code(path)?, packages: packages.clone(), signatures: None })
+        Ok(UdfSource {
+            code: input::code(path)?,
+            packages: packages.clone(),
+            signatures: None,
+            image: args.image.clone(),
+        })
     };
     let timeout = config.timeout.value.as_millis();
     Ok(QueryRequest {

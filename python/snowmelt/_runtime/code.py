@@ -184,8 +184,9 @@ def _from_pickle(code: dict[str, Any]) -> Loaded:
     if code["python"] != here:
         raise Failed(
             "load",
-            f"it was pickled by Python {code['python']} and the platform runs Python {here}",
-            hint=f"run the program with Python {here}, or set SNOWMELT_PYTHON to the program's own",
+            f"it was pickled by Python {code['python']} and runs here on Python {here}",
+            hint=f"run the program with Python {here}, or name an interpreter (SNOWMELT_PYTHON) or "
+            f"image with Python {code['python']}",
         )
     for file, text in code.get("sources", {}).items():
         failure.own(file, text)

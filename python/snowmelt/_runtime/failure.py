@@ -150,6 +150,9 @@ def _excerpt(frames: list[_Frame], error: BaseException) -> list[str]:
     return lines
 
 
+# Where the platform puts this package for the interpreter of an image (`crates/node/src/unit.rs`).
+_IN_IMAGE = __file__.startswith("/run/snowmelt/runtime/")
+
 # Where the name to import is not the name to install.
 _DISTRIBUTIONS = {
     "PIL": "pillow",
@@ -172,7 +175,10 @@ def hint(error: BaseException) -> str | None:
     """What the user can do about an exception, where the sandbox is the reason for it."""
     if isinstance(error, ModuleNotFoundError) and error.name:
         root = error.name.partition(".")[0]
-        return f'name the package that has it: packages=["{_DISTRIBUTIONS.get(root, root)}"]'
+        package = _DISTRIBUTIONS.get(root, root)
+        if _IN_IMAGE:
+            return f"build an image that has it: snowmelt image build --base … --python {package}"
+        return f'name the package that has it: packages=["{package}"]'
     if isinstance(error, MemoryError):
         return 'give the function more memory: memory="1GiB"'
     if type(error).__name__ == "gaierror":

@@ -29,6 +29,8 @@ def load(load: dict[str, Any]) -> tuple[Evaluate, Signature]:
     if not isinstance(found, Udf):
         found = _undecorated(found, name, load.get("batch"))
     try:
+        # Batches come as Arrow has them; the packages of an image may lack it.
+        importlib.import_module("pyarrow")
         evaluate = evaluator(found.function, found.signature, load.get("on_error", "raise"))
     except ImportError as error:
         raise failure.from_exception(error, "load", name) from None

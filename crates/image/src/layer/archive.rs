@@ -3,7 +3,7 @@
 //! The `tar` crate reads the fields of a header; the framing is ours, because its extended headers
 //! cut values at line ends, and a capability may hold one. Sparse members are refused by name.
 
-use std::io::{self, Read};
+use std::io::{self, Read, Seek, SeekFrom};
 
 use tar::{EntryType, Header};
 
@@ -14,7 +14,7 @@ use crate::{Error, Result};
 const RECORD: usize = 512;
 
 /// One member: its header with all that precedes it applied.
-pub(super) struct Member {
+pub(crate) struct Member {
     pub path: Vec<u8>,
     pub link: Vec<u8>,
     pub size: u64,
@@ -23,7 +23,7 @@ pub(super) struct Member {
 }
 
 /// A tar stream, read once.
-pub(super) struct Archive<R> {
+pub(crate) struct Archive<R> {
     stream: R,
     limits: Limits,
     global: Records,
@@ -57,6 +57,10 @@ impl<R: Read> Archive<R> {
                 EntryType::XGlobalHeader => {
                     let more = pax::parse(&self.extension(size)?)?;
                     self.global.extend(more);
+                    // Each is small; together they are kept.
+                    let kept = self.global.iter().map(|(key, value)| key.len() + value.len());
+                    let (kept, most) = (kept.sum::<usize>() as u64, self.limits.header_bytes);
+                    Limits::check(kept, most, "the global headers of a layer", "bytes")?;
                 }
                 EntryType::XHeader => records = pax::parse(&self.extension(size)?)?,
                 EntryType::GNULongName => path = Some(self.long(size)?),
@@ -194,6 +198,23 @@ impl<R: Read> Archive<R> {
         self.read += count as u64;
         Limits::check(self.read, self.limits.bytes, "a layer", "uncompressed bytes")?;
         Ok(count)
+    }
+}
+
+impl<R: Read + Seek> Archive<R> {
+    /// Where the content of the current member begins.
+    pub fn position(&self) -> u64 {
+        self.read
+    }
+
+    /// Passes over the content of the current member, so that the next one reads none of it.
+    pub fn jump(&mut self) -> Result<()> {
+        let bytes =
+            std::mem::take(&mut self.left).saturating_add(std::mem::take(&mut self.padding));
+        let by = i64::try_from(bytes).map_err(|_| wrong("a size is larger than any file"))?;
+        self.stream.seek(SeekFrom::Current(by)).map_err(unreadable)?;
+        self.read = self.read.saturating_add(bytes);
+        Ok(())
     }
 }
 

@@ -16,6 +16,8 @@ mod pax;
 mod read;
 mod unpress;
 
+pub(crate) use archive::Archive;
 pub use limits::Limits;
 pub use read::{Layer, read_layer};
+pub(crate) use unpress::is_pressed;
 pub use unpress::unpress;

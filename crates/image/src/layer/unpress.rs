@@ -23,6 +23,11 @@ pub fn unpress<'a>(stream: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
     Ok(Box::new(stream))
 }
 
+/// Whether bytes that begin so are compressed in a way that [`unpress`] knows.
+pub(crate) fn is_pressed(start: &[u8]) -> bool {
+    start.starts_with(GZIP) || start.starts_with(ZSTD)
+}
+
 /// The first bytes without taking them. A reader that gives fewer at once is at its end or so slow
 /// that the second try below has them.
 fn peek(stream: &mut BufReader<impl Read>, start: &mut [u8]) -> io::Result<usize> {

@@ -28,10 +28,12 @@ pub struct Patience {
 }
 
 impl Default for Patience {
+    /// An outage is waited for: who reads a block of an image has nobody to ask whether to go on, and
+    /// a manifest comes from the same registry as the blocks.
     fn default() -> Self {
         Self {
             attempts: 5,
-            within: Duration::ZERO,
+            within: Duration::from_secs(45),
             first_wait: Duration::from_millis(50),
             longest_wait: Duration::from_secs(5),
             attempt: Duration::from_secs(30),
@@ -40,14 +42,8 @@ impl Default for Patience {
 }
 
 impl Patience {
-    /// For blocks of an image that functions run in: who reads one has nobody to ask whether to go
-    /// on, so an outage is waited for.
-    pub fn of_readers() -> Self {
-        Self { within: Duration::from_secs(45), ..Self::default() }
-    }
-
     /// The wait behind the failure `attempt`, from 0, if it is not the last one; `began` is when the
-    /// first request was made.
+    /// first request was made or had failed.
     pub(crate) fn next(&self, attempt: u32, began: Instant, error: &Error) -> Option<Duration> {
         let wait = self.wait(attempt, error);
         let goes_on = attempt + 1 < self.attempts || began.elapsed() + wait <= self.within;

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | manifests, indexes and configurations of OCI and Docker | `document` |
 //! | OCI layout folders, also as the place where converted images are kept | `layout` |
-//! | `docker save` | `archive` |
+//! | `docker save`, and members of such a file | `archive`, `members` |
 //! | a folder of files, and the archive that it would be | `folder`, `pack` |
 //! | a registry | `registry` |
 //! | any of these as users write it | `place` |
@@ -16,6 +16,7 @@ mod archive;
 mod document;
 mod folder;
 mod layout;
+mod members;
 mod pack;
 mod place;
 mod registry;

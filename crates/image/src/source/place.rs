@@ -36,7 +36,13 @@ impl Place {
             Self::Layout(folder, tag) => {
                 Box::new(LayoutOrigin::open(Layout::open(folder)?, tag.as_deref(), &here)?)
             }
-            Self::Archive(file, tag) => Box::new(DockerArchive::open(file, tag.as_deref())?),
+            Self::Archive(file, tag) => {
+                // A compressed one is unpacked first.
+                let (file, tag) = (file.clone(), tag.clone());
+                let open = move || DockerArchive::open(&file, tag.as_deref());
+                let opened = tokio::task::spawn_blocking(open).await;
+                Box::new(opened.map_err(|error| Error::refused("the archive", error.to_string()))??)
+            }
             Self::Folder(folder) => Box::new(FolderOrigin::open(folder)?),
         })
     }

@@ -71,11 +71,14 @@ fn an_image_of_umoci_shows_what_umoci_unpacks_from_each_origin() {
     run("umoci", &["unpack", "--image", &image, again.to_str().unwrap()]);
     let archive = format!("docker-archive:{}:it:latest", saved.display());
     run("skopeo", &["copy", "--insecure-policy", &format!("oci:{image}"), &archive]);
+    let pressed = scratch.path().join("saved.tar.gz");
+    run("sh", &["-c", "gzip -k \"$0\"", saved.to_str().unwrap()]);
 
     let layout = Layout::open(&layout).unwrap();
-    let origins: [Box<dyn Origin>; 2] = [
+    let origins: [Box<dyn Origin>; 3] = [
         Box::new(LayoutOrigin::open(layout, Some("it"), &Platform::here()).unwrap()),
         Box::new(DockerArchive::open(&saved, Some("it:latest")).unwrap()),
+        Box::new(DockerArchive::open(&pressed, Some("it:latest")).unwrap()),
     ];
     let stores = origins.map(|origin| {
         let store = Layout::create(&tempfile::tempdir().unwrap().keep()).unwrap();
@@ -87,8 +90,10 @@ fn an_image_of_umoci_shows_what_umoci_unpacks_from_each_origin() {
         (store, converted)
     });
     // The layers are the same whatever they were wrapped in.
-    assert_eq!(stores[0].1.image.layers, stores[1].1.image.layers);
-    assert_eq!(stores[0].1.image.metadata, stores[1].1.image.metadata);
+    for (_, other) in &stores[1..] {
+        assert_eq!(stores[0].1.image.layers, other.image.layers);
+        assert_eq!(stores[0].1.image.metadata, other.image.metadata);
+    }
     for (store, _) in stores {
         fs::remove_dir_all(store.folder()).unwrap();
     }

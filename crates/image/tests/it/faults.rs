@@ -10,9 +10,10 @@ use snowmelt_image::{Converted, Error, Options, Result, convert};
 
 use super::server::{Pace, Reply, Request, Server};
 
-/// As patient as the default, without the waits.
+/// As often as the default, without the waits.
 fn quick() -> Patience {
     Patience {
+        within: Duration::ZERO,
         first_wait: Duration::from_millis(1),
         attempt: Duration::from_millis(500),
         ..Patience::default()
@@ -218,6 +219,20 @@ fn a_registry_that_says_nothing_is_given_up_and_asked_again() {
     });
     runtime().block_on(registry(&server.address, None).manifest("v1")).unwrap();
     assert_eq!(server.asked().len(), 3);
+}
+
+#[test]
+fn a_manifest_is_waited_for_as_long_as_a_block() {
+    let server = Server::new(|_, before| match before {
+        0..20 => Reply::new(503, "starting"),
+        _ => Reply::new(200, "{}"),
+    });
+    let reference: Reference = format!("{}/team/app:v1", server.address).parse().unwrap();
+    let (within, longest_wait) = (Duration::from_secs(600), Duration::from_millis(2));
+    let patience = Patience { within, longest_wait, ..quick() };
+    let registry = Registry::with_patience(&reference, None, patience).unwrap();
+    runtime().block_on(registry.manifest("v1")).unwrap();
+    assert_eq!(server.asked().len(), 21);
 }
 
 #[test]

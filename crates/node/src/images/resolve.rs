@@ -86,7 +86,7 @@ impl Origin {
             Self::Layout(folder) => Arc::new(LocalSource::new(folder)),
             Self::Registry(name) => {
                 let registry = Registry::new(&name.parse()?)?;
-                Arc::new(Retried::new(registry, Patience::of_readers()))
+                Arc::new(Retried::new(registry, Patience::default()))
             }
         })
     }

@@ -53,6 +53,7 @@ const PULL_EXAMPLES: &str = "\
 Examples:
   snowmelt image pull registry.example/team/app:v1-blocks
   snowmelt image pull registry.example/team/app:v1-blocks app:v1
+  snowmelt image pull docker-archive:app.tar.gz app:v1     what docker save wrote, converted
 
 Functions need no pull: --image fetches the blocks that are read.";
 
@@ -112,7 +113,7 @@ pub enum ImageCommand {
     Build(Box<ImageBuildArgs>),
     /// Send an image that is here to a registry
     Push(ImagePushArgs),
-    /// Fetch all of an image from a registry
+    /// Fetch all of an image from a registry, an archive or a folder
     Pull(ImagePullArgs),
     /// Fetch the blocks of a start before it is asked for
     Warm(ImageWarmArgs),
@@ -169,10 +170,10 @@ pub struct ImagePushArgs {
 #[derive(Debug, Args)]
 #[command(after_help = PULL_EXAMPLES)]
 pub struct ImagePullArgs {
-    /// Its name there
-    #[arg(value_parser = name)]
-    pub from: Reference,
-    /// Its name here [default: the same]
+    // No comment of documentation, where the brackets would be links.
+    #[arg(value_parser = place, help = SOURCES)]
+    pub from: Place,
+    /// Its name here [default: that of the source, if it comes from a registry]
     #[arg(value_parser = name)]
     pub name: Option<Reference>,
 }

@@ -14,6 +14,7 @@ Examples:
   snowmelt sql \"select l_returnflag, count(*) from 'lineitem/*.parquet' group by 1\"
   snowmelt sql -f report.sql --table orders=s3://shop/orders/ -o csv -O report.csv
   snowmelt sql \"select country(phone), count(*) from 'users.parquet' group by 1\" --udf udfs.py
+  snowmelt sql -f scores.sql --udf score.py --image registry.example/science:v1
   snowmelt sql -f q1.sql --workers 8 --memory 2GiB --profile-out q1.html
   echo 'select 1 as one' | snowmelt sql -o json
 
@@ -73,6 +74,9 @@ pub struct SqlArgs {
     /// One package that the UDFs need, as `phonenumbers==8.13.*` (repeatable)
     #[arg(long = "package", value_name = "REQ", requires = "udfs", help_heading = "Data and code")]
     pub packages: Vec<String>,
+    /// Run the UDFs in this block image, by its Python and with its packages
+    #[arg(long, value_name = "IMAGE", requires = "udfs", help_heading = "Data and code")]
+    pub image: Option<String>,
     /// Whose functions they are: they share no running code with others' [default: default]
     #[arg(long, value_name = "NAME", value_parser = str::parse::<Tenant>, help_heading = "Data and code")]
     pub tenant: Option<Tenant>,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use snowmelt_image::exchange::Sent;
-use snowmelt_image::source::Place;
+use snowmelt_image::source::{Place, Reference};
 use snowmelt_image::{Converted, Options, exchange};
 use snowmelt_types::{ByteSize, Code, ErrorReport};
 
@@ -17,20 +17,33 @@ use crate::progress::Progress;
 use crate::text;
 
 pub(super) fn convert(args: &ImageConvertArgs, config: &Config, printer: Printer) -> Outcome {
-    let name = match (&args.name, &args.source) {
+    let source = &args.source;
+    let name = match (&args.name, source) {
         (Some(name), _) => name,
         (None, Place::Registry(name)) => name,
-        (None, source) => {
-            let message = format!("the image of {source} needs a name here");
-            let hint = format!("for example: snowmelt image convert {source} app:v1");
-            return Err(ErrorReport::new(Code::OPTION, message).hint(hint).into());
-        }
+        (None, _) => return Err(nameless("convert", source).into()),
     };
-    let layout = layout(config).map_err(failure)?;
     let options = Options { block_size: args.block_size.unwrap_or_default(), ..Options::default() };
-    let label = format!("reading {}", args.source);
+    converted(source, name, options, config, printer)
+}
+
+fn nameless(verb: &str, source: &Place) -> ErrorReport {
+    let message = format!("the image of {source} needs a name here");
+    let hint = format!("for example: snowmelt image {verb} {source} app:v1");
+    ErrorReport::new(Code::OPTION, message).hint(hint)
+}
+
+fn converted(
+    source: &Place,
+    name: &Reference,
+    options: Options,
+    config: &Config,
+    printer: Printer,
+) -> Outcome {
+    let layout = layout(config).map_err(failure)?;
+    let label = format!("reading {source}");
     let converted = work(config, printer, &label, async |progress| {
-        let (origin, layout) = (args.source.open().await?, layout.clone());
+        let (origin, layout) = (source.open().await?, layout.clone());
         let convert = move |watch| {
             let origin = WatchedOrigin::new(origin.into(), watch);
             snowmelt_image::convert(&origin, &layout, options)
@@ -75,12 +88,20 @@ pub(super) fn push(args: &ImagePushArgs, config: &Config, printer: Printer) -> O
 }
 
 pub(super) fn pull(args: &ImagePullArgs, config: &Config, printer: Printer) -> Outcome {
+    let from = match (&args.from, &args.name) {
+        (Place::Registry(from), _) => from,
+        // All of it is on this machine, as an image of another kind.
+        (source, Some(name)) => {
+            return converted(source, name, Options::default(), config, printer);
+        }
+        (source, None) => return Err(nameless("pull", source).into()),
+    };
     let layout = layout(config).map_err(failure)?;
-    let label = format!("asking {}", args.from.registry);
+    let label = format!("asking {}", from.registry);
     let pulled = work(config, printer, &label, async |progress| {
-        exchange::pull(&args.from, &layout, &told(progress, "fetching")).await
+        exchange::pull(from, &layout, &told(progress, "fetching")).await
     })?;
-    let name = args.name.as_ref().unwrap_or(&args.from);
+    let name = args.name.as_ref().unwrap_or(from);
     layout.tag(&name.to_string(), &pulled.manifest).map_err(failure)?;
     printer.note(&format!("fetched {} as {}", pulled.manifest.digest, shown(name)));
     Ok(0)

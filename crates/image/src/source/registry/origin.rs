@@ -6,7 +6,7 @@ use bytes::Bytes;
 use reqwest::Response;
 use tokio::runtime::Handle;
 
-use super::transfer::failed;
+use super::transfer::{Tries, failed};
 use super::{Reference, Registry};
 use crate::manifest::Descriptor;
 use crate::source::document::{Document, Platform};
@@ -62,7 +62,7 @@ impl Origin for RegistryOrigin {
             at: 0,
             skip: 0,
             chunk: Bytes::new(),
-            failures: 0,
+            tries: Tries::default(),
         };
         Ok(Box::new(Stream { body, runtime: &self.runtime }))
     }
@@ -96,7 +96,7 @@ struct Body<'a> {
     skip: u64,
     chunk: Bytes,
     /// Since the last byte.
-    failures: u32,
+    tries: Tries,
 }
 
 impl Body<'_> {
@@ -124,15 +124,14 @@ impl Body<'_> {
         self.chunk.truncate(usize::try_from(self.layer.size - self.at).unwrap_or(usize::MAX));
         self.at += self.chunk.len() as u64;
         if !self.chunk.is_empty() {
-            self.failures = 0;
+            self.tries = Tries::default();
         }
     }
 
     async fn resume(&mut self, error: Error) -> Result<()> {
-        if !self.registry.transfer.is_patient(self.failures, &error).await {
+        if !self.registry.transfer.is_patient(&mut self.tries, &error).await {
             return Err(error);
         }
-        self.failures += 1;
         tracing::debug!(layer = %self.layer.digest, at = self.at, %error, "going on with a layer");
         let (answer, from) = self.registry.blob(&self.layer.digest, self.at).await?;
         self.answer = answer;

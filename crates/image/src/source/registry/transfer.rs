@@ -5,7 +5,7 @@
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use reqwest::header::{AUTHORIZATION, RETRY_AFTER};
 use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
@@ -72,26 +72,26 @@ impl Transfer {
         url: Url,
         make: impl Fn(RequestBuilder) -> RequestBuilder,
     ) -> Result<Response> {
-        let mut attempt = 0;
+        let mut tries = Tries::default();
         loop {
             match self.send_once(method.clone(), url.clone(), &make).await {
-                Err(error) if error.is_transient() => {
-                    if !self.is_patient(attempt, &error).await {
-                        return Err(error);
-                    }
-                    attempt += 1;
+                Err(error) if error.is_transient() && self.is_patient(&mut tries, &error).await => {
                 }
                 outcome => return outcome,
             }
         }
     }
 
-    /// Waits behind the failure `attempt`, from 0, and says whether to try again.
-    pub async fn is_patient(&self, attempt: u32, error: &Error) -> bool {
-        if attempt + 1 >= self.patience.attempts {
-            return false;
-        }
-        tokio::time::sleep(self.patience.wait(attempt, error)).await;
+    /// Waits behind a failure, and says whether to try again.
+    pub async fn is_patient(&self, tries: &mut Tries, error: &Error) -> bool {
+        // A host that nobody knows is misspelt more often than it is made meanwhile.
+        let within = if is_unknown_host(error) { Duration::ZERO } else { self.patience.within };
+        let patience = Patience { within, ..self.patience };
+        let began = *tries.failed_first.get_or_insert_with(Instant::now);
+        let Some(wait) = patience.next(tries.failures, began, error) else { return false };
+        tracing::debug!(%error, ?wait, "asking a registry again");
+        tokio::time::sleep(wait).await;
+        tries.failures += 1;
         true
     }
 
@@ -240,6 +240,20 @@ impl Transfer {
     }
 }
 
+/// How often a request failed so far, and since when.
+#[derive(Default)]
+pub(super) struct Tries {
+    failures: u32,
+    failed_first: Option<Instant>,
+}
+
+/// What the resolver says of a name that does not exist; one that it cannot ask now, it says
+/// otherwise.
+fn is_unknown_host(error: &Error) -> bool {
+    const SAID: [&str; 2] = ["Name or service not known", "No address associated with hostname"];
+    matches!(error, Error::Unreachable { reason, .. } if SAID.iter().any(|it| reason.contains(it)))
+}
+
 /// What servers of HTTPS answer to plain HTTP: a sentence in an answer with status 400 (Go, nginx,
 /// Apache), or a record of TLS.
 fn wants_tls(error: &Error) -> bool {
@@ -331,6 +345,15 @@ mod tests {
         assert_eq!(wait(date, now), Some(Duration::from_secs(7)));
         assert_eq!(wait(date, now + Duration::from_secs(60)), Some(Duration::ZERO));
         assert_eq!(wait("soon", now), None);
+    }
+
+    #[test]
+    fn a_host_that_does_not_exist_is_told_from_one_that_cannot_be_asked_for_now() {
+        let said = |reason: &str| is_unknown_host(&Error::unreachable("it", reason));
+        let lookup = "failed to lookup address information: ";
+        assert!(said(&format!("{lookup}Name or service not known")));
+        assert!(!said(&format!("{lookup}Temporary failure in name resolution")));
+        assert!(!said("Connection refused (os error 111)"));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, LOCATION};
 use reqwest::{Body, Method, Response, Url};
 
 use super::Registry;
+use super::transfer::Tries;
 use crate::block::OciDigest;
 use crate::{Error, Result};
 
@@ -74,17 +75,16 @@ impl Registry {
         size: u64,
         body: impl Fn(&Arc<AtomicU64>) -> Body,
     ) -> Result<()> {
-        let mut attempt = 0;
+        let mut tries = Tries::default();
         loop {
             let error = match self.upload_once(digest, size, &body).await {
                 // A registry that restarted knows nothing of the upload.
                 Err(error @ (Error::Unreachable { .. } | Error::Missing { .. })) => error,
                 outcome => return outcome,
             };
-            if !self.transfer.is_patient(attempt, &error).await {
+            if !self.transfer.is_patient(&mut tries, &error).await {
                 return Err(error);
             }
-            attempt += 1;
         }
     }
 

@@ -1,0 +1,97 @@
+//! UDFs that run in a block image: by the interpreter of the image, with the packages of the image.
+//!
+//! Nothing is installed: what stands in the code's requirements is expected in the image. Which UDFs
+//! the code defines is remembered by the digest of the image, because its name may lead to another
+//! one later.
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use snowmelt_node::{Language, ProgramRequest, Unit};
+use snowmelt_types::{ByteSize, Code as ErrorCode, Digest, ErrorReport, Report, Tenant};
+use snowmelt_wire::{Code, Signature};
+
+use super::{MEMORY, UdfCatalog, UdfSet, limits, memory, register};
+use crate::api::UdfSource;
+
+impl UdfCatalog {
+    /// Adds the UDFs of a piece of code.
+    pub(super) async fn add_in_image(
+        &self,
+        tenant: &Tenant,
+        source: &UdfSource,
+        image: &str,
+        set: &mut UdfSet,
+    ) -> Result<(), ErrorReport> {
+        check(source)?;
+        let files = self.node.store(&source.code).map_err(|error| error.report())?;
+        let usual = self.in_image(tenant, &files, image, MEMORY).await?;
+        let signatures = self.known_in_image(source, &usual).await?;
+        let registration = register(&source.code, &[], signatures)?;
+        // A program is told its memory, so one with another limit is another program.
+        let mut units = HashMap::from([(MEMORY, usual)]);
+        for (signature, parsed) in registration.signatures.iter().zip(&registration.parsed) {
+            let memory = memory(parsed);
+            if !units.contains_key(&memory) {
+                units.insert(memory, self.in_image(tenant, &files, image, memory).await?);
+            }
+            set.put(&units[&memory], signature, parsed)?;
+        }
+        Ok(())
+    }
+
+    async fn in_image(
+        &self,
+        tenant: &Tenant,
+        code: &Digest,
+        image: &str,
+        memory: ByteSize,
+    ) -> Result<Unit, ErrorReport> {
+        let request = ProgramRequest {
+            language: Language::Python,
+            command: Vec::new(),
+            root: None,
+            image: Some(image.to_owned()),
+            handler: String::new(),
+        };
+        let prepared = self.node.prepare_program(tenant, code, &request, &limits(memory)).await;
+        prepared.map_err(|error| error.report())
+    }
+
+    async fn known_in_image(
+        &self,
+        source: &UdfSource,
+        unit: &Unit,
+    ) -> Result<Vec<Signature>, ErrorReport> {
+        if let Some(signatures) = &source.signatures {
+            return Ok(signatures.clone());
+        }
+        let asked = serde_json::to_string(source).unwrap_or_default();
+        let image = unit.image().unwrap_or_default();
+        let key = Digest::of_parts(["udfs-in-image-1", &asked, &image]);
+        if let Some(known) = self.memos.get(&key) {
+            return Ok(known);
+        }
+        let began = Instant::now();
+        match self.ask(unit).await {
+            Ok(signatures) => {
+                self.memos.put(&key, &signatures);
+                Ok(signatures)
+            }
+            // What failed in the image may have failed for want of a block of it.
+            Err(error) => Err(self.node.why_image_failed(unit, began).await.unwrap_or(error)),
+        }
+    }
+}
+
+fn check(source: &UdfSource) -> Result<(), ErrorReport> {
+    if matches!(source.code, Code::Files { .. }) {
+        return Err(snowmelt_udf::Error::NotPython.report());
+    }
+    if source.packages.is_empty() {
+        return Ok(());
+    }
+    let message = "UDFs in an image have the packages of that image";
+    let hint = "build an image on it that has them (snowmelt image build --base … --python …)";
+    Err(ErrorReport::new(ErrorCode::OPTION, message).hint(hint))
+}
