@@ -12,7 +12,7 @@ use snowmelt_types::{ByteSize, Code as ErrorCode, Digest, ErrorReport, Report, T
 use snowmelt_wire::{Code, Signature};
 
 use super::{MEMORY, UdfCatalog, UdfSet, limits, memory, register};
-use crate::api::UdfSource;
+use snowmelt_api::UdfSource;
 
 impl UdfCatalog {
     /// Adds the UDFs of a piece of code.
