@@ -51,7 +51,7 @@ impl<R: Read> Archive<R> {
                     Ok(None)
                 };
             };
-            let size = header.entry_size().map_err(|_| wrong("a size is no number"))?;
+            let size = size_of(&header)?;
             let kind = header.entry_type();
             match kind {
                 EntryType::XGlobalHeader => {
@@ -108,7 +108,7 @@ impl<R: Read> Archive<R> {
         }
         let size = match number(&all, "size")? {
             Some(size) => size,
-            None => header.entry_size().map_err(|_| wrong("a size is no number"))?,
+            None => size_of(&header)?,
         };
         let path = all.get(&b"path"[..]).cloned().or(path);
         let link = all.get(&b"linkpath"[..]).cloned().or(link);
@@ -216,6 +216,14 @@ impl<R: Read + Seek> Archive<R> {
         self.read = self.read.saturating_add(bytes);
         Ok(())
     }
+}
+
+/// The size in a header. A blank field is zero: some writers leave it blank for links.
+fn size_of(header: &Header) -> Result<u64> {
+    if header.as_old().size.iter().all(|byte| matches!(byte, 0 | b' ')) {
+        return Ok(0);
+    }
+    header.entry_size().map_err(|_| wrong("a size is not a number"))
 }
 
 /// A decimal number of an extended header.

@@ -88,7 +88,7 @@ impl Part {
                 let bytes = store.get_range(&meta.location, start..start + length).await.ok()?;
                 let chunk = Chunk { start, bytes };
                 if let Some(why) = broken(chunk, column, group.num_rows()) {
-                    let name = column.column_path();
+                    let name = column.column_path().parts().join(".");
                     let why = format!("a page of column `{name}` in row group {index} {why}");
                     return Some(Damage { file: self.shown(), why });
                 }
