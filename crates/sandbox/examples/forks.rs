@@ -1,4 +1,4 @@
-//! Measures what a child of a zygote costs beside a bare fork of the same process.
+//! Measures the cost of a zygote's child in comparison to a bare fork of the same process.
 //! Arguments: spawner, Python, its prefix, a folder with packages, the modules to import. Build
 //! with `--release`.
 
@@ -14,8 +14,8 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 const ROUNDS: usize = 200;
 
-/// `first` is the least that a handler can do; `bare` forks the process that it is in, which is
-/// the zygote's memory over again.
+/// `first` is the least that a handler can do; `bare` forks its own process, which has the zygote's
+/// memory.
 const CODE: &str = "
 import os, resource, time
 def first(listener):

@@ -78,7 +78,7 @@ async fn programs(spawner: &Spawner) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Starts `/bin/echo` in a sandbox, and gives the time to its first byte, and its end.
+/// Starts `/bin/echo` in a sandbox; returns the time to its first byte, and its outcome.
 async fn echo(spawner: &Spawner) -> Result<(Duration, Outcome), Failure> {
     let begun = Instant::now();
     let spec = SandboxSpec {

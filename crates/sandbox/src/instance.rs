@@ -1,7 +1,7 @@
-//! What the caller holds of a sandbox or a zygote.
+//! The caller's handles of a sandbox and of a zygote.
 //!
-//! Invariant: dropping it kills it. The first reason given to [`Sandbox::kill`] is the one that
-//! the outcome tells, unless the process had come to its end before.
+//! Invariant: dropping a handle kills the process. The first reason given to [`Sandbox::kill`] is
+//! the one in the outcome, unless the process had ended before.
 
 use std::fmt;
 use std::fs;
@@ -24,7 +24,7 @@ use crate::reader;
 use crate::registry::Registry;
 use crate::spec::Limits;
 
-/// What both kinds share: the process and its end.
+/// The state that sandboxes and zygotes share: the process and its end.
 pub(crate) struct Life {
     id: SandboxId,
     limits: Limits,
@@ -79,7 +79,7 @@ impl Life {
         });
     }
 
-    /// Lets it go on if it is paused.
+    /// Resumes it if it is paused.
     fn go_on(&self) -> io::Result<()> {
         if self.paused.swap(false, Ordering::AcqRel) {
             self.held.go(self.switch()?)
@@ -88,8 +88,8 @@ impl Life {
         }
     }
 
-    /// Lets it go on before it ends. A process that the freezer of version 1 stopped cannot die,
-    /// and the next sandbox may get the control group.
+    /// Resumes it before it ends. A process stopped by the version 1 freezer cannot die, and the
+    /// next sandbox may get the same control group.
     fn release(&self) {
         // Fails only for a group that is gone.
         drop(self.go_on());
@@ -112,7 +112,7 @@ impl Life {
         })
     }
 
-    /// Its control group of version 2, where there is one.
+    /// Its cgroup v2 path, where there is one.
     fn group(&self) -> Option<&Path> {
         let file = &self.started.switch.as_ref()?.file;
         file.ends_with("cgroup.freeze").then(|| file.parent()).flatten()
@@ -145,7 +145,7 @@ fn read_size(file: &Path) -> Option<ByteSize> {
     fs::read_to_string(file).ok()?.trim().parse().ok().map(ByteSize)
 }
 
-/// Puts what the kernel counted and what the caller did together into one reason.
+/// Combines the kernel's counts and the caller's reason into one end reason.
 fn end_of(ended: &Ended, limits: &Limits, reason: Option<End>) -> End {
     let failed = ended.status.is_failure();
     if failed && ended.oom_kills > 0 {
@@ -162,7 +162,7 @@ fn end_of(ended: &Ended, limits: &Limits, reason: Option<End>) -> End {
 
 const SIGKILL: i32 = Signal::KILL.as_raw();
 
-/// A sandbox or zygote that has begun, before it is known as either.
+/// A started sandbox or zygote, before it is wrapped as either.
 pub(crate) struct Begun {
     life: Arc<Life>,
     channel: OwnedFd,
@@ -186,11 +186,11 @@ impl Begun {
     }
 }
 
-/// Our ends of what leads into a sandbox.
+/// The server's descriptors of a sandbox.
 pub(crate) struct Ends {
     pub channel: OwnedFd,
     pub log: OwnedFd,
-    /// Of one that is guarded.
+    /// The seccomp listener, if the sandbox has a notifier.
     pub listener: Option<OwnedFd>,
 }
 
@@ -210,8 +210,8 @@ impl Sandbox {
         Self(begun)
     }
 
-    /// Its control group of version 2, by which the kernel's programs know it; none where the
-    /// kernel has no such hierarchy.
+    /// Its cgroup v2 path, by which eBPF programs identify it; `None` where the kernel has no
+    /// cgroup v2 hierarchy.
     pub fn group(&self) -> Option<&Path> {
         self.0.life.group()
     }
@@ -221,43 +221,42 @@ impl Sandbox {
         &self.0.life.id
     }
 
-    /// Connects to the sandbox's listening socket. It never waits for the program to be ready:
-    /// the socket listens before the program begins.
+    /// Connects to the sandbox's listening socket. There is no wait for the program to be ready:
+    /// the socket listens before the program starts.
     ///
     /// # Errors
-    /// `ConnectionRefused` once the program has closed the socket or ended, `WouldBlock` when so
-    /// many connections wait to be accepted that one more would hold up the caller: a hostile
-    /// program can bring that about by itself.
+    /// `ConnectionRefused` once the program has closed the socket or ended. `WouldBlock` when the
+    /// backlog is full and connecting would block the caller; a hostile program can cause that.
     pub fn connect(&self) -> io::Result<UnixStream> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        // By the inode, not by its name inside, which the program may have put to anything.
+        // By inode, not by its name inside, which the program may have replaced.
         let path = format!("/proc/self/fd/{}", self.0.channel.as_raw_fd());
         connect(&socket, &SocketAddrUnix::new(path)?)?;
         rustix::io::ioctl_fionbio(&socket, false)?;
         Ok(socket.into())
     }
 
-    /// The read end of its standard output and error, once. Somebody must read it: a program
-    /// that fills the pipe (64 KiB) waits.
+    /// The read end of its standard output and error; returned once. The caller must read it: a
+    /// program that fills the pipe (64 KiB) blocks.
     pub fn take_log(&mut self) -> Option<OwnedFd> {
         self.0.log.take()
     }
 
-    /// What hears its calls that name an address, once, if it is guarded
-    /// ([`crate::Spawner::make_guarded_network`]): they wait until they are answered, and fail
-    /// with `ENOSYS` once this is closed.
+    /// The seccomp listener for its calls that name an address; returned once, if the network has a
+    /// notifier ([`crate::Spawner::make_network_with_notifier`]). The calls wait until they are
+    /// answered, and fail with `ENOSYS` once the listener is closed.
     pub fn take_listener(&mut self) -> Option<OwnedFd> {
         self.0.listener.take()
     }
 
-    /// Waits for its end; any number may wait, before and after.
+    /// Waits for its end. Any number of tasks may wait, before and after the end.
     pub async fn wait(&self) -> Outcome {
         self.0.life.wait().await
     }
 
-    /// Stops all its processes until [`Self::resume`], at their next return from the kernel; what
-    /// is sent to it waits. It can be killed meanwhile.
+    /// Stops all its processes until [`Self::resume`], at their next return from the kernel. Data
+    /// sent to it is buffered. It can be killed while paused.
     ///
     /// # Errors
     /// `Unsupported` where the kernel has no freezer of control groups.
@@ -267,7 +266,7 @@ impl Sandbox {
         self.0.life.held.stop(switch)
     }
 
-    /// Lets its processes go on if they are paused.
+    /// Resumes its processes if they are paused.
     ///
     /// # Errors
     /// As [`Self::pause`].
@@ -275,29 +274,29 @@ impl Sandbox {
         self.0.life.go_on()
     }
 
-    /// Kills it with all its processes. `reason` ([`End::Timeout`] or [`End::Killed`]) is what
-    /// the outcome will say.
+    /// Kills all its processes. `reason` ([`End::Timeout`] or [`End::Killed`]) is the one that the
+    /// outcome reports.
     pub fn kill(&self, reason: End) {
         self.0.life.kill(reason);
     }
 
-    /// The most memory it has held so far.
+    /// The peak of its memory so far.
     pub fn memory_peak(&self) -> Option<ByteSize> {
         self.0.life.memory_peak()
     }
 
-    /// The memory charged to it now: its own pages, its scratch, and files that it read first.
+    /// The memory charged to it now: its own pages, its scratch, and file pages that it read first.
     pub fn memory(&self) -> Option<ByteSize> {
         self.0.life.memory()
     }
 
-    /// How long its processes had to wait because its share of the processor was used up. Only
-    /// the difference between two looks means something: its control group may be older than it.
+    /// The total time its processes were throttled by its CPU limit. Only the difference between
+    /// two readings is meaningful: its control group may be older than the sandbox.
     pub fn throttled(&self) -> Option<Duration> {
         self.0.life.started.throttled_file.as_ref()?.read()
     }
 
-    /// Its process id on the host. Whoever uses it must hold this handle meanwhile.
+    /// Its process id on the host. Valid only while the caller keeps this handle.
     pub fn pid(&self) -> i32 {
         self.0.life.pid()
     }
@@ -305,8 +304,9 @@ impl Sandbox {
 
 /// A Python interpreter that has imported its modules and waits to be forked.
 ///
-/// Its children live in pid namespaces below its own, so they cannot outlive it: dropping this
-/// handle lets the zygote go on until the last child has ended; [`Zygote::kill`] ends all at once.
+/// Its children live in pid namespaces below its own, so they cannot outlive it. Dropping this
+/// handle lets the zygote run until its last child has ended; [`Zygote::kill`] ends all of them
+/// immediately.
 pub struct Zygote(Begun);
 
 impl Zygote {
@@ -324,23 +324,23 @@ impl Zygote {
         &self.0.registry
     }
 
-    /// What it said when its imports were done. The zygote's own word.
+    /// What it reported when its imports were done. Reported by the zygote, so not trusted.
     pub fn ready(&self) -> &ZygoteReady {
         &self.0.ready
     }
 
-    /// `module: error` of each import that failed. The zygote's own word.
+    /// `module: error` of each failed import. Reported by the zygote, so not trusted.
     pub fn failed_imports(&self) -> &[String] {
         &self.0.ready.failed
     }
 
-    /// Threads that the imports left running: forking such a process is not safe, so do not use
-    /// it. The zygote's own word.
+    /// Threads that the imports left running. Forking such a process is unsafe, so do not use it.
+    /// Reported by the zygote, so not trusted.
     pub fn threads(&self) -> u32 {
         self.0.ready.threads
     }
 
-    /// The read end of what the imports print, once. See [`Sandbox::take_log`].
+    /// The read end of the imports' output; returned once. See [`Sandbox::take_log`].
     pub fn take_log(&mut self) -> Option<OwnedFd> {
         self.0.log.take()
     }
@@ -355,17 +355,17 @@ impl Zygote {
         self.0.life.kill(reason);
     }
 
-    /// The most memory it has held so far.
+    /// The peak of its memory so far.
     pub fn memory_peak(&self) -> Option<ByteSize> {
         self.0.life.memory_peak()
     }
 
-    /// The memory charged to it now: its own pages, its scratch, and files that it read first.
+    /// The memory charged to it now: its own pages, its scratch, and file pages that it read first.
     pub fn memory(&self) -> Option<ByteSize> {
         self.0.life.memory()
     }
 
-    /// Its process id on the host. Whoever uses it must hold this handle meanwhile.
+    /// Its process id on the host. Valid only while the caller keeps this handle.
     pub fn pid(&self) -> i32 {
         self.0.life.pid()
     }

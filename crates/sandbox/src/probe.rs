@@ -1,6 +1,6 @@
-//! What this machine has of what sandboxes need, found by trying where that is cheap.
+//! Probes what sandboxes need on this machine, by trying it where that is cheap.
 //!
-//! Invariant: nothing that was tried is left behind.
+//! Invariant: a probe leaves nothing behind.
 
 use std::fs;
 use std::io;
@@ -16,16 +16,16 @@ use crate::{Result, cgroup};
 /// One fact for `snowmelt doctor`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// What was looked for.
+    /// The name of the requirement.
     pub name: &'static str,
-    /// What was found, or what the kernel said.
+    /// The result, or the kernel's error.
     pub found: String,
-    /// Whether it is enough.
+    /// Whether it is sufficient.
     pub ok: bool,
 }
 
-/// Looks for everything that sandboxes need (`root`, `kernel`, `control groups`, `namespaces`,
-/// `mount API`, `seccomp`) or can make use of (`overlayfs`, `EROFS`, `FUSE`, `Landlock`).
+/// Probes everything that sandboxes need (`root`, `kernel`, `control groups`, `namespaces`, `mount
+/// API`, `seccomp`) or can use (`overlayfs`, `EROFS`, `FUSE`, `Landlock`).
 pub fn probe() -> Vec<Probe> {
     vec![
         root(),
@@ -52,8 +52,8 @@ fn root() -> Probe {
     fact("root", if id.is_root() { Ok(found) } else { Err(found) })
 }
 
-/// The oldest long-term kernel that is looked after; mount_setattr(2) of 5.12 and
-/// `CLOSE_RANGE_CLOEXEC` of 5.11 are done without.
+/// The oldest maintained long-term kernel. mount_setattr(2) of 5.12 and `CLOSE_RANGE_CLOEXEC` of
+/// 5.11 are optional.
 fn kernel() -> Probe {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
@@ -85,7 +85,7 @@ fn namespaces() -> Probe {
 }
 
 fn mounts() -> Probe {
-    // What it tries is mounted nowhere, so it is gone when the descriptor is.
+    // The probe mounts nothing: the file system vanishes with its descriptor.
     let found = mount::sets_attributes_of_detached().map(|whole| {
         let rest = if whole { "mount_setattr" } else { "a remount for each mount" };
         format!("fsopen, open_tree and {rest}")
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_something_of_each_and_leaves_no_control_group() {
+    fn probes_every_requirement_and_leaves_no_control_group() {
         let facts = probe();
         assert_eq!(facts.len(), 10);
         assert!(facts.iter().all(|fact| !fact.found.is_empty()), "{facts:?}");

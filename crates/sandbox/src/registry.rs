@@ -1,7 +1,7 @@
-//! What the handle knows of one lane of the spawner: who waits for an answer, and who lives.
+//! The handle's state of one lane of the spawner: pending requests and live sandboxes.
 //!
 //! Invariant: once the stream from the lane has ended, every waiter has been answered and every
-//! living sandbox has an outcome; nobody waits for a lane that is gone.
+//! live sandbox has an outcome; no caller waits for a dead lane.
 
 use std::collections::HashMap;
 use std::io;
@@ -21,12 +21,13 @@ use crate::run_dir::RunDir;
 use crate::spec::{Limits, NetworkId};
 use crate::{Error, Result};
 
-/// Shared by the handle, its clones and all that the lane started for them.
+/// Shared by the handle, its clones and everything that the lane started for them.
 pub(crate) struct Registry {
     lane: u32,
     pid: u32,
     socket: Arc<AsyncFd<OwnedFd>>,
-    /// Held strongly by the readers of the lanes and by their list: the last one cleans it.
+    /// The readers of the lanes and the list of lanes hold strong references: the last one cleans
+    /// it.
     run_dir: Weak<RunDir>,
     sequence: AtomicU64,
     state: Mutex<State>,
@@ -46,7 +47,7 @@ struct State {
 struct Waiter {
     id: SandboxId,
     limits: Limits,
-    /// Whether the lane works until it answers, and does not wait for imports.
+    /// Whether the lane works until it answers, instead of waiting for imports.
     keeps_busy: bool,
     reply: oneshot::Sender<Result<Begun>>,
 }
@@ -59,11 +60,11 @@ impl State {
     }
 }
 
-/// How much a lane has to do: first by what it works at, then by what it keeps.
+/// The load of a lane, compared by requests in progress, then by live sandboxes.
 pub(crate) type Load = (usize, usize);
 
 impl Registry {
-    /// Takes over the socket of a lane that is ready; the caller has it read.
+    /// Takes over the socket of a lane that is ready; the caller starts the reader.
     pub fn new(
         (lane, pid): (u32, u32),
         socket: Arc<AsyncFd<OwnedFd>>,
@@ -95,24 +96,24 @@ impl Registry {
         self.run_dir.upgrade()
     }
 
-    /// What the lane has to do; none when it is gone.
+    /// The load of the lane; `None` when it has ended.
     pub fn load(&self) -> Option<Load> {
         let state = self.state();
         (!state.lost).then(|| (state.busy, state.living.len()))
     }
 
-    /// Whether a living sandbox of the lane has this id.
+    /// Whether a live sandbox of the lane has this id.
     pub fn knows(&self, id: &SandboxId) -> bool {
         self.state().living.contains_key(id)
     }
 
-    /// Has the lane make another, whose control socket is `socket`.
+    /// Requests another lane from this one, with `socket` as its control socket.
     pub async fn open(&self, lane: u32, socket: OwnedFd) -> Result<()> {
         let request = Request { sequence: u64::MAX, operation: Operation::Open { lane } };
         self.send(&nobody(), &request, &[socket.as_fd()]).await
     }
 
-    /// Asks for a sandbox and waits for it; if the caller stops waiting, it is killed.
+    /// Requests a sandbox and waits for it; if the caller stops waiting, it is killed.
     pub async fn begin(
         self: &Arc<Self>,
         id: SandboxId,
@@ -128,8 +129,8 @@ impl Registry {
         asked.begun().await
     }
 
-    /// Asks for many sandboxes, in as few packets as there can be; what is asked for is in the
-    /// order of the specs.
+    /// Requests many sandboxes, in as few packets as possible; the results are in the order of the
+    /// specs.
     pub async fn ask_many<S: Serialize>(
         self: &Arc<Self>,
         specs: Vec<S>,
@@ -154,7 +155,7 @@ impl Registry {
         asked
     }
 
-    /// Asks for a network namespace, for the children of a zygote or for programs.
+    /// Requests a network namespace, for the children of a zygote or for programs.
     pub async fn make_network(
         self: &Arc<Self>,
         network: NetworkId,
@@ -198,8 +199,8 @@ impl Registry {
             .socket
             .async_io(tokio::io::Interest::WRITABLE, |socket| packet::send(socket, &bytes, fds));
         sent.await.map_err(|error| {
-            // Whoever asks again must not be given this lane, although its reader may not have
-            // seen the end yet.
+            // A retry must not be given this lane, although its reader may not have seen the end
+            // yet.
             if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) {
                 self.lose();
             }
@@ -207,7 +208,7 @@ impl Registry {
         })
     }
 
-    /// Sends what needs no answer, now or, if the socket is full, as soon as it is not.
+    /// Sends a request without an answer, now or, if the socket is full, as soon as it is not.
     pub fn post(self: &Arc<Self>, id: SandboxId, operation: Operation) {
         let request = Request { sequence: u64::MAX, operation };
         let Ok(bytes) = encode(&id, &request) else { return };
@@ -218,13 +219,13 @@ impl Registry {
         {
             let registry = self.clone();
             runtime.spawn(async move {
-                // A spawner that is gone has killed it already.
+                // If the spawner has ended, so has the sandbox.
                 drop(registry.send(&id, &request, &[]).await);
             });
         }
     }
 
-    /// Tells the lane to end everything of its own, and itself.
+    /// Tells the lane to end all its sandboxes, and then itself.
     pub async fn end(&self) -> Result<()> {
         let request = Request { sequence: u64::MAX, operation: Operation::Shutdown };
         match self.send(&nobody(), &request, &[]).await {
@@ -233,13 +234,13 @@ impl Registry {
         }
     }
 
-    /// Waits until nothing is left of the lane.
+    /// Waits until everything of the lane is removed.
     pub async fn ended(&self) {
-        // An error means that the sender is gone, and with it the reader: the same thing.
+        // An error means that the sender is dropped, and with it the reader: the same thing.
         drop(self.gone.subscribe().wait_for(|gone| *gone).await);
     }
 
-    /// Nothing is left of the lane.
+    /// Everything of the lane is removed.
     pub fn is_gone(&self) {
         self.gone.send_replace(true);
     }
@@ -250,7 +251,7 @@ impl Registry {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in what the lane says.
+    /// Handles an event of the lane.
     pub fn handle(self: &Arc<Self>, event: Event, fds: Vec<OwnedFd>) {
         match event {
             Event::Started { sequence, started } => self.started(sequence, started, fds),
@@ -290,17 +291,17 @@ impl Registry {
         state.living.insert(waiter.id, life.clone());
         drop(state);
         let begun = Begun::new(life, Ends { channel, log, listener }, zygote, self.clone());
-        // A waiter that has gone away drops what was begun here, which kills it.
+        // If the waiter is gone, the sandbox is dropped here, which kills it.
         drop(waiter.reply.send(Ok(begun)));
     }
 
-    /// The lane is gone, and with it all that it made: the kernel has ended that, or is about to.
+    /// The lane is dead, and the kernel has killed its sandboxes, or is about to.
     pub fn lose(&self) {
         let mut state = self.state();
         (state.lost, state.busy) = (true, 0);
         let (waiting, living) =
             (std::mem::take(&mut state.waiting), std::mem::take(&mut state.living));
-        // Their waiters hear that nobody will answer.
+        // Dropping the senders notifies their waiters.
         state.networks.clear();
         drop(state);
         for waiter in waiting.into_values() {
@@ -321,12 +322,12 @@ impl Registry {
 impl Drop for Registry {
     fn drop(&mut self) {
         // The last user is gone: the spawner sees the end of its stream, removes everything and
-        // exits, and our reader sees the end of its own.
+        // exits, and our reader sees the end of its own stream.
         let _ = rustix::net::shutdown(self.socket.get_ref(), rustix::net::Shutdown::Write);
     }
 }
 
-/// What was asked for and is not there yet; dropped before, it is killed.
+/// A requested sandbox that has not started yet. Dropping it kills the sandbox.
 pub(crate) struct Asked {
     registry: Arc<Registry>,
     id: SandboxId,
@@ -335,7 +336,7 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// Waits for it.
+    /// Waits until it has started.
     pub async fn begun(mut self) -> Result<Begun> {
         let Some(answer) = &mut self.answer else { return Err(Error::SpawnerLost) };
         let begun = answer.await.unwrap_or(Err(Error::SpawnerLost));
@@ -343,7 +344,7 @@ impl Asked {
         begun
     }
 
-    /// The request with this and others was never sent.
+    /// The request that contained this one was never sent.
     fn withdraw_many(self, error: &Error) -> Error {
         let error = match error {
             Error::Spec { reason, .. } => {
@@ -370,8 +371,8 @@ impl Drop for Asked {
     }
 }
 
-/// Splits specs so that each part fits into a packet with room to spare. One that is too long by
-/// itself is refused when it is sent.
+/// Splits specs so that each batch fits into a packet with room to spare. A spec that is too long
+/// alone is refused when it is sent.
 fn batches<S: Serialize>(specs: Vec<S>) -> Vec<Vec<S>> {
     const MOST: usize = LONGEST_PACKET - 4096;
     let (mut batches, mut left) = (Vec::new(), 0);
@@ -389,7 +390,7 @@ fn batches<S: Serialize>(specs: Vec<S>) -> Vec<Vec<S>> {
     batches
 }
 
-/// For requests about no sandbox, or about many.
+/// The empty id, for requests about no sandbox or about many.
 pub(crate) fn nobody() -> SandboxId {
     SandboxId::from(String::new())
 }

@@ -17,7 +17,7 @@ use crate::{Error, Result};
 /// The longest that a start waits for another spawner.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// A spawner that lived for so long died of a cause that will not end the next one at once.
+/// A spawner that lived this long died of a cause that will not end the next one immediately.
 const STEADY: Duration = Duration::from_secs(30);
 
 /// The first pause before a spawner is started again that died soon, or could not be started; each

@@ -1,8 +1,8 @@
-//! Control groups that are ready before they are needed, and taken again after (SOCK 3.1: making
-//! and removing them is among the dearest steps of a container's life).
+//! Control groups that are made before they are needed, and reused (SOCK 3.1: making and removing
+//! them is among the most expensive steps of a container's life).
 //!
-//! Invariant: a group is handed out empty, with the limits that were asked for, and what was
-//! counted in it before does not count for its next holder.
+//! Invariant: a group is handed out empty, with the requested limits, and earlier counts are not
+//! attributed to its next sandbox.
 
 use std::os::fd::OwnedFd;
 use std::time::Instant;
@@ -15,13 +15,13 @@ use crate::Result;
 use crate::spec::{Limits, Total};
 use crate::weaken::{Defence, lacks};
 
-/// Groups that are kept for the next sandboxes.
+/// The maximum number of free groups kept for reuse.
 const MOST_KEPT: usize = 64;
 
-/// Groups that are made ahead when there is nothing else to do.
+/// The number of free groups to have ready; missing ones are made when idle.
 const READY: usize = 8;
 
-/// A control group that one sandbox holds.
+/// A control group of one sandbox.
 #[derive(Debug)]
 pub(crate) struct Group {
     /// Its path below the hierarchy.
@@ -30,9 +30,9 @@ pub(crate) struct Group {
     pub doors: Vec<OwnedFd>,
     limits: Limits,
     meters: Meters,
-    /// What had been counted when it was handed out.
+    /// The counts when it was handed out.
     before: Usage,
-    /// What had been counted when its holder had ended.
+    /// The counts when its sandbox had ended.
     last: Option<Usage>,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Pool {
     lane: u32,
     free: Vec<Group>,
     made: u64,
-    /// What the last one was asked for, and so probably the next.
+    /// The limits of the last request, and so probably of the next.
     usual: Limits,
     /// See [`Self::settle`].
     is_settled: bool,
@@ -51,7 +51,7 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// Makes the parent of all groups, with the most that they may have together.
+    /// Makes the parent of all groups, with their total limits.
     pub fn new(backend: Box<dyn Backend>, parent: String, total: &Total) -> Result<Self> {
         backend.prepare(&parent)?;
         if !lacks(Defence::ControlGroup) {
@@ -62,21 +62,21 @@ impl Pool {
         Ok(Self { backend, parent, lane: 0, free, made, usual, is_settled, leftovers })
     }
 
-    /// Puts this process beside the groups that are made from now on, from where its children
+    /// Moves this process into a group beside those that are made from now on, so that its children
     /// enter them without waiting for every processor.
     pub fn settle(&mut self) {
         let group = format!("{}/{}spawner", self.parent, prefix(self.lane));
         self.is_settled = self.backend.settle(&group);
     }
 
-    /// Undoes that: [`Self::remove_all`] kills what is in any group of this lane.
+    /// Undoes [`Self::settle`]: [`Self::remove_all`] kills every process in this lane's groups.
     pub fn leave(&mut self) {
         if std::mem::take(&mut self.is_settled) {
             self.backend.leave();
         }
     }
 
-    /// Forgets every group, which are another lane's, to make those of this one.
+    /// Forgets every group of the other lane, to make those of this one.
     pub fn turn_into_lane(&mut self, lane: u32) {
         self.free.clear();
         self.leftovers.clear();
@@ -93,7 +93,7 @@ impl Pool {
         self.backend.as_ref()
     }
 
-    /// A group with these limits.
+    /// A group with these limits, from the pool or new.
     pub fn take(&mut self, limits: &Limits) -> Result<Group> {
         self.usual = enforced(limits);
         match self.free.pop() {
@@ -102,7 +102,7 @@ impl Pool {
         }
     }
 
-    /// The same group with these limits.
+    /// Changes the limits of a group.
     pub fn with_limits(&mut self, mut group: Group, limits: &Limits) -> Result<Group> {
         let limits = enforced(limits);
         if group.limits != limits {
@@ -122,21 +122,21 @@ impl Pool {
         }
     }
 
-    /// Makes a group whose processes have all ended as good as new; false if it cannot be.
+    /// Resets a group whose processes have all ended; false if that is not possible.
     pub fn clear(&self, group: &mut Group) -> bool {
         let (path, meters) = (&group.path, &mut group.meters);
         group.before = group.last.take().unwrap_or_else(|| self.backend.usage(path, meters));
         self.backend.clear(path, meters)
     }
 
-    /// Lets what is paused in the group go on: whoever paused it is gone.
+    /// Thaws the group, which was frozen by a caller that is gone.
     pub fn release(&self, group: &Group) {
         if let Some(switch) = self.backend.switch(&group.path) {
             switch.release();
         }
     }
 
-    /// What was counted for the group's holder, all of whose processes have ended.
+    /// The counts of the group's sandbox, whose processes have all ended.
     pub fn usage(&self, group: &mut Group) -> Usage {
         let (now, before) = (self.backend.usage(&group.path, &mut group.meters), group.before);
         group.last = Some(now);
@@ -149,12 +149,12 @@ impl Pool {
         }
     }
 
-    /// Whether [`Self::refill`] has something to do.
+    /// Whether [`Self::refill`] has work to do.
     pub fn wants_more(&self) -> bool {
         self.free.len() < READY
     }
 
-    /// Makes one group ahead. A failure is told to whoever needs the group.
+    /// Makes one group in advance. A failure is reported when a group is requested.
     pub fn refill(&mut self) -> bool {
         let usual = self.usual;
         let made = self.make(&usual);
@@ -174,21 +174,21 @@ impl Pool {
             self.backend.doors(&path)
         });
         match made {
-            // Nothing has been counted in a fresh group.
+            // The counts of a fresh group are 0.
             Ok(doors) => {
                 let (limits, meters, before) = (*limits, Meters::default(), Usage::default());
                 Ok(Group { path, doors, limits, meters, before, last: None })
             }
             Err(error) => {
-                // The first error is the one to tell.
+                // The first error is the one to report.
                 self.remove(&path, None);
                 Err(error)
             }
         }
     }
 
-    /// Removes a group, now or as soon as what is in it is dead. Whoever `owner` stands for may have
-    /// put something there.
+    /// Removes a group, now or as soon as its processes are dead. The zygote `owner` may have put
+    /// processes there.
     pub fn discard(&mut self, group: &Group, owner: Option<u64>) {
         self.remove(&group.path, owner);
     }
@@ -199,18 +199,19 @@ impl Pool {
         }
     }
 
-    /// When [`Self::tidy`] has something to do.
+    /// When [`Self::tidy`] has work to do.
     pub fn untidy_from(&self) -> Option<Instant> {
         self.leftovers.due()
     }
 
-    /// Removes groups that would not go before, and gives the owners who keep theirs from going.
+    /// Removes groups that could not be removed before, and returns the owners that keep adding
+    /// processes.
     pub fn tidy(&mut self, now: Instant) -> Vec<u64> {
         self.leftovers.attempt(self.backend.as_ref(), now)
     }
 }
 
-/// What the group is to enforce: all, but for the attack that shows what it would do without.
+/// The limits to enforce: all, unless the defence is disabled.
 fn enforced(limits: &Limits) -> Limits {
     let without = Limits { memory: ByteSize::mib(1 << 20), pids: 1 << 20, ..*limits };
     if lacks(Defence::ControlGroup) { without } else { *limits }
@@ -221,7 +222,7 @@ mod tests {
     use super::*;
     use crate::cgroup::detect;
 
-    /// A pool on this machine's control groups, removed at the end.
+    /// Runs a test with a pool on this machine's control groups, removed at the end.
     fn with_pool(test: impl FnOnce(&mut Pool)) {
         if !rustix::process::geteuid().is_root() {
             return eprintln!("skipped: only root can make control groups");
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_again_what_was_given_back_with_the_limits_of_the_next() {
+    fn reuses_a_returned_group_with_the_limits_of_the_next_sandbox() {
         with_pool(|pool| {
             let first = pool.take(&Limits::default()).unwrap();
             let path = first.path.clone();
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn all_groups_together_have_a_limit() {
+    fn all_groups_together_are_limited() {
         with_pool(|pool| {
             let folders = pool.backend().folders(&pool.parent);
             let has = |file: &str, value: &str| {
@@ -272,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn is_filled_ahead_and_leaves_nothing() {
+    fn is_filled_in_advance_and_removes_every_group() {
         with_pool(|pool| {
             while pool.wants_more() {
                 assert!(pool.refill());

@@ -14,7 +14,7 @@ use super::{
 use crate::spec::Limits;
 use crate::{Error, Result};
 
-/// Where the three controllers that matter are mounted; two may share a mount.
+/// Mount points of the three controllers in use; two may share a mount.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Hierarchies {
     memory: PathBuf,
@@ -23,15 +23,15 @@ pub(crate) struct Hierarchies {
     freezer: Option<Freezer>,
 }
 
-/// A group that still holds more than this after its sandbox is not taken again: it would count
-/// for the next.
+/// A group that still holds more memory than this after its sandbox is not reused: the memory would
+/// count for the next sandbox.
 const CLEAN: u64 = 1 << 20;
 
-/// The most memory held; writing to it begins anew.
+/// The file with the peak memory; a write resets it.
 const PEAK: &str = "memory.max_usage_in_bytes";
 
 impl Hierarchies {
-    /// Finds them in the text of `/proc/self/mounts`.
+    /// Finds the hierarchies in the text of `/proc/self/mounts`.
     pub fn find(mounts: &str) -> Option<Self> {
         let find = |controller| mount_of(mounts, controller);
         let (memory, cpu, pids) = (find("memory")?, find("cpu")?, find("pids")?);
@@ -90,9 +90,9 @@ impl Backend for Hierarchies {
         let memory = self.memory.join(group);
         let limit = memory.join("memory.limit_in_bytes");
         let with_swap = memory.join("memory.memsw.limit_in_bytes");
-        // Only kernels that count swap have this file; without it there is no swap to deny.
+        // Only kernels that count swap have this file; without it there is no swap to limit.
         if with_swap.exists() {
-            // Neither may pass the other on the way from old limits to new ones.
+            // The memory limit must never exceed the limit with swap, so lift that one first.
             write(with_swap.clone(), -1)?;
             write(limit, limits.memory.bytes())?;
             write(with_swap, limits.memory.bytes())?;
@@ -101,7 +101,7 @@ impl Backend for Hierarchies {
         }
         limit_tcp(&memory, limits.memory)?;
         let cpu = self.cpu.join(group);
-        // The period of a fresh group is the one that the quota is for.
+        // The quota assumes the default period of a fresh group.
         write(cpu.join("cpu.cfs_quota_us"), cpu_quota_us(limits))?;
         write(cpu.join("cpu.shares"), cpu_shares(limits))?;
         write(self.pids.join(group).join("pids.max"), limits.pids)
@@ -110,9 +110,9 @@ impl Backend for Hierarchies {
     fn clear(&self, group: &str, meters: &mut Meters) -> bool {
         let memory = self.memory.join(group);
         let held = meters.number(&memory, "memory.usage_in_bytes").unwrap_or(u64::MAX);
-        // Whoever is left, or was put there, would be the next one's companion.
-        let nobody = meters.number(&self.pids.join(group), "pids.current") == Some(0);
-        nobody && held <= CLEAN && meters.write(&memory, PEAK, "0").is_ok()
+        // Remaining processes would share the group with the next sandbox.
+        let is_empty = meters.number(&self.pids.join(group), "pids.current") == Some(0);
+        is_empty && held <= CLEAN && meters.write(&memory, PEAK, "0").is_ok()
     }
 
     fn doors(&self, group: &str) -> Result<Vec<OwnedFd>> {
@@ -178,13 +178,14 @@ impl Backend for Hierarchies {
     }
 }
 
-/// Buffers of TCP connections count apart, without a limit until one is set. Not every kernel has it.
+/// Limits TCP buffers, which count separately and without a limit by default. Not every kernel has
+/// the file.
 fn limit_tcp(folder: &Path, memory: ByteSize) -> Result<()> {
     let file = folder.join("memory.kmem.tcp.limit_in_bytes");
     if file.exists() { write(file, tcp_memory(memory)) } else { Ok(()) }
 }
 
-/// The file by which one thread enters without waiting; only the last makes it wait.
+/// The file through which one thread enters without waiting; only `cgroup.procs` makes it wait.
 fn door(folder: &Path) -> &'static str {
     if folder.join("tasks").exists() {
         "tasks"
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn is_not_there_without_the_memory_controller() {
+    fn is_not_found_without_the_memory_controller() {
         assert_eq!(Hierarchies::find(&MOUNTS.replace(",memory", "")), None);
     }
 }

@@ -15,14 +15,14 @@ use crate::{Error, Result};
 
 const CONTROLLERS: [&str; 3] = ["memory", "cpu", "pids"];
 
-/// Where the hierarchy is mounted.
+/// The mount point of the hierarchy.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Hierarchy {
     root: PathBuf,
 }
 
 impl Hierarchy {
-    /// Finds it in the text of `/proc/self/mounts`, if it has the controllers that matter.
+    /// Finds it in the text of `/proc/self/mounts`, if it has the required controllers.
     pub fn find(mounts: &str) -> Option<Self> {
         let target = mounts.lines().find_map(|line| {
             let mut fields = line.split(' ').skip(1);
@@ -32,7 +32,7 @@ impl Hierarchy {
         Self::at(target)
     }
 
-    /// The hierarchy at `root`, if it has the controllers that matter.
+    /// The hierarchy at `root`, if it has the required controllers.
     pub fn at(root: PathBuf) -> Option<Self> {
         let text = fs::read_to_string(root.join("cgroup.controllers")).ok()?;
         let has = |controller: &&str| text.split_whitespace().any(|name| name == *controller);
@@ -66,16 +66,16 @@ impl Backend for Hierarchy {
         if folder.join("memory.swap.max").exists() {
             write(folder.join("memory.swap.max"), 0)?;
         }
-        // A sandbox that lost one process to the limit is of no use: it ends as a whole.
+        // A sandbox that lost one process to the memory limit is unusable, so all are killed.
         write(folder.join("memory.oom.group"), 1)?;
         write(folder.join("cpu.max"), format!("{} {CPU_PERIOD_US}", cpu_quota_us(limits)))?;
-        // 100 is the kernel's own weight for one.
+        // The kernel's default weight, for one core, is 100.
         let weight = (cpu_shares(limits) * 100 / 1024).clamp(1, 10_000);
         write(folder.join("cpu.weight"), weight)?;
         write(folder.join("pids.max"), limits.pids)
     }
 
-    /// The peak of a group cannot be forgotten, and a fresh group costs little.
+    /// The peak of a group cannot be reset, and a fresh group costs little.
     fn clear(&self, _group: &str, _meters: &mut Meters) -> bool {
         false
     }
@@ -145,14 +145,14 @@ mod tests {
     }
 
     #[test]
-    fn a_hierarchy_without_controllers_is_none() {
+    fn a_hierarchy_without_controllers_is_not_usable() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("cgroup.controllers"), "").unwrap();
         assert_eq!(Hierarchy::at(folder.path().to_owned()), None);
     }
 
     #[test]
-    fn writes_limits_in_the_form_of_the_kernel() {
+    fn writes_limits_in_the_kernels_format() {
         let (folder, hierarchy) = fake();
         hierarchy.prepare("snowmelt/one").unwrap();
         let group = folder.path().join("snowmelt/one/s");
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_was_counted() {
+    fn reads_the_kernels_counts() {
         let (folder, hierarchy) = fake();
         let group = folder.path().join("g");
         fs::create_dir(&group).unwrap();

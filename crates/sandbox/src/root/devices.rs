@@ -1,4 +1,4 @@
-//! `/dev`: a file system of its own with the five devices that programs need and no other.
+//! `/dev`: a file system of its own with only the five devices that programs need.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -13,7 +13,7 @@ use super::{Fault, doing};
 const DEVICES: [(&str, (u32, u32)); 5] =
     [("null", (1, 3)), ("zero", (1, 5)), ("full", (1, 7)), ("random", (1, 8)), ("urandom", (1, 9))];
 
-/// `shm` leads to the scratch, so that shared memory is bounded with it.
+/// `shm` is a link to the scratch, so that its limit includes shared memory.
 const LINKS: [(&str, &str); 5] = [
     ("/dev/fd", "/proc/self/fd"),
     ("/dev/stdin", "/proc/self/fd/0"),
@@ -22,9 +22,9 @@ const LINKS: [(&str, &str); 5] = [
     ("/dev/shm", "/tmp"),
 ];
 
-/// Mounts it at `/dev`. The nodes are made here, not shown from the host, so that nothing which
-/// stands in the place of a device there can come in (CVE-2025-31133); where this process may
-/// make none, the host's are shown after a look at their numbers.
+/// Mounts it at `/dev`. The nodes are made here, not bind-mounted from the host, so that a file in
+/// the place of a device there cannot get in (CVE-2025-31133). Where this process may not make
+/// nodes, the host's are bind-mounted after a check of their numbers.
 pub(super) fn assemble(skeleton: &Skeleton<'_>) -> Result<(), Fault> {
     let options = [("size", "64k"), ("mode", "755")];
     let attributes = Attributes::MOUNT_ATTR_NOSUID | Attributes::MOUNT_ATTR_NOEXEC;
@@ -52,7 +52,7 @@ fn make(
     match mknodat(&top, name, FileType::CharacterDevice, mode, device) {
         Err(Errno::PERM) => skeleton.device(&Path::new("/dev").join(name), number),
         made => {
-            // Not by the mask of this process.
+            // Independent of this process's umask.
             let opened = made
                 .and_then(|()| rustix::fs::chmodat(&top, name, mode, rustix::fs::AtFlags::empty()));
             doing(format!("make the device {name}"), opened.map_err(Into::into))

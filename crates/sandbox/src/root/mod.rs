@@ -1,8 +1,8 @@
-//! Roots: what a sandbox sees, put together once for equal specs.
+//! Root file systems, assembled once for equal specs.
 //!
-//! A template is a mount namespace whose root is that tree: a program begins in a copy of it, so
-//! it has nothing to attach but its scratch and its `/proc`. No mount shows on the host and all
-//! vanish with the spawner. Every mount in it is read-only and nosuid, and nodev but for `/dev`.
+//! A template is a mount namespace whose root is that tree: a program starts in a copy of it, and
+//! attaches only its scratch and its `/proc`. No mount is visible on the host, and all vanish with
+//! the spawner. Every mount in it is read-only and nosuid, and all but `/dev` are nodev.
 
 mod base;
 mod copy;
@@ -22,7 +22,7 @@ use crate::spec::{Base, MountedImage, Network, Root};
 pub use mounted::root_of_image;
 use skeleton::Skeleton;
 
-/// How many templates are kept; the one used longest ago goes first.
+/// The maximum number of cached templates; the least recently used is dropped first.
 const MOST_TEMPLATES: usize = 64;
 
 const FOLDERS: [&str; 3] = ["/proc", "/tmp", "/run"];
@@ -34,16 +34,16 @@ const FILES: [(&str, &[u8]); 4] = [
     ("/run/snowmelt/zygote.so", include_bytes!(concat!(env!("OUT_DIR"), "/zygote.so"))),
 ];
 
-/// A step that failed, as a verb phrase, and what the kernel said.
+/// A failed step, as a verb phrase, and the kernel's error.
 #[derive(Debug)]
 pub(crate) struct Fault {
-    /// What was being done.
+    /// The step.
     pub step: String,
-    /// What the kernel said.
+    /// The kernel's error.
     pub source: io::Error,
 }
 
-/// Names the step of a call that may fail.
+/// Adds the step to the error of a call.
 pub(crate) fn doing<T>(step: impl Into<String>, result: io::Result<T>) -> Result<T, Fault> {
     result.map_err(|source| Fault { step: step.into(), source })
 }
@@ -52,7 +52,7 @@ pub(crate) fn doing<T>(step: impl Into<String>, result: io::Result<T>) -> Result
 pub(crate) struct Roots {
     folder: PathBuf,
     lane: u32,
-    /// The one used last is last.
+    /// Most recently used last.
     templates: Vec<Template>,
     made: u64,
 }
@@ -65,26 +65,27 @@ struct Template {
     empty_network: OwnedFd,
 }
 
-/// Where a program begins.
+/// The namespaces in which a program starts.
 pub(crate) struct Place<'a> {
-    /// The mount namespace whose root is its root.
+    /// The mount namespace of its root file system.
     pub mounts: BorrowedFd<'a>,
-    /// Its network namespace where it is to reach nothing.
+    /// The network namespace of programs without a network.
     pub empty_network: BorrowedFd<'a>,
 }
 
 impl Roots {
-    /// Puts templates together under `folder`, an empty folder in a private mount namespace.
+    /// Assembles templates under `folder`, an empty folder in a private mount namespace.
     pub fn new(folder: PathBuf) -> Self {
         Self { folder, lane: 0, templates: Vec::new(), made: 0 }
     }
 
-    /// Puts further templates together in folders of that lane; those that are there serve both.
+    /// Assembles further templates in folders of that lane; the existing templates serve both
+    /// lanes.
     pub fn turn_into_lane(&mut self, lane: u32) {
         (self.lane, self.made) = (lane, 0);
     }
 
-    /// Where programs with this root begin.
+    /// The namespaces for programs with this root.
     pub fn place(
         &mut self,
         stage: &Stage,
@@ -126,7 +127,7 @@ impl Roots {
         let fresh = mount::fresh("tmpfs", &options, Attributes::empty());
         let top = doing("make the root's file system", fresh)?;
         doing("attach the root's file system", mount::attach_at(&top, rustix::fs::CWD, &path))?;
-        // Dropping it takes the mount away again; what was made of it has copies of its own.
+        // Dropping it unmounts; the template has its own copies of the mounts.
         let _scaffold = Scaffold { path };
         let image = match &root.base {
             Base::Image(mounted) => Some(self.attach_image(mounted)?),
@@ -153,7 +154,7 @@ impl Roots {
         Ok(Template { root: root.clone(), network, namespace, empty_network })
     }
 
-    /// An empty folder. A lane of the same number that was killed may have left some.
+    /// Makes an empty folder. A killed lane of the same number may have left some.
     fn new_folder(&mut self) -> io::Result<PathBuf> {
         loop {
             let path = self.folder.join(format!("{}-{}", self.lane, self.made));
@@ -165,10 +166,10 @@ impl Roots {
         }
     }
 
-    /// Attaches an image that somebody else mounted, as long as what it gives lives: only what is
-    /// attached in this namespace can be copied from (before Linux 6.15).
+    /// Attaches the mounted image of another process, until the result is dropped: only mounts that
+    /// are attached in this namespace can be copied (before Linux 6.15).
     fn attach_image(&mut self, mounted: &MountedImage) -> Result<Scaffold, Fault> {
-        let tree = doing("ask for the image", mounted::root_of_image(mounted))?;
+        let tree = doing("request the image", mounted::root_of_image(mounted))?;
         let path = doing("make a folder for the image", self.new_folder())?;
         let scaffold = Scaffold { path };
         doing("attach the image", mount::attach_at(&tree, rustix::fs::CWD, &scaffold.path))?;
@@ -202,14 +203,14 @@ impl Template {
     }
 }
 
-/// Where a template is put together.
+/// The mount point where a template is assembled.
 struct Scaffold {
     path: PathBuf,
 }
 
 impl Drop for Scaffold {
     fn drop(&mut self) {
-        // What cannot be removed goes with the run directory.
+        // Folders that cannot be removed are removed with the run directory.
         if mount::detach(&self.path).is_ok() {
             drop(std::fs::remove_dir(&self.path));
         }

@@ -1,4 +1,4 @@
-//! What the spawner knows of one sandbox.
+//! The spawner's state of one sandbox.
 
 use std::os::fd::OwnedFd;
 use std::time::Instant;
@@ -11,13 +11,13 @@ use super::zygote::{Entries, ZygoteState};
 use crate::cgroup::Group;
 use crate::message::{Failure, Status};
 
-/// The sequence of what nobody asked for.
+/// The sequence number of a sandbox that no request asked for.
 pub(super) const NOBODY: u64 = u64::MAX;
 
-/// Names a cell for as long as the spawner runs; never used twice.
+/// Identifies a record for the life of the spawner; never reused.
 pub(super) type Token = u64;
 
-/// One sandbox, from its control group to the removal of that.
+/// One sandbox, from the creation of its control group to its removal.
 pub(super) struct Cell {
     pub id: SandboxId,
     /// Its control group.
@@ -25,50 +25,50 @@ pub(super) struct Cell {
     pub begun: Instant,
     /// Its process id on the host; 0 until it is known.
     pub pid: i32,
-    /// None for a child of a zygote that has not named itself yet.
+    /// `None` for a child of a zygote that has not reported its process yet.
     pub pidfd: Option<OwnedFd>,
     pub phase: Phase,
     pub origin: Origin,
-    /// What a zygote has beside.
+    /// The additional state of a zygote.
     pub zygote: Option<Box<ZygoteState>>,
 }
 
-/// How far it has come.
+/// The progress of a start.
 pub(super) enum Phase {
-    /// It is becoming a sandbox, and the server waits for the answer.
+    /// It is being set up, and the server waits for the answer.
     Beginning(Beginning),
-    /// A zygote that imports, while the server waits.
+    /// A zygote that is importing; the server waits for the answer.
     Importing(Answer),
-    /// The server knows it.
+    /// The server has been told that it runs.
     Running,
 }
 
 /// The answer that the server waits for.
 pub(super) struct Answer {
-    /// Of the request.
+    /// The sequence number of the request.
     pub sequence: u64,
     /// The inode of the listening socket.
     pub channel: OwnedFd,
     /// The read end of the log.
     pub log: OwnedFd,
-    /// What its calls are answered by.
+    /// The seccomp listener of its address notifier.
     pub heard: Heard,
 }
 
-/// What is there while a process becomes a sandbox.
+/// The state of a sandbox while its process sets it up.
 pub(super) struct Beginning {
     pub answer: Answer,
-    /// Our end of the pair with the child.
+    /// Our end of the socket pair with the child.
     pub sync: OwnedFd,
-    /// What the child said went wrong; it is about to end.
+    /// The fault that the child reported; it is about to end.
     pub fault: Option<Failure>,
-    /// By when a zygote's child must be about to call its entry.
+    /// When a zygote's child must be about to call its entry.
     pub deadline: Option<Instant>,
 }
 
-/// Who made the process, and whose its user ids are.
+/// How the process was made, and which user ids it has.
 pub(super) enum Origin {
-    /// Cloned by us.
+    /// Cloned by the spawner.
     Cloned { slot: Slot },
     /// Forked by a zygote.
     Forked(Forked),
@@ -76,24 +76,24 @@ pub(super) enum Origin {
 
 /// A child of a zygote.
 pub(super) struct Forked {
-    /// Its zygote's cell.
+    /// The record of its zygote.
     pub zygote: Token,
-    /// Its first user id within the zygote's range.
+    /// Its first user id, relative to the zygote's range.
     pub number: u32,
-    /// What the zygote says of its end, with processor time in microseconds.
+    /// The end that the zygote reported, with CPU time in microseconds.
     pub said: Option<(Status, u64)>,
-    /// When the kernel said that it is dead.
+    /// When the kernel reported its death.
     pub died: Option<Instant>,
-    /// What it is told once it has landed.
+    /// What it runs once it is set up.
     pub call: Call,
 }
 
-/// What a child of a zygote is for.
+/// The purpose of a child of a zygote.
 pub(super) enum Call {
-    /// It serves a request, and is told what to call.
+    /// It serves a request and gets these entries.
     Handler(Entries),
-    /// It waits until there is a request.
+    /// It waits for a request.
     Spare,
-    /// It imports; its control socket says what.
+    /// It imports; its control socket lists the modules.
     Zygote,
 }

@@ -1,4 +1,4 @@
-//! The end of a sandbox, and of all.
+//! The end of a sandbox, and of the lane.
 
 use std::os::fd::AsFd;
 use std::time::Instant;
@@ -16,7 +16,7 @@ use crate::cgroup::Group;
 use crate::message::{Ended, Event, Failure, Status};
 
 impl Service {
-    /// A child that begins has spoken, or closed its end.
+    /// A child that is being set up has sent a message, or closed its end.
     pub(super) fn child_spoke(&mut self, token: Token) {
         let Some(cell) = self.cells.get_mut(&token) else { return };
         let Phase::Beginning(beginning) = &mut cell.phase else { return };
@@ -33,7 +33,7 @@ impl Service {
         }
     }
 
-    /// It has closed its end: it runs its program, or ends without.
+    /// The child has closed its end: it runs its program, or has ended.
     fn child_closed(&mut self, token: Token) {
         let Some(cell) = self.cells.get_mut(&token) else { return };
         if cell.pidfd.is_none() {
@@ -50,7 +50,7 @@ impl Service {
             self.kill_cell(token);
         }
         if beginning.fault.is_some() {
-            // It is about to end; until then the answer waits.
+            // It is about to end; the answer is sent then.
             return self.put_back(token, beginning);
         }
         let Some(cell) = self.cells.get_mut(&token) else { return };
@@ -69,9 +69,9 @@ impl Service {
         }
     }
 
-    /// The kernel says that a process has ended.
+    /// The kernel reports that a process has ended.
     pub(super) fn process_ended(&mut self, token: Token) {
-        // What it said before it ended comes first.
+        // Its messages before the end come first.
         while self.has_unheard(token) {
             self.child_spoke(token);
         }
@@ -80,7 +80,7 @@ impl Service {
         if let Origin::Forked(forked) = &mut cell.origin {
             let said = forked.said;
             forked.died = Some(Instant::now());
-            // By the very descriptor that is watched: for the kernel a copy is another one.
+            // Remove the descriptor that is watched: for epoll a copy is another one.
             if let Some(pidfd) = self.cells.get(&token).and_then(|cell| cell.pidfd.as_ref()) {
                 self.unwatch(pidfd.as_fd());
             }
@@ -109,7 +109,7 @@ impl Service {
         beginning.fault.is_none() && poll(&mut watched, Some(&now)).is_ok_and(|ready| ready > 0)
     }
 
-    /// A zygote says how a child ended; it counts when the kernel says that it is dead.
+    /// A zygote reports how a child ended; this takes effect when the kernel reports its death.
     pub(super) fn forked_ended(&mut self, token: Token, status: Status, cpu_us: u64) {
         let Some(Cell { origin: Origin::Forked(forked), .. }) = self.cells.get_mut(&token) else {
             return;
@@ -120,8 +120,8 @@ impl Service {
         }
     }
 
-    /// A forked child that did not land in time, or whose zygote does not say how it ended; or a
-    /// spare that is due, or that nobody asked for.
+    /// A deadline has passed: a forked child was not set up in time, or its zygote does not report
+    /// how it ended; or a preforked child is due, or has expired.
     pub(super) fn too_late(&mut self, token: Token) {
         if self.make_due_spare(token, Instant::now()) || self.end_late_spare(token) {
             return;
@@ -133,7 +133,7 @@ impl Service {
         if forked.died.is_some() {
             self.finish(token, Status::Signal(SIGKILL), None);
         } else {
-            // Fails every child that is on its way.
+            // Fails every child in flight.
             self.fail_for_zygote(token, zygote);
             self.kill_cell(zygote);
         }
@@ -179,7 +179,7 @@ impl Service {
             self.orphan_children(token);
         }
         if self.cells.get(&token).is_some_and(|cell| matches!(cell.phase, Phase::Running)) {
-            // Before the group is cleared for the next: whoever waits need not wait for that.
+            // Before the group is cleared for reuse, so that the waiters do not wait for that.
             self.tell(&Event::Ended { id, ended }, &[]);
         }
         let Some((id, phase)) = self.dissolve(token) else { return };
@@ -189,14 +189,14 @@ impl Service {
                 self.refuse(answer.sequence, Failure::ZygoteLost { zygote: id });
             }
             Phase::Beginning(Beginning { answer, fault, .. }) => {
-                let step = "set itself up before it was killed".to_owned();
+                let step = "set up the sandbox before the process was killed".to_owned();
                 let failure = fault.unwrap_or(Failure::Step { step, errno: CHILD_LOST });
                 self.refuse(answer.sequence, failure);
             }
         }
     }
 
-    /// The children of a dead zygote are dead too, and nobody will say how they ended.
+    /// The children of a dead zygote are dead too, and their status is not reported.
     fn orphan_children(&mut self, zygote: Token) {
         if let Some(state) = self.zygote(zygote) {
             let queue = std::mem::take(&mut state.queue);
@@ -216,7 +216,7 @@ impl Service {
         }
     }
 
-    /// Takes a cell out: nothing is watched any more, its group and its ids are free.
+    /// Removes a record: unregisters its descriptors and frees its group and its ids.
     fn dissolve(&mut self, token: Token) -> Option<(SandboxId, Phase)> {
         let Cell { id, group, pidfd, phase, origin, zygote, .. } = self.take(token)?;
         pidfd.iter().for_each(|pidfd| self.unwatch(pidfd.as_fd()));
@@ -244,8 +244,8 @@ impl Service {
         Some((id, phase))
     }
 
-    /// A zygote had the doors of its child's group and may have kept them, so the group serves
-    /// no one else's children again.
+    /// A zygote had the files that enter its child's group and may have kept them, so the group is
+    /// reused only for children of the same zygote.
     pub(super) fn return_group(&mut self, zygote: Token, mut group: Group) {
         let clean = self.groups.clear(&mut group);
         match self.zygote(zygote) {
@@ -254,15 +254,15 @@ impl Service {
         }
     }
 
-    /// Removes groups whose sandboxes left something in them. A zygote that puts processes into its
-    /// children's groups as fast as they are killed is an attack, and ends.
+    /// Removes groups in which sandboxes left processes. A zygote that puts processes into its
+    /// children's groups as fast as they are killed is an attacker, and is killed.
     pub(super) fn tidy(&mut self, now: Instant) {
         for zygote in self.groups.tidy(now) {
             self.kill_cell(zygote);
         }
     }
 
-    /// Kills what has this id, or is about to have it.
+    /// Kills the sandbox of this id, started or starting.
     pub(super) fn kill(&mut self, id: &SandboxId) {
         for cell in self.cells.values_mut() {
             if let Some(state) = &mut cell.zygote {
@@ -272,7 +272,7 @@ impl Service {
         let Some(token) = self.find(id) else { return };
         match self.cells.get(&token).and_then(|cell| cell.pidfd.as_ref()) {
             Some(_) => self.kill_cell(token),
-            // Its child finds the pair of sockets closed, and ends.
+            // Its child finds the socket pair closed, and ends.
             None => self.fail(token, Failure::Spec { reason: "it was cancelled".to_owned() }),
         }
     }
@@ -280,12 +280,12 @@ impl Service {
     /// Kills everything and waits until it is dead.
     pub(super) fn end_all(&mut self) {
         self.cells.keys().for_each(|token| self.kill_cell(*token));
-        // What is paused, and cannot die so.
+        // Paused processes cannot die while frozen (cgroup v1).
         self.cells.values().for_each(|cell| self.groups.release(&cell.group));
         for cell in self.cells.values() {
             let Some(pidfd) = &cell.pidfd else { continue };
             let patience = Timespec { tv_sec: 5, tv_nsec: 0 };
-            // Whatever is not dead then dies with us: PDEATHSIG.
+            // PDEATHSIG kills the rest when this process ends.
             let _ = poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&patience));
             drop(process::reap(pidfd.as_fd()));
         }
@@ -293,7 +293,7 @@ impl Service {
     }
 }
 
-/// ECHILD: the child is gone.
+/// ECHILD: the child has ended.
 const CHILD_LOST: i32 = rustix::io::Errno::CHILD.raw_os_error();
 
 const SIGKILL: i32 = rustix::process::Signal::KILL.as_raw();

@@ -1,5 +1,5 @@
-//! Children of zygotes: the process is made by the zygote, and its scratch, channel, control group
-//! and user ids by the spawner, both at the same time.
+//! Children of zygotes: the zygote makes the process, and the spawner concurrently makes its
+//! scratch, channel, control group and user ids.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -21,23 +21,23 @@ use crate::root::{Fault, doing};
 use crate::spec::{CHANNEL_FD, ForkSpec, Limits, Network, ZygoteSpec};
 
 /// How long a child may take to call its entry. A fork of a large process takes tens of
-/// milliseconds; a zygote that was subverted takes for ever.
+/// milliseconds; a compromised zygote may never finish.
 pub(super) const FORK_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How much longer for each of its siblings that are on their way: on a busy machine they take the
-/// processor from each other.
+/// The additional time for each of its siblings in flight: on a busy machine they compete for the
+/// processor.
 const SIBLING_PATIENCE: Duration = Duration::from_secs(1);
 
-/// What was made for a child while its zygote forks.
+/// The resources made for a child while its zygote forks.
 struct Made {
     answer: Answer,
     sync: OwnedFd,
-    /// Of a zygote: our end of its control socket.
+    /// For a zygote: our end of its control socket.
     control: Option<OwnedFd>,
 }
 
 impl Service {
-    /// Forks a zygote, now or when fewer of its children are on their way.
+    /// Forks a zygote, now or when fewer of its children are in flight.
     pub(super) fn fork(&mut self, sequence: u64, zygote: &SandboxId, mut spec: ForkSpec) {
         spec.env.push(("SNOWMELT_CHANNEL_FD".to_owned(), CHANNEL_FD.to_string()));
         self.queue(sequence, zygote, Wanted::Handler(spec));
@@ -63,7 +63,7 @@ impl Service {
         self.fork_queued(token);
     }
 
-    /// Asks for the children that wait, as far as the zygote can take them.
+    /// Requests the queued children, up to the zygote's limit in flight.
     pub(super) fn fork_queued(&mut self, zygote: Token) {
         while let Some((sequence, wanted)) = self.next_fork(zygote) {
             if let Err(failure) = self.fork_now(zygote, sequence, &wanted) {
@@ -140,8 +140,8 @@ impl Service {
         group.map_err(group_fault)
     }
 
-    /// Has the zygote fork, and makes what the child needs in the meantime. If that fails, the
-    /// child finds its end of the pair closed, and ends.
+    /// Tells the zygote to fork, and meanwhile makes the resources of the child. If that fails, the
+    /// child finds its end of the socket pair closed, and ends.
     fn make_child(
         &mut self,
         zygote: Token,
@@ -176,7 +176,7 @@ impl Service {
         Ok(Made { answer, sync, control: control.map(|(ours, _)| ours) })
     }
 
-    /// Asks the zygote for a child, and gives the child's user id on the host.
+    /// Requests a child from the zygote; returns the child's user id on the host.
     fn order(
         &mut self,
         zygote: Token,
@@ -186,7 +186,8 @@ impl Service {
         wanted: &Wanted,
     ) -> Result<u32, Fault> {
         let gone = || io::Error::from(io::ErrorKind::NotFound);
-        // Before the root is noted, because what fails after that has to be sent again.
+        // Before the root is recorded as sent, because a failure after that means it must be sent
+        // again.
         let network = match wanted.network() {
             None => None,
             Some(id) => {
@@ -196,7 +197,7 @@ impl Service {
             }
         };
         let state = doing("find the zygote", self.zygote(zygote).ok_or_else(gone))?;
-        // A zygote leaves the one above with a root of its own; handlers copy what that has.
+        // A zygote leaves the one above with its own root; handlers copy the root that it has.
         let (root, known) = if wanted.is_zygote() { (0, false) } else { state.root(wanted.root()) };
         let copy = match known {
             true => None,
@@ -229,7 +230,7 @@ impl Service {
 
     pub(super) fn kill_cell(&self, token: Token) {
         if let Some(pidfd) = self.cells.get(&token).and_then(|cell| cell.pidfd.as_ref()) {
-            // Fails only when the process is gone already.
+            // Fails only when the process has ended already.
             let _ = pidfd_send_signal(pidfd, Signal::KILL);
         }
     }
@@ -273,8 +274,8 @@ impl Wanted {
 
     fn too_many(&self) -> Failure {
         refusal(match self {
-            Self::Handler(_) | Self::Spare(_) => "its zygote has as many children as it can",
-            Self::Zygote(_) => "there can be no more zygotes below its zygote",
+            Self::Handler(_) | Self::Spare(_) => "its zygote has the maximum number of children",
+            Self::Zygote(_) => "its zygote has the maximum number of zygotes below it",
         })
     }
 }
@@ -284,7 +285,7 @@ impl ForkSpec {
         check_env(&self.env)?;
         let texts = self.sys_path.iter().chain([&self.entry]);
         match texts.into_iter().any(|text| text.contains('\0')) {
-            true => Err(refusal("a path or its entry contains a NUL character")),
+            true => Err(refusal("a path or the entry contains a NUL character")),
             false => Ok(()),
         }
     }

@@ -1,12 +1,13 @@
-//! Sandboxes whose calls that name an address wait for an answer, where no control group can hold
-//! them to theirs: each installs a filter of its own, and hands what is heard by it to the spawner.
+//! Enforces addresses by seccomp notifier, where no cgroup BPF program can: the sandbox's calls
+//! that name an address wait for an answer. Each sandbox installs a filter of its own and sends its
+//! listener to the spawner.
 //!
-//! Such a message is itself one that would have to wait, so it goes through a *door*: a copy of the
-//! sandbox's pair with the spawner at the first number that its limit of descriptors does not
-//! reach, for which the filter makes an exception.
+//! Sending it is itself a call that would have to wait, so it goes through the *handover
+//! descriptor*: a copy of the sandbox's socket pair with the spawner, at the first number beyond
+//! its limit of descriptors, for which the filter makes an exception.
 //!
-//! Invariant: when a sandbox runs anything, the door and the listener are closed, and by its limit
-//! no descriptor of its own can ever be at the door's number.
+//! Invariant: when a sandbox runs its program, the handover descriptor and the listener are closed,
+//! and its limit keeps any descriptor of its own from having that number.
 
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
@@ -20,26 +21,27 @@ use super::sync::{self, Said};
 use crate::root::Fault;
 use crate::spec::{CHANNEL_FD, NetworkId};
 
-/// What a sandbox needs to be guarded.
+/// The inputs of a sandbox's address notifier.
 pub(super) struct Guard {
-    /// Where its pair with the spawner is while it installs the filter: its limit of descriptors.
+    /// The number of the handover descriptor, which is also the sandbox's limit of descriptors.
     pub door: u32,
-    /// What has its calls wait.
+    /// The filter that makes its calls wait.
     pub filter: Program,
 }
 
-/// What the calls of a sandbox are answered by.
+/// The seccomp listener of a sandbox.
 pub(super) enum Heard {
-    /// They do not wait.
+    /// It has no address notifier.
     Unguarded,
-    /// It has not handed it over yet.
+    /// It has not sent its listener yet.
     Awaited,
-    /// It has.
+    /// It has sent this listener.
     By(OwnedFd),
 }
 
 impl Guard {
-    /// For a sandbox of this network, with so many descriptors at most; none if it needs none.
+    /// For a sandbox of this network with this limit of descriptors; `None` if the network has no
+    /// notifier.
     pub fn of(
         stage: &Stage,
         network: Option<NetworkId>,
@@ -50,7 +52,7 @@ impl Guard {
             return Ok(None);
         }
         let most = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
-        // One less than there may be, so that there is room for the door.
+        // One less than the maximum, so that there is room for the handover descriptor.
         let door = open_files.min(most).min(RawFd::MAX as u64).saturating_sub(1) as u32;
         if door <= CHANNEL_FD as u32 + 1 {
             return Err(rustix::io::Errno::MFILE.into());
@@ -60,12 +62,12 @@ impl Guard {
 }
 
 impl Heard {
-    /// Of a sandbox that has just been asked for.
+    /// The initial state for a new sandbox.
     pub fn of(guard: Option<&Guard>) -> Self {
         if guard.is_some() { Self::Awaited } else { Self::Unguarded }
     }
 
-    /// What is to be told of it.
+    /// The descriptor to pass to the server.
     pub fn listener(&self) -> Option<&OwnedFd> {
         match self {
             Self::By(listener) => Some(listener),
@@ -73,16 +75,16 @@ impl Heard {
         }
     }
 
-    /// Takes what a program has handed over before it was executed.
+    /// Takes the listener that a program has sent before its exec.
     pub fn receive(&mut self, sync: &OwnedFd) {
         if let (Self::Awaited, Some(Said::Heard(listener))) = (&self, sync::hear_now(sync)) {
             *self = Self::By(listener);
         }
     }
 
-    /// Why its sandbox must not run: it would not be held to its address.
+    /// Why its sandbox must not run: its address would not be enforced.
     pub fn fault(&self) -> Option<Fault> {
-        let step = || "hand over what its calls are answered by".to_owned();
+        let step = || "hand over the seccomp listener".to_owned();
         let fault = || Fault { step: step(), source: rustix::io::Errno::PROTO.into() };
         matches!(self, Self::Awaited).then(fault)
     }

@@ -1,4 +1,4 @@
-//! A child of a zygote has named itself: it is made sure that it is the one, and it goes on.
+//! A child of a zygote has reported its process: the spawner verifies it and continues its set-up.
 
 use std::fs;
 use std::io;
@@ -17,16 +17,16 @@ use crate::message::Failure;
 use crate::root::{Fault, doing};
 
 impl Service {
-    /// A child has named itself: gives it its control group and lets it go on. A sender that has
-    /// not the id made for this child is an attack, and the end of its zygote.
+    /// A child has reported its process: puts it into its control group and lets it continue. A
+    /// sender without the id made for this child is an attack, and its zygote is killed.
     pub(super) fn child_is_here(&mut self, token: Token, sender: Sender) {
         let Err(fault) = self.adopt(token, sender) else { return };
         let attacker = match fault.source.kind() {
-            // Neither another user nor another control group is an accident.
+            // Another user or another control group is never an accident.
             io::ErrorKind::PermissionDenied => self.zygote_of(token),
             _ => None,
         };
-        // A child that died has said why, if it could.
+        // A child that died has reported its fault, if it could.
         let failure = self.last_words(token).unwrap_or_else(|| fault.into());
         self.fail(token, failure);
         if let Some(zygote) = attacker {
@@ -65,7 +65,7 @@ impl Service {
         Ok(())
     }
 
-    /// Tells a child that has landed what to call, if that is known yet.
+    /// Tells a child that is set up what to call, if that is known yet.
     fn call_child(&mut self, token: Token) -> Result<(), Fault> {
         let Some(cell) = self.cells.get_mut(&token) else { return Ok(()) };
         let (Phase::Beginning(beginning), Origin::Forked(forked)) = (&mut cell.phase, &cell.origin)
@@ -82,7 +82,7 @@ impl Service {
         }
     }
 
-    /// One child less is on its way.
+    /// One child less is in flight.
     pub(super) fn landed(&mut self, token: Token) {
         if let Some(zygote) = self.zygote_of(token) {
             if let Some(state) = self.zygote(zygote) {
@@ -92,7 +92,7 @@ impl Service {
         }
     }
 
-    /// The id on the host that was made for this child.
+    /// The host user id that was made for this child.
     fn forked_id(&mut self, token: Token) -> Option<u32> {
         let Origin::Forked(Forked { zygote, number, .. }) = self.cells.get(&token)?.origin else {
             return None;
@@ -101,8 +101,8 @@ impl Service {
     }
 }
 
-/// A descriptor of the process, if it has the user id that only this child can have: its number
-/// could have passed to another process since it spoke.
+/// Opens the process if it has the user id that only this child can have: the pid could have been
+/// reused since it sent its message.
 fn open_process(sender: Sender, expected_uid: u32) -> io::Result<OwnedFd> {
     let stranger = || io::Error::from(io::ErrorKind::PermissionDenied);
     let pid = Pid::from_raw(sender.pid).ok_or_else(stranger)?;

@@ -1,11 +1,12 @@
-//! The life of a lane, and the making of another.
+//! The main function of a lane, and the creation of another lane.
 //!
-//! A lane is a copy of one that is there: it has the same namespaces, roots and compiled policies,
-//! and nothing else of it, neither its sandboxes nor its control socket. Its parent is the
-//! server, so no lane depends on another.
+//! A lane is a copy of another: it has the same namespaces, roots and compiled policies, but
+//! neither its sandboxes nor its control socket. Its parent is the server, so no lane depends on
+//! another.
 //!
-//! Invariant: what a lane makes bears its number (control groups) or comes from its share (user
-//! ids, folders), so lanes never meet, and what a dead one left can be told from the others'.
+//! Invariant: everything that a lane makes contains its number (control groups) or comes from its
+//! share (user ids, folders), so lanes never conflict, and the remains of a dead lane can be told
+//! from those of the others.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,7 +19,7 @@ use super::service::{Service, Watched};
 use crate::run_dir;
 
 impl Service {
-    /// Says that it is ready, serves until it is to end, and leaves nothing of its own.
+    /// Reports that it is ready, serves until its end, and removes everything of its own.
     pub fn live(&mut self) -> io::Result<()> {
         self.groups.settle();
         let own = [self.pidfd.as_fd()].into_iter();
@@ -28,14 +29,14 @@ impl Service {
         self.end_all();
         self.groups.leave();
         self.groups.remove_all().map_err(io::Error::other)?;
-        // A lane that failed may have a server that goes on, with things of its own in the folder.
+        // After a failure the server may still run and use the folder.
         served?;
         let (folder, parent) = (&self.home.run_dir, &self.home.parent_cgroup);
         run_dir::leave(folder, parent).map_err(io::Error::other)
     }
 
-    /// Makes another lane, whose control socket is `fds`. If it cannot be made, the server sees
-    /// the end of that socket.
+    /// Makes another lane, whose control socket is in `fds`. If that fails, the server sees the end
+    /// of that socket.
     pub(super) fn open_lane(&mut self, lane: u32, mut fds: Vec<OwnedFd>) {
         let Some(control) = fds.pop() else { return };
         let made = clone_sibling(|| match self.live_as(lane, control) {
@@ -50,11 +51,11 @@ impl Service {
         }
     }
 
-    /// What the copy does. The descriptors of the lane that it was copied from are closed first:
-    /// while it has them, the end of that lane shows nowhere.
+    /// The main function of the copy. The descriptors of the original lane are closed first: while
+    /// they are open here, the server cannot see that lane end.
     fn live_as(&mut self, lane: u32, control: OwnedFd) -> io::Result<()> {
         self.control = control;
-        // The list of what is watched is that lane's too, so nothing is taken off it.
+        // The epoll set is shared with that lane, so nothing is removed from it.
         self.epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         self.cells.clear();
         self.names.clear();

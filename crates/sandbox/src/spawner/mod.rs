@@ -1,9 +1,9 @@
-//! The spawner: single-threaded processes, its lanes, that make sandboxes on request.
+//! The spawner: single-threaded processes, called lanes, that make sandboxes on request.
 //!
-//! What the server executes, with its control socket as standard input, makes a pid namespace for
-//! all that follows, and in it the first lane; the others are copies of a lane, made on request.
-//! When its socket ends, or it is told to, a lane kills its sandboxes, removes its control groups
-//! and exits; the last one removes the run directory.
+//! The server executes the spawner with its control socket as standard input. The process makes a
+//! pid namespace and in it the first lane; further lanes are copies of a lane, made on request.
+//! When its socket ends, or on a shutdown request, a lane kills its sandboxes, removes its control
+//! groups and exits; the last one removes the run directory.
 
 mod cell;
 mod child;
@@ -47,9 +47,9 @@ pub(crate) use stage::Stage;
 
 pub use start::NAMESPACES;
 
-/// Runs the spawner until its server is gone or tells it to end. Must be called before the
-/// process has a second thread, and before it has opened anything: every descriptor above
-/// standard error is closed.
+/// Runs the spawner until its server ends or sends a shutdown request. Must be called before the
+/// process has a second thread and before it opens any file: every descriptor above standard error
+/// is closed.
 pub fn spawner_main() -> ExitCode {
     match run() {
         Ok(()) => ExitCode::SUCCESS,
@@ -61,14 +61,14 @@ pub fn spawner_main() -> ExitCode {
 }
 
 fn run() -> io::Result<()> {
-    // What the server's own parent left open is no business of ours, nor of any sandbox.
+    // Descriptors that the server's parent left open must not reach any sandbox.
     if !lacks(Defence::Descriptors) {
         fds::close_from(3)?;
     }
     let control = take_standard_input()?;
     let (setup, lock) = receive_setup(&control)?;
     let process = std::process::id();
-    // Who is not root is told so by the lane.
+    // The lane reports the missing root rights.
     if lacks(Defence::Init) || !rustix::process::geteuid().is_root() {
         return first_lane(control, setup, process, None);
     }
@@ -79,12 +79,12 @@ fn run() -> io::Result<()> {
     })
 }
 
-/// `process` is the one that the server executed.
+/// `process` is the id of the process that the server executed.
 fn first_lane(control: OwnedFd, setup: Setup, process: u32, init: Option<Init>) -> io::Result<()> {
     match set_up(&setup, process) {
         Ok(tools) => Service::new(control, setup, tools, init)?.live(),
-        // The run directory is the server's, which has other things in it where we are to take
-        // the place of a spawner that died.
+        // The run directory stays: it is the server's, and has other contents if this spawner
+        // replaces one that died.
         Err(reason) => {
             let own = pidfd_open(getpid(), PidfdFlags::empty())?;
             let told = [own.as_fd()].into_iter().chain(init.iter().map(AsFd::as_fd));
@@ -93,8 +93,8 @@ fn first_lane(control: OwnedFd, setup: Setup, process: u32, init: Option<Init>) 
     }
 }
 
-/// The control socket, which is then at no other number: a lane that is copied from this process
-/// must be able to let go of it.
+/// The control socket, with standard input replaced, so that no other number refers to it: a lane
+/// that is copied from this process must be able to close it.
 fn take_standard_input() -> io::Result<OwnedFd> {
     let control = io::stdin().as_fd().try_clone_to_owned()?;
     let null: OwnedFd = std::fs::File::open("/dev/null")?.into();
@@ -102,7 +102,7 @@ fn take_standard_input() -> io::Result<OwnedFd> {
     Ok(control)
 }
 
-/// Where to work, and the lock of that folder, which we hold as long as we live.
+/// The set-up message, and the lock of the run directory, which is held until the end.
 fn receive_setup(control: &OwnedFd) -> io::Result<(Setup, OwnedFd)> {
     let mut buffer = vec![0; LONGEST_PACKET];
     let mut packet = packet::receive(control, &mut buffer)?;
@@ -110,7 +110,7 @@ fn receive_setup(control: &OwnedFd) -> io::Result<(Setup, OwnedFd)> {
     Ok((serde_json::from_slice(&buffer[..packet.length])?, lock))
 }
 
-/// Says that this lane is ready, or why it cannot be.
+/// Reports that this lane is ready, or why it cannot be.
 fn tell_setup(
     control: &OwnedFd,
     outcome: Result<(), String>,
@@ -119,7 +119,7 @@ fn tell_setup(
     packet::send(control, &serde_json::to_vec(&SetupDone(outcome))?, fds)
 }
 
-/// What a spawner works with, whichever lane.
+/// The resources of a lane.
 struct Tools {
     stage: Stage,
     roots: Roots,
@@ -130,13 +130,13 @@ struct Tools {
 
 fn set_up(setup: &Setup, process: u32) -> Result<Tools, String> {
     if !rustix::process::geteuid().is_root() {
-        return Err("only root can make sandboxes with limits of their own for now".to_owned());
+        return Err("only root can make sandboxes".to_owned());
     }
     let failed = |fault: Fault| format!("cannot {}: {}", fault.step, fault.source);
     leave_the_terminal().map_err(|error| error.to_string())?;
     deny_cores().map_err(|error| error.to_string())?;
     bound_signals().map_err(|error| error.to_string())?;
-    // The keys of the user who runs the server are not for what we start.
+    // The keys of the user who runs the server must not reach the sandboxes.
     if !lacks(Defence::Keyring) {
         keyring::leave_session().map_err(|error| format!("cannot leave the keyring: {error}"))?;
     }
@@ -147,7 +147,7 @@ fn set_up(setup: &Setup, process: u32) -> Result<Tools, String> {
     let folder = setup.run_dir.join("roots");
     make_afresh(&folder).map_err(|error| error.to_string())?;
     let stage = Stage::enter(&folder).map_err(failed)?;
-    // Now, because it holds for every lane.
+    // Here, because it applies to every lane.
     if !lacks(Defence::Seccomp) {
         programs.confine_spawner().map_err(|error| error.to_string())?;
     }
@@ -155,8 +155,8 @@ fn set_up(setup: &Setup, process: u32) -> Result<Tools, String> {
     Ok(Tools { stage, roots, programs, groups, slots })
 }
 
-/// Makes a folder. One that is there is of a spawner that died; what it had mounted there went with
-/// its mount namespace.
+/// Makes an empty folder. An existing one is of a spawner that died; its mounts went with its mount
+/// namespace.
 fn make_afresh(folder: &Path) -> io::Result<()> {
     match std::fs::remove_dir_all(folder) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -164,15 +164,15 @@ fn make_afresh(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// For all that is made here. At 1 the kernel writes no core and, unlike at 0, hands none to the
-/// host's handler.
+/// Applies to all processes made here. At 1 the kernel writes no core and, unlike at 0, does not
+/// start the host's core handler.
 fn deny_cores() -> io::Result<()> {
     let limit = Rlimit { current: Some(1), maximum: Some(1) };
     if lacks(Defence::CoreLimit) { Ok(()) } else { Ok(setrlimit(Resource::Core, limit)?) }
 }
 
-/// Signals and timers that wait take memory that no control group counts; this is for a program, and
-/// for a zygote with all its children.
+/// Pending signals and timers take memory that no control group counts. The limit applies to a
+/// program, and to a zygote with all its children.
 fn bound_signals() -> io::Result<()> {
     const MOST: Option<u64> = Some(4096);
     let limit = Rlimit { current: MOST, maximum: MOST };
@@ -183,9 +183,9 @@ fn bound_signals() -> io::Result<()> {
     }
 }
 
-/// Ctrl-C is for the server, which then tells us what to do.
+/// Ctrl-C goes to the server, which then sends a shutdown request.
 fn leave_the_terminal() -> io::Result<()> {
-    // Fails only for the leader of a group, which is not in the terminal's foreground group.
+    // Fails only for a process group leader, which is not in the terminal's foreground group.
     let _ = rustix::process::setsid();
     process::ignore_signals(&process::INTERRUPTS)
 }

@@ -1,6 +1,5 @@
-//! Starting a program: it is made, becomes a sandbox and executes before the server's next
-//! request is read, in memory that it borrows from the spawner, so nothing has to be agreed
-//! between the two.
+//! Starting a program: it is made, set up and executed before the server's next request is read, in
+//! memory that it borrows from the spawner, so the two need no protocol.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -35,11 +34,11 @@ impl Service {
     fn begin(&mut self, sequence: u64, spec: &SandboxSpec) -> Result<(), Failure> {
         check(spec)?;
         if spec.policy == Policy::Zygote {
-            return Err(refusal("the policy of zygotes is for zygotes alone"));
+            return Err(refusal("the policy of zygotes is only for zygotes"));
         }
         let token = self.name(&spec.id)?;
         let slot = self.slots.take(Holder::Program);
-        let slot = slot.ok_or_else(|| refusal("8192 programs live already"))?;
+        let slot = slot.ok_or_else(|| refusal("8192 programs are running already"))?;
         let begun = Instant::now();
         let group = self.group_for(&spec.limits, &slot)?;
         let (process, answer) = match self.make(sequence, spec, &group, &slot) {
@@ -120,7 +119,7 @@ impl Service {
     }
 }
 
-/// Puts command and environment into the kernel's form.
+/// Converts command and environment into the kernel's form.
 pub(super) fn prepare(spec: &SandboxSpec) -> Result<Program, Fault> {
     let program = Program::new(&spec.command, &spec.env);
     doing("take the command", program.map_err(|error| io::Error::other(error.to_string())))

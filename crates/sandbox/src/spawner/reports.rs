@@ -1,4 +1,4 @@
-//! What zygotes say of themselves and their children, and what the server is told of it.
+//! The reports of zygotes, and the resulting events to the server.
 
 use std::os::fd::AsFd;
 
@@ -7,12 +7,12 @@ use super::service::Service;
 use super::zygote::Report;
 use crate::message::{Event, Failure, Started, Status, ZygoteReady};
 
-/// Packets of one zygote that are heard before others have their turn.
+/// The number of packets read from one zygote before others have their turn.
 const MOST_HEARD: usize = 32;
 
 impl Service {
-    /// Hears what a zygote says, up to a limit: the loop comes back for the rest, and one that
-    /// never stops does not keep it from the others. Nonsense is the end of it.
+    /// Reads the reports of a zygote, up to a limit: the loop comes back for the rest, so a zygote
+    /// that never stops does not block the others. An invalid report ends it.
     pub(super) fn zygote_spoke(&mut self, token: Token) {
         for _ in 0..MOST_HEARD {
             let Some(heard) = self.zygote(token).map(|state| state.hear()) else { return };
@@ -20,7 +20,7 @@ impl Service {
                 Ok(Some(report)) => self.zygote_reports(token, report),
                 Ok(None) => return,
                 Err(_) => {
-                    // The end of its process tells the rest.
+                    // The rest is handled when its process ends.
                     let cell = self.cells.get(&token);
                     if let Some(state) = cell.and_then(|cell| cell.zygote.as_ref()) {
                         self.unwatch(state.control.as_fd());
@@ -35,7 +35,7 @@ impl Service {
         match report {
             Report::Ready(ready) => self.zygote_is_ready(zygote, ready),
             Report::Failed { token, step, errno } if self.zygote_of(token) == Some(zygote) => {
-                // It may have been the root that failed: they are all given anew.
+                // The root may have caused the failure: all roots are sent again.
                 if let Some(state) = self.zygote(zygote) {
                     state.forget_roots();
                 }
@@ -45,7 +45,7 @@ impl Service {
                 let status = if code < 0 { Status::Signal(-code) } else { Status::Exit(code) };
                 self.forked_ended(token, status, cpu_us);
             }
-            // About a child that is not its own, or that was given up: none of our business.
+            // About another zygote's child, or one that was given up: ignored.
             Report::Failed { .. } | Report::Exited { .. } => {}
         }
     }
@@ -60,7 +60,7 @@ impl Service {
         }
     }
 
-    /// Tells the server that a sandbox runs.
+    /// Reports to the server that a sandbox runs.
     pub(super) fn tell_started(&self, token: Token, answer: &Answer, zygote: Option<ZygoteReady>) {
         let Some(cell) = self.cells.get(&token) else { return };
         let Some(pidfd) = &cell.pidfd else { return };

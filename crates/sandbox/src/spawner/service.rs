@@ -1,5 +1,5 @@
-//! The loop of a lane: one event at a time, from the server, from processes that end, from
-//! children that begin and from zygotes.
+//! The event loop of a lane: one event at a time, from the server, from processes that end, from
+//! children that are being set up and from zygotes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -24,10 +24,10 @@ use crate::message::{Event, Failure, LONGEST_PACKET, Operation, Request, Setup};
 use crate::policy::Programs;
 use crate::root::{Fault, Roots};
 
-/// The state of a lane. The parts of its work are in `program`, `start`, `fork`, `end` and `lane`.
+/// The state of a lane. Its methods are in `program`, `start`, `fork`, `end` and `lane`.
 pub(super) struct Service {
     pub(super) control: OwnedFd,
-    /// Where it works.
+    /// The set-up message.
     pub(super) home: Setup,
     pub(super) epoll: OwnedFd,
     pub(super) stage: Stage,
@@ -35,22 +35,22 @@ pub(super) struct Service {
     pub(super) programs: Programs,
     pub(super) groups: Pool,
     pub(super) slots: Slots,
-    /// What ends everything when the last lane has ended.
+    /// Kills everything when the last lane has ended.
     pub(super) init: Option<Init>,
     pub(super) cells: BTreeMap<Token, Cell>,
-    /// What every child gets as its standard input.
+    /// The standard input of every child.
     pub(super) null: OwnedFd,
     /// This process: readable once it has ended.
     pub(super) pidfd: OwnedFd,
-    /// Files of `/proc` that programs are not to see.
+    /// Files of `/proc` to hide from programs.
     pub(super) masked: Vec<&'static str>,
-    /// Where programs run until they execute.
+    /// The stack of a program until its exec.
     pub(super) stack: Stack,
     pub(super) names: HashMap<SandboxId, Token>,
     next: Token,
 }
 
-/// What an event is about: a cell's token and one of these.
+/// What an event is about: the token of a record and one of these.
 #[derive(Clone, Copy)]
 pub(super) enum Watched {
     Control = 0,
@@ -70,7 +70,7 @@ impl Service {
         init: Option<Init>,
     ) -> io::Result<Self> {
         let Tools { stage, roots, programs, groups, slots } = tools;
-        // Asked here and remembered, so that no sandbox is made by a kernel that seems to have none.
+        // Read and cached here, before any process that sees no Landlock.
         landlock::version();
         let service = Self {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
@@ -94,12 +94,12 @@ impl Service {
         Ok(service)
     }
 
-    /// Serves until the server is gone or says so.
+    /// Serves until the server ends or sends a shutdown request.
     pub(super) fn serve(&mut self) -> io::Result<()> {
         let mut events = Vec::with_capacity(64);
         let mut buffer = vec![0; LONGEST_PACKET];
         loop {
-            // Idle time is for what the next sandbox will need.
+            // Idle time is used to prepare control groups.
             let prepares = self.groups.wants_more();
             let timeout = if prepares { Some(NOW) } else { self.time_left() };
             events.clear();
@@ -128,7 +128,7 @@ impl Service {
         }
     }
 
-    /// Does what the server asks; false when it is to be the last thing.
+    /// Handles a request of the server; false for a shutdown.
     fn obey(&mut self, buffer: &mut [u8]) -> io::Result<bool> {
         let Packet { length, fds, .. } = match packet::receive(&self.control, buffer) {
             Ok(packet) if packet.length > 0 => packet,
@@ -161,14 +161,14 @@ impl Service {
         Ok(true)
     }
 
-    /// Tells the server. One that is gone shows as the end of the control socket.
+    /// Sends an event to the server. The end of the control socket shows a server that has ended.
     pub(super) fn tell(&self, event: &Event, fds: &[BorrowedFd<'_>]) {
         if let Ok(bytes) = serde_json::to_vec(event) {
             drop(packet::send(&self.control, &bytes, fds));
         }
     }
 
-    /// Tells the server that nothing was started.
+    /// Reports to the server that nothing was started.
     pub(super) fn refuse(&self, sequence: u64, failure: Failure) {
         if sequence == NOBODY {
             return;
@@ -176,20 +176,20 @@ impl Service {
         self.tell(&Event::Failed { sequence, failure }, &[]);
     }
 
-    /// Has the loop report what happens to a descriptor.
+    /// Registers a descriptor with the event loop.
     pub(super) fn watch(&self, fd: BorrowedFd<'_>, about: Watched, token: Token) -> io::Result<()> {
         let data = epoll::EventData::new_u64(token << 2 | about as u64);
         Ok(epoll::add(&self.epoll, fd, data, epoll::EventFlags::IN)?)
     }
 
-    /// Ends that. Closing is not enough: the server has a copy of each pidfd, and the loop would
-    /// hear of it for ever.
+    /// Unregisters it. Closing is not enough: the server has a copy of each pidfd, so the loop
+    /// would report it forever.
     pub(super) fn unwatch(&self, fd: BorrowedFd<'_>) {
-        // Fails only for what is not watched.
+        // Fails only for a descriptor that is not registered.
         let _ = epoll::delete(&self.epoll, fd);
     }
 
-    /// A token for a new sandbox, or why there can be none.
+    /// A token for a new sandbox, or why it is refused.
     pub(super) fn name(&mut self, id: &SandboxId) -> Result<Token, Failure> {
         let refused = |reason: &str| Err(Failure::Spec { reason: reason.to_owned() });
         let text = id.as_str();
@@ -198,7 +198,7 @@ impl Service {
             return refused("its id is not 1 to 100 letters, digits, `-` or `_`");
         }
         if self.names.contains_key(id) {
-            return refused("there is a living sandbox of that id");
+            return refused("a sandbox with that id is running");
         }
         self.next += 1;
         Ok(self.next)
@@ -219,7 +219,7 @@ impl Service {
         self.names.get(id).copied()
     }
 
-    /// Until the first deadline, if there is any.
+    /// Time until the first deadline; `None` without deadlines.
     fn time_left(&self) -> Option<Timespec> {
         let cells = self.cells.values().filter_map(Cell::deadline);
         let first = cells.chain(self.groups.untidy_from()).min()?;
@@ -237,8 +237,8 @@ impl Service {
 }
 
 impl Cell {
-    /// By when something must have happened: a forked child must name itself, its zygote say how it
-    /// ended, a spare be asked for or made.
+    /// The first deadline: a forked child must report its process, its zygote must report how it
+    /// ended, a preforked child expires or is due.
     fn deadline(&self) -> Option<Instant> {
         const STATUS_PATIENCE: Duration = Duration::from_secs(1);
         match &self.origin {

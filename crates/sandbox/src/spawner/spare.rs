@@ -1,12 +1,12 @@
-//! A child of a zygote that is made before it is asked for, so that a request finds it landed and
-//! warm: it costs no fork, only the word what to call.
+//! A preforked child of a zygote: made before a request, which then finds it set up and warm.
+//! Instead of a fork, the request costs one message with the entry to call.
 //!
-//! There is one beside each zygote that was forked lately. It is made when the zygote has had
-//! nothing to do for a moment, like the request before: of the same root, with the same limits. The
-//! network of a job is nobody else's, so children that have one are never made ahead.
+//! Each recently used zygote has one. It is made when the zygote has been idle for a moment, with
+//! the root and the limits of the last request. A job's network belongs to one job, so children
+//! with a network are never preforked.
 //!
-//! Invariant: a spare serves one request, of exactly its root and limits, and runs nothing of the
-//! user's before; the server does not know of it, and it never keeps a zygote from ending.
+//! Invariant: a preforked child serves one request, with exactly its root and limits, and runs no
+//! user code before. The server does not know about it, and it never keeps a zygote from ending.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -20,14 +20,14 @@ use super::zygote::{Entries, Wanted};
 use crate::message::Failure;
 use crate::spec::{ForkSpec, Limits, Root};
 
-/// A zygote is left alone for so long after a request: one of many is better answered at once, and
-/// a call that has just begun is not to share the processor with the next.
+/// How long a zygote must be idle before it preforks: requests in a burst are better served first,
+/// and a call that has just started must not share the processor with the next fork.
 const QUIET: Duration = Duration::from_millis(4);
 
-/// How long a spare waits for a request.
+/// How long a preforked child waits for a request.
 pub(super) const SPARE_KEPT: Duration = Duration::from_secs(60);
 
-/// What a zygote has, or is to have, beside the children that were asked for.
+/// The preforked child that a zygote has, or is to have.
 pub(super) struct Spare {
     root: Root,
     limits: Limits,
@@ -35,13 +35,13 @@ pub(super) struct Spare {
 }
 
 enum State {
-    /// To be made then.
+    /// To be made at this time.
     Due(Instant),
-    /// Made, and perhaps still on its way.
+    /// Made, and perhaps still in flight.
     Made(Token),
 }
 
-/// A child of which only what it lands in is known.
+/// The spec of a child without an entry: only its root and limits are known.
 #[derive(Clone)]
 pub(super) struct SpareSpec {
     pub id: SandboxId,
@@ -67,8 +67,8 @@ impl Spare {
 }
 
 impl Service {
-    /// Serves a request by the zygote's spare; false if there is none that fits. Has the next one
-    /// be made.
+    /// Serves a request with the zygote's preforked child; false if there is none that matches.
+    /// Schedules the next one.
     pub(super) fn use_spare(
         &mut self,
         zygote: Token,
@@ -82,7 +82,7 @@ impl Service {
         let made = state.spare.as_ref().and_then(Spare::token);
         let fits = |spare: &Spare| spare.root == spec.root && spare.limits == spec.limits;
         let Some(token) = made.filter(|_| state.spare.as_ref().is_some_and(fits)) else {
-            // One for another request is kept: that may come again.
+            // A child for another kind of request is kept: such a request may come again.
             if made.is_none() {
                 state.spare = next;
             }
@@ -93,7 +93,7 @@ impl Service {
         Ok(self.hand_over(token, sequence, spec))
     }
 
-    /// Gives a spare to a request. False if it is about to end.
+    /// Assigns a preforked child to a request. False if it is about to end.
     fn hand_over(&mut self, token: Token, sequence: u64, spec: &ForkSpec) -> bool {
         let Some(cell) = self.cells.get_mut(&token) else { return false };
         let has_landed = cell.pidfd.is_some();
@@ -119,8 +119,8 @@ impl Service {
         true
     }
 
-    /// Answers at once: whoever has landed has no step left that could fail, and its channel takes
-    /// connections already.
+    /// Answers immediately: a child that is set up has no step left that could fail, and its
+    /// channel accepts connections already.
     fn tell_handed_over(&mut self, token: Token) {
         let Some(cell) = self.cells.get_mut(&token) else { return };
         match std::mem::replace(&mut cell.phase, Phase::Running) {
@@ -132,7 +132,8 @@ impl Service {
         }
     }
 
-    /// Makes the spare of a zygote if it is time; false if this is about something else.
+    /// Makes the preforked child of a zygote if it is due; false if the token is about something
+    /// else.
     pub(super) fn make_due_spare(&mut self, zygote: Token, now: Instant) -> bool {
         let Some(state) = self.zygote(zygote) else { return false };
         let Some(spare) = state.spare.take_if(|spare| spare.due().is_some_and(|due| due <= now))
@@ -150,7 +151,7 @@ impl Service {
 
     fn make_spare(&mut self, zygote: Token, Spare { root, limits, .. }: Spare) {
         let spec = SpareSpec { id: SandboxId::new(), root, limits };
-        // Whoever comes next is told why a child cannot be made.
+        // If it fails, the next request reports why.
         if self.fork_now(zygote, NOBODY, &Wanted::Spare(spec.clone())).is_err() {
             return;
         }
@@ -161,7 +162,7 @@ impl Service {
         }
     }
 
-    /// Ends a spare that nobody asked for in time; false if this is not one.
+    /// Ends a preforked child that no request has used in time; false if the token is not one.
     pub(super) fn end_late_spare(&mut self, token: Token) -> bool {
         let Some(cell) = self.cells.get_mut(&token) else { return false };
         let (Some(_), Phase::Beginning(beginning)) = (&cell.pidfd, &mut cell.phase) else {
@@ -175,18 +176,18 @@ impl Service {
         true
     }
 
-    /// Ends the spare of a zygote that is to have no more children.
+    /// Ends the preforked child of a zygote that is to have no more children.
     pub(super) fn end_spare(&mut self, zygote: Token) {
         let spare = self.zygote(zygote).and_then(|state| state.spare.take());
         let Some(token) = spare.as_ref().and_then(Spare::token) else { return };
         match self.cells.get(&token).and_then(|cell| cell.pidfd.as_ref()) {
             Some(_) => self.kill_cell(token),
-            // Its child finds the pair of sockets closed, and ends.
-            None => self.fail(token, Failure::Spec { reason: "nobody asked for it".to_owned() }),
+            // Its child finds the socket pair closed, and ends.
+            None => self.fail(token, Failure::Spec { reason: "it was not used".to_owned() }),
         }
     }
 
-    /// A child has ended; if it was the zygote's spare, there is none.
+    /// A child has ended; forgets it if it was the zygote's preforked child.
     pub(super) fn forget_spare(&mut self, zygote: Token, child: Token) {
         if let Some(state) = self.zygote(zygote) {
             state.spare.take_if(|spare| spare.token() == Some(child));
@@ -195,12 +196,12 @@ impl Service {
 }
 
 impl Cell {
-    /// When the spare of this zygote is to be made.
+    /// When the preforked child of this zygote is to be made.
     pub(super) fn spare_due(&self) -> Option<Instant> {
         self.zygote.as_ref()?.spare.as_ref()?.due()
     }
 
-    /// By when it must have been asked for, or be about to call its entry.
+    /// When it must have been used, or be about to call its entry.
     pub(super) fn begun_by(&self) -> Option<Instant> {
         match &self.phase {
             Phase::Beginning(Beginning { deadline, .. }) => *deadline,

@@ -1,11 +1,12 @@
-//! The namespaces in which the spawner works and from which sandboxes begin.
+//! The namespaces in which the spawner works and from which sandboxes start.
 //!
-//! The *workshop* is a private copy of the host's mounts, in which roots are put together. The
-//! *stage* holds nothing but an empty folder and a `/proc`. A program begins in a copy of its
-//! root's own namespace, a zygote in a copy of the stage: so both cost the same however many
-//! mounts the host has, and see the host's tree at no time. Programs of equal roots share an empty
-//! network namespace, and a zygote has one with its children: its names are no other tenant's. All
-//! share one for host names and one for System V objects, which the system call policies deny.
+//! The *assembly* namespace is a private copy of the host's mounts, in which roots are assembled.
+//! The *zygote template* is a mount namespace with only an empty folder and a `/proc`. A program
+//! starts in a copy of its root's own template, a zygote in a copy of the zygote template: so both
+//! cost the same however many mounts the host has, and never see the host's tree. Programs of equal
+//! roots share an empty network namespace, and a zygote shares one with its children, so abstract
+//! socket names are not visible to other tenants. All share one UTS and one IPC namespace (host
+//! names, System V objects), which the system call policies deny.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -24,10 +25,10 @@ use crate::root::{Fault, doing};
 use crate::spec::{Network, NetworkId};
 use crate::weaken::{Defence, lacks};
 
-/// Where a zygote that begins attaches its root.
+/// Where a starting zygote attaches its root.
 pub(super) const NEW_ROOT: &str = "/root";
 
-/// The namespaces by their descriptors; the spawner itself is in the workshop.
+/// The namespaces by their descriptors; the spawner itself is in the assembly namespace.
 pub(crate) struct Stage {
     workshop: OwnedFd,
     stage: OwnedFd,
@@ -36,7 +37,7 @@ pub(crate) struct Stage {
     host_network: OwnedFd,
     /// The spawner's `/proc`, for processes that see another one or none.
     proc: OwnedFd,
-    /// Those of jobs.
+    /// The networks of jobs.
     pub(super) networks: BTreeMap<NetworkId, JobNetwork>,
 }
 
@@ -49,7 +50,7 @@ impl Stage {
         let named = rustix::system::sethostname(b"snowmelt");
         doing("set the host name", named.map_err(Into::into))?;
         doing("make the mounts private", mount::make_private())?;
-        // One that shows processes by the ids that they have for this one.
+        // A /proc that shows process ids of the new pid namespace.
         let own = mount::fresh("proc", &[], proc_attributes());
         let own = own.and_then(|proc| mount::attach_at(proc, CWD, Path::new("/proc")));
         doing("mount /proc", own)?;
@@ -74,12 +75,12 @@ impl Stage {
         &self.proc
     }
 
-    /// Does something on the stage.
+    /// Runs `work` in the zygote template.
     pub fn on_it<T>(&self, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         self.within(self.stage.as_fd(), work)
     }
 
-    /// A mount namespace whose root is `tree`, which is detached, and that has nothing else.
+    /// Makes a mount namespace whose root is the detached `tree`, without other mounts.
     pub fn namespace_of(&self, tree: OwnedFd) -> io::Result<OwnedFd> {
         self.on_it(|| {
             unshare(flags::MOUNT)?;
@@ -90,7 +91,7 @@ impl Stage {
         })
     }
 
-    /// Does something in another mount namespace.
+    /// Runs `work` in another mount namespace.
     pub fn within<T>(
         &self,
         namespace: BorrowedFd<'_>,
@@ -100,7 +101,7 @@ impl Stage {
         work()
     }
 
-    /// Clones a process that begins on the stage; see [`clone_into`].
+    /// Clones a process that starts in the zygote template; see [`clone_into`].
     pub fn clone(
         &self,
         namespaces: u64,
@@ -112,7 +113,7 @@ impl Stage {
         clone_into(namespaces, cgroup, child)
     }
 
-    /// Makes a process that begins in a copy of the mount namespace `root`; see
+    /// Makes a process that starts in a copy of the mount namespace `root`; see
     /// [`run_in_borrowed_memory`].
     pub fn borrow(
         &self,
@@ -127,20 +128,20 @@ impl Stage {
         run_in_borrowed_memory(processes | flags::MOUNT, cgroup, stack, child)
     }
 
-    /// A network namespace with nothing in it. Names of abstract sockets are its own, and so is what
-    /// `/proc/net` says.
+    /// Makes an empty network namespace. It has its own abstract socket names and its own
+    /// `/proc/net`.
     pub fn empty_network(&self) -> io::Result<OwnedFd> {
         let _back = Back { stage: self, network: true };
         unshare(flags::NETWORK)?;
         Ok(openat(&self.proc, "self/ns/net", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
     }
 
-    /// The one of the spawner, for those who never use it.
+    /// The spawner's own network namespace, for processes that never use it.
     pub fn shared_network(&self) -> io::Result<OwnedFd> {
         self.shared_network.try_clone()
     }
 
-    /// The network that a sandbox has; `own` if it reaches nothing.
+    /// The network of a sandbox; `own` if it has no network.
     pub fn network<'a>(
         &'a self,
         network: Network,
@@ -166,7 +167,7 @@ impl Stage {
     }
 }
 
-/// Goes back to the workshop when dropped.
+/// Returns to the assembly namespace when dropped.
 struct Back<'a> {
     stage: &'a Stage,
     network: bool,
@@ -179,9 +180,9 @@ impl Drop for Back<'_> {
             joined = joined.and(join(&self.stage.shared_network, flags::NETWORK));
         }
         if let Err(error) = joined {
-            // In the wrong network namespace the next sandbox would reach the host's network.
-            // Nothing can be mended here; the server cleans up after us.
-            eprintln!("snowmelt spawner: cannot go back to its namespaces: {error}");
+            // In the wrong network namespace the next sandbox would reach the host's network. This
+            // cannot be repaired here; the server cleans up after the abort.
+            eprintln!("snowmelt spawner: cannot return to its namespaces: {error}");
             std::process::abort();
         }
     }
@@ -202,7 +203,7 @@ fn empty(folder: &Path) -> io::Result<()> {
     for name in [Path::new("root"), Path::new("proc")] {
         rustix::fs::mkdirat(&top, name, Mode::from_raw_mode(0o755))?;
     }
-    // The kernel lets a sandbox mount its own /proc only where it sees a whole one already.
+    // The kernel lets a sandbox mount its own /proc only where an uncovered one is visible.
     let proc = mount::fresh("proc", &[], proc_attributes())?;
     mount::attach_at(proc, &top, Path::new("proc"))?;
     mount::pivot(top.as_fd())?;

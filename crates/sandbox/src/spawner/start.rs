@@ -1,4 +1,4 @@
-//! Starting a zygote: all that needs privileges, up to the child's "go".
+//! Starting a zygote: the privileged steps, up to the child's "go".
 
 use std::fs;
 use std::io;
@@ -44,7 +44,7 @@ const FOR_ZYGOTES: [(&str, &str); 8] = [
     ("JE_ARROW_MALLOC_CONF", "background_thread:false"),
 ];
 
-/// The namespaces that a sandbox gets of its own.
+/// The new namespaces of each sandbox.
 pub const NAMESPACES: u64 = flags::USER | flags::PID | flags::MOUNT;
 
 impl Service {
@@ -66,7 +66,7 @@ impl Service {
         self.answer_zygote(sequence, &program, control);
     }
 
-    /// Starts a zygote of any language; the server is answered when it says that it is ready.
+    /// Starts a zygote of any language; the server is answered when it reports that it is ready.
     pub(super) fn start_native_zygote(&mut self, sequence: u64, spec: NativeZygoteSpec) {
         let program = SandboxSpec {
             id: spec.id,
@@ -151,11 +151,11 @@ impl Service {
         let cgroup = target.as_ref().map(AsFd::as_fd);
         let run = || {
             let fault = child.run();
-            // If the spawner is gone there is nobody to tell.
+            // If the spawner has ended, the message has no receiver.
             drop(sync::tell_fault(&theirs, &fault));
             1
         };
-        // Its children's too.
+        // Shared by its children.
         let own = doing("make an empty network namespace", self.stage.empty_network())?;
         let network = doing("find the network", self.stage.network(Network::None, own.as_fd()))?;
         let clone = || self.stage.clone(NAMESPACES, network, cgroup, run);
@@ -175,7 +175,7 @@ impl Service {
         Ok(Made { process, answer, sync, control })
     }
 
-    /// A control group for what gets this range of ids, which goes back if there is none.
+    /// A control group for the owner of this slot, which is returned if that fails.
     pub(super) fn group_for(&mut self, limits: &Limits, slot: &Slot) -> Result<Group, Failure> {
         let taken = self.groups.take(limits);
         taken.map_err(|error| {
@@ -184,8 +184,8 @@ impl Service {
         })
     }
 
-    /// Has the loop watch all that a new cell has, but for what a zygote says: that is heard once
-    /// the zygote has closed its pair, however soon it speaks.
+    /// Registers all descriptors of a new record except the zygote's control socket: that one is
+    /// read once the zygote has closed its socket pair, however soon it sends.
     pub(super) fn watch_all(&mut self, token: Token) {
         let Some(cell) = self.cells.get(&token) else { return };
         let process = cell.pidfd.as_ref().map(|fd| (fd.as_fd(), Watched::Process));
@@ -199,10 +199,10 @@ impl Service {
     }
 
     pub(super) fn watch_or_complain(&self, fd: BorrowedFd<'_>, about: Watched, token: Token) {
-        // Fails only when the kernel has no memory for it; the sandbox then ends unseen at the
-        // latest with the spawner.
+        // Fails only when the kernel has no memory for it; the end of the sandbox is then noticed
+        // with the end of the spawner at the latest.
         if let Err(error) = self.watch(fd, about, token) {
-            eprintln!("snowmelt spawner: cannot watch cell {token}: {error}");
+            eprintln!("snowmelt spawner: cannot watch sandbox {token}: {error}");
         }
     }
 }
@@ -210,7 +210,7 @@ impl Service {
 /// Both ends of a zygote's control socket.
 type Control = io::Result<(OwnedFd, OwnedFd)>;
 
-/// What there is of a sandbox whose child was let go.
+/// The resources of a zygote that has been released.
 struct Made {
     process: Cloned,
     answer: Answer,
@@ -218,7 +218,7 @@ struct Made {
     control: OwnedFd,
 }
 
-/// Gives the child its ids, and lets it go on.
+/// Writes the child's id maps, and lets it continue.
 fn release(process: &Cloned, sync: &OwnedFd, slot: &Slot) -> Result<(), Fault> {
     let map = format!("0 {} {}", slot.first_id, slot.count);
     for file in ["uid_map", "gid_map"] {
@@ -228,9 +228,9 @@ fn release(process: &Cloned, sync: &OwnedFd, slot: &Slot) -> Result<(), Fault> {
     doing("release the child", sync::send_go(sync))
 }
 
-/// Kills and reaps a child that could not be let go.
+/// Kills and reaps a child that could not be released.
 pub(super) fn put_down(process: &Cloned) {
-    // It may have ended by itself; then the wait returns at once.
+    // If it has ended, the wait returns immediately.
     let _ = pidfd_send_signal(&process.pidfd, Signal::KILL);
     let id = rustix::process::WaitId::PidFd(process.pidfd.as_fd());
     let _ = rustix::process::waitid(id, rustix::process::WaitIdOptions::EXITED);
@@ -240,7 +240,7 @@ pub(super) fn refusal(reason: impl Into<String>) -> Failure {
     Failure::Spec { reason: reason.into() }
 }
 
-/// A fault of the control groups as a step.
+/// Converts an error of the control groups into a step.
 pub(super) fn group_fault(error: Error) -> Fault {
     match error {
         Error::Cgroup { path, source } => {
@@ -267,9 +267,9 @@ pub(super) fn check(spec: &SandboxSpec) -> Result<(), Failure> {
 
 fn check_process(process: &ProcessSettings) -> Result<(), Failure> {
     let ProcessSettings { user, group, working_folder } = process;
-    // The kernel takes the last one for none.
+    // The kernel takes the largest id for "unchanged".
     if [user, group].iter().any(|id| matches!(**id, 0 | u32::MAX)) {
-        return Err(refusal("its user or group is root, or no number of one"));
+        return Err(refusal("its user or group is root or an invalid id"));
     }
     if !working_folder.is_absolute() || working_folder.as_os_str().as_bytes().contains(&0) {
         return Err(refusal("its working folder is not an absolute path"));

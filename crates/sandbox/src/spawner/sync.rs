@@ -1,7 +1,7 @@
-//! The pair of sockets between the spawner and a child that is becoming a sandbox.
+//! The socket pair between the spawner and a child that is being set up.
 //!
-//! The spawner sends "go" when ids and control group are set. The child sends one fault, or
-//! closes its end, by exec or by hand, when it is about to run its program.
+//! The spawner sends "go" when ids and control group are set. The child sends one fault, or closes
+//! its end, by exec or explicitly, when it is about to run its program.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,11 +15,11 @@ use crate::root::Fault;
 /// The longest packet from a child.
 const LONGEST: usize = 512;
 
-/// What a child, or its silence, says.
+/// A message of a child, or the end of its socket.
 pub(super) enum Said {
-    /// A child of a zygote lives and is this process.
+    /// A child of a zygote runs and is this process.
     Here(packet::Sender),
-    /// Its calls wait for who answers by this descriptor.
+    /// The child has a seccomp listener, which is this descriptor.
     Heard(OwnedFd),
     /// A step failed.
     Fault(Failure),
@@ -27,12 +27,12 @@ pub(super) enum Said {
     Closed,
 }
 
-/// Lets the child go on.
+/// Lets the child continue.
 pub(super) fn send_go(socket: impl AsFd) -> io::Result<()> {
     packet::send(socket, b"go", &[])
 }
 
-/// Waits for [`send_go`]; fails if the spawner is gone.
+/// Waits for [`send_go`]; fails if the spawner has ended.
 pub(super) fn wait_for_go(socket: impl AsFd) -> io::Result<()> {
     match packet::receive(socket, &mut [0; 8])?.length {
         0 => Err(io::ErrorKind::BrokenPipe.into()),
@@ -40,12 +40,12 @@ pub(super) fn wait_for_go(socket: impl AsFd) -> io::Result<()> {
     }
 }
 
-/// Hands over what one's calls are answered by.
+/// Sends the seccomp listener.
 pub(super) fn tell_heard(socket: impl AsFd, listener: impl AsFd) -> io::Result<()> {
     packet::send(socket, b"heard", &[listener.as_fd()])
 }
 
-/// Says which step failed.
+/// Reports the failed step.
 pub(super) fn tell_fault(socket: impl AsFd, fault: &Fault) -> io::Result<()> {
     let errno = fault.source.raw_os_error().unwrap_or(0);
     let mut step = &*fault.step;
@@ -56,7 +56,7 @@ pub(super) fn tell_fault(socket: impl AsFd, fault: &Fault) -> io::Result<()> {
     packet::send(socket, format!("fault {errno} {step}").as_bytes(), &[])
 }
 
-/// Hears what the child says. What it says is the tenant's word, and no more than words.
+/// Receives the next message of the child. It comes from the tenant, so it is not trusted.
 pub(super) fn hear(socket: impl AsFd) -> Said {
     let mut buffer = [0; LONGEST];
     let Ok(mut packet) = packet::receive(socket, &mut buffer) else { return Said::Closed };
@@ -69,7 +69,7 @@ pub(super) fn hear(socket: impl AsFd) -> Said {
     }
 }
 
-/// Hears what the child has said already, if anything.
+/// Receives a message of the child if there is one already.
 pub(super) fn hear_now(socket: impl AsFd) -> Option<Said> {
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     let mut watched = [PollFd::new(&socket, PollFlags::IN)];
@@ -79,7 +79,7 @@ pub(super) fn hear_now(socket: impl AsFd) -> Option<Said> {
 
 fn parse_fault(text: &str) -> Failure {
     let parsed = text.strip_prefix("fault ").and_then(|rest| rest.split_once(' '));
-    let (errno, step) = parsed.unwrap_or(("0", "speak with the spawner"));
+    let (errno, step) = parsed.unwrap_or(("0", "send a valid message to the spawner"));
     Failure::Step { step: step.to_owned(), errno: errno.parse().unwrap_or(0) }
 }
 

@@ -151,7 +151,7 @@ fn folders_of_an_image_are_shown_beside_the_host_and_no_link_of_it_is_followed()
             let mut hostile = spec(&["/bin/true"]);
             hostile.root.image_binds = vec![shown(folder, "/opt/code")];
             let refused = rig.spawner.start(hostile).await.err().unwrap().to_string();
-            assert!(refused.contains(&format!("show {folder} of the image")), "{refused}");
+            assert!(refused.contains(&format!("mount {folder} of the image")), "{refused}");
         }
     });
 }
