@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use snowmelt_types::SandboxId;
 
-use crate::instance::{Begun, Sandbox, Zygote};
+use crate::instance::{Sandbox, StartedSandbox, Zygote};
 use crate::lanes::Lanes;
 use crate::launch::{Launched, Launcher};
 use crate::message::{MOST_LANES, Operation, ZYGOTES};
 use crate::network::NetworkNamespace;
 use crate::reader::{self, Ready};
-use crate::registry::{Asked, nobody};
+use crate::registry::{PendingStart, no_sandbox};
 use crate::replace::SpawnerHealth;
 use crate::run_dir::RunDir;
 use crate::spec::{ForkSpec, Limits, NativeZygoteSpec, SandboxSpec, Total, ZygoteSpec};
@@ -116,14 +116,14 @@ impl Spawner {
     /// [`Error::Start`] with the step that failed, [`Error::Spec`] for an invalid spec,
     /// [`Error::SpawnerLost`], [`Error::NotReplaced`].
     pub async fn start(&self, spec: SandboxSpec) -> Result<Sandbox> {
-        let begun = match self.start_once(spec.clone()).await {
+        let started = match self.start_once(spec.clone()).await {
             Err(Error::SpawnerLost) => self.start_once(spec).await,
             done => done,
         };
-        Ok(Sandbox::new(begun?))
+        Ok(Sandbox::new(started?))
     }
 
-    async fn start_once(&self, spec: SandboxSpec) -> Result<Begun> {
+    async fn start_once(&self, spec: SandboxSpec) -> Result<StartedSandbox> {
         let (id, limits) = (spec.id.clone(), spec.limits);
         self.lanes.pick(&id).await?.begin(id, limits, Operation::Start(spec)).await
     }
@@ -132,15 +132,16 @@ impl Spawner {
     /// when each has been executed or has failed, in the order of `specs`. A failure does not
     /// affect the others. Starts whose lane dies meanwhile are tried once more.
     pub async fn start_many(&self, specs: Vec<SandboxSpec>) -> Vec<Result<Sandbox>> {
-        let mut begun = self.start_many_once(specs.clone()).await;
+        let mut started = self.start_many_once(specs.clone()).await;
         let is_lost = |one: &Result<Sandbox>| matches!(one, Err(Error::SpawnerLost));
-        let lost: Vec<usize> = (0..begun.len()).filter(|index| is_lost(&begun[*index])).collect();
+        let lost: Vec<usize> =
+            (0..started.len()).filter(|index| is_lost(&started[*index])).collect();
         let again = lost.iter().map(|index| specs[*index].clone()).collect::<Vec<_>>();
         if !again.is_empty() {
             let again = self.start_many_once(again).await;
-            lost.into_iter().zip(again).for_each(|(index, one)| begun[index] = one);
+            lost.into_iter().zip(again).for_each(|(index, one)| started[index] = one);
         }
-        begun
+        started
     }
 
     async fn start_many_once(&self, specs: Vec<SandboxSpec>) -> Vec<Result<Sandbox>> {
@@ -150,12 +151,12 @@ impl Spawner {
             Ok(parts) => parts,
             Err(error) => return (0..count).map(|_| Err(error.again())).collect(),
         };
-        let mut asked = Vec::with_capacity(count);
+        let mut pending = Vec::with_capacity(count);
         for (lane, specs) in parts {
-            asked.extend(lane.ask_many(specs, known, Operation::StartMany).await);
+            pending.extend(lane.request_many(specs, known, Operation::StartMany).await);
         }
-        asked.resize_with(count, || Err(Error::SpawnerLost));
-        begun(asked).await
+        pending.resize_with(count, || Err(Error::SpawnerLost));
+        wait_for_all(pending).await
     }
 
     /// Starts a zygote; returns when its imports are done. There is no time limit: drop the future
@@ -189,7 +190,7 @@ impl Spawner {
         while let Some(lane) = self.lanes.pick_without(&id, &full).await? {
             match lane.begin(id.clone(), limits, operation()).await {
                 Err(Error::ZygoteSlots { .. }) => full.push(lane.lane()),
-                begun => return Ok(Zygote::new(begun?)),
+                started => return Ok(Zygote::new(started?)),
             }
         }
         Err(Error::ZygoteSlots { id })
@@ -205,8 +206,8 @@ impl Spawner {
         let (id, limits) = (spec.id.clone(), spec.limits);
         let lane = zygote.lane();
         let zygote: SandboxId = zygote.id().clone();
-        let begun = lane.begin(id, limits, Operation::Fork { zygote, spec }).await?;
-        Ok(Sandbox::new(begun))
+        let started = lane.begin(id, limits, Operation::Fork { zygote, spec }).await?;
+        Ok(Sandbox::new(started))
     }
 
     /// Forks a zygote once for each spec, with one request; the results are in the order of
@@ -214,7 +215,7 @@ impl Spawner {
     pub async fn fork_many(&self, zygote: &Zygote, specs: Vec<ForkSpec>) -> Vec<Result<Sandbox>> {
         let known = |spec: &ForkSpec| (spec.id.clone(), spec.limits);
         let operation = |specs| Operation::ForkMany { zygote: zygote.id().clone(), specs };
-        begun(zygote.lane().ask_many(specs, known, operation).await).await
+        wait_for_all(zygote.lane().request_many(specs, known, operation).await).await
     }
 
     /// Forks a zygote into another that imports more: a copy of `parent` in its own sandbox with
@@ -227,8 +228,8 @@ impl Spawner {
     /// it.
     pub async fn grow(&self, parent: &Zygote, spec: ZygoteSpec) -> Result<Zygote> {
         let (id, limits, zygote) = (spec.id.clone(), spec.limits, parent.id().clone());
-        let begun = parent.lane().begin(id, limits, Operation::Grow { zygote, spec }).await?;
-        Ok(Zygote::new(begun))
+        let started = parent.lane().begin(id, limits, Operation::Grow { zygote, spec }).await?;
+        Ok(Zygote::new(started))
     }
 
     /// Makes an empty network namespace: for the children of `owner`, or for programs. The caller
@@ -245,18 +246,25 @@ impl Spawner {
     ///
     /// # Errors
     /// As [`Self::make_network`].
-    pub async fn make_guarded_network(&self, owner: Option<&Zygote>) -> Result<NetworkNamespace> {
+    pub async fn make_network_with_notifier(
+        &self,
+        owner: Option<&Zygote>,
+    ) -> Result<NetworkNamespace> {
         self.network(owner, true).await
     }
 
-    async fn network(&self, owner: Option<&Zygote>, is_guarded: bool) -> Result<NetworkNamespace> {
+    async fn network(
+        &self,
+        owner: Option<&Zygote>,
+        has_notifier: bool,
+    ) -> Result<NetworkNamespace> {
         let id = NetworkNamespace::next_id();
         let lane = match owner {
             Some(zygote) => zygote.lane().clone(),
-            None => self.lanes.pick(&nobody()).await?,
+            None => self.lanes.pick(&no_sandbox()).await?,
         };
         let owner = owner.map(|zygote| zygote.id().clone());
-        let namespace = lane.make_network(id, owner, is_guarded).await?;
+        let namespace = lane.make_network(id, owner, has_notifier).await?;
         Ok(NetworkNamespace::new(id, namespace, lane))
     }
 
@@ -268,7 +276,7 @@ impl Spawner {
         specs: Vec<SandboxSpec>,
     ) -> Vec<Result<Sandbox>> {
         let known = |spec: &SandboxSpec| (spec.id.clone(), spec.limits);
-        begun(network.lane().ask_many(specs, known, Operation::StartMany).await).await
+        wait_for_all(network.lane().request_many(specs, known, Operation::StartMany).await).await
     }
 
     /// The current state of the spawner.
@@ -292,13 +300,13 @@ impl Spawner {
 }
 
 /// Waits for each start, in order.
-async fn begun(asked: Vec<Result<Asked>>) -> Vec<Result<Sandbox>> {
-    let mut begun = Vec::with_capacity(asked.len());
-    for asked in asked {
-        begun.push(match asked {
-            Ok(asked) => asked.begun().await.map(Sandbox::new),
+async fn wait_for_all(pending: Vec<Result<PendingStart>>) -> Vec<Result<Sandbox>> {
+    let mut started = Vec::with_capacity(pending.len());
+    for pending in pending {
+        started.push(match pending {
+            Ok(pending) => pending.started().await.map(Sandbox::new),
             Err(error) => Err(error),
         });
     }
-    begun
+    started
 }

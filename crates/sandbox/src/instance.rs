@@ -18,27 +18,27 @@ use rustix::process::{Signal, pidfd_send_signal};
 use snowmelt_types::{ByteSize, End, Outcome, SandboxId};
 use tokio::sync::watch;
 
-use crate::cgroup::{Held, Switch};
+use crate::cgroup::{FreezerFile, OpenFreezerFile};
 use crate::message::{Ended, Operation, Started, Status, ZygoteReady};
 use crate::reader;
 use crate::registry::Registry;
 use crate::spec::Limits;
 
 /// The state that sandboxes and zygotes share: the process and its end.
-pub(crate) struct Life {
+pub(crate) struct SandboxProcess {
     id: SandboxId,
     limits: Limits,
     pidfd: OwnedFd,
     started: Started,
     paused: AtomicBool,
-    held: Held,
-    begun: Instant,
+    open_freezer: OpenFreezerFile,
+    started_at: Instant,
     /// The first reason for which the caller killed it.
     reason: Mutex<Option<End>>,
     outcome: watch::Sender<Option<Outcome>>,
 }
 
-impl Life {
+impl SandboxProcess {
     pub fn new(id: SandboxId, limits: Limits, pidfd: OwnedFd, started: Started) -> Self {
         Self {
             id,
@@ -46,8 +46,8 @@ impl Life {
             pidfd,
             started,
             paused: AtomicBool::new(false),
-            held: Held::default(),
-            begun: Instant::now(),
+            open_freezer: OpenFreezerFile::default(),
+            started_at: Instant::now(),
             reason: Mutex::default(),
             outcome: watch::Sender::new(None),
         }
@@ -67,7 +67,7 @@ impl Life {
     }
 
     pub fn age(&self) -> Duration {
-        self.begun.elapsed()
+        self.started_at.elapsed()
     }
 
     pub fn end(&self, ended: &Ended) {
@@ -80,9 +80,9 @@ impl Life {
     }
 
     /// Resumes it if it is paused.
-    fn go_on(&self) -> io::Result<()> {
+    fn resume(&self) -> io::Result<()> {
         if self.paused.swap(false, Ordering::AcqRel) {
-            self.held.go(self.switch()?)
+            self.open_freezer.thaw(self.freezer_file()?)
         } else {
             Ok(())
         }
@@ -92,7 +92,7 @@ impl Life {
     /// next sandbox may get the same control group.
     fn release(&self) {
         // Fails only for a group that is gone.
-        drop(self.go_on());
+        drop(self.resume());
     }
 
     pub fn finish(&self, outcome: Outcome) {
@@ -114,7 +114,7 @@ impl Life {
 
     /// Its cgroup v2 path, where there is one.
     fn group(&self) -> Option<&Path> {
-        let file = &self.started.switch.as_ref()?.file;
+        let file = &self.started.freezer.as_ref()?.file;
         file.ends_with("cgroup.freeze").then(|| file.parent()).flatten()
     }
 
@@ -136,8 +136,8 @@ impl Life {
         read_size(self.started.memory_file.as_ref()?)
     }
 
-    fn switch(&self) -> io::Result<&Switch> {
-        self.started.switch.as_ref().ok_or_else(|| io::ErrorKind::Unsupported.into())
+    fn freezer_file(&self) -> io::Result<&FreezerFile> {
+        self.started.freezer.as_ref().ok_or_else(|| io::ErrorKind::Unsupported.into())
     }
 }
 
@@ -163,8 +163,8 @@ fn end_of(ended: &Ended, limits: &Limits, reason: Option<End>) -> End {
 const SIGKILL: i32 = Signal::KILL.as_raw();
 
 /// A started sandbox or zygote, before it is wrapped as either.
-pub(crate) struct Begun {
-    life: Arc<Life>,
+pub(crate) struct StartedSandbox {
+    process: Arc<SandboxProcess>,
     channel: OwnedFd,
     log: Option<OwnedFd>,
     listener: Option<OwnedFd>,
@@ -173,52 +173,52 @@ pub(crate) struct Begun {
     kill_on_drop: bool,
 }
 
-impl Begun {
+impl StartedSandbox {
     pub fn new(
-        life: Arc<Life>,
-        ends: Ends,
+        process: Arc<SandboxProcess>,
+        endpoints: Endpoints,
         ready: Option<ZygoteReady>,
         registry: Arc<Registry>,
     ) -> Self {
-        let Ends { channel, log, listener } = ends;
+        let Endpoints { channel, log, listener } = endpoints;
         let ready = ready.unwrap_or_default();
-        Self { life, channel, log: Some(log), listener, ready, registry, kill_on_drop: true }
+        Self { process, channel, log: Some(log), listener, ready, registry, kill_on_drop: true }
     }
 }
 
 /// The server's descriptors of a sandbox.
-pub(crate) struct Ends {
+pub(crate) struct Endpoints {
     pub channel: OwnedFd,
     pub log: OwnedFd,
     /// The seccomp listener, if the sandbox has a notifier.
     pub listener: Option<OwnedFd>,
 }
 
-impl Drop for Begun {
+impl Drop for StartedSandbox {
     fn drop(&mut self) {
         if self.kill_on_drop {
-            self.life.kill(End::Killed);
+            self.process.kill(End::Killed);
         }
     }
 }
 
 /// A running sandbox.
-pub struct Sandbox(Begun);
+pub struct Sandbox(StartedSandbox);
 
 impl Sandbox {
-    pub(crate) fn new(begun: Begun) -> Self {
-        Self(begun)
+    pub(crate) fn new(started: StartedSandbox) -> Self {
+        Self(started)
     }
 
     /// Its cgroup v2 path, by which eBPF programs identify it; `None` where the kernel has no
     /// cgroup v2 hierarchy.
     pub fn group(&self) -> Option<&Path> {
-        self.0.life.group()
+        self.0.process.group()
     }
 
     /// Its identifier.
     pub fn id(&self) -> &SandboxId {
-        &self.0.life.id
+        &self.0.process.id
     }
 
     /// Connects to the sandbox's listening socket. There is no wait for the program to be ready:
@@ -252,7 +252,7 @@ impl Sandbox {
 
     /// Waits for its end. Any number of tasks may wait, before and after the end.
     pub async fn wait(&self) -> Outcome {
-        self.0.life.wait().await
+        self.0.process.wait().await
     }
 
     /// Stops all its processes until [`Self::resume`], at their next return from the kernel. Data
@@ -261,9 +261,9 @@ impl Sandbox {
     /// # Errors
     /// `Unsupported` where the kernel has no freezer of control groups.
     pub fn pause(&self) -> io::Result<()> {
-        let switch = self.0.life.switch()?;
-        self.0.life.paused.store(true, Ordering::Release);
-        self.0.life.held.stop(switch)
+        let freezer_file = self.0.process.freezer_file()?;
+        self.0.process.paused.store(true, Ordering::Release);
+        self.0.process.open_freezer.freeze(freezer_file)
     }
 
     /// Resumes its processes if they are paused.
@@ -271,34 +271,34 @@ impl Sandbox {
     /// # Errors
     /// As [`Self::pause`].
     pub fn resume(&self) -> io::Result<()> {
-        self.0.life.go_on()
+        self.0.process.resume()
     }
 
     /// Kills all its processes. `reason` ([`End::Timeout`] or [`End::Killed`]) is the one that the
     /// outcome reports.
     pub fn kill(&self, reason: End) {
-        self.0.life.kill(reason);
+        self.0.process.kill(reason);
     }
 
     /// The peak of its memory so far.
     pub fn memory_peak(&self) -> Option<ByteSize> {
-        self.0.life.memory_peak()
+        self.0.process.memory_peak()
     }
 
     /// The memory charged to it now: its own pages, its scratch, and file pages that it read first.
     pub fn memory(&self) -> Option<ByteSize> {
-        self.0.life.memory()
+        self.0.process.memory()
     }
 
     /// The total time its processes were throttled by its CPU limit. Only the difference between
     /// two readings is meaningful: its control group may be older than the sandbox.
     pub fn throttled(&self) -> Option<Duration> {
-        self.0.life.started.throttled_file.as_ref()?.read()
+        self.0.process.started.throttled_file.as_ref()?.read()
     }
 
     /// Its process id on the host. Valid only while the caller keeps this handle.
     pub fn pid(&self) -> i32 {
-        self.0.life.pid()
+        self.0.process.pid()
     }
 }
 
@@ -307,16 +307,16 @@ impl Sandbox {
 /// Its children live in pid namespaces below its own, so they cannot outlive it. Dropping this
 /// handle lets the zygote run until its last child has ended; [`Zygote::kill`] ends all of them
 /// immediately.
-pub struct Zygote(Begun);
+pub struct Zygote(StartedSandbox);
 
 impl Zygote {
-    pub(crate) fn new(begun: Begun) -> Self {
-        Self(begun)
+    pub(crate) fn new(started: StartedSandbox) -> Self {
+        Self(started)
     }
 
     /// Its identifier.
     pub fn id(&self) -> &SandboxId {
-        &self.0.life.id
+        &self.0.process.id
     }
 
     /// The lane that it and its children belong to.
@@ -347,27 +347,27 @@ impl Zygote {
 
     /// Waits for its end.
     pub async fn wait(&self) -> Outcome {
-        self.0.life.wait().await
+        self.0.process.wait().await
     }
 
     /// Kills it and all its children.
     pub fn kill(&self, reason: End) {
-        self.0.life.kill(reason);
+        self.0.process.kill(reason);
     }
 
     /// The peak of its memory so far.
     pub fn memory_peak(&self) -> Option<ByteSize> {
-        self.0.life.memory_peak()
+        self.0.process.memory_peak()
     }
 
     /// The memory charged to it now: its own pages, its scratch, and file pages that it read first.
     pub fn memory(&self) -> Option<ByteSize> {
-        self.0.life.memory()
+        self.0.process.memory()
     }
 
     /// Its process id on the host. Valid only while the caller keeps this handle.
     pub fn pid(&self) -> i32 {
-        self.0.life.pid()
+        self.0.process.pid()
     }
 }
 

@@ -22,7 +22,7 @@ use crate::{Error, Result};
 
 /// The number of starts that must have found every lane busy before another lane is made: a lane
 /// costs as much as one start, and a few hundred KiB.
-const WORTH: usize = 8;
+const NEW_LANE_THRESHOLD: usize = 8;
 
 /// The existing lanes.
 pub(crate) struct Lanes {
@@ -41,7 +41,7 @@ pub(super) struct State {
     /// Includes dead lanes that are not cleaned up yet.
     pub(super) lanes: Vec<Arc<Registry>>,
     /// Starts that found every lane busy since the last lane was made.
-    crowded: usize,
+    busy_starts: usize,
     /// No further lane is made.
     pub(super) is_ending: bool,
 }
@@ -51,8 +51,8 @@ impl Lanes {
     pub fn new(first: Ready, launcher: Launcher, run_dir: RunDir, most: u32) -> Arc<Self> {
         let run_dir = Arc::new(run_dir);
         Arc::new_cyclic(|lanes| {
-            let first = reader::begin(first, run_dir.clone(), lanes.clone());
-            let state = State { lanes: vec![first], crowded: 0, is_ending: false };
+            let first = reader::start_reading(first, run_dir.clone(), lanes.clone());
+            let state = State { lanes: vec![first], busy_starts: 0, is_ending: false };
             Self {
                 most: most.clamp(1, MOST_LANES),
                 state: Mutex::new(state),
@@ -76,11 +76,11 @@ impl Lanes {
     /// [`Error::SpawnerLost`] when there is no lane, [`Error::NotReplaced`] when none can be
     /// started.
     pub async fn pick(&self, id: &SandboxId) -> Result<Arc<Registry>> {
-        if let Some(lane) = self.least(id) {
+        if let Some(lane) = self.least_loaded(id) {
             return Ok(lane);
         }
         self.wait_for_one().await?;
-        self.least(id).ok_or(Error::SpawnerLost)
+        self.least_loaded(id).ok_or(Error::SpawnerLost)
     }
 
     /// As [`Self::pick`], without the lanes whose numbers are in `full`; makes a new lane if
@@ -94,7 +94,7 @@ impl Lanes {
         full: &[u32],
     ) -> Result<Option<Arc<Registry>>> {
         let Some(last) = full.last() else { return self.pick(id).await.map(Some) };
-        let other = || self.state().least_of(|lane| !full.contains(&lane.lane()));
+        let other = || self.state().least_loaded_of(|lane| !full.contains(&lane.lane()));
         if let Some(lane) = other() {
             return Ok(Some(lane));
         }
@@ -104,17 +104,17 @@ impl Lanes {
         Ok(other())
     }
 
-    fn least(&self, id: &SandboxId) -> Option<Arc<Registry>> {
+    fn least_loaded(&self, id: &SandboxId) -> Option<Arc<Registry>> {
         let mut state = self.state();
         let known = |lane: &&Arc<Registry>| lane.knows(id);
         if let Some(lane) = state.lanes.iter().find(known) {
             return Some(lane.clone());
         }
-        let least = state.least()?;
-        let is_crowded = least.load().is_some_and(|(busy, _)| busy > 0);
-        state.crowded += usize::from(is_crowded && state.lanes.len() < self.most as usize);
-        if state.crowded >= WORTH {
-            state.crowded = 0;
+        let least_loaded = state.least_loaded()?;
+        let is_crowded = least_loaded.load().is_some_and(|(busy, _)| busy > 0);
+        state.busy_starts += usize::from(is_crowded && state.lanes.len() < self.most as usize);
+        if state.busy_starts >= NEW_LANE_THRESHOLD {
+            state.busy_starts = 0;
             let lanes = self.own.clone();
             tokio::spawn(async move {
                 if let Some(lanes) = lanes.upgrade() {
@@ -122,13 +122,13 @@ impl Lanes {
                 }
             });
         }
-        Some(least)
+        Some(least_loaded)
     }
 
     /// Divides `specs` among the lanes, in order. With many specs, all lanes are made first.
     pub async fn split<S>(&self, mut specs: Vec<S>) -> Result<Vec<(Arc<Registry>, Vec<S>)>> {
         self.wait_for_one().await?;
-        if specs.len() >= WORTH {
+        if specs.len() >= NEW_LANE_THRESHOLD {
             self.open_all().await;
         }
         let mut lanes: Vec<_> =
@@ -162,14 +162,14 @@ impl Lanes {
 
     /// Adds a lane.
     pub fn add(&self, ready: Ready, run_dir: Arc<RunDir>) {
-        let lane = reader::begin(ready, run_dir, self.own.clone());
+        let lane = reader::start_reading(ready, run_dir, self.own.clone());
         self.state().lanes.push(lane);
         self.replacement.is_done();
     }
 
     /// Whether any lane is alive.
     pub fn has_one(&self) -> bool {
-        self.state().least().is_some()
+        self.state().least_loaded().is_some()
     }
 
     /// Whether there is no lane, not even a dead one that is not cleaned up yet.
@@ -211,7 +211,7 @@ impl Lanes {
         }
         if let Some(run_dir) = self.take_run_dir() {
             // Removing it blocks for a moment.
-            let removed = tokio::task::spawn_blocking(|| leave(run_dir)).await;
+            let removed = tokio::task::spawn_blocking(|| release_run_dir(run_dir)).await;
             drop(removed);
         }
         Ok(())
@@ -230,23 +230,23 @@ impl Lanes {
 impl Drop for Lanes {
     fn drop(&mut self) {
         // The readers of live lanes still share it.
-        self.take_run_dir().into_iter().for_each(leave);
+        self.take_run_dir().into_iter().for_each(release_run_dir);
     }
 }
 
 /// Removes the run directory if this is its last user.
-pub(super) fn leave(run_dir: Arc<RunDir>) {
-    if let Err(error) = reader::let_go(run_dir) {
+pub(super) fn release_run_dir(run_dir: Arc<RunDir>) {
+    if let Err(error) = reader::remove_if_last(run_dir) {
         tracing::warn!(%error, "the remains of the spawner could not be removed");
     }
 }
 
 impl State {
-    pub(super) fn least(&self) -> Option<Arc<Registry>> {
-        self.least_of(|_| true)
+    pub(super) fn least_loaded(&self) -> Option<Arc<Registry>> {
+        self.least_loaded_of(|_| true)
     }
 
-    fn least_of(&self, allowed: impl Fn(&Registry) -> bool) -> Option<Arc<Registry>> {
+    fn least_loaded_of(&self, allowed: impl Fn(&Registry) -> bool) -> Option<Arc<Registry>> {
         let allowed = self.lanes.iter().filter(|lane| allowed(lane));
         let loads = allowed.filter_map(|lane| Some((lane.load()?, lane)));
         loads.min_by_key(|(load, _)| *load).map(|(_, lane)| lane.clone())

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use snowmelt_types::{ByteSize, SandboxId};
 
-use crate::cgroup::{Switch, ThrottledFile};
+use crate::cgroup::{FreezerFile, ThrottledFile};
 use crate::spec::{ForkSpec, NativeZygoteSpec, NetworkId, SandboxSpec, Total, ZygoteSpec};
 
 /// The longest packet: well under the default send buffer of a unix socket (208 KiB).
@@ -68,7 +68,7 @@ pub enum Operation {
     /// Makes a network namespace, for the children of a zygote or for programs. With
     /// `has_notifier`, their calls that name an address wait for an answer. Answered by `Network`
     /// or `Failed`.
-    MakeNetwork { network: NetworkId, owner: Option<SandboxId>, is_guarded: bool },
+    MakeNetwork { network: NetworkId, owner: Option<SandboxId>, has_notifier: bool },
     /// Drops a network namespace; no answer.
     DropNetwork { network: NetworkId },
     /// Makes another lane of this unused number, whose control socket comes with this packet; the
@@ -102,7 +102,7 @@ pub struct Started {
     /// The file with the time it was throttled by its CPU limit.
     pub throttled_file: Option<ThrottledFile>,
     /// Its freezer, where the kernel has one.
-    pub switch: Option<Switch>,
+    pub freezer: Option<FreezerFile>,
     /// For a zygote: its report when its imports were done.
     pub zygote: Option<ZygoteReady>,
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::message::Operation;
-use crate::registry::{Registry, nobody};
+use crate::registry::{Registry, no_sandbox};
 use crate::spec::NetworkId;
 
 /// Network numbers are unique within a process.
@@ -58,6 +58,6 @@ impl fmt::Debug for NetworkNamespace {
 
 impl Drop for NetworkNamespace {
     fn drop(&mut self) {
-        self.lane.post(nobody(), Operation::DropNetwork { network: self.id });
+        self.lane.post(no_sandbox(), Operation::DropNetwork { network: self.id });
     }
 }

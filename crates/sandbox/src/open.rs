@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use snowmelt_kernel::packet;
 
-use crate::lanes::{Lanes, leave};
+use crate::lanes::{Lanes, release_run_dir};
 use crate::reader::{self, Ready};
 use crate::registry::Registry;
 
@@ -35,7 +35,7 @@ impl Lanes {
             }
             Err(error) => {
                 tracing::warn!(%error, number, "no further lane of the spawner could be made");
-                leave(run_dir);
+                release_run_dir(run_dir);
                 false
             }
         }
@@ -48,7 +48,7 @@ impl Lanes {
             return None;
         }
         let is_free = |number: &u32| state.lanes.iter().all(|lane| lane.lane() != *number);
-        Some((state.least()?, (0..self.most).find(is_free)?))
+        Some((state.least_loaded()?, (0..self.most).find(is_free)?))
     }
 }
 

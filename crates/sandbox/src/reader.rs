@@ -83,20 +83,25 @@ pub(crate) fn ready(
 }
 
 /// Starts a task that reads the lane until it ends; returns the lane's registry.
-pub(crate) fn begin(ready: Ready, run_dir: Arc<RunDir>, lanes: Weak<Lanes>) -> Arc<Registry> {
+pub(crate) fn start_reading(
+    ready: Ready,
+    run_dir: Arc<RunDir>,
+    lanes: Weak<Lanes>,
+) -> Arc<Registry> {
     let Ready { lane, pidfd, socket } = ready;
     let registry = Registry::new((lane, pid_of(&pidfd)), socket.clone(), &run_dir);
     let known = Arc::downgrade(&registry);
     tokio::spawn(async move {
         read(&socket, &known).await;
         if let Some(registry) = known.upgrade() {
-            registry.lose();
+            registry.mark_lost();
         }
         if let Some(lanes) = lanes.upgrade() {
             lanes.lost();
         }
         // Reaping and cleaning block for a moment.
-        let buried = tokio::task::spawn_blocking(move || bury(&pidfd, lane, run_dir)).await;
+        let buried =
+            tokio::task::spawn_blocking(move || reap_and_clean(&pidfd, lane, run_dir)).await;
         if let Ok(Err(error)) = buried {
             tracing::warn!(%error, lane, "the remains of a spawner lane could not be removed");
         }
@@ -142,10 +147,10 @@ pub(crate) fn pid_of(pidfd: &OwnedFd) -> u32 {
 
 /// Reaps a lane and removes its remains. After the last lane, removes everything if the platform
 /// has ended.
-fn bury(pidfd: &OwnedFd, lane: u32, run_dir: Arc<RunDir>) -> Result<()> {
+fn reap_and_clean(pidfd: &OwnedFd, lane: u32, run_dir: Arc<RunDir>) -> Result<()> {
     reap(pidfd);
     let cleaned = run_dir.clean_lane(lane);
-    cleaned.and(let_go(run_dir))
+    cleaned.and(remove_if_last(run_dir))
 }
 
 /// Waits until a process has ended; kills it after 5 s.
@@ -167,7 +172,7 @@ pub(crate) fn end_inits(run_dir: &RunDir) {
 }
 
 /// Removes the run directory if this is its last user.
-pub(crate) fn let_go(run_dir: Arc<RunDir>) -> Result<()> {
+pub(crate) fn remove_if_last(run_dir: Arc<RunDir>) -> Result<()> {
     Arc::into_inner(run_dir).map_or(Ok(()), |run_dir| {
         end_inits(&run_dir);
         run_dir.clean()

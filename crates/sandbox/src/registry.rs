@@ -15,7 +15,7 @@ use snowmelt_types::{End, Outcome, SandboxId};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{oneshot, watch};
 
-use crate::instance::{Begun, Ends, Life};
+use crate::instance::{Endpoints, SandboxProcess, StartedSandbox};
 use crate::message::{Event, Failure, LONGEST_PACKET, Operation, Request, Started};
 use crate::run_dir::RunDir;
 use crate::spec::{Limits, NetworkId};
@@ -40,7 +40,7 @@ struct State {
     waiting: HashMap<u64, Waiter>,
     /// How many of those keep the lane busy.
     busy: usize,
-    living: HashMap<SandboxId, Arc<Life>>,
+    living: HashMap<SandboxId, Arc<SandboxProcess>>,
     networks: HashMap<u64, oneshot::Sender<Result<OwnedFd>>>,
 }
 
@@ -49,7 +49,7 @@ struct Waiter {
     limits: Limits,
     /// Whether the lane works until it answers, instead of waiting for imports.
     keeps_busy: bool,
-    reply: oneshot::Sender<Result<Begun>>,
+    reply: oneshot::Sender<Result<StartedSandbox>>,
 }
 
 impl State {
@@ -110,7 +110,7 @@ impl Registry {
     /// Requests another lane from this one, with `socket` as its control socket.
     pub async fn open(&self, lane: u32, socket: OwnedFd) -> Result<()> {
         let request = Request { sequence: u64::MAX, operation: Operation::Open { lane } };
-        self.send(&nobody(), &request, &[socket.as_fd()]).await
+        self.send(&no_sandbox(), &request, &[socket.as_fd()]).await
     }
 
     /// Requests a sandbox and waits for it; if the caller stops waiting, it is killed.
@@ -119,40 +119,40 @@ impl Registry {
         id: SandboxId,
         limits: Limits,
         operation: Operation,
-    ) -> Result<Begun> {
+    ) -> Result<StartedSandbox> {
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
         let keeps_busy = matches!(operation, Operation::Start(_) | Operation::Fork { .. });
-        let asked = self.enlist(sequence, id.clone(), limits, keeps_busy)?;
+        let pending = self.register(sequence, id.clone(), limits, keeps_busy)?;
         if let Err(error) = self.send(&id, &Request { sequence, operation }, &[]).await {
-            return Err(asked.withdraw(error));
+            return Err(pending.withdraw(error));
         }
-        asked.begun().await
+        pending.started().await
     }
 
     /// Requests many sandboxes, in as few packets as possible; the results are in the order of the
     /// specs.
-    pub async fn ask_many<S: Serialize>(
+    pub async fn request_many<S: Serialize>(
         self: &Arc<Self>,
         specs: Vec<S>,
         known: impl Fn(&S) -> (SandboxId, Limits),
         operation: impl Fn(Vec<S>) -> Operation,
-    ) -> Vec<Result<Asked>> {
-        let mut asked = Vec::with_capacity(specs.len());
+    ) -> Vec<Result<PendingStart>> {
+        let mut pending = Vec::with_capacity(specs.len());
         for batch in batches(specs) {
             let known: Vec<_> = batch.iter().map(&known).collect();
             let first = self.sequence.fetch_add(batch.len() as u64, Ordering::Relaxed);
-            let enlisted: Vec<_> = (first..)
+            let registered: Vec<_> = (first..)
                 .zip(&known)
-                .map(|(sequence, (id, limits))| self.enlist(sequence, id.clone(), *limits, true))
+                .map(|(sequence, (id, limits))| self.register(sequence, id.clone(), *limits, true))
                 .collect();
             let request = Request { sequence: first, operation: operation(batch) };
-            let sent = self.send(&nobody(), &request, &[]).await;
-            asked.extend(enlisted.into_iter().map(|enlisted| match &sent {
-                Ok(()) => enlisted,
-                Err(error) => enlisted.and_then(|asked| Err(asked.withdraw_many(error))),
+            let sent = self.send(&no_sandbox(), &request, &[]).await;
+            pending.extend(registered.into_iter().map(|registered| match &sent {
+                Ok(()) => registered,
+                Err(error) => registered.and_then(|pending| Err(pending.withdraw_many(error))),
             }));
         }
-        asked
+        pending
     }
 
     /// Requests a network namespace, for the children of a zygote or for programs.
@@ -160,7 +160,7 @@ impl Registry {
         self: &Arc<Self>,
         network: NetworkId,
         owner: Option<SandboxId>,
-        is_guarded: bool,
+        has_notifier: bool,
     ) -> Result<OwnedFd> {
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
         let (reply, answer) = oneshot::channel();
@@ -171,18 +171,18 @@ impl Registry {
             }
             state.networks.insert(sequence, reply);
         }
-        let operation = Operation::MakeNetwork { network, owner, is_guarded };
-        self.send(&nobody(), &Request { sequence, operation }, &[]).await?;
+        let operation = Operation::MakeNetwork { network, owner, has_notifier };
+        self.send(&no_sandbox(), &Request { sequence, operation }, &[]).await?;
         answer.await.unwrap_or(Err(Error::SpawnerLost))
     }
 
-    fn enlist(
+    fn register(
         self: &Arc<Self>,
         sequence: u64,
         id: SandboxId,
         limits: Limits,
         keeps_busy: bool,
-    ) -> Result<Asked> {
+    ) -> Result<PendingStart> {
         let (reply, answer) = oneshot::channel();
         let mut state = self.state();
         if state.lost {
@@ -190,7 +190,7 @@ impl Registry {
         }
         state.busy += usize::from(keeps_busy);
         state.waiting.insert(sequence, Waiter { id: id.clone(), limits, keeps_busy, reply });
-        Ok(Asked { registry: self.clone(), sequence, answer: Some(answer), id })
+        Ok(PendingStart { registry: self.clone(), sequence, answer: Some(answer), id })
     }
 
     async fn send(&self, id: &SandboxId, request: &Request, fds: &[BorrowedFd<'_>]) -> Result<()> {
@@ -202,7 +202,7 @@ impl Registry {
             // A retry must not be given this lane, although its reader may not have seen the end
             // yet.
             if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) {
-                self.lose();
+                self.mark_lost();
             }
             Error::SpawnerLost
         })
@@ -228,7 +228,7 @@ impl Registry {
     /// Tells the lane to end all its sandboxes, and then itself.
     pub async fn end(&self) -> Result<()> {
         let request = Request { sequence: u64::MAX, operation: Operation::Shutdown };
-        match self.send(&nobody(), &request, &[]).await {
+        match self.send(&no_sandbox(), &request, &[]).await {
             Ok(()) | Err(Error::SpawnerLost) => Ok(()),
             Err(other) => Err(other),
         }
@@ -264,15 +264,15 @@ impl Registry {
             Event::Failed { sequence, failure } => {
                 let network = self.state().networks.remove(&sequence);
                 if let Some(waiter) = network {
-                    drop(waiter.send(Err(failed(nobody(), failure))));
+                    drop(waiter.send(Err(failed(no_sandbox(), failure))));
                 } else if let Some(waiter) = self.state().answered(sequence) {
                     let error = failed(waiter.id, failure);
                     drop(waiter.reply.send(Err(error)));
                 }
             }
             Event::Ended { id, ended } => {
-                if let Some(life) = self.state().living.remove(&id) {
-                    life.end(&ended);
+                if let Some(process) = self.state().living.remove(&id) {
+                    process.end(&ended);
                 }
             }
         }
@@ -287,16 +287,22 @@ impl Registry {
         let mut state = self.state();
         let Some(waiter) = state.answered(sequence) else { return };
         let zygote = started.zygote.clone();
-        let life = Arc::new(Life::new(waiter.id.clone(), waiter.limits, pidfd, started));
-        state.living.insert(waiter.id, life.clone());
+        let process =
+            Arc::new(SandboxProcess::new(waiter.id.clone(), waiter.limits, pidfd, started));
+        state.living.insert(waiter.id, process.clone());
         drop(state);
-        let begun = Begun::new(life, Ends { channel, log, listener }, zygote, self.clone());
+        let sandbox = StartedSandbox::new(
+            process,
+            Endpoints { channel, log, listener },
+            zygote,
+            self.clone(),
+        );
         // If the waiter is gone, the sandbox is dropped here, which kills it.
-        drop(waiter.reply.send(Ok(begun)));
+        drop(waiter.reply.send(Ok(sandbox)));
     }
 
     /// The lane is dead, and the kernel has killed its sandboxes, or is about to.
-    pub fn lose(&self) {
+    pub fn mark_lost(&self) {
         let mut state = self.state();
         (state.lost, state.busy) = (true, 0);
         let (waiting, living) =
@@ -307,13 +313,13 @@ impl Registry {
         for waiter in waiting.into_values() {
             drop(waiter.reply.send(Err(Error::SpawnerLost)));
         }
-        for life in living.into_values() {
-            life.kill(End::SpawnerLost);
-            life.finish(Outcome {
-                end: life.reason().unwrap_or(End::SpawnerLost),
+        for process in living.into_values() {
+            process.kill(End::SpawnerLost);
+            process.finish(Outcome {
+                end: process.reason().unwrap_or(End::SpawnerLost),
                 peak_memory: None,
                 cpu: None,
-                wall: life.age(),
+                wall: process.age(),
             });
         }
     }
@@ -328,20 +334,20 @@ impl Drop for Registry {
 }
 
 /// A requested sandbox that has not started yet. Dropping it kills the sandbox.
-pub(crate) struct Asked {
+pub(crate) struct PendingStart {
     registry: Arc<Registry>,
     id: SandboxId,
     sequence: u64,
-    answer: Option<oneshot::Receiver<Result<Begun>>>,
+    answer: Option<oneshot::Receiver<Result<StartedSandbox>>>,
 }
 
-impl Asked {
+impl PendingStart {
     /// Waits until it has started.
-    pub async fn begun(mut self) -> Result<Begun> {
+    pub async fn started(mut self) -> Result<StartedSandbox> {
         let Some(answer) = &mut self.answer else { return Err(Error::SpawnerLost) };
-        let begun = answer.await.unwrap_or(Err(Error::SpawnerLost));
+        let result = answer.await.unwrap_or(Err(Error::SpawnerLost));
         self.answer = None;
-        begun
+        result
     }
 
     /// The request that contained this one was never sent.
@@ -363,7 +369,7 @@ impl Asked {
     }
 }
 
-impl Drop for Asked {
+impl Drop for PendingStart {
     fn drop(&mut self) {
         if self.answer.is_some() {
             self.registry.post(self.id.clone(), Operation::Kill { id: self.id.clone() });
@@ -391,7 +397,7 @@ fn batches<S: Serialize>(specs: Vec<S>) -> Vec<Vec<S>> {
 }
 
 /// The empty id, for requests about no sandbox or about many.
-pub(crate) fn nobody() -> SandboxId {
+pub(crate) fn no_sandbox() -> SandboxId {
     SandboxId::from(String::new())
 }
 

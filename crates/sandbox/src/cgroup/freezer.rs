@@ -27,19 +27,19 @@ pub(crate) enum Freezer {
 
 /// The file that freezes and thaws one group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Switch {
+pub(crate) struct FreezerFile {
     pub file: PathBuf,
-    pub stop: String,
-    pub go: String,
+    pub frozen: String,
+    pub thawed: String,
 }
 
-impl Switch {
+impl FreezerFile {
     /// Thaws the group if it is frozen.
     pub fn release(&self) {
         let now = fs::read_to_string(&self.file);
-        if now.is_ok_and(|now| now.trim() != self.go) {
+        if now.is_ok_and(|now| now.trim() != self.thawed) {
             // Fails only if the group is removed.
-            drop(fs::write(&self.file, &self.go));
+            drop(fs::write(&self.file, &self.thawed));
         }
     }
 }
@@ -47,24 +47,24 @@ impl Switch {
 /// A freezer with its file kept open: resolving the path through six folders costs more than the
 /// write.
 #[derive(Debug, Default)]
-pub(crate) struct Held(OnceLock<File>);
+pub(crate) struct OpenFreezerFile(OnceLock<File>);
 
-impl Held {
+impl OpenFreezerFile {
     /// Freezes every process of the group.
-    pub fn stop(&self, switch: &Switch) -> io::Result<()> {
-        self.write(switch, &switch.stop)
+    pub fn freeze(&self, freezer_file: &FreezerFile) -> io::Result<()> {
+        self.write(freezer_file, &freezer_file.frozen)
     }
 
     /// Thaws them.
-    pub fn go(&self, switch: &Switch) -> io::Result<()> {
-        self.write(switch, &switch.go)
+    pub fn thaw(&self, freezer_file: &FreezerFile) -> io::Result<()> {
+        self.write(freezer_file, &freezer_file.thawed)
     }
 
-    fn write(&self, switch: &Switch, word: &str) -> io::Result<()> {
+    fn write(&self, freezer_file: &FreezerFile, word: &str) -> io::Result<()> {
         let file = match self.0.get() {
             Some(file) => file,
             None => {
-                let opened = File::options().write(true).open(&switch.file)?;
+                let opened = File::options().write(true).open(&freezer_file.file)?;
                 self.0.get_or_init(|| opened)
             }
         };
@@ -130,11 +130,11 @@ impl Freezer {
     }
 
     /// The freezer of a group.
-    pub fn switch(&self, group: &str) -> Switch {
-        let words = |file: &str, stop: &str, go: &str| Switch {
+    pub fn freezer_file(&self, group: &str) -> FreezerFile {
+        let words = |file: &str, frozen: &str, thawed: &str| FreezerFile {
             file: self.root().join(group).join(file),
-            stop: stop.to_owned(),
-            go: go.to_owned(),
+            frozen: frozen.to_owned(),
+            thawed: thawed.to_owned(),
         };
         match self {
             Self::Unified(_) => words("cgroup.freeze", "1", "0"),
@@ -165,8 +165,11 @@ mod tests {
             cgroup /sys/fs/cgroup/freezer cgroup rw,freezer 0 0\n";
         let found = Freezer::find(mounts).unwrap();
         assert_eq!(found, Freezer::Legacy("/sys/fs/cgroup/freezer".into()));
-        let switch = found.switch("snowmelt/a/1");
-        assert_eq!(switch.file, Path::new("/sys/fs/cgroup/freezer/snowmelt/a/1/freezer.state"));
+        let freezer_file = found.freezer_file("snowmelt/a/1");
+        assert_eq!(
+            freezer_file.file,
+            Path::new("/sys/fs/cgroup/freezer/snowmelt/a/1/freezer.state")
+        );
         assert_eq!(Freezer::find("cgroup /c/memory cgroup rw,memory 0 0\n"), None);
     }
 }

@@ -29,7 +29,7 @@ struct Leftover {
     due: Instant,
     pause: Duration,
     last: BTreeSet<i32>,
-    strangers: u32,
+    attempts_with_new: u32,
 }
 
 /// The groups of one lane.
@@ -40,8 +40,8 @@ impl Leftovers {
     /// Adds a group; [`Self::attempt`] reports `owner` if it keeps adding processes.
     pub fn add(&mut self, group: &str, owner: Option<u64>) {
         let (group, due) = (group.to_owned(), Instant::now() + FIRST);
-        let (last, strangers) = (BTreeSet::new(), 0);
-        self.0.push(Leftover { group, owner, due, pause: FIRST, last, strangers });
+        let (last, attempts_with_new) = (BTreeSet::new(), 0);
+        self.0.push(Leftover { group, owner, due, pause: FIRST, last, attempts_with_new });
     }
 
     /// Forgets all groups.
@@ -62,7 +62,7 @@ impl Leftovers {
         let mut churning = Vec::new();
         for (index, mut leftover) in due.into_iter().enumerate() {
             if index >= MOST_AT_ONCE || !leftover.attempt(backend, now) {
-                churning.extend(leftover.owner.filter(|_| leftover.strangers >= CHURN));
+                churning.extend(leftover.owner.filter(|_| leftover.attempts_with_new >= CHURN));
                 self.0.push(leftover);
             }
         }
@@ -79,7 +79,7 @@ impl Leftover {
             return true;
         }
         let is_other = found.iter().any(|pid| !self.last.contains(pid));
-        self.strangers = if is_other { self.strangers + 1 } else { 0 };
+        self.attempts_with_new = if is_other { self.attempts_with_new + 1 } else { 0 };
         self.last = found;
         self.pause = (self.pause * 2).min(LONGEST);
         self.due = now + self.pause;

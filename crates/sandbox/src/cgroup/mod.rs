@@ -25,7 +25,7 @@ use crate::spec::Limits;
 use crate::{Error, Result};
 
 use freezer::is_threaded;
-pub(crate) use freezer::{Freezer, Held, Switch};
+pub(crate) use freezer::{Freezer, FreezerFile, OpenFreezerFile};
 use meters::Meters;
 pub(crate) use pool::{Group, Pool};
 
@@ -74,7 +74,7 @@ pub(crate) trait Backend {
     /// Files into which a process with one thread writes `0` to enter the group; none where it
     /// starts in the group or is moved there. A process that moves itself does not wait; moving
     /// another one waits for every processor to pass through the kernel, 10 ms under load.
-    fn doors(&self, group: &str) -> Result<Vec<OwnedFd>>;
+    fn entry_fds(&self, group: &str) -> Result<Vec<OwnedFd>>;
     /// Ensures that a process is in the group.
     fn confirm(&self, group: &str, pid: i32) -> Result<()>;
     /// The group in which clone3 starts the process, where the kernel supports that.
@@ -92,7 +92,7 @@ pub(crate) trait Backend {
     #[cfg(test)]
     fn memory_limit_file(&self) -> &'static str;
     /// The freezer of the group, where the kernel has one.
-    fn switch(&self, group: &str) -> Option<Switch>;
+    fn freezer_file(&self, group: &str) -> Option<FreezerFile>;
     /// The folders of this group, one for each hierarchy.
     fn folders(&self, group: &str) -> Vec<PathBuf>;
 }

@@ -26,8 +26,8 @@ const READY: usize = 8;
 pub(crate) struct Group {
     /// Its path below the hierarchy.
     pub path: String,
-    /// See [`Backend::doors`].
-    pub doors: Vec<OwnedFd>,
+    /// See [`Backend::entry_fds`].
+    pub entry_fds: Vec<OwnedFd>,
     limits: Limits,
     meters: Meters,
     /// The counts when it was handed out.
@@ -77,7 +77,7 @@ impl Pool {
     }
 
     /// Forgets every group of the other lane, to make those of this one.
-    pub fn turn_into_lane(&mut self, lane: u32) {
+    pub fn become_lane(&mut self, lane: u32) {
         self.free.clear();
         self.leftovers.clear();
         (self.lane, self.made, self.is_settled) = (lane, 0, false);
@@ -131,8 +131,8 @@ impl Pool {
 
     /// Thaws the group, which was frozen by a caller that is gone.
     pub fn release(&self, group: &Group) {
-        if let Some(switch) = self.backend.switch(&group.path) {
-            switch.release();
+        if let Some(freezer_file) = self.backend.freezer_file(&group.path) {
+            freezer_file.release();
         }
     }
 
@@ -171,13 +171,13 @@ impl Pool {
                 self.backend.make_enterable(&path)?;
             }
             self.backend.set_limits(&path, limits)?;
-            self.backend.doors(&path)
+            self.backend.entry_fds(&path)
         });
         match made {
             // The counts of a fresh group are 0.
-            Ok(doors) => {
+            Ok(entry_fds) => {
                 let (limits, meters, before) = (*limits, Meters::default(), Usage::default());
-                Ok(Group { path, doors, limits, meters, before, last: None })
+                Ok(Group { path, entry_fds, limits, meters, before, last: None })
             }
             Err(error) => {
                 // The first error is the one to report.
@@ -200,7 +200,7 @@ impl Pool {
     }
 
     /// When [`Self::tidy`] has work to do.
-    pub fn untidy_from(&self) -> Option<Instant> {
+    pub fn next_tidy(&self) -> Option<Instant> {
         self.leftovers.due()
     }
 

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use snowmelt_types::ByteSize;
 
 use super::{
-    Backend, Freezer, Meters, Switch, ThrottledFile, Usage, cpu_quota_us, cpu_shares, is_threaded,
-    make, make_parents, tcp_memory, write,
+    Backend, Freezer, FreezerFile, Meters, ThrottledFile, Usage, cpu_quota_us, cpu_shares,
+    is_threaded, make, make_parents, tcp_memory, write,
 };
 use crate::spec::Limits;
 use crate::{Error, Result};
@@ -109,15 +109,15 @@ impl Backend for Hierarchies {
 
     fn clear(&self, group: &str, meters: &mut Meters) -> bool {
         let memory = self.memory.join(group);
-        let held = meters.number(&memory, "memory.usage_in_bytes").unwrap_or(u64::MAX);
+        let memory_used = meters.number(&memory, "memory.usage_in_bytes").unwrap_or(u64::MAX);
         // Remaining processes would share the group with the next sandbox.
         let is_empty = meters.number(&self.pids.join(group), "pids.current") == Some(0);
-        is_empty && held <= CLEAN && meters.write(&memory, PEAK, "0").is_ok()
+        is_empty && memory_used <= CLEAN && meters.write(&memory, PEAK, "0").is_ok()
     }
 
-    fn doors(&self, group: &str) -> Result<Vec<OwnedFd>> {
+    fn entry_fds(&self, group: &str) -> Result<Vec<OwnedFd>> {
         let open = |folder: PathBuf| {
-            let path = folder.join(door(&folder));
+            let path = folder.join(entry_file(&folder));
             let file = File::options().write(true).open(&path);
             file.map(OwnedFd::from).map_err(|source| Error::Cgroup { path, source })
         };
@@ -169,8 +169,8 @@ impl Backend for Hierarchies {
         "memory.limit_in_bytes"
     }
 
-    fn switch(&self, group: &str) -> Option<Switch> {
-        self.freezer.as_ref().map(|freezer| freezer.switch(group))
+    fn freezer_file(&self, group: &str) -> Option<FreezerFile> {
+        self.freezer.as_ref().map(|freezer| freezer.freezer_file(group))
     }
 
     fn folders(&self, group: &str) -> Vec<PathBuf> {
@@ -186,7 +186,7 @@ fn limit_tcp(folder: &Path, memory: ByteSize) -> Result<()> {
 }
 
 /// The file through which one thread enters without waiting; only `cgroup.procs` makes it wait.
-fn door(folder: &Path) -> &'static str {
+fn entry_file(folder: &Path) -> &'static str {
     if folder.join("tasks").exists() {
         "tasks"
     } else if is_threaded(folder) {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use snowmelt_types::ByteSize;
 
 use super::{
-    Backend, CPU_PERIOD_US, Freezer, Meters, Switch, ThrottledFile, Usage, cpu_quota_us,
+    Backend, CPU_PERIOD_US, Freezer, FreezerFile, Meters, ThrottledFile, Usage, cpu_quota_us,
     cpu_shares, make, make_parents, write,
 };
 use crate::spec::Limits;
@@ -80,7 +80,7 @@ impl Backend for Hierarchy {
         false
     }
 
-    fn doors(&self, _group: &str) -> Result<Vec<OwnedFd>> {
+    fn entry_fds(&self, _group: &str) -> Result<Vec<OwnedFd>> {
         Ok(Vec::new())
     }
 
@@ -123,8 +123,8 @@ impl Backend for Hierarchy {
         "memory.max"
     }
 
-    fn switch(&self, group: &str) -> Option<Switch> {
-        Some(Freezer::Unified(self.root.clone()).switch(group))
+    fn freezer_file(&self, group: &str) -> Option<FreezerFile> {
+        Some(Freezer::Unified(self.root.clone()).freezer_file(group))
     }
 
     fn folders(&self, group: &str) -> Vec<PathBuf> {

@@ -56,7 +56,9 @@ fn names(top: &OwnedFd) -> io::Result<Vec<String>> {
         match entry.file_name().to_str() {
             Ok("." | "..") => {}
             Ok(name) => names.push(name.to_owned()),
-            Err(_) => return Err(io::Error::new(io::ErrorKind::InvalidData, "a name is not UTF-8")),
+            Err(_) => {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "a name is not UTF-8"));
+            }
         }
     }
     Ok(names)

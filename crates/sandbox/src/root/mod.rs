@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 use snowmelt_kernel::mount::{self, Attributes};
 
-use crate::spawner::Stage;
+use crate::spawner::Namespaces;
 use crate::spec::{Base, MountedImage, Network, Root};
 pub use mounted::root_of_image;
 use skeleton::Skeleton;
@@ -66,7 +66,7 @@ struct Template {
 }
 
 /// The namespaces in which a program starts.
-pub(crate) struct Place<'a> {
+pub(crate) struct ProgramNamespaces<'a> {
     /// The mount namespace of its root file system.
     pub mounts: BorrowedFd<'a>,
     /// The network namespace of programs without a network.
@@ -81,29 +81,29 @@ impl Roots {
 
     /// Assembles further templates in folders of that lane; the existing templates serve both
     /// lanes.
-    pub fn turn_into_lane(&mut self, lane: u32) {
+    pub fn become_lane(&mut self, lane: u32) {
         (self.lane, self.made) = (lane, 0);
     }
 
     /// The namespaces for programs with this root.
-    pub fn place(
+    pub fn namespaces_for(
         &mut self,
-        stage: &Stage,
+        namespaces: &Namespaces,
         root: &Root,
         network: Network,
-    ) -> Result<Place<'_>, Fault> {
+    ) -> Result<ProgramNamespaces<'_>, Fault> {
         let network = network.of_root();
         let known = self.templates.iter().rposition(|template| template.is_for(root, network));
         let template = match known {
             Some(index) if index + 1 == self.templates.len() => None,
             Some(index) => Some(self.templates.remove(index)),
-            None => Some(self.assemble(stage, root, network)?),
+            None => Some(self.assemble(namespaces, root, network)?),
         };
         self.templates.extend(template);
         if self.templates.len() > MOST_TEMPLATES {
             self.templates.remove(0);
         }
-        let last = self.templates.last().map(|template| Place {
+        let last = self.templates.last().map(|template| ProgramNamespaces {
             mounts: template.namespace.as_fd(),
             empty_network: template.empty_network.as_fd(),
         });
@@ -111,14 +111,22 @@ impl Roots {
     }
 
     /// A detached copy of this root.
-    pub fn copy(&mut self, stage: &Stage, root: &Root, network: Network) -> Result<OwnedFd, Fault> {
-        let Place { mounts, .. } = self.place(stage, root, network)?;
-        doing("copy the root", stage.within(mounts, || mount::copy(Path::new("/"))))
+    pub fn copy(
+        &mut self,
+        namespaces: &Namespaces,
+        root: &Root,
+        network: Network,
+    ) -> Result<OwnedFd, Fault> {
+        let ProgramNamespaces { mounts, .. } = self.namespaces_for(namespaces, root, network)?;
+        doing(
+            "copy the root",
+            namespaces.in_mount_namespace(mounts, || mount::copy(Path::new("/"))),
+        )
     }
 
     fn assemble(
         &mut self,
-        stage: &Stage,
+        namespaces: &Namespaces,
         root: &Root,
         network: Network,
     ) -> Result<Template, Fault> {
@@ -145,10 +153,10 @@ impl Roots {
         }
         doing("make the root read-only", mount::set_attributes_of(&top, mount::inert()))?;
         let tree = doing("copy the root", mount::copy_at(&top, Path::new("")))?;
-        let namespace = doing("make a namespace of the root", stage.namespace_of(tree))?;
+        let namespace = doing("make a namespace of the root", namespaces.namespace_of(tree))?;
         let empty_network = match network {
-            Network::Host => stage.shared_network(),
-            Network::None | Network::Job(_) => stage.empty_network(),
+            Network::Host => namespaces.shared_network(),
+            Network::None | Network::Job(_) => namespaces.empty_network(),
         };
         let empty_network = doing("make an empty network namespace", empty_network)?;
         Ok(Template { root: root.clone(), network, namespace, empty_network })

@@ -21,8 +21,8 @@ use snowmelt_kernel::mount::{self, Attributes};
 use snowmelt_kernel::namespace::{flags, unshare};
 use snowmelt_kernel::{fds, landlock, notify, process, seccomp};
 
-use super::guard::Guard;
-use super::stage::{NEW_ROOT, Stage};
+use super::namespaces::{NEW_ROOT, Namespaces};
+use super::notifier::NotifierSetup;
 use super::{identity, oom, sync};
 use crate::root::{Fault, doing};
 use crate::spec::CHANNEL_FD;
@@ -43,9 +43,9 @@ const MASKED: [&str; 7] = [
 
 /// The files of [`MASKED`] that this kernel has, according to a fresh `/proc`: the host's may hide
 /// some.
-pub(super) fn masked(stage: &Stage) -> io::Result<Vec<&'static str>> {
+pub(super) fn masked(namespaces: &Namespaces) -> io::Result<Vec<&'static str>> {
     let is_there = |name: &&str| Path::new("/proc").join(name).exists();
-    stage.on_it(|| Ok(MASKED.into_iter().filter(is_there).collect()))
+    namespaces.in_zygote_template(|| Ok(MASKED.into_iter().filter(is_there).collect()))
 }
 
 /// SYS_ADMIN and SYS_CHROOT for the namespaces of its children, SETUID and SETGID for their ids.
@@ -54,7 +54,7 @@ const ZYGOTE_CAPABILITIES: [u32; 4] = [21, 18, 7, 6];
 /// The inputs of the child, prepared by the spawner.
 pub(super) struct Child<'a> {
     /// The files through which it enters its control group.
-    pub doors: &'a [OwnedFd],
+    pub entry_fds: &'a [OwnedFd],
     pub scratch: &'a OwnedFd,
     /// Becomes descriptor 0.
     pub null: &'a OwnedFd,
@@ -71,7 +71,7 @@ pub(super) struct Child<'a> {
     /// Its working directory, an absolute path inside.
     pub working_folder: &'a Path,
     /// The address notifier, with the other end of our socket pair, if its network has one.
-    pub guard: Option<(&'a Guard, &'a OwnedFd)>,
+    pub notifier: Option<(&'a NotifierSetup, &'a OwnedFd)>,
     pub program: &'a Program,
     /// The path of the program, for error messages.
     pub path: &'a str,
@@ -100,7 +100,7 @@ impl Child<'_> {
             Kind::Program { id, inside, proc, score } => {
                 doing("attach the scratch", self.attach_scratch())?;
                 doing("mount /proc", self.mount_proc())?;
-                doing("set who goes first when memory runs out", oom::set(proc, score))?;
+                doing("set the OOM score", oom::set(proc, score))?;
                 if !lacks(Defence::User) {
                     identity::take(proc, id, inside)?;
                 }
@@ -111,7 +111,7 @@ impl Child<'_> {
                 doing("wait for the spawner", sync::wait_for_go(sync))?;
                 doing("leave the control group namespace", unshare(flags::CGROUP))?;
                 doing("change the user", process::become_user(0, 0))?;
-                doing("limit what its user may have", deny_objects())?;
+                doing("limit the kernel objects of its user", deny_kernel_objects())?;
                 &ZYGOTE_CAPABILITIES[..]
             }
         };
@@ -119,8 +119,8 @@ impl Child<'_> {
         self.drop_privileges(kept)?;
         doing("place the descriptors", self.place_descriptors())?;
         doing("enter the working folder", self.enter_working_folder())?;
-        if let Some((guard, sync)) = self.guard {
-            doing("have its calls answered", hand_over(guard, sync))?;
+        if let Some((notifier, sync)) = self.notifier {
+            doing("set up the address notifier", hand_over(notifier, sync))?;
         }
         // Only now: until it executes it has the spawner's descriptors, which may be more than the
         // function's own limit, and could open no other.
@@ -133,7 +133,7 @@ impl Child<'_> {
     }
 
     fn enter_group(&self) -> io::Result<()> {
-        self.doors.iter().try_for_each(|door| rustix::io::write(door, b"0").map(drop))?;
+        self.entry_fds.iter().try_for_each(|file| rustix::io::write(file, b"0").map(drop))?;
         Ok(())
     }
 
@@ -202,7 +202,7 @@ impl Child<'_> {
         if !lacks(Defence::Landlock) {
             doing("confine it by Landlock", self.confine())?;
         }
-        doing("tie its life to the spawner's", self.tie_to_spawner())
+        doing("set the parent-death signal", self.tie_to_spawner())
     }
 
     /// A second barrier behind the mounts. A zygote must still attach the mounts of its children,
@@ -252,7 +252,7 @@ impl Child<'_> {
 
 /// Sets the limit of these objects to 0 in its user namespace and those below. No function needs
 /// one, and the host allows few per user. Not every kernel has every kind.
-fn deny_objects() -> io::Result<()> {
+fn deny_kernel_objects() -> io::Result<()> {
     const KINDS: [&str; 7] = [
         "fanotify_groups",
         "fanotify_marks",
@@ -272,12 +272,12 @@ fn deny_objects() -> io::Result<()> {
 
 /// Installs the filter and sends its listener through the handover descriptor, which must stay open
 /// while the limit of descriptors no longer allows its number.
-fn hand_over(guard: &Guard, sync: &OwnedFd) -> io::Result<()> {
-    let door = u64::from(guard.door);
+fn hand_over(notifier: &NotifierSetup, sync: &OwnedFd) -> io::Result<()> {
+    let handover_fd = u64::from(notifier.handover_fd);
     let limit = |files| Rlimit { current: Some(files), maximum: Some(files) };
-    setrlimit(Resource::Nofile, limit(door + 1))?;
-    let through = fds::copy_at(sync.as_fd(), guard.door as RawFd)?;
-    setrlimit(Resource::Nofile, limit(door))?;
-    let listener = notify::install(&guard.filter)?;
-    sync::tell_heard(&through, &listener)
+    setrlimit(Resource::Nofile, limit(handover_fd + 1))?;
+    let through = fds::copy_at(sync.as_fd(), notifier.handover_fd as RawFd)?;
+    setrlimit(Resource::Nofile, limit(handover_fd))?;
+    let listener = notify::install(&notifier.filter)?;
+    sync::send_listener(&through, &listener)
 }

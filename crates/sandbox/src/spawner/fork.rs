@@ -9,8 +9,8 @@ use rustix::process::{Signal, pidfd_send_signal};
 use snowmelt_kernel::packet;
 use snowmelt_types::SandboxId;
 
-use super::cell::{Answer, Beginning, Call, Cell, Forked, Origin, Phase, Token};
-use super::guard::{Guard, Heard};
+use super::notifier::{NotifierListener, NotifierSetup};
+use super::record::{Answer, Call, Forked, Origin, Phase, SandboxRecord, Starting, Token};
 use super::scratch::Scratch;
 use super::service::Service;
 use super::start::{check_env, group_fault, refusal};
@@ -22,11 +22,11 @@ use crate::spec::{CHANNEL_FD, ForkSpec, Limits, Network, ZygoteSpec};
 
 /// How long a child may take to call its entry. A fork of a large process takes tens of
 /// milliseconds; a compromised zygote may never finish.
-pub(super) const FORK_PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const FORK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The additional time for each of its siblings in flight: on a busy machine they compete for the
 /// processor.
-const SIBLING_PATIENCE: Duration = Duration::from_secs(1);
+const SIBLING_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The resources made for a child while its zygote forks.
 struct Made {
@@ -86,12 +86,12 @@ impl Service {
         wanted.check()?;
         if let Wanted::Handler(spec) = wanted
             && spec.network.is_none()
-            && self.use_spare(zygote, sequence, spec)?
+            && self.use_preforked(zygote, sequence, spec)?
         {
             return Ok(());
         }
-        let token = self.name(wanted.id())?;
-        let begun = Instant::now();
+        let token = self.new_token(wanted.id())?;
+        let started_at = Instant::now();
         let state = self.zygote(zygote).ok_or_else(|| refusal("its zygote is gone"))?;
         let (block, depth) = (state.block(), state.depth_below());
         let siblings = state.in_flight as u32;
@@ -107,14 +107,23 @@ impl Service {
         match self.make_child(zygote, token, number, &group, sequence, wanted) {
             Ok(Made { answer, sync, control }) => {
                 let below = |control| Box::new(ZygoteState::new(owner, block, depth, control));
-                let deadline = Some(begun + FORK_PATIENCE + SIBLING_PATIENCE * siblings);
-                let phase = Phase::Beginning(Beginning { answer, sync, fault: None, deadline });
+                let deadline = Some(started_at + FORK_TIMEOUT + SIBLING_TIMEOUT * siblings);
+                let phase = Phase::Starting(Starting { answer, sync, fault: None, deadline });
                 let (said, died, call) = (None, None, wanted.call());
                 let origin = Origin::Forked(Forked { zygote, number, said, died, call });
                 let (id, below) = (wanted.id().clone(), control.map(below));
                 let (pid, pidfd) = (0, None);
-                let cell = Cell { id, group, begun, pid, pidfd, phase, origin, zygote: below };
-                self.insert(token, cell);
+                let record = SandboxRecord {
+                    id,
+                    group,
+                    started_at,
+                    pid,
+                    pidfd,
+                    phase,
+                    origin,
+                    zygote: below,
+                };
+                self.insert(token, record);
                 self.watch_all(token);
                 if let Some(state) = self.zygote(zygote) {
                     state.in_flight += 1;
@@ -157,7 +166,7 @@ impl Service {
         let limits = wanted.limits();
         let scratch = doing("make the scratch", Scratch::make(limits.scratch, owner))?;
         let (filter, control) = match wanted {
-            Wanted::Handler(_) | Wanted::Spare(_) => {
+            Wanted::Handler(_) | Wanted::Preforked(_) => {
                 (Some(self.programs.of_fork(wanted.network().is_some())), None)
             }
             Wanted::Zygote(spec) => {
@@ -165,14 +174,17 @@ impl Service {
             }
         };
         let channel = control.as_ref().map_or(&scratch.listener, |(_, theirs)| theirs);
-        let fds: Vec<_> =
-            [&scratch.mount, channel, &scratch.log_in].into_iter().chain(&group.doors).collect();
-        let guard = Guard::of(&self.stage, wanted.network(), limits.open_files);
-        let guard = doing("have its calls answered", guard)?;
-        let landed = zygote::land(&sync, limits.open_files, filter, guard.as_ref(), &fds);
-        doing("give the child what it needs", landed)?;
+        let fds: Vec<_> = [&scratch.mount, channel, &scratch.log_in]
+            .into_iter()
+            .chain(&group.entry_fds)
+            .collect();
+        let notifier = NotifierSetup::of(&self.namespaces, wanted.network(), limits.open_files);
+        let notifier = doing("set up the address notifier", notifier)?;
+        let sent = zygote::send_setup(&sync, limits.open_files, filter, notifier.as_ref(), &fds);
+        doing("send the child its set-up", sent)?;
         let (channel, log) = (scratch.channel, scratch.log_out);
-        let answer = Answer { sequence, channel, log, heard: Heard::of(guard.as_ref()) };
+        let answer =
+            Answer { sequence, channel, log, listener: NotifierListener::of(notifier.as_ref()) };
         Ok(Made { answer, sync, control: control.map(|(ours, _)| ours) })
     }
 
@@ -192,7 +204,7 @@ impl Service {
             None => None,
             Some(id) => {
                 let found =
-                    self.stage.networks.get(&id).map(|network| network.namespace.try_clone());
+                    self.namespaces.networks.get(&id).map(|network| network.namespace.try_clone());
                 Some(doing("find the network", found.unwrap_or_else(|| Err(gone())))?)
             }
         };
@@ -201,7 +213,7 @@ impl Service {
         let (root, known) = if wanted.is_zygote() { (0, false) } else { state.root(wanted.root()) };
         let copy = match known {
             true => None,
-            false => Some(self.roots.copy(&self.stage, wanted.root(), Network::None)?),
+            false => Some(self.roots.copy(&self.namespaces, wanted.root(), Network::None)?),
         };
         let state = doing("find the zygote", self.zygote(zygote).ok_or_else(gone))?;
         let (is_zygote, count, fresh) = (wanted.is_zygote(), state.block(), !known);
@@ -218,29 +230,29 @@ impl Service {
         if let Some(state) = self.zygote(token) {
             state.retired = true;
         }
-        self.end_spare(token);
+        self.end_preforked(token);
         self.end_if_retired(token);
     }
 
     pub(super) fn end_if_retired(&mut self, zygote: Token) {
         if self.zygote(zygote).is_some_and(|state| state.retired && state.is_childless()) {
-            self.kill_cell(zygote);
+            self.kill_sandbox(zygote);
         }
     }
 
-    pub(super) fn kill_cell(&self, token: Token) {
-        if let Some(pidfd) = self.cells.get(&token).and_then(|cell| cell.pidfd.as_ref()) {
+    pub(super) fn kill_sandbox(&self, token: Token) {
+        if let Some(pidfd) = self.records.get(&token).and_then(|record| record.pidfd.as_ref()) {
             // Fails only when the process has ended already.
             let _ = pidfd_send_signal(pidfd, Signal::KILL);
         }
     }
 
     pub(super) fn zygote(&mut self, token: Token) -> Option<&mut ZygoteState> {
-        self.cells.get_mut(&token)?.zygote.as_deref_mut()
+        self.records.get_mut(&token)?.zygote.as_deref_mut()
     }
 
     pub(super) fn zygote_of(&self, token: Token) -> Option<Token> {
-        match self.cells.get(&token)?.origin {
+        match self.records.get(&token)?.origin {
             Origin::Forked(Forked { zygote, .. }) => Some(zygote),
             Origin::Cloned { .. } => None,
         }
@@ -252,14 +264,14 @@ impl Wanted {
         match self {
             Self::Handler(spec) => spec.check(),
             // A zygote has the environment of the one above.
-            Self::Spare(_) | Self::Zygote(_) => Ok(()),
+            Self::Preforked(_) | Self::Zygote(_) => Ok(()),
         }
     }
 
     fn limits(&self) -> &Limits {
         match self {
             Self::Handler(spec) => &spec.limits,
-            Self::Spare(spec) => &spec.limits,
+            Self::Preforked(spec) => &spec.limits,
             Self::Zygote(spec) => &spec.limits,
         }
     }
@@ -267,14 +279,16 @@ impl Wanted {
     fn call(&self) -> Call {
         match self {
             Self::Handler(spec) => Call::Handler(Entries::of(spec)),
-            Self::Spare(_) => Call::Spare,
+            Self::Preforked(_) => Call::Preforked,
             Self::Zygote(_) => Call::Zygote,
         }
     }
 
     fn too_many(&self) -> Failure {
         refusal(match self {
-            Self::Handler(_) | Self::Spare(_) => "its zygote has the maximum number of children",
+            Self::Handler(_) | Self::Preforked(_) => {
+                "its zygote has the maximum number of children"
+            }
             Self::Zygote(_) => "its zygote has the maximum number of zygotes below it",
         })
     }

@@ -20,11 +20,11 @@ use crate::run_dir;
 
 impl Service {
     /// Reports that it is ready, serves until its end, and removes everything of its own.
-    pub fn live(&mut self) -> io::Result<()> {
+    pub fn run(&mut self) -> io::Result<()> {
         self.groups.settle();
         let own = [self.pidfd.as_fd()].into_iter();
         let fds: Vec<_> = own.chain(self.init.iter().map(AsFd::as_fd)).collect();
-        let told = super::tell_setup(&self.control, Ok(()), &fds);
+        let told = super::send_setup_done(&self.control, Ok(()), &fds);
         let served = told.and_then(|()| self.serve());
         self.end_all();
         self.groups.leave();
@@ -39,7 +39,7 @@ impl Service {
     /// of that socket.
     pub(super) fn open_lane(&mut self, lane: u32, mut fds: Vec<OwnedFd>) {
         let Some(control) = fds.pop() else { return };
-        let made = clone_sibling(|| match self.live_as(lane, control) {
+        let made = clone_sibling(|| match self.run_as(lane, control) {
             Ok(()) => 0,
             Err(error) => {
                 eprintln!("snowmelt spawner: lane {lane}: {error}");
@@ -53,17 +53,17 @@ impl Service {
 
     /// The main function of the copy. The descriptors of the original lane are closed first: while
     /// they are open here, the server cannot see that lane end.
-    fn live_as(&mut self, lane: u32, control: OwnedFd) -> io::Result<()> {
+    fn run_as(&mut self, lane: u32, control: OwnedFd) -> io::Result<()> {
         self.control = control;
         // The epoll set is shared with that lane, so nothing is removed from it.
         self.epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        self.cells.clear();
+        self.records.clear();
         self.names.clear();
-        self.groups.turn_into_lane(lane);
-        self.roots.turn_into_lane(lane);
+        self.groups.become_lane(lane);
+        self.roots.become_lane(lane);
         self.slots = self.slots.of_lane(lane);
         self.pidfd = pidfd_open(getpid(), PidfdFlags::empty())?;
         self.watch(self.control.as_fd(), Watched::Control, 0)?;
-        self.live()
+        self.run()
     }
 }

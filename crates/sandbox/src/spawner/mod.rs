@@ -5,24 +5,24 @@
 //! When its socket ends, or on a shutdown request, a lane kills its sandboxes, removes its control
 //! groups and exits; the last one removes the run directory.
 
-mod cell;
 mod child;
+mod child_setup;
 mod end;
 mod fork;
-mod guard;
 mod identity;
 mod ids;
 mod init;
-mod landing;
 mod lane;
+mod namespaces;
 mod networks;
+mod notifier;
 mod oom;
+mod preforked;
 mod program;
+mod record;
 mod reports;
 mod scratch;
 mod service;
-mod spare;
-mod stage;
 mod start;
 mod sync;
 mod zygote;
@@ -42,8 +42,8 @@ use crate::root::{Fault, Roots};
 use crate::weaken::{Defence, lacks};
 use ids::Slots;
 use init::Init;
+pub(crate) use namespaces::Namespaces;
 use service::Service;
-pub(crate) use stage::Stage;
 
 pub use start::NAMESPACES;
 
@@ -73,22 +73,22 @@ fn run() -> io::Result<()> {
         return first_lane(control, setup, process, None);
     }
     init::make(|init| {
-        let lived = first_lane(control, setup, process, Some(init));
+        let result = first_lane(control, setup, process, Some(init));
         drop(lock);
-        i32::from(lived.inspect_err(|error| eprintln!("snowmelt spawner: {error}")).is_err())
+        i32::from(result.inspect_err(|error| eprintln!("snowmelt spawner: {error}")).is_err())
     })
 }
 
 /// `process` is the id of the process that the server executed.
 fn first_lane(control: OwnedFd, setup: Setup, process: u32, init: Option<Init>) -> io::Result<()> {
     match set_up(&setup, process) {
-        Ok(tools) => Service::new(control, setup, tools, init)?.live(),
+        Ok(tools) => Service::new(control, setup, tools, init)?.run(),
         // The run directory stays: it is the server's, and has other contents if this spawner
         // replaces one that died.
         Err(reason) => {
             let own = pidfd_open(getpid(), PidfdFlags::empty())?;
             let told = [own.as_fd()].into_iter().chain(init.iter().map(AsFd::as_fd));
-            tell_setup(&control, Err(reason), &told.collect::<Vec<_>>())
+            send_setup_done(&control, Err(reason), &told.collect::<Vec<_>>())
         }
     }
 }
@@ -111,7 +111,7 @@ fn receive_setup(control: &OwnedFd) -> io::Result<(Setup, OwnedFd)> {
 }
 
 /// Reports that this lane is ready, or why it cannot be.
-fn tell_setup(
+fn send_setup_done(
     control: &OwnedFd,
     outcome: Result<(), String>,
     fds: &[BorrowedFd<'_>],
@@ -121,7 +121,7 @@ fn tell_setup(
 
 /// The resources of a lane.
 struct Tools {
-    stage: Stage,
+    namespaces: Namespaces,
     roots: Roots,
     programs: Programs,
     groups: cgroup::Pool,
@@ -133,9 +133,9 @@ fn set_up(setup: &Setup, process: u32) -> Result<Tools, String> {
         return Err("only root can make sandboxes".to_owned());
     }
     let failed = |fault: Fault| format!("cannot {}: {}", fault.step, fault.source);
-    leave_the_terminal().map_err(|error| error.to_string())?;
+    detach_from_terminal().map_err(|error| error.to_string())?;
     deny_cores().map_err(|error| error.to_string())?;
-    bound_signals().map_err(|error| error.to_string())?;
+    limit_pending_signals().map_err(|error| error.to_string())?;
     // The keys of the user who runs the server must not reach the sandboxes.
     if !lacks(Defence::Keyring) {
         keyring::leave_session().map_err(|error| format!("cannot leave the keyring: {error}"))?;
@@ -145,19 +145,19 @@ fn set_up(setup: &Setup, process: u32) -> Result<Tools, String> {
     let groups = cgroup::Pool::new(backend, setup.parent_cgroup.clone(), &setup.total);
     let groups = groups.map_err(|error| error.to_string())?;
     let folder = setup.run_dir.join("roots");
-    make_afresh(&folder).map_err(|error| error.to_string())?;
-    let stage = Stage::enter(&folder).map_err(failed)?;
+    recreate_folder(&folder).map_err(|error| error.to_string())?;
+    let namespaces = Namespaces::enter(&folder).map_err(failed)?;
     // Here, because it applies to every lane.
     if !lacks(Defence::Seccomp) {
         programs.confine_spawner().map_err(|error| error.to_string())?;
     }
     let (roots, slots) = (Roots::new(folder), Slots::of_process(process));
-    Ok(Tools { stage, roots, programs, groups, slots })
+    Ok(Tools { namespaces, roots, programs, groups, slots })
 }
 
 /// Makes an empty folder. An existing one is of a spawner that died; its mounts went with its mount
 /// namespace.
-fn make_afresh(folder: &Path) -> io::Result<()> {
+fn recreate_folder(folder: &Path) -> io::Result<()> {
     match std::fs::remove_dir_all(folder) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => std::fs::create_dir(folder),
@@ -173,7 +173,7 @@ fn deny_cores() -> io::Result<()> {
 
 /// Pending signals and timers take memory that no control group counts. The limit applies to a
 /// program, and to a zygote with all its children.
-fn bound_signals() -> io::Result<()> {
+fn limit_pending_signals() -> io::Result<()> {
     const MOST: Option<u64> = Some(4096);
     let limit = Rlimit { current: MOST, maximum: MOST };
     if lacks(Defence::PendingSignals) {
@@ -184,7 +184,7 @@ fn bound_signals() -> io::Result<()> {
 }
 
 /// Ctrl-C goes to the server, which then sends a shutdown request.
-fn leave_the_terminal() -> io::Result<()> {
+fn detach_from_terminal() -> io::Result<()> {
     // Fails only for a process group leader, which is not in the terminal's foreground group.
     let _ = rustix::process::setsid();
     process::ignore_signals(&process::INTERRUPTS)

@@ -27,7 +27,7 @@ use crate::spec::NetworkId;
 pub(super) struct JobNetwork {
     pub namespace: OwnedFd,
     /// Calls of its sandboxes that name an address wait for an answer.
-    pub is_guarded: bool,
+    pub has_notifier: bool,
 }
 
 impl Service {
@@ -37,12 +37,12 @@ impl Service {
         sequence: u64,
         id: NetworkId,
         owner: Option<&SandboxId>,
-        is_guarded: bool,
+        has_notifier: bool,
     ) {
         match self.network_for(owner) {
             Ok(namespace) => {
-                self.tell(&Event::Network { sequence }, &[namespace.as_fd()]);
-                self.stage.networks.insert(id, JobNetwork { namespace, is_guarded });
+                self.send_event(&Event::Network { sequence }, &[namespace.as_fd()]);
+                self.namespaces.networks.insert(id, JobNetwork { namespace, has_notifier });
             }
             Err(failure) => self.refuse(sequence, failure),
         }
@@ -53,8 +53,8 @@ impl Service {
             None => None,
             Some(zygote) => {
                 let lost = || Failure::ZygoteLost { zygote: zygote.clone() };
-                let cell = self.find(zygote).and_then(|token| self.cells.get(&token));
-                let pid = cell.ok_or_else(lost)?.pid;
+                let record = self.find(zygote).and_then(|token| self.records.get(&token));
+                let pid = record.ok_or_else(lost)?.pid;
                 let user = self.open_namespace(&format!("{pid}/ns/user"));
                 Some(doing("open the user namespace of the zygote", user)?)
             }
@@ -91,6 +91,6 @@ impl Service {
 
     fn open_namespace(&self, path: &str) -> io::Result<OwnedFd> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        Ok(openat(self.stage.proc(), path, flags, Mode::empty())?)
+        Ok(openat(self.namespaces.proc(), path, flags, Mode::empty())?)
     }
 }

@@ -2,36 +2,36 @@
 
 use std::os::fd::AsFd;
 
-use super::cell::{Answer, Phase, Token};
+use super::record::{Answer, Phase, Token};
 use super::service::Service;
 use super::zygote::Report;
 use crate::message::{Event, Failure, Started, Status, ZygoteReady};
 
 /// The number of packets read from one zygote before others have their turn.
-const MOST_HEARD: usize = 32;
+const MAX_REPORTS: usize = 32;
 
 impl Service {
     /// Reads the reports of a zygote, up to a limit: the loop comes back for the rest, so a zygote
     /// that never stops does not block the others. An invalid report ends it.
-    pub(super) fn zygote_spoke(&mut self, token: Token) {
-        for _ in 0..MOST_HEARD {
-            let Some(heard) = self.zygote(token).map(|state| state.hear()) else { return };
-            match heard {
-                Ok(Some(report)) => self.zygote_reports(token, report),
+    pub(super) fn on_zygote_message(&mut self, token: Token) {
+        for _ in 0..MAX_REPORTS {
+            let Some(received) = self.zygote(token).map(|state| state.receive()) else { return };
+            match received {
+                Ok(Some(report)) => self.handle_report(token, report),
                 Ok(None) => return,
                 Err(_) => {
                     // The rest is handled when its process ends.
-                    let cell = self.cells.get(&token);
-                    if let Some(state) = cell.and_then(|cell| cell.zygote.as_ref()) {
+                    let record = self.records.get(&token);
+                    if let Some(state) = record.and_then(|record| record.zygote.as_ref()) {
                         self.unwatch(state.control.as_fd());
                     }
-                    return self.kill_cell(token);
+                    return self.kill_sandbox(token);
                 }
             }
         }
     }
 
-    fn zygote_reports(&mut self, zygote: Token, report: Report) {
+    fn handle_report(&mut self, zygote: Token, report: Report) {
         match report {
             Report::Ready(ready) => self.zygote_is_ready(zygote, ready),
             Report::Failed { token, step, errno } if self.zygote_of(token) == Some(zygote) => {
@@ -51,30 +51,30 @@ impl Service {
     }
 
     fn zygote_is_ready(&mut self, token: Token, ready: ZygoteReady) {
-        let Some(cell) = self.cells.get_mut(&token) else { return };
-        if !matches!(cell.phase, Phase::Importing(_)) {
+        let Some(record) = self.records.get_mut(&token) else { return };
+        if !matches!(record.phase, Phase::Importing(_)) {
             return;
         }
-        if let Phase::Importing(answer) = std::mem::replace(&mut cell.phase, Phase::Running) {
-            self.tell_started(token, &answer, Some(ready));
+        if let Phase::Importing(answer) = std::mem::replace(&mut record.phase, Phase::Running) {
+            self.send_started(token, &answer, Some(ready));
         }
     }
 
     /// Reports to the server that a sandbox runs.
-    pub(super) fn tell_started(&self, token: Token, answer: &Answer, zygote: Option<ZygoteReady>) {
-        let Some(cell) = self.cells.get(&token) else { return };
-        let Some(pidfd) = &cell.pidfd else { return };
-        let (backend, group) = (self.groups.backend(), &cell.group.path);
+    pub(super) fn send_started(&self, token: Token, answer: &Answer, zygote: Option<ZygoteReady>) {
+        let Some(record) = self.records.get(&token) else { return };
+        let Some(pidfd) = &record.pidfd else { return };
+        let (backend, group) = (self.groups.backend(), &record.group.path);
         let started = Started {
             memory_peak_file: backend.memory_peak_file(group),
             memory_file: backend.memory_file(group),
             throttled_file: Some(backend.throttled_file(group)),
-            switch: backend.switch(group),
+            freezer: backend.freezer_file(group),
             zygote,
         };
         let event = Event::Started { sequence: answer.sequence, started };
         let mut fds = vec![pidfd.as_fd(), answer.channel.as_fd(), answer.log.as_fd()];
-        fds.extend(answer.heard.listener().map(AsFd::as_fd));
-        self.tell(&event, &fds);
+        fds.extend(answer.listener.descriptor().map(AsFd::as_fd));
+        self.send_event(&event, &fds);
     }
 }

@@ -11,12 +11,12 @@ use snowmelt_kernel::clone::Cloned;
 use snowmelt_kernel::namespace::flags;
 use snowmelt_kernel::{packet, process};
 
-use super::cell::{Answer, Beginning, Cell, Origin, Phase, Token};
 use super::child::{self, Child};
-use super::guard::Heard;
 use super::ids::{Holder, Slot};
+use super::notifier::NotifierListener;
 use super::oom;
 use super::program::prepare;
+use super::record::{Answer, Origin, Phase, SandboxRecord, Starting, Token};
 use super::scratch::Scratch;
 use super::service::{Service, Watched};
 use super::sync;
@@ -94,10 +94,10 @@ impl Service {
         control: Control,
     ) -> Result<(), Failure> {
         check(spec)?;
-        let token = self.name(&spec.id)?;
+        let token = self.new_token(&spec.id)?;
         let slot = self.slots.take(Holder::Zygote);
         let slot = slot.ok_or(Failure::ZygoteSlots)?;
-        let begun = Instant::now();
+        let started_at = Instant::now();
         let group = self.group_for(&spec.limits, &slot)?;
         let made = match self.make_zygote(sequence, spec, control, &group, &slot) {
             Ok(made) => made,
@@ -110,9 +110,12 @@ impl Service {
         let state = ZygoteState::new(slot.first_id, slot.count, 0, made.control);
         let (zygote, origin) = (Some(Box::new(state)), Origin::Cloned { slot });
         let (answer, sync) = (made.answer, made.sync);
-        let phase = Phase::Beginning(Beginning { answer, sync, fault: None, deadline: None });
+        let phase = Phase::Starting(Starting { answer, sync, fault: None, deadline: None });
         let (id, pid, pidfd) = (spec.id.clone(), made.process.pid, Some(made.process.pidfd));
-        self.insert(token, Cell { id, group, begun, pid, pidfd, phase, origin, zygote });
+        self.insert(
+            token,
+            SandboxRecord { id, group, started_at, pid, pidfd, phase, origin, zygote },
+        );
         self.watch_all(token);
         Ok(())
     }
@@ -125,14 +128,14 @@ impl Service {
         group: &Group,
         slot: &Slot,
     ) -> Result<Made, Fault> {
-        let root = self.roots.copy(&self.stage, &program.root, Network::None)?;
+        let root = self.roots.copy(&self.namespaces, &program.root, Network::None)?;
         let scratch = Scratch::make(program.limits.scratch, slot.first_id);
         let scratch = doing("make the scratch", scratch)?;
         let (sync, theirs) = doing("make a pair of sockets", packet::pair())?;
         let (control, channel) = doing("configure the zygote", control)?;
         let executed = prepare(program)?;
         let child = Child {
-            doors: &group.doors,
+            entry_fds: &group.entry_fds,
             scratch: &scratch.mount,
             null: &self.null,
             channel: &channel,
@@ -144,7 +147,7 @@ impl Service {
             working_folder: &program.process.working_folder,
             program: &executed,
             path: &program.command[0],
-            guard: None,
+            notifier: None,
             kind: child::Kind::Zygote { root: &root, sync: &theirs },
         };
         let target = self.groups.backend().clone_target(&group.path).map_err(group_fault)?;
@@ -152,14 +155,15 @@ impl Service {
         let run = || {
             let fault = child.run();
             // If the spawner has ended, the message has no receiver.
-            drop(sync::tell_fault(&theirs, &fault));
+            drop(sync::send_fault(&theirs, &fault));
             1
         };
         // Shared by its children.
-        let own = doing("make an empty network namespace", self.stage.empty_network())?;
-        let network = doing("find the network", self.stage.network(Network::None, own.as_fd()))?;
-        let clone = || self.stage.clone(NAMESPACES, network, cgroup, run);
-        let cloned = oom::inherited(self.stage.proc(), oom::ZYGOTE, || {
+        let own = doing("make an empty network namespace", self.namespaces.empty_network())?;
+        let network =
+            doing("find the network", self.namespaces.network(Network::None, own.as_fd()))?;
+        let clone = || self.namespaces.clone(NAMESPACES, network, cgroup, run);
+        let cloned = oom::inherited(self.namespaces.proc(), oom::ZYGOTE, || {
             if lacks(Defence::OwnCounts) {
                 return clone();
             }
@@ -167,11 +171,11 @@ impl Service {
         });
         let process = doing("clone a process", cloned)?;
         if let Err(fault) = release(&process, &sync, slot) {
-            put_down(&process);
+            kill_and_reap(&process);
             return Err(fault);
         }
-        let (channel, log, heard) = (scratch.channel, scratch.log_out, Heard::Unguarded);
-        let answer = Answer { sequence, channel, log, heard };
+        let (channel, log, listener) = (scratch.channel, scratch.log_out, NotifierListener::Unused);
+        let answer = Answer { sequence, channel, log, listener };
         Ok(Made { process, answer, sync, control })
     }
 
@@ -187,10 +191,10 @@ impl Service {
     /// Registers all descriptors of a new record except the zygote's control socket: that one is
     /// read once the zygote has closed its socket pair, however soon it sends.
     pub(super) fn watch_all(&mut self, token: Token) {
-        let Some(cell) = self.cells.get(&token) else { return };
-        let process = cell.pidfd.as_ref().map(|fd| (fd.as_fd(), Watched::Process));
-        let sync = match &cell.phase {
-            Phase::Beginning(beginning) => Some((beginning.sync.as_fd(), Watched::Sync)),
+        let Some(record) = self.records.get(&token) else { return };
+        let process = record.pidfd.as_ref().map(|fd| (fd.as_fd(), Watched::Process));
+        let sync = match &record.phase {
+            Phase::Starting(starting) => Some((starting.sync.as_fd(), Watched::Sync)),
             _ => None,
         };
         for (fd, about) in [process, sync].into_iter().flatten() {
@@ -229,7 +233,7 @@ fn release(process: &Cloned, sync: &OwnedFd, slot: &Slot) -> Result<(), Fault> {
 }
 
 /// Kills and reaps a child that could not be released.
-pub(super) fn put_down(process: &Cloned) {
+pub(super) fn kill_and_reap(process: &Cloned) {
     // If it has ended, the wait returns immediately.
     let _ = pidfd_send_signal(&process.pidfd, Signal::KILL);
     let id = rustix::process::WaitId::PidFd(process.pidfd.as_fd());

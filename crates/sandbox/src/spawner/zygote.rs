@@ -13,10 +13,10 @@ use serde::{Deserialize, Serialize};
 use snowmelt_kernel::{packet, seccomp};
 use snowmelt_types::SandboxId;
 
-use super::cell::Token;
-use super::guard::Guard;
 use super::ids::Numbers;
-use super::spare::{Spare, SpareSpec};
+use super::notifier::NotifierSetup;
+use super::preforked::{Preforked, PreforkedSpec};
+use super::record::Token;
 use crate::cgroup::Group;
 use crate::message::ZygoteReady;
 use crate::spec::{ForkSpec, NetworkId, Root, ZygoteSpec};
@@ -30,7 +30,7 @@ pub(super) const MOST_IN_FLIGHT: usize = 32;
 /// The maximum number of root file systems of children that a zygote caches.
 const MOST_ROOTS: usize = 32;
 
- /// The number of ids that a zygote gives to one below it, by its own depth: a zygote's children
+/// The number of ids that a zygote gives to one below it, by its own depth: a zygote's children
 /// take theirs from the first block, and each zygote below takes one of the other blocks.
 const BLOCK_IDS: [u32; 3] = [1 << 14, 1 << 11, 1 << 11];
 
@@ -60,14 +60,14 @@ pub(super) struct ZygoteState {
     /// Control groups of former children, for reuse.
     pub groups: Vec<Group>,
     /// The preforked child.
-    pub spare: Option<Spare>,
+    pub preforked: Option<Preforked>,
 }
 
 /// A requested child.
 pub(super) enum Wanted {
     Handler(ForkSpec),
     /// A handler whose entry is sent later.
-    Spare(SpareSpec),
+    Preforked(PreforkedSpec),
     Zygote(ZygoteSpec),
 }
 
@@ -75,7 +75,7 @@ impl Wanted {
     pub fn id(&self) -> &SandboxId {
         match self {
             Self::Handler(spec) => &spec.id,
-            Self::Spare(spec) => &spec.id,
+            Self::Preforked(spec) => &spec.id,
             Self::Zygote(spec) => &spec.id,
         }
     }
@@ -87,14 +87,14 @@ impl Wanted {
     pub fn network(&self) -> Option<NetworkId> {
         match self {
             Self::Handler(spec) => spec.network,
-            Self::Spare(_) | Self::Zygote(_) => None,
+            Self::Preforked(_) | Self::Zygote(_) => None,
         }
     }
 
     pub fn root(&self) -> &Root {
         match self {
             Self::Handler(spec) => &spec.root,
-            Self::Spare(spec) => &spec.root,
+            Self::Preforked(spec) => &spec.root,
             Self::Zygote(spec) => &spec.root,
         }
     }
@@ -115,7 +115,7 @@ impl ZygoteState {
             queue: VecDeque::new(),
             retired: false,
             groups: Vec::new(),
-            spare: None,
+            preforked: None,
         }
     }
 
@@ -180,7 +180,7 @@ impl ZygoteState {
 
     /// The next report; `None` when there is none now, an error when the zygote broke the protocol
     /// or closed its end.
-    pub fn hear(&self) -> io::Result<Option<Report>> {
+    pub fn receive(&self) -> io::Result<Option<Report>> {
         let mut buffer = vec![0; LONGEST_FROM_ZYGOTE];
         match packet::receive(&self.control, &mut buffer) {
             Ok(packet) if packet.length == 0 => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -263,23 +263,23 @@ impl Entries {
     }
 
     /// Sends the entries to a child that is set up.
-    pub fn tell(&self, sync: &OwnedFd) -> io::Result<()> {
+    pub fn send(&self, sync: &OwnedFd) -> io::Result<()> {
         packet::send(sync, &self.0, &[])
     }
 }
 
 /// Sends the inputs of a child's set-up (`struct setup`). With descriptors: scratch, channel, log
 /// and the files that enter its control group.
-pub(super) fn land(
+pub(super) fn send_setup(
     sync: &OwnedFd,
     open_files: u64,
     filter: Option<&seccomp::Program>,
-    guard: Option<&Guard>,
+    notifier: Option<&NotifierSetup>,
     fds: &[&OwnedFd],
 ) -> io::Result<()> {
     let filter = filter.map(seccomp::Program::to_bytes).unwrap_or_default();
-    let waiting = guard.map(|guard| guard.filter.to_bytes()).unwrap_or_default();
-    let open_files = guard.map_or(open_files, |guard| guard.door.into());
+    let waiting = notifier.map(|notifier| notifier.filter.to_bytes()).unwrap_or_default();
+    let open_files = notifier.map_or(open_files, |notifier| notifier.handover_fd.into());
     let mut bytes = (filter.len() as u32).to_ne_bytes().to_vec();
     bytes.extend((waiting.len() as u32).to_ne_bytes());
     bytes.extend(open_files.to_ne_bytes());

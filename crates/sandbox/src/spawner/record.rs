@@ -5,24 +5,24 @@ use std::time::Instant;
 
 use snowmelt_types::SandboxId;
 
-use super::guard::Heard;
 use super::ids::Slot;
+use super::notifier::NotifierListener;
 use super::zygote::{Entries, ZygoteState};
 use crate::cgroup::Group;
 use crate::message::{Failure, Status};
 
 /// The sequence number of a sandbox that no request asked for.
-pub(super) const NOBODY: u64 = u64::MAX;
+pub(super) const UNREQUESTED: u64 = u64::MAX;
 
 /// Identifies a record for the life of the spawner; never reused.
 pub(super) type Token = u64;
 
 /// One sandbox, from the creation of its control group to its removal.
-pub(super) struct Cell {
+pub(super) struct SandboxRecord {
     pub id: SandboxId,
     /// Its control group.
     pub group: Group,
-    pub begun: Instant,
+    pub started_at: Instant,
     /// Its process id on the host; 0 until it is known.
     pub pid: i32,
     /// `None` for a child of a zygote that has not reported its process yet.
@@ -36,7 +36,7 @@ pub(super) struct Cell {
 /// The progress of a start.
 pub(super) enum Phase {
     /// It is being set up, and the server waits for the answer.
-    Beginning(Beginning),
+    Starting(Starting),
     /// A zygote that is importing; the server waits for the answer.
     Importing(Answer),
     /// The server has been told that it runs.
@@ -52,11 +52,11 @@ pub(super) struct Answer {
     /// The read end of the log.
     pub log: OwnedFd,
     /// The seccomp listener of its address notifier.
-    pub heard: Heard,
+    pub listener: NotifierListener,
 }
 
 /// The state of a sandbox while its process sets it up.
-pub(super) struct Beginning {
+pub(super) struct Starting {
     pub answer: Answer,
     /// Our end of the socket pair with the child.
     pub sync: OwnedFd,
@@ -93,7 +93,7 @@ pub(super) enum Call {
     /// It serves a request and gets these entries.
     Handler(Entries),
     /// It waits for a request.
-    Spare,
+    Preforked,
     /// It imports; its control socket lists the modules.
     Zygote,
 }

@@ -16,69 +16,71 @@ use rustix::process::{Resource, getrlimit};
 use snowmelt_kernel::notify;
 use snowmelt_kernel::seccomp::Program;
 
-use super::stage::Stage;
-use super::sync::{self, Said};
+use super::namespaces::Namespaces;
+use super::sync::{self, ChildMessage};
 use crate::root::Fault;
 use crate::spec::{CHANNEL_FD, NetworkId};
 
 /// The inputs of a sandbox's address notifier.
-pub(super) struct Guard {
+pub(super) struct NotifierSetup {
     /// The number of the handover descriptor, which is also the sandbox's limit of descriptors.
-    pub door: u32,
+    pub handover_fd: u32,
     /// The filter that makes its calls wait.
     pub filter: Program,
 }
 
 /// The seccomp listener of a sandbox.
-pub(super) enum Heard {
+pub(super) enum NotifierListener {
     /// It has no address notifier.
-    Unguarded,
+    Unused,
     /// It has not sent its listener yet.
-    Awaited,
+    Pending,
     /// It has sent this listener.
-    By(OwnedFd),
+    Received(OwnedFd),
 }
 
-impl Guard {
+impl NotifierSetup {
     /// For a sandbox of this network with this limit of descriptors; `None` if the network has no
     /// notifier.
     pub fn of(
-        stage: &Stage,
+        namespaces: &Namespaces,
         network: Option<NetworkId>,
         open_files: u64,
     ) -> io::Result<Option<Self>> {
-        let network = network.and_then(|id| stage.networks.get(&id));
-        if network.is_none_or(|network| !network.is_guarded) {
+        let network = network.and_then(|id| namespaces.networks.get(&id));
+        if network.is_none_or(|network| !network.has_notifier) {
             return Ok(None);
         }
         let most = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
         // One less than the maximum, so that there is room for the handover descriptor.
-        let door = open_files.min(most).min(RawFd::MAX as u64).saturating_sub(1) as u32;
-        if door <= CHANNEL_FD as u32 + 1 {
+        let handover_fd = open_files.min(most).min(RawFd::MAX as u64).saturating_sub(1) as u32;
+        if handover_fd <= CHANNEL_FD as u32 + 1 {
             return Err(rustix::io::Errno::MFILE.into());
         }
-        Ok(Some(Self { door, filter: notify::address_filter(Some(door)) }))
+        Ok(Some(Self { handover_fd, filter: notify::address_filter(Some(handover_fd)) }))
     }
 }
 
-impl Heard {
+impl NotifierListener {
     /// The initial state for a new sandbox.
-    pub fn of(guard: Option<&Guard>) -> Self {
-        if guard.is_some() { Self::Awaited } else { Self::Unguarded }
+    pub fn of(notifier: Option<&NotifierSetup>) -> Self {
+        if notifier.is_some() { Self::Pending } else { Self::Unused }
     }
 
     /// The descriptor to pass to the server.
-    pub fn listener(&self) -> Option<&OwnedFd> {
+    pub fn descriptor(&self) -> Option<&OwnedFd> {
         match self {
-            Self::By(listener) => Some(listener),
-            Self::Unguarded | Self::Awaited => None,
+            Self::Received(listener) => Some(listener),
+            Self::Unused | Self::Pending => None,
         }
     }
 
     /// Takes the listener that a program has sent before its exec.
     pub fn receive(&mut self, sync: &OwnedFd) {
-        if let (Self::Awaited, Some(Said::Heard(listener))) = (&self, sync::hear_now(sync)) {
-            *self = Self::By(listener);
+        if let (Self::Pending, Some(ChildMessage::Listener(listener))) =
+            (&self, sync::try_receive(sync))
+        {
+            *self = Self::Received(listener);
         }
     }
 
@@ -86,6 +88,6 @@ impl Heard {
     pub fn fault(&self) -> Option<Fault> {
         let step = || "hand over the seccomp listener".to_owned();
         let fault = || Fault { step: step(), source: rustix::io::Errno::PROTO.into() };
-        matches!(self, Self::Awaited).then(fault)
+        matches!(self, Self::Pending).then(fault)
     }
 }

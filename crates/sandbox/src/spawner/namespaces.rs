@@ -29,9 +29,9 @@ use crate::weaken::{Defence, lacks};
 pub(super) const NEW_ROOT: &str = "/root";
 
 /// The namespaces by their descriptors; the spawner itself is in the assembly namespace.
-pub(crate) struct Stage {
-    workshop: OwnedFd,
-    stage: OwnedFd,
+pub(crate) struct Namespaces {
+    assembly: OwnedFd,
+    zygote_template: OwnedFd,
     /// The spawner's own, empty.
     shared_network: OwnedFd,
     host_network: OwnedFd,
@@ -41,7 +41,7 @@ pub(crate) struct Stage {
     pub(super) networks: BTreeMap<NetworkId, JobNetwork>,
 }
 
-impl Stage {
+impl Namespaces {
     /// Leaves the host's namespaces; `folder` is an empty folder to mount on.
     pub fn enter(folder: &Path) -> Result<Self, Fault> {
         let host_network = current("net")?;
@@ -55,14 +55,14 @@ impl Stage {
         let own = own.and_then(|proc| mount::attach_at(proc, CWD, Path::new("/proc")));
         doing("mount /proc", own)?;
         let proc = doing("open /proc", File::open("/proc").map(OwnedFd::from))?;
-        let workshop = current("mnt")?;
+        let assembly = current("mnt")?;
         doing("make a second mount namespace", unshare(flags::MOUNT))?;
         doing("empty the second mount namespace", empty(folder))?;
-        let stage = current("mnt")?;
-        doing("go back to the first mount namespace", join(&workshop, flags::MOUNT))?;
+        let zygote_template = current("mnt")?;
+        doing("return to the first mount namespace", join(&assembly, flags::MOUNT))?;
         Ok(Self {
-            workshop,
-            stage,
+            assembly,
+            zygote_template,
             shared_network: current("net")?,
             host_network,
             proc,
@@ -76,13 +76,13 @@ impl Stage {
     }
 
     /// Runs `work` in the zygote template.
-    pub fn on_it<T>(&self, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-        self.within(self.stage.as_fd(), work)
+    pub fn in_zygote_template<T>(&self, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        self.in_mount_namespace(self.zygote_template.as_fd(), work)
     }
 
     /// Makes a mount namespace whose root is the detached `tree`, without other mounts.
     pub fn namespace_of(&self, tree: OwnedFd) -> io::Result<OwnedFd> {
-        self.on_it(|| {
+        self.in_zygote_template(|| {
             unshare(flags::MOUNT)?;
             mount::attach_at(&tree, CWD, Path::new(NEW_ROOT))?;
             mount::pivot(&tree)?;
@@ -92,12 +92,12 @@ impl Stage {
     }
 
     /// Runs `work` in another mount namespace.
-    pub fn within<T>(
+    pub fn in_mount_namespace<T>(
         &self,
         namespace: BorrowedFd<'_>,
         work: impl FnOnce() -> io::Result<T>,
     ) -> io::Result<T> {
-        let _back = self.go(namespace, None)?;
+        let _restore = self.enter_namespaces(namespace, None)?;
         work()
     }
 
@@ -109,7 +109,7 @@ impl Stage {
         cgroup: Option<BorrowedFd<'_>>,
         child: impl FnOnce() -> i32,
     ) -> io::Result<Cloned> {
-        let _back = self.go(self.stage.as_fd(), Some(network))?;
+        let _restore = self.enter_namespaces(self.zygote_template.as_fd(), Some(network))?;
         clone_into(namespaces, cgroup, child)
     }
 
@@ -123,7 +123,7 @@ impl Stage {
         stack: &mut Stack,
         child: &mut dyn FnMut() -> i32,
     ) -> io::Result<Cloned> {
-        let _back = self.go(root, Some(network))?;
+        let _restore = self.enter_namespaces(root, Some(network))?;
         let processes = if lacks(Defence::Processes) { 0 } else { flags::PID };
         run_in_borrowed_memory(processes | flags::MOUNT, cgroup, stack, child)
     }
@@ -131,7 +131,7 @@ impl Stage {
     /// Makes an empty network namespace. It has its own abstract socket names and its own
     /// `/proc/net`.
     pub fn empty_network(&self) -> io::Result<OwnedFd> {
-        let _back = Back { stage: self, network: true };
+        let _restore = Restore { namespaces: self, network: true };
         unshare(flags::NETWORK)?;
         Ok(openat(&self.proc, "self/ns/net", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
     }
@@ -159,25 +159,29 @@ impl Stage {
         }
     }
 
-    fn go(&self, mounts: BorrowedFd<'_>, network: Option<BorrowedFd<'_>>) -> io::Result<Back<'_>> {
-        let back = Back { stage: self, network: network.is_some() };
+    fn enter_namespaces(
+        &self,
+        mounts: BorrowedFd<'_>,
+        network: Option<BorrowedFd<'_>>,
+    ) -> io::Result<Restore<'_>> {
+        let restore = Restore { namespaces: self, network: network.is_some() };
         join(mounts, flags::MOUNT)?;
         network.map_or(Ok(()), |network| join(network, flags::NETWORK))?;
-        Ok(back)
+        Ok(restore)
     }
 }
 
 /// Returns to the assembly namespace when dropped.
-struct Back<'a> {
-    stage: &'a Stage,
+struct Restore<'a> {
+    namespaces: &'a Namespaces,
     network: bool,
 }
 
-impl Drop for Back<'_> {
+impl Drop for Restore<'_> {
     fn drop(&mut self) {
-        let mut joined = join(&self.stage.workshop, flags::MOUNT);
+        let mut joined = join(&self.namespaces.assembly, flags::MOUNT);
         if self.network {
-            joined = joined.and(join(&self.stage.shared_network, flags::NETWORK));
+            joined = joined.and(join(&self.namespaces.shared_network, flags::NETWORK));
         }
         if let Err(error) = joined {
             // In the wrong network namespace the next sandbox would reach the host's network. This

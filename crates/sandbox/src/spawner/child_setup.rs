@@ -8,11 +8,11 @@ use std::time::Instant;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use snowmelt_kernel::packet::Sender;
 
-use super::cell::{Call, Forked, Origin, Phase, Token};
+use super::preforked::PREFORKED_TIMEOUT;
+use super::record::{Call, Forked, Origin, Phase, Token};
 use super::service::{Service, Watched};
-use super::spare::SPARE_KEPT;
 use super::start::group_fault;
-use super::sync::{self, Said};
+use super::sync::{self, ChildMessage};
 use crate::message::Failure;
 use crate::root::{Fault, doing};
 
@@ -27,17 +27,17 @@ impl Service {
             _ => None,
         };
         // A child that died has reported its fault, if it could.
-        let failure = self.last_words(token).unwrap_or_else(|| fault.into());
+        let failure = self.final_fault(token).unwrap_or_else(|| fault.into());
         self.fail(token, failure);
         if let Some(zygote) = attacker {
-            self.kill_cell(zygote);
+            self.kill_sandbox(zygote);
         }
     }
 
-    fn last_words(&self, token: Token) -> Option<Failure> {
-        let Phase::Beginning(beginning) = &self.cells.get(&token)?.phase else { return None };
-        match sync::hear_now(&beginning.sync) {
-            Some(Said::Fault(failure)) => Some(failure),
+    fn final_fault(&self, token: Token) -> Option<Failure> {
+        let Phase::Starting(starting) = &self.records.get(&token)?.phase else { return None };
+        match sync::try_receive(&starting.sync) {
+            Some(ChildMessage::Fault(failure)) => Some(failure),
             _ => None,
         }
     }
@@ -47,35 +47,38 @@ impl Service {
         let expected = self.forked_id(token).ok_or_else(gone);
         let expected = doing("find the child's zygote", expected)?;
         let pidfd = doing("find the child's process", open_process(sender, expected))?;
-        let Some(cell) = self.cells.get_mut(&token) else { return Ok(()) };
-        if cell.pidfd.is_some() {
+        let Some(record) = self.records.get_mut(&token) else { return Ok(()) };
+        if record.pidfd.is_some() {
             return Ok(());
         }
-        cell.pidfd = Some(pidfd);
-        cell.pid = sender.pid;
-        let cell = &self.cells[&token];
-        let Some(pidfd) = &cell.pidfd else { return Ok(()) };
-        self.groups.backend().confirm(&cell.group.path, sender.pid).map_err(group_fault)?;
+        record.pidfd = Some(pidfd);
+        record.pid = sender.pid;
+        let record = &self.records[&token];
+        let Some(pidfd) = &record.pidfd else { return Ok(()) };
+        self.groups.backend().confirm(&record.group.path, sender.pid).map_err(group_fault)?;
         doing("watch the child", self.watch(pidfd.as_fd(), Watched::Process, token))?;
-        if let Phase::Beginning(beginning) = &cell.phase {
-            doing("release the child", sync::send_go(&beginning.sync))?;
+        if let Phase::Starting(starting) = &record.phase {
+            doing("release the child", sync::send_go(&starting.sync))?;
         }
         self.call_child(token)?;
-        self.landed(token);
+        self.leave_flight(token);
         Ok(())
     }
 
     /// Tells a child that is set up what to call, if that is known yet.
     fn call_child(&mut self, token: Token) -> Result<(), Fault> {
-        let Some(cell) = self.cells.get_mut(&token) else { return Ok(()) };
-        let (Phase::Beginning(beginning), Origin::Forked(forked)) = (&mut cell.phase, &cell.origin)
+        let Some(record) = self.records.get_mut(&token) else { return Ok(()) };
+        let (Phase::Starting(starting), Origin::Forked(forked)) =
+            (&mut record.phase, &record.origin)
         else {
             return Ok(());
         };
         match &forked.call {
-            Call::Handler(entries) => doing("tell the child", entries.tell(&beginning.sync)),
-            Call::Spare => {
-                beginning.deadline = Some(Instant::now() + SPARE_KEPT);
+            Call::Handler(entries) => {
+                doing("send the child its entries", entries.send(&starting.sync))
+            }
+            Call::Preforked => {
+                starting.deadline = Some(Instant::now() + PREFORKED_TIMEOUT);
                 Ok(())
             }
             Call::Zygote => Ok(()),
@@ -83,7 +86,7 @@ impl Service {
     }
 
     /// One child less is in flight.
-    pub(super) fn landed(&mut self, token: Token) {
+    pub(super) fn leave_flight(&mut self, token: Token) {
         if let Some(zygote) = self.zygote_of(token) {
             if let Some(state) = self.zygote(zygote) {
                 state.in_flight = state.in_flight.saturating_sub(1);
@@ -94,7 +97,7 @@ impl Service {
 
     /// The host user id that was made for this child.
     fn forked_id(&mut self, token: Token) -> Option<u32> {
-        let Origin::Forked(Forked { zygote, number, .. }) = self.cells.get(&token)?.origin else {
+        let Origin::Forked(Forked { zygote, number, .. }) = self.records.get(&token)?.origin else {
             return None;
         };
         Some(self.zygote(zygote)?.host_id(number))
@@ -104,14 +107,14 @@ impl Service {
 /// Opens the process if it has the user id that only this child can have: the pid could have been
 /// reused since it sent its message.
 fn open_process(sender: Sender, expected_uid: u32) -> io::Result<OwnedFd> {
-    let stranger = || io::Error::from(io::ErrorKind::PermissionDenied);
-    let pid = Pid::from_raw(sender.pid).ok_or_else(stranger)?;
+    let unknown_process = || io::Error::from(io::ErrorKind::PermissionDenied);
+    let pid = Pid::from_raw(sender.pid).ok_or_else(unknown_process)?;
     let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
     let status = fs::read_to_string(format!("/proc/{}/status", sender.pid))?;
     let uid = status.lines().find_map(|line| line.strip_prefix("Uid:"));
     let uid = uid.and_then(|ids| ids.split_whitespace().next()).and_then(|id| id.parse().ok());
     if sender.uid != expected_uid || uid != Some(expected_uid) {
-        return Err(stranger());
+        return Err(unknown_process());
     }
     Ok(pidfd)
 }
