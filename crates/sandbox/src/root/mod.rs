@@ -30,7 +30,10 @@ const FOLDERS: [&str; 3] = ["/proc", "/tmp", "/run"];
 const FILES: [(&str, &[u8]); 4] = [
     ("/run/snowmelt/zygote.py", include_bytes!("../../../../python/snowmelt/_runtime/zygote.py")),
     ("/run/snowmelt/enter.py", include_bytes!("../../../../python/snowmelt/_runtime/enter.py")),
-    ("/run/snowmelt/scout.py", include_bytes!("../../../../python/snowmelt/_runtime/scout.py")),
+    (
+        "/run/snowmelt/fault_probe.py",
+        include_bytes!("../../../../python/snowmelt/_runtime/fault_probe.py"),
+    ),
     ("/run/snowmelt/zygote.so", include_bytes!(concat!(env!("OUT_DIR"), "/zygote.so"))),
 ];
 
