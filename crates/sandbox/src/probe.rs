@@ -106,12 +106,12 @@ fn seccomp() -> Probe {
 }
 
 fn file_system(name: &'static str, kind: &str) -> Probe {
-    fact(name, said(mount::knows_file_system(kind), "there"))
+    fact(name, said(mount::supports_file_system(kind), "there"))
 }
 
 fn fuse() -> Probe {
     let device = Path::new("/dev/fuse");
-    let known = mount::knows_file_system("fuse");
+    let known = mount::supports_file_system("fuse");
     let found = known.and_then(|()| fs::metadata(device).map(drop));
     fact("FUSE", said(found, "there with /dev/fuse"))
 }

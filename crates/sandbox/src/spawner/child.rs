@@ -242,11 +242,11 @@ impl Child<'_> {
         if !lacks(Defence::Descriptors) {
             fds::close_on_exec_from(0)?;
         }
-        fds::place(null.as_ref().unwrap_or(self.null).as_fd(), 0)?;
+        fds::duplicate_to(null.as_ref().unwrap_or(self.null).as_fd(), 0)?;
         let log = log.as_ref().unwrap_or(self.log).as_fd();
-        fds::place(log, 1)?;
-        fds::place(log, 2)?;
-        fds::place(channel.as_ref().unwrap_or(self.channel).as_fd(), CHANNEL_FD)
+        fds::duplicate_to(log, 1)?;
+        fds::duplicate_to(log, 2)?;
+        fds::duplicate_to(channel.as_ref().unwrap_or(self.channel).as_fd(), CHANNEL_FD)
     }
 }
 

@@ -44,12 +44,12 @@ pub(super) fn make(work: impl FnOnce(Init) -> i32) -> io::Result<()> {
 
 /// The work of init. Sandboxes of a dead lane become its children, and the kernel reaps them.
 fn wait(end: &OwnedFd) -> io::Result<()> {
-    fds::place(end.as_fd(), 0)?;
+    fds::duplicate_to(end.as_fd(), 0)?;
     fds::close_from(1)?;
     // Fails only for a process group leader, which is not in the terminal's foreground group.
     let _ = rustix::process::setsid();
     process::ignore_signals(&process::INTERRUPTS)?;
-    process::leave_children_to_the_kernel()?;
+    process::auto_reap_children()?;
     // No process writes, so the read returns at the end of the pipe.
     rustix::io::retry_on_intr(|| rustix::io::read(io::stdin(), &mut [0; 1]))?;
     Ok(())

@@ -98,7 +98,7 @@ fn first_lane(control: OwnedFd, setup: Setup, process: u32, init: Option<Init>) 
 fn take_standard_input() -> io::Result<OwnedFd> {
     let control = io::stdin().as_fd().try_clone_to_owned()?;
     let null: OwnedFd = std::fs::File::open("/dev/null")?.into();
-    fds::place(null.as_fd(), 0)?;
+    fds::duplicate_to(null.as_fd(), 0)?;
     Ok(control)
 }
 

@@ -15,10 +15,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
-use snowmelt_kernel::borrow::{Stack, run_in_borrowed_memory};
 use snowmelt_kernel::clone::{Cloned, clone_into};
 use snowmelt_kernel::mount::{self, Attributes};
 use snowmelt_kernel::namespace::{flags, join, unshare};
+use snowmelt_kernel::vfork::{Stack, clone_vfork};
 
 use super::networks::JobNetwork;
 use crate::root::{Fault, doing};
@@ -114,8 +114,8 @@ impl Namespaces {
     }
 
     /// Makes a process that starts in a copy of the mount namespace `root`; see
-    /// [`run_in_borrowed_memory`].
-    pub fn borrow(
+    /// [`clone_vfork`].
+    pub fn vfork(
         &self,
         root: BorrowedFd<'_>,
         network: BorrowedFd<'_>,
@@ -125,7 +125,7 @@ impl Namespaces {
     ) -> io::Result<Cloned> {
         let _restore = self.enter_namespaces(root, Some(network))?;
         let processes = if lacks(Defence::Processes) { 0 } else { flags::PID };
-        run_in_borrowed_memory(processes | flags::MOUNT, cgroup, stack, child)
+        clone_vfork(processes | flags::MOUNT, cgroup, stack, child)
     }
 
     /// Makes an empty network namespace. It has its own abstract socket names and its own

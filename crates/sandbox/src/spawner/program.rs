@@ -110,7 +110,7 @@ impl Service {
         let network = self.namespaces.network(spec.network, empty_network);
         let network = doing("find the network", network)?;
         let cgroup = target.as_ref().map(AsFd::as_fd);
-        let made = self.namespaces.borrow(mounts, network, cgroup, &mut self.stack, &mut run);
+        let made = self.namespaces.vfork(mounts, network, cgroup, &mut self.stack, &mut run);
         let process = doing("clone a process", made)?;
         let mut listener = NotifierListener::of(notifier.as_ref());
         sync.iter().for_each(|sync| listener.receive(sync));

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{Timespec, epoll};
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
-use snowmelt_kernel::borrow::Stack;
 use snowmelt_kernel::landlock;
 use snowmelt_kernel::packet::{self, Packet};
+use snowmelt_kernel::vfork::Stack;
 use snowmelt_types::SandboxId;
 
 use super::Tools;
