@@ -106,7 +106,7 @@ impl Lanes {
 
     fn least_loaded(&self, id: &SandboxId) -> Option<Arc<Registry>> {
         let mut state = self.state();
-        let known = |lane: &&Arc<Registry>| lane.knows(id);
+        let known = |lane: &&Arc<Registry>| lane.has_live(id);
         if let Some(lane) = state.lanes.iter().find(known) {
             return Some(lane.clone());
         }
@@ -145,7 +145,7 @@ impl Lanes {
 
     /// A lane has died and is not cleaned up yet.
     pub fn lost(&self) {
-        if !self.has_one() && !self.is_ending() {
+        if !self.any_alive() && !self.is_ending() {
             self.replacement.is_needed();
         }
     }
@@ -168,7 +168,7 @@ impl Lanes {
     }
 
     /// Whether any lane is alive.
-    pub fn has_one(&self) -> bool {
+    pub fn any_alive(&self) -> bool {
         self.state().least_loaded().is_some()
     }
 

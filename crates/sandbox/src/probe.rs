@@ -81,7 +81,7 @@ fn try_control_group() -> Result<()> {
 
 fn namespaces() -> Probe {
     let kinds = flags::USER | flags::PID | flags::IPC | flags::UTS | flags::MOUNT;
-    fact("namespaces", said(clone::try_namespaces(kinds), "user, pid, ipc, uts and mount"))
+    fact("namespaces", outcome_of(clone::try_namespaces(kinds), "user, pid, ipc, uts and mount"))
 }
 
 fn mounts() -> Probe {
@@ -106,24 +106,24 @@ fn seccomp() -> Probe {
 }
 
 fn file_system(name: &'static str, kind: &str) -> Probe {
-    fact(name, said(mount::supports_file_system(kind), "there"))
+    fact(name, outcome_of(mount::supports_file_system(kind), "supported"))
 }
 
 fn fuse() -> Probe {
     let device = Path::new("/dev/fuse");
     let known = mount::supports_file_system("fuse");
     let found = known.and_then(|()| fs::metadata(device).map(drop));
-    fact("FUSE", said(found, "there with /dev/fuse"))
+    fact("FUSE", outcome_of(found, "supported, with /dev/fuse"))
 }
 
 fn landlock() -> Probe {
     match landlock::version() {
-        0 => fact("Landlock", Err("not there".to_owned())),
+        0 => fact("Landlock", Err("not supported".to_owned())),
         version => fact("Landlock", Ok(format!("version {version}"))),
     }
 }
 
-fn said(tried: io::Result<()>, found: &str) -> std::result::Result<String, String> {
+fn outcome_of(tried: io::Result<()>, found: &str) -> std::result::Result<String, String> {
     tried.map(|()| found.to_owned()).map_err(|error| error.to_string())
 }
 

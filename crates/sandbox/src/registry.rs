@@ -103,7 +103,7 @@ impl Registry {
     }
 
     /// Whether a live sandbox of the lane has this id.
-    pub fn knows(&self, id: &SandboxId) -> bool {
+    pub fn has_live(&self, id: &SandboxId) -> bool {
         self.state().living.contains_key(id)
     }
 

@@ -132,7 +132,7 @@ impl Lanes {
             loop {
                 // Registered before the lanes are checked, so that no change in between is missed.
                 let seen = condition.borrow_and_update().clone();
-                if self.has_one() {
+                if self.any_alive() {
                     return Ok(());
                 }
                 if self.is_ending() {

@@ -109,7 +109,7 @@ pub fn sweep(base: &Path) -> Result<Vec<PathBuf>> {
 
 /// Removes the run directory if no other lane of its spawner has control groups below `parent`: the
 /// last lane to end finds none.
-pub(crate) fn leave(path: &Path, parent: &str) -> Result<()> {
+pub(crate) fn remove_if_last(path: &Path, parent: &str) -> Result<()> {
     let is_last =
         cgroup::detect().is_ok_and(|backend| cgroup::remove_if_empty(backend.as_ref(), parent));
     if is_last { remove_path(path) } else { Ok(()) }

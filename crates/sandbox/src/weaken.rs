@@ -1,7 +1,7 @@
 //! Disables a single defence, for the tests that show what each one protects against.
 //!
 //! Invariant: without the feature `weaken`, which only those tests enable, every defence is active
-//! whatever the environment says; [`lacks`] is then a constant.
+//! whatever the environment says; [`is_disabled`] is then a constant.
 
 /// The defences that can be disabled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,13 +54,13 @@ pub(crate) enum Defence {
 
 /// Whether a defence is disabled: never.
 #[cfg(not(feature = "weaken"))]
-pub(crate) const fn lacks(_: Defence) -> bool {
+pub(crate) const fn is_disabled(_: Defence) -> bool {
     false
 }
 
 /// Whether a defence is disabled: whether the variable `SNOWMELT_WEAKEN` names it.
 #[cfg(feature = "weaken")]
-pub(crate) fn lacks(defence: Defence) -> bool {
+pub(crate) fn is_disabled(defence: Defence) -> bool {
     let named = std::env::var("SNOWMELT_WEAKEN").unwrap_or_default();
     named.split(',').any(|name| name == format!("{defence:?}"))
 }

@@ -168,8 +168,8 @@ def touched(writable: list[Mapping], readable: list[Mapping]) -> list[Span]:
     return copied + seen
 
 
-def runs(table: int, mapping: Mapping, wanted: int, looked_at: int) -> list[tuple[int, int]]:
-    """Runs of pages whose bits under the mask `looked_at` are `wanted`, as (address, bytes)."""
+def runs(table: int, mapping: Mapping, wanted: int, mask: int) -> list[tuple[int, int]]:
+    """Runs of pages whose bits under the mask `mask` are `wanted`, as (address, bytes)."""
     start, end = mapping
     found: list[tuple[int, int]] = []
     for first in range(start, end, PART):
@@ -178,7 +178,7 @@ def runs(table: int, mapping: Mapping, wanted: int, looked_at: int) -> list[tupl
         if not entries.strip(b"\0"):
             continue
         for place, entry in enumerate(memoryview(entries).cast("Q")):
-            if entry & looked_at != wanted:
+            if entry & mask != wanted:
                 continue
             address = first + place * PAGE
             if found and sum(found[-1]) == address:

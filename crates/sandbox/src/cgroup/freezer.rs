@@ -100,7 +100,7 @@ impl Freezer {
     }
 
     /// Lets processes of another such group enter a fresh group without waiting.
-    pub fn make_enterable(&self, group: &str) -> io::Result<()> {
+    pub fn enable_fast_entry(&self, group: &str) -> io::Result<()> {
         match self {
             Self::Unified(root) => fs::write(root.join(group).join("cgroup.type"), "threaded"),
             Self::Legacy(_) => Ok(()),
@@ -108,21 +108,21 @@ impl Freezer {
     }
 
     /// Moves this process into such a group; false where that is not possible.
-    pub fn settle(&self, group: &str) -> bool {
+    pub fn enter_spawner_group(&self, group: &str) -> bool {
         let Self::Unified(root) = self else { return false };
         let folder = root.join(group);
-        let settled = make(&folder).is_ok()
-            && self.make_enterable(group).is_ok()
+        let entered = make(&folder).is_ok()
+            && self.enable_fast_entry(group).is_ok()
             && fs::write(folder.join("cgroup.procs"), "0").is_ok();
-        if !settled {
-            self.leave();
+        if !entered {
+            self.leave_spawner_group();
             drop(fs::remove_dir(folder));
         }
-        settled
+        entered
     }
 
     /// Moves this process out, so that its group can be removed.
-    pub fn leave(&self) {
+    pub fn leave_spawner_group(&self) {
         if let Self::Unified(root) = self {
             // Fails only without permission, and then this process never entered the group.
             drop(fs::write(root.join("cgroup.procs"), "0"));

@@ -53,30 +53,35 @@ pub(crate) trait Backend {
     /// Makes the parent of all groups of this process.
     fn prepare(&self, parent: &str) -> Result<()>;
     /// Sets the limits of all groups below `parent` together.
-    fn bound(&self, parent: &str, memory: Option<ByteSize>, processes: Option<u32>) -> Result<()>;
+    fn set_total_limits(
+        &self,
+        parent: &str,
+        memory: Option<ByteSize>,
+        processes: Option<u32>,
+    ) -> Result<()>;
     /// Makes a group.
     fn create(&self, group: &str) -> Result<()>;
     /// Moves this process into a group from which its children can enter other groups without
     /// waiting; false where there is no such gain.
-    fn settle(&self, _group: &str) -> bool {
+    fn enter_spawner_group(&self, _group: &str) -> bool {
         false
     }
-    /// Undoes [`Self::settle`], so that the group can be removed.
-    fn leave(&self) {}
-    /// Lets a fresh group be entered without waiting; see [`Self::settle`].
-    fn make_enterable(&self, _group: &str) -> Result<()> {
+    /// Undoes [`Self::enter_spawner_group`], so that the group can be removed.
+    fn leave_spawner_group(&self) {}
+    /// Lets a fresh group be entered without waiting; see [`Self::enter_spawner_group`].
+    fn enable_fast_entry(&self, _group: &str) -> Result<()> {
         Ok(())
     }
     /// Sets the limits of a group.
     fn set_limits(&self, group: &str, limits: &Limits) -> Result<()>;
     /// Resets an empty group for reuse; false if it must be removed instead.
-    fn clear(&self, group: &str, meters: &mut Meters) -> bool;
+    fn reset(&self, group: &str, meters: &mut Meters) -> bool;
     /// Files into which a process with one thread writes `0` to enter the group; none where it
     /// starts in the group or is moved there. A process that moves itself does not wait; moving
     /// another one waits for every processor to pass through the kernel, 10 ms under load.
     fn entry_fds(&self, group: &str) -> Result<Vec<OwnedFd>>;
     /// Ensures that a process is in the group.
-    fn confirm(&self, group: &str, pid: i32) -> Result<()>;
+    fn ensure_member(&self, group: &str, pid: i32) -> Result<()>;
     /// The group in which clone3 starts the process, where the kernel supports that.
     fn clone_target(&self, group: &str) -> Result<Option<OwnedFd>>;
     /// The kernel's counts.

@@ -13,7 +13,7 @@ use snowmelt_types::ByteSize;
 
 use crate::Result;
 use crate::spec::{Limits, Total};
-use crate::weaken::{Defence, lacks};
+use crate::weaken::{Defence, is_disabled};
 
 /// The maximum number of free groups kept for reuse.
 const MOST_KEPT: usize = 64;
@@ -45,8 +45,8 @@ pub(crate) struct Pool {
     made: u64,
     /// The limits of the last request, and so probably of the next.
     usual: Limits,
-    /// See [`Self::settle`].
-    is_settled: bool,
+    /// See [`Self::enter_spawner_group`].
+    is_in_spawner_group: bool,
     leftovers: Leftovers,
 }
 
@@ -54,25 +54,30 @@ impl Pool {
     /// Makes the parent of all groups, with their total limits.
     pub fn new(backend: Box<dyn Backend>, parent: String, total: &Total) -> Result<Self> {
         backend.prepare(&parent)?;
-        if !lacks(Defence::ControlGroup) {
-            backend.bound(&parent, super::total::memory(total), super::total::processes(total))?;
+        if !is_disabled(Defence::ControlGroup) {
+            backend.set_total_limits(
+                &parent,
+                super::total::memory(total),
+                super::total::processes(total),
+            )?;
         }
         let usual = Limits::default();
-        let (free, made, is_settled, leftovers) = (Vec::new(), 0, false, Leftovers::default());
-        Ok(Self { backend, parent, lane: 0, free, made, usual, is_settled, leftovers })
+        let (free, made, is_in_spawner_group, leftovers) =
+            (Vec::new(), 0, false, Leftovers::default());
+        Ok(Self { backend, parent, lane: 0, free, made, usual, is_in_spawner_group, leftovers })
     }
 
     /// Moves this process into a group beside those that are made from now on, so that its children
     /// enter them without waiting for every processor.
-    pub fn settle(&mut self) {
+    pub fn enter_spawner_group(&mut self) {
         let group = format!("{}/{}spawner", self.parent, prefix(self.lane));
-        self.is_settled = self.backend.settle(&group);
+        self.is_in_spawner_group = self.backend.enter_spawner_group(&group);
     }
 
-    /// Undoes [`Self::settle`]: [`Self::remove_all`] kills every process in this lane's groups.
-    pub fn leave(&mut self) {
-        if std::mem::take(&mut self.is_settled) {
-            self.backend.leave();
+    /// Undoes [`Self::enter_spawner_group`]: [`Self::remove_all`] kills every process in this lane's groups.
+    pub fn leave_spawner_group(&mut self) {
+        if std::mem::take(&mut self.is_in_spawner_group) {
+            self.backend.leave_spawner_group();
         }
     }
 
@@ -80,7 +85,7 @@ impl Pool {
     pub fn become_lane(&mut self, lane: u32) {
         self.free.clear();
         self.leftovers.clear();
-        (self.lane, self.made, self.is_settled) = (lane, 0, false);
+        (self.lane, self.made, self.is_in_spawner_group) = (lane, 0, false);
     }
 
     /// Removes every group of this lane.
@@ -115,7 +120,7 @@ impl Pool {
 
     /// Takes back the group of a sandbox whose processes have all ended.
     pub fn give_back(&mut self, mut group: Group) {
-        if self.free.len() < MOST_KEPT && self.clear(&mut group) {
+        if self.free.len() < MOST_KEPT && self.reset(&mut group) {
             self.free.push(group);
         } else {
             self.discard(&group, None);
@@ -123,10 +128,10 @@ impl Pool {
     }
 
     /// Resets a group whose processes have all ended; false if that is not possible.
-    pub fn clear(&self, group: &mut Group) -> bool {
+    pub fn reset(&self, group: &mut Group) -> bool {
         let (path, meters) = (&group.path, &mut group.meters);
         group.before = group.last.take().unwrap_or_else(|| self.backend.usage(path, meters));
-        self.backend.clear(path, meters)
+        self.backend.reset(path, meters)
     }
 
     /// Thaws the group, which was frozen by a caller that is gone.
@@ -150,7 +155,7 @@ impl Pool {
     }
 
     /// Whether [`Self::refill`] has work to do.
-    pub fn wants_more(&self) -> bool {
+    pub fn needs_refill(&self) -> bool {
         self.free.len() < READY
     }
 
@@ -167,8 +172,8 @@ impl Pool {
         self.made += 1;
         let path = format!("{}/{}{}", self.parent, prefix(self.lane), self.made);
         let made = self.backend.create(&path).and_then(|()| {
-            if self.is_settled {
-                self.backend.make_enterable(&path)?;
+            if self.is_in_spawner_group {
+                self.backend.enable_fast_entry(&path)?;
             }
             self.backend.set_limits(&path, limits)?;
             self.backend.entry_fds(&path)
@@ -214,7 +219,7 @@ impl Pool {
 /// The limits to enforce: all, unless the defence is disabled.
 fn enforced(limits: &Limits) -> Limits {
     let without = Limits { memory: ByteSize::mib(1 << 20), pids: 1 << 20, ..*limits };
-    if lacks(Defence::ControlGroup) { without } else { *limits }
+    if is_disabled(Defence::ControlGroup) { without } else { *limits }
 }
 
 #[cfg(test)]
@@ -242,7 +247,7 @@ mod tests {
             pool.give_back(first);
             let limits = Limits { memory: ByteSize::mib(77), pids: 5, ..Limits::default() };
             let again = pool.take(&limits).unwrap();
-            if pool.backend().clear(&path, &mut Meters::default()) {
+            if pool.backend().reset(&path, &mut Meters::default()) {
                 assert_eq!(again.path, path);
             }
             let read = |file: &str| {
@@ -275,12 +280,12 @@ mod tests {
     #[test]
     fn is_filled_in_advance_and_removes_every_group() {
         with_pool(|pool| {
-            while pool.wants_more() {
+            while pool.needs_refill() {
                 assert!(pool.refill());
             }
             assert_eq!(pool.free.len(), READY);
             let taken = pool.take(&Limits::default()).unwrap();
-            assert!(taken.path.starts_with(&pool.parent) && pool.wants_more());
+            assert!(taken.path.starts_with(&pool.parent) && pool.needs_refill());
         });
     }
 }

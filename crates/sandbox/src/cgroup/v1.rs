@@ -60,7 +60,12 @@ impl Backend for Hierarchies {
         self.roots().into_iter().try_for_each(|root| make_parents(root, parent, |_| Ok(())))
     }
 
-    fn bound(&self, parent: &str, memory: Option<ByteSize>, processes: Option<u32>) -> Result<()> {
+    fn set_total_limits(
+        &self,
+        parent: &str,
+        memory: Option<ByteSize>,
+        processes: Option<u32>,
+    ) -> Result<()> {
         if let Some(most) = memory {
             let folder = self.memory.join(parent);
             write(folder.join("memory.limit_in_bytes"), most.bytes())?;
@@ -73,16 +78,16 @@ impl Backend for Hierarchies {
         self.folders(group).iter().try_for_each(|folder| make(folder))
     }
 
-    fn settle(&self, group: &str) -> bool {
-        self.freezer.as_ref().is_some_and(|freezer| freezer.settle(group))
+    fn enter_spawner_group(&self, group: &str) -> bool {
+        self.freezer.as_ref().is_some_and(|freezer| freezer.enter_spawner_group(group))
     }
 
-    fn leave(&self) {
-        self.freezer.iter().for_each(Freezer::leave);
+    fn leave_spawner_group(&self) {
+        self.freezer.iter().for_each(Freezer::leave_spawner_group);
     }
 
-    fn make_enterable(&self, group: &str) -> Result<()> {
-        let made = self.freezer.as_ref().map_or(Ok(()), |freezer| freezer.make_enterable(group));
+    fn enable_fast_entry(&self, group: &str) -> Result<()> {
+        let made = self.freezer.as_ref().map_or(Ok(()), |freezer| freezer.enable_fast_entry(group));
         made.map_err(|source| Error::Cgroup { path: group.into(), source })
     }
 
@@ -107,7 +112,7 @@ impl Backend for Hierarchies {
         write(self.pids.join(group).join("pids.max"), limits.pids)
     }
 
-    fn clear(&self, group: &str, meters: &mut Meters) -> bool {
+    fn reset(&self, group: &str, meters: &mut Meters) -> bool {
         let memory = self.memory.join(group);
         let memory_used = meters.number(&memory, "memory.usage_in_bytes").unwrap_or(u64::MAX);
         // Remaining processes would share the group with the next sandbox.
@@ -124,7 +129,7 @@ impl Backend for Hierarchies {
         self.folders(group).into_iter().map(open).collect()
     }
 
-    fn confirm(&self, group: &str, pid: i32) -> Result<()> {
+    fn ensure_member(&self, group: &str, pid: i32) -> Result<()> {
         let path = PathBuf::from(format!("/proc/{pid}/cgroup"));
         let failed = |source| Error::Cgroup { path: path.clone(), source };
         let text = fs::read_to_string(&path).map_err(failed)?;

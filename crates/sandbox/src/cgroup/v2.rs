@@ -48,7 +48,12 @@ impl Backend for Hierarchy {
         make_parents(&self.root, parent, enable)
     }
 
-    fn bound(&self, parent: &str, memory: Option<ByteSize>, processes: Option<u32>) -> Result<()> {
+    fn set_total_limits(
+        &self,
+        parent: &str,
+        memory: Option<ByteSize>,
+        processes: Option<u32>,
+    ) -> Result<()> {
         let folder = self.root.join(parent);
         if let Some(most) = memory {
             write(folder.join("memory.max"), most.bytes())?;
@@ -76,7 +81,7 @@ impl Backend for Hierarchy {
     }
 
     /// The peak of a group cannot be reset, and a fresh group costs little.
-    fn clear(&self, _group: &str, _meters: &mut Meters) -> bool {
+    fn reset(&self, _group: &str, _meters: &mut Meters) -> bool {
         false
     }
 
@@ -84,7 +89,7 @@ impl Backend for Hierarchy {
         Ok(Vec::new())
     }
 
-    fn confirm(&self, group: &str, pid: i32) -> Result<()> {
+    fn ensure_member(&self, group: &str, pid: i32) -> Result<()> {
         write(self.root.join(group).join("cgroup.procs"), pid)
     }
 
@@ -173,7 +178,7 @@ mod tests {
         assert_eq!(read("cpu.max"), "150000 100000");
         assert_eq!(read("cpu.weight"), "150");
         assert_eq!(read("pids.max"), "9");
-        hierarchy.bound("snowmelt/one", Some(ByteSize(7 << 30)), Some(9000)).unwrap();
+        hierarchy.set_total_limits("snowmelt/one", Some(ByteSize(7 << 30)), Some(9000)).unwrap();
         let all = |file: &str| fs::read_to_string(folder.path().join("snowmelt/one").join(file));
         assert_eq!(all("memory.max").unwrap(), (7_u64 << 30).to_string());
         assert_eq!(all("pids.max").unwrap(), "9000");

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::Path;
 
 use super::{Fault, doing};
+use crate::root::builder::RootBuilder;
 use crate::root::copy;
-use crate::root::skeleton::Skeleton;
 use crate::spec::Network;
 
 /// Programs and libraries. On a merged `/usr` all but the first are links.
@@ -39,27 +39,27 @@ const FILES: [(&str, &str); 4] = [
 ];
 
 /// Assembles the base.
-pub(crate) fn assemble(skeleton: &Skeleton<'_>, network: Network) -> Result<(), Fault> {
-    PROGRAMS.iter().try_for_each(|path| programs(skeleton, Path::new(path)))?;
+pub(crate) fn assemble(builder: &RootBuilder<'_>, network: Network) -> Result<(), Fault> {
+    PROGRAMS.iter().try_for_each(|path| programs(builder, Path::new(path)))?;
     for (path, content) in FILES {
-        skeleton.file(Path::new(path), content.as_bytes())?;
+        builder.file(Path::new(path), content.as_bytes())?;
     }
     for (path, content) in name_service(network) {
-        skeleton.file(Path::new(path), &content)?;
+        builder.file(Path::new(path), &content)?;
     }
     for path in CONFIGURATION.iter().map(Path::new).filter(|path| path.exists()) {
-        copy::or_bind(skeleton, path)?;
+        copy::or_bind(builder, path)?;
     }
-    skeleton.link(Path::new("/var/tmp"), Path::new("/tmp"))
+    builder.link(Path::new("/var/tmp"), Path::new("/tmp"))
 }
 
-fn programs(skeleton: &Skeleton<'_>, path: &Path) -> Result<(), Fault> {
+fn programs(builder: &RootBuilder<'_>, path: &Path) -> Result<(), Fault> {
     let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
     if found.is_symlink() {
         let to = doing(format!("read the link {}", path.display()), fs::read_link(path))?;
-        return skeleton.link(path, &to);
+        return builder.link(path, &to);
     }
-    skeleton.bind(path, path)
+    builder.bind(path, path)
 }
 
 /// Name resolution: as on the host with its network, and only `localhost` without.

@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::skeleton::Skeleton;
+use super::builder::RootBuilder;
 use super::{Fault, doing};
 
 /// The limit of a copy per path, so that a root stays small.
@@ -21,21 +21,21 @@ enum Entry {
 
 /// Copies `path` to the same path inside, or bind-mounts it if it is large or contains anything but
 /// folders, files and links.
-pub(super) fn or_bind(skeleton: &Skeleton<'_>, path: &Path) -> Result<(), Fault> {
+pub(super) fn or_bind(builder: &RootBuilder<'_>, path: &Path) -> Result<(), Fault> {
     let mut entries = Vec::new();
     let small = doing(format!("inspect {}", path.display()), survey(path, &mut entries))?;
     if !small {
-        return skeleton.bind(path, path);
+        return builder.bind(path, path);
     }
-    entries.iter().try_for_each(|(path, entry)| put(skeleton, path, entry))
+    entries.iter().try_for_each(|(path, entry)| put(builder, path, entry))
 }
 
-fn put(skeleton: &Skeleton<'_>, path: &Path, entry: &Entry) -> Result<(), Fault> {
+fn put(builder: &RootBuilder<'_>, path: &Path, entry: &Entry) -> Result<(), Fault> {
     let read = || format!("read {}", path.display());
     match entry {
-        Entry::Folder => skeleton.folder(path).map(drop),
-        Entry::File => skeleton.file(path, &doing(read(), fs::read(path))?),
-        Entry::Link => skeleton.link(path, &doing(read(), fs::read_link(path))?),
+        Entry::Folder => builder.folder(path).map(drop),
+        Entry::File => builder.file(path, &doing(read(), fs::read(path))?),
+        Entry::Link => builder.link(path, &doing(read(), fs::read_link(path))?),
     }
 }
 

@@ -7,7 +7,7 @@ use rustix::fs::{FileType, Mode, makedev, mknodat};
 use rustix::io::Errno;
 use snowmelt_kernel::mount::{self, Attributes};
 
-use super::skeleton::Skeleton;
+use super::builder::RootBuilder;
 use super::{Fault, doing};
 
 const DEVICES: [(&str, (u32, u32)); 5] =
@@ -25,32 +25,32 @@ const LINKS: [(&str, &str); 5] = [
 /// Mounts it at `/dev`. The nodes are made here, not bind-mounted from the host, so that a file in
 /// the place of a device there cannot get in (CVE-2025-31133). Where this process may not make
 /// nodes, the host's are bind-mounted after a check of their numbers.
-pub(super) fn assemble(skeleton: &Skeleton<'_>) -> Result<(), Fault> {
+pub(super) fn assemble(builder: &RootBuilder<'_>) -> Result<(), Fault> {
     let options = [("size", "64k"), ("mode", "755")];
     let attributes = Attributes::MOUNT_ATTR_NOSUID | Attributes::MOUNT_ATTR_NOEXEC;
     let fresh = mount::fresh("tmpfs", &options, attributes);
     let top = doing("make the file system of the devices", fresh)?;
-    let target = skeleton.folder(Path::new("/dev"))?;
+    let target = builder.folder(Path::new("/dev"))?;
     doing("attach the file system of the devices", mount::attach(&top, &target))?;
     for (name, number) in DEVICES {
-        make(skeleton, &top, name, number)?;
+        make(builder, &top, name, number)?;
     }
     for (path, to) in LINKS {
-        skeleton.link(Path::new(path), Path::new(to))?;
+        builder.link(Path::new(path), Path::new(to))?;
     }
     let read_only = attributes | Attributes::MOUNT_ATTR_RDONLY;
     doing("make the devices read-only", mount::set_attributes_of(&top, read_only))
 }
 
 fn make(
-    skeleton: &Skeleton<'_>,
+    builder: &RootBuilder<'_>,
     top: impl AsFd,
     name: &str,
     number: (u32, u32),
 ) -> Result<(), Fault> {
     let (mode, device) = (Mode::from_raw_mode(0o666), makedev(number.0, number.1));
     match mknodat(&top, name, FileType::CharacterDevice, mode, device) {
-        Err(Errno::PERM) => skeleton.device(&Path::new("/dev").join(name), number),
+        Err(Errno::PERM) => builder.device(&Path::new("/dev").join(name), number),
         made => {
             // Independent of this process's umask.
             let opened = made

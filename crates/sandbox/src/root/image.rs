@@ -12,7 +12,7 @@ use rustix::fs::{
 };
 use snowmelt_kernel::mount;
 
-use super::skeleton::Skeleton;
+use super::builder::RootBuilder;
 use super::{Fault, doing};
 use crate::spec::ImageBind;
 
@@ -20,18 +20,22 @@ use crate::spec::ImageBind;
 const OURS: [&str; 6] = ["proc", "sys", "dev", "tmp", "run", "mnt"];
 
 /// Mounts the contents of the image's `folder`.
-pub(super) fn assemble(skeleton: &Skeleton<'_>, folder: &Path) -> Result<(), Fault> {
+pub(super) fn assemble(builder: &RootBuilder<'_>, folder: &Path) -> Result<(), Fault> {
     let top = open(folder)?;
     let names = doing("list the image", names(&top))?;
     for name in names.iter().filter(|name| !OURS.contains(&name.as_str())) {
-        show(skeleton, &top, name)?;
+        mount_entry(builder, &top, name)?;
     }
     Ok(())
 }
 
 /// Mounts one top-level folder of the image at `image`. A link there is refused: it would lead to a
 /// path of the host.
-pub(super) fn folder(skeleton: &Skeleton<'_>, image: &Path, bind: &ImageBind) -> Result<(), Fault> {
+pub(super) fn folder(
+    builder: &RootBuilder<'_>,
+    image: &Path,
+    bind: &ImageBind,
+) -> Result<(), Fault> {
     let top = open(image)?;
     let copy = || -> io::Result<OwnedFd> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -40,7 +44,7 @@ pub(super) fn folder(skeleton: &Skeleton<'_>, image: &Path, bind: &ImageBind) ->
         mount::copy_at(&found, Path::new(""))
     };
     let tree = doing(format!("mount {} of the image", bind.folder), copy())?;
-    skeleton.show(tree, &bind.target)
+    builder.attach(tree, &bind.target)
 }
 
 fn open(image: &Path) -> Result<OwnedFd, Fault> {
@@ -66,7 +70,7 @@ fn names(top: &OwnedFd) -> io::Result<Vec<String>> {
 
 /// Uses a descriptor that was opened without following a link, so that the inspected file is the
 /// one that is mounted, even if the folder changes concurrently (CVE-2021-30465).
-fn show(skeleton: &Skeleton<'_>, top: &OwnedFd, name: &str) -> Result<(), Fault> {
+fn mount_entry(builder: &RootBuilder<'_>, top: &OwnedFd, name: &str) -> Result<(), Fault> {
     let target = Path::new("/").join(name);
     let look = || -> io::Result<(OwnedFd, FileType)> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -79,11 +83,11 @@ fn show(skeleton: &Skeleton<'_>, top: &OwnedFd, name: &str) -> Result<(), Fault>
     match kind {
         FileType::Symlink => {
             let to = doing(step(), readlinkat(&found, "", Vec::new()).map_err(Into::into))?;
-            skeleton.link(&target, Path::new(&*to.to_string_lossy()))
+            builder.link(&target, Path::new(&*to.to_string_lossy()))
         }
         FileType::Directory | FileType::RegularFile => {
             let tree = doing(step(), mount::copy_at(&found, Path::new("")))?;
-            skeleton.show(tree, &target)
+            builder.attach(tree, &target)
         }
         // A device, a pipe or a socket at the top of an image is not needed.
         _ => Ok(()),

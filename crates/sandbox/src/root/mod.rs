@@ -5,11 +5,11 @@
 //! the spawner. Every mount in it is read-only and nosuid, and all but `/dev` are nodev.
 
 mod base;
+mod builder;
 mod copy;
 mod devices;
 mod image;
 mod mounted;
-mod skeleton;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,8 +19,8 @@ use snowmelt_kernel::mount::{self, Attributes};
 
 use crate::spawner::Namespaces;
 use crate::spec::{Base, MountedImage, Network, Root};
+use builder::RootBuilder;
 pub use mounted::root_of_image;
-use skeleton::Skeleton;
 
 /// The maximum number of cached templates; the least recently used is dropped first.
 const MOST_TEMPLATES: usize = 64;
@@ -139,7 +139,7 @@ impl Roots {
         let top = doing("make the root's file system", fresh)?;
         doing("attach the root's file system", mount::attach_at(&top, rustix::fs::CWD, &path))?;
         // Dropping it unmounts; the template has its own copies of the mounts.
-        let _scaffold = Scaffold { path };
+        let _mount_point = MountPoint { path };
         let image = match &root.base {
             Base::Image(mounted) => Some(self.attach_image(mounted)?),
             Base::Host | Base::Folder(_) => None,
@@ -148,11 +148,11 @@ impl Roots {
             Base::Folder(folder) => Some(folder.as_path()),
             Base::Host | Base::Image(_) => image.as_ref().map(|image| image.path.as_path()),
         };
-        let skeleton = Skeleton::new(top.as_fd());
-        fill(&skeleton, root, folder, network)?;
+        let builder = RootBuilder::new(top.as_fd());
+        fill(&builder, root, folder, network)?;
         for bind in &root.image_binds {
             let image = self.attach_image(&bind.image)?;
-            image::folder(&skeleton, &image.path, bind)?;
+            image::folder(&builder, &image.path, bind)?;
         }
         doing("make the root read-only", mount::set_attributes_of(&top, mount::inert()))?;
         let tree = doing("copy the root", mount::copy_at(&top, Path::new("")))?;
@@ -179,33 +179,33 @@ impl Roots {
 
     /// Attaches the mounted image of another process, until the result is dropped: only mounts that
     /// are attached in this namespace can be copied (before Linux 6.15).
-    fn attach_image(&mut self, mounted: &MountedImage) -> Result<Scaffold, Fault> {
+    fn attach_image(&mut self, mounted: &MountedImage) -> Result<MountPoint, Fault> {
         let tree = doing("request the image", mounted::root_of_image(mounted))?;
         let path = doing("make a folder for the image", self.new_folder())?;
-        let scaffold = Scaffold { path };
-        doing("attach the image", mount::attach_at(&tree, rustix::fs::CWD, &scaffold.path))?;
-        Ok(scaffold)
+        let mount_point = MountPoint { path };
+        doing("attach the image", mount::attach_at(&tree, rustix::fs::CWD, &mount_point.path))?;
+        Ok(mount_point)
     }
 }
 
 fn fill(
-    skeleton: &Skeleton<'_>,
+    builder: &RootBuilder<'_>,
     root: &Root,
     image: Option<&Path>,
     network: Network,
 ) -> Result<(), Fault> {
     for path in FOLDERS {
-        skeleton.folder(Path::new(path))?;
+        builder.folder(Path::new(path))?;
     }
     match image {
-        Some(folder) => image::assemble(skeleton, folder)?,
-        None => base::assemble(skeleton, network)?,
+        Some(folder) => image::assemble(builder, folder)?,
+        None => base::assemble(builder, network)?,
     }
-    devices::assemble(skeleton)?;
+    devices::assemble(builder)?;
     for (path, content) in FILES {
-        skeleton.file(Path::new(path), content)?;
+        builder.file(Path::new(path), content)?;
     }
-    root.binds.iter().try_for_each(|bind| skeleton.bind(&bind.source, &bind.target))
+    root.binds.iter().try_for_each(|bind| builder.bind(&bind.source, &bind.target))
 }
 
 impl Template {
@@ -215,11 +215,11 @@ impl Template {
 }
 
 /// The mount point where a template is assembled.
-struct Scaffold {
+struct MountPoint {
     path: PathBuf,
 }
 
-impl Drop for Scaffold {
+impl Drop for MountPoint {
     fn drop(&mut self) {
         // Folders that cannot be removed are removed with the run directory.
         if mount::detach(&self.path).is_ok() {

@@ -26,7 +26,7 @@ use super::notifier::NotifierSetup;
 use super::{identity, oom, sync};
 use crate::root::{Fault, doing};
 use crate::spec::CHANNEL_FD;
-use crate::weaken::{Defence, lacks};
+use crate::weaken::{Defence, is_disabled};
 
 /// Files of `/proc` about the whole machine that a sandbox has no use for: its memory, boot
 /// parameters, build configuration, activity and identity. Each costs a mount in every sandbox.
@@ -101,7 +101,7 @@ impl Child<'_> {
                 doing("attach the scratch", self.attach_scratch())?;
                 doing("mount /proc", self.mount_proc())?;
                 doing("set the OOM score", oom::set(proc, score))?;
-                if !lacks(Defence::User) {
+                if !is_disabled(Defence::User) {
                     identity::take(proc, id, inside)?;
                 }
                 &[][..]
@@ -125,7 +125,7 @@ impl Child<'_> {
         // Only now: until it executes it has the spawner's descriptors, which may be more than the
         // function's own limit, and could open no other.
         doing("set the limits", self.set_limits())?;
-        if !lacks(Defence::Seccomp) {
+        if !is_disabled(Defence::Seccomp) {
             doing("install the system call policy", self.filter.install())?;
         }
         let error = self.program.execute();
@@ -158,10 +158,10 @@ impl Child<'_> {
 
     fn mount_proc(&self) -> io::Result<()> {
         let mut attributes = mount::inert() | Attributes::MOUNT_ATTR_NOEXEC;
-        attributes.set(Attributes::MOUNT_ATTR_RDONLY, !lacks(Defence::ReadOnlyProc));
+        attributes.set(Attributes::MOUNT_ATTR_RDONLY, !is_disabled(Defence::ReadOnlyProc));
         let proc = mount::fresh("proc", &[], attributes)?;
         mount::attach_at(&proc, CWD, Path::new("/proc"))?;
-        for name in self.masked.iter().filter(|_| !lacks(Defence::MaskedProc)) {
+        for name in self.masked.iter().filter(|_| !is_disabled(Defence::MaskedProc)) {
             mount::bind(Path::new("/dev/null"), &Path::new("/proc").join(name))?;
         }
         Ok(())
@@ -175,7 +175,7 @@ impl Child<'_> {
         // The children of a zygote have their own limits, which may be higher.
         let is_zygote = matches!(self.kind, Kind::Zygote { .. });
         let most = if is_zygote { most } else { Some(files) };
-        if !lacks(Defence::OpenFiles) {
+        if !is_disabled(Defence::OpenFiles) {
             setrlimit(Resource::Nofile, at(files, most))?;
         }
         rustix::process::umask(Mode::from_raw_mode(0o022));
@@ -192,14 +192,14 @@ impl Child<'_> {
     }
 
     fn drop_privileges(&self, kept: &[u32]) -> Result<(), Fault> {
-        if !lacks(Defence::Capabilities) {
+        if !is_disabled(Defence::Capabilities) {
             doing("drop capabilities", process::keep_only_capabilities(kept))?;
         }
-        if !lacks(Defence::NoNewPrivileges) {
+        if !is_disabled(Defence::NoNewPrivileges) {
             let no_more = rustix::thread::set_no_new_privs(true);
             doing("renounce new privileges", no_more.map_err(Into::into))?;
         }
-        if !lacks(Defence::Landlock) {
+        if !is_disabled(Defence::Landlock) {
             doing("confine it by Landlock", self.confine())?;
         }
         doing("set the parent-death signal", self.tie_to_spawner())
@@ -239,7 +239,7 @@ impl Child<'_> {
         };
         let (null, log) = (above(self.null.as_fd())?, above(self.log.as_fd())?);
         let channel = above(self.channel.as_fd())?;
-        if !lacks(Defence::Descriptors) {
+        if !is_disabled(Defence::Descriptors) {
             fds::close_on_exec_from(0)?;
         }
         fds::duplicate_to(null.as_ref().unwrap_or(self.null).as_fd(), 0)?;
@@ -262,7 +262,7 @@ fn deny_kernel_objects() -> io::Result<()> {
         "time_namespaces",
         "uts_namespaces",
     ];
-    KINDS.iter().filter(|_| !lacks(Defence::OwnCounts)).try_for_each(|kind| {
+    KINDS.iter().filter(|_| !is_disabled(Defence::OwnCounts)).try_for_each(|kind| {
         match std::fs::write(format!("/proc/sys/user/max_{kind}"), "0") {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             written => written,

@@ -55,7 +55,7 @@ impl Service {
         record.pid = sender.pid;
         let record = &self.records[&token];
         let Some(pidfd) = &record.pidfd else { return Ok(()) };
-        self.groups.backend().confirm(&record.group.path, sender.pid).map_err(group_fault)?;
+        self.groups.backend().ensure_member(&record.group.path, sender.pid).map_err(group_fault)?;
         doing("watch the child", self.watch(pidfd.as_fd(), Watched::Process, token))?;
         if let Phase::Starting(starting) = &record.phase {
             doing("release the child", sync::send_go(&starting.sync))?;

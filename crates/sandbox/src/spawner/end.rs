@@ -80,13 +80,13 @@ impl Service {
         let Some(record) = self.records.get_mut(&token) else { return };
         let Some(pidfd) = &record.pidfd else { return };
         if let Origin::Forked(forked) = &mut record.origin {
-            let said = forked.said;
+            let reported = forked.reported;
             forked.died = Some(Instant::now());
             // Remove the descriptor that is watched: for epoll a copy is another one.
             if let Some(pidfd) = self.records.get(&token).and_then(|record| record.pidfd.as_ref()) {
                 self.unwatch(pidfd.as_fd());
             }
-            if let Some((status, cpu_us)) = said {
+            if let Some((status, cpu_us)) = reported {
                 self.finish(token, status, Some(cpu_us));
             }
             return;
@@ -119,7 +119,7 @@ impl Service {
         else {
             return;
         };
-        forked.said = Some((status, cpu_us));
+        forked.reported = Some((status, cpu_us));
         if forked.died.is_some() {
             self.finish(token, status, Some(cpu_us));
         }
@@ -253,7 +253,7 @@ impl Service {
     /// A zygote had the files that enter its child's group and may have kept them, so the group is
     /// reused only for children of the same zygote.
     pub(super) fn return_group(&mut self, zygote: Token, mut group: Group) {
-        let clean = self.groups.clear(&mut group);
+        let clean = self.groups.reset(&mut group);
         match self.zygote(zygote) {
             Some(state) if clean && state.groups.len() < MOST_GROUPS => state.groups.push(group),
             _ => self.groups.discard(&group, Some(zygote)),

@@ -109,8 +109,8 @@ impl Service {
                 let below = |control| Box::new(ZygoteState::new(owner, block, depth, control));
                 let deadline = Some(started_at + FORK_TIMEOUT + SIBLING_TIMEOUT * siblings);
                 let phase = Phase::Starting(Starting { answer, sync, fault: None, deadline });
-                let (said, died, call) = (None, None, wanted.call());
-                let origin = Origin::Forked(Forked { zygote, number, said, died, call });
+                let (reported, died, call) = (None, None, wanted.call());
+                let origin = Origin::Forked(Forked { zygote, number, reported, died, call });
                 let (id, below) = (wanted.id().clone(), control.map(below));
                 let (pid, pidfd) = (0, None);
                 let record = SandboxRecord {

@@ -21,18 +21,18 @@ use crate::run_dir;
 impl Service {
     /// Reports that it is ready, serves until its end, and removes everything of its own.
     pub fn run(&mut self) -> io::Result<()> {
-        self.groups.settle();
+        self.groups.enter_spawner_group();
         let own = [self.pidfd.as_fd()].into_iter();
         let fds: Vec<_> = own.chain(self.init.iter().map(AsFd::as_fd)).collect();
-        let told = super::send_setup_done(&self.control, Ok(()), &fds);
-        let served = told.and_then(|()| self.serve());
+        let sent = super::send_setup_done(&self.control, Ok(()), &fds);
+        let served = sent.and_then(|()| self.serve());
         self.end_all();
-        self.groups.leave();
+        self.groups.leave_spawner_group();
         self.groups.remove_all().map_err(io::Error::other)?;
         // After a failure the server may still run and use the folder.
         served?;
         let (folder, parent) = (&self.home.run_dir, &self.home.parent_cgroup);
-        run_dir::leave(folder, parent).map_err(io::Error::other)
+        run_dir::remove_if_last(folder, parent).map_err(io::Error::other)
     }
 
     /// Makes another lane, whose control socket is in `fds`. If that fails, the server sees the end

@@ -39,7 +39,7 @@ use crate::cgroup;
 use crate::message::{LONGEST_PACKET, Setup, SetupDone};
 use crate::policy::Programs;
 use crate::root::{Fault, Roots};
-use crate::weaken::{Defence, lacks};
+use crate::weaken::{Defence, is_disabled};
 use ids::Slots;
 use init::Init;
 pub(crate) use namespaces::Namespaces;
@@ -62,14 +62,14 @@ pub fn spawner_main() -> ExitCode {
 
 fn run() -> io::Result<()> {
     // Descriptors that the server's parent left open must not reach any sandbox.
-    if !lacks(Defence::Descriptors) {
+    if !is_disabled(Defence::Descriptors) {
         fds::close_from(3)?;
     }
     let control = take_standard_input()?;
     let (setup, lock) = receive_setup(&control)?;
     let process = std::process::id();
     // The lane reports the missing root rights.
-    if lacks(Defence::Init) || !rustix::process::geteuid().is_root() {
+    if is_disabled(Defence::Init) || !rustix::process::geteuid().is_root() {
         return first_lane(control, setup, process, None);
     }
     init::make(|init| {
@@ -87,8 +87,8 @@ fn first_lane(control: OwnedFd, setup: Setup, process: u32, init: Option<Init>) 
         // replaces one that died.
         Err(reason) => {
             let own = pidfd_open(getpid(), PidfdFlags::empty())?;
-            let told = [own.as_fd()].into_iter().chain(init.iter().map(AsFd::as_fd));
-            send_setup_done(&control, Err(reason), &told.collect::<Vec<_>>())
+            let fds = [own.as_fd()].into_iter().chain(init.iter().map(AsFd::as_fd));
+            send_setup_done(&control, Err(reason), &fds.collect::<Vec<_>>())
         }
     }
 }
@@ -137,7 +137,7 @@ fn set_up(setup: &Setup, process: u32) -> Result<Tools, String> {
     deny_cores().map_err(|error| error.to_string())?;
     limit_pending_signals().map_err(|error| error.to_string())?;
     // The keys of the user who runs the server must not reach the sandboxes.
-    if !lacks(Defence::Keyring) {
+    if !is_disabled(Defence::Keyring) {
         keyring::leave_session().map_err(|error| format!("cannot leave the keyring: {error}"))?;
     }
     let programs = Programs::compile().map_err(|error| error.to_string())?;
@@ -148,7 +148,7 @@ fn set_up(setup: &Setup, process: u32) -> Result<Tools, String> {
     recreate_folder(&folder).map_err(|error| error.to_string())?;
     let namespaces = Namespaces::enter(&folder).map_err(failed)?;
     // Here, because it applies to every lane.
-    if !lacks(Defence::Seccomp) {
+    if !is_disabled(Defence::Seccomp) {
         programs.confine_spawner().map_err(|error| error.to_string())?;
     }
     let (roots, slots) = (Roots::new(folder), Slots::of_process(process));
@@ -168,7 +168,7 @@ fn recreate_folder(folder: &Path) -> io::Result<()> {
 /// start the host's core handler.
 fn deny_cores() -> io::Result<()> {
     let limit = Rlimit { current: Some(1), maximum: Some(1) };
-    if lacks(Defence::CoreLimit) { Ok(()) } else { Ok(setrlimit(Resource::Core, limit)?) }
+    if is_disabled(Defence::CoreLimit) { Ok(()) } else { Ok(setrlimit(Resource::Core, limit)?) }
 }
 
 /// Pending signals and timers take memory that no control group counts. The limit applies to a
@@ -176,7 +176,7 @@ fn deny_cores() -> io::Result<()> {
 fn limit_pending_signals() -> io::Result<()> {
     const MOST: Option<u64> = Some(4096);
     let limit = Rlimit { current: MOST, maximum: MOST };
-    if lacks(Defence::PendingSignals) {
+    if is_disabled(Defence::PendingSignals) {
         Ok(())
     } else {
         Ok(setrlimit(Resource::Sigpending, limit)?)

@@ -23,7 +23,7 @@ use snowmelt_kernel::vfork::{Stack, clone_vfork};
 use super::networks::JobNetwork;
 use crate::root::{Fault, doing};
 use crate::spec::{Network, NetworkId};
-use crate::weaken::{Defence, lacks};
+use crate::weaken::{Defence, is_disabled};
 
 /// Where a starting zygote attaches its root.
 pub(super) const NEW_ROOT: &str = "/root";
@@ -124,7 +124,7 @@ impl Namespaces {
         child: &mut dyn FnMut() -> i32,
     ) -> io::Result<Cloned> {
         let _restore = self.enter_namespaces(root, Some(network))?;
-        let processes = if lacks(Defence::Processes) { 0 } else { flags::PID };
+        let processes = if is_disabled(Defence::Processes) { 0 } else { flags::PID };
         clone_vfork(processes | flags::MOUNT, cgroup, stack, child)
     }
 
@@ -148,8 +148,8 @@ impl Namespaces {
         own: BorrowedFd<'a>,
     ) -> io::Result<BorrowedFd<'a>> {
         match network {
-            _ if lacks(Defence::Network) => Ok(self.host_network.as_fd()),
-            Network::None if lacks(Defence::OwnNetwork) => Ok(self.shared_network.as_fd()),
+            _ if is_disabled(Defence::Network) => Ok(self.host_network.as_fd()),
+            Network::None if is_disabled(Defence::OwnNetwork) => Ok(self.shared_network.as_fd()),
             Network::None => Ok(own),
             Network::Host => Ok(self.host_network.as_fd()),
             Network::Job(id) => {

@@ -81,7 +81,7 @@ pub(super) struct Forked {
     /// Its first user id, relative to the zygote's range.
     pub number: u32,
     /// The end that the zygote reported, with CPU time in microseconds.
-    pub said: Option<(Status, u64)>,
+    pub reported: Option<(Status, u64)>,
     /// When the kernel reported its death.
     pub died: Option<Instant>,
     /// What it runs once it is set up.

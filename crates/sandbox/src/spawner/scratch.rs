@@ -15,7 +15,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use snowmelt_kernel::mount::{self, Attributes};
 use snowmelt_types::ByteSize;
 
-use crate::weaken::{Defence, lacks};
+use crate::weaken::{Defence, is_disabled};
 
 /// The name of the socket in the scratch.
 const SOCKET: &str = "channel.sock";
@@ -57,11 +57,11 @@ fn file_system(size: ByteSize, owner: u32) -> io::Result<OwnedFd> {
     // One inode for each 4 KiB page, so that empty files are bounded too.
     let inodes = (size.bytes() / 4096).clamp(64, 1 << 20).to_string();
     let (size, owner) = (size.bytes().max(64 << 10).to_string(), owner.to_string());
-    let inodes = if lacks(Defence::ScratchSize) { "0".to_owned() } else { inodes };
-    let size = if lacks(Defence::ScratchSize) { "0".to_owned() } else { size };
+    let inodes = if is_disabled(Defence::ScratchSize) { "0".to_owned() } else { inodes };
+    let size = if is_disabled(Defence::ScratchSize) { "0".to_owned() } else { size };
     // The default mode is 1777.
     let options = [("size", &*size), ("nr_inodes", &*inodes), ("uid", &*owner), ("gid", &*owner)];
     let inert = Attributes::MOUNT_ATTR_NOSUID | Attributes::MOUNT_ATTR_NODEV;
-    let attributes = if lacks(Defence::Inert) { Attributes::empty() } else { inert };
+    let attributes = if is_disabled(Defence::Inert) { Attributes::empty() } else { inert };
     mount::fresh("tmpfs", &options, attributes)
 }

@@ -100,7 +100,7 @@ impl Service {
         let mut buffer = vec![0; LONGEST_PACKET];
         loop {
             // Idle time is used to prepare control groups.
-            let prepares = self.groups.wants_more();
+            let prepares = self.groups.needs_refill();
             let timeout = if prepares { Some(NOW) } else { self.time_left() };
             events.clear();
             let free = rustix::buffer::spare_capacity(&mut events);

@@ -28,7 +28,7 @@ use crate::root::{Fault, doing};
 use crate::spec::{
     Limits, NativeZygoteSpec, Network, Policy, ProcessSettings, SandboxSpec, ZygoteSpec,
 };
-use crate::weaken::{Defence, lacks};
+use crate::weaken::{Defence, is_disabled};
 
 /// Without most of these, libraries start threads when they are imported, and a process with
 /// threads cannot be forked safely; `JE_ARROW_MALLOC_CONF` is for the allocator of pyarrow. With
@@ -164,7 +164,7 @@ impl Service {
             doing("find the network", self.namespaces.network(Network::None, own.as_fd()))?;
         let clone = || self.namespaces.clone(NAMESPACES, network, cgroup, run);
         let cloned = oom::inherited(self.namespaces.proc(), oom::ZYGOTE, || {
-            if lacks(Defence::OwnCounts) {
+            if is_disabled(Defence::OwnCounts) {
                 return clone();
             }
             process::as_effective_user(slot.first_id, clone)

@@ -15,14 +15,14 @@ use rustix::io::Errno;
 use snowmelt_kernel::mount::{self, Attributes};
 
 use super::{Fault, doing};
-use crate::weaken::{Defence, lacks};
+use crate::weaken::{Defence, is_disabled};
 
 /// A template that is being assembled.
-pub(crate) struct Skeleton<'a> {
+pub(crate) struct RootBuilder<'a> {
     top: BorrowedFd<'a>,
 }
 
-impl<'a> Skeleton<'a> {
+impl<'a> RootBuilder<'a> {
     /// Starts with the empty file system `top`.
     pub fn new(top: BorrowedFd<'a>) -> Self {
         Self { top }
@@ -56,25 +56,25 @@ impl<'a> Skeleton<'a> {
     /// Bind-mounts a folder or file of the host at `target`, inert.
     pub fn bind(&self, source: &Path, target: &Path) -> Result<(), Fault> {
         let tree = doing(format!("mount {}", source.display()), mount::copy(source))?;
-        self.show(tree, target)
+        self.attach(tree, target)
     }
 
     /// Attaches a detached tree at `target`, inert.
-    pub fn show(&self, tree: OwnedFd, target: &Path) -> Result<(), Fault> {
-        let show = || -> io::Result<()> {
+    pub fn attach(&self, tree: OwnedFd, target: &Path) -> Result<(), Fault> {
+        let attach = || -> io::Result<()> {
             let target = self.mount_point(target, is_folder(&tree)?)?;
-            if lacks(Defence::Inert) {
+            if is_disabled(Defence::Inert) {
                 return mount::attach(&tree, &target);
             }
             mount::attach_with(&tree, &target, mount::inert())
         };
-        doing(format!("mount {}", target.display()), show())
+        doing(format!("mount {}", target.display()), attach())
     }
 
     /// Bind-mounts a device of the host, if it is the character device of that number: a file in
     /// the place of a device is refused (CVE-2025-31133).
     pub fn device(&self, path: &Path, number: (u32, u32)) -> Result<(), Fault> {
-        let show = || -> io::Result<()> {
+        let attach = || -> io::Result<()> {
             let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let node = openat(CWD, path, flags, Mode::empty())?;
             let stat = fstat(&node)?;
@@ -88,7 +88,7 @@ impl<'a> Skeleton<'a> {
                 | Attributes::MOUNT_ATTR_NOEXEC;
             mount::attach_with(&tree, &self.mount_point(path, false)?, attributes)
         };
-        doing(format!("mount the device {}", path.display()), show())
+        doing(format!("mount the device {}", path.display()), attach())
     }
 
     fn mount_point(&self, path: &Path, folder: bool) -> io::Result<OwnedFd> {
@@ -127,8 +127,11 @@ impl<'a> Skeleton<'a> {
 
     fn open(&self, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
         let flags = flags | OFlags::PATH | OFlags::CLOEXEC;
-        let within =
-            if lacks(Defence::OwnTree) { ResolveFlags::empty() } else { ResolveFlags::IN_ROOT };
+        let within = if is_disabled(Defence::OwnTree) {
+            ResolveFlags::empty()
+        } else {
+            ResolveFlags::IN_ROOT
+        };
         openat2(self.top, path, flags, Mode::empty(), within)
     }
 }
