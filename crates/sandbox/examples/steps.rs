@@ -86,8 +86,8 @@ impl Steps {
             // Enough starts that every lane is made first.
             "many" => {
                 let programs = (0..9).map(|_| self.program(&["/bin/sleep", "600"]));
-                for begun in self.spawner.start_many(programs.collect()).await {
-                    self.programs.push(begun?);
+                for started in self.spawner.start_many(programs.collect()).await {
+                    self.programs.push(started?);
                 }
             }
             "end" => end(self.programs.pop()).await,

@@ -137,9 +137,9 @@ fn a_process_starts_as_root_or_in_an_invalid_folder() {
             ProcessSettings { working_folder: "/etc/passwd".into(), ..good() },
         ];
         for process in bad {
-            let asked = format!("{process:?}");
+            let requested = format!("{process:?}");
             if rig.spawner.start(SandboxSpec { process, ..python("") }).await.is_ok() {
-                return format!("ESCAPED: it started with {asked}");
+                return format!("ESCAPED: it started with {requested}");
             }
         }
         String::new()
@@ -170,10 +170,11 @@ fn invalid_specs_are_refused() {
             specs.push(SandboxSpec { id: SandboxId::from(id.to_owned()), ..python("") });
         }
         for spec in specs {
-            let asked = format!("{:?} {:?} {:?}", spec.id, spec.command.first(), spec.env.first());
+            let requested =
+                format!("{:?} {:?} {:?}", spec.id, spec.command.first(), spec.env.first());
             match rig.spawner.start(spec).await {
                 Err(Error::Spec { .. }) => {}
-                other => return format!("ESCAPED: {asked} gave {other:?}"),
+                other => return format!("ESCAPED: {requested} gave {other:?}"),
             }
         }
         String::new()

@@ -61,7 +61,7 @@ for family, kind in ((16, 3), (40, 1), (2, 1), (10, 1)):
     except OSError as error: print(error)
     # Not every family has pairs: the kernel then fails with EOPNOTSUPP, if the call reached it.
     if libc.socketpair(family, kind, 0, pair) == 0 or ctypes.get_errno() == 95:
-        print('ESCAPED: asked for a pair of', family)
+        print('ESCAPED: requested a pair of', family)
 ";
         printed(&rig, python(script)).await
     });

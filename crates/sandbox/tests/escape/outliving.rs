@@ -61,8 +61,8 @@ fn outlives(spawner: Vec<OsString>, script: &str) -> bool {
     signal(spawner, Signal::KILL);
     // Processes that still have a parent-death signal die, whether the attacker does or not.
     wait_for(|| others.iter().all(|pid| *pid == attacker || !lives(*pid)).then_some(()));
-    let begun = Instant::now();
-    while lives(attacker) && begun.elapsed() < Duration::from_secs(10) {
+    let started = Instant::now();
+    while lives(attacker) && started.elapsed() < Duration::from_secs(10) {
         std::thread::sleep(Duration::from_millis(5));
     }
     let outlived = lives(attacker);
@@ -88,12 +88,12 @@ fn serve(spawner: &[OsString], base: &std::path::Path, script: &str) -> Child {
 }
 
 fn wait_for<T>(mut found: impl FnMut() -> Option<T>) -> T {
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         if let Some(found) = found() {
             return found;
         }
-        assert!(begun.elapsed() < Duration::from_secs(60), "waited in vain");
+        assert!(started.elapsed() < Duration::from_secs(60), "waited in vain");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

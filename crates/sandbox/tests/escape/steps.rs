@@ -96,14 +96,14 @@ impl Server {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
         let run = self.base.path().join("run");
-        let begun = Instant::now();
+        let started = Instant::now();
         loop {
             sweep(self.base.path()).unwrap();
             let (processes, groups) = (self.processes(), self.groups());
             if processes.is_empty() && groups.is_empty() && !run.exists() {
                 break;
             }
-            let waited = begun.elapsed() < Duration::from_secs(30);
+            let waited = started.elapsed() < Duration::from_secs(30);
             assert!(waited, "{moment}: {processes:?} {groups:?} {}", run.exists());
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -132,9 +132,9 @@ impl Tracer {
             .stderr(output_file.reopen().unwrap())
             .spawn()
             .unwrap();
-        let begun = Instant::now();
+        let started = Instant::now();
         while !fs::read_to_string(output_file.path()).unwrap().contains("attached") {
-            assert!(begun.elapsed() < Duration::from_secs(20), "strace does not attach");
+            assert!(started.elapsed() < Duration::from_secs(20), "strace does not attach");
             std::thread::sleep(Duration::from_millis(2));
         }
         Self(process)
@@ -329,13 +329,16 @@ impl Resources {
 
     /// Waits until it has no more than before: a killed process disappears a moment later.
     fn shrinks_to(mut self, before: &Self, server: &Server, moment: &str) {
-        let begun = Instant::now();
+        let started = Instant::now();
         while self.descriptors > before.descriptors
             || self.processes > before.processes
             || self.mounts > before.mounts
             || self.namespaces > before.namespaces
         {
-            assert!(begun.elapsed() < Duration::from_secs(20), "{moment}: {self:?} of {before:?}");
+            assert!(
+                started.elapsed() < Duration::from_secs(20),
+                "{moment}: {self:?} of {before:?}"
+            );
             std::thread::sleep(Duration::from_millis(5));
             self = Self::of(server);
         }

@@ -158,9 +158,9 @@ pub async fn within<T>(future: impl Future<Output = T>) -> T {
 
 /// Waits until a condition holds.
 pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let begun = Instant::now();
+    let started = Instant::now();
     while !holds() {
-        assert!(begun.elapsed() < Duration::from_secs(30), "waited in vain until {what}");
+        assert!(started.elapsed() < Duration::from_secs(30), "waited in vain until {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

@@ -47,8 +47,8 @@ fn kill(lane: i32) {
 
 async fn sleepers(spawner: &Spawner, count: usize) -> Vec<Sandbox> {
     let specs = (0..count).map(|_| spec(&["/bin/sleep", "600"])).collect();
-    let begun = within(spawner.start_many(specs)).await;
-    begun.into_iter().map(|begun| begun.unwrap()).collect()
+    let started = within(spawner.start_many(specs)).await;
+    started.into_iter().map(|started| started.unwrap()).collect()
 }
 
 #[test]

@@ -51,8 +51,8 @@ fn data_sent_to_a_paused_sandbox_is_buffered() {
         let sandbox = std::sync::Arc::new(rig.python(COUNTER).await);
         ask(&sandbox, "").unwrap();
         sandbox.pause().unwrap();
-        let asked = sandbox.clone();
-        let answer = tokio::task::spawn_blocking(move || ask(&asked, ""));
+        let target = sandbox.clone();
+        let answer = tokio::task::spawn_blocking(move || ask(&target, ""));
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
         assert!(!answer.is_finished());
         sandbox.resume().unwrap();
