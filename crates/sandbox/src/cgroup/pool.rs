@@ -74,8 +74,8 @@ impl Pool {
         self.is_in_spawner_group = self.backend.enter_spawner_group(&group);
     }
 
-    /// Undoes [`Self::enter_spawner_group`], because [`Self::remove_all`] kills every process in this
-    /// lane's groups.
+    /// Undoes [`Self::enter_spawner_group`], because [`Self::remove_all`] kills every process in
+    /// this lane's groups.
     pub fn leave_spawner_group(&mut self) {
         if std::mem::take(&mut self.is_in_spawner_group) {
             self.backend.leave_spawner_group();
