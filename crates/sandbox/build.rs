@@ -1,12 +1,12 @@
-//! Compiles the native part of zygotes, which goes into every root as `/run/snowmelt/zygote.so`,
-//! with the compiler that links Rust programs too.
+//! Compiles the native part of zygotes, which every root has as `/run/snowmelt/zygote.so`, with the
+//! compiler that also links Rust programs.
 
 use std::env;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-/// No libc, so that one file works in a root of any distribution; an unresolved symbol is an
-/// error. Nothing may become a call of `memcpy` and its kin.
+/// No libc, so that one file works in a root of any distribution; an unresolved symbol is an error.
+/// The compiler must not insert calls of `memcpy` and similar functions.
 const FLAGS: [&str; 13] = [
     "-std=c11",
     "-O2",

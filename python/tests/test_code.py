@@ -33,7 +33,7 @@ def write(folder: Path, text: str, **more: Any) -> str:
 
 def test_what_is_read_ahead_is_executed_when_it_is_asked_for(tmp_path: Path) -> None:
     path = write(tmp_path, f"from {__name__} import RAN\nRAN.append('it')\ndef f(): return 7\n")
-    code.read_ahead(path)
+    code.prefetch(path)
     assert RAN == []
     # It is not read a second time.
     Path(path).unlink()
@@ -43,22 +43,22 @@ def test_what_is_read_ahead_is_executed_when_it_is_asked_for(tmp_path: Path) -> 
 
 
 def test_nothing_goes_wrong_ahead(tmp_path: Path) -> None:
-    code.read_ahead(str(tmp_path / "none"))
+    code.prefetch(str(tmp_path / "none"))
     broken = tmp_path / "broken"
     broken.write_text("{")
-    code.read_ahead(str(broken))
+    code.prefetch(str(broken))
     for number, text in enumerate(["def f(:\n", "(" * 10_000]):
         folder = tmp_path / str(number)
         folder.mkdir()
         path = write(folder, text)
-        code.read_ahead(path)
+        code.prefetch(path)
         with pytest.raises(Failed) as failed:
             code.load(path, "f")
         assert failed.value.message["kind"] == "load"
         assert "Error" in failed.value.message["exception"]
     path = write(tmp_path, "def f(): return 8\n")
-    code.read_ahead(path)
-    code.load_ahead(path)
+    code.prefetch(path)
+    code.preload(path)
     assert code.load(path, "f").callable("f")() == 8
 
 
@@ -67,7 +67,7 @@ def test_an_object_that_was_pickled_is_read_ahead_and_not_made(tmp_path: Path) -
     data = base64.b64encode(pickle.dumps(Marks())).decode()
     here = f"{sys.version_info.major}.{sys.version_info.minor}"
     path.write_text(json.dumps({"kind": "pickle", "python": here, "data": data}))
-    code.read_ahead(str(path))
+    code.prefetch(str(path))
     assert RAN == []
     assert code.load(str(path), "len").callable("len")("abc") == 3
     assert RAN == ["made"]

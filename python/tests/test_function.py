@@ -128,7 +128,7 @@ def test_code_that_cannot_be_loaded_says_why(instance: Instance) -> None:
 
     missing = _failure(instance, "def handle(_): pass\ndef helper(): pass")
     assert missing["exception"] == "there is no `handler` in udfs.py: it defines handle, helper"
-    assert "is no function" in _failure(instance, "handler = 3")["exception"]
+    assert "is not a function" in _failure(instance, "handler = 3")["exception"]
 
 
 def test_a_pickle_of_another_python_is_refused(instance: Instance) -> None:
@@ -165,7 +165,7 @@ def test_map_keeps_order_and_tells_failures_in_place(instance: Instance) -> None
 
 
 @pytest.mark.parametrize(
-    ("results", "reason"), [("plain", "is no plain data"), ("pickle", "cannot be pickled")]
+    ("results", "reason"), [("plain", "is not plain data"), ("pickle", "cannot be pickled")]
 )
 def test_map_results_that_cannot_be_sent_fail_alone(
     instance: Instance, results: str, reason: str

@@ -180,8 +180,8 @@ def _within_itself() -> list[Any]:
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        (Own(), "Own is no plain data"),
-        ({"a": [Own]}, "type is no plain data"),
+        (Own(), "Own is not plain data"),
+        ({"a": [Own]}, "type is not plain data"),
         (len, "builtin_function_or_method"),
         (_within_itself(), "contains itself"),
         (pd.Series(pd.period_range("2024", periods=1)), "period"),
@@ -276,7 +276,7 @@ def test_a_function_that_is_not_asked_for_pickles_sends_none(instance: Instance)
     outcomes = instance.map(code, ["a", "own", "raise"])
     assert outcomes[0] == (True, {"a"})
     refused, raised = outcomes[1][1], outcomes[2][1]
-    assert refused.code == "SM-0202" and "Own is no plain data" in refused.message
+    assert refused.code == "SM-0202" and "Own is not plain data" in refused.message
     assert 'results="pickle"' in refused.hint
     assert raised.code == "SM-0201" and "OwnError: of the user" in raised.message
 

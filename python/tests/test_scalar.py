@@ -267,7 +267,7 @@ def f(v: int) -> int: raise Shy("\\ud800")
         ("decimal.Decimal", "decimal.Decimal('nan')", "got Decimal Decimal('NaN')"),
         ("Annotated[decimal.Decimal, 'decimal(4, 2)']", "decimal.Decimal(100)", "does not fit"),
         ("Point", "{'x': 1}", "without y"),
-        ("Point", "{'x': 1, 'y': 1.0, 'z': 2}", "with z beside its fields"),
+        ("Point", "{'x': 1, 'y': 1.0, 'z': 2}", "with z in addition to its fields"),
         ("Point", "Point('a', None)", "expected int64, got str 'a'"),
     ],
 )

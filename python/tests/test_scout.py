@@ -13,19 +13,19 @@ PRELUDE = f"""
 import json, os, sys
 sys.path[:0] = [{str(PYTHON)!r}, {str(PYTHON / "snowmelt" / "_runtime")!r}]
 from snowmelt._runtime import preload
-import enter, scout
+import enter, fault_probe
 
 def pages(spans, advice):
     return {{page for start, length, kind in spans if kind == advice
-             for page in range(start, start + length, scout.PAGE)}}
+             for page in range(start, start + length, fault_probe.PAGE)}}
 
 def copied(among):
     "The share of these pages of which this process has a copy of its own."
     with open("/proc/self/pagemap", "rb", buffering=0) as table:
         found = 0
         for page in among:
-            table.seek(page // scout.PAGE * 8)
-            found += bool(int.from_bytes(table.read(8), "little") & scout.EXCLUSIVE)
+            table.seek(page // fault_probe.PAGE * 8)
+            found += bool(int.from_bytes(table.read(8), "little") & fault_probe.EXCLUSIVE)
     return found / len(among)
 """
 
@@ -42,8 +42,8 @@ def run(code: str) -> Any:
 def test_what_a_scout_touches_a_child_has_before_it_needs_it() -> None:
     (count, before, after), _ = run("""
         enter.prepare()
-        enter.touched[:] = scout.send_out(["json"])
-        known = sorted(pages(enter.touched, scout.POPULATE_WRITE))
+        enter.touched[:] = fault_probe.probe(["json"])
+        known = sorted(pages(enter.touched, fault_probe.POPULATE_WRITE))
         mine, theirs = os.pipe()
         if os.fork() == 0:
             before = copied(known)
@@ -66,7 +66,7 @@ def test_nobody_looks_at_addresses_that_are_only_reserved() -> None:
         start = ctypes.addressof(ctypes.c_char.from_buffer(space))
         space[0] = space[1 << 20] = 1
         unused = start + (1 << 20), start + (1 << 36)
-        writable = scout.mappings(unused, scout.is_writable)
+        writable = fault_probe.mappings(unused, fault_probe.is_writable)
         print(json.dumps([any(first <= start < last for first, last in writable),
                           any(first < unused[1] and unused[0] < last for first, last in writable)]))
     """)
@@ -75,12 +75,12 @@ def test_nobody_looks_at_addresses_that_are_only_reserved() -> None:
 
 def test_a_zygote_goes_on_without_a_scout_that_hangs_or_fails() -> None:
     (hung, failed, left), err = run("""
-        scout.PATIENCE = 0.5
-        run = scout.run
-        scout.run = lambda imported: __import__("time").sleep(60)
-        hung = scout.send_out(["json"])
-        scout.run = run
-        failed = scout.send_out(["no_such_module"])
+        fault_probe.TIMEOUT = 0.5
+        run = fault_probe.run
+        fault_probe.run = lambda imported: __import__("time").sleep(60)
+        hung = fault_probe.probe(["json"])
+        fault_probe.run = run
+        failed = fault_probe.probe(["no_such_module"])
         try:
             left = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
@@ -94,9 +94,9 @@ def test_a_zygote_goes_on_without_a_scout_that_hangs_or_fails() -> None:
 def test_what_a_scout_prints_or_leaves_is_nothing() -> None:
     (spans, modules, files), err = run("""
         before = set(sys.modules)
-        spans = scout.send_out(["json"])
+        spans = fault_probe.probe(["json"])
         new = sorted(set(sys.modules) - before)
-        print(json.dumps([len(spans), new, os.path.exists(scout.FILE)]))
+        print(json.dumps([len(spans), new, os.path.exists(fault_probe.FILE)]))
     """)
     assert spans > 0
     assert (modules, files, err) == ([], False, "")

@@ -1,9 +1,9 @@
-/* A native zygote: makes a table of primes, and forks handlers that look numbers up in it.
+/* A native zygote: makes a table of primes, and forks handlers that look up numbers in it.
  *
  *     cc -O2 -o primes example.c snowmelt_zygote.c
  *
- * A handler reads a line with a number from each connection, and answers with the prime of that
- * place and with the variable GREETING of its own environment.
+ * A handler reads a line with a number from each connection, and answers with the prime at that
+ * index and with the variable GREETING of its own environment.
  */
 #define _GNU_SOURCE
 #include "snowmelt_zygote.h"
@@ -31,7 +31,7 @@ static void make_table(void)
 	}
 }
 
-/* The handler's environment is in its order; the zygote's is not for it. */
+/* The handler's environment is in its order; the zygote's must not be used. */
 static void take_environment(const struct snowmelt_order *order)
 {
 	const char *end = order->entries + order->length;

@@ -1,8 +1,8 @@
-/* Memory for Python's small objects in one place, where whole huge pages can be made of it.
+/* Memory for Python's small objects in one address range, so that it can become huge pages.
  *
- * The interpreter maps an arena of 1 MiB at a time, and these end up scattered between libraries.
- * A fork copies an entry of the page table for each page of 4 KiB; for a huge page, one for 512.
- * The interpreter is told of these functions by PyObject_SetArenaAllocator.
+ * The interpreter maps arenas of 1 MiB one at a time, and these end up scattered between libraries.
+ * A fork copies a page table entry for each page of 4 KiB; with huge pages, one for each 512 pages.
+ * PyObject_SetArenaAllocator registers these functions with the interpreter.
  */
 #include "syscalls.h"
 
@@ -27,7 +27,7 @@ static char *map(unsigned long size)
 	return address < 0 && address > -4096 ? 0 : (char *)address;
 }
 
-/* Reserves addresses, not memory. Where even that is limited, arenas are mapped one by one. */
+/* Reserves addresses, not memory. If even that is limited, arenas are mapped one by one. */
 static void reserve(void)
 {
 	char *start = map(RESERVED);
@@ -66,7 +66,7 @@ void snowmelt_arena_free(void *context, void *address, unsigned long size)
 		arenas.free[arenas.free_count++] = arena;
 }
 
-/* The addresses that are reserved and were never used, as [from, to). */
+/* The reserved addresses that were never used, as [from, to). */
 void snowmelt_arenas_unused(unsigned long *from, unsigned long *to)
 {
 	*from = (unsigned long)arenas.next;

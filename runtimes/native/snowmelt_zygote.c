@@ -1,15 +1,16 @@
-/* The zygote's loop, and how a forked child lands in a sandbox of its own (SOCK 4.2, relocation).
+/* The zygote's loop, and the set-up of a forked child in its own sandbox (SOCK 4.2, relocation).
  *
- * Raw system calls only: the child touches almost no memory of the zygote's before it lands, and
- * each page that it touches would be copied. The other side is crates/sandbox/src/spawner/fork.rs,
- * which makes scratch, channel, log and control group while this process forks.
+ * Raw system calls only: the child writes almost no memory of the zygote before its set-up is done,
+ * because each page that it writes would be copied. The other side is
+ * crates/sandbox/src/spawner/fork.rs, which makes scratch, channel, log and control group while
+ * this process forks.
  *
- * A child is told in two packets: what it lands in, and then what it is to call. Between the two
- * it may wait for as long as nobody asks for it: such a spare child answers without a fork.
+ * A child receives two packets: the inputs of its set-up, and then its entries. Between the two it
+ * may wait for any time: such a preforked child serves a request without a fork.
  *
- * Invariant: privileges only go down, and the system call filter comes last. A child takes its own
- * user id and its own namespaces before it reads anything, and goes on to run anything only after
- * the spawner has found it in its control group.
+ * Invariant: privileges only decrease, and the system call filter comes last. A child takes its own
+ * user id and its own namespaces before it reads anything, and runs its entry only after the
+ * spawner has confirmed that it is in its control group.
  */
 #include "snowmelt_zygote.h"
 #include "syscalls.h"
@@ -17,7 +18,7 @@
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
-/* ---- what the kernel's headers of an old distribution may lack ---- */
+/* ---- constants that the kernel headers of an old distribution may lack ---- */
 
 #define AT_FDCWD (-100)
 #define O_WRONLY 1
@@ -78,30 +79,31 @@ typedef unsigned long long u64;
 #define __NR_landlock_restrict_self 446
 #endif
 
-/* What a zygote keeps over its own namespaces: SETGID, SETUID, SYS_CHROOT, SYS_ADMIN. */
+/* The zygote's capabilities over its own namespaces: SETGID, SETUID, SYS_CHROOT, SYS_ADMIN. */
 #define ZYGOTE_CAPABILITIES (1u << 6 | 1u << 7 | 1u << 18 | 1u << 21)
 
 #define HANDLER_ID 1000
 
-/* ---- what the spawner sends; as crates/sandbox/src/spawner/zygote.rs has it ---- */
+/* ---- packets from the spawner; the same as in crates/sandbox/src/spawner/zygote.rs ---- */
 
-/* To the zygote. With the child's end of its pair with the spawner, a root if `fresh`, and a network
- * if it has one. */
+/* To the zygote. With the child's end of its socket pair with the spawner, a root if `fresh`, and a
+ * network if it has one. */
 struct order {
 	u32 kind;   /* enum snowmelt_kind */
-	u32 number; /* the child's user id here */
-	u32 count;  /* how many ids are its own */
-	u32 root;   /* which of the roots that were sent is the child's */
-	u32 fresh;  /* this order brings it */
-	u32 network; /* it brings the network of the child's job, as the last descriptor */
-	u64 token; /* repeated in what is said of the child */
+	u32 number; /* the child's user id in this namespace */
+	u32 count;  /* the number of its ids */
+	u32 root;   /* the index of the child's root among those sent */
+	u32 fresh;  /* the root is sent with this order */
+	u32 network; /* the last descriptor is the network of the child's job */
+	u64 token; /* repeated in reports about the child */
 };
 
-/* To the child. With scratch, channel, log, and the doors of its control group. Next it is told
- * that it is in that, and a handler last the entries of its snowmelt_order. */
-struct landing {
-	u32 filter; /* bytes of system call filter that follow */
-	u32 guard;  /* bytes after those, of a filter that has calls wait for an answer */
+/* To the child. With scratch, channel, log, and the files that enter its control group. After it
+ * follow "go" once it is in its control group and, for a handler, the entries of its
+ * snowmelt_order. */
+struct setup {
+	u32 filter; /* bytes of the system call filter that follows */
+	u32 notifier; /* bytes of the address notifier's filter after that */
 	u64 open_files;
 };
 
@@ -118,9 +120,9 @@ struct child {
 
 static struct {
 	int control, signals, proc, pid_namespace, mount_namespace, landlock;
-	int roots[MOST_ROOTS]; /* mount namespaces; 0 is none */
-	u64 mask;	       /* signals that were blocked before */
-	int children;	       /* in use or once used, of the table */
+	int roots[MOST_ROOTS]; /* mount namespaces; 0 if unused */
+	u64 mask;	       /* signals that were blocked at the start */
+	int children;	       /* used length of the table */
 	struct child table[MOST_CHILDREN];
 } zygote;
 
@@ -200,9 +202,9 @@ static char *put_number(char *to, long long number)
 	return to;
 }
 
-/* ---- faults: a step and what the kernel said ---- */
+/* ---- faults: a step and the kernel's error ---- */
 
-/* Says which step failed, and ends this child. */
+/* Reports the failed step, and ends this child. */
 static void fail(int sync, const char *step, long result)
 {
 	char text[256];
@@ -220,15 +222,15 @@ static long check(int sync, const char *step, long result)
 	return result;
 }
 
-/* ---- landing: what both kinds of children do ---- */
+/* ---- set-up: the steps of both kinds of children ---- */
 
 static void attach(int sync, const char *step, int tree, int folder, const char *path)
 {
 	check(sync, step, SYS(move_mount, tree, "", folder, path, MOVE_MOUNT_F_EMPTY_PATH));
 }
 
-/* A /proc of this process's pid namespace, mounted nowhere. The kernel makes it only where a whole
- * /proc is in sight, as the zygote's is, so this comes before the child leaves that. */
+/* A /proc of this process's pid namespace, detached. The kernel makes it only where an uncovered
+ * /proc is visible, such as the zygote's, so this happens before the child leaves that. */
 static int make_proc(int sync, int attributes)
 {
 	static const char step[] = "make /proc";
@@ -244,7 +246,7 @@ static void take_id(int sync, u32 id)
 	static const char step[] = "change the user";
 	check(sync, step, SYS(setresgid, id, id, id));
 	check(sync, step, SYS(setresuid, id, id, id));
-	/* A process that changed its user may not write its own id maps unless it says so. */
+	/* A process that changed its user may write its own id maps only if it is dumpable. */
 	check(sync, step, SYS(prctl, PR_SET_DUMPABLE, 1, 0, 0, 0));
 }
 
@@ -258,13 +260,13 @@ static long write_file(const char *path, const char *start, const char *end)
 	return result;
 }
 
-/* Has the kernel end it before its zygote when the machine is out of memory. As
- * crates/sandbox/src/spawner/oom.rs has it for programs. */
-static void go_first(int sync)
+/* Makes the OOM killer choose it before its zygote. The same value for programs is in
+ * crates/sandbox/src/spawner/oom.rs. */
+static void set_oom_score(int sync)
 {
 	static const char score[] = "800";
 	long result = write_file("self/oom_score_adj", score, score + sizeof(score) - 1);
-	check(sync, "set who goes first when memory runs out", result);
+	check(sync, "set the OOM score", result);
 }
 
 /* Maps its only id to the user of handlers. */
@@ -278,7 +280,7 @@ static void map_one(int sync, u32 id)
 	check(sync, step, write_file("self/gid_map", text, end));
 }
 
-/* Files of /proc about the whole machine that a sandbox has no business with. Not every kernel has
+/* Covers files of /proc about the whole machine that a sandbox has no use for. Not every kernel has
  * every file. */
 static void mask(int sync, int proc)
 {
@@ -296,13 +298,13 @@ static void mask(int sync, int proc)
 	}
 }
 
-/* The others are those of the zygote, which the policy lets nobody change. */
+/* The system call policy forbids changing the other limits, which are inherited from the zygote. */
 static void set_limits(int sync, u64 open_files, int is_zygote)
 {
 	u64 limits[2];
 	check(sync, "read the limits", SYS(prlimit64, 0, RLIMIT_NOFILE, 0, limits));
 	limits[0] = open_files < limits[1] ? open_files : limits[1];
-	/* The children of a zygote have limits of their own, which may be higher. */
+	/* The children of a zygote have their own limits, which may be higher. */
 	if (!is_zygote)
 		limits[1] = limits[0];
 	check(sync, "set the limits", SYS(prlimit64, 0, RLIMIT_NOFILE, limits, 0));
@@ -324,7 +326,7 @@ static void drop_privileges(int sync, u32 kept)
 	static const char step[] = "drop capabilities";
 	for (int capability = 0; capability < 64; capability++)
 		if (capability >= 32 || !(kept >> capability & 1))
-			/* Fails for numbers that this kernel has not. */
+			/* Fails for numbers that this kernel does not have. */
 			if (SYS(prctl, PR_CAPBSET_DROP, capability, 0, 0, 0) < 0)
 				break;
 	check(sync, step, SYS(prctl, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0));
@@ -336,7 +338,7 @@ static void drop_privileges(int sync, u32 kept)
 
 static void allow(int sync, long ruleset, const char *folder, u64 rights)
 {
-	static const char step[] = "cut it off from files";
+	static const char step[] = "confine it by Landlock";
 	struct {
 		u64 rights;
 		int parent;
@@ -346,18 +348,18 @@ static void allow(int sync, long ruleset, const char *folder, u64 rights)
 	check(sync, step, SYS(landlock_add_rule, ruleset, LANDLOCK_RULE_PATH_BENEATH, &rule, 0));
 }
 
-/* Cuts it off from abstract unix sockets and processes outside, and a handler also from changing
- * files but beneath /tmp and devices but of /dev, as far as this kernel can: a second fence, as
- * snowmelt_kernel::landlock has it for programs. A zygote must still mount. */
-static void fence(int sync, int is_zygote)
+/* Landlock, as far as this kernel supports it: no access to abstract unix sockets and processes
+ * outside; for a handler also no changes of files except below /tmp, and of devices except in /dev.
+ * A second barrier, as snowmelt_kernel::landlock is for programs. A zygote must still mount. */
+static void confine(int sync, int is_zygote)
 {
-	static const char step[] = "cut it off from its neighbours";
+	static const char step[] = "confine it by Landlock";
 	int version = zygote.landlock;
 	u64 files = LANDLOCK_WRITE_FILE | LANDLOCK_CHANGE_FOLDER | LANDLOCK_REFER |
 		    (version >= 3 ? LANDLOCK_TRUNCATE : 0) |
 		    (version >= 5 ? LANDLOCK_DEVICE_CONTROL : 0);
 	u64 rights[3] = {0, 0, version >= 6 ? LANDLOCK_SCOPES : 0};
-	/* The first version forbids all moves between folders, which breaks programs. */
+	/* The first version forbids all renames between folders, which breaks programs. */
 	if (version >= 2 && !is_zygote)
 		rights[0] = files;
 	if (!(rights[0] | rights[2]))
@@ -371,7 +373,7 @@ static void fence(int sync, int is_zygote)
 	check(sync, step, SYS(landlock_restrict_self, set, 0));
 }
 
-/* Installs a filter, and says what the kernel gives for it. */
+/* Installs a filter, and returns the kernel's result. */
 static long install(int sync, const char *step, const void *start, u32 length, int flags)
 {
 	struct {
@@ -386,18 +388,18 @@ static long install(int sync, const char *step, const void *start, u32 length, i
 	return check(sync, step, result);
 }
 
-/* Has the calls that name an address wait, and hands over what hears them: through the door, which
- * is the only descriptor by which messages do not wait now (crates/sandbox/src/spawner/guard.rs).
+/* Makes the calls that name an address wait, and sends their listener through the handover
+ * descriptor, the only one whose messages do not wait now (crates/sandbox/src/spawner/notifier.rs).
  * Both are closed with all the rest. */
-static void be_guarded(int sync, int door, const void *start, u32 length)
+static void install_notifier(int sync, int handover_fd, const void *start, u32 length)
 {
-	static const char step[] = "have its calls answered";
+	static const char step[] = "set up the address notifier";
 	int flags = SECCOMP_NEW_LISTENER | SECCOMP_WAIT_KILLABLE;
 	long listener = install(sync, step, start, length, flags);
 	struct slice slice = {"heard", 5};
 	struct ancillary ancillary = {16 + sizeof(int), SOL_SOCKET, SCM_RIGHTS, {(int)listener}};
 	struct message message = {0, 0, &slice, 1, &ancillary, 16 + sizeof(u64), 0};
-	check(sync, step, SYS(sendmsg, door, &message, MSG_NOSIGNAL));
+	check(sync, step, SYS(sendmsg, handover_fd, &message, MSG_NOSIGNAL));
 	SYS(close, listener);
 }
 
@@ -408,55 +410,56 @@ static void wait_for_go(int sync)
 		fail(sync, "wait for the spawner", -EPROTO);
 }
 
-/* The second half, with what the spawner has made in the meantime. The pair with the spawner is
- * then WAITING_FD, and nothing but that and the channel is left of what the zygote had open. */
-static void land(int sync, int is_zygote)
+/* The second half, with the inputs that the spawner has made in the meantime. Afterwards the socket
+ * pair with the spawner is WAITING_FD, and the zygote's other descriptors but the channel are
+ * closed. */
+static void set_up(int sync, int is_zygote)
 {
 	int fds[MOST_FDS], count;
-	struct landing *landing = (struct landing *)packet;
-	long length = check(sync, "hear what to do", receive(sync, packet, LONGEST_PACKET, fds, &count));
-	if (length < (long)sizeof(*landing) || count < 3 ||
-	    length < (long)sizeof(*landing) + landing->filter + landing->guard)
-		fail(sync, "hear what to do", -EPROTO);
-	char *filter = packet + sizeof(*landing);
-	int door = (int)landing->open_files; /* of one that is guarded: no descriptor of its own */
-	for (int door = 3; door < count; door++)
-		check(sync, "enter the control group", SYS(write, fds[door], "0", 1));
+	struct setup *setup = (struct setup *)packet;
+	long length = check(sync, "receive the set-up", receive(sync, packet, LONGEST_PACKET, fds, &count));
+	if (length < (long)sizeof(*setup) || count < 3 ||
+	    length < (long)sizeof(*setup) + setup->filter + setup->notifier)
+		fail(sync, "receive the set-up", -EPROTO);
+	char *filter = packet + sizeof(*setup);
+	int handover_fd = (int)setup->open_files; /* with a notifier: above its limit */
+	for (int entry = 3; entry < count; entry++)
+		check(sync, "enter the control group", SYS(write, fds[entry], "0", 1));
 	send(sync, "here", 4);
 	attach(sync, "attach the scratch", fds[0], AT_FDCWD, "/tmp");
 	check(sync, "enter the scratch", SYS(chdir, "/tmp"));
-	/* Without doors the spawner puts it into its group, which must be before the namespace. */
+	/* Without entry files the spawner moves it into its group, before the namespace is made. */
 	if (count == 3)
 		wait_for_go(sync);
 	check(sync, "leave the control group namespace", SYS(unshare, CLONE_NEWCGROUP));
-	if (landing->guard)
-		check(sync, "open the door", SYS(dup3, sync, door, O_CLOEXEC));
-	set_limits(sync, landing->open_files, is_zygote);
+	if (setup->notifier)
+		check(sync, "make the handover descriptor", SYS(dup3, sync, handover_fd, O_CLOEXEC));
+	set_limits(sync, setup->open_files, is_zygote);
 	drop_privileges(sync, is_zygote ? ZYGOTE_CAPABILITIES : 0);
-	fence(sync, is_zygote);
+	confine(sync, is_zygote);
 	place_descriptors(sync, fds[1], fds[2]);
 	if (count > 3)
 		wait_for_go(sync);
-	if (landing->guard)
-		be_guarded(sync, door, filter + landing->filter, landing->guard);
-	if (landing->filter)
-		install(sync, "install the system call policy", filter, landing->filter, 0);
+	if (setup->notifier)
+		install_notifier(sync, handover_fd, filter + setup->filter, setup->notifier);
+	if (setup->filter)
+		install(sync, "install the system call policy", filter, setup->filter, 0);
 	check(sync, "place the descriptors", SYS(dup3, sync, WAITING_FD, O_CLOEXEC));
 	SYS(close_range, WAITING_FD + 1, ~0u, 0);
 }
 
-/* Whether it is told already what to call: then there is no time to lose. */
-static int is_asked_for(void)
+/* Whether its entries have been sent already: then a warm-up would only delay it. */
+static int has_entries(void)
 {
 	struct waiting waiting = {WAITING_FD, POLLIN, 0};
 	u64 now[2] = {0, 0};
 	return SYS(ppoll, &waiting, 1, now, 0, 0) > 0;
 }
 
-/* Waits until it is asked for. Closing the pair says that all is done. */
+/* Waits for its entries. Closing the socket pair reports that the set-up is complete. */
 static void await_order(struct snowmelt_order *order)
 {
-	static const char step[] = "hear what to call";
+	static const char step[] = "receive the entries";
 	long length;
 	do
 		length = SYS(read, WAITING_FD, packet, LONGEST_PACKET);
@@ -470,7 +473,7 @@ static void await_order(struct snowmelt_order *order)
 
 /* ---- a handler ---- */
 
-static void land_handler(int sync, int network, const struct order *what)
+static void set_up_handler(int sync, int network, const struct order *what)
 {
 	int proc = make_proc(sync, MOUNT_ATTR_RDONLY);
 	if (network >= 0)
@@ -479,16 +482,16 @@ static void land_handler(int sync, int network, const struct order *what)
 	take_id(sync, what->number);
 	check(sync, "leave the zygote's namespaces", SYS(unshare, CLONE_NEWUSER | CLONE_NEWNS));
 	map_one(sync, what->number);
-	go_first(sync);
+	set_oom_score(sync);
 	attach(sync, "attach /proc", proc, AT_FDCWD, "/proc");
 	mask(sync, proc);
-	land(sync, 0);
+	set_up(sync, 0);
 }
 
 /* ---- roots: a mount namespace each, which children copy ---- */
 
-/* Makes a root the root of a mount namespace of its own, and goes back. */
-static long keep_root(u32 index, int root)
+/* Makes a root the root of a mount namespace of its own, and returns to the zygote's. */
+static long store_root(u32 index, int root)
 {
 	long result = SYS(unshare, CLONE_NEWNS);
 	if (result < 0)
@@ -499,7 +502,7 @@ static long keep_root(u32 index, int root)
 	    (result = SYS(fchdir, root)) >= 0 && (result = SYS(pivot_root, ".", ".")) >= 0)
 		result = SYS(umount2, ".", MNT_DETACH);
 	if (SYS(setns, zygote.mount_namespace, CLONE_NEWNS) < 0)
-		/* The next child would begin in another's root: better no zygote than that. */
+		/* The next child would start in another's root, so the zygote must end. */
 		SYS(exit_group, 1);
 	if (zygote.roots[index])
 		SYS(close, zygote.roots[index]);
@@ -512,13 +515,13 @@ static long keep_root(u32 index, int root)
 /* ---- a zygote below this one ---- */
 
 /* Writes the id maps of the process that is about to become a zygote: only its parent may map more
- * than one id. `first` is the id here that becomes its user 0. */
+ * than one id. `first` is the id in this namespace that becomes its user 0. */
 static long map_range(int pid, u32 first, u32 count)
 {
 	char path[64], text[64];
 	char *end = put_number(put(put_number(put(text, "0 "), first), " "), count);
 	long result = 0;
-	/* The files belong to the user that the process has become. */
+	/* The files belong to the new user of the process. */
 	SYS(setfsuid, first);
 	static const char *const files[] = {"/uid_map", "/gid_map"};
 	for (int i = 0; i < 2 && result >= 0; i++) {
@@ -529,9 +532,9 @@ static long map_range(int pid, u32 first, u32 count)
 	return result;
 }
 
-/* The process between the zygote and the one below it: makes the namespaces, and in them the
- * zygote, which the kernel gives to the upper one when this process ends. Returns in that zygote
- * only. (To come back from the pid namespace of a child, a process must own the one it is in.) */
+/* The helper between the zygote and the one below it: makes the namespaces, and in them the new
+ * zygote, which the kernel reparents to the upper one when this process ends. Returns only in the
+ * new zygote. (A process can return from the pid namespace of a child only if it owns its own.) */
 static void make_zygote(int sync, int pair, const struct order *what,
 			const struct snowmelt_hooks *hooks)
 {
@@ -550,20 +553,20 @@ static void make_zygote(int sync, int pair, const struct order *what,
 	}
 }
 
-static void land_zygote(int sync, int root)
+static void set_up_zygote(int sync, int root)
 {
 	int proc = make_proc(sync, 0);
 	attach(sync, "attach the root", root, AT_FDCWD, "/tmp");
 	attach(sync, "attach /proc", proc, root, "proc");
 	check(sync, "enter the root", SYS(fchdir, root));
 	check(sync, "enter the root", SYS(pivot_root, ".", "."));
-	check(sync, "let go of the zygote's root", SYS(umount2, ".", MNT_DETACH));
-	land(sync, 1);
+	check(sync, "detach the zygote's root", SYS(umount2, ".", MNT_DETACH));
+	set_up(sync, 1);
 	SYS(close, WAITING_FD);
 }
 
-/* The zygote's part: maps the ids, and learns the process id of the new zygote. */
-static long raise_zygote(int helper, int pair, const struct order *what)
+/* The zygote's part: writes the id maps, and receives the process id of the new zygote. */
+static long finish_zygote(int helper, int pair, const struct order *what)
 {
 	char ready;
 	int pid;
@@ -571,32 +574,32 @@ static long raise_zygote(int helper, int pair, const struct order *what)
 	if (SYS(read, pair, &ready, 1) == 1 &&
 	    (result = map_range(helper, what->number, what->count)) >= 0 && send(pair, "x", 1) == 1)
 		result = SYS(read, pair, &pid, sizeof(pid)) == sizeof(pid) ? pid : -ECHILD;
-	SYS(close, pair); /* lets a helper that waits end */
+	SYS(close, pair); /* ends a waiting helper */
 	SYS(wait4, helper, 0, 0, 0);
 	return result;
 }
 
-/* ---- what is said of children ---- */
+/* ---- reports about children ---- */
 
-static void say(const char *start, const char *end)
+static void report(const char *start, const char *end)
 {
 	send(zygote.control, start, (unsigned long)(end - start));
 }
 
-static void say_failed(u64 token, const char *step, long result)
+static void report_failed(u64 token, const char *step, long result)
 {
 	char text[256];
 	char *end = put_number(put(text, "{\"failed\":{\"token\":"), (long long)token);
 	end = put(put(put(end, ",\"step\":\""), step), "\",\"errno\":");
-	say(text, put(put_number(end, -result), "}}"));
+	report(text, put(put_number(end, -result), "}}"));
 }
 
-static void say_exited(u64 token, int code, long long cpu_us)
+static void report_exited(u64 token, int code, long long cpu_us)
 {
 	char text[256];
 	char *end = put_number(put(text, "{\"exited\":{\"token\":"), (long long)token);
 	end = put_number(put(end, ",\"code\":"), code);
-	say(text, put(put_number(put(end, ",\"cpu_us\":"), cpu_us), "}}"));
+	report(text, put(put_number(put(end, ",\"cpu_us\":"), cpu_us), "}}"));
 }
 
 void snowmelt_ready(int control)
@@ -607,7 +610,7 @@ void snowmelt_ready(int control)
 
 /* ---- the loop ---- */
 
-static long remember(int pid, u64 token)
+static long add_child(int pid, u64 token)
 {
 	int index = 0;
 	while (index < zygote.children && zygote.table[index].pid)
@@ -621,14 +624,14 @@ static long remember(int pid, u64 token)
 	return 0;
 }
 
-/* Reports those that have ended. Strangers are orphans of children, and of imports. */
+/* Reports children that have ended. Unknown processes are orphans of children, and of imports. */
 static void reap(void)
 {
 	char drained[16 * 128];
 	SYS(read, zygote.signals, drained, sizeof(drained));
 	for (;;) {
 		int status;
-		long usage[18]; /* struct rusage: user and system time come first */
+		long usage[18]; /* struct rusage: user and system time are first */
 		long pid = SYS(wait4, -1, &status, WNOHANG, usage);
 		if (pid <= 0)
 			return;
@@ -636,7 +639,7 @@ static void reap(void)
 			if (zygote.table[i].pid == pid) {
 				long long cpu = (usage[0] + usage[2]) * 1000000LL + usage[1] + usage[3];
 				int signal = status & 0x7f;
-				say_exited(zygote.table[i].token,
+				report_exited(zygote.table[i].token,
 					   signal ? -signal : status >> 8 & 0xff, cpu);
 				zygote.table[i].pid = 0;
 				break;
@@ -644,7 +647,7 @@ static void reap(void)
 	}
 }
 
-/* Forks. In the child, which has landed by then, the result is 0. */
+/* Forks. In the child, whose set-up is then done, the result is 0. */
 static long make_child(const struct order *what, const int *fds, int count,
 		       const struct snowmelt_hooks *hooks, struct snowmelt_order *order)
 {
@@ -652,7 +655,7 @@ static long make_child(const struct order *what, const int *fds, int count,
 	if (count < 1 + (what->fresh != 0) + (what->network != 0) || (is_zygote && !what->fresh) || what->root >= MOST_ROOTS)
 		return -EPROTO;
 	long result = is_zygote ? SYS(socketpair, AF_UNIX, SOCK_SEQPACKET_CLOEXEC, 0, pair)
-		      : what->fresh ? keep_root(what->root, fds[1]) : 0;
+		      : what->fresh ? store_root(what->root, fds[1]) : 0;
 	if (result < 0)
 		return result;
 	if (!is_zygote && (result = SYS(unshare, CLONE_NEWPID)) < 0)
@@ -665,15 +668,15 @@ static long make_child(const struct order *what, const int *fds, int count,
 		if (is_zygote) {
 			SYS(close, pair[0]);
 			make_zygote(fds[0], pair[1], what, hooks);
-			land_zygote(fds[0], fds[1]);
+			set_up_zygote(fds[0], fds[1]);
 		} else {
-			land_handler(fds[0], what->network ? fds[count - 1] : -1, what);
+			set_up_handler(fds[0], what->network ? fds[count - 1] : -1, what);
 		}
 		if (hooks->after_in_child)
 			hooks->after_in_child();
 		order->length = 0;
 		if (!is_zygote) {
-			if (hooks->warm_in_child && !is_asked_for())
+			if (hooks->warm_in_child && !has_entries())
 				hooks->warm_in_child();
 			await_order(order);
 		}
@@ -682,11 +685,11 @@ static long make_child(const struct order *what, const int *fds, int count,
 	if (hooks->after_in_parent)
 		hooks->after_in_parent();
 	if (!is_zygote && SYS(setns, zygote.pid_namespace, CLONE_NEWPID) < 0)
-		/* The next child would be no process 1: better no zygote than that. */
+		/* The next child would not be process 1, so the zygote must end. */
 		SYS(exit_group, 1);
 	if (is_zygote) {
 		SYS(close, pair[1]);
-		result = pid < 0 ? -EAGAIN : raise_zygote(pid, pair[0], what);
+		result = pid < 0 ? -EAGAIN : finish_zygote(pid, pair[0], what);
 		if (pid < 0)
 			SYS(close, pair[0]);
 		return result;
@@ -694,8 +697,8 @@ static long make_child(const struct order *what, const int *fds, int count,
 	return pid < 0 ? -EAGAIN : pid;
 }
 
-/* Obeys one order; true in a child. */
-static int obey(const struct snowmelt_hooks *hooks, struct snowmelt_order *order,
+/* Handles one order; true in a child. */
+static int handle_order(const struct snowmelt_hooks *hooks, struct snowmelt_order *order,
 		enum snowmelt_kind *kind)
 {
 	struct order what;
@@ -709,16 +712,16 @@ static int obey(const struct snowmelt_hooks *hooks, struct snowmelt_order *order
 	long pid = make_child(&what, fds, count, hooks, order);
 	if (pid == 0)
 		return 1;
-	long result = pid < 0 ? pid : remember((int)pid, what.token);
+	long result = pid < 0 ? pid : add_child((int)pid, what.token);
 	if (result < 0)
-		say_failed(what.token, "fork", result);
+		report_failed(what.token, "fork", result);
 	for (int i = 0; i < count; i++)
 		SYS(close, fds[i]);
 	return 0;
 }
 
-/* Opens what the children need, and lets SIGCHLD be read instead of delivered. */
-static void open_home(int control)
+/* Opens what the children need, and makes SIGCHLD readable instead of delivered. */
+static void initialise(int control)
 {
 	u64 limits[2], child = 1ull << (SIGCHLD - 1);
 	zygote.control = control;
@@ -731,7 +734,7 @@ static void open_home(int control)
 	SYS(rt_sigprocmask, SIG_BLOCK, &child, &zygote.mask, sizeof(child));
 	zygote.signals = (int)SYS(signalfd4, -1, &child, sizeof(child), O_CLOEXEC | O_NONBLOCK);
 	zygote.landlock = (int)SYS(landlock_create_ruleset, 0, 0, LANDLOCK_CREATE_RULESET_VERSION);
-	/* The descriptors are for the platform's own work: as many as there may be. */
+	/* The descriptors are for the platform's own work: raise the limit to the maximum. */
 	SYS(prlimit64, 0, RLIMIT_NOFILE, 0, limits);
 	limits[0] = limits[1];
 	SYS(prlimit64, 0, RLIMIT_NOFILE, limits, 0);
@@ -744,14 +747,14 @@ enum snowmelt_kind snowmelt_serve(int control, const struct snowmelt_hooks *hook
 				  struct snowmelt_order *order)
 {
 	enum snowmelt_kind kind;
-	open_home(control);
+	initialise(control);
 	for (;;) {
 		struct waiting watched[2] = {{control, POLLIN, 0}, {zygote.signals, POLLIN, 0}};
 		if (SYS(ppoll, watched, 2, 0, 0, 0) <= 0)
 			continue;
 		if (watched[1].found)
 			reap();
-		if (watched[0].found && obey(hooks, order, &kind))
+		if (watched[0].found && handle_order(hooks, order, &kind))
 			return kind;
 	}
 }

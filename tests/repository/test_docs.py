@@ -63,7 +63,7 @@ def test_every_escape_attempt_named_is_made(checkout: Path) -> None:
         for name in re.findall(r"#\[test\]\n(?:#\[.*\]\n)*fn (\w+)", file.read_text())
     }
     named = set(re.findall(r"`(\w+::\w+)`", (checkout / "SECURITY.md").read_text()))
-    told = {"steps", "the_spawner_is_nobodys_to_write"}
+    told = {"steps", "the_spawner_binary_is_not_writable_by_others"}
     assert named <= made
     assert {t for t in made if not told & set(t.split("::"))} <= named
 

@@ -20,13 +20,13 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{CWD, Mode, mkdirat};
 use rustix::pipe::{PipeFlags, pipe_with};
 use snowmelt_bench_lean::samples::{Bounds, Sample, Series, Turns};
-use snowmelt_kernel::borrow::{Stack, run_in_borrowed_memory};
 use snowmelt_kernel::clone::{Cloned, clone_into};
 use snowmelt_kernel::execute::Program;
 use snowmelt_kernel::fds;
 use snowmelt_kernel::mount::{self, Attributes};
 use snowmelt_kernel::namespace::{flags, unshare};
 use snowmelt_kernel::process::reap;
+use snowmelt_kernel::vfork::{Stack, clone_vfork};
 use snowmelt_sandbox::NAMESPACES;
 
 /// The four binds of a root with programs and libraries.
@@ -188,8 +188,8 @@ impl Host {
     /// The child sees the root of the lane.
     fn borrow(&mut self, output: &OwnedFd) -> io::Result<Cloned> {
         let program = &self.program;
-        run_in_borrowed_memory(NAMESPACES, None, &mut self.stack, &mut || {
-            failed(fds::place(output.as_fd(), 1).err().unwrap_or_else(|| program.execute()))
+        clone_vfork(NAMESPACES, None, &mut self.stack, &mut || {
+            failed(fds::duplicate_to(output.as_fd(), 1).err().unwrap_or_else(|| program.execute()))
         })
     }
 
@@ -199,7 +199,7 @@ impl Host {
         let enter = || {
             mount::attach_at(&root, CWD, Path::new(NEW_ROOT))?;
             mount::pivot(&root)?;
-            fds::place(output.as_fd(), 1)
+            fds::duplicate_to(output.as_fd(), 1)
         };
         clone_into(NAMESPACES, None, || {
             failed(enter().err().unwrap_or_else(|| self.program.execute()))

@@ -1,11 +1,10 @@
-//! Making a process in fresh namespaces by copying this one. See [`crate::borrow`] for the quick
-//! way.
+//! Creating a process in new namespaces by copying this one. [`crate::vfork`] is faster.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// A process that was just made.
+/// A new process.
 #[derive(Debug)]
 pub struct Cloned {
     /// Its id in the caller's pid namespace.
@@ -14,7 +13,7 @@ pub struct Cloned {
     pub pidfd: OwnedFd,
 }
 
-/// Not taken from `libc`, whose constant overflows its type.
+/// Not from `libc`, whose constant overflows its type.
 pub(crate) const CLONE_INTO_CGROUP: u64 = 1 << 33;
 
 /// The argument of clone3(2), first version with `cgroup` (Linux 5.7).
@@ -34,11 +33,11 @@ pub(crate) struct CloneArguments {
     pub(crate) cgroup: u64,
 }
 
-/// Clones this process into fresh `namespaces` (`CLONE_NEW*`), straight into `cgroup` if there is
-/// one (cgroup v2). The child runs `child` and exits with what it gives, if it does not exec.
+/// Clones this process into new `namespaces` (`CLONE_NEW*`), directly into `cgroup` if given
+/// (cgroup v2). The child runs `child` and exits with its result unless it executes a program.
 ///
-/// Fails with `EBUSY` in a process that has more than one thread: a copy of it could find locks
-/// held for ever.
+/// Fails with `EBUSY` in a process that has more than one thread: in a copy of it, locks could be
+/// held forever.
 pub fn clone_into(
     namespaces: u64,
     cgroup: Option<BorrowedFd<'_>>,
@@ -56,7 +55,7 @@ pub fn clone_into(
         arguments.flags |= CLONE_INTO_CGROUP;
         arguments.cgroup = cgroup.as_raw_fd() as u64;
     }
-    // SAFETY: without CLONE_VM and with no stack of its own this is a fork: the child goes on in
+    // SAFETY: without CLONE_VM and with no stack of its own this is a fork: the child continues in
     // a private copy of the one thread's memory, in which no other thread can hold a lock.
     let pid =
         unsafe { libc::syscall(libc::SYS_clone3, &raw mut arguments, size_of::<CloneArguments>()) };
@@ -68,25 +67,25 @@ pub fn clone_into(
             // SAFETY: ends the child without running the parent's exit handlers.
             unsafe { libc::_exit(code) }
         }
-        // SAFETY: the kernel has just put a fresh descriptor there that nobody else owns.
+        // SAFETY: the kernel has just stored a new descriptor there, which has no other owner.
         pid => Ok(Cloned { pid: pid as i32, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) } }),
     }
 }
 
-/// Copies this process into one beside it: a child of the same parent, in the namespaces that
-/// children of this process begin in, that runs `work` and exits with what it gives.
+/// Copies this process into a sibling: a child of the same parent, in the namespaces for this
+/// process's children, that runs `work` and exits with its result.
 ///
 /// Fails with `EBUSY` in a process that has more than one thread, as [`clone_into`] does.
 pub fn clone_sibling(work: impl FnOnce() -> i32) -> io::Result<Cloned> {
     check_single_thread()?;
     let mut pidfd: i32 = -1;
-    // No exit signal: that of a sibling is its parent's to choose, and the kernel insists.
+    // No exit signal: the kernel requires that a sibling has its parent's.
     let arguments = CloneArguments {
         flags: (libc::CLONE_PARENT | libc::CLONE_PIDFD) as u64,
         pidfd: (&raw mut pidfd) as u64,
         ..CloneArguments::default()
     };
-    // SAFETY: a fork, as in `clone_into`: the copy goes on in private memory in which no other
+    // SAFETY: a fork, as in `clone_into`: the copy continues in private memory in which no other
     // thread can hold a lock.
     let pid = unsafe {
         libc::syscall(libc::SYS_clone3, &raw const arguments, size_of::<CloneArguments>())
@@ -99,30 +98,30 @@ pub fn clone_sibling(work: impl FnOnce() -> i32) -> io::Result<Cloned> {
             // SAFETY: ends the copy without running the exit handlers of the original.
             unsafe { libc::_exit(code) }
         }
-        // SAFETY: the kernel has just put a fresh descriptor there that nobody else owns.
+        // SAFETY: the kernel has just stored a new descriptor there, which has no other owner.
         pid => Ok(Cloned { pid: pid as i32, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) } }),
     }
 }
 
-/// Whether a process in fresh `namespaces` can be made, found by making one that ends at once.
-/// Unlike [`clone_into`], for processes with threads too.
+/// Checks that a process in new `namespaces` can be made, by making one that ends immediately.
+/// Unlike [`clone_into`], also for processes with threads.
 pub fn try_namespaces(namespaces: u64) -> io::Result<()> {
     let arguments = CloneArguments {
         flags: namespaces | libc::CLONE_VFORK as u64,
         exit_signal: libc::SIGCHLD as u64,
         ..CloneArguments::default()
     };
-    // SAFETY: a fork whose child does nothing but end, which needs no lock that another thread
-    // could have held.
+    // SAFETY: a fork whose child only ends, which needs no lock that another thread could have
+    // held.
     let pid = unsafe {
         libc::syscall(libc::SYS_clone3, &raw const arguments, size_of::<CloneArguments>())
     };
     match pid {
         -1 => Err(io::Error::last_os_error()),
-        // SAFETY: ends the child without running anything of the parent's.
+        // SAFETY: ends the child without running the parent's exit handlers.
         0 => unsafe { libc::_exit(0) },
         pid => {
-            // SAFETY: no status is asked for, so no memory is written.
+            // SAFETY: no status is requested, so no memory is written.
             unsafe { libc::waitpid(pid as i32, std::ptr::null_mut(), 0) };
             Ok(())
         }
@@ -131,10 +130,10 @@ pub fn try_namespaces(namespaces: u64) -> io::Result<()> {
 
 /// Fails with `EBUSY` if this process has more than one thread. Needs no `/proc`.
 ///
-/// Not asked for with `CLONE_VM`: a process that borrowed our memory still counts there for a
-/// moment after its exec has woken us.
+/// Not checked with `CLONE_VM`: a process that borrowed our memory still counts there for a moment
+/// after its exec has woken this process.
 pub(crate) fn check_single_thread() -> io::Result<()> {
-    // SAFETY: asks for a thread group of its own, which a process with one thread has: nothing
+    // SAFETY: requests a thread group of its own, which a process with one thread has: nothing
     // changes.
     match unsafe { libc::unshare(libc::CLONE_THREAD) } {
         0 => Ok(()),

@@ -1,10 +1,10 @@
-//! Executing a program whose arguments were put together before: a child that borrows its
-//! parent's memory must not allocate what nobody would free.
+//! Executing a program whose arguments were prepared before: a child that borrows its parent's
+//! memory must not allocate memory that would never be freed.
 
 use std::ffi::{CString, NulError, c_char};
 use std::io;
 
-/// A program with its arguments and its whole environment, as the kernel takes them.
+/// A program with its arguments and its complete environment, in the kernel's form.
 #[derive(Debug)]
 pub struct Program {
     arguments: Strings,
@@ -30,23 +30,23 @@ impl Program {
         })
     }
 
-    /// Becomes the program; returns only with an error.
+    /// Executes the program; returns only with an error.
     pub fn execute(&self) -> io::Error {
         let path = self.arguments.pointers[0];
         if path.is_null() {
             return io::ErrorKind::InvalidInput.into();
         }
         let arguments = self.arguments.pointers.as_ptr();
-        // SAFETY: both are arrays of C strings that `self` owns, closed by a null pointer.
+        // SAFETY: both are arrays of C strings that `self` owns, terminated by a null pointer.
         unsafe { libc::execve(path, arguments, self.environment.pointers.as_ptr()) };
         io::Error::last_os_error()
     }
 }
 
-/// An array of C strings, closed by a null pointer.
+/// An array of C strings, terminated by a null pointer.
 #[derive(Debug)]
 struct Strings {
-    // What the pointers point to.
+    // The targets of the pointers.
     _owned: Vec<CString>,
     pointers: Vec<*const c_char>,
 }

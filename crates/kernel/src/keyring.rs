@@ -1,11 +1,11 @@
-//! Keyrings, which a process inherits without a descriptor to show for it.
+//! Keyrings, which a process inherits although it has no descriptor of them.
 
 use std::io;
 
 /// `KEYCTL_JOIN_SESSION_KEYRING` of keyctl(2).
 const JOIN_SESSION_KEYRING: i32 = 1;
 
-/// Leaves the session keyring that this process inherited for a fresh, empty one: whoever
+/// Replaces the inherited session keyring of this process with a new, empty one: a process that
 /// possesses a keyring may read its keys, whatever its user id. A kernel without keys is fine.
 pub fn leave_session() -> io::Result<()> {
     let anonymous = std::ptr::null::<libc::c_char>();

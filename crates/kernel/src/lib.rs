@@ -1,12 +1,11 @@
 //! Safe wrappers of the system calls that Snowmelt needs and `std` and `rustix` lack: one file
 //! per family. This is the only crate with unsafe code.
 //!
-//! Invariant: each wrapper takes and gives safe types, does one thing, and reports the kernel's
-//! own error; what a step means to a user is said by the caller.
+//! Invariant: each wrapper takes and returns safe types, does one thing, and reports the kernel's
+//! own error; the caller explains a failed step to the user.
 
 #![allow(unsafe_code)]
 
-pub mod borrow;
 pub mod bpf;
 pub mod clone;
 pub mod execute;
@@ -21,3 +20,4 @@ pub mod packet;
 pub mod process;
 pub mod seccomp;
 pub mod socket;
+pub mod vfork;

@@ -15,10 +15,10 @@ pub mod flags {
     pub const CGROUP: u64 = libc::CLONE_NEWCGROUP as u64;
 }
 
-/// Leaves the namespaces of these kinds for fresh ones.
+/// Replaces the namespaces of these kinds with new ones.
 pub fn unshare(kinds: u64) -> io::Result<()> {
-    // SAFETY: `CLONE_NEW*` flags change what this process sees, not its memory; others than
-    // these are masked out.
+    // SAFETY: `CLONE_NEW*` flags change what this process sees, not its memory; other flags are
+    // masked out.
     let result = unsafe { libc::unshare((kinds & ALL) as libc::c_int) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
@@ -31,7 +31,7 @@ const ALL: u64 = flags::MOUNT
     | flags::NETWORK
     | flags::CGROUP;
 
-/// Joins the namespace that the descriptor stands for, if it is of this kind.
+/// Joins the namespace of this descriptor, if it is of this kind.
 pub fn join(namespace: impl AsFd, kind: u64) -> io::Result<()> {
     // SAFETY: takes a descriptor that the borrow keeps open, and a number.
     let result = unsafe { libc::setns(namespace.as_fd().as_raw_fd(), kind as libc::c_int) };

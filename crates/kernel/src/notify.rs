@@ -1,9 +1,9 @@
 //! System calls of another process that wait until this one has answered them (seccomp user
 //! notification).
 //!
-//! Invariant for those who answer: what a call points to can change at any moment, so an answer
-//! that lets the kernel go on must be right whatever is there by then. What has to hold is done
-//! here instead, on a copy of the descriptor and with a copy of the memory.
+//! Invariant for the answering side: the memory that a call points to can change at any moment, so
+//! an answer that lets the kernel continue must be right for any contents. Operations that must be
+//! checked are performed here instead, on a copy of the descriptor and with a copy of the memory.
 
 use std::fs;
 use std::io;
@@ -14,7 +14,7 @@ use seccompiler::sock_filter;
 use crate::seccomp::Program;
 
 const ARCHITECTURE: u32 = if cfg!(target_arch = "x86_64") { 0xc000_003e } else { 0xc000_00b7 };
-/// Numbers from here on are of the x32 interface, which does not have its own architecture.
+/// Numbers from here on are of the x32 interface, which has no architecture of its own.
 const X32: u32 = 0x4000_0000;
 const LOAD: u16 = 0x20;
 const IF_EQUAL: u16 = 0x15;
@@ -25,24 +25,24 @@ const NOTIFY: u32 = 0x7fc0_0000;
 const NO_SUCH_CALL: u32 = 0x0005_0000 | libc::ENOSYS as u32;
 /// Families of sockets: IPv4 and IPv6.
 const INTERNET: [u32; 2] = [2, 10];
-/// Instructions until the number of a call of this architecture is at hand.
+/// The number of instructions until the call number of this architecture is loaded.
 const BEGUN: usize = 6;
-/// Offsets in `struct seccomp_data`; an argument's lower half comes first.
+/// Offsets in `struct seccomp_data`; the lower half of an argument is first.
 const NUMBER: u32 = 0;
 const PLATFORM: u32 = 4;
 const FIRST_ARGUMENT: u32 = 16;
 const SIXTH_ARGUMENT: u32 = 56;
-/// The shortest address of IPv6 that the kernel takes; one of IPv4 has 16 bytes.
+/// The shortest IPv6 address that the kernel accepts; an IPv4 address has 16 bytes.
 const SHORTEST6: u32 = 24;
 
-/// `SECCOMP_FILTER_FLAG_NEW_LISTENER`, and that a caller whose call was taken waits through
-/// signals (Linux 5.19).
+/// `SECCOMP_FILTER_FLAG_NEW_LISTENER`, and the flag that makes a caller whose call was received
+/// wait through signals (Linux 5.19).
 const NEW_LISTENER: libc::c_ulong = 1 << 3;
 const WAIT_KILLABLE: libc::c_ulong = 1 << 5;
 /// `SECCOMP_IOCTL_NOTIF_ID_VALID`.
 const IS_WAITING: libc::c_ulong = 0x4008_2102;
 
-/// Numbers of calls that name an address, on this architecture.
+/// Numbers of the calls that name an address, on this architecture.
 #[allow(missing_docs)]
 pub mod calls {
     pub const BIND: i64 = libc::SYS_bind;
@@ -53,21 +53,22 @@ pub mod calls {
     pub const SOCKET: i64 = libc::SYS_socket;
 }
 
-/// A filter that has every call wait that names an address of the internet, and none that carries
-/// data alone or to IPv4, which a socket of IPv4 sends from the address that it has. By the descriptor `door` messages can be sent all the same, for instance one with
-/// the listener for this very filter: who installs it sees to it that nothing else is ever there.
-pub fn address_filter(door: Option<u32>) -> Program {
+/// A filter that makes every call wait that names an internet address. Calls that only send data,
+/// or send to an IPv4 address, do not wait: an IPv4 socket sends from the address that it has.
+/// Messages through the descriptor `exempt_fd` do not wait either, for instance one with the
+/// listener of this filter; the installer must ensure that this number is never used otherwise.
+pub fn address_filter(exempt_fd: Option<u32>) -> Program {
     let mut program = filter(
         &[calls::BIND, calls::CONNECT, calls::SEND_MESSAGES],
         Some((calls::SOCKET, &INTERNET)),
     );
     let put = |code, jt, jf, k| sock_filter { code, jt, jf, k };
     let mut messages = vec![put(IF_EQUAL, 0, 1, calls::SEND_MESSAGE as u32)];
-    if let Some(door) = door {
+    if let Some(exempt_fd) = exempt_fd {
         messages = vec![
             put(IF_EQUAL, 0, 4, calls::SEND_MESSAGE as u32),
             put(LOAD, 0, 0, FIRST_ARGUMENT),
-            put(IF_EQUAL, 0, 1, door),
+            put(IF_EQUAL, 0, 1, exempt_fd),
             put(RETURN, 0, 0, ALLOW),
         ];
     }
@@ -83,8 +84,8 @@ pub fn address_filter(door: Option<u32>) -> Program {
     program
 }
 
-/// A filter that has these calls wait for an answer, those of the second kind only if their first
-/// argument is one of the numbers, and says nothing of any other.
+/// A filter that makes these calls wait for an answer, the conditional one only if its first
+/// argument is one of the numbers, and allows all others.
 fn filter(calls: &[i64], conditional: Option<(i64, &[u32])>) -> Program {
     let put = |code, jt, jf, k| sock_filter { code, jt, jf, k };
     let mut code = vec![
@@ -109,7 +110,7 @@ fn filter(calls: &[i64], conditional: Option<(i64, &[u32])>) -> Program {
     Program(code)
 }
 
-/// Installs a filter in the calling thread and gives what its calls are answered by.
+/// Installs a filter in the calling thread and returns its listener.
 pub fn install(filter: &Program) -> io::Result<Listener> {
     let program = libc::sock_fprog {
         len: u16::try_from(filter.0.len()).map_err(io::Error::other)?,
@@ -117,7 +118,7 @@ pub fn install(filter: &Program) -> io::Result<Listener> {
         filter: filter.0.as_ptr().cast::<libc::sock_filter>().cast_mut(),
     };
     let with = |flags: libc::c_ulong| {
-        // SAFETY: both structures are alive and of the form that the kernel reads.
+        // SAFETY: both structures are alive and have the layout that the kernel reads.
         let fd = unsafe {
             libc::syscall(
                 libc::SYS_seccomp,
@@ -129,11 +130,11 @@ pub fn install(filter: &Program) -> io::Result<Listener> {
         if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(fd as i32) }
     };
     let fd = with(NEW_LISTENER | WAIT_KILLABLE).or_else(|_| with(NEW_LISTENER))?;
-    // SAFETY: the kernel has just made it for us, so nobody else owns it.
+    // SAFETY: the kernel has just made it, so it has no other owner.
     Ok(Listener(unsafe { OwnedFd::from_raw_fd(fd) }))
 }
 
-/// A call that waits.
+/// A waiting call.
 #[derive(Clone, Copy, Debug)]
 pub struct Call {
     id: u64,
@@ -145,18 +146,18 @@ pub struct Call {
     pub arguments: [u64; 6],
 }
 
-/// What becomes of a call.
+/// The answer to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It gives this.
+    /// It returns this value.
     Value(i64),
     /// It fails with this error number.
     Error(i32),
-    /// The kernel carries it out, with whatever it points to by then.
+    /// The kernel performs it, with the current contents of the memory that it points to.
     Continue,
 }
 
-/// Where calls of processes with a filter wait.
+/// The queue of waiting calls of processes with a filter.
 #[derive(Debug)]
 pub struct Listener(OwnedFd);
 
@@ -173,10 +174,10 @@ impl AsFd for Listener {
 }
 
 impl Listener {
-    /// Whether it is one: a descriptor that came from somebody else could be anything.
+    /// Checks that it is a listener: a descriptor from another process could be anything.
     pub fn check(&self) -> io::Result<()> {
-        let mut nobody = 0u64;
-        match self.control(IS_WAITING, (&raw mut nobody).cast()) {
+        let mut unused_id = 0u64;
+        match self.control(IS_WAITING, (&raw mut unused_id).cast()) {
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
             Err(error) => Err(error),
             Ok(()) => Err(io::ErrorKind::InvalidInput.into()),
@@ -185,7 +186,8 @@ impl Listener {
 
     /// The next call; waits for one. `ENOENT` when the caller died in between.
     pub fn receive(&self) -> io::Result<Call> {
-        // SAFETY: the structure holds numbers only, for which 0 is a value; the kernel wants it so.
+        // SAFETY: the structure holds only numbers, for which 0 is valid; the kernel requires
+        // zeros.
         let mut notice: libc::seccomp_notif = unsafe { std::mem::zeroed() };
         self.control(libc::SECCOMP_IOCTL_NOTIF_RECV as libc::c_ulong, (&raw mut notice).cast())?;
         Ok(Call {
@@ -196,7 +198,7 @@ impl Listener {
         })
     }
 
-    /// Answers a call. `ENOENT` if nobody waits for it any more.
+    /// Answers a call. `ENOENT` if the caller no longer waits.
     pub fn answer(&self, call: &Call, answer: Answer) -> io::Result<()> {
         let (val, error, flags) = match answer {
             Answer::Value(value) => (value, 0, 0),
@@ -207,8 +209,13 @@ impl Listener {
         self.control(libc::SECCOMP_IOCTL_NOTIF_SEND as libc::c_ulong, (&raw mut reply).cast())
     }
 
-    /// Answers a call with a new descriptor of the caller's, a copy of this one (Linux 5.14).
-    pub fn give(&self, call: &Call, fd: BorrowedFd<'_>, close_on_exec: bool) -> io::Result<()> {
+    /// Answers a call with a new descriptor of the caller, a copy of this one (Linux 5.14).
+    pub fn add_descriptor(
+        &self,
+        call: &Call,
+        fd: BorrowedFd<'_>,
+        close_on_exec: bool,
+    ) -> io::Result<()> {
         let mut reply = libc::seccomp_notif_addfd {
             id: call.id,
             flags: libc::SECCOMP_ADDFD_FLAG_SEND as u32,
@@ -219,42 +226,42 @@ impl Listener {
         self.control(libc::SECCOMP_IOCTL_NOTIF_ADDFD as libc::c_ulong, (&raw mut reply).cast())
     }
 
-    /// Whether the caller still waits: if so, what was read of it was its own.
+    /// Whether the caller still waits: if so, the memory that was read was its own.
     pub fn is_waiting(&self, call: &Call) -> bool {
         let mut id = call.id;
         self.control(IS_WAITING, (&raw mut id).cast()).is_ok()
     }
 
     fn control(&self, request: libc::c_ulong, argument: *mut libc::c_void) -> io::Result<()> {
-        // SAFETY: each caller above passes the structure that its request is for, alive and alone.
+        // SAFETY: each caller above passes the structure for its request, alive and not shared.
         let result = unsafe { libc::ioctl(self.0.as_raw_fd(), request, argument) };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 }
 
 /// A copy of another process's descriptor, by one of its threads.
-pub fn copy_of(thread: u32, fd: i32) -> io::Result<OwnedFd> {
+pub fn copy_descriptor(thread: u32, fd: i32) -> io::Result<OwnedFd> {
     let process = match open_process(thread as i32) {
-        // A thread that is not the first has no descriptor of its own before Linux 6.9.
+        // Before Linux 6.9 only the first thread has a pidfd.
         Err(_) => open_process(process_of(thread)?)?,
         Ok(process) => process,
     };
-    // SAFETY: takes numbers and a descriptor that is open; gives a new descriptor or an error.
+    // SAFETY: takes numbers and an open descriptor; returns a new descriptor or an error.
     let copy = unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), fd, 0) };
     if copy < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just made it for us, so nobody else owns it.
+    // SAFETY: the kernel has just made it, so it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(copy as i32) })
 }
 
 fn open_process(id: i32) -> io::Result<OwnedFd> {
-    // SAFETY: takes numbers; gives a new descriptor or an error.
+    // SAFETY: takes numbers; returns a new descriptor or an error.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, id, 0) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just made it for us, so nobody else owns it.
+    // SAFETY: the kernel has just made it, so it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
@@ -265,12 +272,12 @@ fn process_of(thread: u32) -> io::Result<i32> {
     group.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// Reads another process's memory, whole or not at all.
+/// Reads another process's memory, completely or with an error.
 pub fn read_memory(thread: u32, address: u64, into: &mut [u8]) -> io::Result<()> {
     let here = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
     let there = libc::iovec { iov_base: address as *mut _, iov_len: into.len() };
-    // SAFETY: writes at most the length of `into`, which is borrowed for this alone; the other
-    // address is the other process's, and only read.
+    // SAFETY: writes at most the length of `into`, which is borrowed only for this; the other
+    // address is in the other process, and only read.
     let read = unsafe { libc::process_vm_readv(thread as i32, &here, 1, &there, 1, 0) };
     match usize::try_from(read) {
         Err(_) => Err(io::Error::last_os_error()),
@@ -284,7 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_named_waits() {
+    fn only_the_named_calls_wait() {
         let program = filter(&[libc::SYS_bind], Some((libc::SYS_socket, &[2, 10])));
         let ask = |platform, number: i64, first| {
             program.answer(platform, number as u32, [first, 0, 0, 0, 0, 0])
@@ -299,16 +306,16 @@ mod tests {
     }
 
     #[test]
-    fn messages_wait_unless_they_go_through_the_door() {
-        for door in [None, Some(1023)] {
-            let program = address_filter(door);
+    fn messages_wait_except_on_the_exempt_descriptor() {
+        for exempt_fd in [None, Some(1023)] {
+            let program = address_filter(exempt_fd);
             let ask = |number: i64, first| {
                 program.answer(ARCHITECTURE, number as u32, [first, 0, 0, 0, 0, 0])
             };
             for call in [libc::SYS_bind, libc::SYS_connect, libc::SYS_sendmmsg] {
                 assert_eq!(ask(call, 1023), Some(NOTIFY));
             }
-            let through = if door.is_some() { ALLOW } else { NOTIFY };
+            let through = if exempt_fd.is_some() { ALLOW } else { NOTIFY };
             assert_eq!(ask(libc::SYS_sendmsg, 1023), Some(through));
             assert_eq!(ask(libc::SYS_sendmsg, 1022), Some(NOTIFY));
             assert_eq!(ask(libc::SYS_socket, 10), Some(NOTIFY));
@@ -322,16 +329,16 @@ mod tests {
     }
 
     #[test]
-    fn another_descriptor_is_no_listener() {
+    fn another_descriptor_is_not_a_listener() {
         let null = std::fs::File::open("/dev/null").unwrap();
         assert!(Listener::from(OwnedFd::from(null)).check().is_err());
     }
 
     #[test]
-    fn memory_is_read_whole_or_not_at_all() {
+    fn memory_is_read_completely_or_not_at_all() {
         let text = *b"there";
         let mut found = [0; 5];
-        // SAFETY: asks for the calling thread's number.
+        // SAFETY: only returns the calling thread's id.
         let thread = unsafe { libc::gettid() } as u32;
         read_memory(thread, text.as_ptr() as u64, &mut found).unwrap();
         assert_eq!(found, text);

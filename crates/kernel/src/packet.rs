@@ -1,6 +1,6 @@
 //! Packets with descriptors over a `SOCK_SEQPACKET` pair.
 //!
-//! Invariant: a packet is whole or an error; a truncated one is never handed on.
+//! Invariant: a packet is complete or an error; a truncated packet is never returned.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -16,9 +16,9 @@ use rustix::net::{
     accept_with, bind, recvmsg, sendmsg, socket_with, socketpair, sockopt,
 };
 
-/// The most descriptors in one packet.
+/// The maximum number of descriptors in one packet.
 pub const MOST_FDS: usize = 16;
-/// Connections that wait to be accepted.
+/// The backlog of connections to accept.
 const MOST_WAITING: i32 = 64;
 
 /// The process that sent a packet, as the kernel saw it in the receiver's namespaces.
@@ -30,14 +30,14 @@ pub struct Sender {
     pub uid: u32,
 }
 
-/// What came with the bytes of a packet.
+/// A received packet, without its bytes.
 #[derive(Debug)]
 pub struct Packet {
-    /// Bytes put into the buffer; 0 is the end of the stream.
+    /// Bytes written to the buffer; 0 is the end of the stream.
     pub length: usize,
     /// Descriptors, close-on-exec.
     pub fds: Vec<OwnedFd>,
-    /// Only after [`identify_senders`].
+    /// Set only after [`identify_senders`].
     pub sender: Option<Sender>,
 }
 
@@ -47,8 +47,8 @@ pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
 }
 
-/// A socket at `path` that takes connections of packets, close-on-exec, blocking; for its owner
-/// only. What was there is replaced.
+/// A listening socket at `path` for packet connections, close-on-exec, blocking; only its owner may
+/// connect. Replaces an existing file.
 pub fn listen(path: &Path) -> io::Result<OwnedFd> {
     let address = SocketAddrUnix::new(path)?;
     if let Err(error) = std::fs::remove_file(path)
@@ -57,21 +57,21 @@ pub fn listen(path: &Path) -> io::Result<OwnedFd> {
         return Err(error);
     }
     let socket = unconnected()?;
-    // The path gets the mode of the descriptor: there is no moment at which others may connect.
+    // The path gets the mode of the descriptor: at no moment others may connect.
     rustix::fs::fchmod(&socket, rustix::fs::Mode::from_raw_mode(0o600))?;
     bind(&socket, &address)?;
-    // A umask may have taken the owner's own rights.
+    // A umask may have removed the owner's own rights.
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
     rustix::net::listen(&socket, MOST_WAITING)?;
     Ok(socket)
 }
 
-/// The next connection to a socket that listens.
+/// The next connection to a listening socket.
 pub fn accept(listener: impl AsFd) -> io::Result<OwnedFd> {
     Ok(accept_with(listener, SocketFlags::CLOEXEC)?)
 }
 
-/// A connection to a socket that listens.
+/// Connects to a listening socket.
 pub fn connect(path: &Path) -> io::Result<OwnedFd> {
     let socket = unconnected()?;
     rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
@@ -82,7 +82,7 @@ fn unconnected() -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
 
-/// Waits until something can be received, or the other end is gone; false if the time is up.
+/// Waits until a packet can be received, or the other end is closed; false on timeout.
 pub fn wait(socket: impl AsFd, limit: Duration) -> io::Result<bool> {
     let end = Instant::now() + limit;
     loop {
@@ -95,12 +95,12 @@ pub fn wait(socket: impl AsFd, limit: Duration) -> io::Result<bool> {
     }
 }
 
-/// Has the kernel name the sender of each packet that this end receives from now on.
+/// Makes the kernel attach the sender to each packet that this end receives from now on.
 pub fn identify_senders(socket: impl AsFd) -> io::Result<()> {
     Ok(sockopt::set_socket_passcred(socket, true)?)
 }
 
-/// Sends one packet whole.
+/// Sends one complete packet.
 pub fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FDS))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -114,7 +114,7 @@ pub fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Resu
     Ok(())
 }
 
-/// Receives one packet whole.
+/// Receives one complete packet.
 pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<Packet> {
     const SPACE: usize = rustix::cmsg_space!(ScmRights(MOST_FDS), ScmCredentials(1));
     let mut space = [MaybeUninit::uninit(); SPACE];
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_stream_is_a_packet_of_no_bytes() {
+    fn the_end_of_the_stream_is_an_empty_packet() {
         let (left, right) = pair().unwrap();
         drop(left);
         assert_eq!(receive(&right, &mut [0; 10]).unwrap().length, 0);

@@ -1,20 +1,20 @@
-//! How a process ends, and taking its privileges away.
+//! The end of processes, and the removal of their privileges.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// How a child ended, and what it and its waited-for descendants used.
+/// How a child ended, and the resources of it and of its waited-for descendants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reaped {
     /// Exit code, or the negated number of the signal that ended it.
     pub code: i32,
-    /// Processor time, user and system, in microseconds.
+    /// CPU time, user and system, in microseconds.
     pub cpu_us: u64,
 }
 
-/// Reaps a child that has ended; `None` if it lives.
+/// Reaps a child that has ended; `None` if it is alive.
 pub fn reap(pidfd: BorrowedFd<'_>) -> io::Result<Option<Reaped>> {
     // SAFETY: all-zero is a valid value of both plain C structures.
     let (mut info, mut usage): (libc::siginfo_t, libc::rusage) = unsafe { std::mem::zeroed() };
@@ -45,10 +45,10 @@ fn microseconds(time: libc::timeval) -> u64 {
     time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64
 }
 
-/// Has the calling thread run before all others that wait for a processor, for work that is short
-/// and must be in time: at a real-time priority where the user may, else by a better share. What it
-/// starts has neither.
-pub fn run_first() -> io::Result<()> {
+/// Makes the calling thread run before all others that wait for a processor, for work that is short
+/// and must be on time: at a real-time priority if the user may, else with a better nice value. Its
+/// children inherit neither.
+pub fn raise_scheduling_priority() -> io::Result<()> {
     // SAFETY: all-zero is a valid value of this structure of numbers.
     let mut parameters: libc::sched_param = unsafe { std::mem::zeroed() };
     parameters.sched_priority = 1;
@@ -57,15 +57,15 @@ pub fn run_first() -> io::Result<()> {
     if unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) } == 0 {
         return Ok(());
     }
-    // Of the calling thread alone, as all of these on Linux.
+    // Only for the calling thread, like all such calls on Linux.
     Ok(rustix::process::setpriority_process(None, BETTER_SHARE)?)
 }
 
-/// As far as it goes, but for one step: what is the kernel's own stays ahead.
+/// One step below the maximum, so that the kernel's own threads have precedence.
 const BETTER_SHARE: i32 = -19;
 
-/// Gives up every privilege but `kept` (capability numbers): bounding, ambient, inheritable,
-/// permitted and effective sets, and the way back through set-user-id programs.
+/// Drops every privilege but `kept` (capability numbers): bounding, ambient, inheritable, permitted
+/// and effective sets, and the return through set-user-id programs.
 pub fn keep_only_capabilities(kept: &[u32]) -> io::Result<()> {
     for capability in (0..64).filter(|capability| !kept.contains(capability)) {
         // SAFETY: plain numbers only.
@@ -119,8 +119,8 @@ pub fn become_user(uid: u32, gid: u32) -> io::Result<()> {
     if results == [0; 3] { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The same, but keeps SYS_ADMIN, SETUID and SETGID for what is done next, and stays dumpable, so
-/// that the process may write its own id maps.
+/// As [`become_user`], but keeps SYS_ADMIN, SETUID and SETGID for the next steps, and stays
+/// dumpable, so that the process may write its own id maps.
 pub fn become_user_with_privileges(uid: u32, gid: u32) -> io::Result<()> {
     const NEXT: u64 = 1 << 21 | 1 << 7 | 1 << 6;
     prctl(libc::PR_SET_KEEPCAPS, 1)?;
@@ -129,11 +129,11 @@ pub fn become_user_with_privileges(uid: u32, gid: u32) -> io::Result<()> {
     prctl(libc::PR_SET_DUMPABLE, 1)
 }
 
-/// Does something as the effective user `uid`, with all privileges kept: a user namespace that is
-/// made meanwhile belongs to that user, and what its processes use is counted for it. For a
-/// single-threaded process of root, which comes back by its real user.
+/// Runs `work` as the effective user `uid`, with all privileges kept: a user namespace that is made
+/// meanwhile belongs to that user, and the resources of its processes are counted for it. For a
+/// single-threaded process of root, which returns by its real user.
 pub fn as_effective_user<T>(uid: u32, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-    /// `SECBIT_NO_SETUID_FIXUP`: another user id does not take capabilities away.
+    /// `SECBIT_NO_SETUID_FIXUP`: changing the user id does not drop capabilities.
     const NO_FIXUP: libc::c_ulong = 1 << 2;
     prctl(libc::PR_SET_SECUREBITS, NO_FIXUP)?;
     let done = set_effective_user(uid).and_then(|()| {
@@ -156,10 +156,10 @@ fn prctl(option: libc::c_int, value: libc::c_ulong) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The signals of a terminal and of a polite end.
+/// The signals of a terminal and of a termination request.
 pub const INTERRUPTS: [i32; 3] = [libc::SIGINT, libc::SIGHUP, libc::SIGTERM];
 
-/// Gives `signals` their default action, which ignored signals do not get back by exec.
+/// Resets `signals` to their default action; an exec does not reset ignored signals.
 pub fn reset_signals(signals: &[i32]) -> io::Result<()> {
     set_disposition(signals, libc::SIG_DFL)
 }
@@ -169,14 +169,14 @@ pub fn ignore_signals(signals: &[i32]) -> io::Result<()> {
     set_disposition(signals, libc::SIG_IGN)
 }
 
-/// Has the kernel reap children as they end: nobody asks how.
-pub fn leave_children_to_the_kernel() -> io::Result<()> {
+/// Makes the kernel reap children as they end; their status is discarded.
+pub fn auto_reap_children() -> io::Result<()> {
     set_disposition(&[libc::SIGCHLD], libc::SIG_IGN)
 }
 
 fn set_disposition(signals: &[i32], action: libc::sighandler_t) -> io::Result<()> {
     for signal in signals {
-        // SAFETY: default and ignore run no code of ours.
+        // SAFETY: default and ignore run no code of this process.
         if unsafe { libc::signal(*signal, action) } == libc::SIG_ERR {
             return Err(io::Error::last_os_error());
         }
@@ -184,11 +184,11 @@ fn set_disposition(signals: &[i32], action: libc::sighandler_t) -> io::Result<()
     Ok(())
 }
 
-/// Has a command begin in a network namespace, and in a session of its own: it has no terminal and
-/// never gets one.
-pub fn begin_in(command: &mut Command, network: OwnedFd) -> &mut Command {
+/// Makes a command start in a network namespace, and in a session of its own: it has no terminal
+/// and never gets one.
+pub fn start_in_network(command: &mut Command, network: OwnedFd) -> &mut Command {
     // SAFETY: between fork and exec only two system calls are made, which take plain numbers, and
-    // an error of the system, which is made without allocating.
+    // an error is created without allocating.
     unsafe {
         command.pre_exec(move || {
             if libc::setns(network.as_raw_fd(), libc::CLONE_NEWNET) != 0 || libc::setsid() == -1 {

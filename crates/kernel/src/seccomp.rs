@@ -1,10 +1,10 @@
 //! System call filters: policy as data, compiled to one BPF program.
 //!
-//! A policy is a list of refusals, each with an error number of its own, and then a list of what
-//! is allowed; what neither names gives `EPERM`. `seccompiler` compiles each list; the programs
-//! are chained here, so that the first answer other than "allow" counts and only one filter has
-//! to be installed. Calls that are allowed whatever their arguments become a search tree: the
-//! kernel translates the filter, and tries it on every call there is, each time it is installed.
+//! A policy is a list of refusals, each with its own error number, and then a list of allowed
+//! calls; all others fail with `EPERM`. `seccompiler` compiles each list; the programs are chained
+//! here, so that the first result other than "allow" counts and only one filter has to be
+//! installed. Calls that are allowed whatever their arguments become a search tree: at each
+//! installation the kernel translates the filter and runs it for every system call number.
 
 mod answer;
 mod search;
@@ -15,26 +15,26 @@ use std::io;
 use seccompiler::{BpfProgram, TargetArch, compile_from_json, sock_filter};
 use serde::{Deserialize, Serialize};
 
-/// A policy as it stands in a JSON file.
+/// A policy in the form of its JSON file.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Policy {
-    /// Refusals by error number, asked in their order before `allow`.
+    /// Refusals by error number, checked in order before `allow`.
     #[serde(default)]
     pub refuse: Vec<Refusal>,
-    /// What is allowed.
+    /// The allowed calls.
     pub allow: Calls,
 }
 
-/// Calls that get an error number of their own.
+/// Calls with their own error number.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Refusal {
-    /// Why, for the reader of the file.
+    /// The reason, for readers of the file.
     pub why: String,
-    /// What the caller gets.
+    /// The error number.
     pub errno: u16,
-    /// Which calls.
+    /// The calls.
     pub calls: Calls,
 }
 
@@ -42,14 +42,14 @@ pub struct Refusal {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Calls {
-    /// Names that every architecture has.
+    /// Names on all architectures.
     #[serde(default)]
     pub names: Vec<String>,
-    /// Names that only this architecture has (`x86_64`, `aarch64`).
+    /// Names only on this architecture (`x86_64`, `aarch64`).
     #[serde(default)]
     pub only: BTreeMap<String, Vec<String>>,
-    /// Calls with conditions on their arguments, which must all hold; a call named twice is in
-    /// the set if either holds.
+    /// Calls with conditions on their arguments, which must all hold; a call named twice is in the
+    /// set if the conditions of either hold.
     #[serde(default)]
     pub conditional: Vec<Conditional>,
 }
@@ -60,11 +60,11 @@ pub struct Calls {
 pub struct Conditional {
     /// Its name.
     pub name: String,
-    /// All must hold.
+    /// The conditions, which must all hold.
     pub when: Vec<serde_json::Value>,
 }
 
-/// A compiled policy: the instructions as the kernel reads them.
+/// A compiled policy: the instructions in the kernel's form.
 #[derive(Clone, Debug)]
 pub struct Program(pub(crate) Vec<sock_filter>);
 
@@ -73,27 +73,27 @@ pub struct Program(pub(crate) Vec<sock_filter>);
 #[error("{0}")]
 pub struct CompileError(String);
 
-/// Instructions, and the answer "allow".
+/// Instruction codes, and the result "allow".
 const RETURN: u16 = 0x06;
 const JUMP: u16 = 0x05;
 const ALLOW: u32 = 0x7fff_0000;
 const ERRNO: u32 = 0x0005_0000;
 
-/// What a refused call gives unless the policy says otherwise.
+/// The error of a refused call unless the policy sets another.
 const PERMISSION: u16 = libc::EPERM as u16;
 
-/// Skips that many instructions.
+/// Skips this many instructions.
 fn jump(count: usize) -> sock_filter {
     sock_filter { code: JUMP, jt: 0, jf: 0, k: count as u32 }
 }
 
 impl Policy {
-    /// Reads a policy.
+    /// Parses a policy.
     pub fn parse(json: &str) -> Result<Self, CompileError> {
         serde_json::from_str(json).map_err(|error| CompileError(error.to_string()))
     }
 
-    /// Adds what another policy allows and refuses.
+    /// Adds the allowed calls and the refusals of another policy.
     pub fn extend(&mut self, other: Self) {
         self.refuse.extend(other.refuse);
         self.allow.names.extend(other.allow.names);
@@ -108,12 +108,12 @@ impl Policy {
         self.compile_for(std::env::consts::ARCH)
     }
 
-    /// Compiles what it refuses of what `wider` allows, for a process that has `wider` installed
-    /// already: the kernel takes ten times as long for the whole of a policy. Both together answer
-    /// as this policy alone.
+    /// Compiles only the calls that `wider` allows and this policy refuses, for a process that has
+    /// `wider` installed already: the kernel takes ten times as long for a whole policy. Both
+    /// filters together answer as this policy alone.
     ///
     /// # Errors
-    /// When a call has conditions here and others or none in `wider`.
+    /// When a call has conditions here that differ from those in `wider`.
     pub fn compile_within(&self, wider: &Self) -> Result<Program, CompileError> {
         let conditions = |policy: &Self| -> Vec<_> {
             let all = policy.allow.conditional.iter();
@@ -227,7 +227,7 @@ fn compile_calls(
     let text = source.to_string();
     let mut programs =
         compile_from_json(text.as_bytes(), target).map_err(|error| failed(&error))?;
-    programs.remove("calls").ok_or_else(|| failed(&"no program came out"))
+    programs.remove("calls").ok_or_else(|| failed(&"the compiler returned no program"))
 }
 
 /// Replaces each "allow" by a jump past the program's end.
@@ -243,33 +243,33 @@ fn jump_on_where_allowed(mut program: BpfProgram) -> BpfProgram {
 
 impl Program {
     /// Installs it in the calling thread, which must have `no_new_privs` or SYS_ADMIN; its children
-    /// and what it executes inherit it, and nobody can take it away.
+    /// and the programs that it executes inherit it, and it cannot be removed.
     pub fn install(&self) -> io::Result<()> {
         let program = libc::sock_fprog {
             len: u16::try_from(self.0.len()).map_err(io::Error::other)?,
             // The kernel only reads it.
             filter: self.0.as_ptr().cast::<libc::sock_filter>().cast_mut(),
         };
-        // SAFETY: both structures are alive and of the form that the kernel reads.
+        // SAFETY: both structures are alive and have the layout that the kernel reads.
         let result = unsafe {
             libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program)
         };
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// The answer to a call by the program alone, as the kernel would come to it: for tests of
-    /// policies. `None` if the program is malformed.
+    /// The result of the program for a call, as the kernel would compute it: for tests of policies.
+    /// `None` if the program is malformed.
     pub fn answer(&self, architecture: u32, number: u32, arguments: [u64; 6]) -> Option<u32> {
         answer::of(&self.0, architecture, number, arguments)
     }
 
-    /// How many instructions.
+    /// The number of instructions.
     pub fn length(&self) -> usize {
         self.0.len()
     }
 
     /// The instructions in the machine's byte order (`struct sock_filter[]`), for a process that
-    /// installs it by itself.
+    /// installs them itself.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.0.len() * 8);
         for instruction in &self.0 {

@@ -1,4 +1,4 @@
-//! What sockets say of themselves that `rustix` does not ask.
+//! Socket options that `rustix` does not have.
 
 use std::io;
 use std::net::{Ipv6Addr, SocketAddrV6};
@@ -7,8 +7,7 @@ use std::os::fd::{AsFd, AsRawFd};
 /// `SO_NETNS_COOKIE` (Linux 5.14).
 const SO_NETNS_COOKIE: libc::c_int = 71;
 
-/// The number of the network namespace that a socket belongs to: no two have the same until the
-/// machine starts again.
+/// The id of the network namespace of a socket: unique until the machine reboots.
 pub fn namespace_cookie(socket: impl AsFd) -> io::Result<u64> {
     let mut cookie = 0u64;
     let mut length = size_of::<u64>() as libc::socklen_t;
@@ -25,13 +24,13 @@ pub fn namespace_cookie(socket: impl AsFd) -> io::Result<u64> {
     if result == 0 { Ok(cookie) } else { Err(io::Error::last_os_error()) }
 }
 
-/// `IP_BIND_ADDRESS_NO_PORT`, of IPv4 and IPv6 alike.
+/// `IP_BIND_ADDRESS_NO_PORT`, for IPv4 and IPv6.
 const BIND_ADDRESS_NO_PORT: libc::c_int = 24;
 
-/// Whether to bind port 0 leaves the choice of a port for later: an address alone is bound then,
-/// and another one may be bound instead.
-pub fn set_bind_address_only(socket: impl AsFd, is_so: bool) -> io::Result<()> {
-    let value = libc::c_int::from(is_so);
+/// Sets whether binding port 0 defers the choice of a port: then only the address is bound, and
+/// another address may be bound later.
+pub fn set_bind_address_only(socket: impl AsFd, enabled: bool) -> io::Result<()> {
+    let value = libc::c_int::from(enabled);
     // SAFETY: the kernel reads as many bytes as `value` has.
     let result = unsafe {
         libc::setsockopt(
@@ -45,8 +44,8 @@ pub fn set_bind_address_only(socket: impl AsFd, is_so: bool) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Sends a datagram by a socket of IPv6 from this address, whichever it has; an address of IPv4 in
-/// the form of IPv6 is one of IPv4. Does not wait for room.
+/// Sends a datagram from an IPv6 socket with this source address; an IPv4-mapped address stands for
+/// an IPv4 address. Does not wait for buffer space.
 pub fn send_from(
     socket: impl AsFd,
     data: &[u8],
@@ -58,7 +57,7 @@ pub fn send_from(
         header: libc::cmsghdr,
         source: libc::in6_pktinfo,
     }
-    // SAFETY: all three hold numbers and pointers only, for which 0 is a value.
+    // SAFETY: all three hold only numbers and pointers, for which 0 is valid.
     let (mut name, mut control, mut message): (libc::sockaddr_in6, Control, libc::msghdr) =
         unsafe { std::mem::zeroed() };
     name.sin6_family = libc::AF_INET6 as libc::sa_family_t;
@@ -77,7 +76,7 @@ pub fn send_from(
     message.msg_control = (&raw mut control).cast();
     message.msg_controllen = size_of::<Control>() as _;
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-    // SAFETY: all that the message points to is alive until the call is over, and only read.
+    // SAFETY: everything that the message points to is alive during the call, and only read.
     let sent = unsafe { libc::sendmsg(socket.as_fd().as_raw_fd(), &raw const message, flags) };
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }

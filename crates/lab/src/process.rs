@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
-use snowmelt_kernel::process::begin_in;
+use snowmelt_kernel::process::start_in_network;
 
 use crate::{Error, Result, namespace};
 
@@ -60,7 +60,7 @@ pub(crate) fn start(mut command: Command, namespace: impl AsFd, log: &Path) -> R
     let namespace = namespace.as_fd().try_clone_to_owned();
     let namespace = namespace.map_err(Error::step("keep a namespace"))?;
     command.stdin(Stdio::null()).stdout(output).stderr(errors).current_dir("/");
-    let child = begin_in(&mut command, namespace).spawn();
+    let child = start_in_network(&mut command, namespace).spawn();
     let child = child.map_err(Error::step("start the process of a host"))?;
     let pid = child.id() as i32;
     // One that has ended already is found dead by whoever looks.

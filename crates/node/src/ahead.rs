@@ -82,7 +82,7 @@ impl Inner {
         let owner = zygote.map(Member::zygote);
         let namespace = match networks.holds_by_groups() {
             true => self.spawner.make_network(owner).await?,
-            false => self.spawner.make_guarded_network(owner).await?,
+            false => self.spawner.make_network_with_notifier(owner).await?,
         };
         let kept = namespace.as_fd().try_clone_to_owned();
         let step = "keep the namespace".to_owned();

@@ -35,7 +35,7 @@ pub(crate) const LOAD_AHEAD: &str = "SNOWMELT_LOAD_AHEAD";
 /// ask for their job, and what has a zygote and its children do a first call before there is one.
 pub(crate) const RUNTIME_MODULES: [&str; 4] = [
     "snowmelt._runtime.serve",
-    "snowmelt._runtime.rehearse",
+    "snowmelt._runtime.warm_up_call",
     "snowmelt._vendor.cloudpickle",
     "snowmelt._job",
 ];

@@ -1,4 +1,4 @@
-//! Measures what a child of a zygote costs beside a bare fork of the same process.
+//! Measures the cost of a zygote's child in comparison to a bare fork of the same process.
 //! Arguments: spawner, Python, its prefix, a folder with packages, the modules to import. Build
 //! with `--release`.
 
@@ -14,8 +14,8 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 const ROUNDS: usize = 200;
 
-/// `first` is the least that a handler can do; `bare` forks the process that it is in, which is
-/// the zygote's memory over again.
+/// `first` is the least that a handler can do; `bare` forks its own process, which has the zygote's
+/// memory.
 const CODE: &str = "
 import os, resource, time
 def first(listener):
@@ -27,13 +27,13 @@ def spent(listener):
 def bare(listener):
     times, cpu, faults = [], 0, 0
     for _ in range(200):
-        begun = time.perf_counter_ns()
+        started = time.perf_counter_ns()
         read, write = os.pipe()
         if os.fork() == 0:
             os.write(write, b'x')
             os._exit(0)
         os.read(read, 1)
-        times.append(time.perf_counter_ns() - begun)
+        times.append(time.perf_counter_ns() - started)
         os.close(read)
         os.close(write)
         used = os.wait4(-1, 0)[2]
@@ -70,7 +70,7 @@ async fn main() -> Result<(), Failure> {
         ],
         ..Root::default()
     };
-    let begun = Instant::now();
+    let started = Instant::now();
     let zygote = spawner.start_zygote(ZygoteSpec {
         id: SandboxId::new(),
         root: root.clone(),
@@ -81,7 +81,7 @@ async fn main() -> Result<(), Failure> {
         limits: Limits::default(),
     });
     let zygote = zygote.await?;
-    println!("{imports:?} ready in {:?}, failed {:?}", begun.elapsed(), zygote.failed_imports());
+    println!("{imports:?} ready in {:?}, failed {:?}", started.elapsed(), zygote.failed_imports());
     measure(&spawner, &zygote, &root).await?;
     drop(zygote);
     spawner.shutdown().await?;
@@ -100,15 +100,15 @@ async fn measure(spawner: &Spawner, zygote: &Zygote, root: &Root) -> Result<(), 
         entry: entry.to_owned(),
     };
     for round in 0..2 {
-        let (mut first, mut begun_after, mut whole, mut cpu) = (vec![], vec![], vec![], vec![]);
+        let (mut first, mut started_after, mut whole, mut cpu) = (vec![], vec![], vec![], vec![]);
         for _ in 0..ROUNDS {
-            let begun = Instant::now();
+            let started = Instant::now();
             let mut child = spawner.fork(zygote, fork("timed:first")).await?;
-            begun_after.push(begun.elapsed());
+            started_after.push(started.elapsed());
             read(child.take_log().ok_or("no log")?, 1)?;
-            first.push(begun.elapsed());
+            first.push(started.elapsed());
             cpu.extend(child.wait().await.cpu);
-            whole.push(begun.elapsed());
+            whole.push(started.elapsed());
         }
         let mut child = spawner.fork(zygote, fork("timed:bare")).await?;
         let bare = read(child.take_log().ok_or("no log")?, 1 << 16)?;
@@ -116,7 +116,7 @@ async fn measure(spawner: &Spawner, zygote: &Zygote, root: &Root) -> Result<(), 
         let mut child = spawner.fork(zygote, fork("timed:spent")).await?;
         let spent = read(child.take_log().ok_or("no log")?, 1 << 16)?;
         println!("  up to the first line: {}", spent.trim());
-        println!("  answer of the spawner: {}", spread(begun_after));
+        println!("  answer of the spawner: {}", spread(started_after));
         println!("  first line of the handler: {}", spread(first));
         println!("  whole life: {}", spread(whole));
         println!("  processor time of the child: {}", spread(cpu));

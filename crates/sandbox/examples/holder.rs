@@ -1,6 +1,6 @@
-//! A server that starts a sandbox and a zygote with a child, says so, and waits to be killed: for
-//! the tests of crashes. Arguments: command of the spawner, run directory, control group, Python, its
-//! prefix, and a script for one more program if there is to be one.
+//! A server that starts a sandbox and a zygote with a child, prints a line, and waits to be killed:
+//! for the crash tests. Arguments: command of the spawner, run directory, control group, Python,
+//! its prefix, and optionally a script for one more program.
 
 use std::path::PathBuf;
 
@@ -61,7 +61,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         sys_path: Vec::new(),
         env: Vec::new(),
         limits: Limits::default(),
-        // Waits for a connection that never comes.
+        // Waits for a connection that never arrives.
         entry: "socket:socket.accept".to_owned(),
     };
     let _child = spawner.fork(&zygote, child).await?;

@@ -58,7 +58,7 @@ async fn programs(spawner: &Spawner) -> Result<(), Failure> {
     println!("program, request to first byte: {}", spread(first));
     println!("program, its processor time: {}", spread(cpu));
     for concurrency in [1, 2, 10] {
-        let begun = Instant::now();
+        let started = Instant::now();
         let workers = (0..concurrency).map(|_| {
             let spawner = spawner.clone();
             tokio::spawn(async move {
@@ -72,15 +72,15 @@ async fn programs(spawner: &Spawner) -> Result<(), Failure> {
             worker.await??;
         }
         let count = ROUNDS / concurrency * concurrency;
-        let rate = count as f64 / begun.elapsed().as_secs_f64();
+        let rate = count as f64 / started.elapsed().as_secs_f64();
         println!("program, whole lives at c={concurrency}: {rate:.0} a second");
     }
     Ok(())
 }
 
-/// Starts `/bin/echo` in a sandbox, and gives the time to its first byte, and its end.
+/// Starts `/bin/echo` in a sandbox; returns the time to its first byte, and its outcome.
 async fn echo(spawner: &Spawner) -> Result<(Duration, Outcome), Failure> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let spec = SandboxSpec {
         id: SandboxId::new(),
         root: Root::default(),
@@ -93,13 +93,13 @@ async fn echo(spawner: &Spawner) -> Result<(Duration, Outcome), Failure> {
     };
     let mut sandbox = spawner.start(spec).await?;
     let log = sandbox.take_log().ok_or("no log")?;
-    let first = first_byte(log.into(), begun).await?;
+    let first = first_byte(log.into(), started).await?;
     Ok((first, sandbox.wait().await))
 }
 
-async fn first_byte(mut log: std::fs::File, begun: Instant) -> Result<Duration, Failure> {
+async fn first_byte(mut log: std::fs::File, started: Instant) -> Result<Duration, Failure> {
     let read =
-        tokio::task::spawn_blocking(move || log.read_exact(&mut [0]).map(|()| begun.elapsed()));
+        tokio::task::spawn_blocking(move || log.read_exact(&mut [0]).map(|()| started.elapsed()));
     Ok(read.await??)
 }
 
@@ -109,7 +109,7 @@ async fn forks(
     python: &str,
     imports: &[&str],
 ) -> Result<(), Failure> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let limits = Limits::default();
     let zygote = spawner.start_zygote(ZygoteSpec {
         id: SandboxId::new(),
@@ -121,10 +121,14 @@ async fn forks(
         limits,
     });
     let zygote = zygote.await?;
-    println!("zygote of {imports:?} ready in {:?}, {:?}", begun.elapsed(), zygote.failed_imports());
+    println!(
+        "zygote of {imports:?} ready in {:?}, {:?}",
+        started.elapsed(),
+        zygote.failed_imports()
+    );
     let (mut times, mut cpu) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS / 3 {
-        let begun = Instant::now();
+        let started = Instant::now();
         let fork = spawner.fork(
             &zygote,
             ForkSpec {
@@ -140,7 +144,7 @@ async fn forks(
         );
         let mut child = fork.await?;
         let log = child.take_log().ok_or("no log")?;
-        times.push(first_byte(log.into(), begun).await?);
+        times.push(first_byte(log.into(), started).await?);
         cpu.extend(child.wait().await.cpu);
     }
     println!("fork of {imports:?}, request to first byte: {}", spread(times));

@@ -1,5 +1,5 @@
-//! The spawner as on Linux 5.10, for the tests: mount_setattr(2) is not there, nor the flag of
-//! close_range(2) that closes on exec.
+//! The spawner on a simulated Linux 5.10, for the tests: without mount_setattr(2), and without the
+//! flag of close_range(2) that closes on exec.
 
 use std::io;
 use std::process::ExitCode;
@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use seccompiler::{TargetArch, apply_filter, compile_from_json};
 use snowmelt_kernel::mount;
 
-/// ENOSYS of one call, and EINVAL of the other with `CLOSE_RANGE_CLOEXEC`.
+/// ENOSYS for the first call, and EINVAL for the second with `CLOSE_RANGE_CLOEXEC`.
 const FILTERS: [&str; 2] = [
     r#"{ "calls": { "mismatch_action": "allow", "match_action": { "errno": 38 },
         "filter": [{ "syscall": "mount_setattr" }] } }"#,
@@ -17,7 +17,7 @@ const FILTERS: [&str; 2] = [
 ];
 
 fn main() -> ExitCode {
-    match grow_old() {
+    match simulate_old_kernel() {
         Ok(()) => snowmelt_sandbox::spawner_main(),
         Err(error) => {
             eprintln!("cannot make this kernel look old: {error}");
@@ -26,7 +26,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn grow_old() -> Result<(), Box<dyn std::error::Error>> {
+fn simulate_old_kernel() -> Result<(), Box<dyn std::error::Error>> {
     for filter in FILTERS {
         let target = TargetArch::try_from(std::env::consts::ARCH)?;
         for program in compile_from_json(filter.as_bytes(), target)?.values() {

@@ -1,4 +1,4 @@
-//! The spawner alone, for the tests and measurements of this crate.
+//! Only the spawner, for the tests and measurements of this crate.
 
 use std::process::ExitCode;
 

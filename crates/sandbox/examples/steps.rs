@@ -1,7 +1,7 @@
-//! A server that does what its standard input says, a word a line, and answers each with `ok` or
-//! `error CODE text`: for tests that end the spawner in the middle of a step. It first prints
-//! the spawner's process id. Arguments: spawner, run directory, control group, Python, its prefix,
-//! a mark that every process has in its arguments or its environment.
+//! A server that executes commands from its standard input, one word per line, and answers each
+//! with `ok` or `error CODE text`: for tests that end the spawner in the middle of a step. It first
+//! prints the spawner's process id. Arguments: spawner, run directory, control group, Python, its
+//! prefix, a mark that every process has in its arguments or its environment.
 
 use std::io::BufRead;
 use std::path::PathBuf;
@@ -83,11 +83,11 @@ impl Steps {
                     self.children.push(self.spawner.fork(zygote, self.child()).await?);
                 }
             }
-            // So many that every lane there may be is made first.
+            // Enough starts that every lane is made first.
             "many" => {
                 let programs = (0..9).map(|_| self.program(&["/bin/sleep", "600"]));
-                for begun in self.spawner.start_many(programs.collect()).await {
-                    self.programs.push(begun?);
+                for started in self.spawner.start_many(programs.collect()).await {
+                    self.programs.push(started?);
                 }
             }
             "end" => end(self.programs.pop()).await,
@@ -98,7 +98,7 @@ impl Steps {
                     zygote.wait().await;
                 }
             }
-            other => eprintln!("steps: {other} is no step"),
+            other => eprintln!("steps: unknown step {other}"),
         }
         Ok(())
     }
@@ -129,7 +129,8 @@ impl Steps {
     }
 
     fn child(&self) -> ForkSpec {
-        // No two alike, so that each is forked: a spare serves only what is like the one before.
+        // No two alike, so that each is forked: a preforked child serves only the limits of the
+        // last.
         static FORKS: AtomicU64 = AtomicU64::new(0);
         let open_files = 1024 + FORKS.fetch_add(1, Ordering::Relaxed);
         ForkSpec {
@@ -139,7 +140,7 @@ impl Steps {
             sys_path: Vec::new(),
             env: self.env.clone(),
             limits: Limits { open_files, ..Limits::default() },
-            // Waits for a connection that never comes.
+            // Waits for a connection that never arrives.
             entry: "socket:socket.accept".to_owned(),
         }
     }

@@ -1,4 +1,4 @@
-//! What can fail when a sandbox is made, and how a user is told.
+//! The errors of making a sandbox, and their reports for users.
 
 use std::ffi::OsString;
 use std::io;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use snowmelt_types::{Code, ErrorReport, Report, SandboxId};
 
-/// Everything that can fail in this crate.
+/// Every error of this crate.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The machine or the user's rights do not allow sandboxes.
@@ -18,25 +18,25 @@ pub enum Error {
     /// The spawner's program did not start.
     #[error("the spawner `{}` did not start: {source}", command.display())]
     Launch {
-        /// The program that was to be started.
+        /// The program.
         command: OsString,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The spawner has ended, and every sandbox with it. Another one is started, unless the
-    /// platform itself is ending.
+    /// platform is shutting down.
     #[error("the spawner is gone, and its sandboxes with it")]
     SpawnerLost,
-    /// The spawner died, and no other could be started so far.
+    /// The spawner died and no other could be started so far.
     #[error("the spawner died and cannot be started again: {reason}")]
     NotReplaced {
         /// What failed.
         reason: String,
     },
-    /// As many zygotes live as there are ranges of user ids for.
+    /// The ranges of user ids for zygotes are all in use.
     #[error("zygote {id} was refused: all slots for zygotes are in use")]
     ZygoteSlots {
-        /// The zygote that was to be.
+        /// The refused zygote.
         id: SandboxId,
     },
     /// A folder or file of the run directory cannot be made, locked or removed.
@@ -44,7 +44,7 @@ pub enum Error {
     RunDir {
         /// The folder or file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A control group cannot be made, written or removed.
@@ -52,23 +52,23 @@ pub enum Error {
     Cgroup {
         /// The folder or file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// One step of making a sandbox failed.
     #[error("sandbox {id} could not be started: cannot {step}: {source}")]
     Start {
-        /// The sandbox that was to be.
+        /// The sandbox.
         id: SandboxId,
-        /// What was being done, as a verb phrase.
+        /// The failed step, as a verb phrase.
         step: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// What was asked for makes no sense; nothing was started.
+    /// The spec is invalid; nothing was started.
     #[error("sandbox {id} was refused: {reason}")]
     Spec {
-        /// The sandbox that was to be.
+        /// The refused sandbox.
         id: SandboxId,
         /// What is wrong with it.
         reason: String,
@@ -84,13 +84,13 @@ pub enum Error {
     Policy {
         /// The policy.
         name: String,
-        /// What the compiler said.
+        /// The compiler's error.
         reason: String,
     },
 }
 
 impl Error {
-    /// What to tell another who waited for the same spawner.
+    /// The error for another caller that waited for the same spawner.
     pub(crate) fn again(&self) -> Self {
         match self {
             Self::NotReplaced { reason } => Self::NotReplaced { reason: reason.clone() },
@@ -116,7 +116,7 @@ impl Report for Error {
             }
             Self::SpawnerLost => report.hint("try again: another spawner is started"),
             Self::NotReplaced { .. } => {
-                report.hint("it is tried again and again; `snowmelt doctor` shows what is missing")
+                report.hint("the start is retried; `snowmelt doctor` shows what is missing")
             }
             Self::ZygoteSlots { .. } => report.hint("try again when other calls have ended"),
             Self::ZygoteLost { .. } => report.hint("try again: a new zygote is started"),

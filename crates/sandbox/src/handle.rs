@@ -1,4 +1,4 @@
-//! The server's side of the spawner: start it, ask it for sandboxes, end it.
+//! The server's handle of the spawner: start it, request sandboxes, end it.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use snowmelt_types::SandboxId;
 
-use crate::instance::{Begun, Sandbox, Zygote};
+use crate::instance::{Sandbox, StartedSandbox, Zygote};
 use crate::lanes::Lanes;
 use crate::launch::{Launched, Launcher};
 use crate::message::{MOST_LANES, Operation, ZYGOTES};
 use crate::network::NetworkNamespace;
 use crate::reader::{self, Ready};
-use crate::registry::{Asked, nobody};
+use crate::registry::{PendingStart, no_sandbox};
 use crate::replace::SpawnerHealth;
 use crate::run_dir::RunDir;
 use crate::spec::{ForkSpec, Limits, NativeZygoteSpec, SandboxSpec, Total, ZygoteSpec};
@@ -23,18 +23,18 @@ use crate::{Error, Result};
 /// How to start a spawner.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// A folder for this process alone; made here (mode 0711), removed at the end. Its parent is
-    /// what [`crate::sweep`] sweeps.
+    /// A folder for this process only, created here (mode 0711) and removed at the end. Its parent
+    /// is the folder that [`crate::sweep`] sweeps.
     pub run_dir: PathBuf,
     /// The program that calls [`crate::spawner_main`], and its arguments.
     pub spawner_command: Vec<OsString>,
-    /// The control group above those of the sandboxes: `snowmelt/<instance>`.
+    /// The parent control group of all sandboxes: `snowmelt/<instance>`.
     pub parent_cgroup: String,
-    /// The most for all of those.
+    /// The limits of that control group.
     pub total: Total,
 }
 
-/// A spawner that runs, and that nobody listens to yet.
+/// A running spawner whose socket is not read yet.
 pub struct SpawnerProcess {
     launched: Launched,
     launcher: Launcher,
@@ -48,14 +48,14 @@ impl SpawnerProcess {
         reader::pid_of(&self.launched.pidfd)
     }
 
-    /// Sets how many lanes there may be, 1 to 4: processes that make sandboxes side by side. One
-    /// for each core unless this is called. All but the first are made when starts queue.
+    /// Sets the maximum number of lanes, 1 to 4: processes that make sandboxes in parallel. The
+    /// default is one for each core. All but the first are made when starts queue.
     #[must_use]
     pub fn with_lanes(self, most: u32) -> Self {
         Self { lanes: most, ..self }
     }
 
-    /// Begins to listen to it; must be called in a tokio runtime.
+    /// Starts reading its socket; must be called in a tokio runtime.
     ///
     /// # Errors
     /// [`Error::Launch`] when the runtime cannot watch the socket.
@@ -65,8 +65,8 @@ impl SpawnerProcess {
     }
 }
 
-/// A handle to the spawner, cheap to clone. When the last clone and the last sandbox are gone,
-/// the spawner ends. Until then one that dies is replaced by another.
+/// A handle to the spawner, cheap to clone. The spawner ends when the last clone and the last
+/// sandbox are dropped. Until then, a spawner that dies is replaced by another.
 #[derive(Clone)]
 pub struct Spawner {
     lanes: Arc<Lanes>,
@@ -85,13 +85,13 @@ impl fmt::Debug for Spawner {
 }
 
 impl Spawner {
-    /// Starts the spawner. Needs no runtime: the earlier it is called, the smaller the process
-    /// that is copied for each sandbox.
+    /// Starts the spawner. Needs no runtime. Call it early: each sandbox is made by copying this
+    /// process, which should still be small.
     ///
     /// # Errors
-    /// [`Error::RunDir`] when the folder is there already or cannot be made, [`Error::Launch`]
-    /// when the program does not start, [`Error::Unsupported`] and [`Error::Cgroup`] when the
-    /// machine cannot hold sandboxes.
+    /// [`Error::RunDir`] when the folder exists already or cannot be made, [`Error::Launch`] when
+    /// the program does not start, [`Error::Unsupported`] and [`Error::Cgroup`] when the machine
+    /// does not support sandboxes.
     pub fn launch(options: Options) -> Result<SpawnerProcess> {
         let run_dir = RunDir::create(&options.run_dir, &options.parent_cgroup)?;
         let launcher = Launcher::new(options);
@@ -102,45 +102,46 @@ impl Spawner {
                 Ok(SpawnerProcess { launched, launcher, run_dir, lanes })
             }
             Err(error) => {
-                // The first error is the one to tell; a later sweep tries again.
+                // The first error is the one to report; a later sweep tries again.
                 drop(run_dir.clean());
                 Err(error)
             }
         }
     }
 
-    /// Starts a program in a sandbox of its own; returns when it has been executed. One whose lane
-    /// dies meanwhile is started once more, by another.
+    /// Starts a program in its own sandbox; returns when it has been executed. If the lane dies
+    /// meanwhile, the start is tried once more in another lane.
     ///
     /// # Errors
-    /// [`Error::Start`] with the step that failed, [`Error::Spec`] for what makes no sense,
+    /// [`Error::Start`] with the step that failed, [`Error::Spec`] for an invalid spec,
     /// [`Error::SpawnerLost`], [`Error::NotReplaced`].
     pub async fn start(&self, spec: SandboxSpec) -> Result<Sandbox> {
-        let begun = match self.start_once(spec.clone()).await {
+        let started = match self.start_once(spec.clone()).await {
             Err(Error::SpawnerLost) => self.start_once(spec).await,
             done => done,
         };
-        Ok(Sandbox::new(begun?))
+        Ok(Sandbox::new(started?))
     }
 
-    async fn start_once(&self, spec: SandboxSpec) -> Result<Begun> {
+    async fn start_once(&self, spec: SandboxSpec) -> Result<StartedSandbox> {
         let (id, limits) = (spec.id.clone(), spec.limits);
         self.lanes.pick(&id).await?.begin(id, limits, Operation::Start(spec)).await
     }
 
-    /// Starts many programs by one request, or a few if it would be too long; returns when each
-    /// has been executed or has failed, in the order of `specs`. The failure of one is its own.
-    /// Those whose lane dies meanwhile are started once more.
+    /// Starts many programs with one request, or with several where it would be too long; returns
+    /// when each has been executed or has failed, in the order of `specs`. A failure does not
+    /// affect the others. Starts whose lane dies meanwhile are tried once more.
     pub async fn start_many(&self, specs: Vec<SandboxSpec>) -> Vec<Result<Sandbox>> {
-        let mut begun = self.start_many_once(specs.clone()).await;
+        let mut started = self.start_many_once(specs.clone()).await;
         let is_lost = |one: &Result<Sandbox>| matches!(one, Err(Error::SpawnerLost));
-        let lost: Vec<usize> = (0..begun.len()).filter(|index| is_lost(&begun[*index])).collect();
+        let lost: Vec<usize> =
+            (0..started.len()).filter(|index| is_lost(&started[*index])).collect();
         let again = lost.iter().map(|index| specs[*index].clone()).collect::<Vec<_>>();
         if !again.is_empty() {
             let again = self.start_many_once(again).await;
-            lost.into_iter().zip(again).for_each(|(index, one)| begun[index] = one);
+            lost.into_iter().zip(again).for_each(|(index, one)| started[index] = one);
         }
-        begun
+        started
     }
 
     async fn start_many_once(&self, specs: Vec<SandboxSpec>) -> Vec<Result<Sandbox>> {
@@ -150,26 +151,26 @@ impl Spawner {
             Ok(parts) => parts,
             Err(error) => return (0..count).map(|_| Err(error.again())).collect(),
         };
-        let mut asked = Vec::with_capacity(count);
+        let mut pending = Vec::with_capacity(count);
         for (lane, specs) in parts {
-            asked.extend(lane.ask_many(specs, known, Operation::StartMany).await);
+            pending.extend(lane.request_many(specs, known, Operation::StartMany).await);
         }
-        asked.resize_with(count, || Err(Error::SpawnerLost));
-        begun(asked).await
+        pending.resize_with(count, || Err(Error::SpawnerLost));
+        wait_for_all(pending).await
     }
 
-    /// Starts a zygote; returns when its imports are done. They may take as long as they like:
-    /// stop waiting to kill it.
+    /// Starts a zygote; returns when its imports are done. There is no time limit: drop the future
+    /// to kill the zygote.
     ///
     /// # Errors
     /// As [`Self::start`], [`Error::ZygoteLost`] when it ends before it is ready, and
-    /// [`Error::ZygoteSlots`] when as many live as there can be.
+    /// [`Error::ZygoteSlots`] when all slots are in use.
     pub async fn start_zygote(&self, spec: ZygoteSpec) -> Result<Zygote> {
         let (id, limits) = (spec.id.clone(), spec.limits);
         self.begin_zygote(id, limits, || Operation::StartZygote(spec.clone())).await
     }
 
-    /// Starts a zygote of any language; returns when it says that it is ready.
+    /// Starts a zygote of any language; returns when it reports that it is ready.
     ///
     /// # Errors
     /// As [`Self::start_zygote`].
@@ -178,7 +179,7 @@ impl Spawner {
         self.begin_zygote(id, limits, || Operation::StartNativeZygote(spec.clone())).await
     }
 
-    /// In the first lane that has a slot for it.
+    /// Starts it in the first lane that has a free slot.
     async fn begin_zygote(
         &self,
         id: SandboxId,
@@ -189,14 +190,14 @@ impl Spawner {
         while let Some(lane) = self.lanes.pick_without(&id, &full).await? {
             match lane.begin(id.clone(), limits, operation()).await {
                 Err(Error::ZygoteSlots { .. }) => full.push(lane.lane()),
-                begun => return Ok(Zygote::new(begun?)),
+                started => return Ok(Zygote::new(started?)),
             }
         }
         Err(Error::ZygoteSlots { id })
     }
 
-    /// Forks a zygote into a sandbox of its own; returns when the child is about to call its
-    /// entry. The child lives at most as long as its zygote.
+    /// Forks a zygote into a new sandbox; returns when the child is about to call its entry. The
+    /// child ends at the latest when its zygote ends.
     ///
     /// # Errors
     /// As [`Self::start`], and [`Error::ZygoteLost`] when the zygote is dead or breaks its
@@ -205,33 +206,34 @@ impl Spawner {
         let (id, limits) = (spec.id.clone(), spec.limits);
         let lane = zygote.lane();
         let zygote: SandboxId = zygote.id().clone();
-        let begun = lane.begin(id, limits, Operation::Fork { zygote, spec }).await?;
-        Ok(Sandbox::new(begun))
+        let started = lane.begin(id, limits, Operation::Fork { zygote, spec }).await?;
+        Ok(Sandbox::new(started))
     }
 
-    /// Forks a zygote once for each spec, with one request; the answers are in their order. They
-    /// do not wait for each other, and the failure of one is its own.
+    /// Forks a zygote once for each spec, with one request; the results are in the order of
+    /// `specs`. The forks do not wait for each other, and a failure does not affect the others.
     pub async fn fork_many(&self, zygote: &Zygote, specs: Vec<ForkSpec>) -> Vec<Result<Sandbox>> {
         let known = |spec: &ForkSpec| (spec.id.clone(), spec.limits);
         let operation = |specs| Operation::ForkMany { zygote: zygote.id().clone(), specs };
-        begun(zygote.lane().ask_many(specs, known, operation).await).await
+        wait_for_all(zygote.lane().request_many(specs, known, operation).await).await
     }
 
-    /// Forks a zygote into another that imports more: a copy of `parent` in a sandbox of its own
-    /// with the root, limits, import path and imports of `spec`; interpreter and environment are
-    /// those of `parent`. It lives at most as long as `parent`, which lives at least as long as
-    /// this one. There are at most three zygotes from the first to the last.
+    /// Forks a zygote into another that imports more: a copy of `parent` in its own sandbox with
+    /// the root, limits, import path and imports of `spec`; interpreter and environment are those
+    /// of `parent`. It ends at the latest when `parent` ends, and `parent` does not end before it.
+    /// A chain has at most three zygotes.
     ///
     /// # Errors
-    /// As [`Self::start_zygote`], and [`Error::Spec`] when there can be no more below `parent`.
+    /// As [`Self::start_zygote`], and [`Error::Spec`] when `parent` can have no more zygotes below
+    /// it.
     pub async fn grow(&self, parent: &Zygote, spec: ZygoteSpec) -> Result<Zygote> {
         let (id, limits, zygote) = (spec.id.clone(), spec.limits, parent.id().clone());
-        let begun = parent.lane().begin(id, limits, Operation::Grow { zygote, spec }).await?;
-        Ok(Zygote::new(begun))
+        let started = parent.lane().begin(id, limits, Operation::Grow { zygote, spec }).await?;
+        Ok(Zygote::new(started))
     }
 
-    /// Makes a network namespace: for the children of `owner`, or for programs. It has nothing in
-    /// it; what is put into it, and who reaches whom, is the caller's.
+    /// Makes an empty network namespace: for the children of `owner`, or for programs. The caller
+    /// configures its interfaces, addresses and routes.
     ///
     /// # Errors
     /// As [`Self::start`], and [`Error::ZygoteLost`].
@@ -239,65 +241,72 @@ impl Spawner {
         self.network(owner, false).await
     }
 
-    /// The same, and all sandboxes in it are guarded: their calls that name an address wait until
-    /// the caller has answered them ([`Sandbox::take_listener`]).
+    /// As [`Self::make_network`], with a seccomp notifier in each sandbox of the network: calls
+    /// that name an address wait until the caller has answered them ([`Sandbox::take_listener`]).
     ///
     /// # Errors
     /// As [`Self::make_network`].
-    pub async fn make_guarded_network(&self, owner: Option<&Zygote>) -> Result<NetworkNamespace> {
+    pub async fn make_network_with_notifier(
+        &self,
+        owner: Option<&Zygote>,
+    ) -> Result<NetworkNamespace> {
         self.network(owner, true).await
     }
 
-    async fn network(&self, owner: Option<&Zygote>, is_guarded: bool) -> Result<NetworkNamespace> {
+    async fn network(
+        &self,
+        owner: Option<&Zygote>,
+        has_notifier: bool,
+    ) -> Result<NetworkNamespace> {
         let id = NetworkNamespace::next_id();
         let lane = match owner {
             Some(zygote) => zygote.lane().clone(),
-            None => self.lanes.pick(&nobody()).await?,
+            None => self.lanes.pick(&no_sandbox()).await?,
         };
         let owner = owner.map(|zygote| zygote.id().clone());
-        let namespace = lane.make_network(id, owner, is_guarded).await?;
+        let namespace = lane.make_network(id, owner, has_notifier).await?;
         Ok(NetworkNamespace::new(id, namespace, lane))
     }
 
-    /// Starts many programs in one network namespace, as [`Self::start_many`] does elsewhere; their
-    /// specs name it.
+    /// Starts many programs in one network namespace, like [`Self::start_many`]; their specs name
+    /// the network.
     pub async fn start_many_in(
         &self,
         network: &NetworkNamespace,
         specs: Vec<SandboxSpec>,
     ) -> Vec<Result<Sandbox>> {
         let known = |spec: &SandboxSpec| (spec.id.clone(), spec.limits);
-        begun(network.lane().ask_many(specs, known, Operation::StartMany).await).await
+        wait_for_all(network.lane().request_many(specs, known, Operation::StartMany).await).await
     }
 
-    /// How it does now.
+    /// The current state of the spawner.
     pub fn health(&self) -> SpawnerHealth {
         self.lanes.health()
     }
 
-    /// How many zygotes that are below no other can live at once.
+    /// The maximum number of live zygotes that were not forked from another zygote.
     pub fn zygote_slots(&self) -> u32 {
         self.lanes.most() * ZYGOTES
     }
 
-    /// Kills every sandbox, removes control groups and the run directory, ends the spawner;
-    /// returns when nothing is left.
+    /// Kills every sandbox, removes control groups and the run directory and ends the spawner;
+    /// returns when all is removed.
     ///
     /// # Errors
-    /// None but for requests that cannot be encoded; a spawner that is gone already is fine.
+    /// Only when a request cannot be encoded; a spawner that has ended already is not an error.
     pub async fn shutdown(&self) -> Result<()> {
         self.lanes.shutdown().await
     }
 }
 
-/// Waits for each, in their order.
-async fn begun(asked: Vec<Result<Asked>>) -> Vec<Result<Sandbox>> {
-    let mut begun = Vec::with_capacity(asked.len());
-    for asked in asked {
-        begun.push(match asked {
-            Ok(asked) => asked.begun().await.map(Sandbox::new),
+/// Waits for each start, in order.
+async fn wait_for_all(pending: Vec<Result<PendingStart>>) -> Vec<Result<Sandbox>> {
+    let mut started = Vec::with_capacity(pending.len());
+    for pending in pending {
+        started.push(match pending {
+            Ok(pending) => pending.started().await.map(Sandbox::new),
             Err(error) => Err(error),
         });
     }
-    begun
+    started
 }

@@ -1,7 +1,7 @@
-//! What the caller holds of a sandbox or a zygote.
+//! The caller's handles of a sandbox and of a zygote.
 //!
-//! Invariant: dropping it kills it. The first reason given to [`Sandbox::kill`] is the one that
-//! the outcome tells, unless the process had come to its end before.
+//! Invariant: dropping a handle kills the process. The first reason given to [`Sandbox::kill`] is
+//! the one in the outcome, unless the process had ended before.
 
 use std::fmt;
 use std::fs;
@@ -18,27 +18,27 @@ use rustix::process::{Signal, pidfd_send_signal};
 use snowmelt_types::{ByteSize, End, Outcome, SandboxId};
 use tokio::sync::watch;
 
-use crate::cgroup::{Held, Switch};
+use crate::cgroup::{FreezerFile, OpenFreezerFile};
 use crate::message::{Ended, Operation, Started, Status, ZygoteReady};
 use crate::reader;
 use crate::registry::Registry;
 use crate::spec::Limits;
 
-/// What both kinds share: the process and its end.
-pub(crate) struct Life {
+/// The state that sandboxes and zygotes share: the process and its end.
+pub(crate) struct SandboxProcess {
     id: SandboxId,
     limits: Limits,
     pidfd: OwnedFd,
     started: Started,
     paused: AtomicBool,
-    held: Held,
-    begun: Instant,
+    open_freezer: OpenFreezerFile,
+    started_at: Instant,
     /// The first reason for which the caller killed it.
     reason: Mutex<Option<End>>,
     outcome: watch::Sender<Option<Outcome>>,
 }
 
-impl Life {
+impl SandboxProcess {
     pub fn new(id: SandboxId, limits: Limits, pidfd: OwnedFd, started: Started) -> Self {
         Self {
             id,
@@ -46,8 +46,8 @@ impl Life {
             pidfd,
             started,
             paused: AtomicBool::new(false),
-            held: Held::default(),
-            begun: Instant::now(),
+            open_freezer: OpenFreezerFile::default(),
+            started_at: Instant::now(),
             reason: Mutex::default(),
             outcome: watch::Sender::new(None),
         }
@@ -67,7 +67,7 @@ impl Life {
     }
 
     pub fn age(&self) -> Duration {
-        self.begun.elapsed()
+        self.started_at.elapsed()
     }
 
     pub fn end(&self, ended: &Ended) {
@@ -79,20 +79,20 @@ impl Life {
         });
     }
 
-    /// Lets it go on if it is paused.
-    fn go_on(&self) -> io::Result<()> {
+    /// Resumes it if it is paused.
+    fn resume(&self) -> io::Result<()> {
         if self.paused.swap(false, Ordering::AcqRel) {
-            self.held.go(self.switch()?)
+            self.open_freezer.thaw(self.freezer_file()?)
         } else {
             Ok(())
         }
     }
 
-    /// Lets it go on before it ends. A process that the freezer of version 1 stopped cannot die,
-    /// and the next sandbox may get the control group.
+    /// Resumes it before it ends. A process stopped by the version 1 freezer cannot die, and the
+    /// next sandbox may get the same control group.
     fn release(&self) {
         // Fails only for a group that is gone.
-        drop(self.go_on());
+        drop(self.resume());
     }
 
     pub fn finish(&self, outcome: Outcome) {
@@ -112,9 +112,9 @@ impl Life {
         })
     }
 
-    /// Its control group of version 2, where there is one.
+    /// Its cgroup v2 path, where there is one.
     fn group(&self) -> Option<&Path> {
-        let file = &self.started.switch.as_ref()?.file;
+        let file = &self.started.freezer.as_ref()?.file;
         file.ends_with("cgroup.freeze").then(|| file.parent()).flatten()
     }
 
@@ -136,8 +136,8 @@ impl Life {
         read_size(self.started.memory_file.as_ref()?)
     }
 
-    fn switch(&self) -> io::Result<&Switch> {
-        self.started.switch.as_ref().ok_or_else(|| io::ErrorKind::Unsupported.into())
+    fn freezer_file(&self) -> io::Result<&FreezerFile> {
+        self.started.freezer.as_ref().ok_or_else(|| io::ErrorKind::Unsupported.into())
     }
 }
 
@@ -145,7 +145,7 @@ fn read_size(file: &Path) -> Option<ByteSize> {
     fs::read_to_string(file).ok()?.trim().parse().ok().map(ByteSize)
 }
 
-/// Puts what the kernel counted and what the caller did together into one reason.
+/// Combines the kernel's counts and the caller's reason into one end reason.
 fn end_of(ended: &Ended, limits: &Limits, reason: Option<End>) -> End {
     let failed = ended.status.is_failure();
     if failed && ended.oom_kills > 0 {
@@ -162,9 +162,9 @@ fn end_of(ended: &Ended, limits: &Limits, reason: Option<End>) -> End {
 
 const SIGKILL: i32 = Signal::KILL.as_raw();
 
-/// A sandbox or zygote that has begun, before it is known as either.
-pub(crate) struct Begun {
-    life: Arc<Life>,
+/// A started sandbox or zygote, before it is wrapped as either.
+pub(crate) struct StartedSandbox {
+    process: Arc<SandboxProcess>,
     channel: OwnedFd,
     log: Option<OwnedFd>,
     listener: Option<OwnedFd>,
@@ -173,150 +173,150 @@ pub(crate) struct Begun {
     kill_on_drop: bool,
 }
 
-impl Begun {
+impl StartedSandbox {
     pub fn new(
-        life: Arc<Life>,
-        ends: Ends,
+        process: Arc<SandboxProcess>,
+        endpoints: Endpoints,
         ready: Option<ZygoteReady>,
         registry: Arc<Registry>,
     ) -> Self {
-        let Ends { channel, log, listener } = ends;
+        let Endpoints { channel, log, listener } = endpoints;
         let ready = ready.unwrap_or_default();
-        Self { life, channel, log: Some(log), listener, ready, registry, kill_on_drop: true }
+        Self { process, channel, log: Some(log), listener, ready, registry, kill_on_drop: true }
     }
 }
 
-/// Our ends of what leads into a sandbox.
-pub(crate) struct Ends {
+/// The server's descriptors of a sandbox.
+pub(crate) struct Endpoints {
     pub channel: OwnedFd,
     pub log: OwnedFd,
-    /// Of one that is guarded.
+    /// The seccomp listener, if the sandbox has a notifier.
     pub listener: Option<OwnedFd>,
 }
 
-impl Drop for Begun {
+impl Drop for StartedSandbox {
     fn drop(&mut self) {
         if self.kill_on_drop {
-            self.life.kill(End::Killed);
+            self.process.kill(End::Killed);
         }
     }
 }
 
 /// A running sandbox.
-pub struct Sandbox(Begun);
+pub struct Sandbox(StartedSandbox);
 
 impl Sandbox {
-    pub(crate) fn new(begun: Begun) -> Self {
-        Self(begun)
+    pub(crate) fn new(started: StartedSandbox) -> Self {
+        Self(started)
     }
 
-    /// Its control group of version 2, by which the kernel's programs know it; none where the
-    /// kernel has no such hierarchy.
+    /// Its cgroup v2 path, by which eBPF programs identify it; `None` where the kernel has no
+    /// cgroup v2 hierarchy.
     pub fn group(&self) -> Option<&Path> {
-        self.0.life.group()
+        self.0.process.group()
     }
 
     /// Its identifier.
     pub fn id(&self) -> &SandboxId {
-        &self.0.life.id
+        &self.0.process.id
     }
 
-    /// Connects to the sandbox's listening socket. It never waits for the program to be ready:
-    /// the socket listens before the program begins.
+    /// Connects to the sandbox's listening socket. There is no wait for the program to be ready:
+    /// the socket listens before the program starts.
     ///
     /// # Errors
-    /// `ConnectionRefused` once the program has closed the socket or ended, `WouldBlock` when so
-    /// many connections wait to be accepted that one more would hold up the caller: a hostile
-    /// program can bring that about by itself.
+    /// `ConnectionRefused` once the program has closed the socket or ended. `WouldBlock` when the
+    /// backlog is full and connecting would block the caller; a hostile program can cause that.
     pub fn connect(&self) -> io::Result<UnixStream> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        // By the inode, not by its name inside, which the program may have put to anything.
+        // By inode, not by its name inside, which the program may have replaced.
         let path = format!("/proc/self/fd/{}", self.0.channel.as_raw_fd());
         connect(&socket, &SocketAddrUnix::new(path)?)?;
         rustix::io::ioctl_fionbio(&socket, false)?;
         Ok(socket.into())
     }
 
-    /// The read end of its standard output and error, once. Somebody must read it: a program
-    /// that fills the pipe (64 KiB) waits.
+    /// The read end of its standard output and error; returned once. The caller must read it: a
+    /// program that fills the pipe (64 KiB) blocks.
     pub fn take_log(&mut self) -> Option<OwnedFd> {
         self.0.log.take()
     }
 
-    /// What hears its calls that name an address, once, if it is guarded
-    /// ([`crate::Spawner::make_guarded_network`]): they wait until they are answered, and fail
-    /// with `ENOSYS` once this is closed.
+    /// The seccomp listener for its calls that name an address; returned once, if the network has a
+    /// notifier ([`crate::Spawner::make_network_with_notifier`]). The calls wait until they are
+    /// answered, and fail with `ENOSYS` once the listener is closed.
     pub fn take_listener(&mut self) -> Option<OwnedFd> {
         self.0.listener.take()
     }
 
-    /// Waits for its end; any number may wait, before and after.
+    /// Waits for its end. Any number of tasks may wait, before and after the end.
     pub async fn wait(&self) -> Outcome {
-        self.0.life.wait().await
+        self.0.process.wait().await
     }
 
-    /// Stops all its processes until [`Self::resume`], at their next return from the kernel; what
-    /// is sent to it waits. It can be killed meanwhile.
+    /// Stops all its processes until [`Self::resume`], at their next return from the kernel. Data
+    /// sent to it is buffered. It can be killed while paused.
     ///
     /// # Errors
     /// `Unsupported` where the kernel has no freezer of control groups.
     pub fn pause(&self) -> io::Result<()> {
-        let switch = self.0.life.switch()?;
-        self.0.life.paused.store(true, Ordering::Release);
-        self.0.life.held.stop(switch)
+        let freezer_file = self.0.process.freezer_file()?;
+        self.0.process.paused.store(true, Ordering::Release);
+        self.0.process.open_freezer.freeze(freezer_file)
     }
 
-    /// Lets its processes go on if they are paused.
+    /// Resumes its processes if they are paused.
     ///
     /// # Errors
     /// As [`Self::pause`].
     pub fn resume(&self) -> io::Result<()> {
-        self.0.life.go_on()
+        self.0.process.resume()
     }
 
-    /// Kills it with all its processes. `reason` ([`End::Timeout`] or [`End::Killed`]) is what
-    /// the outcome will say.
+    /// Kills all its processes. `reason` ([`End::Timeout`] or [`End::Killed`]) is the one that the
+    /// outcome reports.
     pub fn kill(&self, reason: End) {
-        self.0.life.kill(reason);
+        self.0.process.kill(reason);
     }
 
-    /// The most memory it has held so far.
+    /// The peak of its memory so far.
     pub fn memory_peak(&self) -> Option<ByteSize> {
-        self.0.life.memory_peak()
+        self.0.process.memory_peak()
     }
 
-    /// The memory charged to it now: its own pages, its scratch, and files that it read first.
+    /// The memory charged to it now: its own pages, its scratch, and file pages that it read first.
     pub fn memory(&self) -> Option<ByteSize> {
-        self.0.life.memory()
+        self.0.process.memory()
     }
 
-    /// How long its processes had to wait because its share of the processor was used up. Only
-    /// the difference between two looks means something: its control group may be older than it.
+    /// The total time its processes were throttled by its CPU limit. Only the difference between
+    /// two readings is meaningful: its control group may be older than the sandbox.
     pub fn throttled(&self) -> Option<Duration> {
-        self.0.life.started.throttled_file.as_ref()?.read()
+        self.0.process.started.throttled_file.as_ref()?.read()
     }
 
-    /// Its process id on the host. Whoever uses it must hold this handle meanwhile.
+    /// Its process id on the host. Valid only while the caller keeps this handle.
     pub fn pid(&self) -> i32 {
-        self.0.life.pid()
+        self.0.process.pid()
     }
 }
 
 /// A Python interpreter that has imported its modules and waits to be forked.
 ///
-/// Its children live in pid namespaces below its own, so they cannot outlive it: dropping this
-/// handle lets the zygote go on until the last child has ended; [`Zygote::kill`] ends all at once.
-pub struct Zygote(Begun);
+/// Its children live in pid namespaces below its own, so they cannot outlive it. Dropping this
+/// handle lets the zygote run until its last child has ended; [`Zygote::kill`] ends all of them
+/// immediately.
+pub struct Zygote(StartedSandbox);
 
 impl Zygote {
-    pub(crate) fn new(begun: Begun) -> Self {
-        Self(begun)
+    pub(crate) fn new(started: StartedSandbox) -> Self {
+        Self(started)
     }
 
     /// Its identifier.
     pub fn id(&self) -> &SandboxId {
-        &self.0.life.id
+        &self.0.process.id
     }
 
     /// The lane that it and its children belong to.
@@ -324,50 +324,50 @@ impl Zygote {
         &self.0.registry
     }
 
-    /// What it said when its imports were done. The zygote's own word.
+    /// What it reported when its imports were done. Reported by the zygote, so not trusted.
     pub fn ready(&self) -> &ZygoteReady {
         &self.0.ready
     }
 
-    /// `module: error` of each import that failed. The zygote's own word.
+    /// `module: error` of each failed import. Reported by the zygote, so not trusted.
     pub fn failed_imports(&self) -> &[String] {
         &self.0.ready.failed
     }
 
-    /// Threads that the imports left running: forking such a process is not safe, so do not use
-    /// it. The zygote's own word.
+    /// Threads that the imports left running. Forking such a process is unsafe, so do not use it.
+    /// Reported by the zygote, so not trusted.
     pub fn threads(&self) -> u32 {
         self.0.ready.threads
     }
 
-    /// The read end of what the imports print, once. See [`Sandbox::take_log`].
+    /// The read end of the imports' output; returned once. See [`Sandbox::take_log`].
     pub fn take_log(&mut self) -> Option<OwnedFd> {
         self.0.log.take()
     }
 
     /// Waits for its end.
     pub async fn wait(&self) -> Outcome {
-        self.0.life.wait().await
+        self.0.process.wait().await
     }
 
     /// Kills it and all its children.
     pub fn kill(&self, reason: End) {
-        self.0.life.kill(reason);
+        self.0.process.kill(reason);
     }
 
-    /// The most memory it has held so far.
+    /// The peak of its memory so far.
     pub fn memory_peak(&self) -> Option<ByteSize> {
-        self.0.life.memory_peak()
+        self.0.process.memory_peak()
     }
 
-    /// The memory charged to it now: its own pages, its scratch, and files that it read first.
+    /// The memory charged to it now: its own pages, its scratch, and file pages that it read first.
     pub fn memory(&self) -> Option<ByteSize> {
-        self.0.life.memory()
+        self.0.process.memory()
     }
 
-    /// Its process id on the host. Whoever uses it must hold this handle meanwhile.
+    /// Its process id on the host. Valid only while the caller keeps this handle.
     pub fn pid(&self) -> i32 {
-        self.0.life.pid()
+        self.0.process.pid()
     }
 }
 

@@ -1,12 +1,12 @@
-//! The lanes of a spawner: which one makes what, and when another one is worth its memory.
+//! The lanes of a spawner: which lane makes a sandbox, and when to start another lane.
 //!
-//! A lane makes one sandbox at a time, and waits in the kernel for a good part of that, so several
-//! of them make more in a second, even on one core. The first is there from the start. The others
-//! are copies of it, made when starts are seen to queue: an idle server and a short query never
-//! have them.
+//! A lane makes one sandbox at a time, and waits in the kernel for a large part of that time, so
+//! several lanes make more sandboxes per second, even on one core. The first lane exists from the
+//! start. The others are copies of it, made when starts queue: an idle server and a short query
+//! never need them.
 //!
-//! Invariant: a number belongs to one lane until nothing of that is left, so control groups and
-//! user ids never belong to two.
+//! Invariant: a number belongs to one lane until everything of that lane is removed, so no two
+//! lanes share control groups or user ids.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -20,39 +20,39 @@ use crate::replace::{self, Replacement};
 use crate::run_dir::RunDir;
 use crate::{Error, Result};
 
-/// So many starts must have found every lane at work before another one is made: a lane costs as
-/// much as one start, and a few hundred KiB.
-const WORTH: usize = 8;
+/// The number of starts that must have found every lane busy before another lane is made: a lane
+/// costs as much as one start, and a few hundred KiB.
+const NEW_LANE_THRESHOLD: usize = 8;
 
-/// The lanes that are there.
+/// The existing lanes.
 pub(crate) struct Lanes {
-    /// The most there may be.
+    /// The maximum number of lanes.
     pub(super) most: u32,
     state: Mutex<State>,
     /// Held while a lane is made.
     pub(super) opening: tokio::sync::Mutex<()>,
     pub(super) replacement: Replacement,
-    /// Until the end; the readers of the lanes have it too, and the last one cleans it.
+    /// Until the end. The readers of the lanes share it, and the last one cleans it.
     run_dir: Mutex<Option<Arc<RunDir>>>,
     own: Weak<Self>,
 }
 
 pub(super) struct State {
-    /// Also those that are dead and not buried yet.
+    /// Includes dead lanes that are not cleaned up yet.
     pub(super) lanes: Vec<Arc<Registry>>,
-    /// Starts that found every lane at work since the last lane was made.
-    crowded: usize,
+    /// Starts that found every lane busy since the last lane was made.
+    busy_starts: usize,
     /// No further lane is made.
     pub(super) is_ending: bool,
 }
 
 impl Lanes {
-    /// The first lane, with up to `most` in all.
+    /// Starts with the first lane; there may be up to `most` in all.
     pub fn new(first: Ready, launcher: Launcher, run_dir: RunDir, most: u32) -> Arc<Self> {
         let run_dir = Arc::new(run_dir);
         Arc::new_cyclic(|lanes| {
-            let first = reader::begin(first, run_dir.clone(), lanes.clone());
-            let state = State { lanes: vec![first], crowded: 0, is_ending: false };
+            let first = reader::start_reading(first, run_dir.clone(), lanes.clone());
+            let state = State { lanes: vec![first], busy_starts: 0, is_ending: false };
             Self {
                 most: most.clamp(1, MOST_LANES),
                 state: Mutex::new(state),
@@ -64,26 +64,27 @@ impl Lanes {
         })
     }
 
-    /// The most lanes that there may be.
+    /// The maximum number of lanes.
     pub fn most(&self) -> u32 {
         self.most
     }
 
-    /// The lane that has the least to do, for a sandbox of this id; if one of that id lives, its
-    /// lane, which refuses. Where every lane has died it is waited for another spawner.
+    /// The least loaded lane, for a sandbox of this id. If a live sandbox has that id, its lane,
+    /// which refuses the request. Waits for another spawner if every lane has died.
     ///
     /// # Errors
-    /// [`Error::SpawnerLost`] when there is none, [`Error::NotReplaced`] when there can be none.
+    /// [`Error::SpawnerLost`] when there is no lane, [`Error::NotReplaced`] when none can be
+    /// started.
     pub async fn pick(&self, id: &SandboxId) -> Result<Arc<Registry>> {
-        if let Some(lane) = self.least(id) {
+        if let Some(lane) = self.least_loaded(id) {
             return Ok(lane);
         }
         self.wait_for_one().await?;
-        self.least(id).ok_or(Error::SpawnerLost)
+        self.least_loaded(id).ok_or(Error::SpawnerLost)
     }
 
-    /// The same of lanes whose number is not one of `full`, if need be a new one; none if there can
-    /// be no more.
+    /// As [`Self::pick`], without the lanes whose numbers are in `full`; makes a new lane if
+    /// needed. `None` if there can be no more.
     ///
     /// # Errors
     /// As [`Self::pick`].
@@ -93,7 +94,7 @@ impl Lanes {
         full: &[u32],
     ) -> Result<Option<Arc<Registry>>> {
         let Some(last) = full.last() else { return self.pick(id).await.map(Some) };
-        let other = || self.state().least_of(|lane| !full.contains(&lane.lane()));
+        let other = || self.state().least_loaded_of(|lane| !full.contains(&lane.lane()));
         if let Some(lane) = other() {
             return Ok(Some(lane));
         }
@@ -103,17 +104,17 @@ impl Lanes {
         Ok(other())
     }
 
-    fn least(&self, id: &SandboxId) -> Option<Arc<Registry>> {
+    fn least_loaded(&self, id: &SandboxId) -> Option<Arc<Registry>> {
         let mut state = self.state();
-        let known = |lane: &&Arc<Registry>| lane.knows(id);
+        let known = |lane: &&Arc<Registry>| lane.has_live(id);
         if let Some(lane) = state.lanes.iter().find(known) {
             return Some(lane.clone());
         }
-        let least = state.least()?;
-        let is_crowded = least.load().is_some_and(|(busy, _)| busy > 0);
-        state.crowded += usize::from(is_crowded && state.lanes.len() < self.most as usize);
-        if state.crowded >= WORTH {
-            state.crowded = 0;
+        let least_loaded = state.least_loaded()?;
+        let is_crowded = least_loaded.load().is_some_and(|(busy, _)| busy > 0);
+        state.busy_starts += usize::from(is_crowded && state.lanes.len() < self.most as usize);
+        if state.busy_starts >= NEW_LANE_THRESHOLD {
+            state.busy_starts = 0;
             let lanes = self.own.clone();
             tokio::spawn(async move {
                 if let Some(lanes) = lanes.upgrade() {
@@ -121,14 +122,13 @@ impl Lanes {
                 }
             });
         }
-        Some(least)
+        Some(least_loaded)
     }
 
-    /// Gives each lane a part of `specs`, in their order. Many are worth all the lanes there can
-    /// be.
+    /// Divides `specs` among the lanes, in order. With many specs, all lanes are made first.
     pub async fn split<S>(&self, mut specs: Vec<S>) -> Result<Vec<(Arc<Registry>, Vec<S>)>> {
         self.wait_for_one().await?;
-        if specs.len() >= WORTH {
+        if specs.len() >= NEW_LANE_THRESHOLD {
             self.open_all().await;
         }
         let mut lanes: Vec<_> =
@@ -143,14 +143,14 @@ impl Lanes {
         Ok(parts)
     }
 
-    /// A lane was lost, and is not buried yet.
+    /// A lane has died and is not cleaned up yet.
     pub fn lost(&self) {
-        if !self.has_one() && !self.is_ending() {
+        if !self.any_alive() && !self.is_ending() {
             self.replacement.is_needed();
         }
     }
 
-    /// Nothing is left of the lane of this number. When that was the last one, another spawner is
+    /// Everything of the lane of this number is removed. If it was the last one, another spawner is
     /// started.
     pub fn forget(&self, lane: u32) {
         let mut state = self.state();
@@ -160,19 +160,19 @@ impl Lanes {
         }
     }
 
-    /// Takes a lane in.
+    /// Adds a lane.
     pub fn add(&self, ready: Ready, run_dir: Arc<RunDir>) {
-        let lane = reader::begin(ready, run_dir, self.own.clone());
+        let lane = reader::start_reading(ready, run_dir, self.own.clone());
         self.state().lanes.push(lane);
         self.replacement.is_done();
     }
 
-    /// Whether any lane lives.
-    pub fn has_one(&self) -> bool {
-        self.state().least().is_some()
+    /// Whether any lane is alive.
+    pub fn any_alive(&self) -> bool {
+        self.state().least_loaded().is_some()
     }
 
-    /// Whether there is any lane, dead ones included that are not buried.
+    /// Whether there is no lane, not even a dead one that is not cleaned up yet.
     pub fn is_empty(&self) -> bool {
         self.state().lanes.is_empty()
     }
@@ -182,7 +182,7 @@ impl Lanes {
         self.state().is_ending
     }
 
-    /// The processes of the lanes that live.
+    /// The process ids of the live lanes.
     pub fn pids(&self) -> Vec<u32> {
         let state = self.state();
         let living = state.lanes.iter().filter(|lane| lane.load().is_some());
@@ -194,12 +194,12 @@ impl Lanes {
         self.run_dir.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Ends all of them; returns when nothing is left.
+    /// Ends all lanes; returns when everything is removed.
     pub async fn shutdown(&self) -> Result<()> {
         self.state().is_ending = true;
         self.replacement.is_given_up();
         let lanes = {
-            // After one that is being made.
+            // Wait for a lane that is being made.
             let _turn = self.opening.lock().await;
             self.state().lanes.clone()
         };
@@ -211,7 +211,7 @@ impl Lanes {
         }
         if let Some(run_dir) = self.take_run_dir() {
             // Removing it blocks for a moment.
-            let removed = tokio::task::spawn_blocking(|| leave(run_dir)).await;
+            let removed = tokio::task::spawn_blocking(|| release_run_dir(run_dir)).await;
             drop(removed);
         }
         Ok(())
@@ -229,24 +229,24 @@ impl Lanes {
 
 impl Drop for Lanes {
     fn drop(&mut self) {
-        // The readers of lanes that live still have it.
-        self.take_run_dir().into_iter().for_each(leave);
+        // The readers of live lanes still share it.
+        self.take_run_dir().into_iter().for_each(release_run_dir);
     }
 }
 
-/// Removes the run directory if nobody else has it.
-pub(super) fn leave(run_dir: Arc<RunDir>) {
-    if let Err(error) = reader::let_go(run_dir) {
-        tracing::warn!(%error, "what the spawner left could not be removed");
+/// Removes the run directory if this is its last user.
+pub(super) fn release_run_dir(run_dir: Arc<RunDir>) {
+    if let Err(error) = reader::remove_if_last(run_dir) {
+        tracing::warn!(%error, "the remains of the spawner could not be removed");
     }
 }
 
 impl State {
-    pub(super) fn least(&self) -> Option<Arc<Registry>> {
-        self.least_of(|_| true)
+    pub(super) fn least_loaded(&self) -> Option<Arc<Registry>> {
+        self.least_loaded_of(|_| true)
     }
 
-    fn least_of(&self, allowed: impl Fn(&Registry) -> bool) -> Option<Arc<Registry>> {
+    fn least_loaded_of(&self, allowed: impl Fn(&Registry) -> bool) -> Option<Arc<Registry>> {
         let allowed = self.lanes.iter().filter(|lane| allowed(lane));
         let loads = allowed.filter_map(|lane| Some((lane.load()?, lane)));
         loads.min_by_key(|(load, _)| *load).map(|(_, lane)| lane.clone())

@@ -1,10 +1,10 @@
-//! Executing the spawner's program: before the runtime exists, and again when it has died.
+//! Executes the spawner's program: before the runtime exists, and again when it has died.
 //!
 //! The second time the server has threads and much memory. That memory is not copied: the child
-//! borrows it until it executes (`posix_spawn`), and does nothing else in between.
+//! borrows it until its exec (`posix_spawn`), and does nothing else before.
 //!
-//! Invariant: the file that was executed first is executed again, even if another file has its path
-//! now: the protocol between server and spawner has no version.
+//! Invariant: every start executes the same file, even if another file has its path by then: the
+//! protocol between server and spawner has no version.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -24,14 +24,14 @@ use crate::reader::{self, Processes};
 use crate::run_dir::RunDir;
 use crate::{Error, Result};
 
-/// How long the spawner may take to set itself up, in seconds. It takes milliseconds; a program
-/// that is not a spawner would never answer.
+/// How long the spawner may take for its set-up, in seconds. It takes milliseconds; a program that
+/// is not a spawner would never answer.
 const SETUP_SECONDS: i64 = 10;
 
-/// How the spawner is started.
+/// The spawner's command.
 pub(crate) struct Launcher {
     options: Options,
-    /// The file of the program; none where the command names it without its folder.
+    /// The program's file; `None` where the command is not an absolute path.
     program: Option<OwnedFd>,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct Launched {
 }
 
 impl Launcher {
-    /// Finds the program; whether it can be executed shows when it is.
+    /// Opens the program's file; errors are reported by [`Self::launch`].
     pub fn new(options: Options) -> Self {
         let program = options.spawner_command.first().map(Path::new);
         let program = program.filter(|program| program.is_absolute());
@@ -53,8 +53,8 @@ impl Launcher {
     /// Starts a spawner that works in `run_dir`; returns when it is set up. Blocks.
     ///
     /// # Errors
-    /// [`Error::Launch`] when the program does not start, [`Error::Unsupported`] when it says that
-    /// it cannot make sandboxes here.
+    /// [`Error::Launch`] when the program does not start, [`Error::Unsupported`] when it reports
+    /// that it cannot make sandboxes here.
     pub fn launch(&self, run_dir: &RunDir) -> Result<Launched> {
         let failed = |source| Error::Launch { command: self.name(), source };
         let (ours, theirs) = packet::pair().map_err(failed)?;
@@ -70,13 +70,13 @@ impl Launcher {
             Ok(Ok((pidfd, init))) => {
                 init.into_iter().for_each(|init| run_dir.add_init(init));
                 if reader::pid_of(&pidfd) != child.id() {
-                    // It has made the lane and has nothing more to do.
+                    // It has made the lane and is about to exit.
                     child.wait().map_err(failed)?;
                 }
                 Ok(Launched { pidfd, socket: ours })
             }
             outcome => {
-                // It may have exited by itself.
+                // It may have exited already.
                 drop(child.kill());
                 drop(child.wait());
                 Err(outcome.map_or_else(failed, |refused| match refused {
@@ -99,7 +99,7 @@ impl Launcher {
         )
     }
 
-    /// Tells the spawner where it works, and waits until it is set up or says why it cannot be.
+    /// Sends the spawner its set-up message, and waits until it is ready or reports an error.
     fn set_up(
         &self,
         run_dir: &RunDir,

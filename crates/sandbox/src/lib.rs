@@ -1,11 +1,13 @@
 //! Lean sandboxes and Python zygotes (SOCK 3 and 4).
 //!
-//! A server never forks. It talks to the *spawner*, a single-threaded helper process that
-//! [`Spawner::launch`] starts and that clones, mounts and executes on request. [`Spawner`] is the
-//! handle, [`Sandbox`] and [`Zygote`] are what it gives, [`spawner_main`] is the helper itself.
+//! The server process never forks. It sends requests to the *spawner*, a single-threaded helper
+//! process that [`Spawner::launch`] starts and that clones, mounts and executes on request.
+//! [`Spawner`] is the handle, [`Sandbox`] and [`Zygote`] are what its methods return, and
+//! [`spawner_main`] is the main function of the helper.
 //!
-//! Invariant: whatever dies first, of the server, the spawner and a sandbox, nothing of a sandbox
-//! is left once the others have noticed, or at the latest after the next [`sweep`].
+//! Invariant: whichever of the server, the spawner and a sandbox dies first, everything that
+//! belongs to a sandbox is removed once the others have noticed, or at the latest by the next
+//! [`sweep`].
 
 mod cgroup;
 mod error;
@@ -43,5 +45,5 @@ pub use spec::{
     NetworkId, Policy, ProcessSettings, Root, SandboxSpec, Total, ZygoteSpec,
 };
 
-/// What this crate's calls give.
+/// The result type of this crate's functions.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -1,168 +1,171 @@
-//! What the handle and the spawner say to each other: one JSON object a packet.
+//! The messages between the handle and the spawner: one JSON object per packet.
 //!
-//! Both ends are the same build of the same binary, so there is no version in it.
+//! Both ends are the same build of the same binary, so the messages have no version.
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use snowmelt_types::{ByteSize, SandboxId};
 
-use crate::cgroup::{Switch, ThrottledFile};
+use crate::cgroup::{FreezerFile, ThrottledFile};
 use crate::spec::{ForkSpec, NativeZygoteSpec, NetworkId, SandboxSpec, Total, ZygoteSpec};
 
 /// The longest packet: well under the default send buffer of a unix socket (208 KiB).
 pub const LONGEST_PACKET: usize = 160 << 10;
 
-/// The most lanes of one spawner: processes that make sandboxes side by side.
+/// The maximum number of lanes of one spawner: processes that make sandboxes in parallel.
 pub const MOST_LANES: u32 = 4;
 
-/// The most zygotes of each lane that are below no other: each has a range of user ids.
+/// The maximum number of zygotes per lane that were not forked from another zygote: each has a
+/// range of user ids.
 pub const ZYGOTES: u32 = 60;
 
 /// The first packet, to the spawner, with one descriptor: the lock of the run directory.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Setup {
-    /// Where it works.
+    /// The run directory.
     pub run_dir: PathBuf,
-    /// The control group above those of the sandboxes.
+    /// The parent control group of all sandboxes.
     pub parent_cgroup: String,
-    /// The most for all of those.
+    /// The limits of that control group.
     pub total: Total,
 }
 
-/// The first packet from each lane, with its pidfd and that of init: ready, or why it cannot be.
+/// The first packet from each lane, with its pidfd and that of init: ready, or the error.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct SetupDone(pub Result<(), String>);
 
-/// From the handle.
+/// From the handle to the spawner.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Request {
     /// Repeated in the answer.
     pub sequence: u64,
-    /// What to do.
+    /// The requested operation.
     pub operation: Operation,
 }
 
-/// What the spawner can do.
+/// The operations of the spawner.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Operation {
     /// Answered by `Started` or `Failed`.
     Start(SandboxSpec),
     /// Answered by `Started` once the imports are done, or by `Failed`.
     StartZygote(ZygoteSpec),
-    /// The same, of any language.
+    /// As `StartZygote`, for any language.
     StartNativeZygote(NativeZygoteSpec),
-    /// Each is answered as a `Start` of the sequence that follows the one before.
+    /// Each spec is answered as a `Start`, with consecutive sequence numbers.
     StartMany(Vec<SandboxSpec>),
     /// Answered by `Started` or `Failed`.
     Fork { zygote: SandboxId, spec: ForkSpec },
-    /// Each is answered as a `Fork` of the sequence that follows the one before.
+    /// Each spec is answered as a `Fork`, with consecutive sequence numbers.
     ForkMany { zygote: SandboxId, specs: Vec<ForkSpec> },
-    /// A zygote below another. Answered as `StartZygote`.
+    /// Makes a zygote below another. Answered as `StartZygote`.
     Grow { zygote: SandboxId, spec: ZygoteSpec },
-    /// Kill what has this id, started or about to be; no answer but `Ended` or `Failed`.
+    /// Kills the sandbox of this id, started or starting; no answer but `Ended` or `Failed`.
     Kill { id: SandboxId },
-    /// Let a zygote end when its last child has; no answer but `Ended`.
+    /// Lets a zygote end when its last child has ended; no answer but `Ended`.
     Retire { id: SandboxId },
-    /// Make a network namespace, for the children of a zygote or for programs, whose calls that
-    /// name an address wait for an answer if it is guarded. Answered by `Network` or `Failed`.
-    MakeNetwork { network: NetworkId, owner: Option<SandboxId>, is_guarded: bool },
-    /// Forget one; no answer.
+    /// Makes a network namespace, for the children of a zygote or for programs. With
+    /// `has_notifier`, their calls that name an address wait for an answer. Answered by `Network`
+    /// or `Failed`.
+    MakeNetwork { network: NetworkId, owner: Option<SandboxId>, has_notifier: bool },
+    /// Drops a network namespace; no answer.
     DropNetwork { network: NetworkId },
-    /// Make another lane of this number, which nobody else has, whose control socket comes with
-    /// this; the lane answers there.
+    /// Makes another lane of this unused number, whose control socket comes with this packet; the
+    /// lane answers there.
     Open { lane: u32 },
-    /// Kill everything, remove everything and exit; answered by the end of the stream.
+    /// Kills everything, removes everything and exits; answered by the end of the stream.
     Shutdown,
 }
 
-/// From the spawner.
+/// From the spawner to the handle.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Event {
     /// With three descriptors: pidfd, the channel's inode (`O_PATH`), the log's read end; and a
-    /// fourth in a guarded network: what its calls are answered by.
+    /// fourth in a network with a notifier: the seccomp listener.
     Started { sequence: u64, started: Started },
     /// With one descriptor: the network namespace.
     Network { sequence: u64 },
-    /// Nothing was started, or nothing is left of it.
+    /// Nothing was started, or everything of it is removed.
     Failed { sequence: u64, failure: Failure },
-    /// A sandbox that was `Started` is no more; its control groups go before anything else is done.
+    /// A `Started` sandbox has ended; its control groups are removed before anything else is done.
     Ended { id: SandboxId, ended: Ended },
 }
 
-/// What is known of a sandbox from its start.
+/// The properties of a sandbox that are known at its start.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Started {
-    /// File of the most memory held so far.
+    /// The file with its peak memory.
     pub memory_peak_file: Option<PathBuf>,
-    /// File of the memory held now.
+    /// The file with its current memory.
     pub memory_file: Option<PathBuf>,
-    /// Where it is said how long it was held back by its share of the processor.
+    /// The file with the time it was throttled by its CPU limit.
     pub throttled_file: Option<ThrottledFile>,
-    /// What pauses it, where the kernel can.
-    pub switch: Option<Switch>,
-    /// For a zygote: what it said when its imports were done.
+    /// Its freezer, where the kernel has one.
+    pub freezer: Option<FreezerFile>,
+    /// For a zygote: its report when its imports were done.
     pub zygote: Option<ZygoteReady>,
 }
 
-/// What a zygote says of itself after its imports. It is the tenant's word.
+/// The report of a zygote after its imports. It comes from the tenant's process, so it is not
+/// trusted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ZygoteReady {
     /// `module: error` of each import that failed.
     pub failed: Vec<String>,
-    /// Threads beside the main one that the imports left running.
+    /// Threads other than the main one that the imports left running.
     pub threads: u32,
-    /// What was imported here, in its order; not what a zygote above had imported.
+    /// The imports of this zygote, in order, without those of the zygotes above.
     #[serde(default)]
     pub imported: Vec<Imported>,
-    /// Top-level modules that imports, here and in the zygotes above, looked for and did not
-    /// find. What imported them may have settled for less, so a zygote must not serve a function
-    /// whose packages bring one of these.
+    /// Top-level modules that imports, here and in the zygotes above, looked for and did not find.
+    /// The importing code may have chosen a fallback, so a zygote must not serve a function whose
+    /// packages contain one of these.
     #[serde(default)]
     pub missed: Vec<String>,
 }
 
-/// An import of a zygote, and what it cost.
+/// An import of a zygote, and its cost.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Imported {
-    /// Its name.
+    /// The module's name.
     pub module: String,
-    /// How long it took, in microseconds.
+    /// Its duration, in microseconds.
     pub us: u64,
-    /// By how much the memory that is the zygote's alone grew.
+    /// The growth of the zygote's private memory.
     pub bytes: u64,
 }
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Status {
-    /// By itself.
+    /// Normal exit.
     Exit(i32),
     /// By a signal.
     Signal(i32),
 }
 
 impl Status {
-    /// Whether it is not a plain exit with 0.
+    /// Whether it is anything but an exit with 0.
     pub fn is_failure(self) -> bool {
         self != Self::Exit(0)
     }
 }
 
-/// The end of a sandbox, as the kernel counted it.
+/// The end of a sandbox, with the kernel's counts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ended {
     /// How its first process ended.
     pub status: Status,
-    /// Processes that the kernel killed for want of memory.
+    /// Processes that the kernel killed because of the memory limit.
     pub oom_kills: u64,
-    /// Forks that were refused because of the pids limit.
+    /// Forks refused because of the pids limit.
     pub forks_refused: u64,
-    /// How long it had to wait because its share of the processor was used up, in microseconds.
+    /// The time it was throttled by its CPU limit, in microseconds.
     pub throttled_us: u64,
-    /// The most memory it held.
+    /// Its peak memory.
     pub memory_peak: Option<ByteSize>,
-    /// Processor time, user and system, in microseconds.
+    /// CPU time, user and system, in microseconds.
     pub cpu_us: Option<u64>,
     /// From its creation to its end, in microseconds.
     pub wall_us: u64,
@@ -175,8 +178,8 @@ pub enum Failure {
     Step { step: String, errno: i32 },
     /// The spec was refused.
     Spec { reason: String },
-    /// The zygote is not there or no more.
+    /// The zygote does not exist or has ended.
     ZygoteLost { zygote: SandboxId },
-    /// This lane has no range of user ids left for a zygote.
+    /// This lane has no free range of user ids for a zygote.
     ZygoteSlots,
 }

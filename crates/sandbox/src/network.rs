@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::message::Operation;
-use crate::registry::{Registry, nobody};
+use crate::registry::{Registry, no_sandbox};
 use crate::spec::NetworkId;
 
-/// Numbers of networks are given once in a process.
+/// Network numbers are unique within a process.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-/// A network namespace that sandboxes of one lane can be put into. Dropping it has the spawner
-/// forget it; it is gone when its last sandbox is.
+/// A network namespace for sandboxes of one lane. Dropping it closes the spawner's descriptor; the
+/// kernel removes the namespace after its last sandbox has ended.
 pub struct NetworkNamespace {
     id: NetworkId,
     namespace: OwnedFd,
@@ -29,12 +29,12 @@ impl NetworkNamespace {
         NetworkId(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// What specs call it.
+    /// Its id in specs.
     pub fn id(&self) -> NetworkId {
         self.id
     }
 
-    /// Whether sandboxes can still be put into it: not once the lane that made it is gone.
+    /// Whether sandboxes can still be put into it: not once the lane that made it has ended.
     pub fn is_alive(&self) -> bool {
         self.lane.load().is_some()
     }
@@ -58,6 +58,6 @@ impl fmt::Debug for NetworkNamespace {
 
 impl Drop for NetworkNamespace {
     fn drop(&mut self) {
-        self.lane.post(nobody(), Operation::DropNetwork { network: self.id });
+        self.lane.post(no_sandbox(), Operation::DropNetwork { network: self.id });
     }
 }

@@ -1,11 +1,11 @@
-//! Making further lanes: which lane is copied, and under which number.
+//! Starting further lanes: which lane is copied, and under which number.
 
 use std::io;
 use std::sync::Arc;
 
 use snowmelt_kernel::packet;
 
-use crate::lanes::{Lanes, leave};
+use crate::lanes::{Lanes, release_run_dir};
 use crate::reader::{self, Ready};
 use crate::registry::Registry;
 
@@ -17,14 +17,14 @@ impl Lanes {
         }
     }
 
-    /// Makes all the lanes there can be.
+    /// Makes lanes up to the maximum.
     pub async fn open_all(&self) {
         if let Ok(_turn) = self.opening.try_lock() {
             while self.open().await {}
         }
     }
 
-    /// Makes a lane; false if there is to be no more, or there cannot.
+    /// Makes a lane; false if no more are allowed or it fails.
     pub async fn open(&self) -> bool {
         let Some((parent, number)) = self.next() else { return false };
         let Some(run_dir) = parent.run_dir() else { return false };
@@ -35,20 +35,20 @@ impl Lanes {
             }
             Err(error) => {
                 tracing::warn!(%error, number, "no further lane of the spawner could be made");
-                leave(run_dir);
+                release_run_dir(run_dir);
                 false
             }
         }
     }
 
-    /// Which lane to copy, and the number of the copy; none when there are as many as there may be.
+    /// The lane to copy and the number of the copy; `None` at the maximum.
     fn next(&self) -> Option<(Arc<Registry>, u32)> {
         let state = self.state();
         if state.is_ending {
             return None;
         }
         let is_free = |number: &u32| state.lanes.iter().all(|lane| lane.lane() != *number);
-        Some((state.least()?, (0..self.most).find(is_free)?))
+        Some((state.least_loaded()?, (0..self.most).find(is_free)?))
     }
 }
 

@@ -1,8 +1,8 @@
-//! The system call policies: JSON files put together by who runs and what it can reach.
+//! The system call policies: combinations of JSON files, by kind of process and by network.
 //!
-//! The spawner confines itself first, to what its sandboxes may do and what making them needs. A
-//! program inherits that and installs only the difference to its own policy, which the kernel
-//! does in a tenth of the time.
+//! The spawner confines itself first, to the calls of its sandboxes and those that make them. A
+//! program inherits that filter and installs only the difference to its own policy, which takes the
+//! kernel a tenth of the time.
 
 use snowmelt_kernel::seccomp::{self, CompileError, Program};
 
@@ -15,7 +15,7 @@ const INTERNET_SOCKETS: &str = include_str!("../policy/internet-sockets.json");
 const ZYGOTE: &str = include_str!("../policy/zygote.json");
 const SPAWNER: &str = include_str!("../policy/spawner.json");
 
-/// The programs that the spawner installs, compiled once.
+/// The filters that the spawner installs, compiled once.
 pub(crate) struct Programs {
     spawner: Program,
     local: Program,
@@ -45,19 +45,20 @@ impl Programs {
             spawner: own.map_err(|error| refused("spawner", &error))?,
             local: within("function", &[COMMON, LOCAL_SOCKETS])?,
             internet: within("worker", &[COMMON, INTERNET_SOCKETS])?,
-            // A child inherits this, and some have a network; a zygote has none to reach.
+            // Children inherit this filter, and some have a network; the zygote itself has no
+            // network.
             zygote: compile("zygote", &[COMMON, INTERNET_SOCKETS, ZYGOTE])?,
             fork: refusal("fork", &[LOCAL_SOCKETS, ZYGOTE])?,
             fork_with_network: refusal("fork with network", &[ZYGOTE])?,
         })
     }
 
-    /// Confines this process, which is the spawner and has set itself up.
+    /// Confines this process, which is the spawner, after its set-up.
     pub fn confine_spawner(&self) -> std::io::Result<()> {
         self.spawner.install()
     }
 
-    /// The program for a sandbox, which inherits the spawner's.
+    /// The filter for a sandbox, on top of the spawner's filter that it inherits.
     pub fn of(&self, policy: Policy, network: Network) -> &Program {
         match (policy, network) {
             (Policy::Zygote, _) => &self.zygote,
@@ -66,8 +67,8 @@ impl Programs {
         }
     }
 
-    /// What a child of a zygote installs over the zygote's own, which it has already: it refuses
-    /// what that allows and a function may not do. The kernel takes 200 microseconds to install
+    /// The filter that a child of a zygote installs on top of the zygote's, which it inherits: it
+    /// refuses the calls that only zygotes may make. The kernel takes 200 microseconds to install
     /// the whole policy of functions, and 20 for the difference.
     pub fn of_fork(&self, has_network: bool) -> &Program {
         if has_network { &self.fork_with_network } else { &self.fork }
@@ -78,8 +79,8 @@ fn refused(name: &str, error: &CompileError) -> Error {
     Error::Policy { name: name.to_owned(), reason: error.to_string() }
 }
 
-/// What the spawner may do: all that its sandboxes may, and what making them needs. It refuses
-/// nothing with an error of its own, so that they can.
+/// The spawner's policy: all calls of its sandboxes, and those that make them. It has no refusals
+/// with error numbers of their own, which would take precedence over those of the sandboxes.
 fn spawner() -> std::result::Result<seccomp::Policy, CompileError> {
     let mut whole = put_together(&[COMMON, SPAWNER])?;
     whole.refuse.clear();
@@ -98,18 +99,18 @@ fn put_together(parts: &[&str]) -> std::result::Result<seccomp::Policy, CompileE
 mod tests {
     use super::*;
 
-    /// As the kernel names the architecture that this runs on.
+    /// The architecture of this build, as the kernel numbers it.
     const ARCHITECTURE: u32 = if cfg!(target_arch = "aarch64") { 0xC000_00B7 } else { 0xC000_003E };
 
-    /// What the kernel does with the answers of two filters: the stricter one counts. The two
-    /// that we use are "allow" and an error, whose number is in the answer.
+    /// The result of two filters in the kernel: the stricter one counts. The two results in use are
+    /// "allow" and an error, whose number is in the result.
     fn stricter(outer: u32, inner: u32) -> u32 {
         const ALLOW: u32 = 0x7fff_0000;
         if inner == ALLOW { outer } else { inner }
     }
 
     #[test]
-    fn the_difference_and_what_is_inherited_answer_as_the_whole_policy() {
+    fn a_difference_filter_and_the_inherited_filter_equal_the_whole_policy() {
         let programs = Programs::compile().unwrap();
         for (parts, inherited, program) in [
             (&[COMMON, LOCAL_SOCKETS][..], &programs.spawner, &programs.local),
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn no_policy_allows_what_others_escaped_through() {
+    fn no_policy_allows_system_calls_known_from_container_escapes() {
         let policy = put_together(&[COMMON, INTERNET_SOCKETS, ZYGOTE]).unwrap();
         let conditional = policy.allow.conditional.iter().map(|call| &call.name);
         let only = policy.allow.only.values().flatten();

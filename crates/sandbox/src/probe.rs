@@ -1,6 +1,6 @@
-//! What this machine has of what sandboxes need, found by trying where that is cheap.
+//! Probes what sandboxes need on this machine, by trying it where that is cheap.
 //!
-//! Invariant: nothing that was tried is left behind.
+//! Invariant: a probe leaves nothing behind.
 
 use std::fs;
 use std::io;
@@ -16,16 +16,16 @@ use crate::{Result, cgroup};
 /// One fact for `snowmelt doctor`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// What was looked for.
+    /// The name of the requirement.
     pub name: &'static str,
-    /// What was found, or what the kernel said.
+    /// The result, or the kernel's error.
     pub found: String,
-    /// Whether it is enough.
+    /// Whether it is sufficient.
     pub ok: bool,
 }
 
-/// Looks for everything that sandboxes need (`root`, `kernel`, `control groups`, `namespaces`,
-/// `mount API`, `seccomp`) or can make use of (`overlayfs`, `EROFS`, `FUSE`, `Landlock`).
+/// Probes everything that sandboxes need (`root`, `kernel`, `control groups`, `namespaces`, `mount
+/// API`, `seccomp`) or can use (`overlayfs`, `EROFS`, `FUSE`, `Landlock`).
 pub fn probe() -> Vec<Probe> {
     vec![
         root(),
@@ -52,8 +52,8 @@ fn root() -> Probe {
     fact("root", if id.is_root() { Ok(found) } else { Err(found) })
 }
 
-/// The oldest long-term kernel that is looked after; mount_setattr(2) of 5.12 and
-/// `CLOSE_RANGE_CLOEXEC` of 5.11 are done without.
+/// The oldest maintained long-term kernel. mount_setattr(2) of 5.12 and `CLOSE_RANGE_CLOEXEC` of
+/// 5.11 are optional.
 fn kernel() -> Probe {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
@@ -81,11 +81,11 @@ fn try_control_group() -> Result<()> {
 
 fn namespaces() -> Probe {
     let kinds = flags::USER | flags::PID | flags::IPC | flags::UTS | flags::MOUNT;
-    fact("namespaces", said(clone::try_namespaces(kinds), "user, pid, ipc, uts and mount"))
+    fact("namespaces", outcome_of(clone::try_namespaces(kinds), "user, pid, ipc, uts and mount"))
 }
 
 fn mounts() -> Probe {
-    // What it tries is mounted nowhere, so it is gone when the descriptor is.
+    // The probe mounts nothing: the file system vanishes with its descriptor.
     let found = mount::sets_attributes_of_detached().map(|whole| {
         let rest = if whole { "mount_setattr" } else { "a remount for each mount" };
         format!("fsopen, open_tree and {rest}")
@@ -106,24 +106,24 @@ fn seccomp() -> Probe {
 }
 
 fn file_system(name: &'static str, kind: &str) -> Probe {
-    fact(name, said(mount::knows_file_system(kind), "there"))
+    fact(name, outcome_of(mount::supports_file_system(kind), "supported"))
 }
 
 fn fuse() -> Probe {
     let device = Path::new("/dev/fuse");
-    let known = mount::knows_file_system("fuse");
+    let known = mount::supports_file_system("fuse");
     let found = known.and_then(|()| fs::metadata(device).map(drop));
-    fact("FUSE", said(found, "there with /dev/fuse"))
+    fact("FUSE", outcome_of(found, "supported, with /dev/fuse"))
 }
 
 fn landlock() -> Probe {
     match landlock::version() {
-        0 => fact("Landlock", Err("not there".to_owned())),
+        0 => fact("Landlock", Err("not supported".to_owned())),
         version => fact("Landlock", Ok(format!("version {version}"))),
     }
 }
 
-fn said(tried: io::Result<()>, found: &str) -> std::result::Result<String, String> {
+fn outcome_of(tried: io::Result<()>, found: &str) -> std::result::Result<String, String> {
     tried.map(|()| found.to_owned()).map_err(|error| error.to_string())
 }
 
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_something_of_each_and_leaves_no_control_group() {
+    fn probes_every_requirement_and_leaves_no_control_group() {
         let facts = probe();
         assert_eq!(facts.len(), 10);
         assert!(facts.iter().all(|fact| !fact.found.is_empty()), "{facts:?}");

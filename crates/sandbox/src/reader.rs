@@ -1,6 +1,6 @@
-//! Reading what a lane says, from its first packet to its end, and removing what it left.
+//! Reading the messages of a lane, from its first packet to its end, and removing its remains.
 //!
-//! Invariant: when a reader has ended, its lane is dead and reaped and nothing of it is left.
+//! Invariant: when a reader has ended, its lane is dead, reaped and fully cleaned up.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -18,11 +18,11 @@ use crate::registry::Registry;
 use crate::run_dir::RunDir;
 use crate::{Error, Result};
 
-/// A lane that has said it is ready, and that nobody listens to yet.
+/// A lane that has reported that it is ready, and whose socket is not read yet.
 pub(crate) struct Ready {
     /// Its number.
     pub lane: u32,
-    /// Its process, a child of ours.
+    /// Its process, a child of this one.
     pub pidfd: OwnedFd,
     pub socket: Arc<AsyncFd<OwnedFd>>,
 }
@@ -41,7 +41,7 @@ impl Ready {
     }
 }
 
-/// Watches a socket, which from then on does not block.
+/// Makes a socket non-blocking and registers it with the runtime.
 pub(crate) fn watch(socket: OwnedFd) -> io::Result<Arc<AsyncFd<OwnedFd>>> {
     rustix::io::ioctl_fionbio(&socket, true)?;
     #[expect(deprecated, reason = "it is unsound for types whose descriptor may change")]
@@ -49,7 +49,7 @@ pub(crate) fn watch(socket: OwnedFd) -> io::Result<Arc<AsyncFd<OwnedFd>>> {
     Ok(Arc::new(socket))
 }
 
-/// Waits until a lane says that it is ready.
+/// Waits until a lane reports that it is ready.
 pub(crate) async fn wait_for(lane: u32, socket: OwnedFd) -> io::Result<Ready> {
     let socket = watch(socket)?;
     let mut buffer = [0; 4096];
@@ -60,16 +60,16 @@ pub(crate) async fn wait_for(lane: u32, socket: OwnedFd) -> io::Result<Ready> {
     Ok(Ready { lane, pidfd, socket })
 }
 
-/// A lane's process, and that which ends with the last lane ([`SetupDone`]).
+/// A lane's process, and the init process that ends after the last lane ([`SetupDone`]).
 pub(crate) type Processes = (OwnedFd, Option<OwnedFd>);
 
-/// What the first packet of a lane says: that it is ready, and which process it is, or why not.
+/// Decodes the first packet of a lane: its processes if it is ready, else the reason.
 pub(crate) fn ready(
     packet: &packet::Packet,
     buffer: &[u8],
 ) -> io::Result<std::result::Result<Processes, String>> {
     if packet.length == 0 {
-        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it ended at once"));
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it ended immediately"));
     }
     let SetupDone(outcome) = serde_json::from_slice(&buffer[..packet.length])?;
     match (outcome, packet.fds.first()) {
@@ -82,23 +82,28 @@ pub(crate) fn ready(
     }
 }
 
-/// Has a task read the lane until it is gone, and gives what it is talked to by.
-pub(crate) fn begin(ready: Ready, run_dir: Arc<RunDir>, lanes: Weak<Lanes>) -> Arc<Registry> {
+/// Starts a task that reads the lane until it ends; returns the lane's registry.
+pub(crate) fn start_reading(
+    ready: Ready,
+    run_dir: Arc<RunDir>,
+    lanes: Weak<Lanes>,
+) -> Arc<Registry> {
     let Ready { lane, pidfd, socket } = ready;
     let registry = Registry::new((lane, pid_of(&pidfd)), socket.clone(), &run_dir);
     let known = Arc::downgrade(&registry);
     tokio::spawn(async move {
         read(&socket, &known).await;
         if let Some(registry) = known.upgrade() {
-            registry.lose();
+            registry.mark_lost();
         }
         if let Some(lanes) = lanes.upgrade() {
             lanes.lost();
         }
         // Reaping and cleaning block for a moment.
-        let buried = tokio::task::spawn_blocking(move || bury(&pidfd, lane, run_dir)).await;
+        let buried =
+            tokio::task::spawn_blocking(move || reap_and_clean(&pidfd, lane, run_dir)).await;
         if let Ok(Err(error)) = buried {
-            tracing::warn!(%error, lane, "what a lane of the spawner left could not be removed");
+            tracing::warn!(%error, lane, "the remains of a spawner lane could not be removed");
         }
         if let Some(lanes) = lanes.upgrade() {
             lanes.forget(lane);
@@ -127,12 +132,12 @@ async fn read(socket: &AsyncFd<OwnedFd>, registry: &Weak<Registry>) {
                     registry.handle(event, packet.fds);
                 }
             }
-            Err(error) => return tracing::error!(%error, "a lane sent what is no event"),
+            Err(error) => return tracing::error!(%error, "a lane sent an invalid event"),
         }
     }
 }
 
-/// The id of a process that was not reaped yet; 0 where the kernel does not tell.
+/// The id of a process that is not reaped yet; 0 where the kernel does not report it.
 pub(crate) fn pid_of(pidfd: &OwnedFd) -> u32 {
     let file = format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd());
     let text = std::fs::read_to_string(file).unwrap_or_default();
@@ -140,33 +145,34 @@ pub(crate) fn pid_of(pidfd: &OwnedFd) -> u32 {
     pid.and_then(|pid| pid.trim().parse().ok()).unwrap_or(0)
 }
 
-/// Reaps a lane and removes what it left; of the last one, everything if the platform has ended.
-fn bury(pidfd: &OwnedFd, lane: u32, run_dir: Arc<RunDir>) -> Result<()> {
+/// Reaps a lane and removes its remains. After the last lane, removes everything if the platform
+/// has ended.
+fn reap_and_clean(pidfd: &OwnedFd, lane: u32, run_dir: Arc<RunDir>) -> Result<()> {
     reap(pidfd);
     let cleaned = run_dir.clean_lane(lane);
-    cleaned.and(let_go(run_dir))
+    cleaned.and(remove_if_last(run_dir))
 }
 
-/// Waits until a process has ended, by force if it hangs.
+/// Waits until a process has ended; kills it after 5 s.
 pub(crate) fn reap(pidfd: &OwnedFd) {
     let patience = Timespec { tv_sec: 5, tv_nsec: 0 };
     if !poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&patience)).is_ok_and(|n| n > 0) {
-        // Fails only for one that has ended at last.
+        // Fails only if it has ended in the meantime.
         let _ = pidfd_send_signal(pidfd, Signal::KILL);
         let _ = poll(&mut [PollFd::new(pidfd, PollFlags::IN)], None);
     }
-    // It is dead; whose child it was is all the same.
+    // It is dead. It may have another parent, so the result does not matter.
     drop(process::reap(pidfd.as_fd()));
 }
 
-/// Waits for the ends of the pid namespaces of spawners that have no lane any more: when init has
-/// ended, nothing is left in its own.
+/// Waits for the end of the init processes of spawners without lanes: when init has ended, its pid
+/// namespace is empty.
 pub(crate) fn end_inits(run_dir: &RunDir) {
     run_dir.take_inits().iter().for_each(reap);
 }
 
-/// Removes the run directory if nobody else has it.
-pub(crate) fn let_go(run_dir: Arc<RunDir>) -> Result<()> {
+/// Removes the run directory if this is its last user.
+pub(crate) fn remove_if_last(run_dir: Arc<RunDir>) -> Result<()> {
     Arc::into_inner(run_dir).map_or(Ok(()), |run_dir| {
         end_inits(&run_dir);
         run_dir.clean()

@@ -1,7 +1,7 @@
-//! What the handle knows of one lane of the spawner: who waits for an answer, and who lives.
+//! The handle's state of one lane of the spawner: pending requests and live sandboxes.
 //!
 //! Invariant: once the stream from the lane has ended, every waiter has been answered and every
-//! living sandbox has an outcome; nobody waits for a lane that is gone.
+//! live sandbox has an outcome; no caller waits for a dead lane.
 
 use std::collections::HashMap;
 use std::io;
@@ -15,18 +15,19 @@ use snowmelt_types::{End, Outcome, SandboxId};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{oneshot, watch};
 
-use crate::instance::{Begun, Ends, Life};
+use crate::instance::{Endpoints, SandboxProcess, StartedSandbox};
 use crate::message::{Event, Failure, LONGEST_PACKET, Operation, Request, Started};
 use crate::run_dir::RunDir;
 use crate::spec::{Limits, NetworkId};
 use crate::{Error, Result};
 
-/// Shared by the handle, its clones and all that the lane started for them.
+/// Shared by the handle, its clones and everything that the lane started for them.
 pub(crate) struct Registry {
     lane: u32,
     pid: u32,
     socket: Arc<AsyncFd<OwnedFd>>,
-    /// Held strongly by the readers of the lanes and by their list: the last one cleans it.
+    /// The readers of the lanes and the list of lanes hold strong references: the last one cleans
+    /// it.
     run_dir: Weak<RunDir>,
     sequence: AtomicU64,
     state: Mutex<State>,
@@ -39,16 +40,16 @@ struct State {
     waiting: HashMap<u64, Waiter>,
     /// How many of those keep the lane busy.
     busy: usize,
-    living: HashMap<SandboxId, Arc<Life>>,
+    living: HashMap<SandboxId, Arc<SandboxProcess>>,
     networks: HashMap<u64, oneshot::Sender<Result<OwnedFd>>>,
 }
 
 struct Waiter {
     id: SandboxId,
     limits: Limits,
-    /// Whether the lane works until it answers, and does not wait for imports.
+    /// Whether the lane works until it answers, instead of waiting for imports.
     keeps_busy: bool,
-    reply: oneshot::Sender<Result<Begun>>,
+    reply: oneshot::Sender<Result<StartedSandbox>>,
 }
 
 impl State {
@@ -59,11 +60,11 @@ impl State {
     }
 }
 
-/// How much a lane has to do: first by what it works at, then by what it keeps.
+/// The load of a lane, compared by requests in progress, then by live sandboxes.
 pub(crate) type Load = (usize, usize);
 
 impl Registry {
-    /// Takes over the socket of a lane that is ready; the caller has it read.
+    /// Takes over the socket of a lane that is ready; the caller starts the reader.
     pub fn new(
         (lane, pid): (u32, u32),
         socket: Arc<AsyncFd<OwnedFd>>,
@@ -95,71 +96,71 @@ impl Registry {
         self.run_dir.upgrade()
     }
 
-    /// What the lane has to do; none when it is gone.
+    /// The load of the lane; `None` when it has ended.
     pub fn load(&self) -> Option<Load> {
         let state = self.state();
         (!state.lost).then(|| (state.busy, state.living.len()))
     }
 
-    /// Whether a living sandbox of the lane has this id.
-    pub fn knows(&self, id: &SandboxId) -> bool {
+    /// Whether a live sandbox of the lane has this id.
+    pub fn has_live(&self, id: &SandboxId) -> bool {
         self.state().living.contains_key(id)
     }
 
-    /// Has the lane make another, whose control socket is `socket`.
+    /// Requests another lane from this one, with `socket` as its control socket.
     pub async fn open(&self, lane: u32, socket: OwnedFd) -> Result<()> {
         let request = Request { sequence: u64::MAX, operation: Operation::Open { lane } };
-        self.send(&nobody(), &request, &[socket.as_fd()]).await
+        self.send(&no_sandbox(), &request, &[socket.as_fd()]).await
     }
 
-    /// Asks for a sandbox and waits for it; if the caller stops waiting, it is killed.
+    /// Requests a sandbox and waits for it; if the caller stops waiting, it is killed.
     pub async fn begin(
         self: &Arc<Self>,
         id: SandboxId,
         limits: Limits,
         operation: Operation,
-    ) -> Result<Begun> {
+    ) -> Result<StartedSandbox> {
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
         let keeps_busy = matches!(operation, Operation::Start(_) | Operation::Fork { .. });
-        let asked = self.enlist(sequence, id.clone(), limits, keeps_busy)?;
+        let pending = self.register(sequence, id.clone(), limits, keeps_busy)?;
         if let Err(error) = self.send(&id, &Request { sequence, operation }, &[]).await {
-            return Err(asked.withdraw(error));
+            return Err(pending.withdraw(error));
         }
-        asked.begun().await
+        pending.started().await
     }
 
-    /// Asks for many sandboxes, in as few packets as there can be; what is asked for is in the
-    /// order of the specs.
-    pub async fn ask_many<S: Serialize>(
+    /// Requests many sandboxes, in as few packets as possible; the results are in the order of the
+    /// specs.
+    pub async fn request_many<S: Serialize>(
         self: &Arc<Self>,
         specs: Vec<S>,
         known: impl Fn(&S) -> (SandboxId, Limits),
         operation: impl Fn(Vec<S>) -> Operation,
-    ) -> Vec<Result<Asked>> {
-        let mut asked = Vec::with_capacity(specs.len());
+    ) -> Vec<Result<PendingStart>> {
+        let mut pending = Vec::with_capacity(specs.len());
         for batch in batches(specs) {
             let known: Vec<_> = batch.iter().map(&known).collect();
             let first = self.sequence.fetch_add(batch.len() as u64, Ordering::Relaxed);
-            let enlisted: Vec<_> = (first..)
+            let registered: Vec<_> = (first..)
                 .zip(&known)
-                .map(|(sequence, (id, limits))| self.enlist(sequence, id.clone(), *limits, true))
+                .map(|(sequence, (id, limits))| self.register(sequence, id.clone(), *limits, true))
                 .collect();
             let request = Request { sequence: first, operation: operation(batch) };
-            let sent = self.send(&nobody(), &request, &[]).await;
-            asked.extend(enlisted.into_iter().map(|enlisted| match &sent {
-                Ok(()) => enlisted,
-                Err(error) => enlisted.and_then(|asked| Err(asked.withdraw_many(error))),
+            let sent = self.send(&no_sandbox(), &request, &[]).await;
+            pending.extend(registered.into_iter().map(|registered| match &sent {
+                Ok(()) => registered,
+                Err(error) => registered.and_then(|pending| Err(pending.withdraw_many(error))),
             }));
         }
-        asked
+        pending
     }
 
-    /// Asks for a network namespace, for the children of a zygote or for programs.
+    /// Requests a network namespace, for the children of a zygote or for programs.
     pub async fn make_network(
         self: &Arc<Self>,
         network: NetworkId,
         owner: Option<SandboxId>,
-        is_guarded: bool,
+        has_notifier: bool,
     ) -> Result<OwnedFd> {
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
         let (reply, answer) = oneshot::channel();
@@ -170,18 +171,18 @@ impl Registry {
             }
             state.networks.insert(sequence, reply);
         }
-        let operation = Operation::MakeNetwork { network, owner, is_guarded };
-        self.send(&nobody(), &Request { sequence, operation }, &[]).await?;
+        let operation = Operation::MakeNetwork { network, owner, has_notifier };
+        self.send(&no_sandbox(), &Request { sequence, operation }, &[]).await?;
         answer.await.unwrap_or(Err(Error::SpawnerLost))
     }
 
-    fn enlist(
+    fn register(
         self: &Arc<Self>,
         sequence: u64,
         id: SandboxId,
         limits: Limits,
         keeps_busy: bool,
-    ) -> Result<Asked> {
+    ) -> Result<PendingStart> {
         let (reply, answer) = oneshot::channel();
         let mut state = self.state();
         if state.lost {
@@ -189,7 +190,7 @@ impl Registry {
         }
         state.busy += usize::from(keeps_busy);
         state.waiting.insert(sequence, Waiter { id: id.clone(), limits, keeps_busy, reply });
-        Ok(Asked { registry: self.clone(), sequence, answer: Some(answer), id })
+        Ok(PendingStart { registry: self.clone(), sequence, answer: Some(answer), id })
     }
 
     async fn send(&self, id: &SandboxId, request: &Request, fds: &[BorrowedFd<'_>]) -> Result<()> {
@@ -198,16 +199,16 @@ impl Registry {
             .socket
             .async_io(tokio::io::Interest::WRITABLE, |socket| packet::send(socket, &bytes, fds));
         sent.await.map_err(|error| {
-            // Whoever asks again must not be given this lane, although its reader may not have
-            // seen the end yet.
+            // A retry must not be given this lane, although its reader may not have seen the end
+            // yet.
             if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) {
-                self.lose();
+                self.mark_lost();
             }
             Error::SpawnerLost
         })
     }
 
-    /// Sends what needs no answer, now or, if the socket is full, as soon as it is not.
+    /// Sends a request without an answer, now or, if the socket is full, as soon as it is not.
     pub fn post(self: &Arc<Self>, id: SandboxId, operation: Operation) {
         let request = Request { sequence: u64::MAX, operation };
         let Ok(bytes) = encode(&id, &request) else { return };
@@ -218,28 +219,28 @@ impl Registry {
         {
             let registry = self.clone();
             runtime.spawn(async move {
-                // A spawner that is gone has killed it already.
+                // If the spawner has ended, so has the sandbox.
                 drop(registry.send(&id, &request, &[]).await);
             });
         }
     }
 
-    /// Tells the lane to end everything of its own, and itself.
+    /// Tells the lane to end all its sandboxes, and then itself.
     pub async fn end(&self) -> Result<()> {
         let request = Request { sequence: u64::MAX, operation: Operation::Shutdown };
-        match self.send(&nobody(), &request, &[]).await {
+        match self.send(&no_sandbox(), &request, &[]).await {
             Ok(()) | Err(Error::SpawnerLost) => Ok(()),
             Err(other) => Err(other),
         }
     }
 
-    /// Waits until nothing is left of the lane.
+    /// Waits until everything of the lane is removed.
     pub async fn ended(&self) {
-        // An error means that the sender is gone, and with it the reader: the same thing.
+        // An error means that the sender is dropped, and with it the reader: the same thing.
         drop(self.gone.subscribe().wait_for(|gone| *gone).await);
     }
 
-    /// Nothing is left of the lane.
+    /// Everything of the lane is removed.
     pub fn is_gone(&self) {
         self.gone.send_replace(true);
     }
@@ -250,7 +251,7 @@ impl Registry {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in what the lane says.
+    /// Handles an event of the lane.
     pub fn handle(self: &Arc<Self>, event: Event, fds: Vec<OwnedFd>) {
         match event {
             Event::Started { sequence, started } => self.started(sequence, started, fds),
@@ -263,15 +264,15 @@ impl Registry {
             Event::Failed { sequence, failure } => {
                 let network = self.state().networks.remove(&sequence);
                 if let Some(waiter) = network {
-                    drop(waiter.send(Err(failed(nobody(), failure))));
+                    drop(waiter.send(Err(failed(no_sandbox(), failure))));
                 } else if let Some(waiter) = self.state().answered(sequence) {
                     let error = failed(waiter.id, failure);
                     drop(waiter.reply.send(Err(error)));
                 }
             }
             Event::Ended { id, ended } => {
-                if let Some(life) = self.state().living.remove(&id) {
-                    life.end(&ended);
+                if let Some(process) = self.state().living.remove(&id) {
+                    process.end(&ended);
                 }
             }
         }
@@ -286,33 +287,39 @@ impl Registry {
         let mut state = self.state();
         let Some(waiter) = state.answered(sequence) else { return };
         let zygote = started.zygote.clone();
-        let life = Arc::new(Life::new(waiter.id.clone(), waiter.limits, pidfd, started));
-        state.living.insert(waiter.id, life.clone());
+        let process =
+            Arc::new(SandboxProcess::new(waiter.id.clone(), waiter.limits, pidfd, started));
+        state.living.insert(waiter.id, process.clone());
         drop(state);
-        let begun = Begun::new(life, Ends { channel, log, listener }, zygote, self.clone());
-        // A waiter that has gone away drops what was begun here, which kills it.
-        drop(waiter.reply.send(Ok(begun)));
+        let sandbox = StartedSandbox::new(
+            process,
+            Endpoints { channel, log, listener },
+            zygote,
+            self.clone(),
+        );
+        // If the waiter is gone, the sandbox is dropped here, which kills it.
+        drop(waiter.reply.send(Ok(sandbox)));
     }
 
-    /// The lane is gone, and with it all that it made: the kernel has ended that, or is about to.
-    pub fn lose(&self) {
+    /// The lane is dead, and the kernel has killed its sandboxes, or is about to.
+    pub fn mark_lost(&self) {
         let mut state = self.state();
         (state.lost, state.busy) = (true, 0);
         let (waiting, living) =
             (std::mem::take(&mut state.waiting), std::mem::take(&mut state.living));
-        // Their waiters hear that nobody will answer.
+        // Dropping the senders notifies their waiters.
         state.networks.clear();
         drop(state);
         for waiter in waiting.into_values() {
             drop(waiter.reply.send(Err(Error::SpawnerLost)));
         }
-        for life in living.into_values() {
-            life.kill(End::SpawnerLost);
-            life.finish(Outcome {
-                end: life.reason().unwrap_or(End::SpawnerLost),
+        for process in living.into_values() {
+            process.kill(End::SpawnerLost);
+            process.finish(Outcome {
+                end: process.reason().unwrap_or(End::SpawnerLost),
                 peak_memory: None,
                 cpu: None,
-                wall: life.age(),
+                wall: process.age(),
             });
         }
     }
@@ -321,29 +328,29 @@ impl Registry {
 impl Drop for Registry {
     fn drop(&mut self) {
         // The last user is gone: the spawner sees the end of its stream, removes everything and
-        // exits, and our reader sees the end of its own.
+        // exits, and our reader sees the end of its own stream.
         let _ = rustix::net::shutdown(self.socket.get_ref(), rustix::net::Shutdown::Write);
     }
 }
 
-/// What was asked for and is not there yet; dropped before, it is killed.
-pub(crate) struct Asked {
+/// A requested sandbox that has not started yet. Dropping it kills the sandbox.
+pub(crate) struct PendingStart {
     registry: Arc<Registry>,
     id: SandboxId,
     sequence: u64,
-    answer: Option<oneshot::Receiver<Result<Begun>>>,
+    answer: Option<oneshot::Receiver<Result<StartedSandbox>>>,
 }
 
-impl Asked {
-    /// Waits for it.
-    pub async fn begun(mut self) -> Result<Begun> {
+impl PendingStart {
+    /// Waits until it has started.
+    pub async fn started(mut self) -> Result<StartedSandbox> {
         let Some(answer) = &mut self.answer else { return Err(Error::SpawnerLost) };
-        let begun = answer.await.unwrap_or(Err(Error::SpawnerLost));
+        let result = answer.await.unwrap_or(Err(Error::SpawnerLost));
         self.answer = None;
-        begun
+        result
     }
 
-    /// The request with this and others was never sent.
+    /// The request that contained this one was never sent.
     fn withdraw_many(self, error: &Error) -> Error {
         let error = match error {
             Error::Spec { reason, .. } => {
@@ -362,7 +369,7 @@ impl Asked {
     }
 }
 
-impl Drop for Asked {
+impl Drop for PendingStart {
     fn drop(&mut self) {
         if self.answer.is_some() {
             self.registry.post(self.id.clone(), Operation::Kill { id: self.id.clone() });
@@ -370,8 +377,8 @@ impl Drop for Asked {
     }
 }
 
-/// Splits specs so that each part fits into a packet with room to spare. One that is too long by
-/// itself is refused when it is sent.
+/// Splits specs so that each batch fits into a packet with room to spare. A spec that is too long
+/// alone is refused when it is sent.
 fn batches<S: Serialize>(specs: Vec<S>) -> Vec<Vec<S>> {
     const MOST: usize = LONGEST_PACKET - 4096;
     let (mut batches, mut left) = (Vec::new(), 0);
@@ -389,8 +396,8 @@ fn batches<S: Serialize>(specs: Vec<S>) -> Vec<Vec<S>> {
     batches
 }
 
-/// For requests about no sandbox, or about many.
-pub(crate) fn nobody() -> SandboxId {
+/// The empty id, for requests about no sandbox or about many.
+pub(crate) fn no_sandbox() -> SandboxId {
     SandboxId::from(String::new())
 }
 

@@ -2,7 +2,7 @@
 //! they get meanwhile (decision 020).
 //!
 //! Invariant: while no lane lives and the platform does not end, a replacement is in progress. No
-//! call waits for it longer than [`PATIENCE`], and it is retried until it succeeds.
+//! call waits for it longer than [`WAIT_LIMIT`], and it is retried until it succeeds.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -15,10 +15,10 @@ use crate::reader::{self, Ready};
 use crate::{Error, Result};
 
 /// The longest that a start waits for another spawner.
-const PATIENCE: Duration = Duration::from_secs(15);
+const WAIT_LIMIT: Duration = Duration::from_secs(15);
 
-/// A spawner that lived for so long died of a cause that will not end the next one at once.
-const STEADY: Duration = Duration::from_secs(30);
+/// A spawner that lived this long died of a cause that will not end the next one immediately.
+const STABLE_AFTER: Duration = Duration::from_secs(30);
 
 /// The first pause before a spawner is started again that died soon, or could not be started; each
 /// further one is twice as long.
@@ -26,7 +26,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 /// How many attempts may fail before waiting calls get an error: the remains of the dead spawner
 /// may take a moment to disappear.
-const UNTOLD: u32 = 2;
+const RETRIES_BEFORE_ERROR: u32 = 2;
 
 /// The longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
@@ -93,7 +93,7 @@ impl Replacement {
     /// The pause before the next one is started: none, unless they die one after another.
     fn pause(&self) -> Duration {
         let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
-        if history.started.elapsed() > STEADY {
+        if history.started.elapsed() > STABLE_AFTER {
             history.soon = 0;
         }
         let doublings = history.soon;
@@ -132,7 +132,7 @@ impl Lanes {
             loop {
                 // Registered before the lanes are checked, so that no change in between is missed.
                 let seen = condition.borrow_and_update().clone();
-                if self.has_one() {
+                if self.any_alive() {
                     return Ok(());
                 }
                 if self.is_ending() {
@@ -144,7 +144,7 @@ impl Lanes {
                 condition.changed().await.map_err(|_| Error::SpawnerLost)?;
             }
         };
-        tokio::time::timeout(PATIENCE, one).await.unwrap_or(Err(Error::SpawnerLost))
+        tokio::time::timeout(WAIT_LIMIT, one).await.unwrap_or(Err(Error::SpawnerLost))
     }
 
     /// Starts another spawner, unless there is one or the platform ends; says whether it did.
@@ -185,7 +185,7 @@ pub(crate) async fn replace(lanes: Weak<Lanes>) {
             }
             Err(error) => {
                 tracing::error!(%error, "the spawner died and cannot be started again so far");
-                if failures >= UNTOLD {
+                if failures >= RETRIES_BEFORE_ERROR {
                     let failed = Condition::Failed(error.to_string());
                     lanes.replacement.condition.send_replace(failed);
                 }

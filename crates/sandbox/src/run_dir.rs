@@ -1,9 +1,9 @@
-//! The run directory of one process, and the removal of those whose process is gone.
+//! The run directory of one process, and the removal of those whose process has ended.
 //!
-//! Invariant: whoever holds the lock (flock on the folder itself) may use what the folder names;
-//! the server and its spawner share one lock, so it is free only when both are gone. Making,
-//! locking and sweeping happen under a lock of the base folder, so that a sweep never sees a
-//! folder that is not locked yet.
+//! Invariant: the holder of the lock (flock on the folder itself) owns the resources that the
+//! folder names. The server and its spawner share one lock, so it is free only when both have
+//! ended. Creating, locking and sweeping happen under a lock of the base folder, so a sweep never
+//! sees a folder that is not locked yet.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -26,12 +26,12 @@ pub(crate) struct RunDir {
     path: PathBuf,
     parent_cgroup: String,
     lock: OwnedFd,
-    /// The first process of each of its spawners' pid namespaces.
+    /// The init process of each of its spawners' pid namespaces.
     inits: Mutex<Vec<OwnedFd>>,
 }
 
 impl RunDir {
-    /// Makes and locks it; fails if it is there already.
+    /// Creates and locks it; fails if it exists already.
     pub fn create(path: &Path, parent_cgroup: &str) -> Result<Self> {
         let base = path.parent().unwrap_or(Path::new("/"));
         make_folder(base, true).map_err(at(base))?;
@@ -44,12 +44,12 @@ impl RunDir {
         Ok(Self { path, parent_cgroup, lock, inits: Mutex::default() })
     }
 
-    /// Keeps the first process of a spawner's pid namespace for whoever reaps it.
+    /// Keeps the init process of a spawner's pid namespace, to be reaped later.
     pub fn add_init(&self, init: OwnedFd) {
         self.inits().push(init);
     }
 
-    /// Gives them to whoever reaps them.
+    /// Hands over the init processes, to be reaped.
     pub fn take_inits(&self) -> Vec<OwnedFd> {
         std::mem::take(&mut *self.inits())
     }
@@ -59,35 +59,35 @@ impl RunDir {
         self.inits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The descriptor that holds the lock, for the spawner to hold it too.
+    /// The descriptor that holds the lock, to be shared with the spawner.
     pub fn lock(&self) -> &OwnedFd {
         &self.lock
     }
 
-    /// Removes what one dead lane of the spawner left.
+    /// Removes the remains of one dead lane of the spawner.
     pub fn clean_lane(&self, lane: u32) -> Result<()> {
         remove_lane(&self.parent_cgroup, lane)
     }
 
-    /// Removes what all lanes left, of which none lives.
+    /// Removes the remains of all lanes; all must be dead.
     pub fn clean_lanes(&self) -> Result<()> {
         (0..MOST_LANES).try_for_each(|lane| self.clean_lane(lane))
     }
 
-    /// Removes what a dead spawner left: processes, control groups, the folder. Does nothing
+    /// Removes the remains of a dead spawner: processes, control groups, the folder. Does nothing
     /// where the spawner has done it.
     pub fn clean(&self) -> Result<()> {
         remove(&self.path, &self.parent_cgroup)
     }
 }
 
-/// Removes what dead processes left under `base`: processes, control groups and folders. Gives
-/// the folders that it removed; what a live process holds stays.
+/// Removes the remains of dead processes under `base`: processes, control groups and folders.
+/// Returns the removed folders. Folders of live processes stay.
 pub fn sweep(base: &Path) -> Result<Vec<PathBuf>> {
     let Ok(_base_lock) = lock(base, FlockOperation::LockExclusive) else {
         return Ok(Vec::new());
@@ -95,8 +95,8 @@ pub fn sweep(base: &Path) -> Result<Vec<PathBuf>> {
     let mut removed = Vec::new();
     for entry in fs::read_dir(base).map_err(at(base))? {
         let path = entry.map_err(at(base))?.path();
-        // Only what this module made has this file, or, when its removal was cut short, nothing at
-        // all; and only the folder's holder has the lock.
+        // A run directory has this file or, when its removal was interrupted, is empty; and only
+        // its owner has the lock.
         let file = path.join(CGROUP_FILE);
         let ours = file.is_file() || is_empty(&path);
         if ours && lock(&path, FlockOperation::NonBlockingLockExclusive).is_ok() {
@@ -108,14 +108,14 @@ pub fn sweep(base: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// Removes the run directory if no other lane of its spawner has control groups below `parent`: the
-/// last one to end finds none.
-pub(crate) fn leave(path: &Path, parent: &str) -> Result<()> {
+/// last lane to end finds none.
+pub(crate) fn remove_if_last(path: &Path, parent: &str) -> Result<()> {
     let is_last =
         cgroup::detect().is_ok_and(|backend| cgroup::remove_if_empty(backend.as_ref(), parent));
     if is_last { remove_path(path) } else { Ok(()) }
 }
 
-/// Removes what one lane of a spawner left, which is dead.
+/// Removes the remains of one dead lane of a spawner.
 pub(crate) fn remove_lane(parent: &str, lane: u32) -> Result<()> {
     cgroup::remove_lane(cgroup::detect()?.as_ref(), parent, lane)
 }
@@ -132,8 +132,9 @@ fn remove_path(path: &Path) -> Result<()> {
     unless_gone(remove_folder(path)).map_err(at(path))
 }
 
-/// The file that says whose it is goes last: whoever is killed on the way leaves a folder that a
-/// sweep knows. Two lanes that end at once, or a lane and the server, may both be at it.
+/// The file that identifies the folder is removed last: a process killed during the removal leaves
+/// a folder that a sweep recognises. Two lanes that end concurrently, or a lane and the server, may
+/// both remove it.
 fn remove_folder(path: &Path) -> io::Result<()> {
     for entry in fs::read_dir(path)? {
         let entry = entry?;

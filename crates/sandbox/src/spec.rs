@@ -1,6 +1,7 @@
-//! What a caller asks for: the root, the limits, the program.
+//! Specifications of sandboxes: the root file system, the limits and the program.
 //!
-//! A spec is complete: nothing is inherited from the server, neither environment nor descriptors.
+//! A spec is complete: a sandbox inherits nothing from the server, neither environment variables
+//! nor descriptors.
 
 use std::path::PathBuf;
 
@@ -11,7 +12,7 @@ use snowmelt_types::{ByteSize, CpuMillis, SandboxId};
 /// (`SNOWMELT_CHANNEL_FD` in its environment).
 pub const CHANNEL_FD: i32 = 3;
 
-/// A folder or file of the host shown inside, always read-only, nosuid and nodev.
+/// A host folder or file mounted inside the sandbox, always read-only, nosuid and nodev.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Bind {
     /// Absolute path on the host.
@@ -20,21 +21,20 @@ pub struct Bind {
     pub target: PathBuf,
 }
 
-/// What programs and libraries a sandbox sees; `/dev`, `/proc`, `/tmp` and `/run` are its own.
+/// The programs and libraries that a sandbox sees. `/dev`, `/proc`, `/tmp` and `/run` are its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Base {
     /// The host's `/usr`, `/bin` and `/lib*`, and a minimal `/etc`.
     #[default]
     Host,
-    /// The unpacked file system of an image, in this folder of the host. Files that only root may
-    /// read cannot be read inside.
+    /// The unpacked file system of an image, in this folder of the host. Files that only root can
+    /// read are not readable inside.
     Folder(PathBuf),
-    /// The same of an image that is mounted, by the process that mounted it.
+    /// The file system of an image that another process has mounted.
     Image(MountedImage),
 }
 
-/// Where a copy of an image's mount is given to whoever asks for it; see
-/// [`crate::root_of_image`].
+/// Where to request a copy of an image's mount; see [`crate::root_of_image`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct MountedImage {
     /// The socket of the process that mounted it.
@@ -43,7 +43,7 @@ pub struct MountedImage {
     pub digest: String,
 }
 
-/// A folder at the top of a mounted image shown inside, always read-only, nosuid and nodev.
+/// A top-level folder of a mounted image, mounted inside; always read-only, nosuid and nodev.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ImageBind {
     /// The image, which need not be the base.
@@ -54,35 +54,35 @@ pub struct ImageBind {
     pub target: PathBuf,
 }
 
-/// What a sandbox sees. Equal roots are put together once.
+/// What a sandbox sees. Equal roots are assembled once and shared.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Root {
     /// Programs and libraries.
     pub base: Base,
-    /// What is shown beside them, in the order in which it is mounted.
+    /// Mounts on top of the base, in mount order.
     pub binds: Vec<Bind>,
-    /// What is shown of images, after that.
+    /// Mounts of image folders, made after `binds`.
     pub image_binds: Vec<ImageBind>,
 }
 
-/// What a sandbox can reach.
+/// The network that a sandbox can reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Network {
-    /// Nothing: an empty network namespace.
+    /// No network: an empty network namespace.
     None,
-    /// The host's network: only for the platform's own programs, never for a user's code.
+    /// The host's network: only for the platform's own programs, never for user code.
     Host,
-    /// The network of a job, which [`crate::Spawner::make_network`] made.
+    /// The network of a job, made by [`crate::Spawner::make_network`].
     Job(NetworkId),
 }
 
-/// Which network namespace.
+/// Identifies a network namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct NetworkId(pub(crate) u64);
 
 impl Network {
-    /// The kind of root that goes with it: what a job's functions see of its network is shown to
-    /// them by binds.
+    /// The kind of root that goes with this network. Job networks need no root of their own: their
+    /// functions get the files about their network through binds.
     pub(crate) fn of_root(self) -> Self {
         if self == Self::Host { Self::Host } else { Self::None }
     }
@@ -96,39 +96,39 @@ impl Network {
     }
 }
 
-/// Which system calls are allowed.
+/// The allowed system calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Policy {
-    /// A user's code; with [`Network::Job`] it may use internet sockets.
+    /// User code; with [`Network::Job`] it may use internet sockets.
     Function,
-    /// The platform's own worker: as `Function`, and internet sockets with [`Network::Host`].
+    /// The platform's own worker: as `Function`, plus internet sockets with [`Network::Host`].
     Worker,
-    /// A zygote: as `Function`, and what it needs to make the sandbox of a child.
+    /// A zygote: as `Function`, plus the calls that set up the sandbox of a child.
     Zygote,
 }
 
-/// The most that a sandbox may use.
+/// The limits of one sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Memory with page cache and scratch; there is no swap beside it.
+    /// Memory, including page cache and scratch. There is no swap.
     pub memory: ByteSize,
-    /// Processor time, in thousandths of a core.
+    /// CPU time, in thousandths of a core.
     pub cpu: CpuMillis,
     /// Processes and threads.
     pub pids: u32,
-    /// Bytes in the scratch at `/tmp`.
+    /// Size in bytes of the scratch at `/tmp`.
     pub scratch: ByteSize,
     /// Open descriptors of one process.
     pub open_files: u64,
 }
 
-/// The most that all sandboxes of a spawner may use together.
+/// The limits of all sandboxes of a spawner together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Total {
-    /// Memory, where absent that of the machine but for an eighth, or 512 MiB if that is more.
+    /// Memory. Default: the machine's memory minus the larger of one eighth and 512 MiB.
     pub memory: Option<ByteSize>,
-    /// Processes and threads, where absent three quarters of what the kernel has numbers and room
-    /// for.
+    /// Processes and threads. Default: three quarters of what the kernel's pid range and memory
+    /// allow.
     pub processes: Option<u32>,
 }
 
@@ -144,8 +144,8 @@ impl Default for Limits {
     }
 }
 
-/// As whom a program runs inside, and where it starts. Outside it is always a user of its own, who
-/// owns nothing: the numbers are only how that one looks inside.
+/// The user and the working directory of a program, as seen inside. Outside, every program has its
+/// own host user, which owns nothing; these ids are only how that user appears inside.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessSettings {
     /// Its user id inside; not 0.
@@ -165,77 +165,76 @@ impl Default for ProcessSettings {
 /// A program to execute in a sandbox of its own.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SandboxSpec {
-    /// Unique among the living.
+    /// Unique among live sandboxes.
     pub id: SandboxId,
     /// What it sees.
     pub root: Root,
     /// Absolute path of the program inside, and its arguments.
     pub command: Vec<String>,
-    /// The whole environment but for `SNOWMELT_CHANNEL_FD`.
+    /// The complete environment, except `SNOWMELT_CHANNEL_FD`.
     pub env: Vec<(String, String)>,
-    /// The most that it may use.
+    /// The limits.
     pub limits: Limits,
-    /// What it can reach.
+    /// The network.
     pub network: Network,
-    /// Which system calls it may make.
+    /// The system call policy.
     pub policy: Policy,
-    /// As whom and where it starts.
+    /// The user and working directory.
     pub process: ProcessSettings,
 }
 
 /// A Python interpreter that imports some modules and then only forks (SOCK 4.1).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ZygoteSpec {
-    /// Unique among the living.
+    /// Unique among live sandboxes.
     pub id: SandboxId,
     /// What the zygote itself sees: the interpreter and the packages to import.
     pub root: Root,
     /// Absolute path of the interpreter inside.
     pub python: PathBuf,
-    /// Put before the interpreter's own `sys.path`.
+    /// Prepended to the interpreter's own `sys.path`.
     pub python_path: Vec<String>,
-    /// Modules to import. One that fails is named in the log and left to the children.
+    /// Modules to import. A failed import is logged and left to the children.
     pub imports: Vec<String>,
-    /// The whole environment; `OPENBLAS_NUM_THREADS=1` and its kin are added unless they are
-    /// there, because a process with threads cannot be forked safely.
+    /// The complete environment. `OPENBLAS_NUM_THREADS=1` and similar variables are added unless
+    /// they are set, because a process with threads cannot be forked safely.
     pub env: Vec<(String, String)>,
-    /// The most that the zygote itself may use; its children have limits of their own.
+    /// The limits of the zygote itself. Its children have their own.
     pub limits: Limits,
 }
 
-/// A zygote of any language: a program that warms itself and then calls `snowmelt_serve` of
+/// A zygote in any language: a program that warms up and then calls `snowmelt_serve` of
 /// `runtimes/native/snowmelt_zygote.h`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NativeZygoteSpec {
-    /// Unique among the living.
+    /// Unique among live sandboxes.
     pub id: SandboxId,
     /// What the zygote itself sees.
     pub root: Root,
     /// Absolute path of the program inside, and its arguments.
     pub command: Vec<String>,
-    /// The whole environment.
+    /// The complete environment.
     pub env: Vec<(String, String)>,
-    /// The most that the zygote itself may use; its children have limits of their own.
+    /// The limits of the zygote itself. Its children have their own.
     pub limits: Limits,
 }
 
 /// A child of a zygote, in a sandbox of its own.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ForkSpec {
-    /// Unique among the living.
+    /// Unique among live sandboxes.
     pub id: SandboxId,
     /// What the child sees.
     pub root: Root,
-    /// Put before the zygote's `sys.path`.
+    /// Prepended to the zygote's `sys.path`.
     pub sys_path: Vec<String>,
-    /// The whole environment but for `SNOWMELT_CHANNEL_FD`.
+    /// The complete environment, except `SNOWMELT_CHANNEL_FD`.
     pub env: Vec<(String, String)>,
-    /// The most that it may use.
+    /// The limits.
     pub limits: Limits,
-    /// The network of its job, made for its zygote; none reaches nothing.
+    /// The network of its job, made for its zygote; `None` reaches nothing.
     pub network: Option<NetworkId>,
     /// `package.module:function` or `package.module:object.function`, called with the listening
-    /// socket; for a native zygote whatever
-    /// its program makes of it.
+    /// socket. A native zygote interprets it itself.
     pub entry: String,
 }

@@ -1,28 +1,28 @@
-//! Leaves a defence out, for the tests that show what each one is for.
+//! Disables a single defence, for the tests that show what each one protects against.
 //!
-//! Invariant: without the feature `weaken`, which nothing but those tests enables, every defence
-//! is there whatever the environment says, and the compiler knows it.
+//! Invariant: without the feature `weaken`, which only those tests enable, every defence is active
+//! whatever the environment says; [`is_disabled`] is then a constant.
 
-/// What the spawner can be told to leave out.
+/// The defences that can be disabled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Defence {
-    /// No capability in any set.
+    /// All capabilities are dropped.
     Capabilities,
     /// The limits of the control group.
     ControlGroup,
-    /// Nothing is dumped when a process crashes.
+    /// No core dump when a process crashes.
     CoreLimit,
-    /// No descriptor beside the four.
+    /// All descriptors but the four of a sandbox are closed.
     Descriptors,
-    /// No group of the server's user.
+    /// The groups of the server's user are dropped.
     Groups,
-    /// Read-only, nosuid, nodev.
+    /// Mounts are read-only, nosuid and nodev.
     Inert,
-    /// An own session keyring.
+    /// A new session keyring.
     Keyring,
     /// The spawner's pid namespace, which ends with the spawner.
     Init,
-    /// Files, abstract sockets and signals by Landlock.
+    /// Landlock for files, abstract sockets and signals.
     Landlock,
     /// Files of `/proc` about the whole machine are covered.
     MaskedProc,
@@ -34,11 +34,11 @@ pub(crate) enum Defence {
     OpenFiles,
     /// Paths in a root are resolved inside it.
     OwnTree,
-    /// A user of the host for what a zygote and its children count for.
+    /// A host user of its own for the per-user counts of a zygote and its children.
     OwnCounts,
     /// An empty network namespace for each root and each zygote.
     OwnNetwork,
-    /// The limit of signals that wait.
+    /// The limit of pending signals.
     PendingSignals,
     /// The pid namespace.
     Processes,
@@ -52,15 +52,15 @@ pub(crate) enum Defence {
     User,
 }
 
-/// Whether to go without it.
+/// Whether a defence is disabled: never.
 #[cfg(not(feature = "weaken"))]
-pub(crate) const fn lacks(_: Defence) -> bool {
+pub(crate) const fn is_disabled(_: Defence) -> bool {
     false
 }
 
-/// Whether to go without it: whether the variable `SNOWMELT_WEAKEN` names it.
+/// Whether a defence is disabled: whether the variable `SNOWMELT_WEAKEN` names it.
 #[cfg(feature = "weaken")]
-pub(crate) fn lacks(defence: Defence) -> bool {
+pub(crate) fn is_disabled(defence: Defence) -> bool {
     let named = std::env::var("SNOWMELT_WEAKEN").unwrap_or_default();
     named.split(',').any(|name| name == format!("{defence:?}"))
 }

@@ -1,5 +1,5 @@
-"""The part of Snowmelt that runs inside a sandbox, beside the user's code.
+"""The part of Snowmelt that runs inside a sandbox, next to the user's code.
 
-Invariant: importing it loads the standard library only; pyarrow, numpy and pandas come with the
-first UDF that needs them.
+Invariant: importing it loads only the standard library; pyarrow, numpy and pandas are imported with
+the first UDF that needs them.
 """

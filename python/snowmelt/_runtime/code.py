@@ -1,7 +1,7 @@
 """Turns the `Code` file that the platform put into the sandbox into Python objects.
 
-Invariant: a code file is executed once in a process, however many connections ask for it, so that
-what a module loads at import time (a model, say) is loaded once.
+Invariant: a code file is executed once per process, however many connections load it, so that
+what a module loads at import time (a model, for example) is loaded once.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from .failure import Failed
 
 
 class Loaded:
-    """Code that was executed: a module's names, or the one object of a pickle."""
+    """Executed code: a module's names, or the one object of a pickle."""
 
     def __init__(self, file: str, names: dict[str, Any]) -> None:
         self.file = file
         self.names = names
 
     def callable(self, name: str) -> Any:
-        """The function of that name; a pickle holds one only, whatever its name."""
+        """The function of that name; a pickle holds only one, whatever its name."""
         found = self.names.get(name, self.names.get("") if "" in self.names else None)
         if callable(found):
             return found
         if found is not None:
-            raise Failed("load", f"`{name}` in {self.file} is no function", function=name)
+            raise Failed("load", f"`{name}` in {self.file} is not a function", function=name)
         public = [key for key, value in self.names.items() if _is_own(self, key, value)]
         have = f"it defines {', '.join(sorted(public))}" if public else "it defines no function"
         raise Failed("load", f"there is no `{name}` in {self.file}: {have}", function=name)
@@ -42,8 +42,8 @@ _VAR_POSITIONAL = 0x04
 
 
 def takes_one(found: Any, name: str, file: str) -> None:
-    """Refuses a handler that cannot be called with one argument, the event. Of what is no plain
-    function or method, only its call can tell. Raises `Failed` of kind `load`."""
+    """Refuses a handler that cannot be called with one argument, the event. Callables other than
+    plain functions and methods are not checked. Raises `Failed` of kind `load`."""
     plain = getattr(found, "__func__", found)
     if not isinstance(plain, FunctionType):
         return
@@ -75,16 +75,16 @@ def _is_own(loaded: Loaded, name: str, value: Any) -> bool:
 
 
 _loaded: dict[str, Loaded] = {}
-# Failures that nobody was told yet.
+# Failures that no caller has received yet.
 _failed: dict[str, Failed] = {}
-# Code files that were read before anybody asked for them, with their source compiled.
+# Code files that were read before a connection needed them, with their source compiled.
 _read: dict[str, tuple[dict[str, Any], CodeType | None]] = {}
 _lock = threading.Lock()
 
 
-def read_ahead(path: str) -> None:
-    """Reads the code file at `path`, if there is one, and compiles it; nothing of it is executed.
-    What goes wrong is left to whoever loads it."""
+def prefetch(path: str) -> None:
+    """Reads the code file at `path`, if it exists, and compiles it without executing it. Errors are
+    left to `load`."""
     try:
         code = _contents(path)
         _read[path] = code, _compiled(code) if code["kind"] == "source" else None
@@ -92,9 +92,9 @@ def read_ahead(path: str) -> None:
         pass
 
 
-def load_ahead(path: str) -> None:
-    """Executes the code file at `path` before it is asked for; whoever asks first is told how it
-    failed."""
+def preload(path: str) -> None:
+    """Executes the code file at `path` before a connection needs it; a failure is raised by the
+    first `load`."""
     with _lock:
         try:
             _loaded[path] = _execute(path, "")
@@ -103,7 +103,7 @@ def load_ahead(path: str) -> None:
 
 
 def load(path: str, function: str) -> Loaded:
-    """Executes the code file at `path` unless that was done before.
+    """Executes the code file at `path` unless it has been executed.
 
     Raises `Failed` of kind `load` or `signature`.
     """
@@ -118,7 +118,7 @@ def load(path: str, function: str) -> Loaded:
 
 
 def forget(path: str) -> Loaded | None:
-    """Has the code file at `path` be executed again when it is asked for."""
+    """Makes the next `load` of the code file at `path` execute it again."""
     with _lock:
         return _loaded.pop(path, None)
 
@@ -138,7 +138,7 @@ def _execute(path: str, function: str) -> Loaded:
 
 
 def signature_failed(error: Any, function: str) -> Failed:
-    """A `snowmelt.SignatureError` as a failure: it names its function and place itself."""
+    """A `snowmelt.SignatureError` as a failure: it has its own function and location."""
     return Failed(
         "signature",
         error.reason,
@@ -175,7 +175,7 @@ def _from_source(code: dict[str, Any], compiled: CodeType | None) -> Loaded:
 
 def _module_name(file: str) -> str:
     stem = file.rpartition("/")[2].removesuffix(".py")
-    # A user's file may be named as a module that is there: it must not stand in for it.
+    # A user's file may have the name of an existing module, which it must not replace.
     return stem if stem.isidentifier() and stem not in sys.modules else f"__user_{stem}__"
 
 

@@ -1,8 +1,8 @@
-"""What a child of a zygote does once it has landed in its sandbox (SOCK 4.2).
+"""The work of a child of a zygote after its set-up in its sandbox (SOCK 4.2).
 
-It makes what was the zygote's its own, environment, import path and randomness, and calls its
-entry. What must not be shared is made anew; what cannot be, the interpreter's hash seed, is said in
-`docs/sandbox.md`.
+It replaces the zygote's environment, import path and randomness with its own, and calls its entry.
+State that must not be shared is made anew; the one exception, the interpreter's hash seed, is
+described in `docs/sandbox.md`.
 """
 
 import ctypes
@@ -15,21 +15,21 @@ from typing import Any
 
 CHANNEL_FD = 3
 
-# What the entry of a function needs, where the zygote imported it.
-RUNTIME, REHEARSAL = "snowmelt._runtime.serve", "snowmelt._runtime.rehearse"
+# The modules of the entry of a function, if the zygote imported them.
+RUNTIME, WARM_UP_CALL = "snowmelt._runtime.serve", "snowmelt._runtime.warm_up_call"
 
-# After so many calls the interpreter has adapted its code, which it would do in each child.
-REHEARSALS = 10
+# After this many calls the interpreter has specialised its code; otherwise each child would do it.
+WARM_UP_CALLS = 10
 
-# Memory that a child needs, as address, bytes and advice (`scout.py`).
+# Memory that a child needs, as address, bytes and advice (`fault_probe.py`).
 touched: list[tuple[int, int, int]] = []
 libc = ctypes.CDLL(None)
 
-# Where the states of numpy's global generator are.
+# The addresses of the states of numpy's global generator.
 twisters: list[int] = []
-# The listening socket of a child that had time.
+# The listening socket of a child that was prepared before a request.
 ready: list[socket.socket] = []
-# Generators of numpy that the imports left, seeded by the system and not on purpose.
+# Generators of numpy that the imports left, seeded by the system and not explicitly.
 streams: list[Any] = []
 
 
@@ -40,24 +40,24 @@ class Twister(ctypes.Structure):
 
 
 def warm() -> None:
-    """What a child does that has landed and is not asked for yet: it is fast when it is."""
+    """Prepares a child that is set up and has no request yet, so that its first call is fast."""
     try:
         for start, length, advice in touched:
-            # What this kernel does not do is done page by page when it is needed, as ever.
+            # Pages that this kernel does not populate are faulted in later, as usual.
             libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(length), advice)
         reseed()
-        rehearse()
+        warm_up()
         listener = socket.socket(fileno=CHANNEL_FD)
         if RUNTIME in sys.modules:
-            importlib.import_module(RUNTIME).stand_by(listener)
+            importlib.import_module(RUNTIME).start_first_thread(listener)
         ready.append(listener)
-    except BaseException:  # noqa: BLE001 a child that is like its siblings must not go on
+    except BaseException:  # noqa: BLE001 it must not run with shared randomness
         sys.excepthook(*sys.exc_info())
         os._exit(1)
 
 
 def begin(entries: bytes) -> int:
-    """Runs this child to its end, and gives the exit code of the process."""
+    """Runs this child to its end, and returns the exit code of the process."""
     try:
         environment, paths, entry = parse(entries)
         refresh(environment, paths)
@@ -70,7 +70,7 @@ def begin(entries: bytes) -> int:
 
 
 def parse(entries: bytes) -> tuple[dict[str, str], list[str], str]:
-    """The environment, the folders for the import path, and what to call."""
+    """The environment, the folders for the import path, and the entry."""
     environment, paths, entry = {}, [], ""
     for field in os.fsdecode(entries).split("\0"):
         kind, text = field[:1], field[1:]
@@ -94,43 +94,43 @@ def refresh(environment: dict[str, str], paths: list[str]) -> None:
             os.environ[name] = value
     sys.path[:0] = paths
     for path in paths:
-        # The zygote may have seen another folder there, or none. Not invalidate_caches, which
+        # The zygote may have cached another folder there, or none. Not invalidate_caches, which
         # imports a tenth of the standard library.
         sys.path_importer_cache.pop(path, None)
 
 
 def prepare() -> None:
-    """Does in the zygote what can be done once for all children: makes OpenSSL's generators, which
-    take 2 ms, and finds numpy's among all objects."""
-    for _ in range(REHEARSALS):
-        rehearse()
+    """Does work in the zygote once for all children: makes OpenSSL's generators, which takes 2 ms,
+    and finds numpy's among all objects."""
+    for _ in range(WARM_UP_CALLS):
+        warm_up()
     if "ssl" in sys.modules:
         sys.modules["ssl"].RAND_bytes(1)
     if "numpy.random.mtrand" in sys.modules:
-        keep_legacy(sys.modules["numpy.random.mtrand"])
+        register_legacy(sys.modules["numpy.random.mtrand"])
     generators = sys.modules.get("numpy.random.bit_generator")
     if generators is None:
         return
     kind = generators.BitGenerator
     known = {id(stream) for stream in streams}
     for found in gc.get_objects():
-        # Not isinstance, which asks an object for its class, and some run code to answer.
-        if issubclass(type(found), kind) and id(found) not in known and by_system(found):
+        # Not isinstance, which asks an object for its class, and some objects run code to answer.
+        if issubclass(type(found), kind) and id(found) not in known and is_system_seeded(found):
             streams.append(found)
 
 
-def rehearse() -> None:
-    """Does what `begin` does, with nothing, and has the platform's runtime do the like."""
+def warm_up() -> None:
+    """Runs the steps of `begin` with empty values, and a warm-up call of the platform's runtime."""
     environment, _, _ = parse(b"e_=_\0p/\0c:\0")
     refresh({**os.environ, **environment}, [])
     refresh({name: os.environ[name] for name in os.environ if name != "_"}, [])
-    if REHEARSAL in sys.modules:
-        sys.modules[REHEARSAL].run()
+    if WARM_UP_CALL in sys.modules:
+        sys.modules[WARM_UP_CALL].run()
 
 
-def keep_legacy(legacy: Any) -> None:
-    """Keeps numpy's global generator, which computes for 340 us to seed itself from a few bytes:
-    by its address, so that all its state can come from the system."""
+def register_legacy(legacy: Any) -> None:
+    """Registers numpy's global generator, which computes for 340 us to seed itself from a few
+    bytes: by its address, so that its whole state can be filled by the system."""
     legacy.seed()
     generator = legacy._rand._bit_generator
     if type(generator).__name__ == "MT19937":
@@ -139,17 +139,16 @@ def keep_legacy(legacy: Any) -> None:
         streams.append(generator)
 
 
-def by_system(generator: Any) -> bool:
-    """Whether it was seeded with what the system gave, which is 128 bits, and not with a number
-    that somebody chose."""
+def is_system_seeded(generator: Any) -> bool:
+    """Whether it was seeded by the system, with 128 bits, and not with an explicit number."""
     sequence = getattr(generator, "_seed_seq", None)
     entropy = getattr(sequence, "entropy", None)
     return isinstance(entropy, int) and entropy >= 1 << 64
 
 
 def reseed() -> None:
-    """Gives each child randomness of its own. The interpreter's `random` does so at a fork by
-    itself; others know a fork by the process id, which is 1 in zygote and child alike."""
+    """Gives each child its own randomness. The interpreter's `random` reseeds itself at a fork;
+    others detect a fork by the process id, which is 1 in zygote and child."""
     if "ssl" in sys.modules:
         sys.modules["ssl"].RAND_add(os.urandom(32), 32.0)
     for stream in streams:
@@ -160,7 +159,7 @@ def reseed() -> None:
 
 
 def call(entry: str) -> int:
-    """Calls the entry, `module:name` or `module:name.name`, and gives the exit code."""
+    """Calls the entry, `module:name` or `module:name.name`, and returns the exit code."""
     module, _, function = entry.partition(":")
     code = 0
     try:

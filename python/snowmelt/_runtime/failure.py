@@ -1,7 +1,7 @@
-"""What the platform is told when user code fails: `FunctionFailure` of `crates/wire`.
+"""The report to the platform when user code fails: `FunctionFailure` of `crates/wire`.
 
-Invariant: only the user's own frames are shown; the frames of this package, of the standard
-library and of installed packages are folded away.
+Invariant: only the user's own frames are shown; frames of this package, of the standard library and
+of installed packages are left out.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ INPUT_CHARACTERS = 200
 EXCEPTION_CHARACTERS = 2_000
 _FRAMES_SHOWN = 20
 
-# Files whose text came with the code: these are the user's wherever they seem to lie.
+# Files whose text came with the code: these are the user's whatever their path.
 _own_files: set[str] = set()
 
 
 def own(file: str, text: str) -> None:
-    """Counts a file as the user's and gives tracebacks its lines."""
+    """Marks a file as the user's and gives tracebacks its lines."""
     _own_files.add(file)
     lines = text.splitlines(keepends=True)
-    # A modification time of None keeps `linecache.checkcache` from looking on the disk.
+    # A modification time of None keeps `linecache.checkcache` from checking the disk.
     linecache.cache[file] = (len(text), None, lines, file)
 
 
 def disown(file: str) -> None:
-    """Undoes that."""
+    """Undoes `own`."""
     _own_files.discard(file)
     linecache.cache.pop(file, None)
 
@@ -50,7 +50,7 @@ class Failed(Exception):
 
 
 def from_exception(error: BaseException, kind: str, function: str, **more: Any) -> Failed:
-    """The failure that an exception of the user's code means."""
+    """The failure for an exception of the user's code."""
     frames = _user_frames(error.__traceback__)
     if kind == "raised":
         kind, reached = limits.reached(error) or (kind, {})
@@ -74,7 +74,7 @@ def exception_line(error: BaseException) -> str:
     name = type(error).__name__
     try:
         text = " ".join(str(error).split())
-    except Exception:  # A user's __str__ may raise: the type alone is shown then.
+    except Exception:  # A user's __str__ may raise: only the type is shown then.
         text = ""
     return _shortened(f"{name}: {text}" if text else name, EXCEPTION_CHARACTERS)
 
@@ -113,7 +113,7 @@ def _library_roots() -> tuple[str, ...]:
     paths = sysconfig.get_paths()
     roots = {paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")}
     roots.add(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    # What the platform put on the path are packages; the working folder ("") is not.
+    # Folders that the platform put on the path are packages; the working folder ("") is not.
     roots.update(path for path in sys.path if path and os.path.isdir(path))
     return tuple(os.path.join(root, "") for root in roots)
 
@@ -150,10 +150,10 @@ def _excerpt(frames: list[_Frame], error: BaseException) -> list[str]:
     return lines
 
 
-# Where the platform puts this package for the interpreter of an image (`crates/node/src/unit.rs`).
+# The path of this package for the interpreter of an image (`crates/node/src/unit.rs`).
 _IN_IMAGE = __file__.startswith("/run/snowmelt/runtime/")
 
-# Where the name to import is not the name to install.
+# Modules whose package has another name.
 _DISTRIBUTIONS = {
     "PIL": "pillow",
     "bs4": "beautifulsoup4",
@@ -172,7 +172,7 @@ _HINTS = {
 
 
 def hint(error: BaseException) -> str | None:
-    """What the user can do about an exception, where the sandbox is the reason for it."""
+    """A hint for an exception that the sandbox causes."""
     if isinstance(error, ModuleNotFoundError) and error.name:
         root = error.name.partition(".")[0]
         package = _DISTRIBUTIONS.get(root, root)

@@ -1,6 +1,6 @@
 """Frames: 4 bytes of length (little endian), 1 byte of kind, 3 bytes of zero, then the payload.
 
-The same bytes as `crates/wire/src/frame.rs`. Invariant: a length is checked before memory is taken
+The format of `crates/wire/src/frame.rs`. Invariant: a length is checked before memory is allocated
 for it.
 """
 
@@ -15,7 +15,7 @@ LOAD, READY, CALL, RETURN, FAILURE, SCHEMA, BATCH, END = range(1, 9)
 EVENT, PROFILE = 15, 16
 
 MAX_PAYLOAD_BYTES = 256 << 20
-# The longest answer of a function that the platform takes (`crates/node/src/answer.rs`).
+# The longest answer of a function that the platform accepts (`crates/node/src/answer.rs`).
 MAX_ANSWER_BYTES = 64 << 20
 
 Payload = bytes | bytearray
@@ -28,11 +28,11 @@ _SHORT_BYTES = 1 << 10
 
 
 class ProtocolError(Exception):
-    """The other side sent what the protocol does not allow, or went away in mid-frame."""
+    """The other side violated the protocol, or closed the connection inside a frame."""
 
 
 class TooLong(Exception):
-    """What is to be sent is longer than any frame may be; nothing of it was sent."""
+    """The message is longer than any frame may be; nothing of it was sent."""
 
 
 def answer(text: str) -> bytes:
@@ -44,7 +44,7 @@ def answer(text: str) -> bytes:
 
 
 class Source(Protocol):
-    """What frames are read from: a socket's or a response's `readinto`."""
+    """A source of frames: a socket's or a response's `readinto`."""
 
     def readinto(self, buffer: memoryview, /) -> int | None: ...
 
@@ -79,33 +79,33 @@ class Connection:
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
-        # What came with the header before it.
-        self._ahead = b""
+        # Bytes that were received together with a header.
+        self._buffered = b""
 
     def readinto(self, buffer: memoryview) -> int:
-        """Takes what is there, at most the buffer's length; 0 at the end."""
-        if not self._ahead:
+        """Receives available bytes, at most the buffer's length; 0 at the end."""
+        if not self._buffered:
             if len(buffer) > _HEADER.size:
                 return self._socket.recv_into(buffer)
-            # A short frame is there as a whole.
-            self._ahead = self._socket.recv(_SHORT_BYTES)
-        count = min(len(buffer), len(self._ahead))
-        buffer[:count] = self._ahead[:count]
-        self._ahead = self._ahead[count:]
+            # A short frame usually arrives whole.
+            self._buffered = self._socket.recv(_SHORT_BYTES)
+        count = min(len(buffer), len(self._buffered))
+        buffer[:count] = self._buffered[:count]
+        self._buffered = self._buffered[count:]
         return count
 
     def receive(self) -> tuple[int, Payload] | None:
         """The next frame; None at the end."""
-        if not self._ahead:
-            # As a rule a short frame is there as a whole and alone: a call that comes after a rest
-            # finds nothing in the processor's caches, so each step that it does not take counts.
-            self._ahead = self._socket.recv(_SHORT_BYTES)
-            if len(self._ahead) >= _HEADER.size:
-                length, kind = _HEADER.unpack_from(self._ahead)
-                if len(self._ahead) == _HEADER.size + length:
-                    payload, self._ahead = self._ahead[_HEADER.size :], b""
+        if not self._buffered:
+            # A short frame usually arrives whole and alone. A call after an idle time finds the
+            # processor's caches cold, so each step that is left out counts.
+            self._buffered = self._socket.recv(_SHORT_BYTES)
+            if len(self._buffered) >= _HEADER.size:
+                length, kind = _HEADER.unpack_from(self._buffered)
+                if len(self._buffered) == _HEADER.size + length:
+                    payload, self._buffered = self._buffered[_HEADER.size :], b""
                     return kind, payload
-            elif not self._ahead:
+            elif not self._buffered:
                 return None
         return read(self)
 
@@ -114,11 +114,11 @@ class Connection:
         frame = self.receive()
         if frame is None or frame[0] != kind:
             found = "the end" if frame is None else f"a frame of kind {frame[0]}"
-            raise ProtocolError(f"{found} came where kind {kind} was due")
+            raise ProtocolError(f"expected a frame of kind {kind}, received {found}")
         return frame[1]
 
     def send(self, kind: int, payload: Any) -> None:
-        """Sends a frame; the payload is anything with bytes inside. Raises `TooLong`."""
+        """Sends a frame; the payload is any bytes-like object. Raises `TooLong`."""
         view = payload if type(payload) is bytes else memoryview(payload).cast("B")
         if len(view) > MAX_PAYLOAD_BYTES:
             raise TooLong(f"{len(view):,} bytes, and {MAX_PAYLOAD_BYTES:,} are the most")
@@ -130,5 +130,5 @@ class Connection:
             self._socket.sendall(view)
 
     def send_json(self, kind: int, message: Any) -> None:
-        """Sends a frame with a JSON message that is known to be JSON."""
+        """Sends a frame with a message that is serialisable as JSON."""
         self.send(kind, json.dumps(message).encode())

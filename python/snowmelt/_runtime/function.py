@@ -1,6 +1,6 @@
 """Calls `handler(event)` with JSON values, and `f(item)` over pickled items for `sm.map`.
 
-Invariant: each `Call` frame gets exactly one answer, and what the user printed is written before.
+Invariant: each `Call` frame gets exactly one answer, and the user's output is written before it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .plain import NotPlain
 
 Handler = Callable[[Any], Any]
 
-# What `json.loads` and `json.dumps` would make, or look for, at every call.
+# `json.loads` and `json.dumps` would make or look these up at every call.
 _decode = json.JSONDecoder().raw_decode
 _encode = json.JSONEncoder(allow_nan=False).encode
 
@@ -27,7 +27,7 @@ def serve(connection: Connection, handler: Handler, name: str, answer: Callable[
     """Answers calls until the other side ends; `answer` is `event_answer` or `map_answer`."""
     while (frame := connection.receive()) is not None and frame[0] != frames.END:
         if frame[0] != frames.CALL:
-            raise frames.ProtocolError(f"a frame of kind {frame[0]} came where a call was due")
+            raise frames.ProtocolError(f"expected a call, received a frame of kind {frame[0]}")
         call, _ = _decode(frame[1].decode())
         try:
             kind, text = frames.RETURN, answer(handler, name, call["event"])
@@ -42,7 +42,7 @@ def serve(connection: Connection, handler: Handler, name: str, answer: Callable[
 
 def too_long(name: str, error: frames.TooLong) -> Failed:
     """The failure for an answer that no frame can hold."""
-    hint = "return less at once, or write it to storage and return its place"
+    hint = "return a smaller answer, or write it to storage and return its location"
     return Failed("type", f"its answer has {error}", function=name, hint=hint)
 
 
@@ -73,10 +73,9 @@ def _as_json(value: Any, name: str) -> str:
 
 
 def map_answer(handler: Handler, name: str, event: dict[str, Any]) -> str:
-    """`{"results": text}`: for each item in order (true, value) or (false, why), as plain data or
-    as a pickle, whichever the event asks for (`docs/python.md`).
-
-    For who reads neither, `"failed"` says why the first that failed did, if any.
+    """`{"results": text}`: for each item in order (true, value) or (false, failure), as plain data
+    or as a pickle, as the event requests (`docs/python.md`). For clients that read neither,
+    `"failed"` has the message of the first failure, if any.
     """
     try:
         items = pickle.loads(base64.b64decode(event["items"]))
@@ -124,8 +123,8 @@ def _pickled(value: Any) -> bytes:
 
 
 def _exception(error: BaseException, write: Callable[[Any], Any]) -> Any:
-    """The exception itself, if it survives the way; many do not (their arguments are lost). As
-    plain data, one of Python's own by its name."""
+    """The exception itself, if it can be serialised; many cannot (their arguments are lost). As
+    plain data, only Python's own exceptions, by name."""
     try:
         if write is plain.dumps:
             own = type(error).__module__ == "builtins"
@@ -137,7 +136,7 @@ def _exception(error: BaseException, write: Callable[[Any], Any]) -> Any:
         return None
 
 
-# How each value is written, so that one that cannot be read spoils no other, and how all are.
+# How each value is written, one by one so that an unreadable one affects no other, and the whole.
 _FORMS: dict[str, tuple[Callable[[Any], Any], Callable[[list[Any]], str]]] = {
     "plain": (plain.dumps, json.dumps),
     "pickle": (_pickled, lambda results: base64.b64encode(pickle.dumps(results)).decode()),

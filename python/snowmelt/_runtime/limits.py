@@ -1,6 +1,6 @@
-"""Which limit of the sandbox an exception of the user's code came from.
+"""Which limit of the sandbox caused an exception of the user's code.
 
-Invariant: nothing here needs what the limit denies: it opens no file and starts no process.
+Invariant: nothing here needs the exhausted resource: it opens no file and starts no process.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ _AT_ITS_PROCESSES = "it is at its limit of processes and threads: start fewer"
 
 Reached = tuple[str, dict[str, Any]]
 
-# Of each connection's thread: functions in SQL have no options for these limits.
+# For each connection's thread: functions in SQL have no options for these limits.
 _thread = threading.local()
 
 
 def of_udf() -> None:
-    """Has the hints of this thread name no option that `@sm.udf` lacks."""
+    """Keeps the hints of this thread from naming options that `@sm.udf` lacks."""
     _thread.is_udf = True
 
 
 def fewer_processes() -> str:
-    """What to do about the limit of processes."""
+    """The hint for the limit of processes."""
     return _with(_AT_ITS_PROCESSES, "raise pids= (fn deploy --pids)")
 
 
@@ -36,7 +36,7 @@ def _with(advice: str, option: str) -> str:
 
 
 def reached(error: BaseException) -> Reached | None:
-    """The kind of failure and its `limit`, `peak` and `hint`; none if no limit is behind it."""
+    """The kind of failure and its `limit`, `peak` and `hint`; None if no limit caused it."""
     number = error.errno if isinstance(error, OSError) else None
     if number == errno.ENOSPC:
         return _scratch()
@@ -54,7 +54,7 @@ def _scratch() -> Reached | None:
     except OSError:
         return None
     limit = folder.f_blocks * folder.f_frsize
-    # What filled it may be removed by now; only where files ran out it was not full of bytes.
+    # The files may be removed by now; only where inodes ran out the bytes were not the cause.
     used = limit if folder.f_favail else limit - folder.f_bfree * folder.f_frsize
     twice = max(limit * 2 >> 20, 1)
     advice = "write less to /tmp, or remove what is done with"
@@ -70,7 +70,7 @@ def _files() -> Reached:
 
 
 def _forked(error: BaseException) -> bool:
-    """Whether it came from a fork: a read that does not block raises the same."""
+    """Whether a fork raised it: a non-blocking read raises the same error."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

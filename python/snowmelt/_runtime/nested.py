@@ -1,8 +1,8 @@
-"""Lists and structs as numpy has them, with every integer exact.
+"""Lists and structs in numpy's form, with every integer exact.
 
-numpy has no null beside integers, and Arrow's own conversion makes all integers of a nested column
-floats where one of them is null: 2**60 + 1 becomes 2**60. Invariant: no number changes; integers
-among which one is null are an array of objects, with None for the null.
+numpy has no null integers, and Arrow's own conversion turns all integers of a nested column into
+floats if one of them is null: 2**60 + 1 becomes 2**60. Invariant: no number changes; integers with
+a null among them become an array of objects, with None for the null.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pyarrow as pa
 
 
 def is_nested(kind: Any) -> bool:
-    """Whether values of an Arrow type have parts."""
+    """Whether values of an Arrow type have child values."""
     return is_list(kind) or bool(pa.types.is_struct(kind))
 
 
@@ -59,7 +59,7 @@ def _part(child: Any) -> list[Any]:
 def _objects(values: list[Any]) -> Any:
     import numpy as np
 
-    # Not `np.array`, which makes one table of lists that are equally long.
+    # Not `np.array`, which makes a matrix of lists of equal length.
     array = np.empty(len(values), dtype=object)
     for place, value in enumerate(values):
         array[place] = value

@@ -1,8 +1,8 @@
-"""Which rows of a batch a function is called for: those with a value in every argument that does
-not take None. The other rows are null in its result.
+"""The rows of a batch for which a function is called: those with a value in every argument that
+does not accept None. The result is null for the other rows.
 
-Invariant: what is compacted here has its row numbers kept, so that a failure names the row of the
-batch as the engine knows it.
+Invariant: the original row numbers are kept, so that a failure names the row of the batch as the
+engine counts it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Rows:
 
     @property
     def count(self) -> int:
-        """How many rows are called."""
+        """The number of called rows."""
         return int(self._batch.num_rows if self._mask is None else self._mask.true_count)
 
     def number(self, position: int) -> int:
@@ -51,7 +51,7 @@ class Rows:
 
 
 def _mask(batch: Any, signature: Signature) -> Any:
-    """True for the called rows; None where that is all of them."""
+    """True for the called rows; None if all rows are called."""
     pairs = zip(batch.columns, signature.arguments)
     strict = [c for c, (_, element) in pairs if not element.nullable and c.null_count]
     if not strict:

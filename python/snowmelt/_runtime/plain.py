@@ -1,8 +1,9 @@
 """Writes plain data as JSON text, for results that the client reads without executing anything.
 
-`snowmelt/_plain.py` reads it. Invariant: what is written here comes back equal and of the same
-type; anything else is refused by name, never bent into something similar. Nothing is imported for
-a value whose library is not there yet, because every function pays for what is imported here.
+`snowmelt/_plain.py` reads it. Invariant: what is written here is read back equal and of the same
+type; other types are refused by name, never converted into something similar. No library is
+imported for a value: if a value of it exists, it is imported already. Imports here cost every
+function.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-# Deeper data reaches the recursion limit of its reader.
+# Deeper data would exceed the recursion limit of its reader.
 MOST_LEVELS = 200
 
 _SCALARS = frozenset({type(None), bool, int, float, str})
@@ -21,7 +22,7 @@ Encode = Callable[[Any, int], Any]
 
 
 class NotPlain(Exception):
-    """A value is not plain data; the text says what it is."""
+    """A value is not plain data; the text names its type."""
 
 
 def dumps(value: Any) -> str:
@@ -29,7 +30,7 @@ def dumps(value: Any) -> str:
     try:
         return json.dumps(encode(value))
     except (ValueError, RecursionError) as error:
-        # An integer of thousands of digits, for one.
+        # For example an integer of thousands of digits.
         raise NotPlain(str(error)) from None
 
 
@@ -54,7 +55,7 @@ def not_plain(value: Any) -> NotPlain:
     """The refusal of a value by its type."""
     kind = type(value)
     module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
-    return NotPlain(f"{module}{kind.__qualname__} is no plain data")
+    return NotPlain(f"{module}{kind.__qualname__} is not plain data")
 
 
 def _list(values: Any, level: int) -> Any:
@@ -85,7 +86,7 @@ def _pairs(value: Any, level: int) -> list[Any]:
 def _defaultdict(value: Any, level: int) -> Any:
     factory = value.default_factory
     if factory not in FACTORIES:
-        raise NotPlain(f"a defaultdict with the factory {factory!r} is no plain data")
+        raise NotPlain(f"a defaultdict with the factory {factory!r} is not plain data")
     return ["defaultdict", FACTORIES.index(factory), _pairs(value, level)]
 
 
@@ -150,7 +151,7 @@ _BY_NAME: dict[tuple[str, str], Encode] = {
     ("uuid", "UUID"): _text("uuid"),
     ("pathlib", "PosixPath"): _text("path"),
     ("pathlib", "PurePosixPath"): _text("purepath"),
-    # Where Python 3.13 has them.
+    # Their modules since Python 3.13.
     ("pathlib._local", "PosixPath"): _text("path"),
     ("pathlib._local", "PurePosixPath"): _text("purepath"),
 }

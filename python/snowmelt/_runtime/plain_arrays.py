@@ -1,7 +1,7 @@
 """Writes arrays and frames of numpy, pandas, pyarrow and polars as plain data.
 
-`snowmelt/_plain_arrays.py` reads them. Invariant: numbers travel as bytes of their own type, and a
-library is used only where its value is there already: a function with pandas needs no pyarrow.
+`snowmelt/_plain_arrays.py` reads them. Invariant: numbers are sent as bytes of their own type, and
+a library is used only if the value is of it: a function with pandas needs no pyarrow.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _numpy(value: Any, level: int) -> Any:
         raise not_plain(value)
     if value.dtype.hasobject:
         if value.dtype.fields is not None:
-            raise NotPlain(f"an array of {value.dtype} is no plain data")
+            raise NotPlain(f"an array of {value.dtype} is not plain data")
         return ["objects", list(value.shape), plain.items(value.ravel().tolist(), level)]
     return ["ndarray", _npy(value)]
 
@@ -112,10 +112,10 @@ def _column(series: Any, level: int) -> Any:
         kind = dtype.numpy_dtype
         filled = series.array.to_numpy(dtype=kind, na_value=kind.type(0))
         return ["nullable", str(dtype), _npy(filled), _npy(series.isna().to_numpy())]
-    raise NotPlain(f"a column of {dtype} is no plain data")
+    raise NotPlain(f"a column of {dtype} is not plain data")
 
 
-# pandas' own numbers with a mask for nulls.
+# pandas' own numeric types with a mask for nulls.
 NULLABLE = frozenset(
     {"boolean", "Float32", "Float64"}
     | {f"{sign}Int{width}" for sign in ("", "U") for width in (8, 16, 32, 64)}

@@ -1,7 +1,7 @@
-"""What a zygote imports for pickled functions and for UDFs, beside `serve`.
+"""Imports of a zygote for pickled functions and for UDFs, in addition to `serve`.
 
-Invariant: nothing is looked for that is not imported already (a zygote remembers what its imports
-missed), and what is imported is used once, so that a child's first call does what its second does.
+Invariant: no module is looked up that is not imported already (a zygote records missed imports),
+and imported code is run once, so that a child's first call is as fast as its second.
 """
 
 from __future__ import annotations

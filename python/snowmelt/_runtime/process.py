@@ -1,6 +1,6 @@
-"""What user code does to the process around it: its output, and its wish to end.
+"""Effects of user code on its process: its output and its exit.
 
-Invariant: `SystemExit` ends the process, as it does anywhere in Python, and is never an answer.
+Invariant: `SystemExit` ends the process, as everywhere in Python, and is never an answer.
 """
 
 from __future__ import annotations
@@ -10,25 +10,25 @@ import sys
 
 
 def line_buffered() -> None:
-    """Lets what user code prints appear line by line on descriptors 1 and 2."""
+    """Writes the output of user code line by line to descriptors 1 and 2."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and hasattr(stream, "reconfigure"):
             stream.reconfigure(line_buffering=True, errors="backslashreplace")
 
 
 def flush() -> None:
-    """Writes what user code printed, so that it belongs to the call that printed it."""
+    """Writes the output of user code, so that it belongs to the call that printed it."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except (AttributeError, OSError, ValueError):
-            # Closed or replaced by the user's code: its output is its own affair.
+            # Closed or replaced by the user's code, which then handles its output.
             pass
 
 
 class _UserCode:
-    """Around what the user wrote; in a thread `SystemExit` would end the thread only, so it is done
-    here."""
+    """A context around user code: `SystemExit` ends the process here, because in a thread it would
+    end only the thread."""
 
     def __enter__(self) -> None:
         pass

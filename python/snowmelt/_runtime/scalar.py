@@ -1,7 +1,7 @@
 """Calls a function once for each row of a batch.
 
-Invariant: every row is called exactly once, also beside rows that fail; after so many failures that
-the count says enough, the rest of the batch is not called.
+Invariant: every row is called exactly once, also after rows that fail; after enough failures for
+the count, the rest of the batch is not called.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class Scalar:
         while len(values) < count and len(outcome.failed) < most:
             error: BaseException
             try:
-                # A list keeps what it got before an exception, and the arguments stay where the
-                # failed call left them: so the loop over the rows is C, and goes on after it.
+                # A list keeps the values added before an exception, and the iterator of arguments
+                # is past the failed call: so the loop over the rows is C, and continues there.
                 values.extend(starmap(self._function, arguments))
                 if len(values) == count:
                     break

@@ -1,9 +1,9 @@
 """The process inside a sandbox that runs a user's Python code: `main(listener)`.
 
 A thread for each connection; a connection is for one piece of code
-(`crates/wire/src/function.rs` has the dialogue). The process lives until it is killed. Invariant:
-what comes over one connection ends at most that connection; only `SystemExit` and what the kernel
-does end the process.
+(`crates/wire/src/function.rs` describes the dialogue). The process runs until it is killed.
+Invariant: an error on one connection ends at most that connection; only `SystemExit` and the kernel
+end the process.
 """
 
 from __future__ import annotations
@@ -17,62 +17,62 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from . import code, frames, function, process, rehearse
+from . import code, frames, function, process, warm_up_call
 from .failure import Failed
 from .frames import Connection, ProtocolError
 
 CHANNEL_DESCRIPTOR = 3
 
-# Where a sandbox has its Python code (`crates/node/src/unit.rs`).
+# The path of the sandbox's Python code (`crates/node/src/unit.rs`).
 CODE = "/opt/snowmelt/code/code.json"
 
-# Names the code that the first connection will ask for. Executing it takes as long as the platform
-# takes to hear that this process is there, and to connect.
+# Names the code that the first connection will load. Executing it takes as long as the platform
+# takes to notice this process and to connect.
 LOAD_AHEAD = "SNOWMELT_LOAD_AHEAD"
 
 # pyarrow's allocator starts a thread when it is loaded unless this is set before, and a process
-# with threads is no zygote: it must not be forked.
+# with threads must not be forked, so it could not be a zygote.
 os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
 
 
 class FirstThread:
-    """The thread of the first connection, which is there before anybody asks for this process: it
-    rehearses, so that its own memory is warm, and waits. It serves once `main` runs, and `main`
-    accepts once it has loaded its code."""
+    """The thread of the first connection, started before there is a request: it makes a warm-up
+    call, so that its own memory is warm, and waits. It serves once `main` runs, and `main` accepts
+    further connections once it has loaded its code."""
 
     def __init__(self, listener: socket.socket) -> None:
         self._listener = listener
-        self._rehearsed, self._begun, self._loaded = (threading.Lock() for _ in range(3))
+        self._warmed_up, self._started, self._loaded = (threading.Lock() for _ in range(3))
         self.failed: BaseException | None = None
-        for lock in (self._rehearsed, self._begun, self._loaded):
+        for lock in (self._warmed_up, self._started, self._loaded):
             lock.acquire()
         threading.Thread(target=self._run, daemon=True).start()
-        self._rehearsed.acquire()
-        # A process that waits for its order keeps the interpreter's lock, and the thread needs
-        # that to get to where it waits.
+        self._warmed_up.acquire()
+        # A process that waits for its order keeps the interpreter's lock, and the thread needs that
+        # lock to reach its wait.
         time.sleep(0.001)
 
     def begin(self) -> None:
-        """Has it serve, and waits until it has loaded."""
-        self._begun.release()
+        """Starts serving, and waits until the code is loaded."""
+        self._started.release()
         self._loaded.acquire()
 
     def _run(self) -> None:
         try:
-            rehearse.run()
+            warm_up_call.run()
         except BaseException as error:
             self.failed = error
             return
         finally:
-            self._rehearsed.release()
+            self._warmed_up.release()
         try:
             connected, _ = self._listener.accept()
-            self._begun.acquire()
-            _connection(connected, self._others)
+            self._started.acquire()
+            _connection(connected, self._accept_others)
         finally:
-            self._others()
+            self._accept_others()
 
-    def _others(self) -> None:
+    def _accept_others(self) -> None:
         if self._loaded.locked():
             self._loaded.release()
 
@@ -80,10 +80,10 @@ class FirstThread:
 _first: list[FirstThread] = []
 
 
-def stand_by(listener: socket.socket) -> None:
-    """Starts the thread of the first connection, for a `main` that may come much later, and reads
+def start_first_thread(listener: socket.socket) -> None:
+    """Starts the thread of the first connection, for a `main` that may run much later, and reads
     the code of this sandbox."""
-    code.read_ahead(CODE)
+    code.prefetch(CODE)
     first = FirstThread(listener)
     if first.failed is not None:
         raise first.failed
@@ -91,12 +91,12 @@ def stand_by(listener: socket.socket) -> None:
 
 
 def main(listener: socket.socket) -> None:
-    """Accepts connections for ever."""
+    """Accepts connections forever."""
     if not _first:
         process.line_buffered()
     expected = os.environ.pop(LOAD_AHEAD, None)
     if expected is not None:
-        code.load_ahead(expected)
+        code.preload(expected)
     for first in _first:
         first.begin()
     while True:
@@ -109,13 +109,13 @@ def _connection(connected: socket.socket, loaded: Callable[[], None] = lambda: N
         try:
             answer_all(Connection(connected), loaded)
         except (BrokenPipeError, ConnectionResetError):
-            pass  # The platform gave up on this connection; it knows why.
+            pass  # The platform closed this connection, and knows the reason.
         except (ProtocolError, ValueError, KeyError) as error:
             print(f"snowmelt: {error}", file=sys.stderr, flush=True)
 
 
 def answer_all(connection: Connection, loaded: Callable[[], None]) -> None:
-    """Serves a connection to its end; calls `loaded` when its code is there."""
+    """Serves a connection to its end; calls `loaded` when its code is loaded."""
     load = json.loads(connection.expect(frames.LOAD))
     try:
         answer = _MODES[load["mode"]](load)

@@ -1,7 +1,7 @@
-"""The dialogue of a UDF: schemas first, then a batch for each batch.
+"""The dialogue of a UDF: schemas first, then one answer per batch.
 
-Invariant: every batch gets exactly one answer, a column of as many rows or a failure; nothing is
-turned into nulls that the user did not ask for.
+Invariant: every batch gets exactly one answer, a column of as many rows or a failure; no value is
+turned into null unless the user asked for it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ Evaluate = Callable[[Any], Any]
 
 
 def load(load: dict[str, Any]) -> tuple[Evaluate, Signature]:
-    """The function that a `Load` message asks for, ready for batches. Raises `Failed`."""
+    """The function that a `Load` message names, ready for batches. Raises `Failed`."""
     limits.of_udf()
     name = load["function"]
     found = code.load(load["code"], name).callable(name)
     if not isinstance(found, Udf):
         found = _undecorated(found, name, load.get("batch"))
     try:
-        # Batches come as Arrow has them; the packages of an image may lack it.
+        # Batches arrive as Arrow data; the packages of an image may lack pyarrow.
         importlib.import_module("pyarrow")
         evaluate = evaluator(found.function, found.signature, load.get("on_error", "raise"))
     except ImportError as error:
@@ -38,7 +38,7 @@ def load(load: dict[str, Any]) -> tuple[Evaluate, Signature]:
 
 
 def evaluator(function: Callable[..., Any], signature: Signature, on_error: str) -> Evaluate:
-    """What answers batches by calling the function. Raises `ImportError` for a missing library."""
+    """A callable that answers batches. Raises `ImportError` if a library is missing."""
     if signature.batch == "scalar":
         from .scalar import Scalar
 
@@ -67,7 +67,7 @@ def serve(connection: Connection, evaluate: Evaluate, signature: Signature) -> N
     _schema(pa, connection.expect(frames.SCHEMA))
     if len(arguments) != len(signature.arguments):
         found, wanted = len(arguments), len(signature.arguments)
-        raise ProtocolError(f"{found} argument columns came for {wanted} parameters")
+        raise ProtocolError(f"{found} argument columns were received for {wanted} parameters")
     result_schema = pa.schema([pa.field("return", signature.returns.arrow_type(), True)])
     announced = False
     while (frame := connection.receive()) is not None and frame[0] != frames.END:
@@ -93,7 +93,7 @@ def _answer(
     pa: Any, frame: tuple[int, frames.Payload], arguments: Any, evaluate: Evaluate, name: str
 ) -> Any:
     if frame[0] != frames.BATCH:
-        raise ProtocolError(f"a frame of kind {frame[0]} came where a batch was due")
+        raise ProtocolError(f"expected a batch, received a frame of kind {frame[0]}")
     try:
         batch = pa.ipc.read_record_batch(pa.py_buffer(frame[1]), arguments)
     except pa.ArrowException as error:
@@ -103,7 +103,7 @@ def _answer(
     except Failed:
         raise
     except Exception as error:
-        # What the checks did not foresee still gets an answer, and the query an end.
+        # An unforeseen error still gets an answer, so that the query ends.
         raise failure.from_exception(error, "type", name) from None
 
 
@@ -113,7 +113,7 @@ def _schema(pa: Any, payload: frames.Payload) -> Any:
     except pa.ArrowException as error:
         raise ProtocolError(f"a schema cannot be read: {error}") from None
     if any(pa.types.is_dictionary(field.type) for field in schema):
-        raise ProtocolError("dictionary columns are no arguments of functions")
+        raise ProtocolError("dictionary columns cannot be arguments of functions")
     return schema
 
 

@@ -1,7 +1,7 @@
 """Columns to Python values and back, for functions that are called row by row.
 
-Invariant: a value is checked here before pyarrow sees it, because pyarrow turns 1.5 into 1 and a
-word into a list of letters without a word of its own.
+Invariant: a value is checked here before pyarrow sees it, because pyarrow silently turns 1.5 into 1
+and a string into a list of letters.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NO_NULL_HINT = "the annotation says that it never returns None: write `-> {} | 
 
 
 class WrongValue(Exception):
-    """A value is not of the declared type; the text says what came instead."""
+    """A value is not of the declared type; the text says what it is."""
 
 
 class WrongRow(Exception):
@@ -47,7 +47,7 @@ def as_declared(column: Any, element: Element) -> Any:
 
 
 def _shape(element: Element) -> Shape | None:
-    """Makes the value that the function gets; None where Arrow's own is that value."""
+    """Makes the value that the function gets; None where Arrow's value is used unchanged."""
     if element.kind == "list":
         return _shape_list(element)
     if element.kind == "struct":
@@ -76,7 +76,7 @@ def _shape_struct(element: Element) -> Shape | None:
 
 
 def write_column(values: list[Any], element: Element, may_be_null: Callable[[int], bool]) -> Any:
-    """A `pyarrow.Array` of the element's type; `may_be_null` tells rows that were not called.
+    """A `pyarrow.Array` of the element's type; `may_be_null` is true for rows that were not called.
 
     Raises `WrongRow`.
     """
@@ -100,7 +100,7 @@ def _try_one(pa: Any, row: int, value: Any, declared: Any) -> None:
         raise WrongRow(row, reason[:EXCEPTION_CHARACTERS]) from None
 
 
-# Types of which a value needs no look of its own.
+# Types whose values need no check of their own.
 _EXACT: dict[str, frozenset[type]] = {
     "bool": frozenset({bool}),
     "int": frozenset({int}),
@@ -130,7 +130,7 @@ def _checked(values: list[Any], element: Element, may_be_null: Callable[[int], b
 
 
 def coerce(value: Any, element: Element) -> Any:
-    """The value as pyarrow takes it for this element. Raises `WrongValue`."""
+    """The value as pyarrow accepts it for this element. Raises `WrongValue`."""
     if value is None:
         if element.nullable:
             return None
@@ -230,7 +230,7 @@ def _struct(value: Any, element: Element) -> dict[str, Any]:
     if missing := [name for name in names if name not in found]:
         raise _wrong(value, element, f", without {', '.join(missing)}")
     if unknown := [str(name) for name in found if name not in names]:
-        raise _wrong(value, element, f", with {', '.join(unknown)} beside its fields")
+        raise _wrong(value, element, f", with {', '.join(unknown)} in addition to its fields")
     return {name: coerce(found[name], inner) for name, inner in element.fields}
 
 

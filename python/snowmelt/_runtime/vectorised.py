@@ -1,7 +1,7 @@
 """Calls a function once for a batch: with pyarrow arrays, pandas series or numpy arrays.
 
-Invariant: the function sees only rows in which every argument that does not take None has a value;
-the others are null in the result.
+Invariant: the function sees only rows in which every argument that does not accept None has a
+value; the others are null in the result.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Vectorised:
 
 
 def _may_become(found: Any, declared: Any) -> bool:
-    """Whether a cast keeps the meaning: widths may change, a number never becomes a text."""
+    """Whether a cast keeps the meaning: widths may change, a number never becomes a string."""
     at = pa.types
     if found.equals(declared) or at.is_null(found):
         return True
@@ -124,7 +124,7 @@ def _give_pandas(column: Any, element: Element) -> Any:
     import pandas as pd
 
     if element.nullable and element.kind in ("int", "bool"):
-        # Plain pandas has no null in these: numbers would become floats when there is one.
+        # Plain pandas has no null in these: numbers would become floats if there is one.
         mapping = {
             pa.int8(): pd.Int8Dtype(),
             pa.int16(): pd.Int16Dtype(),
@@ -134,7 +134,7 @@ def _give_pandas(column: Any, element: Element) -> Any:
         mapping |= {pa.uint32(): pd.UInt32Dtype(), pa.uint64(): pd.UInt64Dtype()}
         mapping |= {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
         return column.to_pandas(types_mapper=mapping.get)
-    # Integers beside a null inside of lists and structs would become floats as well.
+    # Integers next to a null inside lists and structs would become floats as well.
     return column.to_pandas(integer_object_nulls=True)
 
 

@@ -1,10 +1,10 @@
 """The zygote: imports packages once and forks a handler for each order (SOCK 4).
 
-It runs as process 1 of its own sandbox, as user 0 of its own user namespace, and speaks with the
-spawner over descriptor 3. The forking itself is native (`runtimes/native/snowmelt_zygote.c`): the
-zygote runs no Python from its first child on, and a child none before it has landed, so that both
-leave the memory alone that they share. Its invariant: it stays single-threaded. It needs nothing
-but the standard library, and the spawner brings it along, so both are always of one version.
+It runs as process 1 of its own sandbox, as user 0 of its own user namespace, and communicates with
+the spawner over descriptor 3. Forking is native (`runtimes/native/snowmelt_zygote.c`): the zygote
+runs no Python after its first child, and a child runs none before its set-up is done, so that
+neither writes the memory that they share. Invariant: it stays single-threaded. It needs only the
+standard library, and the spawner contains it, so both always have the same version.
 """
 
 import ctypes
@@ -19,7 +19,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 import enter  # noqa: E402
-import scout  # noqa: E402
+import fault_probe  # noqa: E402
 
 del sys.path[0]
 
@@ -35,7 +35,7 @@ _pointer = ctypes.c_void_p
 
 
 class Hooks(ctypes.Structure):
-    """struct snowmelt_hooks: what the interpreter does around a fork, as `os.fork` has it."""
+    """struct snowmelt_hooks: the interpreter's hooks around a fork, as `os.fork` runs them."""
 
     _fields_ = (
         ("fork", _pointer),
@@ -53,15 +53,15 @@ class Order(ctypes.Structure):
 
 
 class ArenaAllocator(ctypes.Structure):
-    """PyObjectArenaAllocator: where the interpreter gets the memory of small objects."""
+    """PyObjectArenaAllocator: the interpreter's source of memory for small objects."""
 
     _fields_ = (("context", _pointer), ("alloc", _pointer), ("free", _pointer))
 
 
-# Runs with the interpreter's lock, which is never given away.
+# Runs with the interpreter's lock, which is never released.
 warm = ctypes.PYFUNCTYPE(None)(enter.warm)
 libc = ctypes.CDLL(None, use_errno=True)
-# Holds the interpreter's lock all the time: there is nobody to give it to.
+# Holds the interpreter's lock all the time: there is no other thread.
 native = ctypes.PyDLL(os.path.join(HERE, "zygote.so"))
 
 
@@ -76,7 +76,7 @@ def main() -> None:
         control = socket.socket(fileno=CONTROL_FD)
         begin = json.loads(control.recv(LONGEST_PACKET))
         ready = warm_up(begin, missed)
-        settle(settled, [found["module"] for found in ready["imported"]])
+        arrange_memory(settled, [found["module"] for found in ready["imported"]])
         control.send(json.dumps({"ready": ready}).encode())
         control.detach()
         kind, entries = serve()
@@ -89,14 +89,14 @@ def address(function: object) -> int | None:
 
 
 def gather_arenas() -> None:
-    """Has the interpreter put its small objects where huge pages can be made of them."""
+    """Makes the interpreter put its small objects where huge pages can be made of them."""
     functions = native.snowmelt_arena_alloc, native.snowmelt_arena_free
     allocator = ArenaAllocator(None, *map(address, functions))
     ctypes.pythonapi.PyObject_SetArenaAllocator(ctypes.byref(allocator))
 
 
 def warm_up(begin: dict, missed: "Missed") -> dict:
-    """Imports, and tells what came of it."""
+    """Imports the modules, and returns the report."""
     sys.path[:0] = begin["python_path"]
     importlib.invalidate_caches()
     sys.meta_path.append(missed)
@@ -111,8 +111,9 @@ def warm_up(begin: dict, missed: "Missed") -> dict:
 
 
 class Missed:
-    """The last of the finders: who comes here was found by none. It finds nothing, and keeps the
-    names, because a package that looked in vain for another may have settled for less."""
+    """The last of the finders, which is asked only if all others failed. It finds nothing and
+    records the names, because a package that looked in vain for another may have chosen a
+    fallback."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
@@ -123,11 +124,11 @@ class Missed:
 
 
 def import_all(modules: list[str]) -> tuple[list[dict], list[str]]:
-    """Imports what can be imported; the children raise the error of the rest themselves."""
+    """Imports what can be imported; the other imports are repeated, and raise, in the children."""
     imported, failed = [], []
     before = own_memory()
     for module in modules:
-        begun = time.perf_counter_ns()
+        started = time.perf_counter_ns()
         try:
             importlib.import_module(module)
         except BaseException as error:  # noqa: BLE001 a module may raise anything, even exit
@@ -135,7 +136,7 @@ def import_all(modules: list[str]) -> tuple[list[dict], list[str]]:
             failed.append(text)
             print(f"zygote: cannot import {text}", file=sys.stderr, flush=True)
             continue
-        us = (time.perf_counter_ns() - begun) // 1000
+        us = (time.perf_counter_ns() - started) // 1000
         after = own_memory()
         imported.append({"module": module, "us": us, "bytes": max(after - before, 0)})
         before = after
@@ -143,7 +144,7 @@ def import_all(modules: list[str]) -> tuple[list[dict], list[str]]:
 
 
 def own_memory() -> int:
-    """Bytes that are this process's alone."""
+    """Bytes of memory that only this process uses."""
     with open("/proc/self/smaps_rollup") as lines:
         for line in lines:
             if line.startswith("Private_Dirty:"):
@@ -151,16 +152,16 @@ def own_memory() -> int:
     return 0
 
 
-def settle(settled: set[int], imported: list[str]) -> None:
-    """Leaves the memory as children can best share it, and finds out what they need of it.
-    `settled` are the huge pages that were settled here, or in a zygote above, before: those are
+def arrange_memory(settled: set[int], imported: list[str]) -> None:
+    """Arranges the memory so that children share as much as possible, and probes what they need of
+    it. `settled` are the huge pages that were made here, or in a zygote above, before: those are
     shared with it, and would be copied."""
     enter.prepare()
     # Without this, the first collection in a child would touch, and so copy, every object.
     gc.collect()
     gc.freeze()
-    # Before there are huge pages: what this process writes while a scout shares them breaks them.
-    enter.touched[:] = scout.send_out(imported, unused())
+    # Before there are huge pages: writes while a probe child shares them would split them.
+    enter.touched[:] = fault_probe.probe(imported, unused())
     gc.freeze()
     # A huge page is one entry of the page table, which is what a fork copies.
     for page in huge_pages():
@@ -172,23 +173,23 @@ def settle(settled: set[int], imported: list[str]) -> None:
 
 
 def huge_pages() -> list[int]:
-    """Where the anonymous writable memory of this process holds a whole huge page."""
+    """The huge pages that fit into the anonymous writable memory of this process."""
     pages = []
-    for start, end in scout.mappings(unused(), scout.is_anonymous):
+    for start, end in fault_probe.mappings(unused(), fault_probe.is_anonymous):
         first = -(-start // HUGE_PAGE) * HUGE_PAGE
         pages.extend(range(first, end - HUGE_PAGE + 1, HUGE_PAGE))
     return pages
 
 
 def unused() -> tuple[int, int]:
-    """Addresses that are reserved for small objects, and empty: 64 GiB, nothing to look through."""
+    """Addresses that are reserved for small objects and still empty, 64 GiB, to be skipped."""
     start, end = ctypes.c_ulong(), ctypes.c_ulong()
     native.snowmelt_arenas_unused(ctypes.byref(start), ctypes.byref(end))
     return start.value, end.value
 
 
 def serve() -> tuple[int, bytes]:
-    """Forks on order; returns in a child, with its kind and what it is to do."""
+    """Forks on order; returns in a child, with its kind and its entries."""
     python = ctypes.pythonapi
     functions = (
         libc.fork,

@@ -37,7 +37,7 @@ impl Clock {
 }
 
 fn go(clock: &Weak<Clock>) {
-    if let Err(error) = snowmelt_kernel::process::run_first() {
+    if let Err(error) = snowmelt_kernel::process::raise_scheduling_priority() {
         tracing::debug!(%error, "the clock of hosts runs like everything else");
     }
     let mut last = Instant::now();

@@ -3,7 +3,7 @@
 
 use std::thread;
 
-use snowmelt_kernel::process::run_first;
+use snowmelt_kernel::process::raise_scheduling_priority;
 use snowmelt_types::{Code, ErrorReport};
 use tokio::sync::oneshot;
 
@@ -19,7 +19,7 @@ pub(crate) async fn in_time<T: Send + 'static, F: Future<Output = T>>(
     let runtime = runtime.map_err(|error| failed(error.to_string()))?;
     let (done, waits) = oneshot::channel();
     let run = move || {
-        if let Err(error) = run_first() {
+        if let Err(error) = raise_scheduling_priority() {
             tracing::debug!(%error, "hosts are heard like everything else");
         }
         // The receiver may have been dropped.

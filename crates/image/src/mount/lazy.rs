@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use snowmelt_kernel::fds::apart;
+use snowmelt_kernel::fds::with_own_table;
 use snowmelt_kernel::mount::{self, Attributes};
 use tokio::runtime::Handle;
 
@@ -112,7 +112,7 @@ impl LazyMount {
 /// mounts waits for an answer until the connection ends, so it must not hold that open.
 fn mount_served(fuse: BorrowedFd<'_>, layers: usize) -> Result<OwnedFd> {
     let path = |index| file_of(fuse, index);
-    let mounted = apart(fuse, || {
+    let mounted = with_own_table(fuse, || {
         let devices: Vec<PathBuf> = (1..=layers).map(path).collect();
         mount_files(&path(0), &devices)
     });

@@ -3,8 +3,8 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// A register. `R0` is what a call and the program give, `R1` to `R5` are arguments and lost by a
-/// call, `R10` is the end of a stack of 512 bytes.
+/// A register. `R0` is the result of a call and of the program, `R1` to `R5` are arguments and
+/// clobbered by a call, `R10` is the end of a stack of 512 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Register {
@@ -21,7 +21,7 @@ pub enum Register {
     R10,
 }
 
-/// How much is read or written.
+/// The width of a load or store.
 #[derive(Clone, Copy, Debug)]
 pub enum Size {
     /// Four bytes.
@@ -34,7 +34,7 @@ pub enum Size {
     Double = 0x18,
 }
 
-/// A function of the kernel's (`enum bpf_func_id`).
+/// A helper function of the kernel (`enum bpf_func_id`).
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)]
 pub enum Helper {
@@ -53,15 +53,15 @@ pub enum Helper {
     SetResult = 187,
 }
 
-/// A place in a program.
+/// A position in a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Label(usize);
 
-/// A program that is being put together.
+/// A program under construction.
 #[derive(Debug, Default)]
 pub struct Assembler {
     code: Vec<u64>,
-    places: Vec<Option<usize>>,
+    positions: Vec<Option<usize>>,
     jumps: Vec<(usize, Label)>,
 }
 
@@ -71,18 +71,18 @@ impl Assembler {
         Self::default()
     }
 
-    /// A label that is placed later.
+    /// A new label, to be placed later.
     pub fn label(&mut self) -> Label {
-        self.places.push(None);
-        Label(self.places.len() - 1)
+        self.positions.push(None);
+        Label(self.positions.len() - 1)
     }
 
-    /// Has the label stand for the next instruction.
+    /// Places the label at the next instruction.
     pub fn place(&mut self, label: Label) {
-        self.places[label.0] = Some(self.code.len());
+        self.positions[label.0] = Some(self.code.len());
     }
 
-    /// Whether something jumps there: the kernel refuses instructions that nothing leads to.
+    /// Whether any jump targets the label: the kernel refuses unreachable instructions.
     pub fn is_used(&self, label: Label) -> bool {
         self.jumps.iter().any(|(_, target)| *target == label)
     }
@@ -102,7 +102,7 @@ impl Assembler {
         self.put(0x07, to, Register::R0, 0, number);
     }
 
-    /// `to &= mask`, the lower 32 bits; the others become 0.
+    /// `to &= mask`, the lower 32 bits; the upper ones become 0.
     pub fn and(&mut self, to: Register, mask: u32) {
         self.put(0x54, to, Register::R0, 0, mask as i32);
     }
@@ -129,65 +129,65 @@ impl Assembler {
 
     /// `to = the map`.
     pub fn map(&mut self, to: Register, map: BorrowedFd<'_>) {
-        // Two instructions long; source 1 says that the number is a map's descriptor.
+        // Two instructions long; source 1 means that the number is a map's descriptor.
         self.put(0x18, to, Register::R1, 0, map.as_raw_fd());
         self.code.push(0);
     }
 
-    /// Calls a function of the kernel's.
+    /// Calls a helper function of the kernel.
     pub fn call(&mut self, helper: Helper) {
         self.put(0x85, Register::R0, Register::R0, 0, helper as i32);
     }
 
-    /// Goes on at the label.
+    /// Jumps to the label.
     pub fn jump(&mut self, label: Label) {
         self.jump_with(0x05, Register::R0, Register::R0, 0, label);
     }
 
-    /// If the lower 32 bits are this number.
+    /// Jumps if the lower 32 bits are this number.
     pub fn jump_if_word_is(&mut self, register: Register, number: u32, label: Label) {
         self.jump_with(0x16, register, Register::R0, number as i32, label);
     }
 
-    /// If the lower 32 bits are another number.
+    /// Jumps if the lower 32 bits are another number.
     pub fn jump_unless_word_is(&mut self, register: Register, number: u32, label: Label) {
         self.jump_with(0x56, register, Register::R0, number as i32, label);
     }
 
-    /// If all 64 bits are 0.
+    /// Jumps if all 64 bits are 0.
     pub fn jump_if_zero(&mut self, register: Register, label: Label) {
         self.jump_with(0x15, register, Register::R0, 0, label);
     }
 
-    /// If not all 64 bits are 0.
+    /// Jumps if not all 64 bits are 0.
     pub fn jump_unless_zero(&mut self, register: Register, label: Label) {
         self.jump_with(0x55, register, Register::R0, 0, label);
     }
 
-    /// If both are the same, 64 bits.
+    /// Jumps if both are equal, 64 bits.
     pub fn jump_if_same(&mut self, one: Register, other: Register, label: Label) {
         self.jump_with(0x1d, one, other, 0, label);
     }
 
-    /// If both differ, 64 bits.
+    /// Jumps if both differ, 64 bits.
     pub fn jump_unless_same(&mut self, one: Register, other: Register, label: Label) {
         self.jump_with(0x5d, one, other, 0, label);
     }
 
-    /// If one is more than the other, 64 bits.
+    /// Jumps if one is greater than the other, 64 bits.
     pub fn jump_if_more(&mut self, one: Register, other: Register, label: Label) {
         self.jump_with(0x2d, one, other, 0, label);
     }
 
-    /// Ends the program; `R0` is what it gives.
+    /// Ends the program with the result `R0`.
     pub fn exit(&mut self) {
         self.put(0x95, Register::R0, Register::R0, 0, 0);
     }
 
-    /// The instructions, with jumps to where their labels were placed.
+    /// The instructions, with jumps resolved to their labels.
     pub(super) fn finish(mut self) -> io::Result<Vec<u64>> {
         for (at, label) in &self.jumps {
-            let target = self.places[label.0].ok_or(io::ErrorKind::InvalidInput)?;
+            let target = self.positions[label.0].ok_or(io::ErrorKind::InvalidInput)?;
             let distance = target as i64 - *at as i64 - 1;
             let distance = i16::try_from(distance).map_err(|_| io::ErrorKind::InvalidInput)?;
             self.code[*at] |= u64::from(distance as u16) << 16;
@@ -200,7 +200,7 @@ impl Assembler {
         self.put(code, one, other, 0, number);
     }
 
-    /// `struct bpf_insn` as one number, which has the same bytes where the least comes first.
+    /// `struct bpf_insn` as one number, which has the same bytes on a little-endian machine.
     fn put(&mut self, code: u8, to: Register, from: Register, offset: i16, number: i32) {
         let registers = (to as u64) | (from as u64) << 4;
         self.code.push(
@@ -213,7 +213,7 @@ impl Assembler {
 }
 
 #[cfg(target_endian = "big")]
-compile_error!("instructions are put together for machines whose least byte comes first");
+compile_error!("instructions are assembled for little-endian machines");
 
 #[cfg(test)]
 mod tests {
@@ -232,13 +232,13 @@ mod tests {
     }
 
     #[test]
-    fn jumps_lead_to_their_labels_and_nowhere_else() {
+    fn jumps_lead_only_to_their_labels() {
         let mut assembler = Assembler::new();
-        let (back, ahead) = (assembler.label(), assembler.label());
+        let (back, forward) = (assembler.label(), assembler.label());
         assembler.place(back);
-        assembler.jump(ahead);
+        assembler.jump(forward);
         assembler.jump(back);
-        assembler.place(ahead);
+        assembler.place(forward);
         assembler.exit();
         let code = assembler.finish().unwrap();
         assert_eq!((code[0] >> 16) as i16, 1);

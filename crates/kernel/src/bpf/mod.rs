@@ -1,8 +1,7 @@
-//! Small programs in the kernel (eBPF): maps, programs, and links that hold programs to a control
-//! group.
+//! eBPF programs: maps, programs, and links that attach programs to a control group.
 //!
-//! Programs are put together by [`Assembler`], so that building needs no other compiler. All three
-//! are descriptors: what nobody holds any more is gone.
+//! Programs are assembled by [`Assembler`], so that the build needs no other compiler. All three
+//! are descriptors, and the kernel frees them when the last descriptor is closed.
 
 mod assemble;
 
@@ -18,13 +17,13 @@ const MAP_DELETE: libc::c_int = 3;
 const PROG_LOAD: libc::c_int = 5;
 const LINK_CREATE: libc::c_int = 28;
 const MAP_TYPE_HASH: u32 = 1;
-/// Entries take memory when they come, not all at once.
+/// Entries are allocated on insertion, not all in advance.
 const NO_PREALLOC: u32 = 1;
 const LICENSE: &CStr = c"Apache-2.0";
-/// Enough for what the verifier says of a small program.
+/// Enough for the verifier's log of a small program.
 const LOG: usize = 64 << 10;
 
-/// Where in the kernel a program runs (`enum bpf_attach_type`), by the names there.
+/// Where in the kernel a program runs (`enum bpf_attach_type`), by the kernel's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Hook {
@@ -37,7 +36,7 @@ pub enum Hook {
     Send4 = 14,
     Send6 = 15,
     SetSockOption = 22,
-    /// Looks at packets that come in by a device, as a filter of its queueing discipline.
+    /// Sees packets that arrive on a device, as a filter of its queueing discipline.
     Packets = 46,
 }
 
@@ -54,7 +53,7 @@ impl Hook {
     }
 }
 
-/// A table that programs and this process share.
+/// A table shared by programs and this process.
 #[derive(Debug)]
 pub struct Map {
     fd: OwnedFd,
@@ -82,7 +81,7 @@ struct Element {
 }
 
 impl Map {
-    /// A hash table of at most `most` entries, with keys and values of so many bytes.
+    /// A hash table of at most `most` entries, with keys and values of these sizes in bytes.
     pub fn hash(key: usize, value: usize, most: u32) -> io::Result<Self> {
         let attributes = CreateMap {
             kind: MAP_TYPE_HASH,
@@ -96,19 +95,19 @@ impl Map {
         Ok(Self { fd, key, value })
     }
 
-    /// Sets an entry, new or not.
+    /// Inserts or replaces an entry.
     pub fn set(&self, key: &[u8], value: &[u8]) -> io::Result<()> {
         self.check(key, Some(value))?;
         let element = self.element(key, value.as_ptr() as u64);
-        // SAFETY: key and value are as long as the map says, which `check` has made sure of, and
-        // the kernel reads them within the call.
+        // SAFETY: key and value have the lengths of the map, which `check` has verified, and the
+        // kernel reads them within the call.
         unsafe { call_only(MAP_UPDATE, &element) }
     }
 
-    /// Removes an entry; `ENOENT` if it is not there.
+    /// Removes an entry; `ENOENT` if it does not exist.
     pub fn remove(&self, key: &[u8]) -> io::Result<()> {
         self.check(key, None)?;
-        // SAFETY: the key is as long as the map says, and the kernel reads it within the call.
+        // SAFETY: the key has the length of the map, and the kernel reads it within the call.
         unsafe { call_only(MAP_DELETE, &self.element(key, 0)) }
     }
 
@@ -153,7 +152,7 @@ struct LoadProgram {
 }
 
 impl Program {
-    /// Has the kernel verify and take a program. What the verifier did not like is in the error.
+    /// Makes the kernel verify and load a program. The error contains the verifier's log.
     pub fn load(hook: Hook, assembler: Assembler) -> io::Result<Self> {
         let code = assembler.finish()?;
         match load(hook, &code, &mut []) {
@@ -162,15 +161,15 @@ impl Program {
             Err(refused) => {
                 let mut log = vec![0; LOG];
                 let Err(error) = load(hook, &code, &mut log) else { return Err(refused) };
-                let said = String::from_utf8_lossy(&log);
-                let said = said.trim_end_matches('\0').trim_end();
-                Err(io::Error::new(error.kind(), format!("{error}: {said}")))
+                let log = String::from_utf8_lossy(&log);
+                let log = log.trim_end_matches('\0').trim_end();
+                Err(io::Error::new(error.kind(), format!("{error}: {log}")))
             }
         }
     }
 
-    /// Has it run for every process in a control group (version 2) and below, beside what others
-    /// have attached, until the link is dropped.
+    /// Runs it for every process in a control group (version 2) and below, in addition to other
+    /// attached programs, until the link is dropped.
     pub fn attach(&self, group: BorrowedFd<'_>) -> io::Result<Link> {
         #[repr(C)]
         struct CreateLink {
@@ -211,39 +210,39 @@ fn load(hook: Hook, code: &[u64], log: &mut [u8]) -> io::Result<OwnedFd> {
         device: 0,
         hook: if hook == Hook::Packets { 0 } else { hook as u32 },
     };
-    // SAFETY: code and license are read within the call, and the log, which this function alone
-    // has, is written up to the length that is given.
+    // SAFETY: code and license are read within the call, and the log, to which only this function
+    // has access, is written up to the given length.
     unsafe { call(PROG_LOAD, &attributes) }
 }
 
-/// A program at its place; dropped, it no longer runs.
+/// An attached program; dropping it detaches the program.
 #[derive(Debug)]
 pub struct Link {
     _fd: OwnedFd,
 }
 
-/// A call that gives a descriptor.
+/// A call that returns a descriptor.
 ///
 /// # Safety
-/// Addresses in the attributes must be valid for what the command does with them.
+/// Addresses in the attributes must be valid for the command.
 unsafe fn call<T>(command: libc::c_int, attributes: &T) -> io::Result<OwnedFd> {
-    // SAFETY: the attributes are as long as is said; what they point to is the caller's promise.
+    // SAFETY: the attributes have the given length; their pointers are the caller's promise.
     let result = unsafe {
         libc::syscall(libc::SYS_bpf, command, std::ptr::from_ref(attributes), size_of::<T>())
     };
     if result < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just made it for us, so nobody else owns it.
+    // SAFETY: the kernel has just made it, so it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(result as i32) })
 }
 
-/// A call that gives nothing.
+/// A call without a result.
 ///
 /// # Safety
-/// Addresses in the attributes must be valid for what the command does with them.
+/// Addresses in the attributes must be valid for the command.
 unsafe fn call_only<T>(command: libc::c_int, attributes: &T) -> io::Result<()> {
-    // SAFETY: the attributes are as long as is said; what they point to is the caller's promise.
+    // SAFETY: the attributes have the given length; their pointers are the caller's promise.
     let result = unsafe {
         libc::syscall(libc::SYS_bpf, command, std::ptr::from_ref(attributes), size_of::<T>())
     };
@@ -259,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_come_and_go() {
+    fn entries_are_set_and_removed() {
         if !is_root() {
             return;
         }
@@ -274,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_verifier_refuses_is_told_with_its_reason() {
+    fn a_refused_program_is_reported_with_the_verifiers_reason() {
         if !is_root() {
             return;
         }

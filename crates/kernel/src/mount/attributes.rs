@@ -1,9 +1,9 @@
-//! Attributes of mounts: all of a tree in one call where the kernel has it (Linux 5.12), one
-//! remount for each mount elsewhere.
+//! Attributes of mounts: for a tree in one call where the kernel supports it (Linux 5.12),
+//! otherwise by one remount for each mount.
 //!
-//! Invariant: a remount only takes rights away. It names a mount by a descriptor whose mount id was
-//! compared with the one that was meant, so that a folder which is renamed meanwhile cannot lead
-//! it to another mount.
+//! Invariant: a remount only removes rights. It names a mount by a descriptor whose mount id was
+//! compared with the intended one, so that a folder that is renamed concurrently cannot redirect it
+//! to another mount.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,12 +16,12 @@ use rustix::mount::{MountFlags, mount_remount};
 
 use super::Attributes;
 
-/// How far attributes reach.
+/// The scope of a change.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reach {
     /// The mount itself.
     One,
-    /// It and all below it.
+    /// The mount and all below it.
     Tree,
 }
 
@@ -34,7 +34,7 @@ struct SetAttributes {
     user_namespace: u64,
 }
 
-/// By mount_setattr(2), attached or not; [`io::ErrorKind::Unsupported`] before Linux 5.12.
+/// Uses mount_setattr(2), attached or not; [`io::ErrorKind::Unsupported`] before Linux 5.12.
 pub(super) fn set(tree: BorrowedFd<'_>, set: Attributes, reach: Reach) -> io::Result<()> {
     let argument =
         SetAttributes { set: u64::from(set.bits()), clear: 0, propagation: 0, user_namespace: 0 };
@@ -53,14 +53,14 @@ pub(super) fn set(tree: BorrowedFd<'_>, set: Attributes, reach: Reach) -> io::Re
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// By mount(2), for a tree that is attached in this mount namespace.
+/// Uses mount(2), for a tree that is attached in this mount namespace.
 pub(super) fn remount(tree: BorrowedFd<'_>, set: Attributes, reach: Reach) -> io::Result<()> {
     remount_one(tree, set)?;
     if reach == Reach::One {
         return Ok(());
     }
     for below in below(tree)? {
-        // A mount that another one covers cannot be reached by a sandbox either.
+        // A mount that is covered by another one cannot be reached by a sandbox either.
         if let Some(mount) = below.open()? {
             remount_one(mount.as_fd(), set)?;
         }
@@ -69,7 +69,7 @@ pub(super) fn remount(tree: BorrowedFd<'_>, set: Attributes, reach: Reach) -> io
 }
 
 fn remount_one(mount: BorrowedFd<'_>, set: Attributes) -> io::Result<()> {
-    // A remount replaces what was set before, so that is said again.
+    // A remount replaces the flags, so the old ones are repeated.
     let before = fstatvfs(mount)?.f_flag;
     let pairs = [
         (Attributes::MOUNT_ATTR_RDONLY, StatVfsMountFlags::RDONLY, MountFlags::RDONLY),
@@ -92,7 +92,7 @@ struct Listed {
 }
 
 impl Listed {
-    /// Its root; `None` if its path leads to another mount now.
+    /// Opens its root; `None` if its path now leads to another mount.
     fn open(&self) -> io::Result<Option<OwnedFd>> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = match openat(CWD, &self.path, flags, Mode::empty()) {
@@ -109,7 +109,7 @@ fn below(tree: BorrowedFd<'_>) -> io::Result<Vec<Listed>> {
     let text = fs::read_to_string("/proc/self/mountinfo")?;
     let mut left: Vec<(u64, u64, &str)> = text.lines().filter_map(listed).collect();
     let mut found = Vec::new();
-    // The list has no order to rely on: after a move, a parent can come after its child.
+    // The list is not sorted: after a move, a parent can be listed after its child.
     loop {
         let (next, rest): (Vec<_>, Vec<_>) = left
             .into_iter()
@@ -131,7 +131,7 @@ fn listed(line: &str) -> Option<(u64, u64, &str)> {
     Some((id, parent, fields.nth(2)?))
 }
 
-/// The kernel writes spaces, tabs, line ends and backslashes as three octal digits.
+/// The kernel writes spaces, tabs, newlines and backslashes as three octal digits.
 fn unescape(path: &str) -> PathBuf {
     let mut parts = path.split('\\');
     let mut plain = parts.next().unwrap_or_default().to_owned();
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn knows_the_mount_of_a_file() {
+    fn finds_the_mount_of_a_file() {
         let root = fs::File::open("/proc").unwrap();
         let list = fs::read_to_string("/proc/self/mountinfo").unwrap();
         let proc = list.lines().filter_map(listed).find(|(_, _, path)| *path == "/proc").unwrap();

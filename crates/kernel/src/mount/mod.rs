@@ -1,7 +1,7 @@
-//! Mounts by descriptor: trees that are nowhere until they are attached.
+//! Mounts by descriptor: trees are detached until they are attached explicitly.
 //!
-//! Invariant: nothing here resolves a path inside a sandbox that a tenant could have changed;
-//! every step begins at a descriptor.
+//! Invariant: no path is resolved inside a sandbox that a tenant could have changed; every
+//! operation starts at a descriptor.
 
 mod attributes;
 
@@ -35,8 +35,7 @@ pub fn copy_at(folder: impl AsFd, path: &Path) -> io::Result<OwnedFd> {
     Ok(open_tree(folder, path, flags)?)
 }
 
-/// A fresh file system of type `kind` that is mounted nowhere. An option with an empty value is a
-/// flag.
+/// A new file system of type `kind`, detached. An option with an empty value is a flag.
 pub fn fresh(kind: &str, options: &[(&str, &str)], attributes: Attributes) -> io::Result<OwnedFd> {
     let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
     for (key, value) in options {
@@ -49,13 +48,13 @@ pub fn fresh(kind: &str, options: &[(&str, &str)], attributes: Attributes) -> io
     Ok(fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
 }
 
-/// Whether this kernel has file systems of that kind; loads its module, if it is one.
-pub fn knows_file_system(kind: &str) -> io::Result<()> {
+/// Whether this kernel supports file systems of that kind; loads the module if there is one.
+pub fn supports_file_system(kind: &str) -> io::Result<()> {
     fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
     Ok(())
 }
 
-/// Attaches a detached tree on what `target` is.
+/// Attaches a detached tree on `target`.
 pub fn attach(tree: impl AsFd, target: impl AsFd) -> io::Result<()> {
     attach_at(tree, target, Path::new(""))
 }
@@ -68,8 +67,8 @@ pub fn attach_at(tree: impl AsFd, folder: impl AsFd, path: &Path) -> io::Result<
 
 /// Attaches a detached tree with attributes set on each of its mounts.
 ///
-/// Before Linux 5.12 a mount gets attributes only once it is attached: so whoever may reach the
-/// target sees it without them for a moment, and the target must be nobody else's yet.
+/// Before Linux 5.12 a mount gets attributes only once it is attached: for a moment it is visible
+/// at the target without them, so no other process may have access to the target yet.
 pub fn attach_with(tree: impl AsFd, target: impl AsFd, set: Attributes) -> io::Result<()> {
     match attributes::set(tree.as_fd(), set, Reach::Tree) {
         Err(error) if error.kind() == io::ErrorKind::Unsupported => {
@@ -80,17 +79,17 @@ pub fn attach_with(tree: impl AsFd, target: impl AsFd, set: Attributes) -> io::R
     }
 }
 
-/// Shows the file at `source` at `target` too, by one call: for paths that nobody else can change.
+/// Bind-mounts `source` at `target` in one call: for paths that no other process can change.
 pub fn bind(source: &Path, target: &Path) -> io::Result<()> {
     Ok(mount_bind(source, target)?)
 }
 
-/// Sets attributes of the attached mount that `tree` is the root of, and of those below it.
+/// Sets attributes of the attached mount whose root is `tree`, and of those below it.
 pub fn set_attributes(tree: impl AsFd, set: Attributes) -> io::Result<()> {
     set_on_attached(tree.as_fd(), set, Reach::Tree)
 }
 
-/// Sets attributes of the one attached mount that `tree` is the root of.
+/// Sets attributes of only the attached mount whose root is `tree`.
 pub fn set_attributes_of(tree: impl AsFd, set: Attributes) -> io::Result<()> {
     set_on_attached(tree.as_fd(), set, Reach::One)
 }
@@ -104,7 +103,7 @@ fn set_on_attached(tree: BorrowedFd<'_>, set: Attributes, reach: Reach) -> io::R
     }
 }
 
-/// Whether this kernel sets attributes of mounts that are attached nowhere (Linux 5.12).
+/// Whether this kernel sets attributes of detached mounts (Linux 5.12).
 pub fn sets_attributes_of_detached() -> io::Result<bool> {
     let tree = fresh("tmpfs", &[("size", "64k")], Attributes::empty())?;
     match attributes::set(tree.as_fd(), inert(), Reach::One) {
@@ -113,30 +112,30 @@ pub fn sets_attributes_of_detached() -> io::Result<bool> {
     }
 }
 
-/// Read-only, and neither set-user-id programs nor device nodes work.
+/// Read-only, without set-user-id programs and device nodes.
 pub fn inert() -> Attributes {
     MountAttrFlags::MOUNT_ATTR_RDONLY
         | MountAttrFlags::MOUNT_ATTR_NOSUID
         | MountAttrFlags::MOUNT_ATTR_NODEV
 }
 
-/// Cuts this mount namespace off: no mount made here shows elsewhere, and the reverse.
+/// Makes this mount namespace private: mounts do not propagate to or from others.
 pub fn make_private() -> io::Result<()> {
     let flags = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     Ok(mount_change("/", flags)?)
 }
 
-/// Makes the attached mount `root` the root of this mount namespace; the old one is let go, so
-/// that nothing outside `root` can be reached by any path.
+/// Makes the attached mount `root` the root of this mount namespace and detaches the old one, so
+/// that no path leads outside `root`.
 pub fn pivot(root: impl AsFd) -> io::Result<()> {
     rustix::process::fchdir(root)?;
-    // Stacking the old root on the new one needs no folder to put it into.
+    // Stacking the old root on the new one needs no folder for it.
     rustix::process::pivot_root(".", ".")?;
     unmount(".", UnmountFlags::DETACH)?;
     Ok(rustix::process::chdir("/")?)
 }
 
-/// Takes away the mount at `path`, now or when the last user is gone.
+/// Unmounts `path`, now or when its last user is gone.
 pub fn detach(path: &Path) -> io::Result<()> {
     Ok(unmount(path, UnmountFlags::DETACH)?)
 }

@@ -1,16 +1,16 @@
-//! What a filter answers, found by reading it as the kernel does: so that tests can ask it about
-//! every call there is without making one.
+//! Interprets a filter as the kernel does, so that tests can check every system call without making
+//! one.
 
 use seccompiler::sock_filter;
 
-/// Where the kernel's `struct seccomp_data` has the architecture and the first argument.
+/// Offsets of the architecture and the first argument in the kernel's `struct seccomp_data`.
 const ARCHITECTURE: u32 = 4;
 const ARGUMENTS: u32 = 16;
 
 const LOAD_WORD: u16 = 0x20;
 const AND: u16 = 0x54;
 
-/// The answer of a program to one call.
+/// The result of a program for one call.
 pub(super) fn of(
     program: &[sock_filter],
     architecture: u32,
@@ -23,12 +23,12 @@ pub(super) fn of(
         _ => {
             let word = offset.checked_sub(ARGUMENTS)? / 4;
             let argument = arguments.get(word as usize / 2)?;
-            // As on all machines that we run on, the low half comes first.
+            // On all supported machines the low half is first.
             Some(if word % 2 == 0 { *argument as u32 } else { (argument >> 32) as u32 })
         }
     };
     let (mut accumulator, mut index) = (0_u32, 0_usize);
-    // It only jumps forward, so it ends.
+    // It only jumps forward, so it terminates.
     loop {
         let instruction = program.get(index)?;
         let k = instruction.k;

@@ -1,4 +1,4 @@
-//! A search tree over the numbers of calls, in place of a comparison for each.
+//! A binary search tree over call numbers, instead of a comparison for each.
 
 use seccompiler::sock_filter;
 
@@ -8,16 +8,16 @@ const JUMP_IF_EQUAL: u16 = 0x15;
 const JUMP_IF_GREATER: u16 = 0x25;
 const JUMP_IF_GREATER_OR_EQUAL: u16 = 0x35;
 
-/// How `seccompiler` begins: load and check the architecture, then load the number.
+/// The first instructions of `seccompiler`: load and check the architecture, then load the number.
 const PREAMBLE: usize = 4;
 
-/// Rewrites a program of `seccompiler` that allows calls by nothing but their number: what it
-/// allows is allowed at once, and the rest goes on behind the program's end.
+/// Rewrites a program of `seccompiler` that allows calls only by their number: allowed calls return
+/// immediately, the others continue after the program's end.
 pub(super) fn allow_numbers(program: &[sock_filter]) -> Vec<sock_filter> {
     answer_numbers(&[(program, ALLOW)])
 }
 
-/// The same for several such programs, whose numbers get an answer each.
+/// The same for several such programs, whose numbers have one result each.
 pub(super) fn answer_numbers(programs: &[(&[sock_filter], u32)]) -> Vec<sock_filter> {
     let Some((first, _)) = programs.first() else { return Vec::new() };
     let preamble = &first[..PREAMBLE.min(first.len())];
@@ -35,14 +35,14 @@ pub(super) fn answer_numbers(programs: &[(&[sock_filter], u32)]) -> Vec<sock_fil
     preamble.iter().cloned().chain(tree).collect()
 }
 
-/// Stands for the distance to the end until that is known.
+/// A placeholder for the distance to the end until that is known.
 const LEAVE: usize = u32::MAX as usize;
 
-/// Numbers that follow each other, both ends included, and their answer.
+/// Consecutive numbers, both ends included, and their result.
 type Range = (u32, u32, u32);
 
 fn merge(mut numbers: Vec<(u32, u32)>) -> Vec<Range> {
-    // Of two answers to one number the first given counts.
+    // Of two results for one number the first one counts.
     numbers.sort_by_key(|(number, _)| *number);
     numbers.dedup_by_key(|(number, _)| *number);
     let mut ranges: Vec<Range> = Vec::new();
@@ -55,7 +55,7 @@ fn merge(mut numbers: Vec<(u32, u32)>) -> Vec<Range> {
     ranges
 }
 
-/// Every way through it ends in an answer or in [`LEAVE`].
+/// Every path through it ends in a result or in [`LEAVE`].
 fn tree(ranges: &[Range]) -> Vec<sock_filter> {
     let compare = |code, k, jt, jf| sock_filter { code, jt, jf, k };
     match ranges {
@@ -69,7 +69,7 @@ fn tree(ranges: &[Range]) -> Vec<sock_filter> {
         _ => {
             let (low, high) = ranges.split_at(ranges.len() / 2);
             let (low, border) = (tree(low), high[0].0);
-            // A comparison jumps at most 255 instructions, so the long way is a plain jump.
+            // A comparison jumps at most 255 instructions, so the long distance is a plain jump.
             let choose = [compare(JUMP_IF_GREATER_OR_EQUAL, border, 0, 1), jump(low.len())];
             choose.into_iter().chain(low).chain(tree(high)).collect()
         }

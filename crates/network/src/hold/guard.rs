@@ -207,7 +207,7 @@ fn is_death(error: &io::Error) -> bool {
 fn give_socket(function: &Function, call: &Call) -> Result<Option<Answer>, Errno> {
     let socket = make_socket(function.own, call.arguments)?;
     let closes = call.arguments[1] & CLOEXEC != 0;
-    match function.listener.give(call, socket.as_fd(), closes) {
+    match function.listener.add_descriptor(call, socket.as_fd(), closes) {
         Err(error) if is_death(&error) => Ok(None),
         // The caller has as many descriptors as it may have, and waits to hear so.
         given => given.map(|()| None).map_err(errno),
@@ -281,7 +281,7 @@ fn prepare_connect(
 
 pub(super) fn copy_of(call: &Call, number: u64) -> Result<OwnedFd, Errno> {
     let number = i32::try_from(number as u32).map_err(|_| Errno::BADF)?;
-    notify::copy_of(call.thread, number).map_err(errno)
+    notify::copy_descriptor(call.thread, number).map_err(errno)
 }
 
 /// Else the thread is another one's by now, and so is what was read of it.

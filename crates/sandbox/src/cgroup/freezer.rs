@@ -1,10 +1,10 @@
-//! Stopping all processes of a group at once: `cgroup.freeze` of version 2, which works on a bare
-//! hierarchy without controllers too, or the freezer of version 1.
+//! Freezing all processes of a group: `cgroup.freeze` of version 2, which also works on a bare
+//! hierarchy without controllers, or the freezer of version 1.
 //!
-//! To enter a group of version 2 a process waits until every processor has passed through the
-//! kernel, 6 to 20 ms, unless it has one thread and goes between threaded groups below the same
-//! parent: 20 to 70 us. So the groups are threaded, and the spawner, where all processes begin,
-//! stays in one of them.
+//! A process that enters a version 2 group waits until every processor has passed through the
+//! kernel, 6 to 20 ms, unless it has one thread and moves between threaded groups below the same
+//! parent: 20 to 70 us. So the groups are threaded, and the spawner, where all processes start, is
+//! in one of them.
 
 use std::fs::{self, File};
 use std::io;
@@ -21,50 +21,50 @@ use super::make;
 pub(crate) enum Freezer {
     /// Version 2.
     Unified(PathBuf),
-    /// Version 1. A process that is stopped by it does not die before it goes on.
+    /// Version 1. A process that is frozen by it dies only after it is thawed.
     Legacy(PathBuf),
 }
 
-/// The file that stops and continues one group.
+/// The file that freezes and thaws one group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Switch {
+pub(crate) struct FreezerFile {
     pub file: PathBuf,
-    pub stop: String,
-    pub go: String,
+    pub frozen: String,
+    pub thawed: String,
 }
 
-impl Switch {
-    /// Lets them go on if anything stopped them.
+impl FreezerFile {
+    /// Thaws the group if it is frozen.
     pub fn release(&self) {
         let now = fs::read_to_string(&self.file);
-        if now.is_ok_and(|now| now.trim() != self.go) {
-            // Fails only for a group that is gone.
-            drop(fs::write(&self.file, &self.go));
+        if now.is_ok_and(|now| now.trim() != self.thawed) {
+            // Fails only if the group is removed.
+            drop(fs::write(&self.file, &self.thawed));
         }
     }
 }
 
-/// A switch that was used, with its file open: the way to that through six folders costs more than
-/// turning it does.
+/// A freezer with its file kept open: resolving the path through six folders costs more than the
+/// write.
 #[derive(Debug, Default)]
-pub(crate) struct Held(OnceLock<File>);
+pub(crate) struct OpenFreezerFile(OnceLock<File>);
 
-impl Held {
-    /// Stops every process of the group.
-    pub fn stop(&self, switch: &Switch) -> io::Result<()> {
-        self.write(switch, &switch.stop)
+impl OpenFreezerFile {
+    /// Freezes every process of the group.
+    pub fn freeze(&self, freezer_file: &FreezerFile) -> io::Result<()> {
+        self.write(freezer_file, &freezer_file.frozen)
     }
 
-    /// Lets them go on.
-    pub fn go(&self, switch: &Switch) -> io::Result<()> {
-        self.write(switch, &switch.go)
+    /// Thaws them.
+    pub fn thaw(&self, freezer_file: &FreezerFile) -> io::Result<()> {
+        self.write(freezer_file, &freezer_file.thawed)
     }
 
-    fn write(&self, switch: &Switch, word: &str) -> io::Result<()> {
+    fn write(&self, freezer_file: &FreezerFile, word: &str) -> io::Result<()> {
         let file = match self.0.get() {
             Some(file) => file,
             None => {
-                let opened = File::options().write(true).open(&switch.file)?;
+                let opened = File::options().write(true).open(&freezer_file.file)?;
                 self.0.get_or_init(|| opened)
             }
         };
@@ -73,8 +73,8 @@ impl Held {
 }
 
 impl Freezer {
-    /// Finds one in the text of `/proc/self/mounts`, for a machine whose other controllers are of
-    /// version 1.
+    /// Finds a freezer in the text of `/proc/self/mounts`, for a machine whose other controllers
+    /// are of version 1.
     pub fn find(mounts: &str) -> Option<Self> {
         let of_kind = |wanted: fn(&str, &str) -> bool| {
             mounts.lines().find_map(|line| {
@@ -92,49 +92,49 @@ impl Freezer {
         })
     }
 
-    /// Where it is mounted.
+    /// The mount point.
     pub fn root(&self) -> &Path {
         match self {
             Self::Unified(root) | Self::Legacy(root) => root,
         }
     }
 
-    /// Makes a fresh group one that a process enters without waiting, from another such group.
-    pub fn make_enterable(&self, group: &str) -> io::Result<()> {
+    /// Lets processes of another such group enter a fresh group without waiting.
+    pub fn enable_fast_entry(&self, group: &str) -> io::Result<()> {
         match self {
             Self::Unified(root) => fs::write(root.join(group).join("cgroup.type"), "threaded"),
             Self::Legacy(_) => Ok(()),
         }
     }
 
-    /// Puts this process into such a group; false where that cannot be.
-    pub fn settle(&self, group: &str) -> bool {
+    /// Moves this process into such a group; false where that is not possible.
+    pub fn enter_spawner_group(&self, group: &str) -> bool {
         let Self::Unified(root) = self else { return false };
         let folder = root.join(group);
-        let settled = make(&folder).is_ok()
-            && self.make_enterable(group).is_ok()
+        let entered = make(&folder).is_ok()
+            && self.enable_fast_entry(group).is_ok()
             && fs::write(folder.join("cgroup.procs"), "0").is_ok();
-        if !settled {
-            self.leave();
+        if !entered {
+            self.leave_spawner_group();
             drop(fs::remove_dir(folder));
         }
-        settled
+        entered
     }
 
-    /// Takes this process out, so that its group can go.
-    pub fn leave(&self) {
+    /// Moves this process out, so that its group can be removed.
+    pub fn leave_spawner_group(&self) {
         if let Self::Unified(root) = self {
-            // Fails only for a process that is not allowed to, and that never got in.
+            // Fails only without permission, and then this process never entered the group.
             drop(fs::write(root.join("cgroup.procs"), "0"));
         }
     }
 
-    /// The switch of a group.
-    pub fn switch(&self, group: &str) -> Switch {
-        let words = |file: &str, stop: &str, go: &str| Switch {
+    /// The freezer of a group.
+    pub fn freezer_file(&self, group: &str) -> FreezerFile {
+        let words = |file: &str, frozen: &str, thawed: &str| FreezerFile {
             file: self.root().join(group).join(file),
-            stop: stop.to_owned(),
-            go: go.to_owned(),
+            frozen: frozen.to_owned(),
+            thawed: thawed.to_owned(),
         };
         match self {
             Self::Unified(_) => words("cgroup.freeze", "1", "0"),
@@ -143,12 +143,13 @@ impl Freezer {
     }
 }
 
-/// Whether a group of version 2 is one of threads.
+/// Whether a version 2 group is threaded.
 pub(super) fn is_threaded(folder: &Path) -> bool {
     fs::read_to_string(folder.join("cgroup.type")).is_ok_and(|kind| kind.trim() == "threaded")
 }
 
-/// Whether this process may make groups there: the file to do so is in every group but the root.
+/// Whether this process may make groups there. Every group but the root has the file
+/// `cgroup.procs`.
 fn can_freeze(root: &Path) -> bool {
     rustix::fs::access(root, rustix::fs::Access::WRITE_OK).is_ok()
         && fs::metadata(root.join("cgroup.procs")).is_ok()
@@ -164,8 +165,11 @@ mod tests {
             cgroup /sys/fs/cgroup/freezer cgroup rw,freezer 0 0\n";
         let found = Freezer::find(mounts).unwrap();
         assert_eq!(found, Freezer::Legacy("/sys/fs/cgroup/freezer".into()));
-        let switch = found.switch("snowmelt/a/1");
-        assert_eq!(switch.file, Path::new("/sys/fs/cgroup/freezer/snowmelt/a/1/freezer.state"));
+        let freezer_file = found.freezer_file("snowmelt/a/1");
+        assert_eq!(
+            freezer_file.file,
+            Path::new("/sys/fs/cgroup/freezer/snowmelt/a/1/freezer.state")
+        );
         assert_eq!(Freezer::find("cgroup /c/memory cgroup rw,memory 0 0\n"), None);
     }
 }

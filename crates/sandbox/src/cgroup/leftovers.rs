@@ -1,9 +1,9 @@
-//! Control groups of ended sandboxes that could not be removed at once, because a process is still
-//! in them. It is killed repeatedly in the background.
+//! Control groups of ended sandboxes that could not be removed immediately, because a process is
+//! still in them. It is killed repeatedly in the background.
 //!
 //! The processes of a sandbox die at the first attempt, since its pid namespace has ended or is
-//! about to. If new processes appear as fast as they are killed, one outside puts them there: the
-//! zygote, which can open its children's groups.
+//! about to. If new processes appear as fast as they are killed, a process outside puts them there:
+//! the zygote, which can open its children's groups.
 //!
 //! Invariant: an attempt never blocks, and handles a bounded number of groups.
 
@@ -16,10 +16,10 @@ use super::{Backend, kill_once, remove_now};
 const FIRST: Duration = Duration::from_millis(2);
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// The most groups that one attempt handles.
+/// The maximum number of groups per attempt.
 const MOST_AT_ONCE: usize = 32;
 
-/// After so many attempts in a row that each found new processes, the owner is reported.
+/// After this many attempts in a row that each found new processes, the owner is reported.
 const CHURN: u32 = 5;
 
 struct Leftover {
@@ -29,7 +29,7 @@ struct Leftover {
     due: Instant,
     pause: Duration,
     last: BTreeSet<i32>,
-    strangers: u32,
+    attempts_with_new: u32,
 }
 
 /// The groups of one lane.
@@ -37,14 +37,14 @@ struct Leftover {
 pub(super) struct Leftovers(Vec<Leftover>);
 
 impl Leftovers {
-    /// Adds one; [`Self::attempt`] reports `owner` if it keeps adding processes.
+    /// Adds a group; [`Self::attempt`] reports `owner` if it keeps adding processes.
     pub fn add(&mut self, group: &str, owner: Option<u64>) {
         let (group, due) = (group.to_owned(), Instant::now() + FIRST);
-        let (last, strangers) = (BTreeSet::new(), 0);
-        self.0.push(Leftover { group, owner, due, pause: FIRST, last, strangers });
+        let (last, attempts_with_new) = (BTreeSet::new(), 0);
+        self.0.push(Leftover { group, owner, due, pause: FIRST, last, attempts_with_new });
     }
 
-    /// Forgets all.
+    /// Forgets all groups.
     pub fn clear(&mut self) {
         self.0.clear();
     }
@@ -54,7 +54,7 @@ impl Leftovers {
         self.0.iter().map(|leftover| leftover.due).min()
     }
 
-    /// Tries the groups that are due, and gives the owners that keep adding processes.
+    /// Tries the groups that are due, and returns the owners that keep adding processes.
     pub fn attempt(&mut self, backend: &dyn Backend, now: Instant) -> Vec<u64> {
         let (due, waiting): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.0).into_iter().partition(|leftover| leftover.due <= now);
@@ -62,7 +62,7 @@ impl Leftovers {
         let mut churning = Vec::new();
         for (index, mut leftover) in due.into_iter().enumerate() {
             if index >= MOST_AT_ONCE || !leftover.attempt(backend, now) {
-                churning.extend(leftover.owner.filter(|_| leftover.strangers >= CHURN));
+                churning.extend(leftover.owner.filter(|_| leftover.attempts_with_new >= CHURN));
                 self.0.push(leftover);
             }
         }
@@ -71,7 +71,7 @@ impl Leftovers {
 }
 
 impl Leftover {
-    /// Whether it is gone.
+    /// Tries once; true if the group is removed.
     fn attempt(&mut self, backend: &dyn Backend, now: Instant) -> bool {
         let folders = backend.folders(&self.group);
         let found: BTreeSet<i32> = folders.iter().flat_map(|folder| kill_once(folder)).collect();
@@ -79,7 +79,7 @@ impl Leftover {
             return true;
         }
         let is_other = found.iter().any(|pid| !self.last.contains(pid));
-        self.strangers = if is_other { self.strangers + 1 } else { 0 };
+        self.attempts_with_new = if is_other { self.attempts_with_new + 1 } else { 0 };
         self.last = found;
         self.pause = (self.pause * 2).min(LONGEST);
         self.due = now + self.pause;
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_one_goes_at_the_first_attempt() {
+    fn an_empty_group_is_removed_at_the_first_attempt() {
         let (folder, hierarchy) = fake();
         std::fs::create_dir(folder.path().join("g")).unwrap();
         let mut leftovers = Leftovers::default();
@@ -114,13 +114,13 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_is_named_only_when_others_come_again_and_again() {
+    fn an_owner_is_reported_only_when_new_processes_keep_appearing() {
         let (folder, hierarchy) = fake();
         let group = folder.path().join("g");
         std::fs::create_dir(&group).unwrap();
         let mut leftovers = Leftovers::default();
         leftovers.add("g", Some(7));
-        // No process has such a number.
+        // No process has such a large id.
         let mut attempt = |pid: u32| {
             std::fs::write(group.join("cgroup.procs"), pid.to_string()).unwrap();
             let due = leftovers.due().unwrap();

@@ -1,21 +1,22 @@
-//! The files in which the kernel counts for one group, opened once.
+//! The kernel's counter files of one group, opened once.
 //!
-//! A group serves one sandbox after the other and is read at the end of each. The way to a file
-//! through six folders of a control group hierarchy costs several times what reading it does.
+//! A group serves one sandbox after the other and is read at the end of each. Resolving a path
+//! through six folders of a control group hierarchy costs several times as much as reading the
+//! file.
 //!
-//! Invariant: what is read is what the kernel says at that moment; only descriptors are kept.
+//! Invariant: every read returns the kernel's current value; only descriptors are cached.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Files of one group, by their names, which no two controllers share.
+/// Open files of one group, by name; no two controllers have files of the same name.
 #[derive(Debug, Default)]
 pub(crate) struct Meters(Vec<(&'static str, File)>);
 
 impl Meters {
-    /// The number that is all of a file in `folder`.
+    /// The number in a file of `folder` that has only a number.
     pub fn number(&mut self, folder: &Path, name: &'static str) -> Option<u64> {
         self.text(folder, name, |text| text.trim().parse().ok())
     }
@@ -33,7 +34,7 @@ impl Meters {
         self.file(folder, name)?.write_at(text.as_bytes(), 0).map(drop)
     }
 
-    /// A file of the kernel's is short and given whole by one read.
+    /// A kernel file is short and returned whole by one read.
     fn text<T>(
         &mut self,
         folder: &Path,
@@ -51,7 +52,7 @@ impl Meters {
             Some(index) => index,
             None => {
                 let path = folder.join(name);
-                // To read and write, where the kernel lets one write to it.
+                // Open for reading and writing, where the kernel allows both.
                 let both = File::options().read(true).write(true).open(&path);
                 self.0.push((name, both.or_else(|_| File::open(&path))?));
                 self.0.len() - 1
@@ -67,7 +68,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn reads_what_is_there_now_and_writes() {
+    fn reads_current_values_and_writes() {
         let folder = tempfile::tempdir().unwrap();
         let (peak, events) = (folder.path().join("peak"), folder.path().join("events"));
         fs::write(&peak, "4096\n").unwrap();

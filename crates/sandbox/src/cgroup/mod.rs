@@ -25,86 +25,90 @@ use crate::spec::Limits;
 use crate::{Error, Result};
 
 use freezer::is_threaded;
-pub(crate) use freezer::{Freezer, Held, Switch};
+pub(crate) use freezer::{Freezer, FreezerFile, OpenFreezerFile};
 use meters::Meters;
 pub(crate) use pool::{Group, Pool};
 
-/// The length of time over which processor time is shared out, in microseconds: the kernel's own
-/// default.
+/// The period of the CPU quota, in microseconds: the kernel's default.
 const CPU_PERIOD_US: u64 = 100_000;
 
-/// What the kernel counted in a group.
+/// The kernel's counts for a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
-    /// Processes killed for want of memory.
+    /// Processes killed because of the memory limit.
     pub oom_kills: u64,
     /// Forks refused because of the pids limit.
     pub forks_refused: u64,
-    /// How long its processes had to wait because their share of the processor was used up.
+    /// How long its processes were throttled by their CPU limit.
     pub throttled_us: u64,
-    /// The most memory held.
+    /// Peak memory.
     pub memory_peak: Option<ByteSize>,
-    /// Processor time in microseconds, where the group counts it.
+    /// CPU time in microseconds, where the group counts it.
     pub cpu_us: Option<u64>,
 }
 
-/// One version of the kernel's interface. Groups are named by their path below the hierarchy,
-/// as `snowmelt/<instance>/<sandbox>`.
+/// One version of the kernel's interface. Groups are named by their path below the hierarchy, as
+/// `snowmelt/<instance>/<sandbox>`.
 pub(crate) trait Backend {
     /// Makes the parent of all groups of this process.
     fn prepare(&self, parent: &str) -> Result<()>;
-    /// Sets the most that all groups below `parent` may have together.
-    fn bound(&self, parent: &str, memory: Option<ByteSize>, processes: Option<u32>) -> Result<()>;
+    /// Sets the limits of all groups below `parent` together.
+    fn set_total_limits(
+        &self,
+        parent: &str,
+        memory: Option<ByteSize>,
+        processes: Option<u32>,
+    ) -> Result<()>;
     /// Makes a group.
     fn create(&self, group: &str) -> Result<()>;
-    /// Puts this process into a group from where its children can enter others without waiting;
-    /// false where there is nothing to gain.
-    fn settle(&self, _group: &str) -> bool {
+    /// Moves this process into a group from which its children can enter other groups without
+    /// waiting; false where there is no such gain.
+    fn enter_spawner_group(&self, _group: &str) -> bool {
         false
     }
-    /// Undoes that, so that the group can be removed.
-    fn leave(&self) {}
-    /// Makes a fresh group one that is entered so.
-    fn make_enterable(&self, _group: &str) -> Result<()> {
+    /// Undoes [`Self::enter_spawner_group`], so that the group can be removed.
+    fn leave_spawner_group(&self) {}
+    /// Lets a fresh group be entered without waiting; see [`Self::enter_spawner_group`].
+    fn enable_fast_entry(&self, _group: &str) -> Result<()> {
         Ok(())
     }
     /// Sets the limits of a group.
     fn set_limits(&self, group: &str, limits: &Limits) -> Result<()>;
-    /// Makes an empty group as good as new; false if it is to be removed instead.
-    fn clear(&self, group: &str, meters: &mut Meters) -> bool;
+    /// Resets an empty group for reuse; false if it must be removed instead.
+    fn reset(&self, group: &str, meters: &mut Meters) -> bool;
     /// Files into which a process with one thread writes `0` to enter the group; none where it
-    /// begins there or is put there. A process that moves itself waits for nothing; moving
+    /// starts in the group or is moved there. A process that moves itself does not wait; moving
     /// another one waits for every processor to pass through the kernel, 10 ms under load.
-    fn doors(&self, group: &str) -> Result<Vec<OwnedFd>>;
-    /// Makes sure that a process is in the group.
-    fn confirm(&self, group: &str, pid: i32) -> Result<()>;
-    /// The group for clone3 to begin the process in, where the kernel can.
+    fn entry_fds(&self, group: &str) -> Result<Vec<OwnedFd>>;
+    /// Ensures that a process is in the group.
+    fn ensure_member(&self, group: &str, pid: i32) -> Result<()>;
+    /// The group in which clone3 starts the process, where the kernel supports that.
     fn clone_target(&self, group: &str) -> Result<Option<OwnedFd>>;
-    /// What was counted.
+    /// The kernel's counts.
     fn usage(&self, group: &str, meters: &mut Meters) -> Usage;
-    /// The file that says the most memory held.
+    /// The file with the peak memory.
     fn memory_peak_file(&self, group: &str) -> Option<PathBuf>;
-    /// The file that says how much memory is held now.
+    /// The file with the current memory.
     fn memory_file(&self, group: &str) -> Option<PathBuf>;
-    /// The file that says how long the group was held back by its share of the processor, the
-    /// name of that figure in it, and its unit.
+    /// The file with the time for which the group was throttled by its CPU limit, the key in it,
+    /// and its unit.
     fn throttled_file(&self, group: &str) -> ThrottledFile;
-    /// The name of the file with the limit of memory.
+    /// The name of the file with the memory limit.
     #[cfg(test)]
     fn memory_limit_file(&self) -> &'static str;
-    /// What stops and continues the group, where the kernel can.
-    fn switch(&self, group: &str) -> Option<Switch>;
-    /// The folders that are this group, one for each hierarchy.
+    /// The freezer of the group, where the kernel has one.
+    fn freezer_file(&self, group: &str) -> Option<FreezerFile>;
+    /// The folders of this group, one for each hierarchy.
     fn folders(&self, group: &str) -> Vec<PathBuf>;
 }
 
-/// Where the kernel says how long a group was held back.
+/// The file in which the kernel counts how long a group was throttled.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ThrottledFile {
     path: PathBuf,
-    /// Its name, in lines of names and numbers.
+    /// The key, in lines of keys and numbers.
     name: String,
-    /// How many nanoseconds its unit has.
+    /// The unit in nanoseconds.
     nanoseconds: u64,
 }
 
@@ -113,9 +117,9 @@ impl ThrottledFile {
         Self { path, name: name.to_owned(), nanoseconds }
     }
 
-    /// Since the group was made; none where the kernel does not count it.
+    /// Since the group was made; `None` where the kernel does not count it.
     pub fn read(&self) -> Option<Duration> {
-        // Short, and given whole by one read.
+        // Short, and returned whole by one read.
         let mut buffer = [0; 1024];
         let length = File::open(&self.path).ok()?.read(&mut buffer).ok()?;
         let text = str::from_utf8(&buffer[..length]).ok()?;
@@ -125,7 +129,7 @@ impl ThrottledFile {
     }
 }
 
-/// The backend that this machine has, version 2 before 1.
+/// The backend for this machine; version 2 has precedence over 1.
 pub(crate) fn detect() -> Result<Box<dyn Backend>> {
     let mounts = fs::read_to_string("/proc/self/mounts")
         .map_err(|source| Error::Cgroup { path: "/proc/self/mounts".into(), source })?;
@@ -140,8 +144,8 @@ pub(crate) fn detect() -> Result<Box<dyn Backend>> {
     }
 }
 
-/// The folder of a control group in the hierarchy of version 2, whatever controllers it has; none
-/// where the kernel has none, or not this group.
+/// The folder of a control group in the version 2 hierarchy, whatever controllers it has; `None`
+/// where the kernel has no such hierarchy, or the group does not exist.
 pub fn unified_group(group: &str) -> Option<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
     let mut lines = mounts.lines().map(|line| line.split(' ').skip(1));
@@ -152,7 +156,7 @@ pub fn unified_group(group: &str) -> Option<PathBuf> {
     root.map(|root| root.join(group)).filter(|folder| folder.is_dir())
 }
 
-/// What [`crate::probe`] tells of the control groups.
+/// The description of the control groups for [`crate::probe`].
 pub(crate) fn describe() -> std::result::Result<&'static str, String> {
     let mounts = fs::read_to_string("/proc/self/mounts").map_err(|error| error.to_string())?;
     if v2::Hierarchy::find(&mounts).is_some() {
@@ -164,17 +168,17 @@ pub(crate) fn describe() -> std::result::Result<&'static str, String> {
     }
 }
 
-/// Removes a group if nothing is in it; says whether it is gone. Waits for nothing.
+/// Removes a group if it is empty; true if it is gone. Does not wait.
 fn remove_now(backend: &dyn Backend, group: &str) -> bool {
     let gone = |folder: &PathBuf| match fs::remove_dir(folder) {
         Err(error) => error.kind() == io::ErrorKind::NotFound,
         Ok(()) => true,
     };
-    // Each that can go, goes.
+    // Try every folder, even if one fails.
     backend.folders(group).iter().filter(|folder| !gone(folder)).count() == 0
 }
 
-/// The kernel lets go of a dead process a moment after it was reaped.
+/// Retries, because a dead process leaves its group only a moment after it was reaped.
 fn remove_folder(folder: &Path) -> Result<()> {
     const ATTEMPTS: u32 = 100;
     for _ in 0..ATTEMPTS {
@@ -192,18 +196,18 @@ fn remove_folder(folder: &Path) -> Result<()> {
     Err(Error::Cgroup { path: folder.to_owned(), source })
 }
 
-/// How the names of the groups of a lane begin.
+/// The prefix of the names of a lane's groups.
 fn prefix(lane: u32) -> String {
     format!("{lane}-")
 }
 
-/// Kills what is in the groups of one lane below `parent`, and removes them.
+/// Kills all processes in the groups of one lane below `parent`, and removes the groups.
 pub(crate) fn remove_lane(backend: &dyn Backend, parent: &str, lane: u32) -> Result<()> {
     remove_below(backend, parent, &prefix(lane))
 }
 
-/// Kills what is in the groups below `parent` and removes them, the parent, and what is empty
-/// above it. A parent outside `snowmelt/` is left alone.
+/// Kills all processes in the groups below `parent` and removes the groups, the parent, and empty
+/// groups above it. Ignores a parent outside `snowmelt/`.
 pub(crate) fn remove_tree(backend: &dyn Backend, parent: &str) -> Result<()> {
     remove_below(backend, parent, "")?;
     folders_of(backend, parent).iter().try_for_each(|folder| {
@@ -213,8 +217,7 @@ pub(crate) fn remove_tree(backend: &dyn Backend, parent: &str) -> Result<()> {
     })
 }
 
-/// Removes `parent`, and what is empty above it, if there is no group below it; says whether it is
-/// gone.
+/// Removes `parent`, and empty groups above it, if there is no group below it; true if it is gone.
 pub(crate) fn remove_if_empty(backend: &dyn Backend, parent: &str) -> bool {
     let gone = |folder: &PathBuf| match fs::remove_dir(folder) {
         Err(error) => error.kind() == io::ErrorKind::NotFound,
@@ -240,7 +243,7 @@ fn remove_below(backend: &dyn Backend, parent: &str, prefix: &str) -> Result<()>
     Ok(())
 }
 
-/// The folders of a parent of groups; none for one outside `snowmelt/`.
+/// The folders of a parent of groups; empty for one outside `snowmelt/`.
 fn folders_of(backend: &dyn Backend, parent: &str) -> Vec<PathBuf> {
     let path = Path::new(parent);
     let plain = path.components().all(|part| matches!(part, std::path::Component::Normal(_)));
@@ -248,7 +251,7 @@ fn folders_of(backend: &dyn Backend, parent: &str) -> Vec<PathBuf> {
     if ours { backend.folders(parent) } else { Vec::new() }
 }
 
-/// Busy while another process of Snowmelt has groups in it.
+/// Fails with EBUSY while another process of Snowmelt has groups in it.
 fn remove_above(folder: &Path) {
     if let Some(above) = folder.parent() {
         drop(fs::remove_dir(above));
@@ -271,13 +274,13 @@ fn kill_all(folder: &Path) {
     }
 }
 
-/// Kills what is in the group now, and gives that.
+/// Kills the processes that are in the group now, and returns them.
 fn kill_once(folder: &Path) -> Vec<i32> {
-    // A threaded group tells of threads only; those that lead are processes.
+    // A threaded group lists only threads; the thread group leaders are the processes.
     let list = |file: &str| fs::read_to_string(folder.join(file));
     let listed = list("cgroup.procs").or_else(|_| list("cgroup.threads")).unwrap_or_default();
     let pids: Vec<i32> = listed.lines().filter_map(|line| line.parse().ok()).collect();
-    // At once, also what forks meanwhile; neither version 1 nor a threaded group has it.
+    // Kills atomically, including concurrent forks; absent in version 1 and in threaded groups.
     if !pids.is_empty() && fs::write(folder.join("cgroup.kill"), "1").is_err() {
         for pid in pids.iter().copied().filter_map(Pid::from_raw) {
             if let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) {
@@ -286,7 +289,7 @@ fn kill_once(folder: &Path) -> Vec<i32> {
             }
         }
     }
-    // What the freezer of version 1 has stopped dies only when it goes on.
+    // A process frozen by version 1 dies only after it is thawed.
     let frozen = folder.join("freezer.state");
     if frozen.exists() {
         drop(fs::write(frozen, "THAWED"));
@@ -307,8 +310,8 @@ fn make(path: &Path) -> Result<()> {
     }
 }
 
-/// Makes the folders of `parent` below `root`, and does `each` to every one. Another process of
-/// Snowmelt that ends may remove the folder above while we make ours: then it is made again.
+/// Makes the folders of `parent` below `root`, and calls `each` for every one. Another process of
+/// Snowmelt that ends may remove the folder above concurrently; then it is made again.
 fn make_parents(root: &Path, parent: &str, each: impl Fn(&Path) -> Result<()>) -> Result<()> {
     const ATTEMPTS: u32 = 20;
     let descend = || {
@@ -328,18 +331,18 @@ fn make_parents(root: &Path, parent: &str, each: impl Fn(&Path) -> Result<()>) -
     descend()
 }
 
-/// How much of its memory a group may have as buffers of TCP connections beside it, where the kernel
-/// counts them apart (version 1): a quarter.
+/// The limit of a group's TCP buffers, where the kernel counts them separately (version 1): a
+/// quarter of its memory limit.
 fn tcp_memory(memory: ByteSize) -> u64 {
     memory.bytes() / 4
 }
 
-/// The share of the processor where there is not enough for all: of 1024 for a core.
+/// The CPU weight under contention: 1024 per core.
 fn cpu_shares(limits: &Limits) -> u64 {
     (u64::from(limits.cpu.0) * 1024 / 1000).max(2)
 }
 
-/// Microseconds of processor time in each period of [`CPU_PERIOD_US`].
+/// Microseconds of CPU time in each period of [`CPU_PERIOD_US`].
 fn cpu_quota_us(limits: &Limits) -> u64 {
     u64::from(limits.cpu.0) * CPU_PERIOD_US / 1000
 }

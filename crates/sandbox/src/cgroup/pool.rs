@@ -1,8 +1,8 @@
-//! Control groups that are ready before they are needed, and taken again after (SOCK 3.1: making
-//! and removing them is among the dearest steps of a container's life).
+//! Control groups that are made before they are needed, and reused (SOCK 3.1: making and removing
+//! them is among the most expensive steps of a container's life).
 //!
-//! Invariant: a group is handed out empty, with the limits that were asked for, and what was
-//! counted in it before does not count for its next holder.
+//! Invariant: a group is handed out empty, with the requested limits, and earlier counts are not
+//! attributed to its next sandbox.
 
 use std::os::fd::OwnedFd;
 use std::time::Instant;
@@ -13,26 +13,26 @@ use snowmelt_types::ByteSize;
 
 use crate::Result;
 use crate::spec::{Limits, Total};
-use crate::weaken::{Defence, lacks};
+use crate::weaken::{Defence, is_disabled};
 
-/// Groups that are kept for the next sandboxes.
+/// The maximum number of free groups kept for reuse.
 const MOST_KEPT: usize = 64;
 
-/// Groups that are made ahead when there is nothing else to do.
+/// The number of free groups to have ready; missing ones are made when idle.
 const READY: usize = 8;
 
-/// A control group that one sandbox holds.
+/// A control group of one sandbox.
 #[derive(Debug)]
 pub(crate) struct Group {
     /// Its path below the hierarchy.
     pub path: String,
-    /// See [`Backend::doors`].
-    pub doors: Vec<OwnedFd>,
+    /// See [`Backend::entry_fds`].
+    pub entry_fds: Vec<OwnedFd>,
     limits: Limits,
     meters: Meters,
-    /// What had been counted when it was handed out.
+    /// The counts when it was handed out.
     before: Usage,
-    /// What had been counted when its holder had ended.
+    /// The counts when its sandbox had ended.
     last: Option<Usage>,
 }
 
@@ -43,44 +43,50 @@ pub(crate) struct Pool {
     lane: u32,
     free: Vec<Group>,
     made: u64,
-    /// What the last one was asked for, and so probably the next.
+    /// The limits of the last request, and so probably of the next.
     usual: Limits,
-    /// See [`Self::settle`].
-    is_settled: bool,
+    /// See [`Self::enter_spawner_group`].
+    is_in_spawner_group: bool,
     leftovers: Leftovers,
 }
 
 impl Pool {
-    /// Makes the parent of all groups, with the most that they may have together.
+    /// Makes the parent of all groups, with their total limits.
     pub fn new(backend: Box<dyn Backend>, parent: String, total: &Total) -> Result<Self> {
         backend.prepare(&parent)?;
-        if !lacks(Defence::ControlGroup) {
-            backend.bound(&parent, super::total::memory(total), super::total::processes(total))?;
+        if !is_disabled(Defence::ControlGroup) {
+            backend.set_total_limits(
+                &parent,
+                super::total::memory(total),
+                super::total::processes(total),
+            )?;
         }
         let usual = Limits::default();
-        let (free, made, is_settled, leftovers) = (Vec::new(), 0, false, Leftovers::default());
-        Ok(Self { backend, parent, lane: 0, free, made, usual, is_settled, leftovers })
+        let (free, made, is_in_spawner_group, leftovers) =
+            (Vec::new(), 0, false, Leftovers::default());
+        Ok(Self { backend, parent, lane: 0, free, made, usual, is_in_spawner_group, leftovers })
     }
 
-    /// Puts this process beside the groups that are made from now on, from where its children
+    /// Moves this process into a group beside those that are made from now on, so that its children
     /// enter them without waiting for every processor.
-    pub fn settle(&mut self) {
+    pub fn enter_spawner_group(&mut self) {
         let group = format!("{}/{}spawner", self.parent, prefix(self.lane));
-        self.is_settled = self.backend.settle(&group);
+        self.is_in_spawner_group = self.backend.enter_spawner_group(&group);
     }
 
-    /// Undoes that: [`Self::remove_all`] kills what is in any group of this lane.
-    pub fn leave(&mut self) {
-        if std::mem::take(&mut self.is_settled) {
-            self.backend.leave();
+    /// Undoes [`Self::enter_spawner_group`], because [`Self::remove_all`] kills every process in
+    /// this lane's groups.
+    pub fn leave_spawner_group(&mut self) {
+        if std::mem::take(&mut self.is_in_spawner_group) {
+            self.backend.leave_spawner_group();
         }
     }
 
-    /// Forgets every group, which are another lane's, to make those of this one.
-    pub fn turn_into_lane(&mut self, lane: u32) {
+    /// Forgets every group of the other lane, to make those of this one.
+    pub fn become_lane(&mut self, lane: u32) {
         self.free.clear();
         self.leftovers.clear();
-        (self.lane, self.made, self.is_settled) = (lane, 0, false);
+        (self.lane, self.made, self.is_in_spawner_group) = (lane, 0, false);
     }
 
     /// Removes every group of this lane.
@@ -93,7 +99,7 @@ impl Pool {
         self.backend.as_ref()
     }
 
-    /// A group with these limits.
+    /// A group with these limits, from the pool or new.
     pub fn take(&mut self, limits: &Limits) -> Result<Group> {
         self.usual = enforced(limits);
         match self.free.pop() {
@@ -102,7 +108,7 @@ impl Pool {
         }
     }
 
-    /// The same group with these limits.
+    /// Changes the limits of a group.
     pub fn with_limits(&mut self, mut group: Group, limits: &Limits) -> Result<Group> {
         let limits = enforced(limits);
         if group.limits != limits {
@@ -115,28 +121,28 @@ impl Pool {
 
     /// Takes back the group of a sandbox whose processes have all ended.
     pub fn give_back(&mut self, mut group: Group) {
-        if self.free.len() < MOST_KEPT && self.clear(&mut group) {
+        if self.free.len() < MOST_KEPT && self.reset(&mut group) {
             self.free.push(group);
         } else {
             self.discard(&group, None);
         }
     }
 
-    /// Makes a group whose processes have all ended as good as new; false if it cannot be.
-    pub fn clear(&self, group: &mut Group) -> bool {
+    /// Resets a group whose processes have all ended; false if that is not possible.
+    pub fn reset(&self, group: &mut Group) -> bool {
         let (path, meters) = (&group.path, &mut group.meters);
         group.before = group.last.take().unwrap_or_else(|| self.backend.usage(path, meters));
-        self.backend.clear(path, meters)
+        self.backend.reset(path, meters)
     }
 
-    /// Lets what is paused in the group go on: whoever paused it is gone.
+    /// Thaws the group, which was frozen by a caller that is gone.
     pub fn release(&self, group: &Group) {
-        if let Some(switch) = self.backend.switch(&group.path) {
-            switch.release();
+        if let Some(freezer_file) = self.backend.freezer_file(&group.path) {
+            freezer_file.release();
         }
     }
 
-    /// What was counted for the group's holder, all of whose processes have ended.
+    /// The counts of the group's sandbox, whose processes have all ended.
     pub fn usage(&self, group: &mut Group) -> Usage {
         let (now, before) = (self.backend.usage(&group.path, &mut group.meters), group.before);
         group.last = Some(now);
@@ -149,12 +155,12 @@ impl Pool {
         }
     }
 
-    /// Whether [`Self::refill`] has something to do.
-    pub fn wants_more(&self) -> bool {
+    /// Whether [`Self::refill`] has work to do.
+    pub fn needs_refill(&self) -> bool {
         self.free.len() < READY
     }
 
-    /// Makes one group ahead. A failure is told to whoever needs the group.
+    /// Makes one group in advance. A failure is reported when a group is requested.
     pub fn refill(&mut self) -> bool {
         let usual = self.usual;
         let made = self.make(&usual);
@@ -167,28 +173,28 @@ impl Pool {
         self.made += 1;
         let path = format!("{}/{}{}", self.parent, prefix(self.lane), self.made);
         let made = self.backend.create(&path).and_then(|()| {
-            if self.is_settled {
-                self.backend.make_enterable(&path)?;
+            if self.is_in_spawner_group {
+                self.backend.enable_fast_entry(&path)?;
             }
             self.backend.set_limits(&path, limits)?;
-            self.backend.doors(&path)
+            self.backend.entry_fds(&path)
         });
         match made {
-            // Nothing has been counted in a fresh group.
-            Ok(doors) => {
+            // The counts of a fresh group are 0.
+            Ok(entry_fds) => {
                 let (limits, meters, before) = (*limits, Meters::default(), Usage::default());
-                Ok(Group { path, doors, limits, meters, before, last: None })
+                Ok(Group { path, entry_fds, limits, meters, before, last: None })
             }
             Err(error) => {
-                // The first error is the one to tell.
+                // The first error is the one to report.
                 self.remove(&path, None);
                 Err(error)
             }
         }
     }
 
-    /// Removes a group, now or as soon as what is in it is dead. Whoever `owner` stands for may have
-    /// put something there.
+    /// Removes a group, now or as soon as its processes are dead. The zygote `owner` may have put
+    /// processes there.
     pub fn discard(&mut self, group: &Group, owner: Option<u64>) {
         self.remove(&group.path, owner);
     }
@@ -199,21 +205,22 @@ impl Pool {
         }
     }
 
-    /// When [`Self::tidy`] has something to do.
-    pub fn untidy_from(&self) -> Option<Instant> {
+    /// When [`Self::tidy`] has work to do.
+    pub fn next_tidy(&self) -> Option<Instant> {
         self.leftovers.due()
     }
 
-    /// Removes groups that would not go before, and gives the owners who keep theirs from going.
+    /// Removes groups that could not be removed before, and returns the owners that keep adding
+    /// processes.
     pub fn tidy(&mut self, now: Instant) -> Vec<u64> {
         self.leftovers.attempt(self.backend.as_ref(), now)
     }
 }
 
-/// What the group is to enforce: all, but for the attack that shows what it would do without.
+/// The limits to enforce: all, unless the defence is disabled.
 fn enforced(limits: &Limits) -> Limits {
     let without = Limits { memory: ByteSize::mib(1 << 20), pids: 1 << 20, ..*limits };
-    if lacks(Defence::ControlGroup) { without } else { *limits }
+    if is_disabled(Defence::ControlGroup) { without } else { *limits }
 }
 
 #[cfg(test)]
@@ -221,7 +228,7 @@ mod tests {
     use super::*;
     use crate::cgroup::detect;
 
-    /// A pool on this machine's control groups, removed at the end.
+    /// Runs a test with a pool on this machine's control groups, removed at the end.
     fn with_pool(test: impl FnOnce(&mut Pool)) {
         if !rustix::process::geteuid().is_root() {
             return eprintln!("skipped: only root can make control groups");
@@ -234,14 +241,14 @@ mod tests {
     }
 
     #[test]
-    fn takes_again_what_was_given_back_with_the_limits_of_the_next() {
+    fn reuses_a_returned_group_with_the_limits_of_the_next_sandbox() {
         with_pool(|pool| {
             let first = pool.take(&Limits::default()).unwrap();
             let path = first.path.clone();
             pool.give_back(first);
             let limits = Limits { memory: ByteSize::mib(77), pids: 5, ..Limits::default() };
             let again = pool.take(&limits).unwrap();
-            if pool.backend().clear(&path, &mut Meters::default()) {
+            if pool.backend().reset(&path, &mut Meters::default()) {
                 assert_eq!(again.path, path);
             }
             let read = |file: &str| {
@@ -256,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn all_groups_together_have_a_limit() {
+    fn all_groups_together_are_limited() {
         with_pool(|pool| {
             let folders = pool.backend().folders(&pool.parent);
             let has = |file: &str, value: &str| {
@@ -272,14 +279,14 @@ mod tests {
     }
 
     #[test]
-    fn is_filled_ahead_and_leaves_nothing() {
+    fn is_filled_in_advance_and_removes_every_group() {
         with_pool(|pool| {
-            while pool.wants_more() {
+            while pool.needs_refill() {
                 assert!(pool.refill());
             }
             assert_eq!(pool.free.len(), READY);
             let taken = pool.take(&Limits::default()).unwrap();
-            assert!(taken.path.starts_with(&pool.parent) && pool.wants_more());
+            assert!(taken.path.starts_with(&pool.parent) && pool.needs_refill());
         });
     }
 }

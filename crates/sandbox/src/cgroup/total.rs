@@ -7,10 +7,10 @@ use snowmelt_types::ByteSize;
 
 use crate::spec::Total;
 
-/// The least memory that is left to the host.
+/// The minimum memory for the host.
 const RESERVE: u64 = 512 << 20;
 
-/// The limit of memory; none if the kernel does not report how much there is.
+/// The memory limit; `None` if the kernel does not report the machine's memory.
 pub(super) fn memory(total: &Total) -> Option<ByteSize> {
     let text = || fs::read_to_string("/proc/meminfo").ok();
     total.memory.or_else(|| of_machine(&text()?))
@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_holds() {
+    fn explicit_limits_have_precedence() {
         let total = Total { memory: Some(ByteSize(5)), processes: Some(7) };
         assert_eq!((memory(&total), processes(&total)), (Some(ByteSize(5)), Some(7)));
         assert!(processes(&Total::default()) > Some(100));

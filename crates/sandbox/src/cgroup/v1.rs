@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use snowmelt_types::ByteSize;
 
 use super::{
-    Backend, Freezer, Meters, Switch, ThrottledFile, Usage, cpu_quota_us, cpu_shares, is_threaded,
-    make, make_parents, tcp_memory, write,
+    Backend, Freezer, FreezerFile, Meters, ThrottledFile, Usage, cpu_quota_us, cpu_shares,
+    is_threaded, make, make_parents, tcp_memory, write,
 };
 use crate::spec::Limits;
 use crate::{Error, Result};
 
-/// Where the three controllers that matter are mounted; two may share a mount.
+/// Mount points of the three controllers in use; two may share a mount.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Hierarchies {
     memory: PathBuf,
@@ -23,15 +23,15 @@ pub(crate) struct Hierarchies {
     freezer: Option<Freezer>,
 }
 
-/// A group that still holds more than this after its sandbox is not taken again: it would count
-/// for the next.
+/// A group that still holds more memory than this after its sandbox is not reused: the memory would
+/// count for the next sandbox.
 const CLEAN: u64 = 1 << 20;
 
-/// The most memory held; writing to it begins anew.
+/// The file with the peak memory; a write resets it.
 const PEAK: &str = "memory.max_usage_in_bytes";
 
 impl Hierarchies {
-    /// Finds them in the text of `/proc/self/mounts`.
+    /// Finds the hierarchies in the text of `/proc/self/mounts`.
     pub fn find(mounts: &str) -> Option<Self> {
         let find = |controller| mount_of(mounts, controller);
         let (memory, cpu, pids) = (find("memory")?, find("cpu")?, find("pids")?);
@@ -60,7 +60,12 @@ impl Backend for Hierarchies {
         self.roots().into_iter().try_for_each(|root| make_parents(root, parent, |_| Ok(())))
     }
 
-    fn bound(&self, parent: &str, memory: Option<ByteSize>, processes: Option<u32>) -> Result<()> {
+    fn set_total_limits(
+        &self,
+        parent: &str,
+        memory: Option<ByteSize>,
+        processes: Option<u32>,
+    ) -> Result<()> {
         if let Some(most) = memory {
             let folder = self.memory.join(parent);
             write(folder.join("memory.limit_in_bytes"), most.bytes())?;
@@ -73,16 +78,16 @@ impl Backend for Hierarchies {
         self.folders(group).iter().try_for_each(|folder| make(folder))
     }
 
-    fn settle(&self, group: &str) -> bool {
-        self.freezer.as_ref().is_some_and(|freezer| freezer.settle(group))
+    fn enter_spawner_group(&self, group: &str) -> bool {
+        self.freezer.as_ref().is_some_and(|freezer| freezer.enter_spawner_group(group))
     }
 
-    fn leave(&self) {
-        self.freezer.iter().for_each(Freezer::leave);
+    fn leave_spawner_group(&self) {
+        self.freezer.iter().for_each(Freezer::leave_spawner_group);
     }
 
-    fn make_enterable(&self, group: &str) -> Result<()> {
-        let made = self.freezer.as_ref().map_or(Ok(()), |freezer| freezer.make_enterable(group));
+    fn enable_fast_entry(&self, group: &str) -> Result<()> {
+        let made = self.freezer.as_ref().map_or(Ok(()), |freezer| freezer.enable_fast_entry(group));
         made.map_err(|source| Error::Cgroup { path: group.into(), source })
     }
 
@@ -90,9 +95,9 @@ impl Backend for Hierarchies {
         let memory = self.memory.join(group);
         let limit = memory.join("memory.limit_in_bytes");
         let with_swap = memory.join("memory.memsw.limit_in_bytes");
-        // Only kernels that count swap have this file; without it there is no swap to deny.
+        // Only kernels that count swap have this file; without it there is no swap to limit.
         if with_swap.exists() {
-            // Neither may pass the other on the way from old limits to new ones.
+            // The memory limit must never exceed the limit with swap, so lift that one first.
             write(with_swap.clone(), -1)?;
             write(limit, limits.memory.bytes())?;
             write(with_swap, limits.memory.bytes())?;
@@ -101,30 +106,30 @@ impl Backend for Hierarchies {
         }
         limit_tcp(&memory, limits.memory)?;
         let cpu = self.cpu.join(group);
-        // The period of a fresh group is the one that the quota is for.
+        // The quota assumes the default period of a fresh group.
         write(cpu.join("cpu.cfs_quota_us"), cpu_quota_us(limits))?;
         write(cpu.join("cpu.shares"), cpu_shares(limits))?;
         write(self.pids.join(group).join("pids.max"), limits.pids)
     }
 
-    fn clear(&self, group: &str, meters: &mut Meters) -> bool {
+    fn reset(&self, group: &str, meters: &mut Meters) -> bool {
         let memory = self.memory.join(group);
-        let held = meters.number(&memory, "memory.usage_in_bytes").unwrap_or(u64::MAX);
-        // Whoever is left, or was put there, would be the next one's companion.
-        let nobody = meters.number(&self.pids.join(group), "pids.current") == Some(0);
-        nobody && held <= CLEAN && meters.write(&memory, PEAK, "0").is_ok()
+        let memory_used = meters.number(&memory, "memory.usage_in_bytes").unwrap_or(u64::MAX);
+        // Remaining processes would share the group with the next sandbox.
+        let is_empty = meters.number(&self.pids.join(group), "pids.current") == Some(0);
+        is_empty && memory_used <= CLEAN && meters.write(&memory, PEAK, "0").is_ok()
     }
 
-    fn doors(&self, group: &str) -> Result<Vec<OwnedFd>> {
+    fn entry_fds(&self, group: &str) -> Result<Vec<OwnedFd>> {
         let open = |folder: PathBuf| {
-            let path = folder.join(door(&folder));
+            let path = folder.join(entry_file(&folder));
             let file = File::options().write(true).open(&path);
             file.map(OwnedFd::from).map_err(|source| Error::Cgroup { path, source })
         };
         self.folders(group).into_iter().map(open).collect()
     }
 
-    fn confirm(&self, group: &str, pid: i32) -> Result<()> {
+    fn ensure_member(&self, group: &str, pid: i32) -> Result<()> {
         let path = PathBuf::from(format!("/proc/{pid}/cgroup"));
         let failed = |source| Error::Cgroup { path: path.clone(), source };
         let text = fs::read_to_string(&path).map_err(failed)?;
@@ -169,8 +174,8 @@ impl Backend for Hierarchies {
         "memory.limit_in_bytes"
     }
 
-    fn switch(&self, group: &str) -> Option<Switch> {
-        self.freezer.as_ref().map(|freezer| freezer.switch(group))
+    fn freezer_file(&self, group: &str) -> Option<FreezerFile> {
+        self.freezer.as_ref().map(|freezer| freezer.freezer_file(group))
     }
 
     fn folders(&self, group: &str) -> Vec<PathBuf> {
@@ -178,14 +183,15 @@ impl Backend for Hierarchies {
     }
 }
 
-/// Buffers of TCP connections count apart, without a limit until one is set. Not every kernel has it.
+/// Limits TCP buffers, which count separately and without a limit by default. Not every kernel has
+/// the file.
 fn limit_tcp(folder: &Path, memory: ByteSize) -> Result<()> {
     let file = folder.join("memory.kmem.tcp.limit_in_bytes");
     if file.exists() { write(file, tcp_memory(memory)) } else { Ok(()) }
 }
 
-/// The file by which one thread enters without waiting; only the last makes it wait.
-fn door(folder: &Path) -> &'static str {
+/// The file through which one thread enters without waiting; only `cgroup.procs` makes it wait.
+fn entry_file(folder: &Path) -> &'static str {
     if folder.join("tasks").exists() {
         "tasks"
     } else if is_threaded(folder) {
@@ -213,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn is_not_there_without_the_memory_controller() {
+    fn is_not_found_without_the_memory_controller() {
         assert_eq!(Hierarchies::find(&MOUNTS.replace(",memory", "")), None);
     }
 }

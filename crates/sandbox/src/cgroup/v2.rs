@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use snowmelt_types::ByteSize;
 
 use super::{
-    Backend, CPU_PERIOD_US, Freezer, Meters, Switch, ThrottledFile, Usage, cpu_quota_us,
+    Backend, CPU_PERIOD_US, Freezer, FreezerFile, Meters, ThrottledFile, Usage, cpu_quota_us,
     cpu_shares, make, make_parents, write,
 };
 use crate::spec::Limits;
@@ -15,14 +15,14 @@ use crate::{Error, Result};
 
 const CONTROLLERS: [&str; 3] = ["memory", "cpu", "pids"];
 
-/// Where the hierarchy is mounted.
+/// The mount point of the hierarchy.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Hierarchy {
     root: PathBuf,
 }
 
 impl Hierarchy {
-    /// Finds it in the text of `/proc/self/mounts`, if it has the controllers that matter.
+    /// Finds it in the text of `/proc/self/mounts`, if it has the required controllers.
     pub fn find(mounts: &str) -> Option<Self> {
         let target = mounts.lines().find_map(|line| {
             let mut fields = line.split(' ').skip(1);
@@ -32,7 +32,7 @@ impl Hierarchy {
         Self::at(target)
     }
 
-    /// The hierarchy at `root`, if it has the controllers that matter.
+    /// The hierarchy at `root`, if it has the required controllers.
     pub fn at(root: PathBuf) -> Option<Self> {
         let text = fs::read_to_string(root.join("cgroup.controllers")).ok()?;
         let has = |controller: &&str| text.split_whitespace().any(|name| name == *controller);
@@ -48,7 +48,12 @@ impl Backend for Hierarchy {
         make_parents(&self.root, parent, enable)
     }
 
-    fn bound(&self, parent: &str, memory: Option<ByteSize>, processes: Option<u32>) -> Result<()> {
+    fn set_total_limits(
+        &self,
+        parent: &str,
+        memory: Option<ByteSize>,
+        processes: Option<u32>,
+    ) -> Result<()> {
         let folder = self.root.join(parent);
         if let Some(most) = memory {
             write(folder.join("memory.max"), most.bytes())?;
@@ -66,25 +71,25 @@ impl Backend for Hierarchy {
         if folder.join("memory.swap.max").exists() {
             write(folder.join("memory.swap.max"), 0)?;
         }
-        // A sandbox that lost one process to the limit is of no use: it ends as a whole.
+        // A sandbox that lost one process to the memory limit is unusable, so all are killed.
         write(folder.join("memory.oom.group"), 1)?;
         write(folder.join("cpu.max"), format!("{} {CPU_PERIOD_US}", cpu_quota_us(limits)))?;
-        // 100 is the kernel's own weight for one.
+        // The kernel's default weight, for one core, is 100.
         let weight = (cpu_shares(limits) * 100 / 1024).clamp(1, 10_000);
         write(folder.join("cpu.weight"), weight)?;
         write(folder.join("pids.max"), limits.pids)
     }
 
-    /// The peak of a group cannot be forgotten, and a fresh group costs little.
-    fn clear(&self, _group: &str, _meters: &mut Meters) -> bool {
+    /// The peak of a group cannot be reset, and a fresh group costs little.
+    fn reset(&self, _group: &str, _meters: &mut Meters) -> bool {
         false
     }
 
-    fn doors(&self, _group: &str) -> Result<Vec<OwnedFd>> {
+    fn entry_fds(&self, _group: &str) -> Result<Vec<OwnedFd>> {
         Ok(Vec::new())
     }
 
-    fn confirm(&self, group: &str, pid: i32) -> Result<()> {
+    fn ensure_member(&self, group: &str, pid: i32) -> Result<()> {
         write(self.root.join(group).join("cgroup.procs"), pid)
     }
 
@@ -123,8 +128,8 @@ impl Backend for Hierarchy {
         "memory.max"
     }
 
-    fn switch(&self, group: &str) -> Option<Switch> {
-        Some(Freezer::Unified(self.root.clone()).switch(group))
+    fn freezer_file(&self, group: &str) -> Option<FreezerFile> {
+        Some(Freezer::Unified(self.root.clone()).freezer_file(group))
     }
 
     fn folders(&self, group: &str) -> Vec<PathBuf> {
@@ -145,14 +150,14 @@ mod tests {
     }
 
     #[test]
-    fn a_hierarchy_without_controllers_is_none() {
+    fn a_hierarchy_without_controllers_is_not_usable() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("cgroup.controllers"), "").unwrap();
         assert_eq!(Hierarchy::at(folder.path().to_owned()), None);
     }
 
     #[test]
-    fn writes_limits_in_the_form_of_the_kernel() {
+    fn writes_limits_in_the_kernels_format() {
         let (folder, hierarchy) = fake();
         hierarchy.prepare("snowmelt/one").unwrap();
         let group = folder.path().join("snowmelt/one/s");
@@ -173,7 +178,7 @@ mod tests {
         assert_eq!(read("cpu.max"), "150000 100000");
         assert_eq!(read("cpu.weight"), "150");
         assert_eq!(read("pids.max"), "9");
-        hierarchy.bound("snowmelt/one", Some(ByteSize(7 << 30)), Some(9000)).unwrap();
+        hierarchy.set_total_limits("snowmelt/one", Some(ByteSize(7 << 30)), Some(9000)).unwrap();
         let all = |file: &str| fs::read_to_string(folder.path().join("snowmelt/one").join(file));
         assert_eq!(all("memory.max").unwrap(), (7_u64 << 30).to_string());
         assert_eq!(all("pids.max").unwrap(), "9000");
@@ -182,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_was_counted() {
+    fn reads_the_kernels_counts() {
         let (folder, hierarchy) = fake();
         let group = folder.path().join("g");
         fs::create_dir(&group).unwrap();

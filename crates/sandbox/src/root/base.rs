@@ -1,19 +1,19 @@
-//! What every sandbox sees: the host's programs and libraries, and as little else as programs
-//! need. Nothing of the host's `/etc` that is about this host or its users.
+//! The base of every sandbox: the host's programs and libraries, and the few other files that
+//! programs need. Nothing of the host's `/etc` about this host or its users.
 
 use std::fs;
 use std::path::Path;
 
 use super::{Fault, doing};
+use crate::root::builder::RootBuilder;
 use crate::root::copy;
-use crate::root::skeleton::Skeleton;
 use crate::spec::Network;
 
 /// Programs and libraries. On a merged `/usr` all but the first are links.
 const PROGRAMS: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
 
-/// Shown where the host has them: the loader's index, links to chosen programs, public
-/// certificates, the time zone.
+/// Included where the host has them: the loader's index, alternatives links, public certificates,
+/// the time zone.
 const CONFIGURATION: [&str; 8] = [
     "/etc/ld.so.cache",
     "/etc/alternatives",
@@ -34,35 +34,35 @@ const FILES: [(&str, &str); 4] = [
     ),
     ("/etc/group", "root:x:0:\nsnowmelt:x:1000:\nnogroup:x:65534:\n"),
     ("/etc/hostname", "snowmelt\n"),
-    // Without this, a name has only the first of its addresses in the file of hosts.
+    // Without this, a name has only its first address in the hosts file.
     ("/etc/host.conf", "multi on\n"),
 ];
 
-/// Puts the base together.
-pub(crate) fn assemble(skeleton: &Skeleton<'_>, network: Network) -> Result<(), Fault> {
-    PROGRAMS.iter().try_for_each(|path| programs(skeleton, Path::new(path)))?;
+/// Assembles the base.
+pub(crate) fn assemble(builder: &RootBuilder<'_>, network: Network) -> Result<(), Fault> {
+    PROGRAMS.iter().try_for_each(|path| programs(builder, Path::new(path)))?;
     for (path, content) in FILES {
-        skeleton.file(Path::new(path), content.as_bytes())?;
+        builder.file(Path::new(path), content.as_bytes())?;
     }
     for (path, content) in name_service(network) {
-        skeleton.file(Path::new(path), &content)?;
+        builder.file(Path::new(path), &content)?;
     }
     for path in CONFIGURATION.iter().map(Path::new).filter(|path| path.exists()) {
-        copy::or_bind(skeleton, path)?;
+        copy::or_bind(builder, path)?;
     }
-    skeleton.link(Path::new("/var/tmp"), Path::new("/tmp"))
+    builder.link(Path::new("/var/tmp"), Path::new("/tmp"))
 }
 
-fn programs(skeleton: &Skeleton<'_>, path: &Path) -> Result<(), Fault> {
+fn programs(builder: &RootBuilder<'_>, path: &Path) -> Result<(), Fault> {
     let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
     if found.is_symlink() {
         let to = doing(format!("read the link {}", path.display()), fs::read_link(path))?;
-        return skeleton.link(path, &to);
+        return builder.link(path, &to);
     }
-    skeleton.bind(path, path)
+    builder.bind(path, path)
 }
 
-/// How names are resolved: as on the host with its network, and only `localhost` without.
+/// Name resolution: as on the host with its network, and only `localhost` without.
 fn name_service(network: Network) -> [(&'static str, Vec<u8>); 3] {
     let of_host = |path: &str| match network {
         Network::Host => fs::read(path).ok(),

@@ -1,45 +1,45 @@
-//! Small files and folders of the host, copied into a root rather than shown in it: each mount is
-//! paid for in every sandbox, a copy once.
+//! Small files and folders of the host, copied into a root instead of bind-mounted: each mount
+//! costs time in every sandbox, a copy only once.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::skeleton::Skeleton;
+use super::builder::RootBuilder;
 use super::{Fault, doing};
 
-/// What is copied at most for one path, so that a root stays small.
+/// The limit of a copy per path, so that a root stays small.
 const MOST_BYTES: u64 = 1 << 20;
 const MOST_ENTRIES: usize = 2000;
 
-/// What a path is, found without following links.
+/// The type of a path, without following links.
 enum Entry {
     Folder,
     File,
     Link,
 }
 
-/// Copies what stands at `path` to the same place, or shows it if it is large or has more in it
-/// than folders, files and links.
-pub(super) fn or_bind(skeleton: &Skeleton<'_>, path: &Path) -> Result<(), Fault> {
+/// Copies `path` to the same path inside, or bind-mounts it if it is large or contains anything but
+/// folders, files and links.
+pub(super) fn or_bind(builder: &RootBuilder<'_>, path: &Path) -> Result<(), Fault> {
     let mut entries = Vec::new();
-    let small = doing(format!("look at {}", path.display()), survey(path, &mut entries))?;
+    let small = doing(format!("inspect {}", path.display()), survey(path, &mut entries))?;
     if !small {
-        return skeleton.bind(path, path);
+        return builder.bind(path, path);
     }
-    entries.iter().try_for_each(|(path, entry)| put(skeleton, path, entry))
+    entries.iter().try_for_each(|(path, entry)| put(builder, path, entry))
 }
 
-fn put(skeleton: &Skeleton<'_>, path: &Path, entry: &Entry) -> Result<(), Fault> {
+fn put(builder: &RootBuilder<'_>, path: &Path, entry: &Entry) -> Result<(), Fault> {
     let read = || format!("read {}", path.display());
     match entry {
-        Entry::Folder => skeleton.folder(path).map(drop),
-        Entry::File => skeleton.file(path, &doing(read(), fs::read(path))?),
-        Entry::Link => skeleton.link(path, &doing(read(), fs::read_link(path))?),
+        Entry::Folder => builder.folder(path).map(drop),
+        Entry::File => builder.file(path, &doing(read(), fs::read(path))?),
+        Entry::Link => builder.link(path, &doing(read(), fs::read_link(path))?),
     }
 }
 
-/// Lists what is to be copied, folders before what is in them; false if it is too much.
+/// Lists the entries to copy, folders before their contents; false if it is too much.
 fn survey(path: &Path, entries: &mut Vec<(PathBuf, Entry)>) -> io::Result<bool> {
     let (mut waiting, mut bytes) = (vec![path.to_owned()], 0);
     while let Some(path) = waiting.pop() {

@@ -1,4 +1,4 @@
-//! `/dev`: a file system of its own with the five devices that programs need and no other.
+//! `/dev`: a file system of its own with only the five devices that programs need.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -7,13 +7,13 @@ use rustix::fs::{FileType, Mode, makedev, mknodat};
 use rustix::io::Errno;
 use snowmelt_kernel::mount::{self, Attributes};
 
-use super::skeleton::Skeleton;
+use super::builder::RootBuilder;
 use super::{Fault, doing};
 
 const DEVICES: [(&str, (u32, u32)); 5] =
     [("null", (1, 3)), ("zero", (1, 5)), ("full", (1, 7)), ("random", (1, 8)), ("urandom", (1, 9))];
 
-/// `shm` leads to the scratch, so that shared memory is bounded with it.
+/// `shm` is a link to the scratch, so that its limit includes shared memory.
 const LINKS: [(&str, &str); 5] = [
     ("/dev/fd", "/proc/self/fd"),
     ("/dev/stdin", "/proc/self/fd/0"),
@@ -22,37 +22,37 @@ const LINKS: [(&str, &str); 5] = [
     ("/dev/shm", "/tmp"),
 ];
 
-/// Mounts it at `/dev`. The nodes are made here, not shown from the host, so that nothing which
-/// stands in the place of a device there can come in (CVE-2025-31133); where this process may
-/// make none, the host's are shown after a look at their numbers.
-pub(super) fn assemble(skeleton: &Skeleton<'_>) -> Result<(), Fault> {
+/// Mounts it at `/dev`. The nodes are made here, not bind-mounted from the host, so that a file in
+/// the place of a device there cannot get in (CVE-2025-31133). Where this process may not make
+/// nodes, the host's are bind-mounted after a check of their numbers.
+pub(super) fn assemble(builder: &RootBuilder<'_>) -> Result<(), Fault> {
     let options = [("size", "64k"), ("mode", "755")];
     let attributes = Attributes::MOUNT_ATTR_NOSUID | Attributes::MOUNT_ATTR_NOEXEC;
     let fresh = mount::fresh("tmpfs", &options, attributes);
     let top = doing("make the file system of the devices", fresh)?;
-    let target = skeleton.folder(Path::new("/dev"))?;
+    let target = builder.folder(Path::new("/dev"))?;
     doing("attach the file system of the devices", mount::attach(&top, &target))?;
     for (name, number) in DEVICES {
-        make(skeleton, &top, name, number)?;
+        make(builder, &top, name, number)?;
     }
     for (path, to) in LINKS {
-        skeleton.link(Path::new(path), Path::new(to))?;
+        builder.link(Path::new(path), Path::new(to))?;
     }
     let read_only = attributes | Attributes::MOUNT_ATTR_RDONLY;
     doing("make the devices read-only", mount::set_attributes_of(&top, read_only))
 }
 
 fn make(
-    skeleton: &Skeleton<'_>,
+    builder: &RootBuilder<'_>,
     top: impl AsFd,
     name: &str,
     number: (u32, u32),
 ) -> Result<(), Fault> {
     let (mode, device) = (Mode::from_raw_mode(0o666), makedev(number.0, number.1));
     match mknodat(&top, name, FileType::CharacterDevice, mode, device) {
-        Err(Errno::PERM) => skeleton.device(&Path::new("/dev").join(name), number),
+        Err(Errno::PERM) => builder.device(&Path::new("/dev").join(name), number),
         made => {
-            // Not by the mask of this process.
+            // Independent of this process's umask.
             let opened = made
                 .and_then(|()| rustix::fs::chmodat(&top, name, mode, rustix::fs::AtFlags::empty()));
             doing(format!("make the device {name}"), opened.map_err(Into::into))

@@ -1,6 +1,6 @@
-//! A root from the unpacked file system of an image: its top-level folders and files are shown
-//! one by one, so that the places which are ours (`/proc`, `/dev`, `/tmp`...) are ours whatever
-//! the image has there: nothing of an image is a mount point that it could have prepared
+//! A root from the unpacked file system of an image: its top-level folders and files are mounted
+//! one by one, so that the platform's own folders (`/proc`, `/dev`, `/tmp`...) are the platform's
+//! whatever the image has there: nothing in an image is a mount point that it could have prepared
 //! (CVE-2023-27561, CVE-2025-31133, CVE-2025-52565).
 
 use std::io;
@@ -12,26 +12,30 @@ use rustix::fs::{
 };
 use snowmelt_kernel::mount;
 
-use super::skeleton::Skeleton;
+use super::builder::RootBuilder;
 use super::{Fault, doing};
 use crate::spec::ImageBind;
 
-/// What an image has there is not shown.
+/// Top-level names of an image that are ignored.
 const OURS: [&str; 6] = ["proc", "sys", "dev", "tmp", "run", "mnt"];
 
-/// Shows what is in the image's `folder`.
-pub(super) fn assemble(skeleton: &Skeleton<'_>, folder: &Path) -> Result<(), Fault> {
+/// Mounts the contents of the image's `folder`.
+pub(super) fn assemble(builder: &RootBuilder<'_>, folder: &Path) -> Result<(), Fault> {
     let top = open(folder)?;
     let names = doing("list the image", names(&top))?;
     for name in names.iter().filter(|name| !OURS.contains(&name.as_str())) {
-        show(skeleton, &top, name)?;
+        mount_entry(builder, &top, name)?;
     }
     Ok(())
 }
 
-/// Shows one folder at the top of the image at `image`. A link there is nobody's folder: it would
-/// lead to a place on the host.
-pub(super) fn folder(skeleton: &Skeleton<'_>, image: &Path, bind: &ImageBind) -> Result<(), Fault> {
+/// Mounts one top-level folder of the image at `image`. A link there is refused: it would lead to a
+/// path of the host.
+pub(super) fn folder(
+    builder: &RootBuilder<'_>,
+    image: &Path,
+    bind: &ImageBind,
+) -> Result<(), Fault> {
     let top = open(image)?;
     let copy = || -> io::Result<OwnedFd> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -39,8 +43,8 @@ pub(super) fn folder(skeleton: &Skeleton<'_>, image: &Path, bind: &ImageBind) ->
         let found = openat2(&top, bind.folder.as_str(), flags, Mode::empty(), resolve)?;
         mount::copy_at(&found, Path::new(""))
     };
-    let tree = doing(format!("show {} of the image", bind.folder), copy())?;
-    skeleton.show(tree, &bind.target)
+    let tree = doing(format!("mount {} of the image", bind.folder), copy())?;
+    builder.attach(tree, &bind.target)
 }
 
 fn open(image: &Path) -> Result<OwnedFd, Fault> {
@@ -56,15 +60,17 @@ fn names(top: &OwnedFd) -> io::Result<Vec<String>> {
         match entry.file_name().to_str() {
             Ok("." | "..") => {}
             Ok(name) => names.push(name.to_owned()),
-            Err(_) => return Err(io::Error::new(io::ErrorKind::InvalidData, "a name is no text")),
+            Err(_) => {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "a name is not UTF-8"));
+            }
         }
     }
     Ok(names)
 }
 
-/// By a descriptor that was opened without following a link, so that what was looked at is what
-/// is shown, also if the folder changes meanwhile (CVE-2021-30465).
-fn show(skeleton: &Skeleton<'_>, top: &OwnedFd, name: &str) -> Result<(), Fault> {
+/// Uses a descriptor that was opened without following a link, so that the inspected file is the
+/// one that is mounted, even if the folder changes concurrently (CVE-2021-30465).
+fn mount_entry(builder: &RootBuilder<'_>, top: &OwnedFd, name: &str) -> Result<(), Fault> {
     let target = Path::new("/").join(name);
     let look = || -> io::Result<(OwnedFd, FileType)> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -72,18 +78,18 @@ fn show(skeleton: &Skeleton<'_>, top: &OwnedFd, name: &str) -> Result<(), Fault>
         let kind = FileType::from_raw_mode(fstat(&found)?.st_mode);
         Ok((found, kind))
     };
-    let step = || format!("show {name} of the image");
+    let step = || format!("mount {name} of the image");
     let (found, kind) = doing(step(), look())?;
     match kind {
         FileType::Symlink => {
             let to = doing(step(), readlinkat(&found, "", Vec::new()).map_err(Into::into))?;
-            skeleton.link(&target, Path::new(&*to.to_string_lossy()))
+            builder.link(&target, Path::new(&*to.to_string_lossy()))
         }
         FileType::Directory | FileType::RegularFile => {
             let tree = doing(step(), mount::copy_at(&found, Path::new("")))?;
-            skeleton.show(tree, &target)
+            builder.attach(tree, &target)
         }
-        // A device, a pipe or a socket at the top of an image: nobody needs it.
+        // A device, a pipe or a socket at the top of an image is not needed.
         _ => Ok(()),
     }
 }

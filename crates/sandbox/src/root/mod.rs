@@ -1,15 +1,15 @@
-//! Roots: what a sandbox sees, put together once for equal specs.
+//! Root file systems, assembled once for equal specs.
 //!
-//! A template is a mount namespace whose root is that tree: a program begins in a copy of it, so
-//! it has nothing to attach but its scratch and its `/proc`. No mount shows on the host and all
-//! vanish with the spawner. Every mount in it is read-only and nosuid, and nodev but for `/dev`.
+//! A template is a mount namespace whose root is that tree: a program starts in a copy of it, and
+//! attaches only its scratch and its `/proc`. No mount is visible on the host, and all vanish with
+//! the spawner. Every mount in it is read-only and nosuid, and all but `/dev` are nodev.
 
 mod base;
+mod builder;
 mod copy;
 mod devices;
 mod image;
 mod mounted;
-mod skeleton;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,12 +17,12 @@ use std::path::{Path, PathBuf};
 
 use snowmelt_kernel::mount::{self, Attributes};
 
-use crate::spawner::Stage;
+use crate::spawner::Namespaces;
 use crate::spec::{Base, MountedImage, Network, Root};
+use builder::RootBuilder;
 pub use mounted::root_of_image;
-use skeleton::Skeleton;
 
-/// How many templates are kept; the one used longest ago goes first.
+/// The maximum number of cached templates; the least recently used is dropped first.
 const MOST_TEMPLATES: usize = 64;
 
 const FOLDERS: [&str; 3] = ["/proc", "/tmp", "/run"];
@@ -30,20 +30,23 @@ const FOLDERS: [&str; 3] = ["/proc", "/tmp", "/run"];
 const FILES: [(&str, &[u8]); 4] = [
     ("/run/snowmelt/zygote.py", include_bytes!("../../../../python/snowmelt/_runtime/zygote.py")),
     ("/run/snowmelt/enter.py", include_bytes!("../../../../python/snowmelt/_runtime/enter.py")),
-    ("/run/snowmelt/scout.py", include_bytes!("../../../../python/snowmelt/_runtime/scout.py")),
+    (
+        "/run/snowmelt/fault_probe.py",
+        include_bytes!("../../../../python/snowmelt/_runtime/fault_probe.py"),
+    ),
     ("/run/snowmelt/zygote.so", include_bytes!(concat!(env!("OUT_DIR"), "/zygote.so"))),
 ];
 
-/// A step that failed, as a verb phrase, and what the kernel said.
+/// A failed step, as a verb phrase, and the kernel's error.
 #[derive(Debug)]
 pub(crate) struct Fault {
-    /// What was being done.
+    /// The step.
     pub step: String,
-    /// What the kernel said.
+    /// The kernel's error.
     pub source: io::Error,
 }
 
-/// Names the step of a call that may fail.
+/// Adds the step to the error of a call.
 pub(crate) fn doing<T>(step: impl Into<String>, result: io::Result<T>) -> Result<T, Fault> {
     result.map_err(|source| Fault { step: step.into(), source })
 }
@@ -52,7 +55,7 @@ pub(crate) fn doing<T>(step: impl Into<String>, result: io::Result<T>) -> Result
 pub(crate) struct Roots {
     folder: PathBuf,
     lane: u32,
-    /// The one used last is last.
+    /// Most recently used last.
     templates: Vec<Template>,
     made: u64,
 }
@@ -65,44 +68,45 @@ struct Template {
     empty_network: OwnedFd,
 }
 
-/// Where a program begins.
-pub(crate) struct Place<'a> {
-    /// The mount namespace whose root is its root.
+/// The namespaces in which a program starts.
+pub(crate) struct ProgramNamespaces<'a> {
+    /// The mount namespace of its root file system.
     pub mounts: BorrowedFd<'a>,
-    /// Its network namespace where it is to reach nothing.
+    /// The network namespace of programs without a network.
     pub empty_network: BorrowedFd<'a>,
 }
 
 impl Roots {
-    /// Puts templates together under `folder`, an empty folder in a private mount namespace.
+    /// Assembles templates under `folder`, an empty folder in a private mount namespace.
     pub fn new(folder: PathBuf) -> Self {
         Self { folder, lane: 0, templates: Vec::new(), made: 0 }
     }
 
-    /// Puts further templates together in folders of that lane; those that are there serve both.
-    pub fn turn_into_lane(&mut self, lane: u32) {
+    /// Assembles further templates in folders of that lane; the existing templates serve both
+    /// lanes.
+    pub fn become_lane(&mut self, lane: u32) {
         (self.lane, self.made) = (lane, 0);
     }
 
-    /// Where programs with this root begin.
-    pub fn place(
+    /// The namespaces for programs with this root.
+    pub fn namespaces_for(
         &mut self,
-        stage: &Stage,
+        namespaces: &Namespaces,
         root: &Root,
         network: Network,
-    ) -> Result<Place<'_>, Fault> {
+    ) -> Result<ProgramNamespaces<'_>, Fault> {
         let network = network.of_root();
         let known = self.templates.iter().rposition(|template| template.is_for(root, network));
         let template = match known {
             Some(index) if index + 1 == self.templates.len() => None,
             Some(index) => Some(self.templates.remove(index)),
-            None => Some(self.assemble(stage, root, network)?),
+            None => Some(self.assemble(namespaces, root, network)?),
         };
         self.templates.extend(template);
         if self.templates.len() > MOST_TEMPLATES {
             self.templates.remove(0);
         }
-        let last = self.templates.last().map(|template| Place {
+        let last = self.templates.last().map(|template| ProgramNamespaces {
             mounts: template.namespace.as_fd(),
             empty_network: template.empty_network.as_fd(),
         });
@@ -110,14 +114,22 @@ impl Roots {
     }
 
     /// A detached copy of this root.
-    pub fn copy(&mut self, stage: &Stage, root: &Root, network: Network) -> Result<OwnedFd, Fault> {
-        let Place { mounts, .. } = self.place(stage, root, network)?;
-        doing("copy the root", stage.within(mounts, || mount::copy(Path::new("/"))))
+    pub fn copy(
+        &mut self,
+        namespaces: &Namespaces,
+        root: &Root,
+        network: Network,
+    ) -> Result<OwnedFd, Fault> {
+        let ProgramNamespaces { mounts, .. } = self.namespaces_for(namespaces, root, network)?;
+        doing(
+            "copy the root",
+            namespaces.in_mount_namespace(mounts, || mount::copy(Path::new("/"))),
+        )
     }
 
     fn assemble(
         &mut self,
-        stage: &Stage,
+        namespaces: &Namespaces,
         root: &Root,
         network: Network,
     ) -> Result<Template, Fault> {
@@ -126,8 +138,8 @@ impl Roots {
         let fresh = mount::fresh("tmpfs", &options, Attributes::empty());
         let top = doing("make the root's file system", fresh)?;
         doing("attach the root's file system", mount::attach_at(&top, rustix::fs::CWD, &path))?;
-        // Dropping it takes the mount away again; what was made of it has copies of its own.
-        let _scaffold = Scaffold { path };
+        // Dropping it unmounts; the template has its own copies of the mounts.
+        let _mount_point = MountPoint { path };
         let image = match &root.base {
             Base::Image(mounted) => Some(self.attach_image(mounted)?),
             Base::Host | Base::Folder(_) => None,
@@ -136,24 +148,24 @@ impl Roots {
             Base::Folder(folder) => Some(folder.as_path()),
             Base::Host | Base::Image(_) => image.as_ref().map(|image| image.path.as_path()),
         };
-        let skeleton = Skeleton::new(top.as_fd());
-        fill(&skeleton, root, folder, network)?;
+        let builder = RootBuilder::new(top.as_fd());
+        fill(&builder, root, folder, network)?;
         for bind in &root.image_binds {
             let image = self.attach_image(&bind.image)?;
-            image::folder(&skeleton, &image.path, bind)?;
+            image::folder(&builder, &image.path, bind)?;
         }
         doing("make the root read-only", mount::set_attributes_of(&top, mount::inert()))?;
         let tree = doing("copy the root", mount::copy_at(&top, Path::new("")))?;
-        let namespace = doing("make a namespace of the root", stage.namespace_of(tree))?;
+        let namespace = doing("make a namespace of the root", namespaces.namespace_of(tree))?;
         let empty_network = match network {
-            Network::Host => stage.shared_network(),
-            Network::None | Network::Job(_) => stage.empty_network(),
+            Network::Host => namespaces.shared_network(),
+            Network::None | Network::Job(_) => namespaces.empty_network(),
         };
         let empty_network = doing("make an empty network namespace", empty_network)?;
         Ok(Template { root: root.clone(), network, namespace, empty_network })
     }
 
-    /// An empty folder. A lane of the same number that was killed may have left some.
+    /// Makes an empty folder. A killed lane of the same number may have left some.
     fn new_folder(&mut self) -> io::Result<PathBuf> {
         loop {
             let path = self.folder.join(format!("{}-{}", self.lane, self.made));
@@ -165,35 +177,35 @@ impl Roots {
         }
     }
 
-    /// Attaches an image that somebody else mounted, as long as what it gives lives: only what is
-    /// attached in this namespace can be copied from (before Linux 6.15).
-    fn attach_image(&mut self, mounted: &MountedImage) -> Result<Scaffold, Fault> {
-        let tree = doing("ask for the image", mounted::root_of_image(mounted))?;
+    /// Attaches the mounted image of another process, until the result is dropped: only mounts that
+    /// are attached in this namespace can be copied (before Linux 6.15).
+    fn attach_image(&mut self, mounted: &MountedImage) -> Result<MountPoint, Fault> {
+        let tree = doing("request the image", mounted::root_of_image(mounted))?;
         let path = doing("make a folder for the image", self.new_folder())?;
-        let scaffold = Scaffold { path };
-        doing("attach the image", mount::attach_at(&tree, rustix::fs::CWD, &scaffold.path))?;
-        Ok(scaffold)
+        let mount_point = MountPoint { path };
+        doing("attach the image", mount::attach_at(&tree, rustix::fs::CWD, &mount_point.path))?;
+        Ok(mount_point)
     }
 }
 
 fn fill(
-    skeleton: &Skeleton<'_>,
+    builder: &RootBuilder<'_>,
     root: &Root,
     image: Option<&Path>,
     network: Network,
 ) -> Result<(), Fault> {
     for path in FOLDERS {
-        skeleton.folder(Path::new(path))?;
+        builder.folder(Path::new(path))?;
     }
     match image {
-        Some(folder) => image::assemble(skeleton, folder)?,
-        None => base::assemble(skeleton, network)?,
+        Some(folder) => image::assemble(builder, folder)?,
+        None => base::assemble(builder, network)?,
     }
-    devices::assemble(skeleton)?;
+    devices::assemble(builder)?;
     for (path, content) in FILES {
-        skeleton.file(Path::new(path), content)?;
+        builder.file(Path::new(path), content)?;
     }
-    root.binds.iter().try_for_each(|bind| skeleton.bind(&bind.source, &bind.target))
+    root.binds.iter().try_for_each(|bind| builder.bind(&bind.source, &bind.target))
 }
 
 impl Template {
@@ -202,14 +214,14 @@ impl Template {
     }
 }
 
-/// Where a template is put together.
-struct Scaffold {
+/// The mount point where a template is assembled.
+struct MountPoint {
     path: PathBuf,
 }
 
-impl Drop for Scaffold {
+impl Drop for MountPoint {
     fn drop(&mut self) {
-        // What cannot be removed goes with the run directory.
+        // Folders that cannot be removed are removed with the run directory.
         if mount::detach(&self.path).is_ok() {
             drop(std::fs::remove_dir(&self.path));
         }

@@ -1,7 +1,7 @@
-//! Images that another process mounted: it gives a copy of the mount to whoever connects to its
-//! socket and names the image.
+//! Images mounted by another process, which sends a copy of the mount to clients of its socket that
+//! name the image.
 //!
-//! Invariant: nobody waits longer for it than the limit, whatever becomes of that process.
+//! Invariant: the wait for an answer is limited, whatever happens to that process.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -11,12 +11,12 @@ use snowmelt_kernel::packet;
 
 use crate::spec::MountedImage;
 
-/// A process that was killed has a successor long before.
+/// Long enough for a killed process to be replaced.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(20);
-/// Of an answer, which is empty or says why there is none.
+/// The limit of an answer, which is empty or an error text.
 const LONGEST_ANSWER: usize = 4096;
 
-/// The root of the image's mount, attached nowhere. Blocks.
+/// The root of the image's mount, detached. Blocks.
 pub fn root_of_image(image: &MountedImage) -> io::Result<OwnedFd> {
     let socket = packet::connect(&image.socket)?;
     packet::send(&socket, image.digest.as_bytes(), &[])?;

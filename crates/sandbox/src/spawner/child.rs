@@ -1,12 +1,12 @@
-//! What a new process does between its first instruction and the exec of its program.
+//! The steps of a new process between its first instruction and the exec of its program.
 //!
-//! A *program* borrows the spawner's memory and does it all by itself; a *zygote* is a copy of the
-//! spawner, which gives it its range of user ids, and keeps what it needs to make the sandboxes of
-//! its children.
+//! A *program* borrows the spawner's memory and does every step itself. A *zygote* is a copy of the
+//! spawner, which writes its user id maps; it keeps the capabilities to set up the sandboxes of its
+//! children.
 //!
-//! Invariant: privileges only go down, and the order matters: mounts while it has them, then the
-//! ids, then capabilities, then `no_new_privs`, then the system call filter, and nothing of the
-//! spawner's survives the exec but descriptors 0 to 3.
+//! Invariant: privileges only decrease, and the order matters: mounts while it has them, then the
+//! ids, then capabilities, then `no_new_privs`, then the system call filter. Of the spawner's
+//! descriptors only 0 to 3 survive the exec.
 
 use std::convert::Infallible;
 use std::io;
@@ -21,16 +21,16 @@ use snowmelt_kernel::mount::{self, Attributes};
 use snowmelt_kernel::namespace::{flags, unshare};
 use snowmelt_kernel::{fds, landlock, notify, process, seccomp};
 
-use super::guard::Guard;
-use super::stage::{NEW_ROOT, Stage};
+use super::namespaces::{NEW_ROOT, Namespaces};
+use super::notifier::NotifierSetup;
 use super::{identity, oom, sync};
 use crate::root::{Fault, doing};
 use crate::spec::CHANNEL_FD;
-use crate::weaken::{Defence, lacks};
+use crate::weaken::{Defence, is_disabled};
 
-/// Files of `/proc` about the whole machine that a sandbox has no business with: what it holds, how
-/// it was started and built, what it does, and which one it is. Each costs a mount in every sandbox.
-/// `mask` of `runtimes/native/snowmelt_zygote.c` has the same.
+/// Files of `/proc` about the whole machine that a sandbox has no use for: its memory, boot
+/// parameters, build configuration, activity and identity. Each costs a mount in every sandbox.
+/// `mask` of `runtimes/native/snowmelt_zygote.c` has the same list.
 const MASKED: [&str; 7] = [
     "cmdline",
     "config.gz",
@@ -41,19 +41,20 @@ const MASKED: [&str; 7] = [
     "timer_list",
 ];
 
-/// Those of them that this kernel has, as a `/proc` of our own shows: the host's may leave some out.
-pub(super) fn masked(stage: &Stage) -> io::Result<Vec<&'static str>> {
+/// The files of [`MASKED`] that this kernel has, according to a fresh `/proc`: the host's may hide
+/// some.
+pub(super) fn masked(namespaces: &Namespaces) -> io::Result<Vec<&'static str>> {
     let is_there = |name: &&str| Path::new("/proc").join(name).exists();
-    stage.on_it(|| Ok(MASKED.into_iter().filter(is_there).collect()))
+    namespaces.in_zygote_template(|| Ok(MASKED.into_iter().filter(is_there).collect()))
 }
 
 /// SYS_ADMIN and SYS_CHROOT for the namespaces of its children, SETUID and SETGID for their ids.
 const ZYGOTE_CAPABILITIES: [u32; 4] = [21, 18, 7, 6];
 
-/// All that the child needs, prepared by the spawner.
+/// The inputs of the child, prepared by the spawner.
 pub(super) struct Child<'a> {
-    /// Where it enters its control group.
-    pub doors: &'a [OwnedFd],
+    /// The files through which it enters its control group.
+    pub entry_fds: &'a [OwnedFd],
     pub scratch: &'a OwnedFd,
     /// Becomes descriptor 0.
     pub null: &'a OwnedFd,
@@ -61,28 +62,28 @@ pub(super) struct Child<'a> {
     pub channel: &'a OwnedFd,
     /// Becomes descriptors 1 and 2.
     pub log: &'a OwnedFd,
-    /// The spawner, by its own pidfd.
+    /// The spawner's own pidfd.
     pub spawner: &'a OwnedFd,
     pub filter: &'a seccomp::Program,
     /// See [`masked`].
     pub masked: &'a [&'static str],
     pub open_files: u64,
-    /// Where it starts, an absolute path inside.
+    /// Its working directory, an absolute path inside.
     pub working_folder: &'a Path,
-    /// Of a sandbox that is guarded, with the other end of our pair with it.
-    pub guard: Option<(&'a Guard, &'a OwnedFd)>,
+    /// The address notifier, with the other end of our socket pair, if its network has one.
+    pub notifier: Option<(&'a NotifierSetup, &'a OwnedFd)>,
     pub program: &'a Program,
-    /// The path of the program, for a message.
+    /// The path of the program, for error messages.
     pub path: &'a str,
     pub kind: Kind<'a>,
 }
 
-/// How a program and a zygote differ.
+/// The differences between a program and a zygote.
 pub(super) enum Kind<'a> {
-    /// It begins in its root and takes the user id `id` of the host, which inside is the user and
-    /// group `inside`; `proc` is the spawner's. For `score` see [`oom`].
+    /// It starts in its root and takes the user id `id` of the host, which inside is the user and
+    /// group `inside`; `proc` is the spawner's `/proc`. For `score` see [`oom`].
     Program { id: u32, inside: (u32, u32), proc: &'a OwnedFd, score: &'a str },
-    /// It attaches its root, and reads "go" from `sync` when it has its ids.
+    /// It attaches its root, and reads "go" from `sync` when its id maps are written.
     Zygote { root: &'a OwnedFd, sync: &'a OwnedFd },
 }
 
@@ -99,8 +100,8 @@ impl Child<'_> {
             Kind::Program { id, inside, proc, score } => {
                 doing("attach the scratch", self.attach_scratch())?;
                 doing("mount /proc", self.mount_proc())?;
-                doing("set who goes first when memory runs out", oom::set(proc, score))?;
-                if !lacks(Defence::User) {
+                doing("set the OOM score", oom::set(proc, score))?;
+                if !is_disabled(Defence::User) {
                     identity::take(proc, id, inside)?;
                 }
                 &[][..]
@@ -110,7 +111,7 @@ impl Child<'_> {
                 doing("wait for the spawner", sync::wait_for_go(sync))?;
                 doing("leave the control group namespace", unshare(flags::CGROUP))?;
                 doing("change the user", process::become_user(0, 0))?;
-                doing("limit what its user may have", deny_objects())?;
+                doing("limit the kernel objects of its user", deny_kernel_objects())?;
                 &ZYGOTE_CAPABILITIES[..]
             }
         };
@@ -118,13 +119,13 @@ impl Child<'_> {
         self.drop_privileges(kept)?;
         doing("place the descriptors", self.place_descriptors())?;
         doing("enter the working folder", self.enter_working_folder())?;
-        if let Some((guard, sync)) = self.guard {
-            doing("have its calls answered", hand_over(guard, sync))?;
+        if let Some((notifier, sync)) = self.notifier {
+            doing("set up the address notifier", hand_over(notifier, sync))?;
         }
         // Only now: until it executes it has the spawner's descriptors, which may be more than the
         // function's own limit, and could open no other.
         doing("set the limits", self.set_limits())?;
-        if !lacks(Defence::Seccomp) {
+        if !is_disabled(Defence::Seccomp) {
             doing("install the system call policy", self.filter.install())?;
         }
         let error = self.program.execute();
@@ -132,7 +133,7 @@ impl Child<'_> {
     }
 
     fn enter_group(&self) -> io::Result<()> {
-        self.doors.iter().try_for_each(|door| rustix::io::write(door, b"0").map(drop))?;
+        self.entry_fds.iter().try_for_each(|file| rustix::io::write(file, b"0").map(drop))?;
         Ok(())
     }
 
@@ -140,13 +141,13 @@ impl Child<'_> {
         mount::attach_at(self.scratch, CWD, Path::new("/tmp"))
     }
 
-    /// Attaches root, scratch and `/proc`, and lets go of everything else.
+    /// Attaches root, scratch and `/proc`, and detaches everything else.
     fn enter_root(&self, root: &OwnedFd) -> Result<(), Fault> {
         doing("attach the root", mount::attach_at(root, CWD, Path::new(NEW_ROOT)))?;
         let attach = mount::attach_at(self.scratch, root, Path::new("tmp"));
         doing("attach the scratch", attach)?;
-        // The children of a zygote write their id maps through its /proc, and may mount their
-        // own only if nothing covers a part of it.
+        // The children of a zygote write their id maps through its /proc, and may mount their own
+        // only if no part of it is covered.
         let attributes =
             (mount::inert() | Attributes::MOUNT_ATTR_NOEXEC) - Attributes::MOUNT_ATTR_RDONLY;
         let proc = mount::fresh("proc", &[], attributes)
@@ -157,10 +158,10 @@ impl Child<'_> {
 
     fn mount_proc(&self) -> io::Result<()> {
         let mut attributes = mount::inert() | Attributes::MOUNT_ATTR_NOEXEC;
-        attributes.set(Attributes::MOUNT_ATTR_RDONLY, !lacks(Defence::ReadOnlyProc));
+        attributes.set(Attributes::MOUNT_ATTR_RDONLY, !is_disabled(Defence::ReadOnlyProc));
         let proc = mount::fresh("proc", &[], attributes)?;
         mount::attach_at(&proc, CWD, Path::new("/proc"))?;
-        for name in self.masked.iter().filter(|_| !lacks(Defence::MaskedProc)) {
+        for name in self.masked.iter().filter(|_| !is_disabled(Defence::MaskedProc)) {
             mount::bind(Path::new("/dev/null"), &Path::new("/proc").join(name))?;
         }
         Ok(())
@@ -168,20 +169,20 @@ impl Child<'_> {
 
     fn set_limits(&self) -> io::Result<()> {
         let at = |limit, most| Rlimit { current: Some(limit), maximum: most };
-        // More than we have ourselves cannot be given away.
+        // A process cannot raise a limit above its own maximum.
         let most = getrlimit(Resource::Nofile).maximum;
         let files = self.open_files.min(most.unwrap_or(u64::MAX));
-        // The children of a zygote have limits of their own, which may be higher.
+        // The children of a zygote have their own limits, which may be higher.
         let is_zygote = matches!(self.kind, Kind::Zygote { .. });
         let most = if is_zygote { most } else { Some(files) };
-        if !lacks(Defence::OpenFiles) {
+        if !is_disabled(Defence::OpenFiles) {
             setrlimit(Resource::Nofile, at(files, most))?;
         }
         rustix::process::umask(Mode::from_raw_mode(0o022));
         Ok(())
     }
 
-    /// An image may name any path, and descriptors of the spawner are still open: a link of
+    /// An image may name any path, and descriptors of the spawner are still open: a link in
     /// `/proc/self/fd` would lead to folders of the host (CVE-2024-21626).
     fn enter_working_folder(&self) -> io::Result<()> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -191,21 +192,21 @@ impl Child<'_> {
     }
 
     fn drop_privileges(&self, kept: &[u32]) -> Result<(), Fault> {
-        if !lacks(Defence::Capabilities) {
+        if !is_disabled(Defence::Capabilities) {
             doing("drop capabilities", process::keep_only_capabilities(kept))?;
         }
-        if !lacks(Defence::NoNewPrivileges) {
+        if !is_disabled(Defence::NoNewPrivileges) {
             let no_more = rustix::thread::set_no_new_privs(true);
             doing("renounce new privileges", no_more.map_err(Into::into))?;
         }
-        if !lacks(Defence::Landlock) {
-            doing("cut it off from files and neighbours", self.confine())?;
+        if !is_disabled(Defence::Landlock) {
+            doing("confine it by Landlock", self.confine())?;
         }
-        doing("tie its life to the spawner's", self.tie_to_spawner())
+        doing("set the parent-death signal", self.tie_to_spawner())
     }
 
-    /// A second fence behind the mounts. A zygote must still attach the mounts of its children,
-    /// who put it up for themselves.
+    /// A second barrier behind the mounts. A zygote must still attach the mounts of its children,
+    /// which confine themselves.
     fn confine(&self) -> io::Result<()> {
         if matches!(self.kind, Kind::Zygote { .. }) {
             return landlock::scope();
@@ -215,9 +216,9 @@ impl Child<'_> {
         landlock::confine(open("/tmp")?.as_fd(), open("/dev")?.as_fd())
     }
 
-    /// Has the kernel kill it when the spawner dies. The kernel forgets this when ids or
-    /// capabilities change, so it comes after that; a spawner that died before is seen by its
-    /// pidfd.
+    /// Has the kernel kill it when the spawner dies. The kernel clears this setting when ids or
+    /// capabilities change, so it is set after those steps; a spawner that died before is detected
+    /// by its pidfd.
     fn tie_to_spawner(&self) -> io::Result<()> {
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -228,8 +229,8 @@ impl Child<'_> {
         Ok(())
     }
 
-    /// Closes all others, at once or, for a zygote that must be able to tell of a failure, by
-    /// exec.
+    /// Closes all others: immediately, or by exec for a zygote, which must be able to report a
+    /// fault.
     fn place_descriptors(&self) -> io::Result<()> {
         // Copies above the targets first, so that no placement closes a source.
         let above = |source: BorrowedFd<'_>| {
@@ -238,20 +239,20 @@ impl Child<'_> {
         };
         let (null, log) = (above(self.null.as_fd())?, above(self.log.as_fd())?);
         let channel = above(self.channel.as_fd())?;
-        if !lacks(Defence::Descriptors) {
+        if !is_disabled(Defence::Descriptors) {
             fds::close_on_exec_from(0)?;
         }
-        fds::place(null.as_ref().unwrap_or(self.null).as_fd(), 0)?;
+        fds::duplicate_to(null.as_ref().unwrap_or(self.null).as_fd(), 0)?;
         let log = log.as_ref().unwrap_or(self.log).as_fd();
-        fds::place(log, 1)?;
-        fds::place(log, 2)?;
-        fds::place(channel.as_ref().unwrap_or(self.channel).as_fd(), CHANNEL_FD)
+        fds::duplicate_to(log, 1)?;
+        fds::duplicate_to(log, 2)?;
+        fds::duplicate_to(channel.as_ref().unwrap_or(self.channel).as_fd(), CHANNEL_FD)
     }
 }
 
-/// Has nobody in its user namespace, or below, have an object of these kinds: no function needs one,
-/// and of all there are few for each user of the host. Not every kernel has every kind.
-fn deny_objects() -> io::Result<()> {
+/// Sets the limit of these objects to 0 in its user namespace and those below. No function needs
+/// one, and the host allows few per user. Not every kernel has every kind.
+fn deny_kernel_objects() -> io::Result<()> {
     const KINDS: [&str; 7] = [
         "fanotify_groups",
         "fanotify_marks",
@@ -261,7 +262,7 @@ fn deny_objects() -> io::Result<()> {
         "time_namespaces",
         "uts_namespaces",
     ];
-    KINDS.iter().filter(|_| !lacks(Defence::OwnCounts)).try_for_each(|kind| {
+    KINDS.iter().filter(|_| !is_disabled(Defence::OwnCounts)).try_for_each(|kind| {
         match std::fs::write(format!("/proc/sys/user/max_{kind}"), "0") {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             written => written,
@@ -269,14 +270,14 @@ fn deny_objects() -> io::Result<()> {
     })
 }
 
-/// Installs the filter and sends what is heard by it through the door, which must be open while
-/// the limit of descriptors does not allow it any more.
-fn hand_over(guard: &Guard, sync: &OwnedFd) -> io::Result<()> {
-    let door = u64::from(guard.door);
+/// Installs the filter and sends its listener through the handover descriptor, which must stay open
+/// while the limit of descriptors no longer allows its number.
+fn hand_over(notifier: &NotifierSetup, sync: &OwnedFd) -> io::Result<()> {
+    let handover_fd = u64::from(notifier.handover_fd);
     let limit = |files| Rlimit { current: Some(files), maximum: Some(files) };
-    setrlimit(Resource::Nofile, limit(door + 1))?;
-    let through = fds::copy_at(sync.as_fd(), guard.door as RawFd)?;
-    setrlimit(Resource::Nofile, limit(door))?;
-    let listener = notify::install(&guard.filter)?;
-    sync::tell_heard(&through, &listener)
+    setrlimit(Resource::Nofile, limit(handover_fd + 1))?;
+    let through = fds::copy_at(sync.as_fd(), notifier.handover_fd as RawFd)?;
+    setrlimit(Resource::Nofile, limit(handover_fd))?;
+    let listener = notify::install(&notifier.filter)?;
+    sync::send_listener(&through, &listener)
 }

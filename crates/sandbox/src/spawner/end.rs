@@ -1,4 +1,4 @@
-//! The end of a sandbox, and of all.
+//! The end of a sandbox, and of the lane.
 
 use std::os::fd::AsFd;
 use std::time::Instant;
@@ -7,84 +7,86 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use snowmelt_kernel::process;
 use snowmelt_types::SandboxId;
 
-use super::cell::{Beginning, Cell, Origin, Phase, Token};
-use super::guard::Heard;
+use super::notifier::NotifierListener;
+use super::record::{Origin, Phase, SandboxRecord, Starting, Token};
 use super::service::{Service, Watched};
-use super::sync::{self, Said};
+use super::sync::{self, ChildMessage};
 use super::zygote::MOST_GROUPS;
 use crate::cgroup::Group;
 use crate::message::{Ended, Event, Failure, Status};
 
 impl Service {
-    /// A child that begins has spoken, or closed its end.
-    pub(super) fn child_spoke(&mut self, token: Token) {
-        let Some(cell) = self.cells.get_mut(&token) else { return };
-        let Phase::Beginning(beginning) = &mut cell.phase else { return };
-        match sync::hear(&beginning.sync) {
-            Said::Here(sender) => self.child_is_here(token, sender),
-            Said::Heard(listener) => {
-                if matches!(beginning.answer.heard, Heard::Awaited) {
-                    beginning.answer.heard = Heard::By(listener);
+    /// A child that is being set up has sent a message, or closed its end.
+    pub(super) fn on_child_message(&mut self, token: Token) {
+        let Some(record) = self.records.get_mut(&token) else { return };
+        let Phase::Starting(starting) = &mut record.phase else { return };
+        match sync::receive(&starting.sync) {
+            ChildMessage::Here(sender) => self.child_is_here(token, sender),
+            ChildMessage::Listener(listener) => {
+                if matches!(starting.answer.listener, NotifierListener::Pending) {
+                    starting.answer.listener = NotifierListener::Received(listener);
                 }
             }
-            Said::Fault(failure) if cell.pidfd.is_some() => beginning.fault = Some(failure),
-            Said::Fault(failure) => self.fail(token, failure),
-            Said::Closed => self.child_closed(token),
+            ChildMessage::Fault(failure) if record.pidfd.is_some() => {
+                starting.fault = Some(failure);
+            }
+            ChildMessage::Fault(failure) => self.fail(token, failure),
+            ChildMessage::Closed => self.child_closed(token),
         }
     }
 
-    /// It has closed its end: it runs its program, or ends without.
+    /// The child has closed its end: it runs its program, or has ended.
     fn child_closed(&mut self, token: Token) {
-        let Some(cell) = self.cells.get_mut(&token) else { return };
-        if cell.pidfd.is_none() {
+        let Some(record) = self.records.get_mut(&token) else { return };
+        if record.pidfd.is_none() {
             let step = "begin the child of the zygote".to_owned();
             return self.fail(token, Failure::Step { step, errno: CHILD_LOST });
         }
-        let Phase::Beginning(mut beginning) = std::mem::replace(&mut cell.phase, Phase::Running)
+        let Phase::Starting(mut starting) = std::mem::replace(&mut record.phase, Phase::Running)
         else {
             return;
         };
-        self.unwatch(beginning.sync.as_fd());
-        if let Some(fault) = beginning.answer.heard.fault() {
-            beginning.fault.get_or_insert(fault.into());
-            self.kill_cell(token);
+        self.unwatch(starting.sync.as_fd());
+        if let Some(fault) = starting.answer.listener.fault() {
+            starting.fault.get_or_insert(fault.into());
+            self.kill_sandbox(token);
         }
-        if beginning.fault.is_some() {
-            // It is about to end; until then the answer waits.
-            return self.put_back(token, beginning);
+        if starting.fault.is_some() {
+            // It is about to end; the answer is sent then.
+            return self.put_back(token, starting);
         }
-        let Some(cell) = self.cells.get_mut(&token) else { return };
-        if cell.zygote.is_none() {
-            return self.tell_started(token, &beginning.answer, None);
+        let Some(record) = self.records.get_mut(&token) else { return };
+        if record.zygote.is_none() {
+            return self.send_started(token, &starting.answer, None);
         }
-        cell.phase = Phase::Importing(beginning.answer);
-        if let Some(state) = self.cells.get(&token).and_then(|cell| cell.zygote.as_ref()) {
+        record.phase = Phase::Importing(starting.answer);
+        if let Some(state) = self.records.get(&token).and_then(|record| record.zygote.as_ref()) {
             self.watch_or_complain(state.control.as_fd(), Watched::Zygote, token);
         }
     }
 
-    fn put_back(&mut self, token: Token, beginning: Beginning) {
-        if let Some(cell) = self.cells.get_mut(&token) {
-            cell.phase = Phase::Beginning(beginning);
+    fn put_back(&mut self, token: Token, starting: Starting) {
+        if let Some(record) = self.records.get_mut(&token) {
+            record.phase = Phase::Starting(starting);
         }
     }
 
-    /// The kernel says that a process has ended.
+    /// The kernel reports that a process has ended.
     pub(super) fn process_ended(&mut self, token: Token) {
-        // What it said before it ended comes first.
-        while self.has_unheard(token) {
-            self.child_spoke(token);
+        // Its messages before the end come first.
+        while self.has_unread(token) {
+            self.on_child_message(token);
         }
-        let Some(cell) = self.cells.get_mut(&token) else { return };
-        let Some(pidfd) = &cell.pidfd else { return };
-        if let Origin::Forked(forked) = &mut cell.origin {
-            let said = forked.said;
+        let Some(record) = self.records.get_mut(&token) else { return };
+        let Some(pidfd) = &record.pidfd else { return };
+        if let Origin::Forked(forked) = &mut record.origin {
+            let reported = forked.reported;
             forked.died = Some(Instant::now());
-            // By the very descriptor that is watched: for the kernel a copy is another one.
-            if let Some(pidfd) = self.cells.get(&token).and_then(|cell| cell.pidfd.as_ref()) {
+            // Remove the descriptor that is watched: for epoll a copy is another one.
+            if let Some(pidfd) = self.records.get(&token).and_then(|record| record.pidfd.as_ref()) {
                 self.unwatch(pidfd.as_fd());
             }
-            if let Some((status, cpu_us)) = said {
+            if let Some((status, cpu_us)) = reported {
                 self.finish(token, status, Some(cpu_us));
             }
             return;
@@ -100,71 +102,75 @@ impl Service {
         }
     }
 
-    fn has_unheard(&self, token: Token) -> bool {
-        let Some(Cell { phase: Phase::Beginning(beginning), .. }) = self.cells.get(&token) else {
+    fn has_unread(&self, token: Token) -> bool {
+        let Some(SandboxRecord { phase: Phase::Starting(starting), .. }) = self.records.get(&token)
+        else {
             return false;
         };
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let mut watched = [PollFd::new(&beginning.sync, PollFlags::IN)];
-        beginning.fault.is_none() && poll(&mut watched, Some(&now)).is_ok_and(|ready| ready > 0)
+        let mut watched = [PollFd::new(&starting.sync, PollFlags::IN)];
+        starting.fault.is_none() && poll(&mut watched, Some(&now)).is_ok_and(|ready| ready > 0)
     }
 
-    /// A zygote says how a child ended; it counts when the kernel says that it is dead.
+    /// A zygote reports how a child ended; this takes effect when the kernel reports its death.
     pub(super) fn forked_ended(&mut self, token: Token, status: Status, cpu_us: u64) {
-        let Some(Cell { origin: Origin::Forked(forked), .. }) = self.cells.get_mut(&token) else {
+        let Some(SandboxRecord { origin: Origin::Forked(forked), .. }) =
+            self.records.get_mut(&token)
+        else {
             return;
         };
-        forked.said = Some((status, cpu_us));
+        forked.reported = Some((status, cpu_us));
         if forked.died.is_some() {
             self.finish(token, status, Some(cpu_us));
         }
     }
 
-    /// A forked child that did not land in time, or whose zygote does not say how it ended; or a
-    /// spare that is due, or that nobody asked for.
-    pub(super) fn too_late(&mut self, token: Token) {
-        if self.make_due_spare(token, Instant::now()) || self.end_late_spare(token) {
+    /// A deadline has passed: a forked child was not set up in time, or its zygote does not report
+    /// how it ended; or a preforked child is due, or has expired.
+    pub(super) fn on_deadline(&mut self, token: Token) {
+        if self.make_due_preforked(token, Instant::now()) || self.end_expired_preforked(token) {
             return;
         }
-        let Some(Cell { origin: Origin::Forked(forked), .. }) = self.cells.get(&token) else {
+        let Some(SandboxRecord { origin: Origin::Forked(forked), .. }) = self.records.get(&token)
+        else {
             return;
         };
         let zygote = forked.zygote;
         if forked.died.is_some() {
             self.finish(token, Status::Signal(SIGKILL), None);
         } else {
-            // Fails every child that is on its way.
+            // Fails every child in flight.
             self.fail_for_zygote(token, zygote);
-            self.kill_cell(zygote);
+            self.kill_sandbox(zygote);
         }
     }
 
     fn fail_for_zygote(&mut self, token: Token, zygote: Token) {
-        let Some(cell) = self.cells.get(&zygote) else { return };
-        let zygote = cell.id.clone();
+        let Some(record) = self.records.get(&zygote) else { return };
+        let zygote = record.id.clone();
         self.fail(token, Failure::ZygoteLost { zygote });
     }
 
     /// Ends a sandbox that the server does not know yet and that has no process.
     pub(super) fn fail(&mut self, token: Token, failure: Failure) {
-        self.landed_unless_adopted(token);
-        self.kill_cell(token);
+        self.leave_flight_unless_adopted(token);
+        self.kill_sandbox(token);
         let Some((_, phase)) = self.dissolve(token) else { return };
-        if let Phase::Beginning(Beginning { answer, .. }) | Phase::Importing(answer) = phase {
+        if let Phase::Starting(Starting { answer, .. }) | Phase::Importing(answer) = phase {
             self.refuse(answer.sequence, failure);
         }
     }
 
-    fn landed_unless_adopted(&mut self, token: Token) {
-        if self.cells.get(&token).is_some_and(|cell| cell.pidfd.is_none()) {
-            self.landed(token);
+    fn leave_flight_unless_adopted(&mut self, token: Token) {
+        if self.records.get(&token).is_some_and(|record| record.pidfd.is_none()) {
+            self.leave_flight(token);
         }
     }
 
     /// Ends a sandbox whose process is dead.
     fn finish(&mut self, token: Token, status: Status, cpu_us: Option<u64>) {
-        let Some(cell) = self.cells.get_mut(&token) else { return };
-        let usage = self.groups.usage(&mut cell.group);
+        let Some(record) = self.records.get_mut(&token) else { return };
+        let usage = self.groups.usage(&mut record.group);
         let ended = Ended {
             status,
             oom_kills: usage.oom_kills,
@@ -172,15 +178,15 @@ impl Service {
             throttled_us: usage.throttled_us,
             memory_peak: usage.memory_peak,
             cpu_us: usage.cpu_us.or(cpu_us),
-            wall_us: cell.begun.elapsed().as_micros() as u64,
+            wall_us: record.started_at.elapsed().as_micros() as u64,
         };
-        let (id, is_zygote) = (cell.id.clone(), cell.zygote.is_some());
+        let (id, is_zygote) = (record.id.clone(), record.zygote.is_some());
         if is_zygote {
-            self.orphan_children(token);
+            self.end_orphans(token);
         }
-        if self.cells.get(&token).is_some_and(|cell| matches!(cell.phase, Phase::Running)) {
-            // Before the group is cleared for the next: whoever waits need not wait for that.
-            self.tell(&Event::Ended { id, ended }, &[]);
+        if self.records.get(&token).is_some_and(|record| matches!(record.phase, Phase::Running)) {
+            // Before the group is cleared for reuse, so that the waiters do not wait for that.
+            self.send_event(&Event::Ended { id, ended }, &[]);
         }
         let Some((id, phase)) = self.dissolve(token) else { return };
         match phase {
@@ -188,27 +194,27 @@ impl Service {
             Phase::Importing(answer) => {
                 self.refuse(answer.sequence, Failure::ZygoteLost { zygote: id });
             }
-            Phase::Beginning(Beginning { answer, fault, .. }) => {
-                let step = "set itself up before it was killed".to_owned();
+            Phase::Starting(Starting { answer, fault, .. }) => {
+                let step = "set up the sandbox before the process was killed".to_owned();
                 let failure = fault.unwrap_or(Failure::Step { step, errno: CHILD_LOST });
                 self.refuse(answer.sequence, failure);
             }
         }
     }
 
-    /// The children of a dead zygote are dead too, and nobody will say how they ended.
-    fn orphan_children(&mut self, zygote: Token) {
+    /// The children of a dead zygote are dead too, and their status is not reported.
+    fn end_orphans(&mut self, zygote: Token) {
         if let Some(state) = self.zygote(zygote) {
             let queue = std::mem::take(&mut state.queue);
-            let id = self.cells[&zygote].id.clone();
+            let id = self.records[&zygote].id.clone();
             for (sequence, _) in queue {
                 self.refuse(sequence, Failure::ZygoteLost { zygote: id.clone() });
             }
         }
         let own = |token: &Token| self.zygote_of(*token) == Some(zygote);
-        let children: Vec<Token> = self.cells.keys().copied().filter(own).collect();
+        let children: Vec<Token> = self.records.keys().copied().filter(own).collect();
         for child in children {
-            if self.cells.get(&child).is_some_and(|cell| cell.pidfd.is_some()) {
+            if self.records.get(&child).is_some_and(|record| record.pidfd.is_some()) {
                 self.finish(child, Status::Signal(SIGKILL), None);
             } else {
                 self.fail_for_zygote(child, zygote);
@@ -216,12 +222,12 @@ impl Service {
         }
     }
 
-    /// Takes a cell out: nothing is watched any more, its group and its ids are free.
+    /// Removes a record: unregisters its descriptors and frees its group and its ids.
     fn dissolve(&mut self, token: Token) -> Option<(SandboxId, Phase)> {
-        let Cell { id, group, pidfd, phase, origin, zygote, .. } = self.take(token)?;
+        let SandboxRecord { id, group, pidfd, phase, origin, zygote, .. } = self.take(token)?;
         pidfd.iter().for_each(|pidfd| self.unwatch(pidfd.as_fd()));
-        if let Phase::Beginning(beginning) = &phase {
-            self.unwatch(beginning.sync.as_fd());
+        if let Phase::Starting(starting) = &phase {
+            self.unwatch(starting.sync.as_fd());
         }
         if let Some(mut state) = zygote {
             self.unwatch(state.control.as_fd());
@@ -233,7 +239,7 @@ impl Service {
                 self.slots.give_back(&slot);
             }
             Origin::Forked(forked) => {
-                self.forget_spare(forked.zygote, token);
+                self.forget_preforked(forked.zygote, token);
                 self.return_group(forked.zygote, group);
                 if let Some(state) = self.zygote(forked.zygote) {
                     state.give_back(forked.number);
@@ -244,56 +250,56 @@ impl Service {
         Some((id, phase))
     }
 
-    /// A zygote had the doors of its child's group and may have kept them, so the group serves
-    /// no one else's children again.
+    /// A zygote had the files that enter its child's group and may have kept them, so the group is
+    /// reused only for children of the same zygote.
     pub(super) fn return_group(&mut self, zygote: Token, mut group: Group) {
-        let clean = self.groups.clear(&mut group);
+        let clean = self.groups.reset(&mut group);
         match self.zygote(zygote) {
             Some(state) if clean && state.groups.len() < MOST_GROUPS => state.groups.push(group),
             _ => self.groups.discard(&group, Some(zygote)),
         }
     }
 
-    /// Removes groups whose sandboxes left something in them. A zygote that puts processes into its
-    /// children's groups as fast as they are killed is an attack, and ends.
+    /// Removes groups in which sandboxes left processes. A zygote that puts processes into its
+    /// children's groups as fast as they are killed is an attacker, and is killed.
     pub(super) fn tidy(&mut self, now: Instant) {
         for zygote in self.groups.tidy(now) {
-            self.kill_cell(zygote);
+            self.kill_sandbox(zygote);
         }
     }
 
-    /// Kills what has this id, or is about to have it.
+    /// Kills the sandbox of this id, started or starting.
     pub(super) fn kill(&mut self, id: &SandboxId) {
-        for cell in self.cells.values_mut() {
-            if let Some(state) = &mut cell.zygote {
+        for record in self.records.values_mut() {
+            if let Some(state) = &mut record.zygote {
                 state.queue.retain(|(_, wanted)| wanted.id() != id);
             }
         }
         let Some(token) = self.find(id) else { return };
-        match self.cells.get(&token).and_then(|cell| cell.pidfd.as_ref()) {
-            Some(_) => self.kill_cell(token),
-            // Its child finds the pair of sockets closed, and ends.
+        match self.records.get(&token).and_then(|record| record.pidfd.as_ref()) {
+            Some(_) => self.kill_sandbox(token),
+            // Its child finds the socket pair closed, and ends.
             None => self.fail(token, Failure::Spec { reason: "it was cancelled".to_owned() }),
         }
     }
 
     /// Kills everything and waits until it is dead.
     pub(super) fn end_all(&mut self) {
-        self.cells.keys().for_each(|token| self.kill_cell(*token));
-        // What is paused, and cannot die so.
-        self.cells.values().for_each(|cell| self.groups.release(&cell.group));
-        for cell in self.cells.values() {
-            let Some(pidfd) = &cell.pidfd else { continue };
-            let patience = Timespec { tv_sec: 5, tv_nsec: 0 };
-            // Whatever is not dead then dies with us: PDEATHSIG.
-            let _ = poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&patience));
+        self.records.keys().for_each(|token| self.kill_sandbox(*token));
+        // Paused processes cannot die while frozen (cgroup v1).
+        self.records.values().for_each(|record| self.groups.release(&record.group));
+        for record in self.records.values() {
+            let Some(pidfd) = &record.pidfd else { continue };
+            let timeout = Timespec { tv_sec: 5, tv_nsec: 0 };
+            // PDEATHSIG kills the rest when this process ends.
+            let _ = poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&timeout));
             drop(process::reap(pidfd.as_fd()));
         }
-        self.cells.clear();
+        self.records.clear();
     }
 }
 
-/// ECHILD: the child is gone.
+/// ECHILD: the child has ended.
 const CHILD_LOST: i32 = rustix::io::Errno::CHILD.raw_os_error();
 
 const SIGKILL: i32 = rustix::process::Signal::KILL.as_raw();

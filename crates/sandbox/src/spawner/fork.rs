@@ -1,5 +1,5 @@
-//! Children of zygotes: the process is made by the zygote, and its scratch, channel, control group
-//! and user ids by the spawner, both at the same time.
+//! Children of zygotes: the zygote makes the process, and the spawner concurrently makes its
+//! scratch, channel, control group and user ids.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -9,8 +9,8 @@ use rustix::process::{Signal, pidfd_send_signal};
 use snowmelt_kernel::packet;
 use snowmelt_types::SandboxId;
 
-use super::cell::{Answer, Beginning, Call, Cell, Forked, Origin, Phase, Token};
-use super::guard::{Guard, Heard};
+use super::notifier::{NotifierListener, NotifierSetup};
+use super::record::{Answer, Call, Forked, Origin, Phase, SandboxRecord, Starting, Token};
 use super::scratch::Scratch;
 use super::service::Service;
 use super::start::{check_env, group_fault, refusal};
@@ -21,23 +21,23 @@ use crate::root::{Fault, doing};
 use crate::spec::{CHANNEL_FD, ForkSpec, Limits, Network, ZygoteSpec};
 
 /// How long a child may take to call its entry. A fork of a large process takes tens of
-/// milliseconds; a zygote that was subverted takes for ever.
-pub(super) const FORK_PATIENCE: Duration = Duration::from_secs(10);
+/// milliseconds; a compromised zygote may never finish.
+pub(super) const FORK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How much longer for each of its siblings that are on their way: on a busy machine they take the
-/// processor from each other.
-const SIBLING_PATIENCE: Duration = Duration::from_secs(1);
+/// The additional time for each of its siblings in flight: on a busy machine they compete for the
+/// processor.
+const SIBLING_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What was made for a child while its zygote forks.
+/// The resources made for a child while its zygote forks.
 struct Made {
     answer: Answer,
     sync: OwnedFd,
-    /// Of a zygote: our end of its control socket.
+    /// For a zygote: our end of its control socket.
     control: Option<OwnedFd>,
 }
 
 impl Service {
-    /// Forks a zygote, now or when fewer of its children are on their way.
+    /// Forks a zygote, now or when fewer of its children are in flight.
     pub(super) fn fork(&mut self, sequence: u64, zygote: &SandboxId, mut spec: ForkSpec) {
         spec.env.push(("SNOWMELT_CHANNEL_FD".to_owned(), CHANNEL_FD.to_string()));
         self.queue(sequence, zygote, Wanted::Handler(spec));
@@ -63,7 +63,7 @@ impl Service {
         self.fork_queued(token);
     }
 
-    /// Asks for the children that wait, as far as the zygote can take them.
+    /// Requests the queued children, up to the zygote's limit in flight.
     pub(super) fn fork_queued(&mut self, zygote: Token) {
         while let Some((sequence, wanted)) = self.next_fork(zygote) {
             if let Err(failure) = self.fork_now(zygote, sequence, &wanted) {
@@ -86,12 +86,12 @@ impl Service {
         wanted.check()?;
         if let Wanted::Handler(spec) = wanted
             && spec.network.is_none()
-            && self.use_spare(zygote, sequence, spec)?
+            && self.use_preforked(zygote, sequence, spec)?
         {
             return Ok(());
         }
-        let token = self.name(wanted.id())?;
-        let begun = Instant::now();
+        let token = self.new_token(wanted.id())?;
+        let started_at = Instant::now();
         let state = self.zygote(zygote).ok_or_else(|| refusal("its zygote is gone"))?;
         let (block, depth) = (state.block(), state.depth_below());
         let siblings = state.in_flight as u32;
@@ -107,14 +107,23 @@ impl Service {
         match self.make_child(zygote, token, number, &group, sequence, wanted) {
             Ok(Made { answer, sync, control }) => {
                 let below = |control| Box::new(ZygoteState::new(owner, block, depth, control));
-                let deadline = Some(begun + FORK_PATIENCE + SIBLING_PATIENCE * siblings);
-                let phase = Phase::Beginning(Beginning { answer, sync, fault: None, deadline });
-                let (said, died, call) = (None, None, wanted.call());
-                let origin = Origin::Forked(Forked { zygote, number, said, died, call });
+                let deadline = Some(started_at + FORK_TIMEOUT + SIBLING_TIMEOUT * siblings);
+                let phase = Phase::Starting(Starting { answer, sync, fault: None, deadline });
+                let (reported, died, call) = (None, None, wanted.call());
+                let origin = Origin::Forked(Forked { zygote, number, reported, died, call });
                 let (id, below) = (wanted.id().clone(), control.map(below));
                 let (pid, pidfd) = (0, None);
-                let cell = Cell { id, group, begun, pid, pidfd, phase, origin, zygote: below };
-                self.insert(token, cell);
+                let record = SandboxRecord {
+                    id,
+                    group,
+                    started_at,
+                    pid,
+                    pidfd,
+                    phase,
+                    origin,
+                    zygote: below,
+                };
+                self.insert(token, record);
                 self.watch_all(token);
                 if let Some(state) = self.zygote(zygote) {
                     state.in_flight += 1;
@@ -140,8 +149,8 @@ impl Service {
         group.map_err(group_fault)
     }
 
-    /// Has the zygote fork, and makes what the child needs in the meantime. If that fails, the
-    /// child finds its end of the pair closed, and ends.
+    /// Tells the zygote to fork, and meanwhile makes the resources of the child. If that fails, the
+    /// child finds its end of the socket pair closed, and ends.
     fn make_child(
         &mut self,
         zygote: Token,
@@ -157,7 +166,7 @@ impl Service {
         let limits = wanted.limits();
         let scratch = doing("make the scratch", Scratch::make(limits.scratch, owner))?;
         let (filter, control) = match wanted {
-            Wanted::Handler(_) | Wanted::Spare(_) => {
+            Wanted::Handler(_) | Wanted::Preforked(_) => {
                 (Some(self.programs.of_fork(wanted.network().is_some())), None)
             }
             Wanted::Zygote(spec) => {
@@ -165,18 +174,21 @@ impl Service {
             }
         };
         let channel = control.as_ref().map_or(&scratch.listener, |(_, theirs)| theirs);
-        let fds: Vec<_> =
-            [&scratch.mount, channel, &scratch.log_in].into_iter().chain(&group.doors).collect();
-        let guard = Guard::of(&self.stage, wanted.network(), limits.open_files);
-        let guard = doing("have its calls answered", guard)?;
-        let landed = zygote::land(&sync, limits.open_files, filter, guard.as_ref(), &fds);
-        doing("give the child what it needs", landed)?;
+        let fds: Vec<_> = [&scratch.mount, channel, &scratch.log_in]
+            .into_iter()
+            .chain(&group.entry_fds)
+            .collect();
+        let notifier = NotifierSetup::of(&self.namespaces, wanted.network(), limits.open_files);
+        let notifier = doing("set up the address notifier", notifier)?;
+        let sent = zygote::send_setup(&sync, limits.open_files, filter, notifier.as_ref(), &fds);
+        doing("send the child its set-up", sent)?;
         let (channel, log) = (scratch.channel, scratch.log_out);
-        let answer = Answer { sequence, channel, log, heard: Heard::of(guard.as_ref()) };
+        let answer =
+            Answer { sequence, channel, log, listener: NotifierListener::of(notifier.as_ref()) };
         Ok(Made { answer, sync, control: control.map(|(ours, _)| ours) })
     }
 
-    /// Asks the zygote for a child, and gives the child's user id on the host.
+    /// Requests a child from the zygote; returns the child's user id on the host.
     fn order(
         &mut self,
         zygote: Token,
@@ -186,21 +198,22 @@ impl Service {
         wanted: &Wanted,
     ) -> Result<u32, Fault> {
         let gone = || io::Error::from(io::ErrorKind::NotFound);
-        // Before the root is noted, because what fails after that has to be sent again.
+        // Before the root is recorded as sent, because a failure after that means it must be sent
+        // again.
         let network = match wanted.network() {
             None => None,
             Some(id) => {
                 let found =
-                    self.stage.networks.get(&id).map(|network| network.namespace.try_clone());
+                    self.namespaces.networks.get(&id).map(|network| network.namespace.try_clone());
                 Some(doing("find the network", found.unwrap_or_else(|| Err(gone())))?)
             }
         };
         let state = doing("find the zygote", self.zygote(zygote).ok_or_else(gone))?;
-        // A zygote leaves the one above with a root of its own; handlers copy what that has.
+        // A zygote leaves the one above with its own root; handlers copy the root that it has.
         let (root, known) = if wanted.is_zygote() { (0, false) } else { state.root(wanted.root()) };
         let copy = match known {
             true => None,
-            false => Some(self.roots.copy(&self.stage, wanted.root(), Network::None)?),
+            false => Some(self.roots.copy(&self.namespaces, wanted.root(), Network::None)?),
         };
         let state = doing("find the zygote", self.zygote(zygote).ok_or_else(gone))?;
         let (is_zygote, count, fresh) = (wanted.is_zygote(), state.block(), !known);
@@ -217,29 +230,29 @@ impl Service {
         if let Some(state) = self.zygote(token) {
             state.retired = true;
         }
-        self.end_spare(token);
+        self.end_preforked(token);
         self.end_if_retired(token);
     }
 
     pub(super) fn end_if_retired(&mut self, zygote: Token) {
         if self.zygote(zygote).is_some_and(|state| state.retired && state.is_childless()) {
-            self.kill_cell(zygote);
+            self.kill_sandbox(zygote);
         }
     }
 
-    pub(super) fn kill_cell(&self, token: Token) {
-        if let Some(pidfd) = self.cells.get(&token).and_then(|cell| cell.pidfd.as_ref()) {
-            // Fails only when the process is gone already.
+    pub(super) fn kill_sandbox(&self, token: Token) {
+        if let Some(pidfd) = self.records.get(&token).and_then(|record| record.pidfd.as_ref()) {
+            // Fails only when the process has ended already.
             let _ = pidfd_send_signal(pidfd, Signal::KILL);
         }
     }
 
     pub(super) fn zygote(&mut self, token: Token) -> Option<&mut ZygoteState> {
-        self.cells.get_mut(&token)?.zygote.as_deref_mut()
+        self.records.get_mut(&token)?.zygote.as_deref_mut()
     }
 
     pub(super) fn zygote_of(&self, token: Token) -> Option<Token> {
-        match self.cells.get(&token)?.origin {
+        match self.records.get(&token)?.origin {
             Origin::Forked(Forked { zygote, .. }) => Some(zygote),
             Origin::Cloned { .. } => None,
         }
@@ -251,14 +264,14 @@ impl Wanted {
         match self {
             Self::Handler(spec) => spec.check(),
             // A zygote has the environment of the one above.
-            Self::Spare(_) | Self::Zygote(_) => Ok(()),
+            Self::Preforked(_) | Self::Zygote(_) => Ok(()),
         }
     }
 
     fn limits(&self) -> &Limits {
         match self {
             Self::Handler(spec) => &spec.limits,
-            Self::Spare(spec) => &spec.limits,
+            Self::Preforked(spec) => &spec.limits,
             Self::Zygote(spec) => &spec.limits,
         }
     }
@@ -266,15 +279,17 @@ impl Wanted {
     fn call(&self) -> Call {
         match self {
             Self::Handler(spec) => Call::Handler(Entries::of(spec)),
-            Self::Spare(_) => Call::Spare,
+            Self::Preforked(_) => Call::Preforked,
             Self::Zygote(_) => Call::Zygote,
         }
     }
 
     fn too_many(&self) -> Failure {
         refusal(match self {
-            Self::Handler(_) | Self::Spare(_) => "its zygote has as many children as it can",
-            Self::Zygote(_) => "there can be no more zygotes below its zygote",
+            Self::Handler(_) | Self::Preforked(_) => {
+                "its zygote has the maximum number of children"
+            }
+            Self::Zygote(_) => "its zygote has the maximum number of zygotes below it",
         })
     }
 }
@@ -284,7 +299,7 @@ impl ForkSpec {
         check_env(&self.env)?;
         let texts = self.sys_path.iter().chain([&self.entry]);
         match texts.into_iter().any(|text| text.contains('\0')) {
-            true => Err(refusal("a path or its entry contains a NUL character")),
+            true => Err(refusal("a path or the entry contains a NUL character")),
             false => Ok(()),
         }
     }

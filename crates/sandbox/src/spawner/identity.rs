@@ -1,8 +1,8 @@
-//! The user of a program: an id of the host that nobody else has, in a user namespace of its own
-//! that maps it alone.
+//! The user of a program: a unique id of the host, in its own user namespace that maps only this
+//! id.
 //!
-//! The namespace comes last, so that pid and mount namespaces belong to the host's: even a program
-//! that got every capability over its own user namespace would have none over them.
+//! The user namespace is created last, so that pid and mount namespaces belong to the host's: even
+//! a program with every capability over its own user namespace has none over them.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,12 +12,12 @@ use snowmelt_kernel::namespace::{flags, unshare};
 use snowmelt_kernel::process;
 
 use crate::root::{Fault, doing};
-use crate::weaken::{Defence, lacks};
+use crate::weaken::{Defence, is_disabled};
 
-/// Becomes the user `id` of the host, and leaves for namespaces in which that is `user` and `group`.
-/// `proc` is the spawner's `/proc`: the process's own is read-only.
+/// Becomes the user `id` of the host, and enters new namespaces in which that is `user` and
+/// `group`. `proc` is the spawner's `/proc`: the process's own is read-only.
 pub(super) fn take(proc: &OwnedFd, id: u32, (user, group): (u32, u32)) -> Result<(), Fault> {
-    let groups = lacks(Defence::Groups).then(rustix::process::getgroups);
+    let groups = is_disabled(Defence::Groups).then(rustix::process::getgroups);
     doing("change the user", process::become_user_with_privileges(id, id))?;
     if let Some(groups) = groups {
         let kept = groups.and_then(|groups| rustix::thread::set_thread_groups(&groups));

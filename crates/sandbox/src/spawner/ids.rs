@@ -1,18 +1,18 @@
-//! User ids on the host: a range for each sandbox, none shared by two that live.
+//! User ids on the host: a range for each sandbox; no two live sandboxes share an id.
 //!
-//! The ranges begin above what distributions and other container engines hand out (0x70000000 to
-//! 0x7fffffff). Each spawner takes a part of it by the process id of its first lane; two spawners
-//! on one part would do no harm, since isolation does not rest on ids alone. Of that part each lane
-//! has a share of its own, so that lanes need not agree on anything.
+//! The ranges are above those of distributions and other container engines (0x70000000 to
+//! 0x7fffffff). Each spawner takes one part, by the process id of its first lane; two spawners with
+//! the same part would do no harm, since isolation does not depend on ids alone. Each lane has its
+//! own share of the part, so that lanes need no coordination.
 
 use crate::message::{MOST_LANES, ZYGOTES};
 
-/// The ids of a program: its own, and room so that the next one's is far from it.
+/// The ids per program: one is used, the others keep it away from the next program's.
 const PROGRAM_IDS: u32 = 16;
-/// The ids of a zygote that is not below another: its children's, and those of the zygotes below.
+/// The ids of a zygote at the top: its children's, and those of the zygotes below it.
 const ZYGOTE_IDS: u32 = 1 << 19;
 
-/// Of each lane.
+/// The number of programs per lane.
 const PROGRAMS: u32 = 8192;
 
 const FIRST_ID: u32 = 0x7000_0000;
@@ -20,7 +20,7 @@ const PARTS: u32 = 2;
 const LANE_IDS: u32 = PROGRAMS * PROGRAM_IDS + ZYGOTES * ZYGOTE_IDS;
 const PART_IDS: u32 = MOST_LANES * LANE_IDS;
 
-/// Whose ids a slot is for.
+/// The kind of sandbox that a slot is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Holder {
     Program,
@@ -32,13 +32,13 @@ pub(super) enum Holder {
 pub(super) struct Slot {
     holder: Holder,
     index: usize,
-    /// The first id, on the host.
+    /// The first id on the host.
     pub first_id: u32,
-    /// How many.
+    /// The number of ids.
     pub count: u32,
 }
 
-/// The ids of one lane. A slot goes back by [`Slots::give_back`].
+/// The ids of one lane. A slot is returned with [`Slots::give_back`].
 pub(super) struct Slots {
     /// The first id of the spawner's part.
     part: u32,
@@ -73,8 +73,8 @@ impl Slots {
         }
     }
 
-    /// A free range; none when 8,192 programs live in this lane, or 60 zygotes
-    /// that are not below another.
+    /// A free range; `None` when 8,192 programs live in this lane, or 60 zygotes that were not
+    /// forked from another zygote.
     pub fn take(&mut self, holder: Holder) -> Option<Slot> {
         let pool = self.pool(holder);
         let number = pool.numbers.take()?;
@@ -82,7 +82,7 @@ impl Slots {
         Some(Slot { holder, index: number as usize, first_id, count })
     }
 
-    /// Takes a range back.
+    /// Returns a range.
     pub fn give_back(&mut self, slot: &Slot) {
         self.pool(slot.holder).numbers.give_back(slot.index as u32);
     }
@@ -95,23 +95,23 @@ impl Slots {
     }
 }
 
-/// Small numbers, each taken by one at a time and reused as late as possible.
+/// Small numbers, each used by one owner at a time and reused as late as possible.
 pub(super) struct Numbers {
     first: u32,
     taken: Vec<bool>,
-    /// Where the search goes on.
+    /// Where the next search starts.
     next: usize,
     live: usize,
 }
 
 impl Numbers {
-    /// The numbers from `first` up to `end`, which is not one of them.
+    /// The numbers from `first` to `end`, without `end`.
     pub fn new(first: u32, end: u32) -> Self {
         let count = end.saturating_sub(first) as usize;
         Self { first, taken: vec![false; count], next: 0, live: 0 }
     }
 
-    /// A free one.
+    /// Takes a free number.
     pub fn take(&mut self) -> Option<u32> {
         let count = self.taken.len();
         let index = (0..count).map(|step| (self.next + step) % count).find(|i| !self.taken[*i])?;
@@ -121,7 +121,7 @@ impl Numbers {
         Some(self.first + index as u32)
     }
 
-    /// Takes one back.
+    /// Returns a number.
     pub fn give_back(&mut self, number: u32) {
         let index = number.wrapping_sub(self.first) as usize;
         if let Some(taken) = self.taken.get_mut(index)
@@ -131,7 +131,7 @@ impl Numbers {
         }
     }
 
-    /// Whether none is taken.
+    /// Whether no number is taken.
     pub fn is_unused(&self) -> bool {
         self.live == 0
     }

@@ -1,12 +1,12 @@
-//! The pid namespace of the spawner and all that it makes, and its first process, *init*.
+//! The pid namespace of the spawner and of everything it makes, and its first process, *init*.
 //!
-//! A sandbox is tied to its lane by a parent-death signal, which a hostile one can get rid of: the
-//! kernel keeps it for one thread, and clears it when that thread changes its user or when another
-//! thread executes a program. No process can leave its pid namespace: when init ends, the kernel
-//! ends all others in it, however deep.
+//! A sandbox is tied to its lane by a parent-death signal, which hostile code can clear: the kernel
+//! keeps it for one thread, and clears it when that thread changes its user or when another thread
+//! executes a program. But no process can leave its pid namespace: when init ends, the kernel kills
+//! all others in it, however deep.
 //!
-//! Invariant: init does nothing but wait for the end of a pipe whose other end only lanes have, and
-//! ends then. So when the last lane is dead, by whatever signal, nothing of a sandbox is left.
+//! Invariant: init only waits for the end of a pipe whose other end only the lanes have, and then
+//! ends. So when the last lane is dead, by whatever signal, no process of a sandbox is left.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,10 +16,10 @@ use snowmelt_kernel::clone::clone_sibling;
 use snowmelt_kernel::namespace::{flags, unshare};
 use snowmelt_kernel::{fds, process};
 
-/// The lanes' side of it.
+/// The lanes' handle of init.
 pub(super) struct Init {
     pidfd: OwnedFd,
-    /// Kept open by every lane, and by its copies.
+    /// The write end of the pipe, kept open by every lane.
     _lifeline: OwnedFd,
 }
 
@@ -29,8 +29,8 @@ impl AsFd for Init {
     }
 }
 
-/// Makes the namespace, init, and the first lane, which does `work`; both are children of the server.
-/// This process can exit then.
+/// Makes the namespace, init, and the first lane, which runs `work`; both are children of the
+/// server. This process can exit afterwards.
 pub(super) fn make(work: impl FnOnce(Init) -> i32) -> io::Result<()> {
     let (end, lifeline) = pipe_with(PipeFlags::CLOEXEC)?;
     unshare(flags::PID)?;
@@ -42,15 +42,15 @@ pub(super) fn make(work: impl FnOnce(Init) -> i32) -> io::Result<()> {
     Ok(())
 }
 
-/// What init does. Sandboxes of a dead lane become its children, and are reaped by the kernel.
+/// The work of init. Sandboxes of a dead lane become its children, and the kernel reaps them.
 fn wait(end: &OwnedFd) -> io::Result<()> {
-    fds::place(end.as_fd(), 0)?;
+    fds::duplicate_to(end.as_fd(), 0)?;
     fds::close_from(1)?;
-    // Fails only for the leader of a group, which is not in the terminal's foreground group.
+    // Fails only for a process group leader, which is not in the terminal's foreground group.
     let _ = rustix::process::setsid();
     process::ignore_signals(&process::INTERRUPTS)?;
-    process::leave_children_to_the_kernel()?;
-    // No process writes, so the first read returns at the end.
+    process::auto_reap_children()?;
+    // No process writes, so the read returns at the end of the pipe.
     rustix::io::retry_on_intr(|| rustix::io::read(io::stdin(), &mut [0; 1]))?;
     Ok(())
 }

@@ -1,28 +1,28 @@
-//! The spawner: single-threaded processes, its lanes, that make sandboxes on request.
+//! The spawner: single-threaded processes, called lanes, that make sandboxes on request.
 //!
-//! What the server executes, with its control socket as standard input, makes a pid namespace for
-//! all that follows, and in it the first lane; the others are copies of a lane, made on request.
-//! When its socket ends, or it is told to, a lane kills its sandboxes, removes its control groups
-//! and exits; the last one removes the run directory.
+//! The server executes the spawner with its control socket as standard input. The process makes a
+//! pid namespace and in it the first lane; further lanes are copies of a lane, made on request.
+//! When its socket ends, or on a shutdown request, a lane kills its sandboxes, removes its control
+//! groups and exits; the last one removes the run directory.
 
-mod cell;
 mod child;
+mod child_setup;
 mod end;
 mod fork;
-mod guard;
 mod identity;
 mod ids;
 mod init;
-mod landing;
 mod lane;
+mod namespaces;
 mod networks;
+mod notifier;
 mod oom;
+mod preforked;
 mod program;
+mod record;
 mod reports;
 mod scratch;
 mod service;
-mod spare;
-mod stage;
 mod start;
 mod sync;
 mod zygote;
@@ -39,17 +39,17 @@ use crate::cgroup;
 use crate::message::{LONGEST_PACKET, Setup, SetupDone};
 use crate::policy::Programs;
 use crate::root::{Fault, Roots};
-use crate::weaken::{Defence, lacks};
+use crate::weaken::{Defence, is_disabled};
 use ids::Slots;
 use init::Init;
+pub(crate) use namespaces::Namespaces;
 use service::Service;
-pub(crate) use stage::Stage;
 
 pub use start::NAMESPACES;
 
-/// Runs the spawner until its server is gone or tells it to end. Must be called before the
-/// process has a second thread, and before it has opened anything: every descriptor above
-/// standard error is closed.
+/// Runs the spawner until its server ends or sends a shutdown request. Must be called before the
+/// process has a second thread and before it opens any file: every descriptor above standard error
+/// is closed.
 pub fn spawner_main() -> ExitCode {
     match run() {
         Ok(()) => ExitCode::SUCCESS,
@@ -61,48 +61,48 @@ pub fn spawner_main() -> ExitCode {
 }
 
 fn run() -> io::Result<()> {
-    // What the server's own parent left open is no business of ours, nor of any sandbox.
-    if !lacks(Defence::Descriptors) {
+    // Descriptors that the server's parent left open must not reach any sandbox.
+    if !is_disabled(Defence::Descriptors) {
         fds::close_from(3)?;
     }
     let control = take_standard_input()?;
     let (setup, lock) = receive_setup(&control)?;
     let process = std::process::id();
-    // Who is not root is told so by the lane.
-    if lacks(Defence::Init) || !rustix::process::geteuid().is_root() {
+    // The lane reports the missing root rights.
+    if is_disabled(Defence::Init) || !rustix::process::geteuid().is_root() {
         return first_lane(control, setup, process, None);
     }
     init::make(|init| {
-        let lived = first_lane(control, setup, process, Some(init));
+        let result = first_lane(control, setup, process, Some(init));
         drop(lock);
-        i32::from(lived.inspect_err(|error| eprintln!("snowmelt spawner: {error}")).is_err())
+        i32::from(result.inspect_err(|error| eprintln!("snowmelt spawner: {error}")).is_err())
     })
 }
 
-/// `process` is the one that the server executed.
+/// `process` is the id of the process that the server executed.
 fn first_lane(control: OwnedFd, setup: Setup, process: u32, init: Option<Init>) -> io::Result<()> {
     match set_up(&setup, process) {
-        Ok(tools) => Service::new(control, setup, tools, init)?.live(),
-        // The run directory is the server's, which has other things in it where we are to take
-        // the place of a spawner that died.
+        Ok(tools) => Service::new(control, setup, tools, init)?.run(),
+        // The run directory stays: it is the server's, and has other contents if this spawner
+        // replaces one that died.
         Err(reason) => {
             let own = pidfd_open(getpid(), PidfdFlags::empty())?;
-            let told = [own.as_fd()].into_iter().chain(init.iter().map(AsFd::as_fd));
-            tell_setup(&control, Err(reason), &told.collect::<Vec<_>>())
+            let fds = [own.as_fd()].into_iter().chain(init.iter().map(AsFd::as_fd));
+            send_setup_done(&control, Err(reason), &fds.collect::<Vec<_>>())
         }
     }
 }
 
-/// The control socket, which is then at no other number: a lane that is copied from this process
-/// must be able to let go of it.
+/// The control socket, with standard input replaced, so that no other number refers to it: a lane
+/// that is copied from this process must be able to close it.
 fn take_standard_input() -> io::Result<OwnedFd> {
     let control = io::stdin().as_fd().try_clone_to_owned()?;
     let null: OwnedFd = std::fs::File::open("/dev/null")?.into();
-    fds::place(null.as_fd(), 0)?;
+    fds::duplicate_to(null.as_fd(), 0)?;
     Ok(control)
 }
 
-/// Where to work, and the lock of that folder, which we hold as long as we live.
+/// The set-up message, and the lock of the run directory, which is held until the end.
 fn receive_setup(control: &OwnedFd) -> io::Result<(Setup, OwnedFd)> {
     let mut buffer = vec![0; LONGEST_PACKET];
     let mut packet = packet::receive(control, &mut buffer)?;
@@ -110,8 +110,8 @@ fn receive_setup(control: &OwnedFd) -> io::Result<(Setup, OwnedFd)> {
     Ok((serde_json::from_slice(&buffer[..packet.length])?, lock))
 }
 
-/// Says that this lane is ready, or why it cannot be.
-fn tell_setup(
+/// Reports that this lane is ready, or why it cannot be.
+fn send_setup_done(
     control: &OwnedFd,
     outcome: Result<(), String>,
     fds: &[BorrowedFd<'_>],
@@ -119,9 +119,9 @@ fn tell_setup(
     packet::send(control, &serde_json::to_vec(&SetupDone(outcome))?, fds)
 }
 
-/// What a spawner works with, whichever lane.
+/// The resources of a lane.
 struct Tools {
-    stage: Stage,
+    namespaces: Namespaces,
     roots: Roots,
     programs: Programs,
     groups: cgroup::Pool,
@@ -130,14 +130,14 @@ struct Tools {
 
 fn set_up(setup: &Setup, process: u32) -> Result<Tools, String> {
     if !rustix::process::geteuid().is_root() {
-        return Err("only root can make sandboxes with limits of their own for now".to_owned());
+        return Err("only root can make sandboxes".to_owned());
     }
     let failed = |fault: Fault| format!("cannot {}: {}", fault.step, fault.source);
-    leave_the_terminal().map_err(|error| error.to_string())?;
+    detach_from_terminal().map_err(|error| error.to_string())?;
     deny_cores().map_err(|error| error.to_string())?;
-    bound_signals().map_err(|error| error.to_string())?;
-    // The keys of the user who runs the server are not for what we start.
-    if !lacks(Defence::Keyring) {
+    limit_pending_signals().map_err(|error| error.to_string())?;
+    // The keys of the user who runs the server must not reach the sandboxes.
+    if !is_disabled(Defence::Keyring) {
         keyring::leave_session().map_err(|error| format!("cannot leave the keyring: {error}"))?;
     }
     let programs = Programs::compile().map_err(|error| error.to_string())?;
@@ -145,47 +145,47 @@ fn set_up(setup: &Setup, process: u32) -> Result<Tools, String> {
     let groups = cgroup::Pool::new(backend, setup.parent_cgroup.clone(), &setup.total);
     let groups = groups.map_err(|error| error.to_string())?;
     let folder = setup.run_dir.join("roots");
-    make_afresh(&folder).map_err(|error| error.to_string())?;
-    let stage = Stage::enter(&folder).map_err(failed)?;
-    // Now, because it holds for every lane.
-    if !lacks(Defence::Seccomp) {
+    recreate_folder(&folder).map_err(|error| error.to_string())?;
+    let namespaces = Namespaces::enter(&folder).map_err(failed)?;
+    // Here, because it applies to every lane.
+    if !is_disabled(Defence::Seccomp) {
         programs.confine_spawner().map_err(|error| error.to_string())?;
     }
     let (roots, slots) = (Roots::new(folder), Slots::of_process(process));
-    Ok(Tools { stage, roots, programs, groups, slots })
+    Ok(Tools { namespaces, roots, programs, groups, slots })
 }
 
-/// Makes a folder. One that is there is of a spawner that died; what it had mounted there went with
-/// its mount namespace.
-fn make_afresh(folder: &Path) -> io::Result<()> {
+/// Makes an empty folder. An existing one is of a spawner that died; its mounts went with its mount
+/// namespace.
+fn recreate_folder(folder: &Path) -> io::Result<()> {
     match std::fs::remove_dir_all(folder) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => std::fs::create_dir(folder),
     }
 }
 
-/// For all that is made here. At 1 the kernel writes no core and, unlike at 0, hands none to the
-/// host's handler.
+/// Applies to all processes made here. At 1 the kernel writes no core and, unlike at 0, does not
+/// start the host's core handler.
 fn deny_cores() -> io::Result<()> {
     let limit = Rlimit { current: Some(1), maximum: Some(1) };
-    if lacks(Defence::CoreLimit) { Ok(()) } else { Ok(setrlimit(Resource::Core, limit)?) }
+    if is_disabled(Defence::CoreLimit) { Ok(()) } else { Ok(setrlimit(Resource::Core, limit)?) }
 }
 
-/// Signals and timers that wait take memory that no control group counts; this is for a program, and
-/// for a zygote with all its children.
-fn bound_signals() -> io::Result<()> {
+/// Pending signals and timers take memory that no control group counts. The limit applies to a
+/// program, and to a zygote with all its children.
+fn limit_pending_signals() -> io::Result<()> {
     const MOST: Option<u64> = Some(4096);
     let limit = Rlimit { current: MOST, maximum: MOST };
-    if lacks(Defence::PendingSignals) {
+    if is_disabled(Defence::PendingSignals) {
         Ok(())
     } else {
         Ok(setrlimit(Resource::Sigpending, limit)?)
     }
 }
 
-/// Ctrl-C is for the server, which then tells us what to do.
-fn leave_the_terminal() -> io::Result<()> {
-    // Fails only for the leader of a group, which is not in the terminal's foreground group.
+/// Ctrl-C goes to the server, which then sends a shutdown request.
+fn detach_from_terminal() -> io::Result<()> {
+    // Fails only for a process group leader, which is not in the terminal's foreground group.
     let _ = rustix::process::setsid();
     process::ignore_signals(&process::INTERRUPTS)
 }

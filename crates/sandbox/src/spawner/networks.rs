@@ -1,11 +1,11 @@
-//! The network namespaces of jobs, made for whoever is to enter them.
+//! The network namespaces of jobs.
 //!
-//! A process may enter a network namespace only if it has rights over the user namespace that owns
-//! it. A program is put into it by the spawner; a child of a zygote goes by itself, so its job's
-//! namespace is made in the user namespace of the zygote. Rights over a network are none that a
-//! zygote has, so it cannot change it.
+//! A process may enter a network namespace only with rights over the user namespace that owns it.
+//! The spawner puts programs into it. A child of a zygote enters it itself, so its job's namespace
+//! is made in the user namespace of the zygote. The zygote has no rights over networks, so it
+//! cannot change it.
 //!
-//! Invariant: they live by descriptors and by the processes in them alone, so nothing of them
+//! Invariant: the namespaces are kept only by descriptors and by the processes in them, so none
 //! outlives this process and its sandboxes.
 
 use std::io;
@@ -23,26 +23,26 @@ use crate::message::{Event, Failure};
 use crate::root::{Fault, doing};
 use crate::spec::NetworkId;
 
-/// A network that sandboxes can be put into.
+/// A network for sandboxes.
 pub(super) struct JobNetwork {
     pub namespace: OwnedFd,
     /// Calls of its sandboxes that name an address wait for an answer.
-    pub is_guarded: bool,
+    pub has_notifier: bool,
 }
 
 impl Service {
-    /// Makes one, and answers with a descriptor of it.
+    /// Makes a network, and answers with its descriptor.
     pub(super) fn make_network(
         &mut self,
         sequence: u64,
         id: NetworkId,
         owner: Option<&SandboxId>,
-        is_guarded: bool,
+        has_notifier: bool,
     ) {
         match self.network_for(owner) {
             Ok(namespace) => {
-                self.tell(&Event::Network { sequence }, &[namespace.as_fd()]);
-                self.stage.networks.insert(id, JobNetwork { namespace, is_guarded });
+                self.send_event(&Event::Network { sequence }, &[namespace.as_fd()]);
+                self.namespaces.networks.insert(id, JobNetwork { namespace, has_notifier });
             }
             Err(failure) => self.refuse(sequence, failure),
         }
@@ -53,8 +53,8 @@ impl Service {
             None => None,
             Some(zygote) => {
                 let lost = || Failure::ZygoteLost { zygote: zygote.clone() };
-                let cell = self.find(zygote).and_then(|token| self.cells.get(&token));
-                let pid = cell.ok_or_else(lost)?.pid;
+                let record = self.find(zygote).and_then(|token| self.records.get(&token));
+                let pid = record.ok_or_else(lost)?.pid;
                 let user = self.open_namespace(&format!("{pid}/ns/user"));
                 Some(doing("open the user namespace of the zygote", user)?)
             }
@@ -62,7 +62,7 @@ impl Service {
         Ok(self.fresh_network(user.as_ref())?)
     }
 
-    /// Made by a process of its own, because none comes back from another user namespace.
+    /// Made by a helper process, because a process cannot return from another user namespace.
     fn fresh_network(&self, user: Option<&OwnedFd>) -> Result<OwnedFd, Fault> {
         let (ours, theirs) = doing("make a pair of sockets", packet::pair())?;
         let make = || -> io::Result<()> {
@@ -91,6 +91,6 @@ impl Service {
 
     fn open_namespace(&self, path: &str) -> io::Result<OwnedFd> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        Ok(openat(self.stage.proc(), path, flags, Mode::empty())?)
+        Ok(openat(self.namespaces.proc(), path, flags, Mode::empty())?)
     }
 }

@@ -2,8 +2,8 @@
 //! zygotes and query workers; the spawner and the server no sooner than other processes of the
 //! host.
 //!
-//! Invariant: no sandbox makes its own score lower. Functions have a read-only `/proc`; a zygote has
-//! a writable one, but the kernel remembers the value set by a process with `CAP_SYS_RESOURCE`, and
+//! Invariant: no sandbox lowers its own score. Functions have a read-only `/proc`. A zygote has a
+//! writable one, but the kernel remembers the value set by a process with `CAP_SYS_RESOURCE`, and
 //! only such a process can set a lower one.
 
 use std::io;
@@ -13,12 +13,12 @@ use rustix::fs::{Mode, OFlags, openat};
 
 use crate::spec::Policy;
 
-/// Values of `oom_score_adj`, in thousandths of the machine's memory. Of a zygote, whose end is
-/// that of all its children:
+/// Values of `oom_score_adj`, in thousandths of the machine's memory. For a zygote, whose children
+/// end with it:
 pub(super) const ZYGOTE: &str = "500";
-/// Of a query worker, which costs the query.
+/// For a query worker, whose end fails the query.
 const WORKER: &str = "500";
-/// Of a function. `land_handler` of `runtimes/native/snowmelt_zygote.c` has it too.
+/// For a function. `set_up_handler` of `runtimes/native/snowmelt_zygote.c` has the same value.
 const FUNCTION: &str = "800";
 
 const FILE: &str = "self/oom_score_adj";
@@ -39,8 +39,8 @@ pub(super) fn set(proc: &OwnedFd, score: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Lets a process that is made in `work` inherit the score: one in a user namespace of its own
-/// could undo a score that it set itself.
+/// Lets a process that is made in `work` inherit the score: a process in its own user namespace
+/// could undo a score that it had set itself.
 pub(super) fn inherited<T>(
     proc: &OwnedFd,
     score: &str,

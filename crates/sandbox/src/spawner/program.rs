@@ -1,6 +1,5 @@
-//! Starting a program: it is made, becomes a sandbox and executes before the server's next
-//! request is read, in memory that it borrows from the spawner, so nothing has to be agreed
-//! between the two.
+//! Starting a program: it is made, set up and executed before the server's next request is read, in
+//! memory that it borrows from the spawner, so the two need no protocol.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -10,17 +9,17 @@ use snowmelt_kernel::clone::Cloned;
 use snowmelt_kernel::execute::Program;
 use snowmelt_kernel::packet;
 
-use super::cell::{Answer, Cell, Origin, Phase};
 use super::child::{self, Child};
-use super::guard::{Guard, Heard};
 use super::ids::{Holder, Slot};
+use super::notifier::{NotifierListener, NotifierSetup};
 use super::oom;
+use super::record::{Answer, Origin, Phase, SandboxRecord};
 use super::scratch::Scratch;
 use super::service::Service;
-use super::start::{check, group_fault, put_down, refusal};
+use super::start::{check, group_fault, kill_and_reap, refusal};
 use crate::cgroup::Group;
 use crate::message::Failure;
-use crate::root::{Fault, Place, doing};
+use crate::root::{Fault, ProgramNamespaces, doing};
 use crate::spec::{CHANNEL_FD, Policy, SandboxSpec};
 
 impl Service {
@@ -35,12 +34,12 @@ impl Service {
     fn begin(&mut self, sequence: u64, spec: &SandboxSpec) -> Result<(), Failure> {
         check(spec)?;
         if spec.policy == Policy::Zygote {
-            return Err(refusal("the policy of zygotes is for zygotes alone"));
+            return Err(refusal("the policy of zygotes is only for zygotes"));
         }
-        let token = self.name(&spec.id)?;
+        let token = self.new_token(&spec.id)?;
         let slot = self.slots.take(Holder::Program);
-        let slot = slot.ok_or_else(|| refusal("8192 programs live already"))?;
-        let begun = Instant::now();
+        let slot = slot.ok_or_else(|| refusal("8192 programs are running already"))?;
+        let started_at = Instant::now();
         let group = self.group_for(&spec.limits, &slot)?;
         let (process, answer) = match self.make(sequence, spec, &group, &slot) {
             Ok(made) => made,
@@ -52,9 +51,12 @@ impl Service {
         };
         let (pid, pidfd, phase) = (process.pid, Some(process.pidfd), Phase::Running);
         let (id, origin, zygote) = (spec.id.clone(), Origin::Cloned { slot }, None);
-        self.insert(token, Cell { id, group, begun, pid, pidfd, phase, origin, zygote });
+        self.insert(
+            token,
+            SandboxRecord { id, group, started_at, pid, pidfd, phase, origin, zygote },
+        );
         self.watch_all(token);
-        self.tell_started(token, &answer, None);
+        self.send_started(token, &answer, None);
         Ok(())
     }
 
@@ -69,14 +71,15 @@ impl Service {
         let scratch = doing("make the scratch", scratch)?;
         let target = self.groups.backend().clone_target(&group.path).map_err(group_fault)?;
         let program = prepare(spec)?;
-        let guard = Guard::of(&self.stage, spec.network.job(), spec.limits.open_files);
-        let guard = doing("have its calls answered", guard)?;
-        let (sync, theirs) = match &guard {
+        let notifier =
+            NotifierSetup::of(&self.namespaces, spec.network.job(), spec.limits.open_files);
+        let notifier = doing("set up the address notifier", notifier)?;
+        let (sync, theirs) = match &notifier {
             Some(_) => Some(doing("make a pair of sockets", packet::pair())?).unzip(),
             None => (None, None),
         };
         let child = Child {
-            doors: &group.doors,
+            entry_fds: &group.entry_fds,
             scratch: &scratch.mount,
             null: &self.null,
             channel: &scratch.listener,
@@ -86,13 +89,13 @@ impl Service {
             masked: &self.masked,
             open_files: spec.limits.open_files,
             working_folder: &spec.process.working_folder,
-            guard: guard.as_ref().zip(theirs.as_ref()),
+            notifier: notifier.as_ref().zip(theirs.as_ref()),
             program: &program,
             path: &spec.command[0],
             kind: child::Kind::Program {
                 id: slot.first_id,
                 inside: (spec.process.user, spec.process.group),
-                proc: self.stage.proc(),
+                proc: self.namespaces.proc(),
                 score: oom::of(spec.policy),
             },
         };
@@ -102,25 +105,25 @@ impl Service {
             failed = Some(child.run());
             1
         };
-        let Place { mounts, empty_network } =
-            self.roots.place(&self.stage, &spec.root, spec.network)?;
-        let network = self.stage.network(spec.network, empty_network);
+        let ProgramNamespaces { mounts, empty_network } =
+            self.roots.namespaces_for(&self.namespaces, &spec.root, spec.network)?;
+        let network = self.namespaces.network(spec.network, empty_network);
         let network = doing("find the network", network)?;
         let cgroup = target.as_ref().map(AsFd::as_fd);
-        let made = self.stage.borrow(mounts, network, cgroup, &mut self.stack, &mut run);
+        let made = self.namespaces.vfork(mounts, network, cgroup, &mut self.stack, &mut run);
         let process = doing("clone a process", made)?;
-        let mut heard = Heard::of(guard.as_ref());
-        sync.iter().for_each(|sync| heard.receive(sync));
-        if let Some(fault) = failed.or_else(|| heard.fault()) {
-            put_down(&process);
+        let mut listener = NotifierListener::of(notifier.as_ref());
+        sync.iter().for_each(|sync| listener.receive(sync));
+        if let Some(fault) = failed.or_else(|| listener.fault()) {
+            kill_and_reap(&process);
             return Err(fault);
         }
         let (channel, log) = (scratch.channel, scratch.log_out);
-        Ok((process, Answer { sequence, channel, log, heard }))
+        Ok((process, Answer { sequence, channel, log, listener }))
     }
 }
 
-/// Puts command and environment into the kernel's form.
+/// Converts command and environment into the kernel's form.
 pub(super) fn prepare(spec: &SandboxSpec) -> Result<Program, Fault> {
     let program = Program::new(&spec.command, &spec.env);
     doing("take the command", program.map_err(|error| io::Error::other(error.to_string())))

@@ -1,41 +1,41 @@
-//! What zygotes say of themselves and their children, and what the server is told of it.
+//! The reports of zygotes, and the resulting events to the server.
 
 use std::os::fd::AsFd;
 
-use super::cell::{Answer, Phase, Token};
+use super::record::{Answer, Phase, Token};
 use super::service::Service;
 use super::zygote::Report;
 use crate::message::{Event, Failure, Started, Status, ZygoteReady};
 
-/// Packets of one zygote that are heard before others have their turn.
-const MOST_HEARD: usize = 32;
+/// The number of packets read from one zygote before others have their turn.
+const MAX_REPORTS: usize = 32;
 
 impl Service {
-    /// Hears what a zygote says, up to a limit: the loop comes back for the rest, and one that
-    /// never stops does not keep it from the others. Nonsense is the end of it.
-    pub(super) fn zygote_spoke(&mut self, token: Token) {
-        for _ in 0..MOST_HEARD {
-            let Some(heard) = self.zygote(token).map(|state| state.hear()) else { return };
-            match heard {
-                Ok(Some(report)) => self.zygote_reports(token, report),
+    /// Reads the reports of a zygote, up to a limit: the loop comes back for the rest, so a zygote
+    /// that never stops does not block the others. An invalid report ends it.
+    pub(super) fn on_zygote_message(&mut self, token: Token) {
+        for _ in 0..MAX_REPORTS {
+            let Some(received) = self.zygote(token).map(|state| state.receive()) else { return };
+            match received {
+                Ok(Some(report)) => self.handle_report(token, report),
                 Ok(None) => return,
                 Err(_) => {
-                    // The end of its process tells the rest.
-                    let cell = self.cells.get(&token);
-                    if let Some(state) = cell.and_then(|cell| cell.zygote.as_ref()) {
+                    // The rest is handled when its process ends.
+                    let record = self.records.get(&token);
+                    if let Some(state) = record.and_then(|record| record.zygote.as_ref()) {
                         self.unwatch(state.control.as_fd());
                     }
-                    return self.kill_cell(token);
+                    return self.kill_sandbox(token);
                 }
             }
         }
     }
 
-    fn zygote_reports(&mut self, zygote: Token, report: Report) {
+    fn handle_report(&mut self, zygote: Token, report: Report) {
         match report {
             Report::Ready(ready) => self.zygote_is_ready(zygote, ready),
             Report::Failed { token, step, errno } if self.zygote_of(token) == Some(zygote) => {
-                // It may have been the root that failed: they are all given anew.
+                // The root may have caused the failure: all roots are sent again.
                 if let Some(state) = self.zygote(zygote) {
                     state.forget_roots();
                 }
@@ -45,36 +45,36 @@ impl Service {
                 let status = if code < 0 { Status::Signal(-code) } else { Status::Exit(code) };
                 self.forked_ended(token, status, cpu_us);
             }
-            // About a child that is not its own, or that was given up: none of our business.
+            // About another zygote's child, or one that was given up: ignored.
             Report::Failed { .. } | Report::Exited { .. } => {}
         }
     }
 
     fn zygote_is_ready(&mut self, token: Token, ready: ZygoteReady) {
-        let Some(cell) = self.cells.get_mut(&token) else { return };
-        if !matches!(cell.phase, Phase::Importing(_)) {
+        let Some(record) = self.records.get_mut(&token) else { return };
+        if !matches!(record.phase, Phase::Importing(_)) {
             return;
         }
-        if let Phase::Importing(answer) = std::mem::replace(&mut cell.phase, Phase::Running) {
-            self.tell_started(token, &answer, Some(ready));
+        if let Phase::Importing(answer) = std::mem::replace(&mut record.phase, Phase::Running) {
+            self.send_started(token, &answer, Some(ready));
         }
     }
 
-    /// Tells the server that a sandbox runs.
-    pub(super) fn tell_started(&self, token: Token, answer: &Answer, zygote: Option<ZygoteReady>) {
-        let Some(cell) = self.cells.get(&token) else { return };
-        let Some(pidfd) = &cell.pidfd else { return };
-        let (backend, group) = (self.groups.backend(), &cell.group.path);
+    /// Reports to the server that a sandbox runs.
+    pub(super) fn send_started(&self, token: Token, answer: &Answer, zygote: Option<ZygoteReady>) {
+        let Some(record) = self.records.get(&token) else { return };
+        let Some(pidfd) = &record.pidfd else { return };
+        let (backend, group) = (self.groups.backend(), &record.group.path);
         let started = Started {
             memory_peak_file: backend.memory_peak_file(group),
             memory_file: backend.memory_file(group),
             throttled_file: Some(backend.throttled_file(group)),
-            switch: backend.switch(group),
+            freezer: backend.freezer_file(group),
             zygote,
         };
         let event = Event::Started { sequence: answer.sequence, started };
         let mut fds = vec![pidfd.as_fd(), answer.channel.as_fd(), answer.log.as_fd()];
-        fds.extend(answer.heard.listener().map(AsFd::as_fd));
-        self.tell(&event, &fds);
+        fds.extend(answer.listener.descriptor().map(AsFd::as_fd));
+        self.send_event(&event, &fds);
     }
 }

@@ -1,7 +1,7 @@
 //! The scratch of a sandbox: a bounded tmpfs with the listening socket that is its only channel.
 //!
-//! Invariant: the socket listens before the sandbox begins, and the server reaches it by its
-//! inode, so nothing the sandbox does to its name can lead the server elsewhere.
+//! Invariant: the socket listens before the sandbox starts, and the server connects by its inode,
+//! so the sandbox cannot redirect the server by changing the name.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -15,7 +15,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use snowmelt_kernel::mount::{self, Attributes};
 use snowmelt_types::ByteSize;
 
-use crate::weaken::{Defence, lacks};
+use crate::weaken::{Defence, is_disabled};
 
 /// The name of the socket in the scratch.
 const SOCKET: &str = "channel.sock";
@@ -23,7 +23,7 @@ const SOCKET: &str = "channel.sock";
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 1024;
 
-/// A scratch that nothing sees yet.
+/// A scratch that no process sees yet.
 pub(super) struct Scratch {
     /// The file system, mounted nowhere.
     pub mount: OwnedFd,
@@ -38,7 +38,7 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    /// Makes one that belongs to `owner` (an id of the host).
+    /// Makes a scratch that belongs to `owner` (an id of the host).
     pub fn make(size: ByteSize, owner: u32) -> io::Result<Self> {
         let mount = file_system(size, owner)?;
         let listener =
@@ -57,11 +57,11 @@ fn file_system(size: ByteSize, owner: u32) -> io::Result<OwnedFd> {
     // One inode for each 4 KiB page, so that empty files are bounded too.
     let inodes = (size.bytes() / 4096).clamp(64, 1 << 20).to_string();
     let (size, owner) = (size.bytes().max(64 << 10).to_string(), owner.to_string());
-    let inodes = if lacks(Defence::ScratchSize) { "0".to_owned() } else { inodes };
-    let size = if lacks(Defence::ScratchSize) { "0".to_owned() } else { size };
-    // Its mode is 1777 unless one asks for another.
+    let inodes = if is_disabled(Defence::ScratchSize) { "0".to_owned() } else { inodes };
+    let size = if is_disabled(Defence::ScratchSize) { "0".to_owned() } else { size };
+    // The default mode is 1777.
     let options = [("size", &*size), ("nr_inodes", &*inodes), ("uid", &*owner), ("gid", &*owner)];
     let inert = Attributes::MOUNT_ATTR_NOSUID | Attributes::MOUNT_ATTR_NODEV;
-    let attributes = if lacks(Defence::Inert) { Attributes::empty() } else { inert };
+    let attributes = if is_disabled(Defence::Inert) { Attributes::empty() } else { inert };
     mount::fresh("tmpfs", &options, attributes)
 }

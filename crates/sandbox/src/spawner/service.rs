@@ -1,5 +1,5 @@
-//! The loop of a lane: one event at a time, from the server, from processes that end, from
-//! children that begin and from zygotes.
+//! The event loop of a lane: one event at a time, from the server, from processes that end, from
+//! children that are being set up and from zygotes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -8,49 +8,49 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{Timespec, epoll};
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
-use snowmelt_kernel::borrow::Stack;
 use snowmelt_kernel::landlock;
 use snowmelt_kernel::packet::{self, Packet};
+use snowmelt_kernel::vfork::Stack;
 use snowmelt_types::SandboxId;
 
 use super::Tools;
-use super::cell::{Cell, Forked, NOBODY, Origin, Token};
 use super::child;
 use super::ids::Slots;
 use super::init::Init;
-use super::stage::Stage;
+use super::namespaces::Namespaces;
+use super::record::{Forked, Origin, SandboxRecord, Token, UNREQUESTED};
 use crate::cgroup::Pool;
 use crate::message::{Event, Failure, LONGEST_PACKET, Operation, Request, Setup};
 use crate::policy::Programs;
 use crate::root::{Fault, Roots};
 
-/// The state of a lane. The parts of its work are in `program`, `start`, `fork`, `end` and `lane`.
+/// The state of a lane. Its methods are in `program`, `start`, `fork`, `end` and `lane`.
 pub(super) struct Service {
     pub(super) control: OwnedFd,
-    /// Where it works.
+    /// The set-up message.
     pub(super) home: Setup,
     pub(super) epoll: OwnedFd,
-    pub(super) stage: Stage,
+    pub(super) namespaces: Namespaces,
     pub(super) roots: Roots,
     pub(super) programs: Programs,
     pub(super) groups: Pool,
     pub(super) slots: Slots,
-    /// What ends everything when the last lane has ended.
+    /// Kills everything when the last lane has ended.
     pub(super) init: Option<Init>,
-    pub(super) cells: BTreeMap<Token, Cell>,
-    /// What every child gets as its standard input.
+    pub(super) records: BTreeMap<Token, SandboxRecord>,
+    /// The standard input of every child.
     pub(super) null: OwnedFd,
     /// This process: readable once it has ended.
     pub(super) pidfd: OwnedFd,
-    /// Files of `/proc` that programs are not to see.
+    /// Files of `/proc` to hide from programs.
     pub(super) masked: Vec<&'static str>,
-    /// Where programs run until they execute.
+    /// The stack of a program until its exec.
     pub(super) stack: Stack,
     pub(super) names: HashMap<SandboxId, Token>,
     next: Token,
 }
 
-/// What an event is about: a cell's token and one of these.
+/// What an event is about: the token of a record and one of these.
 #[derive(Clone, Copy)]
 pub(super) enum Watched {
     Control = 0,
@@ -69,21 +69,21 @@ impl Service {
         tools: Tools,
         init: Option<Init>,
     ) -> io::Result<Self> {
-        let Tools { stage, roots, programs, groups, slots } = tools;
-        // Asked here and remembered, so that no sandbox is made by a kernel that seems to have none.
+        let Tools { namespaces, roots, programs, groups, slots } = tools;
+        // Read and cached here, before any process that sees no Landlock.
         landlock::version();
         let service = Self {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             slots,
             init,
-            masked: child::masked(&stage)?,
+            masked: child::masked(&namespaces)?,
             control,
             home,
-            stage,
+            namespaces,
             roots,
             programs,
             groups,
-            cells: BTreeMap::new(),
+            records: BTreeMap::new(),
             null: std::fs::File::open("/dev/null")?.into(),
             pidfd: pidfd_open(getpid(), PidfdFlags::empty())?,
             stack: Stack::new()?,
@@ -94,17 +94,17 @@ impl Service {
         Ok(service)
     }
 
-    /// Serves until the server is gone or says so.
+    /// Serves until the server ends or sends a shutdown request.
     pub(super) fn serve(&mut self) -> io::Result<()> {
         let mut events = Vec::with_capacity(64);
         let mut buffer = vec![0; LONGEST_PACKET];
         loop {
-            // Idle time is for what the next sandbox will need.
-            let prepares = self.groups.wants_more();
+            // Idle time is used to prepare control groups.
+            let prepares = self.groups.needs_refill();
             let timeout = if prepares { Some(NOW) } else { self.time_left() };
             events.clear();
-            let spare = rustix::buffer::spare_capacity(&mut events);
-            match epoll::wait(&self.epoll, spare, timeout.as_ref()) {
+            let free = rustix::buffer::spare_capacity(&mut events);
+            match epoll::wait(&self.epoll, free, timeout.as_ref()) {
                 Ok(_) => {}
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(error) => return Err(error.into()),
@@ -112,11 +112,11 @@ impl Service {
             for event in &events {
                 let (token, about) = (event.data.u64() >> 2, event.data.u64() & 3);
                 match about {
-                    0 if !self.obey(&mut buffer)? => return Ok(()),
+                    0 if !self.handle_request(&mut buffer)? => return Ok(()),
                     0 => {}
                     1 => self.process_ended(token),
-                    2 => self.child_spoke(token),
-                    _ => self.zygote_spoke(token),
+                    2 => self.on_child_message(token),
+                    _ => self.on_zygote_message(token),
                 }
             }
             if events.is_empty() && prepares {
@@ -128,8 +128,8 @@ impl Service {
         }
     }
 
-    /// Does what the server asks; false when it is to be the last thing.
-    fn obey(&mut self, buffer: &mut [u8]) -> io::Result<bool> {
+    /// Handles a request of the server; false for a shutdown.
+    fn handle_request(&mut self, buffer: &mut [u8]) -> io::Result<bool> {
         let Packet { length, fds, .. } = match packet::receive(&self.control, buffer) {
             Ok(packet) if packet.length > 0 => packet,
             // A server that dies with answers unread resets the connection.
@@ -149,10 +149,10 @@ impl Service {
             }
             Operation::ForkMany { zygote, specs } => self.fork_many(sequence, &zygote, specs),
             Operation::Grow { zygote, spec } => self.grow(sequence, &zygote, spec),
-            Operation::MakeNetwork { network, owner, is_guarded } => {
-                self.make_network(sequence, network, owner.as_ref(), is_guarded);
+            Operation::MakeNetwork { network, owner, has_notifier } => {
+                self.make_network(sequence, network, owner.as_ref(), has_notifier);
             }
-            Operation::DropNetwork { network } => drop(self.stage.networks.remove(&network)),
+            Operation::DropNetwork { network } => drop(self.namespaces.networks.remove(&network)),
             Operation::Kill { id } => self.kill(&id),
             Operation::Retire { id } => self.retire(&id),
             Operation::Open { lane } => self.open_lane(lane, fds),
@@ -161,36 +161,36 @@ impl Service {
         Ok(true)
     }
 
-    /// Tells the server. One that is gone shows as the end of the control socket.
-    pub(super) fn tell(&self, event: &Event, fds: &[BorrowedFd<'_>]) {
+    /// Sends an event to the server. The end of the control socket shows a server that has ended.
+    pub(super) fn send_event(&self, event: &Event, fds: &[BorrowedFd<'_>]) {
         if let Ok(bytes) = serde_json::to_vec(event) {
             drop(packet::send(&self.control, &bytes, fds));
         }
     }
 
-    /// Tells the server that nothing was started.
+    /// Reports to the server that nothing was started.
     pub(super) fn refuse(&self, sequence: u64, failure: Failure) {
-        if sequence == NOBODY {
+        if sequence == UNREQUESTED {
             return;
         }
-        self.tell(&Event::Failed { sequence, failure }, &[]);
+        self.send_event(&Event::Failed { sequence, failure }, &[]);
     }
 
-    /// Has the loop report what happens to a descriptor.
+    /// Registers a descriptor with the event loop.
     pub(super) fn watch(&self, fd: BorrowedFd<'_>, about: Watched, token: Token) -> io::Result<()> {
         let data = epoll::EventData::new_u64(token << 2 | about as u64);
         Ok(epoll::add(&self.epoll, fd, data, epoll::EventFlags::IN)?)
     }
 
-    /// Ends that. Closing is not enough: the server has a copy of each pidfd, and the loop would
-    /// hear of it for ever.
+    /// Unregisters it. Closing is not enough: the server has a copy of each pidfd, so the loop
+    /// would report it forever.
     pub(super) fn unwatch(&self, fd: BorrowedFd<'_>) {
-        // Fails only for what is not watched.
+        // Fails only for a descriptor that is not registered.
         let _ = epoll::delete(&self.epoll, fd);
     }
 
-    /// A token for a new sandbox, or why there can be none.
-    pub(super) fn name(&mut self, id: &SandboxId) -> Result<Token, Failure> {
+    /// A token for a new sandbox, or why it is refused.
+    pub(super) fn new_token(&mut self, id: &SandboxId) -> Result<Token, Failure> {
         let refused = |reason: &str| Err(Failure::Spec { reason: reason.to_owned() });
         let text = id.as_str();
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
@@ -198,52 +198,52 @@ impl Service {
             return refused("its id is not 1 to 100 letters, digits, `-` or `_`");
         }
         if self.names.contains_key(id) {
-            return refused("there is a living sandbox of that id");
+            return refused("a sandbox with that id is running");
         }
         self.next += 1;
         Ok(self.next)
     }
 
-    pub(super) fn insert(&mut self, token: Token, cell: Cell) {
-        self.names.insert(cell.id.clone(), token);
-        self.cells.insert(token, cell);
+    pub(super) fn insert(&mut self, token: Token, record: SandboxRecord) {
+        self.names.insert(record.id.clone(), token);
+        self.records.insert(token, record);
     }
 
-    pub(super) fn take(&mut self, token: Token) -> Option<Cell> {
-        let cell = self.cells.remove(&token)?;
-        self.names.remove(&cell.id);
-        Some(cell)
+    pub(super) fn take(&mut self, token: Token) -> Option<SandboxRecord> {
+        let record = self.records.remove(&token)?;
+        self.names.remove(&record.id);
+        Some(record)
     }
 
     pub(super) fn find(&self, id: &SandboxId) -> Option<Token> {
         self.names.get(id).copied()
     }
 
-    /// Until the first deadline, if there is any.
+    /// Time until the first deadline; `None` without deadlines.
     fn time_left(&self) -> Option<Timespec> {
-        let cells = self.cells.values().filter_map(Cell::deadline);
-        let first = cells.chain(self.groups.untidy_from()).min()?;
+        let records = self.records.values().filter_map(SandboxRecord::deadline);
+        let first = records.chain(self.groups.next_tidy()).min()?;
         let left = first.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
         Some(Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() })
     }
 
     fn enforce_deadlines(&mut self, now: Instant) {
-        let late = |(token, cell): (&Token, &Cell)| {
-            cell.deadline().is_some_and(|deadline| deadline <= now).then_some(*token)
+        let late = |(token, record): (&Token, &SandboxRecord)| {
+            record.deadline().is_some_and(|deadline| deadline <= now).then_some(*token)
         };
-        let late: Vec<Token> = self.cells.iter().filter_map(late).collect();
-        late.into_iter().for_each(|token| self.too_late(token));
+        let late: Vec<Token> = self.records.iter().filter_map(late).collect();
+        late.into_iter().for_each(|token| self.on_deadline(token));
     }
 }
 
-impl Cell {
-    /// By when something must have happened: a forked child must name itself, its zygote say how it
-    /// ended, a spare be asked for or made.
+impl SandboxRecord {
+    /// The first deadline: a forked child must report its process, its zygote must report how it
+    /// ended, a preforked child expires or is due.
     fn deadline(&self) -> Option<Instant> {
-        const STATUS_PATIENCE: Duration = Duration::from_secs(1);
+        const STATUS_TIMEOUT: Duration = Duration::from_secs(1);
         match &self.origin {
-            Origin::Forked(Forked { died: Some(died), .. }) => Some(*died + STATUS_PATIENCE),
-            _ => [self.begun_by(), self.spare_due()].into_iter().flatten().min(),
+            Origin::Forked(Forked { died: Some(died), .. }) => Some(*died + STATUS_TIMEOUT),
+            _ => [self.started_by(), self.preforked_due()].into_iter().flatten().min(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Starting a zygote: all that needs privileges, up to the child's "go".
+//! Starting a zygote: the privileged steps, up to the child's "go".
 
 use std::fs;
 use std::io;
@@ -11,12 +11,12 @@ use snowmelt_kernel::clone::Cloned;
 use snowmelt_kernel::namespace::flags;
 use snowmelt_kernel::{packet, process};
 
-use super::cell::{Answer, Beginning, Cell, Origin, Phase, Token};
 use super::child::{self, Child};
-use super::guard::Heard;
 use super::ids::{Holder, Slot};
+use super::notifier::NotifierListener;
 use super::oom;
 use super::program::prepare;
+use super::record::{Answer, Origin, Phase, SandboxRecord, Starting, Token};
 use super::scratch::Scratch;
 use super::service::{Service, Watched};
 use super::sync;
@@ -28,7 +28,7 @@ use crate::root::{Fault, doing};
 use crate::spec::{
     Limits, NativeZygoteSpec, Network, Policy, ProcessSettings, SandboxSpec, ZygoteSpec,
 };
-use crate::weaken::{Defence, lacks};
+use crate::weaken::{Defence, is_disabled};
 
 /// Without most of these, libraries start threads when they are imported, and a process with
 /// threads cannot be forked safely; `JE_ARROW_MALLOC_CONF` is for the allocator of pyarrow. With
@@ -44,7 +44,7 @@ const FOR_ZYGOTES: [(&str, &str); 8] = [
     ("JE_ARROW_MALLOC_CONF", "background_thread:false"),
 ];
 
-/// The namespaces that a sandbox gets of its own.
+/// The new namespaces of each sandbox.
 pub const NAMESPACES: u64 = flags::USER | flags::PID | flags::MOUNT;
 
 impl Service {
@@ -66,7 +66,7 @@ impl Service {
         self.answer_zygote(sequence, &program, control);
     }
 
-    /// Starts a zygote of any language; the server is answered when it says that it is ready.
+    /// Starts a zygote of any language; the server is answered when it reports that it is ready.
     pub(super) fn start_native_zygote(&mut self, sequence: u64, spec: NativeZygoteSpec) {
         let program = SandboxSpec {
             id: spec.id,
@@ -94,10 +94,10 @@ impl Service {
         control: Control,
     ) -> Result<(), Failure> {
         check(spec)?;
-        let token = self.name(&spec.id)?;
+        let token = self.new_token(&spec.id)?;
         let slot = self.slots.take(Holder::Zygote);
         let slot = slot.ok_or(Failure::ZygoteSlots)?;
-        let begun = Instant::now();
+        let started_at = Instant::now();
         let group = self.group_for(&spec.limits, &slot)?;
         let made = match self.make_zygote(sequence, spec, control, &group, &slot) {
             Ok(made) => made,
@@ -110,9 +110,12 @@ impl Service {
         let state = ZygoteState::new(slot.first_id, slot.count, 0, made.control);
         let (zygote, origin) = (Some(Box::new(state)), Origin::Cloned { slot });
         let (answer, sync) = (made.answer, made.sync);
-        let phase = Phase::Beginning(Beginning { answer, sync, fault: None, deadline: None });
+        let phase = Phase::Starting(Starting { answer, sync, fault: None, deadline: None });
         let (id, pid, pidfd) = (spec.id.clone(), made.process.pid, Some(made.process.pidfd));
-        self.insert(token, Cell { id, group, begun, pid, pidfd, phase, origin, zygote });
+        self.insert(
+            token,
+            SandboxRecord { id, group, started_at, pid, pidfd, phase, origin, zygote },
+        );
         self.watch_all(token);
         Ok(())
     }
@@ -125,14 +128,14 @@ impl Service {
         group: &Group,
         slot: &Slot,
     ) -> Result<Made, Fault> {
-        let root = self.roots.copy(&self.stage, &program.root, Network::None)?;
+        let root = self.roots.copy(&self.namespaces, &program.root, Network::None)?;
         let scratch = Scratch::make(program.limits.scratch, slot.first_id);
         let scratch = doing("make the scratch", scratch)?;
         let (sync, theirs) = doing("make a pair of sockets", packet::pair())?;
         let (control, channel) = doing("configure the zygote", control)?;
         let executed = prepare(program)?;
         let child = Child {
-            doors: &group.doors,
+            entry_fds: &group.entry_fds,
             scratch: &scratch.mount,
             null: &self.null,
             channel: &channel,
@@ -144,38 +147,39 @@ impl Service {
             working_folder: &program.process.working_folder,
             program: &executed,
             path: &program.command[0],
-            guard: None,
+            notifier: None,
             kind: child::Kind::Zygote { root: &root, sync: &theirs },
         };
         let target = self.groups.backend().clone_target(&group.path).map_err(group_fault)?;
         let cgroup = target.as_ref().map(AsFd::as_fd);
         let run = || {
             let fault = child.run();
-            // If the spawner is gone there is nobody to tell.
-            drop(sync::tell_fault(&theirs, &fault));
+            // If the spawner has ended, the message has no receiver.
+            drop(sync::send_fault(&theirs, &fault));
             1
         };
-        // Its children's too.
-        let own = doing("make an empty network namespace", self.stage.empty_network())?;
-        let network = doing("find the network", self.stage.network(Network::None, own.as_fd()))?;
-        let clone = || self.stage.clone(NAMESPACES, network, cgroup, run);
-        let cloned = oom::inherited(self.stage.proc(), oom::ZYGOTE, || {
-            if lacks(Defence::OwnCounts) {
+        // Shared by its children.
+        let own = doing("make an empty network namespace", self.namespaces.empty_network())?;
+        let network =
+            doing("find the network", self.namespaces.network(Network::None, own.as_fd()))?;
+        let clone = || self.namespaces.clone(NAMESPACES, network, cgroup, run);
+        let cloned = oom::inherited(self.namespaces.proc(), oom::ZYGOTE, || {
+            if is_disabled(Defence::OwnCounts) {
                 return clone();
             }
             process::as_effective_user(slot.first_id, clone)
         });
         let process = doing("clone a process", cloned)?;
         if let Err(fault) = release(&process, &sync, slot) {
-            put_down(&process);
+            kill_and_reap(&process);
             return Err(fault);
         }
-        let (channel, log, heard) = (scratch.channel, scratch.log_out, Heard::Unguarded);
-        let answer = Answer { sequence, channel, log, heard };
+        let (channel, log, listener) = (scratch.channel, scratch.log_out, NotifierListener::Unused);
+        let answer = Answer { sequence, channel, log, listener };
         Ok(Made { process, answer, sync, control })
     }
 
-    /// A control group for what gets this range of ids, which goes back if there is none.
+    /// A control group for the owner of this slot, which is returned if that fails.
     pub(super) fn group_for(&mut self, limits: &Limits, slot: &Slot) -> Result<Group, Failure> {
         let taken = self.groups.take(limits);
         taken.map_err(|error| {
@@ -184,13 +188,13 @@ impl Service {
         })
     }
 
-    /// Has the loop watch all that a new cell has, but for what a zygote says: that is heard once
-    /// the zygote has closed its pair, however soon it speaks.
+    /// Registers all descriptors of a new record except the zygote's control socket: that one is
+    /// read once the zygote has closed its socket pair, however soon it sends.
     pub(super) fn watch_all(&mut self, token: Token) {
-        let Some(cell) = self.cells.get(&token) else { return };
-        let process = cell.pidfd.as_ref().map(|fd| (fd.as_fd(), Watched::Process));
-        let sync = match &cell.phase {
-            Phase::Beginning(beginning) => Some((beginning.sync.as_fd(), Watched::Sync)),
+        let Some(record) = self.records.get(&token) else { return };
+        let process = record.pidfd.as_ref().map(|fd| (fd.as_fd(), Watched::Process));
+        let sync = match &record.phase {
+            Phase::Starting(starting) => Some((starting.sync.as_fd(), Watched::Sync)),
             _ => None,
         };
         for (fd, about) in [process, sync].into_iter().flatten() {
@@ -199,10 +203,10 @@ impl Service {
     }
 
     pub(super) fn watch_or_complain(&self, fd: BorrowedFd<'_>, about: Watched, token: Token) {
-        // Fails only when the kernel has no memory for it; the sandbox then ends unseen at the
-        // latest with the spawner.
+        // Fails only when the kernel has no memory for it; the end of the sandbox is then noticed
+        // with the end of the spawner at the latest.
         if let Err(error) = self.watch(fd, about, token) {
-            eprintln!("snowmelt spawner: cannot watch cell {token}: {error}");
+            eprintln!("snowmelt spawner: cannot watch sandbox {token}: {error}");
         }
     }
 }
@@ -210,7 +214,7 @@ impl Service {
 /// Both ends of a zygote's control socket.
 type Control = io::Result<(OwnedFd, OwnedFd)>;
 
-/// What there is of a sandbox whose child was let go.
+/// The resources of a zygote that has been released.
 struct Made {
     process: Cloned,
     answer: Answer,
@@ -218,7 +222,7 @@ struct Made {
     control: OwnedFd,
 }
 
-/// Gives the child its ids, and lets it go on.
+/// Writes the child's id maps, and lets it continue.
 fn release(process: &Cloned, sync: &OwnedFd, slot: &Slot) -> Result<(), Fault> {
     let map = format!("0 {} {}", slot.first_id, slot.count);
     for file in ["uid_map", "gid_map"] {
@@ -228,9 +232,9 @@ fn release(process: &Cloned, sync: &OwnedFd, slot: &Slot) -> Result<(), Fault> {
     doing("release the child", sync::send_go(sync))
 }
 
-/// Kills and reaps a child that could not be let go.
-pub(super) fn put_down(process: &Cloned) {
-    // It may have ended by itself; then the wait returns at once.
+/// Kills and reaps a child that could not be released.
+pub(super) fn kill_and_reap(process: &Cloned) {
+    // If it has ended, the wait returns immediately.
     let _ = pidfd_send_signal(&process.pidfd, Signal::KILL);
     let id = rustix::process::WaitId::PidFd(process.pidfd.as_fd());
     let _ = rustix::process::waitid(id, rustix::process::WaitIdOptions::EXITED);
@@ -240,7 +244,7 @@ pub(super) fn refusal(reason: impl Into<String>) -> Failure {
     Failure::Spec { reason: reason.into() }
 }
 
-/// A fault of the control groups as a step.
+/// Converts an error of the control groups into a step.
 pub(super) fn group_fault(error: Error) -> Fault {
     match error {
         Error::Cgroup { path, source } => {
@@ -267,9 +271,9 @@ pub(super) fn check(spec: &SandboxSpec) -> Result<(), Failure> {
 
 fn check_process(process: &ProcessSettings) -> Result<(), Failure> {
     let ProcessSettings { user, group, working_folder } = process;
-    // The kernel takes the last one for none.
+    // The kernel takes the largest id for "unchanged".
     if [user, group].iter().any(|id| matches!(**id, 0 | u32::MAX)) {
-        return Err(refusal("its user or group is root, or no number of one"));
+        return Err(refusal("its user or group is root or an invalid id"));
     }
     if !working_folder.is_absolute() || working_folder.as_os_str().as_bytes().contains(&0) {
         return Err(refusal("its working folder is not an absolute path"));

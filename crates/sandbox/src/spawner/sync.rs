@@ -1,7 +1,7 @@
-//! The pair of sockets between the spawner and a child that is becoming a sandbox.
+//! The socket pair between the spawner and a child that is being set up.
 //!
-//! The spawner sends "go" when ids and control group are set. The child sends one fault, or
-//! closes its end, by exec or by hand, when it is about to run its program.
+//! The spawner sends "go" when ids and control group are set. The child sends one fault, or closes
+//! its end, by exec or explicitly, when it is about to run its program.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,24 +15,24 @@ use crate::root::Fault;
 /// The longest packet from a child.
 const LONGEST: usize = 512;
 
-/// What a child, or its silence, says.
-pub(super) enum Said {
-    /// A child of a zygote lives and is this process.
+/// A message of a child, or the end of its socket.
+pub(super) enum ChildMessage {
+    /// A child of a zygote runs and is this process.
     Here(packet::Sender),
-    /// Its calls wait for who answers by this descriptor.
-    Heard(OwnedFd),
+    /// The child has a seccomp listener, which is this descriptor.
+    Listener(OwnedFd),
     /// A step failed.
     Fault(Failure),
     /// It closed its end: it runs its program, or is dead.
     Closed,
 }
 
-/// Lets the child go on.
+/// Lets the child continue.
 pub(super) fn send_go(socket: impl AsFd) -> io::Result<()> {
     packet::send(socket, b"go", &[])
 }
 
-/// Waits for [`send_go`]; fails if the spawner is gone.
+/// Waits for [`send_go`]; fails if the spawner has ended.
 pub(super) fn wait_for_go(socket: impl AsFd) -> io::Result<()> {
     match packet::receive(socket, &mut [0; 8])?.length {
         0 => Err(io::ErrorKind::BrokenPipe.into()),
@@ -40,13 +40,13 @@ pub(super) fn wait_for_go(socket: impl AsFd) -> io::Result<()> {
     }
 }
 
-/// Hands over what one's calls are answered by.
-pub(super) fn tell_heard(socket: impl AsFd, listener: impl AsFd) -> io::Result<()> {
+/// Sends the seccomp listener.
+pub(super) fn send_listener(socket: impl AsFd, listener: impl AsFd) -> io::Result<()> {
     packet::send(socket, b"heard", &[listener.as_fd()])
 }
 
-/// Says which step failed.
-pub(super) fn tell_fault(socket: impl AsFd, fault: &Fault) -> io::Result<()> {
+/// Reports the failed step.
+pub(super) fn send_fault(socket: impl AsFd, fault: &Fault) -> io::Result<()> {
     let errno = fault.source.raw_os_error().unwrap_or(0);
     let mut step = &*fault.step;
     while step.len() > LONGEST - 16 {
@@ -56,30 +56,32 @@ pub(super) fn tell_fault(socket: impl AsFd, fault: &Fault) -> io::Result<()> {
     packet::send(socket, format!("fault {errno} {step}").as_bytes(), &[])
 }
 
-/// Hears what the child says. What it says is the tenant's word, and no more than words.
-pub(super) fn hear(socket: impl AsFd) -> Said {
+/// Receives the next message of the child. It comes from the tenant, so it is not trusted.
+pub(super) fn receive(socket: impl AsFd) -> ChildMessage {
     let mut buffer = [0; LONGEST];
-    let Ok(mut packet) = packet::receive(socket, &mut buffer) else { return Said::Closed };
+    let Ok(mut packet) = packet::receive(socket, &mut buffer) else { return ChildMessage::Closed };
     let text = String::from_utf8_lossy(&buffer[..packet.length]);
     match (&*text, packet.sender) {
-        ("here", Some(sender)) => Said::Here(sender),
-        ("heard", _) if packet.fds.len() == 1 => packet.fds.pop().map_or(Said::Closed, Said::Heard),
-        ("", _) => Said::Closed,
-        (text, _) => Said::Fault(parse_fault(text)),
+        ("here", Some(sender)) => ChildMessage::Here(sender),
+        ("heard", _) if packet.fds.len() == 1 => {
+            packet.fds.pop().map_or(ChildMessage::Closed, ChildMessage::Listener)
+        }
+        ("", _) => ChildMessage::Closed,
+        (text, _) => ChildMessage::Fault(parse_fault(text)),
     }
 }
 
-/// Hears what the child has said already, if anything.
-pub(super) fn hear_now(socket: impl AsFd) -> Option<Said> {
+/// Receives a message of the child if there is one already.
+pub(super) fn try_receive(socket: impl AsFd) -> Option<ChildMessage> {
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     let mut watched = [PollFd::new(&socket, PollFlags::IN)];
     let ready = poll(&mut watched, Some(&now)).is_ok_and(|ready| ready > 0);
-    ready.then(|| hear(socket))
+    ready.then(|| receive(socket))
 }
 
 fn parse_fault(text: &str) -> Failure {
     let parsed = text.strip_prefix("fault ").and_then(|rest| rest.split_once(' '));
-    let (errno, step) = parsed.unwrap_or(("0", "speak with the spawner"));
+    let (errno, step) = parsed.unwrap_or(("0", "send a valid message to the spawner"));
     Failure::Step { step: step.to_owned(), errno: errno.parse().unwrap_or(0) }
 }
 
@@ -94,15 +96,15 @@ mod tests {
     #[test]
     fn a_fault_arrives_with_its_step_and_number() {
         let (left, right) = packet::pair().unwrap();
-        tell_fault(&left, &fault("execute /bin/nothing")).unwrap();
-        let Said::Fault(Failure::Step { step, errno }) = hear(&right) else { panic!() };
+        send_fault(&left, &fault("execute /bin/nothing")).unwrap();
+        let ChildMessage::Fault(Failure::Step { step, errno }) = receive(&right) else { panic!() };
         assert_eq!((&*step, errno), ("execute /bin/nothing", 2));
     }
 
     #[test]
     fn a_long_step_is_cut_between_characters() {
         let (left, right) = packet::pair().unwrap();
-        tell_fault(&left, &fault(&"ä".repeat(1000))).unwrap();
-        assert!(matches!(hear(&right), Said::Fault(_)));
+        send_fault(&left, &fault(&"ä".repeat(1000))).unwrap();
+        assert!(matches!(receive(&right), ChildMessage::Fault(_)));
     }
 }

@@ -1,9 +1,9 @@
 //! The spawner's side of the protocol with a zygote (`runtimes/native/snowmelt_zygote.c` has the
-//! other).
+//! other side).
 //!
-//! Invariant: a zygote runs the tenant's imports, so what it says is checked for form and size,
-//! believed only about its own children, and never waited for without a limit: the socket does
-//! not block, and a zygote that breaks the protocol is killed.
+//! Invariant: a zygote runs the tenant's imports, so its reports are checked for form and size,
+//! trusted only about its own children, and never waited for without a limit: the socket does not
+//! block, and a zygote that breaks the protocol is killed.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,10 +13,10 @@ use serde::{Deserialize, Serialize};
 use snowmelt_kernel::{packet, seccomp};
 use snowmelt_types::SandboxId;
 
-use super::cell::Token;
-use super::guard::Guard;
 use super::ids::Numbers;
-use super::spare::{Spare, SpareSpec};
+use super::notifier::NotifierSetup;
+use super::preforked::{Preforked, PreforkedSpec};
+use super::record::Token;
 use crate::cgroup::Group;
 use crate::message::ZygoteReady;
 use crate::spec::{ForkSpec, NetworkId, Root, ZygoteSpec};
@@ -24,50 +24,50 @@ use crate::spec::{ForkSpec, NetworkId, Root, ZygoteSpec};
 /// The longest packet from a zygote.
 const LONGEST_FROM_ZYGOTE: usize = 128 << 10;
 
-/// Forks that a zygote is asked for at once; the rest wait here, so that its socket never fills.
+/// The maximum number of requested forks; the rest are queued here, so that its socket never fills.
 pub(super) const MOST_IN_FLIGHT: usize = 32;
 
-/// How many roots of children a zygote keeps.
+/// The maximum number of root file systems of children that a zygote caches.
 const MOST_ROOTS: usize = 32;
 
-/// How many ids a zygote gives to one below it, by its own depth: a zygote's children take theirs
-/// from the first block, and each zygote below takes one of the other blocks.
+/// The number of ids that a zygote gives to one below it, by its own depth: a zygote's children
+/// take theirs from the first block, and each zygote below takes one of the other blocks.
 const BLOCK_IDS: [u32; 3] = [1 << 14, 1 << 11, 1 << 11];
 
-/// Control groups that a zygote keeps for its children.
+/// The maximum number of control groups that a zygote keeps for its children.
 pub(super) const MOST_GROUPS: usize = 32;
 
-/// What the spawner keeps of a zygote.
+/// The spawner's state of a zygote.
 pub(super) struct ZygoteState {
-    /// Its user ids on the host.
+    /// Its first user id on the host.
     first_id: u32,
-    /// 0 for one that is below no other.
+    /// 0 for one that was not forked from another zygote.
     depth: usize,
     /// Our end of its control socket.
     pub control: OwnedFd,
-    /// Which ids of the first block its children have; 0 is its own.
+    /// The ids of the first block that its children have; 0 is its own.
     children: Numbers,
-    /// Which of the other blocks zygotes below have.
+    /// The other blocks that zygotes below it have.
     below: Numbers,
-    /// The roots that it has, the one used last at the end, and by which number it knows each.
+    /// The cached roots, most recently used last, each with the zygote's number for it.
     roots: Vec<(u32, Root)>,
-    /// Children that have not named themselves yet.
+    /// Children that have not reported their process yet.
     pub in_flight: usize,
-    /// Children to ask for later, with the sequence of their request.
+    /// Children to request later, with the sequence number of their request.
     pub queue: VecDeque<(u64, Wanted)>,
-    /// It is to end with its last child.
+    /// It ends with its last child.
     pub retired: bool,
-    /// Control groups of former children, for the next.
+    /// Control groups of former children, for reuse.
     pub groups: Vec<Group>,
-    /// The child that is made before it is asked for.
-    pub spare: Option<Spare>,
+    /// The preforked child.
+    pub preforked: Option<Preforked>,
 }
 
-/// A child that is asked for.
+/// A requested child.
 pub(super) enum Wanted {
     Handler(ForkSpec),
-    /// A handler that is told later what to call.
-    Spare(SpareSpec),
+    /// A handler whose entry is sent later.
+    Preforked(PreforkedSpec),
     Zygote(ZygoteSpec),
 }
 
@@ -75,7 +75,7 @@ impl Wanted {
     pub fn id(&self) -> &SandboxId {
         match self {
             Self::Handler(spec) => &spec.id,
-            Self::Spare(spec) => &spec.id,
+            Self::Preforked(spec) => &spec.id,
             Self::Zygote(spec) => &spec.id,
         }
     }
@@ -87,21 +87,21 @@ impl Wanted {
     pub fn network(&self) -> Option<NetworkId> {
         match self {
             Self::Handler(spec) => spec.network,
-            Self::Spare(_) | Self::Zygote(_) => None,
+            Self::Preforked(_) | Self::Zygote(_) => None,
         }
     }
 
     pub fn root(&self) -> &Root {
         match self {
             Self::Handler(spec) => &spec.root,
-            Self::Spare(spec) => &spec.root,
+            Self::Preforked(spec) => &spec.root,
             Self::Zygote(spec) => &spec.root,
         }
     }
 }
 
 impl ZygoteState {
-    /// A zygote without children; `count` ids begin at `first_id`.
+    /// A zygote without children; its `count` ids begin at `first_id`.
     pub fn new(first_id: u32, count: u32, depth: usize, control: OwnedFd) -> Self {
         let block = BLOCK_IDS[depth.min(BLOCK_IDS.len() - 1)];
         Self {
@@ -115,16 +115,16 @@ impl ZygoteState {
             queue: VecDeque::new(),
             retired: false,
             groups: Vec::new(),
-            spare: None,
+            preforked: None,
         }
     }
 
-    /// How deep a zygote below this one is.
+    /// The depth of a zygote below this one.
     pub fn depth_below(&self) -> usize {
         self.depth + 1
     }
 
-    /// The first id, in the zygote's range, for a child; none when there are too many.
+    /// The first id, in the zygote's range, for a child; `None` when all are taken.
     pub fn take_number(&mut self, is_zygote: bool) -> Option<u32> {
         match is_zygote {
             true => self.below.take().map(|block| block * self.block()),
@@ -132,7 +132,7 @@ impl ZygoteState {
         }
     }
 
-    /// Takes what a child had back.
+    /// Returns the ids of a child.
     pub fn give_back(&mut self, number: u32) {
         match number / self.block() {
             0 => self.children.give_back(number),
@@ -140,22 +140,22 @@ impl ZygoteState {
         }
     }
 
-    /// The id on the host of a child.
+    /// The host user id of a child.
     pub fn host_id(&self, number: u32) -> u32 {
         self.first_id + number
     }
 
-    /// How many ids a zygote below this one has.
+    /// The number of ids of a zygote below this one.
     pub fn block(&self) -> u32 {
         BLOCK_IDS[self.depth.min(BLOCK_IDS.len() - 1)]
     }
 
-    /// Whether no child is left, or about to be.
+    /// Whether it has no child, and none is queued.
     pub fn is_childless(&self) -> bool {
         self.queue.is_empty() && self.children.is_unused() && self.below.is_unused()
     }
 
-    /// By which number the zygote knows, or is to know, a root; and whether it has it already.
+    /// The zygote's number for a root, and whether it has that root already.
     pub fn root(&mut self, root: &Root) -> (u32, bool) {
         let known = self.roots.iter().position(|(_, known)| known == root);
         let entry = match known {
@@ -167,20 +167,20 @@ impl ZygoteState {
         (self.roots[self.roots.len() - 1].0, known.is_some())
     }
 
-    /// Has every root be sent again.
+    /// Makes every root be sent again.
     pub fn forget_roots(&mut self) {
         self.roots.clear();
     }
 
-    /// Asks for a child.
+    /// Requests a child.
     pub fn ask(&self, order: &Order, fds: &[&OwnedFd]) -> io::Result<()> {
         let fds: Vec<_> = fds.iter().map(|fd| fd.as_fd()).collect();
         packet::send(&self.control, &order.to_bytes(), &fds)
     }
 
-    /// What it says next; `None` when it has said all for now, an error when it broke the
-    /// protocol or closed its end.
-    pub fn hear(&self) -> io::Result<Option<Report>> {
+    /// The next report; `None` when there is none now, an error when the zygote broke the protocol
+    /// or closed its end.
+    pub fn receive(&self) -> io::Result<Option<Report>> {
         let mut buffer = vec![0; LONGEST_FROM_ZYGOTE];
         match packet::receive(&self.control, &mut buffer) {
             Ok(packet) if packet.length == 0 => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -198,7 +198,7 @@ pub(super) fn control() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((ours, theirs))
 }
 
-/// A control socket with what a zygote of Python reads first in it: our end and its.
+/// A control socket for a Python zygote, with the first message sent: our end and the zygote's.
 pub(super) fn configure(spec: &ZygoteSpec) -> io::Result<(OwnedFd, OwnedFd)> {
     let (ours, theirs) = control()?;
     let begin = Begin { python_path: &spec.python_path, imports: &spec.imports };
@@ -212,21 +212,21 @@ struct Begin<'a> {
     imports: &'a [String],
 }
 
-/// One child to make (`struct order`). With descriptors: the child's end of its pair with us, and
-/// its root if it is `fresh`, its network if it has one.
+/// The request for one child (`struct order`). With descriptors: the child's end of its socket pair
+/// with the spawner, its root if it is `fresh`, and its network if it has one.
 pub(super) struct Order {
-    /// Repeated in what is said of the child.
+    /// Repeated in reports about the child.
     pub token: Token,
     pub is_zygote: bool,
     /// Its first user id in the zygote's range.
     pub number: u32,
-    /// How many ids it has.
+    /// The number of its ids.
     pub count: u32,
-    /// By which number the zygote knows the root.
+    /// The zygote's number for the root.
     pub root: u32,
-    /// The root comes with this order.
+    /// The root is sent with this order.
     pub fresh: bool,
-    /// The network of the child's job comes with this order.
+    /// The network of the child's job is sent with this order.
     pub has_network: bool,
 }
 
@@ -240,12 +240,12 @@ impl Order {
     }
 }
 
-/// What a child does once it has landed: a list of entries, each a letter, text and a zero byte.
+/// The work of a child after its set-up: a list of entries, each a letter, text and a zero byte.
 #[derive(Default)]
 pub(super) struct Entries(Vec<u8>);
 
 impl Entries {
-    /// Of a handler.
+    /// The entries of a handler.
     pub fn of(spec: &ForkSpec) -> Self {
         let mut entries = Self::default();
         for (name, value) in &spec.env {
@@ -262,24 +262,24 @@ impl Entries {
         self.0.push(0);
     }
 
-    /// Tells a child that has landed.
-    pub fn tell(&self, sync: &OwnedFd) -> io::Result<()> {
+    /// Sends the entries to a child that is set up.
+    pub fn send(&self, sync: &OwnedFd) -> io::Result<()> {
         packet::send(sync, &self.0, &[])
     }
 }
 
-/// Gives a child all that it needs to land (`struct landing`). With descriptors: scratch, channel,
-/// log and the doors of its control group.
-pub(super) fn land(
+/// Sends the inputs of a child's set-up (`struct setup`). With descriptors: scratch, channel, log
+/// and the files that enter its control group.
+pub(super) fn send_setup(
     sync: &OwnedFd,
     open_files: u64,
     filter: Option<&seccomp::Program>,
-    guard: Option<&Guard>,
+    notifier: Option<&NotifierSetup>,
     fds: &[&OwnedFd],
 ) -> io::Result<()> {
     let filter = filter.map(seccomp::Program::to_bytes).unwrap_or_default();
-    let waiting = guard.map(|guard| guard.filter.to_bytes()).unwrap_or_default();
-    let open_files = guard.map_or(open_files, |guard| guard.door.into());
+    let waiting = notifier.map(|notifier| notifier.filter.to_bytes()).unwrap_or_default();
+    let open_files = notifier.map_or(open_files, |notifier| notifier.handover_fd.into());
     let mut bytes = (filter.len() as u32).to_ne_bytes().to_vec();
     bytes.extend((waiting.len() as u32).to_ne_bytes());
     bytes.extend(open_files.to_ne_bytes());
@@ -289,7 +289,7 @@ pub(super) fn land(
     packet::send(sync, &bytes, &fds)
 }
 
-/// What a zygote says.
+/// A report of a zygote.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Report {

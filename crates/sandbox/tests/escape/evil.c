@@ -1,4 +1,4 @@
-/* Runs in the platform's binary before its main: keeps that open and executes a script. */
+/* Runs in the platform's binary before its main: keeps the binary open and executes a script. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

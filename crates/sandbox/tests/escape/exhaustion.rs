@@ -1,4 +1,4 @@
-//! Using up what others need (CVE-2022-31030, CVE-2022-23471, CVE-2023-25153).
+//! Exhausting resources that others need (CVE-2022-31030, CVE-2022-23471, CVE-2023-25153).
 
 use std::io::{ErrorKind, Read};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use snowmelt_sandbox::{Network, Policy, SandboxSpec};
 use snowmelt_types::{ByteSize, End};
 
 use crate::harness::{python, within};
-use crate::twin::{held, printed, shown};
+use crate::twin::{escapes_only_without, never_escapes, printed};
 
 fn limited(script: &str) -> SandboxSpec {
     let mut spec = python(script);
@@ -18,8 +18,8 @@ fn limited(script: &str) -> SandboxSpec {
 }
 
 #[test]
-fn processes_without_end() {
-    shown(&["ControlGroup"], |rig| async move {
+fn unlimited_processes() {
+    escapes_only_without(&["ControlGroup"], |rig| async move {
         let script = "
 import os, time
 for count in range(40):
@@ -31,16 +31,16 @@ print('ESCAPED: made', count)
 }
 
 #[test]
-fn memory_without_end() {
-    shown(&["ControlGroup"], |rig| async move {
+fn unlimited_memory() {
+    escapes_only_without(&["ControlGroup"], |rig| async move {
         let script = "print('ESCAPED: has', len(b'x' * (128 << 20)))";
         printed(&rig, limited(script)).await
     });
 }
 
 #[test]
-fn a_scratch_without_end() {
-    shown(&["ScratchSize"], |rig| async move {
+fn an_unlimited_scratch() {
+    escapes_only_without(&["ScratchSize"], |rig| async move {
         let script = "
 with open('/tmp/x', 'wb') as file:
     for _ in range(8): file.write(bytes(1 << 20)); file.flush()
@@ -51,8 +51,8 @@ print('ESCAPED: wrote 8 MiB')
 }
 
 #[test]
-fn files_without_end() {
-    shown(&["ScratchSize"], |rig| async move {
+fn unlimited_files() {
+    escapes_only_without(&["ScratchSize"], |rig| async move {
         let script = "
 for number in range(2000): open(f'/tmp/{number}', 'w').close()
 print('ESCAPED: made', number)
@@ -62,8 +62,8 @@ print('ESCAPED: made', number)
 }
 
 #[test]
-fn descriptors_without_end() {
-    shown(&["OpenFiles"], |rig| async move {
+fn unlimited_descriptors() {
+    escapes_only_without(&["OpenFiles"], |rig| async move {
         let script = "
 import os
 for number in range(200): os.dup(0)
@@ -73,10 +73,10 @@ print('ESCAPED: opened', number)
     });
 }
 
-/// Timers that nobody waits for: the kernel counts them for a user, with signals that wait.
+/// Unused timers: the kernel counts them per user, together with pending signals.
 #[test]
-fn signals_and_timers_without_end() {
-    shown(&["PendingSignals"], |rig| async move {
+fn unlimited_signals_and_timers() {
+    escapes_only_without(&["PendingSignals"], |rig| async move {
         let script = "
 import ctypes
 libc = ctypes.CDLL(None)
@@ -89,11 +89,11 @@ print('ESCAPED: made' if count == 6000 else 'made', count)
     });
 }
 
-/// Every user of the host has 128 inotify instances, whatever else uses them; and their events tell
-/// of what others do with files that all see.
+/// Every user of the host has 128 inotify instances in total; and their events show what others do
+/// with shared files.
 #[test]
-fn files_that_all_see_are_watched() {
-    shown(&["Seccomp"], |rig| async move {
+fn shared_files_are_watched() {
+    escapes_only_without(&["Seccomp"], |rig| async move {
         let script = "
 import ctypes
 libc = ctypes.CDLL(None)
@@ -104,11 +104,11 @@ if watcher >= 0 and libc.inotify_add_watch(watcher, b'/usr/bin', 0x20) >= 0: pri
     });
 }
 
-/// Huge pages that the host keeps for its own programs count in no control group. The attack has
-/// succeeded if the kernel was asked for them: its own answer depends on its reserve.
+/// Huge pages that the host reserves for its own programs count in no control group. The attack has
+/// succeeded if the call reaches the kernel: the kernel's own result depends on its reserve.
 #[test]
-fn huge_pages_of_the_host_are_asked_for() {
-    shown(&["Seccomp"], |rig| async move {
+fn huge_pages_of_the_host_are_requested() {
+    escapes_only_without(&["Seccomp"], |rig| async move {
         let script = "
 import ctypes, os
 libc = ctypes.CDLL(None, use_errno=True)
@@ -117,18 +117,18 @@ libc.mmap.restype = ctypes.c_void_p
 libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
 # A file that is no directory of huge pages: the kernel refuses that with another error.
 libc.mmap(None, 4096, 1, HUGETLB | 2, os.open('/dev/null', os.O_RDONLY), 0)
-if ctypes.get_errno() == 22: print('ESCAPED: asked by mmap')
-try: os.memfd_create('x', 4); print('ESCAPED: asked by memfd_create')
+if ctypes.get_errno() == 22: print('ESCAPED: requested by mmap')
+try: os.memfd_create('x', 4); print('ESCAPED: requested by memfd_create')
 except OSError as error: print(error)
 ";
         printed(&rig, limited(script)).await
     });
 }
 
-/// Buffers of TCP connections, which version 1 of the control groups counts apart.
+/// Buffers of TCP connections, which version 1 of the control groups counts separately.
 #[test]
-fn buffers_of_connections_without_end() {
-    shown(&["ControlGroup"], |rig| async move {
+fn unlimited_connection_buffers() {
+    escapes_only_without(&["ControlGroup"], |rig| async move {
         let script = "
 import socket
 listener = socket.create_server(('127.0.0.1', 0))
@@ -146,16 +146,16 @@ for _ in range(25):
 print('ESCAPED: wrote' if written > 80 << 20 else 'wrote', written)
 ";
         let mut spec = limited(script);
-        // The platform's own worker is what has a network without a job.
+        // The platform's own worker has a network without a job.
         (spec.network, spec.policy) = (Network::Host, Policy::Worker);
         printed(&rig, spec).await
     });
 }
 
-/// What nobody reads fills a pipe and nothing else: the writer waits.
+/// Unread output only fills a pipe: the writer blocks.
 #[test]
-fn a_log_without_end() {
-    held(|rig| async move {
+fn an_unlimited_log() {
+    never_escapes(|rig| async move {
         let script = "
 import fcntl, os
 try: fcntl.fcntl(1, 1031, 1 << 30)
@@ -176,11 +176,11 @@ os._exit(0 if written <= 4 << 20 else 1)
     });
 }
 
-/// A program that never accepts a connection does not hold up whoever connects to it. It cannot
-/// fill the queue by itself: the socket's name is for root to use.
+/// A program that never accepts a connection does not block the caller that connects to it. It
+/// cannot fill the queue itself: only root may use the socket's name.
 #[test]
 fn connections_that_are_never_accepted() {
-    held(|rig| async move {
+    never_escapes(|rig| async move {
         let script = "
 import socket, time
 try: socket.socket(socket.AF_UNIX).connect('/tmp/channel.sock'); print('ESCAPED', flush=True)
@@ -190,19 +190,19 @@ time.sleep(600)
         let mut sandbox = rig.python(script).await;
         let mut log = std::fs::File::from(sandbox.take_log().unwrap());
         let read = move || {
-            let mut said = [0; 7];
-            log.read_exact(&mut said).map(|()| String::from_utf8_lossy(&said).into_owned())
+            let mut printed = [0; 7];
+            log.read_exact(&mut printed).map(|()| String::from_utf8_lossy(&printed).into_owned())
         };
-        let said = within(tokio::task::spawn_blocking(read)).await.unwrap().unwrap();
+        let printed = within(tokio::task::spawn_blocking(read)).await.unwrap().unwrap();
         let sandbox = Arc::new(sandbox);
         let caller = sandbox.clone();
-        // In a thread of its own: a wait in vain would end with the sandbox alone.
+        // In a thread of its own: a blocked wait would end only with the sandbox.
         let connect = move || (0..5000).find_map(|_| caller.connect().err());
         let refused = within(tokio::task::spawn_blocking(connect)).await.unwrap();
         sandbox.kill(End::Killed);
         within(sandbox.wait()).await;
         match refused {
-            Some(error) if error.kind() == ErrorKind::WouldBlock => said,
+            Some(error) if error.kind() == ErrorKind::WouldBlock => printed,
             other => format!("ESCAPED: {other:?}"),
         }
     });

@@ -1,66 +1,66 @@
-//! Files of the host: what is shown is read-only and inert, and `/proc` is masked.
+//! Files of the host: binds are read-only and inert, and `/proc` is masked.
 
 use std::path::Path;
 
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 
 use crate::harness::python;
-use crate::twin::{open_folder, printed, set_mode, showing, shown};
+use crate::twin::{escapes_only_without, open_folder, printed, set_mode, with_bind};
 
-/// A folder of the host that everybody may write to is shown to a sandbox.
+/// A world-writable folder of the host is mounted in a sandbox.
 #[test]
 fn a_file_appears_on_the_host() {
-    shown(&["Inert", "Landlock"], |rig| async move {
+    escapes_only_without(&["Inert", "Landlock"], |rig| async move {
         let code = open_folder();
         set_mode(code.path(), 0o777);
-        let saw = printed(&rig, showing(python(WRITE), code.path(), "/code")).await;
+        let saw = printed(&rig, with_bind(python(WRITE), code.path(), "/code")).await;
         if code.path().join("planted").exists() { format!("ESCAPED {saw}") } else { saw }
     });
 }
 
 const WRITE: &str = "open('/code/planted', 'w').write('x')";
 
-/// The second fence alone: what is shown could be written to, and Landlock refuses it.
+/// Only the second barrier: the bind is writable, and Landlock refuses the write.
 #[test]
 fn a_file_appears_on_a_mount_that_is_not_read_only() {
     if snowmelt_kernel::landlock::version() < 2 {
         return eprintln!("skipped: Landlock here has no rules for files");
     }
-    crate::twin::held_without(&["Inert"], |rig| async move {
+    crate::twin::never_escapes_without(&["Inert"], |rig| async move {
         let code = open_folder();
         set_mode(code.path(), 0o777);
-        let saw = printed(&rig, showing(python(WRITE), code.path(), "/code")).await;
+        let saw = printed(&rig, with_bind(python(WRITE), code.path(), "/code")).await;
         assert!(saw.contains("PermissionError"), "{saw}");
         if code.path().join("planted").exists() { format!("ESCAPED {saw}") } else { saw }
     });
 }
 
-/// A device node that a package or an image brings along.
+/// A device node in a package or an image.
 #[test]
-fn a_device_that_a_package_brings_is_opened() {
-    shown(&["Inert"], |rig| async move {
+fn a_device_node_in_a_package_is_opened() {
+    escapes_only_without(&["Inert"], |rig| async move {
         let code = open_folder();
         device(&code.path().join("device"));
         let script = "
 try: print('ESCAPED: read', open('/code/device', 'rb').read(1))
 except OSError as error: print(error)
 ";
-        printed(&rig, showing(python(script), code.path(), "/code")).await
+        printed(&rig, with_bind(python(script), code.path(), "/code")).await
     });
 }
 
-/// The zeroes' device, harmless in itself.
+/// The device `/dev/zero`, harmless in itself.
 fn device(path: &Path) {
     let (mode, zero) = (Mode::from_raw_mode(0o666), makedev(1, 5));
     mknodat(CWD, path, FileType::CharacterDevice, mode, zero).unwrap();
     set_mode(path, 0o666);
 }
 
-/// A device node made in the scratch: refused for want of capabilities on the host, by Landlock
-/// and by the mount, so all are left out.
+/// A device node made in the scratch: refused by missing capabilities on the host, by Landlock and
+/// by the mount, so all are disabled.
 #[test]
 fn a_device_is_made_and_opened() {
-    shown(&["User", "Capabilities", "Landlock", "Inert"], |rig| async move {
+    escapes_only_without(&["User", "Capabilities", "Landlock", "Inert"], |rig| async move {
         let script = "
 import os, stat
 try:
@@ -72,10 +72,10 @@ except OSError as error: print(error)
     });
 }
 
-/// Files of `/proc` about the whole machine; their modes refuse all but root as well.
+/// Files of `/proc` about the whole machine; their modes also refuse all but root.
 #[test]
-fn what_proc_says_of_the_machine_is_read() {
-    shown(&["MaskedProc", "User"], |rig| async move {
+fn machine_wide_proc_files_are_read() {
+    escapes_only_without(&["MaskedProc", "User"], |rig| async move {
         let script = "
 for name in ('kcore', 'keys', 'timer_list'):
     try:
@@ -86,14 +86,14 @@ for name in ('kcore', 'keys', 'timer_list'):
     });
 }
 
-/// How the machine was started and built, what it does, and which one it is: everybody may read it.
+/// World-readable files about the machine's boot parameters, build, activity and identity.
 #[test]
-fn what_tells_one_machine_from_another_is_read() {
+fn files_that_identify_the_machine_are_read() {
     let here: Vec<_> = ["cmdline", "config.gz", "interrupts", "sys/kernel/random/boot_id"]
         .into_iter()
         .filter(|name| Path::new("/proc").join(name).exists())
         .collect();
-    shown(&["MaskedProc"], |rig| {
+    escapes_only_without(&["MaskedProc"], |rig| {
         let here = here.clone();
         async move {
             let script = format!(
@@ -107,10 +107,10 @@ for name in {here:?}:
     });
 }
 
-/// A setting of the kernel is written; the attack writes what is there already.
+/// A kernel setting is written; the attack writes the present value.
 #[test]
 fn a_setting_of_the_kernel_is_written() {
-    shown(&["ReadOnlyProc", "User", "Landlock"], |rig| async move {
+    escapes_only_without(&["ReadOnlyProc", "User", "Landlock"], |rig| async move {
         let script = "
 path = '/proc/sys/kernel/panic'
 value = open(path).read()
@@ -123,10 +123,10 @@ except OSError as error: print(error)
     });
 }
 
-/// Nothing of the scratch gets a name elsewhere: another file system, and Landlock.
+/// No file of the scratch gets a link elsewhere: another file system, and Landlock.
 #[test]
 fn a_hard_link_leads_out_of_the_scratch() {
-    crate::twin::held(|rig| async move {
+    crate::twin::never_escapes(|rig| async move {
         let code = open_folder();
         set_mode(code.path(), 0o777);
         let script = "
@@ -137,10 +137,10 @@ for target in ('/code/x', '/run/x', '/dev/x', '/x'):
         try: move('/tmp/x', target); print('ESCAPED to', target)
         except OSError as error: print(error)
 os.mkdir('/tmp/a'); os.link('/tmp/x', '/tmp/a/y'); os.rename('/tmp/a/y', '/tmp/z')
-print('and inside all works')
+print('links inside work')
 ";
-        let saw = printed(&rig, showing(python(script), code.path(), "/code")).await;
-        assert!(saw.contains("and inside all works"), "{saw}");
+        let saw = printed(&rig, with_bind(python(script), code.path(), "/code")).await;
+        assert!(saw.contains("links inside work"), "{saw}");
         saw
     });
 }

@@ -8,13 +8,13 @@ use snowmelt_sandbox::{Base, Bind, Error, ProcessSettings, Root, SandboxSpec};
 use snowmelt_types::SandboxId;
 
 use crate::harness::{python, python_root, within};
-use crate::twin::{held, open_folder, printed, shown};
+use crate::twin::{escapes_only_without, never_escapes, open_folder, printed};
 
-/// A package has a link to a folder of the host where something else is to be shown: the mount
-/// point must not be made at the end of that link.
+/// A package has a link to a host folder at the target of another bind: the mount point must not be
+/// made at the end of that link.
 #[test]
-fn a_mount_point_is_made_on_the_host_by_a_link() {
-    shown(&["OwnTree"], |rig| async move {
+fn a_mount_point_is_made_on_the_host_through_a_link() {
+    escapes_only_without(&["OwnTree"], |rig| async move {
         let (code, other, host) = (open_folder(), open_folder(), open_folder());
         symlink(host.path(), code.path().join("out")).unwrap();
         let mut spec = python("print('started')");
@@ -31,11 +31,11 @@ fn a_mount_point_is_made_on_the_host_by_a_link() {
     });
 }
 
-/// A mount point below a folder of the host: the folder is read-only before anything is made in
-/// it, so nothing is.
+/// A mount point below a host folder: the folder is read-only before the mount point is made, so it
+/// cannot be made.
 #[test]
 fn a_mount_point_is_made_in_a_folder_of_the_host() {
-    shown(&["Inert"], |rig| async move {
+    escapes_only_without(&["Inert"], |rig| async move {
         let (code, other) = (open_folder(), open_folder());
         let mut spec = python("print('started')");
         for (source, target) in [(code.path(), "/code"), (other.path(), "/code/made")] {
@@ -49,11 +49,11 @@ fn a_mount_point_is_made_in_a_folder_of_the_host() {
     });
 }
 
-/// An image whose `/proc`, `/dev`, `/tmp` and `/run` are links to a folder of the host, or whose
-/// devices are files: those places are ours, whatever it has there.
+/// An image whose `/proc`, `/dev`, `/tmp` and `/run` are links to a host folder, or whose devices
+/// are files: these paths are the platform's, whatever the image has there.
 #[test]
-fn an_image_sets_traps_where_things_are_mounted() {
-    held(|rig| async move {
+fn an_image_prepares_the_mount_points() {
+    never_escapes(|rig| async move {
         let host = open_folder();
         for trap in ["links", "files"] {
             let image = open_folder();
@@ -70,7 +70,7 @@ fn an_image_sets_traps_where_things_are_mounted() {
                 std::fs::write(at("dev/null"), "a file").unwrap();
             }
             let saw = printed(&rig, of_image(image.path())).await;
-            assert!(saw.contains("all is ours"), "{trap}: {saw}");
+            assert!(saw.contains("no trap worked"), "{trap}: {saw}");
             if std::fs::read_dir(host.path()).unwrap().next().is_some() {
                 return format!("ESCAPED by {trap}: {saw}");
             }
@@ -79,7 +79,7 @@ fn an_image_sets_traps_where_things_are_mounted() {
     });
 }
 
-/// Python in an image that has the host's programs, by links at its top as a distribution's.
+/// Python in an image that has the host's programs, by top-level links like a distribution's.
 fn of_image(image: &Path) -> SandboxSpec {
     let script = "
 import os, stat
@@ -87,7 +87,7 @@ null = os.stat('/dev/null')
 assert stat.S_ISCHR(null.st_mode) and null.st_rdev == os.makedev(1, 3)
 assert os.path.ismount('/proc') and os.path.exists('/proc/self/status')
 open('/tmp/x', 'w').close(); open('/dev/null', 'w').write('x')
-print('all is ours')
+print('no trap worked')
 ";
     let mut spec = python(script);
     for name in ["bin", "lib", "lib64", "sbin"] {
@@ -101,11 +101,11 @@ print('all is ours')
     spec
 }
 
-/// An image says where its program starts, while descriptors of the spawner are still open
-/// (CVE-2024-21626).
+/// An image sets the working directory of its program while descriptors of the spawner are still
+/// open (CVE-2024-21626).
 #[test]
 fn a_working_folder_leads_to_a_folder_of_the_host() {
-    held(|rig| async move {
+    never_escapes(|rig| async move {
         for descriptor in 0..256 {
             for path in ["/proc/self/fd", "/proc/thread-self/fd", "/proc/1/fd"] {
                 let working_folder = format!("{path}/{descriptor}").into();
@@ -121,10 +121,10 @@ fn a_working_folder_leads_to_a_folder_of_the_host() {
     });
 }
 
-/// Users and folders that an image may name, and that a program must not have.
+/// Users and folders that an image may name, but a program must not have.
 #[test]
-fn a_process_begins_as_root_or_nowhere() {
-    held(|rig| async move {
+fn a_process_starts_as_root_or_in_an_invalid_folder() {
+    never_escapes(|rig| async move {
         let good = ProcessSettings::default;
         let bad = [
             ProcessSettings { user: 0, ..good() },
@@ -137,19 +137,19 @@ fn a_process_begins_as_root_or_nowhere() {
             ProcessSettings { working_folder: "/etc/passwd".into(), ..good() },
         ];
         for process in bad {
-            let asked = format!("{process:?}");
+            let requested = format!("{process:?}");
             if rig.spawner.start(SandboxSpec { process, ..python("") }).await.is_ok() {
-                return format!("ESCAPED: it started with {asked}");
+                return format!("ESCAPED: it started with {requested}");
             }
         }
         String::new()
     });
 }
 
-/// Commands and environments that make no sense are refused before anything is made.
+/// Invalid commands and environments are refused before anything is made.
 #[test]
-fn what_makes_no_sense_is_refused() {
-    held(|rig| async move {
+fn invalid_specs_are_refused() {
+    never_escapes(|rig| async move {
         let text = |parts: &[&str]| parts.iter().map(|part| (*part).to_owned()).collect::<Vec<_>>();
         let commands = [
             text(&[]),
@@ -170,10 +170,11 @@ fn what_makes_no_sense_is_refused() {
             specs.push(SandboxSpec { id: SandboxId::from(id.to_owned()), ..python("") });
         }
         for spec in specs {
-            let asked = format!("{:?} {:?} {:?}", spec.id, spec.command.first(), spec.env.first());
+            let requested =
+                format!("{:?} {:?} {:?}", spec.id, spec.command.first(), spec.env.first());
             match rig.spawner.start(spec).await {
                 Err(Error::Spec { .. }) => {}
-                other => return format!("ESCAPED: {asked} gave {other:?}"),
+                other => return format!("ESCAPED: {requested} gave {other:?}"),
             }
         }
         String::new()

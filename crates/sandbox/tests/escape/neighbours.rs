@@ -6,9 +6,9 @@ use snowmelt_sandbox::{Sandbox, SandboxSpec};
 use snowmelt_types::End;
 
 use crate::harness::{Rig, python, within};
-use crate::twin::{open_folder, printed, showing, shown};
+use crate::twin::{escapes_only_without, open_folder, printed, with_bind};
 
-/// Starts a script and waits until it says that it is ready.
+/// Starts a script and waits until it prints that it is ready.
 async fn victim(rig: &Rig, script: &str) -> Sandbox {
     let mut spec = python(script);
     spec.env.push(("SECRET".into(), "of-the-neighbour".into()));
@@ -27,7 +27,7 @@ const SLEEP: &str = "import time; print('ready', flush=True); time.sleep(600)";
 
 #[test]
 fn a_process_of_the_host_is_seen() {
-    shown(&["Processes"], |rig| async move {
+    escapes_only_without(&["Processes"], |rig| async move {
         let script = "
 import os
 others = [p for p in os.listdir('/proc') if p.isdigit() and int(p) != os.getpid()]
@@ -37,11 +37,11 @@ if others: print('ESCAPED: sees', len(others))
     });
 }
 
-/// Its environment, its memory, its files: all by `/proc/<pid>`. The pid namespace hides it, its
-/// user id and Landlock refuse.
+/// Its environment, memory and files, all through `/proc/<pid>`. The pid namespace hides it, its
+/// user id and Landlock refuse the access.
 #[test]
 fn the_environment_of_a_neighbour_is_read() {
-    shown(&["Processes", "User", "Landlock"], |rig| async move {
+    escapes_only_without(&["Processes", "User", "Landlock"], |rig| async move {
         let neighbour = victim(&rig, SLEEP).await;
         let script = "
 import glob
@@ -59,7 +59,7 @@ for path in glob.glob('/proc/[0-9]*/environ'):
 
 #[test]
 fn a_neighbour_is_killed() {
-    shown(&["Processes", "User", "Landlock"], |rig| async move {
+    escapes_only_without(&["Processes", "User", "Landlock"], |rig| async move {
         let neighbour = victim(&rig, &format!("{SLEEP} # {}", "kill-me")).await;
         let script = "
 import glob, os, signal
@@ -79,14 +79,14 @@ for path in glob.glob('/proc/[0-9]*/cmdline'):
     });
 }
 
-/// An abstract socket, and by it a descriptor: all sandboxes share one empty network namespace,
-/// which names such sockets.
+/// An abstract socket, and through it a descriptor: sandboxes with the same code share one empty
+/// network namespace, to which such sockets belong.
 #[test]
 fn a_neighbour_hands_over_its_files() {
     if snowmelt_kernel::landlock::version() < 6 {
         return eprintln!("skipped: Landlock here cannot scope abstract sockets");
     }
-    shown(&["Landlock"], |rig| async move {
+    escapes_only_without(&["Landlock"], |rig| async move {
         let neighbour = victim(
             &rig,
             "
@@ -116,35 +116,35 @@ except OSError as error: print(error)
     });
 }
 
-/// The names of a neighbour's sockets, in `/proc/net/unix`; and an abstract name that it has cannot
-/// be had by another. Programs of other code have other roots.
+/// The names of a neighbour's sockets, in `/proc/net/unix`; and an abstract name in use by it
+/// cannot be used by another. Programs with other code have other roots.
 #[test]
 fn the_names_of_a_neighbours_sockets_are_seen() {
-    shown(&["OwnNetwork"], |rig| async move {
+    escapes_only_without(&["OwnNetwork"], |rig| async move {
         let (mine, code) = (open_folder(), open_folder());
         let listen = "
 import socket, time
 listener = socket.socket(socket.AF_UNIX); listener.bind(chr(0) + 'of-the-neighbour'); listener.listen()
 print('ready', flush=True); time.sleep(600)
 ";
-        let neighbour = victim_of(&rig, showing(python(listen), code.path(), "/code")).await;
+        let neighbour = victim_of(&rig, with_bind(python(listen), code.path(), "/code")).await;
         let script = "
 import socket
 if 'of-the-neighbour' in open('/proc/net/unix').read(): print('ESCAPED: sees its name')
 try: socket.socket(socket.AF_UNIX).bind(chr(0) + 'of-the-neighbour')
 except OSError as error: print('ESCAPED: it is taken', error)
 ";
-        let saw = printed(&rig, showing(python(script), mine.path(), "/code")).await;
+        let saw = printed(&rig, with_bind(python(script), mine.path(), "/code")).await;
         neighbour.kill(End::Killed);
         within(neighbour.wait()).await;
         saw
     });
 }
 
-/// System V memory is named in the ipc namespace, which all share because the filter refuses it.
+/// System V memory is named in the IPC namespace, which all share because the filter refuses it.
 #[test]
 fn a_neighbours_shared_memory_is_found() {
-    shown(&["Seccomp"], |rig| async move {
+    escapes_only_without(&["Seccomp"], |rig| async move {
         let make = "
 import ctypes, time
 ctypes.CDLL(None).shmget(0x5eed, 4096, 0o1666)

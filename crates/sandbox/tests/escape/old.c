@@ -1,5 +1,5 @@
-/* Asks for its process id by the kernel's 32-bit interface, where that call has the number that
-   `writev` has in the 64-bit one: an allowed number, by the wrong interface. */
+/* Requests its process id by the kernel's 32-bit interface, where that call has the number of
+   `writev` in the 64-bit one: an allowed number, by the wrong interface. */
 #include <stdio.h>
 
 int main(void) {

@@ -1,4 +1,4 @@
-//! Outliving the platform: a program gets rid of its parent-death signal, and then server and spawner
+//! Outliving the platform: a program clears its parent-death signal, and then server and spawner
 //! are killed together, so that neither can clean up.
 
 use std::ffi::{OsStr, OsString};
@@ -13,8 +13,8 @@ use snowmelt_types::SandboxId;
 use crate::harness::{interpreter, is_root, spawner_program};
 use crate::twin::{product, weakened};
 
-/// The ways to get rid of it: the signal belongs to one thread, so a program that another thread
-/// executes has none; and a program may say that it wants none.
+/// The methods to clear it: the signal belongs to one thread, so a program that another thread
+/// executes has none; and a program may clear it explicitly.
 const EXECUTED_BY_A_THREAD: &str = "
 import os, sys, threading
 sleep = 'import time; time.sleep(600) #MARK'
@@ -50,19 +50,19 @@ fn outlives(spawner: Vec<OsString>, script: &str) -> bool {
     let base = tempfile::tempdir().unwrap();
     let mark = SandboxId::new().to_string();
     let mut server = serve(&spawner, base.path(), &script.replace("MARK", &mark));
-    // By its arguments, which are these once it has executed.
+    // Found by its arguments after its exec.
     let attacker = wait_for(|| marked(&mark));
     let spawner = parent_of(attacker);
     let others = children_of(spawner);
-    // Stopped, it cannot clean up when its server dies.
+    // While stopped, it cannot clean up when its server dies.
     signal(spawner, Signal::STOP);
     server.kill().unwrap();
     server.wait().unwrap();
     signal(spawner, Signal::KILL);
     // Processes that still have a parent-death signal die, whether the attacker does or not.
     wait_for(|| others.iter().all(|pid| *pid == attacker || !lives(*pid)).then_some(()));
-    let begun = Instant::now();
-    while lives(attacker) && begun.elapsed() < Duration::from_secs(10) {
+    let started = Instant::now();
+    while lives(attacker) && started.elapsed() < Duration::from_secs(10) {
         std::thread::sleep(Duration::from_millis(5));
     }
     let outlived = lives(attacker);
@@ -88,12 +88,12 @@ fn serve(spawner: &[OsString], base: &std::path::Path, script: &str) -> Child {
 }
 
 fn wait_for<T>(mut found: impl FnMut() -> Option<T>) -> T {
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         if let Some(found) = found() {
             return found;
         }
-        assert!(begun.elapsed() < Duration::from_secs(60), "waited in vain");
+        assert!(started.elapsed() < Duration::from_secs(60), "waited in vain");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -103,7 +103,7 @@ fn pids() -> impl Iterator<Item = i32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// The process that the attacker has become.
+/// The process of the attacker after its exec.
 fn marked(mark: &str) -> Option<i32> {
     let wanted = format!("-c\0import time; time.sleep(600) #{mark}\0");
     let is_it = |pid: &i32| {

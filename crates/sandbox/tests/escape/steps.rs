@@ -1,5 +1,5 @@
-//! A spawner that dies, or whose system call fails, at each step of what it was asked for: nothing
-//! is left, and a failure is told. `strace` makes it die or fail at its n-th call.
+//! A spawner that dies, or whose system call fails, at each step of a request: nothing is left, and
+//! a failure is reported. `strace` makes it die or fail at its n-th call.
 
 use std::collections::HashMap;
 use std::fs;
@@ -13,7 +13,7 @@ use snowmelt_types::SandboxId;
 
 use crate::harness::{interpreter, is_root, spawner_program};
 
-/// A server with a spawner, in processes of their own.
+/// A server with a spawner, in separate processes.
 struct Server {
     process: Child,
     words: ChildStdin,
@@ -59,7 +59,7 @@ impl Server {
         }
     }
 
-    /// Whether it waits for the next request, once it does that or is dead.
+    /// Whether the spawner waits for the next request; waits until it does or is dead.
     fn spawner_lives(&self) -> bool {
         loop {
             match state_of(self.spawner) {
@@ -70,7 +70,7 @@ impl Server {
         }
     }
 
-    /// Processes that the mark names, by their arguments or their environment.
+    /// Processes with the mark in their arguments or their environment.
     fn processes(&self) -> Vec<u32> {
         let ours = self.process.id();
         let pids = fs::read_dir("/proc").unwrap().flatten();
@@ -96,14 +96,14 @@ impl Server {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
         let run = self.base.path().join("run");
-        let begun = Instant::now();
+        let started = Instant::now();
         loop {
             sweep(self.base.path()).unwrap();
             let (processes, groups) = (self.processes(), self.groups());
             if processes.is_empty() && groups.is_empty() && !run.exists() {
                 break;
             }
-            let waited = begun.elapsed() < Duration::from_secs(30);
+            let waited = started.elapsed() < Duration::from_secs(30);
             assert!(waited, "{moment}: {processes:?} {groups:?} {}", run.exists());
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -117,24 +117,24 @@ fn state_of(pid: u32) -> Option<char> {
     stat.rsplit(") ").next()?.chars().next()
 }
 
-/// `strace` on the spawner and on all that it makes.
+/// `strace` on the spawner and on its descendants.
 struct Tracer(Child);
 
 impl Tracer {
     fn attach(spawner: u32, options: &[&str], output: &Path) -> Self {
-        // To a file: strace gives up when nobody reads what it says.
-        let said = tempfile::NamedTempFile::new().unwrap();
+        // To a file: strace stops when its output pipe is full.
+        let output_file = tempfile::NamedTempFile::new().unwrap();
         let process = Command::new("strace")
             .args(["-f", "-o"])
             .arg(output)
             .args(options)
             .args(["-p", &spawner.to_string()])
-            .stderr(said.reopen().unwrap())
+            .stderr(output_file.reopen().unwrap())
             .spawn()
             .unwrap();
-        let begun = Instant::now();
-        while !fs::read_to_string(said.path()).unwrap().contains("attached") {
-            assert!(begun.elapsed() < Duration::from_secs(20), "strace does not attach");
+        let started = Instant::now();
+        while !fs::read_to_string(output_file.path()).unwrap().contains("attached") {
+            assert!(started.elapsed() < Duration::from_secs(20), "strace does not attach");
             std::thread::sleep(Duration::from_millis(2));
         }
         Self(process)
@@ -142,7 +142,7 @@ impl Tracer {
 
     fn detach(mut self) {
         let pid = rustix::process::Pid::from_child(&self.0);
-        // It may have ended with what it traced.
+        // It may have ended with the traced process.
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         self.0.wait().unwrap();
     }
@@ -160,7 +160,7 @@ fn can_trace() -> bool {
     there
 }
 
-/// Kills the spawner at its n-th call after it was asked, for every n until it has answered; the
+/// Kills the spawner at its n-th call after a request, for every n until it has answered; the
 /// server dies at the same time.
 fn kill_at_each_step(prepare: &[&str], word: &str, stride: usize) {
     if !can_trace() {
@@ -183,7 +183,8 @@ fn kill_at_each_step(prepare: &[&str], word: &str, stride: usize) {
     }
 }
 
-/// Another one each time, so that in the long run none is left out; it stands in the failure.
+/// A different one each time, so that in the long run all are tested; it is part of the failure
+/// message.
 fn first_step(stride: usize) -> usize {
     1 + std::process::id() as usize % stride
 }
@@ -224,15 +225,15 @@ fn killed_while_a_child_of_a_zygote_ends() {
     kill_at_each_step(&["zygote", "fork"], "leave", 2);
 }
 
-/// What a start does, in the spawner and in the new process, but for going back to the spawner's
-/// own namespaces, which ends it when it fails, and for what it says to the server.
+/// The calls of a start, in the spawner and in the new process, except the return to the spawner's
+/// own namespaces, whose failure ends it, and the messages to the server.
 const FALLIBLE: &str = "fsopen,fsconfig,fsmount,mount,move_mount,open_tree,mount_setattr,openat,openat2,\
     mkdir,mkdirat,write,socket,socketpair,bind,listen,pipe2,clone3,unshare,pidfd_open,setresuid,\
     setresgid,setgroups,capset,prctl,prlimit64,landlock_create_ruleset,landlock_add_rule,\
     landlock_restrict_self,seccomp,execve,dup2,close_range,chdir,fchdir,pivot_root";
 
-/// Lets the n-th of those calls fail with EIO, of the spawner and of each process that it makes:
-/// an answer comes, an error has its code, and what was made on the way is gone.
+/// Makes the n-th of those calls fail with EIO, in the spawner and in each process that it makes:
+/// an answer arrives, an error has its code, and the resources made before it are released.
 fn fail_at_each_step(prepare: &[&str], word: &str, undo: &str, stride: usize) {
     if !can_trace() {
         return;
@@ -243,7 +244,7 @@ fn fail_at_each_step(prepare: &[&str], word: &str, undo: &str, stride: usize) {
     let calls = most_calls(&mut server, word);
     server.must(&[undo]);
     assert!(calls > 5, "{word} makes {calls} calls");
-    let (before, mut failures) = (Held::of(&server), 0);
+    let (before, mut failures) = (Resources::of(&server), 0);
     for step in (first_step(stride)..=calls).step_by(stride) {
         let inject = format!("inject={FALLIBLE}:error=EIO:when={step}");
         let tracer = Tracer::attach(server.spawner, &["-e", &inject], Path::new("/dev/null"));
@@ -258,14 +259,14 @@ fn fail_at_each_step(prepare: &[&str], word: &str, undo: &str, stride: usize) {
                 failures += 1;
             }
         }
-        Held::of(&server).shrinks_to(&before, &server, &moment);
+        Resources::of(&server).shrinks_to(&before, &server, &moment);
     }
     assert!(failures > 0, "no call of {word} failed");
     server.must(&[word, undo]);
     server.kill_and_sweep("after all failures");
 }
 
-/// The most of those calls that one process makes.
+/// The highest number of those calls in one process.
 fn most_calls(server: &mut Server, word: &str) -> usize {
     let output = server.base.path().join("trace");
     let trace = format!("trace={FALLIBLE}");
@@ -282,19 +283,19 @@ fn most_calls(server: &mut Server, word: &str) -> usize {
 }
 
 #[test]
-fn a_failing_step_of_a_start_is_told_and_undone() {
+fn a_failing_step_of_a_start_is_reported_and_undone() {
     fail_at_each_step(&[], "start", "end", 1);
 }
 
 #[test]
-fn a_failing_step_of_a_fork_is_told_and_undone() {
+fn a_failing_step_of_a_fork_is_reported_and_undone() {
     fail_at_each_step(&["zygote"], "fork", "leave", 4);
 }
 
-/// What the spawner holds.
+/// The resources of the spawner.
 #[derive(Debug)]
-struct Held {
-    /// But for those of files of control groups, of which a group keeps more once it has served.
+struct Resources {
+    /// Except files of control groups, of which a group keeps more once it has been used.
     descriptors: usize,
     of_groups: usize,
     processes: usize,
@@ -303,7 +304,7 @@ struct Held {
     resident_kib: u64,
 }
 
-impl Held {
+impl Resources {
     fn of(server: &Server) -> Self {
         let proc = PathBuf::from(format!("/proc/{}", server.spawner));
         let processes = server.processes();
@@ -326,46 +327,49 @@ impl Held {
         }
     }
 
-    /// Waits until it holds no more: a process that was killed goes a moment later.
+    /// Waits until it has no more than before: a killed process disappears a moment later.
     fn shrinks_to(mut self, before: &Self, server: &Server, moment: &str) {
-        let begun = Instant::now();
+        let started = Instant::now();
         while self.descriptors > before.descriptors
             || self.processes > before.processes
             || self.mounts > before.mounts
             || self.namespaces > before.namespaces
         {
-            assert!(begun.elapsed() < Duration::from_secs(20), "{moment}: {self:?} of {before:?}");
+            assert!(
+                started.elapsed() < Duration::from_secs(20),
+                "{moment}: {self:?} of {before:?}"
+            );
             std::thread::sleep(Duration::from_millis(5));
             self = Self::of(server);
         }
     }
 }
 
-/// After much of everything, in an order that a seed gives, the spawner holds what it held after
-/// the same once before, when its pools and caches were filled.
+/// After a mixed load, in an order given by a seed, the spawner has the same resources as after the
+/// same load before, when its pools and caches were filled.
 #[test]
-fn a_mixed_load_leaves_the_spawner_as_it_was() {
+fn a_mixed_load_leaks_no_resources() {
     if !is_root() {
         return eprintln!("skipped: only root can make sandboxes with limits");
     }
     let mut server = Server::start();
     let seed = u64::from(std::process::id()) | 1;
     load(&mut server, seed);
-    let (before, groups) = (Held::of(&server), count_groups(&server));
+    let (before, groups) = (Resources::of(&server), count_groups(&server));
     load(&mut server, seed);
     let moment = format!("seed {seed}");
-    Held::of(&server).shrinks_to(&before, &server, &moment);
-    let after = Held::of(&server);
+    Resources::of(&server).shrinks_to(&before, &server, &moment);
+    let after = Resources::of(&server);
     assert!(after.resident_kib < before.resident_kib + 4096, "{moment}: {after:?} of {before:?}");
-    // The spare of a zygote, which comes when there is time for it, may need one more.
+    // The preforked child of a zygote, which is made when there is time, may need one more.
     let most = groups + server.groups().len();
     assert!(count_groups(&server) <= most, "{moment}");
-    // One door for each folder of a group, and five files to read at most.
+    // One entry file for each folder of a group, and five files to read at most.
     assert!(after.of_groups <= 3 * most, "{moment}: {after:?}, {most} folders");
     server.kill_and_sweep(&moment);
 }
 
-/// Programs, children of a zygote, failures and ends; in the end nothing runs.
+/// Programs, children of a zygote, failures and ends; at the end nothing runs.
 fn load(server: &mut Server, seed: u64) {
     const STEPS: [(&str, &str); 2] = [("start", "end"), ("fork", "leave")];
     let (mut random, mut live) = (seed, [0, 0]);

@@ -1,12 +1,12 @@
-//! The kernel's interface: calls that no function needs and others escaped through.
+//! The kernel's interface: calls that no function needs and that are known from escapes.
 
 use std::process::Command;
 
 use crate::harness::{python, spec};
-use crate::twin::{ESCAPED, open_folder, printed, showing, shown};
+use crate::twin::{ESCAPED, escapes_only_without, open_folder, printed, with_bind};
 
-/// Calls whose arguments the kernel refuses with something else than EPERM, so that it shows
-/// whether they came as far as the kernel.
+/// Calls with arguments for which the kernel returns another error than EPERM, which shows whether
+/// they reached the kernel.
 pub const CALLS: &str = "
 import ctypes, platform
 libc = ctypes.CDLL(None, use_errno=True)
@@ -41,17 +41,17 @@ if reached: print('ESCAPED to the kernel:', reached, 'refused:', refused)
 ";
 
 #[test]
-fn calls_that_others_escaped_through_reach_the_kernel() {
-    shown(&["Seccomp"], |rig| async move {
+fn system_calls_known_from_escapes_reach_the_kernel() {
+    escapes_only_without(&["Seccomp"], |rig| async move {
         let saw = printed(&rig, python(CALLS)).await;
-        // Without the filter each must reach the kernel, or it shows nothing.
+        // Without the filter each must reach the kernel, or the test proves nothing.
         assert!(!saw.contains(ESCAPED) || saw.contains("refused: []"), "{saw}");
         saw
     });
 }
 
-/// The numbers of calls of the 32-bit interface are others: a filter that looks at numbers alone
-/// lets the wrong ones through.
+/// Call numbers of the 32-bit interface are different: a filter that checks only numbers allows the
+/// wrong calls.
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn a_call_by_the_interface_of_another_architecture_reaches_the_kernel() {
@@ -64,7 +64,7 @@ fn a_call_by_the_interface_of_another_architecture_reaches_the_kernel() {
         return eprintln!("skipped: this kernel has no 32-bit interface");
     }
     let folder = code.path();
-    shown(&["Seccomp"], |rig| async move {
-        printed(&rig, showing(spec(&["/code/old"]), folder, "/code")).await
+    escapes_only_without(&["Seccomp"], |rig| async move {
+        printed(&rig, with_bind(spec(&["/code/old"]), folder, "/code")).await
     });
 }

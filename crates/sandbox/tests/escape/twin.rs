@@ -9,22 +9,25 @@ use std::sync::Arc;
 use snowmelt_sandbox::{Bind, SandboxSpec};
 use snowmelt_types::SandboxId;
 
-use crate::harness::{Rig, Rig2, is_root, runtime, spawner_program};
+use crate::harness::{Rig, SharedRig, is_root, runtime, spawner_program};
 
-/// What an attack prints when it succeeds.
+/// The output of a successful attack.
 pub const ESCAPED: &str = "ESCAPED";
 
-/// Makes the attack against the product's spawner, and against one without `defences`, as
-/// [`attack`] tells them apart. What it gives is what the attacker saw.
-pub fn shown<F: Future<Output = String>>(defences: &[&str], attack: impl Fn(Rig2) -> F) {
-    shown_behind(&[], defences, attack);
+/// Runs the attack against the product's spawner, where it must fail, and against one without
+/// `defences`, where it must succeed. The attack returns the attacker's output.
+pub fn escapes_only_without<F: Future<Output = String>>(
+    defences: &[&str],
+    attack: impl Fn(SharedRig) -> F,
+) {
+    escapes_only_without_behind(&[], defences, attack);
 }
 
-/// The same with a command in front of the spawner's, which prepares what it inherits.
-pub fn shown_behind<F: Future<Output = String>>(
+/// The same with a command in front of the spawner's, which prepares inherited state.
+pub fn escapes_only_without_behind<F: Future<Output = String>>(
     front: &[&str],
     defences: &[&str],
-    attack: impl Fn(Rig2) -> F,
+    attack: impl Fn(SharedRig) -> F,
 ) {
     let Some(saw) = attempt(front, product(), &attack) else { return };
     assert!(!saw.contains(ESCAPED), "it escaped from the product: {saw}");
@@ -32,9 +35,9 @@ pub fn shown_behind<F: Future<Output = String>>(
     assert!(saw.contains(ESCAPED), "it failed even without {defences:?}: {saw}");
 }
 
-/// For an attack whose defence cannot be left out, because it is how a thing is built: only that
-/// it fails.
-pub fn held<F: Future<Output = String>>(attack: impl Fn(Rig2) -> F) {
+/// For an attack whose defence cannot be disabled, because it is part of the design: checks only
+/// that it fails.
+pub fn never_escapes<F: Future<Output = String>>(attack: impl Fn(SharedRig) -> F) {
     if let Some(saw) = attempt(&[], product(), &attack) {
         assert!(!saw.contains(ESCAPED), "it escaped from the product: {saw}");
     }
@@ -43,7 +46,7 @@ pub fn held<F: Future<Output = String>>(attack: impl Fn(Rig2) -> F) {
 fn attempt<F: Future<Output = String>>(
     front: &[&str],
     spawner: Vec<OsString>,
-    attack: &impl Fn(Rig2) -> F,
+    attack: &impl Fn(SharedRig) -> F,
 ) -> Option<String> {
     if !is_root() {
         eprintln!("skipped: only root can make sandboxes with limits");
@@ -71,13 +74,13 @@ pub fn weakened(defences: &[&str]) -> Vec<OsString> {
     vec!["/usr/bin/env".into(), named.into(), spawner_program().into()]
 }
 
-/// Runs a program to its end; what it printed, with how it ended.
+/// Runs a program to its end; returns its output and its end.
 pub async fn printed(rig: &Rig, spec: SandboxSpec) -> String {
     let (text, outcome) = rig.run(spec).await;
     format!("{text}\n({:?})", outcome.end)
 }
 
-/// A folder of the host that everybody may enter, to be shown in sandboxes.
+/// A world-readable folder of the host, to be mounted in sandboxes.
 pub fn open_folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     set_mode(folder.path(), 0o755);
@@ -88,15 +91,18 @@ pub fn set_mode(path: &Path, mode: u32) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// Shows a folder in the sandbox.
-pub fn showing(mut spec: SandboxSpec, source: &Path, target: &str) -> SandboxSpec {
+/// Mounts a folder in the sandbox.
+pub fn with_bind(mut spec: SandboxSpec, source: &Path, target: &str) -> SandboxSpec {
     spec.id = SandboxId::new();
     spec.root.binds.push(Bind { source: source.into(), target: target.into() });
     spec
 }
 
-/// That an attack fails even where these defences are left out, because of another one.
-pub fn held_without<F: Future<Output = String>>(defences: &[&str], attack: impl Fn(Rig2) -> F) {
+/// Checks that an attack fails even without these defences, because of another one.
+pub fn never_escapes_without<F: Future<Output = String>>(
+    defences: &[&str],
+    attack: impl Fn(SharedRig) -> F,
+) {
     if let Some(saw) = attempt(&[], weakened(defences), &attack) {
         assert!(!saw.contains(ESCAPED), "it escaped without {defences:?}: {saw}");
     }

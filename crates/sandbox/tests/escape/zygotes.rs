@@ -5,7 +5,7 @@ use snowmelt_types::{End, SandboxId};
 
 use crate::harness::{Rig, interpreter, python, python_root, read_all, until, within};
 use crate::system_calls::CALLS;
-use crate::twin::{held, open_folder, shown, spawner_of};
+use crate::twin::{escapes_only_without, never_escapes, open_folder, spawner_of};
 
 fn root(code: &tempfile::TempDir) -> Root {
     let mut root = python_root();
@@ -43,8 +43,8 @@ fn child(code: &tempfile::TempDir) -> ForkSpec {
 
 /// The same attacks from a child of a zygote as from a program.
 #[test]
-fn a_child_tries_what_a_program_tries() {
-    held(|rig| async move {
+fn a_child_makes_the_same_attacks_as_a_program() {
+    never_escapes(|rig| async move {
         let attack = format!(
             "
 def attack(listener):
@@ -91,11 +91,11 @@ for line in open('/proc/self/status'):
 ";
 
 /// A zygote that floods its control socket, with packets of every kind, from many processes and
-/// without end: the spawner serves the others meanwhile, and keeps none of the descriptors.
+/// endlessly: the spawner serves the others meanwhile, and keeps none of the descriptors.
 #[test]
 fn a_zygote_floods_the_spawner() {
-    held(|rig| async move {
-        // One folder, so that there is one root, which the spawner keeps.
+    never_escapes(|rig| async move {
+        // One folder, so that there is one root, which the spawner caches.
         let (calm, code) = importing("");
         let zygote = within(rig.spawner.start_zygote(calm.clone())).await.unwrap();
         within(rig.run(python(""))).await;
@@ -134,13 +134,16 @@ while True:
                 let (text, _) = within(rig.run(other)).await;
                 assert_eq!(text, "served\n", "{flood}");
             }
-            // Its imports never end: if it was not killed, nobody waits for it any longer.
+            // Its imports never end: if it was not killed, stop waiting for it.
             zygote.abort();
             drop(zygote.await);
         }
         until("every zygote is gone", || processes(&rig) == 0).await;
         // Its pool of control groups may have grown; the floods sent many thousands.
-        until("the spawner has its descriptors alone", || descriptors(&rig) <= before + 64).await;
+        until("the spawner has closed the received descriptors", || {
+            descriptors(&rig) <= before + 64
+        })
+        .await;
         String::new()
     });
 }
@@ -160,11 +163,11 @@ fn processes(rig: &Rig) -> usize {
 }
 
 /// CVE-2022-0492, CVE-2023-25809, CVE-2025-47291: a package that, when imported, mounts control
-/// groups in the zygote's namespaces and tries to get out of its own, gives a child the host's
-/// root as user, or mounts the host's devices.
+/// groups in the zygote's namespaces and tries to leave its own, gives a child the host's root as
+/// user, or mounts the host's devices.
 #[test]
 fn a_zygote_uses_its_capabilities_against_the_host() {
-    held(|rig| async move {
+    never_escapes(|rig| async move {
         let source = format!("SCRIPT = {ZYGOTE_ATTACK:?}\nexec(SCRIPT, {{}})\n");
         let (spec, _code) = importing(&source);
         let mut zygote = within(rig.spawner.start_zygote(spec)).await.unwrap();
@@ -211,7 +214,7 @@ for kind, option in ((b'cgroup', b'memory'), (b'cgroup', b'pids'), (b'cgroup', b
 for kind in (b'ext4', b'sysfs', b'devtmpfs', b'debugfs', b'securityfs', b'bpf', b'tracefs', b'configfs'):
     if mounted(kind, None): print('ESCAPED: mounted', kind)
 
-# A child of which it is the parent gets the ids of the host.
+# Its own child gets the ids of the host.
 ready, go = os.pipe(), os.pipe()
 pid = os.fork()
 if pid == 0:
@@ -226,7 +229,7 @@ for text in ('0 0 4294967295', '0 1000000 1', '0 4294967294 1', '-1 0 1'):
     except OSError as error: print(text, error.strerror)
 os.write(go[1], b'x'); os.waitpid(pid, 0)
 
-# Processes of the host by their number, its root by `..`, its devices.
+# Processes of the host by their id, its root by `..`, its devices.
 if [p for p in os.listdir('/proc') if p.isdigit() and int(p) > 1000]: print('ESCAPED: sees the host')
 for path in ('/proc/1/root/home', '/../../../home', '/proc/self/root/home', '/sys/kernel'):
     if os.path.exists(path): print('ESCAPED: reached', path)
@@ -238,18 +241,18 @@ for number in (101, 310, 321, 425, 298, 323, 304):
 print('tried all', flush=True)
 ";
 
-/// A package takes the doors of its children's control groups, and puts processes into these faster
-/// than they are killed: the group could not be removed, and the lane was at it for seconds. Such a
-/// zygote is ended, and others are served meanwhile.
+/// A package keeps the entry files of its children's control groups, and puts processes into the
+/// groups faster than they are killed, so that they cannot be removed. Such a zygote is killed, and
+/// others are served meanwhile.
 #[test]
-fn a_zygote_puts_strangers_into_the_groups_of_its_children() {
-    held(|rig| async move {
+fn a_zygote_puts_unrelated_processes_into_its_childrens_groups() {
+    never_escapes(|rig| async move {
         let (spec, code) = importing(CHURN);
         let zygote = within(rig.spawner.start_zygote(spec)).await.unwrap();
         let forked = within(rig.spawner.fork(&zygote, child(&code))).await;
         assert!(forked.is_err(), "{forked:?}");
-        if zygote.failed_imports() == ["no doors"] {
-            return "skipped: this kernel needs no doors".to_owned();
+        if zygote.failed_imports() == ["no entry files"] {
+            return "skipped: this kernel has no entry files".to_owned();
         }
         let (text, _) = within(rig.run(python("print('served')"))).await;
         assert_eq!(text, "served\n");
@@ -259,35 +262,35 @@ fn a_zygote_puts_strangers_into_the_groups_of_its_children() {
     });
 }
 
-/// It says itself that it is ready, and takes the one order that comes.
+/// It reports itself that it is ready, and takes the one order.
 const CHURN: &str = "
 import os, signal, socket
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 control = socket.socket(fileno=os.dup(3))
 v1 = any(line.count(':memory:') for line in open('/proc/self/cgroup'))
-failed = [] if v1 else ['no doors']
+failed = [] if v1 else ['no entry files']
 control.send(b'{\"ready\": {\"failed\": %s, \"threads\": 0}}' % str(failed).replace(chr(39), chr(34)).encode())
 order, fds, _, _ = socket.recv_fds(control, 4096, 16)
 sync = socket.socket(fileno=fds[0])
-landing, given, _, _ = socket.recv_fds(sync, 1 << 18, 16)
-doors = given[3:]
-# So many that some always come between the look at the group and the kill.
+setup, given, _, _ = socket.recv_fds(sync, 1 << 18, 16)
+entries = given[3:]
+# Enough that some always enter between the listing of the group and the kill.
 for _ in range(20):
     if os.fork() == 0:
         sync.close()
-        while doors:
+        while entries:
             try:
                 if os.fork(): os._exit(0)
-                for door in doors: os.write(door, b'0')
+                for entry in entries: os.write(entry, b'0')
             except OSError: pass
 sync.close()
 while True: signal.pause()
 ";
 
-/// What a zygote's children use counts for a user of the host that owns nothing else, not for root.
+/// Resources of a zygote's children count for a host user that owns nothing else, not for root.
 #[test]
 fn signals_of_a_zygotes_children_count_for_the_hosts_root() {
-    shown(&["OwnCounts"], |rig| async move {
+    escapes_only_without(&["OwnCounts"], |rig| async move {
         let (spec, code) = importing(TIMERS);
         let before = queued();
         let zygote = within(rig.spawner.start_zygote(spec)).await.unwrap();
@@ -298,7 +301,7 @@ fn signals_of_a_zygotes_children_count_for_the_hosts_root() {
         let after = queued();
         child.kill(End::Killed);
         within(child.wait()).await;
-        // Others of root come and go, but not so many.
+        // Other counts of root change too, but not by so much.
         if after > before + 1000 { format!("ESCAPED: {before}, {after}") } else { String::new() }
     });
 }
@@ -313,18 +316,18 @@ def attack(listener):
     time.sleep(600)
 ";
 
-/// Signals that wait, of the user of this process.
+/// Pending signals of the user of this process.
 fn queued() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("SigQ:")).unwrap();
     line.trim().split('/').next().unwrap().parse().unwrap()
 }
 
-/// A file system that needs a parameter, like `overlay` or `fuse`, in a user namespace of its own,
-/// and namespaces that no zygote needs: the filter looks at the arguments of what it allows.
+/// A file system that needs a parameter, like `overlay` or `fuse`, in its own user namespace, and
+/// namespaces that no zygote needs: the filter checks the arguments of allowed calls.
 #[test]
-fn a_zygote_mounts_what_its_children_do_not_need() {
-    shown(&["Seccomp", "OwnCounts"], |rig| async move {
+fn a_zygote_mounts_other_file_systems() {
+    escapes_only_without(&["Seccomp", "OwnCounts"], |rig| async move {
         let (spec, _code) = importing(OVERLAY);
         let mut zygote = within(rig.spawner.start_zygote(spec)).await.unwrap();
         let log = zygote.take_log().unwrap();

@@ -11,7 +11,7 @@ use snowmelt_types::{End, SandboxId};
 
 use crate::harness::{Rig, interpreter, is_root, runtime, spawner_program, until, within};
 
-/// A server in a process of its own, with a program, a zygote and a child of that.
+/// A server in a process of its own, with a program, a zygote and a child of the zygote.
 struct Holder {
     process: Child,
     run_dir: PathBuf,
@@ -20,7 +20,7 @@ struct Holder {
 
 impl Holder {
     fn start(base: &Path) -> Self {
-        let run_dir = base.join("held");
+        let run_dir = base.join("run-of-holder");
         let cgroup = format!("snowmelt/test-{}", SandboxId::new());
         let (python, prefix) = interpreter();
         let mut process = Command::new(spawner_program().with_file_name("holder"))
@@ -40,7 +40,7 @@ impl Holder {
     }
 
     /// Every process in its control groups.
-    fn held(&self) -> Vec<i32> {
+    fn processes(&self) -> Vec<i32> {
         let parent = Path::new("/sys/fs/cgroup/memory").join(&self.cgroup);
         let parent =
             if parent.exists() { parent } else { Path::new("/sys/fs/cgroup").join(&self.cgroup) };
@@ -59,7 +59,7 @@ impl Holder {
     }
 }
 
-/// The parent of a process: of a program's, the spawner.
+/// The parent of a process: for a program, the spawner.
 fn parent_of(pid: i32) -> Pid {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("PPid:")).unwrap();
@@ -67,14 +67,14 @@ fn parent_of(pid: i32) -> Pid {
 }
 
 fn lives(pid: i32) -> bool {
-    // A zombie that nobody has reaped yet is dead.
+    // A zombie that is not reaped yet is dead.
     std::fs::read_to_string(format!("/proc/{pid}/stat"))
         .is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or("").starts_with(" Z"))
 }
 
 /// The spawner among the parents: the holder's own child.
 fn spawner_of(holder: &Holder) -> Pid {
-    let parents = holder.held().into_iter().map(parent_of);
+    let parents = holder.processes().into_iter().map(parent_of);
     let ours = holder.process.id() as i32;
     parents
         .into_iter()
@@ -83,19 +83,19 @@ fn spawner_of(holder: &Holder) -> Pid {
 }
 
 #[test]
-fn what_a_killed_server_held_is_removed_by_its_spawner() {
+fn the_spawner_cleans_up_after_a_killed_server() {
     if !is_root() {
         return eprintln!("skipped: only root can make sandboxes with limits");
     }
     runtime().block_on(async {
         let base = tempfile::tempdir().unwrap();
         let mut holder = Holder::start(base.path());
-        let held = holder.held();
-        // The zygote may have made its spare child.
-        assert!(matches!(held.len(), 3 | 4), "{held:?}");
+        let processes = holder.processes();
+        // The zygote may have made its preforked child.
+        assert!(matches!(processes.len(), 3 | 4), "{processes:?}");
         holder.kill();
         until("nothing is left", || !holder.run_dir.exists() && holder.groups().is_empty()).await;
-        assert!(held.into_iter().all(|pid| !lives(pid)));
+        assert!(processes.into_iter().all(|pid| !lives(pid)));
     });
 }
 
@@ -125,9 +125,9 @@ fn a_killed_spawner_ends_everything_and_is_replaced() {
     });
 }
 
-/// The program is gone when it is wanted again, as by an update, or can do nothing any more.
+/// The program is missing when it is needed again, as during an update, or exits with an error.
 #[test]
-fn a_spawner_that_cannot_be_replaced_is_told_until_it_can() {
+fn a_failed_replacement_is_reported_until_it_succeeds() {
     if !is_root() {
         return eprintln!("skipped: only root can make sandboxes with limits");
     }
@@ -149,16 +149,16 @@ fn a_spawner_that_cannot_be_replaced_is_told_until_it_can() {
         let health = rig.spawner.health();
         assert!(health.processes.is_empty() && health.failure.is_some(), "{health:?}");
         std::fs::remove_file(&fails).unwrap();
-        until("it is there again", || rig.spawner.health().failure.is_none()).await;
+        until("the spawner is replaced", || rig.spawner.health().failure.is_none()).await;
         assert_eq!(rig.run(crate::harness::python("print(1)")).await.0, "1\n");
         within(rig.spawner.shutdown()).await.unwrap();
         rig.assert_nothing_left();
     });
 }
 
-/// As by an update while the server runs: both ends must be of one build.
+/// As by an update while the server runs: both ends must be of the same build.
 #[test]
-fn a_program_that_was_replaced_is_executed_again_as_it_was() {
+fn a_replaced_program_file_is_executed_in_its_first_version() {
     if !is_root() {
         return eprintln!("skipped: only root can make sandboxes with limits");
     }
@@ -178,7 +178,7 @@ fn a_program_that_was_replaced_is_executed_again_as_it_was() {
 }
 
 #[test]
-fn what_both_left_is_swept_and_what_lives_is_not() {
+fn a_sweep_removes_the_remains_of_dead_processes_only() {
     if !is_root() {
         return eprintln!("skipped: only root can make sandboxes with limits");
     }
@@ -186,13 +186,13 @@ fn what_both_left_is_swept_and_what_lives_is_not() {
         let rig = Rig::new();
         let living = rig.python("import time; time.sleep(600)").await;
         let mut holder = Holder::start(rig.base.path());
-        let held = holder.held();
+        let processes = holder.processes();
         let spawner = spawner_of(&holder);
-        // Held still, it cannot clean up when its server dies.
+        // While stopped, it cannot clean up when its server dies.
         kill_process(spawner, Signal::STOP).unwrap();
         holder.kill();
         kill_process(spawner, Signal::KILL).unwrap();
-        until("the sandboxes are dead", || held.iter().all(|pid| !lives(*pid))).await;
+        until("the sandboxes are dead", || processes.iter().all(|pid| !lives(*pid))).await;
         assert!(holder.run_dir.exists() && !holder.groups().is_empty());
         until("the lock is free", || sweep(rig.base.path()).unwrap() == [holder.run_dir.clone()])
             .await;
@@ -206,7 +206,7 @@ fn what_both_left_is_swept_and_what_lives_is_not() {
 }
 
 #[test]
-fn a_program_that_is_no_spawner_is_refused_and_leaves_nothing() {
+fn a_program_that_is_not_a_spawner_is_refused_and_leaves_nothing() {
     let base = tempfile::tempdir().unwrap();
     for program in ["/bin/true", "/no/such/program"] {
         let error = snowmelt_sandbox::Spawner::launch(snowmelt_sandbox::Options {

@@ -1,4 +1,4 @@
-//! Each way to end, told apart.
+//! The end reasons of a sandbox.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::harness::{python, spec, with_spawner, within};
 use snowmelt_types::{ByteSize, End};
 
 #[test]
-fn the_exit_code_is_told() {
+fn the_exit_code_is_reported() {
     with_spawner(|rig| async move {
         let (_, outcome) = rig.run(python("raise SystemExit(7)")).await;
         assert_eq!(outcome.end, End::Exit { code: 7 });
@@ -23,7 +23,7 @@ fn a_crash_is_a_signal() {
 }
 
 #[test]
-fn the_first_reason_to_kill_is_told_to_all_who_wait() {
+fn the_first_kill_reason_is_reported_to_all_waiters() {
     with_spawner(|rig| async move {
         let sandbox = rig.python("import time; time.sleep(600)").await;
         sandbox.kill(End::Timeout { limit_ms: 5 });
@@ -35,7 +35,7 @@ fn the_first_reason_to_kill_is_told_to_all_who_wait() {
 }
 
 #[test]
-fn too_much_memory_is_told_with_the_peak() {
+fn out_of_memory_is_reported_with_the_peak() {
     with_spawner(|rig| async move {
         let mut greedy = python("x = bytearray(300 << 20)");
         greedy.limits.memory = ByteSize::mib(64);
@@ -60,7 +60,7 @@ fn the_scratch_counts_as_memory() {
 }
 
 #[test]
-fn forks_without_end_are_the_pids_limit() {
+fn unlimited_forks_reach_the_pids_limit() {
     with_spawner(|rig| async move {
         let (text, outcome) = rig.run(python("import os\nwhile True: os.fork()")).await;
         assert_eq!(outcome.end, End::PidsLimit { limit: 32 }, "{text}");
@@ -68,7 +68,7 @@ fn forks_without_end_are_the_pids_limit() {
 }
 
 #[test]
-fn a_full_scratch_is_an_error_inside_and_no_more() {
+fn a_full_scratch_is_an_error_only_inside() {
     with_spawner(|rig| async move {
         let script = "
 import errno
@@ -95,7 +95,7 @@ except OSError as error:
 }
 
 #[test]
-fn children_left_behind_end_with_their_sandbox() {
+fn background_processes_end_with_their_sandbox() {
     with_spawner(|rig| async move {
         let (text, outcome) = rig.run(spec(&["/bin/sh", "-c", "sleep 600 & echo left"])).await;
         assert_eq!((&*text, outcome.end), ("left\n", End::Exit { code: 0 }));

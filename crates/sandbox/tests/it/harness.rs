@@ -1,4 +1,4 @@
-//! A spawner of its own for each test, and the check that nothing of it is left.
+//! A separate spawner for each test, and the check that it leaves nothing behind.
 
 use std::ffi::OsString;
 use std::fs;
@@ -16,7 +16,7 @@ use snowmelt_sandbox::{
 };
 use snowmelt_types::{Outcome, SandboxId};
 
-/// A spawner with a run directory of its own.
+/// A spawner with its own run directory.
 pub struct Rig {
     pub spawner: Spawner,
     pub base: tempfile::TempDir,
@@ -24,9 +24,9 @@ pub struct Rig {
     pub cgroup: String,
 }
 
-/// Runs a test with a spawner, then shuts it down and checks that nothing is left. Skips, and
-/// says so, without root.
-pub fn with_spawner<F: Future<Output = ()>>(test: impl FnOnce(Rig2) -> F) {
+/// Runs a test with a spawner, then shuts it down and checks that nothing is left. Without root,
+/// prints that it skips the test.
+pub fn with_spawner<F: Future<Output = ()>>(test: impl FnOnce(SharedRig) -> F) {
     if !is_root() {
         eprintln!("skipped: only root can make sandboxes with limits");
         return;
@@ -39,7 +39,7 @@ pub fn with_spawner<F: Future<Output = ()>>(test: impl FnOnce(Rig2) -> F) {
     });
 }
 
-pub type Rig2 = std::sync::Arc<Rig>;
+pub type SharedRig = std::sync::Arc<Rig>;
 
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
@@ -54,12 +54,12 @@ impl Rig {
         Self::with(vec![spawner_program().into()])
     }
 
-    /// With so many lanes at most.
+    /// Starts it with at most this number of lanes.
     pub fn with_lanes(lanes: u32) -> Self {
         Self::prepare(vec![spawner_program().into()], |process| process.with_lanes(lanes))
     }
 
-    /// With another command to start the spawner.
+    /// Starts it with another spawner command.
     pub fn with(spawner_command: Vec<OsString>) -> Self {
         Self::prepare(spawner_command, |process| process)
     }
@@ -100,7 +100,7 @@ impl Rig {
     }
 
     /// Every process in its control groups.
-    pub fn held(&self) -> Vec<i32> {
+    pub fn processes(&self) -> Vec<i32> {
         let groups = self.groups().into_iter().flat_map(fs::read_dir).flatten().flatten();
         let lists = groups.filter_map(|group| read(group.path().join("cgroup.procs")));
         let mut pids: Vec<i32> =
@@ -115,7 +115,7 @@ impl Rig {
         self.spawner.start(python(script)).await.unwrap()
     }
 
-    /// Runs a script to its end and gives what it printed.
+    /// Runs a script to its end and returns its output.
     pub async fn run(&self, spec: SandboxSpec) -> (String, Outcome) {
         let mut sandbox = self.spawner.start(spec).await.unwrap();
         let log = sandbox.take_log().unwrap();
@@ -123,7 +123,7 @@ impl Rig {
         (text, within(sandbox.wait()).await)
     }
 
-    /// What a Python script prints; it must end well.
+    /// The output of a Python script, which must exit with 0.
     pub async fn printed(&self, script: &str) -> String {
         let (text, outcome) = self.run(python(script)).await;
         assert_eq!(outcome.end, snowmelt_types::End::Exit { code: 0 }, "{text}");
@@ -135,8 +135,8 @@ fn read(path: PathBuf) -> Option<String> {
     fs::read_to_string(path).ok()
 }
 
-/// Every process in the control group that a process is in.
-pub fn companions(pid: i32) -> Vec<i32> {
+/// Every process in the control group of this process.
+pub fn processes_in_group_of(pid: i32) -> Vec<i32> {
     let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
     let group = text.lines().find_map(|line| line.split(":/snowmelt/").nth(1)).unwrap();
     let path = Path::new("snowmelt").join(group).join("cgroup.procs");
@@ -151,16 +151,16 @@ pub fn read_all(log: OwnedFd) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// A hang shows as a failure.
+/// Turns a hang into a failure.
 pub async fn within<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(60), future).await.expect("waited for a minute")
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let begun = Instant::now();
+    let started = Instant::now();
     while !holds() {
-        assert!(begun.elapsed() < Duration::from_secs(30), "waited in vain until {what}");
+        assert!(started.elapsed() < Duration::from_secs(30), "waited in vain until {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -170,7 +170,7 @@ pub fn spawner_program() -> PathBuf {
     program("spawner")
 }
 
-/// An example, which `cargo test` builds beside this program.
+/// An example, which `cargo test` builds next to this program.
 pub fn program(name: &str) -> PathBuf {
     let here = std::env::current_exe().unwrap();
     let program = here.ancestors().nth(2).unwrap().join("examples").join(name);
@@ -178,7 +178,7 @@ pub fn program(name: &str) -> PathBuf {
     program
 }
 
-/// The interpreter as it calls itself, and its prefix, which may be outside `/usr`.
+/// The interpreter's own path, and its prefix, which may be outside `/usr`.
 pub fn interpreter() -> &'static (String, PathBuf) {
     static FOUND: OnceLock<(String, PathBuf)> = OnceLock::new();
     FOUND.get_or_init(|| {
@@ -215,7 +215,7 @@ pub fn python(script: &str) -> SandboxSpec {
     spec(&[&interpreter().0, "-I", "-c", script])
 }
 
-/// Sends a line over the channel and gives the line that comes back.
+/// Sends a line over the channel and returns the answer.
 pub fn ask(sandbox: &Sandbox, line: &str) -> std::io::Result<String> {
     let mut stream = sandbox.connect()?;
     stream.write_all(line.as_bytes())?;

@@ -1,10 +1,10 @@
-//! Roots from the unpacked file system of an image, also of one that was made to break out.
+//! Roots from the unpacked file system of an image, including a hostile image.
 
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use crate::harness::{Rig2, spec, with_spawner};
+use crate::harness::{SharedRig, spec, with_spawner};
 use snowmelt_kernel::{mount, packet};
 use snowmelt_sandbox::{Base, ImageBind, MountedImage, ProcessSettings, Root, SandboxSpec};
 use snowmelt_types::End;
@@ -29,7 +29,7 @@ fn shell(image: &Path, script: &str) -> SandboxSpec {
     spec
 }
 
-async fn printed(rig: &Rig2, image: &Path, script: &str) -> String {
+async fn printed(rig: &SharedRig, image: &Path, script: &str) -> String {
     let (text, outcome) = rig.run(shell(image, script)).await;
     assert_eq!(outcome.end, End::Exit { code: 0 }, "{text}");
     text
@@ -44,7 +44,7 @@ fn has_busybox() -> bool {
 }
 
 #[test]
-fn a_program_starts_in_its_folder_as_the_user_that_it_is_told() {
+fn a_program_starts_in_the_given_folder_as_the_given_user() {
     if !has_busybox() {
         return;
     }
@@ -64,7 +64,7 @@ fn a_program_starts_in_its_folder_as_the_user_that_it_is_told() {
 }
 
 #[test]
-fn an_image_brings_its_own_files_and_nothing_of_the_host() {
+fn an_image_shows_its_own_files_and_none_of_the_host() {
     if !has_busybox() {
         return;
     }
@@ -83,7 +83,7 @@ fn an_image_brings_its_own_files_and_nothing_of_the_host() {
 }
 
 #[test]
-fn places_that_are_ours_are_ours_whatever_the_image_has_there() {
+fn the_platforms_folders_replace_those_of_the_image() {
     if !has_busybox() {
         return;
     }
@@ -92,7 +92,7 @@ fn places_that_are_ours_are_ours_whatever_the_image_has_there() {
         for name in ["proc", "dev", "tmp", "sys", "run"] {
             symlink(host.path(), image.path().join(name)).unwrap();
         }
-        // A link at the top leads to where it leads inside.
+        // A top-level link is resolved inside.
         symlink(host.path(), image.path().join("escape")).unwrap();
         let script = "/bin/busybox head -c 1 /dev/zero | /bin/busybox wc -c; \
             /bin/busybox grep -c ' /proc ' /proc/self/mounts; \
@@ -103,7 +103,7 @@ fn places_that_are_ours_are_ours_whatever_the_image_has_there() {
 }
 
 #[test]
-fn an_image_that_is_not_there_is_told_by_name() {
+fn a_missing_image_is_reported_by_name() {
     with_spawner(|rig| async move {
         let missing = Path::new("/no/such/image");
         let error = rig.spawner.start(shell(missing, "true")).await.err().unwrap();
@@ -111,7 +111,7 @@ fn an_image_that_is_not_there_is_told_by_name() {
     });
 }
 
-/// Gives a copy of the mount at `image` to whoever asks, as the process does that mounts images.
+/// Sends a copy of the mount at `image` to every client, like the process that mounts images.
 fn give(image: &Path, socket: &Path) {
     let (image, listener) = (image.to_owned(), packet::listen(socket).unwrap());
     std::thread::spawn(move || {
@@ -124,7 +124,7 @@ fn give(image: &Path, socket: &Path) {
 }
 
 #[test]
-fn folders_of_an_image_are_shown_beside_the_host_and_no_link_of_it_is_followed() {
+fn image_folders_are_mounted_next_to_the_host_base_and_their_links_are_not_followed() {
     with_spawner(|rig| async move {
         let (image, host) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         for name in ["packages", "code", "other"] {
@@ -151,7 +151,7 @@ fn folders_of_an_image_are_shown_beside_the_host_and_no_link_of_it_is_followed()
             let mut hostile = spec(&["/bin/true"]);
             hostile.root.image_binds = vec![shown(folder, "/opt/code")];
             let refused = rig.spawner.start(hostile).await.err().unwrap().to_string();
-            assert!(refused.contains(&format!("show {folder} of the image")), "{refused}");
+            assert!(refused.contains(&format!("mount {folder} of the image")), "{refused}");
         }
     });
 }

@@ -34,7 +34,7 @@ except ProcessLookupError: print('nobody')
 }
 
 #[test]
-fn sees_no_file_of_the_host_but_programs() {
+fn sees_only_programs_of_the_host() {
     with_spawner(|rig| async move {
         let script = "
 import os
@@ -50,7 +50,7 @@ print([p for p in ('/proc/kcore', '/proc/keys', '/proc/timer_list') if os.path.e
 }
 
 #[test]
-fn can_write_nowhere_but_to_its_scratch() {
+fn can_write_only_to_its_scratch() {
     with_spawner(|rig| async move {
         let script = "
 import os
@@ -73,7 +73,7 @@ print(sorted(os.listdir('/tmp')))
 }
 
 #[test]
-fn every_mount_is_inert_but_the_scratch() {
+fn every_mount_except_the_scratch_is_inert() {
     with_spawner(|rig| async move {
         let script = "
 for line in open('/proc/self/mountinfo'):
@@ -87,7 +87,7 @@ for line in open('/proc/self/mountinfo'):
 }
 
 #[test]
-fn has_no_descriptor_but_its_four() {
+fn has_only_its_four_descriptors() {
     with_spawner(|rig| async move {
         let script = "
 import os
@@ -108,14 +108,14 @@ socket.socket(socket.AF_UNIX); socket.socketpair()
 ";
 
 #[test]
-fn can_make_no_socket_but_local_ones() {
+fn can_make_only_local_sockets() {
     with_spawner(|rig| async move {
         assert_eq!(rig.printed(SOCKETS).await, ["EAFNOSUPPORT"; 5].join("\n"));
     });
 }
 
 #[test]
-fn the_platforms_worker_reaches_the_hosts_network_and_the_next_function_does_not() {
+fn a_worker_reaches_the_hosts_network_and_the_next_function_does_not() {
     with_spawner(|rig| async move {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -134,7 +134,7 @@ fn the_platforms_worker_reaches_the_hosts_network_and_the_next_function_does_not
 }
 
 #[test]
-fn what_others_escaped_through_is_denied() {
+fn system_calls_known_from_escapes_are_denied() {
     with_spawner(|rig| async move {
         let script = "
 import ctypes, errno, platform
@@ -158,7 +158,7 @@ thread = threading.Thread(target=print, args=('a thread',)); thread.start(); thr
 }
 
 #[test]
-fn a_channel_that_was_swapped_for_a_link_leads_nowhere_else() {
+fn a_channel_replaced_by_a_link_does_not_redirect_the_server() {
     with_spawner(|rig| async move {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("host.sock");

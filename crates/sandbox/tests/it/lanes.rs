@@ -1,4 +1,4 @@
-//! Lanes: several processes that make sandboxes, of which each can die alone.
+//! Lanes: several processes that make sandboxes, each of which can die independently.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,14 +7,14 @@ use rustix::process::{Pid, Signal, kill_process};
 use snowmelt_sandbox::{Error, Sandbox, SandboxSpec, Spawner};
 use snowmelt_types::End;
 
-use crate::harness::{Rig, Rig2, is_root, runtime, spec, until, within};
+use crate::harness::{Rig, SharedRig, is_root, runtime, spec, until, within};
 use crate::zygote::Code;
 
-/// As many as make every lane worth its memory.
+/// Enough starts to make every lane.
 const MANY: usize = 24;
 
 /// Runs a test with a spawner of four lanes.
-fn with_lanes<F: Future<Output = ()>>(test: impl FnOnce(Rig2) -> F) {
+fn with_lanes<F: Future<Output = ()>>(test: impl FnOnce(SharedRig) -> F) {
     if !is_root() {
         return eprintln!("skipped: only root can make sandboxes with limits");
     }
@@ -47,12 +47,12 @@ fn kill(lane: i32) {
 
 async fn sleepers(spawner: &Spawner, count: usize) -> Vec<Sandbox> {
     let specs = (0..count).map(|_| spec(&["/bin/sleep", "600"])).collect();
-    let begun = within(spawner.start_many(specs)).await;
-    begun.into_iter().map(|begun| begun.unwrap()).collect()
+    let started = within(spawner.start_many(specs)).await;
+    started.into_iter().map(|started| started.unwrap()).collect()
 }
 
 #[test]
-fn many_starts_are_shared_out_and_no_id_is_in_two_lanes() {
+fn many_starts_are_divided_among_lanes_without_shared_user_ids() {
     with_lanes(|rig| async move {
         let first = sleepers(&rig.spawner, 1).await;
         let many = sleepers(&rig.spawner, MANY).await;
@@ -63,13 +63,13 @@ fn many_starts_are_shared_out_and_no_id_is_in_two_lanes() {
         assert!(lanes.iter().all(|lane| status(*lane, "PPid:").unwrap() == server));
         let users: BTreeSet<_> = all.iter().map(|s| status(s.pid(), "Uid:").unwrap()).collect();
         assert_eq!(users.len(), all.len(), "{users:?}");
-        let held: BTreeSet<_> = rig.held().into_iter().collect();
-        assert_eq!(held, all.iter().map(|sandbox| sandbox.pid()).collect());
+        let processes: BTreeSet<_> = rig.processes().into_iter().collect();
+        assert_eq!(processes, all.iter().map(|sandbox| sandbox.pid()).collect());
     });
 }
 
 #[test]
-fn starts_that_queue_have_lanes_made_and_few_do_not() {
+fn queued_starts_create_lanes_and_sequential_starts_do_not() {
     with_lanes(|rig| async move {
         let mut few = Vec::new();
         for _ in 0..20 {
@@ -93,7 +93,7 @@ fn starts_that_queue_have_lanes_made_and_few_do_not() {
 }
 
 #[test]
-fn a_lane_that_is_killed_takes_only_its_own_along_and_leaves_nothing() {
+fn a_killed_lane_ends_only_its_own_sandboxes_and_leaves_nothing() {
     for which in [0, 3] {
         with_lanes(|rig| async move {
             let many = sleepers(&rig.spawner, MANY).await;
@@ -110,12 +110,12 @@ fn a_lane_that_is_killed_takes_only_its_own_along_and_leaves_nothing() {
             }
             let kept_pids: BTreeSet<_> = kept.iter().map(Sandbox::pid).collect();
             until("the lane's sandboxes are gone", || {
-                rig.held().into_iter().collect::<BTreeSet<_>>() == kept_pids
+                rig.processes().into_iter().collect::<BTreeSet<_>>() == kept_pids
             })
             .await;
             assert!(kept_pids.iter().all(|pid| lives(*pid)));
-            // Its place is taken by a new one, and nobody meets anybody.
-            until("it is buried", || status(victim, "State:").is_none()).await;
+            // A new lane takes its number, and shares no user id with the others.
+            until("the lane is reaped", || status(victim, "State:").is_none()).await;
             let more = sleepers(&rig.spawner, MANY).await;
             let again: BTreeSet<_> = more.iter().map(lane_of).collect();
             assert!(!again.contains(&victim));
@@ -127,7 +127,7 @@ fn a_lane_that_is_killed_takes_only_its_own_along_and_leaves_nothing() {
 }
 
 #[test]
-fn an_id_that_lives_in_one_lane_is_refused_by_all() {
+fn an_id_in_use_in_one_lane_is_refused_by_all() {
     with_lanes(|rig| async move {
         let many = sleepers(&rig.spawner, MANY).await;
         for sandbox in &many {
@@ -139,12 +139,12 @@ fn an_id_that_lives_in_one_lane_is_refused_by_all() {
 }
 
 #[test]
-fn when_every_lane_is_killed_nothing_is_left_and_another_spawner_is_started() {
+fn another_spawner_is_started_when_every_lane_is_killed() {
     with_lanes(|rig| async move {
         let many = sleepers(&rig.spawner, MANY).await;
         let lanes: BTreeSet<_> = many.iter().map(lane_of).collect();
         lanes.iter().copied().for_each(kill);
-        // Asked for at once: they wait for it.
+        // Requested immediately: they wait for the new spawner.
         let more = sleepers(&rig.spawner, MANY).await;
         for sandbox in &many {
             assert_eq!(within(sandbox.wait()).await.end, End::SpawnerLost);
@@ -152,8 +152,8 @@ fn when_every_lane_is_killed_nothing_is_left_and_another_spawner_is_started() {
         let again: BTreeSet<_> = more.iter().map(lane_of).collect();
         assert!(again.is_disjoint(&lanes), "{again:?} {lanes:?}");
         let living: BTreeSet<_> = more.iter().map(Sandbox::pid).collect();
-        until("nothing of the dead ones is left", || {
-            rig.held().into_iter().collect::<BTreeSet<_>>() == living
+        until("the sandboxes of the dead lanes are gone", || {
+            rig.processes().into_iter().collect::<BTreeSet<_>>() == living
         })
         .await;
         assert_eq!(rig.spawner.health().replaced, 1);
@@ -161,7 +161,7 @@ fn when_every_lane_is_killed_nothing_is_left_and_another_spawner_is_started() {
 }
 
 #[test]
-fn a_spawner_that_dies_under_many_starts_fails_none_of_them() {
+fn no_start_fails_when_the_spawner_dies_during_many_starts() {
     with_lanes(|rig| async move {
         let first = sleepers(&rig.spawner, 1).await;
         let starts = (0..40).map(|_| {
@@ -177,7 +177,7 @@ fn a_spawner_that_dies_under_many_starts_fails_none_of_them() {
 }
 
 #[test]
-fn a_zygote_more_than_a_lane_has_slots_for_is_made_by_another_lane() {
+fn a_zygote_without_a_free_slot_in_one_lane_is_made_by_another() {
     with_lanes(|rig| async move {
         let code = Code::new(&[]);
         let mut zygotes = Vec::new();
@@ -192,7 +192,7 @@ fn a_zygote_more_than_a_lane_has_slots_for_is_made_by_another_lane() {
 }
 
 #[test]
-fn zygotes_are_in_lanes_and_so_are_their_children() {
+fn a_zygote_and_its_children_belong_to_one_lane() {
     with_lanes(|rig| async move {
         drop(sleepers(&rig.spawner, MANY).await);
         let code = Code::new(&[]);

@@ -37,13 +37,13 @@ fn child() -> ForkSpec {
         sys_path: Vec::new(),
         env: Vec::new(),
         limits: Limits::default(),
-        // Waits for a connection that never comes.
+        // Waits for a connection that never arrives.
         entry: "socket:socket.accept".into(),
     }
 }
 
 #[test]
-fn functions_go_before_zygotes_and_those_before_the_spawner() {
+fn functions_are_killed_before_zygotes_and_zygotes_before_the_spawner() {
     with_spawner(|rig| async move {
         let program = rig.python("import time; time.sleep(600)").await;
         let mut spec = python("import time; time.sleep(600)");
@@ -62,7 +62,7 @@ fn functions_go_before_zygotes_and_those_before_the_spawner() {
 }
 
 #[test]
-fn nobody_makes_itself_go_later() {
+fn no_sandbox_lowers_its_own_oom_score() {
     with_spawner(|rig| async move {
         let script = "
 try: open('/proc/self/oom_score_adj', 'w').write('0')
@@ -73,7 +73,7 @@ print(open('/proc/self/oom_score_adj').read())
         if !may_set_resources() {
             return eprintln!("skipped: the kernel remembers no score of root without rights");
         }
-        // A zygote may write there, and the kernel lets it go no lower than it began.
+        // A zygote may write there, but the kernel refuses a score below the first one.
         let folder = tempfile::tempdir().unwrap();
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         fs::set_permissions(folder.path(), mode).unwrap();
@@ -95,14 +95,14 @@ fn may_set_resources() -> bool {
     u64::from_str_radix(line.trim(), 16).unwrap() >> 24 & 1 == 1
 }
 
-/// The file of the group above all of a rig's sandboxes that has this name.
+/// The value in this file of the control group above all of a rig's sandboxes.
 fn above(rig: &Rig, name: &str) -> Option<u64> {
     let files = rig.groups().into_iter().map(|group| group.join(name));
     files.filter_map(|file| fs::read_to_string(file).ok()?.trim().parse().ok()).next()
 }
 
 #[test]
-fn all_sandboxes_together_leave_the_host_room() {
+fn all_sandboxes_together_are_limited() {
     with_spawner(|rig| async move {
         let memory = above(&rig, "memory.max").or_else(|| above(&rig, "memory.limit_in_bytes"));
         let text = fs::read_to_string("/proc/meminfo").unwrap();
@@ -115,7 +115,7 @@ fn all_sandboxes_together_leave_the_host_room() {
 
 /// ZeroMQ sets the scheduling policy that every thread has already; no other one is allowed.
 #[test]
-fn a_thread_may_say_that_it_is_ordinary() {
+fn a_thread_may_set_the_default_scheduling_policy() {
     with_spawner(|rig| async move {
         let script = "
 import os

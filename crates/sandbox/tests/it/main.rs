@@ -1,5 +1,5 @@
-//! Sandboxes as they are: real namespaces, mounts and control groups. Needs root; says so and
-//! passes elsewhere.
+//! Sandboxes with real namespaces, mounts and control groups. Needs root; elsewhere the tests print
+//! that they skip, and pass.
 
 mod crash;
 mod ends;

@@ -1,4 +1,4 @@
-//! Zygotes that are no Python: the example of `runtimes/native`.
+//! Zygotes not written in Python: the example of `runtimes/native`.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +8,7 @@ use crate::zygote::Code;
 use snowmelt_sandbox::{Bind, ForkSpec, Limits, NativeZygoteSpec, Root, Zygote, ZygoteSpec};
 use snowmelt_types::{End, SandboxId};
 
-/// Compiles the example into a folder that is shown at `/code`.
+/// Compiles the example into a folder that is mounted at `/code`.
 fn compiled() -> Code {
     let code = Code::new(&[]);
     let sources = Path::new("../../runtimes/native");
@@ -64,9 +64,9 @@ fn a_native_zygote_forks_handlers_and_zygotes_below_it() {
     });
 }
 
-/// Such a zygote imports nothing: what it says may come before the pair with it is seen closed.
+/// Such a zygote imports nothing: its report may arrive before its socket pair is seen closed.
 #[test]
-fn a_zygote_that_is_ready_at_once_is_heard() {
+fn an_immediate_ready_report_of_a_zygote_is_received() {
     with_spawner(|rig| async move {
         let code = compiled();
         let top = zygote(&rig, &code).await;

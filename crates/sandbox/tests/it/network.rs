@@ -1,4 +1,4 @@
-//! Networks of jobs: who is in them, and what may be done there.
+//! Networks of jobs: which processes are in them, and which calls are allowed there.
 
 use std::os::fd::AsFd;
 
@@ -15,7 +15,8 @@ for family, kind, protocol in ((2, 1, 0), (10, 2, 0), (2, 3, 1), (16, 3, 0), (17
     except OSError as error: print(error.errno)
 ";
 
-/// What [`SOCKETS`] prints with and without the internet: TCP, UDP over IPv6, raw, netlink, packet.
+/// The output of [`SOCKETS`] with and without internet sockets: TCP, UDP over IPv6, raw, netlink,
+/// packet.
 const WITH: &str = "made\nmade\n1\n97\n97";
 const WITHOUT: &str = "97\n97\n97\n97\n97";
 
@@ -44,11 +45,11 @@ fn a_program_of_a_job_is_in_its_network_and_the_next_one_is_not() {
 const HANDLER: &str = "
 import os, socket
 def sockets():
-    said = [str(os.stat('/proc/self/ns/net').st_ino)]
+    results = [str(os.stat('/proc/self/ns/net').st_ino)]
     for family, kind, protocol in ((2, 1, 0), (10, 2, 0), (2, 3, 1), (16, 3, 0), (17, 3, 0)):
-        try: socket.socket(family, kind, protocol); said.append('made')
-        except OSError as error: said.append(str(error.errno))
-    return '\\n'.join(said)
+        try: socket.socket(family, kind, protocol); results.append('made')
+        except OSError as error: results.append(str(error.errno))
+    return '\\n'.join(results)
 ";
 
 #[test]
@@ -67,7 +68,7 @@ fn a_child_of_a_zygote_is_in_its_jobs_network_and_its_sibling_is_not() {
 }
 
 #[test]
-fn a_network_that_was_dropped_takes_no_more_functions() {
+fn a_dropped_network_accepts_no_more_functions() {
     with_spawner(|rig| async move {
         let code = Code::new(&[]);
         let zygote = zygote(&rig, &code, &[]).await;
@@ -76,56 +77,56 @@ fn a_network_that_was_dropped_takes_no_more_functions() {
         drop(network);
         let refused = within(rig.spawner.fork(&zygote, spec)).await.err().unwrap();
         assert!(refused.to_string().contains("find the network"), "{refused}");
-        // The zygote goes on.
+        // The zygote continues.
         child(&rig, &zygote, &code).await;
     });
 }
 
-const GUARDED: &str = "
+const WITH_NOTIFIER: &str = "
 import os, resource, socket
-def guarded():
-    said = []
-    door, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    said.append(str(door == most))
+def attempts():
+    results = []
+    limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    results.append(str(limit == most))
     opened = [os.readlink(f'/proc/self/fd/{n}') for n in os.listdir('/proc/self/fd') if int(n) < 4]
-    said.append(str(len(opened)) + str(any('seccomp' in name for name in opened)))
-    for number in range(4, door + 1):
-        try: os.fstat(number); said.append(f'{number} is open')
+    results.append(str(len(opened)) + str(any('seccomp' in name for name in opened)))
+    for number in range(4, limit + 1):
+        try: os.fstat(number); results.append(f'{number} is open')
         except OSError: pass
     def tried(what):
-        try: what(); said.append('made')
-        except (OSError, ValueError) as error: said.append(str(getattr(error, 'errno', None)))
-    tried(lambda: os.dup2(0, door))
-    tried(lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (door + 1, door + 1)))
+        try: what(); results.append('made')
+        except (OSError, ValueError) as error: results.append(str(getattr(error, 'errno', None)))
+    tried(lambda: os.dup2(0, limit))
+    tried(lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (limit + 1, limit + 1)))
     tried(lambda: socket.socket(socket.AF_INET))
     left, right = socket.socketpair()
     tried(lambda: left.sendmsg([b'x']))
-    return '\\n'.join(said)
+    return '\\n'.join(results)
 ";
 
-/// What it says if each call that waits is answered with `EXDEV`.
-const ALONE: &str = "True\n4False\n9\nNone\n18\n18";
+/// Its output if each waiting call is answered with `EXDEV`.
+const REFUSED: &str = "True\n4False\n9\nNone\n18\n18";
 
-/// Answers calls that wait up to the message, and says which they were but for what the C library
-/// wants to connect to when it looks for users.
+/// Answers waiting calls up to the message, and returns their numbers, except the connections of
+/// the C library when it looks up users.
 fn refuse(listener: std::os::fd::OwnedFd) -> Vec<i64> {
     let listener = Listener::from(listener);
-    let mut heard = Vec::new();
-    while heard.last() != Some(&calls::SEND_MESSAGE) {
+    let mut received = Vec::new();
+    while received.last() != Some(&calls::SEND_MESSAGE) {
         let call = listener.receive().unwrap();
         listener.answer(&call, Answer::Error(18)).unwrap();
-        heard.extend((call.number != calls::CONNECT).then_some(call.number));
+        received.extend((call.number != calls::CONNECT).then_some(call.number));
     }
-    heard
+    received
 }
 
-const WAITED: [i64; 2] = [calls::SOCKET, calls::SEND_MESSAGE];
+const WAITING_CALLS: [i64; 2] = [calls::SOCKET, calls::SEND_MESSAGE];
 
 #[test]
-fn a_guarded_program_waits_for_answers_and_has_nothing_to_give_them_with() {
+fn calls_of_a_program_with_a_notifier_wait_and_it_has_no_listener() {
     with_spawner(|rig| async move {
-        let network = rig.spawner.make_guarded_network(None).await.unwrap();
-        let mut spec = python(&format!("{GUARDED}\nprint(guarded())"));
+        let network = rig.spawner.make_network_with_notifier(None).await.unwrap();
+        let mut spec = python(&format!("{WITH_NOTIFIER}\nprint(attempts())"));
         spec.network = Network::Job(network.id());
         let mut started = rig.spawner.start_many_in(&network, vec![spec]).await;
         let mut sandbox = started.remove(0).unwrap();
@@ -133,27 +134,27 @@ fn a_guarded_program_waits_for_answers_and_has_nothing_to_give_them_with() {
         let answered = tokio::task::spawn_blocking(move || refuse(listener));
         let log = sandbox.take_log().unwrap();
         let text = tokio::task::spawn_blocking(move || read_all(log)).await.unwrap();
-        assert_eq!(text.trim(), ALONE);
-        assert_eq!(within(answered).await.unwrap(), WAITED);
+        assert_eq!(text.trim(), REFUSED);
+        assert_eq!(within(answered).await.unwrap(), WAITING_CALLS);
         within(sandbox.wait()).await;
     });
 }
 
 #[test]
-fn a_guarded_child_of_a_zygote_does_so_too_and_its_sibling_does_not() {
+fn calls_of_a_child_with_a_notifier_wait_and_its_siblings_do_not() {
     with_spawner(|rig| async move {
-        let code = Code::new(&[("heavy.py", GUARDED)]);
+        let code = Code::new(&[("heavy.py", WITH_NOTIFIER)]);
         let zygote = zygote(&rig, &code, &["heavy"]).await;
-        let network = rig.spawner.make_guarded_network(Some(&zygote)).await.unwrap();
+        let network = rig.spawner.make_network_with_notifier(Some(&zygote)).await.unwrap();
         let spec = ForkSpec { network: Some(network.id()), ..code.fork("handler:serve") };
         let mut inside = within(rig.spawner.fork(&zygote, spec)).await.unwrap();
         let listener = inside.take_listener().unwrap();
         let answered = tokio::task::spawn_blocking(move || refuse(listener));
-        let said = ask_in_turn(inside, "sys.modules['heavy'].guarded()").await;
-        // Beside the first four there is the connection over which it is asked.
-        let own: Vec<_> = said.lines().filter(|line| !line.ends_with("is open")).collect();
-        assert_eq!(own.join("\n"), ALONE);
-        assert_eq!(within(answered).await.unwrap(), WAITED);
+        let results = ask_in_turn(inside, "sys.modules['heavy'].attempts()").await;
+        // In addition to the first four there is the connection of the request.
+        let own: Vec<_> = results.lines().filter(|line| !line.ends_with("is open")).collect();
+        assert_eq!(own.join("\n"), REFUSED);
+        assert_eq!(within(answered).await.unwrap(), WAITING_CALLS);
         let mut outside = child(&rig, &zygote, &code).await;
         assert!(outside.take_listener().is_none());
     });

@@ -18,7 +18,7 @@ for fd in range(0, 1024):
     except FileNotFoundError: pass
 ";
 
-/// Mounts below what is shown are as inert as it is, and keep what was taken from them before.
+/// Mounts below a bind are as inert as the bind, and keep their earlier restrictions.
 #[test]
 fn sandboxes_are_as_inert_before_linux_5_12() {
     if !is_root() {
@@ -28,7 +28,7 @@ fn sandboxes_are_as_inert_before_linux_5_12() {
     let folder = tempfile::tempdir().unwrap();
     let outer = folder.path().join("with space");
     std::fs::create_dir_all(outer.join("inner")).unwrap();
-    // The host's mounts as this spawner sees them, and nobody else.
+    // The host's mounts as only this spawner sees them.
     let script = "mount -t tmpfs one \"$1\" && mkdir \"$1/inner\" && \
         mount -t tmpfs -o noexec two \"$1/inner\" && shift && exec \"$@\"";
     let mut command: Vec<OsString> =

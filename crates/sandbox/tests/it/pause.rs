@@ -1,4 +1,4 @@
-//! Sandboxes that are stopped and go on.
+//! Paused and resumed sandboxes.
 
 use crate::harness::{ask, python, until, with_spawner, within};
 use snowmelt_types::End;
@@ -18,7 +18,7 @@ while True:
     stream.close()
 ";
 
-/// Processor time of a process so far, in ticks.
+/// CPU time of a process so far, in ticks.
 fn ticks(pid: i32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let fields: Vec<_> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
@@ -26,17 +26,15 @@ fn ticks(pid: i32) -> u64 {
 }
 
 #[test]
-fn a_paused_sandbox_uses_no_processor_and_goes_on_where_it_was() {
+fn a_paused_sandbox_uses_no_cpu_and_resumes_where_it_stopped() {
     with_spawner(|rig| async move {
         let sandbox = rig.python(COUNTER).await;
         let before: u64 = ask(&sandbox, "").unwrap().parse().unwrap();
         sandbox.pause().unwrap();
         let mut last = None;
         // It stops at its next return from the kernel, a tick later at most.
-        until("it stands still", || {
-            last.replace(ticks(sandbox.pid())) == Some(ticks(sandbox.pid()))
-        })
-        .await;
+        until("it is stopped", || last.replace(ticks(sandbox.pid())) == Some(ticks(sandbox.pid())))
+            .await;
         let stopped = ticks(sandbox.pid());
         tokio::time::sleep(std::time::Duration::from_millis(200)).await;
         assert_eq!(ticks(sandbox.pid()), stopped);
@@ -48,13 +46,13 @@ fn a_paused_sandbox_uses_no_processor_and_goes_on_where_it_was() {
 }
 
 #[test]
-fn what_is_sent_to_a_paused_sandbox_waits_for_it() {
+fn data_sent_to_a_paused_sandbox_is_buffered() {
     with_spawner(|rig| async move {
         let sandbox = std::sync::Arc::new(rig.python(COUNTER).await);
         ask(&sandbox, "").unwrap();
         sandbox.pause().unwrap();
-        let asked = sandbox.clone();
-        let answer = tokio::task::spawn_blocking(move || ask(&asked, ""));
+        let target = sandbox.clone();
+        let answer = tokio::task::spawn_blocking(move || ask(&target, ""));
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
         assert!(!answer.is_finished());
         sandbox.resume().unwrap();
@@ -63,7 +61,7 @@ fn what_is_sent_to_a_paused_sandbox_waits_for_it() {
 }
 
 #[test]
-fn a_paused_sandbox_can_be_killed_and_its_group_serves_another() {
+fn a_paused_sandbox_can_be_killed_and_its_group_is_reused() {
     with_spawner(|rig| async move {
         for _ in 0..3 {
             let sandbox = rig.python(COUNTER).await;

@@ -1,4 +1,4 @@
-//! Starting a program and talking to it.
+//! Starting a program and connecting to it.
 
 use crate::harness::{ask, python, spec, with_spawner, within};
 use snowmelt_sandbox::Error;
@@ -14,7 +14,7 @@ while True:
 ";
 
 #[test]
-fn answers_over_the_channel_as_soon_as_it_is_started() {
+fn answers_over_the_channel_immediately_after_the_start() {
     with_spawner(|rig| async move {
         let sandbox = rig.python(ECHO).await;
         for word in ["one", "two"] {
@@ -28,7 +28,7 @@ fn answers_over_the_channel_as_soon_as_it_is_started() {
 }
 
 #[test]
-fn a_low_limit_of_open_files_does_not_matter_for_the_start_however_many_live() {
+fn a_low_limit_of_open_files_does_not_affect_the_start_of_many_sandboxes() {
     with_spawner(|rig| async move {
         let mut living = Vec::new();
         for _ in 0..30 {
@@ -45,7 +45,7 @@ fn a_low_limit_of_open_files_does_not_matter_for_the_start_however_many_live() {
 }
 
 #[test]
-fn a_program_that_is_not_there_is_told_by_name() {
+fn a_missing_program_is_reported_by_name() {
     with_spawner(|rig| async move {
         let error = rig.spawner.start(spec(&["/usr/bin/no-such-program"])).await.err().unwrap();
         let Error::Start { step, source, .. } = &error else { panic!("{error}") };
@@ -55,7 +55,7 @@ fn a_program_that_is_not_there_is_told_by_name() {
 }
 
 #[test]
-fn a_bind_that_is_not_there_is_told_by_name() {
+fn a_missing_bind_source_is_reported_by_name() {
     with_spawner(|rig| async move {
         let mut wrong = python("");
         wrong.root.binds.push(snowmelt_sandbox::Bind {
@@ -68,7 +68,7 @@ fn a_bind_that_is_not_there_is_told_by_name() {
 }
 
 #[test]
-fn an_id_that_lives_or_that_could_leave_a_folder_is_refused() {
+fn an_id_in_use_or_with_a_path_is_refused() {
     with_spawner(|rig| async move {
         let first = python("import time; time.sleep(60)");
         let _first = rig.spawner.start(first.clone()).await.unwrap();
@@ -84,14 +84,14 @@ fn an_id_that_lives_or_that_could_leave_a_folder_is_refused() {
 fn dropping_the_handle_ends_the_program() {
     with_spawner(|rig| async move {
         let sandbox = rig.python("import time; time.sleep(600)").await;
-        assert_eq!(rig.held(), [sandbox.pid()]);
+        assert_eq!(rig.processes(), [sandbox.pid()]);
         drop(sandbox);
-        crate::harness::until("its process is gone", || rig.held().is_empty()).await;
+        crate::harness::until("its process is gone", || rig.processes().is_empty()).await;
     });
 }
 
 #[test]
-fn many_start_at_once() {
+fn many_start_concurrently() {
     with_spawner(|rig| async move {
         let starts = (0..40).map(|_| {
             let rig = rig.clone();
@@ -105,7 +105,7 @@ fn many_start_at_once() {
 }
 
 #[test]
-fn a_burst_is_one_request_and_the_failure_of_one_is_its_own() {
+fn a_burst_is_one_request_and_failures_are_independent() {
     with_spawner(|rig| async move {
         let mut specs: Vec<_> = (0..60).map(|_| spec(&["/bin/echo", "here"])).collect();
         specs[7].command = vec!["/no/such/program".to_owned()];

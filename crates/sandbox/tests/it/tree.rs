@@ -1,8 +1,8 @@
-//! Zygotes below zygotes, and many children at once.
+//! Zygotes below zygotes, and many concurrent children.
 
 use std::collections::HashSet;
 
-use crate::harness::{Rig, ask, companions, until, with_spawner, within};
+use crate::harness::{Rig, ask, processes_in_group_of, until, with_spawner, within};
 use crate::zygote::{Code, child, zygote};
 use snowmelt_sandbox::{Error, Limits, Zygote};
 use snowmelt_types::{End, SandboxId};
@@ -69,7 +69,7 @@ fn a_child_is_as_isolated_at_any_depth() {
                 let inert = fields[5].starts_with("ro") && fields[5].contains("nosuid");
                 assert!(fields[4] == "/tmp" || inert, "{line}");
             }
-            assert_eq!(companions(child.pid()), [child.pid()]);
+            assert_eq!(processes_in_group_of(child.pid()), [child.pid()]);
             let status = std::fs::read_to_string(format!("/proc/{}/status", child.pid())).unwrap();
             let user = status.lines().find(|line| line.starts_with("Uid:")).unwrap().to_owned();
             assert!(users.insert(user), "two with one user id: {users:?}");
@@ -78,7 +78,7 @@ fn a_child_is_as_isolated_at_any_depth() {
 }
 
 #[test]
-fn a_zygote_lives_until_the_last_below_it_is_gone() {
+fn a_zygote_lives_until_all_below_it_have_ended() {
     with_spawner(|rig| async move {
         let code = names();
         let top = zygote(&rig, &code, &[]).await;
@@ -87,14 +87,14 @@ fn a_zygote_lives_until_the_last_below_it_is_gone() {
         let child = child(&rig, &below, &code).await;
         drop(below);
         assert_eq!(ask(&child, "sys.modules['one'].N").unwrap(), "1");
-        until("no spare is left", || rig.held().len() == 3).await;
+        until("no preforked child is left", || rig.processes().len() == 3).await;
         drop(child);
-        until("the zygotes are gone", || rig.held().is_empty()).await;
+        until("the zygotes are gone", || rig.processes().is_empty()).await;
     });
 }
 
 #[test]
-fn a_dead_zygote_takes_all_below_it_along() {
+fn all_below_a_dead_zygote_end() {
     with_spawner(|rig| async move {
         let code = names();
         let top = zygote(&rig, &code, &[]).await;
@@ -110,7 +110,7 @@ fn a_dead_zygote_takes_all_below_it_along() {
 }
 
 #[test]
-fn the_end_of_a_zygote_below_is_told_and_leaves_the_upper_one() {
+fn the_end_of_a_lower_zygote_is_reported_and_does_not_affect_the_upper_one() {
     with_spawner(|rig| async move {
         let code = Code::new(&[("deadly.py", "import os\nos._exit(3)")]);
         let top = zygote(&rig, &code, &[]).await;
@@ -124,7 +124,7 @@ fn the_end_of_a_zygote_below_is_told_and_leaves_the_upper_one() {
 }
 
 #[test]
-fn what_was_missed_above_counts_below() {
+fn modules_missed_by_an_upper_zygote_are_reported_by_a_lower_one() {
     with_spawner(|rig| async move {
         let text = "try: import nowhere_above\nexcept ImportError: pass\n";
         let code = Code::new(&[("above.py", text)]);
@@ -135,14 +135,14 @@ fn what_was_missed_above_counts_below() {
 }
 
 #[test]
-fn a_thousand_children_at_once_all_live_and_all_go() {
+fn a_thousand_concurrent_children_start_and_end() {
     with_spawner(|rig| async move {
         let code = names();
         let zygote = zygote(&rig, &code, &["one"]).await;
         let limits = Limits { pids: 8, ..Limits::default() };
         let mut specs: Vec<_> = (0..1000).map(|_| code.fork("handler:serve")).collect();
         specs.iter_mut().for_each(|spec| spec.limits = limits);
-        // One that is refused, and one that ends at once, in the middle of the others.
+        // In the middle of the others one that is refused, and one that ends immediately.
         specs[300].env = vec![("NOT=VALID".into(), String::new())];
         specs[600].entry = "handler:leave".into();
         let ids: HashSet<SandboxId> = specs.iter().map(|spec| spec.id.clone()).collect();

@@ -3,12 +3,13 @@
 use std::collections::HashSet;
 
 use crate::harness::{
-    Rig, ask, companions, interpreter, python_root, read_all, until, with_spawner, within,
+    Rig, ask, interpreter, processes_in_group_of, python_root, read_all, until, with_spawner,
+    within,
 };
 use snowmelt_sandbox::{Bind, Error, ForkSpec, Limits, Root, Sandbox, Zygote, ZygoteSpec};
 use snowmelt_types::{ByteSize, End, SandboxId};
 
-/// A folder with modules, shown at `/code`.
+/// A folder with modules, mounted at `/code`.
 pub struct Code(tempfile::TempDir);
 
 const HANDLER: &str = "
@@ -82,7 +83,7 @@ pub async fn child(rig: &Rig, zygote: &Zygote, code: &Code) -> Sandbox {
 }
 
 #[test]
-fn a_child_finds_what_the_zygote_imported_and_is_somebody_else() {
+fn a_child_has_the_zygotes_imports_and_its_own_identity() {
     with_spawner(|rig| async move {
         let code = Code::new(&[("heavy.py", "import os\nLOADED_IN = os.environ['WHOSE']\n")]);
         let zygote = zygote(&rig, &code, &["heavy"]).await;
@@ -97,7 +98,7 @@ fn a_child_finds_what_the_zygote_imported_and_is_somebody_else() {
         );
         assert_eq!(eval("(__import__('os').getpid(), __import__('os').getuid())"), "(1, 1000)");
         assert_eq!(eval("__import__('os').listdir('/tmp')"), "['channel.sock']");
-        assert_eq!(companions(child.pid()), [child.pid()]);
+        assert_eq!(processes_in_group_of(child.pid()), [child.pid()]);
         child.kill(End::Killed);
         assert_eq!(within(child.wait()).await.end, End::Killed);
     });
@@ -131,7 +132,7 @@ fn a_child_is_as_isolated_as_a_program() {
             )),
             "['/dev/null', 'pipe', 'pipe', 'socket']"
         );
-        // 4 is the connection that asks, 5 the folder that is being listed.
+        // 4 is the connection of the request, 5 the folder that is being listed.
         assert_eq!(
             eval(&format!("sorted(map(int, {os}.listdir('/proc/self/fd')))")),
             "[0, 1, 2, 3, 4, 5]"
@@ -156,7 +157,7 @@ fn a_child_is_as_isolated_as_a_program() {
 }
 
 #[test]
-fn every_mount_of_a_child_is_inert_but_the_scratch() {
+fn every_mount_of_a_child_except_the_scratch_is_inert() {
     with_spawner(|rig| async move {
         let code = Code::new(&[]);
         let zygote = zygote(&rig, &code, &[]).await;
@@ -173,7 +174,7 @@ fn every_mount_of_a_child_is_inert_but_the_scratch() {
 }
 
 #[test]
-fn children_have_randomness_and_ids_of_their_own() {
+fn children_have_their_own_randomness_and_ids() {
     with_spawner(|rig| async move {
         let code = Code::new(&[]);
         let modules = ["random", "ssl", "uuid", "secrets", "tempfile"];
@@ -197,7 +198,7 @@ fn children_have_randomness_and_ids_of_their_own() {
     });
 }
 
-/// Where the interpreter's packages are, if numpy is among them.
+/// The folder of the interpreter's packages, if numpy is among them.
 fn packages() -> Option<std::path::PathBuf> {
     let code = "import numpy, os; print(os.path.dirname(os.path.dirname(numpy.__file__)))";
     let found = std::process::Command::new("python3").args(["-c", code]).output().unwrap();
@@ -206,9 +207,9 @@ fn packages() -> Option<std::path::PathBuf> {
 }
 
 #[test]
-fn children_have_streams_of_numpy_of_their_own() {
+fn children_have_their_own_numpy_streams() {
     let Some(packages) = packages() else {
-        return eprintln!("skipped: there is no numpy");
+        return eprintln!("skipped: numpy is not installed");
     };
     with_spawner(|rig| async move {
         let text = "import numpy\nfree = numpy.random.default_rng()\n\
@@ -236,12 +237,12 @@ fn children_have_streams_of_numpy_of_their_own() {
             }
             chosen.insert(ask(&child, "sys.modules['streams'].chosen.random()").unwrap());
         }
-        assert_eq!(chosen.len(), 1, "a seed that was chosen is kept: {chosen:?}");
+        assert_eq!(chosen.len(), 1, "an explicit seed is kept: {chosen:?}");
     });
 }
 
 #[test]
-fn fifty_children_at_once_all_answer_and_all_go() {
+fn fifty_concurrent_children_answer_and_end() {
     with_spawner(|rig| async move {
         let code = std::sync::Arc::new(Code::new(&[]));
         let zygote = std::sync::Arc::new(zygote(&rig, &code, &[]).await);
@@ -263,11 +264,11 @@ fn fifty_children_at_once_all_answer_and_all_go() {
 }
 
 #[test]
-fn the_end_of_a_child_is_told_as_that_of_a_program() {
+fn the_end_of_a_child_is_reported_like_that_of_a_program() {
     with_spawner(|rig| async move {
         let code = Code::new(&[]);
         let zygote = zygote(&rig, &code, &[]).await;
-        for (entry, exit, said) in [
+        for (entry, exit, printed) in [
             ("handler:leave", 9, ""),
             ("handler:fail", 1, "ValueError: on purpose"),
             ("handler:absent", 1, "AttributeError"),
@@ -277,30 +278,30 @@ fn the_end_of_a_child_is_told_as_that_of_a_program() {
             let outcome = within(child.wait()).await;
             assert_eq!(outcome.end, End::Exit { code: exit });
             assert!(outcome.cpu.is_some() && outcome.peak_memory.is_some());
-            assert!(read_all(child.take_log().unwrap()).contains(said));
+            assert!(read_all(child.take_log().unwrap()).contains(printed));
         }
     });
 }
 
 #[test]
-fn a_child_out_of_memory_leaves_the_zygote_and_its_sisters_alive() {
+fn a_child_out_of_memory_does_not_affect_the_zygote_and_its_siblings() {
     with_spawner(|rig| async move {
         let code = Code::new(&[]);
         let zygote = zygote(&rig, &code, &[]).await;
-        let sister = child(&rig, &zygote, &code).await;
+        let sibling = child(&rig, &zygote, &code).await;
         let mut small = code.fork("handler:serve");
         small.limits.memory = ByteSize::mib(32);
         let greedy = rig.spawner.fork(&zygote, small).await.unwrap();
         assert_eq!(ask(&greedy, "len(bytearray(200 << 20))").unwrap_or_default(), "");
         let outcome = within(greedy.wait()).await;
         assert!(matches!(outcome.end, End::OutOfMemory { .. }), "{outcome:?}");
-        assert_eq!(ask(&sister, "1 + 1").unwrap(), "2");
+        assert_eq!(ask(&sibling, "1 + 1").unwrap(), "2");
         assert_eq!(ask(&child(&rig, &zygote, &code).await, "2 + 2").unwrap(), "4");
     });
 }
 
 #[test]
-fn a_child_that_forks_without_end_reaches_its_own_limit() {
+fn a_child_that_keeps_forking_reaches_its_own_limit() {
     with_spawner(|rig| async move {
         let bomb = "import os\ndef serve(listener):\n    while True: os.fork()\n";
         let code = Code::new(&[("bomb.py", bomb)]);
@@ -311,7 +312,7 @@ fn a_child_that_forks_without_end_reaches_its_own_limit() {
 }
 
 #[test]
-fn a_failed_import_is_told_and_left_to_the_child() {
+fn a_failed_import_is_reported_and_left_to_the_child() {
     with_spawner(|rig| async move {
         let code = Code::new(&[("broken.py", "raise RuntimeError('half done')")]);
         let mut zygote = zygote(&rig, &code, &["broken", "no_such_module"]).await;
@@ -327,7 +328,7 @@ fn a_failed_import_is_told_and_left_to_the_child() {
 }
 
 #[test]
-fn a_dead_zygote_takes_its_children_along_and_forks_no_more() {
+fn the_children_of_a_dead_zygote_end_and_it_forks_no_more() {
     with_spawner(|rig| async move {
         let code = Code::new(&[]);
         let zygote = zygote(&rig, &code, &[]).await;
@@ -341,7 +342,7 @@ fn a_dead_zygote_takes_its_children_along_and_forks_no_more() {
 }
 
 #[test]
-fn a_zygote_that_ends_while_it_imports_is_lost_not_waited_for() {
+fn a_zygote_that_ends_during_its_imports_is_reported_as_lost() {
     with_spawner(|rig| async move {
         let code = Code::new(&[("deadly.py", "import os\nos._exit(3)")]);
         let error = within(rig.spawner.start_zygote(code.zygote(&["deadly"]))).await.err();
@@ -350,13 +351,13 @@ fn a_zygote_that_ends_while_it_imports_is_lost_not_waited_for() {
 }
 
 #[test]
-fn a_zygote_that_imports_for_ever_ends_when_nobody_waits() {
+fn a_zygote_with_endless_imports_ends_when_the_caller_stops_waiting() {
     with_spawner(|rig| async move {
         let code = Code::new(&[("endless.py", "import time\nwhile True: time.sleep(1)")]);
         let spec = code.zygote(&["endless"]);
         let waited = std::time::Duration::from_millis(300);
         assert!(tokio::time::timeout(waited, rig.spawner.start_zygote(spec)).await.is_err());
-        until("the zygote is gone", || rig.held().is_empty()).await;
+        until("the zygote is gone", || rig.processes().is_empty()).await;
     });
 }
 
@@ -368,29 +369,29 @@ fn a_dropped_zygote_ends_with_its_last_child() {
         let child = child(&rig, &zygote, &code).await;
         drop(zygote);
         assert_eq!(ask(&child, "'alive'").unwrap(), "alive");
-        until("no spare is left", || rig.held().len() == 2).await;
+        until("no preforked child is left", || rig.processes().len() == 2).await;
         assert_eq!(ask(&child, "'still alive'").unwrap(), "still alive");
         drop(child);
-        until("the zygote is gone", || rig.held().is_empty()).await;
+        until("the zygote is gone", || rig.processes().is_empty()).await;
     });
 }
 
 #[test]
-fn a_spare_serves_the_next_request_that_is_like_the_one_before() {
+fn a_preforked_child_serves_the_next_request_with_the_same_root_and_limits() {
     with_spawner(|rig| async move {
         let code = Code::new(&[]);
         let zygote = zygote(&rig, &code, &["random"]).await;
         let first = child(&rig, &zygote, &code).await;
-        let spare = spare(&rig, &[zygote.pid(), first.pid()]).await;
+        let preforked = preforked_child(&rig, &[zygote.pid(), first.pid()]).await;
         let mut other = code.fork("handler:serve");
         other.limits.pids += 1;
         let other = within(rig.spawner.fork(&zygote, other)).await.unwrap();
-        assert_ne!(other.pid(), spare, "it has other limits");
+        assert_ne!(other.pid(), preforked, "it has other limits");
         let mut like = code.fork("handler:serve");
         like.env.push(("GREETING".into(), "hello".into()));
         let id = like.id.clone();
         let like = within(rig.spawner.fork(&zygote, like)).await.unwrap();
-        assert_eq!((like.pid(), like.id()), (spare, &id));
+        assert_eq!((like.pid(), like.id()), (preforked, &id));
         assert_eq!(ask(&like, "__import__('os').environ['GREETING']").unwrap(), "hello");
         let random = |child| ask(child, "sys.modules['random'].random()").unwrap();
         assert_ne!(random(&like), random(&first));
@@ -400,33 +401,34 @@ fn a_spare_serves_the_next_request_that_is_like_the_one_before() {
 }
 
 #[test]
-fn a_spare_that_is_killed_is_nobodys_loss() {
+fn a_killed_preforked_child_does_not_affect_the_next_request() {
     with_spawner(|rig| async move {
         let code = Code::new(&[]);
         let zygote = zygote(&rig, &code, &[]).await;
         let first = child(&rig, &zygote, &code).await;
-        let spare = spare(&rig, &[zygote.pid(), first.pid()]).await;
-        let process = rustix::process::Pid::from_raw(spare).unwrap();
+        let preforked = preforked_child(&rig, &[zygote.pid(), first.pid()]).await;
+        let process = rustix::process::Pid::from_raw(preforked).unwrap();
         rustix::process::kill_process(process, rustix::process::Signal::KILL).unwrap();
-        until("it is gone", || !rig.held().contains(&spare)).await;
+        until("it is gone", || !rig.processes().contains(&preforked)).await;
         let next = child(&rig, &zygote, &code).await;
-        assert_ne!(next.pid(), spare);
+        assert_ne!(next.pid(), preforked);
         assert_eq!(ask(&next, "'alive'").unwrap(), "alive");
     });
 }
 
-/// Waits for the process that is there beside these, and has landed.
-async fn spare(rig: &Rig, others: &[i32]) -> i32 {
+/// Waits for the process that exists in addition to these, and is set up.
+async fn preforked_child(rig: &Rig, others: &[i32]) -> i32 {
     let filters = |pid: i32| {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         let count = status.lines().find_map(|line| line.strip_prefix("Seccomp_filters:"));
         count.map_or(0, |count| count.trim().parse::<u32>().unwrap())
     };
-    // The last step of landing, after the spawner has found it.
-    let landed = |pid: &i32| filters(*pid) > filters(others[0]);
-    let beside = || rig.held().into_iter().find(|pid| !others.contains(pid)).filter(landed);
-    until("there is a spare", || beside().is_some()).await;
-    beside().unwrap()
+    // The last step of the set-up, after the spawner has found it.
+    let is_set_up = |pid: &i32| filters(*pid) > filters(others[0]);
+    let additional =
+        || rig.processes().into_iter().find(|pid| !others.contains(pid)).filter(is_set_up);
+    until("a child is preforked", || additional().is_some()).await;
+    additional().unwrap()
 }
 
 #[test]
@@ -436,13 +438,13 @@ fn a_zygote_that_breaks_the_protocol_is_killed() {
         let code = Code::new(&[("liar.py", liar)]);
         let error = within(rig.spawner.start_zygote(code.zygote(&["liar"]))).await.err();
         assert!(matches!(error, Some(Error::ZygoteLost { .. })), "{error:?}");
-        let sandbox = rig.python("print('the spawner goes on')").await;
+        let sandbox = rig.python("print('the spawner continues')").await;
         assert_eq!(within(sandbox.wait()).await.end, End::Exit { code: 0 });
     });
 }
 
-/// A zygote that speaks for itself: it forks on order, and its child does `{LANDING}` before it
-/// says that it is there, and `{AFTER}` once it may go on.
+/// A zygote with its own implementation of the protocol: it forks on order, and its child runs
+/// `{SETUP}` before it reports its process, and `{AFTER}` once it may continue.
 const IMPOSTOR: &str = "
 import json, os, socket, struct, time
 control = socket.socket(fileno=3)
@@ -454,9 +456,9 @@ while True:
     kind, number, count, root, fresh, _, token = struct.unpack('=6IQ', order)
     if os.fork() == 0:
         sync = socket.socket(fileno=fds[0])
-        landing, fds, _, _ = socket.recv_fds(sync, 200000, 8)
-        scratch, channel, log, *doors = fds
-        {LANDING}
+        setup, fds, _, _ = socket.recv_fds(sync, 200000, 8)
+        scratch, channel, log, *entries = fds
+        {SETUP}
         sync.send(b'here')
         sync.recv(8)
         {AFTER}
@@ -466,51 +468,51 @@ while True:
     [os.close(fd) for fd in fds]
 ";
 
-const ENTER: &str = "[os.write(door, b'0') for door in doors]";
+const ENTER: &str = "[os.write(entry, b'0') for entry in entries]";
 const TAKE_ID: &str = "os.setresgid(number, number, number); os.setresuid(number, number, number)";
 
-async fn impostor(rig: &Rig, landing: &str, after: &str) -> (Code, Zygote) {
-    let text = IMPOSTOR.replace("{LANDING}", landing).replace("{AFTER}", after);
+async fn impostor(rig: &Rig, setup: &str, after: &str) -> (Code, Zygote) {
+    let text = IMPOSTOR.replace("{SETUP}", setup).replace("{AFTER}", after);
     let code = Code::new(&[("impostor.py", &text)]);
     let zygote = zygote(rig, &code, &["impostor"]).await;
     (code, zygote)
 }
 
 #[test]
-fn a_zygote_whose_child_dodges_its_limits_or_its_user_is_killed() {
+fn a_zygote_whose_child_evades_its_limits_or_its_user_is_killed() {
     with_spawner(|rig| async move {
-        // The impostor itself is no reason.
+        // The impostor itself is not killed.
         let (code, zygote) = impostor(&rig, &format!("{ENTER}; {TAKE_ID}"), "pass").await;
         drop(within(rig.spawner.fork(&zygote, code.fork("handler:serve"))).await.unwrap());
-        let mut dodges = vec![ENTER];
+        let mut evasions = vec![ENTER];
         if rig.groups().len() > 1 {
-            // Version 1 of control groups, where a child enters its group by itself.
-            dodges.push(TAKE_ID);
+            // Version 1 of control groups, where a child enters its group itself.
+            evasions.push(TAKE_ID);
         }
-        for dodge in dodges {
-            let (code, zygote) = impostor(&rig, dodge, "pass").await;
+        for evasion in evasions {
+            let (code, zygote) = impostor(&rig, evasion, "pass").await;
             let fork = within(rig.spawner.fork(&zygote, code.fork("handler:serve"))).await;
-            assert!(matches!(fork.err(), Some(Error::Start { .. })), "{dodge}");
+            assert!(matches!(fork.err(), Some(Error::Start { .. })), "{evasion}");
             within(zygote.wait()).await;
         }
     });
 }
 
 #[test]
-fn a_zygote_whose_child_never_lands_is_given_up() {
+fn a_zygote_whose_child_never_finishes_its_set_up_is_killed() {
     with_spawner(|rig| async move {
-        let landed = format!("{ENTER}; {TAKE_ID}");
-        for (landing, after) in [("time.sleep(600)", "pass"), (&landed, "time.sleep(600)")] {
-            let (code, zygote) = impostor(&rig, landing, after).await;
+        let complete = format!("{ENTER}; {TAKE_ID}");
+        for (setup, after) in [("time.sleep(600)", "pass"), (&complete, "time.sleep(600)")] {
+            let (code, zygote) = impostor(&rig, setup, after).await;
             let fork = within(rig.spawner.fork(&zygote, code.fork("handler:serve"))).await;
-            assert!(matches!(fork.err(), Some(Error::ZygoteLost { .. })), "{landing} {after}");
+            assert!(matches!(fork.err(), Some(Error::ZygoteLost { .. })), "{setup} {after}");
             within(zygote.wait()).await;
         }
     });
 }
 
 #[test]
-fn a_zygote_tells_what_it_imported_and_what_was_not_there() {
+fn a_zygote_reports_its_imports_and_the_missed_modules() {
     with_spawner(|rig| async move {
         let text = "kept = bytearray(b'x') * (8 << 20)\ntry: import absent_for_sure\n\
                     except ImportError: pass\n";
@@ -539,7 +541,7 @@ fn children_of_one_zygote_may_have_different_roots() {
             let child = child(&rig, &zygote, code).await;
             assert_eq!(ask(&child, "__import__('whose').NAME").unwrap(), name);
         }
-        // More than a zygote keeps.
+        // More than a zygote caches.
         for number in 0..40 {
             let mut spec = one.fork("handler:serve");
             spec.root.binds[0].target = format!("/code{number}").into();

@@ -45,7 +45,10 @@ pub fn background(config: &Config, printer: Printer) -> Outcome {
     serve(launch, printer, std::future::pending(), |status| {
         announce(status)?;
         // The starter waits for the end of this pipe.
-        snowmelt_kernel::fds::place(File::options().write(true).open("/dev/null")?.as_fd(), 1)?;
+        snowmelt_kernel::fds::duplicate_to(
+            File::options().write(true).open("/dev/null")?.as_fd(),
+            1,
+        )?;
         Ok(())
     })
 }

@@ -1,7 +1,7 @@
-//! The writable beginning of a template: folders, files, links and binds, by paths inside it.
+//! The writable initial state of a template: folders, files, links and binds, by paths inside it.
 //!
-//! Invariant: a path is resolved with the template as its root (`RESOLVE_IN_ROOT`), so that a
-//! link inside cannot lead to a place on the host.
+//! Invariant: a path is resolved with the template as its root (`RESOLVE_IN_ROOT`), so that a link
+//! inside cannot lead to a path of the host.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,20 +15,20 @@ use rustix::io::Errno;
 use snowmelt_kernel::mount::{self, Attributes};
 
 use super::{Fault, doing};
-use crate::weaken::{Defence, lacks};
+use crate::weaken::{Defence, is_disabled};
 
-/// A template that is being put together.
-pub(crate) struct Skeleton<'a> {
+/// A template that is being assembled.
+pub(crate) struct RootBuilder<'a> {
     top: BorrowedFd<'a>,
 }
 
-impl<'a> Skeleton<'a> {
-    /// Builds on the empty file system `top`.
+impl<'a> RootBuilder<'a> {
+    /// Starts with the empty file system `top`.
     pub fn new(top: BorrowedFd<'a>) -> Self {
         Self { top }
     }
 
-    /// Makes a folder with its parents, mode 0755, where it is not there.
+    /// Makes a folder with its parents, mode 0755, if it does not exist.
     pub fn folder(&self, path: &Path) -> Result<OwnedFd, Fault> {
         doing(format!("make the folder {}", path.display()), self.ensure_folder(path))
     }
@@ -53,28 +53,28 @@ impl<'a> Skeleton<'a> {
         doing(format!("make the link {}", path.display()), link())
     }
 
-    /// Shows a folder or file of the host at `target`, inert.
+    /// Bind-mounts a folder or file of the host at `target`, inert.
     pub fn bind(&self, source: &Path, target: &Path) -> Result<(), Fault> {
-        let tree = doing(format!("show {}", source.display()), mount::copy(source))?;
-        self.show(tree, target)
+        let tree = doing(format!("mount {}", source.display()), mount::copy(source))?;
+        self.attach(tree, target)
     }
 
-    /// Shows a detached tree at `target`, inert.
-    pub fn show(&self, tree: OwnedFd, target: &Path) -> Result<(), Fault> {
-        let show = || -> io::Result<()> {
+    /// Attaches a detached tree at `target`, inert.
+    pub fn attach(&self, tree: OwnedFd, target: &Path) -> Result<(), Fault> {
+        let attach = || -> io::Result<()> {
             let target = self.mount_point(target, is_folder(&tree)?)?;
-            if lacks(Defence::Inert) {
+            if is_disabled(Defence::Inert) {
                 return mount::attach(&tree, &target);
             }
             mount::attach_with(&tree, &target, mount::inert())
         };
-        doing(format!("show {}", target.display()), show())
+        doing(format!("mount {}", target.display()), attach())
     }
 
-    /// Shows a device of the host, if it is the character device of that number: what stands
-    /// there instead of a device is not shown (CVE-2025-31133).
+    /// Bind-mounts a device of the host, if it is the character device of that number: a file in
+    /// the place of a device is refused (CVE-2025-31133).
     pub fn device(&self, path: &Path, number: (u32, u32)) -> Result<(), Fault> {
-        let show = || -> io::Result<()> {
+        let attach = || -> io::Result<()> {
             let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let node = openat(CWD, path, flags, Mode::empty())?;
             let stat = fstat(&node)?;
@@ -88,7 +88,7 @@ impl<'a> Skeleton<'a> {
                 | Attributes::MOUNT_ATTR_NOEXEC;
             mount::attach_with(&tree, &self.mount_point(path, false)?, attributes)
         };
-        doing(format!("show the device {}", path.display()), show())
+        doing(format!("mount the device {}", path.display()), attach())
     }
 
     fn mount_point(&self, path: &Path, folder: bool) -> io::Result<OwnedFd> {
@@ -127,8 +127,11 @@ impl<'a> Skeleton<'a> {
 
     fn open(&self, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
         let flags = flags | OFlags::PATH | OFlags::CLOEXEC;
-        let within =
-            if lacks(Defence::OwnTree) { ResolveFlags::empty() } else { ResolveFlags::IN_ROOT };
+        let within = if is_disabled(Defence::OwnTree) {
+            ResolveFlags::empty()
+        } else {
+            ResolveFlags::IN_ROOT
+        };
         openat2(self.top, path, flags, Mode::empty(), within)
     }
 }
@@ -137,7 +140,7 @@ fn is_folder(tree: impl AsFd) -> io::Result<bool> {
     Ok(FileType::from_raw_mode(fstat(tree)?.st_mode) == FileType::Directory)
 }
 
-/// The path below the root; one that climbs is refused.
+/// The path below the root; a path with `..` is refused.
 fn inside(path: &Path) -> io::Result<PathBuf> {
     let mut parts = path.components();
     let absolute = parts.next() == Some(Component::RootDir);

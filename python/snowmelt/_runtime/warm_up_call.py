@@ -1,7 +1,7 @@
-"""A call of a function of our own, from the load to the answer, before there is any of the user's.
+"""A warm-up call: a call of a platform function, from the load to the answer, before user code.
 
-In a zygote it leaves the interpreter's caches full; in a child that waits to be asked for it takes
-the page faults of a first call. Invariant: nothing is left of it that the user's code could see.
+In a zygote it fills the interpreter's caches; in a preforked child it takes the page faults of a
+first call. Invariant: it leaves nothing that user code could see.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import threading
 from . import code, failure, frames, process
 from .frames import Connection
 
-FILE = "snowmelt_rehearsal.py"
+FILE = "snowmelt_warm_up.py"
 CODE = {"kind": "source", "file": FILE, "text": "def handler(event):\n    return [event]\n"}
-PATH = "/tmp/.snowmelt-rehearsal"
+PATH = "/tmp/.snowmelt-warm-up"
 
 
 def run() -> None:
-    """Plays both sides of a connection."""
+    """Runs both sides of a connection."""
     from . import serve  # which imports this module
 
     with open(PATH, "w") as file:
@@ -43,7 +43,7 @@ def run() -> None:
 
 
 def forget() -> None:
-    """Leaves no trace."""
+    """Removes all traces."""
     os.unlink(PATH)
     loaded = code.forget(PATH)
     if loaded is not None:

@@ -1,10 +1,9 @@
 """Finds out which memory a child of a zygote touches from its order to its first answer.
 
-A child that waits to be asked for (a spare) touches it before: each page that it copies from its
-zygote only then costs an order 5 to 10 us. Which pages those are is not guessed: a scout, forked
-for that alone, does all that a child does and looks at its own page table at the end. It runs
-nothing of the user's but what its zygote has imported. Invariant: whatever becomes of a scout, its
-zygote goes on without it.
+A preforked child touches that memory before: each page that it copies from its zygote only later
+costs an order 5 to 10 us. The pages are not guessed: a probe child, forked only for that, runs all
+steps of a child and inspects its own page table at the end. It runs no user code except the imports
+of its zygote. Invariant: whatever happens to a probe child, its zygote continues without it.
 """
 
 import json
@@ -21,26 +20,26 @@ import enter
 PAGE = os.sysconf("SC_PAGE_SIZE")
 # Populate (prefault) page tables, readable and writable (madvise(2), Linux 5.14).
 POPULATE_READ, POPULATE_WRITE = 22, 23
-# Of an entry of /proc/self/pagemap: present, of a file, mapped by this process alone.
+# Bits of an entry of /proc/self/pagemap: present, of a file, mapped only by this process.
 PRESENT, OF_FILE, EXCLUSIVE = 1 << 63, 1 << 61, 1 << 56
 
-# Looked at together: most of what is mapped is not there.
+# Read in one piece: most of a mapping is usually not present.
 PART = 512 * PAGE
 
-# It takes 20 ms; one that hangs is given up.
-PATIENCE = 5.0
-FILE = "/tmp/.snowmelt-scout"
+# A probe takes 20 ms; one that hangs is killed after this time.
+TIMEOUT = 5.0
+FILE = "/tmp/.snowmelt-fault-probe"
 
 Span = tuple[int, int, int]
 Mapping = tuple[int, int]
 
 
-def send_out(imported: list[str], unused: Mapping = (0, 0)) -> list[Span]:
-    """What a child of this process touches, as (address, bytes, advice); nothing if that cannot be
-    found out. Nobody looks at `unused` addresses."""
+def probe(imported: list[str], unused: Mapping = (0, 0)) -> list[Span]:
+    """The memory that a child of this process touches, as (address, bytes, advice); empty if that
+    cannot be found out. `unused` addresses are not inspected."""
     if enter.RUNTIME not in sys.modules:
         return []
-    # What it maps itself is not inherited, and others will have it elsewhere.
+    # Memory that the probe child maps itself is not inherited; other children map it elsewhere.
     writable, readable = mappings(unused, is_writable), mappings(unused, is_file)
     mine, theirs = os.pipe()
     pid = os.fork()
@@ -49,27 +48,27 @@ def send_out(imported: list[str], unused: Mapping = (0, 0)) -> list[Span]:
         try:
             run(imported)
             spans = touched(writable, readable)
-            with open(theirs, "w") as tell:
-                json.dump(spans, tell)
+            with open(theirs, "w") as pipe:
+                json.dump(spans, pipe)
             status = 0
-        except BaseException:  # noqa: BLE001 a scout never becomes a zygote
+        except BaseException:  # noqa: BLE001 a probe child never becomes a zygote
             sys.excepthook(*sys.exc_info())
         os._exit(status)
     os.close(theirs)
-    told = hear(mine)
-    if told is None:
+    reply = read_reply(mine)
+    if reply is None:
         os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     try:
-        return [(start, length, advice) for start, length, advice in json.loads(told or b"[]")]
+        return [(start, length, advice) for start, length, advice in json.loads(reply or b"[]")]
     except ValueError:
         return []
 
 
-def hear(mine: int) -> bytes | None:
-    """All that a scout tells; None of one that takes too long."""
-    until = time.monotonic() + PATIENCE
-    told = b""
+def read_reply(mine: int) -> bytes | None:
+    """The whole reply of a probe child; None after a timeout."""
+    until = time.monotonic() + TIMEOUT
+    reply = b""
     with open(mine, "rb", buffering=0) as pipe:
         while True:
             left = until - time.monotonic()
@@ -77,12 +76,12 @@ def hear(mine: int) -> bytes | None:
                 return None
             some = pipe.read(1 << 16)
             if not some:
-                return told
-            told += some
+                return reply
+            reply += some
 
 
 class Listener:
-    """A channel on which the platform asks for one call and then for no more."""
+    """A channel on which the platform requests one call and then ends."""
 
     def __init__(self, load: dict[str, Any]) -> None:
         import socket
@@ -96,7 +95,7 @@ class Listener:
         self._platform.send_json(frames.CALL, {"invocation": "", "event": None})
 
     def accept(self) -> tuple[Any, Any]:
-        """The connection; the next time, the end."""
+        """The connection; at the second call, the end of the process."""
         if self._waiting:
             return self._waiting.pop(), None
         self._platform.expect(self._frames.READY)
@@ -105,23 +104,23 @@ class Listener:
 
 
 def run(imported: list[str]) -> None:
-    """Does what a spare does, and what it does once it is asked for."""
+    """Runs the steps of a preforked child, and those of its first request."""
     text = "".join(f"import {name}\n" for name in imported)
     text += "\n\ndef handler(event):\n    answer = [event]\n    return answer\n"
     with open(FILE, "w") as file:
         json.dump({"kind": "source", "file": "handler.py", "text": text}, file)
     load = {"mode": "function", "code": FILE, "function": "handler", "on_error": "raise"}
     listener = Listener(load)
-    enter.rehearse()
-    sys.modules[enter.RUNTIME].stand_by(listener)
+    enter.warm_up()
+    sys.modules[enter.RUNTIME].start_first_thread(listener)
     enter.ready.append(listener)
-    # All are others than the zygote's.
-    environment = {"SNOWMELT_LOAD_AHEAD": FILE, **{f"SCOUT_{name}": name for name in os.environ}}
+    # All values differ from the zygote's.
+    environment = {"SNOWMELT_LOAD_AHEAD": FILE, **{f"PROBE_{name}": name for name in os.environ}}
     entries = [f"e{name}={value}" for name, value in environment.items()]
     entries += ["p/run/snowmelt/none", f"c{enter.RUNTIME}:main"]
     try:
         if enter.begin("\0".join(entries).encode()) != 0:
-            raise RuntimeError("a scout was not served")
+            raise RuntimeError("a probe child was not served")
     finally:
         os.unlink(FILE)
 
@@ -139,7 +138,7 @@ def is_file(rights: str, inode: str, _name: list[str]) -> bool:
 
 
 def mappings(unused: Mapping, wanted: Callable[[str, str, list[str]], bool]) -> list[Mapping]:
-    """Mappings of this process of some kind, as (start, end), without the addresses in `unused`."""
+    """Mappings of this process of one kind, as (start, end), without the addresses in `unused`."""
     found = []
     with open("/proc/self/maps") as lines:
         for line in lines:
@@ -152,7 +151,7 @@ def mappings(unused: Mapping, wanted: Callable[[str, str, list[str]], bool]) -> 
 
 
 def touched(writable: list[Mapping], readable: list[Mapping]) -> list[Span]:
-    """Of these mappings, the pages that this process has copied, and those of files that it has."""
+    """Of these mappings, the pages that this process has copied, and present pages of files."""
     table = os.open("/proc/self/pagemap", os.O_RDONLY)
     own = PRESENT | EXCLUSIVE
     copied = [
@@ -169,8 +168,8 @@ def touched(writable: list[Mapping], readable: list[Mapping]) -> list[Span]:
     return copied + seen
 
 
-def runs(table: int, mapping: Mapping, wanted: int, looked_at: int) -> list[tuple[int, int]]:
-    """Runs of pages with these bits and no others of those looked at, as (address, bytes)."""
+def runs(table: int, mapping: Mapping, wanted: int, mask: int) -> list[tuple[int, int]]:
+    """Runs of pages whose bits under the mask `mask` are `wanted`, as (address, bytes)."""
     start, end = mapping
     found: list[tuple[int, int]] = []
     for first in range(start, end, PART):
@@ -179,7 +178,7 @@ def runs(table: int, mapping: Mapping, wanted: int, looked_at: int) -> list[tupl
         if not entries.strip(b"\0"):
             continue
         for place, entry in enumerate(memoryview(entries).cast("Q")):
-            if entry & looked_at != wanted:
+            if entry & mask != wanted:
                 continue
             address = first + place * PAGE
             if found and sum(found[-1]) == address:

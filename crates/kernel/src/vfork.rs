@@ -1,9 +1,9 @@
-//! Making a process that borrows this one's memory until it executes a program, as vfork(2) does:
-//! nothing is copied, so it costs the same however large this process is.
+//! Creating a process that borrows this one's memory until it executes a program, like vfork(2):
+//! nothing is copied, so the cost does not depend on this process's size.
 //!
-//! Invariant: this process, which must have one thread, stands still while the child runs on a
-//! stack of its own, so the two never run in the same memory at once. What the child writes, the
-//! parent finds; what the child owned when it executed is never dropped.
+//! Invariant: this process, which must have one thread, is suspended while the child runs on its
+//! own stack, so the two never run concurrently in the same memory. The parent sees the child's
+//! writes; values that the child owned at its exec are never dropped.
 
 use std::ffi::c_void;
 use std::io;
@@ -13,7 +13,7 @@ use std::ptr::NonNull;
 
 use crate::clone::{CLONE_INTO_CGROUP, CloneArguments, Cloned, check_single_thread};
 
-/// Memory for the stack of a child, used by one after the other.
+/// Memory for the stack of a child, reused by one child after another.
 #[derive(Debug)]
 pub struct Stack {
     base: NonNull<c_void>,
@@ -23,16 +23,16 @@ impl Stack {
     const SIZE: usize = 512 << 10;
     const GUARD: usize = 64 << 10;
 
-    /// Maps it, with a guard below that ends a child which needs more.
+    /// Maps it, with a guard area below, where an overflow ends the child.
     pub fn new() -> io::Result<Self> {
         let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE);
         let flags = kind | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_STACK;
-        // SAFETY: a fresh mapping at a place that the kernel chooses touches nothing that is there.
+        // SAFETY: a fresh mapping at an address that the kernel chooses overlaps no other.
         let base = unsafe { libc::mmap(std::ptr::null_mut(), Self::SIZE, access, flags, -1, 0) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the lowest pages of the mapping that was just made, which nobody uses yet.
+        // SAFETY: the lowest pages of the mapping that was just made, which are not in use yet.
         if unsafe { libc::mprotect(base, Self::GUARD, libc::PROT_NONE) } != 0 {
             return Err(io::Error::last_os_error());
         }
@@ -49,13 +49,13 @@ impl Drop for Stack {
     }
 }
 
-/// Makes a process in fresh `namespaces` (`CLONE_NEW*`), straight in `cgroup` if there is one
-/// (version 2), that runs `child` on `stack`. Returns when the child has executed a program or
-/// has ended; `child` gives the exit code of the latter.
+/// Makes a process in new `namespaces` (`CLONE_NEW*`), directly in `cgroup` if given (version 2),
+/// that runs `child` on `stack`. Returns when the child has executed a program or has ended;
+/// `child` returns the exit code in the latter case.
 ///
 /// # Errors
-/// `EBUSY` in a process that has more than one thread, and what the kernel says.
-pub fn run_in_borrowed_memory(
+/// `EBUSY` in a process that has more than one thread, and the kernel's error.
+pub fn clone_vfork(
     namespaces: u64,
     cgroup: Option<BorrowedFd<'_>>,
     stack: &mut Stack,
@@ -78,12 +78,13 @@ pub fn run_in_borrowed_memory(
     }
     let mut work = Work { child };
     // SAFETY: the child gets a stack of its own and never returns from `enter`; this thread, the
-    // only one, waits in the kernel meanwhile (CLONE_VFORK), so all that `work` borrows stays.
+    // only one, waits in the kernel meanwhile (CLONE_VFORK), so everything that `work` borrows
+    // stays.
     let result = unsafe { clone3(&raw const arguments, (&raw mut work).cast()) };
     if result < 0 {
         return Err(io::Error::from_raw_os_error(-result as i32));
     }
-    // SAFETY: the kernel has just put a fresh descriptor there that nobody else owns.
+    // SAFETY: the kernel has just stored a new descriptor there, which has no other owner.
     Ok(Cloned { pid: result as i32, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) } })
 }
 
@@ -91,7 +92,7 @@ struct Work<'a> {
     child: &'a mut dyn FnMut() -> i32,
 }
 
-/// Where the child begins.
+/// The entry point of the child.
 extern "C" fn enter(work: *mut c_void) -> ! {
     // SAFETY: the pointer is to the `Work` of the caller that waits for us.
     let work = unsafe { &mut *work.cast::<Work<'_>>() };
@@ -101,16 +102,16 @@ extern "C" fn enter(work: *mut c_void) -> ! {
     unsafe { libc::_exit(code) }
 }
 
-/// clone3(2) by hand: the C library has no wrapper that gives the child a stack. Gives the
-/// child's id or a negated error number.
+/// Calls clone3(2) in assembly: the C library has no wrapper that gives the child a stack. Returns
+/// the child's id or a negated error number.
 ///
 /// # Safety
-/// `arguments` must name a stack that nobody uses, and `work` must be what [`enter`] takes.
+/// `arguments` must name a stack that is not in use, and `work` must be an argument for [`enter`].
 #[cfg(target_arch = "x86_64")]
 unsafe fn clone3(arguments: *const CloneArguments, work: *mut c_void) -> isize {
     let result: isize;
     // SAFETY: in the parent only the result and the two registers that the kernel overwrites
-    // change; the child has the given stack, whose top is aligned, and never comes back.
+    // change; the child has the given stack, whose top is aligned, and never returns.
     unsafe {
         core::arch::asm!(
             "syscall",
@@ -118,7 +119,7 @@ unsafe fn clone3(arguments: *const CloneArguments, work: *mut c_void) -> isize {
             "jnz 2f",
             "xor ebp, ebp",
             "mov rdi, r13",
-            // No return address, which is where a trace of the stack ends.
+            // No return address, so a stack trace ends here.
             "push 0",
             "jmp r12",
             "2:",
@@ -134,15 +135,15 @@ unsafe fn clone3(arguments: *const CloneArguments, work: *mut c_void) -> isize {
     result
 }
 
-/// See the other.
+/// As the version for x86-64.
 ///
 /// # Safety
-/// As there.
+/// As the version for x86-64.
 #[cfg(target_arch = "aarch64")]
 unsafe fn clone3(arguments: *const CloneArguments, work: *mut c_void) -> isize {
     let result: isize;
     // SAFETY: in the parent only the result changes; the child has the given stack, whose top is
-    // aligned, and never comes back.
+    // aligned, and never returns.
     unsafe {
         core::arch::asm!(
             "svc #0",
@@ -169,7 +170,7 @@ mod tests {
     use rustix::process::{WaitId, WaitIdOptions, waitid};
     use std::os::fd::AsFd;
 
-    // Tests run in threads, and this needs a process that has one: so it is done in a child.
+    // Tests run in threads, but this needs a process with one thread: so it runs in a child.
     fn alone(test: fn() -> i32) -> i32 {
         // SAFETY: the child only runs the test, which takes no lock of another thread, and ends.
         match unsafe { libc::fork() } {
@@ -193,25 +194,25 @@ mod tests {
     }
 
     #[test]
-    fn what_the_child_wrote_is_there_when_it_has_ended_and_it_can_be_done_again() {
+    fn the_parent_sees_what_each_child_wrote() {
         let test = || {
             let mut stack = Stack::new().unwrap();
-            let mut said = Vec::new();
+            let mut written = Vec::new();
             for round in 0..100 {
                 let mut child = || {
-                    said.push(format!("round {round}"));
+                    written.push(format!("round {round}"));
                     7
                 };
-                let made = run_in_borrowed_memory(0, None, &mut stack, &mut child).unwrap();
+                let made = clone_vfork(0, None, &mut stack, &mut child).unwrap();
                 assert_eq!(ended(&made), 7);
             }
-            i32::from(said.len() == 100 && said[99] == "round 99")
+            i32::from(written.len() == 100 && written[99] == "round 99")
         };
         assert_eq!(alone(test), 1);
     }
 
     #[test]
-    fn a_program_that_was_executed_has_left_the_memory() {
+    fn an_executed_program_no_longer_uses_the_parents_memory() {
         let test = || {
             let program = Program::new(&["/bin/sh", "-c", "exit $CODE"], &[("CODE", "5")]).unwrap();
             let mut stack = Stack::new().unwrap();
@@ -220,18 +221,18 @@ mod tests {
                 failure = Some(program.execute());
                 1
             };
-            let made = run_in_borrowed_memory(0, None, &mut stack, &mut child).unwrap();
+            let made = clone_vfork(0, None, &mut stack, &mut child).unwrap();
             if failure.is_none() { ended(&made) } else { 98 }
         };
         assert_eq!(alone(test), 5);
     }
 
     #[test]
-    fn a_panic_is_the_childs_end_alone() {
+    fn a_panic_ends_only_the_child() {
         let test = || {
             let mut stack = Stack::new().unwrap();
             let mut child = || panic!("in the child");
-            let made = run_in_borrowed_memory(0, None, &mut stack, &mut child).unwrap();
+            let made = clone_vfork(0, None, &mut stack, &mut child).unwrap();
             ended(&made)
         };
         assert_eq!(alone(test), 70);
@@ -242,7 +243,7 @@ mod tests {
         let (send, receive) = std::sync::mpsc::channel::<()>();
         let other = std::thread::spawn(move || receive.recv());
         let mut stack = Stack::new().unwrap();
-        let error = run_in_borrowed_memory(0, None, &mut stack, &mut || 0).unwrap_err();
+        let error = clone_vfork(0, None, &mut stack, &mut || 0).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EBUSY));
         drop(send);
         assert!(other.join().unwrap().is_err());

@@ -1,11 +1,12 @@
-//! The namespaces in which the spawner works and from which sandboxes begin.
+//! The namespaces in which the spawner works and from which sandboxes start.
 //!
-//! The *workshop* is a private copy of the host's mounts, in which roots are put together. The
-//! *stage* holds nothing but an empty folder and a `/proc`. A program begins in a copy of its
-//! root's own namespace, a zygote in a copy of the stage: so both cost the same however many
-//! mounts the host has, and see the host's tree at no time. Programs of equal roots share an empty
-//! network namespace, and a zygote has one with its children: its names are no other tenant's. All
-//! share one for host names and one for System V objects, which the system call policies deny.
+//! The *assembly* namespace is a private copy of the host's mounts, in which roots are assembled.
+//! The *zygote template* is a mount namespace with only an empty folder and a `/proc`. A program
+//! starts in a copy of its root's own template, a zygote in a copy of the zygote template: so both
+//! cost the same however many mounts the host has, and never see the host's tree. Programs of equal
+//! roots share an empty network namespace, and a zygote shares one with its children, so abstract
+//! socket names are not visible to other tenants. All share one UTS and one IPC namespace (host
+//! names, System V objects), which the system call policies deny.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,33 +15,33 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
-use snowmelt_kernel::borrow::{Stack, run_in_borrowed_memory};
 use snowmelt_kernel::clone::{Cloned, clone_into};
 use snowmelt_kernel::mount::{self, Attributes};
 use snowmelt_kernel::namespace::{flags, join, unshare};
+use snowmelt_kernel::vfork::{Stack, clone_vfork};
 
 use super::networks::JobNetwork;
 use crate::root::{Fault, doing};
 use crate::spec::{Network, NetworkId};
-use crate::weaken::{Defence, lacks};
+use crate::weaken::{Defence, is_disabled};
 
-/// Where a zygote that begins attaches its root.
+/// Where a starting zygote attaches its root.
 pub(super) const NEW_ROOT: &str = "/root";
 
-/// The namespaces by their descriptors; the spawner itself is in the workshop.
-pub(crate) struct Stage {
-    workshop: OwnedFd,
-    stage: OwnedFd,
+/// The namespaces by their descriptors; the spawner itself is in the assembly namespace.
+pub(crate) struct Namespaces {
+    assembly: OwnedFd,
+    zygote_template: OwnedFd,
     /// The spawner's own, empty.
     shared_network: OwnedFd,
     host_network: OwnedFd,
     /// The spawner's `/proc`, for processes that see another one or none.
     proc: OwnedFd,
-    /// Those of jobs.
+    /// The networks of jobs.
     pub(super) networks: BTreeMap<NetworkId, JobNetwork>,
 }
 
-impl Stage {
+impl Namespaces {
     /// Leaves the host's namespaces; `folder` is an empty folder to mount on.
     pub fn enter(folder: &Path) -> Result<Self, Fault> {
         let host_network = current("net")?;
@@ -49,19 +50,19 @@ impl Stage {
         let named = rustix::system::sethostname(b"snowmelt");
         doing("set the host name", named.map_err(Into::into))?;
         doing("make the mounts private", mount::make_private())?;
-        // One that shows processes by the ids that they have for this one.
+        // A /proc that shows process ids of the new pid namespace.
         let own = mount::fresh("proc", &[], proc_attributes());
         let own = own.and_then(|proc| mount::attach_at(proc, CWD, Path::new("/proc")));
         doing("mount /proc", own)?;
         let proc = doing("open /proc", File::open("/proc").map(OwnedFd::from))?;
-        let workshop = current("mnt")?;
+        let assembly = current("mnt")?;
         doing("make a second mount namespace", unshare(flags::MOUNT))?;
         doing("empty the second mount namespace", empty(folder))?;
-        let stage = current("mnt")?;
-        doing("go back to the first mount namespace", join(&workshop, flags::MOUNT))?;
+        let zygote_template = current("mnt")?;
+        doing("return to the first mount namespace", join(&assembly, flags::MOUNT))?;
         Ok(Self {
-            workshop,
-            stage,
+            assembly,
+            zygote_template,
             shared_network: current("net")?,
             host_network,
             proc,
@@ -74,14 +75,14 @@ impl Stage {
         &self.proc
     }
 
-    /// Does something on the stage.
-    pub fn on_it<T>(&self, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-        self.within(self.stage.as_fd(), work)
+    /// Runs `work` in the zygote template.
+    pub fn in_zygote_template<T>(&self, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        self.in_mount_namespace(self.zygote_template.as_fd(), work)
     }
 
-    /// A mount namespace whose root is `tree`, which is detached, and that has nothing else.
+    /// Makes a mount namespace whose root is the detached `tree`, without other mounts.
     pub fn namespace_of(&self, tree: OwnedFd) -> io::Result<OwnedFd> {
-        self.on_it(|| {
+        self.in_zygote_template(|| {
             unshare(flags::MOUNT)?;
             mount::attach_at(&tree, CWD, Path::new(NEW_ROOT))?;
             mount::pivot(&tree)?;
@@ -90,17 +91,17 @@ impl Stage {
         })
     }
 
-    /// Does something in another mount namespace.
-    pub fn within<T>(
+    /// Runs `work` in another mount namespace.
+    pub fn in_mount_namespace<T>(
         &self,
         namespace: BorrowedFd<'_>,
         work: impl FnOnce() -> io::Result<T>,
     ) -> io::Result<T> {
-        let _back = self.go(namespace, None)?;
+        let _restore = self.enter_namespaces(namespace, None)?;
         work()
     }
 
-    /// Clones a process that begins on the stage; see [`clone_into`].
+    /// Clones a process that starts in the zygote template; see [`clone_into`].
     pub fn clone(
         &self,
         namespaces: u64,
@@ -108,13 +109,13 @@ impl Stage {
         cgroup: Option<BorrowedFd<'_>>,
         child: impl FnOnce() -> i32,
     ) -> io::Result<Cloned> {
-        let _back = self.go(self.stage.as_fd(), Some(network))?;
+        let _restore = self.enter_namespaces(self.zygote_template.as_fd(), Some(network))?;
         clone_into(namespaces, cgroup, child)
     }
 
-    /// Makes a process that begins in a copy of the mount namespace `root`; see
-    /// [`run_in_borrowed_memory`].
-    pub fn borrow(
+    /// Makes a process that starts in a copy of the mount namespace `root`; see
+    /// [`clone_vfork`].
+    pub fn vfork(
         &self,
         root: BorrowedFd<'_>,
         network: BorrowedFd<'_>,
@@ -122,33 +123,33 @@ impl Stage {
         stack: &mut Stack,
         child: &mut dyn FnMut() -> i32,
     ) -> io::Result<Cloned> {
-        let _back = self.go(root, Some(network))?;
-        let processes = if lacks(Defence::Processes) { 0 } else { flags::PID };
-        run_in_borrowed_memory(processes | flags::MOUNT, cgroup, stack, child)
+        let _restore = self.enter_namespaces(root, Some(network))?;
+        let processes = if is_disabled(Defence::Processes) { 0 } else { flags::PID };
+        clone_vfork(processes | flags::MOUNT, cgroup, stack, child)
     }
 
-    /// A network namespace with nothing in it. Names of abstract sockets are its own, and so is what
-    /// `/proc/net` says.
+    /// Makes an empty network namespace. It has its own abstract socket names and its own
+    /// `/proc/net`.
     pub fn empty_network(&self) -> io::Result<OwnedFd> {
-        let _back = Back { stage: self, network: true };
+        let _restore = Restore { namespaces: self, network: true };
         unshare(flags::NETWORK)?;
         Ok(openat(&self.proc, "self/ns/net", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
     }
 
-    /// The one of the spawner, for those who never use it.
+    /// The spawner's own network namespace, for processes that never use it.
     pub fn shared_network(&self) -> io::Result<OwnedFd> {
         self.shared_network.try_clone()
     }
 
-    /// The network that a sandbox has; `own` if it reaches nothing.
+    /// The network of a sandbox; `own` if it has no network.
     pub fn network<'a>(
         &'a self,
         network: Network,
         own: BorrowedFd<'a>,
     ) -> io::Result<BorrowedFd<'a>> {
         match network {
-            _ if lacks(Defence::Network) => Ok(self.host_network.as_fd()),
-            Network::None if lacks(Defence::OwnNetwork) => Ok(self.shared_network.as_fd()),
+            _ if is_disabled(Defence::Network) => Ok(self.host_network.as_fd()),
+            Network::None if is_disabled(Defence::OwnNetwork) => Ok(self.shared_network.as_fd()),
             Network::None => Ok(own),
             Network::Host => Ok(self.host_network.as_fd()),
             Network::Job(id) => {
@@ -158,30 +159,34 @@ impl Stage {
         }
     }
 
-    fn go(&self, mounts: BorrowedFd<'_>, network: Option<BorrowedFd<'_>>) -> io::Result<Back<'_>> {
-        let back = Back { stage: self, network: network.is_some() };
+    fn enter_namespaces(
+        &self,
+        mounts: BorrowedFd<'_>,
+        network: Option<BorrowedFd<'_>>,
+    ) -> io::Result<Restore<'_>> {
+        let restore = Restore { namespaces: self, network: network.is_some() };
         join(mounts, flags::MOUNT)?;
         network.map_or(Ok(()), |network| join(network, flags::NETWORK))?;
-        Ok(back)
+        Ok(restore)
     }
 }
 
-/// Goes back to the workshop when dropped.
-struct Back<'a> {
-    stage: &'a Stage,
+/// Returns to the assembly namespace when dropped.
+struct Restore<'a> {
+    namespaces: &'a Namespaces,
     network: bool,
 }
 
-impl Drop for Back<'_> {
+impl Drop for Restore<'_> {
     fn drop(&mut self) {
-        let mut joined = join(&self.stage.workshop, flags::MOUNT);
+        let mut joined = join(&self.namespaces.assembly, flags::MOUNT);
         if self.network {
-            joined = joined.and(join(&self.stage.shared_network, flags::NETWORK));
+            joined = joined.and(join(&self.namespaces.shared_network, flags::NETWORK));
         }
         if let Err(error) = joined {
-            // In the wrong network namespace the next sandbox would reach the host's network.
-            // Nothing can be mended here; the server cleans up after us.
-            eprintln!("snowmelt spawner: cannot go back to its namespaces: {error}");
+            // In the wrong network namespace the next sandbox would reach the host's network. This
+            // cannot be repaired here; the server cleans up after the abort.
+            eprintln!("snowmelt spawner: cannot return to its namespaces: {error}");
             std::process::abort();
         }
     }
@@ -202,7 +207,7 @@ fn empty(folder: &Path) -> io::Result<()> {
     for name in [Path::new("root"), Path::new("proc")] {
         rustix::fs::mkdirat(&top, name, Mode::from_raw_mode(0o755))?;
     }
-    // The kernel lets a sandbox mount its own /proc only where it sees a whole one already.
+    // The kernel lets a sandbox mount its own /proc only where an uncovered one is visible.
     let proc = mount::fresh("proc", &[], proc_attributes())?;
     mount::attach_at(proc, &top, Path::new("proc"))?;
     mount::pivot(top.as_fd())?;

@@ -1,0 +1,120 @@
+//! A child of a zygote has reported its process: the spawner verifies it and continues its set-up.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Instant;
+
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use snowmelt_kernel::packet::Sender;
+
+use super::preforked::PREFORKED_TIMEOUT;
+use super::record::{Call, Forked, Origin, Phase, Token};
+use super::service::{Service, Watched};
+use super::start::group_fault;
+use super::sync::{self, ChildMessage};
+use crate::message::Failure;
+use crate::root::{Fault, doing};
+
+impl Service {
+    /// A child has reported its process: puts it into its control group and lets it continue. A
+    /// sender without the id made for this child is an attack, and its zygote is killed.
+    pub(super) fn child_is_here(&mut self, token: Token, sender: Sender) {
+        let Err(fault) = self.adopt(token, sender) else { return };
+        let attacker = match fault.source.kind() {
+            // Another user or another control group is never an accident.
+            io::ErrorKind::PermissionDenied => self.zygote_of(token),
+            _ => None,
+        };
+        // A child that died has reported its fault, if it could.
+        let failure = self.final_fault(token).unwrap_or_else(|| fault.into());
+        self.fail(token, failure);
+        if let Some(zygote) = attacker {
+            self.kill_sandbox(zygote);
+        }
+    }
+
+    fn final_fault(&self, token: Token) -> Option<Failure> {
+        let Phase::Starting(starting) = &self.records.get(&token)?.phase else { return None };
+        match sync::try_receive(&starting.sync) {
+            Some(ChildMessage::Fault(failure)) => Some(failure),
+            _ => None,
+        }
+    }
+
+    fn adopt(&mut self, token: Token, sender: Sender) -> Result<(), Fault> {
+        let gone = || io::Error::from(io::ErrorKind::NotFound);
+        let expected = self.forked_id(token).ok_or_else(gone);
+        let expected = doing("find the child's zygote", expected)?;
+        let pidfd = doing("find the child's process", open_process(sender, expected))?;
+        let Some(record) = self.records.get_mut(&token) else { return Ok(()) };
+        if record.pidfd.is_some() {
+            return Ok(());
+        }
+        record.pidfd = Some(pidfd);
+        record.pid = sender.pid;
+        let record = &self.records[&token];
+        let Some(pidfd) = &record.pidfd else { return Ok(()) };
+        self.groups.backend().ensure_member(&record.group.path, sender.pid).map_err(group_fault)?;
+        doing("watch the child", self.watch(pidfd.as_fd(), Watched::Process, token))?;
+        if let Phase::Starting(starting) = &record.phase {
+            doing("release the child", sync::send_go(&starting.sync))?;
+        }
+        self.call_child(token)?;
+        self.leave_flight(token);
+        Ok(())
+    }
+
+    /// Tells a child that is set up what to call, if that is known yet.
+    fn call_child(&mut self, token: Token) -> Result<(), Fault> {
+        let Some(record) = self.records.get_mut(&token) else { return Ok(()) };
+        let (Phase::Starting(starting), Origin::Forked(forked)) =
+            (&mut record.phase, &record.origin)
+        else {
+            return Ok(());
+        };
+        match &forked.call {
+            Call::Handler(entries) => {
+                doing("send the child its entries", entries.send(&starting.sync))
+            }
+            Call::Preforked => {
+                starting.deadline = Some(Instant::now() + PREFORKED_TIMEOUT);
+                Ok(())
+            }
+            Call::Zygote => Ok(()),
+        }
+    }
+
+    /// One child less is in flight.
+    pub(super) fn leave_flight(&mut self, token: Token) {
+        if let Some(zygote) = self.zygote_of(token) {
+            if let Some(state) = self.zygote(zygote) {
+                state.in_flight = state.in_flight.saturating_sub(1);
+            }
+            self.fork_queued(zygote);
+        }
+    }
+
+    /// The host user id that was made for this child.
+    fn forked_id(&mut self, token: Token) -> Option<u32> {
+        let Origin::Forked(Forked { zygote, number, .. }) = self.records.get(&token)?.origin else {
+            return None;
+        };
+        Some(self.zygote(zygote)?.host_id(number))
+    }
+}
+
+/// Opens the process if it has the user id that only this child can have: the pid could have been
+/// reused since it sent its message.
+fn open_process(sender: Sender, expected_uid: u32) -> io::Result<OwnedFd> {
+    let unknown_process = || io::Error::from(io::ErrorKind::PermissionDenied);
+    let pid = Pid::from_raw(sender.pid).ok_or_else(unknown_process)?;
+    let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
+    let status = fs::read_to_string(format!("/proc/{}/status", sender.pid))?;
+    let uid = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    let uid = uid.and_then(|ids| ids.split_whitespace().next()).and_then(|id| id.parse().ok());
+    if sender.uid != expected_uid || uid != Some(expected_uid) {
+        return Err(unknown_process());
+    }
+    Ok(pidfd)
+}

@@ -1,0 +1,213 @@
+//! A preforked child of a zygote: made before a request, which then finds it set up and warm.
+//! Instead of a fork, the request costs one message with the entry to call.
+//!
+//! Each recently used zygote has one. It is made when the zygote has been idle for a moment, with
+//! the root and the limits of the last request. A job's network belongs to one job, so children
+//! with a network are never preforked.
+//!
+//! Invariant: a preforked child serves one request, with exactly its root and limits, and runs no
+//! user code before. The server does not know about it, and it never keeps a zygote from ending.
+
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use snowmelt_types::SandboxId;
+
+use super::fork::FORK_TIMEOUT;
+use super::record::{Call, Forked, Origin, Phase, SandboxRecord, Starting, Token, UNREQUESTED};
+use super::service::Service;
+use super::zygote::{Entries, Wanted};
+use crate::message::Failure;
+use crate::spec::{ForkSpec, Limits, Root};
+
+/// How long a zygote must be idle before it preforks: requests in a burst are better served first,
+/// and a call that has just started must not share the processor with the next fork.
+const IDLE_DELAY: Duration = Duration::from_millis(4);
+
+/// How long a preforked child waits for a request.
+pub(super) const PREFORKED_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The preforked child that a zygote has, or is to have.
+pub(super) struct Preforked {
+    root: Root,
+    limits: Limits,
+    state: State,
+}
+
+enum State {
+    /// To be made at this time.
+    Due(Instant),
+    /// Made, and perhaps still in flight.
+    Made(Token),
+}
+
+/// The spec of a child without an entry: only its root and limits are known.
+#[derive(Clone)]
+pub(super) struct PreforkedSpec {
+    pub id: SandboxId,
+    pub root: Root,
+    pub limits: Limits,
+}
+
+impl Preforked {
+    /// When it is to be made, if it is not.
+    pub fn due(&self) -> Option<Instant> {
+        match self.state {
+            State::Due(then) => Some(then),
+            State::Made(_) => None,
+        }
+    }
+
+    fn token(&self) -> Option<Token> {
+        match self.state {
+            State::Due(_) => None,
+            State::Made(token) => Some(token),
+        }
+    }
+}
+
+impl Service {
+    /// Serves a request with the zygote's preforked child; false if there is none that matches.
+    /// Schedules the next one.
+    pub(super) fn use_preforked(
+        &mut self,
+        zygote: Token,
+        sequence: u64,
+        spec: &ForkSpec,
+    ) -> Result<bool, Failure> {
+        let Some(state) = self.zygote(zygote) else { return Ok(false) };
+        let due = State::Due(Instant::now() + IDLE_DELAY);
+        let (root, limits) = (spec.root.clone(), spec.limits);
+        let next = Some(Preforked { root, limits, state: due });
+        let made = state.preforked.as_ref().and_then(Preforked::token);
+        let fits =
+            |preforked: &Preforked| preforked.root == spec.root && preforked.limits == spec.limits;
+        let Some(token) = made.filter(|_| state.preforked.as_ref().is_some_and(fits)) else {
+            // A child for another kind of request is kept: such a request may come again.
+            if made.is_none() {
+                state.preforked = next;
+            }
+            return Ok(false);
+        };
+        state.preforked = next;
+        self.new_token(&spec.id)?;
+        Ok(self.hand_over(token, sequence, spec))
+    }
+
+    /// Assigns a preforked child to a request. False if it is about to end.
+    fn hand_over(&mut self, token: Token, sequence: u64, spec: &ForkSpec) -> bool {
+        let Some(record) = self.records.get_mut(&token) else { return false };
+        let is_set_up = record.pidfd.is_some();
+        let (Phase::Starting(starting), Origin::Forked(forked)) =
+            (&mut record.phase, &mut record.origin)
+        else {
+            return false;
+        };
+        let entries = Entries::of(spec);
+        if starting.fault.is_some() || (is_set_up && entries.send(&starting.sync).is_err()) {
+            return false;
+        }
+        forked.call = Call::Handler(entries);
+        starting.answer.sequence = sequence;
+        record.started_at = Instant::now();
+        starting.deadline = Some(record.started_at + FORK_TIMEOUT);
+        let before = std::mem::replace(&mut record.id, spec.id.clone());
+        self.names.remove(&before);
+        self.names.insert(spec.id.clone(), token);
+        if is_set_up {
+            self.send_handed_over(token);
+        }
+        true
+    }
+
+    /// Answers immediately: a child that is set up has no step left that could fail, and its
+    /// channel accepts connections already.
+    fn send_handed_over(&mut self, token: Token) {
+        let Some(record) = self.records.get_mut(&token) else { return };
+        match std::mem::replace(&mut record.phase, Phase::Running) {
+            Phase::Starting(starting) => {
+                self.unwatch(starting.sync.as_fd());
+                self.send_started(token, &starting.answer, None);
+            }
+            other => record.phase = other,
+        }
+    }
+
+    /// Makes the preforked child of a zygote if it is due; false if the token is about something
+    /// else.
+    pub(super) fn make_due_preforked(&mut self, zygote: Token, now: Instant) -> bool {
+        let Some(state) = self.zygote(zygote) else { return false };
+        let Some(preforked) =
+            state.preforked.take_if(|preforked| preforked.due().is_some_and(|due| due <= now))
+        else {
+            return false;
+        };
+        let is_busy = state.in_flight > 0 || !state.queue.is_empty();
+        if is_busy {
+            state.preforked = Some(Preforked { state: State::Due(now + IDLE_DELAY), ..preforked });
+        } else if !state.retired {
+            self.make_preforked(zygote, preforked);
+        }
+        true
+    }
+
+    fn make_preforked(&mut self, zygote: Token, Preforked { root, limits, .. }: Preforked) {
+        let spec = PreforkedSpec { id: SandboxId::new(), root, limits };
+        // If it fails, the next request reports why.
+        if self.fork_now(zygote, UNREQUESTED, &Wanted::Preforked(spec.clone())).is_err() {
+            return;
+        }
+        let token = self.find(&spec.id);
+        let PreforkedSpec { root, limits, .. } = spec;
+        if let (Some(token), Some(state)) = (token, self.zygote(zygote)) {
+            state.preforked = Some(Preforked { root, limits, state: State::Made(token) });
+        }
+    }
+
+    /// Ends a preforked child that no request has used in time; false if the token is not one.
+    pub(super) fn end_expired_preforked(&mut self, token: Token) -> bool {
+        let Some(record) = self.records.get_mut(&token) else { return false };
+        let (Some(_), Phase::Starting(starting)) = (&record.pidfd, &mut record.phase) else {
+            return false;
+        };
+        if !matches!(record.origin, Origin::Forked(Forked { call: Call::Preforked, .. })) {
+            return false;
+        }
+        starting.deadline = None;
+        self.kill_sandbox(token);
+        true
+    }
+
+    /// Ends the preforked child of a zygote that is to have no more children.
+    pub(super) fn end_preforked(&mut self, zygote: Token) {
+        let preforked = self.zygote(zygote).and_then(|state| state.preforked.take());
+        let Some(token) = preforked.as_ref().and_then(Preforked::token) else { return };
+        match self.records.get(&token).and_then(|record| record.pidfd.as_ref()) {
+            Some(_) => self.kill_sandbox(token),
+            // Its child finds the socket pair closed, and ends.
+            None => self.fail(token, Failure::Spec { reason: "it was not used".to_owned() }),
+        }
+    }
+
+    /// A child has ended; forgets it if it was the zygote's preforked child.
+    pub(super) fn forget_preforked(&mut self, zygote: Token, child: Token) {
+        if let Some(state) = self.zygote(zygote) {
+            state.preforked.take_if(|preforked| preforked.token() == Some(child));
+        }
+    }
+}
+
+impl SandboxRecord {
+    /// When the preforked child of this zygote is to be made.
+    pub(super) fn preforked_due(&self) -> Option<Instant> {
+        self.zygote.as_ref()?.preforked.as_ref()?.due()
+    }
+
+    /// When it must have been used, or be about to call its entry.
+    pub(super) fn started_by(&self) -> Option<Instant> {
+        match &self.phase {
+            Phase::Starting(Starting { deadline, .. }) => *deadline,
+            _ => None,
+        }
+    }
+}
