@@ -5,7 +5,7 @@
 //! runs, so instances of equal digests are interchangeable.
 
 use snowmelt_types::Digest;
-use snowmelt_wire::{Code, Signature};
+use snowmelt_wire::{Signature, SourceCode};
 
 use crate::{BatchKind, Error, ParsedSignature, Result, with_runtime};
 
@@ -15,7 +15,7 @@ pub struct Registration {
     /// Of the code, the packages and the signatures.
     pub digest: Digest,
     /// The code.
-    pub code: Code,
+    pub code: SourceCode,
     /// Everything to install: the user's requirements and the runtime's.
     pub packages: Vec<String>,
     /// As they came, in the order of `parsed`.
@@ -27,7 +27,7 @@ pub struct Registration {
 impl Registration {
     /// Checks the functions of a piece of code. `packages` are the requirements that stand beside
     /// the code or in it; those of the signatures are added.
-    pub fn new(code: Code, packages: &[String], signatures: Vec<Signature>) -> Result<Self> {
+    pub fn new(code: SourceCode, packages: &[String], signatures: Vec<Signature>) -> Result<Self> {
         let parsed = signatures.iter().map(ParsedSignature::parse).collect::<Result<Vec<_>>>()?;
         check_names(&parsed)?;
         let kinds: Vec<BatchKind> = parsed.iter().map(|signature| signature.batch).collect();
@@ -49,10 +49,10 @@ impl Registration {
 
 /// Refuses what the platform's Python cannot run: files of another language, and a pickle of
 /// another version, whose byte code differs.
-pub fn check_python(code: &Code, running: &str) -> Result<()> {
+pub fn check_python(code: &SourceCode, running: &str) -> Result<()> {
     match code {
-        Code::Files { .. } => Err(Error::NotPython),
-        Code::Pickle { python, .. } if python != running => {
+        SourceCode::Files { .. } => Err(Error::NotPython),
+        SourceCode::Pickle { python, .. } if python != running => {
             Err(Error::PickleVersion { pickled: python.clone(), running: running.to_owned() })
         }
         _ => Ok(()),
@@ -72,11 +72,13 @@ fn check_names(parsed: &[ParsedSignature]) -> Result<()> {
 }
 
 /// Every part is written with its length, so that no two registrations look alike.
-fn digest(code: &Code, packages: &[String], signatures: &[Signature]) -> Digest {
+fn digest(code: &SourceCode, packages: &[String], signatures: &[Signature]) -> Digest {
     let mut parts = vec!["registration-1".to_owned()];
     match code {
-        Code::Source { file, text } => parts.extend(["source".into(), file.clone(), text.clone()]),
-        Code::Pickle { data, python, sources } => {
+        SourceCode::Source { file, text } => {
+            parts.extend(["source".into(), file.clone(), text.clone()])
+        }
+        SourceCode::Pickle { data, python, sources } => {
             parts.extend([
                 "pickle".into(),
                 data.clone(),
@@ -85,7 +87,7 @@ fn digest(code: &Code, packages: &[String], signatures: &[Signature]) -> Digest 
             ]);
             parts.extend(sources.iter().flat_map(|(file, text)| [file.clone(), text.clone()]));
         }
-        Code::Files { files } => {
+        SourceCode::Files { files } => {
             parts.extend(["files".into(), files.len().to_string()]);
             parts.extend(files.iter().flat_map(|(path, file)| [path.clone(), file.data.clone()]));
         }
@@ -119,8 +121,8 @@ mod tests {
         }
     }
 
-    fn source(text: &str) -> Code {
-        Code::Source { file: "udfs.py".to_owned(), text: text.to_owned() }
+    fn source(text: &str) -> SourceCode {
+        SourceCode::Source { file: "udfs.py".to_owned(), text: text.to_owned() }
     }
 
     #[test]
@@ -162,7 +164,7 @@ mod tests {
     #[test]
     fn refuses_a_pickle_of_another_python() {
         let sources = Default::default();
-        let pickle = Code::Pickle { data: String::new(), python: "3.10".to_owned(), sources };
+        let pickle = SourceCode::Pickle { data: String::new(), python: "3.10".to_owned(), sources };
         assert!(check_python(&pickle, "3.10").is_ok() && check_python(&source(""), "3.11").is_ok());
         let refused = check_python(&pickle, "3.11").unwrap_err().to_string();
         assert!(refused.contains("pickled by Python 3.10"), "{refused}");

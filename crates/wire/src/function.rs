@@ -14,7 +14,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use snowmelt_types::{ByteSize, Code as ErrorCode, ErrorReport, Report, SourceLocation};
+use snowmelt_types::{ByteSize, Code, ErrorReport, Report, SourceLocation};
 
 /// What a connection is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,7 +33,7 @@ pub enum Mode {
 /// The user's code, by value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
-pub enum Code {
+pub enum SourceCode {
     /// One Python file.
     Source {
         /// The file's name as the user knows it, for tracebacks: `udfs.py`.
@@ -86,8 +86,8 @@ impl CodeFile {
 pub struct Load {
     /// What the connection is for.
     pub mode: Mode,
-    /// Path inside the sandbox of a JSON file that holds the [`Code`]; for a program the folder of
-    /// its [`Code::Files`].
+    /// Path inside the sandbox of a JSON file that holds the [`SourceCode`]; for a program the
+    /// folder of its [`SourceCode::Files`].
     pub code: String,
     /// The function's name in the code; ignored by [`Mode::Describe`].
     #[serde(default)]
@@ -282,17 +282,17 @@ impl FunctionFailure {
         if known.is_empty() { String::new() } else { format!(": {}", known.join(", ")) }
     }
 
-    fn code(&self) -> ErrorCode {
+    fn code(&self) -> Code {
         match self.kind {
-            FailureKind::Raised => ErrorCode::FUNCTION_RAISED,
-            FailureKind::Type => ErrorCode::FUNCTION_TYPE,
-            FailureKind::Length => ErrorCode::FUNCTION_LENGTH,
-            FailureKind::Load => ErrorCode::FUNCTION_LOAD,
-            FailureKind::Signature => ErrorCode::FUNCTION_SIGNATURE,
-            FailureKind::Scratch => ErrorCode::FUNCTION_SCRATCH,
-            FailureKind::Files => ErrorCode::FUNCTION_FILES,
-            FailureKind::Processes => ErrorCode::FUNCTION_PIDS,
-            FailureKind::Memory => ErrorCode::FUNCTION_MEMORY,
+            FailureKind::Raised => Code::FUNCTION_RAISED,
+            FailureKind::Type => Code::FUNCTION_TYPE,
+            FailureKind::Length => Code::FUNCTION_LENGTH,
+            FailureKind::Load => Code::FUNCTION_LOAD,
+            FailureKind::Signature => Code::FUNCTION_SIGNATURE,
+            FailureKind::Scratch => Code::FUNCTION_SCRATCH,
+            FailureKind::Files => Code::FUNCTION_FILES,
+            FailureKind::Processes => Code::FUNCTION_PIDS,
+            FailureKind::Memory => Code::FUNCTION_MEMORY,
         }
     }
 }

@@ -28,7 +28,7 @@ pub use frame::{
     read_header, read_payload, write_frame,
 };
 pub use function::{
-    Call, Code, CodeFile, FailureKind, FunctionFailure, Load, Mode, OnError, Ready, Signature,
+    Call, CodeFile, FailureKind, FunctionFailure, Load, Mode, OnError, Ready, Signature, SourceCode,
 };
 pub use grants::{Grants, UdfConnection, hand_over};
 pub use stream::{FrameStream, MAX_DESCRIPTORS, write_frame_with};
