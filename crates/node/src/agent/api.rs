@@ -21,7 +21,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use snowmelt_api::Answer;
-use snowmelt_network::{Counters, JobSpec, Listener, Range, Way};
+use snowmelt_network::{Counters, JobSpec, Listener, Range, TracedRoute};
 use snowmelt_types::{Digest, ErrorReport, JobId, Tenant};
 use snowmelt_wire::{Mode, SourceCode};
 
@@ -184,7 +184,7 @@ pub struct WayTo {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WayFound {
     /// Where the kernel would send it.
-    pub way: Way,
+    pub way: TracedRoute,
     /// Who listens there on this host.
     pub listeners: Vec<Listener>,
 }
