@@ -1,32 +1,32 @@
-//! From a user's code to a set of functions that SQL can name (CAGE 3, the registration service in
+//! From a user's code to a set of functions that SQL can call (CAGE 3, the registration service in
 //! its first form: the image is the environment of packages and the code file).
 //!
-//! Invariant: a [`Registration`] was checked whole. Its digest covers everything that decides what
-//! runs, so instances of equal digests are interchangeable.
+//! Invariant: a [`Registration`] is completely checked. Its digest covers everything that affects
+//! execution, so instances of equal digests are interchangeable.
 
 use snowmelt_types::Digest;
 use snowmelt_wire::{Signature, SourceCode};
 
 use crate::{BatchKind, Error, ParsedSignature, Result, with_runtime};
 
-/// A checked set of UDFs that come from one piece of code.
+/// A checked set of UDFs that are defined by one piece of code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registration {
-    /// Of the code, the packages and the signatures.
+    /// The digest of the code, the packages and the signatures.
     pub digest: Digest,
     /// The code.
     pub code: SourceCode,
-    /// Everything to install: the user's requirements and the runtime's.
+    /// All packages to install: the user's requirements and the runtime's.
     pub packages: Vec<String>,
-    /// As they came, in the order of `parsed`.
+    /// The signatures as received, in the order of `parsed`.
     pub signatures: Vec<Signature>,
-    /// Checked.
+    /// The checked signatures.
     pub parsed: Vec<ParsedSignature>,
 }
 
 impl Registration {
-    /// Checks the functions of a piece of code. `packages` are the requirements that stand beside
-    /// the code or in it; those of the signatures are added.
+    /// Checks the functions of a piece of code. `packages` are the requirements given with the code
+    /// or in it; those of the signatures are added.
     pub fn new(code: SourceCode, packages: &[String], signatures: Vec<Signature>) -> Result<Self> {
         let parsed = signatures.iter().map(ParsedSignature::parse).collect::<Result<Vec<_>>>()?;
         check_names(&parsed)?;
@@ -40,14 +40,14 @@ impl Registration {
         Ok(Self { digest, code, packages, signatures, parsed })
     }
 
-    /// The function of that name. SQL folds names to lower case unless they are quoted.
+    /// The function of that name. SQL folds unquoted names to lower case.
     pub fn function(&self, name: &str) -> Option<(&Signature, &ParsedSignature)> {
         let both = self.signatures.iter().zip(&self.parsed);
         both.into_iter().find(|(_, parsed)| parsed.name.eq_ignore_ascii_case(name))
     }
 }
 
-/// Refuses what the platform's Python cannot run: files of another language, and a pickle of
+/// Refuses code that the platform's Python cannot run: files of another language, and a pickle of
 /// another version, whose byte code differs.
 pub fn check_python(code: &SourceCode, running: &str) -> Result<()> {
     match code {
@@ -71,7 +71,7 @@ fn check_names(parsed: &[ParsedSignature]) -> Result<()> {
     Ok(())
 }
 
-/// Every part is written with its length, so that no two registrations look alike.
+/// Every part is preceded by its length, so that different registrations do not collide.
 fn digest(code: &SourceCode, packages: &[String], signatures: &[Signature]) -> Digest {
     let mut parts = vec!["registration-1".to_owned()];
     match code {
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn gathers_packages_of_code_signatures_and_runtime() {
+    fn packages_of_code_signatures_and_runtime_are_collected() {
         let made = Registration::new(
             source(""),
             &["idna".to_owned()],
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn the_digest_follows_whatever_decides_what_runs() {
+    fn the_digest_depends_on_everything_that_affects_execution() {
         let of = |code, signature| Registration::new(code, &[], vec![signature]).unwrap().digest;
         let first = of(source("a"), signature("f", "scalar"));
         assert_eq!(first, of(source("a"), signature("f", "scalar")));
@@ -155,14 +155,14 @@ mod tests {
     }
 
     #[test]
-    fn refuses_names_that_sql_cannot_tell_apart_and_code_without_functions() {
+    fn names_that_differ_in_case_only_and_code_without_functions_are_refused() {
         let twice = vec![signature("f", "scalar"), signature("F", "scalar")];
         assert!(matches!(Registration::new(source(""), &[], twice), Err(Error::Twice { .. })));
         assert!(matches!(Registration::new(source(""), &[], vec![]), Err(Error::NoFunction)));
     }
 
     #[test]
-    fn refuses_a_pickle_of_another_python() {
+    fn a_pickle_of_another_python_is_refused() {
         let sources = Default::default();
         let pickle = SourceCode::Pickle { data: String::new(), python: "3.10".to_owned(), sources };
         assert!(check_python(&pickle, "3.10").is_ok() && check_python(&source(""), "3.11").is_ok());

@@ -143,7 +143,7 @@ pub async fn read_frame(from: &mut (impl AsyncRead + Unpin)) -> Result<Option<Fr
     read_frame_within(from, MAX_PAYLOAD_BYTES).await
 }
 
-/// Reads one frame whose payload has at most `most` bytes: for senders that should never need
+/// Reads one frame whose payload has at most `max` bytes: for senders that should never need
 /// more.
 pub async fn read_frame_within(
     from: &mut (impl AsyncRead + Unpin),
