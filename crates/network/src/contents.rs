@@ -95,7 +95,7 @@ fn is_lasting(message: &Parsed) -> bool {
 pub fn end_connections(namespace: &mut Namespace) {
     for family in [AF_INET, AF_INET6] {
         let found = sockets(&mut namespace.diagnosis, family, TCP).unwrap_or_default();
-        for some in found.chunks(AT_ONCE) {
+        for some in found.chunks(PER_BATCH) {
             let mut batch = Batch::new();
             for message in some {
                 // `id` of `struct inet_diag_msg`.

@@ -70,8 +70,7 @@ impl Inner {
         let made = self.room(zygote).take();
         // Into one of a lane that died nobody can be put any more.
         let usable = made.filter(|fresh| fresh.namespace.is_alive());
-        let untouched =
-            usable.and_then(|mut fresh| fresh.furnished.is_unused().then_some(fresh));
+        let untouched = usable.and_then(|mut fresh| fresh.furnished.is_unused().then_some(fresh));
         match untouched {
             Some(fresh) => Ok(fresh),
             None => self.make_fresh(networks, zygote).await,

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use crate::Address;
 
 /// The address to bind instead of `wanted`; none if the function may not bind it. A dual-stack
-/// socket at the wildcard is bound to the IPv4 address; [`super::dual_stack`] assigns it the packets
+/// socket at the wildcard is bound to the IPv4 address; [`super::dual_stack`] assigns it packets
 /// for the IPv6 address.
 pub fn bind(own: Address, wanted: SocketAddr, is_dual: bool) -> Option<SocketAddr> {
     let meant = match wanted.ip() {
