@@ -280,7 +280,7 @@ def test_mistakes_are_told(alone: Snowmelt) -> None:
     alone.run("lab", "up", "--hosts", 251).failed_with("SM-0110", "250")
     alone.run("lab", "down").failed_with("SM-0802", "lab up --name lab")
     with lab(alone, 1) as made:
-        made.command("up", "--hosts", 1).failed_with("SM-0802", "runs already")
+        made.command("up", "--hosts", 1).failed_with("SM-0802", "is running already")
         made.command("fail", "host-2").failed_with("SM-0802", "host-1")
         made.command("run", "--", "no-such-program").failed_with("SM-0110", "no-such-program")
         assert json.loads(made.command("ls", "-o", "json").out)[0]["plan"]["hosts"] == 1

@@ -11,7 +11,7 @@ use snowmelt_node::{InstanceLease, InstanceLimits, Node, Options as NodeOptions,
 use snowmelt_package::Progress;
 use snowmelt_sandbox::Spawner;
 use snowmelt_types::{ByteSize, Tenant};
-use snowmelt_wire::{Call, Code, Load, Mode, OnError};
+use snowmelt_wire::{Call, Load, Mode, OnError, SourceCode};
 
 use super::Options;
 
@@ -24,7 +24,7 @@ pub struct Host {
     pub node: Node,
     /// All sandboxes are below it.
     pub spawner_pid: u32,
-    code: Code,
+    code: SourceCode,
     packages: Vec<String>,
     imports: Vec<String>,
 }
@@ -63,7 +63,7 @@ impl Host {
             spawner,
         )?;
         let text = fs::read_to_string(&options.file).context("cannot read the handler's file")?;
-        let code = Code::Source { file: "handler.py".to_owned(), text };
+        let code = SourceCode::Source { file: "handler.py".to_owned(), text };
         let (packages, imports) = (options.packages.clone(), options.imports.clone());
         Ok(Self { node, spawner_pid, code, packages, imports })
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use snowmelt_types::{ByteSize, CpuMillis, FunctionName, Tenant};
-use snowmelt_wire::Code;
+use snowmelt_wire::SourceCode;
 
 /// How long the result of an asynchronous call is kept by default, in milliseconds.
 pub const RESULT_KEPT_MS: u64 = 24 * 60 * 60 * 1000;
@@ -18,7 +18,7 @@ pub struct FunctionSpec {
     pub name: FunctionName,
     /// The code; of a code package none.
     #[serde(default = "no_code")]
-    pub code: Code,
+    pub code: SourceCode,
     /// The code package of a Python function, instead of code and packages: of the platform's
     /// machine, or in a registry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -62,12 +62,12 @@ pub struct FunctionSpec {
 }
 
 /// What stands for the code of a function that has it elsewhere.
-pub fn no_code() -> Code {
-    Code::Files { files: BTreeMap::new() }
+pub fn no_code() -> SourceCode {
+    SourceCode::Files { files: BTreeMap::new() }
 }
 
-/// What runs a function's code. Python takes [`Code::Source`] and [`Code::Pickle`], the others take
-/// [`Code::Files`].
+/// What runs a function's code. Python takes [`SourceCode::Source`] and [`SourceCode::Pickle`], the
+/// others take [`SourceCode::Files`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Runtime {
@@ -193,7 +193,7 @@ pub struct PackRequest {
     /// The package's name; with a registry in it, it is sent there.
     pub name: String,
     /// The code.
-    pub code: Code,
+    pub code: SourceCode,
     /// The callable in the code; empty: `handler`.
     #[serde(default)]
     pub handler: String,

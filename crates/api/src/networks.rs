@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
-use snowmelt_network::{Counters, Hold, JobSpec, Range, Remains};
+use snowmelt_network::{AddressEnforcement, Counters, JobSpec, NamespaceContents, Range};
 use snowmelt_types::{ErrorReport, FunctionName, HostName, JobId, Tenant};
 
 /// A job whose functions talk, in a list.
@@ -68,11 +68,11 @@ pub struct PartNetwork {
     /// The most bytes of a packet to another host.
     pub mtu: u32,
     /// What holds functions to their addresses.
-    pub hold: Hold,
+    pub hold: AddressEnforcement,
     /// What was asked of the kernel for it.
     pub counters: Counters,
     /// Sockets, routes and neighbours that are in it.
-    pub holds: Remains,
+    pub holds: NamespaceContents,
 }
 
 /// Asks for the way of a packet between functions of a job.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use snowmelt_types::{ByteSize, QueryId, Tenant};
-use snowmelt_wire::{Code, Signature};
+use snowmelt_wire::{Signature, SourceCode};
 
 /// A query with everything that it needs.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -36,7 +36,7 @@ pub struct QueryRequest {
 #[serde(deny_unknown_fields)]
 pub struct UdfSource {
     /// The code.
-    pub code: Code,
+    pub code: SourceCode,
     /// Requirements beside those that the code's decorators name.
     #[serde(default)]
     pub packages: Vec<String>,

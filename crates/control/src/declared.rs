@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use snowmelt_node::Node;
-use snowmelt_types::{Code as ErrorCode, Digest, ErrorReport, Report};
+use snowmelt_types::{Code, Digest, ErrorReport, Report};
 use snowmelt_udf::{BatchKind, inspect_source, with_runtime};
-use snowmelt_wire::Code;
+use snowmelt_wire::SourceCode;
 
 use crate::memos::Memos;
 
@@ -36,7 +36,7 @@ impl Declared {
 pub(crate) async fn declared(
     node: &Node,
     memos: &Memos,
-    code: &Code,
+    code: &SourceCode,
     packages: &[String],
 ) -> Result<Declared, ErrorReport> {
     let python = node.python().await.map_err(|error| error.report())?;
@@ -44,7 +44,7 @@ pub(crate) async fn declared(
     snowmelt_udf::check_python(code, &version).map_err(|error| error.report())?;
     let mut declared = Declared { packages: packages.to_vec(), ..Declared::default() };
     declared.shared = packages.to_vec();
-    if let Code::Source { file, text } = code {
+    if let SourceCode::Source { file, text } = code {
         let key = Digest::of_parts(["declared-2", &version, file, text]);
         let source: Declared = match memos.get(&key) {
             Some(known) => known,
@@ -70,7 +70,7 @@ async fn inspect(python: PathBuf, file: &str, text: &str) -> Result<Declared, Er
     let inspected = tokio::task::spawn_blocking(move || inspect_source(&python, &file, &text));
     let source = inspected
         .await
-        .map_err(|error| ErrorReport::new(ErrorCode::INTERNAL, error.to_string()))?
+        .map_err(|error| ErrorReport::new(Code::INTERNAL, error.to_string()))?
         .map_err(|error| error.report())?;
     let snowmelt_udf::Source { packages, shared, groups, imports } = source;
     Ok(Declared { packages, shared, groups, imports })

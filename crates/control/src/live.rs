@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use snowmelt_api::{CallMode, FunctionSpec, PackRequest, Packed, Runtime};
 use snowmelt_node::{InstanceLimits, Language, Node, ProgramRequest, Unit};
-use snowmelt_types::{Code as ErrorCode, Digest, ErrorReport, Report};
-use snowmelt_wire::{Code, Load, Mode, OnError};
+use snowmelt_types::{Code, Digest, ErrorReport, Report};
+use snowmelt_wire::{Load, Mode, OnError, SourceCode};
 use tokio::sync::Semaphore;
 
 use crate::declared::{Declared, declared};
@@ -80,7 +80,7 @@ pub(crate) fn accept(
     deployed_ms: u64,
 ) -> Result<FunctionRecord, ErrorReport> {
     let refused =
-        |message: &str, hint: &str| Err(ErrorReport::new(ErrorCode::OPTION, message).hint(hint));
+        |message: &str, hint: &str| Err(ErrorReport::new(Code::OPTION, message).hint(hint));
     let is_inside = spec.root.is_some() || spec.image.is_some();
     // An image may name a command itself.
     let has_command =
@@ -100,9 +100,9 @@ pub(crate) fn accept(
     };
     let empty = BTreeMap::new();
     let files = match (&spec.code, language) {
-        (Code::Files { files }, _) if language != Language::Python => files,
-        (Code::Source { .. } | Code::Pickle { .. }, Language::Python) => &empty,
-        (Code::Files { .. }, _) => {
+        (SourceCode::Files { files }, _) if language != Language::Python => files,
+        (SourceCode::Source { .. } | SourceCode::Pickle { .. }, Language::Python) => &empty,
+        (SourceCode::Files { .. }, _) => {
             return refused("Python code is needed, and these are files", "name one Python file");
         }
         _ => {
@@ -137,17 +137,17 @@ pub(crate) fn accept(
         spec.handler = language.default_handler(files.keys().map(String::as_str));
     }
     let digest = node.store(&spec.code).map_err(|error| error.report())?;
-    spec.code = Code::Files { files: BTreeMap::new() };
+    spec.code = SourceCode::Files { files: BTreeMap::new() };
     Ok(FunctionRecord { spec, deployed_ms, files: Some(digest), packed: None })
 }
 
 fn accept_packed(spec: FunctionSpec, deployed_ms: u64) -> Result<FunctionRecord, ErrorReport> {
-    let has_code = !matches!(&spec.code, Code::Files { files } if files.is_empty());
+    let has_code = !matches!(&spec.code, SourceCode::Files { files } if files.is_empty());
     let plain = spec.runtime == Runtime::Python && spec.root.is_none() && spec.image.is_none();
     if has_code || !plain || !spec.packages.is_empty() || spec.mode == CallMode::Map {
         let message = "a code package has the code and the packages of a Python function";
         let hint = "name the package alone, without code, packages, runtime, root or image";
-        return Err(ErrorReport::new(ErrorCode::OPTION, message).hint(hint));
+        return Err(ErrorReport::new(Code::OPTION, message).hint(hint));
     }
     Ok(FunctionRecord { spec, deployed_ms, files: None, packed: None })
 }
@@ -171,10 +171,10 @@ pub(crate) async fn pack(
     request: PackRequest,
 ) -> Result<Packed, ErrorReport> {
     let PackRequest { name, code, handler, packages } = request;
-    if matches!(code, Code::Files { .. }) {
+    if matches!(code, SourceCode::Files { .. }) {
         let message = "a code package is of Python code, and these are files of a program";
         let hint = "put a program into an image (snowmelt image convert) and name that (--image)";
-        return Err(ErrorReport::new(ErrorCode::OPTION, message).hint(hint));
+        return Err(ErrorReport::new(Code::OPTION, message).hint(hint));
     }
     let Declared { packages, imports, .. } = declared(node, memos, &code, &packages).await?;
     let handler = if handler.is_empty() { "handler" } else { &handler };
@@ -183,8 +183,7 @@ pub(crate) async fn pack(
 }
 
 async fn packed(node: &Node, record: &FunctionRecord) -> Result<Unit, ErrorReport> {
-    let missing =
-        || ErrorReport::new(ErrorCode::STATE, "the record of the function has no package");
+    let missing = || ErrorReport::new(Code::STATE, "the record of the function has no package");
     let at = record.packed.as_ref().ok_or_else(missing)?;
     let prepared = node.prepare_package(&record.spec.tenant, at).await;
     prepared.map_err(|error| error.report())
@@ -205,7 +204,7 @@ async fn program(
     limits: &InstanceLimits,
 ) -> Result<Unit, ErrorReport> {
     let spec = &record.spec;
-    let missing = || ErrorReport::new(ErrorCode::STATE, "the record of the function has no files");
+    let missing = || ErrorReport::new(Code::STATE, "the record of the function has no files");
     let files: &Digest = record.files.as_ref().ok_or_else(missing)?;
     let request = program_request(spec, language);
     let prepared = node.prepare_program(&spec.tenant, files, &request, limits).await;

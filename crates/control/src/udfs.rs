@@ -12,9 +12,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use snowmelt_api::UdfSource;
 use snowmelt_node::{InstanceLimits, Node, UdfBinding, Unit};
-use snowmelt_types::{ByteSize, Code as ErrorCode, Digest, ErrorReport, Report, Tenant};
+use snowmelt_types::{ByteSize, Code, Digest, ErrorReport, Report, Tenant};
 use snowmelt_udf::{BatchKind, ParsedSignature, Registration, with_runtime};
-use snowmelt_wire::{Code, Load, Mode, OnError, Signature};
+use snowmelt_wire::{Load, Mode, OnError, Signature, SourceCode};
 
 use crate::declared::{Declared, declared};
 use crate::memos::Memos;
@@ -66,7 +66,7 @@ impl UdfSet {
         if self.signatures.iter().any(same) {
             let message = format!("two UDFs are named `{}`", signature.name);
             return Err(
-                ErrorReport::new(ErrorCode::FUNCTION_SIGNATURE, message).hint("rename one of them")
+                ErrorReport::new(Code::FUNCTION_SIGNATURE, message).hint("rename one of them")
             );
         }
         self.bindings.push(binding(unit, signature, parsed));
@@ -163,7 +163,7 @@ impl UdfCatalog {
         let requirements = with_runtime(&declared.packages, [BatchKind::Scalar]);
         match self.node.resolve(&requirements, events).await.map_err(|error| error.report()) {
             Ok(()) => Ok(false),
-            Err(report) if report.code == ErrorCode::PACKAGE_RESOLVE.code => Ok(true),
+            Err(report) if report.code == Code::PACKAGE_RESOLVE.code => Ok(true),
             Err(report) => Err(report),
         }
     }
@@ -171,7 +171,7 @@ impl UdfCatalog {
     async fn unit(
         &self,
         tenant: &Tenant,
-        code: &Code,
+        code: &SourceCode,
         requirements: &[String],
         declared: &Declared,
         events: &Events,
@@ -185,7 +185,7 @@ impl UdfCatalog {
     async fn describe(
         &self,
         tenant: &Tenant,
-        code: &Code,
+        code: &SourceCode,
         declared: &Declared,
         apart: bool,
         events: &Events,
@@ -212,7 +212,7 @@ impl UdfCatalog {
 }
 
 fn register(
-    code: &Code,
+    code: &SourceCode,
     packages: &[String],
     signatures: Vec<Signature>,
 ) -> Result<Registration, ErrorReport> {

@@ -1,42 +1,42 @@
-//! What can be wrong with a location.
+//! The errors of locations.
 
 use std::path::{Path, PathBuf};
 
 use snowmelt_types::{Code, ErrorReport, Report};
 
-/// A location that stands for no files, or cannot be read.
+/// A location has no files, or cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A location does not exist.
+    /// The location does not exist.
     #[error("there is no file or folder `{location}`")]
     Missing {
         /// The location as the user wrote it.
         location: String,
-        /// Where it was looked for.
+        /// The path that was tried.
         looked: String,
     },
-    /// A link among a table's files leads nowhere.
-    #[error("the link `{location}` leads nowhere")]
-    LinkDangling {
+    /// A link among a table's files is broken.
+    #[error("the link `{location}` is broken")]
+    BrokenLink {
         /// The link.
         location: String,
-        /// Where it leads.
+        /// The link's target.
         looked: String,
     },
-    /// A location exists, but there is no Parquet file in it.
+    /// The location exists, but contains no Parquet file.
     #[error("`{location}` holds no Parquet file")]
     Empty {
         /// The location as the user wrote it.
         location: String,
-        /// What was there instead.
+        /// What was found instead.
         found: String,
     },
-    /// A location that cannot be understood.
-    #[error("`{location}` is no location: {why}")]
+    /// The location is not valid.
+    #[error("`{location}` is not a location: {why}")]
     Invalid {
         /// The location as the user wrote it.
         location: String,
-        /// What is wrong with it.
+        /// Why it is not valid.
         why: String,
     },
     /// A file or folder cannot be read.
@@ -44,19 +44,19 @@ pub enum Error {
     Io {
         /// The path.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: std::io::Error,
     },
 }
 
 impl Error {
-    /// A location with nothing at its path.
+    /// The error for a location whose path does not exist.
     pub fn missing(location: &str, path: &Path) -> Self {
         let looked = path.display().to_string();
         Self::Missing { location: location.to_owned(), looked }
     }
 
-    /// A location without Parquet files, with what its folder has instead.
+    /// The error for a location without Parquet files, with the other entries of its folder.
     pub fn empty(location: &str, path: &Path) -> Self {
         let found = match std::fs::read_dir(path) {
             Ok(entries) => what_else(entries.flatten().map(|entry| entry.path()).collect()),
@@ -65,7 +65,7 @@ impl Error {
         Self::Empty { location: location.to_owned(), found }
     }
 
-    /// A location that is written wrongly.
+    /// The error for an invalid location.
     pub fn invalid(location: &str, why: impl Into<String>) -> Self {
         Self::Invalid { location: location.to_owned(), why: why.into() }
     }
@@ -73,8 +73,8 @@ impl Error {
 
 fn what_else(entries: Vec<PathBuf>) -> String {
     let count = entries.len();
-    if let Some(dangling) = entries.iter().find(|path| path.is_symlink() && !path.exists()) {
-        return format!("the link {} leads nowhere", dangling.display());
+    if let Some(broken) = entries.iter().find(|path| path.is_symlink() && !path.exists()) {
+        return format!("the link {} is broken", broken.display());
     }
     let text = |path: &PathBuf| {
         path.extension().is_some_and(|end| end == "csv" || end == "json" || end == "jsonl")
@@ -92,8 +92,8 @@ impl Report for Error {
             Self::Missing { looked, .. } => {
                 new(Code::TABLE_MISSING).hint(format!("it was looked for at {looked}"))
             }
-            Self::LinkDangling { looked, .. } => new(Code::TABLE_MISSING)
-                .hint(format!("there is no {looked}: mend the link, or remove it from the folder")),
+            Self::BrokenLink { looked, .. } => new(Code::TABLE_MISSING)
+                .hint(format!("there is no {looked}: fix the link, or remove it from the folder")),
             Self::Empty { found, .. } => new(Code::TABLE_EMPTY).hint(format!(
                 "{found}; name a file, a folder with *.parquet in it, or a glob such as 'data/*.parquet'"
             )),

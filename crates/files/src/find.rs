@@ -14,7 +14,7 @@ use crate::{Error, Result};
 /// `folder`.
 ///
 /// # Errors
-/// If there is none, with what was there instead.
+/// There are no Parquet files; the error says what was found instead.
 pub fn find(location: &str, folder: &Path) -> Result<Vec<LocalFile>> {
     let path = folder.join(location);
     let mut paths = Vec::new();
@@ -35,18 +35,18 @@ pub fn find(location: &str, folder: &Path) -> Result<Vec<LocalFile>> {
 
 fn local_file(path: &Path) -> Result<LocalFile> {
     let io = |source| Error::Io { path: path.to_owned(), source };
-    // Links are followed once, here: what a worker is granted is the file that was planned with.
+    // Links are resolved once, here: a worker is granted the file that was planned with.
     let path = match path.canonicalize() {
-        Err(_) if dangles(path) => {
+        Err(_) if is_broken_link(path) => {
             let location = path.display().to_string();
             let looked = path.read_link().unwrap_or_default().display().to_string();
-            return Err(Error::LinkDangling { location, looked });
+            return Err(Error::BrokenLink { location, looked });
         }
         found => found.map_err(io)?,
     };
     let metadata = path.metadata().map_err(io)?;
     let modified = metadata.modified().map_err(io)?;
-    // Paths are sent as text from here on.
+    // From here on paths are sent as text.
     let Some(text) = path.to_str() else {
         return Err(Error::invalid(&path.display().to_string(), "its name is not UTF-8"));
     };
@@ -83,19 +83,19 @@ fn walk(
         if name.is_none_or(|name| is_hidden(&name)) {
             continue;
         }
-        // A link to a folder is not followed: it could lead back to this one.
+        // Links to folders are not followed: they could form a cycle.
         if path.is_dir() && !path.is_symlink() {
             walk(&path, wanted, found)?;
-        } else if wanted(&path) && (path.is_file() || dangles(&path)) {
-            // A link that leads nowhere fails when it is opened, by name: to skip it would be to
-            // answer without its rows.
+        } else if wanted(&path) && (path.is_file() || is_broken_link(&path)) {
+            // A broken link fails later, when it is opened, and the error names it: skipping it
+            // would return an answer without its rows.
             found.push(path);
         }
     }
     Ok(())
 }
 
-fn dangles(path: &Path) -> bool {
+fn is_broken_link(path: &Path) -> bool {
     path.is_symlink() && !path.exists()
 }
 
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_files_folders_and_globs() {
+    fn files_folders_and_globs_are_found() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
         std::fs::create_dir(root.join("deep")).unwrap();
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_missing_from_empty() {
+    fn missing_and_empty_locations_are_distinguished() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
         std::fs::create_dir(root.join("none")).unwrap();

@@ -1,8 +1,7 @@
-//! Which local files a location of a query stands for (a file, a folder or a glob), and which
-//! version of each was found.
+//! The local files of a query's location (a file, a folder or a glob), and the version of each.
 //!
-//! Boundary: names and metadata only; no file is opened or parsed here. The server lists files for
-//! query drivers, which can open no path themselves, and the drivers apply the same rules to the
+//! This crate reads names and metadata only; it opens and parses no file. The server lists files
+//! for query drivers, which have no access to paths, and the drivers apply the same rules to the
 //! keys of buckets.
 
 mod error;
@@ -15,5 +14,5 @@ pub use find::find;
 pub use names::{MATCHING, glob_base, has_glob, is_hidden, is_parquet};
 pub use version::version;
 
-/// A result of this crate.
+/// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -1,7 +1,7 @@
-//! The rules for names, which hold for local paths and for keys of buckets.
+//! The rules for names of local paths and of keys in buckets.
 //!
-//! Hidden files (a name that begins with `.` or `_`) are what other engines leave beside their
-//! data; a folder or a glob never matches them.
+//! Hidden files (a name that begins with `.` or `_`) are the metadata of other engines; a folder or
+//! a glob never matches them.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -25,12 +25,12 @@ pub fn has_glob(text: &str) -> bool {
     text.contains(['*', '?', '['])
 }
 
-/// True for the name of a file or folder that is skipped unless it is named itself.
+/// True for the name of a file or folder that is skipped unless the location names it.
 pub fn is_hidden(name: &str) -> bool {
     name.starts_with('.') || name.starts_with('_')
 }
 
-/// True if the name says that it is a Parquet file.
+/// True for the extension of Parquet files.
 pub fn is_parquet(path: &Path) -> bool {
     path.extension().is_some_and(|end| end.eq_ignore_ascii_case("parquet"))
 }

@@ -1,9 +1,9 @@
-//! The version of a file: rows of two versions never come into one answer.
+//! The version of a file: an answer never combines rows of two versions.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 
-/// What changes when a local file is replaced or written to.
+/// Changes when a local file is replaced or written to.
 pub fn version(metadata: &Metadata) -> String {
     let (inode, size) = (metadata.ino(), metadata.size());
     format!("{inode:x}-{}.{}-{size:x}", metadata.mtime(), metadata.mtime_nsec())

@@ -1,7 +1,7 @@
-//! Messages that make the bridge, the links to hosts and what a host has on its end.
+//! Messages that create the bridge and the links to hosts, and configure the hosts' devices.
 //!
-//! Invariant: the devices of a host and of the bridge have the same numbers and names in all labs,
-//! because each lies in a namespace of its own.
+//! Invariant: the devices of a host and of the bridge have the same indexes and names in all labs,
+//! because each is in a namespace of its own.
 
 use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -10,31 +10,31 @@ use snowmelt_network::netlink::*;
 
 use crate::host::Host;
 
-/// The bridge's number in its namespace; hosts' ports are numbered above it.
+/// The bridge's index in its namespace; the hosts' ports have the indexes above it.
 const BRIDGE: u32 = 1000;
-/// The number of a host's device. High, because kernels put tunnels of their own into each new
+/// The index of a host's device. High, because some kernels create tunnel devices in each new
 /// namespace.
 pub const ETH0: u32 = 1000;
 const LOOPBACK: u32 = 1;
 
-/// The number of a host's port of the bridge.
+/// The index of a host's port of the bridge.
 pub const fn port(host: u32) -> u32 {
     BRIDGE + host
 }
 
-/// Makes the bridge, up. It learns where hosts are, and waits for no spanning tree.
+/// Creates the bridge, up. It learns the hosts' MAC addresses, and has no spanning tree.
 pub fn add_bridge(batch: &mut Batch) {
     batch.add("make the bridge", (RTM_NEWLINK, NEW), &link(BRIDGE, IFF_UP, IFF_UP), |a| {
         a.text(IFLA_IFNAME, "bridge0").nest(IFLA_LINKINFO, |a| {
             a.text(IFLA_INFO_KIND, "bridge").nest(IFLA_INFO_DATA, |a| {
-                // Hosts have addresses only, no groups of them to be asked for.
+                // Hosts use unicast only, so the bridge sends no multicast queries.
                 a.u32(IFLA_BR_STP_STATE, 0).u8(IFLA_BR_MCAST_SNOOPING, 0);
             });
         });
     });
 }
 
-/// Makes the link to a host: its port of the bridge, up, and `eth0` in its namespace. Sent in the
+/// Creates the link to a host: its port of the bridge, up, and `eth0` in its namespace. Sent in the
 /// bridge's namespace; no device is moved.
 pub fn add_link(batch: &mut Batch, host: u32, name: &str, namespace: BorrowedFd<'_>) {
     let up = link(port(host), IFF_UP, IFF_UP);
@@ -51,7 +51,7 @@ pub fn add_link(batch: &mut Batch, host: u32, name: &str, namespace: BorrowedFd<
 }
 
 /// Gives a host its address and sets its devices up. Sent in its namespace.
-pub fn furnish(batch: &mut Batch, address: Ipv4Addr, prefix: u8) {
+pub fn configure(batch: &mut Batch, address: Ipv4Addr, prefix: u8) {
     set(batch, "set up the loopback device of a host", LOOPBACK, true);
     let mut fixed = vec![AF_INET, prefix, 0, RT_SCOPE_UNIVERSE];
     fixed.extend(ETH0.to_ne_bytes());
@@ -61,13 +61,13 @@ pub fn furnish(batch: &mut Batch, address: Ipv4Addr, prefix: u8) {
     set(batch, "set up the link of a host", ETH0, true);
 }
 
-/// Says where other hosts are, once for all. Sent in a host's namespace. What hosts find out by asking
-/// stands in one table of the kernel for all of its namespaces, which has room for 1024 entries:
-/// too few for each of 33 hosts to know all others.
-pub fn introduce<'a>(batch: &mut Batch, others: impl IntoIterator<Item = &'a Host>) {
+/// Adds permanent neighbour entries for other hosts. Sent in a host's namespace. Entries that are
+/// resolved by ARP share one table of the kernel for all of its namespaces, which has room for
+/// 1024: too few for 33 hosts that know each other.
+pub fn add_neighbours<'a>(batch: &mut Batch, others: impl IntoIterator<Item = &'a Host>) {
     for other in others {
         let kind = (RTM_NEWNEIGH, NLM_F_CREATE | NLM_F_REPLACE);
-        batch.add("tell a host of another", kind, &neighbour(), |a| {
+        batch.add("add a host as neighbour of another", kind, &neighbour(), |a| {
             a.bytes(NDA_DST, &other.ip().octets()).bytes(NDA_LLADDR, &mac(other.number));
         });
     }
@@ -79,11 +79,11 @@ pub fn set(batch: &mut Batch, step: &'static str, index: u32, up: bool) {
     batch.add(step, (RTM_NEWLINK, 0), &link(index, flags, IFF_UP), |_| {});
 }
 
-/// Has packets to an address vanish, or no more. That it is so already is well.
-pub fn set_cut(batch: &mut Batch, address: Ipv4Addr, cut: bool) {
-    let (step, kind) = match cut {
-        true => ("cut a host from another", (RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE)),
-        false => ("join a host to another", (RTM_DELROUTE, 0)),
+/// Drops packets to an address (a blackhole route), or no longer. The route may exist already.
+pub fn set_blackhole(batch: &mut Batch, address: Ipv4Addr, enabled: bool) {
+    let (step, kind) = match enabled {
+        true => ("partition a host from another", (RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE)),
+        false => ("reconnect a host to another", (RTM_DELROUTE, 0)),
     };
     let (table, scope) = (RT_TABLE_MAIN, RT_SCOPE_UNIVERSE);
     let mut fixed = vec![AF_INET, 32, 0, 0, table, RTPROT_STATIC, scope, RTN_BLACKHOLE];
@@ -93,14 +93,13 @@ pub fn set_cut(batch: &mut Batch, address: Ipv4Addr, cut: bool) {
     });
 }
 
-/// The address of a host's device, given by software and not by a manufacturer (bit 1 of the first
-/// byte).
+/// The MAC address of a host's device, locally administered (bit 1 of the first byte).
 const fn mac(host: u32) -> [u8; 6] {
     let [a, b, c, d] = host.to_be_bytes();
     [0x02, 0x6c, a, b, c, d]
 }
 
-/// `struct ndmsg` of an entry that stays.
+/// `struct ndmsg` of a permanent entry.
 fn neighbour() -> [u8; 12] {
     let mut bytes = [0; 12];
     bytes[0] = AF_INET;

@@ -1,4 +1,4 @@
-//! What can fail in a lab, and how a user is told.
+//! The errors of this crate, and their reports to users.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,38 +6,38 @@ use std::path::PathBuf;
 use snowmelt_network::netlink::Failed;
 use snowmelt_types::{Code, ErrorReport, HostName, Report};
 
-/// Everything that can fail in this crate.
+/// An error of this crate.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Only root makes network namespaces.
+    /// Network namespaces need root.
     #[error("a lab needs root: its hosts are network namespaces")]
     Root,
-    /// The kernel refused a step of making or changing a lab.
+    /// The kernel refused a step of creating or changing a lab.
     #[error("cannot {step}: {source}")]
     Step {
-        /// What was being done, as a verb phrase.
+        /// The step, as a verb phrase.
         step: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The kernel has no queueing discipline of that kind.
+    /// The kernel lacks a queueing discipline.
     #[error("this kernel cannot {what} a link: it lacks {module}")]
     Kernel {
-        /// What was asked for.
+        /// The effect on the link, as a verb.
         what: &'static str,
-        /// What would do it.
+        /// The kernel module that is missing.
         module: &'static str,
     },
     /// A file or folder of the lab cannot be used.
     #[error("cannot use {}: {source}", path.display())]
     Folder {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// What the kernel said.
+        /// The system's error.
         source: io::Error,
     },
-    /// A lab of that name runs.
-    #[error("a lab named `{name}` runs already")]
+    /// A lab of that name is running.
+    #[error("a lab named `{name}` is running already")]
     Runs {
         /// Its name.
         name: HostName,
@@ -45,43 +45,43 @@ pub enum Error {
     /// There is no lab of that name.
     #[error("there is no lab named `{name}`")]
     NoLab {
-        /// What was asked for.
+        /// The name.
         name: HostName,
     },
     /// The lab has no host of that name.
     #[error("the lab `{lab}` has no host `{host}`")]
     NoHost {
-        /// Its name.
+        /// The lab.
         lab: HostName,
-        /// What was asked for.
+        /// The requested name.
         host: String,
-        /// What there is.
+        /// The names of its hosts.
         hosts: Vec<String>,
     },
-    /// More hosts than the lab's addresses.
+    /// The lab would have more hosts than addresses.
     #[error("a lab has at most {most} hosts, not {asked}")]
     Hosts {
-        /// The most.
+        /// The maximum.
         most: u32,
-        /// How many there would be.
+        /// The number of hosts that there would be.
         asked: u32,
     },
-    /// A host's process ended when it should run.
+    /// A host's process has ended.
     #[error("the process of {host} ended")]
     Ended {
-        /// Which host.
+        /// The host.
         host: String,
-        /// The end of its log.
+        /// The last lines of its log.
         log: Vec<String>,
-        /// The whole of it.
+        /// The log file.
         file: PathBuf,
     },
-    /// What sandboxes left on a host cannot be removed.
-    #[error("cannot remove what the sandboxes of {host} left: {source}")]
+    /// The remaining control groups and folders of a host's sandboxes cannot be removed.
+    #[error("cannot clean up after the sandboxes of {host}: {source}")]
     Sweep {
-        /// Which host.
+        /// The host.
         host: String,
-        /// Why.
+        /// The reason.
         source: Box<snowmelt_sandbox::Error>,
     },
 }

@@ -1,7 +1,7 @@
-//! What can happen to a host, on demand, and its healing.
+//! Faults of hosts on demand, and their healing.
 //!
-//! Invariant: what was done to a host is written down before it is done, so healing undoes at
-//! least as much, and to undo what was not done is well.
+//! Invariant: a fault is recorded before it is caused, so healing undoes every fault; undoing a
+//! recorded fault that was not caused is not an error.
 
 use serde::{Deserialize, Serialize};
 use snowmelt_network::netlink::Batch;
@@ -12,25 +12,25 @@ use crate::lab::{Lab, process_of, set_shape, start};
 use crate::namespace::{self, Namespace};
 use crate::{Result, folder, shape};
 
-/// What happens to a host.
+/// A fault of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fault {
-    /// Its program is killed, without a word to anybody.
+    /// Its program is killed, without notice to other hosts.
     Kill,
-    /// Its cable is pulled.
+    /// Its link is down.
     Unplug,
     /// Its link has a hundredth of its rate.
     Slow,
-    /// It does not reach the other hosts, nor they it; control still does.
+    /// It and the other hosts cannot reach each other; control is still reachable.
     Partition,
 }
 
 impl Lab {
-    /// Has something happen to a host. What has happened to it already happens no second time.
+    /// Causes a fault of a host. A fault that it already has is not caused again.
     ///
     /// # Errors
-    /// What the kernel refuses.
+    /// The kernel refuses a step.
     pub fn fail(&self, host: &Host, fault: Fault) -> Result<()> {
         let _lock = self.lock()?;
         let mut faults = of(host)?;
@@ -46,14 +46,14 @@ impl Lab {
             Fault::Kill => Ok(()),
             Fault::Unplug => set_plugged(self, host, false),
             Fault::Slow => reshape(self, host, true),
-            Fault::Partition => set_cut(self, host, true),
+            Fault::Partition => set_partitioned(self, host, true),
         }
     }
 
-    /// Undoes all that has happened to a host, and starts its program if it does not run.
+    /// Undoes all faults of a host, and starts its program if it does not run.
     ///
     /// # Errors
-    /// What the kernel refuses.
+    /// The kernel refuses a step.
     pub fn heal(&self, host: &Host, program: &impl Program) -> Result<()> {
         let _lock = self.lock()?;
         for fault in of(host)? {
@@ -61,7 +61,7 @@ impl Lab {
                 Fault::Kill => {}
                 Fault::Unplug => set_plugged(self, host, true)?,
                 Fault::Slow => reshape(self, host, false)?,
-                Fault::Partition => set_cut(self, host, false)?,
+                Fault::Partition => set_partitioned(self, host, false)?,
             }
         }
         folder::write(&host.faults_file(), &Vec::<Fault>::new())?;
@@ -72,22 +72,22 @@ impl Lab {
     }
 }
 
-/// What has happened to a host and was not healed.
+/// The faults of a host that are not healed.
 pub(crate) fn of(host: &Host) -> Result<Vec<Fault>> {
     Ok(folder::read(&host.faults_file())?.unwrap_or_default())
 }
 
-/// Cuts hosts that came later from those that are cut from the others.
-pub(crate) fn cut_again(lab: &Lab) -> Result<()> {
+/// Partitions hosts that were added later from those that are partitioned already.
+pub(crate) fn partition_new_hosts(lab: &Lab) -> Result<()> {
     for host in lab.hosts() {
         if of(&host)?.contains(&Fault::Partition) {
-            set_cut(lab, &host, true)?;
+            set_partitioned(lab, &host, true)?;
         }
     }
     Ok(())
 }
 
-/// The host's carrier goes with its port.
+/// The host's device loses its carrier when its port of the bridge is down.
 fn set_plugged(lab: &Lab, host: &Host, plugged: bool) -> Result<()> {
     let mut batch = Batch::new();
     let step = if plugged { "plug in a host" } else { "unplug a host" };
@@ -105,32 +105,32 @@ fn reshape(lab: &Lab, host: &Host, slow: bool) -> Result<()> {
     set_shape(&mut bridge, &mut own, host, to)
 }
 
-/// By routes on both sides: what is cut from whom is then seen by `ip route` on the host.
-fn set_cut(lab: &Lab, host: &Host, cut: bool) -> Result<()> {
+/// Adds or removes blackhole routes on both sides, which `ip route` on the host shows.
+fn set_partitioned(lab: &Lab, host: &Host, partitioned: bool) -> Result<()> {
     let mut own = namespace::open(&host.namespace)?;
-    for other in lab.hosts().iter().filter(|other| are_cut(host, other)) {
-        // Another that is cut from all stays so.
-        if !cut && of(other)?.contains(&Fault::Partition) {
+    for other in lab.hosts().iter().filter(|other| are_partitioned(host, other)) {
+        // The routes of another partitioned host stay.
+        if !partitioned && of(other)?.contains(&Fault::Partition) {
             continue;
         }
-        one_way(&mut own, other, cut)?;
-        one_way(&mut namespace::open(&other.namespace)?, host, cut)?;
+        set_direction(&mut own, other, partitioned)?;
+        set_direction(&mut namespace::open(&other.namespace)?, host, partitioned)?;
     }
     Ok(())
 }
 
-/// A host is cut from all but control, and control from all.
-fn are_cut(host: &Host, other: &Host) -> bool {
+/// A partitioned host is separated from all but control; control from all.
+fn are_partitioned(host: &Host, other: &Host) -> bool {
     host.number != other.number && (host.is_control() || !other.is_control())
 }
 
-fn one_way(from: &mut Namespace, to: &Host, cut: bool) -> Result<()> {
+fn set_direction(from: &mut Namespace, to: &Host, partitioned: bool) -> Result<()> {
     let mut batch = Batch::new();
-    device::set_cut(&mut batch, to.ip(), cut);
+    device::set_blackhole(&mut batch, to.ip(), partitioned);
     match from.route.run(batch) {
         // There was no such route.
         Err(failed)
-            if !cut
+            if !partitioned
                 && failed.source.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) =>
         {
             Ok(())

@@ -1,8 +1,8 @@
-//! Where a lab is kept: what goes with it in the run folder, what its hosts keep in the state
-//! folder.
+//! The folders of a lab: the run folder for what is removed with the lab, the state folder for the
+//! persistent data of its hosts.
 //!
-//! Invariant: the plan is written when all else is there, so a lab without one was not finished or
-//! is about to be gone, and whoever holds the lock may clear it.
+//! Invariant: the plan is written last, so a lab without a plan is incomplete or being removed, and
+//! the holder of the lock may remove it.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read};
@@ -17,12 +17,12 @@ use snowmelt_types::HostName;
 
 use crate::{Error, Result};
 
-/// The folders of a platform, in which those of labs lie.
+/// The platform's folders, which contain those of labs.
 #[derive(Clone, Debug)]
 pub struct Roots {
-    /// For what goes with the lab.
+    /// For files that are removed with the lab.
     pub run: PathBuf,
-    /// For what its hosts keep.
+    /// For the data of its hosts.
     pub state: PathBuf,
 }
 
@@ -43,7 +43,7 @@ impl Folder {
         Self { run: below(&roots.run), state: below(&roots.state) }
     }
 
-    /// Whether anything of it is there.
+    /// Whether any part of it exists.
     pub fn exists(&self) -> bool {
         self.run.exists() || self.state.exists()
     }
@@ -58,7 +58,7 @@ impl Folder {
         self.run.join(NAMESPACES).join(name)
     }
 
-    /// All such files that are there.
+    /// All such files that exist.
     pub fn namespaces(&self) -> Vec<PathBuf> {
         let entries = fs::read_dir(self.run.join(NAMESPACES)).into_iter().flatten();
         entries.flatten().map(|entry| entry.path()).collect()
@@ -86,7 +86,7 @@ impl Folder {
         write().map_err(Error::folder(&path))
     }
 
-    /// What was written of the lab once it was whole; none before.
+    /// The plan of a complete lab; none before it is complete.
     pub fn plan<T: DeserializeOwned>(&self) -> Result<Option<T>> {
         read(&self.run.join(PLAN))
     }
@@ -95,18 +95,18 @@ impl Folder {
         write(&self.run.join(PLAN), plan)
     }
 
-    /// Says that the lab is whole no more.
+    /// Marks the lab as incomplete.
     pub fn remove_plan(&self) -> Result<()> {
         let path = self.run.join(PLAN);
         unless_gone(fs::remove_file(&path)).map_err(Error::folder(&path))
     }
 
-    /// Removes all, and the folders of labs if this was the last one.
+    /// Removes the lab's folders, and the folders of all labs if this was the last one.
     pub fn remove(&self) -> Result<()> {
         for path in [&self.run, &self.state] {
             unless_gone(fs::remove_dir_all(path)).map_err(Error::folder(path))?;
             if let Some(labs) = path.parent() {
-                // Others' labs are in it.
+                // It fails if the folder contains other labs.
                 drop(fs::remove_dir(labs));
             }
         }
@@ -114,10 +114,10 @@ impl Folder {
     }
 }
 
-/// Held while labs are made, changed and ended.
+/// The lock that is held while labs are created, changed and removed.
 pub(crate) fn lock(roots: &Roots) -> Result<OwnedFd> {
     make(&roots.run, 0o711)?;
-    // Beside the labs' folder, which goes with the last of them.
+    // Outside the labs' folder, which is removed with the last lab.
     let path = roots.run.join("labs.lock");
     let file = File::options().create(true).truncate(false).write(true).mode(0o600).open(&path);
     let file = file.map_err(Error::folder(&path))?;
@@ -126,7 +126,7 @@ pub(crate) fn lock(roots: &Roots) -> Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// The labs of which something is there.
+/// The names of labs that exist, completely or not.
 pub(crate) fn names(roots: &Roots) -> Vec<HostName> {
     let entries = fs::read_dir(roots.run.join(LABS)).into_iter().flatten().flatten();
     let mut names: Vec<HostName> =
@@ -135,13 +135,13 @@ pub(crate) fn names(roots: &Roots) -> Vec<HostName> {
     names
 }
 
-/// Makes a folder with those above it.
+/// Creates a folder and its parents.
 pub(crate) fn make(path: &Path, mode: u32) -> Result<()> {
     let made = DirBuilder::new().recursive(true).mode(mode).create(path);
     made.map_err(Error::folder(path))
 }
 
-/// A value from a file; none where there is no file.
+/// A value from a file; none if the file does not exist.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
     let text = match fs::read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -150,7 +150,7 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
     serde_json::from_slice(&text).map(Some).map_err(|error| Error::folder(path)(error.into()))
 }
 
-/// Writes a value so that a reader finds the old one or the new one.
+/// Writes a value atomically: a reader gets the old one or the new one.
 pub(crate) fn write(path: &Path, value: &impl Serialize) -> Result<()> {
     let fresh = path.with_extension("new");
     let write = || {

@@ -1,4 +1,4 @@
-//! A host of a lab: its name, its places and the program that it runs.
+//! A host of a lab: its name, its addresses and folders, and the program that it runs.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -9,40 +9,40 @@ use snowmelt_types::ByteSize;
 
 use crate::folder::Folder;
 
-/// Where agents and control listen.
+/// The port of agents and control.
 const PORT: u16 = 7070;
-/// The network between hosts (RFC 5737): nobody outside can have an address of it.
+/// The network of the hosts (RFC 5737), which is not used by real hosts.
 const NETWORK: [u8; 3] = [192, 0, 2];
-/// Bits of its addresses that all hosts share.
+/// The length of its prefix.
 pub(crate) const PREFIX: u8 = 24;
 
-/// Where a host is reached in its lab.
+/// The address of a host in its lab.
 pub type Address = SocketAddr;
 
-/// What a host's program needs to know.
+/// The parameters of a host's program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Host {
     /// From 1; the first one is control.
     pub number: u32,
     /// `host-1` and so on.
     pub name: String,
-    /// Where its agent listens; that of the first host where hosts join.
+    /// The address of its agent; of the first host: where other hosts join.
     pub address: Address,
-    /// Where control listens for hosts; the first host's own address.
+    /// The address at which control accepts hosts: that of the first host.
     pub control: Address,
-    /// The secret of the lab.
+    /// The file with the lab's token.
     pub token_file: PathBuf,
     /// The socket of control.
     pub socket: PathBuf,
-    /// What it keeps.
+    /// The folder of its persistent data.
     pub state: PathBuf,
-    /// What its running processes hold.
+    /// The folder of its runtime data.
     pub run: PathBuf,
-    /// What its program writes.
+    /// The file with its program's output.
     pub log: PathBuf,
-    /// The most memory that it gives to functions.
+    /// The limit of memory for functions.
     pub memory: ByteSize,
-    /// For what is known of it: process and faults.
+    /// The folder for the records of its process and faults.
     pub(crate) folder: PathBuf,
     /// The file that its namespace is mounted on.
     pub(crate) namespace: PathBuf,
@@ -68,7 +68,7 @@ impl Host {
         }
     }
 
-    /// Whether it is the one with the gateway, which also runs functions.
+    /// Whether it is the host with the gateway, which also runs functions.
     pub fn is_control(&self) -> bool {
         self.number == 1
     }
@@ -92,7 +92,7 @@ fn address(number: u32) -> Ipv4Addr {
     Ipv4Addr::new(a, b, c, number as u8)
 }
 
-/// How the program of a host is started. The command line knows: it is its own binary.
+/// The program of a host. The command line provides it: it is its own binary.
 pub trait Program {
     /// A command that serves as this host in the foreground.
     fn command(&self, host: &Host) -> Command;

@@ -1,7 +1,7 @@
-//! A lab from its first namespace to its last.
+//! The life of a lab, from creation to removal.
 //!
-//! Order of making: namespaces, bridge and links, addresses and shapes, processes, and last the
-//! plan, which says that the lab is whole. Its end goes the other way round.
+//! Order of creation: namespaces, bridge and links, addresses and shapes, processes, and last the
+//! plan, which marks the lab as complete. Removal is in the reverse order.
 
 use std::collections::HashSet;
 use std::fs;
@@ -21,40 +21,40 @@ use crate::process::{self, Process};
 use crate::rate::Link;
 use crate::{Error, Result, shape};
 
-/// As many as the network between them has addresses, less some.
-pub const MOST_HOSTS: u32 = 250;
-/// How long hosts may take to end before they are killed, and then to be gone.
-const PATIENCE: Duration = Duration::from_secs(15);
+/// The maximum number of hosts, bounded by the addresses of their network.
+pub const MAX_HOSTS: u32 = 250;
+/// How long to wait for hosts to end before they are killed, and again after it.
+const TIMEOUT: Duration = Duration::from_secs(15);
 const BRIDGE: &str = "bridge";
-/// Lines of a log that are shown where a process ended, and the bytes that are looked at for them.
+/// The number of log lines that are reported when a process ended.
 const TAIL: usize = 10;
 
-/// What a lab is made of.
+/// The parameters of a lab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// How many hosts, control among them.
+    /// The number of hosts, including control.
     pub hosts: u32,
-    /// How each is connected.
+    /// The link of each host.
     pub link: Link,
-    /// The most memory that each gives to functions.
+    /// The limit of memory for functions on each host.
     pub memory: ByteSize,
 }
 
-/// A host as it is now.
+/// The current state of a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct State {
-    /// Which.
+    /// The host.
     #[serde(flatten)]
     pub host: Host,
-    /// The number of the process that was started last for it.
+    /// The pid of the process that was started last for it.
     pub pid: Option<i32>,
     /// Whether that process runs.
     pub runs: bool,
-    /// What was done to it and not healed.
+    /// Its faults that are not healed.
     pub faults: Vec<Fault>,
 }
 
-/// A lab that is whole.
+/// A complete lab.
 #[derive(Debug)]
 pub struct Lab {
     name: HostName,
@@ -64,11 +64,11 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Makes one and starts its hosts; clears first what an unfinished one of that name left. What
-    /// cannot be made as a whole is cleared again.
+    /// Creates a lab and starts its hosts; first removes an incomplete lab of that name. After an
+    /// error everything is removed again.
     ///
     /// # Errors
-    /// That one runs, and any step that the kernel refuses.
+    /// A lab of that name is running, or the kernel refuses a step.
     pub fn up(roots: &Roots, name: &HostName, plan: Plan, program: &impl Program) -> Result<Self> {
         check(plan.hosts)?;
         let _lock = folder::lock(roots)?;
@@ -87,29 +87,29 @@ impl Lab {
         made.map(|()| lab)
     }
 
-    /// One that runs.
+    /// A running lab.
     ///
     /// # Errors
-    /// That there is none of that name.
+    /// There is no lab of that name.
     pub fn open(roots: &Roots, name: &HostName) -> Result<Self> {
         let folder = Folder::of(roots, name);
         let plan = folder.plan()?.ok_or_else(|| Error::NoLab { name: name.clone() })?;
         Ok(Self { name: name.clone(), roots: roots.clone(), folder, plan })
     }
 
-    /// All that run.
+    /// All running labs.
     ///
     /// # Errors
-    /// A plan that cannot be read.
+    /// A plan cannot be read.
     pub fn all(roots: &Roots) -> Result<Vec<Self>> {
         let opened = folder::names(roots).into_iter().map(|name| Self::open(roots, &name));
         opened.filter(|lab| !matches!(lab, Err(Error::NoLab { .. }))).collect()
     }
 
-    /// Ends a lab and whatever runs in it, whole or not; nothing of it is left.
+    /// Ends all processes of a lab, complete or not, and removes it.
     ///
     /// # Errors
-    /// That there is none, or what cannot be removed.
+    /// There is no such lab, or a part of it cannot be removed.
     pub fn down(roots: &Roots, name: &HostName) -> Result<()> {
         let _lock = folder::lock(roots)?;
         let folder = Folder::of(roots, name);
@@ -122,10 +122,10 @@ impl Lab {
     /// Adds hosts to a running lab.
     ///
     /// # Errors
-    /// As [`Lab::up`]; then what was added so far stays, for [`Lab::down`] to end.
+    /// As for [`Lab::up`]; the hosts added before the error stay until [`Lab::down`].
     pub fn add(&mut self, hosts: u32, program: &impl Program) -> Result<Vec<Host>> {
         let _lock = folder::lock(&self.roots)?;
-        // Somebody else may have added some.
+        // Another process may have added hosts.
         self.plan = Self::open(&self.roots, &self.name)?.plan;
         let (first, last) = (self.plan.hosts + 1, self.plan.hosts.saturating_add(hosts));
         check(last)?;
@@ -134,7 +134,7 @@ impl Lab {
         self.connect(&mut bridge, &added, program)?;
         self.plan.hosts = last;
         self.folder.write_plan(&self.plan)?;
-        fault::cut_again(self)?;
+        fault::partition_new_hosts(self)?;
         Ok(added)
     }
 
@@ -143,7 +143,7 @@ impl Lab {
         &self.name
     }
 
-    /// What it was made of.
+    /// Its parameters.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
@@ -153,10 +153,10 @@ impl Lab {
         (1..=self.plan.hosts).map(|number| self.host(number)).collect()
     }
 
-    /// Its hosts as they are now.
+    /// The current states of its hosts.
     ///
     /// # Errors
-    /// A file of the lab's that cannot be read.
+    /// A file of the lab cannot be read.
     pub fn states(&self) -> Result<Vec<State>> {
         self.hosts().into_iter().map(state).collect()
     }
@@ -164,7 +164,7 @@ impl Lab {
     /// A host by its name.
     ///
     /// # Errors
-    /// That there is none.
+    /// There is no host of that name.
     pub fn host_named(&self, name: &str) -> Result<Host> {
         let hosts = self.hosts();
         let known = hosts.iter().map(|host| host.name.clone()).collect();
@@ -173,17 +173,17 @@ impl Lab {
         found.ok_or(Error::NoHost { lab, host, hosts: known })
     }
 
-    /// Puts the calling thread into a host's network.
+    /// Moves the calling thread into a host's network namespace.
     ///
     /// # Errors
-    /// What the kernel refuses.
+    /// The kernel refuses it.
     pub fn enter(&self, host: &Host) -> Result<()> {
         let namespace = namespace::open(&host.namespace)?;
         snowmelt_kernel::namespace::join(&namespace, snowmelt_kernel::namespace::flags::NETWORK)
             .map_err(Error::step("enter a host's network namespace"))
     }
 
-    /// Fails for the first host whose program has ended, with the end of its log.
+    /// Fails if the program of a host has ended, with the end of the first such host's log.
     ///
     /// # Errors
     /// [`Error::Ended`].
@@ -207,7 +207,7 @@ impl Lab {
         namespace::open(&self.folder.namespace(BRIDGE))
     }
 
-    /// The lock that changes of labs hold.
+    /// The lock for changes of labs.
     pub(crate) fn lock(&self) -> Result<std::os::fd::OwnedFd> {
         folder::lock(&self.roots)
     }
@@ -224,7 +224,7 @@ impl Lab {
         self.folder.write_plan(&self.plan)
     }
 
-    /// Namespaces, links, addresses, shapes and processes of hosts.
+    /// Creates namespaces and links of hosts, configures and shapes them, and starts the processes.
     fn connect(
         &self,
         bridge: &mut Namespace,
@@ -245,30 +245,30 @@ impl Lab {
         bridge.route.run(batch)?;
         for (host, namespace) in hosts.iter().zip(&mut namespaces) {
             let mut batch = Batch::new();
-            device::furnish(&mut batch, host.ip(), PREFIX);
+            device::configure(&mut batch, host.ip(), PREFIX);
             namespace.route.run(batch)?;
             set_shape(bridge, namespace, host, self.plan.link)?;
         }
-        self.introduce(hosts, &mut namespaces)?;
+        self.add_neighbours(hosts, &mut namespaces)?;
         for (host, namespace) in hosts.iter().zip(&namespaces) {
             start(host, namespace, program)?;
         }
         Ok(())
     }
 
-    /// Tells new hosts of all, and those that were there before of the new ones.
-    fn introduce(&self, new: &[Host], namespaces: &mut [Namespace]) -> Result<()> {
+    /// Adds neighbour entries of all hosts to new hosts, and of the new hosts to earlier ones.
+    fn add_neighbours(&self, new: &[Host], namespaces: &mut [Namespace]) -> Result<()> {
         let first = new.first().map_or(1, |host| host.number);
         let before: Vec<Host> = (1..first).map(|number| self.host(number)).collect();
         for (host, namespace) in new.iter().zip(namespaces) {
             let others = before.iter().chain(new).filter(|other| other.number != host.number);
             let mut batch = Batch::new();
-            device::introduce(&mut batch, others);
+            device::add_neighbours(&mut batch, others);
             namespace.route.run(batch)?;
         }
         for host in &before {
             let mut batch = Batch::new();
-            device::introduce(&mut batch, new);
+            device::add_neighbours(&mut batch, new);
             namespace::open(&host.namespace)?.route.run(batch)?;
         }
         Ok(())
@@ -310,8 +310,8 @@ fn check(hosts: u32) -> Result<()> {
         return Err(Error::Root);
     }
     match hosts {
-        1..=MOST_HOSTS => Ok(()),
-        asked => Err(Error::Hosts { most: MOST_HOSTS, asked }),
+        1..=MAX_HOSTS => Ok(()),
+        asked => Err(Error::Hosts { most: MAX_HOSTS, asked }),
     }
 }
 
@@ -323,10 +323,10 @@ fn runs(folder: &Folder) -> bool {
     process::any_in(&namespaces_of(folder))
 }
 
-/// Ends and removes all that there is of a lab. Each step may have been done before.
+/// Ends the processes of a lab and removes it. Each step may have been done before.
 fn clear(folder: &Folder) -> Result<()> {
     folder.remove_plan()?;
-    process::end_all_in(&namespaces_of(folder), PATIENCE)?;
+    process::end_all_in(&namespaces_of(folder), TIMEOUT)?;
     for file in folder.namespaces() {
         sweep(folder, &file)?;
         namespace::remove(&file)?;
@@ -334,12 +334,12 @@ fn clear(folder: &Folder) -> Result<()> {
     folder.remove()
 }
 
-/// Removes the control groups and folders of sandboxes, and waits for the spawner that still does:
-/// it is in a network of its own, and ends with its host.
+/// Removes the control groups and folders of sandboxes, and waits for a spawner that still removes
+/// some: it is in a network namespace of its own, and ends with its host.
 fn sweep(folder: &Folder, namespace: &std::path::Path) -> Result<()> {
     let host = namespace.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let run = folder.run.join(&host).join("run");
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while fs::read_dir(&run).is_ok_and(|mut left| left.next().is_some()) {
         snowmelt_sandbox::sweep(&run)
             .map_err(|source| Error::Sweep { host: host.clone(), source: Box::new(source) })?;

@@ -1,12 +1,12 @@
-//! A cluster on one machine: hosts as network namespaces, joined by a bridge with shaped links,
+//! A cluster on one machine: hosts as network namespaces, connected by a bridge with shaped links,
 //! each running the real `snowmelt node`; faults on demand.
 //!
-//! [`Lab`] makes one, finds one that runs, and ends it. Nothing of the machine's own network is
-//! touched: the bridge has a namespace of its own.
+//! [`Lab`] creates, opens and removes one. The machine's own network is not touched: the bridge is
+//! in a namespace of its own.
 //!
-//! Invariant: a lab is what its folder says. Its namespaces are mounted there, and whatever runs
-//! in one of them is the lab's: so any process can end a lab, whoever made it and however that one
-//! ended.
+//! Invariant: the folder of a lab describes it completely. Its namespaces are mounted there, and
+//! all processes in them belong to the lab: so any process can end a lab, even if the one that
+//! created it has crashed.
 
 mod device;
 mod error;
@@ -23,8 +23,8 @@ pub use error::Error;
 pub use fault::Fault;
 pub use folder::Roots;
 pub use host::{Address, Host, Program};
-pub use lab::{Lab, MOST_HOSTS, Plan, State};
+pub use lab::{Lab, MAX_HOSTS, Plan, State};
 pub use rate::{BitRate, Link, ParseRateError};
 
-/// What this crate's calls give.
+/// The result of this crate's calls.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -1,7 +1,7 @@
-//! Network namespaces that live by a mount of them in the lab's folder, as `ip netns` has it.
+//! Network namespaces that are kept by a bind mount in the lab's folder, like those of `ip netns`.
 //!
-//! Invariant: to unmount and unlink the file lets go of the namespace everywhere: what other mount
-//! namespaces have copied of the mount goes with the file.
+//! Invariant: unmounting and unlinking the file releases the namespace everywhere: copies of the
+//! mount in other mount namespaces vanish with the file.
 
 use std::fs::{self, File};
 use std::io;
@@ -20,7 +20,7 @@ use crate::{Error, Result};
 #[derive(Debug)]
 pub struct Namespace {
     fd: OwnedFd,
-    /// For devices, addresses, routes and queues.
+    /// The socket for devices, addresses, routes and queues.
     pub route: Socket,
 }
 
@@ -30,13 +30,13 @@ impl AsFd for Namespace {
     }
 }
 
-/// Makes a namespace for each path; all by one thread that ends with it, because there is no way
-/// back to go.
+/// Creates a namespace for each path, in a thread of its own, which does not have to return to its
+/// namespace.
 pub fn make(paths: Vec<PathBuf>) -> Result<Vec<Namespace>> {
     visit(move || paths.iter().map(|path| make_here(path)).collect())
 }
 
-/// One that is there.
+/// Opens an existing namespace.
 pub fn open(path: &Path) -> Result<Namespace> {
     let fd: OwnedFd = File::open(path).map_err(Error::folder(path))?.into();
     visit(move || {
@@ -45,9 +45,9 @@ pub fn open(path: &Path) -> Result<Namespace> {
     })
 }
 
-/// Lets go of one; it is gone when nothing runs in it. One that is not there is none.
+/// Releases a namespace; the kernel removes it when no process is in it. It need not exist.
 pub fn remove(path: &Path) -> Result<()> {
-    // Not mounted any more after the machine started again, or not yet.
+    // It fails if the namespace is not mounted: after a reboot, or before the first mount.
     let _ = unmount(path, UnmountFlags::DETACH);
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::folder(path)(error)),
@@ -55,7 +55,7 @@ pub fn remove(path: &Path) -> Result<()> {
     }
 }
 
-/// What tells a namespace from all others while it is there.
+/// Identifies a namespace as long as it exists (device and inode).
 pub fn identity(path: impl AsRef<Path>) -> Option<(u64, u64)> {
     let found = fs::metadata(path).ok()?;
     Some((found.dev(), found.ino()))

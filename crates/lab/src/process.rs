@@ -1,7 +1,7 @@
-//! Processes of a lab: starting one in a namespace, and finding and ending those that are there.
+//! Processes of a lab: starting one in a namespace, and finding and ending those that run.
 //!
-//! Invariant: a signal goes only to a process that was looked at after it was pinned down, so one
-//! that has got a dead one's number is never hit.
+//! Invariant: a process is pinned by a pidfd and then checked before it is signalled, so a process
+//! that has got a dead one's pid is never hit.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -18,9 +18,9 @@ use snowmelt_kernel::process::start_in_network;
 
 use crate::{Error, Result, namespace};
 
-const LOOKED_EVERY: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A process, told from a later one of the same number by when it began.
+/// A process, identified by its pid and start time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Process {
     pub pid: i32,
@@ -29,10 +29,10 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// The one that has this number now, unless it has ended and only waits to be asked how.
+    /// The process that has this pid now, unless it is a zombie.
     fn of(pid: i32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name in parentheses may hold anything.
+        // The name in parentheses may contain any characters.
         let mut fields = stat.rsplit_once(") ")?.1.split(' ');
         let state = fields.next()?;
         let began = fields.nth(18)?.parse().ok()?;
@@ -43,7 +43,7 @@ impl Process {
         Self::of(self.pid) == Some(self)
     }
 
-    /// Kills it; one that has ended is none.
+    /// Kills it; does nothing if it has ended.
     pub fn kill(self) -> Result<()> {
         match pin(self.pid) {
             Some(pinned) if self.is_alive() => signal(&pinned, Signal::KILL),
@@ -63,44 +63,44 @@ pub(crate) fn start(mut command: Command, namespace: impl AsFd, log: &Path) -> R
     let child = start_in_network(&mut command, namespace).spawn();
     let child = child.map_err(Error::step("start the process of a host"))?;
     let pid = child.id() as i32;
-    // One that has ended already is found dead by whoever looks.
+    // A process that has ended already gets a start time which no process has.
     Ok(Process::of(pid).unwrap_or(Process { pid, began: 0 }))
 }
 
-/// The namespaces that these files are mounts of, as they are told apart.
+/// The identities of the namespaces that are mounted on these files.
 pub(crate) fn identities(files: &[impl AsRef<Path>]) -> HashSet<(u64, u64)> {
     files.iter().filter_map(namespace::identity).collect()
 }
 
-/// Whether anything runs in one of the namespaces.
+/// Whether any process runs in one of the namespaces.
 pub(crate) fn any_in(namespaces: &HashSet<(u64, u64)>) -> bool {
     pids().any(|pid| is_in(pid, namespaces))
 }
 
-/// Asks all in the namespaces to end, kills what has not ended in time, and waits for it.
-pub(crate) fn end_all_in(namespaces: &HashSet<(u64, u64)>, patience: Duration) -> Result<()> {
+/// Terminates all processes in the namespaces, kills those that do not end in time, and waits.
+pub(crate) fn end_all_in(namespaces: &HashSet<(u64, u64)>, timeout: Duration) -> Result<()> {
     signal_all(namespaces, Signal::TERM)?;
-    if is_empty_within(namespaces, patience) {
+    if is_empty_within(namespaces, timeout) {
         return Ok(());
     }
-    let deadline = Instant::now() + patience;
-    // Again and again: what was being forked was not there to be killed.
+    let deadline = Instant::now() + timeout;
+    // Repeated, because a process may have been forked after the scan.
     while Instant::now() < deadline {
         signal_all(namespaces, Signal::KILL)?;
-        if is_empty_within(namespaces, LOOKED_EVERY * 5) {
+        if is_empty_within(namespaces, POLL_INTERVAL * 5) {
             return Ok(());
         }
     }
     Err(Error::step("end what runs on the hosts")(std::io::ErrorKind::TimedOut.into()))
 }
 
-fn is_empty_within(namespaces: &HashSet<(u64, u64)>, patience: Duration) -> bool {
-    let deadline = Instant::now() + patience;
+fn is_empty_within(namespaces: &HashSet<(u64, u64)>, timeout: Duration) -> bool {
+    let deadline = Instant::now() + timeout;
     while any_in(namespaces) {
         if Instant::now() > deadline {
             return false;
         }
-        thread::sleep(LOOKED_EVERY);
+        thread::sleep(POLL_INTERVAL);
     }
     true
 }
@@ -116,7 +116,7 @@ fn signal_all(namespaces: &HashSet<(u64, u64)>, kind: Signal) -> Result<()> {
     Ok(())
 }
 
-/// A process that ended has no namespace any more, and one that is ending is as good as ended.
+/// A process that has ended, or is about to, has no network namespace any more.
 fn is_in(pid: i32, namespaces: &HashSet<(u64, u64)>) -> bool {
     namespace::identity(format!("/proc/{pid}/ns/net")).is_some_and(|own| namespaces.contains(&own))
 }
@@ -144,22 +144,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_not_the_next_one_of_its_number() {
+    fn a_later_process_with_the_same_pid_is_another_one() {
         let own = Process::of(std::process::id() as i32).unwrap();
         assert!(own.is_alive());
         let former = Process { began: own.began - 1, ..own };
         assert!(!former.is_alive());
-        // Would end this test.
+        // This would end the test.
         former.kill().unwrap();
     }
 
     #[test]
-    fn one_that_ended_and_was_not_reaped_is_not_alive() {
+    fn a_zombie_is_not_alive() {
         let mut child = Command::new("true").spawn().unwrap();
         let pid = child.id() as i32;
         let seen = Process::of(pid).unwrap_or(Process { pid, began: 0 });
         while seen.is_alive() {
-            thread::sleep(LOOKED_EVERY);
+            thread::sleep(POLL_INTERVAL);
         }
         assert!(Path::new(&format!("/proc/{pid}")).exists());
         child.wait().unwrap();

@@ -1,4 +1,4 @@
-//! What a link carries: bits a second and delay, with their text forms.
+//! The properties of a link: rate and delay, with their text forms.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,30 +6,30 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// A text that is no rate.
+/// A text is not a valid rate.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("`{0}` is not a rate from 8kbit to 400gbit: write for example 100mbit or 1gbit")]
 pub struct ParseRateError(String);
 
-/// Bits a second. Text form: `1gbit`, `100mbit`, `64kbit`, with powers of ten as for links.
+/// Bits per second. Text form: `1gbit`, `100mbit`, `64kbit`, with decimal prefixes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct BitRate(u64);
 
 const UNITS: [(&str, u64); 3] = [("gbit", 1_000_000_000), ("mbit", 1_000_000), ("kbit", 1_000)];
-const LEAST: u64 = 8_000;
-const MOST: u64 = 400_000_000_000;
+const MIN: u64 = 8_000;
+const MAX: u64 = 400_000_000_000;
 
 impl BitRate {
-    /// Bytes a second.
+    /// Bytes per second.
     pub const fn bytes(self) -> u64 {
         self.0 / 8
     }
 
-    /// So many times less, but not less than a rate may be.
+    /// The rate divided by `by`, but at least the minimum rate.
     pub const fn divided(self, by: u64) -> Self {
         let rate = self.0 / by;
-        Self(if rate < LEAST { LEAST } else { rate })
+        Self(if rate < MIN { MIN } else { rate })
     }
 }
 
@@ -45,8 +45,8 @@ impl FromStr for BitRate {
             .ok_or_else(refused)?;
         let number: f64 = number.trim().parse().map_err(|_| refused())?;
         let rate = number * factor as f64;
-        // Not a number is in no range.
-        if !(LEAST as f64..=MOST as f64).contains(&rate) {
+        // NaN is in no range.
+        if !(MIN as f64..=MAX as f64).contains(&rate) {
             return Err(refused());
         }
         Ok(Self(rate as u64))
@@ -64,14 +64,14 @@ impl fmt::Display for BitRate {
 /// The link between a host and the bridge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
-    /// In each direction; as fast as the machine can where there is none.
+    /// In each direction; unlimited if none.
     pub rate: Option<BitRate>,
-    /// How long each packet that leaves a host is held back.
+    /// The delay of each packet that leaves a host.
     pub delay: Option<Duration>,
 }
 
 impl Link {
-    /// A hundredth of its rate, or 10 Mbit a second where it has none.
+    /// A hundredth of its rate, or 10 Mbit/s if it is unlimited.
     pub(crate) fn slowed(self) -> Self {
         let rate = self.rate.map_or(BitRate(10_000_000), |rate| rate.divided(100));
         Self { rate: Some(rate), ..self }
@@ -93,14 +93,14 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_rate() {
+    fn invalid_rates_are_refused() {
         for bad in ["", "1", "gbit", "-1gbit", "0mbit", "1e9gbit", "nangbit", "1MiB", "7kbit"] {
             assert!(bad.parse::<BitRate>().is_err(), "{bad}");
         }
     }
 
     #[test]
-    fn a_slow_link_has_a_hundredth_of_its_rate_but_some() {
+    fn a_slow_link_has_a_hundredth_of_its_rate_but_at_least_the_minimum() {
         let link = |rate: &str| Link { rate: rate.parse().ok(), delay: None };
         assert_eq!(link("1gbit").slowed(), link("10mbit"));
         assert_eq!(link("10kbit").slowed(), link("8kbit"));

@@ -1,17 +1,17 @@
-//! What a network cost, in what the kernel was asked for.
+//! The cost of a network, in requests to the kernel.
 
 use serde::{Deserialize, Serialize};
 
 use crate::netlink::Batch;
 
-/// What was asked of the kernel for one job. None of it grows with the number of functions.
+/// The kernel requests of one job. None of these grows with the number of functions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
     /// Netlink messages.
     pub messages: u64,
-    /// Calls that sent them.
+    /// System calls that sent them.
     pub batches: u64,
-    /// Times that a thread went into another network namespace.
+    /// Times that a thread entered another network namespace.
     pub crossings: u64,
     /// Devices moved from one network namespace to another.
     pub moves: u64,

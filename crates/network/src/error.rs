@@ -1,4 +1,4 @@
-//! What can fail when a job's network is made, and how a user is told.
+//! The errors of this crate, and their reports to users.
 
 use std::io;
 use std::net::IpAddr;
@@ -10,51 +10,53 @@ use snowmelt_types::{Code, ErrorReport, Report};
 use crate::Range;
 use crate::netlink::Failed;
 
-/// Everything that can fail in this crate.
+/// An error of this crate.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// One step of making or changing a network failed; all before it was undone.
+    /// A step of creating or changing a network failed; the steps before it were undone.
     #[error("the network of job {job} could not be made: cannot {step}: {source}")]
     Step {
         /// The job.
         job: String,
-        /// What was being done, as a verb phrase.
+        /// The step, as a verb phrase.
         step: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// What was asked for makes no sense; nothing was made.
+    /// The specification is invalid; nothing was created.
     #[error("the network of job {job} was refused: {reason}")]
     Spec {
         /// The job.
         job: String,
-        /// What is wrong.
+        /// Why it is invalid.
         reason: String,
     },
-    /// Addresses or overlay are in use, or were by a network of which something is left.
-    #[error("{what} of job {job} is taken by job {holder}")]
+    /// An overlay is in use, or a network that used it is not completely removed.
+    #[error("{what} of job {job} is in use by job {holder}")]
     Taken {
-        /// Who asked.
+        /// The job that requested it.
         job: String,
-        /// What was asked for: a range or the number of an overlay.
+        /// The resource, such as `overlay 7`.
         what: String,
-        /// Who has it.
+        /// The job that uses it.
         holder: String,
     },
-    /// The address of the host in the underlay is none of this host's.
+    /// The given underlay address does not belong to this host.
     #[error("{address} is not an address of this host")]
     Underlay {
         /// The address.
         address: IpAddr,
     },
     /// More functions than the host's part of the range has addresses.
-    #[error("job {job} has no address {slot} on this host: its part {range} is too small")]
+    #[error(
+        "job {job} has no address for slot {slot} on this host: its range {range} is too small"
+    )]
     Slot {
         /// The job.
         job: String,
-        /// The place that was asked for, from 0.
+        /// The slot, from 0.
         slot: u32,
-        /// The host's part.
+        /// The host's part of the job's range.
         range: Range,
     },
     /// Some hosts of the job did not answer in time.
@@ -62,17 +64,17 @@ pub enum Error {
     Unreachable {
         /// The job.
         job: String,
-        /// How long was waited.
+        /// The time limit.
         within: Duration,
         /// The hosts that did not answer, by their addresses in the underlay.
         missing: Vec<IpAddr>,
     },
-    /// Something that holds functions to their addresses cannot be set up.
-    #[error("functions cannot be held to their addresses: cannot {step}: {source}")]
-    Hold {
-        /// What was being done, as a verb phrase.
+    /// Address enforcement cannot be set up.
+    #[error("the addresses of functions cannot be enforced: cannot {step}: {source}")]
+    Enforcement {
+        /// The step, as a verb phrase.
         step: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The lease of a network cannot be written, read or removed.
@@ -80,7 +82,7 @@ pub enum Error {
     Lease {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
@@ -90,12 +92,12 @@ fn list(addresses: &[IpAddr]) -> String {
 }
 
 impl Error {
-    /// A step of a job's that the kernel refused.
+    /// A step of a job that the kernel refused.
     pub(crate) fn step(job: &str, step: impl Into<String>, source: io::Error) -> Self {
         Self::Step { job: job.to_owned(), step: step.into(), source }
     }
 
-    /// The same, of a batch.
+    /// The same for a batch.
     pub(crate) fn failed(job: &str, failed: Failed) -> Self {
         Self::step(job, failed.step, failed.source)
     }
@@ -104,7 +106,9 @@ impl Error {
 impl Report for Error {
     fn report(&self) -> ErrorReport {
         let code = match self {
-            Self::Step { .. } | Self::Underlay { .. } | Self::Hold { .. } => Code::NETWORK_MAKE,
+            Self::Step { .. } | Self::Underlay { .. } | Self::Enforcement { .. } => {
+                Code::NETWORK_MAKE
+            }
             Self::Spec { .. } | Self::Slot { .. } => Code::NETWORK_SPEC,
             Self::Taken { .. } => Code::NETWORK_TAKEN,
             Self::Unreachable { .. } => Code::NETWORK_UNREACHABLE,
@@ -112,12 +116,14 @@ impl Report for Error {
         };
         let report = ErrorReport::new(code, self.to_string());
         match self {
-            Self::Step { .. } | Self::Hold { .. } => {
+            Self::Step { .. } | Self::Enforcement { .. } => {
                 report.hint("run `snowmelt doctor` to see what this machine lacks")
             }
             Self::Underlay { .. } => report.hint("set the node's address to one of this host's"),
             Self::Slot { .. } => report.hint("give the job a larger range or more hosts"),
-            Self::Taken { .. } => report.hint("wait until that job has ended, or ask for others"),
+            Self::Taken { .. } => {
+                report.hint("wait until that job has ended, or request another overlay")
+            }
             Self::Unreachable { .. } => {
                 report.hint("the hosts must reach each other's UDP port of the overlay")
             }

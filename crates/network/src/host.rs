@@ -1,5 +1,5 @@
-//! This host as the underlay of its jobs: a socket in the node's own namespace, and what is known
-//! of the devices there.
+//! This host as the underlay of its jobs: a socket in the node's own namespace, and a cache of the
+//! MTUs of devices there.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -9,16 +9,16 @@ use crate::link;
 use crate::netlink::{Batch, Failed, Socket};
 use crate::{Error, Result};
 
-/// The namespace of the node's process.
+/// The network namespace of the node's process.
 #[derive(Debug)]
 pub struct Host {
     route: Mutex<Socket>,
-    /// The most bytes of a packet, by the address of the device. Devices do not change theirs.
+    /// MTUs by the address of the device. They are assumed not to change.
     mtus: Mutex<HashMap<IpAddr, u32>>,
 }
 
 impl Host {
-    /// In the calling thread's network namespace.
+    /// Opens the socket in the calling thread's network namespace.
     pub fn open() -> std::io::Result<Self> {
         Ok(Self { route: Mutex::new(Socket::open(None)?), mtus: Mutex::default() })
     }
@@ -33,18 +33,18 @@ impl Host {
         link::by_name(&mut lock(&self.route), name)
     }
 
-    /// The device by which an address is reached; none if it is not.
+    /// The device through which an address is reached; none if there is no route.
     pub fn device_to(&self, target: IpAddr) -> std::result::Result<Option<u32>, Failed> {
         crate::route::device_to(&mut lock(&self.route), target)
     }
 
-    /// The device that has an address; none if it is not one of this host.
+    /// The device that has an address; none if it is not an address of this host.
     pub fn device_of(&self, address: IpAddr) -> std::result::Result<Option<u32>, Failed> {
         let found = link::of_address(&mut lock(&self.route), address)?;
         Ok(found.map(|link| link.index))
     }
 
-    /// The most bytes of a packet on the device that has this address.
+    /// The MTU of the device that has this address.
     pub fn mtu(&self, job: &str, address: IpAddr) -> Result<u32> {
         if let Some(mtu) = lock(&self.mtus).get(&address) {
             return Ok(*mtu);
@@ -57,7 +57,7 @@ impl Host {
     }
 }
 
-/// No panic leaves what these locks protect half done.
+/// Locks a mutex and ignores poisoning: a panic cannot leave the protected data inconsistent.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,7 +1,7 @@
 //! One job's network on this host.
 //!
-//! Invariant: it is whole or not there. Everything of it hangs on [`Prepared`], which takes it
-//! away when it is dropped, whatever step it came to.
+//! Invariant: it exists completely or not at all. All its parts belong to [`Prepared`], whose drop
+//! removes them after any failed step.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,53 +12,63 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use crate::contents::{self, NamespaceContents, Unsent};
 use crate::counters::Counters;
-use crate::hold::{Groups, Guard};
+use crate::enforcement::{Cgroups, Notifier};
 use crate::host::lock;
 use crate::lease::Lease;
 use crate::link::{self, Overlay};
 use crate::netlink::Batch;
 use crate::networks::Shared;
 use crate::prepare::Prepared;
-use crate::remains::{self, Remains, Unsent};
 use crate::{
-    Address, Error, JobSpec, Listener, Peer, Result, Way, egress, listen, ready, route, trace,
+    Address, Error, JobSpec, Listener, Peer, Result, TracedRoute, egress, listen, ready, route,
+    trace,
 };
 
-/// The network of a job on this host; gone when dropped.
+/// The network of a job on this host; removed when dropped.
 #[derive(Debug)]
 pub struct JobNetwork {
     spec: JobSpec,
     prepared: Prepared,
     counters: Counters,
     lease: Lease,
-    /// The addresses of the pair, if the job may reach anything outside.
+    /// The addresses of the egress veth pair, if the job has an egress policy.
     pair: Option<egress::Pair>,
-    /// Answers functions that are not held by their control groups, if there are any.
-    guard: Mutex<Option<Guard>>,
+    /// Answers the system calls of functions without a control group, if there are any.
+    notifier: Mutex<Option<Notifier>>,
     shared: Arc<Shared>,
 }
 
-/// What holds functions to their addresses.
+/// How functions are restricted to their own addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Hold {
-    /// Programs on their control groups.
-    Groups,
-    /// The node, which answers their system calls.
-    Guard,
+pub enum AddressEnforcement {
+    /// BPF programs on their control groups.
+    #[serde(rename = "groups")]
+    Cgroup,
+    /// The node, which answers their system calls (seccomp notifier).
+    #[serde(rename = "guard")]
+    Notifier,
 }
 
 impl JobNetwork {
-    /// Makes it out of a prepared namespace: one message for the overlay, then one batch for all
+    /// Creates it in a prepared namespace: one message for the overlay, then one batch for all
     /// addresses and hosts.
     pub(crate) fn make(spec: JobSpec, prepared: Prepared, shared: Arc<Shared>) -> Result<Self> {
         let counters = prepared.counters;
         let lease = Lease::new(&spec, &prepared.device);
-        let mut network =
-            Self { spec, prepared, counters, lease, pair: None, guard: Mutex::default(), shared };
+        let mut network = Self {
+            spec,
+            prepared,
+            counters,
+            lease,
+            pair: None,
+            notifier: Mutex::default(),
+            shared,
+        };
         let namespace = network.prepared.namespace.cookie;
-        network.shared.hold(&network.lease, namespace)?;
+        network.shared.record_lease(&network.lease, namespace)?;
         if let Some(groups) = &network.shared.groups {
             groups.add_job(namespace)?;
         }
@@ -70,25 +80,25 @@ impl JobNetwork {
             route::add_peer(&mut batch, peer, network.spec.own_address());
         }
         network.run(batch)?;
-        if let Err(error) = network.serve_both_families() {
-            tracing::debug!(%error, "sockets of both families are reached by IPv4 alone");
+        if let Err(error) = network.attach_dual_stack() {
+            tracing::debug!(%error, "dual-stack sockets are reachable over IPv4 only");
         }
         if !network.spec.egress.is_nothing() {
-            network.open_gate()?;
+            network.open_egress()?;
         }
         Ok(network)
     }
 
-    /// Has sockets that listen at the wildcard of both families reached by both.
-    fn serve_both_families(&mut self) -> std::io::Result<()> {
-        // The kernel keeps the program once it has it.
+    /// Makes sockets that listen at the IPv6 wildcard reachable over IPv4 and IPv6.
+    fn attach_dual_stack(&mut self) -> std::io::Result<()> {
+        // The kernel keeps the attached program.
         let (batch, _program) = self.shared.dual.attach(&self.spec)?;
         self.counters.add(&batch);
         self.prepared.namespace.route.run(batch).map_err(|failed| failed.source)
     }
 
-    /// Lets the job out to what its policy names.
-    fn open_gate(&mut self) -> Result<()> {
+    /// Opens egress to the destinations that the job's policy names.
+    fn open_egress(&mut self) -> Result<()> {
         let (job, shared) = (&self.spec.job, &self.shared);
         let pair = shared.gate.open(&shared.host, &self.spec, &self.prepared.device)?;
         self.pair = Some(pair);
@@ -98,7 +108,7 @@ impl JobNetwork {
         let socket = self.prepared.namespace.rules.as_mut();
         let socket = socket.ok_or_else(|| Error::step(job, "make rules about packets", none()))?;
         socket.run(rules).map_err(|failed| Error::failed(job, failed))?;
-        // Only behind its rules is there a way out.
+        // The addresses and routes are added only after the rules are in force.
         self.run(addresses)
     }
 
@@ -124,80 +134,87 @@ impl JobNetwork {
         done.map_err(|failed| Error::failed(&self.spec.job, failed))
     }
 
-    /// What was asked for, with the hosts that are known now.
+    /// The specification, with the peers known now.
     pub fn spec(&self) -> &JobSpec {
         &self.spec
     }
 
-    /// The namespace that sandboxes of the job join.
+    /// The namespace that the job's sandboxes join.
     pub fn namespace(&self) -> BorrowedFd<'_> {
         self.prepared.namespace.as_fd()
     }
 
-    /// The device in the host's namespace that is there as long as anything of the network is.
+    /// The device in the host's namespace that exists as long as any part of the network does.
     pub fn device(&self) -> &str {
         &self.prepared.device
     }
 
-    /// What holds its functions to their addresses.
-    pub fn hold(&self) -> Hold {
-        if self.shared.groups.is_some() { Hold::Groups } else { Hold::Guard }
+    /// How its functions are restricted to their addresses.
+    pub fn enforcement(&self) -> AddressEnforcement {
+        if self.shared.groups.is_some() {
+            AddressEnforcement::Cgroup
+        } else {
+            AddressEnforcement::Notifier
+        }
     }
 
-    /// The addresses of the function at a place on this host, from 0. They are there already.
+    /// The addresses of the function in a slot on this host, from 0. They are usable already.
     pub fn address(&self, slot: u32) -> Result<Address> {
         self.spec.address(slot)
     }
 
-    /// The most bytes of a packet between functions on two hosts.
+    /// The MTU between functions on two hosts, in bytes.
     pub fn mtu(&self) -> Result<u32> {
         Ok(link::inner_mtu(self.shared.underlay_mtu(&self.spec)?, self.spec.host))
     }
 
-    /// Gives the function at a place on this host, from 0, its addresses: what is in this control
-    /// group (version 2, a folder) uses these and no others. One write to a table of the kernel's.
+    /// Assigns the addresses of a slot on this host, from 0, to a control group (version 2, given
+    /// by its folder): its processes use these addresses and no others. One write to a BPF map.
     ///
     /// # Errors
-    /// [`Error::Hold`] if [`crate::Options::group`] is not set or the group is not there.
+    /// [`Error::Enforcement`] if [`crate::Options::group`] is not set or the group does not exist.
     pub fn attach(&self, group: &Path, slot: u32) -> Result<Address> {
         let address = self.spec.address(slot)?;
         self.groups()?.add(self.prepared.namespace.cookie, group, address)?;
         Ok(address)
     }
 
-    /// Gives the function at a place on this host, from 0, its addresses where there are no control
-    /// groups: who has installed [`snowmelt_kernel::notify::address_filter`] and is heard by this
-    /// listener uses these and no others, until it ends. It must not have the listener itself.
+    /// Assigns the addresses of a slot on this host, from 0, where there are no control groups: the
+    /// process that installed [`snowmelt_kernel::notify::address_filter`] and whose calls this
+    /// listener receives uses these addresses and no others until it ends. The process must not
+    /// have the listener itself.
     ///
     /// # Errors
-    /// [`Error::Hold`] if it is no listener, or nobody can hear it.
-    pub fn guard(&self, listener: OwnedFd, slot: u32) -> Result<Address> {
+    /// [`Error::Enforcement`] if the descriptor is not a listener or its calls cannot be received.
+    pub fn attach_notifier(&self, listener: OwnedFd, slot: u32) -> Result<Address> {
         let address = self.spec.address(slot)?;
-        let hold = |step: &str, source| Error::Hold { step: step.to_owned(), source };
-        let mut guard = lock(&self.guard);
-        if guard.is_none() {
-            let started = Guard::start(self.prepared.namespace.as_fd());
-            *guard = Some(started.map_err(|error| hold("start a thread", error))?);
+        let failed = |step: &str, source| Error::Enforcement { step: step.to_owned(), source };
+        let mut notifier = lock(&self.notifier);
+        if notifier.is_none() {
+            let started = Notifier::start(self.prepared.namespace.as_fd());
+            *notifier = Some(started.map_err(|error| failed("start a thread", error))?);
         }
-        if let Some(guard) = &*guard {
-            guard.add(listener.into(), address).map_err(|error| hold("hear a function", error))?;
+        if let Some(notifier) = &*notifier {
+            notifier
+                .add(listener.into(), address)
+                .map_err(|error| failed("add a listener", error))?;
         }
         Ok(address)
     }
 
-    /// Takes a function's addresses back; its group may be given to another one.
+    /// Withdraws a function's addresses; its group may be assigned others afterwards.
     pub fn detach(&self, group: &Path) -> Result<()> {
         self.groups()?.remove(self.prepared.namespace.cookie, group)
     }
 
-    fn groups(&self) -> Result<&Groups> {
-        let step = || "find the control group of functions".to_owned();
+    fn groups(&self) -> Result<&Cgroups> {
+        let step = || "find the control group above all functions".to_owned();
         let missing = std::io::ErrorKind::NotFound;
         let groups = self.shared.groups.as_ref();
-        groups.ok_or_else(|| Error::Hold { step: step(), source: missing.into() })
+        groups.ok_or_else(|| Error::Enforcement { step: step(), source: missing.into() })
     }
 
-    /// Tells of a host that joins the job; other hosts' entries are not touched.
+    /// Adds a host that joins the job; entries of other hosts are not touched.
     pub fn add_peer(&mut self, peer: Peer) -> Result<()> {
         let mut wanted = self.spec.clone();
         wanted.peers.push(peer);
@@ -212,29 +229,29 @@ impl JobNetwork {
         added
     }
 
-    /// Tells of a host that left the job or vanished; others' entries are not touched. Packets to
-    /// it are refused from now on.
+    /// Removes a host that left the job or vanished; entries of other hosts are not touched.
+    /// Packets to it are refused from now on.
     pub fn remove_peer(&mut self, host: IpAddr) -> Result<()> {
-        let Some(place) = self.spec.peers.iter().position(|peer| peer.host == host) else {
+        let Some(index) = self.spec.peers.iter().position(|peer| peer.host == host) else {
             return Ok(());
         };
-        let peer = self.spec.peers.remove(place);
+        let peer = self.spec.peers.remove(index);
         let mut batch = Batch::new();
         route::remove_peer(&mut batch, &peer, self.spec.own_address());
         self.run(batch)
     }
 
-    /// Undoes what was added of a host, each entry by itself: some may not be there.
+    /// Removes the entries of a host, each independently: some may not exist.
     fn forget(&mut self, peer: &Peer) {
         let mut batch = Batch::new();
         route::remove_peer(&mut batch, peer, self.spec.own_address());
         drop(self.run(batch));
     }
 
-    /// Waits until every other host answers over the job's network.
+    /// Waits until every other host answers an echo request over the job's network.
     ///
     /// # Errors
-    /// [`Error::Unreachable`] with the hosts that did not, when the time is up.
+    /// [`Error::Unreachable`] with the hosts that did not answer within the time limit.
     pub fn ready(&mut self, within: Duration) -> Result<BTreeMap<IpAddr, Duration>> {
         let step = |error| Error::step(&self.spec.job, "ask the other hosts", error);
         let begun = Instant::now();
@@ -249,12 +266,12 @@ impl JobNetwork {
         Err(Error::Unreachable { job: self.spec.job.clone(), within, missing })
     }
 
-    /// The way of a packet to an address, asked of the kernel; to another host with the time of an
-    /// echo, for which it waits at most so long.
-    pub fn trace(&mut self, to: IpAddr, within: Duration) -> Result<Way> {
+    /// The route of a packet to an address, as the kernel resolves it; to another host with the
+    /// round trip of an echo request, which is awaited for at most `within`.
+    pub fn trace(&mut self, to: IpAddr, within: Duration) -> Result<TracedRoute> {
         let found = trace::of(&mut self.prepared.namespace.route, to);
-        let mut way = found.map_err(|failed| Error::failed(&self.spec.job, failed))?;
-        if let Way::Host { host, round_trip, .. } = &mut way {
+        let mut route = found.map_err(|failed| Error::failed(&self.spec.job, failed))?;
+        if let TracedRoute::Host { host, round_trip, .. } = &mut route {
             let known = self.spec.peers.iter().filter(|peer| peer.host == *host);
             let peers: Vec<Peer> = known.copied().collect();
             let echo = self.prepared.namespace.echo.as_fd();
@@ -262,42 +279,43 @@ impl JobNetwork {
             let asked = asked.map_err(|e| Error::step(&self.spec.job, "ask the other host", e))?;
             *round_trip = asked.get(host).copied();
         }
-        Ok(way)
+        Ok(route)
     }
 
-    /// Who takes what comes in on this host at an address and a port.
+    /// The sockets that receive what arrives on this host at an address and a port.
     pub fn listeners(&mut self, at: IpAddr, port: u16) -> Result<Vec<Listener>> {
         let other = self.spec.other_family(at);
         let found = listen::at(&mut self.prepared.namespace.diagnosis, (at, other), port);
         found.map_err(|failed| Error::failed(&self.spec.job, failed))
     }
 
-    /// What was asked of the kernel so far.
+    /// The kernel requests of this network so far.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// What there is in the namespace now.
-    pub fn remains(&mut self) -> Result<Remains> {
-        let found = remains::of(&mut self.prepared.namespace);
+    /// The sockets, routes and neighbours in the namespace now.
+    pub fn contents(&mut self) -> Result<NamespaceContents> {
+        let found = contents::of(&mut self.prepared.namespace);
         found.map_err(|failed| Error::failed(&self.spec.job, failed))
     }
 
-    /// What functions have still to tell others. Once the network is gone nobody will hear it.
+    /// TCP data and closes that functions have sent and peers have not acknowledged. They are lost
+    /// once the network is removed.
     ///
     /// # Errors
-    /// [`Error::Step`] when the kernel does not tell.
+    /// [`Error::Step`] when the kernel does not list the sockets.
     pub fn unsent(&mut self) -> Result<Unsent> {
-        let found = remains::unsent(&mut self.prepared.namespace);
+        let found = contents::unsent(&mut self.prepared.namespace);
         found.map_err(|failed| Error::failed(&self.spec.job, failed))
     }
 
-    /// Takes the network away and waits until nothing of it is left. Functions must have ended: a
+    /// Removes the network and waits until no part of it is left. Functions must have ended: a
     /// process that is left in the namespace keeps the lease.
     ///
     /// # Errors
-    /// [`Error::Step`] when something is left after that time. It reaches nobody any more, and
-    /// its overlay's number is not given to another job while it is there.
+    /// [`Error::Step`] when something is left after that time. It cannot reach any other host, and
+    /// its VNI is not given to another job as long as it exists.
     pub fn close(self, within: Duration) -> Result<()> {
         let (shared, vni, job) = (self.shared.clone(), self.spec.vni, self.spec.job.clone());
         drop(self);
@@ -305,7 +323,7 @@ impl JobNetwork {
         while !shared.release_if_gone(vni)? {
             if Instant::now() >= deadline {
                 let left = std::io::Error::other("a process or socket is left in it");
-                return Err(Error::step(&job, "end the network", left));
+                return Err(Error::step(&job, "remove the network", left));
             }
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -315,14 +333,14 @@ impl JobNetwork {
 
 impl Drop for JobNetwork {
     fn drop(&mut self) {
-        self.prepared.cut();
-        // Its thread is in the namespace.
-        drop(lock(&self.guard).take());
+        self.prepared.disconnect();
+        // The notifier's thread is in the namespace.
+        drop(lock(&self.notifier).take());
         if let Some(groups) = &self.shared.groups {
             groups.remove_functions(self.prepared.namespace.cookie);
         }
         if let Some(pair) = self.pair {
-            self.shared.gate.give_back(pair);
+            self.shared.gate.release(pair);
         }
         self.shared.end(&mut self.lease);
     }

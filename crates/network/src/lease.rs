@@ -1,8 +1,8 @@
-//! Leases: which overlay and addresses which job has on this host, in files that outlive the node.
+//! Leases: which overlay and addresses a job has on this host, in files that outlive the node.
 //!
-//! Invariant: a lease is written before its network is made and removed only when nothing of the
-//! network is left: its device in the host's namespace is gone, and that goes when the kernel has
-//! taken the namespace away with all connections, routes and neighbours in it.
+//! Invariant: a lease is written before its network is created and removed only when no part of the
+//! network is left: when its device in the host's namespace is gone. That device vanishes when the
+//! kernel has removed the namespace with all connections, routes and neighbours in it.
 
 use std::fs;
 use std::io::{self, Write};
@@ -16,25 +16,25 @@ use crate::{Error, JobSpec, Range, Result};
 /// A job's claim on an overlay and addresses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
-    /// The job.
+    /// The job's name.
     pub job: String,
-    /// Whose it is.
+    /// The job's tenant.
     pub tenant: Tenant,
-    /// The overlay.
+    /// The VXLAN network identifier (VNI) of the overlay.
     pub vni: u32,
     /// This host's IPv4 addresses of the job.
     pub own4: Range,
     /// This host's IPv6 addresses of the job.
     pub own6: Range,
-    /// The device in the host's namespace that is there as long as anything of the network is.
+    /// The device in the host's namespace that exists as long as any part of the network does.
     pub device: String,
-    /// Whether the job has ended, and only the kernel is not through with its network yet.
+    /// Whether the job has ended and the kernel has yet to remove its network.
     #[serde(default)]
     pub ending: bool,
 }
 
 impl Lease {
-    /// Of a job that is about to get this device.
+    /// The lease of a job that is about to get this device.
     pub fn new(spec: &JobSpec, device: &str) -> Self {
         Self {
             job: spec.job.clone(),
@@ -48,22 +48,22 @@ impl Lease {
     }
 }
 
-/// The folder with a file for each lease, named by its overlay.
+/// The folder with a file for each lease, named by its VNI.
 #[derive(Clone, Debug)]
 pub struct Leases {
     folder: PathBuf,
 }
 
 impl Leases {
-    /// Makes the folder if it is not there.
+    /// Creates the folder if it does not exist.
     pub fn open(state: &Path) -> Result<Self> {
         let folder = state.join("networks");
         fs::create_dir_all(&folder).map_err(|source| at(&folder, source))?;
         Ok(Self { folder })
     }
 
-    /// All leases. A file that a crash left half written was of a network that was never made:
-    /// it is removed.
+    /// All leases. A file that a crash left half written belongs to a network that was never
+    /// created: it is removed.
     pub fn all(&self) -> Result<Vec<Lease>> {
         let entries = fs::read_dir(&self.folder).map_err(|source| at(&self.folder, source))?;
         let mut all = Vec::new();
@@ -82,7 +82,7 @@ impl Leases {
         Ok(all)
     }
 
-    /// Writes a lease, whole or not at all.
+    /// Writes a lease atomically.
     pub fn write(&self, lease: &Lease) -> Result<()> {
         let path = self.path(lease.vni);
         let draft = path.with_extension("draft");
@@ -95,7 +95,7 @@ impl Leases {
         write().map_err(|source| at(&path, source))
     }
 
-    /// Removes the lease of an overlay, if it is there.
+    /// Removes the lease of an overlay, if it exists.
     pub fn remove(&self, vni: u32) -> Result<()> {
         remove(&self.path(vni))
     }

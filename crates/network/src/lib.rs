@@ -2,17 +2,18 @@
 //! end of an overlay and one contiguous part of the job's addresses, however many functions it
 //! runs there.
 //!
-//! [`Networks`] is what a node has one of, [`JobNetwork`] is a job's network on its host. Control
-//! decides who has which addresses and tells every host of the others ([`JobSpec`], [`Peer`]);
-//! nothing is found out by asking around.
+//! A node has one [`Networks`]; [`JobNetwork`] is a job's network on its host. Control assigns the
+//! addresses and sends every host the parts of the others ([`JobSpec`], [`Peer`]); there is no
+//! discovery.
 //!
-//! Invariant: a network is whole or not there, and nothing of it outlives the node but a lease,
-//! which the next [`Networks::open`] removes when the kernel is through.
+//! Invariant: a network exists completely or not at all, and only its lease outlives the node. The
+//! next [`Networks::open`] removes it when the kernel has removed the namespace.
 
+mod contents;
 mod counters;
 mod egress;
+mod enforcement;
 mod error;
-mod hold;
 mod host;
 mod job;
 mod lease;
@@ -25,24 +26,23 @@ mod prepare;
 mod probe;
 mod range;
 mod ready;
-mod remains;
 mod route;
 mod spec;
 mod trace;
 
+pub use contents::{NamespaceContents, Unsent};
 pub use counters::Counters;
 pub use egress::{Allow, Egress};
 pub use error::Error;
-pub use job::{Hold, JobNetwork};
+pub use job::{AddressEnforcement, JobNetwork};
 pub use lease::Lease;
 pub use listen::{Listener, Transport};
 pub use networks::{Networks, Options, PORT};
-pub use prepare::Furnished;
+pub use prepare::ConfiguredNamespace;
 pub use probe::{Probe, probe};
 pub use range::{BadRange, Range, prefix_for};
-pub use remains::{Remains, Unsent};
 pub use spec::{Address, JobSpec, Peer, RESERVED};
-pub use trace::Way;
+pub use trace::TracedRoute;
 
-/// What this crate's calls give.
+/// The result of this crate's calls.
 pub type Result<T> = std::result::Result<T, Error>;

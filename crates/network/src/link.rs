@@ -1,7 +1,7 @@
-//! Messages that make and look at network devices.
+//! Messages that create and query network devices.
 //!
-//! Invariant: a device is made in the namespace where it stays. Moving one between namespaces is
-//! what makes conventional overlays slow (Particle 2.3, Table 3).
+//! Invariant: a device is created in the namespace where it stays. Moving devices between
+//! namespaces is what makes conventional overlays slow (Particle 2.3, Table 3).
 
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -10,20 +10,20 @@ use crate::netlink::*;
 
 /// Bytes of `struct ifinfomsg`.
 const FIXED: usize = 16;
-/// What a packet gains in the underlay: Ethernet, VXLAN, UDP, and IPv4 or IPv6.
+/// Bytes that a packet gains in the underlay: Ethernet, VXLAN, UDP, and IPv4 or IPv6.
 const OVERHEAD4: u32 = 50;
 const OVERHEAD6: u32 = 70;
-/// The most that a device of this kind takes.
-const MOST_MTU: u32 = 65_535;
+/// The largest MTU that the device accepts.
+const MAX_MTU: u32 = 65_535;
 
-/// The devices of a job's namespace by their numbers in it, which are the same in all.
+/// The indexes of the devices in a job's namespace, which are the same in all.
 pub const LOOPBACK: u32 = 1;
-/// The job's end of its pair.
+/// The job's end of its egress veth pair.
 pub const EGRESS: u32 = 2;
 /// The overlay.
 pub const OVERLAY: u32 = 3;
 
-/// `struct ifinfomsg` with a device's number and what is to be of its flags.
+/// `struct ifinfomsg` with a device's index, its new flags and the mask of those that change.
 pub fn fixed(index: u32, flags: u32, change: u32) -> [u8; FIXED] {
     let mut bytes = [0; FIXED];
     bytes[4..8].copy_from_slice(&index.to_ne_bytes());
@@ -32,8 +32,8 @@ pub fn fixed(index: u32, flags: u32, change: u32) -> [u8; FIXED] {
     bytes
 }
 
-/// Makes a pair: `name` here, and the other end in the namespace as `egress0`. Both are down: the
-/// kernel sets neither up before both are there.
+/// Creates a veth pair: `name` here, and the other end in the namespace as `egress0`. Both are
+/// down: the kernel sets neither up before both exist.
 pub fn add_pair(batch: &mut Batch, name: &str, namespace: BorrowedFd<'_>) {
     batch.add("make the pair of devices", (RTM_NEWLINK, NEW), &fixed(0, 0, 0), |a| {
         a.text(IFLA_IFNAME, name).nest(IFLA_LINKINFO, |a| {
@@ -51,21 +51,21 @@ pub fn add_pair(batch: &mut Batch, name: &str, namespace: BorrowedFd<'_>) {
 /// An overlay's end on one host.
 #[derive(Clone, Copy, Debug)]
 pub struct Overlay {
-    /// The number of the overlay, which no other job has.
+    /// The VNI, which no other job has.
     pub vni: u32,
     /// This host's address in the underlay.
     pub local: IpAddr,
     /// The UDP port of the underlay.
     pub port: u16,
-    /// The device's own address.
+    /// The device's MAC address.
     pub mac: [u8; 6],
-    /// The most bytes of a packet.
+    /// Its MTU in bytes.
     pub mtu: u32,
 }
 
-/// Makes the overlay's device, up, in a namespace; its packets go out from the namespace of the
-/// socket that sends this. It learns nothing, floods nothing and resolves nothing: all that it
-/// knows is said by [`crate::route`].
+/// Creates the overlay's device, up, in a namespace; its packets leave from the namespace of the
+/// socket that sends this message. It does no learning, flooding or address resolution: all its
+/// entries come from [`crate::route`].
 pub fn add_overlay(batch: &mut Batch, overlay: &Overlay, namespace: BorrowedFd<'_>) {
     let up = fixed(OVERLAY, IFF_UP | IFF_NOARP, IFF_UP | IFF_NOARP);
     batch.add("make the overlay's device", (RTM_NEWLINK, NEW), &up, |a| {
@@ -79,7 +79,7 @@ pub fn add_overlay(batch: &mut Batch, overlay: &Overlay, namespace: BorrowedFd<'
     });
 }
 
-/// Without checksums of its own: packets inside have theirs.
+/// Without checksums of the outer packet: packets inside have theirs.
 fn overlay_data(a: &mut Attributes<'_>, overlay: &Overlay) {
     a.u32(IFLA_VXLAN_ID, overlay.vni).u8(IFLA_VXLAN_LEARNING, 0);
     a.bytes(IFLA_VXLAN_PORT, &overlay.port.to_be_bytes());
@@ -94,9 +94,9 @@ fn overlay_data(a: &mut Attributes<'_>, overlay: &Overlay) {
     }
 }
 
-/// Has the kernel give a device no addresses of IPv6.
+/// Makes the kernel assign no IPv6 addresses to a device.
 pub fn without_ipv6_addresses(batch: &mut Batch, index: u32) {
-    let step = "leave the host's end of the pair without IPv6";
+    let step = "disable IPv6 on the host's end of the pair";
     batch.add(step, (RTM_NEWLINK, 0), &fixed(index, 0, 0), |a| {
         a.nest(IFLA_AF_SPEC, |a| {
             a.nest(u16::from(AF_INET6), |a| {
@@ -106,13 +106,13 @@ pub fn without_ipv6_addresses(batch: &mut Batch, index: u32) {
     });
 }
 
-/// Takes the address away that the kernel gives the loopback device when it is set up. Functions
-/// have `localhost` at their own addresses, and an IPv6 socket that sends to an address of IPv4
-/// would come from this net.
+/// Removes the address that the kernel gives the loopback device when it is set up. Functions
+/// have `localhost` at their own addresses, and an IPv6 socket that sends to an IPv4 address would
+/// use a source from this net.
 pub fn without_localhost(batch: &mut Batch) {
     let mut fixed = vec![AF_INET, 8, 0, RT_SCOPE_HOST];
     fixed.extend(LOOPBACK.to_ne_bytes());
-    batch.add("take the loopback device's address", (RTM_DELADDR, 0), &fixed, |a| {
+    batch.add("remove the loopback device's address", (RTM_DELADDR, 0), &fixed, |a| {
         a.bytes(IFA_LOCAL, &[127, 0, 0, 1]);
     });
 }
@@ -132,20 +132,20 @@ pub fn remove(batch: &mut Batch, step: &'static str, index: u32) {
     batch.add(step, (RTM_DELLINK, 0), &fixed(index, 0, 0), |_| {});
 }
 
-/// The most bytes of a packet inside, of those in the underlay.
+/// The MTU inside the overlay, for an MTU of the underlay.
 pub fn inner_mtu(underlay: u32, local: IpAddr) -> u32 {
     let overhead = if local.is_ipv4() { OVERHEAD4 } else { OVERHEAD6 };
-    underlay.min(MOST_MTU).saturating_sub(overhead)
+    underlay.min(MAX_MTU).saturating_sub(overhead)
 }
 
-/// A device as the kernel shows it.
+/// A device as the kernel reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// Its number in its namespace.
+    /// Its index in its namespace.
     pub index: u32,
-    /// The most bytes of a packet.
+    /// Its MTU in bytes.
     pub mtu: u32,
-    /// Set up, with its carrier, and the kernel takes packets for it.
+    /// Up, with carrier, and in an operational state.
     pub operational: bool,
 }
 
@@ -165,17 +165,17 @@ impl Link {
     }
 }
 
-/// A device by its number.
+/// A device by its index.
 pub fn by_index(socket: &mut Socket, index: u32) -> Result<Option<Link>, Failed> {
     let mut batch = Batch::new();
-    batch.add("look at a device", (RTM_GETLINK, 0), &fixed(index, 0, 0), |_| {});
+    batch.add("query a device", (RTM_GETLINK, 0), &fixed(index, 0, 0), |_| {});
     one(socket, batch)
 }
 
 /// A device by its name.
 pub fn by_name(socket: &mut Socket, name: &str) -> Result<Option<Link>, Failed> {
     let mut batch = Batch::new();
-    batch.add("look at a device", (RTM_GETLINK, 0), &fixed(0, 0, 0), |a| {
+    batch.add("query a device", (RTM_GETLINK, 0), &fixed(0, 0, 0), |a| {
         a.text(IFLA_IFNAME, name);
     });
     one(socket, batch)
@@ -209,7 +209,7 @@ pub fn of_address(socket: &mut Socket, address: IpAddr) -> Result<Option<Link>, 
     }
 }
 
-/// An address as the kernel has it.
+/// The octets of an address, as the kernel expects them.
 pub fn octets(address: IpAddr) -> Vec<u8> {
     match address {
         IpAddr::V4(address) => address.octets().to_vec(),
@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packets_inside_leave_room_for_what_they_gain() {
+    fn the_inner_mtu_leaves_room_for_the_overhead() {
         let (v4, v6) = ("10.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap());
         assert_eq!(inner_mtu(1500, v4), 1450);
         assert_eq!(inner_mtu(1500, v6), 1430);

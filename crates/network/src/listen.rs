@@ -1,27 +1,28 @@
-//! Who takes what comes in at an address and a port of a job, as the kernel knows it.
+//! The sockets that receive what arrives at an address and a port of a job, as the kernel lists
+//! them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
 
+use crate::contents::{TCP, UDP, sockets};
 use crate::netlink::*;
-use crate::remains::{TCP, UDP, sockets};
 
-/// `TCP_LISTEN` and `TCP_CLOSE` of `net/tcp_states.h`; a datagram socket without a peer is in the
-/// latter.
+/// `TCP_LISTEN` and `TCP_CLOSE` of `net/tcp_states.h`; a datagram socket without a peer has the
+/// latter state.
 const LISTEN: u8 = 10;
 const CLOSE: u8 = 7;
 
-/// A socket that waits for somebody.
+/// A socket that waits for connections or datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listener {
-    /// How it is spoken to.
+    /// Its transport protocol.
     pub transport: Transport,
-    /// The address that it has; the unspecified one if it never bound any.
+    /// Its local address; the unspecified one if it is not bound.
     pub address: IpAddr,
 }
 
-/// The transports of functions; there are no others.
+/// The transports that functions may use; there are no others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Transport {
@@ -31,8 +32,8 @@ pub enum Transport {
     Udp,
 }
 
-/// Those at an address and a port. Sockets of both families have the IPv4 address of their
-/// function, which is the `other` one if `address` is of IPv6.
+/// The sockets at an address and a port. A dual-stack socket is bound to the IPv4 address of its
+/// function, which is `other` if `address` is of IPv6.
 pub fn at(
     socket: &mut Socket,
     (address, other): (IpAddr, Option<Ipv4Addr>),
@@ -57,7 +58,7 @@ pub fn at(
     Ok(found)
 }
 
-/// The own address of a socket in this state and on this port, from `struct inet_diag_msg`.
+/// The local address of a socket in this state and on this port, from `struct inet_diag_msg`.
 fn read(message: &Parsed, state: u8, port: u16) -> Option<IpAddr> {
     let body = &message.body;
     if *body.get(1)? != state || body.get(4..6)? != port.to_be_bytes() {

@@ -1,8 +1,8 @@
-//! A job's network namespace, held by descriptors alone: it has no name, so it is gone as soon as
-//! the node and the functions in it are.
+//! A job's network namespace, kept alive by descriptors only: it has no name, so it is gone as soon
+//! as the node and the functions in it are.
 //!
-//! Invariant: a namespace is entered once, by a thread that lives for that alone. What is done in
-//! it later goes over the sockets that were opened then.
+//! Invariant: a namespace is entered once, by a thread that exists for that alone. Later operations
+//! go over the sockets that were opened then.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -16,25 +16,25 @@ use snowmelt_kernel::socket::namespace_cookie;
 
 use crate::netlink::Socket;
 
-/// How the namespace differs from what the kernel gives, by files below `/proc/sys/net`.
+/// Settings that differ from the kernel's defaults, by files below `/proc/sys/net`.
 const SETTINGS: [(&str, &str); 8] = [
-    // IPv4 takes its settings from the host, which may forward: a job's namespace never does.
+    // IPv4 inherits its settings from the host, which may forward: a job's namespace never does.
     ("ipv4/ip_forward", "0"),
     ("ipv4/conf/default/rp_filter", "0"),
-    // A function has an address to itself, so any port of it is its own.
+    // A function owns all ports of its address.
     ("ipv4/ip_unprivileged_port_start", "0"),
-    // No addresses of the link, so nothing is asked of neighbours and nothing is announced.
+    // No link-local addresses, so no neighbour discovery and no announcements.
     ("ipv6/conf/default/addr_gen_mode", "1"),
     ("ipv6/conf/default/accept_ra", "0"),
-    // IPv6 knows local routes but binds only to addresses of devices. To which a function may
-    // bind is decided elsewhere.
+    // IPv6 has local routes for the range, but allows to bind only addresses of devices. Which
+    // addresses a function may bind is enforced separately.
     ("ipv6/ip_nonlocal_bind", "1"),
     ("ipv6/bindv6only", "0"),
-    // The pair has no IPv6 at all; see [`Namespace::allow_ipv6`].
+    // The egress pair has no IPv6 at all; see [`Namespace::allow_ipv6`].
     (NO_IPV6, "1"),
 ];
 
-/// Whether devices that are made from now on are without IPv6.
+/// Whether devices that are created from now on are without IPv6.
 const NO_IPV6: &str = "ipv6/conf/default/disable_ipv6";
 
 /// A network namespace and the sockets in it.
@@ -42,50 +42,50 @@ const NO_IPV6: &str = "ipv6/conf/default/disable_ipv6";
 pub struct Namespace {
     /// Keeps it alive; sandboxes join it.
     pub fd: OwnedFd,
-    /// Its number, never given twice.
+    /// Its cookie, which the kernel never assigns twice.
     pub cookie: u64,
-    /// For devices, routes and neighbours.
+    /// The socket for devices, routes and neighbours.
     pub route: Socket,
-    /// For lists of sockets.
+    /// The socket for lists of sockets.
     pub diagnosis: Socket,
-    /// For rules about packets, where the kernel has them.
+    /// The socket for nftables, where the kernel has it.
     pub rules: Option<Socket>,
-    /// For echo requests.
+    /// The socket for echo requests.
     pub echo: OwnedFd,
-    /// [`NO_IPV6`] of this namespace, whichever the writer is in; none without IPv6.
+    /// [`NO_IPV6`] of this namespace, also for a writer in another one; none without IPv6.
     no_ipv6: Option<File>,
 }
 
-/// What was being done when a namespace could not be made, and why.
+/// The step at which creating a namespace failed, and the error.
 pub type Fault = (&'static str, io::Error);
 
 impl Namespace {
-    /// Makes one, empty but for a loopback device that is down.
+    /// Creates one that has nothing but a loopback device, which is down.
     pub fn make() -> Result<Self, Fault> {
         visit(|| {
             unshare(flags::NETWORK).map_err(|error| ("make a network namespace", error))?;
             let own = File::open("/proc/thread-self/ns/net");
-            furnish(own.map_err(|error| ("open the namespace", error))?.into())
+            configure(own.map_err(|error| ("open the namespace", error))?.into())
         })
     }
 
-    /// Furnishes one that somebody else has made, and that nothing was done in.
+    /// Configures a caller's namespace, which must be fresh.
     pub fn enter(namespace: OwnedFd) -> Result<Self, Fault> {
         visit(move || {
             let joined = join(&namespace, flags::NETWORK);
             joined.map_err(|error| ("enter the network namespace", error))?;
-            furnish(namespace)
+            configure(namespace)
         })
     }
 
-    /// Devices that are made from now on have IPv6, as none before but the loopback device.
+    /// Lets devices that are created from now on have IPv6.
     pub fn allow_ipv6(&mut self) -> Result<(), Fault> {
         let Some(setting) = &mut self.no_ipv6 else { return Ok(()) };
         setting.write_all(b"0").map_err(|error| ("change a setting of the namespace", error))
     }
 }
 
-/// In a thread that ends with it, so there is no way back to go.
+/// Runs the work in a thread of its own, which does not have to return to its namespace.
 fn visit(
     work: impl FnOnce() -> Result<Namespace, Fault> + Send + 'static,
 ) -> Result<Namespace, Fault> {
@@ -100,14 +100,14 @@ impl AsFd for Namespace {
     }
 }
 
-/// Settings and sockets of the calling thread's namespace.
-fn furnish(fd: OwnedFd) -> Result<Namespace, Fault> {
+/// Applies the settings and opens the sockets in the calling thread's namespace.
+fn configure(fd: OwnedFd) -> Result<Namespace, Fault> {
     for (name, value) in SETTINGS {
         set(name, value)?;
     }
     let open = |protocol| Socket::open(protocol).map_err(|e| ("open a netlink socket", e));
     let route = open(None)?;
-    let cookie = namespace_cookie(&route).map_err(|e| ("ask for the namespace's number", e))?;
+    let cookie = namespace_cookie(&route).map_err(|e| ("read the namespace's cookie", e))?;
     let echo = socket_with(
         AddressFamily::INET,
         SocketType::RAW,
@@ -125,7 +125,7 @@ fn furnish(fd: OwnedFd) -> Result<Namespace, Fault> {
     })
 }
 
-/// A kernel without IPv6 lacks those files, and then there is nothing to set.
+/// Missing files are ignored: a kernel without IPv6 lacks them.
 fn set(name: &str, value: &str) -> Result<(), Fault> {
     match fs::write(format!("/proc/sys/net/{name}"), value) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {

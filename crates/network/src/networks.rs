@@ -8,41 +8,41 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::egress::Gate;
-use crate::hold::{Dual, Groups};
+use crate::enforcement::{Cgroups, DualStack};
 use crate::host::{Host, lock};
 use crate::job::JobNetwork;
 use crate::lease::{Lease, Leases};
 use crate::namespace::Fault;
 use crate::netlink::Batch;
-use crate::prepare::{Furnished, Pool, Prepared};
+use crate::prepare::{ConfiguredNamespace, Pool, Prepared};
 use crate::{Error, JobSpec, Range, Result, link};
 
 /// The UDP port that RFC 7348 gives to VXLAN.
 pub const PORT: u16 = 4789;
-/// How long to wait for the kernel to take away the namespace of a job that has just ended.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long to wait for the kernel to remove the namespace of a job that has just ended.
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How job networks are made on a node.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The node's folder, for leases.
     pub state: PathBuf,
-    /// How many namespaces are made ahead.
+    /// How many namespaces are created in advance.
     pub pool: usize,
     /// The UDP port of the overlays, the same on all hosts.
     pub port: u16,
-    /// The most bytes of a packet between hosts; asked of the device if none.
+    /// The MTU between hosts in bytes; read from the device if none.
     pub mtu: Option<u32>,
-    /// The control group (version 2) above those of all functions, in which programs hold them to
-    /// their addresses. Without it somebody else must.
+    /// The control group (version 2) above those of all functions, to which the BPF programs for
+    /// address enforcement are attached. Without it every function needs a seccomp notifier.
     pub group: Option<PathBuf>,
-    /// IPv4 addresses for the pairs by which jobs leave the host, two for each job that may reach
-    /// anything outside. Nobody else on this host has them; they are seen nowhere else.
+    /// IPv4 addresses for the egress veth pairs, two for each job with an egress policy. They must
+    /// not be used otherwise on this host, and do not appear on any network.
     pub links: Range,
 }
 
 impl Options {
-    /// The usual ones.
+    /// The defaults.
     pub fn new(state: impl Into<PathBuf>) -> Self {
         Self {
             state: state.into(),
@@ -55,28 +55,28 @@ impl Options {
     }
 }
 
-/// What makes job networks on this host. Calls take a few milliseconds at most and block, so an
-/// asynchronous caller makes them where it may.
+/// Creates job networks on this host. Calls take a few milliseconds at most and block, so an
+/// asynchronous caller makes them on a blocking thread.
 pub struct Networks {
     pool: Pool,
     shared: Arc<Shared>,
 }
 
-/// What networks need of their node.
+/// State of the node that all its networks share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub host: Arc<Host>,
     pub leases: Leases,
     pub port: u16,
-    pub groups: Option<Groups>,
+    pub groups: Option<Cgroups>,
     pub gate: Gate,
-    pub dual: Dual,
+    pub dual: DualStack,
     mtu: Option<u32>,
-    /// Leases by their overlays: those of networks that are there, and of those that are ending.
+    /// Leases by VNI, of live networks and of those that are being removed.
     held: Mutex<BTreeMap<u32, Held>>,
 }
 
-/// A lease, and the number of its namespace if this process made it.
+/// A lease, and the cookie of its namespace if this process made it.
 #[derive(Clone, Debug)]
 struct Held {
     lease: Lease,
@@ -96,52 +96,56 @@ impl std::fmt::Debug for Networks {
 }
 
 impl Networks {
-    /// Begins on this host, in the calling thread's network namespace. What an earlier node left
-    /// is taken away, or kept from use until the kernel has.
+    /// Starts on this host, in the calling thread's network namespace. Networks of an earlier node
+    /// are disconnected; their VNIs are not reused until the kernel has removed them.
     pub fn open(options: Options) -> Result<Self> {
         let host =
             Host::open().map_err(|error| Error::step("-", "open a netlink socket", error))?;
         let host = Arc::new(host);
         let leases = Leases::open(&options.state)?;
         let held = leases.all()?.into_iter().map(|lease| (lease.vni, Held::of_another_node(lease)));
-        let groups = options.group.as_deref().map(Groups::attach).transpose()?;
+        let groups = options.group.as_deref().map(Cgroups::attach).transpose()?;
         let shared = Arc::new(Shared {
             host: host.clone(),
             groups,
             gate: Gate::new(options.links, options.port),
-            dual: Dual::default(),
+            dual: DualStack::default(),
             leases,
             port: options.port,
             mtu: options.mtu,
             held: Mutex::new(held.collect()),
         });
-        shared.cut_what_is_left()?;
+        shared.disconnect_leftovers()?;
         let pool = Pool::start(&host, options.pool);
         let pool = pool.map_err(|error| Error::step("-", "start a thread", error))?;
         Ok(Self { pool, shared })
     }
 
-    /// Makes a job's network. All of it is there when this returns, and none of it if it fails.
+    /// Creates a job's network, completely or, on an error, not at all.
     pub fn create(&self, spec: JobSpec) -> Result<JobNetwork> {
         self.create_with(spec, || self.pool.take())
     }
 
-    /// The same in a namespace that somebody else has made, for instance so that it belongs to the
-    /// user namespace of who joins it. It must be fresh, and nobody may be in it yet; the network's
-    /// end comes when they have let it go as well.
+    /// Like [`Self::create`], in a namespace of the caller's, for instance so that it belongs to
+    /// the user namespace of the processes that join it. It must be fresh and empty; the network
+    /// ends only when the caller's references to the namespace are gone too.
     pub fn create_in(&self, spec: JobSpec, namespace: OwnedFd) -> Result<JobNetwork> {
         self.create_with(spec, || Prepared::of(&self.shared.host, namespace))
     }
 
-    /// Makes a namespace of somebody else's ready for a job that is not there yet: part of
-    /// the work of [`Self::create_in`].
-    pub fn furnish(&self, namespace: OwnedFd) -> Result<Furnished> {
-        Furnished::of(namespace).map_err(|(step, error)| Error::step("-", step, error))
+    /// Prepares a caller's namespace for a job that does not exist yet: part of the work of
+    /// [`Self::create_in`].
+    pub fn configure(&self, namespace: OwnedFd) -> Result<ConfiguredNamespace> {
+        ConfiguredNamespace::of(namespace).map_err(|(step, error)| Error::step("-", step, error))
     }
 
-    /// As [`Self::create_in`], in a namespace that was furnished ahead.
-    pub fn create_furnished(&self, spec: JobSpec, furnished: Furnished) -> Result<JobNetwork> {
-        self.create_with(spec, || Prepared::from_furnished(&self.shared.host, furnished))
+    /// Like [`Self::create_in`], in a namespace that was configured before.
+    pub fn create_configured(
+        &self,
+        spec: JobSpec,
+        configured: ConfiguredNamespace,
+    ) -> Result<JobNetwork> {
+        self.create_with(spec, || Prepared::from_configured(&self.shared.host, configured))
     }
 
     fn create_with(
@@ -160,19 +164,19 @@ impl Networks {
         }
     }
 
-    /// The leases of this host, those of networks that are ending included.
+    /// The leases of this host, including those of networks that are being removed.
     pub fn leases(&self) -> Result<Vec<Lease>> {
         self.shared.release_all_gone()?;
         Ok(lock(&self.shared.held).values().map(|held| held.lease.clone()).collect())
     }
 
-    /// Whether functions are held to their addresses by their control groups, and not by answers to
-    /// their system calls.
-    pub fn holds_by_groups(&self) -> bool {
+    /// Whether addresses are enforced by BPF programs on control groups, and not by answers to
+    /// system calls.
+    pub fn enforces_by_cgroup(&self) -> bool {
         self.shared.groups.is_some()
     }
 
-    /// How many namespaces are ready in the pool.
+    /// How many namespaces are in the pool.
     pub fn prepared(&self) -> usize {
         self.pool.ready()
     }
@@ -184,7 +188,7 @@ impl Networks {
 }
 
 impl Shared {
-    /// The most bytes of a packet in the underlay of a job.
+    /// The MTU of a job's underlay, in bytes.
     pub fn underlay_mtu(&self, spec: &JobSpec) -> Result<u32> {
         match self.mtu {
             Some(mtu) => Ok(mtu),
@@ -192,9 +196,9 @@ impl Shared {
         }
     }
 
-    /// Takes an overlay's number for a job, once nothing is left of whoever had it.
+    /// Reserves a VNI for a job, once no part of the network that had it is left.
     fn claim(&self, spec: &JobSpec) -> Result<()> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let holder = {
                 let mut held = lock(&self.held);
@@ -217,14 +221,14 @@ impl Shared {
         }
     }
 
-    /// Keeps the lease of a network that is about to be made in this namespace.
-    pub fn hold(&self, lease: &Lease, namespace: u64) -> Result<()> {
+    /// Records the lease of a network that is about to be created in this namespace.
+    pub fn record_lease(&self, lease: &Lease, namespace: u64) -> Result<()> {
         let held = Held { lease: lease.clone(), namespace: Some(namespace) };
         lock(&self.held).insert(lease.vni, held);
         self.leases.write(lease)
     }
 
-    /// Gives up a number of which nothing is left.
+    /// Releases a VNI; no part of its network may be left.
     fn forget(&self, vni: u32) -> Result<()> {
         let held = lock(&self.held).remove(&vni);
         if let (Some(groups), Some(namespace)) = (&self.groups, held.and_then(|h| h.namespace)) {
@@ -233,18 +237,18 @@ impl Shared {
         self.leases.remove(vni)
     }
 
-    /// Marks a network as ending. The lease stays until nothing of it is left.
+    /// Marks a network as ending. The lease stays until no part of the network is left.
     pub fn end(&self, lease: &mut Lease) {
         lease.ending = true;
         if let Some(held) = lock(&self.held).get_mut(&lease.vni) {
             held.lease.ending = true;
         }
         if let Err(error) = self.leases.write(lease) {
-            tracing::warn!(job = lease.job, %error, "the lease of an ending network was not kept");
+            tracing::warn!(job = lease.job, %error, "cannot write the lease of an ending network");
         }
     }
 
-    /// Removes the lease of a network that was ending, if nothing of it is left; whether that is so.
+    /// Removes the lease of an ending network if no part of it is left; returns whether that is so.
     pub fn release_if_gone(&self, vni: u32) -> Result<bool> {
         let Some(held) = lock(&self.held).get(&vni).cloned() else { return Ok(true) };
         let lease = held.lease;
@@ -262,15 +266,15 @@ impl Shared {
         all.into_iter().try_for_each(|vni| self.release_if_gone(vni).map(drop))
     }
 
-    /// A namespace lives by the descriptors of its node and by the processes in it. The node is
-    /// dead; what may be left are processes that are being killed. They are cut off.
-    fn cut_what_is_left(&self) -> Result<()> {
+    /// A namespace exists as long as descriptors of its node or processes in it do. The node is
+    /// dead; processes that are being killed may be left. They are disconnected.
+    fn disconnect_leftovers(&self) -> Result<()> {
         for Held { lease, .. } in lock(&self.held).values_mut() {
             lease.ending = true;
             let fail = |failed| Error::failed(&lease.job, failed);
             if let Some(found) = self.host.link(&lease.device).map_err(fail)? {
                 let mut batch = Batch::new();
-                link::set_down(&mut batch, "set down what is left", found.index);
+                link::set_down(&mut batch, "set down the device of an earlier node", found.index);
                 self.host.run(batch).map_err(fail)?;
             }
         }

@@ -1,7 +1,7 @@
-//! Namespaces made ahead: what does not depend on the job is done before there is one.
+//! Namespaces created in advance: work that does not depend on the job is done before there is one.
 //!
-//! Invariant: a namespace serves one job and is never used again, so nothing of a former tenant
-//! can be in it. Dropping one takes its devices away; the kernel takes the rest.
+//! Invariant: a namespace serves one job and is never reused, so it contains nothing of a former
+//! tenant. Dropping one removes its devices; the kernel removes the rest.
 
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,57 +12,60 @@ use crate::counters::Counters;
 use crate::host::{Host, lock};
 use crate::namespace::{Fault, Namespace};
 use crate::netlink::Batch;
-use crate::{link, remains};
+use crate::{contents, link};
 
-/// What devices of ours in the host's namespace begin with: rules there go by it.
+/// The prefix of our devices' names in the host's namespace, which rules there match.
 pub const PREFIX: &str = "snm";
 
-/// A namespace with its loopback device up and its end of a pair.
+/// A namespace with its loopback device up and its end of a veth pair.
 #[derive(Debug)]
 pub struct Prepared {
     /// The namespace.
     pub namespace: Namespace,
-    /// The name of the pair's end on the host. Both ends are down until a policy grants egress. As long as it is there, something
-    /// of the namespace is left.
+    /// The name of the pair's end on the host. Both ends are down until a policy grants egress.
+    /// The namespace is not completely removed as long as this device exists.
     pub device: String,
-    /// What it took.
+    /// The kernel requests that it took.
     pub counters: Counters,
     host: Arc<Host>,
 }
 
-/// A namespace of somebody else's, entered and furnished before there is a job for it. It has no
-/// device on the host, so it is gone as soon as it is dropped and its maker has let it go.
+/// A caller's namespace, configured before there is a job for it. It has no device on the host, so
+/// it is gone as soon as it is dropped and the caller has closed it.
 #[derive(Debug)]
-pub struct Furnished(Namespace);
+pub struct ConfiguredNamespace(Namespace);
 
-impl Furnished {
+impl ConfiguredNamespace {
     pub(crate) fn of(namespace: OwnedFd) -> Result<Self, Fault> {
         Namespace::enter(namespace).map(Self)
     }
 
-    /// Whether nobody has used it since: there is no socket, route or neighbour in it.
-    pub fn is_untouched(&mut self) -> bool {
-        remains::of(&mut self.0).is_ok_and(|found| found.is_nothing())
+    /// Whether it is unused so far: it contains no socket, route or neighbour.
+    pub fn is_unused(&mut self) -> bool {
+        contents::of(&mut self.0).is_ok_and(|found| found.is_empty())
     }
 }
 
 impl Prepared {
-    /// Makes one.
+    /// Creates a namespace.
     pub fn make(host: &Arc<Host>) -> Result<Self, Fault> {
-        Self::furnish(host, Namespace::make()?)
+        Self::configure(host, Namespace::make()?)
     }
 
-    /// Makes one of a namespace that somebody else has made.
+    /// Uses a caller's namespace.
     pub fn of(host: &Arc<Host>, namespace: OwnedFd) -> Result<Self, Fault> {
-        Self::furnish(host, Namespace::enter(namespace)?)
+        Self::configure(host, Namespace::enter(namespace)?)
     }
 
-    /// Makes one of such a namespace that was furnished ahead.
-    pub fn from_furnished(host: &Arc<Host>, furnished: Furnished) -> Result<Self, Fault> {
-        Self::furnish(host, furnished.0)
+    /// Uses a caller's namespace that was configured before.
+    pub fn from_configured(
+        host: &Arc<Host>,
+        configured: ConfiguredNamespace,
+    ) -> Result<Self, Fault> {
+        Self::configure(host, configured.0)
     }
 
-    fn furnish(host: &Arc<Host>, mut namespace: Namespace) -> Result<Self, Fault> {
+    fn configure(host: &Arc<Host>, mut namespace: Namespace) -> Result<Self, Fault> {
         let device = fresh_name(namespace.cookie);
         let mut counters = Counters { crossings: 1, ..Counters::default() };
         let mut batch = Batch::new();
@@ -78,14 +81,14 @@ impl Prepared {
         Ok(Self { namespace, device, counters, host: host.clone() })
     }
 
-    /// Takes the overlay away, so that no packet comes or goes from now on, whoever may still be
-    /// in the namespace. Asked for by name: it may not have been made.
-    pub fn cut(&mut self) {
+    /// Removes the overlay and sets the pair down, so that no packet enters or leaves from now on,
+    /// even if processes are left in the namespace.
+    pub fn disconnect(&mut self) {
         let mut batch = Batch::new();
         link::remove(&mut batch, "remove the overlay's device", link::OVERLAY);
-        // It was never made, or went with the namespace: both are what is wanted.
+        // The device may never have been created, or be gone with the namespace.
         drop(self.namespace.route.run(batch));
-        remains::end_connections(&mut self.namespace);
+        contents::end_connections(&mut self.namespace);
         if let Ok(Some(found)) = self.host.link(&self.device) {
             let mut batch = Batch::new();
             link::set_down(&mut batch, "set the pair down", found.index);
@@ -96,18 +99,18 @@ impl Prepared {
 
 impl Drop for Prepared {
     fn drop(&mut self) {
-        self.cut();
+        self.disconnect();
     }
 }
 
-/// Random, because several nodes may share a host, and no name is ever used twice. 15 characters
-/// are the most that a device's name has.
+/// Random, because several nodes may share a host, and no name is ever used twice. A device name
+/// has at most 15 characters.
 fn fresh_name(cookie: u64) -> String {
     let random = RandomState::new().hash_one(cookie);
     format!("{PREFIX}{:012x}", random >> 16)
 }
 
-/// A bounded number of prepared namespaces, filled up by a thread of its own.
+/// A bounded number of prepared namespaces, refilled by a thread.
 pub struct Pool {
     shared: Arc<Shared>,
     filler: Option<thread::JoinHandle<()>>,
@@ -115,7 +118,7 @@ pub struct Pool {
 
 struct Shared {
     host: Arc<Host>,
-    most: usize,
+    capacity: usize,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -123,18 +126,19 @@ struct Shared {
 #[derive(Default)]
 struct State {
     ready: Vec<Prepared>,
-    /// A fault that the filler met: it tries again when the next one is taken.
+    /// Whether the refill failed: it is tried again when the next one is taken.
     failed: bool,
     ending: bool,
 }
 
 impl Pool {
-    /// Begins to fill a pool of at most `most`.
-    pub fn start(host: &Arc<Host>, most: usize) -> std::io::Result<Self> {
+    /// Starts to fill a pool of at most `most` namespaces.
+    pub fn start(host: &Arc<Host>, capacity: usize) -> std::io::Result<Self> {
         let state = Mutex::new(State::default());
-        let shared = Arc::new(Shared { host: host.clone(), most, state, changed: Condvar::new() });
+        let shared =
+            Arc::new(Shared { host: host.clone(), capacity, state, changed: Condvar::new() });
         let filling = shared.clone();
-        let filler = match most {
+        let filler = match capacity {
             0 => None,
             _ => Some(
                 thread::Builder::new().name("network-pool".into()).spawn(move || fill(&filling))?,
@@ -143,7 +147,7 @@ impl Pool {
         Ok(Self { shared, filler })
     }
 
-    /// One from the pool, or a fresh one.
+    /// A namespace from the pool, or a fresh one.
     pub fn take(&self) -> Result<Prepared, Fault> {
         let ready = {
             let mut state = lock(&self.shared.state);
@@ -154,7 +158,7 @@ impl Pool {
         ready.map_or_else(|| Prepared::make(&self.shared.host), Ok)
     }
 
-    /// How many are ready.
+    /// How many are in the pool.
     pub fn ready(&self) -> usize {
         lock(&self.shared.state).ready.len()
     }
@@ -162,7 +166,7 @@ impl Pool {
     /// Waits until the pool is full or cannot be filled.
     pub fn wait_until_full(&self) {
         let mut state = lock(&self.shared.state);
-        while state.ready.len() < self.shared.most && !state.failed {
+        while state.ready.len() < self.shared.capacity && !state.failed {
             state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
@@ -173,7 +177,7 @@ impl Drop for Pool {
         lock(&self.shared.state).ending = true;
         self.shared.changed.notify_all();
         if let Some(filler) = self.filler.take() {
-            // It never panics; if it did, there is nothing to fill any more.
+            // The thread never panics; if it did, there is nothing to refill any more.
             drop(filler.join());
         }
     }
@@ -182,7 +186,7 @@ impl Drop for Pool {
 fn fill(shared: &Shared) {
     let mut state = lock(&shared.state);
     while !state.ending {
-        if state.ready.len() >= shared.most || state.failed {
+        if state.ready.len() >= shared.capacity || state.failed {
             state = shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
             continue;
         }
@@ -192,7 +196,7 @@ fn fill(shared: &Shared) {
         match made {
             Ok(prepared) => state.ready.push(prepared),
             Err((step, error)) => {
-                tracing::warn!(step, %error, "a network could not be made ahead");
+                tracing::warn!(step, %error, "cannot create a network namespace in advance");
                 state.failed = true;
             }
         }

@@ -1,7 +1,7 @@
-//! What this machine has of what networks of jobs need, found by making it.
+//! Which features that job networks need this machine has, found by using them.
 //!
-//! Invariant: nothing that was tried is left behind. Devices and rules are made in a network
-//! namespace that goes with the thread that made it, and programs are attached to nothing.
+//! Invariant: the probe leaves nothing behind. Devices and rules are created in a network namespace
+//! that is gone with the thread that created it, and programs are not attached.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,24 +12,24 @@ use std::path::Path;
 use rustix::net::netlink::NETFILTER;
 use snowmelt_kernel::namespace::{flags, unshare};
 
-use crate::hold::try_programs;
+use crate::enforcement::verify_programs;
 use crate::link::{self, Overlay};
 use crate::netlink::*;
 use crate::{Allow, Egress, PORT, Range, egress};
 
-/// One fact for `snowmelt doctor`.
+/// One result for `snowmelt doctor`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// What was looked for.
+    /// The feature.
     pub name: &'static str,
-    /// What was found, or what the kernel said.
+    /// The finding, or the kernel's error.
     pub found: String,
-    /// Whether it is enough.
+    /// Whether it is sufficient.
     pub ok: bool,
 }
 
-/// Looks for `network namespaces`, `veth`, `VXLAN`, `bridge`, `nftables` and what is to hold
-/// functions to their `addresses`. Some 100 ms.
+/// Tries `network namespaces`, `veth`, `VXLAN`, `bridge`, `nftables` and the enforcement of
+/// `addresses`. Takes some 100 ms.
 pub fn probe() -> Vec<Probe> {
     let mut probes = devices();
     probes.push(addresses());
@@ -43,46 +43,46 @@ fn fact(name: &'static str, tried: io::Result<&str>) -> Probe {
     }
 }
 
-/// In a namespace that nobody else sees.
+/// Runs in a namespace of its own.
 fn devices() -> Vec<Probe> {
     let visitor =
         std::thread::Builder::new().name("network-probe".into()).spawn(|| {
             match unshare(flags::NETWORK) {
                 Err(error) => vec![fact(NAMESPACES, Err(error))],
                 Ok(()) => {
-                    let mut probes = vec![fact(NAMESPACES, Ok("there"))];
+                    let mut probes = vec![fact(NAMESPACES, Ok(AVAILABLE))];
                     probes.extend(within());
                     probes
                 }
             }
         });
-    let panicked = |_| Err(io::Error::other("it could not be tried"));
+    let panicked = |_| Err(io::Error::other("the probe failed"));
     let tried = visitor.and_then(|visitor| visitor.join().or_else(panicked));
     tried.unwrap_or_else(|error| vec![fact(NAMESPACES, Err(error))])
 }
 
 const NAMESPACES: &str = "network namespaces";
 
-/// The calling thread's namespace is fresh.
+/// The calling thread's namespace must be fresh.
 fn within() -> Vec<Probe> {
     let rules = Socket::open(Some(NETFILTER)).and_then(|mut socket| run(&mut socket, some_rules()));
-    // The overlay has a number of its own choice, so it comes before what takes the next free one.
+    // The overlay has a fixed index, so it is created before devices that take the next free one.
     let overlay = make(overlay);
     let pair = make(|batch, own| link::add_pair(batch, "probe", own.as_fd()));
     vec![
-        fact("veth", pair.map(|()| THERE)),
-        fact("VXLAN", overlay.map(|()| THERE)),
-        fact("bridge", make(|batch, _| bridge(batch)).map(|()| THERE)),
-        fact("nftables", rules.map(|()| "there, with masquerading")),
+        fact("veth", pair.map(|()| AVAILABLE)),
+        fact("VXLAN", overlay.map(|()| AVAILABLE)),
+        fact("bridge", make(|batch, _| bridge(batch)).map(|()| AVAILABLE)),
+        fact("nftables", rules.map(|()| "available, with masquerading")),
     ]
 }
 
-const THERE: &str = "there";
+const AVAILABLE: &str = "available";
 
-fn make(say: impl FnOnce(&mut Batch, &File)) -> io::Result<()> {
+fn make(fill: impl FnOnce(&mut Batch, &File)) -> io::Result<()> {
     let own = File::open("/proc/thread-self/ns/net")?;
     let mut batch = Batch::new();
-    say(&mut batch, &own);
+    fill(&mut batch, &own);
     run(&mut Socket::open(None)?, batch)
 }
 
@@ -105,17 +105,17 @@ fn bridge(batch: &mut Batch) {
     });
 }
 
-/// What a job with a policy gets.
+/// The rules of a job with a policy.
 fn some_rules() -> Batch {
     let to = Range::v4(Ipv4Addr::new(192, 0, 2, 0), 24);
     let policy = Egress(vec![Allow { to, ports: vec![(443, 443)] }]);
     egress::rules(&policy, PORT)
 }
 
-/// Programs on control groups, or answers to system calls.
+/// Address enforcement: by programs on control groups, or by answers to system calls.
 fn addresses() -> Probe {
     const NAME: &str = "addresses";
-    let groups = try_programs().and_then(|()| {
+    let groups = verify_programs().and_then(|()| {
         let mounts = fs::read_to_string("/proc/self/mounts")?;
         let mounted = mounts.lines().any(|line| line.split(' ').nth(2) == Some("cgroup2"));
         mounted.then_some(()).ok_or_else(|| io::Error::other("no cgroup2 is mounted"))

@@ -1,5 +1,5 @@
-//! Ranges of addresses: a job's, and the contiguous part of it that each host owns (Particle 3.1,
-//! "IP pooling"; that a part is contiguous is ours, so that a remote host is one route).
+//! Address ranges: a job's, and the contiguous part of it that each host owns (Particle 3.1,
+//! "IP pooling"; contiguous parts are our addition, so that a remote host is one route).
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -15,7 +15,7 @@ pub struct Range {
     prefix: u8,
 }
 
-/// What is wrong with a range.
+/// A text is not a valid range.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not a range of addresses such as 10.1.0.0/16 or fd00:1::/64")]
 pub struct BadRange {
@@ -23,7 +23,7 @@ pub struct BadRange {
 }
 
 impl Range {
-    /// The range of `prefix` bits that `address` is in; none if the address is shorter.
+    /// The range of `prefix` bits that contains `address`; none if the address is shorter.
     pub fn new(address: IpAddr, prefix: u8) -> Option<Self> {
         let bits = bits_of(address);
         (prefix <= bits).then(|| {
@@ -32,7 +32,7 @@ impl Range {
         })
     }
 
-    /// The range of IPv4 of at most 32 bits that `address` is in.
+    /// The IPv4 range of at most 32 bits that contains `address`.
     pub fn v4(address: Ipv4Addr, prefix: u8) -> Self {
         let prefix = prefix.min(32);
         let value = u128::from(address.to_bits()) & mask(32, prefix);
@@ -44,7 +44,7 @@ impl Range {
         self.base
     }
 
-    /// How many bits all its addresses share.
+    /// The number of leading bits that all its addresses share.
     pub fn prefix(&self) -> u8 {
         self.prefix
     }
@@ -54,32 +54,32 @@ impl Range {
         self.base.is_ipv4()
     }
 
-    /// How many addresses it has, `u128::MAX` if that is one too many.
+    /// How many addresses it has; `u128::MAX` stands for 2^128.
     pub fn len(&self) -> u128 {
         1u128.checked_shl(u32::from(bits_of(self.base) - self.prefix)).unwrap_or(u128::MAX)
     }
 
-    /// Never.
+    /// Always false.
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// The address at a place, from 0.
-    pub fn nth(&self, place: u128) -> Option<IpAddr> {
-        (place < self.len()).then(|| of_family(self.base, value_of(self.base) + place))
+    /// The address at an index, from 0.
+    pub fn nth(&self, index: u128) -> Option<IpAddr> {
+        (index < self.len()).then(|| of_family(self.base, value_of(self.base) + index))
     }
 
-    /// Whether the address is in it.
+    /// Whether it contains the address.
     pub fn contains(&self, address: IpAddr) -> bool {
         Self::new(address, self.prefix) == Some(*self)
     }
 
-    /// Whether some address is in both.
+    /// Whether the two have an address in common.
     pub fn overlaps(&self, other: &Self) -> bool {
         self.contains(other.base) || other.contains(self.base)
     }
 
-    /// Part `number`, from 0, of those with `prefix` bits: what host `number` of a job owns.
+    /// Part `number`, from 0, of those with `prefix` bits: the part of host `number` of a job.
     pub fn part(&self, prefix: u8, number: u32) -> Option<Self> {
         if prefix < self.prefix || prefix > bits_of(self.base) {
             return None;
@@ -90,8 +90,8 @@ impl Range {
     }
 }
 
-/// The longest prefix whose parts hold `functions` addresses beside the host's own, for ranges of
-/// IPv4 (32 bits) or IPv6 (128).
+/// The longest prefix whose parts have `functions` addresses beside the host's own, for IPv4
+/// (32 bits) or IPv6 (128).
 pub fn prefix_for(functions: u32, bits: u8) -> u8 {
     let needed = u64::from(functions) + u64::from(super::RESERVED);
     bits - needed.next_power_of_two().trailing_zeros() as u8
@@ -128,7 +128,7 @@ impl fmt::Display for Range {
 impl FromStr for Range {
     type Err = BadRange;
 
-    /// Refuses an address that is not the range's first: it is a slip more often than not.
+    /// Refuses an address that is not the first of the range: it is usually a mistake.
     fn from_str(text: &str) -> Result<Self, BadRange> {
         let parse = || {
             let (address, prefix) = text.split_once('/')?;
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_hosts_are_contiguous_and_apart() {
+    fn parts_of_hosts_are_contiguous_and_disjoint() {
         for (job, prefix) in [("10.7.0.0/16", 20), ("fd00:7::/64", 116)] {
             let parts: Vec<_> = (0..16).map(|n| range(job).part(prefix, n).unwrap()).collect();
             for pair in parts.windows(2) {
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_holds_as_many_functions_as_were_asked_for() {
+    fn the_prefix_has_room_for_the_functions_and_is_not_too_short() {
         for functions in [1, 3, 254, 255, 1000, 4094, 4095, 10_000] {
             for (bits, base) in [(32, "10.0.0.0"), (128, "fd00::")] {
                 let prefix = prefix_for(functions, bits);
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_no_range_is_refused() {
+    fn text_that_is_not_a_range_is_refused() {
         for bad in ["", "10.0.0.0", "10.0.0.1/8", "10.0.0.0/33", "fd00::1/64", "x/8"] {
             assert!(bad.parse::<Range>().is_err(), "{bad}");
         }

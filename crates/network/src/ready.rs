@@ -1,8 +1,8 @@
-//! Whether the other hosts of a job can be reached over its network, found by asking them.
+//! Whether the other hosts of a job can be reached over its network, found by echo requests.
 //!
-//! The kernel answers an echo request to any address of a host's part. It comes back only if
-//! routes, forwarding entries and overlay are there on both sides: so a job that starts behind
-//! this loses no first packet.
+//! The kernel answers an echo request to any address of a host's part. The answer arrives only if
+//! routes, forwarding entries and overlay exist on both sides: so a job that starts after this
+//! loses no first packet.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,12 +18,12 @@ use crate::Peer;
 
 const ECHO_REQUEST: u8 = 8;
 const ECHO_REPLY: u8 = 0;
-/// How long to wait for answers before those that are missing are asked again.
+/// How long to wait for answers before the missing hosts are asked again.
 const ROUND: Duration = Duration::from_millis(5);
-/// How often all are asked at least, however late this thread comes to it.
+/// How many rounds there are at least, even if this thread runs late.
 const LEAST_ROUNDS: u16 = 10;
 
-/// Asks until all have answered or the time is up; the round trips of those that answered.
+/// Asks until all have answered or the time is up; returns the round trips of those that answered.
 pub fn ask(
     socket: BorrowedFd<'_>,
     peers: &[Peer],
@@ -44,7 +44,7 @@ pub fn ask(
         for address in missing.keys() {
             send_request(socket, *address, round)?;
         }
-        // Not less at the end: what has come in meanwhile is still to be read.
+        // Not shortened at the deadline: answers that have already arrived are still read.
         let until = begun + ROUND;
         while let Some(address) = receive_reply(socket, until)? {
             if let Some(host) = missing.remove(&address) {
@@ -62,7 +62,7 @@ pub fn ask(
     Ok(answered)
 }
 
-/// A host that has no way there yet is asked again.
+/// Errors about a missing route are ignored: the host is asked again.
 fn send_request(socket: BorrowedFd<'_>, address: Ipv4Addr, round: u16) -> io::Result<()> {
     let mut packet = [ECHO_REQUEST, 0, 0, 0, 0x73, 0x6d, 0, 0];
     packet[6..8].copy_from_slice(&round.to_be_bytes());
@@ -77,14 +77,14 @@ fn send_request(socket: BorrowedFd<'_>, address: Ipv4Addr, round: u16) -> io::Re
     }
 }
 
-/// The next address that answers, none when the time is up.
+/// The next address that answers; none when the time is up.
 fn receive_reply(socket: BorrowedFd<'_>, until: Instant) -> io::Result<Option<Ipv4Addr>> {
     loop {
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Ok(None);
         }
-        // A timeout of none would be for ever.
+        // A zero timeout would mean to wait for ever.
         let left = left.max(Duration::from_micros(100));
         sockopt::set_socket_timeout(socket, Timeout::Recv, Some(left))?;
         let mut buffer = [0u8; 256];
@@ -102,7 +102,7 @@ fn receive_reply(socket: BorrowedFd<'_>, until: Instant) -> io::Result<Option<Ip
     }
 }
 
-/// Whether an IPv4 packet is an answer to a request of ours.
+/// Whether an IPv4 packet is an answer to one of our requests.
 fn is_reply(packet: &[u8]) -> bool {
     let header = packet.first().map_or(0, |first| usize::from(first & 0xf) * 4);
     packet.get(header..).is_some_and(|icmp| {
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn only_answers_to_our_own_requests_count() {
+    fn only_answers_to_own_requests_count() {
         let mut packet = vec![0x45; 20];
         packet.extend([ECHO_REPLY, 0, 0, 0, 0x73, 0x6d, 0, 1]);
         assert!(is_reply(&packet));

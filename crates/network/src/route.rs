@@ -1,8 +1,8 @@
-//! Messages that say where addresses are: here, or on another host.
+//! Messages for routes, neighbours and forwarding entries.
 //!
-//! A host is a route for each family, one neighbour and one forwarding entry, whatever the number
-//! of its functions. Both routes lead to the same neighbour, an IPv6 address of the link that no
-//! packet ever carries and that nobody looks up.
+//! A host takes a route for each family, one neighbour and one forwarding entry, whatever the
+//! number of its functions. Both routes lead to the same neighbour, a link-local IPv6 address that
+//! no packet ever carries and that is never resolved.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -10,23 +10,23 @@ use crate::link::{LOOPBACK, OVERLAY, octets};
 use crate::netlink::*;
 use crate::{Peer, Range};
 
-/// A route as [`add`] and [`remove`] take it.
+/// A route for [`add`] and [`remove`].
 #[derive(Clone, Copy, Debug)]
 pub struct Route {
-    /// What is reached.
+    /// The destinations.
     pub range: Range,
-    /// Through which device.
+    /// The index of the device.
     pub device: u32,
-    /// By which way.
-    pub way: Way,
+    /// The next hop.
+    pub next_hop: NextHop,
 }
 
-/// How what is reached is reached.
+/// Where a route sends packets.
 #[derive(Clone, Copy, Debug)]
-pub enum Way {
-    /// Each address of the range is this namespace's own (AnyIP).
+pub enum NextHop {
+    /// The addresses of the range are this namespace's own (AnyIP).
     Local,
-    /// Behind a neighbour; packets that have no address of their own yet take `source`.
+    /// To a neighbour; packets without a source address get `source`.
     Via {
         /// The neighbour.
         gateway: IpAddr,
@@ -35,7 +35,7 @@ pub enum Way {
     },
 }
 
-/// Adds a route that must not be there yet.
+/// Adds a route that must not exist yet.
 pub fn add(batch: &mut Batch, step: &'static str, route: &Route) {
     put(batch, step, (RTM_NEWROUTE, NEW), route);
 }
@@ -47,16 +47,16 @@ pub fn remove(batch: &mut Batch, step: &'static str, route: &Route) {
 
 fn put(batch: &mut Batch, step: &'static str, kind: (u16, u16), route: &Route) {
     let family = if route.range.is_ipv4() { AF_INET } else { AF_INET6 };
-    let (table, scope, what, flags) = match route.way {
-        Way::Local => (RT_TABLE_LOCAL, RT_SCOPE_HOST, RTN_LOCAL, 0),
-        Way::Via { .. } => (RT_TABLE_MAIN, RT_SCOPE_UNIVERSE, RTN_UNICAST, RTNH_F_ONLINK),
+    let (table, scope, what, flags) = match route.next_hop {
+        NextHop::Local => (RT_TABLE_LOCAL, RT_SCOPE_HOST, RTN_LOCAL, 0),
+        NextHop::Via { .. } => (RT_TABLE_MAIN, RT_SCOPE_UNIVERSE, RTN_UNICAST, RTNH_F_ONLINK),
     };
     let prefix = route.range.prefix();
     let mut fixed = vec![family, prefix, 0, 0, table, RTPROT_STATIC, scope, what];
     fixed.extend(flags.to_ne_bytes());
     batch.add(step, kind, &fixed, |a| {
         a.bytes(RTA_DST, &octets(route.range.base())).u32(RTA_OIF, route.device);
-        if let Way::Via { gateway, source } = route.way {
+        if let NextHop::Via { gateway, source } = route.next_hop {
             via(a, gateway, route.range.is_ipv4());
             if let Some(source) = source {
                 a.bytes(RTA_PREFSRC, &source.octets());
@@ -65,14 +65,14 @@ fn put(batch: &mut Batch, step: &'static str, kind: (u16, u16), route: &Route) {
     });
 }
 
-/// The device by which the kernel would send to an address; none if it would not.
+/// The device through which the kernel would send to an address; none if there is no route.
 pub fn device_to(socket: &mut Socket, target: IpAddr) -> Result<Option<u32>, Failed> {
     let (family, bits) = if target.is_ipv4() { (AF_INET, 32) } else { (AF_INET6, 128) };
     let mut fixed = [0; 12];
     fixed[0] = family;
     fixed[1] = bits;
     let mut batch = Batch::new();
-    batch.add("look for a route", (RTM_GETROUTE, 0), &fixed, |a| {
+    batch.add("look up a route", (RTM_GETROUTE, 0), &fixed, |a| {
         a.bytes(RTA_DST, &octets(target));
     });
     match socket.ask(batch) {
@@ -85,7 +85,7 @@ pub fn device_to(socket: &mut Socket, target: IpAddr) -> Result<Option<u32>, Fai
     }
 }
 
-/// Whether the kernel said that there is no way.
+/// Whether the kernel reported that there is no route.
 pub fn is_unreachable(failed: &Failed) -> bool {
     let unreachable = [rustix::io::Errno::NETUNREACH, rustix::io::Errno::HOSTUNREACH];
     failed
@@ -94,7 +94,7 @@ pub fn is_unreachable(failed: &Failed) -> bool {
         .is_some_and(|code| unreachable.iter().any(|known| known.raw_os_error() == code))
 }
 
-/// A neighbour of the other family is said with its family.
+/// A gateway of the other family is encoded with its family.
 fn via(a: &mut Attributes<'_>, gateway: IpAddr, is_ipv4: bool) {
     if gateway.is_ipv4() == is_ipv4 {
         a.bytes(RTA_GATEWAY, &octets(gateway));
@@ -106,13 +106,13 @@ fn via(a: &mut Attributes<'_>, gateway: IpAddr, is_ipv4: bool) {
     a.bytes(RTA_VIA, &value);
 }
 
-/// Makes a host's part of the range its own, in one operation for any number of addresses.
+/// Makes a host's part of the range local, in one operation for any number of addresses.
 pub fn add_own(batch: &mut Batch, range: Range) {
-    let route = Route { range, device: LOOPBACK, way: Way::Local };
+    let route = Route { range, device: LOOPBACK, next_hop: NextHop::Local };
     add(batch, "make the host's addresses local", &route);
 }
 
-/// Says where another host's part of the range is.
+/// Adds the entries for another host's part of the range.
 pub fn add_peer(batch: &mut Batch, peer: &Peer, source: Ipv4Addr) {
     for route in routes_to(peer, source) {
         add(batch, "add the route to a host", &route);
@@ -122,7 +122,7 @@ pub fn add_peer(batch: &mut Batch, peer: &Peer, source: Ipv4Addr) {
     put_forwarding(batch, "add the forwarding entry of a host", (RTM_NEWNEIGH, NEW), peer, mac);
 }
 
-/// Forgets it.
+/// Removes them.
 pub fn remove_peer(batch: &mut Batch, peer: &Peer, source: Ipv4Addr) {
     for route in routes_to(peer, source) {
         remove(batch, "remove the route to a host", &route);
@@ -134,7 +134,11 @@ pub fn remove_peer(batch: &mut Batch, peer: &Peer, source: Ipv4Addr) {
 
 fn routes_to(peer: &Peer, source: Ipv4Addr) -> [Route; 2] {
     let gateway = IpAddr::V6(gateway_of(mac_of(peer.range4)));
-    let of = |range, source| Route { range, device: OVERLAY, way: Way::Via { gateway, source } };
+    let of = |range, source| Route {
+        range,
+        device: OVERLAY,
+        next_hop: NextHop::Via { gateway, source },
+    };
     [of(peer.range4, Some(source)), of(peer.range6, None)]
 }
 
@@ -153,7 +157,7 @@ fn put_forwarding(batch: &mut Batch, step: &'static str, kind: Put, peer: &Peer,
     });
 }
 
-/// `struct ndmsg` of an entry on the overlay that stays.
+/// `struct ndmsg` of a permanent entry on the overlay.
 fn neighbour(family: u8, flags: u8) -> [u8; 12] {
     let mut bytes = [0; 12];
     bytes[0] = family;
@@ -163,16 +167,16 @@ fn neighbour(family: u8, flags: u8) -> [u8; 12] {
     bytes
 }
 
-/// The address of a host's device, from the first IPv4 address of its part: unique within a job,
-/// and known to every other host without asking.
+/// The MAC address of a host's device, derived from the first IPv4 address of its part: unique
+/// within a job, and computable by every other host.
 pub fn mac_of(range4: Range) -> [u8; 6] {
     let base = octets(range4.base());
-    let at = |place: usize| base.get(place).copied().unwrap_or_default();
-    // Bit 1 of the first byte: given by software, not by a manufacturer.
+    let at = |offset: usize| base.get(offset).copied().unwrap_or_default();
+    // Bit 1 of the first byte: locally administered, not assigned by a manufacturer.
     [0x02, 0x73, at(0), at(1), at(2), at(3)]
 }
 
-/// The address of the link by which routes name a host.
+/// The link-local address that stands for a host in routes.
 fn gateway_of(mac: [u8; 6]) -> Ipv6Addr {
     let pair = |high: u8, low: u8| u16::from_be_bytes([high, low]);
     Ipv6Addr::new(

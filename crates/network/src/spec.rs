@@ -1,4 +1,4 @@
-//! What is asked for: a job's network on one host, as control decides it.
+//! The specification of a job's network on one host, as control sends it.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -8,20 +8,20 @@ use snowmelt_types::Tenant;
 
 use crate::{Egress, Error, Range};
 
-/// Addresses at the beginning of a host's part that no function gets: the first is the host's own
-/// in the job, from which it asks whether others can be reached.
+/// Addresses at the beginning of a host's part that are not assigned to functions: the first is the
+/// host's own in the job, the source of its echo requests.
 pub const RESERVED: u32 = 1;
 
 /// A job's network on one host.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct JobSpec {
-    /// Which job, by a name that is unique on the host.
+    /// The job's name, unique on the host.
     pub job: String,
-    /// Whose it is.
+    /// The job's tenant.
     pub tenant: Tenant,
-    /// The number of the overlay, 1 to 2^24 - 1: no other job has it anywhere in the cluster.
+    /// The VNI of the overlay, 1 to 2^24 - 1, unique in the cluster.
     pub vni: u32,
-    /// All IPv4 addresses of the job. Another job may have the same.
+    /// All IPv4 addresses of the job. Other jobs may have the same.
     pub range4: Range,
     /// All IPv6 addresses of the job.
     pub range6: Range,
@@ -33,7 +33,7 @@ pub struct JobSpec {
     pub host: IpAddr,
     /// The other hosts of the job.
     pub peers: Vec<Peer>,
-    /// What functions may reach outside the job.
+    /// The destinations outside the job that functions may reach.
     #[serde(default)]
     pub egress: Egress,
 }
@@ -59,10 +59,10 @@ pub struct Address {
 }
 
 impl JobSpec {
-    /// The addresses of the function at a place on this host, from 0.
+    /// The addresses of the function in a slot on this host, from 0.
     pub fn address(&self, slot: u32) -> Result<Address, Error> {
-        let place = u128::from(slot) + u128::from(RESERVED);
-        match (self.own4.nth(place), self.own6.nth(place)) {
+        let index = u128::from(slot) + u128::from(RESERVED);
+        match (self.own4.nth(index), self.own6.nth(index)) {
             (Some(IpAddr::V4(v4)), Some(IpAddr::V6(v6))) => Ok(Address { v4, v6 }),
             (v4, _) => {
                 let range = if v4.is_some() { self.own6 } else { self.own4 };
@@ -71,13 +71,13 @@ impl JobSpec {
         }
     }
 
-    /// The IPv4 address of whoever has this IPv6 address on this host.
+    /// The IPv4 address of the function that has this IPv6 address on this host.
     pub(crate) fn other_family(&self, address: IpAddr) -> Option<Ipv4Addr> {
         let (IpAddr::V6(address), IpAddr::V6(base)) = (address, self.own6.base()) else {
             return None;
         };
-        let place = address.to_bits().checked_sub(base.to_bits())?;
-        match self.own4.nth(place) {
+        let index = address.to_bits().checked_sub(base.to_bits())?;
+        match self.own4.nth(index) {
             Some(IpAddr::V4(other)) => Some(other),
             _ => None,
         }
@@ -91,14 +91,14 @@ impl JobSpec {
         }
     }
 
-    /// Refuses what cannot be meant.
+    /// Refuses an invalid specification.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let refuse = |reason: String| Err(Error::Spec { job: self.job.clone(), reason });
         if self.vni == 0 || self.vni >= 1 << 24 {
-            return refuse(format!("there is no overlay {}: use 1 to 16777215", self.vni));
+            return refuse(format!("overlay {} is out of range: use 1 to 16777215", self.vni));
         }
         if !self.range4.is_ipv4() || self.range6.is_ipv4() {
-            return refuse("a job has a range of IPv4 and one of IPv6".to_owned());
+            return refuse("a job needs one IPv4 range and one IPv6 range".to_owned());
         }
         if let Some(reason) = self.egress.fault() {
             return refuse(reason);
@@ -121,7 +121,7 @@ impl JobSpec {
         }
     }
 
-    /// Whether a host's part can be one of this job.
+    /// Checks that a host's part belongs to this job's ranges.
     pub(crate) fn check_part(&self, part: &Peer) -> Result<(), String> {
         let within = |whole: &Range, part: &Range| {
             whole.contains(part.base()) && part.prefix() >= whole.prefix()
@@ -133,13 +133,13 @@ impl JobSpec {
             ));
         }
         if part.host.is_ipv4() != self.host.is_ipv4() {
-            return Err(format!("{} and {} are not of one family", part.host, self.host));
+            return Err(format!("{} and {} differ in address family", part.host, self.host));
         }
         Ok(())
     }
 }
 
-/// Two neighbours in the order of their addresses, if any two have addresses in common.
+/// Two parts that have addresses in common, if there are any: adjacent when sorted by address.
 fn overlapping(parts: &mut [Peer]) -> Option<String> {
     let mut clash = |range: fn(&Peer) -> Range| {
         parts.sort_by_key(range);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_get_the_addresses_behind_the_reserved_ones() {
+    fn functions_get_the_addresses_after_the_reserved_ones() {
         let spec = spec();
         assert!(spec.check().is_ok());
         let first = spec.address(0).unwrap();
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_refused_with_its_reason() {
+    fn an_invalid_specification_is_refused_with_its_reason() {
         let reason = |change: fn(&mut JobSpec)| {
             let mut spec = spec();
             change(&mut spec);
@@ -202,12 +202,12 @@ mod tests {
                 other => panic!("{other:?}"),
             }
         };
-        assert!(reason(|s| s.vni = 1 << 24).contains("no overlay"));
+        assert!(reason(|s| s.vni = 1 << 24).contains("out of range"));
         assert!(reason(|s| s.range4 = s.range6).contains("IPv4"));
         assert!(reason(|s| s.peers[0].range4 = s.own4).contains("share addresses"));
         assert!(reason(|s| s.peers[0].range6 = s.own6).contains("share addresses"));
         assert!(reason(|s| s.peers[0].host = s.host).contains("named twice"));
-        assert!(reason(|s| s.host = "::1".parse().unwrap()).contains("one family"));
+        assert!(reason(|s| s.host = "::1".parse().unwrap()).contains("address family"));
         assert!(reason(|s| s.own4 = "10.8.0.0/24".parse().unwrap()).contains("is not in"));
     }
 }

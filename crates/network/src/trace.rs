@@ -1,5 +1,5 @@
-//! The way of a packet to an address of the job, as the kernel would send it: asked of the kernel
-//! step by step, so that what is shown is what is there and not what should be.
+//! The route of a packet to an address of the job. Each step is queried from the kernel, so that
+//! the result is its actual state and not the intended one.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -13,18 +13,19 @@ use crate::netlink::*;
 /// Where the kernel would send a packet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "way", rename_all = "kebab-case")]
-pub enum Way {
+pub enum TracedRoute {
     /// To a function on this host.
-    Here,
+    #[serde(rename = "here")]
+    Local,
     /// Over the overlay.
     Host {
-        /// The neighbour that the route names.
+        /// The gateway of the route.
         gateway: IpAddr,
-        /// The address of the other host's device.
+        /// The MAC address of the other host's device.
         mac: String,
-        /// The other host in the underlay.
+        /// The underlay address of the other host.
         host: IpAddr,
-        /// How long an echo took; none if there was no answer.
+        /// The round trip of an echo request; none if there was no answer.
         round_trip: Option<Duration>,
     },
     /// Out of the job, if its policy lets the packet pass.
@@ -32,49 +33,50 @@ pub enum Way {
         /// The host's end of the pair.
         gateway: IpAddr,
     },
-    /// Nowhere: the sender is told that there is no way.
-    Nowhere {
+    /// There is no route: the sender gets an error.
+    #[serde(rename = "nowhere")]
+    Unreachable {
         /// What is missing.
         missing: Cow<'static, str>,
     },
 }
 
-/// Asks for the route, the neighbour and the forwarding entry, in this order.
-pub fn of(socket: &mut Socket, to: IpAddr) -> Result<Way, Failed> {
+/// Looks up the route, the neighbour and the forwarding entry, in this order.
+pub fn of(socket: &mut Socket, to: IpAddr) -> Result<TracedRoute, Failed> {
     let Some((device, gateway)) = route_to(socket, to)? else {
-        return Ok(nowhere("a route"));
+        return Ok(unreachable("a route"));
     };
     match (device, gateway) {
-        (LOOPBACK, _) => Ok(Way::Here),
-        (EGRESS, Some(gateway)) => Ok(Way::Outside { gateway }),
+        (LOOPBACK, _) => Ok(TracedRoute::Local),
+        (EGRESS, Some(gateway)) => Ok(TracedRoute::Outside { gateway }),
         (_, Some(gateway)) => over(socket, gateway),
-        (_, None) => Ok(nowhere("a neighbour in the route")),
+        (_, None) => Ok(unreachable("a neighbour in the route")),
     }
 }
 
-fn over(socket: &mut Socket, gateway: IpAddr) -> Result<Way, Failed> {
+fn over(socket: &mut Socket, gateway: IpAddr) -> Result<TracedRoute, Failed> {
     let Some(mac) = entry(socket, AF_INET6, NDA_DST, &octets(gateway), NDA_LLADDR)? else {
-        return Ok(nowhere("the neighbour's address"));
+        return Ok(unreachable("the neighbour's address"));
     };
     let host = entry(socket, AF_BRIDGE, NDA_LLADDR, &mac, NDA_DST)?;
     let Some(host) = host.as_deref().and_then(address) else {
-        return Ok(nowhere("the forwarding entry"));
+        return Ok(unreachable("the forwarding entry"));
     };
     let mac = mac.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":");
-    Ok(Way::Host { gateway, mac, host, round_trip: None })
+    Ok(TracedRoute::Host { gateway, mac, host, round_trip: None })
 }
 
-fn nowhere(missing: &'static str) -> Way {
-    Way::Nowhere { missing: missing.into() }
+fn unreachable(missing: &'static str) -> TracedRoute {
+    TracedRoute::Unreachable { missing: missing.into() }
 }
 
-/// The device and the neighbour of the route to an address.
+/// The device and the gateway of the route to an address.
 fn route_to(socket: &mut Socket, to: IpAddr) -> Result<Option<(u32, Option<IpAddr>)>, Failed> {
     let (family, bits) = if to.is_ipv4() { (AF_INET, 32) } else { (AF_INET6, 128) };
     let mut fixed = [0; 12];
     fixed[..2].copy_from_slice(&[family, bits]);
     let mut batch = Batch::new();
-    batch.add("look for a route", (RTM_GETROUTE, 0), &fixed, |a| {
+    batch.add("look up a route", (RTM_GETROUTE, 0), &fixed, |a| {
         a.bytes(RTA_DST, &octets(to));
     });
     let answers = match socket.ask(batch) {
@@ -84,14 +86,14 @@ fn route_to(socket: &mut Socket, to: IpAddr) -> Result<Option<(u32, Option<IpAdd
     Ok(answers.iter().find_map(|message| {
         let device = message.attribute(12, RTA_OIF)?;
         let same = message.attribute(12, RTA_GATEWAY);
-        // Behind two bytes that name its family.
+        // After two bytes for its family.
         let other = message.attribute(12, RTA_VIA).and_then(|via| via.get(2..));
         let gateway = same.or(other).and_then(address);
         Some((u32::from_ne_bytes(device.try_into().ok()?), gateway))
     }))
 }
 
-/// One attribute of the neighbour or forwarding entry that has another one with this value.
+/// The attribute `wanted` of the neighbour or forwarding entry whose attribute `known` is `value`.
 fn entry(
     socket: &mut Socket,
     family: u8,

@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use snowmelt_network::{Furnished, Networks};
+use snowmelt_network::{ConfiguredNamespace, Networks};
 use snowmelt_sandbox::NetworkNamespace;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -37,7 +37,7 @@ struct Waiting {
 #[derive(Debug)]
 pub(crate) struct Fresh {
     pub namespace: NetworkNamespace,
-    pub furnished: Furnished,
+    pub furnished: ConfiguredNamespace,
 }
 
 impl Ahead {
@@ -70,8 +70,7 @@ impl Inner {
         let made = self.room(zygote).take();
         // Into one of a lane that died nobody can be put any more.
         let usable = made.filter(|fresh| fresh.namespace.is_alive());
-        let untouched =
-            usable.and_then(|mut fresh| fresh.furnished.is_untouched().then_some(fresh));
+        let untouched = usable.and_then(|mut fresh| fresh.furnished.is_unused().then_some(fresh));
         match untouched {
             Some(fresh) => Ok(fresh),
             None => self.make_fresh(networks, zygote).await,
@@ -80,7 +79,7 @@ impl Inner {
 
     async fn make_fresh(&self, networks: &Arc<Networks>, zygote: Option<&Member>) -> Result<Fresh> {
         let owner = zygote.map(Member::zygote);
-        let namespace = match networks.holds_by_groups() {
+        let namespace = match networks.enforces_by_cgroup() {
             true => self.spawner.make_network(owner).await?,
             false => self.spawner.make_network_with_notifier(owner).await?,
         };
@@ -88,7 +87,7 @@ impl Inner {
         let step = "keep the namespace".to_owned();
         let kept = kept.map_err(|source| Error::Job { step, source })?;
         let networks = Arc::clone(networks);
-        let furnished = blocking(move || networks.furnish(kept)).await??;
+        let furnished = blocking(move || networks.configure(kept)).await??;
         Ok(Fresh { namespace, furnished })
     }
 

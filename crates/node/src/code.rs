@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 
 use snowmelt_types::Digest;
-use snowmelt_wire::{Code, CodeFile};
+use snowmelt_wire::{CodeFile, SourceCode};
 
 use crate::{Error, Result};
 
@@ -32,13 +32,13 @@ impl CodeStore {
     }
 
     /// Puts code there unless it is there already; gives its digest and folder.
-    pub fn put(&self, code: &Code) -> Result<(Digest, PathBuf)> {
+    pub fn put(&self, code: &SourceCode) -> Result<(Digest, PathBuf)> {
         let text = serde_json::to_vec(code)
             .map_err(|error| state(&self.root)(std::io::Error::other(error)))?;
         let digest = Digest::of(&text);
         let folder = self.root.join(digest.as_str());
         let is_whole = match code {
-            Code::Files { .. } => folder.is_dir(),
+            SourceCode::Files { .. } => folder.is_dir(),
             _ => folder.join(CODE_FILE).is_file(),
         };
         if !is_whole {
@@ -47,7 +47,7 @@ impl CodeStore {
                 .tempdir_in(&self.root)
                 .map_err(state(&self.root))?;
             match code {
-                Code::Files { files } => write_all(whole.path(), files)?,
+                SourceCode::Files { files } => write_all(whole.path(), files)?,
                 _ => write(&whole.path().join(CODE_FILE), &text, 0o644)?,
             }
             publish(whole, &folder)?;
@@ -68,7 +68,7 @@ impl CodeStore {
     }
 
     /// The code of a program that was put there before, as it came: it has the same digest.
-    pub fn files(&self, digest: &Digest) -> Result<Code> {
+    pub fn files(&self, digest: &Digest) -> Result<SourceCode> {
         let folder = self.find(digest)?;
         let python = folder.join(CODE_FILE);
         if let Ok(text) = std::fs::read(&python)
@@ -79,7 +79,7 @@ impl CodeStore {
         }
         let mut files = BTreeMap::new();
         read_all(&folder, &folder, &mut files)?;
-        Ok(Code::Files { files })
+        Ok(SourceCode::Files { files })
     }
 }
 
@@ -149,13 +149,13 @@ fn state(path: &Path) -> impl Fn(std::io::Error) -> Error + use<'_> {
 mod tests {
     use super::*;
 
-    fn code(text: &str) -> Code {
-        Code::Source { file: "udfs.py".into(), text: text.into() }
+    fn code(text: &str) -> SourceCode {
+        SourceCode::Source { file: "udfs.py".into(), text: text.into() }
     }
 
-    fn files(names: &[&str]) -> Code {
+    fn files(names: &[&str]) -> SourceCode {
         let file = |name: &&str| ((*name).to_owned(), CodeFile::new(name.as_bytes(), true));
-        Code::Files { files: names.iter().map(file).collect() }
+        SourceCode::Files { files: names.iter().map(file).collect() }
     }
 
     fn store() -> (tempfile::TempDir, CodeStore) {
@@ -170,7 +170,7 @@ mod tests {
         let (first, place) = store.put(&code("x = 1")).unwrap();
         assert_eq!(store.put(&code("x = 1")).unwrap().0, first);
         assert_ne!(store.put(&code("x = 2")).unwrap().0, first);
-        let read: Code =
+        let read: SourceCode =
             serde_json::from_slice(&std::fs::read(place.join(CODE_FILE)).unwrap()).unwrap();
         assert_eq!(read, code("x = 1"));
         assert_eq!(store.find(&first).unwrap(), place);
@@ -191,7 +191,7 @@ mod tests {
     fn files_are_read_as_they_came() {
         let (_folder, store) = store();
         let mut code = files(&["main", "lib/deep/a.mjs"]);
-        if let Code::Files { files } = &mut code {
+        if let SourceCode::Files { files } = &mut code {
             files.insert("data.txt".into(), CodeFile::new(b"plain", false));
         }
         let (digest, _) = store.put(&code).unwrap();

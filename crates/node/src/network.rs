@@ -81,7 +81,7 @@ impl Inner {
         });
         let Fresh { namespace, furnished } = fresh?;
         let files = Files::write(&self.networks_dir.join("files").join(&spec.job), hosts)?;
-        let network = blocking(move || networks.create_furnished(spec, furnished)).await??;
+        let network = blocking(move || networks.create_configured(spec, furnished)).await??;
         let (network, node) = (Arc::new(Mutex::new(network)), Arc::downgrade(self));
         Ok(RankNetwork { network, namespace, zygote, node, files })
     }
@@ -128,7 +128,7 @@ impl RankNetwork {
     /// Holds an instance to the addresses of a place, from now until it ends.
     pub fn attach(&self, sandbox: &mut Sandbox, slot: u32) -> Result<()> {
         if let Some(listener) = sandbox.take_listener() {
-            self.lock().guard(listener, slot)?;
+            self.lock().attach_notifier(listener, slot)?;
             return Ok(());
         }
         let group = sandbox.group().ok_or_else(|| Error::Job {

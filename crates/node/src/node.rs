@@ -11,7 +11,7 @@ use snowmelt_network::Networks;
 use snowmelt_package::{Environment, Installer, Python, Reporter, Runtime};
 use snowmelt_sandbox::Spawner;
 use snowmelt_types::{ByteSize, Digest, ErrorReport, Tenant};
-use snowmelt_wire::{Code, Load};
+use snowmelt_wire::{Load, SourceCode};
 
 use crate::ahead::Ahead;
 use crate::answer::Answers;
@@ -181,7 +181,7 @@ impl Node {
     pub async fn prepare(
         &self,
         tenant: &Tenant,
-        code: &Code,
+        code: &SourceCode,
         requirements: &[String],
         imports: &[String],
         reporter: &dyn Reporter,
@@ -220,7 +220,7 @@ impl Node {
     }
 
     /// Stores code, to be prepared by its digest.
-    pub fn store(&self, code: &Code) -> Result<Digest> {
+    pub fn store(&self, code: &SourceCode) -> Result<Digest> {
         Ok(self.inner.codes.put(code)?.0)
     }
 
@@ -230,7 +230,7 @@ impl Node {
     }
 
     /// The files of a program that were stored, to give them to another host; blocks.
-    pub fn stored_files(&self, digest: &Digest) -> Result<Code> {
+    pub fn stored_files(&self, digest: &Digest) -> Result<SourceCode> {
         self.inner.codes.files(digest)
     }
 

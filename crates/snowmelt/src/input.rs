@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Read};
 use std::path::Path;
 
 use snowmelt_types::{Code, ErrorReport};
-use snowmelt_wire::Code as UserCode;
+use snowmelt_wire::SourceCode;
 
 use crate::text;
 
@@ -34,8 +34,8 @@ pub fn stdin(what: &str, hint: &str, asked_for: bool) -> Result<String, ErrorRep
 ///
 /// # Errors
 /// `SM-0110` with the file's name.
-pub fn code(path: &Path) -> Result<UserCode, ErrorReport> {
-    Ok(UserCode::Source { file: path.display().to_string(), text: file(path)? })
+pub fn code(path: &Path) -> Result<SourceCode, ErrorReport> {
+    Ok(SourceCode::Source { file: path.display().to_string(), text: file(path)? })
 }
 
 /// Requirements from single options and from a `requirements.txt`; what a line means is judged by

@@ -3,7 +3,7 @@
 use snowmelt_api::{
     NetworkDetail, NetworkPart, NetworkSummary, PartNetwork, Trace, TraceRequest, TraceStep,
 };
-use snowmelt_network::Hold;
+use snowmelt_network::AddressEnforcement;
 
 use crate::args::{NetCommand, NetLsArgs, NetShowArgs, NetTraceArgs, ShowFormat};
 use crate::config::Config;
@@ -101,8 +101,8 @@ fn of_part(part: &NetworkPart) -> Vec<(&'static str, String)> {
 fn of_network(network: &PartNetwork) -> Vec<(&'static str, String)> {
     let (spec, counters, holds) = (&network.spec, &network.counters, &network.holds);
     let hold = match network.hold {
-        Hold::Groups => "programs on their control groups",
-        Hold::Guard => "the node, which answers their system calls",
+        AddressEnforcement::Cgroup => "programs on their control groups",
+        AddressEnforcement::Notifier => "the node, which answers their system calls",
     };
     let asked = format!(
         "{} messages in {} calls, {} crossings, {} devices moved",

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use snowmelt_api::Runtime;
 use snowmelt_image::source::Place;
 use snowmelt_types::{ByteSize, Code, ErrorReport, Report};
-use snowmelt_wire::{Code as UserCode, CodeFile};
+use snowmelt_wire::{CodeFile, SourceCode};
 
 use crate::args::DeployArgs;
 use crate::text;
@@ -106,7 +106,7 @@ pub fn place(name: &str) -> Result<String, ErrorReport> {
 ///
 /// # Errors
 /// `SM-0110` with the name of what cannot be read or sent.
-pub fn files(path: &Path) -> Result<UserCode, ErrorReport> {
+pub fn files(path: &Path) -> Result<SourceCode, ErrorReport> {
     let mut found = Found::default();
     if path.is_dir() {
         found.folder(path, "")?;
@@ -117,7 +117,7 @@ pub fn files(path: &Path) -> Result<UserCode, ErrorReport> {
     if found.files.is_empty() {
         return Err(ErrorReport::new(Code::OPTION, format!("{} is empty", path.display())));
     }
-    Ok(UserCode::Files { files: found.files })
+    Ok(SourceCode::Files { files: found.files })
 }
 
 #[derive(Default)]
@@ -189,7 +189,7 @@ mod tests {
         )
         .unwrap();
         symlink("../../main", folder.path().join("lib/deep/linked")).unwrap();
-        let UserCode::Files { files } = super::files(folder.path()).unwrap() else { panic!() };
+        let SourceCode::Files { files } = super::files(folder.path()).unwrap() else { panic!() };
         let names: Vec<_> = files.iter().map(|(name, file)| (&**name, file.executable)).collect();
         assert_eq!(names, [("lib/deep/linked", true), ("main", true)]);
         symlink("..", folder.path().join("lib/up")).unwrap();

@@ -1,4 +1,4 @@
-//! Content digests (BLAKE3), the names of everything that is stored once by content.
+//! Content digests (BLAKE3): the names of all content-addressed objects.
 
 use std::fmt;
 

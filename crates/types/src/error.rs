@@ -1,7 +1,7 @@
-//! The one form in which an error reaches a user: on a terminal, as JSON, and in Python.
+//! The user-facing error report: on a terminal, as JSON, and in Python.
 //!
 //! Library crates keep their own `Error` enums and implement [`Report`]; only this type
-//! crosses a process boundary. Every code stands in [`CODES`] and in `docs/errors.md`.
+//! crosses a process boundary. Every code is in [`CODES`] and in `docs/errors.md`.
 
 use std::fmt;
 
@@ -14,22 +14,22 @@ pub struct Code {
     pub code: &'static str,
     /// What it means, in a few words.
     pub title: &'static str,
-    /// Which exit code the command line gives for it.
+    /// The class of exit code that the command line returns for it.
     pub exit: ExitClass,
 }
 
-/// What an exit code of the command line says.
+/// The classes of exit codes of the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExitClass {
     /// 1: the query, the function or the data is wrong; the same input fails again.
     Input = 1,
     /// 2: the command line is wrong.
     Usage = 2,
-    /// 3: the platform could not do it; the same input may succeed later or elsewhere.
+    /// 3: the platform failed; the same input may succeed later or elsewhere.
     Platform = 3,
-    /// 124: the time was up.
+    /// 124: a time limit expired.
     Timeout = 124,
-    /// 130: the user interrupted it.
+    /// 130: the user interrupted the command.
     Interrupted = 130,
 }
 
@@ -38,15 +38,15 @@ macro_rules! codes {
         impl Code {
             $(#[doc = $title] pub const $name: Code = Code { code: $code, title: $title, exit: ExitClass::$exit };)*
         }
-        /// Every code there is, in order.
+        /// All codes, in order.
         pub const CODES: &[Code] = &[$(Code::$name),*];
     };
 }
 
 codes! {
     SQL_SYNTAX = "SM-0101", Input, "the SQL cannot be parsed";
-    SQL_NAME = "SM-0102", Input, "the SQL names a column, table or function that is not there";
-    SQL_TYPE = "SM-0103", Input, "the SQL combines types that do not fit";
+    SQL_NAME = "SM-0102", Input, "the SQL names a column, table or function that does not exist";
+    SQL_TYPE = "SM-0103", Input, "the SQL combines types that are not compatible";
     TABLE_EMPTY = "SM-0104", Input, "a location holds no Parquet file";
     TABLE_MISSING = "SM-0105", Input, "a location does not exist";
     FILE_CORRUPT = "SM-0106", Input, "a Parquet file cannot be read";
@@ -54,10 +54,10 @@ codes! {
     STORAGE = "SM-0108", Platform, "object storage refused or failed";
     SQL_VALUE = "SM-0109", Input, "a value of the data breaks an expression of the SQL";
     OPTION = "SM-0110", Usage, "an option or setting is wrong";
-    QUERY_MEMORY = "SM-0111", Input, "the query needs more memory than it may have";
-    QUERY_TIMEOUT = "SM-0112", Timeout, "the query did not end within its time";
+    QUERY_MEMORY = "SM-0111", Input, "the query needs more memory than its limit";
+    QUERY_TIMEOUT = "SM-0112", Timeout, "the query exceeded its time limit";
     CANCELLED = "SM-0113", Interrupted, "the query was cancelled";
-    OUTPUT = "SM-0114", Input, "the answer cannot be written in this format or place";
+    OUTPUT = "SM-0114", Input, "the answer cannot be written in this format or to this location";
     SCAN_CHANGED = "SM-0115", Platform, "a scan cannot be sent to the workers unchanged";
     FILE_CHANGED = "SM-0116", Platform, "a file changed while it was read";
     S3_SETTING = "SM-0117", Usage, "a setting for S3 is wrong or missing";
@@ -75,13 +75,13 @@ codes! {
     FUNCTION_PIDS = "SM-0214", Input, "the function reached its limit of processes";
     FUNCTION_SCRATCH = "SM-0215", Input, "the function filled its scratch";
     FUNCTION_FILES = "SM-0216", Input, "the function reached its limit of open files";
-    FUNCTION_LOG = "SM-0217", Input, "the function wrote more than its log holds";
+    FUNCTION_LOG = "SM-0217", Input, "the function wrote more than the limit of its log";
     FUNCTION_MISSING = "SM-0220", Input, "there is no function of that name";
     FUNCTION_NAME = "SM-0221", Usage, "the function's name is not allowed";
     FUNCTION_EVENT = "SM-0222", Usage, "the event is not valid JSON";
     INVOCATION_MISSING = "SM-0223", Input, "there is no invocation of that id";
     CALLS_WAITING = "SM-0224", Platform, "too many asynchronous calls of a function wait";
-    FUNCTION_ANSWER = "SM-0225", Input, "the function's answer is longer than it may be";
+    FUNCTION_ANSWER = "SM-0225", Input, "the function's answer exceeds the size limit";
 
     PACKAGE_RESOLVE = "SM-0301", Input, "the packages cannot be resolved";
     PACKAGE_INSTALL = "SM-0302", Platform, "the packages cannot be unpacked";
@@ -89,7 +89,7 @@ codes! {
     PACKAGE_INDEX = "SM-0304", Platform, "the package index cannot be reached";
     PACKAGE_CODE = "SM-0305", Input, "a code package cannot be used";
 
-    WORKER_LOST = "SM-0401", Platform, "a worker was lost more often than it may be";
+    WORKER_LOST = "SM-0401", Platform, "a worker was lost more often than the limit";
     WORKER_MEMORY = "SM-0402", Input, "a worker reached its memory limit";
     DRIVER_LOST = "SM-0403", Platform, "the process that plans and merges a query ended";
     SANDBOX_START = "SM-0501", Platform, "a sandbox could not be started";
@@ -99,63 +99,63 @@ codes! {
     STATE = "SM-0505", Platform, "the state folder cannot be used";
     DISK_FULL = "SM-0506", Platform, "the disk is full";
     PROTOCOL = "SM-0507", Platform, "the other side sent what the protocol does not allow";
-    REQUEST_UNKNOWN = "SM-0508", Usage, "the server has no such request";
-    REQUEST_SIZE = "SM-0509", Usage, "a request is longer than it may be";
-    ANSWERS_FULL = "SM-0510", Platform, "the answers under way take all the memory that they may";
+    REQUEST_UNKNOWN = "SM-0508", Usage, "the server does not know the request";
+    REQUEST_SIZE = "SM-0509", Usage, "a request exceeds the size limit";
+    ANSWERS_FULL = "SM-0510", Platform, "answers in progress use all the memory reserved for them";
     SERVER_SILENT = "SM-0511", Platform, "the server does not answer";
-    SERVER_ENDS = "SM-0512", Platform, "the server is about to end";
+    SERVER_ENDS = "SM-0512", Platform, "the server is shutting down";
     SPAWNER_START = "SM-0520", Platform, "the spawner died and cannot be started again";
     ZYGOTES_BUSY = "SM-0521", Platform, "all slots for zygotes are in use";
     QUERY_PROGRAM = "SM-0522", Platform, "the program that runs queries is missing";
     NETWORK_MAKE = "SM-0601", Platform, "a job's network could not be made";
-    NETWORK_SPEC = "SM-0602", Input, "a job's network makes no sense as it was asked for";
-    NETWORK_TAKEN = "SM-0603", Platform, "the network of a job is taken by another";
+    NETWORK_SPEC = "SM-0602", Input, "the specification of a job's network is invalid";
+    NETWORK_TAKEN = "SM-0603", Platform, "the network of a job is in use by another job";
     NETWORK_UNREACHABLE = "SM-0604", Timeout, "not all hosts of a job could be reached in time";
     NETWORK_MISSING = "SM-0605", Input, "there is no such network, rank or address of a job";
 
     HOSTS_FEW = "SM-0701", Platform, "there is no room for a burst on the hosts";
-    BURST_START = "SM-0702", Platform, "a burst did not start as a whole";
+    BURST_START = "SM-0702", Platform, "a burst did not start completely";
     HOST_LOST = "SM-0703", Platform, "a host was lost while it ran part of a burst";
     HOST_REFUSED = "SM-0704", Platform, "a host and its control do not accept each other";
     RANK_ENDED = "SM-0705", Input, "a function was ended because another of its job failed";
 
-    LAB_STEP = "SM-0801", Platform, "a lab cannot be made or changed";
-    LAB_NAME = "SM-0802", Usage, "a lab or a host of it is not there, or is there already";
+    LAB_STEP = "SM-0801", Platform, "a lab cannot be created or changed";
+    LAB_NAME = "SM-0802", Usage, "a lab or one of its hosts does not exist, or exists already";
 
-    INTERNAL = "SM-0901", Platform, "something that cannot happen did";
+    INTERNAL = "SM-0901", Platform, "an internal error";
 
-    IMAGE_REFUSED = "SM-1001", Input, "an image is not what its format allows";
-    IMAGE_DAMAGED = "SM-1002", Platform, "bytes of an image are not those that its digests name";
+    IMAGE_REFUSED = "SM-1001", Input, "an image violates its format";
+    IMAGE_DAMAGED = "SM-1002", Platform, "bytes of an image do not match their digests";
     IMAGE_MISSING = "SM-1003", Input, "there is no such image";
-    IMAGE_SOURCE = "SM-1004", Platform, "an image cannot be fetched from where it is";
+    IMAGE_SOURCE = "SM-1004", Platform, "an image cannot be fetched from its source";
     IMAGE_MOUNT = "SM-1005", Platform, "an image cannot be mounted";
     IMAGE_AUTHORITY = "SM-1006", Platform, "the certificate of a registry is not trusted";
     IMAGE_LIBRARY = "SM-1007", Input, "an image lacks libraries that its packages need";
 }
 
-/// Where in the user's own code something failed.
+/// The location of a failure in the user's own code.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceLocation {
     /// File as the user named it.
     pub file: String,
     /// Line, from 1.
     pub line: u32,
-    /// The function that the line is in, or a clause of the SQL.
+    /// The enclosing function, or a clause of the SQL.
     #[serde(default)]
     pub within: Option<String>,
 }
 
-/// An error as a user meets it: what failed, where, on which input, and what to do.
+/// An error as shown to a user: what failed, where, on which input, and what to do.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorReport {
     /// One of [`CODES`].
     pub code: String,
-    /// One line: what failed, by name.
+    /// One line: what failed, with its name.
     pub message: String,
-    /// Where in the user's own code.
+    /// The location in the user's own code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub location: Option<SourceLocation>,
-    /// Lines of the user's code or traceback, shown behind a bar.
+    /// Lines of the user's code or traceback, shown after a bar.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub excerpt: Vec<String>,
     /// The input on which it failed.
@@ -193,7 +193,7 @@ impl ErrorReport {
         self
     }
 
-    /// Adds where in the user's code it failed.
+    /// Adds the location in the user's code.
     pub fn location(mut self, location: SourceLocation) -> Self {
         self.location = Some(location);
         self
@@ -229,7 +229,7 @@ impl fmt::Display for ErrorReport {
 
 impl std::error::Error for ErrorReport {}
 
-/// What each crate's `Error` implements so that a user can be told.
+/// Implemented by each crate's `Error`, to report it to a user.
 pub trait Report: std::error::Error {
     /// The error as a user should see it.
     fn report(&self) -> ErrorReport;
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn shows_in_the_house_form() {
+    fn a_report_is_displayed_with_all_its_parts() {
         let report = ErrorReport::new(Code::FUNCTION_RAISED, "`country` failed in 3 of 2000 calls")
             .location(SourceLocation {
                 file: "udfs.py".into(),

@@ -1,11 +1,11 @@
-//! Identifiers. Those made by Snowmelt sort by the time at which they were made (UUIDv7).
+//! Identifiers. Those that Snowmelt generates sort by creation time (UUIDv7).
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-macro_rules! made_identifier {
+macro_rules! generated_identifier {
     ($(#[$doc:meta])* $name:ident, $prefix:literal) => {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -13,7 +13,7 @@ macro_rules! made_identifier {
         pub struct $name(String);
 
         impl $name {
-            /// A fresh identifier, unique on every machine.
+            /// A new, globally unique identifier.
             #[allow(clippy::new_without_default)]
             pub fn new() -> Self {
                 Self(format!(concat!($prefix, "-{}"), uuid::Uuid::now_v7().simple()))
@@ -39,24 +39,24 @@ macro_rules! made_identifier {
     };
 }
 
-made_identifier!(
+generated_identifier!(
     /// One query, from the command line to its answer.
     QueryId, "q"
 );
-made_identifier!(
+generated_identifier!(
     /// One call of a function.
     InvocationId, "i"
 );
-made_identifier!(
+generated_identifier!(
     /// One burst of a function over hosts, from its placement to the last answer.
     JobId, "j"
 );
-made_identifier!(
+generated_identifier!(
     /// One sandbox, from its first mount to its last.
     SandboxId, "s"
 );
 
-/// Whose code it is: what one tenant's code did is never shared with another tenant's. 1 to 64 of
+/// The owner of code: state of one tenant's code is never shared with another tenant. 1 to 64 of
 /// `a-z A-Z 0-9 _ -`, beginning with a letter.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -152,20 +152,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn made_identifiers_differ_and_sort_by_time() {
+    fn generated_identifiers_differ_and_sort_by_time() {
         let (first, second) = (QueryId::new(), QueryId::new());
         assert!(first < second);
         assert!(first.as_str().starts_with("q-"));
     }
 
     #[test]
-    fn the_rule_for_function_names_is_documented_as_it_is() {
-        let told = "My Function".parse::<FunctionName>().unwrap_err();
-        assert!(include_str!("../../../docs/errors.md").contains(&told), "{told}");
+    fn the_rule_for_function_names_is_documented_verbatim() {
+        let message = "My Function".parse::<FunctionName>().unwrap_err();
+        assert!(include_str!("../../../docs/errors.md").contains(&message), "{message}");
     }
 
     #[test]
-    fn function_names_cannot_leave_a_folder() {
+    fn function_names_are_safe_as_folder_names() {
         for bad in ["", "../etc", "a/b", "1a", "a b", &"a".repeat(65)] {
             assert!(bad.parse::<FunctionName>().is_err(), "{bad}");
         }

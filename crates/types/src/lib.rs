@@ -1,6 +1,6 @@
 //! Identifiers, resources, digests, sandbox outcomes and the error report that a user sees.
 //!
-//! Every other crate may use this one and it uses none of them. It does no I/O.
+//! All other crates may depend on this one; it depends on none of them. It does no I/O.
 
 mod digest;
 mod error;

@@ -1,6 +1,6 @@
-//! "Did you mean": the known name that is nearest to an unknown one.
+//! "Did you mean": the known name that is most similar to an unknown one.
 
-/// The nearest of some names, unless none is near.
+/// The most similar of some names; none if none is similar enough.
 pub fn nearest<'a>(unknown: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let unknown = unknown.to_lowercase();
     let score = |name: &str| strsim::jaro_winkler(&unknown, &name.to_lowercase());
@@ -17,7 +17,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_a_slip_and_not_a_stranger() {
+    fn a_typo_is_matched_and_an_unrelated_name_is_not() {
         let known = ["l_quantity", "l_discount", "l_tax"];
         assert_eq!(nearest("l_quantty", known), Some("l_quantity"));
         assert_eq!(nearest("L_DISCONT", known), Some("l_discount"));

@@ -1,4 +1,4 @@
-//! How a sandbox came to its end, as the kernel and the limits saw it.
+//! How a sandbox ended, according to the kernel and the limits.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::ByteSize;
 
-/// Why a sandbox is no more.
+/// Why a sandbox ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "end", rename_all = "kebab-case")]
 pub enum End {
-    /// The process ended by itself.
+    /// The process exited.
     Exit {
         /// Its exit code.
         code: i32,
@@ -23,24 +23,24 @@ pub enum End {
     },
     /// The kernel killed it because it reached its memory limit.
     OutOfMemory {
-        /// The limit that was set.
+        /// The limit.
         limit: ByteSize,
-        /// The most memory that it held.
+        /// The peak memory use.
         peak: ByteSize,
     },
-    /// It ended after it was refused a process because of its pids limit.
+    /// It ended after a fork failed because of its pids limit.
     PidsLimit {
-        /// The most processes and threads that it may have.
+        /// The limit of processes and threads.
         limit: u32,
     },
-    /// Snowmelt killed it because its time was up.
+    /// Snowmelt killed it because its time limit expired.
     Timeout {
-        /// The time that it had, in milliseconds.
+        /// The limit in milliseconds.
         limit_ms: u64,
     },
     /// Snowmelt killed it for another reason (the query was cancelled, the instance was evicted).
     Killed,
-    /// The process of the platform that had made it died, and the kernel ended it with that.
+    /// The platform's process that created it died, and the kernel killed the sandbox with it.
     SpawnerLost,
 }
 
@@ -52,27 +52,27 @@ impl fmt::Display for End {
             Self::OutOfMemory { limit, peak } => {
                 write!(f, "ran out of memory: limit {limit}, peak {peak}")
             }
-            // It was refused one more than that.
+            // A refused fork means that the limit was reached, so the peak is the limit.
             Self::PidsLimit { limit } => {
                 write!(f, "reached its limit of processes: limit {limit}, peak {limit}")
             }
             Self::Timeout { limit_ms } => write!(f, "did not end within {limit_ms} ms"),
             Self::Killed => f.write_str("was stopped"),
-            Self::SpawnerLost => f.write_str("was lost: the spawner that had made it died"),
+            Self::SpawnerLost => f.write_str("was lost: the spawner that created it died"),
         }
     }
 }
 
-/// The end of a sandbox with what it used.
+/// The end of a sandbox and its resource use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
     /// Why it ended.
     #[serde(flatten)]
     pub end: End,
-    /// The most memory that it held, where the kernel counts it.
+    /// The peak memory use, where the kernel counts it.
     pub peak_memory: Option<ByteSize>,
     /// Processor time, user and system, where the kernel counts it.
     pub cpu: Option<Duration>,
-    /// From its creation to its end.
+    /// The time from its creation to its end.
     pub wall: Duration,
 }

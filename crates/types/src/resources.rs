@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// A text that is no amount; says what would be.
+/// A text is not a valid amount; the message says what is expected.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("`{text}` is not {expected}")]
 pub struct ParseResourceError {
@@ -22,12 +22,12 @@ pub struct ParseResourceError {
 pub struct ByteSize(pub u64);
 
 impl ByteSize {
-    /// That many mebibytes.
+    /// An amount in mebibytes.
     pub const fn mib(count: u64) -> Self {
         Self(count << 20)
     }
 
-    /// The count of bytes.
+    /// The number of bytes.
     pub const fn bytes(self) -> u64 {
         self.0
     }
@@ -117,7 +117,7 @@ impl fmt::Display for CpuMillis {
     }
 }
 
-/// Reads `250ms`, `30s`, `5m`, `1h`, or a plain count of seconds.
+/// Parses `250ms`, `30s`, `5m`, `1h`, or a plain number of seconds.
 pub fn parse_duration(text: &str) -> Result<Duration, ParseResourceError> {
     let refused = || ParseResourceError {
         text: text.to_owned(),
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_and_writes_byte_sizes() {
+    fn byte_sizes_are_parsed_and_displayed() {
         assert_eq!("512MiB".parse(), Ok(ByteSize::mib(512)));
         assert_eq!("1.5 GiB".parse(), Ok(ByteSize::mib(1536)));
         assert_eq!("2GB".parse(), Ok(ByteSize(2_000_000_000)));
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_amount() {
+    fn invalid_amounts_are_refused() {
         for bad in ["", "MiB", "-1", "5 parsecs", "1e400", "nan"] {
             assert!(bad.parse::<ByteSize>().is_err(), "{bad}");
             assert!(parse_duration(bad).is_err(), "{bad}");
@@ -163,14 +163,14 @@ mod tests {
     }
 
     #[test]
-    fn reads_processor_shares() {
+    fn processor_amounts_are_parsed() {
         assert_eq!("500m".parse(), Ok(CpuMillis(500)));
         assert_eq!("1.5".parse(), Ok(CpuMillis(1500)));
         assert!("0".parse::<CpuMillis>().is_err());
     }
 
     #[test]
-    fn reads_durations() {
+    fn durations_are_parsed() {
         assert_eq!(parse_duration("250ms"), Ok(Duration::from_millis(250)));
         assert_eq!(parse_duration("2m"), Ok(Duration::from_secs(120)));
     }

@@ -1,6 +1,6 @@
-//! The calling side of a UDF's connection: batches out, one column back.
+//! The calling side of a UDF's connection: sends batches, receives one column.
 //!
-//! Invariant: an answer is used only if it has as many rows as were sent and the declared type. A
+//! Invariant: an answer is used only if it has the declared type and as many rows as were sent. A
 //! lost or broken instance is an error, never a column of nulls.
 
 use std::io::ErrorKind;
@@ -13,30 +13,31 @@ use arrow_schema::{ArrowError, FieldRef, Schema, SchemaRef};
 use snowmelt_types::{Code, ErrorReport, Report};
 use snowmelt_wire::{BatchDecoder, BatchEncoder, Frame, FrameStream, FunctionFailure, Kind};
 
-/// The most rows in one call: larger batches are split.
+/// The maximum number of rows in one call: larger batches are split.
 pub const MAX_CALL_ROWS: usize = 8192;
 
-/// About the most bytes of arguments in one call: batches with longer rows are split further.
+/// The approximate maximum of bytes of arguments in one call: batches with long rows are split
+/// further.
 pub const MAX_CALL_BYTES: usize = 16 << 20;
 
 /// Why a call of a UDF has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    /// The user's code failed; the instance lives and takes the next batch.
+    /// The user's code failed; the instance is alive and can take the next batch.
     #[error("{0}")]
     Failed(Box<FunctionFailure>),
-    /// The instance is gone; its node knows why (exit, signal, memory, pids).
+    /// The instance has ended; its node knows the reason (exit, signal, memory, pids).
     #[error("`{function}` ended in the middle of a batch")]
     Lost {
         /// The function.
         function: String,
     },
-    /// No answer came in time. The instance may still run: its node must end it.
+    /// The answer did not arrive in time. The instance may still run: its node must end it.
     #[error("`{function}` did not answer within {limit:?}")]
     Timeout {
         /// The function.
         function: String,
-        /// The time that it had.
+        /// The time limit.
         limit: Duration,
     },
     /// The answer has the wrong number of rows.
@@ -44,9 +45,9 @@ pub enum CallError {
     Length {
         /// The function.
         function: String,
-        /// Values that came.
+        /// The number of values.
         found: usize,
-        /// Rows that were sent.
+        /// The number of rows sent.
         expected: usize,
     },
     /// The answer has the wrong type.
@@ -54,17 +55,17 @@ pub enum CallError {
     Type {
         /// The function.
         function: String,
-        /// The type that came.
+        /// The type of the answer.
         found: String,
         /// The declared type.
         expected: String,
     },
-    /// The instance broke the protocol.
-    #[error("the instance of `{function}` broke the protocol: {source}")]
+    /// The instance violated the protocol.
+    #[error("the instance of `{function}` violated the protocol: {source}")]
     Protocol {
         /// The function.
         function: String,
-        /// What was wrong.
+        /// The violation.
         source: snowmelt_wire::Error,
     },
 }
@@ -94,10 +95,10 @@ pub struct Client {
     arguments: SchemaRef,
     result: FieldRef,
     timeout: Duration,
-    // `None` until the first answer, which brings its schema.
+    // `None` until the first answer, which is preceded by its schema.
     answers: Option<BatchDecoder>,
     encoder: BatchEncoder,
-    // After an error that leaves unread bytes behind, the connection is useless.
+    // After an error with unread bytes, the connection cannot be used.
     broken: bool,
 }
 
@@ -108,8 +109,8 @@ impl std::fmt::Debug for Client {
 }
 
 impl Client {
-    /// Begins the dialogue on a connection whose `Load` was answered by `Ready`. A `timeout` of
-    /// zero means that a batch may take as long as it likes.
+    /// Sends the schemas on a connection whose `Load` was answered by `Ready`. A `timeout` of zero
+    /// means no limit.
     pub fn open(
         function: &str,
         socket: UnixStream,
@@ -134,7 +135,7 @@ impl Client {
         Ok(client)
     }
 
-    /// The result of every row, in order. Large batches go in several calls.
+    /// The result of every row, in order. Large batches are sent in several calls.
     pub fn call(&mut self, batch: &RecordBatch) -> Result<ArrayRef, CallError> {
         if batch.num_rows() == 0 {
             return Ok(new_empty_array(self.result.data_type()));
@@ -238,7 +239,7 @@ impl Client {
         }
     }
 
-    /// The caller's error for a failure of the connection, which is of no use after it.
+    /// Converts a failure of the connection, which cannot be used after it.
     fn wire(&mut self, error: snowmelt_wire::Error) -> CallError {
         self.broken = true;
         let function = self.function.clone();
@@ -255,7 +256,7 @@ impl Client {
     }
 }
 
-/// Rows of one call, so that neither rows nor bytes exceed their limits: at least one.
+/// The number of rows of one call, at least one, such that rows and bytes are within their limits.
 fn rows_per_call(batch: &RecordBatch) -> usize {
     let bytes: usize = batch
         .columns()
@@ -288,7 +289,7 @@ mod tests {
         RecordBatch::try_new(text_schema(), vec![Arc::new(column)]).unwrap()
     }
 
-    /// A client whose instance answers each batch by `reply`; rows of each call come on a channel.
+    /// A client whose instance answers each batch by `reply`; the receiver gets each call's rows.
     fn client(
         arguments: SchemaRef,
         reply: fn(usize) -> Option<RecordBatch>,
@@ -331,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_without_arguments_are_counted_and_no_rows_are_no_call() {
+    fn rows_without_arguments_are_counted_and_an_empty_batch_is_not_sent() {
         let (mut client, calls) = client(Arc::new(Schema::empty()), counted);
         let options = |rows| RecordBatchOptions::new().with_row_count(Some(rows));
         let batch = |rows| {
@@ -344,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_instance_stays_lost() {
+    fn a_client_of_a_lost_instance_stays_unusable() {
         let (mut client, _calls) = client(text_schema(), |_| None);
         for _ in 0..2 {
             assert!(matches!(client.call(&texts(1, 1)), Err(CallError::Lost { .. })));

@@ -1,27 +1,27 @@
-//! What can be wrong with code that wants to be called from SQL.
+//! The errors of code that defines UDFs.
 
 use snowmelt_types::{Code, ErrorReport, Report, SourceLocation};
 
-/// Why there is no registration.
+/// Why code cannot be registered.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The source is no Python, or asks for its packages in a way that cannot be read.
+    /// The source is not valid Python, or its list of packages cannot be read.
     #[error("`{}` cannot be read: {reason}", location.file)]
     Source {
-        /// Where.
+        /// The location in the source.
         location: SourceLocation,
         /// The line itself.
         line: Option<String>,
-        /// What Python says of it.
+        /// The reason, for example Python's syntax error.
         reason: String,
     },
-    /// The interpreter that should read the source does not.
+    /// The interpreter that should parse the source failed.
     #[error("Python cannot read the code: {reason}")]
     Interpreter {
-        /// What happened to it.
+        /// The reason.
         reason: String,
     },
-    /// A signature that cannot be used in SQL.
+    /// The signature cannot be used in SQL.
     #[error("`{function}` has no usable signature: {reason}")]
     Signature {
         /// The function.
@@ -29,29 +29,29 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
-    /// Two functions of the same name.
+    /// Two functions have the same name.
     #[error("two functions are named `{function}`")]
     Twice {
         /// The name.
         function: String,
     },
-    /// No function in the code at all.
+    /// The code defines no UDF.
     #[error("the code defines no function for SQL")]
     NoFunction,
-    /// Files for a program where Python code is due.
-    #[error("the code is files of a program, and Python code is due")]
+    /// The code is the files of a program, but must be Python code.
+    #[error("expected Python code, but the code is the files of a program")]
     NotPython,
-    /// A script block that asks for another Python.
+    /// The script block requires another version of Python.
     #[error("`{}` requires Python {wanted}, but functions run on Python {running}", location.file)]
     RequiresPython {
-        /// Where it says so.
+        /// The location of the requirement.
         location: SourceLocation,
         /// Its `requires-python`.
         wanted: String,
         /// The version of the platform's interpreter.
         running: String,
     },
-    /// A pickle of another Python.
+    /// The function was pickled by another version of Python.
     #[error("the function was pickled by Python {pickled}, but functions run on Python {running}")]
     PickleVersion {
         /// `major.minor` of the caller.

@@ -1,5 +1,5 @@
-# Run by `python -I -S -c` with a source file on stdin: what its decorators ask for and what it
-# imports. The source is parsed and never executed; the limits are set before it is read.
+# Run by `python -I -S -c` with a source file on stdin: prints the packages in its decorators and
+# its imports. The source is parsed and never executed; the limits are set before it is read.
 import ast, json, resource, sys
 
 for limit, most in (

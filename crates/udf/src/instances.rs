@@ -1,18 +1,18 @@
-//! What an instance of a UDF needs beside the user's own packages.
+//! What an instance of a UDF needs in addition to the user's own packages.
 
 use std::str::FromStr;
 
-/// Arrow batches of every kind of UDF. The versions with which the runtime is known to work; a
-/// range, so that a user's package that needs an older one can be had as well.
+/// Transfers the Arrow batches of every kind of UDF. The versions that the runtime supports; a
+/// range, so that a user's package can require an older one.
 pub const PYARROW: &str = "pyarrow>=17,<27";
 
-/// `batch="pandas"`.
+/// For `batch="pandas"`.
 pub const PANDAS: &str = "pandas>=2.1,<4";
 
-/// `batch="numpy"`, and what pandas and Arrow share their buffers with.
+/// For `batch="numpy"`, and for buffers that pandas and Arrow share.
 pub const NUMPY: &str = "numpy>=1.26,<3";
 
-/// How a UDF wants its batches.
+/// The format of a UDF's batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BatchKind {
     /// Row by row.
@@ -29,7 +29,7 @@ impl BatchKind {
     /// Every kind.
     pub const ALL: [Self; 4] = [Self::Scalar, Self::Arrow, Self::Pandas, Self::Numpy];
 
-    /// As it stands in Python: `batch="pandas"`.
+    /// The value in Python: `batch="pandas"`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Scalar => "scalar",
@@ -39,8 +39,8 @@ impl BatchKind {
         }
     }
 
-    /// Requirements of the runtime. Plain functions and `sm.map` need none: they speak JSON and
-    /// pickles, and cloudpickle comes with the runtime.
+    /// Requirements of the runtime. Plain functions and `sm.map` have none: they use JSON and
+    /// pickles, and cloudpickle is part of the runtime.
     pub const fn requirements(self) -> &'static [&'static str] {
         match self {
             Self::Scalar | Self::Arrow => &[PYARROW],
@@ -49,7 +49,7 @@ impl BatchKind {
         }
     }
 
-    /// Modules that the runtime imports for it, for the zygote.
+    /// Modules that the runtime imports for it, for the zygote to import.
     pub const fn imports(self) -> &'static [&'static str] {
         match self {
             Self::Scalar | Self::Arrow => &["pyarrow"],
@@ -64,12 +64,12 @@ impl FromStr for BatchKind {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let known = Self::ALL.into_iter().find(|kind| kind.as_str() == text);
-        known.ok_or_else(|| format!("batch=\"{text}\" is none of scalar, arrow, pandas, numpy"))
+        known.ok_or_else(|| format!("batch=\"{text}\" is not one of scalar, arrow, pandas, numpy"))
     }
 }
 
-/// The user's requirements with those of the runtime. Where the user names the same package, only
-/// the user's word counts.
+/// The user's requirements and those of the runtime. The user's requirement replaces the runtime's
+/// for the same package.
 pub fn with_runtime(user: &[String], kinds: impl IntoIterator<Item = BatchKind>) -> Vec<String> {
     let named: Vec<String> = user.iter().map(|requirement| distribution(requirement)).collect();
     let mut all = user.to_vec();
@@ -82,7 +82,7 @@ pub fn with_runtime(user: &[String], kinds: impl IntoIterator<Item = BatchKind>)
     all
 }
 
-/// The distribution that a requirement names, in normal form (PEP 503).
+/// The distribution that a requirement names, in normalised form (PEP 503).
 fn distribution(requirement: &str) -> String {
     let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let requirement = requirement.trim_start();
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_users_own_pin_wins() {
+    fn the_users_requirement_replaces_the_runtimes() {
         let user = ["PyArrow==18.0".to_owned(), "six".to_owned()];
         let all = with_runtime(&user, [BatchKind::Scalar, BatchKind::Pandas]);
         assert_eq!(all, ["PyArrow==18.0", "six", PANDAS, NUMPY]);
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_are_read_as_they_are_written() {
+    fn kinds_are_parsed_from_their_text_form() {
         for kind in BatchKind::ALL {
             assert_eq!(kind.as_str().parse(), Ok(kind));
         }

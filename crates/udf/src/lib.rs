@@ -1,8 +1,9 @@
-//! Users' functions in SQL: from code to a checked set of functions (`registration`), what their
-//! instances need (`instances`), and the calling side of their connections (`client`).
+//! Users' functions in SQL: from code to a checked set of functions (`registration`), the
+//! requirements of their instances (`instances`), and the calling side of their connections
+//! (`client`).
 //!
-//! Boundary: nothing here starts a sandbox or runs a user's code. Source is parsed, never executed
-//! (`source`); signatures and answers come from sandboxes and are checked before they are used.
+//! This crate starts no sandbox and runs no user code. Source is parsed, never executed (`source`);
+//! signatures and answers come from sandboxes and are checked before they are used.
 
 mod client;
 mod error;
@@ -19,5 +20,5 @@ pub use registration::{Registration, check_python};
 pub use signature::ParsedSignature;
 pub use source::{Source, available, imports_of_source, inspect_source, packages_of_source};
 
-/// A result of this crate.
+/// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -1,33 +1,33 @@
-//! From a user's code to a set of functions that SQL can name (CAGE 3, the registration service in
+//! From a user's code to a set of functions that SQL can call (CAGE 3, the registration service in
 //! its first form: the image is the environment of packages and the code file).
 //!
-//! Invariant: a [`Registration`] was checked whole. Its digest covers everything that decides what
-//! runs, so instances of equal digests are interchangeable.
+//! Invariant: a [`Registration`] is completely checked. Its digest covers everything that affects
+//! execution, so instances of equal digests are interchangeable.
 
 use snowmelt_types::Digest;
-use snowmelt_wire::{Code, Signature};
+use snowmelt_wire::{Signature, SourceCode};
 
 use crate::{BatchKind, Error, ParsedSignature, Result, with_runtime};
 
-/// A checked set of UDFs that come from one piece of code.
+/// A checked set of UDFs that are defined by one piece of code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registration {
-    /// Of the code, the packages and the signatures.
+    /// The digest of the code, the packages and the signatures.
     pub digest: Digest,
     /// The code.
-    pub code: Code,
-    /// Everything to install: the user's requirements and the runtime's.
+    pub code: SourceCode,
+    /// All packages to install: the user's requirements and the runtime's.
     pub packages: Vec<String>,
-    /// As they came, in the order of `parsed`.
+    /// The signatures as received, in the order of `parsed`.
     pub signatures: Vec<Signature>,
-    /// Checked.
+    /// The checked signatures.
     pub parsed: Vec<ParsedSignature>,
 }
 
 impl Registration {
-    /// Checks the functions of a piece of code. `packages` are the requirements that stand beside
-    /// the code or in it; those of the signatures are added.
-    pub fn new(code: Code, packages: &[String], signatures: Vec<Signature>) -> Result<Self> {
+    /// Checks the functions of a piece of code. `packages` are the requirements given with the code
+    /// or in it; those of the signatures are added.
+    pub fn new(code: SourceCode, packages: &[String], signatures: Vec<Signature>) -> Result<Self> {
         let parsed = signatures.iter().map(ParsedSignature::parse).collect::<Result<Vec<_>>>()?;
         check_names(&parsed)?;
         let kinds: Vec<BatchKind> = parsed.iter().map(|signature| signature.batch).collect();
@@ -40,19 +40,19 @@ impl Registration {
         Ok(Self { digest, code, packages, signatures, parsed })
     }
 
-    /// The function of that name. SQL folds names to lower case unless they are quoted.
+    /// The function of that name. SQL folds unquoted names to lower case.
     pub fn function(&self, name: &str) -> Option<(&Signature, &ParsedSignature)> {
         let both = self.signatures.iter().zip(&self.parsed);
         both.into_iter().find(|(_, parsed)| parsed.name.eq_ignore_ascii_case(name))
     }
 }
 
-/// Refuses what the platform's Python cannot run: files of another language, and a pickle of
+/// Refuses code that the platform's Python cannot run: files of another language, and a pickle of
 /// another version, whose byte code differs.
-pub fn check_python(code: &Code, running: &str) -> Result<()> {
+pub fn check_python(code: &SourceCode, running: &str) -> Result<()> {
     match code {
-        Code::Files { .. } => Err(Error::NotPython),
-        Code::Pickle { python, .. } if python != running => {
+        SourceCode::Files { .. } => Err(Error::NotPython),
+        SourceCode::Pickle { python, .. } if python != running => {
             Err(Error::PickleVersion { pickled: python.clone(), running: running.to_owned() })
         }
         _ => Ok(()),
@@ -71,12 +71,14 @@ fn check_names(parsed: &[ParsedSignature]) -> Result<()> {
     Ok(())
 }
 
-/// Every part is written with its length, so that no two registrations look alike.
-fn digest(code: &Code, packages: &[String], signatures: &[Signature]) -> Digest {
+/// Every part is preceded by its length, so that different registrations do not collide.
+fn digest(code: &SourceCode, packages: &[String], signatures: &[Signature]) -> Digest {
     let mut parts = vec!["registration-1".to_owned()];
     match code {
-        Code::Source { file, text } => parts.extend(["source".into(), file.clone(), text.clone()]),
-        Code::Pickle { data, python, sources } => {
+        SourceCode::Source { file, text } => {
+            parts.extend(["source".into(), file.clone(), text.clone()])
+        }
+        SourceCode::Pickle { data, python, sources } => {
             parts.extend([
                 "pickle".into(),
                 data.clone(),
@@ -85,7 +87,7 @@ fn digest(code: &Code, packages: &[String], signatures: &[Signature]) -> Digest 
             ]);
             parts.extend(sources.iter().flat_map(|(file, text)| [file.clone(), text.clone()]));
         }
-        Code::Files { files } => {
+        SourceCode::Files { files } => {
             parts.extend(["files".into(), files.len().to_string()]);
             parts.extend(files.iter().flat_map(|(path, file)| [path.clone(), file.data.clone()]));
         }
@@ -119,12 +121,12 @@ mod tests {
         }
     }
 
-    fn source(text: &str) -> Code {
-        Code::Source { file: "udfs.py".to_owned(), text: text.to_owned() }
+    fn source(text: &str) -> SourceCode {
+        SourceCode::Source { file: "udfs.py".to_owned(), text: text.to_owned() }
     }
 
     #[test]
-    fn gathers_packages_of_code_signatures_and_runtime() {
+    fn packages_of_code_signatures_and_runtime_are_collected() {
         let made = Registration::new(
             source(""),
             &["idna".to_owned()],
@@ -138,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn the_digest_follows_whatever_decides_what_runs() {
+    fn the_digest_depends_on_everything_that_affects_execution() {
         let of = |code, signature| Registration::new(code, &[], vec![signature]).unwrap().digest;
         let first = of(source("a"), signature("f", "scalar"));
         assert_eq!(first, of(source("a"), signature("f", "scalar")));
@@ -153,16 +155,16 @@ mod tests {
     }
 
     #[test]
-    fn refuses_names_that_sql_cannot_tell_apart_and_code_without_functions() {
+    fn names_that_differ_in_case_only_and_code_without_functions_are_refused() {
         let twice = vec![signature("f", "scalar"), signature("F", "scalar")];
         assert!(matches!(Registration::new(source(""), &[], twice), Err(Error::Twice { .. })));
         assert!(matches!(Registration::new(source(""), &[], vec![]), Err(Error::NoFunction)));
     }
 
     #[test]
-    fn refuses_a_pickle_of_another_python() {
+    fn a_pickle_of_another_python_is_refused() {
         let sources = Default::default();
-        let pickle = Code::Pickle { data: String::new(), python: "3.10".to_owned(), sources };
+        let pickle = SourceCode::Pickle { data: String::new(), python: "3.10".to_owned(), sources };
         assert!(check_python(&pickle, "3.10").is_ok() && check_python(&source(""), "3.11").is_ok());
         let refused = check_python(&pickle, "3.11").unwrap_err().to_string();
         assert!(refused.contains("pickled by Python 3.10"), "{refused}");

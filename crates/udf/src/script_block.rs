@@ -1,5 +1,5 @@
-//! The `# /// script` block at the top of a file, in which PEP 723 lets a script name what it
-//! depends on.
+//! The `# /// script` block at the top of a file, in which a script lists its dependencies
+//! (PEP 723).
 
 use pep440_rs::{Version, VersionSpecifiers};
 use serde::Deserialize;
@@ -16,8 +16,8 @@ struct Metadata {
     requires_python: Option<VersionSpecifiers>,
 }
 
-/// The dependencies of the script block, or none without one. Refuses a block that asks for another
-/// Python than the one that runs.
+/// The dependencies of the script block; none without a block. Refuses a block that requires
+/// another version of Python than the one that runs.
 pub(crate) fn dependencies(file: &str, text: &str, running: &Version) -> Result<Vec<String>> {
     let refuse = |reason: &str, line: usize| {
         let line = u32::try_from(line + 1).unwrap_or(u32::MAX);
@@ -54,7 +54,7 @@ fn is_start(line: &str) -> bool {
     line.trim_end() == "# /// script"
 }
 
-/// The lines up to the last `# ///` of the comment, without their `# ` (PEP 723's grammar).
+/// The lines up to the last `# ///` of the comment, without the prefix `# ` (PEP 723's grammar).
 fn content(text: &str, start: usize) -> Option<String> {
     let comment = text.lines().skip(start + 1);
     let block: Vec<&str> =
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_dependencies() {
+    fn dependencies_are_read() {
         let python = Version::new([3, 11, 2]);
         let text = "import os\n# /// script\n# requires-python = \">=3.11\"\n# dependencies = [\n#   \
                     \"six\",\n#\n#   \"idna>=3\",\n# ]\n# ///\nx = 1\n";
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn another_python_than_the_one_that_runs_is_refused() {
+    fn a_block_that_requires_another_python_is_refused() {
         let found = |wanted: &str, running: [u64; 3]| {
             let text = format!("# /// script\n# requires-python = \"{wanted}\"\n# ///\n");
             dependencies("f.py", &text, &Version::new(running)).map_err(|error| error.report())
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn says_where_a_block_is_wrong() {
+    fn an_invalid_block_is_refused_with_its_reason() {
         for (text, reason) in [
             ("# /// script\n# dependencies = []\n", "has no end"),
             ("# /// script\n# dependencies = [\n# ///\n", "block:"),

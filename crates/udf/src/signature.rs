@@ -1,7 +1,7 @@
-//! A signature as it came over the wire, checked and turned into Arrow fields.
+//! A received signature, checked and converted to Arrow fields.
 //!
-//! It comes from a sandbox or a client, so it is a claim: names go into SQL and types into plans,
-//! and nothing here is taken over unchecked.
+//! It comes from a sandbox or a client and is not trusted: names go into SQL and types into plans,
+//! so everything is checked here.
 
 use std::time::Duration;
 
@@ -11,28 +11,28 @@ use snowmelt_wire::{OnError, Signature, schema_from_text};
 
 use crate::{BatchKind, Error, Result};
 
-/// More arguments than any real function has; bounds what one signature makes a plan hold.
-const MOST_ARGUMENTS: usize = 256;
+/// The maximum number of arguments, above any real function's; bounds the size of a plan.
+const MAX_ARGUMENTS: usize = 256;
 
-/// How deep lists and structs may nest.
-const DEEPEST: usize = 16;
+/// The maximum nesting depth of lists and structs.
+const MAX_DEPTH: usize = 16;
 
-/// What a UDF takes and gives, ready for a plan.
+/// The arguments and the result of a UDF, and its settings, ready for a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParsedSignature {
     /// Name in SQL.
     pub name: String,
-    /// In order. A field that is not nullable means: not called for nulls.
+    /// In order. For nulls in a field that is not nullable the function is not called.
     pub arguments: Fields,
     /// The result.
     pub returns: FieldRef,
-    /// How it wants its batches.
+    /// The format of its batches.
     pub batch: BatchKind,
-    /// What becomes of a row on which it raises.
+    /// The handling of rows on which it raises.
     pub on_error: OnError,
-    /// Memory limit of an instance, where the user gave one.
+    /// Memory limit of an instance, if the user gave one.
     pub memory: Option<ByteSize>,
-    /// The most time for one batch, where the user gave one.
+    /// Time limit of one batch, if the user gave one.
     pub timeout: Option<Duration>,
 }
 
@@ -64,43 +64,43 @@ fn split(fields: &Fields) -> Result<(Fields, FieldRef), String> {
     if returns.name() != "return" {
         return Err("its schema does not end with a field named `return`".to_owned());
     }
-    if arguments.len() > MOST_ARGUMENTS {
-        return Err(format!("it has {} arguments; {MOST_ARGUMENTS} are the most", arguments.len()));
+    if arguments.len() > MAX_ARGUMENTS {
+        return Err(format!("it has {} arguments; the limit is {MAX_ARGUMENTS}", arguments.len()));
     }
     for (at, field) in arguments.iter().enumerate() {
         if field.name() == "return" || arguments[..at].iter().any(|one| one.name() == field.name())
         {
             return Err(format!("two fields are named `{}`", shown(field.name())));
         }
-        check_type(field, DEEPEST).map_err(|kind| refused(field, &kind))?;
+        check_type(field, MAX_DEPTH).map_err(|kind| refused(field, &kind))?;
     }
-    check_type(returns, DEEPEST).map_err(|kind| refused(returns, &kind))?;
+    check_type(returns, MAX_DEPTH).map_err(|kind| refused(returns, &kind))?;
     Ok((arguments.iter().cloned().collect(), returns.clone()))
 }
 
 fn refused(field: &Field, kind: &str) -> String {
     match field.name().as_str() {
-        "return" => format!("its result is of the type {kind}, which functions cannot give yet"),
-        name => format!("`{}` is of the type {kind}, which functions cannot take yet", shown(name)),
+        "return" => format!("its result has the type {kind}, which functions cannot return yet"),
+        name => format!("`{}` has the type {kind}, which functions cannot take yet", shown(name)),
     }
 }
 
-/// An SQL identifier that needs no quotes.
+/// Checks that a name is an SQL identifier that needs no quotes.
 fn check_name(name: &str) -> Result<(), String> {
     let begins = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
     let allowed = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     if begins && allowed && name.len() <= 64 {
         return Ok(());
     }
-    Err("its name is no SQL name: 1 to 64 letters, digits and `_`, not beginning with a digit"
+    Err("its name is not an SQL name: 1 to 64 letters, digits and `_`, not beginning with a digit"
         .into())
 }
 
-/// The types that the runtime converts; gives the one that it does not.
+/// Checks that the runtime converts a type; returns the unsupported one.
 fn check_type(field: &Field, depth: usize) -> Result<(), String> {
     use DataType::*;
     if depth == 0 {
-        return Err(format!("nested more than {DEEPEST} deep"));
+        return Err(format!("nested more than {MAX_DEPTH} deep"));
     }
     match field.data_type() {
         Boolean | Int8 | Int16 | Int32 | Int64 | UInt8 | UInt16 | UInt32 | UInt64 => Ok(()),
@@ -114,7 +114,7 @@ fn check_type(field: &Field, depth: usize) -> Result<(), String> {
     }
 }
 
-/// Only a function that is called row by row can fail in one row.
+/// Checks the setting: only a function that is called row by row can fail for one row.
 fn on_error(signature: &Signature) -> Result<OnError, String> {
     if signature.on_error == OnError::Null && signature.batch != BatchKind::Scalar.as_str() {
         return Err("on_error=\"null\" is for functions that are called row by row".to_owned());
@@ -128,10 +128,10 @@ fn memory(text: &str) -> Result<ByteSize, String> {
 
 fn timeout(text: &str) -> Result<Duration, String> {
     let limit = parse_duration(text).map_err(|error| format!("timeout={error}"))?;
-    if limit.is_zero() { Err("timeout=0 leaves no time".to_owned()) } else { Ok(limit) }
+    if limit.is_zero() { Err("timeout=0 is not allowed".to_owned()) } else { Ok(limit) }
 }
 
-/// A name from outside, fit for one line of a message.
+/// An untrusted name, shortened and without control characters, for messages.
 fn shown(name: &str) -> String {
     name.chars().filter(|c| !c.is_control()).take(64).collect()
 }
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn gives_fields_and_limits() {
+    fn a_signature_is_parsed_to_fields_and_limits() {
         let parsed =
             ParsedSignature::parse(&signature(vec![text("phone"), text("return")])).unwrap();
         assert_eq!(parsed.arguments.len(), 1);
@@ -175,11 +175,11 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_does_not_fit_into_sql() {
+    fn signatures_that_do_not_fit_into_sql_are_refused() {
         let good = || signature(vec![text("phone"), text("return")]);
         let named = |name: &str| Signature { name: name.to_owned(), ..good() };
         for bad in ["", "1st", "a b", "a\";drop", "naïve", &"a".repeat(65)] {
-            assert!(reason(&named(bad)).contains("no SQL name"), "{bad}");
+            assert!(reason(&named(bad)).contains("not an SQL name"), "{bad}");
         }
         assert!(reason(&signature(vec![text("phone")])).contains("named `return`"));
         assert!(reason(&signature(vec![])).contains("empty"));
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_limits_that_are_none() {
+    fn invalid_limits_are_refused() {
         let good = || signature(vec![text("return")]);
         let memory = Signature { memory: Some("lots".to_owned()), ..good() };
         assert!(reason(&memory).contains("memory=`lots`"), "{}", reason(&memory));
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_nested_types_but_not_every_type() {
+    fn nested_types_are_accepted_but_not_all_types() {
         let list = DataType::List(text("item").into());
         let nested = DataType::Struct(Fields::from(vec![Field::new("tags", list, true)]));
         let time = DataType::Timestamp(TimeUnit::Microsecond, None);
@@ -211,7 +211,7 @@ mod tests {
         assert!(ParsedSignature::parse(&signature(fields)).is_ok());
         let interval = DataType::Interval(arrow_schema::IntervalUnit::DayTime);
         let bad = signature(vec![Field::new("gap", interval, true), text("return")]);
-        assert!(reason(&bad).contains("`gap` is of the type Interval"), "{}", reason(&bad));
+        assert!(reason(&bad).contains("`gap` has the type Interval"), "{}", reason(&bad));
         let deep = (0..40)
             .fold(text("item"), |inner, _| Field::new("item", DataType::List(inner.into()), true));
         assert!(reason(&signature(vec![deep, text("return")])).contains("nested more than"));

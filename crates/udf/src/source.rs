@@ -1,8 +1,8 @@
-//! What Python source says of itself without being run: packages that it asks for, modules that it
-//! imports.
+//! Reads declarations from Python source without running it: required packages and imported
+//! modules.
 //!
-//! Boundary: the text goes to the platform's own interpreter, which parses it (`ast`) in a process
-//! of its own with hard limits. Nothing of it is executed: code runs in sandboxes only.
+//! The platform's own interpreter parses the text (`ast`) in a process with hard limits. The text
+//! is not executed: code runs in sandboxes only.
 
 use std::io::Write;
 use std::path::Path;
@@ -15,22 +15,22 @@ use snowmelt_types::SourceLocation;
 use crate::script_block;
 use crate::{Error, Result};
 
-/// What a source file asks for.
+/// The declarations of a source file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Source {
     /// Requirements from `@sm.udf(packages=[…])`, `@sm.function(packages=[…])` and a
-    /// `# /// script` block (PEP 723), in the order in which they stand, without repeats.
+    /// `# /// script` block (PEP 723), in order of appearance, without duplicates.
     pub packages: Vec<String>,
-    /// Those of them that hold for the whole file: of the `# /// script` block.
+    /// Those of the whole file, from the `# /// script` block.
     pub shared: Vec<String>,
-    /// Those of each decorated function that names some, as they stand.
+    /// Those of each decorated function that has some, unchanged.
     pub groups: Vec<Vec<String>>,
-    /// Modules by their dotted names, in the order in which they are imported, without repeats;
-    /// neither relative ones, nor `snowmelt`, nor those for type checkers only.
+    /// Modules by their dotted names, in the order of imports, without duplicates; without relative
+    /// imports, `snowmelt`, and imports for type checkers only.
     pub imports: Vec<String>,
 }
 
-/// What `inspect.py` prints.
+/// The output of `inspect.py`.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Answer {
@@ -38,10 +38,10 @@ enum Answer {
     Read { python: Version, groups: Vec<Vec<String>>, imports: Vec<String> },
 }
 
-/// Reads a source file with an interpreter. Blocks for some 20 ms.
+/// Parses a source file with an interpreter. Blocks for some 20 ms.
 pub fn inspect_source(python: &Path, file: &str, text: &str) -> Result<Source> {
     let output = run(python, text).map_err(|error| broken(error.to_string()))?;
-    let answer = serde_json::from_slice(&output.stdout).map_err(|_| broken(last_words(&output)))?;
+    let answer = serde_json::from_slice(&output.stdout).map_err(|_| broken(last_line(&output)))?;
     match answer {
         Answer::Refused { error, line, within } => Err(refused(file, text, error, line, within)),
         Answer::Read { python, groups, imports } => {
@@ -56,7 +56,7 @@ pub fn inspect_source(python: &Path, file: &str, text: &str) -> Result<Source> {
     }
 }
 
-/// Requirements that a source file asks for: see [`Source::packages`].
+/// Requirements of a source file: see [`Source::packages`].
 pub fn packages_of_source(python: &Path, file: &str, text: &str) -> Result<Vec<String>> {
     inspect_source(python, file, text).map(|source| source.packages)
 }
@@ -66,14 +66,14 @@ pub fn imports_of_source(python: &Path, file: &str, text: &str) -> Result<Vec<St
     inspect_source(python, file, text).map(|source| source.imports)
 }
 
-/// Those of the modules that are there to be imported: in the standard library or in a folder of
+/// Those of the modules that can be imported: from the standard library or from a folder of
 /// packages. A zygote should import exactly these (SOCK 4.2).
 pub fn available(imports: &[String], standard: &[String], site: &Path) -> Vec<String> {
-    let there = |name: &&String| {
+    let exists = |name: &&String| {
         let top = name.split('.').next().unwrap_or(name);
         standard.iter().any(|module| module == top) || is_in(site, top)
     };
-    imports.iter().filter(there).cloned().collect()
+    imports.iter().filter(exists).cloned().collect()
 }
 
 fn is_in(site: &Path, top: &str) -> bool {
@@ -94,7 +94,7 @@ fn run(python: &Path, text: &str) -> std::io::Result<Output> {
         .stderr(Stdio::piped())
         .spawn()?;
     if let Some(mut stdin) = child.stdin.take() {
-        // An interpreter that fails before it reads says why on stderr.
+        // An interpreter that fails before it reads reports the reason on stderr.
         let _ = stdin.write_all(text.as_bytes());
     }
     child.wait_with_output()
@@ -104,7 +104,7 @@ fn broken(reason: String) -> Error {
     Error::Interpreter { reason }
 }
 
-fn last_words(output: &Output) -> String {
+fn last_line(output: &Output) -> String {
     let stderr = String::from_utf8_lossy(&output.stderr);
     stderr.lines().last().map_or_else(|| output.status.to_string(), str::to_owned)
 }

@@ -1,7 +1,7 @@
-//! Arrow batches as IPC messages, each in a frame of its own.
+//! Arrow batches as IPC messages, one frame per batch.
 //!
-//! The payloads of one direction, put behind one another, are an Arrow IPC stream: a schema
-//! message, then record batches with their dictionaries before them.
+//! The concatenated payloads of one direction are an Arrow IPC stream: a schema message, then
+//! record batches, each preceded by its dictionaries.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ impl Default for BatchEncoder {
     fn default() -> Self {
         Self {
             generator: IpcDataGenerator::default(),
-            // Replacing a dictionary is allowed in a stream, so it is no error here.
+            // A stream may replace a dictionary, so it is not an error here.
             dictionaries: DictionaryTracker::new(false),
             options: IpcWriteOptions::default(),
             context: IpcWriteContext::default(),
@@ -52,7 +52,7 @@ impl BatchEncoder {
         Ok(Frame::new(Kind::Schema, payload))
     }
 
-    /// One batch with the dictionaries that it needs.
+    /// A frame with one batch and the dictionaries that it needs.
     pub fn batch(&mut self, batch: &RecordBatch) -> Result<Frame> {
         let (dictionaries, encoded) = self.generator.encode(
             batch,
@@ -73,19 +73,19 @@ impl BatchEncoder {
 #[derive(Default)]
 pub struct BatchDecoder {
     decoder: StreamDecoder,
-    // The stream decoder knows the schema only once the next message begins; a caller needs it
-    // before that, because there may be no batch at all.
+    // The stream decoder has the schema only when the next message begins; a caller needs it
+    // earlier, because there may be no batch at all.
     schema: Option<SchemaRef>,
 }
 
 impl BatchDecoder {
-    /// Takes a [`Kind::Schema`] or [`Kind::Batch`] frame; gives the batches that it completes.
+    /// Decodes a [`Kind::Schema`] or [`Kind::Batch`] frame; returns the batches that it completes.
     ///
     /// # Errors
-    /// Whatever the frame holds, also where Arrow's reader would panic over it.
+    /// The frame is not valid, also in cases where Arrow's reader would panic.
     pub fn push(&mut self, frame: &Frame) -> Result<Vec<RecordBatch>> {
         bounds::check(frame)?;
-        guarded(|| self.decode(frame))
+        catch_panics(|| self.decode(frame))
     }
 
     fn decode(&mut self, frame: &Frame) -> Result<Vec<RecordBatch>> {
@@ -105,15 +105,15 @@ impl BatchDecoder {
         Ok(batches)
     }
 
-    /// A batch without columns has no body, and the stream decoder looks for a body only when
-    /// there are more bytes: here is one, which it does not touch.
+    /// Decodes a batch without columns. It has no body, but the stream decoder reads a body only
+    /// when there are more bytes: so it gets one byte, which it does not consume.
     fn without_body(&mut self) -> Result<RecordBatch> {
         let batch = self.decoder.decode(&mut Buffer::from(vec![0xff]))?;
         let missing = || ArrowError::IpcError("a batch frame holds no batch".to_owned());
         Ok(batch.ok_or_else(missing)?)
     }
 
-    /// The schema, once its frame was taken.
+    /// The schema, once its frame was decoded.
     pub fn schema(&self) -> Option<SchemaRef> {
         self.schema.clone()
     }
@@ -127,16 +127,16 @@ pub fn encode_schema(schema: &Schema) -> Result<Vec<u8>> {
 /// A schema from an Arrow IPC schema message.
 pub fn decode_schema(message: &[u8]) -> Result<SchemaRef> {
     check_encapsulated(message)?;
-    guarded(|| Ok(Arc::new(try_schema_from_ipc_buffer(message)?)))
+    catch_panics(|| Ok(Arc::new(try_schema_from_ipc_buffer(message)?)))
 }
 
-/// Runs Arrow's reader over bytes of a sandbox: some of what it does not expect makes it panic.
-fn guarded<T>(read: impl FnOnce() -> Result<T>) -> Result<T> {
+/// Runs Arrow's reader on bytes of a sandbox and catches its panics, which invalid data can cause.
+fn catch_panics<T>(read: impl FnOnce() -> Result<T>) -> Result<T> {
     let panicked = |_| ArrowError::IpcError("a message is damaged".to_owned());
     catch_unwind(AssertUnwindSafe(read)).map_err(panicked)?
 }
 
-/// Arrow's reader slices by the announced length, so a length beyond the end is refused first.
+/// Arrow's reader slices by the announced length, so a length beyond the end is refused here.
 fn check_encapsulated(message: &[u8]) -> Result<()> {
     let announced =
         message.get(4..8).and_then(|bytes| bytes.try_into().ok()).map(u32::from_le_bytes);
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_survive_the_wire() {
+    fn batches_are_decoded_as_encoded() {
         let (mut encoder, mut decoder) = (BatchEncoder::default(), BatchDecoder::default());
         let batch = batch();
         assert!(decoder.push(&encoder.schema(&batch.schema()).unwrap()).unwrap().is_empty());
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_without_columns_survive_the_wire() {
+    fn rows_without_columns_are_decoded_as_encoded() {
         let (mut encoder, mut decoder) = (BatchEncoder::default(), BatchDecoder::default());
         let options = RecordBatchOptions::new().with_row_count(Some(5));
         let schema = Arc::new(Schema::empty());
@@ -202,14 +202,14 @@ mod tests {
     }
 
     #[test]
-    fn schemas_survive_as_text() {
+    fn schemas_are_read_back_from_text() {
         let schema = batch().schema();
         let text = schema_to_text(&schema).unwrap();
         assert_eq!(schema_from_text(&text).unwrap().fields(), schema.fields());
     }
 
-    /// What a function that writes its own Arrow messages could claim: the reader would reserve
-    /// that much.
+    /// A function that writes its own Arrow messages could announce any size: the reader would
+    /// reserve that much.
     #[test]
     fn compressed_bodies_are_refused() {
         let mut decoder = BatchDecoder::default();

@@ -1,4 +1,4 @@
-//! The bounds of an Arrow IPC frame, checked before anything of it is decoded.
+//! Checks the sizes in an Arrow IPC frame before it is decoded.
 //!
 //! Arrow's reader trusts the sizes in a message: it reserves as many bytes as a compressed buffer
 //! claims to hold, and slices by the offsets in the message. A frame comes from a sandbox, so
@@ -12,14 +12,14 @@ use arrow_schema::ArrowError;
 
 use crate::{Error, Frame, Kind, Result};
 
-/// The most rows of a batch, and the most values of one of its columns. A batch of the platform
-/// has 8,192 rows; a column of lists can hold many more values.
-const MOST_VALUES: i64 = i32::MAX as i64;
+/// The maximum number of rows of a batch, and of values of one of its columns. A batch of the
+/// platform has 8,192 rows; a column of lists can have many more values.
+const MAX_VALUES: i64 = i32::MAX as i64;
 
 /// Bytes before the metadata of a message: a marker and the length of the metadata.
 const PREFIX: usize = 8;
 
-/// Refuses a [`Kind::Schema`] or [`Kind::Batch`] frame that claims more than it holds.
+/// Refuses a [`Kind::Schema`] or [`Kind::Batch`] frame that announces more than it contains.
 pub(crate) fn check(frame: &Frame) -> Result<()> {
     let mut rest: &[u8] = &frame.payload;
     while !rest.is_empty() {
@@ -34,7 +34,7 @@ pub(crate) fn check(frame: &Frame) -> Result<()> {
     Ok(())
 }
 
-/// The metadata of the first message, and what follows it.
+/// The metadata of the first message, and the remaining bytes.
 fn metadata(bytes: &[u8]) -> Result<(&[u8], &[u8])> {
     let length = bytes.get(4..PREFIX).and_then(|length| length.try_into().ok());
     let length = length.map(u32::from_le_bytes).filter(|_| bytes.starts_with(&[0xff; 4]));
@@ -58,14 +58,14 @@ fn check_message(message: &Message<'_>, kind: Kind, body: u64) -> Result<()> {
 }
 
 fn check_batch(batch: &RecordBatch<'_>, body: u64) -> Result<()> {
-    // The platform never compresses batches: they do not leave the machine.
+    // The platform does not compress batches, because they do not leave the machine.
     if batch.compression().is_some() {
         return Err(refused("its buffers are compressed"));
     }
-    let counted = |values: i64| (0..=MOST_VALUES).contains(&values);
+    let counted = |values: i64| (0..=MAX_VALUES).contains(&values);
     let mut nodes = batch.nodes().into_iter().flatten();
     if !counted(batch.length()) || nodes.any(|node| !counted(node.length())) {
-        return Err(refused("it claims more values than a batch may have"));
+        return Err(refused("it announces more values than the limit"));
     }
     let inside = |offset: i64, length: i64| {
         let end = u64::try_from(offset).ok().zip(u64::try_from(length).ok());
@@ -103,14 +103,14 @@ mod tests {
     }
 
     #[test]
-    fn what_the_platform_encodes_passes() {
+    fn frames_of_the_platform_pass() {
         let (schema, batch) = frames();
         check(&schema).unwrap();
         check(&batch).unwrap();
     }
 
     #[test]
-    fn a_frame_cut_short_is_refused_at_every_length() {
+    fn a_truncated_frame_is_refused_at_every_length() {
         let (_, batch) = frames();
         for length in 1..batch.payload.len() {
             let cut = Frame::new(Kind::Batch, batch.payload.slice(..length));
@@ -125,10 +125,10 @@ mod tests {
         assert!(check(&Frame::new(Kind::Schema, batch.payload)).is_err());
     }
 
-    /// Every claim of the metadata is made large, eight bytes at a time: none may reach the
-    /// decoder with more bytes than the frame has, and none may end the process.
+    /// Sets each part of the metadata to extreme values: the decoder must neither read beyond the
+    /// frame nor end the process.
     #[test]
-    fn a_frame_whose_metadata_lies_is_refused_or_decoded() {
+    fn a_frame_with_false_metadata_is_refused_or_decoded() {
         let (schema, batch) = frames();
         for claim in [1i64 << 62, -1, i64::from(u32::MAX)] {
             for at in (8..batch.payload.len().min(1024)).step_by(4) {

@@ -1,12 +1,12 @@
 //! The protocol between the driver of a query, which runs in a sandbox, and the platform.
 //!
 //! The platform sends one [`Drive`] with two descriptors: the socket for the answer and a file for
-//! results that do not fit into memory. From then on the driver sends [`Request`]s and the platform
-//! one [`Reply`] for each, in any order; descriptors travel with the replies. Requests that need no
+//! results that do not fit into memory. Then the driver sends [`Request`]s and the platform one
+//! [`Reply`] for each, in any order; descriptors travel with the replies. Requests that need no
 //! reply have the id 0.
 //!
-//! Invariant: the driver names files, functions and tasks. Whatever it asks for, it gets only files
-//! of the query's locations, its functions and its tasks.
+//! Invariant: whatever files, functions and tasks the driver names in its requests, it gets only
+//! files of the query's locations, the query's functions and its tasks.
 
 use std::collections::BTreeMap;
 
@@ -15,17 +15,17 @@ use snowmelt_types::{Code, ErrorReport, Report};
 
 use crate::{Error, FileGrant, S3Access, Signature, Task};
 
-/// The longest request, and the longest plan, that the platform takes from a driver. A task names
-/// its files: 100,000 of them fit.
+/// The maximum size of a request and of a plan of a driver. A task lists its files: 100,000 of
+/// them fit.
 pub const MAX_REQUEST_BYTES: u32 = 64 << 20;
 
-/// The most plans of one query: parts of it that run on workers.
+/// The maximum number of plans of one query: parts of it that run on workers.
 pub const MAX_PLANS: usize = 1024;
 
-/// The longest frame of an answer that the platform passes on.
+/// The maximum size of a frame of an answer that the platform passes on.
 pub const MAX_ANSWER_BYTES: u32 = 64 << 20;
 
-/// A query that the driver is to plan and run.
+/// A query for the driver to plan and run.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Drive {
     /// Its id.
@@ -44,11 +44,11 @@ pub struct Drive {
     pub threads: u32,
     /// Bytes that the operators of the driver's part may reserve.
     pub memory_bytes: u64,
-    /// How often a task is run again after its worker was lost.
+    /// How many times a task is retried after its worker was lost.
     pub retries: u32,
     /// Microseconds since the query was accepted.
     pub elapsed_us: u64,
-    /// How many of them went into the packages and signatures of its functions.
+    /// The part of them that was spent on packages and signatures of its functions.
     pub packages_us: u64,
 }
 
@@ -62,13 +62,13 @@ impl std::fmt::Debug for Drive {
 /// A request of the driver.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Request {
-    /// Names the reply; 0 if none is expected.
+    /// The id of the reply; 0 if none is expected.
     pub id: u64,
-    /// What is asked for.
+    /// The operation.
     pub ask: Ask,
 }
 
-/// What a driver may ask for.
+/// The operations that a driver may request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ask {
@@ -77,56 +77,57 @@ pub enum Ask {
         /// A file, a folder or a glob, as the user wrote it.
         location: String,
     },
-    /// Files that were listed, opened for reading. Reply: [`Answered::Opened`] with a descriptor
+    /// Opens files that were listed, for reading. Reply: [`Answered::Opened`] with a descriptor
     /// for each.
     Open {
         /// At most [`MAX_DESCRIPTORS`](crate::MAX_DESCRIPTORS) paths.
         paths: Vec<String>,
     },
-    /// The functions that the tasks will call, once for each task that calls it. No reply.
+    /// Announces the functions that the tasks will call, once for each task that calls it. No
+    /// reply.
     Expect {
         /// Their names.
         udfs: Vec<String>,
     },
-    /// One attempt of a task. Reply: [`Answered::Started`] with the connection to its worker, over
-    /// which the plan and the grants were sent already.
+    /// Starts an attempt of a task. Reply: [`Answered::Started`] with the connection to its worker,
+    /// over which the plan and the grants were sent already.
     Run(TaskAsk),
-    /// The end of an attempt. Reply: [`Answered::Ended`], or [`Answered::Failed`] with the reason.
+    /// Ends an attempt. Reply: [`Answered::Ended`], or [`Answered::Failed`] with the reason.
     Ended {
         /// The number of [`Answered::Started`].
         started: u64,
         /// Why it has no result; `None` if it has one.
         failure: Option<Failed>,
     },
-    /// An instance of a function for the driver itself. Reply: [`Answered::Connected`] with its
-    /// connection.
+    /// Requests an instance of a function for the driver itself. Reply: [`Answered::Connected`]
+    /// with its connection.
     Connect {
         /// The function's name.
         udf: String,
     },
-    /// The query is planned; its tasks are asked for next. No reply.
+    /// The query is planned; its tasks are requested next. No reply.
     Planned,
-    /// How far the query is. No reply.
+    /// The progress of the query. No reply.
     Progress(RunProgress),
     /// All tasks are done. No reply.
     Merging,
-    /// Something that the user should know. No reply.
+    /// A note for the user. No reply.
     Note {
         /// One line.
         text: String,
     },
 }
 
-/// One attempt of a task, as the driver asks for it.
+/// One attempt of a task, as the driver requests it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TaskAsk {
-    /// Which task of the query, from 0.
+    /// The task's index in the query, from 0.
     pub task: u32,
-    /// How often it was tried before.
+    /// The number of earlier attempts.
     pub attempt: u32,
     /// The partitions of the plan that it runs.
     pub partitions: Vec<u32>,
-    /// Which of the plans that were sent as [`Kind::Plan`](crate::Kind::Plan) before, from 0.
+    /// The index, from 0, of one of the plans that were sent as [`Kind::Plan`](crate::Kind::Plan).
     pub plan: u32,
     /// The local files that it reads.
     pub files: Vec<FileGrant>,
@@ -139,8 +140,8 @@ pub struct TaskAsk {
 }
 
 impl TaskAsk {
-    /// The header that goes to its worker. `memory_bytes` is what its operators may reserve: less
-    /// than the sandbox's limit. `threads` run the plan.
+    /// The header that is sent to its worker. Its operators may reserve `memory_bytes`, less than
+    /// the sandbox's limit; `threads` run the plan.
     pub fn header(&self, query: &str, memory_bytes: u64, threads: u32) -> Task {
         Task {
             query: query.to_owned(),
@@ -173,23 +174,23 @@ pub enum Answered {
         /// At least one.
         files: Vec<LocalFile>,
     },
-    /// The files are open; their descriptors came along, in order.
+    /// The files are open; their descriptors are attached, in order.
     Opened,
     /// The task runs.
     Started {
         /// The number by which its end is reported.
         started: u64,
     },
-    /// The sandboxes of an attempt that ended well.
+    /// The resource use of the sandboxes of a successful attempt.
     Ended {
         /// Its worker.
         worker: SandboxUse,
         /// The instances of its functions, in the order of [`TaskAsk::udfs`].
         udfs: Vec<SandboxUse>,
     },
-    /// The function's connection came along.
+    /// The function is ready; its connection is attached.
     Connected {
-        /// The most milliseconds for one batch; 0 means no limit.
+        /// The time limit for one batch in milliseconds; 0 means no limit.
         timeout_ms: u64,
     },
     /// There is no result.
@@ -201,12 +202,12 @@ pub enum Answered {
 pub struct Failed {
     /// True if another attempt may succeed.
     pub lost: bool,
-    /// What the user is told.
+    /// The error for the user.
     pub report: Box<ErrorReport>,
 }
 
 impl Failed {
-    /// A failure that would come again.
+    /// A failure that would recur.
     pub fn of(report: ErrorReport) -> Self {
         Self { lost: false, report: Box::new(report) }
     }
@@ -216,8 +217,8 @@ impl Failed {
         Self { lost: true, report: Box::new(report) }
     }
 
-    /// A connection to a worker that ended is a lost worker; one that broke the protocol would do
-    /// so again.
+    /// A failure of the connection to a worker: an ended connection is a lost worker, and a
+    /// violation of the protocol would recur.
     pub fn of_worker(task: u32, error: Error) -> Self {
         match error {
             Error::Closed | Error::Io(_) => {
@@ -229,47 +230,47 @@ impl Failed {
     }
 }
 
-/// A local file as it was when it was listed.
+/// A local file as it was listed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LocalFile {
     /// Its absolute path, without links.
     pub path: String,
     /// Its size in bytes.
     pub bytes: u64,
-    /// The time of its last change, in nanoseconds since 1970.
+    /// The time of its last modification, in nanoseconds since 1970.
     pub modified_nanos: i64,
-    /// What changes when it is replaced or written to.
+    /// Changes when the file is replaced or written to.
     pub version: String,
 }
 
-/// What one sandbox did for a task. Times are microseconds since the query was accepted.
+/// The use of one sandbox by a task. Times are microseconds since the query was accepted.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct SandboxUse {
-    /// `worker 3` or `score 3`.
+    /// For example `worker 3` or `score 3`.
     pub name: String,
     /// True if it was started for this query.
     pub cold: bool,
-    /// When it was asked for.
+    /// When it was requested.
     pub asked_us: u64,
     /// When it was ready.
     pub ready_us: u64,
-    /// When its task began: every other sandbox of the task was ready as well.
+    /// When its task began: all other sandboxes of the task were ready then.
     pub began_us: u64,
     /// When its task was done.
     pub done_us: u64,
-    /// The most bytes of memory that it held.
+    /// The peak memory use in bytes.
     pub peak_memory: Option<u64>,
     /// Processor time of an instance of a function during the task; 0 for a worker, which reports
     /// its own.
     pub cpu_us: u64,
 }
 
-/// How far all tasks of a query are together.
+/// The total progress of all tasks of a query.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunProgress {
-    /// Tasks in all.
+    /// The number of tasks.
     pub tasks: u32,
-    /// Tasks that were asked for and are not done.
+    /// Tasks that were started and are not done.
     pub running: u32,
     /// Tasks that are done.
     pub done: u32,
@@ -279,6 +280,6 @@ pub struct RunProgress {
     pub bytes: u64,
     /// Upper bound of `bytes`.
     pub bytes_total: u64,
-    /// Rows given to functions.
+    /// Rows passed to functions.
     pub udf_rows: u64,
 }

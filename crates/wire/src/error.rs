@@ -1,50 +1,50 @@
-//! What can go wrong between two processes.
+//! Errors of the communication between two processes.
 
 use snowmelt_types::{Code, ErrorReport, Report};
 
 use crate::{Kind, MAX_PAYLOAD_BYTES};
 
-/// A failure on the wire. All but [`Error::Io`] and [`Error::Closed`] mean that the other side
-/// broke the protocol.
+/// A communication error. All but [`Error::Io`] and [`Error::Closed`] mean that the other side
+/// violated the protocol.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The socket failed.
     #[error("the connection failed: {0}")]
     Io(#[from] std::io::Error),
-    /// The other side ended the connection where a frame was due.
+    /// The other side closed the connection where a frame was expected.
     #[error("the other side closed the connection")]
     Closed,
-    /// A frame of a kind that this version does not know.
+    /// The frame's kind is unknown to this version.
     #[error("a frame has the unknown kind {0}")]
     UnknownKind(u8),
-    /// A frame of a known kind at the wrong moment.
-    #[error("a {found:?} frame came where {expected} was due")]
+    /// The frame's kind is not expected at this point.
+    #[error("received a {found:?} frame, expected {expected}")]
     Unexpected {
-        /// What came.
+        /// The kind received.
         found: Kind,
-        /// What should have come.
+        /// The kind expected.
         expected: &'static str,
     },
-    /// A frame that is longer than any may be.
+    /// The frame is longer than the limit.
     #[error("a frame of {0} bytes is longer than the limit of {MAX_PAYLOAD_BYTES}")]
     TooLong(u64),
-    /// A payload that is no valid message.
+    /// The payload is not a valid message.
     #[error("a {kind:?} frame does not hold a valid message: {source}")]
     Json {
         /// The frame's kind.
         kind: Kind,
-        /// What the parser says.
+        /// The parser's error.
         source: serde_json::Error,
     },
-    /// A payload that is no valid Arrow data.
+    /// The payload is not valid Arrow data.
     #[error("a frame does not hold valid Arrow data: {0}")]
     Arrow(#[from] arrow_schema::ArrowError),
-    /// Fewer descriptors came than were announced.
-    #[error("{found} descriptors came where {expected} were announced")]
+    /// The number of descriptors is wrong.
+    #[error("received {found} descriptors, expected {expected}")]
     Descriptors {
-        /// How many came.
+        /// The number received.
         found: usize,
-        /// How many should have come.
+        /// The number expected.
         expected: usize,
     },
 }

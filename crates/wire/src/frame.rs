@@ -1,5 +1,5 @@
-//! The frame: 4 bytes of length (little endian, payload only), 1 byte of kind, 3 bytes of zero,
-//! then the payload.
+//! The frame format: 4 bytes of payload length (little endian), 1 byte of kind, 3 zero bytes, then
+//! the payload.
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -11,15 +11,15 @@ use crate::{Error, Result};
 /// Bytes before the payload.
 pub const HEADER_BYTES: usize = 8;
 
-/// The longest payload that is accepted: a batch is bounded by rows and bytes far below it.
+/// The longest accepted payload: batches are bounded by rows and bytes far below it.
 pub const MAX_PAYLOAD_BYTES: u32 = 256 << 20;
 
-/// Below this size one system call with a copied payload is cheaper than two without.
+/// Below this size one system call with a copied payload is cheaper than two without a copy.
 const JOIN_BYTES: usize = 64 << 10;
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident = $value:literal,)*) => {
-        /// What a frame holds.
+        /// The content of a frame.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(u8)]
         pub enum Kind { $($(#[$doc])* $name = $value,)* }
@@ -38,7 +38,7 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// JSON [`crate::Load`]: which code the instance is to load for this connection.
+    /// JSON [`crate::Load`]: the code that the instance must load for this connection.
     Load = 1,
     /// JSON [`crate::Ready`]: the code is loaded.
     Ready = 2,
@@ -52,9 +52,9 @@ kinds! {
     Schema = 6,
     /// Arrow IPC messages: one record batch with the dictionaries that it needs.
     Batch = 7,
-    /// Nothing more follows in this direction.
+    /// The end of this direction.
     End = 8,
-    /// JSON [`crate::Task`]: what a query worker is to run.
+    /// JSON [`crate::Task`]: a task for a query worker.
     Task = 9,
     /// A serialised DataFusion physical plan.
     Plan = 10,
@@ -70,7 +70,7 @@ kinds! {
     Event = 15,
     /// JSON: the profile of a query.
     Profile = 16,
-    /// JSON [`crate::Drive`]: a query that a driver is to plan and run, with two descriptors.
+    /// JSON [`crate::Drive`]: a query for a driver to plan and run, with two descriptors.
     Drive = 17,
     /// JSON [`crate::Request`] of a driver.
     Request = 18,
@@ -78,10 +78,10 @@ kinds! {
     Reply = 19,
 }
 
-/// One frame, whole.
+/// A complete frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// What the payload is.
+    /// The kind of the payload.
     pub kind: Kind,
     /// The payload.
     pub payload: Bytes,
@@ -105,7 +105,7 @@ impl Frame {
             .map_err(|source| Error::Json { kind: self.kind, source })
     }
 
-    /// The frame if it is of this kind.
+    /// Returns the frame if it is of this kind, and [`Error::Unexpected`] otherwise.
     pub fn expect(self, kind: Kind, expected: &'static str) -> Result<Self> {
         if self.kind == kind {
             return Ok(self);
@@ -113,7 +113,7 @@ impl Frame {
         Err(Error::Unexpected { found: self.kind, expected })
     }
 
-    /// Header and payload as they go over the wire.
+    /// The encoded header.
     pub fn header(&self) -> Result<[u8; HEADER_BYTES]> {
         encode_header(self.kind, self.payload.len())
     }
@@ -128,7 +128,7 @@ pub(crate) fn encode_header(kind: Kind, length: usize) -> Result<[u8; HEADER_BYT
     Ok(header)
 }
 
-/// Kind and payload length of a header; refuses unknown kinds and lengths beyond the limit.
+/// Decodes a header; refuses unknown kinds and lengths above the limit.
 pub fn decode_header(header: [u8; HEADER_BYTES]) -> Result<(Kind, usize)> {
     let [a, b, c, d, kind, ..] = header;
     let length = u32::from_le_bytes([a, b, c, d]);
@@ -138,26 +138,26 @@ pub fn decode_header(header: [u8; HEADER_BYTES]) -> Result<(Kind, usize)> {
     Ok((Kind::try_from(kind)?, length as usize))
 }
 
-/// Reads one frame; `None` where the other side ended the connection between two frames.
+/// Reads one frame; `None` if the other side closed the connection between two frames.
 pub async fn read_frame(from: &mut (impl AsyncRead + Unpin)) -> Result<Option<Frame>> {
     read_frame_within(from, MAX_PAYLOAD_BYTES).await
 }
 
-/// Reads one frame whose payload has at most so many bytes: for a sender that should never need
+/// Reads one frame whose payload has at most `max` bytes: for senders that should never need
 /// more.
 pub async fn read_frame_within(
     from: &mut (impl AsyncRead + Unpin),
-    most: u32,
+    max: u32,
 ) -> Result<Option<Frame>> {
     let Some((kind, length)) = read_header(from).await? else { return Ok(None) };
-    if length > most as usize {
+    if length > max as usize {
         return Err(Error::TooLong(length as u64));
     }
     read_payload(from, kind, length).await.map(Some)
 }
 
-/// Reads what a frame says of itself, for who decides first whether there is room for it; `None`
-/// where the other side ended the connection between two frames.
+/// Reads the header of a frame, for readers that check first whether there is memory for it; `None`
+/// if the other side closed the connection between two frames.
 pub async fn read_header(from: &mut (impl AsyncRead + Unpin)) -> Result<Option<(Kind, usize)>> {
     let mut header = [0; HEADER_BYTES];
     let first = from.read(&mut header).await?;
@@ -168,7 +168,7 @@ pub async fn read_header(from: &mut (impl AsyncRead + Unpin)) -> Result<Option<(
     decode_header(header).map(Some)
 }
 
-/// Reads the rest of a frame whose header was read.
+/// Reads the payload of a frame whose header was read.
 pub async fn read_payload(
     from: &mut (impl AsyncRead + Unpin),
     kind: Kind,
@@ -179,7 +179,7 @@ pub async fn read_payload(
     Ok(Frame::new(kind, payload))
 }
 
-/// Writes one frame: a short one at once, so that its reader is woken once.
+/// Writes one frame; a short one in a single call, so that its reader is woken once.
 pub async fn write_frame(to: &mut (impl AsyncWrite + Unpin), frame: &Frame) -> Result<()> {
     let header = frame.header()?;
     if frame.payload.len() <= JOIN_BYTES {
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn frames_survive_the_wire() {
+    async fn a_written_frame_is_read_back() {
         let (mut near, mut far) = tokio::io::duplex(64);
         let sent = Frame::json(Kind::Return, &serde_json::json!({"a": 1})).unwrap();
         let expected = sent.clone();
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn refuses_unknown_kinds_and_lengths_before_reading_the_payload() {
+    async fn unknown_kinds_and_lengths_are_refused_before_the_payload_is_read() {
         let mut unknown: &[u8] = &[0, 0, 0, 0, 99, 0, 0, 0];
         assert!(matches!(read_frame(&mut unknown).await, Err(Error::UnknownKind(99))));
         let mut huge: &[u8] = &[255, 255, 255, 255, 1, 0, 0, 0];
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_frame_cut_short_is_an_error() {
+    async fn a_truncated_frame_is_an_error() {
         let mut cut: &[u8] = &[5, 0, 0, 0, 1, 0, 0, 0, 1, 2];
         assert!(matches!(read_frame(&mut cut).await, Err(Error::Io(_))));
     }

@@ -1,5 +1,5 @@
-//! Messages between the node and an instance that runs a user's code; `docs/runtimes.md` tells
-//! them to whoever writes a runtime.
+//! Messages between the node and an instance that runs a user's code; `docs/runtimes.md` documents
+//! them for authors of runtimes.
 //!
 //! A connection is for one piece of code. `Load` comes first and is answered by `Ready` or
 //! `Failure`. Then, by mode: a function gets `Call` frames, each answered by `Return` or `Failure`;
@@ -14,9 +14,9 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use snowmelt_types::{ByteSize, Code as ErrorCode, ErrorReport, Report, SourceLocation};
+use snowmelt_types::{ByteSize, Code, ErrorReport, Report, SourceLocation};
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
@@ -33,10 +33,10 @@ pub enum Mode {
 /// The user's code, by value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
-pub enum Code {
+pub enum SourceCode {
     /// One Python file.
     Source {
-        /// The file's name as the user knows it, for tracebacks: `udfs.py`.
+        /// The file's name as the user gave it, for tracebacks: `udfs.py`.
         file: String,
         /// Its text.
         text: String,
@@ -45,7 +45,7 @@ pub enum Code {
     Pickle {
         /// Base64 of the pickle.
         data: String,
-        /// `major.minor` of the Python that made it; the pickle holds its byte code.
+        /// `major.minor` of the Python that pickled it, because the pickle contains byte code.
         python: String,
         /// File name to text of the source files that the function came from, for tracebacks.
         #[serde(default)]
@@ -53,7 +53,7 @@ pub enum Code {
     },
     /// The files of a program of another language, or what its runtime loads.
     Files {
-        /// By path, relative to the folder in which the program finds them.
+        /// The files by path, relative to the program's working folder.
         files: BTreeMap<String, CodeFile>,
     },
 }
@@ -81,26 +81,26 @@ impl CodeFile {
     }
 }
 
-/// Load this code.
+/// Instructs an instance to load code.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Load {
-    /// What the connection is for.
+    /// The purpose of the connection.
     pub mode: Mode,
-    /// Path inside the sandbox of a JSON file that holds the [`Code`]; for a program the folder of
-    /// its [`Code::Files`].
+    /// Path inside the sandbox of a JSON file with the [`SourceCode`]; for a program the folder of
+    /// its [`SourceCode::Files`].
     pub code: String,
     /// The function's name in the code; ignored by [`Mode::Describe`].
     #[serde(default)]
     pub function: String,
-    /// How a UDF wants its batches; `None` for the other modes.
+    /// The batch format of a UDF, see [`Signature::batch`]; `None` for the other modes.
     #[serde(default)]
     pub batch: Option<String>,
-    /// What becomes of a row on which a scalar UDF raises.
+    /// The handling of rows on which a scalar UDF raises.
     #[serde(default)]
     pub on_error: OnError,
 }
 
-/// The code is loaded.
+/// Reports that the code is loaded.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Ready {
     /// Process id inside the sandbox.
@@ -108,7 +108,7 @@ pub struct Ready {
     pub pid: i64,
 }
 
-/// What becomes of a row on which a scalar UDF raises.
+/// The handling of rows on which a scalar UDF raises.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnError {
@@ -124,31 +124,31 @@ pub enum OnError {
 pub struct Call {
     /// The invocation's id, for logs.
     pub invocation: String,
-    /// The event; for [`Mode::Map`] the base64 text of a pickled list of items, and the form of
-    /// results that the caller reads.
+    /// The event; for [`Mode::Map`] the base64 text of a pickled list of items, and the result
+    /// format that the caller reads.
     pub event: Box<RawValue>,
 }
 
-/// What a UDF takes and gives.
+/// The arguments and the result of a UDF, and its settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Signature {
     /// Name in SQL and in the code.
     pub name: String,
     /// `scalar`, `arrow`, `pandas` or `numpy`.
     pub batch: String,
-    /// Base64 of an Arrow IPC schema: a field for each argument, then one named `return`. A field
-    /// that is not nullable means that the function is not called for nulls and gives null.
+    /// Base64 of an Arrow IPC schema: a field for each argument, then one named `return`. If a
+    /// field is not nullable, the function is not called for nulls and the result is null.
     pub schema: String,
-    /// What becomes of a row on which the function raises.
+    /// The handling of rows on which the function raises.
     #[serde(default)]
     pub on_error: OnError,
-    /// Requirements as pip writes them.
+    /// Requirements in pip's syntax.
     #[serde(default)]
     pub packages: Vec<String>,
-    /// Memory limit of an instance, as text (`512MiB`), where the user gave one.
+    /// Memory limit of an instance, as text (`512MiB`), if the user gave one.
     #[serde(default)]
     pub memory: Option<String>,
-    /// The most seconds for one batch, as text (`30s`), where the user gave one.
+    /// Time limit of one batch, as text (`30s`), if the user gave one.
     #[serde(default)]
     pub timeout: Option<String>,
 }
@@ -161,26 +161,26 @@ pub enum FailureKind {
     Raised,
     /// A value is not of the declared type.
     Type,
-    /// The wrong number of values came back.
+    /// The number of returned values is wrong.
     Length,
     /// The code cannot be imported or unpickled.
     Load,
-    /// Annotations are missing or mean nothing in SQL.
+    /// Annotations are missing or have no SQL type.
     Signature,
-    /// It raised because its scratch is full.
+    /// It raised because its scratch space is full.
     Scratch,
-    /// It raised because it may open no more files.
+    /// It raised because it reached its limit of open files.
     Files,
-    /// It raised because it may start no more processes and threads.
+    /// It raised because it reached its limit of processes and threads.
     Processes,
     /// It raised because its heap is full (Java).
     Memory,
 }
 
-/// A failure of user code, told by the instance; a claim of the sandbox, never trusted further.
+/// A failure of user code, as the instance reports it; a claim of the sandbox that is not trusted.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FunctionFailure {
-    /// Why.
+    /// The kind of failure.
     pub kind: FailureKind,
     /// The function.
     pub function: String,
@@ -189,7 +189,7 @@ pub struct FunctionFailure {
     /// File, line and function of the innermost frame of the user's own code.
     #[serde(default)]
     pub location: Option<SourceLocation>,
-    /// The user's frames and lines; the platform's are folded away.
+    /// The user's frames and lines; the platform's frames are left out.
     #[serde(default)]
     pub traceback: Vec<String>,
     /// Row in the batch, from 0.
@@ -204,13 +204,13 @@ pub struct FunctionFailure {
     /// Calls of this batch.
     #[serde(default)]
     pub calls: u64,
-    /// The limit that it reached: bytes of scratch, open files, processes.
+    /// The limit that was reached: bytes of scratch, open files, processes.
     #[serde(default)]
     pub limit: Option<u64>,
-    /// The most that it had of it.
+    /// The peak use.
     #[serde(default)]
     pub peak: Option<u64>,
-    /// What the user can do, where the instance knows better than the platform.
+    /// A hint of the instance, which takes precedence over the platform's.
     #[serde(default)]
     pub hint: Option<String>,
 }
@@ -245,7 +245,7 @@ impl FunctionFailure {
         }
     }
 
-    /// What helps; the instance may know better.
+    /// The platform's hint.
     fn hint(&self) -> Option<String> {
         let twice = self.limit.map_or(0, |limit| limit.saturating_mul(2));
         let twice_mib = (twice >> 20).max(1);
@@ -282,17 +282,17 @@ impl FunctionFailure {
         if known.is_empty() { String::new() } else { format!(": {}", known.join(", ")) }
     }
 
-    fn code(&self) -> ErrorCode {
+    fn code(&self) -> Code {
         match self.kind {
-            FailureKind::Raised => ErrorCode::FUNCTION_RAISED,
-            FailureKind::Type => ErrorCode::FUNCTION_TYPE,
-            FailureKind::Length => ErrorCode::FUNCTION_LENGTH,
-            FailureKind::Load => ErrorCode::FUNCTION_LOAD,
-            FailureKind::Signature => ErrorCode::FUNCTION_SIGNATURE,
-            FailureKind::Scratch => ErrorCode::FUNCTION_SCRATCH,
-            FailureKind::Files => ErrorCode::FUNCTION_FILES,
-            FailureKind::Processes => ErrorCode::FUNCTION_PIDS,
-            FailureKind::Memory => ErrorCode::FUNCTION_MEMORY,
+            FailureKind::Raised => Code::FUNCTION_RAISED,
+            FailureKind::Type => Code::FUNCTION_TYPE,
+            FailureKind::Length => Code::FUNCTION_LENGTH,
+            FailureKind::Load => Code::FUNCTION_LOAD,
+            FailureKind::Signature => Code::FUNCTION_SIGNATURE,
+            FailureKind::Scratch => Code::FUNCTION_SCRATCH,
+            FailureKind::Files => Code::FUNCTION_FILES,
+            FailureKind::Processes => Code::FUNCTION_PIDS,
+            FailureKind::Memory => Code::FUNCTION_MEMORY,
         }
     }
 }
@@ -344,30 +344,30 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_that_was_reached_is_told_with_its_peak() {
+    fn a_reached_limit_is_reported_with_its_peak() {
         let text = r#"{"kind":"scratch","function":"f","exception":"OSError: [Errno 28]",
             "limit":67108864,"peak":67108864,"hint":"give it more"}"#;
         let failure: FunctionFailure = serde_json::from_str(text).unwrap();
         let shown = failure.report().to_string();
-        let told = "error[SM-0215]: `f` filled its scratch: limit 64 MiB, peak 64 MiB";
-        assert!(shown.starts_with(told), "{shown}");
+        let expected = "error[SM-0215]: `f` filled its scratch: limit 64 MiB, peak 64 MiB";
+        assert!(shown.starts_with(expected), "{shown}");
     }
 
     #[test]
-    fn a_limit_is_told_with_the_setting_to_change() {
-        let told = |kind: &str| {
+    fn the_hint_of_a_limit_names_the_setting_to_change() {
+        let hint = |kind: &str| {
             let text =
                 format!(r#"{{"kind":"{kind}","function":"f","exception":"e","limit":1048576}}"#);
             serde_json::from_str::<FunctionFailure>(&text).unwrap().report().hint.unwrap()
         };
-        assert!(told("scratch").contains("scratch=\"2MiB\""));
-        assert!(told("files").contains("open_files=2097152"));
-        assert!(told("processes").contains("--pids"));
-        assert!(told("memory").contains("--memory"));
+        assert!(hint("scratch").contains("scratch=\"2MiB\""));
+        assert!(hint("files").contains("open_files=2097152"));
+        assert!(hint("processes").contains("--pids"));
+        assert!(hint("memory").contains("--memory"));
     }
 
     #[test]
-    fn files_survive_as_text() {
+    fn files_are_read_back_from_text() {
         let file = CodeFile::new(&[0, 255, 7], true);
         let text = serde_json::to_string(&file).unwrap();
         assert_eq!(serde_json::from_str::<CodeFile>(&text).unwrap().bytes().unwrap(), [0, 255, 7]);

@@ -1,4 +1,4 @@
-//! Handing a task over to a worker: plan, open files and connections, and the header last.
+//! Sends a task to a worker: plan, open files and connections, and the header last.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::{FileGrant, Frame, FrameStream, Kind, MAX_DESCRIPTORS, Result, Task, UdfGrant};
 
-/// What a worker may use for one task. The descriptors are sent and then closed here.
+/// The files and connections of one task. The descriptors are sent and then closed here.
 #[derive(Debug, Default)]
 pub struct Grants {
     /// The task's files, opened for reading.
@@ -18,20 +18,20 @@ pub struct Grants {
     pub udfs: Vec<(UdfGrant, OwnedFd)>,
 }
 
-/// A connection to an instance of a UDF whose `Load` was answered by `Ready`.
+/// A connection to an instance of a UDF which has answered `Load` with `Ready`.
 #[derive(Debug)]
 pub struct UdfConnection {
     /// The connected socket, in blocking mode.
     pub socket: UnixStream,
-    /// The most time for one batch; zero means no limit.
+    /// The time limit for one batch; zero means no limit.
     pub timeout: Duration,
 }
 
 /// Sends everything that a task needs to the worker at the other end of `socket`, a fresh
-/// connection in blocking mode. The driver then follows the task over this connection.
+/// connection in blocking mode. The driver then receives the task's frames over this connection.
 ///
 /// # Errors
-/// If the connection ends.
+/// The connection ends.
 pub async fn hand_over(
     socket: UnixStream,
     grants: Grants,

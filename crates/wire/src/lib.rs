@@ -1,9 +1,9 @@
-//! What crosses a process boundary: frames over a unix socket, the messages in them, and Arrow
+//! The protocols between processes: frames over a unix socket, the messages in them, and Arrow
 //! batches as IPC messages.
 //!
-//! Boundary: this crate encodes and decodes; it starts nothing and decides nothing. Whatever
-//! arrives is checked here, because a sandbox is not trusted: a frame has a known kind and a
-//! bounded length, a message is valid JSON of the expected shape, a batch is valid Arrow.
+//! This crate encodes and decodes; it starts no processes and makes no decisions. All received data
+//! is checked here, because a sandbox is not trusted: a frame has a known kind and a bounded
+//! length, a message is valid JSON of the expected shape, a batch is valid Arrow.
 
 mod batch;
 mod bounds;
@@ -28,7 +28,7 @@ pub use frame::{
     read_header, read_payload, write_frame,
 };
 pub use function::{
-    Call, Code, CodeFile, FailureKind, FunctionFailure, Load, Mode, OnError, Ready, Signature,
+    Call, CodeFile, FailureKind, FunctionFailure, Load, Mode, OnError, Ready, Signature, SourceCode,
 };
 pub use grants::{Grants, UdfConnection, hand_over};
 pub use stream::{FrameStream, MAX_DESCRIPTORS, write_frame_with};
@@ -36,5 +36,5 @@ pub use task::{
     FileGrant, OperatorMetric, S3Access, Task, TaskDone, TaskProgress, UdfGrant, UdfUse,
 };
 
-/// A result of this crate.
+/// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

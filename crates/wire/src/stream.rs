@@ -1,7 +1,7 @@
 //! Frames with descriptors over a blocking unix stream.
 //!
-//! Invariant: descriptors travel with the first byte of the header of the frame that they belong
-//! to, so a frame is never seen without them.
+//! Invariant: descriptors are sent with the first byte of the header of their frame, so a frame is
+//! never received without them.
 
 use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -17,32 +17,32 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use crate::frame::{decode_header, encode_header};
 use crate::{Error, Frame, HEADER_BYTES, Kind, Result};
 
-/// The most descriptors in one frame; the kernel's own limit is 253.
+/// The maximum number of descriptors in a frame; the kernel's limit is 253.
 pub const MAX_DESCRIPTORS: usize = 64;
 
-/// A blocking connection that carries frames and descriptors.
+/// A blocking connection for frames and descriptors.
 #[derive(Debug)]
 pub struct FrameStream {
     socket: UnixStream,
 }
 
 impl FrameStream {
-    /// Takes a connected socket, in blocking mode.
+    /// Wraps a connected socket, in blocking mode.
     pub fn new(socket: UnixStream) -> Self {
         Self { socket }
     }
 
-    /// A second handle to the same connection, so that one side reads while the other writes.
+    /// A second handle to the same connection, to read and write in different threads.
     pub fn try_clone(&self) -> Result<Self> {
         Ok(Self { socket: self.socket.try_clone()? })
     }
 
-    /// The socket again.
+    /// Returns the socket.
     pub fn into_inner(self) -> UnixStream {
         self.socket
     }
 
-    /// The socket, to set its time limits.
+    /// The socket, to set its timeouts.
     pub fn socket(&self) -> &UnixStream {
         &self.socket
     }
@@ -69,12 +69,12 @@ impl FrameStream {
         Ok(())
     }
 
-    /// Receives a frame; an end of the connection is [`Error::Closed`].
+    /// Receives a frame; the end of the connection is [`Error::Closed`].
     pub fn receive(&mut self) -> Result<Frame> {
         self.receive_with().map(|(frame, _)| frame)
     }
 
-    /// Receives a frame and its descriptors, which are closed on exec.
+    /// Receives a frame and its descriptors, which are close-on-exec.
     pub fn receive_with(&mut self) -> Result<(Frame, Vec<OwnedFd>)> {
         let mut header = [0; HEADER_BYTES];
         let (read, descriptors) = receive_start(&self.socket, &mut header)?;
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_between_frames_is_closed() {
+    fn a_connection_closed_between_frames_is_the_error_closed() {
         let (near, far) = UnixStream::pair().unwrap();
         drop(near);
         assert!(matches!(FrameStream::new(far).receive(), Err(Error::Closed)));

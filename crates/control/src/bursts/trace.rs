@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use snowmelt_api::{Trace, TracePoint, TraceRequest, TraceStep, TraceTo};
-use snowmelt_network::{Hold, Listener, Transport, Way};
+use snowmelt_network::{AddressEnforcement, Listener, TracedRoute, Transport};
 use snowmelt_node::agent::api::{WayFound, WayTo};
 use snowmelt_types::{ErrorReport, HostName, JobId};
 
@@ -61,8 +61,8 @@ impl Steps<'_> {
     async fn sender(&mut self, near: usize, from: &TracePoint) -> Result<(), ErrorReport> {
         let network = self.job.parts[near].host.agent.network(&self.job.id).await?;
         let hold = match network.hold {
-            Hold::Groups => "by programs on its control group",
-            Hold::Guard => "by the node, which answers its system calls",
+            AddressEnforcement::Cgroup => "by programs on its control group",
+            AddressEnforcement::Notifier => "by the node, which answers its system calls",
         };
         self.add(near, "sender", Ok(format!("uses {} only, held to it {hold}", from.address)));
         Ok(())
@@ -86,12 +86,17 @@ impl Steps<'_> {
     }
 
     /// Whether the way leads to the host that has the receiver, and both speak of one overlay.
-    async fn receiver(&mut self, near: usize, far: usize, way: &Way) -> Result<(), ErrorReport> {
+    async fn receiver(
+        &mut self,
+        near: usize,
+        far: usize,
+        way: &TracedRoute,
+    ) -> Result<(), ErrorReport> {
         let part = &self.job.parts[far];
         let network = part.host.agent.network(&self.job.id).await?;
         let (own, theirs) = (&self.job.specs[near], &network.spec);
         let found = format!("{} at {}, {} bytes", theirs.vni, theirs.host, network.mtu);
-        let leads = matches!(way, Way::Host { host, .. } if *host == theirs.host);
+        let leads = matches!(way, TracedRoute::Host { host, .. } if *host == theirs.host);
         let found = match (own.vni == theirs.vni, leads) {
             (true, true) => Ok(found),
             (false, _) => Err(format!("{found}, but the sender's overlay is {}", own.vni)),
@@ -118,11 +123,11 @@ impl Steps<'_> {
 type Told = (&'static str, Result<String, String>);
 
 /// What a kernel said, a line for each thing that it looks up.
-fn told(way: &Way, to: &TracePoint) -> Vec<Told> {
+fn told(way: &TracedRoute, to: &TracePoint) -> Vec<Told> {
     let address = to.address;
     match way {
-        Way::Here => vec![("address", here(to))],
-        Way::Host { gateway, mac, host, round_trip } => {
+        TracedRoute::Local => vec![("address", here(to))],
+        TracedRoute::Host { gateway, mac, host, round_trip } => {
             let echo = round_trip.map(|time| format!("{host} answers in {} us", time.as_micros()));
             let silent = || format!("{host} did not answer over the overlay within {ECHO:?}");
             vec![
@@ -132,11 +137,11 @@ fn told(way: &Way, to: &TracePoint) -> Vec<Told> {
                 ("echo", echo.ok_or_else(silent)),
             ]
         }
-        Way::Outside { gateway } => {
+        TracedRoute::Outside { gateway } => {
             let found = format!("{address} by {gateway}, out of the job as far as its policy goes");
             vec![("route", Ok(found))]
         }
-        Way::Nowhere { missing } => {
+        TracedRoute::Unreachable { missing } => {
             vec![("route", Err(format!("to {address} {missing} is missing: it is refused")))]
         }
     }
@@ -160,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_host_is_three_entries_and_an_echo() {
-        let way = |round_trip| Way::Host {
+        let way = |round_trip| TracedRoute::Host {
             gateway: "fe80::1".parse().unwrap(),
             mac: "02:73:0a:c0:00:00".into(),
             host: "192.0.2.2".parse().unwrap(),
@@ -176,9 +181,9 @@ mod tests {
 
     #[test]
     fn what_leads_nowhere_or_to_nobody_does_not_arrive() {
-        let missing = Way::Nowhere { missing: "a route".into() };
+        let missing = TracedRoute::Unreachable { missing: "a route".into() };
         assert!(told(&missing, &point(None))[0].1.is_err());
-        assert!(told(&Way::Here, &point(None))[0].1.is_err());
-        assert!(told(&Way::Here, &point(Some(3)))[0].1.is_ok());
+        assert!(told(&TracedRoute::Local, &point(None))[0].1.is_err());
+        assert!(told(&TracedRoute::Local, &point(Some(3)))[0].1.is_ok());
     }
 }

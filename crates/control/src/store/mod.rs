@@ -205,14 +205,14 @@ fn failed(path: &Path, error: &dyn std::fmt::Display) -> ErrorReport {
 #[cfg(test)]
 mod tests {
     use snowmelt_types::{InvocationId, Tenant};
-    use snowmelt_wire::Code as UserCode;
+    use snowmelt_wire::SourceCode;
 
     use super::*;
     use snowmelt_api::{CallMode, FunctionOptions, InvocationState, Runtime};
 
     fn record(name: &str) -> FunctionRecord {
         let code =
-            UserCode::Source { file: "f.py".into(), text: "def handler(e): return e".into() };
+            SourceCode::Source { file: "f.py".into(), text: "def handler(e): return e".into() };
         FunctionRecord {
             spec: FunctionSpec {
                 name: name.parse().unwrap(),

@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use std::time::Instant;
 
 use snowmelt_node::{Language, ProgramRequest, Unit};
-use snowmelt_types::{ByteSize, Code as ErrorCode, Digest, ErrorReport, Report, Tenant};
-use snowmelt_wire::{Code, Signature};
+use snowmelt_types::{ByteSize, Code, Digest, ErrorReport, Report, Tenant};
+use snowmelt_wire::{Signature, SourceCode};
 
 use super::{MEMORY, UdfCatalog, UdfSet, limits, memory, register};
 use snowmelt_api::UdfSource;
@@ -85,7 +85,7 @@ impl UdfCatalog {
 }
 
 fn check(source: &UdfSource) -> Result<(), ErrorReport> {
-    if matches!(source.code, Code::Files { .. }) {
+    if matches!(source.code, SourceCode::Files { .. }) {
         return Err(snowmelt_udf::Error::NotPython.report());
     }
     if source.packages.is_empty() {
@@ -93,5 +93,5 @@ fn check(source: &UdfSource) -> Result<(), ErrorReport> {
     }
     let message = "UDFs in an image have the packages of that image";
     let hint = "build an image on it that has them (snowmelt image build --base … --python …)";
-    Err(ErrorReport::new(ErrorCode::OPTION, message).hint(hint))
+    Err(ErrorReport::new(Code::OPTION, message).hint(hint))
 }

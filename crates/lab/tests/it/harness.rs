@@ -1,4 +1,4 @@
-//! A lab with a folder of its own, and what its hosts can reach.
+//! A lab with a folder of its own, and connections between its hosts.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use snowmelt_lab::{Host, Lab, Link, Plan, Roots};
 use snowmelt_types::{ByteSize, HostName};
 
-/// Longer than any answer takes between hosts that reach each other.
-const SILENCE: Duration = Duration::from_secs(1);
+/// Longer than any connection takes between hosts that reach each other.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root();
@@ -20,13 +20,13 @@ pub fn is_root() -> bool {
     root
 }
 
-/// Dropping it ends the lab.
+/// A running lab, which ends when this is dropped.
 pub struct Rig {
     pub folder: tempfile::TempDir,
     pub lab: Lab,
 }
 
-pub fn waits(_: &Host) -> Command {
+pub fn sleeper(_: &Host) -> Command {
     let mut command = Command::new("sleep");
     command.arg("3600");
     command
@@ -48,7 +48,7 @@ pub fn plan(hosts: u32, rate: Option<&str>) -> Plan {
 impl Rig {
     pub fn up(hosts: u32, rate: Option<&str>) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let lab = Lab::up(&roots(&folder), &name(), plan(hosts, rate), &waits).unwrap();
+        let lab = Lab::up(&roots(&folder), &name(), plan(hosts, rate), &sleeper).unwrap();
         Self { folder, lab }
     }
 
@@ -56,12 +56,12 @@ impl Rig {
         self.lab.host_named(&format!("host-{number}")).unwrap()
     }
 
-    /// Whether a connection comes about.
+    /// Whether a connection can be made.
     pub fn reaches(&self, from: u32, to: u32) -> bool {
         self.sends(from, to, 1).is_some()
     }
 
-    /// How long bytes take from a host to another one; none if no connection comes about.
+    /// How long bytes take from a host to another one; none if no connection can be made.
     pub fn sends(&self, from: u32, to: u32, bytes: usize) -> Option<Duration> {
         let any_port = SocketAddr::new(self.host(to).address.ip(), 0);
         thread::scope(|scope| {
@@ -69,13 +69,13 @@ impl Rig {
                 self.lab.enter(&self.host(to)).unwrap();
                 TcpListener::bind(any_port).unwrap()
             });
-            // A socket belongs to its namespace, whoever uses it from where.
+            // A socket belongs to its namespace, also when used from another.
             let listener = listener.join().unwrap();
             let address = listener.local_addr().unwrap();
             let from = self.host(from);
             let sender = scope.spawn(move || {
                 self.lab.enter(&from).unwrap();
-                TcpStream::connect_timeout(&address, SILENCE).ok()
+                TcpStream::connect_timeout(&address, CONNECT_TIMEOUT).ok()
             });
             let mut sender = sender.join().unwrap()?;
             let begun = Instant::now();
@@ -95,16 +95,16 @@ impl Rig {
 
 impl Drop for Rig {
     fn drop(&mut self) {
-        // Ended already by some tests.
+        // Some tests have ended it already.
         drop(Lab::down(&roots(&self.folder), &name()));
     }
 }
 
-/// Waits for what must come about.
+/// Waits until a condition is true.
 pub fn wait_for(what: &str, condition: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while !condition() {
-        assert!(Instant::now() < deadline, "waited for {what}");
+        assert!(Instant::now() < deadline, "timed out waiting for {what}");
         thread::sleep(Duration::from_millis(10));
     }
 }

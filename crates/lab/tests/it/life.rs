@@ -1,11 +1,11 @@
-//! From the first namespace to the last.
+//! Labs from creation to removal.
 
 use std::fs;
 use std::process::Command;
 
-use snowmelt_lab::{Error, Host, Lab, MOST_HOSTS};
+use snowmelt_lab::{Error, Host, Lab, MAX_HOSTS};
 
-use crate::harness::{Rig, is_root, name, plan, roots, wait_for, waits};
+use crate::harness::{Rig, is_root, name, plan, roots, sleeper, wait_for};
 
 /// Mounts below a folder.
 fn mounts(folder: &tempfile::TempDir) -> usize {
@@ -14,13 +14,13 @@ fn mounts(folder: &tempfile::TempDir) -> usize {
     table.lines().filter(|line| line.contains(folder)).count()
 }
 
-/// Which of these processes still wait for their end.
-fn waiting(pids: &[i32]) -> usize {
-    let waits = |pid: &&i32| {
+/// How many of these processes still run.
+fn alive(pids: &[i32]) -> usize {
+    let sleeps = |pid: &&i32| {
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         line.starts_with(b"sleep\x003600\0")
     };
-    pids.iter().filter(waits).count()
+    pids.iter().filter(sleeps).count()
 }
 
 #[test]
@@ -40,34 +40,34 @@ fn nothing_is_left_of_a_lab_that_has_ended() {
 }
 
 #[test]
-fn one_that_runs_is_not_made_twice() {
+fn a_running_lab_is_not_created_again() {
     if !is_root() {
         return;
     }
     let rig = Rig::up(2, None);
     let roots = roots(&rig.folder);
-    let refused = Lab::up(&roots, &name(), plan(1, None), &waits).unwrap_err();
+    let refused = Lab::up(&roots, &name(), plan(1, None), &sleeper).unwrap_err();
     assert!(matches!(refused, Error::Runs { .. }), "{refused}");
     assert_eq!(rig.running(), [true, true]);
     assert_eq!(Lab::open(&roots, &name()).unwrap().plan().hosts, 2);
 }
 
 #[test]
-fn what_an_unfinished_one_left_is_cleared() {
+fn an_incomplete_lab_is_removed_first() {
     if !is_root() {
         return;
     }
     let rig = Rig::up(3, None);
-    // The plan is written last: without it the lab was not finished.
+    // The plan is written last: without it the lab is incomplete.
     fs::remove_file(rig.folder.path().join("run/labs/lab/lab.json")).unwrap();
-    let lab = Lab::up(&roots(&rig.folder), &name(), plan(1, None), &waits).unwrap();
+    let lab = Lab::up(&roots(&rig.folder), &name(), plan(1, None), &sleeper).unwrap();
     assert_eq!((lab.hosts().len(), mounts(&rig.folder)), (1, 2));
     let inside = fs::read_dir(rig.folder.path().join("run/labs/lab/net")).unwrap().count();
     assert_eq!(inside, 2);
 }
 
 #[test]
-fn one_that_cannot_be_made_leaves_nothing() {
+fn a_failed_creation_leaves_nothing() {
     if !is_root() {
         return;
     }
@@ -80,7 +80,7 @@ fn one_that_cannot_be_made_leaves_nothing() {
 }
 
 #[test]
-fn a_process_that_ends_at_once_is_told_with_its_log() {
+fn a_process_that_ends_early_is_reported_with_its_log() {
     if !is_root() {
         return;
     }
@@ -98,17 +98,17 @@ fn a_process_that_ends_at_once_is_told_with_its_log() {
 }
 
 #[test]
-fn the_most_hosts_are_made_and_no_more() {
+fn at_most_the_maximum_of_hosts_is_created() {
     if !is_root() {
         return;
     }
-    let mut rig = Rig::up(MOST_HOSTS, Some("1gbit"));
+    let mut rig = Rig::up(MAX_HOSTS, Some("1gbit"));
     assert!(rig.running().iter().all(|runs| *runs));
-    assert!(rig.reaches(1, MOST_HOSTS));
-    let refused = rig.lab.add(1, &waits).unwrap_err();
+    assert!(rig.reaches(1, MAX_HOSTS));
+    let refused = rig.lab.add(1, &sleeper).unwrap_err();
     assert!(matches!(refused, Error::Hosts { .. }), "{refused}");
     let pids: Vec<i32> = rig.lab.states().unwrap().iter().filter_map(|state| state.pid).collect();
-    assert_eq!(waiting(&pids), MOST_HOSTS as usize);
+    assert_eq!(alive(&pids), MAX_HOSTS as usize);
     Lab::down(&roots(&rig.folder), &name()).unwrap();
-    assert_eq!(waiting(&pids), 0);
+    assert_eq!(alive(&pids), 0);
 }

@@ -1,5 +1,5 @@
-//! Labs of real namespaces whose hosts run a program that only waits. They need root; without it
-//! they say that they were skipped.
+//! Labs of real namespaces whose hosts run a program that only sleeps. They need root; without it
+//! they report that they are skipped.
 
 mod faults;
 mod harness;

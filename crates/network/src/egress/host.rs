@@ -1,6 +1,7 @@
-//! The host's side of egress: the gate through which packets of jobs leave, and nothing comes in.
+//! The host's side of egress: the gateway through which packets of jobs leave, and no connection
+//! enters.
 //!
-//! Its rules are made when the first job may reach anything, and go with the node.
+//! Its rules are created for the first job with an egress policy, and are removed with the node.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -14,34 +15,34 @@ use crate::netlink::*;
 use crate::prepare::PREFIX;
 use crate::{Error, JobSpec, Range, Result, link};
 
-/// The protocol's number.
+/// The protocol number of UDP.
 pub const UDP: u8 = 17;
 const OURS: Device = Device::Prefix(PREFIX);
 /// `IFLA_INET_CONF`, `IPV4_DEVCONF_FORWARDING`.
 const SETTINGS: u16 = 1;
 const FORWARDING: u16 = 1;
 
-/// What no policy can grant: addresses of the link, where clouds give out credentials, and what
-/// would be the function itself.
-pub fn never() -> [Range; 2] {
+/// Destinations that no policy can grant: link-local addresses, where clouds serve credentials, and
+/// loopback.
+pub fn always_denied() -> [Range; 2] {
     [Range::v4(Ipv4Addr::new(169, 254, 0, 0), 16), Range::v4(Ipv4Addr::new(127, 0, 0, 0), 8)]
 }
 
-/// Nor the overlays of other hosts: what came from the host's address would be taken for packets of
-/// whatever job they name.
-pub fn overlay(port: u16) -> [Part; 2] {
+/// Matches the overlay port of other hosts, which no policy can grant either: packets with the
+/// host's source address would be accepted as packets of whatever job they name.
+pub fn overlay_port(port: u16) -> [Part; 2] {
     [Part::Protocol(UDP), Part::Ports(port, port)]
 }
 
-/// The gate, with the addresses of the pairs that lead to it.
+/// The egress gateway, with the addresses of the veth pairs that lead to it.
 #[derive(Debug)]
 pub struct Gate {
-    /// Addresses of pairs, two for each.
+    /// Addresses for pairs, two for each.
     links: Range,
     /// The UDP port of the overlays.
     overlays: u16,
     state: Mutex<State>,
-    /// Opened in the host's namespace; the rules are gone when it is.
+    /// Opened in the host's namespace; the kernel removes the rules when it is closed.
     rules: Option<Mutex<Socket>>,
 }
 
@@ -51,10 +52,10 @@ struct State {
     is_made: bool,
 }
 
-/// The two addresses of a pair, and their place.
+/// The two addresses of a pair, and its index in the range.
 #[derive(Clone, Copy, Debug)]
 pub struct Pair {
-    place: u32,
+    index: u32,
     /// The host's end.
     pub host: Ipv4Addr,
     /// The job's end.
@@ -62,45 +63,45 @@ pub struct Pair {
 }
 
 impl Gate {
-    /// In the calling thread's namespace. Nothing is made yet.
+    /// Opens a socket in the calling thread's namespace. No rules are created yet.
     pub fn new(links: Range, overlays: u16) -> Self {
         let rules = Socket::open(Some(NETFILTER)).ok().map(Mutex::new);
         Self { links, overlays, state: Mutex::default(), rules }
     }
 
-    /// Opens the way from a pair, by its device here, to what the job's policy names; says with
-    /// which addresses.
+    /// Opens the route from a pair, given by its device on the host, to the destinations of the
+    /// job's policy; returns the pair's addresses.
     pub fn open(&self, host: &Host, spec: &JobSpec, device: &str) -> Result<Pair> {
         self.make(&spec.job)?;
         let pair = self.take(&spec.job)?;
         let opened = self.connect(host, spec, device, pair);
-        opened.inspect_err(|_| self.give_back(pair)).map(|()| pair)
+        opened.inspect_err(|_| self.release(pair)).map(|()| pair)
     }
 
-    /// The UDP port of the overlays, to which no policy lets anybody.
+    /// The UDP port of the overlays, to which no policy grants access.
     pub fn overlays(&self) -> u16 {
         self.overlays
     }
 
-    /// Gives the addresses of a pair back.
-    pub fn give_back(&self, pair: Pair) {
-        lock(&self.state).taken.remove(&pair.place);
+    /// Releases the addresses of a pair.
+    pub fn release(&self, pair: Pair) {
+        lock(&self.state).taken.remove(&pair.index);
     }
 
     fn take(&self, job: &str) -> Result<Pair> {
         let mut state = lock(&self.state);
         let at =
-            |place: u32, end: u32| match self.links.nth(u128::from(place) * 2 + u128::from(end)) {
+            |index: u32, end: u32| match self.links.nth(u128::from(index) * 2 + u128::from(end)) {
                 Some(IpAddr::V4(address)) => Some(address),
                 _ => None,
             };
-        let place = (0..).find(|place| !state.taken.contains(place)).unwrap_or(u32::MAX);
-        let (Some(host), Some(end)) = (at(place, 0), at(place, 1)) else {
-            let none = std::io::Error::other(format!("all of {} are taken", self.links));
+        let index = (0..).find(|index| !state.taken.contains(index)).unwrap_or(u32::MAX);
+        let (Some(host), Some(end)) = (at(index, 0), at(index, 1)) else {
+            let none = std::io::Error::other(format!("all addresses of {} are in use", self.links));
             return Err(Error::step(job, "find addresses for the pair", none));
         };
-        state.taken.insert(place);
-        Ok(Pair { place, host, job: end })
+        state.taken.insert(index);
+        Ok(Pair { index, host, job: end })
     }
 
     fn connect(&self, host: &Host, spec: &JobSpec, device: &str, pair: Pair) -> Result<()> {
@@ -121,7 +122,7 @@ impl Gate {
         let mut forwarding = BTreeSet::from([ours]);
         forwarding.extend(host.device_of(spec.host).map_err(fail)?);
         for allow in &spec.egress.0 {
-            // Somewhere in the middle: the first address of all is no address.
+            // From the middle of the range: the first address may be 0.0.0.0.
             if let Some(target) = allow.to.nth(allow.to.len() / 2) {
                 forwarding.extend(host.device_to(target).map_err(fail)?);
             }
@@ -147,21 +148,21 @@ impl Gate {
     }
 
     fn table(&self) -> Batch {
-        // Several nodes may share a host: each has a table of its own.
+        // Several nodes may share a host: each has its own table.
         let mut table = Table::new(&format!("snowmelt-{}", std::process::id()), true);
         let from = Part::From(OURS, true);
         let mut through = vec![vec![from, Part::To(OURS, true), Part::Drop]];
-        through.extend(never().map(|range| vec![from, Part::Target(range), Part::Drop]));
-        through.push([&[from], &overlay(self.overlays)[..], &[Part::Drop]].concat());
+        through.extend(always_denied().map(|range| vec![from, Part::Target(range), Part::Drop]));
+        through.push([&[from], &overlay_port(self.overlays)[..], &[Part::Drop]].concat());
         through.push(vec![from, Part::Accept]);
-        through.push(vec![Part::To(OURS, true), Part::Known, Part::Accept]);
+        through.push(vec![Part::To(OURS, true), Part::Established, Part::Accept]);
         through.push(vec![Part::To(OURS, true), Part::Drop]);
         let through: Vec<&[Part]> = through.iter().map(Vec::as_slice).collect();
         table.chain(Hook::Forward, &through);
         table.chain(Hook::In, &[&[from, Part::Drop]]);
         let rewrite = [Part::Source(self.links), Part::To(OURS, false), Part::Masquerade];
         table.chain(Hook::Rewrite, &[&rewrite]);
-        table.for_both();
+        table.for_both_families();
         let to = Part::To(OURS, true);
         table.chain(
             Hook::Forward,
@@ -172,10 +173,10 @@ impl Gate {
     }
 }
 
-/// Has the host pass on what comes in by a device.
+/// Makes the host forward packets that arrive at a device.
 fn forward(batch: &mut Batch, index: u32) {
     let fixed = link::fixed(index, 0, 0);
-    batch.add("have the host pass packets on", (RTM_NEWLINK, 0), &fixed, |a| {
+    batch.add("enable forwarding on a device", (RTM_NEWLINK, 0), &fixed, |a| {
         a.nest(IFLA_AF_SPEC, |a| {
             a.nest(u16::from(AF_INET), |a| {
                 a.nest(SETTINGS, |a| {

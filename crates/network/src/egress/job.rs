@@ -1,4 +1,4 @@
-//! The job's side of egress: routes to what the policy names, and rules for the rest.
+//! The job's side of egress: routes to the policy's destinations, and rules that refuse the rest.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -9,17 +9,17 @@ use super::{Allow, Egress};
 use crate::Range;
 use crate::link::{self, EGRESS};
 use crate::netlink::*;
-use crate::route::{self, Route, Way};
+use crate::route::{self, NextHop, Route};
 
 const DEVICE: Device = Device::Number(EGRESS);
 const TCP: u8 = 6;
-/// Connections that a job may begin on a host, at once and each second after: the host keeps those
-/// of all jobs in one table, for two minutes each, and one job is not to fill it.
-const AT_ONCE: u32 = 16_384;
-const EACH_SECOND: u32 = 1_000;
+/// Limits of new connections of a job on a host, in a burst and per second after it: the host
+/// tracks those of all jobs in one table, for two minutes each, and one job must not fill it.
+const BURST: u32 = 16_384;
+const PER_SECOND: u32 = 1_000;
 
-/// Messages for the job's namespace: addresses and routes, and rules. No policy lets anybody to the
-/// UDP port of the `overlays`.
+/// Messages for the job's namespace: addresses and routes, and rules. The UDP port of the
+/// `overlays` is refused whatever the policy.
 pub fn grant(egress: &Egress, pair: Pair, overlays: u16) -> (Batch, Batch) {
     let (own, gateway) = (pair.job, pair.host);
     let mut batch = Batch::new();
@@ -31,39 +31,43 @@ pub fn grant(egress: &Egress, pair: Pair, overlays: u16) -> (Batch, Batch) {
     link::set_up(&mut batch, "set up the job's end of the pair", EGRESS);
     let targets: BTreeSet<Range> = egress.0.iter().map(|allow| allow.to).collect();
     for range in targets {
-        let way = Way::Via { gateway: IpAddr::V4(gateway), source: None };
-        route::add(&mut batch, "add a route out", &Route { range, device: EGRESS, way });
+        let next_hop = NextHop::Via { gateway: IpAddr::V4(gateway), source: None };
+        route::add(&mut batch, "add a route out", &Route { range, device: EGRESS, next_hop });
     }
     (batch, rules(egress, overlays))
 }
 
-/// Rules for the job's namespace.
+/// The rules for the job's namespace.
 pub fn rules(egress: &Egress, overlays: u16) -> Batch {
     let mut table = Table::new("snowmelt", false);
-    // What stays within the job costs nothing.
+    // Packets within the job are not tracked.
     table.chain(Hook::RawIn, &[&[Part::From(DEVICE, false), Part::Untracked]]);
     table.chain(Hook::RawOut, &[&[Part::To(DEVICE, false), Part::Untracked]]);
     table.chain(
         Hook::In,
-        &[&[Part::From(DEVICE, false), Part::Accept], &[Part::Known, Part::Accept], &[Part::Drop]],
+        &[
+            &[Part::From(DEVICE, false), Part::Accept],
+            &[Part::Established, Part::Accept],
+            &[Part::Drop],
+        ],
     );
     let mut out = vec![vec![Part::To(DEVICE, false), Part::Accept]];
-    out.extend(host::never().map(|range| vec![Part::Target(range), Part::Refuse]));
-    out.push([&host::overlay(overlays)[..], &[Part::Refuse]].concat());
-    out.push(vec![Part::New, Part::Beyond(EACH_SECOND, AT_ONCE), Part::Drop]);
+    out.extend(host::always_denied().map(|range| vec![Part::Target(range), Part::Refuse]));
+    out.push([&host::overlay_port(overlays)[..], &[Part::Refuse]].concat());
+    out.push(vec![Part::New, Part::OverLimit(PER_SECOND, BURST), Part::Drop]);
     out.extend(egress.0.iter().flat_map(allowed));
     out.push(vec![Part::Refuse]);
     let out: Vec<&[Part]> = out.iter().map(Vec::as_slice).collect();
     table.chain(Hook::Out, &out);
     table.chain(Hook::Rewrite, &[&[Part::To(DEVICE, true), Part::Masquerade]]);
-    // No policy names IPv6, and multicast needs no route.
-    table.for_both();
+    // Policies name IPv4 only, and multicast needs no route.
+    table.for_both_families();
     table.chain(Hook::In, &[&[Part::From(DEVICE, true), Part::Ipv6, Part::Drop]]);
     table.chain(Hook::Out, &[&[Part::To(DEVICE, true), Part::Ipv6, Part::Drop]]);
     table.finish()
 }
 
-/// The rules of one entry: without ports one, with ports one for each group and protocol.
+/// The rules of one entry: one without ports, otherwise one for each port range and protocol.
 fn allowed(allow: &Allow) -> Vec<Vec<Part>> {
     let target = Part::Target(allow.to);
     if allow.ports.is_empty() {

@@ -1,6 +1,6 @@
-//! Rules about packets (nftables) as netlink messages.
+//! nftables rules as netlink messages.
 //!
-//! Invariant: a table is sent as one batch, which the kernel takes whole or not at all.
+//! Invariant: a table is sent as one batch, which the kernel applies completely or not at all.
 
 use std::net::Ipv4Addr;
 
@@ -18,7 +18,7 @@ const BOTH: u8 = 1;
 /// `NFPROTO_IPV4`, `NFPROTO_IPV6`.
 const IPV4: u8 = 2;
 const IPV6: u8 = 10;
-/// The table goes with the socket that made it.
+/// `NFT_TABLE_F_OWNER`: the kernel removes the table when the socket that made it is closed.
 const OWNED: u32 = 2;
 /// `NFTA_LIST_ELEM`, `NFTA_EXPR_NAME`, `NFTA_EXPR_DATA`, `NFTA_DATA_VALUE`.
 const ELEMENT: u16 = 1;
@@ -33,25 +33,25 @@ const IN_NAME: u32 = 6;
 const OUT_NAME: u32 = 7;
 const FAMILY: u32 = 15;
 const PROTOCOL: u32 = 16;
-/// Bits of the state of a connection: established or related.
-const KNOWN: u32 = 2 | 4;
+/// Bits of the connection state: established or related.
+const ESTABLISHED: u32 = 2 | 4;
 /// The same: new.
-const BEGINS: u32 = 8;
+const NEW_CONNECTION: u32 = 8;
 
-/// When rules of a chain are asked.
+/// The point at which the kernel applies the rules of a chain.
 #[derive(Clone, Copy, Debug)]
 pub enum Hook {
-    /// Before anything else, coming in.
+    /// Incoming, before connection tracking.
     RawIn,
-    /// Before anything else, going out.
+    /// Outgoing, before connection tracking.
     RawOut,
-    /// For this namespace.
+    /// Addressed to this namespace.
     In,
-    /// Through this namespace.
+    /// Forwarded by this namespace.
     Forward,
-    /// From this namespace.
+    /// Sent by this namespace.
     Out,
-    /// Where addresses are rewritten on the way out.
+    /// Source translation of outgoing packets.
     Rewrite,
 }
 
@@ -68,52 +68,51 @@ impl Hook {
     }
 }
 
-/// A device that a packet comes from or goes to.
+/// A device that a packet arrives at or leaves by.
 #[derive(Clone, Copy, Debug)]
 pub enum Device {
-    /// By its number.
+    /// By its index.
     Number(u32),
-    /// By how its name begins.
+    /// By the prefix of its name.
     Prefix(&'static str),
 }
 
-/// What a rule asks, or does at its end.
+/// A condition of a rule, or its final verdict.
 #[derive(Clone, Copy, Debug)]
 pub enum Part {
-    /// It comes from this device, or from another one.
+    /// It arrived at this device, or (false) at another one.
     From(Device, bool),
-    /// It goes to this device, or to another one.
+    /// It leaves by this device, or (false) by another one.
     To(Device, bool),
-    /// It is of IPv6, in a table of both families.
+    /// It is IPv6, in a table for both families.
     Ipv6,
-    /// Its target is in this range of IPv4.
+    /// Its destination is in this IPv4 range.
     Target(Range),
-    /// Its source is in this range of IPv4.
+    /// Its source is in this IPv4 range.
     Source(Range),
-    /// It is of TCP (6) or UDP (17).
+    /// It is TCP (6) or UDP (17).
     Protocol(u8),
-    /// Its target's port is one of these.
+    /// Its destination port is in this range.
     Ports(u16, u16),
-    /// It belongs to a connection that there is, or to the errors of one.
-    Known,
-    /// It begins a connection, or is of one whose first packets are still on their way.
+    /// It belongs to an established connection, or is an ICMP error about one.
+    Established,
+    /// It opens a connection, or belongs to one that is not established yet.
     New,
-    /// There are more of what was asked before it than so many a second, once so many more have
-    /// gone by.
-    Beyond(u32, u32),
-    /// It goes on.
+    /// Packets that match the previous conditions exceed a rate per second, after a burst.
+    OverLimit(u32, u32),
+    /// Accept it.
     Accept,
-    /// It is gone without a word.
+    /// Drop it silently.
     Drop,
-    /// It is gone, and its sender is told that it is not allowed.
+    /// Reject it with an ICMP error.
     Refuse,
-    /// It gets the address of the device that it leaves by.
+    /// Replace its source by the address of the device that it leaves by.
     Masquerade,
-    /// Its connection is not followed.
+    /// Do not track its connection.
     Untracked,
 }
 
-/// Tables that are being put together: one for IPv4, and then perhaps one for both families.
+/// Tables under construction: one for IPv4, and optionally one for both families.
 pub struct Table {
     name: String,
     is_owned: bool,
@@ -122,7 +121,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// An empty table for IPv4. If owned, it is gone as soon as the socket that sends it is.
+    /// An empty table for IPv4. If owned, it is removed when the socket that sends it is closed.
     pub fn new(name: &str, is_owned: bool) -> Self {
         let (name, batch) = (name.to_owned(), Batch::new());
         let mut table = Self { name, is_owned, family: IPV4, batch };
@@ -131,9 +130,9 @@ impl Table {
         table
     }
 
-    /// The chains from now on are in a table for both families. Connections are not asked about in
-    /// it, so none of IPv6 is followed because of it.
-    pub fn for_both(&mut self) {
+    /// Starts a table for both families, to which later chains belong. It has no conditions on
+    /// connections, so it does not make the kernel track connections of IPv6.
+    pub fn for_both_families(&mut self) {
         self.family = BOTH;
         self.begin();
     }
@@ -146,7 +145,7 @@ impl Table {
         });
     }
 
-    /// Adds a chain with its rules; what no rule decides goes on.
+    /// Adds a chain with its rules; packets that no rule decides are accepted.
     pub fn chain(&mut self, hook: Hook, rules: &[&[Part]]) {
         let (name, kind, number, priority) = hook.parts();
         let chain = (NEW_CHAIN, NLM_F_CREATE);
@@ -167,7 +166,7 @@ impl Table {
         }
     }
 
-    /// What is to be sent.
+    /// The messages to send.
     pub fn finish(mut self) -> Batch {
         self.batch.add("end rules about packets", (BATCH_END, 0), &[0, 0, 0, 10], |_| {});
         self.batch
@@ -200,12 +199,12 @@ fn put(a: &mut Attributes<'_>, part: Part) {
                 });
             });
         }
-        Part::Known => put_state(a, KNOWN),
-        Part::New => put_state(a, BEGINS),
-        Part::Beyond(each_second, at_once) => expression(a, "limit", |a| {
-            a.bytes(1, &u64::from(each_second).to_be_bytes()).bytes(2, &1u64.to_be_bytes());
-            // By packets; true if there are more.
-            a.be32(3, at_once).be32(4, 0).be32(5, 1);
+        Part::Established => put_state(a, ESTABLISHED),
+        Part::New => put_state(a, NEW_CONNECTION),
+        Part::OverLimit(per_second, burst) => expression(a, "limit", |a| {
+            a.bytes(1, &u64::from(per_second).to_be_bytes()).bytes(2, &1u64.to_be_bytes());
+            // In packets; matches when the rate is exceeded.
+            a.be32(3, burst).be32(4, 0).be32(5, 1);
         }),
         Part::Accept => verdict(a, 1),
         Part::Drop => verdict(a, 0),
@@ -239,7 +238,7 @@ fn compare(a: &mut Attributes<'_>, is: bool, value: &[u8]) {
     });
 }
 
-/// Bytes of the packet, from the header of the network (1) or the transport (2).
+/// Loads bytes of the packet, from the network header (1) or the transport header (2).
 fn payload(a: &mut Attributes<'_>, base: u32, offset: u32, length: u32) {
     expression(a, "payload", |a| {
         a.be32(1, REGISTER).be32(2, base).be32(3, offset).be32(4, length);
@@ -271,7 +270,7 @@ fn put_device(a: &mut Attributes<'_>, (number, name): (u32, u32), device: Device
     }
 }
 
-/// The connection is in one of these states.
+/// Matches the state of the connection.
 fn put_state(a: &mut Attributes<'_>, states: u32) {
     expression(a, "ct", |a| {
         a.be32(1, REGISTER).be32(2, 0);

@@ -1,7 +1,7 @@
 //! Netlink messages as bytes, `struct nlmsghdr` and `struct nlattr`, in both directions.
 //!
-//! Invariant: every message and attribute is padded to four bytes and its length says how long it
-//! is without the padding; what comes from the kernel is read with its lengths checked.
+//! Invariant: every message and attribute is padded to four bytes and its length excludes the
+//! padding; lengths in messages of the kernel are checked.
 
 use super::constants::{NLM_F_REQUEST, NLMSG_DONE};
 
@@ -10,8 +10,7 @@ pub(super) const HEADER: usize = 16;
 const NESTED: u16 = 0x8000;
 const KIND: u16 = 0x3fff;
 
-/// Messages for one socket, in their order, each with the step that it is, for whoever has to be
-/// told that it failed.
+/// Messages for one socket, in order, each with a description of its step for error messages.
 #[derive(Debug, Default)]
 pub struct Batch {
     pub(super) bytes: Vec<u8>,
@@ -58,7 +57,7 @@ impl Batch {
     }
 }
 
-/// The attributes of a message that is being put together.
+/// The attributes of a message under construction.
 pub struct Attributes<'a>(&'a mut Vec<u8>);
 
 impl Attributes<'_> {
@@ -77,29 +76,29 @@ impl Attributes<'_> {
         self.bytes(kind, &[value])
     }
 
-    /// A number in the machine's order.
+    /// A number in native byte order.
     pub fn u32(&mut self, kind: u16, value: u32) -> &mut Self {
         self.bytes(kind, &value.to_ne_bytes())
     }
 
-    /// A number in the network's order.
+    /// A number in network byte order.
     pub fn be32(&mut self, kind: u16, value: u32) -> &mut Self {
         self.bytes(kind, &value.to_be_bytes())
     }
 
-    /// A text that ends with a zero.
+    /// A zero-terminated string.
     pub fn text(&mut self, kind: u16, value: &str) -> &mut Self {
         let mut bytes = value.as_bytes().to_vec();
         bytes.push(0);
         self.bytes(kind, &bytes)
     }
 
-    /// An attribute made of attributes.
+    /// A nested attribute.
     pub fn nest(&mut self, kind: u16, fill: impl FnOnce(&mut Attributes<'_>)) -> &mut Self {
         self.nest_after(kind, &[], fill)
     }
 
-    /// An attribute made of a fixed part and attributes.
+    /// A nested attribute that begins with a fixed part.
     pub fn nest_after(
         &mut self,
         kind: u16,
@@ -122,14 +121,14 @@ fn pad(bytes: &mut Vec<u8>) {
     bytes.resize(bytes.len().next_multiple_of(4), 0);
 }
 
-/// A message of the kernel's.
+/// A message of the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parsed {
     /// Its type.
     pub kind: u16,
-    /// The number of the request that it answers.
+    /// The sequence number of the request that it answers.
     pub sequence: u32,
-    /// What follows the header.
+    /// The bytes after the header.
     pub body: Vec<u8>,
 }
 
@@ -139,13 +138,13 @@ impl Parsed {
         self.kind == NLMSG_DONE
     }
 
-    /// The attribute `kind`, of those behind a fixed part of so many bytes.
+    /// The attribute `kind`, after a fixed part of `fixed` bytes.
     pub fn attribute(&self, fixed: usize, kind: u16) -> Option<&[u8]> {
         find(self.body.get(fixed..)?, kind)
     }
 }
 
-/// The messages in what was received; what is cut off is left out.
+/// The messages in the received bytes; a truncated one is ignored.
 pub(super) fn messages(mut bytes: &[u8]) -> Vec<Parsed> {
     let mut all = Vec::new();
     while let Some(header) = bytes.get(..HEADER) {
@@ -177,7 +176,7 @@ fn find(bytes: &[u8], kind: u16) -> Option<&[u8]> {
     attributes(bytes).find(|(found, _)| *found == kind).map(|(_, value)| value)
 }
 
-/// The number at a place that is known to be there.
+/// The number at an offset, which must be in bounds.
 pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
@@ -187,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_put_together_is_read_again() {
+    fn written_messages_and_attributes_are_parsed_back() {
         let mut batch = Batch::new();
         batch.add("try it", (16, 0), &[1, 2, 3, 4], |a| {
             a.text(3, "lo").nest(18, |a| {
@@ -204,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_that_lie_end_the_list_and_nothing_else() {
+    fn invalid_lengths_end_the_list_without_a_panic() {
         for bytes in [&[0, 0, 0, 0][..], &[255, 255, 1, 0, 9][..], &[3, 0, 1, 0][..], &[1][..]] {
             assert_eq!(attributes(bytes).count(), 0, "{bytes:?}");
         }

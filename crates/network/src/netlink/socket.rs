@@ -14,18 +14,18 @@ use rustix::net::{
 use super::constants::{NLM_F_ACK, NLM_F_DUMP, NLMSG_ERROR};
 use super::message::{Batch, Parsed, messages, u32_at};
 
-/// The kernel takes a batch as one datagram, which has to fit its buffer.
-const MOST_BYTES: usize = 64 << 10;
-/// The kernel answers within the call that sends; a silence this long is a fault of ours.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The kernel receives a batch as one datagram, which must fit its buffer.
+const MAX_BYTES: usize = 64 << 10;
+/// The kernel answers within the call that sends; a missing answer is a bug of ours.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A message of a batch was refused; those behind it may have been carried out.
+/// A message of a batch was refused; later ones may have been executed.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {step}: {source}")]
 pub struct Failed {
-    /// What was being done, as a verb phrase.
+    /// The step, as a verb phrase.
     pub step: &'static str,
-    /// What the kernel said.
+    /// The kernel's error.
     pub source: io::Error,
 }
 
@@ -37,7 +37,7 @@ pub struct Socket {
     buffer: Vec<u8>,
     messages: u64,
     calls: u64,
-    /// Whether the last message of a batch says no more than that it ends.
+    /// Whether the last message of a batch only marks its end.
     ends_batches: bool,
 }
 
@@ -47,7 +47,7 @@ impl Socket {
         let socket =
             socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?;
         bind(&socket, &SocketAddrNetlink::new(0, 0))?;
-        sockopt::set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
+        sockopt::set_socket_timeout(&socket, Timeout::Recv, Some(TIMEOUT))?;
         let ends_batches = protocol == Some(NETFILTER);
         let buffer = vec![0; 32 << 10];
         Ok(Self { socket, sequence: 0, buffer, messages: 0, calls: 0, ends_batches })
@@ -63,7 +63,7 @@ impl Socket {
         self.calls
     }
 
-    /// Sends a batch and waits until the kernel has carried it out.
+    /// Sends a batch and waits until the kernel has executed it.
     ///
     /// # Errors
     /// The first message that was refused.
@@ -77,7 +77,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Sends one request and collects what answers it.
+    /// Sends one request and collects the answers.
     pub fn ask(&mut self, mut batch: Batch) -> Result<Vec<Parsed>, Failed> {
         let step = batch.messages.first().map_or("ask the kernel", |(_, step)| step);
         let failed = |source| Failed { step, source };
@@ -103,8 +103,8 @@ impl Socket {
         }
     }
 
-    /// Asks for the answer of the last message only, but for the mark that ends a batch of rules,
-    /// which kernels before 6.10 do not answer: the kernel tells of errors unasked.
+    /// Requests an acknowledgement of the last message only, because errors are reported without a
+    /// request. The end of a batch of rules is excluded: kernels before 6.10 do not acknowledge it.
     fn run_part(&mut self, batch: &mut Batch, first: usize, last: usize) -> Result<(), Failed> {
         let begin = self.number(batch, first, last);
         let steps = &batch.messages[first..last];
@@ -117,7 +117,7 @@ impl Socket {
         loop {
             let received = self.receive().map_err(|source| Failed { step, source })?;
             for message in received {
-                // What an earlier batch left unread has smaller numbers.
+                // Unread answers to an earlier batch have smaller numbers.
                 let number = message.sequence.wrapping_sub(begin) as usize;
                 let Some((_, step)) = steps.get(number) else { continue };
                 match error_of(&message) {
@@ -132,7 +132,7 @@ impl Socket {
         }
     }
 
-    /// Gives the messages their numbers; the first one's.
+    /// Numbers the messages; returns the first number.
     fn number(&mut self, batch: &mut Batch, first: usize, last: usize) -> u32 {
         let begin = self.sequence.wrapping_add(1);
         for (offset, _) in &batch.messages[first..last] {
@@ -161,17 +161,17 @@ impl AsFd for Socket {
     }
 }
 
-/// The message behind the last one that fits into a datagram with `first`.
+/// The index after the last message that fits into a datagram with `first`.
 fn end_of_datagram(batch: &Batch, first: usize) -> usize {
     let begin = batch.messages[first].0;
     let behind = batch.messages[first + 1..].iter().enumerate();
     let ends = |(number, (offset, _)): (usize, &(usize, _))| (first + 1 + number, *offset - begin);
     let all = (batch.messages.len(), batch.bytes.len() - begin);
-    let fitting = behind.map(ends).chain([all]).take_while(|(_, bytes)| *bytes <= MOST_BYTES);
+    let fitting = behind.map(ends).chain([all]).take_while(|(_, bytes)| *bytes <= MAX_BYTES);
     fitting.last().map_or(first + 1, |(number, _)| number)
 }
 
-/// The error number in an answer, 0 if all is well; none if it is no such answer.
+/// The error number in an acknowledgement, 0 for success; none for other messages.
 fn error_of(message: &Parsed) -> Option<i32> {
     (message.kind == NLMSG_ERROR && message.body.len() >= 4)
         .then(|| (u32_at(&message.body, 0) as i32).wrapping_neg())
@@ -183,22 +183,22 @@ mod tests {
     use crate::netlink::{AF_UNSPEC, RTM_DELLINK, RTM_GETLINK};
 
     #[test]
-    fn says_which_step_of_a_batch_was_refused() {
+    fn the_error_names_the_refused_step_of_a_batch() {
         let mut socket = Socket::open(None).unwrap();
         let mut batch = Batch::new();
         let mut missing = [0; 16];
         missing[4..8].copy_from_slice(&i32::MAX.to_ne_bytes());
         let mut loopback = [0; 16];
         loopback[4..8].copy_from_slice(&1i32.to_ne_bytes());
-        batch.add("look at lo", (RTM_GETLINK, 0), &loopback, |_| {});
-        batch.add("remove what is not there", (RTM_DELLINK, 0), &missing, |_| {});
+        batch.add("query lo", (RTM_GETLINK, 0), &loopback, |_| {});
+        batch.add("remove a missing device", (RTM_DELLINK, 0), &missing, |_| {});
         let failed = socket.run(batch).unwrap_err();
-        assert_eq!(failed.step, "remove what is not there");
+        assert_eq!(failed.step, "remove a missing device");
         assert_eq!((socket.messages(), socket.calls()), (2, 1));
     }
 
     #[test]
-    fn lists_are_whole_after_an_error() {
+    fn a_dump_returns_its_entries() {
         let mut socket = Socket::open(None).unwrap();
         let mut batch = Batch::new();
         batch.add("list links", (RTM_GETLINK, NLM_F_DUMP), &[AF_UNSPEC; 16], |_| {});
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_cut_into_datagrams_that_fit() {
+    fn a_batch_is_split_into_datagrams_that_fit() {
         let mut batch = Batch::new();
         for _ in 0..5 {
             batch.add("fill", (16, 0), &vec![0; 30_000], |_| {});

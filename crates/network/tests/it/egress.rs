@@ -1,4 +1,4 @@
-//! That a job reaches outside what its policy names, and neither its host nor anybody else.
+//! A job reaches the destinations of its policy, and neither its host nor any other.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6, TcpListener, UdpSocket};
@@ -35,7 +35,7 @@ impl Rig {
         within(host.namespace.as_fd(), || TcpListener::bind((host.address, port)).unwrap())
     }
 
-    /// Connects from the first function of a job; what the kernel says.
+    /// Connects from the first function of a job; returns the kernel's result.
     fn connect(job: &JobNetwork, to: IpAddr, port: u16) -> Result<(), ErrorKind> {
         let from = job.address(0).unwrap().v4;
         let done = within(job.namespace(), || connect_from(from.into(), (to, port).into()));
@@ -44,7 +44,7 @@ impl Rig {
 }
 
 #[test]
-fn what_the_policy_names_is_reached_with_the_hosts_address() {
+fn policy_destinations_are_reached_with_the_hosts_address() {
     if !is_root() {
         return;
     }
@@ -67,7 +67,7 @@ fn unreachable() -> Result<(), ErrorKind> {
 }
 
 #[test]
-fn neither_host_nor_neighbour_nor_credentials_are_reached_whatever_the_policy() {
+fn no_policy_reaches_the_host_another_job_or_credentials() {
     if !is_root() {
         return;
     }
@@ -94,7 +94,7 @@ fn neither_host_nor_neighbour_nor_credentials_are_reached_whatever_the_policy() 
 }
 
 #[test]
-fn nobody_outside_gets_in() {
+fn connections_from_outside_are_refused() {
     if !is_root() {
         return;
     }
@@ -117,9 +117,9 @@ fn ipv6_does_not_leave_a_job_whatever_the_policy() {
     }
     let rig = Rig::new();
     let job = rig.job(1, &[("0.0.0.0/0", &[])]);
-    let heard = within(rig.hosts[0].namespace.as_fd(), || UdpSocket::bind("[::]:9000").unwrap());
+    let receiver = within(rig.hosts[0].namespace.as_fd(), || UdpSocket::bind("[::]:9000").unwrap());
     let own = job.address(0).unwrap().v6;
-    // The device by which the job leaves is the second of its namespace.
+    // The job's end of the pair is the second device of its namespace.
     let target = |address: &str| SocketAddrV6::new(address.parse().unwrap(), 9000, 0, 2);
     let send = |address: &str| {
         within(job.namespace(), || {
@@ -127,18 +127,18 @@ fn ipv6_does_not_leave_a_job_whatever_the_policy() {
         })
     };
     assert!(send("ff02::1").is_err(), "the device has no IPv6");
-    assert!(!arrives(&heard));
-    // Nor does the host take any, should the device get it all the same.
+    assert!(!arrives(&receiver));
+    // The host accepts none either, even if the device has IPv6.
     let setting = "/proc/sys/net/ipv6/conf/egress0/disable_ipv6";
     within(job.namespace(), || std::fs::write(setting, "0").unwrap());
     for address in ["ff02::1", "ff05::1", "fe80::1"] {
         drop(send(address));
-        assert!(!arrives(&heard), "{address}");
+        assert!(!arrives(&receiver), "{address}");
     }
 }
 
 #[test]
-fn rules_on_the_host_go_with_the_node() {
+fn rules_on_the_host_are_removed_with_the_node() {
     if !is_root() {
         return;
     }
@@ -151,7 +151,7 @@ fn rules_on_the_host_go_with_the_node() {
     assert_eq!(tables(&namespace), 0);
 }
 
-/// How many tables of rules there are in a namespace.
+/// How many tables of rules a namespace has.
 fn tables(namespace: &std::os::fd::OwnedFd) -> usize {
     use snowmelt_network::netlink::{Batch, NLM_F_DUMP, Socket};
     const GET_TABLE: u16 = 10 << 8 | 1;
@@ -180,8 +180,8 @@ fn a_policy_costs_the_same_for_any_number_of_functions() {
     assert_eq!(seen[0], seen[1]);
 }
 
-/// A packet of an overlay with a datagram for port 9000 of a function in it: Ethernet, IPv4 and UDP
-/// behind the header of VXLAN (RFC 7348).
+/// An overlay packet that contains a datagram for port 9000 of a function: Ethernet, IPv4 and UDP
+/// after the VXLAN header (RFC 7348).
 fn forged(vni: u32, to: &JobNetwork, from: [u8; 4]) -> Vec<u8> {
     let (target, base) = (to.address(0).unwrap().v4.octets(), to.spec().own_address().octets());
     let mut frame = vec![0x08, 0, 0, 0];
@@ -198,18 +198,18 @@ fn forged(vni: u32, to: &JobNetwork, from: [u8; 4]) -> Vec<u8> {
     frame
 }
 
-/// Overlays do not authenticate, so who may send UDP to a host could send into any job there.
+/// Overlays do not authenticate: a sender of UDP to a host could send into any job there.
 #[test]
 fn no_policy_lets_a_job_forge_packets_of_another() {
     if !is_root() {
         return;
     }
     let rig = Rig::new();
-    let liar = rig.job(1, &[("0.0.0.0/0", &[])]);
+    let attacker = rig.job(1, &[("0.0.0.0/0", &[])]);
     let [host, other] = &rig.hosts;
     let victim = job("b", 2, &[other]).remove(0);
     let target = victim.address(0).unwrap().v4;
-    let heard = within(victim.namespace(), || UdpSocket::bind((target, 9000)).unwrap());
+    let receiver = within(victim.namespace(), || UdpSocket::bind((target, 9000)).unwrap());
     let packet = forged(2, &victim, [10, 77, 99, 1]);
     let send = |namespace: BorrowedFd<'_>, from: IpAddr| {
         within(namespace, || {
@@ -218,16 +218,16 @@ fn no_policy_lets_a_job_forge_packets_of_another() {
         })
     };
     send(host.namespace.as_fd(), host.address).unwrap();
-    assert!(arrives(&heard), "a host itself can, or this packet shows nothing");
-    let own = liar.address(0).unwrap().v4.into();
-    let refused = send(liar.namespace(), own).unwrap_err();
+    assert!(arrives(&receiver), "the host itself can send it, so the packet is valid");
+    let own = attacker.address(0).unwrap().v4.into();
+    let refused = send(attacker.namespace(), own).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
-    assert!(!arrives(&heard));
+    assert!(!arrives(&receiver));
 }
 
-/// As many as [`snowmelt_network::Egress`] promises.
-const AT_ONCE: u64 = 16_384;
-const EACH_SECOND: u64 = 1_000;
+/// The limits that [`snowmelt_network::Egress`] documents.
+const BURST: u64 = 16_384;
+const PER_SECOND: u64 = 1_000;
 
 #[test]
 fn one_job_does_not_fill_the_hosts_table_of_connections() {
@@ -240,13 +240,13 @@ fn one_job_does_not_fill_the_hosts_table_of_connections() {
     let begun = std::time::Instant::now();
     within(loud.namespace(), || {
         let socket = UdpSocket::bind((from, 0)).unwrap();
-        // Each is a connection of its own; what is too much is refused.
+        // Each is a connection of its own; those above the limit are refused.
         (1..=60_000u16).for_each(|port| drop(socket.send_to(b"hello", (to, port))));
     });
     let known = within(rig.hosts[0].namespace.as_fd(), || {
         std::fs::read_to_string("/proc/sys/net/netfilter/nf_conntrack_count").unwrap()
     });
     let known: u64 = known.trim().parse().unwrap();
-    assert!(known > AT_ONCE / 2, "{known}");
-    assert!(known <= AT_ONCE + EACH_SECOND * (begun.elapsed().as_secs() + 1), "{known}");
+    assert!(known > BURST / 2, "{known}");
+    assert!(known <= BURST + PER_SECOND * (begun.elapsed().as_secs() + 1), "{known}");
 }

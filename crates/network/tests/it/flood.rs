@@ -1,4 +1,5 @@
-//! That a flood of one tenant's reaches nobody else, and that ports one job uses up are its own.
+//! The flood of one tenant does not reach others, and a job that runs out of ports does not affect
+//! others.
 
 use std::net::{IpAddr, TcpListener, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -7,10 +8,10 @@ use snowmelt_network::JobNetwork;
 
 use crate::harness::*;
 
-/// Datagrams that are sent before the neighbour is asked.
+/// Datagrams to send before the neighbour is tested.
 const SENT: u64 = 20_000;
 
-/// Sends to everything that a function could know of, until it is told to stop.
+/// Sends to all addresses that a function could know, until it is stopped.
 fn flood(job: &JobNetwork, targets: &[IpAddr], sent: &AtomicU64, stop: &AtomicBool) {
     let from = job.address(1).unwrap().v4;
     within(job.namespace(), || {
@@ -18,7 +19,7 @@ fn flood(job: &JobNetwork, targets: &[IpAddr], sent: &AtomicU64, stop: &AtomicBo
         let payload = [0x55; 1200];
         while !stop.load(Ordering::Relaxed) {
             for target in targets {
-                // What has no way, or no room left, is refused.
+                // Without a route, or without buffer space, it is refused.
                 let _ = socket.send_to(&payload, (*target, 9000));
                 sent.fetch_add(1, Ordering::Relaxed);
             }
@@ -27,7 +28,7 @@ fn flood(job: &JobNetwork, targets: &[IpAddr], sent: &AtomicU64, stop: &AtomicBo
 }
 
 #[test]
-fn a_flood_arrives_at_no_neighbour_and_the_neighbour_goes_on() {
+fn a_flood_does_not_reach_another_job_which_goes_on_working() {
     if !is_root() {
         return;
     }
@@ -35,7 +36,7 @@ fn a_flood_arrives_at_no_neighbour_and_the_neighbour_goes_on() {
     let hosts = [underlay.host(0), underlay.host(0)];
     let hosts = hosts.each_ref();
     let (loud, quiet) = (job("a", 1, &hosts), job("b", 2, &hosts));
-    // The same addresses: those at which the neighbour listens, on both hosts, and the hosts'.
+    // The neighbour's listening addresses on both hosts, which the job has too, and the hosts'.
     let functions: Vec<_> = quiet.iter().map(|part| part.address(0).unwrap().v4).collect();
     let listening: Vec<_> = quiet
         .iter()
@@ -62,7 +63,7 @@ fn a_flood_arrives_at_no_neighbour_and_the_neighbour_goes_on() {
 }
 
 #[test]
-fn a_job_out_of_ports_takes_none_from_another_with_its_addresses() {
+fn a_job_out_of_ports_takes_none_from_another_with_the_same_addresses() {
     if !is_root() {
         return;
     }

@@ -1,8 +1,8 @@
-// A function that does with sockets what it is told, line by line, and says what came of it.
+// A function that executes socket commands, one per line, and prints the results.
 // Started as root, it enters a control group and becomes an ordinary user first.
 //
-//   function CGROUP_PROCS     held by its control group
-//   function FILTER           held by a filter of its system calls, in this file
+//   function CGROUP_PROCS     its addresses are enforced by its control group
+//   function FILTER           its addresses are enforced by the system call filter in this file
 //
 // Answers are `ok`, `ok VALUE` or `error ERRNO`.
 #define _GNU_SOURCE
@@ -38,14 +38,14 @@ static socklen_t address(const char *text, int port, struct sockaddr_storage *to
     return sizeof *v6;
 }
 
-static void say(long result) {
+static void print_result(long result) {
     if (result < 0) printf("error %d\n", errno);
     else printf("ok %ld\n", result);
 }
 
-static void say_name(int result, struct sockaddr_storage *name) {
+static void print_name(int result, struct sockaddr_storage *name) {
     char text[64];
-    if (result < 0) return say(result);
+    if (result < 0) return print_result(result);
     int is6 = name->ss_family == AF_INET6;
     const void *from = is6 ? (void *)&((struct sockaddr_in6 *)name)->sin6_addr
                            : (void *)&((struct sockaddr_in *)name)->sin_addr;
@@ -53,7 +53,7 @@ static void say_name(int result, struct sockaddr_storage *name) {
     printf("ok %s %d\n", text, ntohs(((struct sockaddr_in *)name)->sin_port));
 }
 
-// Sends with another source address, as far as the kernel lets it.
+// Tries to send with another source address.
 static long send_as(int fd, const char *source, struct sockaddr_storage *to, socklen_t length) {
     char control[CMSG_SPACE(sizeof(struct in_pktinfo))] = {0};
     struct iovec data = {"spoof", 5};
@@ -73,8 +73,8 @@ static int wait_for(int fd, int milliseconds) {
     return 0;
 }
 
-// So many processes connect at once and are killed after some time, whether they are through or
-// not. How many were refused because there were too many.
+// Connects concurrently from `count` processes, which are killed after some time. Returns how many
+// were refused with ENOBUFS.
 static int storm(int count, int milliseconds, struct sockaddr_storage *to, socklen_t length) {
     int refused = 0, status;
     for (int i = 0; i < count; i++) {
@@ -91,69 +91,69 @@ static int storm(int count, int milliseconds, struct sockaddr_storage *to, sockl
     return refused;
 }
 
-static void obey(char *verb) {
+static void execute(char *verb) {
     struct sockaddr_storage name;
     socklen_t length = sizeof name;
     int a = 0, b = 0, c = 0, port = 0;
     char text[64] = "", other[64] = "", buffer[256];
     if (sscanf(verb, "socket %d %d %d", &a, &b, &c) == 3) {
-        say(socket(a, b, c));
+        print_result(socket(a, b, c));
     } else if (sscanf(verb, "bind %d %63s %d", &a, text, &port) == 3) {
         length = address(text, port, &name);
-        say(bind(a, (void *)&name, length));
+        print_result(bind(a, (void *)&name, length));
     } else if (sscanf(verb, "connect %d %63s %d", &a, text, &port) == 3) {
         struct timeval limit = {1, 0};
         setsockopt(a, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
         length = address(text, port, &name);
-        say(connect(a, (void *)&name, length));
+        print_result(connect(a, (void *)&name, length));
     } else if (sscanf(verb, "storm %d %63s %d %d", &a, text, &port, &b) == 4) {
         length = address(text, port, &name);
         printf("ok %d\n", storm(a, b, &name, length));
     } else if (sscanf(verb, "listen %d %d", &a, &b) == 2) {
-        say(listen(a, b));
+        print_result(listen(a, b));
     } else if (sscanf(verb, "listen %d", &a) == 1) {
-        say(listen(a, 16));
+        print_result(listen(a, 16));
     } else if (sscanf(verb, "accept %d", &a) == 1) {
-        if (!wait_for(a, 1000)) return say(-1);
+        if (!wait_for(a, 1000)) return print_result(-1);
         b = accept(a, (void *)&name, &length);
-        say_name(b, &name);
+        print_name(b, &name);
     } else if (sscanf(verb, "sendto %d %63s %d", &a, text, &port) == 3) {
         length = address(text, port, &name);
-        say(sendto(a, "hello", 5, 0, (void *)&name, length));
+        print_result(sendto(a, "hello", 5, 0, (void *)&name, length));
     } else if (sscanf(verb, "sendmsg %d %63s %d", &a, text, &port) == 3) {
         struct iovec data = {"hello", 5};
         struct msghdr message = {&name, address(text, port, &name), &data, 1, 0, 0, 0};
-        say(sendmsg(a, &message, 0));
+        print_result(sendmsg(a, &message, 0));
     } else if (sscanf(verb, "sendas %d %63s %63s %d", &a, other, text, &port) == 4) {
         length = address(text, port, &name);
-        say(send_as(a, other, &name, length));
+        print_result(send_as(a, other, &name, length));
     } else if (sscanf(verb, "receive %d", &a) == 1) {
-        if (!wait_for(a, 500)) return say(-1);
+        if (!wait_for(a, 500)) return print_result(-1);
         b = recvfrom(a, buffer, sizeof buffer, 0, (void *)&name, &length);
-        say_name(b, &name);
+        print_name(b, &name);
     } else if (sscanf(verb, "name %d", &a) == 1) {
-        say_name(getsockname(a, (void *)&name, &length), &name);
+        print_name(getsockname(a, (void *)&name, &length), &name);
     } else if (sscanf(verb, "v6only %d", &a) == 1) {
         b = 1;
-        say(setsockopt(a, IPPROTO_IPV6, IPV6_V6ONLY, &b, sizeof b));
+        print_result(setsockopt(a, IPPROTO_IPV6, IPV6_V6ONLY, &b, sizeof b));
     } else if (sscanf(verb, "reuseport %d", &a) == 1) {
         b = 1;
-        say(setsockopt(a, SOL_SOCKET, SO_REUSEPORT, &b, sizeof b));
+        print_result(setsockopt(a, SOL_SOCKET, SO_REUSEPORT, &b, sizeof b));
     } else if (sscanf(verb, "freebind %d", &a) == 1) {
         b = 1;
-        say(setsockopt(a, IPPROTO_IP, IP_FREEBIND, &b, sizeof b));
+        print_result(setsockopt(a, IPPROTO_IP, IP_FREEBIND, &b, sizeof b));
     } else if (sscanf(verb, "descriptors %d", &a) == 1) {
         struct rlimit most = {a, a};
-        say(setrlimit(RLIMIT_NOFILE, &most));
+        print_result(setrlimit(RLIMIT_NOFILE, &most));
     } else if (sscanf(verb, "close %d", &a) == 1) {
-        say(close(a));
+        print_result(close(a));
     } else {
         printf("error 0\n");
     }
 }
 
-// Installs the filter, says by which descriptor its calls are answered, and goes on when told so.
-static int be_guarded(int file) {
+// Installs the filter, prints the listener's descriptor, and continues after a line of input.
+static int install_filter(int file) {
     static struct sock_filter code[256];
     char line[16];
     struct sock_fprog program = {read(file, code, sizeof code) / sizeof *code, code};
@@ -164,15 +164,15 @@ static int be_guarded(int file) {
 
 int main(int count, char **words) {
     char line[256];
-    int is_door = count > 1 && strstr(words[1], "cgroup.procs") != 0;
-    int file = open(words[1], (is_door ? O_WRONLY : O_RDONLY) | O_CLOEXEC);
-    if (file < 0 || (is_door && write(file, "0", 1) != 1)) return 3;
+    int is_group = count > 1 && strstr(words[1], "cgroup.procs") != 0;
+    int file = open(words[1], (is_group ? O_WRONLY : O_RDONLY) | O_CLOEXEC);
+    if (file < 0 || (is_group && write(file, "0", 1) != 1)) return 3;
     if (setgid(65534) || setuid(65534) || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) return 4;
     setvbuf(stdout, 0, _IOLBF, 0);
     setpgid(0, 0);
-    if (!is_door && !be_guarded(file)) return 5;
+    if (!is_group && !install_filter(file)) return 5;
     close(file);
     printf("ready\n");
-    while (fgets(line, sizeof line, stdin)) obey(line);
+    while (fgets(line, sizeof line, stdin)) execute(line);
     return 0;
 }

@@ -1,4 +1,4 @@
-//! The other end of `function.c`: a process in a control group and a job's namespace.
+//! Controls `function.c`: a process in a control group and a job's namespace.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::IpAddr;
@@ -17,13 +17,13 @@ pub enum Linked {
     Dynamic,
 }
 
-/// What holds functions to their addresses.
+/// The method of address enforcement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
-    /// Programs on their control groups.
-    Groups,
-    /// Answers to their system calls.
-    Guard,
+    /// BPF programs on control groups.
+    Cgroups,
+    /// Answers to system calls.
+    Notifier,
 }
 
 pub const INET: i32 = 2;
@@ -38,16 +38,16 @@ pub struct Function {
     output: BufReader<ChildStdout>,
     group: Option<PathBuf>,
     pub address: Address,
-    /// The socket that it listens at, for tests with several functions.
+    /// Its listening socket, for tests with several functions.
     pub server: String,
 }
 
 impl Function {
-    /// Starts one at a place of a network, held in one way or the other.
+    /// Starts one in a slot of a network, with either method of enforcement.
     pub fn start(by: By, network: &JobNetwork, above: &Path, slot: u32, linked: Linked) -> Self {
         match by {
-            By::Groups => Self::in_group(network, above, slot, linked),
-            By::Guard => Self::guarded(network, slot, linked),
+            By::Cgroups => Self::in_group(network, above, slot, linked),
+            By::Notifier => Self::with_notifier(network, slot, linked),
         }
     }
 
@@ -62,8 +62,8 @@ impl Function {
         function
     }
 
-    /// With the filter whose calls the network answers.
-    fn guarded(network: &JobNetwork, slot: u32, linked: Linked) -> Self {
+    /// With the system call filter whose calls the network answers.
+    fn with_notifier(network: &JobNetwork, slot: u32, linked: Linked) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("filter");
         std::fs::write(&file, snowmelt_kernel::notify::address_filter(None).to_bytes()).unwrap();
@@ -71,9 +71,8 @@ impl Function {
         let mut function = Self::run(network, linked, &file, address);
         let said = function.line();
         let number = said.strip_prefix("listener ").unwrap().parse().unwrap();
-        let listener =
-            snowmelt_kernel::notify::copy_descriptor(function.process.id(), number).unwrap();
-        assert_eq!(network.guard(listener, slot).unwrap(), address);
+        let listener = snowmelt_kernel::notify::copy_descriptor(function.process.id(), number).unwrap();
+        assert_eq!(network.attach_notifier(listener, slot).unwrap(), address);
         writeln!(function.input, "go").unwrap();
         assert_eq!(function.line(), "ready");
         function
@@ -99,8 +98,8 @@ impl Function {
         line.trim_end().to_owned()
     }
 
-    /// Does something: what it gives, or the error's number.
-    pub fn tell(&mut self, what: &str) -> Result<String, i32> {
+    /// Executes a command; returns its result, or the error number.
+    pub fn execute(&mut self, what: &str) -> Result<String, i32> {
         writeln!(self.input, "{what}").unwrap();
         let line = self.line();
         match line.split_once(' ') {
@@ -110,16 +109,16 @@ impl Function {
         }
     }
 
-    /// A fresh socket, by its number.
+    /// A fresh socket, by its descriptor.
     pub fn socket(&mut self, family: i32, kind: i32) -> String {
-        self.tell(&format!("socket {family} {kind} 0")).unwrap()
+        self.execute(&format!("socket {family} {kind} 0")).unwrap()
     }
 
-    /// A socket that listens after having bound.
+    /// A socket that is bound and listens.
     pub fn listen(&mut self, family: i32, at: IpAddr, port: u16) -> String {
         let socket = self.socket(family, STREAM);
-        self.tell(&format!("bind {socket} {at} {port}")).unwrap();
-        self.tell(&format!("listen {socket}")).unwrap();
+        self.execute(&format!("bind {socket} {at} {port}")).unwrap();
+        self.execute(&format!("listen {socket}")).unwrap();
         socket
     }
 }
@@ -129,7 +128,7 @@ impl Drop for Function {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
         let Some(group) = &self.group else { return };
-        // The kernel lets go of the group a moment after.
+        // The kernel releases the group a moment later.
         for _ in 0..1000 {
             if std::fs::remove_dir(group).is_ok() {
                 return;
@@ -139,15 +138,15 @@ impl Drop for Function {
     }
 }
 
-/// Compiles it once in each way.
+/// Compiles it once for each kind of linking.
 fn program(linked: Linked) -> &'static Path {
     static STATIC: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
     static DYNAMIC: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
-    let (place, flag) = match linked {
+    let (compiled, flag) = match linked {
         Linked::Static => (&STATIC, "-static"),
         Linked::Dynamic => (&DYNAMIC, "-pie"),
     };
-    let (_, path) = place.get_or_init(|| {
+    let (_, path) = compiled.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("function");
         let source = Path::new("tests/it/function.c");

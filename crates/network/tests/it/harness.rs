@@ -1,4 +1,4 @@
-//! Hosts, and things done in their namespaces.
+//! Emulated hosts, and operations in their namespaces.
 
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -11,10 +11,10 @@ use snowmelt_network::netlink::*;
 use snowmelt_network::{Egress, JobNetwork, JobSpec, Networks, Options, Peer, Range};
 use snowmelt_types::Tenant;
 
-/// Long enough for a loaded machine, short enough for a test that fails.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+/// Long enough for a loaded machine, short enough for a failing test.
+pub const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Whether this can run; says so if not.
+/// Whether the test can run; prints that it is skipped if not.
 pub fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
@@ -23,7 +23,7 @@ pub fn is_root() -> bool {
     root
 }
 
-/// Does something in a network namespace, by a thread of its own.
+/// Runs `work` in a network namespace, in a thread of its own.
 pub fn within<T: Send>(namespace: BorrowedFd<'_>, work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let visitor = scope.spawn(|| {
@@ -43,13 +43,13 @@ pub fn fresh_namespace() -> OwnedFd {
     visitor.join().unwrap()
 }
 
-/// A bridge with hosts on it.
+/// A bridge that connects the hosts.
 pub struct Underlay {
     hub: OwnedFd,
     hosts: u8,
 }
 
-/// A host: its namespace, its address, what makes networks on it.
+/// A host: its namespace, its address and its networks.
 pub struct Host {
     pub namespace: OwnedFd,
     pub address: IpAddr,
@@ -104,7 +104,7 @@ impl Underlay {
         });
         within(hub, || {
             let mut batch = Batch::new();
-            batch.add("plug it in", (RTM_NEWLINK, 0), &link(0, 1), |a| {
+            batch.add("connect it to the bridge", (RTM_NEWLINK, 0), &link(0, 1), |a| {
                 a.text(IFLA_IFNAME, &name).u32(IFLA_MASTER, BRIDGE);
             });
             Socket::open(None).unwrap().run(batch).unwrap();
@@ -123,7 +123,7 @@ pub fn open(namespace: BorrowedFd<'_>, state: &Path, pool: usize) -> Networks {
 
 const IFLA_MASTER: u16 = 10;
 
-/// The device of a host and that of the hub by their numbers there.
+/// The indexes of a host's device and of the bridge.
 const CABLE: u32 = 2;
 const BRIDGE: u32 = 2;
 
@@ -140,7 +140,7 @@ pub fn range(text: &str) -> Range {
     text.parse().unwrap()
 }
 
-/// The parts of hosts of a job, 10.77.0.0/16 and fd77::/64 cut into /18 and /114.
+/// The parts of hosts of a job, 10.77.0.0/16 and fd77::/64 split into /18 and /114.
 pub fn parts(hosts: &[&Host]) -> Vec<Peer> {
     let parts = hosts.iter().zip(0..).map(|(host, number)| Peer {
         host: host.address,
@@ -173,7 +173,7 @@ pub fn job(tenant: &str, vni: u32, hosts: &[&Host]) -> Vec<JobNetwork> {
     each.map(|(host, own)| host.networks.create(spec(tenant, vni, own, &all)).unwrap()).collect()
 }
 
-/// Sends a line over TCP from a function to another, both at an address of their own: what arrived.
+/// Sends a line over TCP between two functions, at the given addresses; returns what arrived.
 pub fn tcp(from: (&JobNetwork, IpAddr), to: (&JobNetwork, IpAddr)) -> std::io::Result<String> {
     let listener = within(to.0.namespace(), || TcpListener::bind((to.1, 7000)))?;
     let mut client = within(from.0.namespace(), || connect_from(from.1, (to.1, 7000).into()))?;
@@ -217,11 +217,11 @@ pub fn devices_in(namespace: BorrowedFd<'_>) -> Vec<String> {
     names.map(|(name, _)| name.trim().to_owned()).filter(|name| name.starts_with("snm")).collect()
 }
 
-/// Waits for what the kernel does in its own time.
+/// Waits for something that the kernel does asynchronously.
 pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = std::time::Instant::now() + PATIENCE;
+    let deadline = std::time::Instant::now() + TIMEOUT;
     while !is_so() {
-        assert!(std::time::Instant::now() < deadline, "waited in vain until {what}");
+        assert!(std::time::Instant::now() < deadline, "timed out waiting until {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }

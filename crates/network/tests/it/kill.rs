@@ -1,5 +1,5 @@
-//! A node that is killed at any moment leaves nothing that the kernel or the next node does not
-//! take away.
+//! A node that is killed at any moment leaves nothing that is not removed by the kernel or by the
+//! next node.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -11,11 +11,11 @@ use snowmelt_network::{Allow, Egress, JobSpec, Networks, Options};
 use crate::harness::*;
 
 const STATE: &str = "SNOWMELT_TEST_NETWORK_STATE";
-/// How often a node is killed, each time a little later in its work.
+/// How many times a node is killed, each time a little later in its work.
 const KILLS: u32 = 40;
 const STEP: Duration = Duration::from_micros(700);
 
-/// A job with a way out, so that every step there is is taken.
+/// A job with an egress policy, so that every step is executed.
 fn wanted() -> JobSpec {
     let host = "192.0.2.1".parse().unwrap();
     let part = |number, host| snowmelt_network::Peer {
@@ -32,8 +32,8 @@ fn open_here(state: &Path) -> Networks {
     Networks::open(Options { pool: 1, ..Options::new(state) }).unwrap()
 }
 
-/// Not a test but the node of the one below, in a process of its own: it makes networks and ends
-/// them until it is killed.
+/// Not a test but the node of the test below, as a process of its own: it creates and closes
+/// networks until it is killed.
 #[test]
 #[ignore = "the other half of a_node_is_killed_at_any_moment"]
 fn a_node_that_never_stops() {
@@ -41,7 +41,7 @@ fn a_node_that_never_stops() {
     let networks = open_here(state.as_ref());
     println!("ready");
     loop {
-        networks.create(wanted()).unwrap().close(PATIENCE).unwrap();
+        networks.create(wanted()).unwrap().close(TIMEOUT).unwrap();
     }
 }
 
@@ -59,20 +59,20 @@ fn a_node_is_killed_at_any_moment() {
         std::thread::sleep(STEP * number);
         node.kill().unwrap();
         node.wait().unwrap();
-        // Of the host's own namespace nothing but what goes with the job's is left.
+        // In the host's namespace only devices are left, which are removed with the job's.
         wait_until("no device of the dead node is left", || {
             devices_in(host.namespace.as_fd()).is_empty()
         });
         within(host.namespace.as_fd(), || {
             let next = open_here(state);
             assert!(next.leases().unwrap().is_empty(), "after {number} steps");
-            next.create(wanted()).unwrap().close(PATIENCE).unwrap();
+            next.create(wanted()).unwrap().close(TIMEOUT).unwrap();
         });
         assert_eq!(std::fs::read_dir(state.join("networks")).unwrap().count(), 0);
     }
 }
 
-/// Starts the node and waits until it is at work.
+/// Starts the node and waits until it works.
 fn start_node(state: &Path) -> std::process::Child {
     let mut node = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "kill::a_node_that_never_stops", "--ignored", "--nocapture"])

@@ -1,4 +1,4 @@
-//! What is left when a job ends or a node dies: nothing, and leases say so.
+//! When a job ends or a node dies, nothing is left, and the leases show it.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use snowmelt_network::{Allow, Egress, Error, JobSpec, Networks, Options, Unsent}
 use crate::harness::*;
 
 #[test]
-fn the_pool_is_bounded_and_filled_again() {
+fn the_pool_is_bounded_and_refilled() {
     if !is_root() {
         return;
     }
@@ -27,7 +27,7 @@ fn the_pool_is_bounded_and_filled_again() {
 }
 
 #[test]
-fn a_namespace_of_somebody_elses_is_furnished_and_outlives_its_network() {
+fn a_callers_namespace_is_configured_and_outlives_its_network() {
     if !is_root() {
         return;
     }
@@ -38,7 +38,7 @@ fn a_namespace_of_somebody_elses_is_furnished_and_outlives_its_network() {
     let inside = made.try_clone().unwrap();
     let mut one = hosts[0].networks.create_in(spec("a", 4, &all[0], &all), inside).unwrap();
     let other = hosts[1].networks.create(spec("a", 4, &all[1], &all)).unwrap();
-    one.ready(PATIENCE).unwrap();
+    one.ready(TIMEOUT).unwrap();
     assert_eq!(one.counters().crossings, 1);
     assert_eq!(
         rustix::fs::fstat(&made).unwrap().st_ino,
@@ -49,12 +49,12 @@ fn a_namespace_of_somebody_elses_is_furnished_and_outlives_its_network() {
     assert!(one.close(std::time::Duration::from_millis(50)).is_err());
     drop(made);
     let again = hosts[0].networks.create(spec("a", 4, &all[0], &all)).unwrap();
-    again.close(PATIENCE).unwrap();
+    again.close(TIMEOUT).unwrap();
 }
 
-/// As that of a zygote's children is, who could not join another one.
+/// Like the namespace of a zygote's children, which could not join another one.
 #[test]
-fn a_namespace_that_belongs_to_another_user_namespace_is_furnished() {
+fn a_namespace_of_another_user_namespace_is_configured() {
     if !is_root() {
         return;
     }
@@ -67,23 +67,23 @@ fn a_namespace_that_belongs_to_another_user_namespace_is_furnished() {
         .unwrap();
     let path = format!("/proc/{}/ns/net", owner.id());
     let host = std::fs::read_link("/proc/self/ns/net").unwrap();
-    wait_until("it has left the host", || std::fs::read_link(&path).unwrap() != host);
+    wait_until("it is in its own namespace", || std::fs::read_link(&path).unwrap() != host);
     let namespace = std::fs::File::open(&path).unwrap().into();
     let allow = Allow { to: range("192.0.2.0/24"), ports: vec![(80, 80)] };
     let wanted = JobSpec { egress: Egress(vec![allow]), ..spec("a", 4, &all[0], &all) };
     let mut one = hosts[0].networks.create_in(wanted, namespace).unwrap();
     let other = hosts[1].networks.create(spec("a", 4, &all[1], &all)).unwrap();
-    one.ready(PATIENCE).unwrap();
+    one.ready(TIMEOUT).unwrap();
     let (source, target) = (one.address(0).unwrap(), other.address(0).unwrap());
     assert_eq!(tcp((&one, source.v4.into()), (&other, target.v4.into())).unwrap(), "hello");
     assert_eq!(tcp((&one, source.v6.into()), (&other, target.v6.into())).unwrap(), "hello");
     owner.kill().unwrap();
     owner.wait().unwrap();
-    one.close(PATIENCE).unwrap();
+    one.close(TIMEOUT).unwrap();
 }
 
 #[test]
-fn a_lease_is_given_up_when_nothing_of_the_network_is_left() {
+fn a_lease_is_released_when_nothing_of_the_network_is_left() {
     if !is_root() {
         return;
     }
@@ -91,7 +91,7 @@ fn a_lease_is_given_up_when_nothing_of_the_network_is_left() {
     let host = underlay.host(0);
     let network = job("a", 9, &[&host]).remove(0);
     let address = network.address(0).unwrap().v4;
-    // A process of the former tenant that is still there, with a socket.
+    // Stands for a process of the former tenant that has a socket open.
     let left = within(network.namespace(), || std::net::TcpListener::bind((address, 80)).unwrap());
     let error = network.close(std::time::Duration::from_millis(200)).unwrap_err();
     assert!(error.to_string().contains("is left in it"), "{error}");
@@ -100,7 +100,7 @@ fn a_lease_is_given_up_when_nothing_of_the_network_is_left() {
     drop(left);
     let again = job("b", 9, &[&host]).remove(0);
     assert_eq!(host.networks.leases().unwrap()[0].tenant.as_str(), "b");
-    again.close(PATIENCE).unwrap();
+    again.close(TIMEOUT).unwrap();
     assert!(host.networks.leases().unwrap().is_empty());
 }
 
@@ -114,20 +114,20 @@ fn a_new_network_has_nothing_of_the_former_tenant() {
     let all = parts(&[&host]);
     for tenant in ["a", "b"] {
         let mut network = host.networks.create(spec(tenant, 9, &all[0], &all)).unwrap();
-        let found = network.remains().unwrap();
+        let found = network.contents().unwrap();
         assert_eq!((found.sockets, found.routes, found.neighbours), (0, 2, 0));
         let address = network.address(3).unwrap().v4;
         let kept = within(network.namespace(), || std::net::TcpListener::bind((address, 80)));
-        assert_eq!(network.remains().unwrap().sockets, 1);
+        assert_eq!(network.contents().unwrap().sockets, 1);
         drop(kept);
-        network.close(PATIENCE).unwrap();
+        network.close(TIMEOUT).unwrap();
     }
 }
 
-/// Not a kill of a real node, which `make e2e` does: what a node leaves when it dies is its leases
-/// and, while the kernel ends its processes, a namespace with an overlay.
+/// `make e2e` kills a real node. A dead node leaves its leases and, while the kernel ends its
+/// processes, a namespace with an overlay.
 #[test]
-fn a_node_that_starts_again_releases_what_the_dead_one_held() {
+fn a_node_that_starts_again_releases_the_leases_of_the_dead_one() {
     if !is_root() {
         return;
     }
@@ -151,12 +151,12 @@ fn a_node_that_starts_again_releases_what_the_dead_one_held() {
     assert!(matches!(taken, Error::Taken { .. }), "{taken}");
     drop(left);
     let next = again.create(spec("b", 9, &all[0], &all)).unwrap();
-    next.close(PATIENCE).unwrap();
+    next.close(TIMEOUT).unwrap();
     assert!(!file.exists());
 }
 
 #[test]
-fn a_namespace_that_was_furnished_ahead_serves_a_job_unless_somebody_was_in_it() {
+fn a_namespace_configured_in_advance_serves_a_job_if_it_is_unused() {
     if !is_root() {
         return;
     }
@@ -164,23 +164,23 @@ fn a_namespace_that_was_furnished_ahead_serves_a_job_unless_somebody_was_in_it()
     let host = underlay.host(0);
     let all = parts(&[&host]);
     let made = fresh_namespace();
-    let mut furnished = host.networks.furnish(made.try_clone().unwrap()).unwrap();
-    assert!(furnished.is_untouched());
+    let mut configured = host.networks.configure(made.try_clone().unwrap()).unwrap();
+    assert!(configured.is_unused());
     assert_eq!(devices(&host), Vec::<String>::new());
-    let someone = within(made.as_fd(), || std::net::UdpSocket::bind("[::]:0").unwrap());
-    assert!(!furnished.is_untouched());
-    drop((someone, made));
-    assert!(furnished.is_untouched());
-    let network = host.networks.create_furnished(spec("a", 3, &all[0], &all), furnished).unwrap();
+    let socket = within(made.as_fd(), || std::net::UdpSocket::bind("[::]:0").unwrap());
+    assert!(!configured.is_unused());
+    drop((socket, made));
+    assert!(configured.is_unused());
+    let network = host.networks.create_configured(spec("a", 3, &all[0], &all), configured).unwrap();
     let own = network.address(0).unwrap().v4;
     assert_eq!(tcp((&network, own.into()), (&network, own.into())).unwrap(), "hello");
-    network.close(PATIENCE).unwrap();
+    network.close(TIMEOUT).unwrap();
 }
 
-/// A connection whose other end has vanished would hold its namespace until the kernel gives up to
-/// send what was not acknowledged.
+/// A connection whose peer has vanished would keep its namespace until the kernel stops
+/// retransmitting.
 #[test]
-fn a_connection_that_nobody_answers_any_more_holds_nothing() {
+fn a_connection_whose_peer_has_vanished_does_not_keep_the_namespace() {
     if !is_root() {
         return;
     }
@@ -196,16 +196,16 @@ fn a_connection_that_nobody_answers_any_more_holds_nothing() {
         within(one.namespace(), || connect_from(source.into(), (target, 5000).into()).unwrap());
     let (accepted, _) = listener.accept().unwrap();
     drop((listener, accepted));
-    other.close(PATIENCE).unwrap();
-    // It was told that the other end is closed, and sends what nobody will acknowledge.
+    other.close(TIMEOUT).unwrap();
+    // It has received the close of its peer, and sends data that is never acknowledged.
     drop(std::io::Write::write_all(&mut stream, &[7; 1000]));
     drop(stream);
-    one.close(PATIENCE).unwrap();
+    one.close(TIMEOUT).unwrap();
 }
 
-/// What a function sent before it ended is on its way until the other one has read it.
+/// The last data of a function counts as unsent until its peer has acknowledged it.
 #[test]
-fn what_was_sent_last_is_known_to_be_unsent_until_it_arrives() {
+fn the_last_data_is_unsent_until_it_is_acknowledged() {
     if !is_root() {
         return;
     }
@@ -231,13 +231,13 @@ fn what_was_sent_last_is_known_to_be_unsent_until_it_arrives() {
     });
     std::io::Write::write_all(&mut stream, &vec![7; LENGTH]).unwrap();
     drop(stream);
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while one.unsent().unwrap() != Unsent::default() {
         assert!(Instant::now() < deadline, "{:?}", one.unsent());
         std::thread::sleep(Duration::from_millis(1));
     }
     assert_eq!(reader.join().unwrap(), LENGTH);
     drop(listener);
-    one.close(PATIENCE).unwrap();
-    other.close(PATIENCE).unwrap();
+    one.close(TIMEOUT).unwrap();
+    other.close(TIMEOUT).unwrap();
 }

@@ -1,11 +1,11 @@
-//! Job networks over real hosts, each a network namespace with an address on a common bridge.
-//! They need root; without it they say that they were skipped.
+//! Job networks over emulated hosts, each a network namespace with an address on a common bridge.
+//! They need root; without it they report that they are skipped.
 
 mod egress;
+mod enforcement;
 mod flood;
 mod function;
 mod harness;
-mod hold;
 mod kill;
 mod life;
 mod make;

@@ -1,4 +1,4 @@
-//! That a network costs the same however many functions it has, and is whole or not there.
+//! A network costs the same for any number of functions, and exists completely or not at all.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -32,7 +32,7 @@ fn costs_the_same_for_10_and_for_10_000_functions() {
 }
 
 #[test]
-fn a_host_more_is_four_messages_more_and_touches_no_other() {
+fn another_host_costs_four_messages_and_does_not_touch_other_hosts() {
     if !is_root() {
         return;
     }
@@ -40,16 +40,16 @@ fn a_host_more_is_four_messages_more_and_touches_no_other() {
     let hosts = [underlay.host(0), underlay.host(0), underlay.host(0)];
     let all = parts(&hosts.each_ref());
     let mut network = hosts[0].networks.create(spec("a", 5, &all[0], &all[..2])).unwrap();
-    let before = (network.counters(), network.remains().unwrap());
+    let before = (network.counters(), network.contents().unwrap());
     network.add_peer(all[2]).unwrap();
-    let after = (network.counters(), network.remains().unwrap());
+    let after = (network.counters(), network.contents().unwrap());
     assert_eq!(after.0.messages, before.0.messages + 4);
     assert_eq!(after.0.crossings, before.0.crossings);
     assert_eq!(after.1.routes, before.1.routes + 2);
     assert_eq!(after.1.neighbours, before.1.neighbours + 2);
     network.remove_peer(all[2].host).unwrap();
     network.remove_peer(all[2].host).unwrap();
-    assert_eq!(network.remains().unwrap(), before.1);
+    assert_eq!(network.contents().unwrap(), before.1);
     let twice = network.add_peer(all[1]).unwrap_err();
     assert!(matches!(twice, Error::Spec { .. }), "{twice}");
 }
@@ -65,14 +65,14 @@ fn an_overlay_that_is_in_use_is_refused_and_nothing_is_left() {
     let network = host.networks.create(spec("a", 5, &all[0], &all)).unwrap();
     let taken = host.networks.create(spec("b", 5, &all[0], &all)).unwrap_err();
     assert!(matches!(taken, Error::Taken { .. }), "{taken}");
-    // Another node on the same host knows nothing of it: then the kernel refuses.
+    // Another node on the same host does not know its lease: then the kernel refuses.
     let state = tempfile::tempdir().unwrap();
     let other = open(host.namespace.as_fd(), state.path(), 0);
     let refused = other.create(spec("b", 5, &all[0], &all)).unwrap_err();
     assert!(refused.to_string().contains("make the overlay's device"), "{refused}");
-    wait_until("only the first network's device is there", || devices(&host).len() == 1);
+    wait_until("only the first network's device exists", || devices(&host).len() == 1);
     assert!(other.leases().unwrap().is_empty());
-    network.close(PATIENCE).unwrap();
+    network.close(TIMEOUT).unwrap();
     assert_eq!(devices(&host), Vec::<String>::new());
 }
 
@@ -91,7 +91,7 @@ fn an_address_that_is_not_the_hosts_is_refused_and_nothing_is_left() {
     assert!(host.networks.leases().unwrap().is_empty());
 }
 
-/// Does something with iproute2 in a namespace.
+/// Runs iproute2 in a namespace.
 fn ip(namespace: BorrowedFd<'_>, arguments: &str) {
     let done = within(namespace, || {
         std::process::Command::new("ip").args(arguments.split(' ')).status().unwrap()
@@ -99,10 +99,10 @@ fn ip(namespace: BorrowedFd<'_>, arguments: &str) {
     assert!(done.success(), "ip {arguments}");
 }
 
-/// What is in the way of each step, in a namespace that should have been empty: the kernel then
-/// refuses that step and none before.
+/// An obstacle for each step, in a namespace that should be empty: the kernel refuses that step and
+/// none before it.
 #[test]
-fn whichever_step_fails_is_named_and_nothing_is_left() {
+fn a_failing_step_is_named_and_nothing_is_left() {
     if !is_root() {
         return;
     }
@@ -119,7 +119,7 @@ fn whichever_step_fails_is_named_and_nothing_is_left() {
     ] {
         let namespace = fresh_namespace();
         ip(namespace.as_fd(), "link set lo up");
-        // Routes of a device go with its last address.
+        // The kernel removes a device's routes with its last address.
         ip(namespace.as_fd(), "addr add 198.51.100.1/32 dev lo");
         ip(namespace.as_fd(), obstacle);
         let wanted = spec("a", 8, &all[0], &all);
@@ -129,5 +129,5 @@ fn whichever_step_fails_is_named_and_nothing_is_left() {
         assert!(host.networks.leases().unwrap().is_empty(), "{obstacle}");
     }
     let again = host.networks.create(spec("a", 8, &all[0], &all)).unwrap();
-    again.close(PATIENCE).unwrap();
+    again.close(TIMEOUT).unwrap();
 }

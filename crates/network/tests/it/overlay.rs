@@ -1,8 +1,8 @@
-//! That functions on several hosts reach each other, and nobody else.
+//! Functions on several hosts reach each other, and nothing else.
 
 use std::net::{IpAddr, TcpListener, UdpSocket};
 
-use snowmelt_network::{Error, Listener, Transport, Way};
+use snowmelt_network::{Error, Listener, TracedRoute, Transport};
 
 use crate::harness::*;
 
@@ -15,7 +15,7 @@ fn functions_reach_each_other_across_hosts_and_on_one() {
     let hosts: Vec<_> = (0..3).map(|_| underlay.host(1)).collect();
     let mut networks = job("a", 42, &hosts.iter().collect::<Vec<_>>());
     for network in &mut networks {
-        assert_eq!(network.ready(PATIENCE).unwrap().len(), 2);
+        assert_eq!(network.ready(TIMEOUT).unwrap().len(), 2);
         assert_eq!(network.mtu().unwrap(), 1450);
     }
     let at = |host: usize, slot: u32| networks[host].address(slot).unwrap();
@@ -40,8 +40,8 @@ fn tenants_with_the_same_addresses_on_the_same_hosts_are_apart() {
     let hosts = [underlay.host(0), underlay.host(0)];
     let mut a = job("a", 1, &hosts.each_ref());
     let mut b = job("b", 2, &hosts.each_ref());
-    a[0].ready(PATIENCE).unwrap();
-    b[0].ready(PATIENCE).unwrap();
+    a[0].ready(TIMEOUT).unwrap();
+    b[0].ready(TIMEOUT).unwrap();
     let target = a[1].address(0).unwrap().v4;
     assert_eq!(target, b[1].address(0).unwrap().v4);
     let of_b = within(b[1].namespace(), || UdpSocket::bind((target, 9)).unwrap());
@@ -77,7 +77,7 @@ fn nothing_outside_the_job_is_reached() {
 }
 
 #[test]
-fn a_host_that_does_not_answer_is_named_when_the_time_is_up() {
+fn a_host_that_does_not_answer_in_time_is_named() {
     if !is_root() {
         return;
     }
@@ -91,13 +91,13 @@ fn a_host_that_does_not_answer_is_named_when_the_time_is_up() {
         Error::Unreachable { missing, .. } => assert_eq!(missing, [hosts[2].address]),
         other => panic!("{other}"),
     }
-    // It leaves the job: the others go on as if it had never been there.
+    // It leaves the job; the others are not affected.
     first.remove_peer(hosts[2].address).unwrap();
-    first.ready(PATIENCE).unwrap();
+    first.ready(TIMEOUT).unwrap();
 }
 
 #[test]
-fn who_listens_is_told_by_address_and_port() {
+fn listeners_are_found_by_address_and_port() {
     if !is_root() {
         return;
     }
@@ -119,25 +119,28 @@ fn who_listens_is_told_by_address_and_port() {
 }
 
 #[test]
-fn the_way_of_a_packet_is_what_the_kernel_has() {
+fn the_traced_route_is_the_kernels() {
     if !is_root() {
         return;
     }
     let mut underlay = Underlay::new();
     let hosts = [underlay.host(0), underlay.host(0)];
     let mut networks = job("a", 1, &hosts.each_ref());
-    networks[0].ready(PATIENCE).unwrap();
+    networks[0].ready(TIMEOUT).unwrap();
     let (here, there) = (networks[0].address(0).unwrap(), networks[1].address(5).unwrap());
-    let mut way = |to: IpAddr| networks[0].trace(to, PATIENCE).unwrap();
-    assert_eq!(way(here.v4.into()), Way::Here);
-    assert_eq!(way(here.v6.into()), Way::Here);
+    let mut route = |to: IpAddr| networks[0].trace(to, TIMEOUT).unwrap();
+    assert_eq!(route(here.v4.into()), TracedRoute::Local);
+    assert_eq!(route(here.v6.into()), TracedRoute::Local);
     for to in [IpAddr::from(there.v4), IpAddr::from(there.v6)] {
-        let Way::Host { host, mac, round_trip, .. } = way(to) else { panic!("{to}") };
+        let TracedRoute::Host { host, mac, round_trip, .. } = route(to) else { panic!("{to}") };
         assert_eq!((host, mac.as_str()), (hosts[1].address, "02:73:0a:4d:40:00"));
         assert!(round_trip.is_some());
     }
-    assert_eq!(way("8.8.8.8".parse().unwrap()), Way::Nowhere { missing: "a route".into() });
+    assert_eq!(
+        route("8.8.8.8".parse().unwrap()),
+        TracedRoute::Unreachable { missing: "a route".into() }
+    );
     networks[0].remove_peer(hosts[1].address).unwrap();
-    let gone = networks[0].trace(there.v4.into(), PATIENCE).unwrap();
-    assert_eq!(gone, Way::Nowhere { missing: "a route".into() });
+    let gone = networks[0].trace(there.v4.into(), TIMEOUT).unwrap();
+    assert_eq!(gone, TracedRoute::Unreachable { missing: "a route".into() });
 }

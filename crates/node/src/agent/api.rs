@@ -21,9 +21,9 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use snowmelt_api::Answer;
-use snowmelt_network::{Counters, JobSpec, Listener, Range, Way};
+use snowmelt_network::{Counters, JobSpec, Listener, Range, TracedRoute};
 use snowmelt_types::{Digest, ErrorReport, JobId, Tenant};
-use snowmelt_wire::{Code, Mode};
+use snowmelt_wire::{Mode, SourceCode};
 
 use crate::{InstanceLimits, PackageAt, ProgramRequest};
 
@@ -35,7 +35,7 @@ pub struct JobPart {
     /// Whose code it is.
     pub tenant: Tenant,
     /// The code; of a program none, its files were brought before.
-    pub code: Code,
+    pub code: SourceCode,
     /// The program that runs files; none for Python.
     #[serde(default)]
     pub program: Option<ProgramPart>,
@@ -84,7 +84,7 @@ pub struct BringCode {
     pub digest: Digest,
     /// The files; absent: it is only asked.
     #[serde(default)]
-    pub code: Option<Code>,
+    pub code: Option<SourceCode>,
 }
 
 /// Whether files are there now.
@@ -184,7 +184,7 @@ pub struct WayTo {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WayFound {
     /// Where the kernel would send it.
-    pub way: Way,
+    pub way: TracedRoute,
     /// Who listens there on this host.
     pub listeners: Vec<Listener>,
 }

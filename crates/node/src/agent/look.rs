@@ -26,9 +26,9 @@ impl Agent {
                 namespace,
                 device: network.device().to_owned(),
                 mtu: network.mtu()?,
-                hold: network.hold(),
+                hold: network.enforcement(),
                 counters: network.counters(),
-                holds: network.remains()?,
+                holds: network.contents()?,
             })
         });
         looked.await.map_err(|error| error.report())

@@ -10,7 +10,7 @@ use snowmelt_image::source::{Layout, Reference};
 use snowmelt_image::{Converted, Options, exchange};
 use snowmelt_package::{Environment, Installer, Reporter};
 use snowmelt_types::Digest;
-use snowmelt_wire::Code;
+use snowmelt_wire::SourceCode;
 
 use super::label::{Contents, LABEL};
 use crate::images::{Found, has_registry};
@@ -26,7 +26,7 @@ impl Node {
     pub async fn pack(
         &self,
         name: &str,
-        code: &Code,
+        code: &SourceCode,
         handler: &str,
         (requirements, imports): (&[String], &[String]),
         reporter: &dyn Reporter,
@@ -50,11 +50,11 @@ impl Node {
 }
 
 /// A package is the same wherever the file lay.
-fn without_folder(code: &Code) -> Code {
+fn without_folder(code: &SourceCode) -> SourceCode {
     match code {
-        Code::Source { file, text } => {
+        SourceCode::Source { file, text } => {
             let name = file.rsplit('/').next().unwrap_or(file).to_owned();
-            Code::Source { file: name, text: text.clone() }
+            SourceCode::Source { file: name, text: text.clone() }
         }
         other => other.clone(),
     }

@@ -8,7 +8,7 @@ use serde_json::json;
 use snowmelt_api::Start;
 use snowmelt_node::{Error, InstanceLimits, Language, ProgramRequest, Unit};
 use snowmelt_types::Tenant;
-use snowmelt_wire::{Code, CodeFile, Load};
+use snowmelt_wire::{CodeFile, Load, SourceCode};
 
 use crate::rig::{PLENTY, Rig, call_loaded, limits, load, until, with_node};
 
@@ -23,7 +23,7 @@ fn has_node() -> bool {
 
 async fn unit(rig: &Rig, text: &str, limits: &Arc<InstanceLimits>) -> Unit {
     let file = CodeFile::new(text.as_bytes(), false);
-    let code = Code::Files { files: BTreeMap::from([("handler.mjs".to_owned(), file)]) };
+    let code = SourceCode::Files { files: BTreeMap::from([("handler.mjs".to_owned(), file)]) };
     let stored = rig.node.store(&code).unwrap();
     let request = ProgramRequest {
         language: Language::Node,

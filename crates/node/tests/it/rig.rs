@@ -8,7 +8,7 @@ use std::time::Duration;
 use snowmelt_node::{Error, InstanceLease, InstanceLimits, Node, Options, Unit};
 use snowmelt_sandbox::Spawner;
 use snowmelt_types::{ByteSize, SandboxId, Tenant};
-use snowmelt_wire::{Call, Code, Load, Mode, OnError};
+use snowmelt_wire::{Call, Load, Mode, OnError, SourceCode};
 
 /// No call of these tests takes longer unless it hangs.
 pub const LIMIT: Duration = Duration::from_secs(120);
@@ -81,7 +81,7 @@ impl Rig {
     }
 
     pub async fn unit_of(&self, tenant: &Tenant, text: &str, imports: &[&str]) -> Unit {
-        let code = Code::Source { file: "handler.py".into(), text: text.into() };
+        let code = SourceCode::Source { file: "handler.py".into(), text: text.into() };
         let imports: Vec<String> = imports.iter().map(|import| (*import).to_owned()).collect();
         let silent = &snowmelt_package::Silent;
         self.node.prepare(tenant, &code, &[], &imports, silent).await.unwrap()

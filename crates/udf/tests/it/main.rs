@@ -1,4 +1,4 @@
-//! Sources read by a real interpreter, without being run.
+//! Sources are parsed by a real interpreter, and not run.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::process::Command;
 use snowmelt_types::Report;
 use snowmelt_udf::{Source, available, inspect_source};
 
-/// The interpreter itself, not a shim in front of it.
+/// The path of the interpreter itself, not of a shim.
 fn python() -> PathBuf {
     let named = std::env::var_os("SNOWMELT_PYTHON").unwrap_or_else(|| "python3".into());
     let asked = Command::new(named).args(["-c", "import sys; print(sys.executable)"]).output();
@@ -19,7 +19,7 @@ fn read(text: &str) -> Source {
 }
 
 #[test]
-fn finds_packages_in_every_place_where_they_may_stand() {
+fn packages_are_found_in_decorators_and_script_blocks() {
     let text = r#"
 # /// script
 # dependencies = ["rich"]
@@ -53,7 +53,7 @@ def e(x): ...
 }
 
 #[test]
-fn finds_what_is_imported_anywhere_but_not_what_is_never_run() {
+fn all_imports_are_found_except_those_for_type_checkers() {
     let text = r#"
 from __future__ import annotations
 import os, numpy.linalg as la
@@ -97,7 +97,7 @@ fn nothing_of_the_source_is_executed() {
 }
 
 #[test]
-fn only_modules_that_are_there_are_for_the_zygote() {
+fn only_available_modules_are_imported_by_the_zygote() {
     let site = tempfile::tempdir().unwrap();
     std::fs::create_dir(site.path().join("pandas")).unwrap();
     for file in ["six.py", "_fast.cpython-311-x86_64-linux-gnu.so"] {
@@ -110,12 +110,12 @@ fn only_modules_that_are_there_are_for_the_zygote() {
 }
 
 #[test]
-fn wrong_source_is_shown_where_it_is_wrong() {
+fn invalid_source_is_reported_with_its_location() {
     let refused = |text: &str| inspect_source(&python(), "udfs.py", text).unwrap_err().report();
     let syntax = refused("x = 1\ndef f(:\n    pass\n");
     assert_eq!(syntax.code, "SM-0204");
-    let place = syntax.location.clone().unwrap();
-    assert_eq!((place.file.as_str(), place.line), ("udfs.py", 2));
+    let location = syntax.location.clone().unwrap();
+    assert_eq!((location.file.as_str(), location.line), ("udfs.py", 2));
     assert_eq!(syntax.excerpt, ["def f(:"]);
     let computed = refused("@sm.udf(packages=find())\ndef f(x): ...\n");
     assert_eq!(computed.location.clone().unwrap().within.as_deref(), Some("f()"));
@@ -124,7 +124,7 @@ fn wrong_source_is_shown_where_it_is_wrong() {
 }
 
 #[test]
-fn source_made_to_break_the_parser_breaks_nothing() {
+fn malicious_source_is_an_error_at_most() {
     for text in
         ["(".repeat(100_000), "-".repeat(100_000) + "1", "a".to_owned() + &".b".repeat(100_000)]
     {
@@ -134,7 +134,7 @@ fn source_made_to_break_the_parser_breaks_nothing() {
 }
 
 #[test]
-fn a_program_that_is_no_interpreter_is_named() {
+fn a_program_that_is_not_an_interpreter_is_an_error() {
     let error = inspect_source("/bin/false".as_ref(), "udfs.py", "").unwrap_err().report();
     assert_eq!(error.code, "SM-0303");
 }

@@ -1,11 +1,11 @@
-//! The programs that the kernel runs for a function's sockets, instruction by instruction.
+//! The BPF programs that the kernel runs for a function's sockets, instruction by instruction.
 //!
-//! Each begins alike: who asks, in which namespace? A function in its own job's goes on with its
-//! addresses in `R7` and the context in `R6`. Anybody else is refused in a job's namespace and
-//! let alone elsewhere.
+//! Each begins with the same lookup: which control group calls, in which namespace? For a function
+//! in its own job's namespace the body follows, with the function's entry in `R7` and the context
+//! in `R6`. Any other process is refused in a job's namespace and allowed elsewhere.
 //!
-//! Numbers behind a dot are offsets in `struct bpf_sock_addr`, `struct bpf_sock` and
-//! `struct __sk_buff` of `linux/bpf.h`.
+//! Names after a dot are fields of `struct bpf_sock_addr`, `struct bpf_sock` and `struct __sk_buff`
+//! of `linux/bpf.h`, whose offsets these are.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -14,8 +14,8 @@ use rustix::io::Errno;
 use snowmelt_kernel::bpf::Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R10};
 use snowmelt_kernel::bpf::{Assembler, Helper, Hook, Label, Program, Size};
 
-/// Bytes of a function's entry: its namespace's number, its IPv4 address in eight bytes, its IPv6
-/// address.
+/// The size of a function's map entry: its namespace's cookie, its IPv4 address in eight bytes, its
+/// IPv6 address.
 pub const VALUE: usize = 32;
 const NAMESPACE: i16 = 0;
 const OWN4: i16 = 8;
@@ -51,35 +51,35 @@ const INET: u32 = 2;
 const INET6: i32 = 10;
 const TCP: u32 = 6;
 const UDP: u32 = 17;
-/// Ethernet's number of IPv4, in the network's order.
+/// The EtherType of IPv4, in network byte order.
 const ETHERNET_IPV4: u32 = (0x0800u16).to_be() as u32;
-/// Offsets count from the packet's own header.
+/// Offsets are relative to the network header.
 const FROM_NETWORK_HEADER: i32 = 1;
 
-/// Words of addresses as they stand in memory.
+/// Words of addresses, as they are in memory.
 const LOOPBACK_MASK: u32 = u32::from_ne_bytes([0xff, 0, 0, 0]);
 const LOOPBACK_NET: u32 = u32::from_ne_bytes([127, 0, 0, 0]);
 const ONE: u32 = u32::from_ne_bytes([0, 0, 0, 1]);
 const MAPPED: u32 = u32::from_ne_bytes([0, 0, 0xff, 0xff]);
 
-/// The tables: functions by their groups, and namespaces of jobs.
+/// The BPF maps: functions by control group, and namespaces of jobs.
 #[derive(Clone, Copy)]
 struct Tables<'a> {
     functions: BorrowedFd<'a>,
     jobs: BorrowedFd<'a>,
 }
 
-/// How programs end, placed by [`finish`].
+/// The labels at which programs end, placed by [`finish`].
 struct Ends {
     allow: Label,
     refuse: Label,
 }
 
-/// What a program does once it knows whose socket it is.
+/// The part of a program after the function is looked up.
 type Body = fn(&mut Assembler, &Ends);
 
-/// All programs, verified by the kernel. Before Linux 5.15 it lacks the one that sees which sockets
-/// want IPv6 alone; then all are taken to.
+/// Loads all programs. Linux before 5.15 lacks the hook by which IPv6-only sockets are recognised;
+/// then all IPv6 sockets are treated as such.
 pub fn load(functions: BorrowedFd<'_>, jobs: BorrowedFd<'_>) -> io::Result<Vec<Program>> {
     let tables = Tables { functions, jobs };
     let options = Program::load(Hook::SetSockOption, option());
@@ -104,29 +104,29 @@ pub fn load(functions: BorrowedFd<'_>, jobs: BorrowedFd<'_>) -> io::Result<Vec<P
     addresses.chain(rest).chain(options.ok().map(Ok)).collect()
 }
 
-/// Finds the function that asks.
+/// Looks up the calling function.
 fn begin(a: &mut Assembler, tables: Tables<'_>, ends: &Ends) {
-    let (stranger, function) = (a.label(), a.label());
+    let (unknown, function) = (a.label(), a.label());
     a.copy(R6, R1);
     a.call(Helper::NamespaceCookie);
     a.copy(R8, R0);
     a.call(Helper::CurrentGroup);
     look_up(a, tables.functions);
-    a.jump_if_zero(R0, stranger);
+    a.jump_if_zero(R0, unknown);
     a.load(Size::Double, R1, R0, NAMESPACE);
     a.jump_if_same(R1, R8, function);
-    a.place(stranger);
+    a.place(unknown);
     a.copy(R0, R8);
     look_up(a, tables.jobs);
     a.jump_if_zero(R0, ends.allow);
-    // The kernel makes EPERM of it.
+    // The kernel returns EPERM for this.
     a.set(R0, 0);
     a.exit();
     a.place(function);
     a.copy(R7, R0);
 }
 
-/// Looks up what is in `R0`; gives the entry in `R0`, 0 if there is none.
+/// Looks up the key in `R0`; returns the entry in `R0`, 0 if there is none.
 fn look_up(a: &mut Assembler, map: BorrowedFd<'_>) {
     a.store(Size::Double, R10, -8, R0);
     a.map(R1, map);
@@ -150,7 +150,7 @@ fn finish(a: &mut Assembler, ends: &Ends) {
 }
 
 /// Jumps if the word in `register` is the wildcard or a loopback address of IPv4. Uses `R3`.
-fn jump_if_here4(a: &mut Assembler, register: snowmelt_kernel::bpf::Register, label: Label) {
+fn jump_if_local4(a: &mut Assembler, register: snowmelt_kernel::bpf::Register, label: Label) {
     a.jump_if_word_is(register, 0, label);
     a.copy(R3, register);
     a.and(R3, LOOPBACK_MASK);
@@ -161,7 +161,7 @@ fn bind4(a: &mut Assembler, ends: &Ends) {
     let own = a.label();
     a.load(Size::Word, R1, R6, USER4);
     a.load(Size::Word, R2, R7, OWN4);
-    jump_if_here4(a, R1, own);
+    jump_if_local4(a, R1, own);
     a.jump_unless_same(R1, R2, ends.refuse);
     a.place(own);
     a.store(Size::Word, R6, USER4, R2);
@@ -170,7 +170,7 @@ fn bind4(a: &mut Assembler, ends: &Ends) {
 
 fn connect4(a: &mut Assembler, ends: &Ends) {
     redirect4(a, USER4);
-    // Bound already, and then to its own address.
+    // The socket may be bound already, and then to the function's address.
     a.load(Size::Double, R1, R6, SOCKET);
     a.load(Size::Word, R1, R1, SOCKET_OWN4);
     a.jump_unless_word_is(R1, 0, ends.allow);
@@ -179,11 +179,11 @@ fn connect4(a: &mut Assembler, ends: &Ends) {
     a.store_number(Size::Half, R10, -32, INET as i32);
     a.load(Size::Word, R1, R7, OWN4);
     a.store(Size::Word, R10, -28, R1);
-    bind_here(a, 16, ends);
+    bind_to_stack_address(a, 16, ends);
 }
 
-/// Binds the socket to the address that stands at the end of 32 bytes of the stack.
-fn bind_here(a: &mut Assembler, length: i32, ends: &Ends) {
+/// Binds the socket to the address in the last 32 bytes of the stack.
+fn bind_to_stack_address(a: &mut Assembler, length: i32, ends: &Ends) {
     a.copy(R1, R6);
     a.copy(R2, R10);
     a.add(R2, -32);
@@ -193,11 +193,11 @@ fn bind_here(a: &mut Assembler, length: i32, ends: &Ends) {
     a.jump(ends.allow);
 }
 
-/// Makes a target that means "here" the function's own address.
+/// Replaces a wildcard or loopback target by the function's address.
 fn redirect4(a: &mut Assembler, at: i16) {
     let (here, done) = (a.label(), a.label());
     a.load(Size::Word, R1, R6, at);
-    jump_if_here4(a, R1, here);
+    jump_if_local4(a, R1, here);
     a.jump(done);
     a.place(here);
     a.load(Size::Word, R2, R7, OWN4);
@@ -212,15 +212,15 @@ fn send4(a: &mut Assembler, ends: &Ends) {
     a.jump(ends.allow);
 }
 
-/// What an IPv6 address in the context is.
+/// The labels for kinds of IPv6 addresses in the context.
 struct Kinds {
     /// The wildcard or the loopback address.
     here: Label,
-    /// An IPv4 address, in `R4`.
+    /// An IPv4-mapped address; the IPv4 address is in `R4`.
     mapped: Label,
 }
 
-/// Jumps by the kind of the address, to the next instruction for all others.
+/// Jumps by the kind of the address; falls through for all others.
 fn sort6(a: &mut Assembler, kinds: &Kinds) {
     let other = a.label();
     a.load(Size::Word, R1, R6, USER6);
@@ -244,8 +244,8 @@ fn put_own6(a: &mut Assembler, at: i16) {
     }
 }
 
-/// Binds the wildcard to the function's IPv4 address, unless the socket wants IPv6 alone: the
-/// kernel takes a socket with an address of IPv6 for one that does. [`super::dual`] does the rest.
+/// Binds the wildcard to the function's IPv4 address, unless the socket is IPv6-only: the kernel
+/// would make a socket that is bound to an IPv6 address IPv6-only. [`super::dual_stack`] adds IPv6.
 fn bind6(a: &mut Assembler, ends: &Ends) {
     let alone = a.label();
     a.load(Size::Word, R1, R6, USER6);
@@ -281,7 +281,7 @@ fn bind6_alone(a: &mut Assembler, ends: &Ends) {
     a.jump(ends.allow);
     a.place(kinds.mapped);
     a.load(Size::Word, R5, R7, OWN4);
-    jump_if_here4(a, R4, own4);
+    jump_if_local4(a, R4, own4);
     a.jump_unless_same(R4, R5, ends.refuse);
     a.place(own4);
     a.store(Size::Word, R6, USER6 + 12, R5);
@@ -291,9 +291,9 @@ fn bind6_alone(a: &mut Assembler, ends: &Ends) {
 fn connect6(a: &mut Assembler, ends: &Ends) {
     let kinds = Kinds { here: a.label(), mapped: a.label() };
     let (own4, from6, from4) = (a.label(), a.label(), a.label());
-    // Flow, scope and port stay 0 in both kinds of address.
-    for place in (-32..0).step_by(8) {
-        a.store_number(Size::Double, R10, place, 0);
+    // Flow, scope and port are 0 in both kinds of address.
+    for offset in (-32..0).step_by(8) {
+        a.store_number(Size::Double, R10, offset, 0);
     }
     a.store_number(Size::Half, R10, -32, INET6);
     sort6(a, &kinds);
@@ -307,7 +307,7 @@ fn connect6(a: &mut Assembler, ends: &Ends) {
     }
     bind_unless_bound6(a, ends);
     a.place(kinds.mapped);
-    jump_if_here4(a, R4, own4);
+    jump_if_local4(a, R4, own4);
     a.jump(from4);
     a.place(own4);
     a.load(Size::Word, R5, R7, OWN4);
@@ -325,10 +325,10 @@ fn bind_unless_bound6(a: &mut Assembler, ends: &Ends) {
         a.load(Size::Word, R1, R2, SOCKET_OWN6 + word);
         a.jump_unless_word_is(R1, 0, ends.allow);
     }
-    bind_here(a, 28, ends);
+    bind_to_stack_address(a, 28, ends);
 }
 
-/// The kernel hands IPv4 addresses in IPv6 form to [`send4`].
+/// The kernel runs [`send4`] for IPv4-mapped addresses.
 fn send6(a: &mut Assembler, ends: &Ends) {
     let kinds = Kinds { here: a.label(), mapped: ends.allow };
     let source = a.label();
@@ -341,8 +341,8 @@ fn send6(a: &mut Assembler, ends: &Ends) {
     a.jump(ends.allow);
 }
 
-/// Marks sockets that want IPv6 alone, which nothing else tells a program. Functions cannot set
-/// marks, and nothing asks for them in the namespace of a job.
+/// Marks IPv6-only sockets, because programs cannot read that option. Functions cannot set marks,
+/// and nothing else in the namespace of a job uses them.
 fn option() -> Assembler {
     let mut a = Assembler::new();
     let (other, done) = (a.label(), a.label());
@@ -367,7 +367,7 @@ fn option() -> Assembler {
     a.call(Helper::SetOption);
     a.jump(done);
     a.place(other);
-    // The kernel takes the value from where the caller has it, however long it is.
+    // With length 0 the kernel uses the caller's value, whatever its length.
     a.set(R1, 0);
     a.store(Size::Word, R6, OPTION_LENGTH, R1);
     a.place(done);
@@ -376,7 +376,7 @@ fn option() -> Assembler {
     a
 }
 
-/// Protocols that know other ways to an address are refused: SCTP binds several at once.
+/// Refuses protocols with other means to bind: SCTP binds several addresses in one call.
 fn create(tables: Tables<'_>) -> Assembler {
     let mut a = Assembler::new();
     let allow = a.label();
@@ -395,8 +395,8 @@ fn create(tables: Tables<'_>) -> Assembler {
     a
 }
 
-/// A socket that listens or sends without having bound hears, for the kernel, all addresses of
-/// the namespace. Here it hears its function's own.
+/// To the kernel, a socket that listens or sends without being bound receives packets for all
+/// addresses of the namespace. This program limits it to its function's own.
 fn ingress(tables: Tables<'_>) -> Assembler {
     let mut a = Assembler::new();
     let (allow, is6, wildcard, packet6, refuse) =
@@ -437,7 +437,7 @@ fn ingress(tables: Tables<'_>) -> Assembler {
     a
 }
 
-/// Jumps unless the packet's target, at `offset` in its header, is the function's address.
+/// Jumps unless the packet's destination, at `offset` in its header, is the function's address.
 fn compare_target(a: &mut Assembler, offset: i32, own: i16, length: i16, refuse: Label) {
     a.copy(R1, R6);
     a.set(R2, offset);

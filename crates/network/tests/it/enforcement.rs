@@ -1,4 +1,4 @@
-//! That a function uses its own address and no other, whatever it tries.
+//! A function uses its own addresses and no others, whatever it tries.
 
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ const IN_PROGRESS: i32 = 115;
 const IN_USE: i32 = 98;
 const TOO_MANY: i32 = 24;
 
-/// A job on one host, and what holds its functions.
+/// A job on one host with a method of address enforcement.
 struct Rig {
     by: By,
     above: PathBuf,
@@ -28,7 +28,7 @@ struct Rig {
 }
 
 impl Rig {
-    /// None, and says so, where there is no control group of version 2.
+    /// None, with a message, where there are no control groups of version 2.
     fn new(by: By, name: &str) -> Option<Self> {
         let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
         let root = mounts.lines().find_map(|line| {
@@ -46,7 +46,7 @@ impl Rig {
         let host = underlay.host(0);
         let networks = within(host.namespace.as_fd(), || {
             let options = Options::new(host.state.path());
-            let group = (by == By::Groups).then(|| above.clone());
+            let group = (by == By::Cgroups).then(|| above.clone());
             Networks::open(Options { pool: 0, group, ..options }).unwrap()
         });
         let all = parts(&[&host]);
@@ -65,22 +65,22 @@ impl Drop for Rig {
     }
 }
 
-/// Runs a promise for whatever can hold functions, for a static and for a dynamic program.
-fn each(name: &str, promise: impl Fn(&mut Function, &mut Function)) {
-    for by in [By::Groups, By::Guard] {
+/// Runs a test with both methods of enforcement, for a static and for a dynamic program.
+fn each(name: &str, test: impl Fn(&mut Function, &mut Function)) {
+    for by in [By::Cgroups, By::Notifier] {
         for linked in [Linked::Static, Linked::Dynamic] {
             eprintln!("{by:?}, {linked:?}");
             let Some(rig) = Rig::new(by, &format!("{name}-{by:?}-{linked:?}")) else { return };
             let (mut one, mut other) = (rig.function(0, linked), rig.function(1, linked));
-            promise(&mut one, &mut other);
+            test(&mut one, &mut other);
         }
     }
 }
 
 #[test]
-fn a_wildcard_and_localhost_are_ones_own_address() {
+fn wildcard_and_localhost_are_the_functions_own_address() {
     each("own", |one, other| {
-        // A port each: connections that have ended hold theirs for a minute.
+        // Different ports, because closed connections keep theirs for a minute.
         for (port, (family, here)) in (8000..).zip([
             (INET, "0.0.0.0"),
             (INET, "127.0.0.1"),
@@ -92,27 +92,27 @@ fn a_wildcard_and_localhost_are_ones_own_address() {
         ]) {
             let own = |function: &Function| match (family, here.contains('.')) {
                 (INET, _) => function.address.v4.to_string(),
-                // Of both families; its own connection comes by IPv6.
+                // Dual-stack; its own connection arrives over IPv6.
                 _ if here == "::" => format!("::ffff:{}", function.address.v4),
                 (_, true) => format!("::ffff:{}", function.address.v4),
                 _ => function.address.v6.to_string(),
             };
-            // Both at the same port, so neither is in the other's way.
+            // Both listen at the same port without a conflict.
             for function in [&mut *one, &mut *other] {
                 let socket = function.listen(family, here.parse().unwrap(), port);
-                let name = function.tell(&format!("name {socket}")).unwrap();
+                let name = function.execute(&format!("name {socket}")).unwrap();
                 assert_eq!(name, format!("{} {port}", own(function)), "{here}");
-                // What listens at the wildcard is reached at localhost.
+                // A listener at the wildcard is reached at localhost.
                 let client = function.socket(family, STREAM);
                 assert_eq!(
-                    function.tell(&format!("connect {client} {here} {port}")),
+                    function.execute(&format!("connect {client} {here} {port}")),
                     Ok("0".into())
                 );
-                let from = function.tell(&format!("accept {socket}")).unwrap();
+                let from = function.execute(&format!("accept {socket}")).unwrap();
                 let by = if here == "::" { function.address.v6.to_string() } else { own(function) };
                 assert!(from.starts_with(&format!("{by} ")), "{here}: {from}");
-                function.tell(&format!("close {client}")).unwrap();
-                function.tell(&format!("close {socket}")).unwrap();
+                function.execute(&format!("close {client}")).unwrap();
+                function.execute(&format!("close {socket}")).unwrap();
             }
         }
     });
@@ -120,18 +120,18 @@ fn a_wildcard_and_localhost_are_ones_own_address() {
 
 /// As Go, Java, Node.js and gRPC listen.
 #[test]
-fn a_socket_of_both_families_is_reached_by_both() {
+fn a_dual_stack_socket_is_reached_over_both_families() {
     each("dual", |one, other| {
         let (v4, v6) = (one.address.v4.to_string(), one.address.v6.to_string());
         for (port, reuse) in [(8000, false), (8001, true)] {
-            // Both at the same port, so neither is in the other's way.
+            // Both listen at the same port without a conflict.
             for function in [&mut *one, &mut *other] {
                 let server = function.socket(INET6, STREAM);
                 if reuse {
-                    function.tell(&format!("reuseport {server}")).unwrap();
+                    function.execute(&format!("reuseport {server}")).unwrap();
                 }
-                assert_eq!(function.tell(&format!("bind {server} :: {port}")), Ok("0".into()));
-                function.tell(&format!("listen {server}")).unwrap();
+                assert_eq!(function.execute(&format!("bind {server} :: {port}")), Ok("0".into()));
+                function.execute(&format!("listen {server}")).unwrap();
                 function.server = server;
             }
             for (family, target, source) in [
@@ -140,24 +140,24 @@ fn a_socket_of_both_families_is_reached_by_both() {
                 (INET6, v6.clone(), other.address.v6.to_string()),
             ] {
                 let client = other.socket(family, STREAM);
-                let connected = other.tell(&format!("connect {client} {target} {port}"));
+                let connected = other.execute(&format!("connect {client} {target} {port}"));
                 assert_eq!(connected, Ok("0".into()), "{target}, {reuse}");
-                let from = one.tell(&format!("accept {}", one.server)).unwrap();
+                let from = one.execute(&format!("accept {}", one.server)).unwrap();
                 assert!(from.starts_with(&format!("{source} ")), "{from}");
             }
-            assert_eq!(other.tell(&format!("accept {}", other.server)), Err(TIMED_OUT));
-            // The port is taken for both families.
+            assert_eq!(other.execute(&format!("accept {}", other.server)), Err(TIMED_OUT));
+            // The port is in use for both families.
             let socket = one.socket(INET, STREAM);
-            assert_eq!(one.tell(&format!("bind {socket} 0.0.0.0 {port}")), Err(IN_USE));
+            assert_eq!(one.execute(&format!("bind {socket} 0.0.0.0 {port}")), Err(IN_USE));
         }
     });
 }
 
 #[test]
-fn datagrams_of_both_families_are_heard_and_answered_by_one_socket() {
+fn a_dual_stack_socket_receives_and_answers_datagrams_of_both_families() {
     each("dual-datagrams", |one, other| {
         let server = one.socket(INET6, DATAGRAM);
-        assert_eq!(one.tell(&format!("bind {server} :: 8125")), Ok("0".into()));
+        assert_eq!(one.execute(&format!("bind {server} :: 8125")), Ok("0".into()));
         for (family, target, by) in [
             (INET, one.address.v4.to_string(), "::ffff:"),
             (INET6, one.address.v6.to_string(), ""),
@@ -165,18 +165,18 @@ fn datagrams_of_both_families_are_heard_and_answered_by_one_socket() {
         ] {
             let client = other.socket(family, DATAGRAM);
             for verb in ["sendto", "sendmsg"] {
-                let sent = other.tell(&format!("sendto {client} {target} 8125"));
+                let sent = other.execute(&format!("sendto {client} {target} 8125"));
                 assert_eq!(sent, Ok("5".into()), "{target}");
-                let from = one.tell(&format!("receive {server}")).unwrap();
+                let from = one.execute(&format!("receive {server}")).unwrap();
                 let own = match family {
                     INET => other.address.v4.to_string(),
                     _ => other.address.v6.to_string(),
                 };
                 assert!(from.starts_with(&format!("{by}{own} ")), "{from}");
                 let (address, port) = from.split_once(' ').unwrap();
-                let answered = one.tell(&format!("{verb} {server} {address} {port}"));
+                let answered = one.execute(&format!("{verb} {server} {address} {port}"));
                 assert_eq!(answered, Ok("5".into()), "{verb} {from}");
-                let answer = other.tell(&format!("receive {client}"));
+                let answer = other.execute(&format!("receive {client}"));
                 assert_eq!(answer, Ok(format!("{target} 8125")), "{verb}");
             }
         }
@@ -184,14 +184,14 @@ fn datagrams_of_both_families_are_heard_and_answered_by_one_socket() {
 }
 
 #[test]
-fn a_socket_of_ipv6_alone_is_reached_by_ipv6_alone() {
+fn an_ipv6_only_socket_is_reached_over_ipv6_only() {
     each("alone", |one, other| {
         let server = one.socket(INET6, STREAM);
-        one.tell(&format!("v6only {server}")).unwrap();
-        one.tell(&format!("bind {server} :: 8000")).unwrap();
-        one.tell(&format!("listen {server}")).unwrap();
+        one.execute(&format!("v6only {server}")).unwrap();
+        one.execute(&format!("bind {server} :: 8000")).unwrap();
+        one.execute(&format!("listen {server}")).unwrap();
         let client = other.socket(INET, STREAM);
-        let refused = other.tell(&format!("connect {client} {} 8000", one.address.v4));
+        let refused = other.execute(&format!("connect {client} {} 8000", one.address.v4));
         assert_eq!(refused, Err(REFUSED));
         // So the port is free for IPv4.
         let second = one.listen(INET, "0.0.0.0".parse().unwrap(), 8000);
@@ -200,14 +200,14 @@ fn a_socket_of_ipv6_alone_is_reached_by_ipv6_alone() {
             (INET6, one.address.v6.to_string(), server),
         ] {
             let client = other.socket(family, STREAM);
-            assert_eq!(other.tell(&format!("connect {client} {target} 8000")), Ok("0".into()));
-            assert!(one.tell(&format!("accept {server}")).is_ok(), "{target}");
+            assert_eq!(other.execute(&format!("connect {client} {target} 8000")), Ok("0".into()));
+            assert!(one.execute(&format!("accept {server}")).is_ok(), "{target}");
         }
     });
 }
 
 #[test]
-fn to_bind_anothers_address_is_refused() {
+fn binding_a_foreign_address_is_refused() {
     each("foreign", |one, other| {
         let (v4, v6) = (other.address.v4, other.address.v6);
         for kind in [STREAM, DATAGRAM] {
@@ -221,20 +221,20 @@ fn to_bind_anothers_address_is_refused() {
                 (INET6, format!("::ffff:{v4}")),
             ] {
                 let socket = one.socket(family, kind);
-                one.tell(&format!("freebind {socket}")).unwrap();
-                let bound = one.tell(&format!("bind {socket} {foreign} 9000"));
+                one.execute(&format!("freebind {socket}")).unwrap();
+                let bound = one.execute(&format!("bind {socket} {foreign} 9000"));
                 assert_eq!(bound, Err(EADDRNOTAVAIL), "{foreign}");
-                one.tell(&format!("close {socket}")).unwrap();
+                one.execute(&format!("close {socket}")).unwrap();
             }
         }
         let socket = one.socket(INET, STREAM);
         let own = one.address.v4;
-        assert_eq!(one.tell(&format!("bind {socket} {own} 9000")), Ok("0".into()));
+        assert_eq!(one.execute(&format!("bind {socket} {own} 9000")), Ok("0".into()));
     });
 }
 
 #[test]
-fn what_connects_without_bind_comes_from_its_own_address() {
+fn an_unbound_socket_connects_from_its_own_address() {
     each("connect", |one, other| {
         for (port, (family, target, source)) in (8000..).zip([
             (INET, other.address.v4.to_string(), one.address.v4.to_string()),
@@ -243,24 +243,24 @@ fn what_connects_without_bind_comes_from_its_own_address() {
         ]) {
             let server = other.listen(family, target.parse().unwrap(), port);
             let client = one.socket(family, STREAM);
-            assert_eq!(one.tell(&format!("connect {client} {target} {port}")), Ok("0".into()));
-            let from = other.tell(&format!("accept {server}")).unwrap();
+            assert_eq!(one.execute(&format!("connect {client} {target} {port}")), Ok("0".into()));
+            let from = other.execute(&format!("accept {server}")).unwrap();
             assert!(from.starts_with(&format!("{source} ")), "{from}");
-            other.tell(&format!("close {server}")).unwrap();
-            // Datagrams that are connected first.
+            other.execute(&format!("close {server}")).unwrap();
+            // Connected datagram sockets.
             let receiver = other.socket(family, DATAGRAM);
-            other.tell(&format!("bind {receiver} {target} 8001")).unwrap();
+            other.execute(&format!("bind {receiver} {target} 8001")).unwrap();
             let sender = one.socket(family, DATAGRAM);
-            assert_eq!(one.tell(&format!("connect {sender} {target} 8001")), Ok("0".into()));
-            let name = one.tell(&format!("name {sender}")).unwrap();
+            assert_eq!(one.execute(&format!("connect {sender} {target} 8001")), Ok("0".into()));
+            let name = one.execute(&format!("name {sender}")).unwrap();
             assert!(name.starts_with(&format!("{source} ")), "{name}");
-            other.tell(&format!("close {receiver}")).unwrap();
+            other.execute(&format!("close {receiver}")).unwrap();
         }
     });
 }
 
 #[test]
-fn datagrams_without_bind_come_from_ones_own_address() {
+fn an_unbound_socket_sends_datagrams_from_its_own_address() {
     each("send", |one, other| {
         for (family, target, source) in [
             (INET, other.address.v4.to_string(), one.address.v4.to_string()),
@@ -269,40 +269,40 @@ fn datagrams_without_bind_come_from_ones_own_address() {
         ] {
             for verb in ["sendto", "sendmsg"] {
                 let receiver = other.socket(family, DATAGRAM);
-                other.tell(&format!("bind {receiver} {target} 8001")).unwrap();
+                other.execute(&format!("bind {receiver} {target} 8001")).unwrap();
                 let sender = one.socket(family, DATAGRAM);
-                assert_eq!(one.tell(&format!("{verb} {sender} {target} 8001")), Ok("5".into()));
-                let from = other.tell(&format!("receive {receiver}")).unwrap();
+                assert_eq!(one.execute(&format!("{verb} {sender} {target} 8001")), Ok("5".into()));
+                let from = other.execute(&format!("receive {receiver}")).unwrap();
                 assert!(from.starts_with(&format!("{source} ")), "{verb}: {from}");
-                // The answer comes back to it.
+                // The answer arrives at the sender.
                 let (address, port) = from.split_once(' ').unwrap();
-                other.tell(&format!("sendto {receiver} {address} {port}")).unwrap();
-                let from = one.tell(&format!("receive {sender}")).unwrap();
+                other.execute(&format!("sendto {receiver} {address} {port}")).unwrap();
+                let from = one.execute(&format!("receive {sender}")).unwrap();
                 assert_eq!(from, format!("{target} 8001"));
-                other.tell(&format!("close {receiver}")).unwrap();
+                other.execute(&format!("close {receiver}")).unwrap();
             }
         }
     });
 }
 
-/// Those held by answers to their calls send such datagrams nowhere.
+/// With a notifier such datagrams are lost.
 #[test]
-fn datagrams_to_localhost_reach_oneself() {
-    let Some(rig) = Rig::new(By::Groups, "localhost") else { return };
+fn datagrams_to_localhost_reach_the_function_itself() {
+    let Some(rig) = Rig::new(By::Cgroups, "localhost") else { return };
     let (mut one, mut other) = (rig.function(0, Linked::Static), rig.function(1, Linked::Static));
     for (family, here) in [(INET, "127.0.0.1"), (INET, "0.0.0.0"), (INET6, "::1")] {
         let receive = |function: &mut Function| {
             let socket = function.socket(family, DATAGRAM);
-            function.tell(&format!("bind {socket} {here} 8125")).unwrap();
+            function.execute(&format!("bind {socket} {here} 8125")).unwrap();
             socket
         };
         let (ours, theirs) = (receive(&mut one), receive(&mut other));
         let sender = one.socket(family, DATAGRAM);
-        assert_eq!(one.tell(&format!("sendto {sender} {here} 8125")), Ok("5".into()), "{here}");
-        assert!(one.tell(&format!("receive {ours}")).is_ok(), "{here}");
-        assert_eq!(other.tell(&format!("receive {theirs}")), Err(TIMED_OUT), "{here}");
-        one.tell(&format!("close {ours}")).unwrap();
-        other.tell(&format!("close {theirs}")).unwrap();
+        assert_eq!(one.execute(&format!("sendto {sender} {here} 8125")), Ok("5".into()), "{here}");
+        assert!(one.execute(&format!("receive {ours}")).is_ok(), "{here}");
+        assert_eq!(other.execute(&format!("receive {theirs}")), Err(TIMED_OUT), "{here}");
+        one.execute(&format!("close {ours}")).unwrap();
+        other.execute(&format!("close {theirs}")).unwrap();
     }
 }
 
@@ -311,15 +311,15 @@ fn a_datagram_cannot_be_given_another_source() {
     each("spoof", |one, other| {
         let target = other.address.v4;
         let receiver = other.socket(INET, DATAGRAM);
-        other.tell(&format!("bind {receiver} {target} 8001")).unwrap();
+        other.execute(&format!("bind {receiver} {target} 8001")).unwrap();
         let sender = one.socket(INET, DATAGRAM);
         for bound in [false, true] {
             if bound {
-                one.tell(&format!("connect {sender} {target} 8001")).unwrap_or_default();
+                one.execute(&format!("connect {sender} {target} 8001")).unwrap_or_default();
             }
-            let sent = one.tell(&format!("sendas {sender} 10.77.0.99 {target} 8001"));
+            let sent = one.execute(&format!("sendas {sender} 10.77.0.99 {target} 8001"));
             if sent.is_ok() {
-                let from = other.tell(&format!("receive {receiver}")).unwrap();
+                let from = other.execute(&format!("receive {receiver}")).unwrap();
                 assert!(from.starts_with(&format!("{} ", one.address.v4)), "{from}");
             }
         }
@@ -327,44 +327,44 @@ fn a_datagram_cannot_be_given_another_source() {
 }
 
 #[test]
-fn what_listens_without_bind_is_reached_at_its_own_address_only() {
+fn an_unbound_listener_is_reached_at_its_own_address_only() {
     each("listen", |one, other| {
         let socket = one.socket(INET, STREAM);
-        assert_eq!(one.tell(&format!("listen {socket}")), Ok("0".into()));
-        let name = one.tell(&format!("name {socket}")).unwrap();
+        assert_eq!(one.execute(&format!("listen {socket}")), Ok("0".into()));
+        let name = one.execute(&format!("name {socket}")).unwrap();
         let port = name.split_once(' ').unwrap().1.to_owned();
         let client = other.socket(INET, STREAM);
         let own = one.address.v4;
-        assert_eq!(other.tell(&format!("connect {client} {own} {port}")), Ok("0".into()));
-        assert!(one.tell(&format!("accept {socket}")).is_ok());
-        // A neighbour's address at the same port leads nowhere.
+        assert_eq!(other.execute(&format!("connect {client} {own} {port}")), Ok("0".into()));
+        assert!(one.execute(&format!("accept {socket}")).is_ok());
+        // A neighbour's address at the same port does not lead to it.
         let client = one.socket(INET, STREAM);
         let neighbour = other.address.v4;
-        let error = one.tell(&format!("connect {client} {neighbour} {port}")).unwrap_err();
+        let error = one.execute(&format!("connect {client} {neighbour} {port}")).unwrap_err();
         assert!([TIMED_OUT, REFUSED, AGAIN, IN_PROGRESS].contains(&error), "{error}");
-        assert_eq!(one.tell(&format!("accept {socket}")), Err(TIMED_OUT));
+        assert_eq!(one.execute(&format!("accept {socket}")), Err(TIMED_OUT));
     });
 }
 
 #[test]
-fn a_socket_without_bind_does_not_hear_a_neighbours_datagrams() {
-    each("hear", |one, other| {
+fn an_unbound_socket_does_not_receive_a_neighbours_datagrams() {
+    each("receive", |one, other| {
         let (own, neighbour) = (one.address.v4, other.address.v4);
         let socket = one.socket(INET, DATAGRAM);
-        one.tell(&format!("sendto {socket} {neighbour} 9")).unwrap();
-        let name = one.tell(&format!("name {socket}")).unwrap();
+        one.execute(&format!("sendto {socket} {neighbour} 9")).unwrap();
+        let name = one.execute(&format!("name {socket}")).unwrap();
         let port = name.split_once(' ').unwrap().1.to_owned();
         let sender = other.socket(INET, DATAGRAM);
-        other.tell(&format!("sendto {sender} {neighbour} {port}")).unwrap();
-        assert_eq!(one.tell(&format!("receive {socket}")), Err(TIMED_OUT));
+        other.execute(&format!("sendto {sender} {neighbour} {port}")).unwrap();
+        assert_eq!(one.execute(&format!("receive {socket}")), Err(TIMED_OUT));
         let sender = other.socket(INET, DATAGRAM);
-        other.tell(&format!("sendto {sender} {own} {port}")).unwrap();
-        assert!(one.tell(&format!("receive {socket}")).is_ok());
+        other.execute(&format!("sendto {sender} {own} {port}")).unwrap();
+        assert!(one.execute(&format!("receive {socket}")).is_ok());
     });
 }
 
 #[test]
-fn there_are_sockets_of_tcp_and_udp_only() {
+fn only_tcp_and_udp_sockets_can_be_created() {
     each("protocols", |one, _| {
         const RAW: i32 = 3;
         const SCTP: i32 = 132;
@@ -380,17 +380,17 @@ fn there_are_sockets_of_tcp_and_udp_only() {
             (INET, DATAGRAM, UDPLITE),
             (17, RAW, 768),
         ] {
-            let refused = one.tell(&format!("socket {family} {kind} {protocol}"));
+            let refused = one.execute(&format!("socket {family} {kind} {protocol}"));
             assert!(refused.is_err(), "{family} {kind} {protocol}");
         }
-        assert!(one.tell(&format!("socket {INET} {STREAM} 6")).is_ok());
-        assert!(one.tell(&format!("socket {INET6} {DATAGRAM} 17")).is_ok());
+        assert!(one.execute(&format!("socket {INET} {STREAM} 6")).is_ok());
+        assert!(one.execute(&format!("socket {INET6} {DATAGRAM} 17")).is_ok());
     });
 }
 
 #[test]
 fn a_function_out_of_ports_takes_none_from_its_neighbour() {
-    for by in [By::Groups, By::Guard] {
+    for by in [By::Cgroups, By::Notifier] {
         let Some(rig) = Rig::new(by, &format!("ports-{by:?}")) else { return };
         within(rig.network.namespace(), || {
             std::fs::write("/proc/sys/net/ipv4/ip_local_port_range", "40000 40009").unwrap();
@@ -402,7 +402,7 @@ fn a_function_out_of_ports_takes_none_from_its_neighbour() {
         let target = server.address.v4;
         let connect = |function: &mut Function| {
             let socket = function.socket(INET, STREAM);
-            function.tell(&format!("connect {socket} {target} 8000"))
+            function.execute(&format!("connect {socket} {target} 8000"))
         };
         let mut opened = 0;
         while connect(&mut greedy).is_ok() {
@@ -415,63 +415,63 @@ fn a_function_out_of_ports_takes_none_from_its_neighbour() {
 }
 
 #[test]
-fn who_is_not_a_function_of_the_job_has_no_network_there() {
-    let Some(rig) = Rig::new(By::Groups, "stranger") else { return };
+fn an_unregistered_process_in_the_namespace_has_no_network() {
+    let Some(rig) = Rig::new(By::Cgroups, "unknown") else { return };
     let mut function = rig.function(3, Linked::Dynamic);
     let socket = function.socket(INET, STREAM);
     let group = rig.above.join("77-3");
     rig.network.detach(&group).unwrap();
-    assert_eq!(function.tell(&format!("bind {socket} 0.0.0.0 1234")), Err(EPERM));
-    assert_eq!(function.tell(&format!("connect {socket} 10.77.0.1 1")), Err(EPERM));
+    assert_eq!(function.execute(&format!("bind {socket} 0.0.0.0 1234")), Err(EPERM));
+    assert_eq!(function.execute(&format!("connect {socket} 10.77.0.1 1")), Err(EPERM));
     let again = rig.network.attach(&group, 4).unwrap();
-    assert_eq!(function.tell(&format!("bind {socket} 0.0.0.0 1234")), Ok("0".into()));
-    let name = function.tell(&format!("name {socket}")).unwrap();
+    assert_eq!(function.execute(&format!("bind {socket} 0.0.0.0 1234")), Ok("0".into()));
+    let name = function.execute(&format!("name {socket}")).unwrap();
     assert_eq!(name, format!("{} 1234", again.v4));
 }
 
-/// Threads and descriptors of this process.
-fn held() -> (usize, usize) {
+/// The numbers of threads and descriptors of this process.
+fn open_count() -> (usize, usize) {
     let count = |folder| std::fs::read_dir(folder).unwrap().count();
     (count("/proc/self/task"), count("/proc/self/fd"))
 }
 
 #[test]
-fn connections_that_nobody_takes_leave_nothing_in_the_node() {
-    // What other tests of this process hold meanwhile is much less.
+fn connections_that_are_never_accepted_leave_nothing_in_the_node() {
+    // Other tests of this process have far fewer open meanwhile.
     const MANY: usize = 200;
-    let Some(rig) = Rig::new(By::Guard, "backlog") else { return };
+    let Some(rig) = Rig::new(By::Notifier, "backlog") else { return };
     let (mut hostile, mut other) =
         (rig.function(0, Linked::Static), rig.function(1, Linked::Static));
     let full = hostile.socket(INET, STREAM);
-    hostile.tell(&format!("bind {full} 0.0.0.0 8000")).unwrap();
-    hostile.tell(&format!("listen {full} 0")).unwrap();
+    hostile.execute(&format!("bind {full} 0.0.0.0 8000")).unwrap();
+    hostile.execute(&format!("listen {full} 0")).unwrap();
     other.listen(INET, "0.0.0.0".parse().unwrap(), 8000);
-    let before = held();
+    let before = open_count();
     let mut refused = 0;
     for _ in 0..4 {
-        refused += hostile.tell("storm 150 127.0.0.1 8000 300").unwrap().parse::<u32>().unwrap();
-        let now = held();
+        refused += hostile.execute("storm 150 127.0.0.1 8000 300").unwrap().parse::<u32>().unwrap();
+        let now = open_count();
         assert!(now.0 < before.0 + MANY && now.1 < before.1 + MANY, "{before:?}, {now:?}");
-        // Nobody else waits for them.
+        // They do not delay other functions.
         let client = other.socket(INET, STREAM);
-        assert_eq!(other.tell(&format!("connect {client} 127.0.0.1 8000")), Ok("0".into()));
+        assert_eq!(other.execute(&format!("connect {client} 127.0.0.1 8000")), Ok("0".into()));
     }
-    assert!(refused > 0, "some were too many at once");
+    assert!(refused > 0, "some exceed the limit of pending connections");
 }
 
 #[test]
-fn a_connection_to_oneself_waits_until_it_is_taken() {
-    for by in [By::Groups, By::Guard] {
+fn a_connection_to_oneself_waits_until_it_is_accepted() {
+    for by in [By::Cgroups, By::Notifier] {
         let Some(rig) = Rig::new(by, &format!("taken-{by:?}")) else { return };
         let mut one = rig.function(0, Linked::Static);
         let server = one.socket(INET, STREAM);
-        one.tell(&format!("bind {server} 0.0.0.0 8000")).unwrap();
-        one.tell(&format!("listen {server} 0")).unwrap();
+        one.execute(&format!("bind {server} 0.0.0.0 8000")).unwrap();
+        one.execute(&format!("listen {server} 0")).unwrap();
         let connect = |one: &mut Function| {
             let client = one.socket(INET, STREAM);
-            let done = one.tell(&format!("connect {client} 127.0.0.1 8000"));
-            // Else it would go on trying.
-            done.inspect_err(|_| drop(one.tell(&format!("close {client}"))))
+            let done = one.execute(&format!("connect {client} 127.0.0.1 8000"));
+            // Otherwise the kernel would go on trying.
+            done.inspect_err(|_| drop(one.execute(&format!("close {client}"))))
         };
         let mut opened = 0;
         while connect(&mut one).is_ok() {
@@ -480,21 +480,21 @@ fn a_connection_to_oneself_waits_until_it_is_taken() {
         }
         assert_eq!(connect(&mut one), Err(IN_PROGRESS), "{by:?}: its own limit of time");
         for _ in 0..opened {
-            one.tell(&format!("accept {server}")).unwrap();
+            one.execute(&format!("accept {server}")).unwrap();
         }
         assert_eq!(connect(&mut one), Ok("0".into()), "{by:?}");
-        // Nobody listens.
-        one.tell(&format!("close {server}")).unwrap();
+        // There is no listener any more.
+        one.execute(&format!("close {server}")).unwrap();
         assert_eq!(connect(&mut one), Err(REFUSED), "{by:?}");
     }
 }
 
 #[test]
-fn a_function_with_all_its_descriptors_is_told_so() {
+fn a_function_without_free_descriptors_gets_the_error() {
     each("descriptors", |one, _| {
-        one.tell("descriptors 40").unwrap();
+        one.execute("descriptors 40").unwrap();
         let refused = loop {
-            if let Err(error) = one.tell(&format!("socket {INET} {STREAM} 0")) {
+            if let Err(error) = one.execute(&format!("socket {INET} {STREAM} 0")) {
                 break error;
             }
         };
@@ -503,9 +503,9 @@ fn a_function_with_all_its_descriptors_is_told_so() {
 }
 
 #[test]
-fn what_hears_no_calls_guards_nobody() {
-    let Some(rig) = Rig::new(By::Guard, "deaf") else { return };
+fn a_descriptor_that_is_not_a_listener_is_refused() {
+    let Some(rig) = Rig::new(By::Notifier, "invalid") else { return };
     let null = std::fs::File::open("/dev/null").unwrap();
-    let refused = rig.network.guard(null.into(), 5).unwrap_err();
-    assert!(refused.to_string().contains("hear a function"), "{refused}");
+    let refused = rig.network.attach_notifier(null.into(), 5).unwrap_err();
+    assert!(refused.to_string().contains("add a listener"), "{refused}");
 }

@@ -1,8 +1,8 @@
-//! Datagrams of sockets of IPv6 that are sent to an address without a connection.
+//! Datagrams that unconnected IPv6 sockets send to an address.
 //!
-//! Such a socket has one address, of IPv4 or of IPv6, and the kernel takes no other for what it
-//! sends: to the other family it would come from 127.0.0.6, or not go at all. So those are sent
-//! here, from the function's address of that family. All others are left to the kernel.
+//! Such a socket is bound to one address, of IPv4 or of IPv6, and the kernel uses no other source:
+//! to the other family a datagram would have the source 127.0.0.6, or sending would fail. So those
+//! are sent here, from the function's address of that family. All others are left to the kernel.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::OwnedFd;
@@ -12,19 +12,19 @@ use rustix::net::{AddressFamily, SocketType, getsockname, sockopt};
 use snowmelt_kernel::notify::{Answer, Call};
 use snowmelt_kernel::socket::send_from;
 
-use super::guard::{Function, bind_address, copy_of, errno, still_waits};
-use super::{message, rules, target};
+use super::notifier::{Function, bind_address, check_waiting, copy_of, errno};
+use super::{message, rules, sockaddr};
 
-/// The most bytes of a datagram.
+/// The maximum length of a datagram in bytes.
 const LONGEST: usize = 65_535;
-/// The most parts of one.
-const MOST_PARTS: usize = 1024;
+/// The maximum number of parts of a datagram.
+const MAX_PARTS: usize = 1024;
 /// Offsets in `struct msghdr` of the address, its length, the parts, and their number.
 const NAME: usize = 0;
 const NAME_LENGTH: usize = 8;
 const PARTS: usize = 16;
 const PARTS_COUNT: usize = 24;
-/// Bytes of `struct iovec`.
+/// The size of `struct iovec`.
 const PART: usize = 16;
 
 /// Answers `sendto`.
@@ -60,14 +60,14 @@ fn send(
     (socket, name, name_length): (u64, u64, u64),
     data: impl FnOnce() -> Result<Vec<u8>, Errno>,
 ) -> Result<Answer, Errno> {
-    let Some(SocketAddr::V6(wanted)) = target::read(call, name, name_length)? else {
+    let Some(SocketAddr::V6(wanted)) = sockaddr::read(call, name, name_length)? else {
         return Ok(Answer::Continue);
     };
     let Some((socket, source)) = from_other_family(function, call, socket, wanted)? else {
         return Ok(Answer::Continue);
     };
     let data = data()?;
-    still_waits(function, call)?;
+    check_waiting(function, call)?;
     match send_from(&socket, &data, wanted, source).map_err(errno) {
         Ok(sent) => Ok(Answer::Value(sent as i64)),
         // A blocking socket must not get `EAGAIN`.
@@ -76,7 +76,7 @@ fn send(
     }
 }
 
-/// The socket, and the address to send from if it is not the one that the socket has.
+/// The socket and the source address, if the source is not the one that the socket is bound to.
 fn from_other_family(
     function: &Function,
     call: &Call,
@@ -96,7 +96,7 @@ fn from_other_family(
     let is_mapped = |address: &Ipv6Addr| address.to_ipv4_mapped().is_some();
     match SocketAddr::try_from(getsockname(&socket)?) {
         Ok(SocketAddr::V6(own)) if is_mapped(own.ip()) == is_mapped(&source) => Ok(None),
-        // Without a port it can have the other address itself, to which answers come then.
+        // A socket without a port can be bound to the other address itself, and gets the answers.
         Ok(own) if own.port() == 0 && bind_address(&socket, source.into()).is_ok() => Ok(None),
         _ => Ok(Some((socket, source))),
     }
@@ -104,7 +104,7 @@ fn from_other_family(
 
 /// The bytes of all parts of a message.
 fn gather(call: &Call, at: u64, count: u64) -> Result<Vec<u8>, Errno> {
-    let count = usize::try_from(count).ok().filter(|count| *count <= MOST_PARTS);
+    let count = usize::try_from(count).ok().filter(|count| *count <= MAX_PARTS);
     let mut parts = vec![0; count.ok_or(Errno::MSGSIZE)? * PART];
     message::read(call, at, &mut parts)?;
     let mut data = Vec::new();

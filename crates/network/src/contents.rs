@@ -1,4 +1,4 @@
-//! What is left in a namespace: connections, routes and neighbours.
+//! The contents of a namespace: connections, routes and neighbours.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,48 +9,48 @@ use crate::netlink::*;
 const BY_FAMILY: u16 = 20;
 /// `SOCK_DESTROY` there.
 const DESTROY: u16 = 21;
-/// States of `net/tcp_states.h` in which the other end knows all that it will be told:
+/// States of `net/tcp_states.h` in which the peer has received and acknowledged everything:
 /// `TCP_FIN_WAIT2`, `TCP_TIME_WAIT`, `TCP_CLOSE` and `TCP_LISTEN`.
-const TOLD_ALL: [u8; 4] = [5, 6, 7, 10];
+const ALL_ACKNOWLEDGED: [u8; 4] = [5, 6, 7, 10];
 /// As many requests as fit into one datagram.
-const AT_ONCE: usize = 500;
+const PER_BATCH: usize = 500;
 pub const TCP: u8 = 6;
 pub const UDP: u8 = 17;
 
-/// What there is in a namespace.
+/// The number of objects in a namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Remains {
-    /// TCP and UDP sockets, connections that only wait for their end among them.
+pub struct NamespaceContents {
+    /// TCP and UDP sockets, including connections in TIME_WAIT.
     pub sockets: usize,
-    /// Routes of the job's: the kernel's own are not counted.
+    /// Static routes; the kernel's own are not counted.
     pub routes: usize,
     /// Neighbours and forwarding entries.
     pub neighbours: usize,
 }
 
-/// What functions have still to tell others, which the kernel goes on to do when they have ended.
+/// TCP data and closes not yet acknowledged, which the kernel goes on sending after functions end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unsent {
-    /// Bytes that nobody has acknowledged.
+    /// Unacknowledged bytes.
     pub bytes: u64,
-    /// Connections whose other end does not know that they are closed.
+    /// Connections whose peer has not yet acknowledged the close.
     pub connections: usize,
 }
 
-impl Remains {
-    /// Whether there is nothing.
-    pub fn is_nothing(&self) -> bool {
+impl NamespaceContents {
+    /// Whether all counts are zero.
+    pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// Counts it.
-pub fn of(namespace: &mut Namespace) -> Result<Remains, Failed> {
-    let mut remains = Remains::default();
+/// Counts the objects.
+pub fn of(namespace: &mut Namespace) -> Result<NamespaceContents, Failed> {
+    let mut contents = NamespaceContents::default();
     for (family, protocol) in [(AF_INET, TCP), (AF_INET, UDP), (AF_INET6, TCP), (AF_INET6, UDP)] {
-        remains.sockets += sockets(&mut namespace.diagnosis, family, protocol)?.len();
+        contents.sockets += sockets(&mut namespace.diagnosis, family, protocol)?.len();
     }
-    remains.routes = list(&mut namespace.route, "list routes", RTM_GETROUTE, &[0; 12])?
+    contents.routes = list(&mut namespace.route, "list routes", RTM_GETROUTE, &[0; 12])?
         .iter()
         .filter(|message| message.body.get(5) == Some(&RTPROT_STATIC))
         .count();
@@ -58,12 +58,12 @@ pub fn of(namespace: &mut Namespace) -> Result<Remains, Failed> {
         let mut fixed = [0; 12];
         fixed[0] = family;
         let found = list(&mut namespace.route, "list neighbours", RTM_GETNEIGH, &fixed)?;
-        remains.neighbours += found.iter().filter(|message| is_lasting(message)).count();
+        contents.neighbours += found.iter().filter(|message| is_lasting(message)).count();
     }
-    Ok(remains)
+    Ok(contents)
 }
 
-/// All states, any address.
+/// All sockets of a family and a protocol, in any state and at any address.
 pub fn sockets(socket: &mut Socket, family: u8, protocol: u8) -> Result<Vec<Parsed>, Failed> {
     let mut fixed = any_state(family, protocol);
     fixed.extend([0; 48]);
@@ -81,20 +81,21 @@ fn list(
     socket.ask(batch)
 }
 
-/// Said by us, and leads somewhere: devices have entries for multicast addresses of their own.
+/// Whether an entry is one of ours: permanent, and with a destination. Devices have permanent
+/// entries for multicast addresses too.
 fn is_lasting(message: &Parsed) -> bool {
     let state = message.body.get(8..10).and_then(|state| state.try_into().ok());
     let permanent = state.is_some_and(|state| u16::from_ne_bytes(state) & NUD_PERMANENT != 0);
     permanent && message.attribute(12, NDA_DST).is_some()
 }
 
-/// Ends all connections, also those whose function is gone and that wait for an answer which will
-/// not come: the kernel would try for minutes, and the namespace would be there as long. A kernel
-/// without `CONFIG_INET_DIAG_DESTROY` does just that.
+/// Ends all connections, also orphaned ones that wait for an answer which will never arrive: the
+/// kernel would retry for minutes, and the namespace would exist as long. On a kernel without
+/// `CONFIG_INET_DIAG_DESTROY` this is what happens.
 pub fn end_connections(namespace: &mut Namespace) {
     for family in [AF_INET, AF_INET6] {
         let found = sockets(&mut namespace.diagnosis, family, TCP).unwrap_or_default();
-        for some in found.chunks(AT_ONCE) {
+        for some in found.chunks(PER_BATCH) {
             let mut batch = Batch::new();
             for message in some {
                 // `id` of `struct inet_diag_msg`.
@@ -103,13 +104,13 @@ pub fn end_connections(namespace: &mut Namespace) {
                 fixed.extend(id);
                 batch.add("end a connection", (DESTROY, 0), &fixed, |_| {});
             }
-            // One that ended by itself is none; the others are ended all the same.
+            // A connection that has ended meanwhile is an error; the others are ended all the same.
             drop(namespace.diagnosis.run(batch));
         }
     }
 }
 
-/// What functions have still to tell others.
+/// The data and closes that are not acknowledged yet.
 pub fn unsent(namespace: &mut Namespace) -> Result<Unsent, Failed> {
     let mut unsent = Unsent::default();
     for family in [AF_INET, AF_INET6] {
@@ -118,7 +119,7 @@ pub fn unsent(namespace: &mut Namespace) -> Result<Unsent, Failed> {
             let (Some(state), Some(queue)) = (message.body.get(1), message.body.get(60..64)) else {
                 continue;
             };
-            if !TOLD_ALL.contains(state) {
+            if !ALL_ACKNOWLEDGED.contains(state) {
                 let queue = queue.try_into().map_or(0, u32::from_ne_bytes);
                 unsent.bytes += u64::from(queue);
                 unsent.connections += 1;

@@ -1,9 +1,9 @@
-//! Sockets that listen at the wildcard of both families: the kernel has them bound to the IPv4
-//! address of their function. A program that inspects incoming IPv6 packets assigns to them those
-//! for the function's IPv6 address that no other socket takes.
+//! Dual-stack sockets that listen at the wildcard address are bound to the IPv4 address of their
+//! function (see [`super::programs`]). A BPF program on ingress assigns to them the packets for the
+//! function's IPv6 address that match no other socket.
 //!
 //! It inspects only the first packet of a connection, and each datagram; never IPv4. On a kernel
-//! that cannot do this, such sockets are reached by IPv4 alone.
+//! that cannot do this, such sockets are reachable over IPv4 only.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,24 +18,24 @@ use crate::host::lock;
 use crate::netlink::*;
 use crate::{JobSpec, Range, link};
 
-/// Programs that are kept: most jobs of a host have the same addresses.
-const MOST_KEPT: usize = 64;
-/// Ethernet's number of IPv6.
+/// The number of cached programs: most jobs of a host have the same addresses.
+const MAX_CACHED: usize = 64;
+/// The EtherType of IPv6.
 const ETHERNET_IPV6: u16 = 0x86dd;
 const TCP: u32 = 6;
 const UDP: u32 = 17;
 const MAPPED: u32 = u32::from_ne_bytes([0, 0, 0xff, 0xff]);
-/// Bits of the 14th byte of TCP's header: it opens a connection, it acknowledges something.
+/// Bits of the 14th byte of the TCP header.
 const SYN: u32 = 2;
 const ACK: u32 = 16;
-/// Offsets count from the packet's own header.
+/// Offsets are relative to the network header.
 const FROM_NETWORK_HEADER: i32 = 1;
-/// Bytes of IPv6's header, and its offsets of the next header, the source and the target.
+/// The size of the IPv6 header, and the offsets of next header, source and destination.
 const HEADER: i32 = 40;
 const NEXT: i16 = 6;
 const SOURCE: i16 = 8;
 const TARGET: i16 = 24;
-/// Places on the stack: the header, what follows it, and what is looked for (`bpf_sock_tuple`).
+/// Stack offsets of the header, of the bytes after it, and of the lookup key (`bpf_sock_tuple`).
 const AT_HEADER: i16 = -48;
 const AT_REST: i16 = -64;
 const AT_TUPLE: i16 = -104;
@@ -43,11 +43,11 @@ const TUPLE: i32 = 36;
 const TUPLE_TARGET: i16 = 16;
 const TUPLE_PORTS: i16 = 32;
 
-/// The programs, by the addresses that they are for.
+/// The loaded programs by their address ranges.
 #[derive(Debug, Default)]
-pub struct Dual(Mutex<BTreeMap<(Range, Range), Arc<Program>>>);
+pub struct DualStack(Mutex<BTreeMap<(Range, Range), Arc<Program>>>);
 
-impl Dual {
+impl DualStack {
     /// Messages that attach the program for a job's functions to the devices of its namespace. The
     /// program must be kept until they are sent.
     pub fn attach(&self, spec: &JobSpec) -> io::Result<(Batch, Arc<Program>)> {
@@ -66,7 +66,7 @@ impl Dual {
             return Ok(program.clone());
         }
         let program = Arc::new(Program::load(Hook::Packets, redirect(key)?)?);
-        if kept.len() >= MOST_KEPT {
+        if kept.len() >= MAX_CACHED {
             kept.clear();
         }
         kept.insert(key, program.clone());
@@ -75,7 +75,7 @@ impl Dual {
 }
 
 fn put(batch: &mut Batch, device: u32, program: &Program) {
-    // `struct tcmsg`: family, device, number, parent, and what each kind wants beside.
+    // `struct tcmsg`: family, device, handle, parent, and a field that depends on the type.
     let fixed = |number: u32, parent: u32, beside: u32| {
         let mut bytes = vec![AF_UNSPEC, 0, 0, 0];
         for word in [device, number, parent, beside] {
@@ -84,11 +84,11 @@ fn put(batch: &mut Batch, device: u32, program: &Program) {
         bytes
     };
     let queue = fixed(0xffff_0000, TC_H_CLSACT, 0);
-    batch.add("look at packets as they come in", (RTM_NEWQDISC, NEW), &queue, |a| {
+    batch.add("add a classifier for incoming packets", (RTM_NEWQDISC, NEW), &queue, |a| {
         a.text(TCA_KIND, "clsact");
     });
     let filter = fixed(0, TC_H_INGRESS, 1 << 16 | u32::from(ETHERNET_IPV6.to_be()));
-    batch.add("hand packets to sockets of both families", (RTM_NEWTFILTER, NEW), &filter, |a| {
+    batch.add("assign packets to dual-stack sockets", (RTM_NEWTFILTER, NEW), &filter, |a| {
         a.text(TCA_KIND, "bpf").nest(TCA_OPTIONS, |a| {
             a.u32(TCA_BPF_FD, program.as_fd().as_raw_fd() as u32);
             a.text(TCA_BPF_NAME, "snowmelt");
@@ -97,7 +97,7 @@ fn put(batch: &mut Batch, device: u32, program: &Program) {
     });
 }
 
-/// Has `R6` the packet, `R8` the IPv4 address of the function that it is for.
+/// Uses `R6` for the packet and `R8` for the IPv4 address of the destination function.
 fn redirect((own4, own6): (Range, Range)) -> io::Result<Assembler> {
     let (IpAddr::V4(base4), IpAddr::V6(base6)) = (own4.base(), own6.base()) else {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -128,17 +128,17 @@ fn redirect((own4, own6): (Range, Range)) -> io::Result<Assembler> {
     a.load(Size::Byte, R1, R10, AT_REST + 13);
     a.and(R1, SYN | ACK);
     a.jump_unless_word_is(R1, SYN, pass);
-    hand_over(&mut a, Helper::FindTcp, pass);
+    assign(&mut a, Helper::FindTcp, pass);
     a.place(udp);
     read(&mut a, (HEADER, 4), AT_REST, pass);
-    hand_over(&mut a, Helper::FindUdp, pass);
+    assign(&mut a, Helper::FindUdp, pass);
     a.place(pass);
     a.set(R0, 0);
     a.exit();
     Ok(a)
 }
 
-/// Reads bytes of the packet to the stack.
+/// Reads bytes of the packet onto the stack.
 fn read(a: &mut Assembler, (offset, length): (i32, i32), to: i16, pass: Label) {
     a.copy(R1, R6);
     a.set(R2, offset);
@@ -150,26 +150,26 @@ fn read(a: &mut Assembler, (offset, length): (i32, i32), to: i16, pass: Label) {
     a.jump_unless_zero(R0, pass);
 }
 
-/// Assigns the packet to an IPv6 socket bound to the IPv4 address, if no socket has its target.
-fn hand_over(a: &mut Assembler, find: Helper, pass: Label) {
-    let nobody = a.label();
+/// Assigns the packet to an IPv6 socket bound to the IPv4 address, unless another socket matches.
+fn assign(a: &mut Assembler, find: Helper, pass: Label) {
+    let not_found = a.label();
     for (from, to) in [(SOURCE, 0), (SOURCE + 8, 8), (TARGET, 16), (TARGET + 8, 24)] {
         a.load(Size::Double, R1, R10, AT_HEADER + from);
         a.store(Size::Double, R10, AT_TUPLE + to, R1);
     }
     a.load(Size::Word, R1, R10, AT_REST);
     a.store(Size::Word, R10, AT_TUPLE + TUPLE_PORTS, R1);
-    look(a, find);
-    a.jump_if_zero(R0, nobody);
+    lookup(a, find);
+    a.jump_if_zero(R0, not_found);
     a.copy(R1, R0);
     a.call(Helper::Release);
     a.jump(pass);
-    a.place(nobody);
+    a.place(not_found);
     a.store_number(Size::Double, R10, AT_TUPLE + TUPLE_TARGET, 0);
     a.set(R1, MAPPED as i32);
     a.store(Size::Word, R10, AT_TUPLE + TUPLE_TARGET + 8, R1);
     a.store(Size::Word, R10, AT_TUPLE + TUPLE_TARGET + 12, R8);
-    look(a, find);
+    lookup(a, find);
     a.jump_if_zero(R0, pass);
     a.copy(R9, R0);
     a.copy(R1, R6);
@@ -181,8 +181,8 @@ fn hand_over(a: &mut Assembler, find: Helper, pass: Label) {
     a.jump(pass);
 }
 
-/// The socket that would get a packet, in this namespace.
-fn look(a: &mut Assembler, find: Helper) {
+/// Looks up the socket that would receive a packet, in this namespace.
+fn lookup(a: &mut Assembler, find: Helper) {
     a.copy(R1, R6);
     a.copy(R2, R10);
     a.add(R2, AT_TUPLE.into());

@@ -1,30 +1,30 @@
-//! Messages that a function sends with data beside them, which can name another source.
+//! Messages with control data, which can set another source address.
 //!
-//! A message is left to the kernel unless it does. So two threads that race can still forge the
-//! source of a datagram, among the addresses of their own job on their own host; the programs of
-//! [`super::groups`] leave no such gap.
+//! A message without one is left to the kernel. So two racing threads can still forge the source of
+//! a datagram, among the addresses of their own job on their own host; the programs of
+//! [`super::cgroups`] leave no such gap.
 
 use rustix::io::Errno;
 use snowmelt_kernel::notify::{self, Answer, Call, calls};
 
-/// Bytes of `struct msghdr` and `struct mmsghdr`, and where the first says what is beside the data.
+/// Sizes of `struct msghdr` and `struct mmsghdr`, and offsets of the control data in the former.
 pub const MESSAGE: usize = 56;
 const MESSAGES: u64 = 64;
 const CONTROL: usize = 32;
 pub const CONTROL_LENGTH: usize = 40;
-/// Bytes of `struct cmsghdr`.
+/// The size of `struct cmsghdr`.
 const HEADER: usize = 16;
-/// More than any program sends; more is refused.
-const MOST_CONTROL: usize = 4096;
-const MOST_MESSAGES: u64 = 1024;
+/// Limits above what programs use; longer control data is refused.
+const MAX_CONTROL: usize = 4096;
+const MAX_MESSAGES: u64 = 1024;
 /// `IP_PKTINFO` of `SOL_IP`, `IPV6_PKTINFO` and `IPV6_2292PKTINFO` of `SOL_IPV6`.
 const SOURCES: [(u32, u32); 3] = [(0, 8), (41, 50), (41, 2)];
 
-/// What becomes of `sendmsg` and `sendmmsg`.
+/// The answer to `sendmsg` and `sendmmsg`.
 pub fn check(call: &Call) -> Result<Answer, Errno> {
     let [_, messages, count, ..] = call.arguments;
     let count = match call.number {
-        calls::SEND_MESSAGES => (count as u32 as u64).min(MOST_MESSAGES),
+        calls::SEND_MESSAGES => (count as u32 as u64).min(MAX_MESSAGES),
         _ => 1,
     };
     for number in 0..count {
@@ -46,7 +46,7 @@ fn names_source(call: &Call, message: u64) -> Result<bool, Errno> {
         return Ok(false);
     }
     let length = usize::try_from(length).map_err(|_| Errno::INVAL)?;
-    if length > MOST_CONTROL {
+    if length > MAX_CONTROL {
         return Err(Errno::NOBUFS);
     }
     let mut beside = vec![0; length];
@@ -59,7 +59,7 @@ pub fn read(call: &Call, address: u64, into: &mut [u8]) -> Result<(), Errno> {
     done.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::FAULT))
 }
 
-/// Whether one of the parts names a source address.
+/// Whether one of the control messages sets a source address.
 fn has_source(mut bytes: &[u8]) -> bool {
     while let Some(header) = bytes.get(..HEADER) {
         let word = |at: usize| {
@@ -68,7 +68,7 @@ fn has_source(mut bytes: &[u8]) -> bool {
         if SOURCES.contains(&(word(8), word(12))) {
             return true;
         }
-        // The upper half of the length is 0 in anything that fits.
+        // The upper half of a valid length is 0.
         let length = (word(0) as usize).max(HEADER);
         bytes = bytes.get(length.next_multiple_of(8)..).unwrap_or_default();
     }
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_is_found_wherever_it_stands() {
+    fn a_source_address_is_found_in_any_control_message() {
         let harmless = [part(1, 1, &[0; 4]), part(17, 103, &[0; 2])].concat();
         assert!(!has_source(&harmless));
         for (level, kind) in SOURCES {

@@ -1,4 +1,4 @@
-//! Addresses as another process passes them to the kernel (`struct sockaddr_in`, `sockaddr_in6`).
+//! Reads socket addresses from another process (`struct sockaddr_in`, `sockaddr_in6`).
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
@@ -7,12 +7,12 @@ use snowmelt_kernel::notify::{self, Call};
 
 const INET: u16 = 2;
 const INET6: u16 = 10;
-/// The longest address of IPv4 and IPv6: `struct sockaddr_in6`.
+/// The size of `struct sockaddr_in6`, the longest address of both families.
 const LONGEST: usize = 28;
-/// What the kernel takes for an IPv6 address: it may lack its scope.
+/// The kernel's minimum for an IPv6 address: the scope may be missing.
 const SHORTEST6: usize = 24;
 
-/// The internet address that a call points to; none if it is of another kind.
+/// The internet address that a call points to; none if it is of another family.
 pub fn read(call: &Call, address: u64, length: u64) -> Result<Option<SocketAddr>, Errno> {
     let mut bytes = [0; LONGEST];
     let length = LONGEST.min(usize::try_from(length).unwrap_or(LONGEST));
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_read_as_the_kernel_reads_them() {
+    fn addresses_are_parsed_like_in_the_kernel() {
         let mut v4 = INET.to_ne_bytes().to_vec();
         v4.extend([0x1f, 0x90, 10, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(parse(&v4), "10.0.0.7:8080".parse().ok());

@@ -1,26 +1,26 @@
-//! The rules as a decision, for whoever applies them in this process.
+//! The rules of address enforcement as functions, for enforcement in this process.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use crate::Address;
 
-/// The address that is meant by binding `wanted`: none if it is not the function's to bind. A
-/// socket of both families binds the wildcard of both to its address of IPv4; what comes to that
-/// of IPv6 is handed to it by [`super::dual`].
+/// The address to bind instead of `wanted`; none if the function may not bind it. A dual-stack
+/// socket at the wildcard is bound to the IPv4 address; [`super::dual_stack`] assigns it packets
+/// for the IPv6 address.
 pub fn bind(own: Address, wanted: SocketAddr, is_dual: bool) -> Option<SocketAddr> {
     let meant = match wanted.ip() {
         IpAddr::V4(address) => {
-            let allowed = is_here(address.into()) || address == own.v4;
+            let allowed = is_local(address.into()) || address == own.v4;
             allowed.then_some(IpAddr::V4(own.v4))
         }
         IpAddr::V6(address) => match address.to_ipv4_mapped() {
             Some(inner) => {
-                let allowed = is_here(inner.into()) || inner == own.v4;
+                let allowed = is_local(inner.into()) || inner == own.v4;
                 allowed.then(|| own.v4.to_ipv6_mapped().into())
             }
             None if is_dual && address.is_unspecified() => Some(own.v4.to_ipv6_mapped().into()),
             None => {
-                let allowed = is_here(address.into()) || address == own.v6;
+                let allowed = is_local(address.into()) || address == own.v6;
                 allowed.then_some(IpAddr::V6(own.v6))
             }
         },
@@ -28,13 +28,13 @@ pub fn bind(own: Address, wanted: SocketAddr, is_dual: bool) -> Option<SocketAdd
     meant.map(|address| SocketAddr::new(address, wanted.port()))
 }
 
-/// Where a connection to `target` is to go: to the function itself if that is what is meant.
+/// The address to connect to instead of `target`: the function's own for wildcard and loopback.
 pub fn connect(own: Address, target: SocketAddr) -> SocketAddr {
     let meant = match target.ip() {
-        IpAddr::V4(address) if is_here(address.into()) => own.v4.into(),
+        IpAddr::V4(address) if is_local(address.into()) => own.v4.into(),
         IpAddr::V6(address) => match address.to_ipv4_mapped() {
-            Some(inner) if is_here(inner.into()) => own.v4.to_ipv6_mapped().into(),
-            None if is_here(address.into()) => own.v6.into(),
+            Some(inner) if is_local(inner.into()) => own.v4.to_ipv6_mapped().into(),
+            None if is_local(address.into()) => own.v6.into(),
             _ => target.ip(),
         },
         address => address,
@@ -42,7 +42,7 @@ pub fn connect(own: Address, target: SocketAddr) -> SocketAddr {
     SocketAddr::new(meant, target.port())
 }
 
-/// The address from which a connection to `target` comes.
+/// The source address of a connection to `target`.
 pub fn source(own: Address, target: IpAddr) -> IpAddr {
     match target {
         IpAddr::V4(_) => own.v4.into(),
@@ -55,7 +55,7 @@ fn is_mapped(address: Ipv6Addr) -> bool {
     address.to_ipv4_mapped().is_some()
 }
 
-fn is_here(address: IpAddr) -> bool {
+fn is_local(address: IpAddr) -> bool {
     address.is_unspecified() || address.is_loopback()
 }
 
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn here_is_ones_own_address_and_nothing_else_is() {
+    fn wildcard_and_loopback_bind_the_own_address_and_others_are_refused() {
         for (wanted, meant) in [
             ("0.0.0.0", Some("10.0.0.7")),
             ("127.0.0.1", Some("10.0.0.7")),
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_go_where_they_are_meant_to_and_come_from_ones_own_address() {
+    fn connections_to_loopback_go_to_the_own_address_and_all_come_from_it() {
         for (target, meant, from) in [
             ("127.0.0.1", "10.0.0.7", "10.0.0.7"),
             ("0.0.0.0", "10.0.0.7", "10.0.0.7"),

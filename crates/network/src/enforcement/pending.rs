@@ -1,9 +1,9 @@
-//! Connections of functions to themselves that wait to be accepted. The guard opens them, because
-//! the kernel would use the address that the call names.
+//! Pending connections of functions to themselves. The notifier opens them, because the kernel
+//! would use the address in the call.
 //!
-//! Invariant: nothing here blocks. A function has at most [`MOST`] pending connections, and one
-//! whose caller has died is dropped within [`LOOKED_EVERY`]. Only a thread that clears the flag of
-//! [`step`] at that very moment can block the calls of its own job, until the job ends.
+//! Invariant: nothing here blocks. A function has at most [`MAX_PENDING`] pending connections, and
+//! one whose caller has died is dropped within [`CHECK_INTERVAL`]. Only a thread that clears the
+//! socket's `O_NONBLOCK` during [`step`] can block the calls of its own job, until the job ends.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -18,41 +18,41 @@ use rustix::net::connect;
 use rustix::net::sockopt::{self, Timeout};
 use snowmelt_kernel::notify::{Answer, Call};
 
-use super::guard::Function;
+use super::notifier::Function;
 
 /// The most pending connections of one function. A connection to oneself is pending only while the
-/// backlog is full.
-const MOST: usize = 64;
-/// How often connections whose caller has died are looked for.
-const LOOKED_EVERY: Duration = Duration::from_secs(1);
-/// Marks the keys of pending connections in the guard's epoll set.
+/// listen backlog is full.
+const MAX_PENDING: usize = 64;
+/// How often to check whether callers of pending connections have died.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Marks the keys of pending connections in the notifier's epoll set.
 const MARK: u64 = 1 << 63;
 
 /// The pending connections of all functions of a job.
 #[derive(Debug, Default)]
-pub struct Connecting {
-    waiting: BTreeMap<u64, Waiting>,
+pub struct PendingConnections {
+    pending: BTreeMap<u64, Pending>,
     next: u64,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct Pending {
     function: Arc<Function>,
     call: Call,
-    /// A copy of the function's descriptor.
+    /// A duplicate of the function's descriptor.
     socket: OwnedFd,
     to: SocketAddr,
-    /// When the function's own time limit ends.
+    /// When the socket's send timeout expires.
     until: Option<Instant>,
 }
 
-impl Connecting {
+impl PendingConnections {
     /// Whether a key belongs to a pending connection.
     pub fn is_key(key: u64) -> bool {
         key & MARK != 0
     }
 
-    /// Begins a connection: the answer, or none if it comes later.
+    /// Begins a connection; returns the answer, or none if it is pending.
     pub fn begin(
         &mut self,
         epoll: &OwnedFd,
@@ -70,18 +70,18 @@ impl Connecting {
         epoll::add(epoll, &socket, epoll::EventData::new_u64(key), events)?;
         let until = limit.map(|limit| Instant::now() + limit);
         let function = function.clone();
-        self.waiting.insert(key, Waiting { function, call, socket, to, until });
+        self.pending.insert(key, Pending { function, call, socket, to, until });
         Ok(None)
     }
 
     /// Continues a connection whose socket is ready.
-    pub fn go_on(&mut self, epoll: &OwnedFd, key: u64) {
-        let Some(waiting) = self.waiting.get(&key) else { return };
-        let done = match step(&waiting.socket, waiting.to) {
-            Ok(Progress::Waits) => {
+    pub fn resume(&mut self, epoll: &OwnedFd, key: u64) {
+        let Some(one) = self.pending.get(&key) else { return };
+        let done = match step(&one.socket, one.to) {
+            Ok(Progress::InProgress) => {
                 let events = epoll::EventFlags::OUT | epoll::EventFlags::ONESHOT;
                 let data = epoll::EventData::new_u64(key);
-                match epoll::modify(epoll, &waiting.socket, data, events) {
+                match epoll::modify(epoll, &one.socket, data, events) {
                     Ok(()) => return,
                     Err(error) => Err(error),
                 }
@@ -92,56 +92,56 @@ impl Connecting {
         self.end(epoll, key, done);
     }
 
-    /// Ends connections whose time is up or whose caller has died.
-    pub fn look(&mut self, epoll: &OwnedFd) {
+    /// Ends connections that have timed out or whose caller has died.
+    pub fn drop_expired(&mut self, epoll: &OwnedFd) {
         let now = Instant::now();
-        let late = |waiting: &Waiting| waiting.until.is_some_and(|until| until <= now);
-        let dead = |waiting: &Waiting| !waiting.function.listener.is_waiting(&waiting.call);
-        let ended = self.waiting.iter().filter(|(_, one)| late(one) || dead(one));
+        let late = |one: &Pending| one.until.is_some_and(|until| until <= now);
+        let dead = |one: &Pending| !one.function.listener.is_waiting(&one.call);
+        let ended = self.pending.iter().filter(|(_, one)| late(one) || dead(one));
         for key in ended.map(|(key, _)| *key).collect::<Vec<_>>() {
-            // The kernel's error when a time limit of the socket is reached.
+            // The kernel's error for an expired socket timeout.
             self.end(epoll, key, Err(Errno::INPROGRESS));
         }
     }
 
     /// Drops the connections of a function that has ended.
     pub fn forget(&mut self, epoll: &OwnedFd, function: &Arc<Function>) {
-        let of = self.waiting.iter().filter(|(_, one)| Arc::ptr_eq(&one.function, function));
+        let of = self.pending.iter().filter(|(_, one)| Arc::ptr_eq(&one.function, function));
         for key in of.map(|(key, _)| *key).collect::<Vec<_>>() {
             self.end(epoll, key, Err(Errno::CONNABORTED));
         }
     }
 
-    /// After how long [`Self::look`] is to be called; none while nothing waits.
-    pub fn patience(&self) -> Option<Duration> {
-        let first = self.waiting.values().filter_map(|one| one.until).min();
+    /// When to call [`Self::drop_expired`] next; none while no connection is pending.
+    pub fn timeout(&self) -> Option<Duration> {
+        let first = self.pending.values().filter_map(|one| one.until).min();
         let left = first.map(|until| until.saturating_duration_since(Instant::now()));
-        (!self.waiting.is_empty()).then(|| left.unwrap_or(LOOKED_EVERY).min(LOOKED_EVERY))
+        (!self.pending.is_empty()).then(|| left.unwrap_or(CHECK_INTERVAL).min(CHECK_INTERVAL))
     }
 
     fn make_room(&mut self, epoll: &OwnedFd, function: &Arc<Function>) -> Result<(), Errno> {
-        let of = |waiting: &BTreeMap<u64, Waiting>| {
-            waiting.values().filter(|one| Arc::ptr_eq(&one.function, function)).count()
+        let of = |pending: &BTreeMap<u64, Pending>| {
+            pending.values().filter(|one| Arc::ptr_eq(&one.function, function)).count()
         };
-        if of(&self.waiting) >= MOST {
-            self.look(epoll);
+        if of(&self.pending) >= MAX_PENDING {
+            self.drop_expired(epoll);
         }
-        if of(&self.waiting) < MOST { Ok(()) } else { Err(Errno::NOBUFS) }
+        if of(&self.pending) < MAX_PENDING { Ok(()) } else { Err(Errno::NOBUFS) }
     }
 
     fn end(&mut self, epoll: &OwnedFd, key: u64, done: Result<Answer, Errno>) {
-        let Some(ended) = self.waiting.remove(&key) else { return };
-        // The function has the same socket, so closing the copy would not end the connection.
+        let Some(ended) = self.pending.remove(&key) else { return };
+        // The function has the socket open too, so closing the copy does not remove it from epoll.
         let _ = epoll::delete(epoll, &ended.socket);
         ended.function.answer(&ended.call, done);
     }
 }
 
-/// How far a connection is.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
     Done,
-    Waits,
+    InProgress,
 }
 
 impl Progress {
@@ -150,22 +150,22 @@ impl Progress {
     }
 }
 
-/// Opens a connection, or finds out how far it is, without blocking. A nonblocking socket gets the
-/// error that the kernel would give.
+/// Starts a connection, or continues it, without blocking. A nonblocking socket gets the kernel's
+/// error.
 fn step(socket: &OwnedFd, to: SocketAddr) -> Result<Progress, Errno> {
     let flags = fcntl_getfl(socket)?;
-    let waits = !flags.contains(OFlags::NONBLOCK);
-    if waits {
-        // This sets the function's flag too; the function is blocked in this very call.
+    let blocking = !flags.contains(OFlags::NONBLOCK);
+    if blocking {
+        // This sets the function's flag too; the function is blocked in this call.
         fcntl_setfl(socket, flags | OFlags::NONBLOCK)?;
     }
     let done = connect(socket, &to);
-    if waits {
+    if blocking {
         fcntl_setfl(socket, flags)?;
     }
     match done {
         Ok(()) => Ok(Progress::Done),
-        Err(Errno::INPROGRESS | Errno::ALREADY) if waits => Ok(Progress::Waits),
+        Err(Errno::INPROGRESS | Errno::ALREADY) if blocking => Ok(Progress::InProgress),
         Err(error) => Err(error),
     }
 }
