@@ -102,7 +102,7 @@ impl Kernel {
     /// `None` if it is an error, which whoever reads then sees.
     fn ask(&self, ask: Ask<'_>) -> Option<Vec<u8>> {
         let before = self.files.reads();
-        let reply = self.files.ask(&ask.request()).expect("it is answered");
+        let reply = self.files.request(&ask.request()).expect("it is answered");
         // A lookup halves at most 2^52 blocks; a name in a list takes 32 bytes, a block has one.
         assert!(self.files.reads() - before <= 60 + u64::from(ask.room / 16));
         match reply {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use snowmelt_image::block::{BlobSummary, BlockSize, OciDigest};
 use snowmelt_image::build::{
-    Base, BlockBase, Part, Recipe, Settings, Unpacked, build, build_watched, function,
+    Base, BlockBase, Part, Recipe, Settings, Unpacked, build, build_with_progress, function,
 };
 use snowmelt_image::mount::mount_files;
 use snowmelt_image::read::{BlockSource, LocalSource};
@@ -83,7 +83,7 @@ fn a_change_of_code_presses_and_pushes_the_code_alone() {
     let layout = Layout::create(store.path()).unwrap();
     settle();
     let first = folders.build(&layout);
-    assert_eq!(first.pressed, first.image.blobs().map(blocks).sum::<u64>());
+    assert_eq!(first.written_blocks, first.image.blobs().map(blocks).sum::<u64>());
     assert_eq!(first.image.layers.len(), 3);
 
     fs::write(folders.code.join("main.py"), "print(22)").unwrap();
@@ -94,7 +94,7 @@ fn a_change_of_code_presses_and_pushes_the_code_alone() {
     assert!(!second.written.contains(&second.image.layers[1].digest));
     // The base is a plain folder, whose layer nothing names before it is read.
     let base = blocks(&second.image.layers[0]);
-    assert_eq!(second.pressed - base, blocks(code) + blocks(&second.image.metadata));
+    assert_eq!(second.written_blocks - base, blocks(code) + blocks(&second.image.metadata));
     assert_eq!(second.reused, 1);
     assert_eq!(second.image.layers[..2], first.image.layers[..2]);
     assert_ne!(code, &first.image.layers[2]);
@@ -275,7 +275,7 @@ fn a_builder_that_is_ended_leaves_nothing_and_what_a_killed_one_left_is_removed(
         0 => Ok(()),
         _ => Err(std::io::Error::other("enough")),
     };
-    build_watched(&recipe, &layout, options(), &enough).unwrap_err();
+    build_with_progress(&recipe, &layout, options(), &enough).unwrap_err();
     assert_eq!(left(), 0);
 
     fs::write(tmp.join("half"), "half").unwrap();

@@ -4,25 +4,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use snowmelt_image::block::{BlockSize, OciDigest};
-use snowmelt_image::read::{BlockSource, Patience};
+use snowmelt_image::read::{BlockSource, RetryPolicy};
 use snowmelt_image::source::{Credentials, Layout, Platform, Reference, Registry, RegistryOrigin};
 use snowmelt_image::{Converted, Error, Options, Result, convert};
 
 use super::server::{Pace, Reply, Request, Server};
 
 /// As often as the default, without the waits.
-fn quick() -> Patience {
-    Patience {
+fn quick() -> RetryPolicy {
+    RetryPolicy {
         within: Duration::ZERO,
         first_wait: Duration::from_millis(1),
         attempt: Duration::from_millis(500),
-        ..Patience::default()
+        ..RetryPolicy::default()
     }
 }
 
 fn registry(address: &str, login: Option<Credentials>) -> Registry {
     let reference: Reference = format!("{address}/team/app:v1").parse().unwrap();
-    Registry::with_patience(&reference, login, quick()).unwrap()
+    Registry::with_retry_policy(&reference, login, quick()).unwrap()
 }
 
 fn runtime() -> tokio::runtime::Runtime {
@@ -229,8 +229,8 @@ fn a_manifest_is_waited_for_as_long_as_a_block() {
     });
     let reference: Reference = format!("{}/team/app:v1", server.address).parse().unwrap();
     let (within, longest_wait) = (Duration::from_secs(600), Duration::from_millis(2));
-    let patience = Patience { within, longest_wait, ..quick() };
-    let registry = Registry::with_patience(&reference, None, patience).unwrap();
+    let policy = RetryPolicy { within, longest_wait, ..quick() };
+    let registry = Registry::with_retry_policy(&reference, None, policy).unwrap();
     runtime().block_on(registry.manifest("v1")).unwrap();
     assert_eq!(server.asked().len(), 21);
 }
@@ -307,19 +307,19 @@ fn an_upload_may_take_longer_than_a_silence() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), &content).unwrap();
     let digest = OciDigest::of(&content);
-    let push = |server: &Server, patience| {
+    let push = |server: &Server, policy| {
         let reference: Reference = format!("{}/team/app:v1", server.address).parse().unwrap();
-        let registry = Registry::with_patience(&reference, None, patience).unwrap();
+        let registry = Registry::with_retry_policy(&reference, None, policy).unwrap();
         runtime().block_on(registry.push_blob(&digest, file.path()))
     };
     // Three seconds in all, none of them silent.
     let pace = Pace { bytes: 1 << 20, pause: Duration::from_millis(100) };
     let server = Server::slow(pace, answer);
-    let patience = Patience { attempt: Duration::from_secs(2), attempts: 1, ..quick() };
-    assert!(push(&server, patience).unwrap());
+    let policy = RetryPolicy { attempt: Duration::from_secs(2), attempts: 1, ..quick() };
+    assert!(push(&server, policy).unwrap());
 
     let silent = Pace { bytes: usize::MAX, pause: Duration::from_secs(600) };
     let server = Server::slow(silent, answer);
-    let error = push(&server, Patience { attempts: 1, ..quick() }).unwrap_err();
+    let error = push(&server, RetryPolicy { attempts: 1, ..quick() }).unwrap_err();
     assert!(matches!(error, Error::Unreachable { .. }), "{error:?}");
 }

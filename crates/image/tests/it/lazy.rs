@@ -214,12 +214,12 @@ fn a_mount_tells_why_a_read_failed_by(form: Form) {
     let (image, source) = image(&[archive(scratch.path())]);
     let setup = Setup::of(form, &image, source, None);
     let began = std::time::Instant::now();
-    assert!(setup.mount.why_reads_failed(began).is_none());
+    assert!(setup.mount.take_read_failure(began).is_none());
     *setup.source.faults.lock().unwrap() = vec![Fault::Fail; 1000];
     fs::read(setup.path("a")).unwrap_err();
     setup.source.faults.lock().unwrap().clear();
-    assert!(setup.mount.why_reads_failed(std::time::Instant::now()).is_none(), "it was before");
-    let why = setup.mount.why_reads_failed(began).unwrap();
+    assert!(setup.mount.take_read_failure(std::time::Instant::now()).is_none(), "it was before");
+    let why = setup.mount.take_read_failure(began).unwrap();
     assert!(matches!(why, Error::Unreachable { .. }), "{why}");
 }
 
@@ -413,7 +413,7 @@ fn a_recorded_start_is_fetched_ahead_and_then_needs_no_request() {
     let folder = tempfile::tempdir().unwrap();
     let cache = Arc::new(BlockCache::open(folder.path(), 1 << 30).unwrap());
     let two = Setup::new(&image, second, Some(cache));
-    two.runtime.block_on(profile.fetch_ahead(&readers(&two), 4)).unwrap();
+    two.runtime.block_on(profile.prefetch(&readers(&two), 4)).unwrap();
     let before = two.blocks.counts().requests;
     assert!(fs::read(two.path("b")).unwrap() == noise(2, 400_000));
     assert_eq!(two.blocks.counts().requests, before);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use snowmelt_image::block::{BlockSize, OciDigest};
 use snowmelt_image::mount::{Form, LazyMount};
-use snowmelt_image::read::{BlockSource, Blocks, Patience, Retried, conformance};
+use snowmelt_image::read::{BlockSource, Blocks, Retried, RetryPolicy, conformance};
 use snowmelt_image::source::{
     Credentials, FolderOrigin, Layout, Platform, Reference, Registry, RegistryOrigin,
 };
@@ -122,7 +122,8 @@ fn an_image_goes_from_a_registry_to_a_registry_and_is_mounted_from_there() {
         assert_eq!(found.digest, converted.manifest.digest);
         Image::decode(&bytes).unwrap()
     });
-    let blocks = Arc::new(Blocks::new(Arc::new(Retried::new(source, Patience::default())), None));
+    let blocks =
+        Arc::new(Blocks::new(Arc::new(Retried::new(source, RetryPolicy::default())), None));
     let mounted = LazyMount::new(&image, &blocks, runtime.handle(), Form::Erofs).unwrap();
     let root = std::os::fd::AsRawFd::as_raw_fd(&mounted.root());
     let kept = std::fs::read_to_string(format!("/proc/self/fd/{root}/lib/deep/kept")).unwrap();
@@ -233,8 +234,8 @@ fn a_registry_that_fails_in_every_way_is_asked_again() {
         answer("206 Partial Content", "", "text"),
     ]);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let patience = Patience { first_wait: Duration::from_millis(1), ..Patience::default() };
-    let source = Retried::new(registry(&address, None), patience);
+    let policy = RetryPolicy { first_wait: Duration::from_millis(1), ..RetryPolicy::default() };
+    let source = Retried::new(registry(&address, None), policy);
     let blob = OciDigest::of(b"text");
     assert_eq!(runtime.block_on(source.fetch(&blob, 0..4)).unwrap(), "text");
 }

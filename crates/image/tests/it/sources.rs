@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::future::join_all;
 use snowmelt_image::block::OciDigest;
-use snowmelt_image::read::{BlockSource, Hedged, Limited, Patience, Rate, Retried, conformance};
+use snowmelt_image::read::{BlockSource, Hedged, Limited, Rate, Retried, RetryPolicy, conformance};
 use snowmelt_image::{Error, Result};
 
 /// What a source does with one request.
@@ -90,12 +90,12 @@ impl BlockSource for MemorySource {
     }
 }
 
-fn quick() -> Patience {
-    Patience {
+fn quick() -> RetryPolicy {
+    RetryPolicy {
         within: Duration::ZERO,
         first_wait: Duration::from_millis(1),
         attempt: Duration::from_millis(200),
-        ..Patience::default()
+        ..RetryPolicy::default()
     }
 }
 
@@ -124,16 +124,16 @@ async fn a_source_that_fails_or_stalls_is_asked_again() {
 
 #[tokio::test]
 async fn an_outage_that_is_shorter_than_the_patience_is_waited_for() {
-    let patience = Patience {
+    let policy = RetryPolicy {
         within: Duration::from_secs(600),
         longest_wait: Duration::from_millis(2),
         ..quick()
     };
     let faults = [Fault::Fail; 40];
     let source = MemorySource::of(vec![b"text".to_vec()]).faults(&faults);
-    let source = Retried::new(source, patience);
+    let source = Retried::new(source, policy);
     assert_eq!(source.fetch(&OciDigest::of(b"text"), 1..3).await.unwrap(), "ex");
-    let usual = Patience::default();
+    let usual = RetryPolicy::default();
     assert!(usual.within >= Duration::from_secs(30), "a registry that starts again");
 }
 

@@ -101,9 +101,9 @@ fn what_was_used_once_is_not_asked_for_again() {
         assert!(!setup.path("a/none").exists());
     };
     start();
-    let before = setup.mount.asked();
+    let before = setup.mount.request_count();
     start();
-    assert_eq!(setup.mount.asked(), before);
+    assert_eq!(setup.mount.request_count(), before);
 }
 
 /// Reads a file of the mount as a user who has no rights.

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use snowmelt_image::block::OciDigest;
 use snowmelt_image::manifest::{Descriptor, OCI_MANIFEST};
-use snowmelt_image::mount::{Form, LazyMount, mount_files, outlives_its_server};
+use snowmelt_image::mount::{Form, LazyMount, mount_files, supports_takeover};
 use snowmelt_image::profile::StartProfile;
 use snowmelt_image::read::{BlobReader, HeldFiles, RawFiles};
 use snowmelt_image::source::Reference;
@@ -91,7 +91,7 @@ impl Mounts {
             none => none.insert(self.fresh(spec)?),
         };
         let mut fds = vec![self.copy(spec.digest.as_str())?];
-        if let Some(lazy) = mount.lazy.as_ref().filter(|_| outlives_its_server()) {
+        if let Some(lazy) = mount.lazy.as_ref().filter(|_| supports_takeover()) {
             let device = lazy.device().try_clone_to_owned();
             fds.push(device.map_err(failed("copy a descriptor"))?);
         }
@@ -105,7 +105,7 @@ impl Mounts {
         let slot = locked(&slot);
         let lazy = slot.as_ref()?.lazy.as_ref()?;
         let since = Instant::now().checked_sub(within)?;
-        lazy.why_reads_failed(since)
+        lazy.take_read_failure(since)
     }
 
     /// Goes on with a mount of the daemon before. One that cannot be is left to its readers as it
@@ -222,7 +222,7 @@ impl Mounts {
             return Ok(*form);
         }
         let chosen = self.stores.settings.mount.choose()?;
-        if let Some(error) = chosen.lacking {
+        if let Some(error) = chosen.erofs_error {
             tracing::warn!(%error, "images are mounted by FUSE alone");
         }
         Ok(*self.form.get_or_init(|| chosen.form))
@@ -260,7 +260,7 @@ impl Mounts {
                     (known, _) => known,
                 };
                 match known {
-                    Some(profile) => profile.fetch_ahead(&readers, AHEAD).await,
+                    Some(profile) => profile.prefetch(&readers, AHEAD).await,
                     None => Ok(()),
                 }
             };

@@ -62,7 +62,7 @@ fn next(slot: &Slot) -> Option<(ImageSpec, Readers)> {
     let is_settled = mount.started.is_some_and(|started| started.elapsed() >= SETTLED);
     let is_here = || match mount.spec.origin {
         Origin::Layout(_) => true,
-        Origin::Registry(_) => readers.iter().all(|reader| reader.is_here()),
+        Origin::Registry(_) => readers.iter().all(|reader| reader.is_on_disk()),
     };
     (is_settled && is_here()).then(|| (mount.spec.clone(), readers))
 }
