@@ -1,4 +1,5 @@
-//! A real registry (docker-registry) on loopback: images from it, blocks from it, images to it.
+//! A real registry (docker-registry) on loopback: downloads of images and blocks, uploads of
+//! images.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
@@ -93,7 +94,7 @@ async fn push(registry: &Registry, store: &Layout, image: &Image) {
 }
 
 #[test]
-fn an_image_goes_from_a_registry_to_a_registry_and_is_mounted_from_there() {
+fn an_image_is_converted_from_and_pushed_to_a_registry_and_mounted() {
     if !is_root() {
         return;
     }
@@ -131,7 +132,7 @@ fn an_image_goes_from_a_registry_to_a_registry_and_is_mounted_from_there() {
 }
 
 #[test]
-fn what_was_pulled_stays_until_it_could_be_named_and_is_not_sent_again() {
+fn a_pulled_image_is_kept_until_it_is_named_and_not_uploaded_again() {
     let scratch = tempfile::tempdir().unwrap();
     let served = serve(scratch.path(), "");
     let folder = scratch.path().join("folder");
@@ -176,7 +177,7 @@ fn a_registry_conforms_as_a_source_of_blocks() {
 }
 
 #[test]
-fn a_login_is_asked_for_and_used() {
+fn credentials_are_used_when_required() {
     let scratch = tempfile::tempdir().unwrap();
     let users = scratch.path().join("users");
     std::fs::write(&users, format!("me:{BCRYPT_OF_SECRET}\n")).unwrap();
@@ -197,10 +198,10 @@ fn a_login_is_asked_for_and_used() {
     });
 }
 
-/// Of the word `secret`.
+/// Bcrypt hash of the password `secret`.
 const BCRYPT_OF_SECRET: &str = "$2b$04$uMuHH20Fj2r/Z6o359ELZObQfTP4kp5WvwPAVBnOhxAeFMdCZkbyS";
 
-/// A registry that answers each request with the next of these, whatever is asked.
+/// A registry that answers each request with the next of these answers, regardless of the request.
 fn scripted(answers: Vec<String>) -> String {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -225,7 +226,7 @@ fn answer(status: &str, headers: &str, body: &str) -> String {
 }
 
 #[test]
-fn a_registry_that_fails_in_every_way_is_asked_again() {
+fn transient_failures_of_a_registry_are_retried() {
     let cut = "HTTP/1.1 206 Partial\r\nconnection: close\r\ncontent-length: 4\r\n\r\nte".to_owned();
     let address = scripted(vec![
         answer("500 Oops", "", "internal"),
@@ -241,13 +242,13 @@ fn a_registry_that_fails_in_every_way_is_asked_again() {
 }
 
 #[test]
-fn tokens_are_fetched_where_the_challenge_says() {
+fn tokens_are_fetched_from_the_realm_of_the_challenge() {
     let tokens = scripted(vec![answer("200 OK", "", r#"{"token": "t0k"}"#)]);
     let challenge =
         format!("www-authenticate: Bearer realm=\"http://{tokens}/t\",service=\"s\"\r\n");
     let address = scripted(vec![
         answer("401 Who", &challenge, ""),
-        // Knows no ranges.
+        // Does not support ranges.
         answer("200 OK", "", "the text"),
         answer("403 No", "", "forbidden"),
     ]);
@@ -259,7 +260,7 @@ fn tokens_are_fetched_where_the_challenge_says() {
 }
 
 #[test]
-fn a_secret_is_not_sent_in_the_clear_because_an_answer_says_so() {
+fn a_challenge_cannot_cause_a_secret_to_be_sent_unencrypted() {
     let challenge = "www-authenticate: Bearer realm=\"http://192.0.2.1/t\"\r\n";
     let address = scripted(vec![answer("401 Who", challenge, "")]);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
