@@ -23,7 +23,7 @@ const LIMITS: Limits =
 pub fn manifest(data: &[u8]) {
     if let Ok(image) = Image::decode(data) {
         let bytes = image.encode().expect("an image that was read can be written");
-        assert_eq!(Image::decode(&bytes).expect("what was written can be read"), image);
+        assert_eq!(Image::decode(&bytes).expect("encoded bytes can be decoded"), image);
     }
     if let Ok(config) = Config::parse(data) {
         config.encode().expect("a configuration that was read can be written");
@@ -123,7 +123,7 @@ fn send(kernel: &Kernel, bytes: &[u8]) {
 }
 
 fn check_round_trip(image: &[u8], devices: &[u64]) {
-    let (tree, blocks) = erofs::read(image).expect("what was written can be read");
+    let (tree, blocks) = erofs::read(image).expect("encoded bytes can be decoded");
     assert!(blocks.iter().zip(devices).all(|(blocks, bytes)| u64::from(*blocks) * 4096 >= *bytes));
     assert!(erofs::write(&tree, devices).expect("and written again") == image);
 }

@@ -154,7 +154,7 @@ fn summary(blob: &Descriptor) -> Result<BlobSummary> {
         blob.annotations.get(&format!("{PREFIX}{key}")).ok_or_else(missing)
     };
     let number = |key: &str| {
-        let wrong = || Error::refused("the manifest", format!("`{PREFIX}{key}` is no number"));
+        let wrong = || Error::refused("the manifest", format!("`{PREFIX}{key}` is not a number"));
         text(key)?.parse::<u64>().map_err(|_| wrong())
     };
     let summary = BlobSummary {

@@ -49,7 +49,7 @@ pub fn verify_proof(
         return Err(wrong());
     }
     for sibling in proof {
-        // Whether there is a sibling follows from the number of blocks and is not the prover's choice.
+        // The number of blocks determines whether there is a sibling, not the prover.
         top = match sibling {
             Some(left) if at % 2 == 1 => node(left, &top),
             Some(right) if at + 1 < width => node(&top, right),

@@ -72,23 +72,24 @@ impl Settings {
         set("WorkingDir", self.working_folder.as_ref().map(|folder| json!(folder)));
         set("User", self.user.as_ref().map(|user| json!(user)));
         if !self.environment.is_empty() {
-            let there = section.get("Env").and_then(Value::as_array).cloned().unwrap_or_default();
-            section.insert("Env".to_owned(), json!(self.environment_over(&there)));
+            let existing =
+                section.get("Env").and_then(Value::as_array).cloned().unwrap_or_default();
+            section.insert("Env".to_owned(), json!(self.merged_environment(&existing)));
         }
         if !self.labels.is_empty() {
-            let there = section.get("Labels").and_then(Value::as_object).cloned();
-            let mut labels = there.unwrap_or_default();
+            let existing = section.get("Labels").and_then(Value::as_object).cloned();
+            let mut labels = existing.unwrap_or_default();
             labels.extend(self.labels.iter().map(|(name, value)| (name.clone(), json!(value))));
             section.insert("Labels".to_owned(), Value::Object(labels));
         }
     }
 
-    fn environment_over(&self, there: &[Value]) -> Vec<String> {
+    fn merged_environment(&self, existing: &[Value]) -> Vec<String> {
         let is_set = |line: &&str| {
             let name = line.split_once('=').map_or(*line, |(name, _)| name);
             self.environment.iter().any(|(set, _)| set == name)
         };
-        let kept = there.iter().filter_map(Value::as_str).filter(|line| !is_set(line));
+        let kept = existing.iter().filter_map(Value::as_str).filter(|line| !is_set(line));
         let set = self.environment.iter().map(|(name, value)| format!("{name}={value}"));
         kept.map(str::to_owned).chain(set).collect()
     }

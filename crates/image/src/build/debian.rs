@@ -123,12 +123,12 @@ fn run(command: &mut Command, progress: Progress<'_>) -> Result<()> {
     let program = command.get_program().to_string_lossy().into_owned();
     let failed = |reason: String| Error::NoTool { reason: format!("`{program}`: {reason}") };
     let broken = |error: io::Error| failed(error.to_string());
-    let mut said = tempfile::tempfile().map_err(broken)?;
+    let mut stderr = tempfile::tempfile().map_err(broken)?;
     let mut child = command
         .env("LC_ALL", "C.UTF-8")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(said.try_clone().map_err(broken)?)
+        .stderr(stderr.try_clone().map_err(broken)?)
         .spawn()
         .map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => failed("it is not installed".to_owned()),
@@ -149,11 +149,11 @@ fn run(command: &mut Command, progress: Progress<'_>) -> Result<()> {
         return Ok(());
     }
     let mut text = String::new();
-    said.rewind().and_then(|()| said.read_to_string(&mut text)).map_err(broken)?;
+    stderr.rewind().and_then(|()| stderr.read_to_string(&mut text)).map_err(broken)?;
     // The first error is the cause; later ones follow from it.
-    let told = text.lines().find(|line| line.starts_with("E: "));
-    let told = told.or(text.trim().lines().next_back()).unwrap_or("no error message");
-    Err(failed(told.to_owned()))
+    let line = text.lines().find(|line| line.starts_with("E: "));
+    let line = line.or(text.trim().lines().next_back()).unwrap_or("no error message");
+    Err(failed(line.to_owned()))
 }
 
 #[cfg(test)]

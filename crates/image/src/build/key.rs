@@ -126,7 +126,7 @@ mod tests {
         let changed = UNIX_EPOCH + key.newest;
         assert!(!key.is_settled(changed) && key.is_settled(changed + 2 * STEP));
         for now in [changed, changed + STEP, changed + 2 * STEP] {
-            assert!(key.is_settled(now + key.settles_in(now)), "what is waited for comes");
+            assert!(key.is_settled(now + key.settles_in(now)), "it is settled after the wait");
         }
         assert_eq!(key.settles_in(changed + 2 * STEP), Duration::ZERO);
         assert_eq!(key.settles_in(changed - 9 * STEP), Duration::ZERO, "of the future");

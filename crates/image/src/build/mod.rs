@@ -87,6 +87,6 @@ fn add(converter: &mut Converter<'_>, part: &Part, progress: Progress<'_>) -> Re
 }
 
 /// The name of a layer in histories and messages.
-fn shown(folder: &Path) -> String {
+fn layer_name(folder: &Path) -> String {
     folder.file_name().unwrap_or(folder.as_os_str()).to_string_lossy().into_owned()
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Base, Settings, shown};
+use super::{Base, Settings, layer_name};
 use crate::Result;
 use crate::source::{Shape, Stamp};
 use crate::tree::EntryPath;
@@ -46,14 +46,14 @@ impl Part {
     /// base are kept, as when a package is installed.
     pub fn packages(folder: &Path) -> Self {
         let shape = Shape { at: EntryPath::default(), stamp: Stamp::Root, implied_folders: true };
-        Self { name: shown(folder), folder: folder.to_owned(), shape, identity: None }
+        Self { name: layer_name(folder), folder: folder.to_owned(), shape, identity: None }
     }
 
     /// Code, a model, an unpacked wheel: content that is added at `at`, a path in the image.
     pub fn content(folder: &Path, at: &str) -> Result<Self> {
         let at = EntryPath::parse(at.as_bytes())?;
         let shape = Shape { at, stamp: Stamp::Fixed, implied_folders: true };
-        Ok(Self { name: shown(folder), folder: folder.to_owned(), shape, identity: None })
+        Ok(Self { name: layer_name(folder), folder: folder.to_owned(), shape, identity: None })
     }
 
     /// Like [`Self::content`], for a folder that never changes.

@@ -52,7 +52,7 @@ impl<R: Read> Archive<R> {
                     Ok(None)
                 };
             };
-            let size = header.entry_size().map_err(|_| wrong("a size is not a number"))?;
+            let size = header.entry_size().map_err(|_| wrong("a size is no number"))?;
             let kind = header.entry_type();
             match kind {
                 EntryType::XGlobalHeader => {
@@ -109,7 +109,7 @@ impl<R: Read> Archive<R> {
         }
         let size = match number(&all, "size")? {
             Some(size) => size,
-            None => header.entry_size().map_err(|_| wrong("a size is not a number"))?,
+            None => header.entry_size().map_err(|_| wrong("a size is no number"))?,
         };
         let path = all.get(&b"path"[..]).cloned().or(path);
         let link = all.get(&b"linkpath"[..]).cloned().or(link);

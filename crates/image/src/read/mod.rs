@@ -44,6 +44,6 @@ pub use hedge::Hedged;
 pub use limit::{Limited, Rate};
 pub use local::LocalSource;
 pub(crate) use local::outside;
-pub use raw::{HeldFiles, RawFiles};
+pub use raw::{LockedFiles, RawFiles};
 pub use retry::{Retried, RetryPolicy};
 pub use source::{BlockSource, Pieces};

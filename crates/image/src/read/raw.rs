@@ -31,7 +31,7 @@ pub struct RawFiles {
 }
 
 /// The files of one image. They are not evicted while this value lives.
-pub struct HeldFiles {
+pub struct LockedFiles {
     /// The metadata part, then the layers.
     pub paths: Vec<PathBuf>,
     _locks: Vec<Lock>,
@@ -44,7 +44,7 @@ impl RawFiles {
     }
 
     /// The files of an image, if all exist.
-    pub fn of(&self, image: &Image) -> Option<HeldFiles> {
+    pub fn of(&self, image: &Image) -> Option<LockedFiles> {
         let (mut paths, mut locks) = (Vec::new(), Vec::new());
         for blob in image.blobs() {
             let path = self.path(blob);
@@ -60,7 +60,7 @@ impl RawFiles {
             locks.push(Lock::wait_for(file, Share::Shared, &path).ok()?);
             paths.push(path);
         }
-        Some(HeldFiles { paths, _locks: locks })
+        Some(LockedFiles { paths, _locks: locks })
     }
 
     /// Writes the raw bytes of all blobs that do not exist yet, and fetches their missing blocks.
@@ -69,7 +69,7 @@ impl RawFiles {
         &self,
         image: &Image,
         readers: &[Arc<BlobReader>],
-    ) -> Result<Option<HeldFiles>> {
+    ) -> Result<Option<LockedFiles>> {
         fs::create_dir_all(&self.folder).map_err(Error::io("make the folder", &self.folder))?;
         let Some(_lock) = self.lock()? else { return Ok(None) };
         let missing = readers.iter().filter(|reader| !self.path(reader.summary()).is_file());

@@ -63,7 +63,7 @@ impl Tree {
     pub const ROOT: NodeId = 0;
 
     /// A tree for at most `files` files instead of 8,000,000.
-    pub fn at_most(files: usize) -> Self {
+    pub fn with_max_files(files: usize) -> Self {
         Self { max_files: files, ..Self::default() }
     }
 

@@ -21,7 +21,7 @@ impl EntryPath {
     /// it would stay inside the root, because no image builder writes it.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         let refuse = |reason: &str| {
-            let shown: String = shown(bytes).chars().take(200).collect();
+            let shown: String = escaped(bytes).chars().take(200).collect();
             Err(Error::refused(format!("the entry `{shown}`"), reason))
         };
         if bytes.len() > MAX_PATH_BYTES {
@@ -69,7 +69,7 @@ impl EntryPath {
 
 impl fmt::Display for EntryPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "/{}", shown(&self.0.join(&b'/')))
+        write!(f, "/{}", escaped(&self.0.join(&b'/')))
     }
 }
 
@@ -110,7 +110,7 @@ impl TryFrom<Text> for EntryPath {
     }
 }
 
-fn shown(bytes: &[u8]) -> String {
+fn escaped(bytes: &[u8]) -> String {
     bytes.escape_ascii().to_string()
 }
 

@@ -239,16 +239,16 @@ fn damaged_cache_entries_and_missing_blobs_are_created_again() {
     assert_eq!(whole.reused, 2);
     let private = store.path().join(".snowmelt");
     for part in ["layers", "sources"] {
-        for memo in fs::read_dir(private.join(part)).unwrap() {
-            let path = memo.unwrap().path();
+        for entry in fs::read_dir(private.join(part)).unwrap() {
+            let path = entry.unwrap().path();
             let bytes = fs::read(&path).unwrap();
             fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
         }
         let again = folders.build(&layout);
         assert_eq!((again.reused, &again.manifest), (0, &first.manifest), "{part}");
     }
-    for memo in fs::read_dir(private.join("layers")).unwrap() {
-        let path = memo.unwrap().path();
+    for entry in fs::read_dir(private.join("layers")).unwrap() {
+        let path = entry.unwrap().path();
         let whole = fs::read(&path).unwrap();
         for at in (0..whole.len()).step_by(whole.len() / 9) {
             let mut damaged = whole.clone();

@@ -202,8 +202,8 @@ fn a_full_disk_is_reported_and_leaves_no_incomplete_file() {
     let layout = Layout::create(&disk.path("store")).unwrap();
     let files = |name: &str| fs::read_dir(disk.path(name)).map_or(0, |files| files.count());
     let empty = || {
-        let places = ["blobs/sha256", ".snowmelt/tmp", ".snowmelt/layers", ".snowmelt/sources"];
-        places.iter().all(|place| files(&format!("store/{place}")) == 0)
+        let folders = ["blobs/sha256", ".snowmelt/tmp", ".snowmelt/layers", ".snowmelt/sources"];
+        folders.iter().all(|folder| files(&format!("store/{folder}")) == 0)
     };
     let error = convert(&origin, &layout, options).unwrap_err();
     assert!(error.is_disk_full() && empty(), "{error:?}");

@@ -135,8 +135,8 @@ fn implied_folders_are_counted() {
     let layer = read(&[entry(0), entry(1)].concat()).unwrap();
     assert_eq!(layer.entries.len(), 2);
     // With the root and the two files.
-    Tree::at_most(4001).apply(&layer.entries).unwrap();
-    let error = Tree::at_most(4000).apply(&layer.entries).unwrap_err();
+    Tree::with_max_files(4001).apply(&layer.entries).unwrap();
+    let error = Tree::with_max_files(4000).apply(&layer.entries).unwrap_err();
     assert!(matches!(error, Error::Limit { .. }), "{error:?}");
 }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use snowmelt_image::Image;
 use snowmelt_image::mount::mount_files;
-use snowmelt_image::read::{BlobReader, Blocks, HeldFiles, RawFiles};
+use snowmelt_image::read::{BlobReader, Blocks, LockedFiles, RawFiles};
 
 use super::lazy::{archive, image, noise};
 use super::mounts::is_root;
@@ -26,7 +26,7 @@ fn readers(image: &Image, source: MemorySource) -> Vec<Arc<BlobReader>> {
     image.blobs().map(|blob| Arc::new(reader(blob))).collect()
 }
 
-fn make(files: &RawFiles, image: &Image, readers: &[Arc<BlobReader>]) -> Option<HeldFiles> {
+fn make(files: &RawFiles, image: &Image, readers: &[Arc<BlobReader>]) -> Option<LockedFiles> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(files.make(image, readers)).unwrap()
 }

@@ -17,7 +17,7 @@ use snowmelt_image::block::OciDigest;
 use snowmelt_image::manifest::{Descriptor, OCI_MANIFEST};
 use snowmelt_image::mount::{Form, LazyMount, mount_files, supports_takeover};
 use snowmelt_image::profile::StartProfile;
-use snowmelt_image::read::{BlobReader, HeldFiles, RawFiles};
+use snowmelt_image::read::{BlobReader, LockedFiles, RawFiles};
 use snowmelt_image::source::Reference;
 use snowmelt_image::{Error, Lock, Result};
 use snowmelt_kernel::mount;
@@ -58,7 +58,7 @@ pub(super) struct Mount {
     form: Form,
     /// None once it is on raw files.
     lazy: Option<LazyMount>,
-    _files: Option<HeldFiles>,
+    _files: Option<LockedFiles>,
     /// When its first start was over.
     pub started: Option<Instant>,
     _held: Option<Lock>,
@@ -164,7 +164,7 @@ impl Mounts {
     }
 
     /// Puts a mount on raw files in the place of a lazy one, which stays for who has a copy.
-    pub fn replace(&self, mount: &mut Mount, files: HeldFiles) -> Result<()> {
+    pub fn replace(&self, mount: &mut Mount, files: LockedFiles) -> Result<()> {
         let _nobody_copies = self.replacing.write().unwrap_or_else(PoisonError::into_inner);
         self.attach_raw(&mount.spec, &files)?;
         let point = self.point(&mount.spec.digest);
@@ -208,7 +208,7 @@ impl Mounts {
         Ok(Mount { _held: held, ..Mount::new(spec, form, Some(lazy)) })
     }
 
-    fn attach_raw(&self, spec: &ImageSpec, files: &HeldFiles) -> Result<()> {
+    fn attach_raw(&self, spec: &ImageSpec, files: &LockedFiles) -> Result<()> {
         let root = mount_files(&files.paths[0], &files.paths[1..])?;
         let point = self.raw_point(&spec.digest);
         let attached =
@@ -276,7 +276,7 @@ impl Mount {
         Self { spec: spec.clone(), form, lazy, _files: None, started: None, _held: None }
     }
 
-    fn on(self, files: Option<HeldFiles>) -> Self {
+    fn on(self, files: Option<LockedFiles>) -> Self {
         Self { _files: files, ..self }
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use snowmelt_image::Result;
 use snowmelt_image::block::OciDigest;
-use snowmelt_image::read::{BlobReader, HeldFiles};
+use snowmelt_image::read::{BlobReader, LockedFiles};
 use tokio::runtime::{Builder, Runtime};
 
 use super::locked;
@@ -83,7 +83,7 @@ fn files(
     spec: &ImageSpec,
     readers: &Readers,
     runtime: &Runtime,
-) -> Result<Option<HeldFiles>> {
+) -> Result<Option<LockedFiles>> {
     match &mounts.raw {
         Some(raw) => runtime.block_on(raw.make(&spec.image()?, readers)),
         None => Ok(None),
