@@ -1,4 +1,4 @@
-//! Puts the Python files of `python/snowmelt` into the binary, by name and content.
+//! Embeds the Python files of `python/snowmelt` in the binary, by name and content.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::{env, fs, io};
 fn main() -> io::Result<()> {
     let manifest = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());
     let python = manifest.join("../../python");
-    // Watching the folder lets cargo notice new files, not only changed ones.
+    // Watching the folder makes cargo notice new files, not only changed ones.
     println!("cargo:rerun-if-changed={}", python.join("snowmelt").display());
     let mut files = Vec::new();
     collect(&python.join("snowmelt"), &mut files)?;

@@ -1,5 +1,5 @@
-//! What must hold for any bytes: the fuzz targets and, with what they found, the tests of the crate
-//! call these.
+//! Properties that hold for any input. The fuzz targets call these checks, and so do the crate's
+//! tests with the inputs that fuzzing found.
 
 #![allow(dead_code)]
 
@@ -11,19 +11,19 @@ use snowmelt_image::source::{Config, DockerArchive, Origin, Reference};
 use snowmelt_image::tree::Tree;
 use snowmelt_image::{Image, erofs};
 
-use kernel::{Ask, Kernel, OPCODES};
+use kernel::{Kernel, OPCODES, Request};
 
 mod kernel;
 
-/// Small, so that a bomb ends soon and a mistake of the limits is seen by the memory that it takes.
+/// Small, so that a decompression bomb ends early and a missing limit shows in the memory use.
 const LIMITS: Limits =
     Limits { entries: 1000, bytes: 16 << 20, metadata_bytes: 1 << 20, header_bytes: 64 << 10 };
 
-/// A manifest is refused, or is the same when it is written and read again.
+/// A manifest is refused, or is equal after encoding and decoding.
 pub fn manifest(data: &[u8]) {
     if let Ok(image) = Image::decode(data) {
         let bytes = image.encode().expect("an image that was read can be written");
-        assert_eq!(Image::decode(&bytes).expect("what was written can be read"), image);
+        assert_eq!(Image::decode(&bytes).expect("encoded bytes can be decoded"), image);
     }
     if let Ok(config) = Config::parse(data) {
         config.encode().expect("a configuration that was read can be written");
@@ -33,8 +33,8 @@ pub fn manifest(data: &[u8]) {
     }
 }
 
-/// A table with its footer is refused, or is the same bytes when it is written again. A block is
-/// refused, or has as many raw bytes as the table says.
+/// A table with its footer is refused, or is encoded to the same bytes. A block is refused, or has
+/// the number of raw bytes in its table entry.
 pub fn table(data: &[u8]) {
     if let Ok(table) = Table::decode_unverified(data) {
         assert!(table.encode() == data);
@@ -53,8 +53,8 @@ pub fn table(data: &[u8]) {
     }
 }
 
-/// Two layers are refused, or give a tree that comes back from its metadata part. The first byte
-/// says where the second begins.
+/// Two layers are refused, or produce a tree that can be read back from its metadata part. The
+/// first byte is the position of the second layer.
 pub fn layer(data: &[u8]) {
     let Some((&split, archives)) = data.split_first() else { return };
     let (lower, upper) = archives.split_at(archives.len().min(usize::from(split) * 512));
@@ -62,43 +62,43 @@ pub fn layer(data: &[u8]) {
     for archive in [lower, upper] {
         let writer = BlobWriter::new(std::io::sink(), Path::new("nowhere"), BlockSize::MIN);
         let Ok((layer, _)) = read_layer(&*repaired(archive), LIMITS, writer) else { return };
-        layer.blob.check().expect("the figures of a blob agree");
+        layer.blob.check().expect("the sizes of a blob are consistent");
         if tree.apply(&layer.entries).is_err() {
             return;
         }
         devices.push(layer.blob.raw_size);
     }
     let image = erofs::write(&tree, &devices).expect("a tree can be written");
-    comes_back(&image, &devices);
+    check_round_trip(&image, &devices);
 }
 
-/// A metadata part is refused, or is the same when its tree is written and read again.
+/// A metadata part is refused, or is equal after encoding and decoding its tree.
 pub fn erofs(data: &[u8]) {
     let mut image = data.to_vec();
     seal(&mut image);
     if let Ok((tree, blocks)) = erofs::read(&image) {
         let devices: Vec<u64> = blocks.iter().map(|blocks| u64::from(*blocks) * 4096).collect();
         let written = erofs::write(&tree, &devices).expect("a tree that was read can be written");
-        comes_back(&written, &devices);
+        check_round_trip(&written, &devices);
     }
 }
 
-/// A metadata part that is asked for its files, by its own names and by any number: each answer is
-/// one that the kernel takes, and what is told as a whole is told name by name too. Questions come
-/// first, as many as the first byte says.
+/// Files of a metadata part are requested by listed names and by arbitrary numbers. Each reply must
+/// be one that the kernel accepts, and listings must agree with single lookups. The requests
+/// precede the metadata part; the first byte is their number.
 pub fn volume(data: &[u8]) {
     let Some((&count, rest)) = data.split_first() else { return };
-    let (asks, image) = rest.split_at(rest.len().min(usize::from(count) * ASK_BYTES));
+    let (requests, image) = rest.split_at(rest.len().min(usize::from(count) * REQUEST_BYTES));
     let mut image = image.to_vec();
     seal(&mut image);
     let slots = image.get(1024 + 86..).and_then(|rest| rest.first_chunk());
     let layers = slots.map_or(0, |bytes| usize::from(u16::from_le_bytes(*bytes)));
-    // Some files reach behind the end of such layers.
+    // Some files extend past the end of these layers.
     let layers = vec![1 << 20; layers.min(image.len() / 128)];
     let mut kernel = Kernel::new(&image, &layers);
     kernel.walk(false);
-    for ask in asks.chunks_exact(ASK_BYTES) {
-        asked(&kernel, ask);
+    for request in requests.chunks_exact(REQUEST_BYTES) {
+        send(&kernel, request);
     }
     if let Ok((tree, blocks)) = erofs::read(&image) {
         let devices: Vec<u64> = blocks.iter().map(|blocks| u64::from(*blocks) * 4096).collect();
@@ -107,10 +107,10 @@ pub fn volume(data: &[u8]) {
     }
 }
 
-/// Which question, of which number that is known or else of another, room, number, offset or name.
-const ASK_BYTES: usize = 20;
+/// Opcode, index of a listed number or 0 for the following one, buffer size, number, offset or name.
+const REQUEST_BYTES: usize = 20;
 
-fn asked(kernel: &Kernel, bytes: &[u8]) {
+fn send(kernel: &Kernel, bytes: &[u8]) {
     let number = |at: usize| u64::from_le_bytes(*bytes[at..].first_chunk().expect("eight bytes"));
     let node = match bytes[1] {
         0 => number(4),
@@ -119,23 +119,23 @@ fn asked(kernel: &Kernel, bytes: &[u8]) {
     let room = u32::from(u16::from_le_bytes([bytes[2], bytes[3]]));
     let name = bytes[12..].split(|byte| *byte == 0).next().unwrap_or_default();
     let opcode = OPCODES[usize::from(bytes[0]) % OPCODES.len()];
-    kernel.try_any(Ask { opcode, node, offset: number(12), room, name });
+    kernel.try_any(Request { opcode, node, offset: number(12), room, name });
 }
 
-fn comes_back(image: &[u8], devices: &[u64]) {
-    let (tree, blocks) = erofs::read(image).expect("what was written can be read");
+fn check_round_trip(image: &[u8], devices: &[u64]) {
+    let (tree, blocks) = erofs::read(image).expect("encoded bytes can be decoded");
     assert!(blocks.iter().zip(devices).all(|(blocks, bytes)| u64::from(*blocks) * 4096 >= *bytes));
     assert!(erofs::write(&tree, devices).expect("and written again") == image);
 }
 
-/// An archive of `docker save` is refused, or each of its layers ends within the archive.
+/// An archive of `docker save` is refused, or each of its layers ends inside the archive.
 pub fn archive(data: &[u8]) {
     let path = Path::new("/dev/shm").join(format!("snowmelt-fuzz-{}", std::process::id()));
     std::fs::write(&path, repaired(data)).expect("memory takes a file");
     if let Ok(archive) = DockerArchive::open(&path, None)
         && let Ok(described) = archive.describe()
     {
-        // A manifest of a few bytes may name one layer very often.
+        // A manifest of a few bytes may name the same layer many times.
         for index in 0..described.layers.min(16) {
             let Ok(layer) = archive.layer(index) else { continue };
             let bytes = std::io::copy(&mut { layer }, &mut std::io::sink());
@@ -145,7 +145,7 @@ pub fn archive(data: &[u8]) {
     std::fs::remove_file(&path).expect("it is there");
 }
 
-/// The archive with the checksums of its headers put right: nobody guesses those.
+/// The archive with corrected checksums in its headers, which fuzzing does not guess.
 fn repaired(archive: &[u8]) -> Vec<u8> {
     let (mut bytes, mut at) = (archive.to_vec(), 0);
     while let Some(header) = bytes.get_mut(at..at + 512) {
@@ -162,7 +162,7 @@ fn repaired(archive: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Puts the checksum of the superblock right.
+/// Corrects the checksum of the superblock.
 fn seal(image: &mut [u8]) {
     let Some(head) = image.get_mut(1024..4096) else { return };
     head[4..8].fill(0);

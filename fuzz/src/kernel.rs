@@ -1,4 +1,4 @@
-//! Asks for the files of an image as the kernel does, and holds each answer to what it accepts.
+//! Requests the files of an image as the kernel does, and checks each reply by the kernel's rules.
 
 use snowmelt_image::mount::Unmounted;
 
@@ -11,7 +11,7 @@ const XATTR: u8 = 22;
 const XATTRS: u8 = 23;
 const LIST: u8 = 28;
 const LIST_PLUS: u8 = 44;
-/// All that depends on the image.
+/// Opcodes whose replies depend on the image.
 pub const OPCODES: [u8; 9] =
     [LOOKUP, ATTRIBUTES, LINK, READ, STATISTICS, XATTR, XATTRS, LIST, LIST_PLUS];
 
@@ -21,15 +21,15 @@ const SYMLINK: u8 = 0o12;
 
 const ROOT: u64 = 1;
 const ENTRY_BYTES: u32 = 128;
-const LONGEST_LINK: u32 = 4095;
-/// Room for the largest attributes that an inode has.
+const MAX_LINK_BYTES: u32 = 4095;
+/// A buffer for the largest attributes that an inode can have.
 const XATTR_ROOM: u32 = 1 << 20;
 /// EIO, EINVAL, ERANGE, ENOSYS, ENODATA.
 const ERRNOS: [i32; 5] = [5, 22, 34, 38, 61];
 
-/// One question.
+/// A FUSE request.
 #[derive(Clone, Copy)]
-pub struct Ask<'a> {
+pub struct Request<'a> {
     pub opcode: u8,
     pub node: u64,
     pub offset: u64,
@@ -37,12 +37,12 @@ pub struct Ask<'a> {
     pub name: &'a [u8],
 }
 
-impl Ask<'_> {
+impl Request<'_> {
     pub fn of(opcode: u8, node: u64) -> Self {
         Self { opcode, node, offset: 0, room: 4096, name: b"" }
     }
 
-    fn request(&self) -> Vec<u8> {
+    fn encode(&self) -> Vec<u8> {
         let head = [
             &[0; 4][..],
             &u32::from(self.opcode).to_ne_bytes(),
@@ -59,28 +59,28 @@ impl Ask<'_> {
         [&head.concat()[..], &body].concat()
     }
 
-    /// Bytes that the kernel has room for.
-    fn most(&self) -> u32 {
+    /// The size of the kernel's buffer for the reply.
+    fn buffer(&self) -> u32 {
         match self.opcode {
             LOOKUP | ATTRIBUTES | STATISTICS => ENTRY_BYTES,
-            LINK => LONGEST_LINK,
-            // Only how many there are.
+            LINK => MAX_LINK_BYTES,
+            // Only the length.
             XATTR | XATTRS if self.room == 0 => 8,
             _ => self.room,
         }
     }
 }
 
-/// A name of a folder, as it was listed.
+/// An entry of a listing.
 struct Listed {
     name: Vec<u8>,
     number: u64,
     next: u64,
-    /// What is told of its file, where that was asked for.
+    /// The file's attributes, if the listing includes them.
     entry: Option<Vec<u8>>,
 }
 
-/// The files, and every number that was listed.
+/// The files, and all numbers that were listed.
 pub struct Kernel {
     files: Unmounted,
     pub known: Vec<u64>,
@@ -91,23 +91,24 @@ impl Kernel {
         Self { files: Unmounted::new(metadata, layers), known: vec![ROOT] }
     }
 
-    /// Asks for whatever it is.
-    pub fn try_any(&self, ask: Ask<'_>) {
-        match ask.opcode {
-            LIST | LIST_PLUS => drop(self.list(ask)),
-            _ => drop(self.ask(ask)),
+    /// Sends any request.
+    pub fn try_any(&self, request: Request<'_>) {
+        match request.opcode {
+            LIST | LIST_PLUS => drop(self.list(request)),
+            _ => drop(self.send(request)),
         }
     }
 
-    /// `None` if it is an error, which whoever reads then sees.
-    fn ask(&self, ask: Ask<'_>) -> Option<Vec<u8>> {
+    /// `None` if the reply is an error, which a process that reads the file would receive.
+    fn send(&self, request: Request<'_>) -> Option<Vec<u8>> {
         let before = self.files.reads();
-        let reply = self.files.ask(&ask.request()).expect("it is answered");
-        // A lookup halves at most 2^52 blocks; a name in a list takes 32 bytes, a block has one.
-        assert!(self.files.reads() - before <= 60 + u64::from(ask.room / 16));
+        let reply = self.files.request(&request.encode()).expect("it is answered");
+        // A lookup is a binary search over at most 2^52 blocks; a listed name takes 32 bytes, and a
+        // block contains at least one.
+        assert!(self.files.reads() - before <= 60 + u64::from(request.room / 16));
         match reply {
             Ok(bytes) => {
-                assert!(bytes.len() <= ask.most() as usize);
+                assert!(bytes.len() <= request.buffer() as usize);
                 Some(bytes)
             }
             Err(errno) => {
@@ -117,13 +118,13 @@ impl Kernel {
         }
     }
 
-    /// The names of a folder from an offset on, as many as there is room for.
-    fn list(&self, ask: Ask<'_>) -> Option<Vec<Listed>> {
-        let (reply, mut at) = (self.ask(ask)?, ask.offset);
+    /// The names of a folder from an offset on, as many as fit into the buffer.
+    fn list(&self, request: Request<'_>) -> Option<Vec<Listed>> {
+        let (reply, mut at) = (self.send(request)?, request.offset);
         let (mut rest, mut listed) = (&reply[..], Vec::new());
         while !rest.is_empty() {
-            let one = take(&mut rest, ask.opcode == LIST_PLUS);
-            assert!(one.next > at, "a list that is read to its end ends");
+            let one = take(&mut rest, request.opcode == LIST_PLUS);
+            assert!(one.next > at, "offsets in a listing increase");
             assert!((1..256).contains(&one.name.len()), "{:?}", one.name);
             assert!(!one.name.iter().any(|byte| matches!(byte, 0 | b'/')), "{:?}", one.name);
             at = one.next;
@@ -132,29 +133,29 @@ impl Kernel {
         Some(listed)
     }
 
-    /// Everything about the first files that are reached from the root. Each answer must be one if
-    /// the image is `whole`.
+    /// Reads everything about the first files that can be reached from the root. If the image is
+    /// `whole`, no reply may be an error.
     pub fn walk(&mut self, whole: bool) {
-        self.must(whole, Ask::of(STATISTICS, ROOT));
+        self.must(whole, Request::of(STATISTICS, ROOT));
         let mut at = 0;
         while let Some(node) = self.known.get(at).copied().filter(|_| at < 32) {
             let kind = self.file(node, whole);
             self.xattrs(node, whole);
-            let link = self.ask(Ask::of(LINK, node));
+            let link = self.send(Request::of(LINK, node));
             assert!(link.is_some() == (kind == SYMLINK) || !whole);
             self.folder(node, whole && kind == FOLDER);
             at += 1;
         }
     }
 
-    /// Its type, once its bytes were read too.
+    /// Reads a file's attributes and bytes; returns its type.
     fn file(&self, node: u64, whole: bool) -> u8 {
-        let attributes = self.must(whole, Ask::of(ATTRIBUTES, node)).unwrap_or_default();
+        let attributes = self.must(whole, Request::of(ATTRIBUTES, node)).unwrap_or_default();
         let number = |at: usize| attributes.get(at..at + 8).and_then(|it| it.first_chunk::<8>());
         let size = number(24).map_or(0, |bytes| u64::from_ne_bytes(*bytes));
         let kind = attributes.get(77).map_or(0, |upper| upper >> 4);
         for offset in [0, size.saturating_sub(1), size, u64::MAX] {
-            let read = self.must(whole, Ask { offset, ..Ask::of(READ, node) });
+            let read = self.must(whole, Request { offset, ..Request::of(READ, node) });
             let expected = if kind == FILE { size.saturating_sub(offset).min(4096) } else { 0 };
             assert!(read.is_none_or(|read| read.len() as u64 == expected));
         }
@@ -162,56 +163,58 @@ impl Kernel {
     }
 
     fn xattrs(&self, node: u64, whole: bool) {
-        self.must(whole, Ask { room: 0, ..Ask::of(XATTRS, node) });
-        let names = self.must(whole, Ask { room: XATTR_ROOM, ..Ask::of(XATTRS, node) });
+        self.must(whole, Request { room: 0, ..Request::of(XATTRS, node) });
+        let names = self.must(whole, Request { room: XATTR_ROOM, ..Request::of(XATTRS, node) });
         let names = names.unwrap_or_default();
         for name in names.split_inclusive(|byte| *byte == 0).take(4) {
             let name = name.strip_suffix(&[0]).expect("each name has an end");
             assert!((1..256).contains(&name.len()), "the kernel refuses the whole list");
-            let found = self.ask(Ask { room: XATTR_ROOM, name, ..Ask::of(XATTR, node) });
-            assert!(found.is_some(), "what is listed is there: {name:?}");
+            let found = self.send(Request { room: XATTR_ROOM, name, ..Request::of(XATTR, node) });
+            assert!(found.is_some(), "a listed attribute can be read: {name:?}");
         }
     }
 
-    /// The first names of a folder, in both ways, and each by itself.
+    /// Lists the first names of a folder with and without attributes, and looks each of them up.
     fn folder(&mut self, node: u64, whole: bool) {
         let mut offset = 0;
         for _ in 0..4 {
-            let plain = self.list(Ask { offset, ..Ask::of(LIST, node) });
+            let plain = self.list(Request { offset, ..Request::of(LIST, node) });
             assert!(plain.is_some() || !whole, "the names of {node}");
             let plain = plain.unwrap_or_default();
             let Some(last) = plain.last() else { return };
-            let plus = self.list(Ask { offset, ..Ask::of(LIST_PLUS, node) }).expect("it is listed");
+            let plus = self
+                .list(Request { offset, ..Request::of(LIST_PLUS, node) })
+                .expect("it is listed");
             for (one, other) in plain.iter().zip(&plus) {
                 assert!((&one.name, one.number) == (&other.name, other.number));
                 self.found(node, other, whole);
             }
-            plain.iter().for_each(|one| self.know(one.number));
+            plain.iter().for_each(|one| self.remember(one.number));
             offset = last.next;
         }
     }
 
-    fn know(&mut self, number: u64) {
+    fn remember(&mut self, number: u64) {
         if self.known.len() < 64 && !self.known.contains(&number) {
             self.known.push(number);
         }
     }
 
     fn found(&self, folder: u64, listed: &Listed, whole: bool) {
-        let found = self.ask(Ask { name: &listed.name, ..Ask::of(LOOKUP, folder) });
+        let found = self.send(Request { name: &listed.name, ..Request::of(LOOKUP, folder) });
         if whole && !matches!(&listed.name[..], b"." | b"..") {
             assert!(found.is_some() && found == listed.entry, "{:?}", listed.name);
         }
     }
 
-    fn must(&self, whole: bool, ask: Ask<'_>) -> Option<Vec<u8>> {
-        let reply = self.ask(ask);
-        assert!(reply.is_some() || !whole, "opcode {} of {}", ask.opcode, ask.node);
+    fn must(&self, whole: bool, request: Request<'_>) -> Option<Vec<u8>> {
+        let reply = self.send(request);
+        assert!(reply.is_some() || !whole, "opcode {} of {}", request.opcode, request.node);
         reply
     }
 }
 
-/// The first name of a list.
+/// Removes the first entry of a listing and returns it.
 fn take(rest: &mut &[u8], plus: bool) -> Listed {
     let mut next = |length: usize| {
         let (taken, left) = rest.split_at(length);

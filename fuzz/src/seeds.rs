@@ -1,4 +1,4 @@
-//! A few small inputs of each target, to begin with.
+//! A few small seed inputs for each target.
 
 use std::fs;
 use std::path::Path;
@@ -31,7 +31,7 @@ fn archive(members: &[Member<'_>]) -> Vec<u8> {
     bytes
 }
 
-/// Writes them to the folder of each target.
+/// Writes the seeds to the folder of each target.
 pub fn write_all() -> Result<()> {
     let lower = archive(&[
         (Directory, "usr/lib/", "", b""),
@@ -98,21 +98,25 @@ pub fn write_all() -> Result<()> {
     Ok(())
 }
 
-/// Metadata parts with questions before them.
+/// Metadata parts that are preceded by requests.
 fn volume(metadata: &[u8]) -> Result<()> {
-    let ask = |opcode: u8, node: u8, number: u64, room: u16, last: [u8; 8]| {
+    let request = |opcode: u8, node: u8, number: u64, room: u16, last: [u8; 8]| {
         [&[opcode, node][..], &room.to_le_bytes(), &number.to_le_bytes(), &last].concat()
     };
     let none = [0; 8];
-    let mut asks: Vec<Vec<u8>> = (0..9).map(|opcode| ask(opcode, 2, 0, 4096, none)).collect();
-    // Numbers that nothing names, a list from within a block and from far behind the end, a name.
-    asks.extend((0..9).map(|opcode| ask(opcode, 0, u64::MAX - u64::from(opcode), 100, none)));
-    asks.extend([3, 1 << 9, 1 << 60].map(|offset: u64| ask(8, 1, 0, 300, offset.to_le_bytes())));
-    asks.push(ask(0, 1, 0, 0, *b"usr\0\0\0\0\0"));
-    let asked = [&[asks.len() as u8], &asks.concat()[..], metadata].concat();
-    write("volume", "asked", &asked);
+    let mut requests: Vec<Vec<u8>> =
+        (0..9).map(|opcode| request(opcode, 2, 0, 4096, none)).collect();
+    // Unlisted numbers, listings that start inside a block and far past the end, a name.
+    requests
+        .extend((0..9).map(|opcode| request(opcode, 0, u64::MAX - u64::from(opcode), 100, none)));
+    requests.extend(
+        [3, 1 << 9, 1 << 60].map(|offset: u64| request(8, 1, 0, 300, offset.to_le_bytes())),
+    );
+    requests.push(request(0, 1, 0, 0, *b"usr\0\0\0\0\0"));
+    let input = [&[requests.len() as u8], &requests.concat()[..], metadata].concat();
+    write("volume", "asked", &input);
 
-    // Folders of several blocks, what stands in blocks of its own, and attributes.
+    // Folders of several blocks, content in blocks of its own, and attributes.
     let names: Vec<String> = (0..50).map(|n| format!("many/{n}{}", "n".repeat(90))).collect();
     let target = "t".repeat(90);
     let record = b"26 SCHILY.xattr.user.ab=b\n29 SCHILY.xattr.security.a=b\n";
@@ -124,7 +128,7 @@ fn volume(metadata: &[u8]) -> Result<()> {
     tree.apply(&layer.entries)?;
     let metadata = erofs::write(&tree, &[layer.blob.raw_size])?;
     write("volume", "blocks", &[&[0], &metadata[..]].concat());
-    // An attribute whose name ends within.
+    // An attribute whose name contains a zero byte.
     let at = metadata.windows(3).position(|found| found == b"abb").expect("the attribute");
     let mut metadata = metadata;
     metadata[at] = 0;

@@ -149,7 +149,7 @@ def test_the_same_input_gives_the_same_image(
     [three] = [image for image in listed(alone) if image["name"] == "pulled:v1"]
     assert three["layers"] == 2 and three["raw_bytes"] == one["raw_bytes"]
     alone.run("image", "convert", f"dir:{made.rootfs}").failed_with("SM-0110", "needs a name")
-    alone.run("image", "push", "again", target).failed_with("SM-1001", "no block image")
+    alone.run("image", "push", "again", target).failed_with("SM-1001", "not a block image")
 
 
 @both_ways
@@ -327,7 +327,7 @@ def test_what_nothing_names_is_removed(made: Image, alone: Snowmelt) -> None:
 def test_wrong_names_and_places(alone: Snowmelt, served: Registry, tmp_path: Path) -> None:
     convert = ("image", "convert")
     alone.run(*convert, f"oci:{tmp_path / 'none'}", "a").failed_with("SM-1003", "none")
-    alone.run(*convert, "UPPER/case").failed_with("SM-0110", "a repository has a-z")
+    alone.run(*convert, "UPPER/case").failed_with("SM-0110", "a repository consists of a-z")
     alone.run(*convert, f"{served.address}/no/such:v1").failed_with("SM-1003", "v1")
     (tmp_path / "a.tar").write_text("no archive")
     alone.run(*convert, f"docker-archive:{tmp_path / 'a.tar'}", "a").failed_with("SM-1001")
@@ -553,7 +553,7 @@ def test_a_registry_with_an_authority_of_its_own(
         other = tmp_path / "other"
         run(*new, "-subj", "/CN=other", "-keyout", tmp_path / "other-key", "-out", other)
         home.run(*push, "--ca-file", other).failed_with("SM-1006", served.address)
-        home.run(*push, "--ca-file", code / "serve").failed_with("SM-1001", "no certificate")
+        home.run(*push, "--ca-file", code / "serve").failed_with("SM-1001", "no PEM certificate")
         home.run(*push, "--ca-file", authority).succeeded()
         alone.run("up", "--ca-file", authority).succeeded()
         deploy(alone, code, name).succeeded()

@@ -1,19 +1,20 @@
-//! Removes from a layout folder what nothing names: blobs, remembered layers, files of converters
-//! that were killed.
+//! Garbage collection of a layout folder: removes blobs, cached layers and source records that
+//! nothing references, and temporary files of converters that were killed.
 //!
-//! Invariant: what an index entry names, or a mounted image that has lost its name, stays; nothing
-//! is removed while an image is converted or fetched, because its blobs come before its name.
+//! Invariant: a blob that an index entry or a mounted image without a name references is kept.
+//! Nothing is removed while an image is converted or fetched, because its blobs are written before
+//! its name.
 
 use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::block::{BlockSize, OciDigest};
-use crate::convert::{Memo, recall};
+use crate::convert::{LayerCache, read_entry};
 use crate::layer::Layer;
 use crate::lock::{Lock, Share};
 use crate::manifest::{Descriptor, OCI_MANIFEST};
-use crate::source::{HELD, Layout};
+use crate::source::{Layout, PINNED};
 use crate::{Error, Image, Result};
 
 /// What was removed.
@@ -25,14 +26,15 @@ pub struct Collected {
     pub bytes: u64,
 }
 
-/// Collects; with `dry` only counts. An error if an image is being converted or fetched now, or if
-/// an image cannot be read: then what it names is not known.
+/// Collects garbage; with `dry`, only counts it. Fails if an image is being converted or fetched,
+/// or if an image cannot be read, because its references are then unknown.
 pub fn collect(layout: &Layout, dry: bool) -> Result<Collected> {
     let busy = || Error::refused("collecting", "an image is being converted or fetched now");
     let _alone = layout.collect_alone()?.ok_or_else(busy)?;
-    // Who gives or takes names writes a file of its own, with or without an image to keep.
+    // Tagging and untagging also write a temporary file, whether or not an image is being
+    // converted.
     let _names = layout.change_names()?;
-    let named = named(layout)?;
+    let named = referenced(layout)?;
     let mut collected = Collected::default();
     for (name, path, bytes) in files(&layout.folder().join("blobs/sha256"))? {
         if !named.contains(&name) {
@@ -47,7 +49,7 @@ pub fn collect(layout: &Layout, dry: bool) -> Result<Collected> {
     }
     for (_, path, _) in files(&layout.private("layers"))? {
         let gone = |layer: &Layer| !named.contains(layer.blob.digest.hex());
-        if recall(&path).is_none_or(|layer| gone(&layer)) {
+        if read_entry(&path).is_none_or(|layer| gone(&layer)) {
             remove(&path, dry)?;
         }
     }
@@ -59,7 +61,7 @@ pub fn collect(layout: &Layout, dry: bool) -> Result<Collected> {
     Ok(collected)
 }
 
-/// Removes what writers that were killed left half-written, unless one is at work now.
+/// Removes temporary files of writers that were killed, unless a writer is active.
 pub(crate) fn sweep(layout: &Layout) -> Result<()> {
     let left = files(&layout.private("tmp"))?;
     if left.is_empty() {
@@ -70,27 +72,27 @@ pub(crate) fn sweep(layout: &Layout) -> Result<()> {
     left.iter().try_for_each(|(_, path, _)| remove(path, false))
 }
 
-/// Whether there is a memo of the layer that a folder was when it was built last.
+/// Whether the layer that a folder produced at its last build still has a cache entry.
 fn is_known(layout: &Layout, source: &Path) -> bool {
     let text = fs::read_to_string(source).unwrap_or_default();
     let Ok(diff_id) = text.parse::<OciDigest>() else { return false };
     let sizes = BlockSize::MIN.log2()..=BlockSize::MAX.log2();
-    sizes.into_iter().any(|log2| Memo::path_in(layout, &diff_id, log2).is_file())
+    sizes.into_iter().any(|log2| LayerCache::path_in(layout, &diff_id, log2).is_file())
 }
 
-/// Hexadecimal names of the blobs that must stay.
-fn named(layout: &Layout) -> Result<HashSet<String>> {
+/// Hexadecimal digests of the blobs that are referenced.
+fn referenced(layout: &Layout) -> Result<HashSet<String>> {
     let mut named = HashSet::new();
     for (_, manifest) in layout.list()? {
-        keep(layout, &manifest, &mut named)?;
+        reference(layout, &manifest, &mut named)?;
     }
-    for (name, path, _) in files(&layout.private(HELD))? {
+    for (name, path, _) in files(&layout.private(PINNED))? {
         let free = Lock::attempt(&path, Share::Alone)?;
         let digest = format!("sha256:{name}").parse::<OciDigest>();
         match digest {
             Ok(digest) if free.is_none() => {
                 let size = layout.blob_path(&digest).metadata().map_or(0, |found| found.len());
-                keep(layout, &Descriptor::new(OCI_MANIFEST, digest, size), &mut named)?;
+                reference(layout, &Descriptor::new(OCI_MANIFEST, digest, size), &mut named)?;
             }
             _ => remove(&path, false)?,
         }
@@ -98,7 +100,7 @@ fn named(layout: &Layout) -> Result<HashSet<String>> {
     Ok(named)
 }
 
-fn keep(layout: &Layout, manifest: &Descriptor, named: &mut HashSet<String>) -> Result<()> {
+fn reference(layout: &Layout, manifest: &Descriptor, named: &mut HashSet<String>) -> Result<()> {
     let image = Image::decode(&layout.read_blob(manifest)?)?;
     let blobs = image.blobs().map(|blob| &blob.digest);
     let all = blobs.chain([&manifest.digest, &image.config.digest]);
@@ -106,7 +108,7 @@ fn keep(layout: &Layout, manifest: &Descriptor, named: &mut HashSet<String>) -> 
     Ok(())
 }
 
-/// Names, paths and bytes of the files of a folder, which need not be there.
+/// Names, paths and sizes of the files of a folder; empty if the folder does not exist.
 fn files(folder: &Path) -> Result<Vec<(String, PathBuf, u64)>> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -148,12 +150,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_named_or_in_use_stays_and_the_rest_goes() {
+    fn keeps_named_and_mounted_images_and_removes_the_rest() {
         let folder = tempfile::tempdir().unwrap();
         let layout = Layout::create(folder.path()).unwrap();
         let (one, two) = (converted(&layout, "one"), converted(&layout, "two"));
         layout.tag("one", &one).unwrap();
-        let held = layout.hold(&two.digest).unwrap();
+        let held = layout.pin(&two.digest).unwrap();
         fs::write(layout.private("tmp/left"), "half").unwrap();
         let both = blobs(&layout);
         assert_eq!(collect(&layout, true).unwrap().blobs, 0);
@@ -170,13 +172,13 @@ mod tests {
         layout.untag("one").unwrap_err();
         assert_eq!(collect(&layout, false).unwrap().blobs, 4);
         assert_eq!(blobs(&layout), 0);
-        // A layer that is not there any more is converted again.
+        // A layer whose blob was removed is converted again.
         layout.tag("one", &converted(&layout, "one")).unwrap();
         assert_eq!(blobs(&layout), 4);
     }
 
     #[test]
-    fn what_was_converted_stays_until_it_could_be_named() {
+    fn keeps_a_converted_image_until_it_can_be_named() {
         let (folder, origin) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         fs::write(origin.path().join("file"), "text").unwrap();
         let layout = Layout::create(folder.path()).unwrap();
@@ -188,16 +190,16 @@ mod tests {
         drop(converted);
         assert_eq!(collect(&layout, false).unwrap().blobs, 0);
         layout.untag("one").unwrap();
-        let held = layout.hold(&manifest.digest).unwrap();
+        let held = layout.pin(&manifest.digest).unwrap();
         assert_eq!(collect(&layout, false).unwrap().blobs, 0);
         drop(held);
         assert_eq!(collect(&layout, false).unwrap().blobs, 4);
-        let gone = layout.hold(&manifest.digest).unwrap_err();
+        let gone = layout.pin(&manifest.digest).unwrap_err();
         assert!(matches!(gone, Error::Missing { .. }), "{gone}");
     }
 
     #[test]
-    fn what_is_known_of_folders_goes_with_their_layers() {
+    fn removes_source_records_with_their_layers() {
         let (folder, code) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         fs::write(code.path().join("main.py"), "print(1)").unwrap();
         std::thread::sleep(std::time::Duration::from_millis(50));
@@ -216,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn converters_and_collectors_at_once_leave_every_named_image_whole() {
+    fn concurrent_converters_and_collectors_keep_named_images_complete() {
         let folder = tempfile::tempdir().unwrap();
         let layout = Layout::create(folder.path()).unwrap();
         let origins = ["one", "two"].map(|name| {
@@ -253,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_collected_while_an_image_is_converted() {
+    fn refuses_to_collect_while_an_image_is_converted() {
         let folder = tempfile::tempdir().unwrap();
         let layout = Layout::create(folder.path()).unwrap();
         let _converter = layout.keep_collectors_away().unwrap();

@@ -1,7 +1,7 @@
-//! What two images share: blobs, blocks, and files by their paths.
+//! Compares two images: shared blobs, shared blocks, and files by path.
 //!
-//! Invariant: files are equal if type, permissions, owner, attributes and content are; times are
-//! not looked at, because building again changes them. Contents at the same place of the same blob
+//! Invariant: files are equal if type, permissions, owner, attributes and content are equal. Times
+//! are ignored, because every build changes them. Contents at the same position of the same blob
 //! are not read.
 
 use std::collections::HashMap;
@@ -14,8 +14,8 @@ use crate::read::{BlobReader, BlockSource, Blocks};
 use crate::tree::{Extent, Kind, Node, NodeId, Tree};
 use crate::{Error, Image, Result, erofs};
 
-/// Raw bytes of two files that are compared at once.
-const AT_ONCE: u64 = 1 << 20;
+/// Raw bytes of two files that are compared in one step.
+const CHUNK_BYTES: u64 = 1 << 20;
 
 /// An image whose blocks can be read.
 pub struct Readable {
@@ -55,7 +55,7 @@ impl Amount {
     }
 }
 
-/// What of something is in both images, and what in one only.
+/// Amounts of something that are in both images, or in one only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Shares {
     /// In both.
@@ -80,30 +80,30 @@ impl Shares {
     }
 }
 
-/// How a path differs.
+/// How an entry differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Change {
-    /// The second image has it alone.
+    /// It exists in the second image only.
     Added,
-    /// The first image has it alone.
+    /// It exists in the first image only.
     Removed,
-    /// Type, permissions, owner or attributes.
+    /// Type, permissions, owner or attributes differ.
     Attributes,
-    /// The content, or the target of a link.
+    /// The content, or the target of a link, differs.
     Content,
 }
 
-/// The whole comparison.
+/// The result of a comparison.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Difference {
-    /// Of the blobs.
+    /// Comparison of the blobs.
     pub blobs: Shares,
-    /// Of the blocks, each counted once; blocks of zeros are not stored and not counted.
+    /// Comparison of the blocks, each counted once; blocks of zeros are not stored and not counted.
     pub blocks: Shares,
-    /// Paths that are equal, folders included.
+    /// The number of equal entries, including folders.
     pub same: u64,
-    /// Paths that are not, in their order; what is below a folder of one image alone is left out.
+    /// Entries that differ, in path order; entries below a folder of one image only are omitted.
     pub changes: Vec<(String, Change)>,
 }
 
@@ -130,7 +130,7 @@ async fn blocks(image: &Readable) -> Result<HashMap<BlockDigest, u64>> {
     Ok(found)
 }
 
-/// The metadata part is small and read whole.
+/// The tree of an image. The metadata part is small, so it is read as a whole.
 async fn tree(image: &Readable) -> Result<Tree> {
     let bytes = image.metadata.read(0..image.metadata.raw_size()).await?;
     Ok(erofs::read(&bytes)?.0)
@@ -151,7 +151,7 @@ impl Walk<'_> {
         while let Some((path, a, b)) = waiting.pop() {
             let change = self.change(a, b).await?;
             match change {
-                Some(change) => self.tell(&path, change),
+                Some(change) => self.report(&path, change),
                 None => self.found.same += 1,
             }
             let both = self.below(&path, a, b);
@@ -160,7 +160,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// What two folders both have; what one has alone is told.
+    /// Entries that two folders have in common; entries of one folder only are reported.
     fn below(&mut self, path: &[u8], a: NodeId, b: NodeId) -> Vec<Both> {
         let [first, second] = &self.trees;
         let (ours, theirs) = (&first.node(a).children, &second.node(b).children);
@@ -174,7 +174,7 @@ impl Walk<'_> {
         }
         let added = theirs.keys().filter(|name| !ours.contains_key(*name));
         alone.extend(added.map(|name| (below(name), Change::Added)));
-        alone.iter().for_each(|(path, change)| self.tell(path, *change));
+        alone.iter().for_each(|(path, change)| self.report(path, *change));
         both
     }
 
@@ -212,7 +212,7 @@ impl Walk<'_> {
         }
         let mut at = 0;
         while at < ours.size {
-            let end = ours.size.min(at + AT_ONCE);
+            let end = ours.size.min(at + CHUNK_BYTES);
             let range = |extent: &Extent| {
                 let start = extent.block * erofs::UNIT as u64;
                 start + at..start + end
@@ -225,7 +225,7 @@ impl Walk<'_> {
         Ok(true)
     }
 
-    fn tell(&mut self, path: &[u8], change: Change) {
+    fn report(&mut self, path: &[u8], change: Change) {
         let path = if path.is_empty() { b"/" } else { path };
         self.found.changes.push((String::from_utf8_lossy(path).into_owned(), change));
     }
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn names_what_differs_and_counts_what_does_not() {
+    async fn lists_changed_files_and_counts_equal_ones() {
         let (store, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let (layout, root) = (Layout::create(store.path()).unwrap(), folder.path());
         fs::create_dir_all(root.join("deep/er")).unwrap();

@@ -1,14 +1,14 @@
-//! What can go wrong between an image somewhere and its bytes in a sandbox.
+//! Errors of this crate.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use snowmelt_types::{Code, ErrorReport, Report};
 
-/// Why there is no image, or no block of it.
+/// Why an image, or a block of it, is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The image, or what it is made from, is not what its format allows.
+    /// The image or its source violates the format.
     #[error("{what} is refused: {reason}")]
     Refused {
         /// The layer, entry, manifest or blob.
@@ -16,17 +16,17 @@ pub enum Error {
         /// Which rule it breaks.
         reason: String,
     },
-    /// The image is larger than it may be: it may be a bomb.
+    /// The image exceeds a limit, as a decompression bomb would.
     #[error("{what} is refused: more than {limit} {unit}")]
     Limit {
         /// The layer or image.
         what: String,
         /// How much is allowed.
         limit: u64,
-        /// Of what.
+        /// Unit of the limit.
         unit: &'static str,
     },
-    /// Bytes are not those that their digest names.
+    /// The bytes do not have the expected digest.
     #[error("{what} is damaged: {reason}")]
     Damaged {
         /// The blob, block or table.
@@ -34,62 +34,62 @@ pub enum Error {
         /// How it differs.
         reason: String,
     },
-    /// There is no such image, manifest or blob.
+    /// The image, manifest or blob does not exist.
     #[error("{what} does not exist")]
     Missing {
-        /// What was asked for.
+        /// What was requested.
         what: String,
     },
-    /// There is no such file or folder of an image.
-    #[error("{place} does not exist")]
+    /// A file or folder of an image does not exist.
+    #[error("{location} does not exist")]
     NoFile {
         /// The image, as its user wrote it.
-        place: String,
+        location: String,
     },
-    /// A registry does not let this user do it.
+    /// The registry denies this user the operation.
     #[error("the registry {registry} refuses {what}: {reason}")]
     Denied {
         /// Host and port.
         registry: String,
-        /// What was asked for.
+        /// What was requested.
         what: String,
-        /// Its own words, or its status.
+        /// The registry's message, or its status.
         reason: String,
     },
-    /// A source did not answer, or not with what was asked for; it may next time.
+    /// A source did not answer, or its answer was wrong. A retry may succeed.
     #[error("{what} cannot be fetched: {reason}")]
     Unreachable {
-        /// What was asked for, and where.
+        /// What was requested, and from where.
         what: String,
-        /// What came instead.
+        /// What was received instead.
         reason: String,
-        /// How long the source asks us to wait.
+        /// How long the source asks clients to wait.
         after: Option<std::time::Duration>,
     },
-    /// A registry is not known to be who it says.
-    #[error("{what} is not asked for: the certificate of the registry is not trusted: {reason}")]
+    /// The certificate of a registry is not trusted.
+    #[error("{what} is not requested: the certificate of the registry is not trusted: {reason}")]
     Untrusted {
-        /// What was asked for, and where.
+        /// What was requested, and from where.
         what: String,
         /// What is wrong with the certificate.
         reason: String,
     },
-    /// There is no such package of Debian, or it cannot be installed on the base.
-    #[error("the packages of Debian cannot be resolved: {reason}")]
+    /// A Debian package does not exist, or cannot be installed on the base.
+    #[error("the Debian packages cannot be resolved: {reason}")]
     NoPackage {
-        /// What apt said.
+        /// The message of apt.
         reason: String,
     },
-    /// The archive of Debian's packages does not answer.
-    #[error("the packages of Debian cannot be fetched: {reason}")]
+    /// The archive of Debian packages does not answer.
+    #[error("the Debian packages cannot be fetched: {reason}")]
     NoArchive {
-        /// What apt said.
+        /// The message of apt.
         reason: String,
     },
-    /// A program of Debian is not there or does not do its work.
-    #[error("the packages of Debian cannot be unpacked: {reason}")]
+    /// A Debian program is missing or fails.
+    #[error("the Debian packages cannot be unpacked: {reason}")]
     NoTool {
-        /// The program, and what it said.
+        /// The program, and its message.
         reason: String,
     },
     /// A file or folder cannot be used.
@@ -99,21 +99,21 @@ pub enum Error {
         action: &'static str,
         /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// Another process has the cache of blocks, which one process holds at a time.
-    #[error("the cache of blocks {path} is held by a running platform")]
+    /// Another process owns the block cache; it has one owner at a time.
+    #[error("the block cache {path} is in use by a running platform")]
     Held {
         /// Its folder.
         path: PathBuf,
     },
-    /// The kernel cannot mount it.
+    /// The kernel cannot mount the image.
     #[error("the image cannot be mounted: {step}: {source}")]
     Mount {
-        /// What was tried.
+        /// The step that failed.
         step: &'static str,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
@@ -140,17 +140,17 @@ impl Error {
         Self::Unreachable { what: what.into(), reason: reason.into(), after: None }
     }
 
-    /// Whether the same request may succeed if it is made again.
+    /// Whether a retry of the same request may succeed.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Unreachable { .. })
     }
 
-    /// Whether the disk has no room.
+    /// Whether the disk is full.
     pub fn is_disk_full(&self) -> bool {
         matches!(self, Self::Io { source, .. } if is_full(source))
     }
 
-    /// Whether a file or folder was not there.
+    /// Whether a file or folder does not exist.
     pub(crate) fn is_missing(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
@@ -174,26 +174,28 @@ impl Error {
 
     fn hint(&self) -> Option<&'static str> {
         match self {
-            Self::Limit { .. } => Some("if the image is meant to be that large, raise the limit"),
+            Self::Limit { .. } => Some("if the image has to be that large, raise the limit"),
             Self::Damaged { .. } => Some("build the image again, or fetch it from elsewhere"),
             Self::Missing { .. } => Some("`snowmelt image ls` shows the images of this machine"),
             Self::NoFile { .. } => Some("check the path: it is read from the working folder"),
             Self::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
-                Some("run it as the user of the platform, or name a folder with SNOWMELT_STATE")
+                Some("run it as the platform's user, or set SNOWMELT_STATE to a folder of your own")
             }
             Self::NoPackage { .. } => {
                 Some("check the name; `apt-get update` fetches the list of packages")
             }
             Self::NoArchive { .. } => Some("check the network and /etc/apt/sources.list.d"),
-            Self::NoTool { .. } => Some("packages need apt-get and dpkg-deb, which Debian has"),
-            Self::Held { .. } => Some("`snowmelt down` ends the platform; then try again"),
-            Self::Mount { .. } => Some("`snowmelt doctor` says what mounting images needs"),
+            Self::NoTool { .. } => {
+                Some("packages need apt-get and dpkg-deb, which are part of Debian")
+            }
+            Self::Held { .. } => Some("stop the platform with `snowmelt down`, then try again"),
+            Self::Mount { .. } => Some("`snowmelt doctor` shows what mounting images requires"),
             Self::Untrusted { .. } => Some(
                 "name the file of its authority, or of the certificate if it signed itself, with \
                  --ca-file or images.ca_file (SNOWMELT_IMAGES_CA_FILE)",
             ),
             Self::Unreachable { .. } => {
-                Some("look at the registry's name and port, its log, and the network between")
+                Some("check the registry's name and port, its log, and the network to it")
             }
             Self::Denied { .. } => Some("log in with `docker login`, or check the name"),
             _ => None,

@@ -1,29 +1,29 @@
-//! Block images: an image of any size is there as soon as the blocks that are touched are there,
-//! each verified, and is never unpacked (FaaSNet 3.5).
+//! Block images: an image of any size can be used as soon as the blocks that are read have been
+//! fetched and verified. It is never unpacked (FaaSNet, section 3.5).
 //!
 //! | step | module |
 //! |---|---|
-//! | where images come from | `source` |
-//! | the archive of a layer to changes and contents | `layer` |
-//! | changes of all layers to one tree | `tree` |
-//! | the tree as EROFS metadata over one device a layer | `erofs` |
-//! | contents cut into blocks | `block` |
-//! | all of these in order, kept in a folder | `convert`, `manifest` |
-//! | images from a base, packages and code | `build` |
-//! | blocks on demand, from memory, disk and source | `read` |
-//! | the kernel's mount over them | `mount` |
-//! | what a start touches, fetched ahead at the next | `profile` |
-//! | what the configuration says of its process | `run` |
-//! | every digest compared | `verify` |
-//! | what two images share | `diff` |
-//! | between registries and folders | `exchange` |
-//! | what nothing names any more removed from a folder | `collect` |
-//! | what only one process may do at a time | `lock` |
+//! | sources of images | `source` |
+//! | parse a layer's archive into changes and contents | `layer` |
+//! | merge the changes of all layers into one tree | `tree` |
+//! | write the tree as EROFS metadata over one device per layer | `erofs` |
+//! | split contents into blocks | `block` |
+//! | run these steps in order and store the result in a folder | `convert`, `manifest` |
+//! | build images from a base, packages and code | `build` |
+//! | read blocks on demand, from memory, disk and source | `read` |
+//! | mount images through the kernel | `mount` |
+//! | record the blocks that a start reads, prefetch them at the next start | `profile` |
+//! | the process that the image's configuration describes | `run` |
+//! | compare every digest | `verify` |
+//! | compare two images | `diff` |
+//! | copy images between registries and folders | `exchange` |
+//! | remove unreferenced files from a folder | `collect` |
+//! | exclusion between processes | `lock` |
 //!
-//! The bytes are specified in `docs/image-format.md`.
+//! The byte format is specified in `docs/image-format.md`.
 //!
-//! Invariant: no byte of an image is used before its digest was compared with the one that the
-//! manifest, directly or through a Merkle root, names.
+//! Invariant: no byte of an image is used before its digest is compared with the expected one,
+//! which the manifest contains directly or through a Merkle root.
 
 pub mod block;
 pub mod build;

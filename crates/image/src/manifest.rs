@@ -1,6 +1,7 @@
-//! The manifest of a block image: an OCI artifact manifest beside the original image.
+//! The manifest of a block image: an OCI artifact manifest that refers to the original image.
 //!
-//! Invariant: everything that mounting needs stands here; what it names is content-addressed.
+//! Invariant: the manifest contains everything that mounting needs; its references are
+//! content-addressed.
 
 use std::collections::BTreeMap;
 
@@ -9,40 +10,40 @@ use serde::{Deserialize, Serialize};
 use crate::block::{BlobSummary, BlockSize, OciDigest};
 use crate::{Error, Result};
 
-/// What the manifest is an artifact of.
+/// The artifact type of block images.
 pub const ARTIFACT: &str = "application/vnd.snowmelt.image.v1";
-/// The metadata part: EROFS, cut into blocks.
+/// The media type of the metadata part: EROFS, split into blocks.
 pub const METADATA: &str = "application/vnd.snowmelt.image.metadata.v1+blocks";
-/// A layer's contents, cut into blocks.
+/// The media type of a layer's contents, split into blocks.
 pub const LAYER: &str = "application/vnd.snowmelt.image.layer.v1+blocks";
-/// An OCI image manifest, which an artifact's is too.
+/// The media type of OCI image manifests, including artifacts.
 pub const OCI_MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
-/// An OCI image's configuration.
+/// The media type of an OCI image's configuration.
 pub const OCI_CONFIG: &str = "application/vnd.oci.image.config.v1+json";
-/// Far above what 65535 layers would take.
-const LARGEST: usize = 4 << 20;
+/// Far more than 65535 layers need.
+const MAX_BYTES: usize = 4 << 20;
 const PREFIX: &str = "dev.snowmelt.";
 
-/// A blob as OCI manifests name it.
+/// A reference to a blob in an OCI manifest.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Descriptor {
-    /// What it holds.
+    /// The media type.
     pub media_type: String,
-    /// SHA-256.
+    /// The SHA-256 digest.
     pub digest: OciDigest,
     /// Bytes.
     pub size: u64,
-    /// What a manifest is an artifact of, in lists of manifests.
+    /// The artifact type, in lists of manifests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub artifact_type: Option<String>,
-    /// More about it.
+    /// Annotations.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
 }
 
 impl Descriptor {
-    /// Without annotations.
+    /// A descriptor without annotations.
     pub fn new(media_type: &str, digest: OciDigest, size: u64) -> Self {
         let (media_type, annotations) = (media_type.to_owned(), BTreeMap::new());
         Self { media_type, digest, size, artifact_type: None, annotations }
@@ -52,9 +53,9 @@ impl Descriptor {
 /// A block image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
-    /// EROFS without contents.
+    /// The EROFS file system without file contents.
     pub metadata: BlobSummary,
-    /// Contents, device 1 first; the lowest layer is device 1.
+    /// File contents of the layers; device 1, the lowest layer, is first.
     pub layers: Vec<BlobSummary>,
     /// The original image's configuration: command, environment, user.
     pub config: Descriptor,
@@ -81,7 +82,7 @@ struct Kind {
 }
 
 impl Image {
-    /// The bytes of the manifest: equal images have equal bytes.
+    /// Encodes the manifest. Equal images have equal bytes.
     pub fn encode(&self) -> Result<Vec<u8>> {
         let layers = self.layers.iter().map(|blob| describe(LAYER, blob));
         let manifest = Manifest {
@@ -96,14 +97,14 @@ impl Image {
             .map_err(|error| Error::refused("the manifest", error.to_string()))
     }
 
-    /// From the bytes of a manifest, which were compared with their digest by the caller.
+    /// Decodes a manifest. The caller must have verified the digest of the bytes.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let refuse = |reason: &str| Error::refused("the manifest", reason);
-        if bytes.len() > LARGEST {
+        if bytes.len() > MAX_BYTES {
             return Err(refuse("it is larger than 4 MiB"));
         }
         let unfit = |error: serde_json::Error| refuse(&error.to_string());
-        // Looked at first: manifests of other kinds lack other fields too.
+        // Checked first: manifests of other types lack other fields too.
         let kind: Kind = serde_json::from_slice(bytes).map_err(unfit)?;
         if kind.artifact_type.as_deref() != Some(ARTIFACT) {
             return Err(refuse("it is not a block image: convert it (snowmelt image convert)"));
@@ -127,7 +128,7 @@ impl Image {
         })
     }
 
-    /// All blobs that are cut into blocks, the metadata part first.
+    /// All blobs that are split into blocks, the metadata part first.
     pub fn blobs(&self) -> impl Iterator<Item = &BlobSummary> {
         std::iter::once(&self.metadata).chain(&self.layers)
     }
@@ -153,7 +154,7 @@ fn summary(blob: &Descriptor) -> Result<BlobSummary> {
         blob.annotations.get(&format!("{PREFIX}{key}")).ok_or_else(missing)
     };
     let number = |key: &str| {
-        let wrong = || Error::refused("the manifest", format!("`{PREFIX}{key}` is no number"));
+        let wrong = || Error::refused("the manifest", format!("`{PREFIX}{key}` is not a number"));
         text(key)?.parse::<u64>().map_err(|_| wrong())
     };
     let summary = BlobSummary {
@@ -197,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_figures_that_disagree_and_other_artifacts() {
+    fn refuses_inconsistent_sizes_and_other_artifacts() {
         let text = String::from_utf8(image().encode().unwrap()).unwrap();
         for (from, to) in [
             ("\"100000\"", "\"99999999999999\""),

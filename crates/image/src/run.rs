@@ -1,7 +1,8 @@
 //! The part of an image's configuration that describes its process (OCI image specification,
 //! `config`).
 //!
-//! Invariant: it is untrusted. Its strings have no zero bytes; nothing else is checked here.
+//! Invariant: the configuration is untrusted. Its strings contain no zero bytes; nothing else is
+//! checked.
 
 use serde::Deserialize;
 
@@ -38,7 +39,7 @@ struct Section {
 }
 
 impl RunConfig {
-    /// From the bytes of a configuration.
+    /// Parses the bytes of a configuration.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         let refuse = |reason: String| Error::refused("the image's configuration", reason);
         let document: Document =
@@ -53,7 +54,7 @@ impl RunConfig {
         if texts.any(|text| text.contains('\0'))
             || folder.iter().chain(&user).any(|text| text.contains('\0'))
         {
-            return Err(refuse("a text has a zero byte".to_owned()));
+            return Err(refuse("a string has a zero byte".to_owned()));
         }
         let variable = |line: &String| {
             let (name, value) = line.split_once('=')?;
@@ -63,7 +64,7 @@ impl RunConfig {
         Ok(Self { environment, entrypoint, command, working_folder: folder, user })
     }
 
-    /// Program and arguments; empty if the image names none.
+    /// Program and arguments; empty if the image does not define any.
     pub fn words(&self) -> Vec<String> {
         self.entrypoint.iter().chain(&self.command).cloned().collect()
     }
@@ -74,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_docker_writes_is_read() {
+    fn parses_what_docker_writes() {
         let text = r#"{"architecture": "amd64", "config": {"Env": ["PATH=/bin", "A=b=c", "odd", "=x"],
             "Entrypoint": ["/serve"], "Cmd": ["--fast"], "WorkingDir": "/app", "User": "web:7",
             "Labels": null}}"#;
@@ -87,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_or_empty_is_nothing() {
+    fn missing_and_empty_fields_are_unset() {
         for text in [
             "{}",
             r#"{"config": null}"#,
@@ -98,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_process_can_have_is_refused() {
+    fn refuses_zero_bytes_and_wrong_types() {
         for text in [
             r#"{"config": {"Env": ["A=\u0000"]}}"#,
             r#"{"config": {"Cmd": ["\u0000"]}}"#,

@@ -1,4 +1,4 @@
-//! A whole image compared with its digests, so that a flipped bit anywhere is named.
+//! Verification of a whole image: compares every digest, so that any flipped bit is reported.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use crate::block::{BlobSummary, OciDigest, Table, verify};
 use crate::read::BlockSource;
 use crate::{Error, Image, Result};
 
-/// Stored bytes asked for at once.
-const AT_ONCE: u64 = 8 << 20;
+/// Stored bytes per request.
+const REQUEST_BYTES: u64 = 8 << 20;
 
-/// One thing that is not what its digest says.
+/// A blob table or block whose bytes do not match their digest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
     /// The blob.
@@ -20,7 +20,7 @@ pub struct Damage {
     pub reason: String,
 }
 
-/// What was found.
+/// The result of a verification.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verified {
     /// Blocks that were compared.
@@ -31,8 +31,8 @@ pub struct Verified {
     pub damages: Vec<Damage>,
 }
 
-/// Compares every blob of an image, which its manifest names; the manifest itself was compared by
-/// whoever read it. An error is a source that does not answer, or has no such blob.
+/// Compares every blob that an image's manifest references. The caller must have verified the
+/// manifest itself. Fails if the source does not answer or a blob does not exist.
 pub async fn verify_image(image: &Image, source: &Arc<dyn BlockSource>) -> Result<Verified> {
     let mut verified = Verified::default();
     for blob in image.blobs() {
@@ -59,7 +59,7 @@ impl Verified {
         Ok(())
     }
 
-    /// Compares blocks from `first` on and says where to go on.
+    /// Compares blocks from `first` on and returns the index of the next block.
     async fn run(
         &mut self,
         blob: &BlobSummary,
@@ -69,7 +69,9 @@ impl Verified {
     ) -> Result<usize> {
         let start = table.stored(first..first).start;
         let mut end = first + 1;
-        while end < table.entries().len() && table.stored(first..end + 1).end - start <= AT_ONCE {
+        while end < table.entries().len()
+            && table.stored(first..end + 1).end - start <= REQUEST_BYTES
+        {
             end += 1;
         }
         let range = table.stored(first..end);

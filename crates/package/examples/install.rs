@@ -1,5 +1,5 @@
-//! Installs packages into a store and shows each step with its time: `install STORE REQUIREMENT…`.
-//! With `--alone` before the store, also the subset of each wheel alone.
+//! Installs packages into a store and prints each step with its time: `install STORE REQUIREMENT…`.
+//! With `--alone` before the store, also creates the subset of each single wheel.
 
 use std::collections::BTreeSet;
 use std::error::Error;

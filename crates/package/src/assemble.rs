@@ -1,7 +1,7 @@
-//! Wheels to a published environment.
+//! Assembles wheels to a published environment.
 //!
-//! Each wheel is unpacked once, whatever sets it is part of; an environment only links them. As
-//! with a wheel, it is put together in a workspace and becomes visible by one rename.
+//! Each wheel is unpacked once; environments only link its files. Like a wheel, an environment is
+//! assembled in a workspace and published by one rename.
 
 use std::fs;
 use std::path::Path;
@@ -18,17 +18,17 @@ use crate::link::{Source, link};
 use crate::lock::Pin;
 use crate::once::{Once, once};
 use crate::unpack::unpack;
-use crate::wheel::{self, HeldWheel, Wheel, WheelManifest};
+use crate::wheel::{self, LockedWheel, Wheel, WheelManifest};
 use crate::workspace::Workspace;
 use crate::{Error, Progress, Reporter, Result};
 
-/// The wheels of these pins, sorted by name. Two are unpacked at a time, so that one is fetched
+/// The wheels of these pins, sorted by name. Two are unpacked concurrently, so that one is fetched
 /// while the other is compiled.
 pub(crate) async fn gather(
     shared: &Shared,
     pins: &[Pin],
     progress: &dyn Reporter,
-) -> Result<Vec<HeldWheel>> {
+) -> Result<Vec<LockedWheel>> {
     let next = AtomicUsize::new(0);
     let work = || gather_some(shared, pins, &next, progress);
     let (mut wheels, others) = tokio::try_join!(work(), work())?;
@@ -42,15 +42,19 @@ async fn gather_some(
     pins: &[Pin],
     next: &AtomicUsize,
     progress: &dyn Reporter,
-) -> Result<Vec<HeldWheel>> {
+) -> Result<Vec<LockedWheel>> {
     let mut wheels = Vec::new();
     while let Some(pin) = pins.get(next.fetch_add(1, Relaxed)) {
-        wheels.push(hold_or_unpack(shared, pin, progress).await?);
+        wheels.push(lock_or_unpack(shared, pin, progress).await?);
     }
     Ok(wheels)
 }
 
-async fn hold_or_unpack(shared: &Shared, pin: &Pin, progress: &dyn Reporter) -> Result<HeldWheel> {
+async fn lock_or_unpack(
+    shared: &Shared,
+    pin: &Pin,
+    progress: &dyn Reporter,
+) -> Result<LockedWheel> {
     let digest = pin.digest(&shared.python);
     let folder = shared.store.wheel(&digest);
     let lock = shared.store.wheel_lock(digest.as_str());
@@ -62,12 +66,12 @@ async fn hold_or_unpack(shared: &Shared, pin: &Pin, progress: &dyn Reporter) -> 
     );
     let Once { found, lease, made } = held.await?;
     shared.counts.wheel(made);
-    Ok(HeldWheel { manifest: found, site: wheel::site(&folder), _lease: lease })
+    Ok(LockedWheel { manifest: found, site: wheel::site(&folder), _lease: lease })
 }
 
-/// Wheels that are there already. An environment that is in use keeps its wheels from being
-/// reclaimed, so what is missing was taken or damaged by other hands.
-pub(crate) async fn hold(shared: &Shared, wheels: &[Wheel]) -> Result<Vec<HeldWheel>> {
+/// Locks wheels that exist. A wheel is not reclaimed while an environment with it is in use, so a
+/// missing wheel was removed or damaged by other means.
+pub(crate) async fn lock_wheels(shared: &Shared, wheels: &[Wheel]) -> Result<Vec<LockedWheel>> {
     let mut held = Vec::new();
     for wheel in wheels {
         let lock = shared.store.wheel_lock(wheel.digest.as_str());
@@ -80,33 +84,33 @@ pub(crate) async fn hold(shared: &Shared, wheels: &[Wheel]) -> Result<Vec<HeldWh
         };
         lease.touch()?;
         shared.counts.wheel(false);
-        held.push(HeldWheel { manifest, site: wheel::site(&folder), _lease: lease });
+        held.push(LockedWheel { manifest, site: wheel::site(&folder), _lease: lease });
     }
     Ok(held)
 }
 
-/// Publishes the environment of these wheels, which come sorted by name. The caller holds the
-/// environment's lock alone.
+/// Publishes the environment of these wheels, which must be sorted by name. The caller holds the
+/// environment's exclusive lock.
 pub(crate) async fn assemble(
     shared: &Shared,
-    wheels: Vec<HeldWheel>,
+    wheels: Vec<LockedWheel>,
     digest: &Digest,
 ) -> Result<()> {
     let (workspace, counts) = (shared.store.workspace()?, shared.counts.clone());
     let target = shared.store.environment(digest);
     blocking(move || {
-        counts.grew(publish(&workspace, &wheels, &target)?);
+        counts.add_bytes(publish(&workspace, &wheels, &target)?);
         Ok(())
     })
     .await
 }
 
-/// Gives the bytes on disk that it takes beside the wheels.
-fn publish(workspace: &Workspace, wheels: &[HeldWheel], target: &Path) -> Result<u64> {
+/// Returns the bytes on disk that the environment takes in addition to its wheels.
+fn publish(workspace: &Workspace, wheels: &[LockedWheel], target: &Path) -> Result<u64> {
     let environment = workspace.path().join("environment");
     make_folder(&environment, 0o755)?;
     make_folder(&site(&environment), 0o755)?;
-    let source = |held: &HeldWheel| Source {
+    let source = |held: &LockedWheel| Source {
         name: held.manifest.wheel.name.clone(),
         site: held.site.clone(),
     };
@@ -116,18 +120,18 @@ fn publish(workspace: &Workspace, wheels: &[HeldWheel], target: &Path) -> Result
     let manifest = Manifest {
         wheels: wheels.iter().map(|held| held.manifest.wheel.clone()).collect(),
         conflicts: linked.conflicts,
-        bytes: of_wheels + linked.own,
-        own: linked.own,
+        bytes: of_wheels + linked.own_bytes,
+        own: linked.own_bytes,
     };
     if linked.copied {
         files::sync_file_system(&environment)?;
     }
-    // Flushed last: journals keep the order of changes to folders, so the links are on the disk as
-    // well once the manifest is. The files themselves were flushed with their wheels.
+    // Flushed last: the journal keeps the order of changes to folders, so once the manifest is on
+    // the disk, the links are too. The files themselves were flushed with their wheels.
     manifest.write(&environment)?;
-    // What stands there has no manifest that can be read: not one of ours any more.
+    // An existing target has no readable manifest, so it is not a valid environment.
     files::remove_tree(target)?;
     fs::rename(&environment, target).map_err(Error::io("publish", target))?;
     files::sync_folder(target.parent().unwrap_or(target))?;
-    Ok(linked.own)
+    Ok(linked.own_bytes)
 }

@@ -1,8 +1,8 @@
-//! File work off the runtime's threads.
+//! Runs file operations outside of the async runtime's threads.
 
 use crate::Result;
 
-/// Runs it on a thread that may block. It goes on to its end even if the caller goes away.
+/// Runs `work` on a thread that may block. It runs to its end even if the future is dropped.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {

@@ -1,26 +1,26 @@
-//! How often the install cache had what was asked of it, and how much it holds.
+//! Hits and misses of the install cache, and its size.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use snowmelt_types::ByteSize;
 
-/// Since the installer was opened, except for `bytes`.
+/// Counters since the installer was opened, except for `bytes`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InstallCounts {
-    /// Environments that were there when they were asked for.
+    /// Requested environments that existed.
     pub environment_hits: u64,
-    /// Environments that this installer put together.
+    /// Environments that this installer created.
     pub environment_misses: u64,
-    /// Wheels that were there when an environment was put together.
+    /// Wheels that existed when an environment was created.
     pub wheel_hits: u64,
     /// Wheels that this installer unpacked.
     pub wheel_misses: u64,
-    /// What wheels and environments take on disk, without the resolver's own cache.
+    /// The size on disk of wheels and environments, without the resolver's cache.
     pub bytes: ByteSize,
 }
 
-/// The living counters. Cheap to clone; all clones count together.
+/// The live counters. Cheap to clone; all clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counts {
     inner: Arc<Inner>,
@@ -34,23 +34,23 @@ struct Inner {
 }
 
 impl Counts {
-    /// One environment was asked for.
+    /// Counts a requested environment.
     pub(crate) fn environment(&self, made: bool) {
         self.inner.environments[usize::from(made)].fetch_add(1, Relaxed);
     }
 
-    /// One wheel was needed.
+    /// Counts a needed wheel.
     pub(crate) fn wheel(&self, made: bool) {
         self.inner.wheels[usize::from(made)].fetch_add(1, Relaxed);
     }
 
-    /// The store holds so much more.
-    pub(crate) fn grew(&self, bytes: u64) {
+    /// Adds to the size of the store.
+    pub(crate) fn add_bytes(&self, bytes: u64) {
         self.inner.bytes.fetch_add(bytes, Relaxed);
     }
 
-    /// The store was measured.
-    pub(crate) fn holds(&self, bytes: u64) {
+    /// Sets the size of the store.
+    pub(crate) fn set_bytes(&self, bytes: u64) {
         self.inner.bytes.store(bytes, Relaxed);
     }
 

@@ -1,4 +1,4 @@
-//! A set of wheels as one folder, and what is written beside it.
+//! A set of wheels as one folder, with its manifest.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -15,12 +15,12 @@ use crate::link::Conflict;
 use crate::record::public;
 use crate::{Error, Requirement, Result, Wheel};
 
-/// One package at one version.
+/// A package with an exact version.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Pinned {
-    /// Its name on the index, in normal form.
+    /// The normalised name on the index.
     pub name: String,
-    /// Its exact version.
+    /// The exact version.
     pub version: String,
 }
 
@@ -30,49 +30,50 @@ impl fmt::Display for Pinned {
     }
 }
 
-/// A folder of unpacked packages, to be put on `sys.path`. It does not change any more, and it is
-/// not removed while this value, or a clone of it, lives.
+/// A folder of unpacked packages for `sys.path`. It is immutable, and it is not removed while this
+/// value, or a clone of it, lives.
 #[derive(Clone, Debug)]
 pub struct Environment {
-    /// Of its wheels: equal digests are equal folders.
+    /// The digest of its wheels: equal digests mean equal folders.
     pub digest: Digest,
-    /// The folder, as `site-packages` is laid out; readable by everybody.
+    /// The folder in the layout of `site-packages`; readable by all users.
     pub path: PathBuf,
-    /// Everything in it.
+    /// All packages in the folder.
     pub packages: Vec<Pinned>,
-    /// The same as the unpacked wheels that it is put together from, by name. Some of them can be
-    /// had alone: [`Installer::subset`](crate::Installer::subset).
+    /// The unpacked wheels of these packages, by name. A subset of them can be made an environment:
+    /// [`Installer::subset`](crate::Installer::subset).
     pub wheels: Vec<Wheel>,
-    /// Files that two wheels bring with different content.
+    /// Files that two wheels contain with different content.
     pub conflicts: Vec<Conflict>,
-    /// Modules of the distributions that were asked for, not of those that these need: what a
-    /// zygote may import (SOCK 4.2).
+    /// Modules of the requested distributions, without those of their dependencies: a zygote may
+    /// import these (SOCK, section 4.2).
     pub modules: Vec<String>,
-    /// Its size on disk if nothing else shared its wheels.
+    /// Its size on disk if no other environment shared its wheels.
     pub size: ByteSize,
     pub(crate) _lease: Arc<FileLock>,
 }
 
-/// `environment.json`: what was found out when the environment was made.
+/// `environment.json`: the results of the environment's creation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Manifest {
     pub(crate) wheels: Vec<Wheel>,
     pub(crate) conflicts: Vec<Conflict>,
-    /// On disk, with the wheels.
+    /// Size on disk, including the wheels.
     pub(crate) bytes: u64,
-    /// On disk, without the wheels.
+    /// Size on disk, excluding the wheels.
     pub(crate) own: u64,
 }
 
 const MANIFEST: &str = "environment.json";
 const SITE: &str = "site";
 
-/// The folder of packages inside of an environment's own.
+/// The folder of packages in an environment's folder.
 pub(crate) fn site(environment: &Path) -> PathBuf {
     environment.join(SITE)
 }
 
-/// Names the environment of some wheels, in any order. A wheel's digest names its Python too.
+/// The digest of an environment of these wheels, independent of their order. It covers the Python
+/// too, because the wheels' digests do.
 pub(crate) fn digest_of<'a>(wheels: impl IntoIterator<Item = &'a Digest>) -> Digest {
     let sorted: BTreeSet<&str> = wheels.into_iter().map(Digest::as_str).collect();
     Digest::of_parts(["environment-2"].into_iter().chain(sorted))
@@ -86,16 +87,16 @@ impl Manifest {
         write_synced(&path, &text)
     }
 
-    /// None where there is no environment, or not a whole one.
+    /// `None` if there is no environment, or it is incomplete.
     pub(crate) fn read(environment: &Path) -> Option<Self> {
         let manifest = serde_json::from_slice(&fs::read(environment.join(MANIFEST)).ok()?).ok()?;
         site(environment).is_dir().then_some(manifest)
     }
 
-    /// The modules of what these requirements name.
-    pub(crate) fn asked(&self, requirements: &[Requirement]) -> Vec<String> {
-        let asked = |wheel: &&Wheel| requirements.iter().any(|one| one.name() == wheel.name);
-        let wheels = self.wheels.iter().filter(asked);
+    /// The modules of the packages that these requirements name.
+    pub(crate) fn requested_modules(&self, requirements: &[Requirement]) -> Vec<String> {
+        let is_requested = |wheel: &&Wheel| requirements.iter().any(|one| one.name() == wheel.name);
+        let wheels = self.wheels.iter().filter(is_requested);
         wheels
             .flat_map(|wheel| public(&wheel.modules))
             .collect::<BTreeSet<_>>()

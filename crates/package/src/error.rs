@@ -1,14 +1,14 @@
-//! What can go wrong between a list of requirements and a folder of packages.
+//! Errors of this crate.
 
 use std::io;
 use std::path::PathBuf;
 
 use snowmelt_types::{Code, Digest, ErrorReport, Report};
 
-/// Why there is no environment.
+/// Why an environment is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A requirement that is not a name with versions; nothing was started.
+    /// The requirement is not a package name with versions. Nothing was started.
     #[error("the requirement `{line}` is refused: {reason}")]
     Requirement {
         /// The requirement as it was given.
@@ -18,55 +18,55 @@ pub enum Error {
         /// What to write instead.
         hint: String,
     },
-    /// The content of a wheel of a user's own is not here.
-    #[error("the wheel {wheel} of your own is not on this host")]
-    OwnWheelMissing {
-        /// Its file.
+    /// The content of an uploaded wheel is not on this host.
+    #[error("the uploaded wheel {wheel} is not on this host")]
+    UploadedWheelMissing {
+        /// Its file name.
         wheel: String,
     },
-    /// The resolver says that no set of versions satisfies the requirements.
+    /// The resolver found no versions that satisfy the requirements.
     #[error("the packages cannot be resolved: {requirements}")]
     Unresolvable {
         /// The requirements, separated by commas.
         requirements: String,
-        /// The resolver's own words.
+        /// The resolver's messages.
         lines: Vec<String>,
     },
     /// The package index did not answer.
     #[error("the package index cannot be reached")]
     IndexUnreachable {
-        /// The resolver's own words.
+        /// The resolver's messages.
         lines: Vec<String>,
     },
-    /// The packages were resolved but could not be fetched and unpacked.
+    /// The packages were resolved but could not be fetched or unpacked.
     #[error("the packages cannot be unpacked: {requirements}")]
     Install {
-        /// What was to be unpacked, separated by commas.
+        /// The packages, separated by commas.
         requirements: String,
-        /// The installer's own words.
+        /// The installer's messages.
         lines: Vec<String>,
     },
-    /// A file is not what the package's own record says.
-    #[error("`{file}` is not as its package says after unpacking: {reason}")]
+    /// A file does not match the package's RECORD.
+    #[error("`{file}` does not match its package's RECORD after unpacking: {reason}")]
     Corrupt {
         /// The file, relative to the environment.
         file: String,
         /// How it differs.
         reason: String,
     },
-    /// A wheel of an environment is not in the store any more.
+    /// A wheel of an environment was removed from the store.
     #[error("the unpacked package {wheel} is gone or damaged")]
     WheelMissing {
         /// Name and version.
         wheel: String,
     },
-    /// A subset was asked for with a wheel that the whole has not.
+    /// A requested subset contains a wheel that the environment does not have.
     #[error("the environment has no wheel {digest}")]
     NoSuchWheel {
         /// The wheel's digest.
         digest: Digest,
     },
-    /// A variable has a value that cannot be.
+    /// An environment variable has an invalid value.
     #[error("{name}: {reason}")]
     Setting {
         /// The variable.
@@ -74,42 +74,42 @@ pub enum Error {
         /// What is wrong with its value.
         reason: String,
     },
-    /// A tool did not end within its time and was killed.
+    /// A tool exceeded its time limit and was killed.
     #[error("`{tool}` did not end within {seconds} s")]
     Slow {
-        /// What it was doing.
+        /// The operation.
         tool: &'static str,
         /// The limit.
         seconds: u64,
     },
-    /// There is no `uv`.
+    /// `uv` was not found.
     #[error("the resolver `uv` was not found{}", at(.tried))]
     UvMissing {
-        /// The path that `SNOWMELT_UV` names, if it names one.
+        /// The path in `SNOWMELT_UV`, if it is set.
         tried: Option<PathBuf>,
         /// The command that installs it.
-        mend: String,
+        install_command: String,
     },
-    /// There is no usable Python.
+    /// No usable Python was found.
     #[error("no usable Python: {reason}")]
     PythonMissing {
-        /// Which one was tried and why it cannot be used.
+        /// The tried interpreter, and why it cannot be used.
         reason: String,
     },
-    /// A tool could not be started or read.
+    /// A tool could not be started, or its output could not be read.
     #[error("`{tool}` cannot be run: {source}")]
     Tool {
         /// The program.
         tool: String,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// The store is one that others could write to.
+    /// Other users can write to the store.
     #[error("the package store {path} cannot be trusted: {reason}")]
     Store {
         /// Its folder.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
     /// A file or folder of the store cannot be used.
@@ -119,7 +119,7 @@ pub enum Error {
         action: &'static str,
         /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
@@ -132,7 +132,7 @@ fn at(tried: &Option<PathBuf>) -> String {
 }
 
 impl Error {
-    /// For `map_err`: an I/O error with what was tried, on which path.
+    /// For `map_err`: an I/O error with the action and the path.
     pub(crate) fn io(
         action: &'static str,
         path: impl Into<PathBuf>,
@@ -158,9 +158,9 @@ impl Error {
             return Code::DISK_FULL;
         }
         match self {
-            Self::Requirement { .. } | Self::Unresolvable { .. } | Self::OwnWheelMissing { .. } => {
-                Code::PACKAGE_RESOLVE
-            }
+            Self::Requirement { .. }
+            | Self::Unresolvable { .. }
+            | Self::UploadedWheelMissing { .. } => Code::PACKAGE_RESOLVE,
             Self::IndexUnreachable { .. } => Code::PACKAGE_INDEX,
             Self::Install { .. }
             | Self::Corrupt { .. }
@@ -191,9 +191,9 @@ impl Error {
         let hint = match self {
             Self::Requirement { hint, .. } => hint.clone(),
             Self::Unresolvable { lines, .. } => unresolvable_hint(lines),
-            Self::OwnWheelMissing { .. } => {
-                "deploy or call again from where the file is, which sends it; other hosts of a \
-                 cluster have packages of the index only"
+            Self::UploadedWheelMissing { .. } => {
+                "deploy or call again on the machine that has the file, which uploads it; other \
+                 hosts of a cluster can use packages of the index only"
                     .to_owned()
             }
             Self::IndexUnreachable { .. } => {
@@ -202,17 +202,17 @@ impl Error {
                     .to_owned()
             }
             Self::Install { .. } | Self::Corrupt { .. } => {
-                "try again: nothing of the failed attempt is kept".to_owned()
+                "try again: the failed attempt left nothing behind".to_owned()
             }
             Self::Slow { .. } => "try again when the network or the machine is faster".to_owned(),
-            Self::UvMissing { mend, .. } => mend.clone(),
+            Self::UvMissing { install_command, .. } => install_command.clone(),
             Self::PythonMissing { .. } => {
-                "name one of version 3.10 or newer in SNOWMELT_PYTHON".to_owned()
+                "set SNOWMELT_PYTHON to a Python of version 3.10 or newer".to_owned()
             }
             Self::Tool { .. } => "run `snowmelt doctor`".to_owned(),
             Self::Store { path, .. } => format!("chmod 755 {0} && chown $USER {0}", path.display()),
             Self::WheelMissing { .. } => {
-                "end what uses its environment: it is fetched again for the next".to_owned()
+                "stop the processes that use its environment: the next one fetches the package again".to_owned()
             }
             Self::Setting { .. } | Self::NoSuchWheel { .. } | Self::Io { .. } => return None,
         };
@@ -220,7 +220,7 @@ impl Error {
     }
 }
 
-/// The resolver's words are already shown; this adds only what it cannot know.
+/// Adds only information that the resolver's messages do not contain.
 fn unresolvable_hint(lines: &[String]) -> String {
     if lines.iter().any(|line| line.contains("no usable wheels")) {
         return "only wheels are used, because building from source would run the package's own \
@@ -228,7 +228,7 @@ fn unresolvable_hint(lines: &[String]) -> String {
                 platform"
             .to_owned();
     }
-    "check the spelling and the versions of what you asked for; SNOWMELT_REFRESH=1 ignores earlier \
+    "check the spelling and the versions of the requirements; SNOWMELT_REFRESH=1 ignores earlier \
      answers"
         .to_owned()
 }

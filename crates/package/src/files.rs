@@ -1,7 +1,7 @@
 //! Files and folders of the store: modes, atomic writes, sizes.
 //!
-//! Modes are set, never left to the umask: sandboxes run as other users and must read what is
-//! shared (0755, 0644), and nobody but us may write it.
+//! Modes are set explicitly, independent of the umask: sandboxes run as other users and must be
+//! able to read shared files (0755, 0644), and only the platform's user may write them.
 
 use std::collections::HashSet;
 use std::fs::{self, File, Metadata, Permissions};
@@ -11,7 +11,7 @@ use std::path::Path;
 
 use crate::{Error, Result};
 
-/// Makes a folder with this mode; one that exists keeps its own.
+/// Creates a folder with this mode; the mode of an existing folder is not changed.
 pub(crate) fn make_folder(path: &Path, mode: u32) -> Result<()> {
     match fs::DirBuilder::new().mode(mode).create(path) {
         Ok(()) => set_mode(path, mode),
@@ -25,7 +25,7 @@ pub(crate) fn set_mode(path: &Path, mode: u32) -> Result<()> {
         .map_err(Error::io("set the mode of", path))
 }
 
-/// Writes a file so that a reader, now or after a crash, sees all of it or nothing.
+/// Writes a file atomically: a reader, now or after a crash, sees the whole content or none.
 pub(crate) fn write_atomically(path: &Path, content: &[u8]) -> Result<()> {
     let failed = |error| Error::io("write", path)(error);
     let folder = path.parent().unwrap_or(Path::new("/"));
@@ -36,7 +36,7 @@ pub(crate) fn write_atomically(path: &Path, content: &[u8]) -> Result<()> {
     sync_folder(folder)
 }
 
-/// Writes a new file for everybody to read and flushes it.
+/// Writes a new file that all users can read, and flushes it.
 pub(crate) fn write_synced(path: &Path, content: &[u8]) -> Result<()> {
     let failed = |error| Error::io("write", path)(error);
     let mut file = File::create(path).map_err(failed)?;
@@ -45,19 +45,20 @@ pub(crate) fn write_synced(path: &Path, content: &[u8]) -> Result<()> {
     file.sync_all().map_err(failed)
 }
 
-/// Makes renames in a folder survive a power cut.
+/// Makes renames in a folder durable.
 pub(crate) fn sync_folder(path: &Path) -> Result<()> {
     File::open(path).and_then(|folder| folder.sync_all()).map_err(Error::io("flush", path))
 }
 
-/// Flushes everything under a folder. One call for its whole file system is far cheaper than one
-/// for each of some thousand small files.
+/// Flushes everything under a folder. A single call for the whole file system is far cheaper than
+/// one call for each of some thousand small files.
 pub(crate) fn sync_file_system(path: &Path) -> Result<()> {
     let folder = File::open(path).map_err(Error::io("open", path))?;
     rustix::fs::syncfs(folder).map_err(|errno| Error::io("flush", path)(errno.into()))
 }
 
-/// Lets everybody read and nobody but the owner write; refuses what is no file, folder or link.
+/// Makes a tree readable for all users and writable for its owner only. Refuses anything but files,
+/// folders and links.
 pub(crate) fn share_tree(root: &Path) -> Result<()> {
     walk(root, &mut |path, metadata| {
         let kind = metadata.file_type();
@@ -75,7 +76,8 @@ pub(crate) fn share_tree(root: &Path) -> Result<()> {
     })
 }
 
-/// How many there are in a tree that are no folders. Does not look at them, so it is quick.
+/// The number of entries in a tree that are not folders. Quick, because it does not read their
+/// metadata.
 pub(crate) fn count_files(folder: &Path) -> Result<u64> {
     let failed = |error| Error::io("read", folder)(error);
     let mut count = 0;
@@ -87,12 +89,13 @@ pub(crate) fn count_files(folder: &Path) -> Result<u64> {
     Ok(count)
 }
 
-/// Bytes on disk of some trees, each inode once: packages are hard-linked with the cache.
+/// Bytes on disk of some trees. Each inode counts once, because packages are hard-linked with the
+/// cache.
 pub(crate) fn bytes_on_disk<P: AsRef<Path>>(roots: impl IntoIterator<Item = P>) -> u64 {
     let mut seen = HashSet::new();
     let mut bytes = 0;
     for root in roots {
-        // What vanishes while it is counted needs no space.
+        // Entries that are removed during the walk are ignored.
         let _ = walk(root.as_ref(), &mut |_, metadata| {
             if seen.insert((metadata.dev(), metadata.ino())) {
                 bytes += metadata.blocks() * 512;
@@ -103,7 +106,7 @@ pub(crate) fn bytes_on_disk<P: AsRef<Path>>(roots: impl IntoIterator<Item = P>) 
     bytes
 }
 
-/// Visits a tree, folders before what is in them, without following links.
+/// Visits a tree, folders before their content, without following links.
 fn walk(path: &Path, visit: &mut impl FnMut(&Path, &Metadata) -> Result<()>) -> Result<()> {
     let metadata = fs::symlink_metadata(path).map_err(Error::io("read", path))?;
     visit(path, &metadata)?;
@@ -116,7 +119,7 @@ fn walk(path: &Path, visit: &mut impl FnMut(&Path, &Metadata) -> Result<()>) -> 
     Ok(())
 }
 
-/// Removes a tree; what is not there is removed already.
+/// Removes a tree; does nothing if it does not exist.
 pub(crate) fn remove_tree(path: &Path) -> Result<()> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -141,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_for_reading_only() {
+    fn shared_trees_are_readable_but_not_writable() {
         let folder = tempfile::tempdir().unwrap();
         let (program, text) = (folder.path().join("program"), folder.path().join("text"));
         fs::write(&program, "").unwrap();

@@ -1,7 +1,7 @@
-//! The front of the crate: requirements in, an [`Environment`] out.
+//! The crate's main interface: turns requirements into an [`Environment`].
 //!
-//! Callers in one process and in several share the work: whoever gets the lock of an environment or
-//! a wheel alone makes it, the others wait and find it made.
+//! Callers in one or several processes share the work: the one that gets the exclusive lock of an
+//! environment or a wheel creates it, the others wait and use the result.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use snowmelt_types::{ByteSize, Digest};
 
-use crate::assemble::{assemble, gather, hold};
+use crate::assemble::{assemble, gather, lock_wheels};
 use crate::blocking::blocking;
 use crate::counts::Counts;
 use crate::environment::{Manifest, digest_of};
@@ -20,10 +20,10 @@ use crate::reclaim::{self, Reclaimed};
 use crate::requirement::parse_set;
 use crate::resolve::resolve;
 use crate::store::Store;
-use crate::wheel::HeldWheel;
+use crate::wheel::LockedWheel;
 use crate::{
     Damaged, Environment, Error, InstallCounts, Options, Progress, Python, Reporter, Result, Wheel,
-    files, own, shelf, verify,
+    files, inventory, uploaded, verify,
 };
 
 /// Installs packages, each wheel once. Cheap to clone.
@@ -32,7 +32,7 @@ pub struct Installer {
     shared: Arc<Shared>,
 }
 
-/// What an installation needs to know.
+/// The state of an installer.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) store: Store,
@@ -41,13 +41,13 @@ pub(crate) struct Shared {
     pub(crate) refresh: bool,
     pub(crate) resolve_limit: Duration,
     pub(crate) install_limit: Duration,
-    pub(crate) most: ByteSize,
+    pub(crate) max_size: ByteSize,
     pub(crate) counts: Counts,
 }
 
 impl Shared {
-    /// Keeps the cache from being removed while uv uses it. Closed to others, because uv makes
-    /// files in it that everybody could write.
+    /// Prevents the cache from being removed while uv uses it. The cache folder is private, because
+    /// uv creates world-writable files in it.
     pub(crate) async fn use_cache(&self) -> Result<FileLock> {
         let held = FileLock::acquire(&self.store.cache_lock(), Share::Shared, || ()).await?;
         files::make_folder(&self.store.cache(), 0o700)?;
@@ -61,12 +61,13 @@ impl Installer {
         Self::with(Options::from_environment(store, python)?)
     }
 
-    /// Opens the store, and removes what interrupted installations and other versions left in it.
+    /// Opens the store, and removes leftovers of interrupted installations and of other versions.
     pub fn with(options: Options) -> Result<Self> {
-        let Options { store, python, uv, refresh, resolve_limit, install_limit, most } = options;
+        let Options { store, python, uv, refresh, resolve_limit, install_limit, max_size } =
+            options;
         let (store, counts) = (Store::open(store)?, Counts::default());
         let shared =
-            Shared { store, python, uv, refresh, resolve_limit, install_limit, most, counts };
+            Shared { store, python, uv, refresh, resolve_limit, install_limit, max_size, counts };
         let installer = Self { shared: Arc::new(shared) };
         reclaim::remove_unreadable(&installer.shared.store)?;
         installer.recount()?;
@@ -78,11 +79,11 @@ impl Installer {
         &self.shared.python
     }
 
-    /// The environment that satisfies these requirements, made now if it is not there yet: wheels
-    /// that no earlier environment had are fetched, the others are only linked.
+    /// The environment that satisfies these requirements; created if it does not exist. Wheels that
+    /// no earlier environment contained are fetched, the others are only linked.
     ///
-    /// Dropping the future stops the work and leaves nothing half-done behind. An empty list gives
-    /// an empty environment and runs nothing.
+    /// Dropping the future stops the work and leaves nothing incomplete behind. An empty list
+    /// produces an empty environment without starting any tool.
     pub async fn environment(
         &self,
         requirements: &[String],
@@ -94,32 +95,32 @@ impl Installer {
         let make = || gather(&self.shared, &pins, progress);
         let (digest, once) = self.make_once(&wheels, progress, make).await?;
         let made = once.made;
-        let modules = once.found.asked(&requirements);
-        let environment = self.handed_out(digest, once, modules);
+        let modules = once.found.requested_modules(&requirements);
+        let environment = self.leased(digest, once, modules);
         if made {
-            self.keep_bounded().await;
+            self.enforce_limit().await;
         }
         Ok(environment)
     }
 
-    /// Keeps a wheel of a user's own, and gives the requirement that names it by its content.
+    /// Stores an uploaded wheel, and returns the requirement that refers to its content.
     pub async fn keep_wheel(&self, file: String, content: Vec<u8>) -> Result<String> {
         let _using = self.shared.use_cache().await?;
         let shared = self.shared.clone();
-        blocking(move || own::keep(&shared.store, &file, &content)).await
+        blocking(move || uploaded::keep(&shared.store, &file, &content)).await
     }
 
-    /// Finds versions that satisfy these requirements and remembers them; fetches nothing.
+    /// Finds versions that satisfy these requirements and caches the result; fetches no packages.
     pub async fn resolve(&self, requirements: &[String], progress: &dyn Reporter) -> Result<()> {
         resolve(&self.shared, &parse_set(requirements)?, progress).await.map(drop)
     }
 
-    /// The environment of exactly these wheels of another, without the rest: for a zygote that must
-    /// not see what a function did not ask for (SOCK 4.2). It is only linked, in some 20 ms and 30
-    /// more for each thousand files, and asks neither index nor lock file.
+    /// The environment of exactly these wheels of another environment: for a zygote that must not
+    /// see packages which a function did not request (SOCK, section 4.2). It is only linked, in
+    /// about 20 ms plus 30 ms per thousand files, and needs neither the index nor a lock file.
     ///
-    /// Its `modules` are those of the other that the kept wheels bring. Fails with
-    /// [`Error::NoSuchWheel`] where `keep` names a wheel that the other has not.
+    /// Its `modules` are those of the other environment that the kept wheels contain. Fails with
+    /// [`Error::NoSuchWheel`] if `keep` contains a wheel that the other environment does not have.
     pub async fn subset(
         &self,
         environment: &Environment,
@@ -131,15 +132,15 @@ impl Installer {
             return Err(Error::NoSuchWheel { digest: foreign.clone() });
         }
         let wheels: Vec<Digest> = kept.iter().map(|wheel| wheel.digest.clone()).collect();
-        let make = || hold(&self.shared, &kept);
+        let make = || lock_wheels(&self.shared, &kept);
         let (digest, once) = self.make_once(&wheels, &crate::Silent, make).await?;
-        let brought: BTreeSet<&String> = kept.iter().flat_map(|wheel| &wheel.modules).collect();
-        let modules = environment.modules.iter().filter(|name| brought.contains(name)).cloned();
-        Ok(self.handed_out(digest, once, modules.collect()))
+        let contained: BTreeSet<&String> = kept.iter().flat_map(|wheel| &wheel.modules).collect();
+        let modules = environment.modules.iter().filter(|name| contained.contains(name)).cloned();
+        Ok(self.leased(digest, once, modules.collect()))
     }
 
-    /// The files of a wheel alone, as `site-packages` has them. They stay as long as an environment
-    /// with that wheel is held.
+    /// The files of a single wheel in the layout of `site-packages`. They are not removed while an
+    /// environment with that wheel is leased.
     pub fn files(&self, wheel: &Wheel) -> PathBuf {
         crate::wheel::site(&self.shared.store.wheel(&wheel.digest))
     }
@@ -151,7 +152,7 @@ impl Installer {
         wheels_of: impl Fn() -> Wheels,
     ) -> Result<(Digest, Once<Manifest>)>
     where
-        Wheels: Future<Output = Result<Vec<HeldWheel>>>,
+        Wheels: Future<Output = Result<Vec<LockedWheel>>>,
     {
         let digest = digest_of(wheels);
         let folder = self.shared.store.environment(&digest);
@@ -171,63 +172,60 @@ impl Installer {
         Ok((digest, found))
     }
 
-    fn handed_out(
-        &self,
-        digest: Digest,
-        once: Once<Manifest>,
-        modules: Vec<String>,
-    ) -> Environment {
+    fn leased(&self, digest: Digest, once: Once<Manifest>, modules: Vec<String>) -> Environment {
         let folder = self.shared.store.environment(&digest);
         once.found.environment(digest, &folder, modules, once.lease)
     }
 
-    /// The environment is there, so failing to remove another one is no failure of this call.
-    async fn keep_bounded(&self) {
-        let (installer, most) = (self.clone(), self.shared.most);
-        let done = blocking(move || match installer.size() > most {
-            true => installer.gc(most).map(Some),
+    /// A failure is only logged, because the new environment exists.
+    async fn enforce_limit(&self) {
+        let (installer, max_size) = (self.clone(), self.shared.max_size);
+        let done = blocking(move || match installer.size() > max_size {
+            true => installer.gc(max_size).map(Some),
             false => Ok(None),
         });
         match done.await {
-            Ok(Some(done)) => tracing::info!(?done, "took back space of packages"),
+            Ok(Some(done)) => tracing::info!(?done, "removed unused packages"),
             Ok(None) => {}
-            Err(error) => tracing::warn!(%error, "cannot take back space of packages"),
+            Err(error) => tracing::warn!(%error, "cannot remove unused packages"),
         }
     }
 
-    /// Bytes on disk of all wheels, environments and the cache. Reads every folder: call it off the
-    /// runtime's threads.
+    /// Bytes on disk of all wheels, environments and the cache. Reads every folder: must not be
+    /// called on the async runtime's threads.
     pub fn size(&self) -> ByteSize {
         let store = &self.shared.store;
         ByteSize(files::bytes_on_disk([store.wheels(), store.environments(), store.cache()]))
     }
 
-    /// Removes the cache, then the environments and wheels that were not used for longest, until at
-    /// most `most` is left. What is in use stays. Blocks: call it off the runtime's threads.
-    pub fn gc(&self, most: ByteSize) -> Result<Reclaimed> {
-        let done = reclaim::reclaim(&self.shared.store, most, || self.size())?;
+    /// Removes the cache, then environments and wheels in LRU order, until the size is at most
+    /// `max_size`. Anything in use is kept. Blocks: must not be called on the async runtime's
+    /// threads.
+    pub fn gc(&self, max_size: ByteSize) -> Result<Reclaimed> {
+        let done = reclaim::reclaim(&self.shared.store, max_size, || self.size())?;
         self.recount()?;
         Ok(done)
     }
 
-    /// Compares every file of every wheel with its record once more, and removes wheels that are
-    /// damaged, so that they are made again when they are needed. Reads the whole store: call it
-    /// off the runtime's threads. Byte code has no record and is not compared.
+    /// Verifies every file of every wheel against its RECORD, and removes damaged wheels, so that
+    /// they are fetched again when needed. Reads the whole store: must not be called on the async
+    /// runtime's threads. Byte code has no RECORD and is not verified.
     pub fn verify(&self) -> Result<Vec<Damaged>> {
         let found = verify::verify(&self.shared.store)?;
         self.recount()?;
         Ok(found)
     }
 
-    /// Hits, misses and bytes. Reads counters only.
+    /// Hits, misses and size. Only reads counters.
     pub fn counts(&self) -> InstallCounts {
         self.shared.counts.read()
     }
 
-    /// Other processes fill and empty the same store: now and then its manifests are added up.
+    /// Updates the size from the manifests, because other processes add to and remove from the
+    /// store.
     fn recount(&self) -> Result<()> {
-        let items = shelf::items(&self.shared.store)?;
-        self.shared.counts.holds(items.iter().map(|item| item.bytes).sum());
+        let items = inventory::items(&self.shared.store)?;
+        self.shared.counts.set_bytes(items.iter().map(|item| item.bytes).sum());
         Ok(())
     }
 }

@@ -1,23 +1,23 @@
-//! The install cache (SOCK 3.2 and 4.3): Python packages are resolved, fetched and unpacked once,
-//! by content, and shared read-only by every sandbox from then on. The unit is the wheel: sets of
-//! packages that have one in common share its files, on disk and in memory.
+//! The install cache (SOCK, sections 3.2 and 4.3): Python packages are resolved, fetched and
+//! unpacked once, addressed by content, and shared read-only by all sandboxes. The unit is the
+//! wheel: sets of packages that contain the same wheel share its files, on disk and in memory.
 //!
 //! | step | file |
 //! |---|---|
-//! | check what the user asked for | `requirement` |
-//! | find the interpreter and the resolver | `python`, `uv` |
-//! | requirements to a lock: exact versions with hashes | `resolve`, `lock` |
-//! | wheels of users' own, by content | `own` |
-//! | a pin to a wheel, verified, compiled, published by one rename | `unpack`, `record`, `wheel` |
-//! | wheels to an environment of links | `assemble`, `link` |
-//! | made once, by whoever comes first | `once`, `flock` |
-//! | hand it out, with a lease that keeps it | `installer`, `environment` |
-//! | count, measure, verify again, take back the space | `counts`, `shelf`, `verify`, `reclaim` |
+//! | validation of requirements | `requirement` |
+//! | discovery of the interpreter and the resolver | `python`, `uv` |
+//! | resolution of requirements to a lock: exact versions with hashes | `resolve`, `lock` |
+//! | uploaded wheels, by content | `uploaded` |
+//! | unpacking of a pinned wheel: verified, compiled, published by one rename | `unpack`, `record`, `wheel` |
+//! | assembly of an environment of links to wheels | `assemble`, `link` |
+//! | exclusion between tasks and processes, so that each folder is made once | `once`, `flock` |
+//! | environments with leases that prevent their removal | `installer`, `environment` |
+//! | counters, sizes, repeated verification, removal | `counts`, `inventory`, `verify`, `reclaim` |
 //! | the platform's own Python files | `runtime` |
 //!
-//! Invariant: a folder under `wheels/` or `environments/` is whole. It was verified and flushed to the disk under
-//! `tmp/` and then renamed; "the folder exists" is never taken for "the installation ended"
-//! anywhere else.
+//! Invariant: a folder under `wheels/` or `environments/` is complete. It was verified and flushed
+//! to the disk under `tmp/` and then renamed. Nowhere else does the existence of a folder imply
+//! that an installation has finished.
 
 mod assemble;
 mod blocking;
@@ -27,11 +27,11 @@ mod error;
 mod files;
 mod flock;
 mod installer;
+mod inventory;
 mod link;
 mod lock;
 mod once;
 mod options;
-mod own;
 mod process;
 mod progress;
 mod python;
@@ -40,9 +40,9 @@ mod record;
 mod requirement;
 mod resolve;
 mod runtime;
-mod shelf;
 mod store;
 mod unpack;
+mod uploaded;
 mod uv;
 mod verify;
 mod wheel;

@@ -1,8 +1,8 @@
-//! Many wheels to one folder, without copying: hard links to the wheels' files.
+//! Combines many wheels in one folder by hard links to their files.
 //!
-//! Wheels may bring the same path: namespace packages that ship their `__init__.py`, or plain
-//! carelessness. Equal content is one file. Of different contents the wheel that is first by name
-//! has its way, so that the result does not depend on the order of anything; the loss is noted.
+//! Several wheels may contain the same path: namespace packages that ship their `__init__.py`, or
+//! packaging errors. Equal content is stored once. Among different contents, the wheel whose name
+//! sorts first wins, so that the result is deterministic; the conflict is recorded.
 
 use std::collections::HashMap;
 use std::fs;
@@ -15,14 +15,14 @@ use serde::{Deserialize, Serialize};
 use crate::files::make_folder;
 use crate::{Error, Result};
 
-/// Two wheels of an environment that bring different files of one name.
+/// A path that two wheels of an environment contain with different content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Conflict {
     /// The file, relative to the environment.
     pub file: String,
-    /// The distribution whose file is there.
+    /// The distribution whose file is used.
     pub kept: String,
-    /// The distribution whose file is not.
+    /// The distribution whose file is omitted.
     pub lost: String,
 }
 
@@ -33,17 +33,18 @@ pub(crate) struct Source {
     pub(crate) site: PathBuf,
 }
 
-/// What was put together.
+/// The result of [`link`].
 #[derive(Debug, Default)]
 pub(crate) struct Linked {
     pub(crate) conflicts: Vec<Conflict>,
-    /// Bytes on disk that it takes beside what the wheels take: folders and copies.
-    pub(crate) own: u64,
-    /// Whether something had to be copied, because links are not possible between the two places.
+    /// Bytes on disk in addition to the wheels: folders and copies.
+    pub(crate) own_bytes: u64,
+    /// Whether a file had to be copied, because hard links between the two folders are not
+    /// possible.
     pub(crate) copied: bool,
 }
 
-/// Puts the files of the sources, which come sorted by name, into an existing empty folder.
+/// Links the files of the sources, which must be sorted by name, into an existing empty folder.
 pub(crate) fn link(sources: &[Source], target: &Path) -> Result<Linked> {
     let mut linker = Linker { sources, target, owners: HashMap::new(), linked: Linked::default() };
     for number in 0..sources.len() {
@@ -55,7 +56,7 @@ pub(crate) fn link(sources: &[Source], target: &Path) -> Result<Linked> {
 struct Linker<'a> {
     sources: &'a [Source],
     target: &'a Path,
-    /// Each path that is there, and the source that brought it first.
+    /// The existing paths, and the source that provided each first.
     owners: HashMap<PathBuf, usize>,
     linked: Linked,
 }
@@ -73,7 +74,7 @@ impl Linker<'_> {
                 self.file(number, &entry.path(), path)?;
             }
         }
-        // After the files: whose byte code is taken depends on whose source was.
+        // Folders after files: byte code is accepted only from the wheel whose source file was.
         folders.into_iter().try_for_each(|path| self.enter(number, path))
     }
 
@@ -83,13 +84,13 @@ impl Linker<'_> {
             make_folder(&target, 0o755)?;
             self.owners.insert(relative.clone(), number);
         } else if !target.is_dir() {
-            self.note(number, &relative);
+            self.record_conflict(number, &relative);
             return Ok(());
         }
         self.folder(number, &relative)?;
         if self.owners.get(&relative) == Some(&number) {
             let found = fs::metadata(&target).map_err(Error::io("read", &target))?;
-            self.linked.own += found.blocks() * 512;
+            self.linked.own_bytes += found.blocks() * 512;
         }
         Ok(())
     }
@@ -101,20 +102,21 @@ impl Linker<'_> {
         let target = self.target.join(&relative);
         if self.owners.contains_key(&relative) {
             if !is_same(source, &target)? {
-                self.note(number, &relative);
+                self.record_conflict(number, &relative);
             }
             return Ok(());
         }
-        if place(source, &target).map_err(Error::io("link", &target))? == Placed::Copied {
+        if link_or_copy(source, &target).map_err(Error::io("link", &target))? == Placed::Copied {
             self.linked.copied = true;
             let found = fs::symlink_metadata(&target).map_err(Error::io("read", &target))?;
-            self.linked.own += found.blocks() * 512;
+            self.linked.own_bytes += found.blocks() * 512;
         }
         self.owners.insert(relative, number);
         Ok(())
     }
 
-    /// Byte code is not checked against its source at import: it must be of the source that won.
+    /// Byte code is not validated against its source at import, so both must come from the same
+    /// wheel.
     fn is_byte_code_of_another(&self, number: usize, relative: &Path) -> bool {
         let Some(cache) = relative.parent().filter(|parent| parent.ends_with("__pycache__")) else {
             return false;
@@ -125,12 +127,12 @@ impl Linker<'_> {
         self.owners.get(&source).is_some_and(|owner| *owner != number)
     }
 
-    fn note(&mut self, number: usize, relative: &Path) {
+    fn record_conflict(&mut self, number: usize, relative: &Path) {
         let owner = self.owners.get(relative).copied().unwrap_or(number);
         let name = |number: usize| self.sources[number].name.clone();
         let file = relative.to_string_lossy().into_owned();
         let conflict = Conflict { file, kept: name(owner), lost: name(number) };
-        tracing::warn!(?conflict, "two packages bring different files of one name");
+        tracing::warn!(?conflict, "two packages contain different files with the same path");
         self.linked.conflicts.push(conflict);
     }
 }
@@ -141,9 +143,9 @@ enum Placed {
     Copied,
 }
 
-/// Links where the file system can, else copies: the places may be on two file systems, the file
-/// may have all the links that it can have, or there may be no hard links at all.
-fn place(source: &Path, target: &Path) -> io::Result<Placed> {
+/// Creates a hard link, or copies if that fails: the paths may be on two file systems, the file may
+/// have the maximum number of links, or the file system may not support hard links.
+fn link_or_copy(source: &Path, target: &Path) -> io::Result<Placed> {
     use io::ErrorKind::{CrossesDevices, PermissionDenied, TooManyLinks, Unsupported};
     match fs::hard_link(source, target) {
         Ok(()) => Ok(Placed::Linked),
@@ -178,7 +180,7 @@ fn is_same(one: &Path, other: &Path) -> Result<bool> {
 mod tests {
     use super::*;
 
-    /// Sources `a`, `b`, … with these files.
+    /// Creates sources `a`, `b`, … with these files.
     fn sources(folder: &Path, wheels: &[&[(&str, &str)]]) -> Vec<Source> {
         let named = wheels.iter().zip('a'..);
         named
@@ -223,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_by_name_wins_with_its_byte_code_and_the_loss_is_noted() {
+    fn the_first_wheel_by_name_wins_and_conflicts_are_recorded() {
         let folder = tempfile::tempdir().unwrap();
         let code = "p/__pycache__/__init__.cpython-311.pyc";
         let wheels: [&[_]; 3] = [
@@ -240,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn byte_code_without_a_winner_is_taken_and_never_a_conflict() {
+    fn different_byte_code_of_equal_sources_is_not_a_conflict() {
         let folder = tempfile::tempdir().unwrap();
         let code = "p/__pycache__/x.cpython-311.pyc";
         let wheels: [&[_]; 2] =
@@ -260,7 +262,7 @@ mod tests {
         let from = sources(far.path(), &[&[("x/y.py", "text")]]);
         symlink("y.py", from[0].site.join("x/z.py")).unwrap();
         let done = link(&from, near.path()).unwrap();
-        assert!(done.copied && done.own > 0);
+        assert!(done.copied && done.own_bytes > 0);
         assert_eq!(text(near.path(), "x/z.py"), "text");
         assert_eq!(fs::read_link(near.path().join("x/z.py")).unwrap(), Path::new("y.py"));
     }

@@ -1,15 +1,15 @@
-//! A lock: exact versions with the hashes of their files, as the resolver wrote it.
+//! Lock files: exact versions with the hashes of their files, as written by the resolver.
 //!
-//! Invariant: a [`Pin`] names content. The installer takes a file for it only if its hash is one of
-//! the pin's, so everything that is made of the same pin for the same kind of Python is the same.
+//! Invariant: a [`Pin`] identifies content. The installer accepts a file only if its hash is one of
+//! the pin's, so wheels made from the same pin for the same kind of Python are equal.
 
 use snowmelt_types::Digest;
 
-use crate::own::version_of;
 use crate::requirement::normalized;
+use crate::uploaded::version_of;
 use crate::{Pinned, Python};
 
-/// Exact versions of everything, as `uv pip install --require-hashes` reads it.
+/// Exact versions of all packages, as `uv pip install --require-hashes` reads them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lock {
     pub(crate) text: String,
@@ -19,23 +19,23 @@ pub(crate) struct Lock {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pin {
     pub(crate) pinned: Pinned,
-    /// Its lines of the lock: a lock of its own.
+    /// Its lines of the lock, which form a valid lock by themselves.
     pub(crate) text: String,
-    /// `sha256:…` of each file that it may be, sorted. One version has a file for each platform.
+    /// `sha256:…` of each acceptable file, sorted. A version has a file for each platform.
     pub(crate) hashes: Vec<String>,
-    /// Whether it is a wheel of a user's own, which no index has.
-    pub(crate) own: bool,
+    /// Whether it is an uploaded wheel, which is not on an index.
+    pub(crate) uploaded: bool,
 }
 
 impl Lock {
-    /// What it pins, by name.
+    /// The pins, sorted by name.
     pub(crate) fn pins(&self) -> Vec<Pin> {
         let mut pins: Vec<Pin> = self.entries().iter().filter_map(|text| Pin::read(text)).collect();
         pins.sort_by(|a, b| a.pinned.cmp(&b.pinned));
         pins
     }
 
-    /// An entry begins in the first column; the lines after it are indented.
+    /// An entry starts in the first column; its further lines are indented.
     fn entries(&self) -> Vec<String> {
         let mut entries: Vec<String> = Vec::new();
         for line in self.text.lines() {
@@ -53,9 +53,9 @@ impl Lock {
 
 impl Pin {
     fn read(text: &str) -> Option<Self> {
-        let own = text.split_once(" @ file://");
-        let (name, version) = match own {
-            Some((name, place)) => (name, version_of(place.split_whitespace().next()?)?),
+        let uploaded = text.split_once(" @ file://");
+        let (name, version) = match uploaded {
+            Some((name, address)) => (name, version_of(address.split_whitespace().next()?)?),
             None => {
                 let named = text.split([' ', '\\', ';', '\n']).next()?.split_once("==")?;
                 (named.0, named.1.to_owned())
@@ -66,11 +66,11 @@ impl Pin {
         let mut hashes: Vec<String> =
             words.filter_map(|word| word.strip_prefix("--hash=")).map(str::to_owned).collect();
         hashes.sort();
-        Some(Self { pinned, text: text.to_owned(), hashes, own: own.is_some() })
+        Some(Self { pinned, text: text.to_owned(), hashes, uploaded: uploaded.is_some() })
     }
 
-    /// Names its unpacked and compiled wheel: of the content and of the Python, because a version
-    /// has a wheel for each and byte code fits one only.
+    /// The digest of its unpacked and compiled wheel. It covers the content and the kind of Python,
+    /// because a version has different wheels for each, and byte code is valid for one only.
     pub(crate) fn digest(&self, python: &Python) -> Digest {
         let Pinned { name, version } = &self.pinned;
         let kind = [python.minor_version(), python.tag.clone(), python.platform.clone()];
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_a_lock_apart() {
+    fn parses_the_entries_of_a_lock() {
         let pins = lock(
             "six==1.17.0 \\\n    --hash=sha256:22\nnumpy==2.4.6 \\\n    --hash=sha256:11 \\\n    \
              --hash=sha256:00\n",
@@ -100,16 +100,16 @@ mod tests {
     }
 
     #[test]
-    fn a_wheel_of_a_users_own_is_pinned_by_its_hash() {
+    fn an_uploaded_wheel_is_pinned_by_its_hash() {
         let text = "own-pkg @ file:///a%20b/own_pkg-1.0%2Bx-py3-none-any.whl \\\n    \
                     --hash=sha256:11\n";
         let [pin] = &lock(text)[..] else { panic!("one pin") };
         assert_eq!(pin.pinned.to_string(), "own-pkg==1.0+x");
-        assert!(pin.own && pin.hashes == ["sha256:11"]);
+        assert!(pin.uploaded && pin.hashes == ["sha256:11"]);
     }
 
     #[test]
-    fn a_wheel_is_named_by_its_hashes_and_its_python() {
+    fn the_digest_of_a_wheel_covers_its_hashes_and_its_python() {
         let folder = tempfile::tempdir().unwrap();
         let python = Python::discover(None, folder.path()).unwrap();
         let digest = |text: &str, python: &Python| lock(text)[0].digest(python);

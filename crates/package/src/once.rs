@@ -1,4 +1,4 @@
-//! Made once, by whoever comes first, for everybody: tasks of one process and of several.
+//! Creates a resource once, for concurrent tasks of one or several processes.
 
 use std::path::Path;
 use std::time::Duration;
@@ -6,19 +6,19 @@ use std::time::Duration;
 use crate::Result;
 use crate::flock::{FileLock, Share};
 
-/// What is there now.
+/// An existing resource with its lease.
 #[derive(Debug)]
 pub(crate) struct Once<T> {
     pub(crate) found: T,
-    /// Keeps it there.
+    /// Prevents its removal.
     pub(crate) lease: FileLock,
-    /// Whether this call made it.
+    /// Whether this call created it.
     pub(crate) made: bool,
 }
 
-/// Gives what `find` finds, after `make` where it finds nothing. `lock` is held shared by whoever
-/// uses it and alone by whoever makes or removes it; `waiting` is called when somebody does just
-/// now.
+/// Returns the result of `find`, after `make` if it was `None`. Users of the resource hold `lock`
+/// shared; creation and removal hold it exclusively. `waiting` is called when another holder has it
+/// exclusively.
 pub(crate) async fn once<T, Making>(
     lock: &Path,
     waiting: impl Fn(),
@@ -37,7 +37,8 @@ where
         }
         drop(lease);
         let Some(alone) = FileLock::try_acquire(lock, Share::Exclusive)? else {
-            // Others are looking as well: without a pause all might keep each other from it.
+            // Other callers try too: without a pause, all might keep each other from getting the
+            // lock.
             tokio::time::sleep(Duration::from_millis(5)).await;
             continue;
         };

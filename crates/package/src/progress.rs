@@ -1,4 +1,4 @@
-//! What an installation is doing, for whoever shows it. This crate prints nothing.
+//! Progress of an installation, for callers that display it. This crate prints nothing.
 
 use std::fmt;
 
@@ -8,31 +8,32 @@ use crate::Pinned;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Progress {
-    /// The resolver looks for versions of this many requirements.
+    /// The resolver searches versions for this many requirements.
     Resolving {
-        /// Requirements.
+        /// The number of requirements.
         count: usize,
     },
-    /// Another task or process makes the same; its result will be shared.
+    /// Another task or process is creating the same resource; its result will be shared.
     Waiting,
-    /// Packages are fetched and unpacked. Two may be under way at a time, each with its own steps.
+    /// Packages are fetched and unpacked. Two may be in progress at a time, each with its own
+    /// steps.
     Unpacking {
-        /// All of them.
+        /// The packages.
         packages: Vec<Pinned>,
     },
-    /// Every file of a package is compared with its record.
+    /// Every file of a package is verified against its RECORD.
     Verifying {
-        /// Which one.
+        /// The package.
         package: Pinned,
     },
-    /// Byte code of a package is made.
+    /// The byte code of a package is compiled.
     Compiling {
-        /// Which one.
+        /// The package.
         package: Pinned,
     },
-    /// Unpacked packages are put together.
+    /// Unpacked packages are linked to an environment.
     Linking {
-        /// How many.
+        /// The number of packages.
         packages: usize,
     },
 }
@@ -42,7 +43,7 @@ impl fmt::Display for Progress {
         match self {
             Self::Resolving { count: 1 } => f.write_str("resolving 1 package"),
             Self::Resolving { count } => write!(f, "resolving {count} packages"),
-            Self::Waiting => f.write_str("waiting for packages that another installation makes"),
+            Self::Waiting => f.write_str("waiting for another installation of the same packages"),
             Self::Unpacking { packages } => write!(f, "unpacking {}", shortened(packages)),
             Self::Verifying { package } => write!(f, "verifying {}", worded(package)),
             Self::Compiling { package } => write!(f, "compiling {}", worded(package)),
@@ -66,9 +67,9 @@ fn worded(package: &Pinned) -> String {
     format!("{} {}", package.name, package.version)
 }
 
-/// Is told each step as it begins.
+/// Receives each step when it starts.
 pub trait Reporter: Send + Sync {
-    /// A step begins. Called from the task that installs: it must return at once.
+    /// A step starts. Called from the installing task, so it must return immediately.
     fn step(&self, progress: &Progress);
 }
 
@@ -78,7 +79,7 @@ impl<F: Fn(&Progress) + Send + Sync> Reporter for F {
     }
 }
 
-/// Shows nothing.
+/// Ignores all steps.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Silent;
 

@@ -1,8 +1,8 @@
-//! Takes back disk space: first what only spares a download, then what was not used for longest.
+//! Frees disk space: first the download cache, then packages in LRU order.
 //!
-//! Invariant: nothing goes that is in use. An environment is in use while somebody holds its lock; a
-//! wheel is while it is part of an environment, since removing it would free nothing (they are
-//! links to the same files) and the environment could not give a subset any more.
+//! Invariant: nothing in use is removed. An environment is in use while its lock is held. A wheel
+//! is in use while it is part of an environment: its removal would free no space, because the
+//! environment has links to the same files, and would prevent subsets of the environment.
 
 use std::collections::HashMap;
 use std::fs;
@@ -12,38 +12,38 @@ use snowmelt_types::ByteSize;
 
 use crate::files::remove_tree;
 use crate::flock::{FileLock, Share};
-use crate::shelf::{self, Item, Kind};
+use crate::inventory::{self, Item, Kind};
 use crate::store::Store;
 use crate::{Error, Result};
 
-/// What a collection did.
+/// The result of a garbage collection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reclaimed {
     /// Environments removed.
     pub environments: usize,
     /// Wheels removed.
     pub wheels: usize,
-    /// Bytes on disk given back.
+    /// Bytes freed on disk.
     pub freed: ByteSize,
-    /// Bytes on disk still used.
+    /// Bytes still used on disk.
     pub left: ByteSize,
 }
 
-/// Removes until `size` is at most `most` or everything left is in use.
+/// Removes packages until the size is at most `max_size` or everything left is in use.
 pub(crate) fn reclaim(
     store: &Store,
-    most: ByteSize,
+    max_size: ByteSize,
     size: impl Fn() -> ByteSize,
 ) -> Result<Reclaimed> {
     let before = size();
     let mut done = Reclaimed { left: before, ..Reclaimed::default() };
-    if before > most {
+    if before > max_size {
         remove_cache(store)?;
         done.left = size();
     }
-    if done.left > most {
-        remove_oldest(store, most, &mut done)?;
-        // Counted until now; measured again because what is removed may have links elsewhere.
+    if done.left > max_size {
+        remove_oldest(store, max_size, &mut done)?;
+        // Estimated so far; measured again because removed files may have links elsewhere.
         done.left = size();
     }
     done.freed = ByteSize(before.bytes().saturating_sub(done.left.bytes()));
@@ -57,11 +57,11 @@ fn remove_cache(store: &Store) -> Result<()> {
     }
 }
 
-fn remove_oldest(store: &Store, most: ByteSize, done: &mut Reclaimed) -> Result<()> {
-    let items = shelf::items(store)?;
-    let mut linked = shelf::linked(&items);
+fn remove_oldest(store: &Store, max_size: ByteSize, done: &mut Reclaimed) -> Result<()> {
+    let items = inventory::items(store)?;
+    let mut linked = inventory::linked(&items);
     for item in &items {
-        if done.left <= most {
+        if done.left <= max_size {
             break;
         }
         if is_linked(&linked, item) || !remove(store, item)? {
@@ -79,9 +79,9 @@ fn remove_oldest(store: &Store, most: ByteSize, done: &mut Reclaimed) -> Result<
     Ok(())
 }
 
-/// Removes what nobody could use: an environment or wheel of another version of the platform.
+/// Removes environments and wheels that this version of the platform cannot read.
 pub(crate) fn remove_unreadable(store: &Store) -> Result<()> {
-    for item in shelf::items(store)?.iter().filter(|item| !item.readable) {
+    for item in inventory::items(store)?.iter().filter(|item| !item.readable) {
         remove(store, item)?;
     }
     Ok(())
@@ -91,20 +91,20 @@ fn is_linked(linked: &HashMap<String, usize>, item: &Item) -> bool {
     item.kind == Kind::Wheel && linked.get(&item.name).is_some_and(|times| *times > 0)
 }
 
-/// Says whether it could. Moves it out of sight first: a crash in the middle must not leave half
-/// an item.
+/// Removes an item; returns whether it could. It is renamed first, so that a crash does not leave
+/// an incomplete item.
 pub(crate) fn remove(store: &Store, item: &Item) -> Result<bool> {
     let Some(alone) = FileLock::try_acquire(&item.lock, Share::Exclusive)? else {
         return Ok(false);
     };
-    // Used since it was listed: a wheel may be in an environment that the list does not know.
-    if item.touched.is_some() && shelf::touched(&item.lock) != item.touched {
+    // Used since it was listed: a wheel may now be part of an environment that is not in the list.
+    if item.touched.is_some() && inventory::touched(&item.lock) != item.touched {
         return Ok(false);
     }
     let workspace = store.workspace()?;
     let removed = workspace.path().join("removed");
     let gone = match fs::rename(&item.folder, removed) {
-        // Somebody else took it away since it was listed.
+        // Another process has removed it since it was listed.
         Err(error) if error.kind() == io::ErrorKind::NotFound => false,
         result => result.map(|()| true).map_err(Error::io("remove", &item.folder))?,
     };

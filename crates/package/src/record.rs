@@ -1,7 +1,7 @@
-//! `RECORD`, the list of files that a wheel installs, with their hashes and sizes.
+//! `RECORD`, a wheel's list of installed files with their hashes and sizes.
 //!
-//! Invariant: a record is checked against the files themselves, so neither a full disk, a crash
-//! nor a damaged cache can leave a package that is only half there.
+//! Invariant: a RECORD is verified against the files, so a full disk, a crash or a damaged cache
+//! cannot leave an incomplete package.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -15,10 +15,10 @@ use sha2::{Digest as _, Sha256};
 use crate::requirement::normalized;
 use crate::{Error, Result};
 
-/// One installed distribution.
+/// An installed distribution.
 #[derive(Debug)]
 pub(crate) struct Record {
-    /// Name in normal form.
+    /// The normalised name.
     pub(crate) name: String,
     entries: Vec<Entry>,
 }
@@ -30,7 +30,7 @@ struct Entry {
     size: Option<u64>,
 }
 
-/// The records of every distribution in a folder.
+/// The RECORDs of all distributions in a folder.
 pub(crate) fn records(site: &Path) -> Result<Vec<Record>> {
     let mut records = Vec::new();
     for entry in fs::read_dir(site).map_err(Error::io("read", site))? {
@@ -53,26 +53,26 @@ impl Record {
         Ok(Self { name, entries: text.lines().filter_map(entry).collect() })
     }
 
-    /// Compares every file with its size and hash.
+    /// Verifies the size and hash of every file.
     pub(crate) fn verify(&self, site: &Path) -> Result<()> {
         self.entries.iter().try_for_each(|entry| verify(site, entry))
     }
 
-    /// Names that `import` finds at the top level, sorted.
+    /// The top-level names that can be imported, sorted.
     pub(crate) fn modules(&self) -> Vec<String> {
         let all: BTreeSet<&str> =
             self.entries.iter().filter_map(|entry| module(&entry.path)).collect();
         all.into_iter().map(str::to_owned).collect()
     }
 
-    /// How many files it has that byte code is made of.
+    /// The number of files from which byte code is compiled.
     pub(crate) fn sources(&self) -> usize {
         self.entries.iter().filter(|entry| entry.path.ends_with(".py")).count()
     }
 }
 
-/// Those of a distribution's modules that are meant to be imported by others: without private ones
-/// and tests, unless there is nothing else.
+/// The modules of a distribution that are meant for import by others: without private ones and
+/// tests, unless there are no others.
 pub(crate) fn public(modules: &[String]) -> Vec<String> {
     let public: Vec<String> = modules.iter().filter(|name| is_public(name)).cloned().collect();
     if public.is_empty() { modules.to_vec() } else { public }
@@ -80,8 +80,8 @@ pub(crate) fn public(modules: &[String]) -> Vec<String> {
 
 fn verify(site: &Path, entry: &Entry) -> Result<()> {
     let corrupt = |reason: String| Error::Corrupt { file: entry.path.clone(), reason };
-    // What a wheel puts beside its packages (data, headers) is of no use here and is not shown to
-    // sandboxes; a record that points out of the folder must not make us read there.
+    // Files outside of the package folder (data, headers) are not needed and not visible in
+    // sandboxes. A RECORD with a path outside of the folder must not cause a read there.
     let Some(path) = inside(site, &entry.path) else { return Ok(()) };
     let Some(expected) = &entry.sha256 else { return Ok(()) };
     let mut file = File::open(&path).map_err(|error| corrupt(error.to_string()))?;
@@ -96,7 +96,7 @@ fn verify(site: &Path, entry: &Entry) -> Result<()> {
     Ok(())
 }
 
-/// Lets `io::copy` feed the hash in pieces, so that a file of any size needs little memory.
+/// Hashes the output of `io::copy` in pieces, so that a file of any size needs little memory.
 struct Hasher(Sha256);
 
 impl io::Write for Hasher {
@@ -116,7 +116,7 @@ fn inside(site: &Path, relative: &str) -> Option<PathBuf> {
     plain.then(|| site.join(relative))
 }
 
-/// A line `path,sha256=hash,size`; a path with a comma is in double quotes.
+/// Parses a line `path,sha256=hash,size`; a path with a comma is in double quotes.
 fn entry(line: &str) -> Option<Entry> {
     let (rest, size) = line.trim_end().rsplit_once(',')?;
     let (path, hash) = rest.rsplit_once(',')?;
@@ -126,7 +126,7 @@ fn entry(line: &str) -> Option<Entry> {
     Some(Entry { path, sha256, size: size.parse().ok() })
 }
 
-/// The module that a file belongs to: `a/b.py` and `a.cpython-311-x86_64-linux-gnu.so` to `a`.
+/// The module of a file: `a` for `a/b.py` and `a.cpython-311-x86_64-linux-gnu.so`.
 fn module(path: &str) -> Option<&str> {
     let is_code = path.ends_with(".py") || path.ends_with(".so");
     let first = path.split('/').next()?;
@@ -143,9 +143,9 @@ fn is_identifier(name: &str) -> bool {
 }
 
 fn is_public(name: &str) -> bool {
-    const BYSTANDERS: [&str; 7] =
+    const NOT_PUBLIC: [&str; 7] =
         ["test", "tests", "testing", "docs", "examples", "benchmarks", "bin"];
-    !name.starts_with('_') && !BYSTANDERS.contains(&name)
+    !name.starts_with('_') && !NOT_PUBLIC.contains(&name)
 }
 
 #[cfg(test)]
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_modules_of_every_kind() {
+    fn finds_packages_modules_and_extensions() {
         let paths = [
             "numpy/__init__.py",
             "numpy.libs/libblas.so",
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_quoted_paths() {
+    fn parses_quoted_paths() {
         let read = entry("\"a,\"\"b\"\".py\",sha256=AAA=,12").unwrap();
         let expected =
             Entry { path: "a,\"b\".py".to_owned(), sha256: Some("AAA".to_owned()), size: Some(12) };
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn notices_what_is_missing_short_or_changed_and_never_leaves_the_folder() {
+    fn detects_missing_short_and_changed_files_and_stays_in_the_folder() {
         let folder = tempfile::tempdir().unwrap();
         let hash = URL_SAFE_NO_PAD.encode(Sha256::digest("good"));
         let check = |path: &str| {

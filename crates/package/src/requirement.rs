@@ -1,35 +1,36 @@
-//! What a user may ask for: names with versions, extras and markers; nothing that reads a path or
-//! URL of the host, and nothing that the resolver could take for an option.
+//! Requirements of users: names with versions, extras and markers. Paths and URLs of the host, and
+//! text that the resolver could take for an option, are refused.
 //!
-//! Invariant: a [`Requirement`] that exists is one line, begins with a letter or digit, and names
-//! a distribution of the package index.
+//! Invariant: a [`Requirement`] is a single line, starts with a letter or digit, and names a
+//! distribution of the package index.
 
 use std::fmt;
 
-use crate::own::Own;
 use crate::store::Store;
+use crate::uploaded::UploadedWheel;
 use crate::{Error, Result};
 
-/// Longer lines are no requirements but mistakes or attacks on the resolver.
-const LONGEST: usize = 1_000;
+/// Longer lines are mistakes or attacks on the resolver.
+const MAX_LINE_LENGTH: usize = 1_000;
 
-/// More than any real function needs; bounds what one request makes the resolver do.
-const MOST: usize = 500;
+/// More than any real function needs; limits the work of the resolver for one request.
+const MAX_REQUIREMENTS: usize = 500;
 
-/// One requirement, checked: `phonenumbers==8.13.*`.
+/// A validated requirement, such as `phonenumbers==8.13.*`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Requirement {
     name: String,
     text: String,
-    own: Option<Own>,
+    uploaded: Option<UploadedWheel>,
 }
 
 impl Requirement {
-    /// Reads a requirement as pip writes it (PEP 508 without URLs).
+    /// Parses a requirement in pip's syntax (PEP 508 without URLs).
     pub fn parse(line: &str) -> Result<Self> {
         let text = line.trim();
-        if let Some(own) = Own::parse(text) {
-            return Ok(Self { name: own.name.clone(), text: text.to_owned(), own: Some(own) });
+        if let Some(uploaded) = UploadedWheel::parse(text) {
+            let name = uploaded.name.clone();
+            return Ok(Self { name, text: text.to_owned(), uploaded: Some(uploaded) });
         }
         refuse_other_forms(text).map_err(|refusal| refusal.of(text))?;
         let name_end = text.find(|c| !is_name_char(c)).unwrap_or(text.len());
@@ -38,20 +39,20 @@ impl Requirement {
             return Err(SHAPE.of(text));
         }
         check_rest(rest).ok_or_else(|| SHAPE.of(text))?;
-        Ok(Self { name: normalized(name), text: text.to_owned(), own: None })
+        Ok(Self { name: normalized(name), text: text.to_owned(), uploaded: None })
     }
 
-    /// The distribution's name in its normal form (PEP 503): lower case, `-` between words.
+    /// The normalised name of the distribution (PEP 503): lower case, `-` between words.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The line that the resolver reads. Fails for a wheel of the user's own that is not here.
+    /// The line for the resolver. Fails for an uploaded wheel that is not on this host.
     pub(crate) fn line(&self, store: &Store) -> Result<String> {
-        self.own.as_ref().map_or_else(|| Ok(self.text.clone()), |own| own.line(store))
+        self.uploaded.as_ref().map_or_else(|| Ok(self.text.clone()), |wheel| wheel.line(store))
     }
 
-    /// The requirement as it was written.
+    /// The requirement as the user wrote it.
     pub fn as_str(&self) -> &str {
         &self.text
     }
@@ -63,20 +64,20 @@ impl fmt::Display for Requirement {
     }
 }
 
-/// A distribution's name in its normal form (PEP 503).
+/// The normalised name of a distribution (PEP 503).
 pub(crate) fn normalized(name: &str) -> String {
     let words = name.split(['-', '_', '.']).filter(|word| !word.is_empty());
     words.collect::<Vec<_>>().join("-").to_ascii_lowercase()
 }
 
-/// Checks a whole list; gives it sorted and without repeats, so that equal sets are equal.
+/// Parses a list; returns it sorted and without duplicates, so that equal sets are equal.
 pub(crate) fn parse_set(lines: &[String]) -> Result<Vec<Requirement>> {
-    if lines.len() > MOST {
+    if lines.len() > MAX_REQUIREMENTS {
         return Err(Refusal {
             reason: "there are more than 500 requirements",
-            hint: "name only what your code imports: what those need is found by the resolver",
+            hint: "list only packages that your code imports: the resolver adds their dependencies",
         }
-        .of(&lines[MOST]));
+        .of(&lines[MAX_REQUIREMENTS]));
     }
     let mut set = lines.iter().map(|line| Requirement::parse(line)).collect::<Result<Vec<_>>>()?;
     set.sort();
@@ -84,9 +85,9 @@ pub(crate) fn parse_set(lines: &[String]) -> Result<Vec<Requirement>> {
     Ok(set)
 }
 
-/// Reads the text of a `requirements.txt`: one requirement a line, comments, continued lines.
+/// Parses the text of a `requirements.txt`: one requirement per line, comments, continued lines.
 ///
-/// Options (`-r`, `-e`, `--index-url`, `--hash`, …) are refused by name: the server that reads the
+/// Options (`-r`, `-e`, `--index-url`, `--hash`, …) are refused, because the server that reads the
 /// text is not the machine on which it was written.
 pub fn parse_requirements(text: &str) -> Result<Vec<Requirement>> {
     let joined = text.replace("\\\r\n", " ").replace("\\\n", " ");
@@ -94,7 +95,7 @@ pub fn parse_requirements(text: &str) -> Result<Vec<Requirement>> {
     lines.map(Requirement::parse).collect()
 }
 
-/// A `#` begins a comment only at the start of a line or after a blank (pip's rule).
+/// A `#` starts a comment only at the start of a line or after a blank (pip's rule).
 fn without_comment(line: &str) -> &str {
     let line = line.trim();
     if line.starts_with('#') {
@@ -131,16 +132,16 @@ const SHAPE: Refusal = Refusal {
 
 fn refuse_other_forms(text: &str) -> Result<(), Refusal> {
     let refuse = |reason, hint| Err(Refusal { reason, hint });
-    if text.len() > LONGEST || text.chars().any(char::is_control) {
+    if text.len() > MAX_LINE_LENGTH || text.chars().any(char::is_control) {
         return Err(SHAPE);
     }
     match option_name(text) {
         Some("-r" | "--requirement" | "-c" | "--constraint") => {
-            return refuse("it names another file", "put all requirements into one list");
+            return refuse("it refers to another file", "put all requirements into one list");
         }
         Some("-e" | "--editable") => {
             return refuse(
-                "it is a folder of the machine on which it was written",
+                "it refers to a folder of the machine on which it was written",
                 "publish the package to an index, or put its code into your own file",
             );
         }
@@ -152,7 +153,7 @@ fn refuse_other_forms(text: &str) -> Result<(), Refusal> {
         }
         Some("--hash") => {
             return refuse(
-                "hashes are not taken from the list",
+                "hashes in the list are not supported",
                 "write it without --hash: the resolver records the hashes and checks each file",
             );
         }
@@ -164,8 +165,8 @@ fn refuse_other_forms(text: &str) -> Result<(), Refusal> {
         [".whl", ".tar.gz", ".zip"].iter().any(|end| before_marker.trim().ends_with(end));
     if before_marker.trim().ends_with(".whl") && !text.contains(['@', ':']) {
         return refuse(
-            "it is a file of the machine on which it was written",
-            "give its path in packages= of the Python package, which sends its content",
+            "it refers to a file of the machine on which it was written",
+            "give its path in packages= of the Python package, which uploads its content",
         );
     }
     if before_marker.contains(['/', '\\', '@']) || text.contains("://") || is_archive {
@@ -177,7 +178,7 @@ fn refuse_other_forms(text: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The option that a line begins with or carries: `-r`, `--hash`.
+/// The first option in a line: `-r`, `--hash`.
 fn option_name(text: &str) -> Option<&str> {
     let word = text.split_whitespace().find(|word| word.starts_with('-'))?;
     Some(word.split('=').next().unwrap_or(word))
@@ -187,7 +188,7 @@ fn is_name_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
 }
 
-/// What follows the name: `[extras]`, versions, `; marker`, each optional.
+/// Checks the part after the name: `[extras]`, versions, `; marker`, each optional.
 fn check_rest(rest: &str) -> Option<()> {
     let mut rest = rest.trim_start();
     if let Some(extras) = rest.strip_prefix('[') {
@@ -198,7 +199,8 @@ fn check_rest(rest: &str) -> Option<()> {
     }
     let (versions, marker) = rest.split_once(';').unwrap_or((rest, ""));
     check_versions(versions.trim())?;
-    // `$` is left out because the resolver expands `${VARIABLE}` from the platform's environment.
+    // `$` is not allowed because the resolver expands `${VARIABLE}` from the platform's
+    // environment.
     let in_marker = |c: char| c.is_ascii_alphanumeric() || "'\"<>=!~.,*+-_() ".contains(c);
     marker.chars().all(in_marker).then_some(())
 }
@@ -220,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn takes_what_pip_takes() {
+    fn accepts_requirements_of_pip() {
         for good in [
             "six",
             "phonenumbers==8.13.*",
@@ -236,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_options_paths_and_urls_by_name() {
+    fn refuses_options_paths_and_urls() {
         for (bad, reason) in [
             ("--index-url=evil", "an index is a setting"),
             ("-r other.txt", "another file"),
@@ -262,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_a_requirements_file() {
+    fn parses_a_requirements_file() {
         let text = "# ours\nsix # why\n\npandas>=2, \\\n  <3\nnumpy ; python_version<'4' #x\n";
         let read = parse_requirements(text).unwrap();
         let texts: Vec<_> = read.iter().map(Requirement::as_str).collect();
@@ -285,7 +287,7 @@ mod tests {
                 prop_assert!(requirement.as_str().starts_with(|c: char| c.is_ascii_alphanumeric()));
                 prop_assert!(!requirement.as_str().contains(['\n', '\r', '/', '@'])
                     || requirement.as_str().contains(';')
-                    || requirement.own.is_some());
+                    || requirement.uploaded.is_some());
                 prop_assert!(!requirement.as_str().contains("://"));
             }
         }

@@ -1,6 +1,6 @@
-//! Requirements to a lock: exact versions with the hashes of their files.
+//! Resolves requirements to a lock: exact versions with the hashes of their files.
 //!
-//! The answer is remembered for a day, so that a query with the same functions needs neither the
+//! The result is cached for a day, so that a query with the same functions needs neither the
 //! resolver nor the network.
 
 use std::ffi::OsStr;
@@ -18,8 +18,8 @@ use crate::lock::Lock;
 use crate::uv::{Uv, useful_lines};
 use crate::{Error, Progress, Python, Reporter, Requirement, Result};
 
-/// How long an answer of the index is taken for current.
-const YOUNG: Duration = Duration::from_secs(24 * 60 * 60);
+/// How long a cached result is used.
+const MAX_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Settings of the resolver that change its answer.
 const SETTINGS: [&str; 8] = [
@@ -33,15 +33,16 @@ const SETTINGS: [&str; 8] = [
     "UV_RESOLUTION",
 ];
 
-/// A resolved set, as it is remembered.
+/// A cached result.
 #[derive(Serialize, Deserialize)]
-struct Memo {
+struct CacheEntry {
     resolved_at: SystemTime,
     requirements: Vec<String>,
     lock: String,
 }
 
-/// The lock for these requirements: remembered, or asked of the resolver by one caller at a time.
+/// The lock for these requirements: from the cache, or from the resolver, which one caller at a
+/// time runs.
 pub(crate) async fn resolve(
     shared: &Shared,
     requirements: &[Requirement],
@@ -52,41 +53,41 @@ pub(crate) async fn resolve(
     }
     let key = key(&shared.python, requirements);
     let path = shared.store.memo(&key);
-    if let Some(lock) = remembered(&path, shared.refresh) {
+    if let Some(lock) = cached(&path, shared.refresh) {
         return Ok(lock);
     }
     let waiting = || progress.step(&Progress::Waiting);
     let held = FileLock::acquire(&shared.store.memo_lock(&key), Share::Exclusive, waiting).await?;
-    let answer = match remembered(&path, shared.refresh) {
+    let answer = match cached(&path, shared.refresh) {
         Some(lock) => Ok(lock),
-        None => ask_and_remember(shared, requirements, &path, progress).await,
+        None => resolve_and_cache(shared, requirements, &path, progress).await,
     };
     held.remove()?;
     answer
 }
 
-async fn ask_and_remember(
+async fn resolve_and_cache(
     shared: &Shared,
     requirements: &[Requirement],
     path: &Path,
     progress: &dyn Reporter,
 ) -> Result<Lock> {
     progress.step(&Progress::Resolving { count: requirements.len() });
-    let lock = match ask(shared, requirements).await {
-        // Yesterday's versions are better than none while the index is away.
+    let lock = match run_resolver(shared, requirements).await {
+        // While the index is unavailable, an old result is better than none.
         Err(error @ (Error::IndexUnreachable { .. } | Error::UvMissing { .. })) => {
-            let memo = read(path).ok_or(error)?;
-            tracing::warn!("the index cannot be asked: using the versions of an earlier answer");
-            return Ok(Lock { text: memo.lock });
+            let entry = read(path).ok_or(error)?;
+            tracing::warn!("the index cannot be reached: using cached versions");
+            return Ok(Lock { text: entry.lock });
         }
         answer => answer?,
     };
-    let memo = Memo {
+    let entry = CacheEntry {
         resolved_at: SystemTime::now(),
         requirements: requirements.iter().map(Requirement::to_string).collect(),
         lock: lock.text.clone(),
     };
-    let text = serde_json::to_vec(&memo).map_err(|e| Error::io("write", path)(e.into()))?;
+    let text = serde_json::to_vec(&entry).map_err(|e| Error::io("write", path)(e.into()))?;
     write_atomically(path, &text)?;
     Ok(lock)
 }
@@ -98,18 +99,18 @@ fn key(python: &Python, requirements: &[Requirement]) -> Digest {
     Digest::of_parts(python.into_iter().chain(settings).chain(requirements))
 }
 
-fn remembered(path: &Path, refresh: bool) -> Option<Lock> {
-    let memo = read(path).filter(|_| !refresh)?;
-    // A clock that was set back makes an answer of the future: not young either.
-    let age = SystemTime::now().duration_since(memo.resolved_at).ok()?;
-    (age < YOUNG).then_some(Lock { text: memo.lock })
+fn cached(path: &Path, refresh: bool) -> Option<Lock> {
+    let entry = read(path).filter(|_| !refresh)?;
+    // A time in the future, after the clock was set back, makes an entry invalid too.
+    let age = SystemTime::now().duration_since(entry.resolved_at).ok()?;
+    (age < MAX_AGE).then_some(Lock { text: entry.lock })
 }
 
-fn read(path: &Path) -> Option<Memo> {
+fn read(path: &Path) -> Option<CacheEntry> {
     serde_json::from_slice(&fs::read(path).ok()?).ok()
 }
 
-async fn ask(shared: &Shared, requirements: &[Requirement]) -> Result<Lock> {
+async fn run_resolver(shared: &Shared, requirements: &[Requirement]) -> Result<Lock> {
     let uv = Uv::find(shared.uv.as_deref(), &shared.python)?;
     let arguments: [&OsStr; 7] = [
         "compile".as_ref(),
@@ -150,20 +151,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_old_memo_or_one_of_the_future_is_not_used() {
+    fn old_and_future_cache_entries_are_not_used() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("memo");
         let written = |resolved_at| {
-            let memo = Memo { resolved_at, requirements: vec![], lock: "six==1".to_owned() };
-            fs::write(&path, serde_json::to_vec(&memo).unwrap()).unwrap();
-            remembered(&path, false).is_some()
+            let entry = CacheEntry { resolved_at, requirements: vec![], lock: "six==1".to_owned() };
+            fs::write(&path, serde_json::to_vec(&entry).unwrap()).unwrap();
+            cached(&path, false).is_some()
         };
         let now = SystemTime::now();
         assert!(written(now - Duration::from_secs(60)));
-        assert!(remembered(&path, true).is_none());
-        assert!(!written(now - YOUNG - Duration::from_secs(60)));
+        assert!(cached(&path, true).is_none());
+        assert!(!written(now - MAX_AGE - Duration::from_secs(60)));
         assert!(!written(now + Duration::from_secs(3600)));
         fs::write(&path, "{").unwrap();
-        assert!(remembered(&path, false).is_none());
+        assert!(cached(&path, false).is_none());
     }
 }

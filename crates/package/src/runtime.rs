@@ -1,7 +1,7 @@
-//! The platform's own Python files, embedded in the binary and unpacked once by content.
+//! The platform's Python files, embedded in the binary and unpacked once, addressed by content.
 //!
-//! Invariant: as with environments, a folder under `runtime/` is whole, because it got there by a
-//! rename.
+//! Invariant: a folder under `runtime/` is complete, because it is renamed to its name when it is
+//! finished.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,34 +15,34 @@ use crate::flock::{FileLock, Share};
 use crate::workspace::Workspace;
 use crate::{Error, Python, Result};
 
-/// A folder of the runtime with nothing in it.
+/// An empty folder of the runtime.
 const EMPTY: &str = "snowmelt/_empty";
 
-/// Where other versions go to be removed and new ones are made.
+/// The subfolder in which versions are unpacked and removed.
 const TMP: &str = "tmp";
 
 /// Path (`snowmelt/_runtime/serve.py`) and text of each file.
 const FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/runtime.rs"));
 
-/// The unpacked `snowmelt` package; kept while this value or a clone of it lives.
+/// The unpacked `snowmelt` package; not removed while this value or a clone of it lives.
 #[derive(Clone, Debug)]
 pub struct Runtime {
-    /// Of its files and the kind of Python that it was compiled for.
+    /// The digest of its files and the kind of Python for which it was compiled.
     pub digest: Digest,
-    /// Folder to bind and to put on `sys.path`: it holds `snowmelt/`.
+    /// The folder to bind and to put on `sys.path`; it contains `snowmelt/`.
     pub path: PathBuf,
     _lease: Arc<FileLock>,
 }
 
 impl Runtime {
-    /// A folder with nothing in it, to be shown in the place of another.
+    /// An empty folder that can be bound over another.
     pub fn empty(&self) -> PathBuf {
         self.path.join(EMPTY)
     }
 }
 
-/// Gives the `snowmelt` package as a folder under `<state>/runtime/`, and removes those of other
-/// versions that nobody uses. Some file reads the second time; some 100 ms the first.
+/// Unpacks the `snowmelt` package to a folder under `<state>/runtime/`, and removes unused folders
+/// of other versions. Takes about 100 ms the first time; later calls read only a few files.
 pub fn runtime_files(state: &Path, python: &Python) -> Result<Runtime> {
     let digest = digest(python);
     fs::create_dir_all(state).map_err(Error::io("make the folder", state))?;
@@ -70,12 +70,12 @@ fn lease(all: &Path, name: &str) -> Result<FileLock> {
         if let Some(lease) = FileLock::try_acquire(&path, Share::Shared)? {
             return Ok(lease);
         }
-        // Another process is removing it just now, as one of another version.
+        // Another process is removing it, as a folder of another version.
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
 }
 
-/// Several processes may do this at once: each in its own folder, and one rename wins.
+/// Several processes may unpack concurrently, each to its own folder; one rename succeeds.
 fn unpack(all: &Path, path: &Path, python: &Python) -> Result<()> {
     let workspace = Workspace::new(&all.join(TMP))?;
     let whole = workspace.path().join("runtime");
@@ -96,8 +96,8 @@ fn unpack(all: &Path, path: &Path, python: &Python) -> Result<()> {
     }
 }
 
-/// Sandboxes see the folder read-only, so they could never keep byte code. Without it they still
-/// work, only slower.
+/// Sandboxes see the folder read-only and could not store byte code. Without byte code they work,
+/// only slower.
 fn compile(folder: &Path, python: &Python) {
     let mut command = Command::new(&python.executable);
     command.args(["-I", "-S", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"]);
@@ -109,7 +109,7 @@ fn compile(folder: &Path, python: &Python) {
     }
 }
 
-/// Removes folders of other versions.
+/// Removes unused folders of other versions.
 fn remove_others(all: &Path, ours: &str) -> Result<()> {
     for entry in fs::read_dir(all).map_err(Error::io("read", all))?.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -118,9 +118,9 @@ fn remove_others(all: &Path, ours: &str) -> Result<()> {
         }
         let lock = all.join(format!("{name}.lock"));
         if let Some(alone) = FileLock::try_acquire(&lock, Share::Exclusive)? {
-            // Out of sight first: half a folder must never have a version's name.
-            let grave = Workspace::new(&all.join(TMP))?;
-            let _ = fs::rename(entry.path(), grave.path().join("removed"));
+            // Renamed first, so that an incomplete folder never has a version's name.
+            let trash = Workspace::new(&all.join(TMP))?;
+            let _ = fs::rename(entry.path(), trash.path().join("removed"));
             alone.remove()?;
         }
     }
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn unpacks_once_and_compiled() {
+    fn unpacks_and_compiles_once() {
         let folder = tempfile::tempdir().unwrap();
         let python = python(folder.path());
         let first = runtime_files(folder.path(), &python).unwrap();

@@ -1,13 +1,13 @@
-//! The folders of the store and who may rely on what in them.
+//! The folders of the store, and which of them can be relied on.
 //!
 //! | folder | holds | trusted |
 //! |---|---|---|
-//! | `wheels/<digest>/` | `site/`, `wheel.json` | yes: it got there by a rename |
-//! | `environments/<digest>/` | `site/` of links to wheels, `environment.json` | the same |
-//! | `memo/<key>.json` | requirements to lock | as far as it parses and is young |
-//! | `locks/` | lock files; one of a wheel or environment says when it was used last | |
-//! | `cache/` | uv's own cache, hard-linked into wheels | verified at each use |
-//! | `tmp/` | installations in progress | never; removed when their owner is gone |
+//! | `wheels/<digest>/` | `site/`, `wheel.json` | yes: published by a rename |
+//! | `environments/<digest>/` | `site/` of links to wheels, `environment.json` | yes: published by a rename |
+//! | `memo/<key>.json` | cached locks of requirements | if it parses and is recent |
+//! | `locks/` | lock files; those of wheels and environments record the last use | |
+//! | `cache/` | uv's cache, hard-linked into wheels | verified at each use |
+//! | `tmp/` | installations in progress | never; removed after their process has exited |
 
 use std::fs;
 use std::io;
@@ -27,7 +27,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Makes what is missing and removes what earlier processes left half-done.
+    /// Creates missing folders and removes leftovers of earlier processes.
     pub(crate) fn open(root: PathBuf) -> Result<Self> {
         fs::create_dir_all(&root).map_err(Error::io("make the folder", &root))?;
         let root = fs::canonicalize(&root).map_err(Error::io("find", &root))?;
@@ -50,7 +50,7 @@ impl Store {
         self.wheels().join(digest.as_str())
     }
 
-    /// Held shared by whoever links the wheel, exclusive by whoever makes or removes it.
+    /// Held shared while the wheel is linked, exclusively while it is created or removed.
     pub(crate) fn wheel_lock(&self, digest: &str) -> PathBuf {
         self.root.join("locks").join(format!("{digest}.wheel"))
     }
@@ -63,7 +63,7 @@ impl Store {
         self.environments().join(digest.as_str())
     }
 
-    /// Held shared by whoever uses the environment, exclusive by whoever makes or removes it.
+    /// Held shared while the environment is used, exclusively while it is created or removed.
     pub(crate) fn environment_lock(&self, digest: &str) -> PathBuf {
         self.root.join("locks").join(format!("{digest}.environment"))
     }
@@ -80,7 +80,7 @@ impl Store {
         self.root.join("cache")
     }
 
-    /// Held shared while uv runs, exclusive to remove the cache.
+    /// Held shared while uv runs, exclusively while the cache is removed.
     pub(crate) fn cache_lock(&self) -> PathBuf {
         self.root.join("locks").join("cache")
     }
@@ -94,13 +94,13 @@ impl Store {
     }
 }
 
-/// How many installations in a store were interrupted and are not cleared away yet; the next
-/// [`crate::Installer`] does so.
+/// The number of interrupted installations in a store that have not been removed yet; the next
+/// [`crate::Installer`] removes them.
 pub fn interrupted(store: &Path) -> usize {
     Workspace::abandoned(&store.join("tmp"))
 }
 
-/// What others may write they may fill with code that then runs in everybody's sandboxes.
+/// A user who can write to the store could inject code that runs in all sandboxes.
 fn refuse_foreign(root: &Path) -> Result<()> {
     let metadata = fs::metadata(root).map_err(Error::io("read", root))?;
     let refuse = |reason: String| Err(Error::Store { path: root.to_owned(), reason });

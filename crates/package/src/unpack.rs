@@ -1,8 +1,8 @@
-//! One pin of a lock to a published wheel.
+//! Unpacks one pin of a lock to a published wheel.
 //!
-//! Everything happens in a workspace under `tmp/`. Only when every file was compared with the
-//! package's record and flushed to the disk does one rename make it a wheel, so a crash at any
-//! moment leaves either nothing or the whole.
+//! All work is done in a workspace under `tmp/`. The wheel is published by one rename after every
+//! file was verified against the package's RECORD and flushed to the disk, so a crash leaves either
+//! nothing or the complete wheel.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -19,9 +19,9 @@ use crate::resolve::is_unreachable;
 use crate::uv::{Uv, useful_lines};
 use crate::wheel::{Wheel, WheelManifest, site};
 use crate::workspace::Workspace;
-use crate::{Error, Progress, Reporter, Result, own, process};
+use crate::{Error, Progress, Reporter, Result, process, uploaded};
 
-/// Makes the wheel of a pin. The caller holds the wheel's lock alone.
+/// Creates the wheel of a pin. The caller holds the wheel's exclusive lock.
 pub(crate) async fn unpack(
     shared: &Shared,
     pin: &Pin,
@@ -38,7 +38,8 @@ pub(crate) async fn unpack(
     fetch(shared, pin, &cache, &site(&folder)).await?;
     progress.step(&Progress::Verifying { package: package.clone() });
     let record = match verify(pin, &folder).await {
-        // Linked with uv's cache, which may be what is damaged: a fresh one has it from the index.
+        // Its files are linked with uv's cache, which may be damaged: use an empty cache and fetch
+        // from the index.
         Err(Error::Corrupt { file, reason }) => {
             tracing::warn!(%file, %reason, "fetching a damaged package again");
             fetch_again(shared, pin, &workspace, &folder).await?;
@@ -57,7 +58,7 @@ pub(crate) async fn unpack(
     let (target, counts) = (shared.store.wheel(digest), shared.counts.clone());
     blocking(move || {
         let bytes = publish(&workspace, wheel, &target)?;
-        counts.grew(bytes);
+        counts.add_bytes(bytes);
         Ok(())
     })
     .await
@@ -80,8 +81,8 @@ async fn fetch(shared: &Shared, pin: &Pin, cache: &Path, target: &Path) -> Resul
     ];
     let limit = ("unpacking packages", shared.install_limit);
     let _using = shared.use_cache().await?;
-    if pin.own && !own::is_kept(&shared.store, &pin.hashes) {
-        return Err(Error::OwnWheelMissing { wheel: pin.pinned.to_string() });
+    if pin.uploaded && !uploaded::is_kept(&shared.store, &pin.hashes) {
+        return Err(Error::UploadedWheelMissing { wheel: pin.pinned.to_string() });
     }
     let answer = uv.pip(cache, &arguments, &pin.text, limit).await?;
     if answer.status.success() {
@@ -110,11 +111,11 @@ async fn fetch_again(
 async fn verify(pin: &Pin, folder: &Path) -> Result<Record> {
     let (site, pinned) = (site(folder), pin.pinned.clone());
     blocking(move || {
-        // Left by uv, writable by everybody.
+        // Created by uv, world-writable.
         let _ = fs::remove_file(site.join(".lock"));
         let records = crate::record::records(&site)?;
         let Some(record) = records.into_iter().find(|one| one.name == pinned.name) else {
-            let reason = "it is in the lock but was not unpacked".to_owned();
+            let reason = "it is locked but was not unpacked".to_owned();
             return Err(Error::Corrupt { file: pinned.to_string(), reason });
         };
         record.verify(&site)?;
@@ -123,12 +124,12 @@ async fn verify(pin: &Pin, folder: &Path) -> Result<Record> {
     .await
 }
 
-/// Byte code is made once here, because sandboxes see the folder read-only. Tests of packages are
-/// left out: they are most of the files and nobody imports them. It is checked by nothing at
-/// import (`unchecked-hash`), since neither it nor its source changes any more. Paths are relative,
-/// so that neither what is left out nor the result depends on where the store is.
+/// Byte code is compiled here once, because sandboxes see the folder read-only. Tests of packages
+/// are skipped: they are most of the files and are not imported. The byte code is not validated at
+/// import (`unchecked-hash`), because neither it nor its source changes. Paths are relative, so
+/// that the skipped files and the result do not depend on the position of the store.
 async fn compile(shared: &Shared, site: &Path, sources: usize) -> Result<()> {
-    // Starting helpers costs more than they spare on a few files.
+    // For a few files, starting helpers costs more than it saves.
     const MANY: usize = 100;
     let helpers = if sources > MANY { "0" } else { "1" };
     let mut command = tokio::process::Command::new(&shared.python.executable);
@@ -138,14 +139,15 @@ async fn compile(shared: &Shared, site: &Path, sources: usize) -> Result<()> {
     let limit = shared.install_limit;
     let answer = process::run(&mut command, "", "compiling packages", limit).await?;
     if !answer.status.success() {
-        // Packages ship templates and files for other versions that are no Python of this one.
+        // Packages contain templates, and files for other versions that are not valid Python for
+        // this one.
         tracing::debug!(output = answer.stdout, "some files have no byte code");
     }
     Ok(())
 }
 
-/// Gives the bytes on disk. Runs where giving up does not reach, and the workspace with it, so that
-/// a caller that goes away cannot have it removed under our hands.
+/// Returns the bytes on disk. Runs with the workspace on a thread that cannot be cancelled, so that
+/// dropping the future does not remove the workspace during the work.
 fn publish(workspace: &Workspace, wheel: Wheel, target: &Path) -> Result<u64> {
     let folder = workspace.path().join("wheel");
     files::share_tree(&folder)?;
@@ -153,7 +155,7 @@ fn publish(workspace: &Workspace, wheel: Wheel, target: &Path) -> Result<u64> {
     let bytes = files::bytes_on_disk([&folder]);
     WheelManifest { wheel, files, bytes }.write(&folder)?;
     files::sync_file_system(&folder)?;
-    // What stands there is not whole: not one of ours any more.
+    // An existing target is incomplete, so it is not a valid wheel.
     files::remove_tree(target)?;
     fs::rename(&folder, target).map_err(Error::io("publish", target))?;
     files::sync_folder(target.parent().unwrap_or(target))?;

@@ -1,8 +1,8 @@
-//! Finds `uv` and calls it, always with the same precautions.
+//! Finds and runs `uv`, always with the same precautions.
 //!
-//! It runs in `/` so that no configuration of a project that happens to be around applies, with a
-//! cache of its own that nothing else writes to, and never builds from source: that would run a
-//! package's own code on the host.
+//! It runs in `/`, so that no configuration of a project in the current folder applies; with a
+//! cache of its own, to which nothing else writes; and it never builds from source, which would run
+//! a package's code on the host.
 
 use std::env;
 use std::ffi::OsStr;
@@ -11,19 +11,19 @@ use std::time::Duration;
 
 use tokio::process::Command;
 
-use crate::process::{self, Answer};
+use crate::process::{self, Output};
 use crate::python::{is_program, on_path};
 use crate::{Error, Python, Result};
 
-/// How `uv` is started.
+/// How to start `uv`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Uv {
     program: PathBuf,
-    /// `-m uv` where it is a module of a Python.
+    /// `-m uv` if it is a module of a Python.
     arguments: Vec<&'static str>,
 }
 
-/// Variables that would change what is resolved or where it is put.
+/// Environment variables that would change the resolved versions or the target folder.
 const FOREIGN: [&str; 9] = [
     "CONDA_PREFIX",
     "PYTHONHOME",
@@ -37,13 +37,13 @@ const FOREIGN: [&str; 9] = [
 ];
 
 impl Uv {
-    /// Finds it: `named`, which `SNOWMELT_UV` gives; on the `PATH`; in uv's own place
-    /// `~/.local/bin`; beside the Python; as a module of the Python.
+    /// Finds `uv`: `named`, the value of `SNOWMELT_UV`; on the `PATH`; in `~/.local/bin`, where
+    /// uv's installer puts it; beside the Python; as a module of the Python.
     pub fn find(named: Option<&Path>, python: &Python) -> Result<Self> {
         let program = |path: PathBuf| Self { program: path, arguments: Vec::new() };
         if let Some(named) = named {
-            let there = is_program(named).then(|| program(named.to_owned()));
-            return there.ok_or_else(|| missing(Some(named), python));
+            let found = is_program(named).then(|| program(named.to_owned()));
+            return found.ok_or_else(|| missing(Some(named), python));
         }
         let home = env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/bin"));
         let folders = home.iter().chain(&python.programs).map(|folder| folder.join("uv"));
@@ -57,21 +57,21 @@ impl Uv {
         &self.program
     }
 
-    /// A command that says its version.
+    /// A command that prints its version.
     pub fn version_command(&self) -> std::process::Command {
         let mut command = std::process::Command::new(&self.program);
         command.args(&self.arguments).arg("--version");
         command
     }
 
-    /// Runs `uv pip …` and gives what it said, whether or not it succeeded.
+    /// Runs `uv pip …` and returns its output, whether or not it succeeds.
     pub(crate) async fn pip(
         &self,
         cache: &Path,
         arguments: &[&OsStr],
         input: &str,
         limit: (&'static str, Duration),
-    ) -> Result<Answer> {
+    ) -> Result<Output> {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).arg("pip").args(arguments);
         command.args(["--only-binary", ":all:", "--color", "never", "--no-progress"]);
@@ -79,12 +79,12 @@ impl Uv {
         for variable in FOREIGN {
             command.env_remove(variable);
         }
-        let (doing, limit) = limit;
-        process::run(&mut command, input, doing, limit).await
+        let (action, limit) = limit;
+        process::run(&mut command, input, action, limit).await
     }
 }
 
-/// The module is looked for where the virtual environment or the interpreter keeps its packages.
+/// Searches the module in the packages of the virtual environment and of the interpreter.
 fn as_module(python: &Python) -> Option<Uv> {
     let library = format!("lib/python{}/site-packages/uv/__main__.py", python.minor_version());
     let mut roots = python.programs.iter().filter_map(|folder| Some((folder, folder.parent()?)));
@@ -93,24 +93,24 @@ fn as_module(python: &Python) -> Option<Uv> {
 }
 
 fn missing(named: Option<&Path>, python: &Python) -> Error {
-    // There pip refuses to install anything, and uv's own installer needs no Python.
+    // In a managed environment pip refuses to install packages; uv's own installer needs no Python.
     let is_managed = python.stdlib.iter().any(|folder| folder.join("EXTERNALLY-MANAGED").exists());
-    let mend = match is_managed {
+    let install_command = match is_managed {
         true => "curl -LsSf https://astral.sh/uv/install.sh | sh".to_owned(),
         false => format!("{} -m pip install uv", python.executable.display()),
     };
-    Error::UvMissing { tried: named.map(Path::to_owned), mend }
+    Error::UvMissing { tried: named.map(Path::to_owned), install_command }
 }
 
-/// The lines of uv's stderr that tell a user why it failed: no progress, no secrets, not endless.
+/// The lines of uv's stderr that explain a failure: limited, without progress and secrets.
 pub(crate) fn useful_lines(stderr: &str) -> Vec<String> {
-    const MOST_LINES: usize = 12;
-    const LONGEST: usize = 500;
+    const MAX_LINES: usize = 12;
+    const MAX_LENGTH: usize = 500;
     let start = stderr.lines().position(|line| line.starts_with("error:")).unwrap_or(0);
     let lines = stderr.lines().skip(start).take_while(|line| !line.starts_with("hint:"));
     let lines = lines.map(str::trim_end).filter(|line| !line.is_empty());
-    let short = |line: &str| line.chars().take(LONGEST).collect::<String>();
-    lines.take(MOST_LINES).map(|line| without_secrets(&short(line))).collect()
+    let short = |line: &str| line.chars().take(MAX_LENGTH).collect::<String>();
+    lines.take(MAX_LINES).map(|line| without_secrets(&short(line))).collect()
 }
 
 /// `https://user:secret@host` becomes `https://***@host`.
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_python_of_a_distribution_is_not_told_to_use_pip() {
+    fn does_not_recommend_pip_for_a_managed_python() {
         let folder = tempfile::tempdir().unwrap();
         let python = Python {
             sites: Vec::new(),
@@ -145,17 +145,17 @@ mod tests {
             platform: String::new(),
             programs: Vec::new(),
         };
-        let mend = || match missing(None, &python) {
-            Error::UvMissing { mend, .. } => mend,
+        let command = || match missing(None, &python) {
+            Error::UvMissing { install_command, .. } => install_command,
             other => panic!("{other}"),
         };
-        assert_eq!(mend(), "/usr/bin/python3.11 -m pip install uv");
+        assert_eq!(command(), "/usr/bin/python3.11 -m pip install uv");
         std::fs::write(folder.path().join("EXTERNALLY-MANAGED"), "").unwrap();
-        assert!(mend().contains("uv/install.sh"));
+        assert!(command().contains("uv/install.sh"));
     }
 
     #[test]
-    fn shows_why_and_no_password() {
+    fn shows_the_cause_without_passwords() {
         let stderr = "Using CPython 3.11\nResolved 1 package\nerror: No solution\n  cause: at \
                       https://ada:secret@index.test/simple\n\nhint: internal";
         let expected = ["error: No solution", "  cause: at https://***@index.test/simple"];

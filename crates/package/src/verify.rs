@@ -1,29 +1,29 @@
-//! Compares what is in the store with the packages' records once more, on demand: a disk can
-//! change a file long after it was verified.
+//! Verifies the store against the packages' RECORDs again, on demand: a disk can change a file long
+//! after it was first verified.
 
 use crate::flock::{FileLock, Share};
-use crate::shelf::{self, Item, Kind};
+use crate::inventory::{self, Item, Kind};
 use crate::store::Store;
 use crate::wheel::{WheelManifest, site};
 use crate::{Error, Result, reclaim, record};
 
-/// A wheel that is not as its record says.
+/// A wheel that does not match its RECORD.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damaged {
-    /// The name of its folder under `wheels/`: its digest.
+    /// The name of its folder under `wheels/`, which is its digest.
     pub folder: String,
-    /// Its package, if that can still be read.
+    /// Its package, if it can still be determined.
     pub package: Option<String>,
-    /// The first difference that was found.
+    /// The first difference.
     pub reason: String,
-    /// Whether it and every environment with it were removed, so that the next who needs it gets a
-    /// good one. False while one of them is in use.
+    /// Whether the wheel and every environment with it were removed, so that it is fetched again
+    /// when needed. False while one of them is in use.
     pub removed: bool,
 }
 
-/// Reads every file of every wheel. What somebody makes or removes just now is left out.
+/// Verifies every file of every wheel. Skips wheels that are being created or removed.
 pub(crate) fn verify(store: &Store) -> Result<Vec<Damaged>> {
-    let items = shelf::items(store)?;
+    let items = inventory::items(store)?;
     let wheels = items.iter().filter(|item| item.kind == Kind::Wheel);
     let mut found = Vec::new();
     for wheel in wheels {
@@ -31,7 +31,7 @@ pub(crate) fn verify(store: &Store) -> Result<Vec<Damaged>> {
         let Some(reason) = damage(wheel) else { continue };
         drop(lease);
         let package = WheelManifest::read(&wheel.folder).map(|found| found.wheel.name);
-        let removed = withdraw(store, wheel, &items)?;
+        let removed = remove_with_environments(store, wheel, &items)?;
         found.push(Damaged { folder: wheel.name.clone(), package, reason, removed });
     }
     Ok(found)
@@ -49,15 +49,15 @@ fn damage(wheel: &Item) -> Option<String> {
         let own = records.into_iter().find(|one| one.name == manifest.wheel.name);
         let missing = || Error::Corrupt {
             file: "RECORD".to_owned(),
-            reason: "there is none of its name".to_owned(),
+            reason: "it does not exist for this package".to_owned(),
         };
         own.ok_or_else(missing)?.verify(&site)
     });
     verified.err().map(|error| error.to_string())
 }
 
-/// The environments first: they are made of the same files.
-fn withdraw(store: &Store, wheel: &Item, items: &[Item]) -> Result<bool> {
+/// Removes the environments with the wheel first, because they link the same files.
+fn remove_with_environments(store: &Store, wheel: &Item, items: &[Item]) -> Result<bool> {
     let mut free = true;
     for environment in items.iter().filter(|item| item.wheels.contains(&wheel.name)) {
         free &= !environment.folder.is_dir() || reclaim::remove(store, environment)?;

@@ -1,7 +1,7 @@
-//! An unpacked wheel, and what is written beside it.
+//! Unpacked wheels and their manifests.
 //!
-//! Invariant: a folder under `wheels/` whose manifest can be read and whose files are all there is
-//! one that was verified against its record. Anything else counts as absent and is made again.
+//! Invariant: a folder under `wheels/` with a readable manifest and all of its files was verified
+//! against its RECORD. Any other folder counts as missing and is replaced.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,32 +13,32 @@ use crate::files::{count_files, write_synced};
 use crate::flock::FileLock;
 use crate::{Error, Result};
 
-/// One distribution at one version, unpacked and compiled for one kind of Python.
+/// A distribution with an exact version, unpacked and compiled for one kind of Python.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Wheel {
-    /// Its name on the index, in normal form.
+    /// The normalised name on the index.
     pub name: String,
-    /// Its exact version.
+    /// The exact version.
     pub version: String,
-    /// Of the hashes that its lock allows and the kind of Python: equal digests are equal files.
+    /// The digest of the locked hashes and the kind of Python: equal digests mean equal files.
     pub digest: Digest,
-    /// Every name that `import` finds at the top level because of it, private ones too, sorted.
+    /// All top-level names that can be imported, including private ones, sorted.
     pub modules: Vec<String>,
 }
 
-/// `wheel.json`: what was found out when the wheel was unpacked.
+/// `wheel.json`: the results of unpacking.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct WheelManifest {
     pub(crate) wheel: Wheel,
-    /// How many files it has, byte code included.
+    /// The number of files, including byte code.
     pub(crate) files: u64,
-    /// What they and their folders take on disk.
+    /// Bytes on disk of the files and their folders.
     pub(crate) bytes: u64,
 }
 
-/// A wheel that stays while this value lives.
+/// A wheel that is not removed while this value lives.
 #[derive(Debug)]
-pub(crate) struct HeldWheel {
+pub(crate) struct LockedWheel {
     pub(crate) manifest: WheelManifest,
     pub(crate) site: PathBuf,
     pub(crate) _lease: FileLock,
@@ -47,7 +47,7 @@ pub(crate) struct HeldWheel {
 const MANIFEST: &str = "wheel.json";
 const SITE: &str = "site";
 
-/// The folder of files inside of a wheel's own.
+/// The folder of files in a wheel's folder.
 pub(crate) fn site(wheel: &Path) -> PathBuf {
     wheel.join(SITE)
 }
@@ -60,12 +60,12 @@ impl WheelManifest {
         write_synced(&path, &text)
     }
 
-    /// None where there is no wheel.
+    /// `None` if the wheel does not exist.
     pub(crate) fn read(folder: &Path) -> Option<Self> {
         serde_json::from_slice(&fs::read(folder.join(MANIFEST)).ok()?).ok()
     }
 
-    /// None where there is no wheel, or where files of it are missing.
+    /// `None` if the wheel does not exist or files of it are missing.
     pub(crate) fn read_whole(folder: &Path) -> Option<Self> {
         Self::read(folder).filter(|one| count_files(&site(folder)).ok() == Some(one.files))
     }

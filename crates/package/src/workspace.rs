@@ -1,7 +1,7 @@
-//! Temporary folders that only a living owner keeps.
+//! Temporary folders that are removed after their process has exited.
 //!
-//! Invariant: a workspace is locked from before anybody can see it unlocked until it is dropped.
-//! After a crash its lock is free, which is how the next start knows that nobody needs it.
+//! Invariant: a workspace is locked before other processes can see it unlocked, and until it is
+//! dropped. After a crash its lock is free, so the next start can remove it.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -18,9 +18,9 @@ pub(crate) struct Workspace {
 }
 
 impl Workspace {
-    /// Makes one in `tmp`, which must exist.
+    /// Creates a workspace in `tmp`, which must exist.
     pub(crate) fn new(tmp: &Path) -> Result<Self> {
-        // Keeps a sweep away while there is a folder that is not locked yet.
+        // Blocks a sweep while a folder exists that is not locked yet.
         let _creating = lock_folder(tmp, Share::Shared)?;
         let folder = tempfile::Builder::new().prefix("work-").tempdir_in(tmp);
         let folder = folder.map_err(Error::io("make a folder in", tmp))?;
@@ -28,7 +28,7 @@ impl Workspace {
         Ok(Self { folder, _lock: lock })
     }
 
-    /// How many there are whose process is gone.
+    /// The number of workspaces whose process has exited.
     pub(crate) fn abandoned(tmp: &Path) -> usize {
         let entries = fs::read_dir(tmp).into_iter().flatten().flatten();
         entries.filter(|entry| is_abandoned(&entry.path())).count()
@@ -38,18 +38,18 @@ impl Workspace {
         self.folder.path()
     }
 
-    /// Removes the workspaces of processes that are gone.
+    /// Removes workspaces whose process has exited.
     pub(crate) fn sweep(tmp: &Path) -> Result<()> {
         let folder = File::open(tmp).map_err(Error::io("open", tmp))?;
-        // Somebody is making a folder that it has not locked yet: the next start sweeps.
+        // Another process is creating a folder that is not locked yet: the next start sweeps.
         if !try_flock(&folder, Share::Exclusive, tmp)? {
             return Ok(());
         }
         for entry in fs::read_dir(tmp).map_err(Error::io("read", tmp))?.flatten() {
             if is_abandoned(&entry.path()) {
                 tracing::info!(folder = %entry.path().display(), "removing interrupted work");
-                // An orphaned uv may still write into it. It is trusted by nobody, so what cannot
-                // be removed now is left for the next start.
+                // An orphaned uv may still write into it. Its content is not used, so if it cannot
+                // be removed now, the next start removes it.
                 let _ = remove_tree(&entry.path());
             }
         }
@@ -60,7 +60,7 @@ impl Workspace {
 fn lock_folder(path: &Path, share: Share) -> Result<File> {
     let folder = File::open(path).map_err(Error::io("open", path))?;
     while !try_flock(&folder, share, path)? {
-        // Only a sweep holds it alone, and only for as long as it removes folders.
+        // Only a sweep holds it exclusively, and only while it removes folders.
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
     Ok(folder)
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sweeps_what_is_abandoned_and_keeps_what_is_in_use() {
+    fn removes_abandoned_workspaces_and_keeps_those_in_use() {
         let tmp = tempfile::tempdir().unwrap();
         let used = Workspace::new(tmp.path()).unwrap();
         let abandoned = tmp.path().join("work-abandoned");

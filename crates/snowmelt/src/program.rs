@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use snowmelt_api::Runtime;
-use snowmelt_image::source::Place;
+use snowmelt_image::source::ImageLocation;
 use snowmelt_types::{ByteSize, Code, ErrorReport, Report};
 use snowmelt_wire::{CodeFile, SourceCode};
 
@@ -93,10 +93,10 @@ pub fn image(args: &DeployArgs) -> Result<Option<String>, ErrorReport> {
 /// # Errors
 /// `SM-1001` for what is no name of one.
 pub fn place(name: &str) -> Result<String, ErrorReport> {
-    match name.parse::<Place>().map_err(|error| error.report())? {
-        Place::Layout(folder, tag) => {
+    match name.parse::<ImageLocation>().map_err(|error| error.report())? {
+        ImageLocation::Layout(folder, tag) => {
             let folder = folder.canonicalize().map_err(|error| unreadable(&folder, &error))?;
-            Ok(Place::Layout(folder, tag).to_string())
+            Ok(ImageLocation::Layout(folder, tag).to_string())
         }
         _ => Ok(name.to_owned()),
     }

@@ -1,15 +1,16 @@
-//! One block: compressed when that saves anything, and nothing at all when it is all zeros.
+//! The encoding of one block: compressed if that saves space, and empty if it is all zeros.
 //!
 //! | stored bytes | meaning |
 //! |---|---|
-//! | none | as many zeros as the block has |
-//! | as many as the block has | the block as it is |
-//! | fewer | zstd frames, one behind the other, each of which says its size |
+//! | none | a block of zeros |
+//! | as many as the raw block | the raw block |
+//! | fewer | consecutive zstd frames, each with its content size |
 //!
-//! A frame has 128 KiB, which is what a kernel reads around a page that is missing: so a block is
-//! fetched and verified as a whole, and decompressed only where it is read, and only once.
+//! A frame holds 128 KiB of raw bytes, the size of the kernel's read-ahead around a missing page. A
+//! block is thus fetched and verified as a whole, but each frame is decompressed only when it is
+//! read, and only once.
 //!
-//! Invariant: what is stored is verified before it is given to the decompressor.
+//! Invariant: stored bytes are verified before they are decompressed.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -21,17 +22,17 @@ use zstd::zstd_safe::{find_frame_compressed_size, get_error_name, get_frame_cont
 use super::{BlockDigest, BlockEntry};
 use crate::{Error, Result};
 
-/// Higher levels take ten times as long for a tenth less.
+/// Higher levels take ten times as long and save a tenth.
 const LEVEL: i32 = 3;
-/// Raw bytes of a frame. Frames of whole blocks would take 6 % less room.
+/// Raw bytes per frame. One frame per block would save 6 % of the space.
 pub(crate) const FRAME: usize = 128 << 10;
 
 thread_local! {
-    /// Its tables are larger than most frames, so that it is made once for each thread.
+    /// One per thread, because its tables are larger than most frames.
     static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
-/// A block as it is stored.
+/// The stored form of a block.
 pub fn encode(raw: &[u8]) -> Result<Vec<u8>> {
     if raw.iter().all(|byte| *byte == 0) {
         return Ok(Vec::new());
@@ -41,7 +42,7 @@ pub fn encode(raw: &[u8]) -> Result<Vec<u8>> {
     Ok(if compressed.len() < raw.len() { compressed } else { raw.to_vec() })
 }
 
-/// Whether these are the stored bytes that the table promises.
+/// Whether these are the stored bytes that the table describes.
 pub fn verify(stored: &[u8], entry: &BlockEntry) -> Result<()> {
     if stored.len() != entry.stored as usize {
         let reason = format!("{} bytes are stored, not {}", stored.len(), entry.stored);
@@ -55,7 +56,7 @@ pub fn verify(stored: &[u8], entry: &BlockEntry) -> Result<()> {
     Ok(())
 }
 
-/// The raw bytes of a block, of which `raw` are expected. Verifies first.
+/// The raw bytes of a block; `raw` is their expected number. Verifies the stored bytes first.
 pub fn decode(stored: &[u8], entry: &BlockEntry, raw: usize) -> Result<Vec<u8>> {
     verify(stored, entry)?;
     let mut block = Vec::with_capacity(raw);
@@ -63,8 +64,9 @@ pub fn decode(stored: &[u8], entry: &BlockEntry, raw: usize) -> Result<Vec<u8>> 
     Ok(block)
 }
 
-/// Appends the raw bytes `wanted` of a block of `raw` bytes, which was verified, to `to`.
-/// Decompresses the frames in which they are; one of which a part is wanted is what `partly` gives.
+/// Appends the raw bytes `wanted` of a verified block of `raw` bytes to `to`. Decompresses the
+/// frames that contain them; for a frame of which only a part is wanted, `partly` returns the raw
+/// bytes.
 pub(crate) fn expand(
     stored: &[u8],
     raw: usize,
@@ -91,15 +93,15 @@ pub(crate) fn expand(
     Ok(())
 }
 
-/// Some raw bytes of a block.
+/// One frame of a block.
 pub(crate) struct Frame<'a> {
     stored: &'a [u8],
-    /// Which of them.
+    /// Its range of the block's raw bytes.
     pub raw: Range<usize>,
 }
 
 impl Frame<'_> {
-    /// All of its bytes.
+    /// All raw bytes of the frame.
     pub fn decompress(&self) -> Result<Bytes> {
         let wrong = |reason: String| Error::damaged("a block", reason);
         let bytes = decompress(self.stored, self.raw.len())
@@ -110,14 +112,14 @@ impl Frame<'_> {
         Err(wrong(format!("a frame holds {} bytes, not {}", bytes.len(), self.raw.len())))
     }
 
-    /// Which of its bytes are among those `wanted` of the block.
+    /// The range of the frame's bytes that is part of `wanted`, a range of the block.
     fn part(&self, wanted: &Range<usize>) -> Range<usize> {
         let Range { start, end } = self.raw;
         wanted.start.clamp(start, end) - start..wanted.end.clamp(start, end) - start
     }
 }
 
-/// The frames of a verified block of `raw` bytes in which some `wanted` ones are.
+/// The frames of a verified block of `raw` bytes that overlap `wanted`.
 fn frames<'a>(stored: &'a [u8], raw: usize, wanted: &Range<usize>) -> Result<Vec<Frame<'a>>> {
     let wrong = |reason: String| Error::damaged("a block", reason);
     let (mut rest, mut at, mut found) = (stored, 0, Vec::new());
@@ -127,7 +129,8 @@ fn frames<'a>(stored: &'a [u8], raw: usize, wanted: &Range<usize>) -> Result<Vec
         let (stored, behind) = rest.split_at(size);
         let holds = get_frame_content_size(stored).ok().flatten().unwrap_or(0);
         let holds = usize::try_from(holds).ok().filter(|holds| (1..=raw - at).contains(holds));
-        let end = at + holds.ok_or_else(|| wrong(format!("a frame at {at} of {raw} is none")))?;
+        let end =
+            at + holds.ok_or_else(|| wrong(format!("the frame at {at} of {raw} is invalid")))?;
         if end > wanted.start {
             found.push(Frame { stored, raw: at..end });
         }
@@ -167,17 +170,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn gives_back_what_was_encoded(raw in proptest::collection::vec(0u8..4, 1..20_000)) {
+        fn decodes_what_was_encoded(raw in proptest::collection::vec(0u8..4, 1..20_000)) {
             let stored = encode(&raw).unwrap();
             prop_assert_eq!(decode(&stored, &entry(&stored), raw.len()).unwrap(), raw);
         }
 
         #[test]
-        fn gives_any_part_of_a_block(
+        fn reads_any_part_of_a_block(
             from in 0usize..300_000, bytes in 0usize..300_000, seed in any::<u8>(), whole in any::<bool>(),
         ) {
             let raw: Vec<u8> = (0..300_000u32).map(|at| (at / 7) as u8 ^ seed).collect();
-            // Other writers' frames may be of another size.
+            // Other writers may use another frame size.
             let one = || zstd::bulk::compress(&raw, LEVEL).unwrap();
             let stored = if whole { one() } else { encode(&raw).unwrap() };
             let wanted = from..raw.len().min(from + bytes);
@@ -197,8 +200,8 @@ mod tests {
         }
 
         #[test]
-        fn refuses_what_is_no_block_of_that_size(stored in any::<Vec<u8>>(), raw in 1usize..100_000) {
-            // The digest agrees: whoever made it meant it.
+        fn never_returns_a_block_of_another_size(stored in any::<Vec<u8>>(), raw in 1usize..100_000) {
+            // The digest matches: the input simulates a malicious writer.
             if let Ok(block) = decode(&stored, &entry(&stored), raw) {
                 prop_assert_eq!(block.len(), raw);
             }
@@ -224,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn zeros_take_no_room() {
+    fn zeros_are_stored_in_no_bytes() {
         assert!(encode(&[0; 4096]).unwrap().is_empty());
     }
 }

@@ -1,7 +1,7 @@
-//! The two kinds of digests: BLAKE3 of blocks, which is ours, and SHA-256 of whole blobs, by which
-//! registries name them.
+//! Two kinds of digests: BLAKE3 of blocks, defined by this format, and SHA-256 of whole blobs, by
+//! which registries name them.
 //!
-//! Invariant: both hold exactly a digest, so their text can be a file name.
+//! Invariant: both contain exactly a digest, so their text is safe as a file name.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ use sha2::Digest as _;
 
 use crate::{Error, Result};
 
-/// BLAKE3, 32 bytes: of a block as it is stored, or of a node of the tree over them.
+/// BLAKE3, 32 bytes: the digest of a stored block, or of a node of the Merkle tree.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct BlockDigest(pub [u8; 32]);
@@ -79,17 +79,17 @@ impl OciDigest {
         Self(format!("sha256:{:x}", hasher.finalize()))
     }
 
-    /// With `sha256:`.
+    /// The text with the prefix `sha256:`.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The digits alone.
+    /// The hexadecimal digits without the prefix.
     pub fn hex(&self) -> &str {
         &self.0["sha256:".len()..]
     }
 
-    /// An error that names `what` unless `bytes` are those that this digest names.
+    /// Fails with an error that names `what` unless `bytes` have this digest.
     pub fn check(&self, what: &str, bytes: &[u8]) -> Result<()> {
         self.check_is(what, &Self::of(bytes))
     }

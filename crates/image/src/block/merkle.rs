@@ -1,26 +1,26 @@
-//! One digest that stands for all blocks of a blob, and short proofs that a block is one of them.
+//! A Merkle tree over all blocks of a blob, with short proofs that a block belongs to it.
 //!
 //! A leaf is `BLAKE3(0x00 ‖ stored length ‖ digest)`, a node `BLAKE3(0x01 ‖ left ‖ right)`; a node
-//! without a sibling goes up as it is. The root is `BLAKE3(0x02 ‖ raw size ‖ log2 of the block size
-//! ‖ top)`, so that the number of blocks and the length of the last are part of it. Leaf and node
-//! begin differently, so that no node can be shown as a leaf.
+//! without a sibling is promoted unchanged. The root is `BLAKE3(0x02 ‖ raw size ‖ log2 of the block
+//! size ‖ top)`, so that it covers the number of blocks and the length of the last one. Leaves and
+//! nodes have different prefixes, so a node cannot be presented as a leaf.
 
 use super::{BlockDigest, BlockEntry, BlockSize};
 use crate::{Error, Result};
 
-/// The siblings of a leaf from the bottom up; `None` where there is none.
+/// The siblings of a leaf from the bottom up; `None` where a node has no sibling.
 pub type Proof = Vec<Option<BlockDigest>>;
 
-/// The root over blocks.
+/// The root of the tree over these blocks.
 pub fn root(entries: &[BlockEntry], raw_size: u64, block_size: BlockSize) -> BlockDigest {
     let mut level: Vec<BlockDigest> = entries.iter().map(leaf).collect();
     while level.len() > 1 {
-        level = above(&level);
+        level = parents(&level);
     }
     seal(level.first().copied(), raw_size, block_size)
 }
 
-/// The proof for the block `index`; `None` if there is no such block.
+/// The proof for the block `index`; `None` if the index is out of range.
 pub fn prove(entries: &[BlockEntry], index: usize) -> Option<Proof> {
     if index >= entries.len() {
         return None;
@@ -29,13 +29,13 @@ pub fn prove(entries: &[BlockEntry], index: usize) -> Option<Proof> {
     let mut level: Vec<BlockDigest> = entries.iter().map(leaf).collect();
     while level.len() > 1 {
         proof.push(level.get(at ^ 1).copied());
-        level = above(&level);
+        level = parents(&level);
         at /= 2;
     }
     Some(proof)
 }
 
-/// Whether `entry` is the block `index` of a blob with that root.
+/// Verifies that `entry` is the block `index` of a blob with the root `expected`.
 pub fn verify_proof(
     entry: &BlockEntry,
     index: u64,
@@ -49,7 +49,7 @@ pub fn verify_proof(
         return Err(wrong());
     }
     for sibling in proof {
-        // Whether there is a sibling follows from the number of blocks and is not the prover's choice.
+        // The number of blocks determines whether there is a sibling, not the prover.
         top = match sibling {
             Some(left) if at % 2 == 1 => node(left, &top),
             Some(right) if at + 1 < width => node(&top, right),
@@ -64,7 +64,7 @@ pub fn verify_proof(
     Err(wrong())
 }
 
-fn above(level: &[BlockDigest]) -> Vec<BlockDigest> {
+fn parents(level: &[BlockDigest]) -> Vec<BlockDigest> {
     let up = |pair: &[BlockDigest]| match pair {
         [left, right] => node(left, right),
         [alone] => *alone,
@@ -81,7 +81,7 @@ fn node(left: &BlockDigest, right: &BlockDigest) -> BlockDigest {
     hash(1, &[&left.0, &right.0])
 }
 
-/// An empty blob has no top: 32 zeros stand for it.
+/// Hashes the top with the sizes. An empty blob has no top; 32 zero bytes take its place.
 fn seal(top: Option<BlockDigest>, raw_size: u64, block_size: BlockSize) -> BlockDigest {
     let top = top.map_or([0; 32], |top| top.0);
     hash(2, &[&raw_size.to_le_bytes(), &[block_size.log2()], &top])
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_no_proof_of_what_is_not_there() {
+    fn there_is_no_proof_for_an_index_out_of_range() {
         assert!(prove(&entries(3), 3).is_none());
     }
 }

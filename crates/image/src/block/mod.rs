@@ -1,20 +1,20 @@
-//! Blobs: bytes cut into blocks, each compressed and digested by itself, so that any range can be
-//! had, checked and passed on without the rest (FaaSNet 3.5).
+//! Blobs: bytes split into blocks that are compressed and digested independently, so that any range
+//! can be read, verified and forwarded without the rest (FaaSNet, section 3.5).
 //!
 //! | part | file |
 //! |---|---|
 //! | one block: compress, verify, decompress | `codec` |
-//! | digests, and the tree over them that one root stands for | `digest`, `merkle` |
-//! | where each block is | `table` |
-//! | raw bytes to a blob, compressed by several threads | `writer`, `press` |
+//! | digests, and the Merkle tree over them | `digest`, `merkle` |
+//! | position of each block | `table` |
+//! | write raw bytes as a blob, compressed by several threads | `writer`, `compress` |
 //!
-//! The bytes are specified in `docs/image-format.md`. Invariant: a blob is a function of its raw
-//! bytes and its block size alone, for one version of the compressor.
+//! The byte format is specified in `docs/image-format.md`. Invariant: for one version of the
+//! compressor, a blob is a function of its raw bytes and its block size.
 
 mod codec;
+mod compress;
 mod digest;
 mod merkle;
-mod press;
 mod table;
 mod writer;
 
@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
 
-/// How many raw bytes a block has, except the last of a blob: a power of two, 64 KiB to 4 MiB.
+/// Raw bytes of a block, except for the last one of a blob: a power of two, 64 KiB to 4 MiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u64", into = "u64")]
 pub struct BlockSize(u8);
@@ -50,13 +50,13 @@ impl BlockSize {
         self.0
     }
 
-    /// How many blocks so many raw bytes have.
+    /// The number of blocks of `raw` bytes.
     pub fn count(self, raw: u64) -> u64 {
         raw.div_ceil(self.bytes() as u64)
     }
 }
 
-/// 512 KiB (FaaSNet 4.1).
+/// 512 KiB (FaaSNet, section 4.1).
 impl Default for BlockSize {
     fn default() -> Self {
         Self(19)

@@ -1,6 +1,7 @@
-//! The offset table: where each block of a blob is, how long and which digest it has.
+//! The offset table: position, length and digest of each block of a blob.
 //!
-//! Offsets are not stored but summed up: blocks cannot overlap, lie outside the blob or leave gaps.
+//! Offsets are computed from the lengths, not stored: blocks cannot overlap, lie outside the blob
+//! or leave gaps.
 
 use std::ops::Range;
 
@@ -9,7 +10,7 @@ use crate::{Error, Result};
 
 /// Bytes of an entry: length (u32) and digest.
 const ENTRY_BYTES: usize = 36;
-/// Bytes at the end of a blob that say where its table is.
+/// Bytes at the end of a blob that locate its table.
 pub const FOOTER_BYTES: usize = 64;
 const MAGIC: &[u8; 8] = b"SNOWBLK1";
 
@@ -18,7 +19,7 @@ const MAGIC: &[u8; 8] = b"SNOWBLK1";
 pub struct BlockEntry {
     /// Bytes in the blob.
     pub stored: u32,
-    /// Of those bytes.
+    /// The digest of those bytes.
     pub digest: BlockDigest,
 }
 
@@ -28,12 +29,13 @@ pub struct Table {
     block_size: BlockSize,
     raw_size: u64,
     entries: Vec<BlockEntry>,
-    /// Where each block begins, and after the last where it ends.
+    /// The start of each block, followed by the end of the last one.
     offsets: Vec<u64>,
 }
 
 impl Table {
-    /// From its entries, in order; each may be as long as its raw bytes at most.
+    /// Creates a table from its entries, in order. An entry's stored length is at most its raw
+    /// length.
     pub fn new(block_size: BlockSize, raw_size: u64, entries: Vec<BlockEntry>) -> Result<Self> {
         let wrong = |reason: String| Err(Error::refused("an offset table", reason));
         if entries.len() as u64 != block_size.count(raw_size) {
@@ -53,12 +55,12 @@ impl Table {
         Ok(Self { block_size, raw_size, entries, offsets })
     }
 
-    /// How large the blocks are.
+    /// The block size.
     pub fn block_size(&self) -> BlockSize {
         self.block_size
     }
 
-    /// Bytes of the blob when every block is decompressed.
+    /// Raw bytes of the blob.
     pub fn raw_size(&self) -> u64 {
         self.raw_size
     }
@@ -78,17 +80,17 @@ impl Table {
         blob_size(self.offset(), self.entries.len() as u64)
     }
 
-    /// Where these blocks are stored.
+    /// The range of the blob in which these blocks are stored.
     pub fn stored(&self, blocks: Range<usize>) -> Range<u64> {
         self.offsets[blocks.start]..self.offsets[blocks.end]
     }
 
-    /// How many raw bytes a block has.
+    /// Raw bytes of a block.
     pub fn raw_of(&self, index: usize) -> usize {
         raw_of(self.block_size, self.raw_size, index as u64) as usize
     }
 
-    /// The blocks that a range of raw bytes touches; what lies behind the end is not counted.
+    /// The blocks that a range of raw bytes touches; the part of the range past the end is ignored.
     pub fn touched(&self, raw: Range<u64>) -> Range<usize> {
         let end = raw.end.min(self.raw_size);
         if raw.start >= end {
@@ -103,7 +105,7 @@ impl Table {
         root(&self.entries, self.raw_size, self.block_size)
     }
 
-    /// As it stands in a blob behind the blocks, with the footer.
+    /// The encoded table with its footer, as it follows the blocks in a blob.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.entries.len() * ENTRY_BYTES + FOOTER_BYTES);
         for entry in &self.entries {
@@ -118,7 +120,8 @@ impl Table {
         bytes
     }
 
-    /// From what stands in a blob behind the blocks; `root` is what the manifest promises.
+    /// Decodes the bytes that follow the blocks in a blob; `expected` is the root from the
+    /// manifest.
     pub fn decode(bytes: &[u8], expected: &BlockDigest) -> Result<Self> {
         let table = Self::decode_unverified(bytes)?;
         let found = table.root();
@@ -129,17 +132,17 @@ impl Table {
         Ok(table)
     }
 
-    /// The same without a manifest: the root that the footer names is all that is checked.
+    /// Decodes without a manifest: checks only the root that the footer contains.
     pub fn decode_unverified(bytes: &[u8]) -> Result<Self> {
         let wrong = |reason: &str| Error::refused("an offset table", reason);
         let Some((entries, footer)) = bytes.split_last_chunk::<FOOTER_BYTES>() else {
             return Err(wrong("it is shorter than its footer"));
         };
         if &footer[..8] != MAGIC || footer[9..16] != [0; 7] {
-            return Err(wrong("its footer is not one"));
+            return Err(wrong("its footer is invalid"));
         }
         if entries.len() % ENTRY_BYTES != 0 {
-            return Err(wrong("its length is no number of entries"));
+            return Err(wrong("its length is not a multiple of the entry size"));
         }
         let size = 1u64.checked_shl(u32::from(footer[8])).unwrap_or(0);
         let raw_size = read_u64(&footer[16..24]);
@@ -219,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn knows_which_blocks_a_range_touches() {
+    fn finds_the_blocks_that_a_range_touches() {
         let table = table(&[1, 1, 1], 10);
         let size = 64 << 10;
         assert_eq!(table.touched(0..1), 0..1);

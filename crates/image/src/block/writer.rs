@@ -1,4 +1,4 @@
-//! Raw bytes in, a blob out, in one pass and in bounded memory.
+//! Writes raw bytes as a blob, in one pass and in bounded memory.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -6,30 +6,30 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use sha2::Digest as _;
 
-use super::press::{Press, Pressed};
+use super::compress::{CompressedBlock, CompressorPool};
 use super::{BlockDigest, BlockEntry, BlockSize, OciDigest, Table};
 use crate::{Error, Result};
 
-/// What is to be known of a blob to read and verify any part of it.
+/// What a reader needs to read and verify any part of a blob.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BlobSummary {
-    /// Of the whole blob, as registries name it.
+    /// SHA-256 of the whole blob, as registries name it.
     pub digest: OciDigest,
     /// Bytes of the whole blob.
     pub size: u64,
-    /// Bytes when every block is decompressed.
+    /// Bytes after decompression of every block.
     pub raw_size: u64,
-    /// Raw bytes of a block.
+    /// Raw bytes per block.
     pub block_size: BlockSize,
-    /// Where the blocks end and the table begins.
+    /// The end of the blocks and the start of the table.
     pub table_offset: u64,
     /// Merkle root over the blocks.
     pub root: BlockDigest,
 }
 
 impl BlobSummary {
-    /// Refuses figures that cannot belong together.
+    /// Refuses sizes that contradict each other.
     pub fn check(&self) -> Result<()> {
         let blocks = self.block_size.count(self.raw_size);
         if blocks > u64::from(u32::MAX)
@@ -49,13 +49,13 @@ pub struct BlobWriter<W> {
     block_size: BlockSize,
     current: Vec<u8>,
     raw_size: u64,
-    press: Press,
+    pool: CompressorPool,
     entries: Vec<BlockEntry>,
     hasher: sha2::Sha256,
 }
 
 impl<W: Write> BlobWriter<W> {
-    /// `path` is what errors call the output.
+    /// `path` names the output in errors.
     pub fn new(out: W, path: &Path, block_size: BlockSize) -> Self {
         Self {
             out,
@@ -63,13 +63,13 @@ impl<W: Write> BlobWriter<W> {
             block_size,
             current: Vec::with_capacity(block_size.bytes()),
             raw_size: 0,
-            press: Press::new(),
+            pool: CompressorPool::new(),
             entries: Vec::new(),
             hasher: sha2::Sha256::new(),
         }
     }
 
-    /// Raw bytes so far.
+    /// Raw bytes written so far.
     pub fn position(&self) -> u64 {
         self.raw_size
     }
@@ -95,13 +95,13 @@ impl<W: Write> BlobWriter<W> {
         if over == 0 { Ok(()) } else { self.append(&vec![0; unit - over]) }
     }
 
-    /// Writes what is left and the table. The output is not flushed to the disk.
+    /// Writes the remaining bytes and the table. Does not flush the output to the disk.
     pub fn finish(mut self) -> Result<(BlobSummary, W)> {
         if !self.current.is_empty() {
             self.cut()?;
         }
-        while let Some(pressed) = self.press.pop()? {
-            self.store(pressed)?;
+        while let Some(compressed) = self.pool.pop()? {
+            self.store(compressed)?;
         }
         let entries = std::mem::take(&mut self.entries);
         let table = Table::new(self.block_size, self.raw_size, entries)?;
@@ -121,13 +121,13 @@ impl<W: Write> BlobWriter<W> {
     fn cut(&mut self) -> Result<()> {
         let next = Vec::with_capacity(self.block_size.bytes());
         let block = std::mem::replace(&mut self.current, next);
-        match self.press.push(block)? {
-            Some(pressed) => self.store(pressed),
+        match self.pool.push(block)? {
+            Some(compressed) => self.store(compressed),
             None => Ok(()),
         }
     }
 
-    fn store(&mut self, (stored, entry): Pressed) -> Result<()> {
+    fn store(&mut self, (stored, entry): CompressedBlock) -> Result<()> {
         self.entries.push(entry);
         self.emit(&stored)
     }
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn every_block_comes_back() {
+    fn every_block_can_be_read_back() {
         let mut raw = noise(300_000);
         raw[70_000..210_000].fill(0);
         let (summary, blob) = blob(&raw, 1000);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_bytes_give_the_same_blob_however_they_come() {
+    fn the_blob_does_not_depend_on_the_size_of_writes() {
         let raw = noise(400_000);
         assert!(blob(&raw, 17).1 == blob(&raw, 400_000).1);
     }

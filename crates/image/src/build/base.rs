@@ -1,4 +1,4 @@
-//! What a built image stands on.
+//! The base of a built image.
 
 use std::sync::Arc;
 
@@ -10,19 +10,19 @@ use crate::source::{Config, Origin};
 use crate::tree::{EntryPath, Kind};
 use crate::{Error, Image, Result};
 
-/// More of a metadata part is nobody's: it is 16 million files.
-const MOST_METADATA_BYTES: u64 = 2 << 30;
+/// A sanity limit on the metadata part: 2 GiB describe 16 million files.
+const MAX_METADATA_BYTES: u64 = 2 << 30;
 
-/// Below the parts of a recipe.
+/// The image below the parts of a recipe.
 #[derive(Clone, Copy)]
 pub enum Base<'a> {
-    /// Anything that can be converted; layers that the layout knows are not read.
+    /// Any image that can be converted. Layers that the layout has converted before are not read.
     Origin(&'a dyn Origin),
-    /// A block image, of which no layer is read or need be here.
+    /// A block image. Its layers are not read and do not have to be local.
     Blocks(&'a BlockBase),
 }
 
-/// As much of a block image as has to be known to build on it.
+/// The parts of a block image that a build on top of it needs.
 pub struct BlockBase {
     image: Image,
     blocks: Arc<Blocks>,
@@ -31,11 +31,11 @@ pub struct BlockBase {
 }
 
 impl BlockBase {
-    /// Fetches metadata part and configuration.
+    /// Fetches the metadata part and the configuration.
     pub async fn fetch(image: Image, source: Arc<dyn BlockSource>) -> Result<Self> {
         let bytes = image.metadata.raw_size;
-        if bytes > MOST_METADATA_BYTES {
-            let (what, limit) = ("the metadata part".to_owned(), MOST_METADATA_BYTES);
+        if bytes > MAX_METADATA_BYTES {
+            let (what, limit) = ("the metadata part".to_owned(), MAX_METADATA_BYTES);
             return Err(Error::Limit { what, limit, unit: "bytes" });
         }
         let config = &image.config;
@@ -47,7 +47,7 @@ impl BlockBase {
         Ok(Self { image, blocks, metadata, config: found.to_vec() })
     }
 
-    /// The content of a file of at most `most` bytes, if there is one.
+    /// The content of a file of at most `most` bytes; `None` if the file does not exist.
     pub async fn file(&self, path: &str, most: u64) -> Result<Option<Vec<u8>>> {
         let (tree, _) = erofs::read(&self.metadata)?;
         let found = tree.find(&EntryPath::parse(path.as_bytes())?).map(|id| tree.node(id));
@@ -70,8 +70,8 @@ impl BlockBase {
 }
 
 impl Base<'_> {
-    /// Puts it at the bottom and gives its configuration.
-    pub(super) fn begin(&self, converter: &mut Converter<'_>) -> Result<Option<Vec<u8>>> {
+    /// Adds the base's layers to `converter` and returns its configuration.
+    pub(super) fn apply(&self, converter: &mut Converter<'_>) -> Result<Option<Vec<u8>>> {
         match self {
             Self::Origin(origin) => Ok(converter.origin(*origin)?.config),
             Self::Blocks(base) => {
@@ -83,7 +83,7 @@ impl Base<'_> {
                     let reason = "its manifest, its metadata part and its configuration disagree";
                     return Err(Error::refused("the base", reason));
                 }
-                converter.begin(tree, diff_ids, layers);
+                converter.start_from(tree, diff_ids, layers);
                 Ok(Some(base.config.clone()))
             }
         }

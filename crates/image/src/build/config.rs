@@ -1,6 +1,6 @@
-//! The configuration of a built image: the base's, with the new layers and what the user sets.
+//! The configuration of a built image: the base's, with the new layers and the user's settings.
 //!
-//! Nothing in it tells when or where it was built.
+//! It contains no time and no host, so builds are reproducible.
 
 use std::collections::BTreeMap;
 
@@ -10,24 +10,25 @@ use crate::block::OciDigest;
 use crate::source::Config;
 use crate::{Error, Result};
 
-/// What a user sets; what is empty stays as the base has it.
+/// The settings of a user; an empty field keeps the base's value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// `NAME`, `value`; others of the base stay.
+    /// `NAME`, `value`; other variables of the base are kept.
     pub environment: Vec<(String, String)>,
-    /// The program and its first arguments. The base's `Cmd` goes with the base's program.
+    /// The program and its first arguments. Replaces the base's `Cmd` too.
     pub entrypoint: Option<Vec<String>>,
-    /// The command, or more arguments of the program.
+    /// The command, or more arguments of the entrypoint.
     pub command: Option<Vec<String>>,
-    /// Where it starts.
+    /// The working folder of the process.
     pub working_folder: Option<String>,
-    /// As whom.
+    /// The user of the process.
     pub user: Option<String>,
-    /// What is said of it, by name; others of the base stay.
+    /// Labels by name; other labels of the base are kept.
     pub labels: BTreeMap<String, String>,
 }
 
-/// The bytes of the configuration. `base` is the base's, `names` are those of the added layers.
+/// Encodes the configuration. `base` is the base's configuration, `names` are the names of the
+/// added layers.
 pub(super) fn encode<'a>(
     base: Option<&[u8]>,
     diff_ids: &[OciDigest],
@@ -40,7 +41,7 @@ pub(super) fn encode<'a>(
     let mut config: Map<String, Value> =
         serde_json::from_slice(base.unwrap_or(&plain)).map_err(refuse)?;
     config.insert("rootfs".to_owned(), json!({"type": "layers", "diff_ids": diff_ids}));
-    // A history has a line for each layer: without the base's there is none.
+    // A history needs an entry for every layer, so there is none if the base has none.
     if let Some(Value::Array(history)) = config.get_mut("history") {
         history.extend(
             names.map(|name| json!({"created_by": format!("snowmelt image build: {name}")})),
@@ -71,23 +72,24 @@ impl Settings {
         set("WorkingDir", self.working_folder.as_ref().map(|folder| json!(folder)));
         set("User", self.user.as_ref().map(|user| json!(user)));
         if !self.environment.is_empty() {
-            let there = section.get("Env").and_then(Value::as_array).cloned().unwrap_or_default();
-            section.insert("Env".to_owned(), json!(self.environment_over(&there)));
+            let existing =
+                section.get("Env").and_then(Value::as_array).cloned().unwrap_or_default();
+            section.insert("Env".to_owned(), json!(self.merged_environment(&existing)));
         }
         if !self.labels.is_empty() {
-            let there = section.get("Labels").and_then(Value::as_object).cloned();
-            let mut labels = there.unwrap_or_default();
+            let existing = section.get("Labels").and_then(Value::as_object).cloned();
+            let mut labels = existing.unwrap_or_default();
             labels.extend(self.labels.iter().map(|(name, value)| (name.clone(), json!(value))));
             section.insert("Labels".to_owned(), Value::Object(labels));
         }
     }
 
-    fn environment_over(&self, there: &[Value]) -> Vec<String> {
+    fn merged_environment(&self, existing: &[Value]) -> Vec<String> {
         let is_set = |line: &&str| {
             let name = line.split_once('=').map_or(*line, |(name, _)| name);
             self.environment.iter().any(|(set, _)| set == name)
         };
-        let kept = there.iter().filter_map(Value::as_str).filter(|line| !is_set(line));
+        let kept = existing.iter().filter_map(Value::as_str).filter(|line| !is_set(line));
         let set = self.environment.iter().map(|(name, value)| format!("{name}={value}"));
         kept.map(str::to_owned).chain(set).collect()
     }
@@ -98,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_set_replaces_and_the_rest_of_the_base_stays() {
+    fn settings_replace_values_of_the_base_and_keep_the_others() {
         let base = json!({
             "architecture": "amd64", "os": "linux", "created": "2024-01-01T00:00:00Z",
             "config": {"Env": ["A=1", "B=2"], "Cmd": ["sh"], "Entrypoint": ["old"], "User": "me",
@@ -125,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_without_a_base_says_what_it_runs_on() {
+    fn an_image_without_a_base_has_a_valid_configuration() {
         let bytes = encode(None, &[], [].into_iter(), &Settings::default()).unwrap();
         Config::parse(&bytes).unwrap();
     }

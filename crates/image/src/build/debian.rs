@@ -1,7 +1,7 @@
-//! Packages of Debian as a folder: downloaded and verified by apt, unpacked by dpkg-deb.
+//! Debian packages as a folder: downloaded and verified by apt, unpacked by dpkg-deb.
 //!
-//! No script of a package runs, and the image's list of installed packages is not changed: this is
-//! for libraries and programs that are there when their files are.
+//! Scripts of packages are not run, and the image's list of installed packages is not changed. This
+//! suits libraries and programs that need no more than their files.
 
 use std::fs;
 use std::io::{self, Read, Seek};
@@ -9,21 +9,23 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use super::Watch;
+use super::Progress;
 use crate::block::OciDigest;
 use crate::{Error, Result};
 
-/// Downloads packages and all that they depend on to the folder `into`, less what the list of
-/// packages `installed` (`/var/lib/dpkg/status` of the base) has. Gives all `.deb` files, sorted.
-/// apt compares each with the signed index of its archive.
+/// Downloads packages and their dependencies to the folder `into`, except for those that the
+/// package list `installed` (`/var/lib/dpkg/status` of the base) contains. Returns all `.deb`
+/// files, sorted. apt verifies each against the signed index of its archive.
 pub fn download(
     packages: &[String],
     installed: Option<&Path>,
     into: &Path,
-    watch: Watch<'_>,
+    progress: Progress<'_>,
 ) -> Result<Vec<PathBuf>> {
     if let Some(bad) = packages.iter().find(|name| !is_package(name)) {
-        return Err(Error::NoPackage { reason: format!("`{bad}` is no name that Debian allows") });
+        return Err(Error::NoPackage {
+            reason: format!("`{bad}` is not a valid Debian package name"),
+        });
     }
     let partial = into.join("partial");
     fs::create_dir_all(&partial).map_err(Error::io("make the folder", &partial))?;
@@ -35,13 +37,14 @@ pub fn download(
     apt.args(["-o", "Debug::NoLocking=1", "-o", "APT::Sandbox::User="]);
     apt.arg("-o").arg(format!("Dir::State::status={}", installed.display()));
     apt.arg("-o").arg(format!("Dir::Cache::archives={}", into.display()));
-    run(apt.arg("install").arg("--").args(packages), watch).map_err(of_apt)?;
+    run(apt.arg("install").arg("--").args(packages), progress).map_err(of_apt)?;
     debs(&into)
 }
 
-/// Unpacks `.deb` files over each other into one folder below `cache` and says which. It is named
-/// by what the files hold and renamed there whole, so each set is unpacked once.
-pub fn unpack(debs: &[PathBuf], cache: &Path, watch: Watch<'_>) -> Result<PathBuf> {
+/// Unpacks `.deb` files on top of each other into one folder below `cache` and returns it. Its name
+/// is derived from the digests of the files and it is renamed when it is complete, so each set is
+/// unpacked once.
+pub fn unpack(debs: &[PathBuf], cache: &Path, progress: Progress<'_>) -> Result<PathBuf> {
     let mut names = String::new();
     for deb in debs {
         names.push_str(digest(deb)?.hex());
@@ -58,10 +61,10 @@ pub fn unpack(debs: &[PathBuf], cache: &Path, watch: Watch<'_>) -> Result<PathBu
     let root = scratch.path().join("root");
     for deb in debs {
         let mut dpkg = Command::new("dpkg-deb");
-        run(dpkg.arg("--extract").arg(deb).arg(&root), watch)?;
+        run(dpkg.arg("--extract").arg(deb).arg(&root), progress)?;
     }
     match fs::rename(&root, &target) {
-        // Another one was faster: both have the same.
+        // Another process has unpacked the same set.
         Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(target),
         renamed => renamed.map(|()| target.clone()).map_err(Error::io("rename to", &target)),
     }
@@ -94,14 +97,14 @@ fn debs(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// A name, perhaps with an architecture and a version; nothing that apt would take for an option.
+/// A package name, optionally with an architecture and a version; never an option of apt.
 fn is_package(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let other = |byte: u8| byte.is_ascii_uppercase() || b"+-.:=~".contains(&byte);
     name.bytes().next().is_some_and(plain) && name.bytes().all(|byte| plain(byte) || other(byte))
 }
 
-/// What apt says decides whose fault it is.
+/// Classifies a failure by the messages of apt.
 fn of_apt(error: Error) -> Error {
     const UNREACHABLE: [&str; 4] =
         ["Failed to fetch", "Could not resolve", "Could not connect", "Unable to connect"];
@@ -114,18 +117,18 @@ fn of_apt(error: Error) -> Error {
     }
 }
 
-/// Runs it to its end, or ends it when the watch says so.
-fn run(command: &mut Command, watch: Watch<'_>) -> Result<()> {
+/// Runs a command to its end, or kills it when `progress` returns an error.
+fn run(command: &mut Command, progress: Progress<'_>) -> Result<()> {
     const PAUSE: Duration = Duration::from_millis(10);
     let program = command.get_program().to_string_lossy().into_owned();
     let failed = |reason: String| Error::NoTool { reason: format!("`{program}`: {reason}") };
     let broken = |error: io::Error| failed(error.to_string());
-    let mut said = tempfile::tempfile().map_err(broken)?;
+    let mut stderr = tempfile::tempfile().map_err(broken)?;
     let mut child = command
         .env("LC_ALL", "C.UTF-8")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(said.try_clone().map_err(broken)?)
+        .stderr(stderr.try_clone().map_err(broken)?)
         .spawn()
         .map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => failed("it is not installed".to_owned()),
@@ -135,7 +138,7 @@ fn run(command: &mut Command, watch: Watch<'_>) -> Result<()> {
         if let Some(status) = child.try_wait().map_err(broken)? {
             break status;
         }
-        if let Err(error) = watch("packages of Debian", 0) {
+        if let Err(error) = progress("Debian packages", 0) {
             let _ = child.kill();
             let _ = child.wait();
             return Err(broken(error));
@@ -146,19 +149,19 @@ fn run(command: &mut Command, watch: Watch<'_>) -> Result<()> {
         return Ok(());
     }
     let mut text = String::new();
-    said.rewind().and_then(|()| said.read_to_string(&mut text)).map_err(broken)?;
-    // The first error is the cause; what follows is what came of it.
-    let told = text.lines().find(|line| line.starts_with("E: "));
-    let told = told.or(text.trim().lines().next_back()).unwrap_or("it said nothing");
-    Err(failed(told.to_owned()))
+    stderr.rewind().and_then(|()| stderr.read_to_string(&mut text)).map_err(broken)?;
+    // The first error is the cause; later ones follow from it.
+    let line = text.lines().find(|line| line.starts_with("E: "));
+    let line = line.or(text.trim().lines().next_back()).unwrap_or("no error message");
+    Err(failed(line.to_owned()))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::watch::nobody;
+    use super::super::progress::ignore;
     use super::*;
 
-    /// A package of one file, as a maintainer makes it.
+    /// A package with one file, as a maintainer would build it.
     fn deb(folder: &Path, name: &str, file: &str) -> PathBuf {
         let (root, path) = (folder.join(name), folder.join(format!("{name}.deb")));
         fs::create_dir_all(root.join("DEBIAN")).unwrap();
@@ -170,7 +173,7 @@ mod tests {
         );
         fs::write(root.join("DEBIAN/control"), control).unwrap();
         let mut dpkg = Command::new("dpkg-deb");
-        run(dpkg.arg("--build").arg(&root).arg(&path), &nobody).unwrap();
+        run(dpkg.arg("--build").arg(&root).arg(&path), &ignore).unwrap();
         path
     }
 
@@ -179,38 +182,38 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let debs = [deb(scratch.path(), "one", "a"), deb(scratch.path(), "two", "b")];
         let cache = scratch.path().join("cache");
-        let folder = unpack(&debs, &cache, &nobody).unwrap();
+        let folder = unpack(&debs, &cache, &ignore).unwrap();
         for file in ["a", "b"] {
             assert_eq!(fs::read_to_string(folder.join("usr/share/it").join(file)).unwrap(), file);
         }
-        assert_eq!(unpack(&debs, &cache, &nobody).unwrap(), folder);
-        assert_ne!(unpack(&debs[..1], &cache, &nobody).unwrap(), folder);
+        assert_eq!(unpack(&debs, &cache, &ignore).unwrap(), folder);
+        assert_ne!(unpack(&debs[..1], &cache, &ignore).unwrap(), folder);
         assert_eq!(fs::read_dir(&cache).unwrap().count(), 2, "nothing half-done is left");
     }
 
     #[test]
-    fn a_file_that_is_no_package_leaves_nothing() {
+    fn an_invalid_package_leaves_no_files() {
         let scratch = tempfile::tempdir().unwrap();
         let (bad, cache) = (scratch.path().join("bad.deb"), scratch.path().join("cache"));
         fs::write(&bad, "no package").unwrap();
-        assert!(matches!(unpack(&[bad], &cache, &nobody), Err(Error::NoTool { .. })));
+        assert!(matches!(unpack(&[bad], &cache, &ignore), Err(Error::NoTool { .. })));
         assert_eq!(fs::read_dir(&cache).unwrap().count(), 0);
     }
 
     #[test]
-    fn a_name_is_no_option() {
+    fn refuses_package_names_that_are_options() {
         for good in ["libssl3", "g++", "python3.11", "libc6:amd64", "git=1:2.39.5-0+deb12u2"] {
             assert!(is_package(good), "{good}");
         }
         let scratch = tempfile::tempdir().unwrap();
         for bad in ["-o", "--allow-unauthenticated", "", "a b", "a;b", "./x.deb"] {
-            let error = download(&[bad.to_owned()], None, scratch.path(), &nobody).unwrap_err();
+            let error = download(&[bad.to_owned()], None, scratch.path(), &ignore).unwrap_err();
             assert!(matches!(error, Error::NoPackage { .. }), "{error}");
         }
     }
 
     #[test]
-    fn whoever_watches_ends_it() {
+    fn an_error_of_the_progress_callback_kills_the_program() {
         let began = std::time::Instant::now();
         let stop = |_: &str, _: u64| Err(io::ErrorKind::Interrupted.into());
         run(Command::new("sleep").arg("1000"), &stop).unwrap_err();

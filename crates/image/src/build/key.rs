@@ -1,8 +1,9 @@
-//! Whether a folder is as it was when it was read last, from what the kernel knows of its files.
+//! Detects whether a folder has changed since it was read last, from the kernel's metadata of its
+//! files.
 //!
-//! A key holds the time of the last change of every inode, which no user can set: a file that was
-//! written, renamed, replaced or given other attributes since has another one. Keys are compared on
-//! one machine only; elsewhere the folder is read again.
+//! A key covers the change time (ctime) of every inode, which users cannot set: a file that is
+//! written, renamed, replaced or given other attributes gets a new one. Keys are compared on one
+//! machine only; elsewhere the folder is read again.
 
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -13,21 +14,21 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::block::BlockDigest;
 use crate::source::{Shape, names};
 
-/// The kernel's clock for files goes in steps of up to 10 ms: a change that follows another within
-/// one step looks the same.
+/// The kernel's clock for file times has a resolution of up to 10 ms: two changes within one step
+/// have the same time.
 const STEP: Duration = Duration::from_millis(20);
 
-/// All that the kernel knows of a folder and what is in it.
+/// A fingerprint of the metadata of a folder and all its entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Key {
-    /// Over all of it.
+    /// The digest of the metadata.
     pub digest: BlockDigest,
-    /// When something changed last.
+    /// The latest change time.
     newest: Duration,
 }
 
 impl Key {
-    /// Of a folder that becomes a layer of that shape.
+    /// The key of a folder that becomes a layer of that shape.
     pub fn of(folder: &Path, shape: &Shape) -> io::Result<Self> {
         let mut hasher = blake3::Hasher::new();
         hasher.update(format!("{shape:?}\n").as_bytes());
@@ -36,24 +37,24 @@ impl Key {
         Ok(Self { digest: BlockDigest(*hasher.finalize().as_bytes()), newest })
     }
 
-    /// Of a folder whose content something names.
+    /// The key of a folder whose content has an identity.
     pub fn named(identity: &str, shape: &Shape) -> Self {
         let mut hasher = blake3::Hasher::new();
         hasher.update(format!("{shape:?}\nnamed {identity}").as_bytes());
         Self { digest: BlockDigest(*hasher.finalize().as_bytes()), newest: Duration::ZERO }
     }
 
-    /// Whether a change after `began` would have given another key.
+    /// Whether any change after `began` would produce another key.
     pub fn is_settled(&self, began: SystemTime) -> bool {
         let began = began.duration_since(UNIX_EPOCH).unwrap_or_default();
         self.newest + STEP < began
     }
 
-    /// How long until a change would give another key; nothing if that cannot be waited for,
-    /// because files say that they changed in times to come.
+    /// The time until a change would produce another key. Zero if waiting is pointless, because
+    /// change times lie in the future.
     pub fn settles_in(&self, now: SystemTime) -> Duration {
         let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
-        // What is compared is to have passed, not just been reached.
+        // The compared time has to be in the past, not equal to now.
         let left = (self.newest + STEP + Duration::from_millis(1)).saturating_sub(now);
         if left > 2 * STEP { Duration::ZERO } else { left }
     }
@@ -105,7 +106,7 @@ mod tests {
             &|| fs::remove_file(&b).unwrap(),
         ];
         for change in changes {
-            // The next step of the kernel's clock for files.
+            // Waits for the next step of the kernel's clock for file times.
             std::thread::sleep(STEP);
             change();
             keys.push(key(folder.path()));
@@ -125,7 +126,7 @@ mod tests {
         let changed = UNIX_EPOCH + key.newest;
         assert!(!key.is_settled(changed) && key.is_settled(changed + 2 * STEP));
         for now in [changed, changed + STEP, changed + 2 * STEP] {
-            assert!(key.is_settled(now + key.settles_in(now)), "what is waited for comes");
+            assert!(key.is_settled(now + key.settles_in(now)), "it is settled after the wait");
         }
         assert_eq!(key.settles_in(changed + 2 * STEP), Duration::ZERO);
         assert_eq!(key.settles_in(changed - 9 * STEP), Duration::ZERO, "of the future");

@@ -1,7 +1,7 @@
-//! Which libraries the files of packages need, and whether an image has them: a wheel contains most
-//! of its libraries, but not those that are expected in every system.
+//! Finds the shared libraries that packages need and an image lacks: a wheel contains most of its
+//! libraries, but not those that every system is expected to have.
 //!
-//! Invariant: files of packages are untrusted: each offset and length is compared with a bound
+//! Invariant: files of packages are untrusted. Each offset and length is checked against a limit
 //! before anything is read.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,11 +17,11 @@ use crate::source::Layout;
 use crate::tree::{NodeId, Tree};
 use crate::{Error, Image, Result};
 
-const MOST_SEGMENTS: u16 = 256;
-const MOST_DYNAMIC_BYTES: u64 = 1 << 20;
-const MOST_NAMES_BYTES: u64 = 16 << 20;
-/// Folders in folders of a package.
-const DEEPEST: usize = 64;
+const MAX_SEGMENTS: u16 = 256;
+const MAX_DYNAMIC_BYTES: u64 = 1 << 20;
+const MAX_NAMES_BYTES: u64 = 16 << 20;
+/// The maximum depth of folders in a package.
+const MAX_DEPTH: usize = 64;
 
 const LOAD: u32 = 1;
 const DYNAMIC: u32 = 2;
@@ -29,7 +29,7 @@ const NEEDED: u64 = 1;
 const NAMES: u64 = 5;
 const NAMES_BYTES: u64 = 10;
 
-/// Libraries that wheels leave to the system, and the packages of Debian that have them.
+/// Libraries that wheels expect from the system, and the Debian packages that contain them.
 const PACKAGES: &[(&str, &str)] = &[
     ("ld-linux-aarch64.so.1", "libc6"),
     ("ld-linux-x86-64.so.2", "libc6"),
@@ -70,11 +70,11 @@ const PACKAGES: &[(&str, &str)] = &[
     ("libz.so.1", "zlib1g"),
 ];
 
-/// Libraries that packages need and do not bring, each with one that needs it.
+/// Libraries that packages need but do not contain, each with a package that needs it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Libraries {
     needed: BTreeMap<String, String>,
-    brought: BTreeSet<String>,
+    contained: BTreeSet<String>,
 }
 
 impl Libraries {
@@ -83,21 +83,22 @@ impl Libraries {
         self.add_folder(name, folder, 0)
     }
 
-    /// Those that no package brings, with the package that needs each.
+    /// Libraries that no package contains, each with a package that needs it.
     pub fn needed(&self) -> impl Iterator<Item = (&str, &str)> {
-        let needed = self.needed.iter().filter(|(library, _)| !self.brought.contains(*library));
+        let needed = self.needed.iter().filter(|(library, _)| !self.contained.contains(*library));
         needed.map(|(library, by)| (library.as_str(), by.as_str()))
     }
 
-    /// The packages of Debian that have them, as far as they are known and not always there.
+    /// The Debian packages of these libraries, as far as they are known, without packages that
+    /// every base has.
     pub fn packages(&self) -> BTreeSet<&'static str> {
         let packages = self.needed().filter_map(|(library, _)| debian_package(library));
         packages.filter(|package| *package != "libc6").collect()
     }
 
-    /// Those that an image of a layout folder does not have under any path, with the package that
-    /// needs each.
-    pub async fn lacking(&self, layout: &Layout, image: &Image) -> Result<Vec<(String, String)>> {
+    /// Libraries that an image of a layout folder does not contain under any path, each with a
+    /// package that needs it.
+    pub async fn missing(&self, layout: &Layout, image: &Image) -> Result<Vec<(String, String)>> {
         let source = Arc::new(LocalSource::new(layout.folder()));
         let blocks = Arc::new(Blocks::new(source, None));
         let reader = BlobReader::new(blocks, image.metadata.clone())?;
@@ -106,12 +107,12 @@ impl Libraries {
         let mut names = BTreeSet::new();
         collect(&tree, &mut names);
         let lacks = |library: &str| !names.contains(library.as_bytes());
-        let lacking = self.needed().filter(|(library, _)| lacks(library));
-        Ok(lacking.map(|(library, by)| (library.to_owned(), by.to_owned())).collect())
+        let missing = self.needed().filter(|(library, _)| lacks(library));
+        Ok(missing.map(|(library, by)| (library.to_owned(), by.to_owned())).collect())
     }
 
     fn add_folder(&mut self, name: &str, folder: &Path, depth: usize) -> Result<()> {
-        if depth > DEEPEST {
+        if depth > MAX_DEPTH {
             return Ok(());
         }
         for entry in fs::read_dir(folder).map_err(Error::io("read", folder))? {
@@ -122,8 +123,8 @@ impl Libraries {
             if kind.is_dir() {
                 self.add_folder(name, &path, depth + 1)?;
             } else if kind.is_file() && file.contains(".so") {
-                self.brought.insert(file.into_owned());
-                // Only ELF files need libraries, whatever their names.
+                self.contained.insert(file.into_owned());
+                // The content decides: only ELF files need libraries.
                 let opened = File::open(&path).map_err(Error::io("open", &path))?;
                 for library in needed_by(&opened).unwrap_or_default() {
                     self.needed.entry(library).or_insert_with(|| name.to_owned());
@@ -134,7 +135,7 @@ impl Libraries {
     }
 }
 
-/// The package of Debian that has a library, if it is one that wheels leave to the system.
+/// The Debian package of a library, if it is one that wheels expect from the system.
 pub fn debian_package(library: &str) -> Option<&'static str> {
     let found = PACKAGES.binary_search_by(|(name, _)| (*name).cmp(library)).ok()?;
     Some(PACKAGES[found].1)
@@ -150,7 +151,7 @@ fn collect(tree: &Tree, names: &mut BTreeSet<Vec<u8>>) {
     }
 }
 
-/// What an ELF file of 64 bits says that it needs (`DT_NEEDED`).
+/// The libraries that a 64-bit ELF file needs (`DT_NEEDED`).
 fn needed_by(file: &File) -> io::Result<Vec<String>> {
     let bad = || io::Error::from(io::ErrorKind::InvalidData);
     let mut header = [0; 64];
@@ -160,11 +161,11 @@ fn needed_by(file: &File) -> io::Result<Vec<String>> {
     }
     let segments = Segments::read(file, &header)?;
     let (at, bytes) = segments.dynamic.ok_or_else(bad)?;
-    let dynamic = piece(file, at, bytes, MOST_DYNAMIC_BYTES)?;
+    let dynamic = piece(file, at, bytes, MAX_DYNAMIC_BYTES)?;
     let entries = || dynamic.chunks_exact(16).map(|entry| (number(entry, 0), number(entry, 8)));
     let value = |tag| entries().find(|(found, _)| *found == tag).map(|(_, value)| value);
     let names = value(NAMES).and_then(|address| segments.offset(address)).ok_or_else(bad)?;
-    let names = piece(file, names, value(NAMES_BYTES).ok_or_else(bad)?, MOST_NAMES_BYTES)?;
+    let names = piece(file, names, value(NAMES_BYTES).ok_or_else(bad)?, MAX_NAMES_BYTES)?;
     let name = |at: u64| {
         let text = names.get(usize::try_from(at).ok()?..)?;
         let text = text.split(|byte| *byte == 0).next()?;
@@ -174,11 +175,11 @@ fn needed_by(file: &File) -> io::Result<Vec<String>> {
     Ok(needed.filter_map(|(_, at)| name(at)).collect())
 }
 
-/// Where parts of the file are mapped.
+/// Segments of an ELF file.
 struct Segments {
-    /// Address, offset and bytes.
+    /// Address, offset and size.
     loaded: Vec<(u64, u64, u64)>,
-    /// Offset and bytes.
+    /// Offset and size.
     dynamic: Option<(u64, u64)>,
 }
 
@@ -186,7 +187,7 @@ impl Segments {
     fn read(file: &File, header: &[u8; 64]) -> io::Result<Self> {
         let (at, size) = (number(header, 32), u64::from(short(header, 54)));
         let count = short(header, 56);
-        if size < 56 || count > MOST_SEGMENTS {
+        if size < 56 || count > MAX_SEGMENTS {
             return Err(io::ErrorKind::InvalidData.into());
         }
         let table = piece(file, at, size * u64::from(count), size * u64::from(count))?;
@@ -237,14 +238,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_is_sorted_and_names_what_numpy_needs() {
+    fn the_package_table_is_sorted() {
         assert!(PACKAGES.is_sorted_by(|one, other| one.0 < other.0));
         assert_eq!(debian_package("libstdc++.so.6"), Some("libstdc++6"));
         assert_eq!(debian_package("libnone.so.1"), None);
     }
 
     #[test]
-    fn a_program_of_this_machine_needs_its_libraries() {
+    fn finds_the_libraries_of_an_elf_file() {
         let ours = std::env::current_exe().unwrap();
         let needed = needed_by(&File::open(&ours).unwrap()).unwrap();
         assert!(needed.iter().any(|library| library == "libc.so.6"), "{needed:?}");
@@ -255,7 +256,7 @@ mod tests {
         let mut libraries = Libraries::default();
         libraries.add("ours", folder.path()).unwrap();
         assert!(libraries.needed().any(|found| found == ("libc.so.6", "ours")));
-        // What is brought is not needed.
+        // A library that a package contains is not needed from the system.
         fs::write(folder.path().join("libc.so.6"), "").unwrap();
         libraries.add("another", folder.path()).unwrap();
         assert!(libraries.needed().all(|(library, _)| library != "libc.so.6"));
@@ -263,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_files_need_nothing_and_take_no_memory() {
+    fn damaged_files_are_handled_without_large_allocations() {
         let whole = fs::read(std::env::current_exe().unwrap()).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.so");
@@ -272,7 +273,7 @@ mod tests {
             let mut damaged = whole[..whole.len().min(1 << 20)].to_vec();
             damaged[at] = 0xff;
             fs::write(&path, &damaged).unwrap();
-            // Whatever it says, it says it at once.
+            // The result does not matter, but it must return quickly.
             let _ = needed_by(&File::open(&path).unwrap());
         }
         for size in [0, 1, 63, 64, 100] {

@@ -1,90 +1,92 @@
-//! Images from a base, packages and code, without a daemon: each is a layer, and only those that
-//! changed are read and compressed.
+//! Builds images from a base, packages and code, without a daemon. Each part is a layer, and only
+//! changed parts are read and compressed.
 //!
 //! | part | file |
 //! |---|---|
-//! | what an image is made of | `recipe`, `base` |
-//! | whether a folder is as it was when it was read last | `key` |
+//! | the input of a build | `recipe`, `base` |
+//! | detection of changed folders | `key` |
 //! | the configuration of the result | `config` |
-//! | packages of Debian | `debian`, and as they were unpacked before `shelf` |
-//! | which libraries packages need, and whether an image has them | `libraries` |
-//! | how far it is, and whether to go on | `watch` |
+//! | Debian packages, and the cache of unpacked ones | `debian`, `cache` |
+//! | shared libraries that packages need and an image lacks | `libraries` |
+//! | progress and cancellation | `progress` |
 //!
-//! Invariant: equal contents give equal bytes. What is remembered saves work and decides nothing: a
+//! Invariant: equal contents produce equal bytes. Caches save work but do not change the result: a
 //! folder that may have changed is read.
 
 mod base;
+mod cache;
 mod config;
 mod debian;
 mod key;
 mod libraries;
+mod progress;
 mod recipe;
-mod shelf;
-mod watch;
 
 use std::path::Path;
 use std::time::SystemTime;
 
 pub use base::{Base, BlockBase};
+pub use cache::{DebianCache, DebianPackages};
 pub use config::Settings;
 pub use debian::{download, unpack};
 pub use libraries::{Libraries, debian_package};
+pub use progress::Progress;
 pub use recipe::{CODE, PACKAGES, Part, Recipe, Unpacked, function};
-pub use shelf::{DebianPackages, DebianShelf};
-pub use watch::Watch;
 
 use crate::convert::Converter;
 use crate::source::{FolderOrigin, Layout, Origin};
 use crate::{Converted, Error, Options, Result};
 use key::Key;
 
-/// Makes and keeps an image; it has no name yet ([`Layout::tag`]).
+/// Builds and stores an image. It has no name yet ([`Layout::tag`]).
 pub fn build(recipe: &Recipe<'_>, layout: &Layout, options: Options) -> Result<Converted> {
-    build_watched(recipe, layout, options, &watch::nobody)
+    build_with_progress(recipe, layout, options, &progress::ignore)
 }
 
-/// The same, watched.
-pub fn build_watched(
+/// Builds and stores an image; reports progress to a callback that can cancel the build.
+pub fn build_with_progress(
     recipe: &Recipe<'_>,
     layout: &Layout,
     options: Options,
-    watch: Watch<'_>,
+    progress: Progress<'_>,
 ) -> Result<Converted> {
     let mut converter = Converter::new(layout, options)?;
-    let base = recipe.base.map(|base| base.begin(&mut converter)).transpose()?.flatten();
+    let base = recipe.base.map(|base| base.apply(&mut converter)).transpose()?.flatten();
     for part in &recipe.parts {
-        add(&mut converter, part, watch)?;
+        add(&mut converter, part, progress)?;
     }
     let names = recipe.parts.iter().map(|part| part.name.as_str());
     let config = config::encode(base.as_deref(), &converter.diff_ids(), names, &recipe.settings)?;
     converter.finish(&config, None)
 }
 
-fn add(converter: &mut Converter<'_>, part: &Part, watch: Watch<'_>) -> Result<()> {
+fn add(converter: &mut Converter<'_>, part: &Part, progress: Progress<'_>) -> Result<()> {
     let key = || match &part.identity {
         Some(identity) => Ok(Key::named(identity, &part.shape)),
         None => Key::of(&part.folder, &part.shape).map_err(Error::io("read", &part.folder)),
     };
     let origin = FolderOrigin::shaped(&part.folder, part.shape.clone())?;
     let mut before = key()?;
-    if let Some(known) = converter.memo().source(&before.digest) {
+    if let Some(known) = converter.cache().source(&before.digest) {
         return converter.reuse(&known);
     }
-    // What was unpacked or written just now could not be remembered, and would be read again.
+    // The key of files that were just written is not settled; they could not be cached and would be
+    // read again.
     let fresh = before.settles_in(SystemTime::now());
     if !fresh.is_zero() {
         std::thread::sleep(fresh);
         before = key()?;
     }
     let began = SystemTime::now();
-    let diff_id = converter.press(watch::watched(origin.layer(0)?, &part.name, watch), None)?;
+    let stream = progress::reported(origin.layer(0)?, &part.name, progress);
+    let diff_id = converter.convert_layer(stream, None)?;
     if before.is_settled(began) && key()? == before {
-        converter.memo().remember_source(&before.digest, &diff_id)?;
+        converter.cache().store_source(&before.digest, &diff_id)?;
     }
     Ok(())
 }
 
-/// A name of a layer in histories and messages.
-fn shown(folder: &Path) -> String {
+/// The name of a layer in histories and messages.
+fn layer_name(folder: &Path) -> String {
     folder.file_name().unwrap_or(folder.as_os_str()).to_string_lossy().into_owned()
 }

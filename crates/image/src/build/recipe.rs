@@ -1,76 +1,76 @@
-//! What an image is made of.
+//! The input of a build.
 
 use std::path::{Path, PathBuf};
 
-use super::{Base, Settings, shown};
+use super::{Base, Settings, layer_name};
 use crate::Result;
 use crate::source::{Shape, Stamp};
 use crate::tree::EntryPath;
 
-/// A base and layers on it.
+/// A base and the layers on top of it.
 #[derive(Default)]
 pub struct Recipe<'a> {
-    /// What is below, if anything is.
+    /// The base, if there is one.
     pub base: Option<Base<'a>>,
-    /// One layer each, the lowest first: what changes most is last.
+    /// One layer each, the lowest first. The part that changes most often should be last.
     pub parts: Vec<Part>,
-    /// What becomes of the base's configuration.
+    /// Changes to the base's configuration.
     pub settings: Settings,
 }
 
 /// A folder that becomes a layer.
 #[derive(Clone, Debug)]
 pub struct Part {
-    /// What histories call it.
+    /// The name in the image's history.
     pub name: String,
-    /// Where its files are now.
+    /// The folder of its files on this machine.
     pub folder: PathBuf,
-    /// Where they are in the image, and how.
+    /// Position and attributes of the files in the image.
     pub shape: Shape,
-    /// What names its content, if something does: then files that were linked elsewhere meanwhile
-    /// are not read again.
+    /// The identity of its content, if known: then the files are not read again when only their
+    /// inodes have changed, for example by hard links.
     pub identity: Option<String>,
 }
 
-/// A folder whose content never changes, by what names it.
+/// A folder whose content never changes.
 #[derive(Clone, Debug)]
 pub struct Unpacked {
-    /// Where it is.
+    /// Its path.
     pub folder: PathBuf,
-    /// Equal identities are equal contents.
+    /// Folders with equal identities have equal contents.
     pub identity: String,
 }
 
 impl Part {
-    /// Unpacked packages of Debian, over the root; see [`super::unpack`]. Links of the base to
-    /// folders stay, as they do when a package is installed.
+    /// Unpacked Debian packages, added at the root; see [`super::unpack`]. Links to folders of the
+    /// base are kept, as when a package is installed.
     pub fn packages(folder: &Path) -> Self {
         let shape = Shape { at: EntryPath::default(), stamp: Stamp::Root, implied_folders: true };
-        Self { name: shown(folder), folder: folder.to_owned(), shape, identity: None }
+        Self { name: layer_name(folder), folder: folder.to_owned(), shape, identity: None }
     }
 
-    /// Code, a model, an unpacked wheel: content that stands at `at`, a path in the image.
+    /// Code, a model, an unpacked wheel: content that is added at `at`, a path in the image.
     pub fn content(folder: &Path, at: &str) -> Result<Self> {
         let at = EntryPath::parse(at.as_bytes())?;
         let shape = Shape { at, stamp: Stamp::Fixed, implied_folders: true };
-        Ok(Self { name: shown(folder), folder: folder.to_owned(), shape, identity: None })
+        Ok(Self { name: layer_name(folder), folder: folder.to_owned(), shape, identity: None })
     }
 
-    /// The same of a folder that never changes.
+    /// Like [`Self::content`], for a folder that never changes.
     pub fn unpacked(unpacked: &Unpacked, at: &str) -> Result<Self> {
         let identity = Some(unpacked.identity.clone());
         Ok(Self { identity, ..Self::content(&unpacked.folder, at)? })
     }
 }
 
-/// Where a code package has the function's packages, and where its code.
+/// The folder of a code package that contains the function's packages.
 pub const PACKAGES: &str = "packages";
-/// The layer of the code is the last one.
+/// The folder of a code package that contains the code; it is the last layer.
 pub const CODE: &str = "code";
 
-/// A function's code and its packages as an image without a base (FaaSNet 3.5, 4.5): each wheel is
-/// a layer that all functions with that wheel share, under [`PACKAGES`]; the code, under [`CODE`],
-/// is the last.
+/// A function's code and its packages as an image without a base (FaaSNet, sections 3.5 and 4.5).
+/// Each wheel is a layer under [`PACKAGES`] that all functions with this wheel share; the code,
+/// under [`CODE`], is the last layer.
 pub fn function<'a>(code: &Unpacked, wheels: &[Unpacked]) -> Result<Recipe<'a>> {
     let wheel = |wheel: &Unpacked| Part::unpacked(wheel, PACKAGES);
     let mut parts = wheels.iter().map(wheel).collect::<Result<Vec<_>>>()?;

@@ -1,10 +1,10 @@
-//! Layers one after another to blobs, and the tree that they give to the metadata part.
+//! Converts layers to blobs in order, and the tree that they form to the metadata part.
 
 use std::fs::File;
 use std::io::{BufWriter, Read};
 use std::sync::Arc;
 
-use super::memo::Memo;
+use super::cache::LayerCache;
 use super::{Converted, Options};
 use crate::block::{BlobSummary, BlobWriter, OciDigest};
 use crate::collect::sweep;
@@ -14,17 +14,17 @@ use crate::source::{Config, Described, Layout, Origin};
 use crate::tree::Tree;
 use crate::{Error, Image, Lock, Result, erofs};
 
-/// An image on its way.
+/// A conversion in progress.
 pub(crate) struct Converter<'a> {
     layout: &'a Layout,
     lease: Arc<Lock>,
-    memo: Memo<'a>,
+    cache: LayerCache<'a>,
     options: Options,
     tree: Tree,
     diff_ids: Vec<OciDigest>,
     blobs: Vec<BlobSummary>,
     reused: usize,
-    pressed: u64,
+    written_blocks: u64,
     written: Vec<OciDigest>,
     devices: u64,
 }
@@ -35,21 +35,21 @@ impl<'a> Converter<'a> {
         Ok(Self {
             layout,
             lease: Arc::new(layout.keep_collectors_away()?),
-            memo: Memo::new(layout, options.block_size),
+            cache: LayerCache::new(layout, options.block_size),
             options,
             tree: Tree::default(),
             diff_ids: Vec::new(),
             blobs: Vec::new(),
             reused: 0,
-            pressed: 0,
+            written_blocks: 0,
             written: Vec::new(),
             devices: 0,
         })
     }
 
-    /// What the layout knows.
-    pub fn memo(&self) -> &Memo<'a> {
-        &self.memo
+    /// The layout's cache of converted layers.
+    pub fn cache(&self) -> &LayerCache<'a> {
+        &self.cache
     }
 
     /// SHA-256 of each uncompressed layer so far, the lowest first.
@@ -57,7 +57,7 @@ impl<'a> Converter<'a> {
         self.diff_ids.clone()
     }
 
-    /// All layers of an image.
+    /// Adds all layers of an image.
     pub fn origin(&mut self, origin: &dyn Origin) -> Result<Described> {
         let described = origin.describe()?;
         let config = described.config.as_deref().map(Config::parse).transpose()?;
@@ -69,28 +69,32 @@ impl<'a> Converter<'a> {
         }
         for index in 0..layers {
             let expected = config.as_ref().map(|config| &config.diff_ids()[index]);
-            match expected.and_then(|diff_id| self.memo.layer(diff_id)) {
+            match expected.and_then(|diff_id| self.cache.layer(diff_id)) {
                 Some(known) => self.reuse(&known)?,
-                None => drop(self.press(origin.layer(index)?, expected)?),
+                None => drop(self.convert_layer(origin.layer(index)?, expected)?),
             }
         }
         Ok(described)
     }
 
-    /// Begins with layers whose tree is known.
-    pub fn begin(&mut self, tree: Tree, diff_ids: Vec<OciDigest>, blobs: Vec<BlobSummary>) {
+    /// Starts with converted layers and their tree.
+    pub fn start_from(&mut self, tree: Tree, diff_ids: Vec<OciDigest>, blobs: Vec<BlobSummary>) {
         self.reused += blobs.len();
         (self.tree, self.diff_ids, self.blobs) = (tree, diff_ids, blobs);
     }
 
-    /// Puts a layer that is there on top.
+    /// Adds a layer that was converted before.
     pub fn reuse(&mut self, layer: &Layer) -> Result<()> {
         self.reused += 1;
         self.add(layer)
     }
 
-    /// Reads a layer, keeps its blob and puts it on top.
-    pub fn press(&mut self, stream: impl Read, expected: Option<&OciDigest>) -> Result<OciDigest> {
+    /// Reads a layer, stores its blob and adds it.
+    pub fn convert_layer(
+        &mut self,
+        stream: impl Read,
+        expected: Option<&OciDigest>,
+    ) -> Result<OciDigest> {
         let file = self.layout.pending()?;
         let path = file.path().to_owned();
         let out: BufWriter<File> = BufWriter::new(file.reopen().map_err(Error::io("open", &path))?);
@@ -101,7 +105,7 @@ impl<'a> Converter<'a> {
         }
         self.count(&layer.blob);
         self.layout.keep(file, &layer.blob.digest)?;
-        self.memo.remember(&layer)?;
+        self.cache.store(&layer)?;
         self.add(&layer)?;
         Ok(layer.diff_id)
     }
@@ -114,7 +118,7 @@ impl<'a> Converter<'a> {
         Ok(())
     }
 
-    /// Writes metadata part, configuration and manifest.
+    /// Writes the metadata part, the configuration and the manifest.
     pub fn finish(mut self, config: &[u8], original: Option<Descriptor>) -> Result<Converted> {
         let image = Image {
             metadata: self.metadata()?,
@@ -123,8 +127,8 @@ impl<'a> Converter<'a> {
             original,
         };
         let manifest = self.layout.put(OCI_MANIFEST, &image.encode()?)?;
-        let Self { reused, pressed, written, devices, lease, .. } = self;
-        Ok(Converted { image, manifest, reused, pressed, written, devices, _lease: lease })
+        let Self { reused, written_blocks, written, devices, lease, .. } = self;
+        Ok(Converted { image, manifest, reused, written_blocks, written, devices, _lease: lease })
     }
 
     fn metadata(&mut self) -> Result<BlobSummary> {
@@ -142,7 +146,7 @@ impl<'a> Converter<'a> {
     }
 
     fn count(&mut self, blob: &BlobSummary) {
-        self.pressed += blob.block_size.count(blob.raw_size);
+        self.written_blocks += blob.block_size.count(blob.raw_size);
         self.written.push(blob.digest.clone());
     }
 }

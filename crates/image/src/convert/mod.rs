@@ -1,19 +1,19 @@
-//! An image of any origin to a block image in a layout folder.
+//! Converts an image of any origin to a block image in a layout folder.
 //!
 //! | part | file |
 //! |---|---|
-//! | layers one after another, then the tree that they give | `converter` |
-//! | what a layout knows of layers that were converted | `memo` |
+//! | layers in order, then the tree that they form | `converter` |
+//! | the layout's cache of converted layers | `cache` |
 //!
-//! A layer is converted once for each block size: what it changes is remembered beside its blob, by
-//! the digest of its uncompressed bytes, so that an image which shares layers with one that is there
-//! reads only the others. Two converters at once do the same work and keep the same bytes.
+//! A layer is converted once per block size: its changes are cached under the digest of its
+//! uncompressed bytes, so that an image which shares layers with an existing one reads only the
+//! others. Two concurrent converters do the same work and store the same bytes.
 
+mod cache;
 mod converter;
-mod memo;
 
+pub(crate) use cache::{LayerCache, read_entry};
 pub(crate) use converter::Converter;
-pub(crate) use memo::{Memo, recall};
 
 use std::sync::Arc;
 
@@ -23,36 +23,36 @@ use crate::manifest::Descriptor;
 use crate::source::{Config, Layout, Origin};
 use crate::{Image, Lock, Result};
 
-/// How to convert.
+/// Options of a conversion.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// Raw bytes of a block.
+    /// Raw bytes per block.
     pub block_size: BlockSize,
-    /// Of each layer.
+    /// Limits of each layer.
     pub limits: Limits,
 }
 
-/// What came of it.
+/// The result of a conversion.
 #[derive(Clone, Debug)]
 pub struct Converted {
     /// The image.
     pub image: Image,
     /// Its manifest in the layout.
     pub manifest: Descriptor,
-    /// Layers that were there already.
+    /// Layers that had been converted before.
     pub reused: usize,
     /// Blocks that were compressed and written: those of the other layers and of the metadata part.
-    pub pressed: u64,
-    /// Blobs that these blocks are in.
+    pub written_blocks: u64,
+    /// Blobs of these blocks.
     pub written: Vec<OciDigest>,
-    /// Device nodes that were left out.
+    /// Device nodes that were omitted.
     pub devices: u64,
-    /// Keeps collectors away until the image could be given a name.
+    /// Blocks garbage collection until the image can be named.
     pub(crate) _lease: Arc<Lock>,
 }
 
-/// Converts and keeps an image; it has no name yet ([`Layout::tag`]) and stays without one as long as
-/// what this gives is held.
+/// Converts and stores an image. It has no name yet ([`Layout::tag`]); garbage collection is
+/// blocked while the result lives.
 pub fn convert(origin: &dyn Origin, layout: &Layout, options: Options) -> Result<Converted> {
     let mut converter = Converter::new(layout, options)?;
     let described = converter.origin(origin)?;

@@ -1,4 +1,4 @@
-//! Names of a folder to blocks: in each block entries, then the names, sorted over all blocks.
+//! Folders as blocks of names: each block contains entries, then the names, sorted over all blocks.
 
 pub(super) use super::format::NameType;
 use super::format::{Field, UNIT};
@@ -7,7 +7,7 @@ use crate::tree::MAX_NAME_BYTES;
 
 const ENTRY_BYTES: usize = 12;
 
-/// One name.
+/// A name in a folder.
 #[derive(Debug)]
 pub(crate) struct Name<'a> {
     pub name: &'a [u8],
@@ -15,7 +15,7 @@ pub(crate) struct Name<'a> {
     pub kind: NameType,
 }
 
-/// Bytes that names of these lengths, in this order, take.
+/// The encoded size of names with these lengths, in this order.
 pub(super) fn size(lengths: impl Iterator<Item = usize>) -> u64 {
     let (mut full, mut used) = (0, 0);
     for length in lengths {
@@ -28,7 +28,7 @@ pub(super) fn size(lengths: impl Iterator<Item = usize>) -> u64 {
     full + used as u64
 }
 
-/// The content of a folder.
+/// Encodes the content of a folder.
 pub(super) fn encode(names: &[Name<'_>]) -> Vec<u8> {
     let mut content = Vec::new();
     let mut rest = names;
@@ -41,7 +41,7 @@ pub(super) fn encode(names: &[Name<'_>]) -> Vec<u8> {
     content
 }
 
-/// How many of the names go into one block.
+/// The number of names that fit into one block.
 fn fitting(names: &[Name<'_>]) -> usize {
     let mut used = 0;
     names
@@ -64,7 +64,7 @@ fn block(names: &[Name<'_>], content: &mut Vec<u8>) {
     names.iter().for_each(|name| content.extend(name.name));
 }
 
-/// The names of a folder; `None` if its content is none.
+/// Decodes the names of a folder; `None` if the content is malformed.
 pub(super) fn decode(content: &[u8]) -> Option<Vec<Name<'_>>> {
     let mut names = Vec::new();
     for block in content.chunks(UNIT) {
@@ -73,7 +73,7 @@ pub(super) fn decode(content: &[u8]) -> Option<Vec<Name<'_>>> {
     Some(names)
 }
 
-/// Entries come first: the first name begins where they end.
+/// Decodes a block. Its entries come first; the offset of the first name is their end.
 fn decode_block<'a>(block: &'a [u8], names: &mut Vec<Name<'a>>) -> Option<()> {
     let entries = block.get(..ENTRY_BYTES)?.u16_at(8) as usize;
     if entries == 0 || !entries.is_multiple_of(ENTRY_BYTES) {
@@ -83,7 +83,7 @@ fn decode_block<'a>(block: &'a [u8], names: &mut Vec<Name<'a>>) -> Option<()> {
     let starts = entries.clone().map(|entry| usize::from(entry.u16_at(8)));
     let ends = starts.clone().skip(1).chain([block.len()]);
     for ((entry, start), end) in entries.zip(starts).zip(ends) {
-        // The last name of a block that is not the last ends at a zero byte.
+        // In all blocks but the last, the last name is terminated by a zero byte.
         let name = block.get(start..end)?.split(|byte| *byte == 0).next()?;
         if name.is_empty() || name.len() > MAX_NAME_BYTES || name.contains(&b'/') {
             return None;
@@ -102,7 +102,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_size_is_known_before_the_content(
+        fn the_computed_size_is_the_encoded_size(
             names in proptest::collection::vec(proptest::collection::vec(1u8..255, 1..256), 1..300),
         ) {
             let entries: Vec<Name<'_>> = names

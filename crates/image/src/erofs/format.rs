@@ -1,19 +1,19 @@
-//! Structures of EROFS on the disk (Linux, fs/erofs/erofs_fs.h), all little-endian.
+//! The on-disk structures of EROFS (Linux, fs/erofs/erofs_fs.h), all little-endian.
 
 use crate::tree::Time;
 
-/// Bytes of a block of the file system, the unit of its addresses.
+/// Bytes of a file system block, the unit of addresses.
 pub const UNIT: usize = 4096;
-/// Where the superblock is.
+/// The offset of the superblock.
 pub(super) const SUPER_OFFSET: usize = 1024;
 const SUPER_BYTES: usize = 128;
-/// Bytes of a device's slot; slots follow the superblock.
+/// Bytes of a device slot; the slots follow the superblock.
 const SLOT_BYTES: usize = 128;
-/// Inodes are named by their offset in this unit.
+/// Inode numbers are offsets in this unit.
 pub(super) const NID_BYTES: u64 = 32;
 /// Bytes of an extended inode.
 pub(super) const INODE_BYTES: usize = 64;
-/// Bytes of an entry of a chunk index.
+/// Bytes of a chunk index entry.
 pub(super) const CHUNK_BYTES: usize = 8;
 
 const MAGIC: u32 = 0xe0f5_e1e2;
@@ -24,18 +24,18 @@ const INCOMPAT_DEVICES: u32 = 8;
 const CHUNK_INDEXES: u32 = 0x20;
 const CHUNK_BITS_MOST: u32 = 31;
 
-/// How an inode's content is found.
+/// The layout of an inode's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Layout {
-    /// Whole blocks from an address on.
+    /// Whole blocks at an address.
     Plain,
-    /// The last, partial block behind the inode, those before it from an address on.
+    /// The last, partial block follows the inode; the others are at an address.
     Inline,
-    /// An index of chunks behind the inode.
+    /// A chunk index follows the inode.
     Chunks,
 }
 
-/// Types of names in folders.
+/// File types in folder entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NameType {
     File = 1,
@@ -51,7 +51,7 @@ impl NameType {
             .find(|kind| *kind as u8 == number)
     }
 
-    /// As the kernel tells it to users: the upper bits of a mode.
+    /// The type as stat(2) encodes it: the upper bits of a mode.
     pub fn of_stat(self) -> u32 {
         match self {
             Self::File => 0o10,
@@ -62,13 +62,13 @@ impl NameType {
     }
 }
 
-/// An inode of the extended form.
+/// An inode in the extended form.
 pub(crate) struct Inode {
     pub layout: Layout,
     pub xattr_bytes: usize,
     pub mode: u16,
     pub size: u64,
-    /// Address of the content, or form of the chunk index.
+    /// Address of the content, or format of the chunk index.
     pub union: u32,
     pub number: u32,
     pub uid: u32,
@@ -85,7 +85,7 @@ impl Inode {
             Layout::Chunks => 4,
         };
         let mut bytes = Bytes([0; INODE_BYTES]);
-        // The lowest bit says that the form is the extended one.
+        // The lowest bit marks the extended form.
         bytes.put(0, &(1u16 | layout << 1).to_le_bytes());
         bytes.put(2, &super::xattr::words(self.xattr_bytes).to_le_bytes());
         bytes.put(4, &self.mode.to_le_bytes());
@@ -100,7 +100,7 @@ impl Inode {
         bytes.0
     }
 
-    /// `None` for other forms. `bytes` are [`INODE_BYTES`].
+    /// Decodes an inode; `None` for other forms. `bytes` has [`INODE_BYTES`].
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let layout = match bytes.u16_at(0) {
             1 => Layout::Plain,
@@ -123,13 +123,13 @@ impl Inode {
     }
 }
 
-/// The form of a chunk index whose one chunk holds the whole file, which is one run of blocks.
+/// The format of a chunk index with one chunk that holds the whole file, which is contiguous.
 pub(super) fn chunk_form(size: u64) -> u32 {
     let units = size.div_ceil(UNIT as u64).next_power_of_two();
     CHUNK_INDEXES | units.trailing_zeros().min(CHUNK_BITS_MOST)
 }
 
-/// An entry of a chunk index: device from 1, address on it.
+/// A chunk index entry: device, counted from 1, and address on it.
 pub(super) fn chunk(device: u16, block: u32) -> [u8; CHUNK_BYTES] {
     let mut bytes = Bytes([0; CHUNK_BYTES]);
     bytes.put(2, &device.to_le_bytes());
@@ -137,7 +137,7 @@ pub(super) fn chunk(device: u16, block: u32) -> [u8; CHUNK_BYTES] {
     bytes.0
 }
 
-/// What the superblock says of the whole.
+/// The fields of the superblock.
 pub(super) struct Super {
     pub root: u16,
     pub inodes: u64,
@@ -145,12 +145,13 @@ pub(super) struct Super {
     pub uuid: [u8; 16],
 }
 
-/// Bytes of superblock and device slots, from the beginning of the file system.
+/// Bytes from the start of the file system to the end of the device slots.
 pub(super) fn head_bytes(devices: usize) -> usize {
     SUPER_OFFSET + SUPER_BYTES + devices * SLOT_BYTES
 }
 
-/// Writes superblock and device slots to the beginning of `image` and seals them. `devices` are their sizes in blocks.
+/// Writes superblock, device slots and checksum to the beginning of `image`. `devices` are the
+/// devices' sizes in blocks.
 pub(super) fn put_head(image: &mut [u8], super_: &Super, devices: &[u32]) {
     let mut bytes = Bytes([0; SUPER_BYTES]);
     bytes.put(0, &MAGIC.to_le_bytes());
@@ -173,13 +174,13 @@ pub(super) fn put_head(image: &mut [u8], super_: &Super, devices: &[u32]) {
     seal(image);
 }
 
-/// Writes the checksum over the rest of the first block.
+/// Writes the checksum of the first block.
 pub(super) fn seal(image: &mut [u8]) {
     let sum = checksum(image);
     image[SUPER_OFFSET + 4..SUPER_OFFSET + 8].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// What a reader has to know of the superblock and the device slots.
+/// The fields of superblock and device slots that a reader needs.
 pub(super) struct Head {
     pub root: u16,
     pub inodes: u64,
@@ -189,7 +190,7 @@ pub(super) struct Head {
     pub devices: Vec<u32>,
 }
 
-/// `None` if they are none that [`put_head`] writes.
+/// Decodes superblock and device slots; `None` if [`put_head`] cannot have written them.
 pub(super) fn head(image: &[u8]) -> Option<Head> {
     let bytes = image.get(SUPER_OFFSET..UNIT)?;
     let count = usize::from(bytes.u16_at(86));
@@ -208,14 +209,14 @@ pub(super) fn head(image: &[u8]) -> Option<Head> {
     Some(Head { root: bytes.u16_at(14), inodes, blocks, devices })
 }
 
-/// The checksum of an image's superblock, as if its own field were zero.
+/// The checksum of an image's superblock, with the checksum field set to zero.
 fn checksum(image: &[u8]) -> u32 {
     let mut bytes = image[SUPER_OFFSET..UNIT].to_vec();
     bytes[4..8].fill(0);
     crc32c(&bytes)
 }
 
-/// Numbers in bytes, of which there must be enough.
+/// Integers in bytes. Panics if there are too few bytes.
 pub(super) trait Field {
     fn u16_at(&self, at: usize) -> u16;
     fn u32_at(&self, at: usize) -> u32;
@@ -244,8 +245,8 @@ impl<const N: usize> Bytes<N> {
     }
 }
 
-/// CRC-32C as the kernel has it: begins with ones and is not inverted at the end. Bit by bit, for
-/// three kilobytes an image.
+/// CRC-32C as the kernel computes it: the initial value is all ones and the result is not inverted.
+/// Computed bit by bit, which suffices for three kilobytes per image.
 fn crc32c(bytes: &[u8]) -> u32 {
     bytes.iter().fold(!0, |crc, byte| {
         (0..8).fold(crc ^ u32::from(*byte), |crc, _| {
@@ -259,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_checksum_is_castagnolis() {
+    fn computes_crc32c() {
         assert_eq!(!crc32c(b"123456789"), 0xe306_9283);
     }
 

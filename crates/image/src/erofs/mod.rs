@@ -1,18 +1,18 @@
-//! The metadata of an image as an EROFS file system whose file contents lie on other devices, one
-//! for each layer.
+//! The metadata of an image as an EROFS file system. File contents are on other devices, one per
+//! layer.
 //!
 //! | part | file |
 //! |---|---|
-//! | what the kernel reads: superblock, devices, inodes, chunks | `format` |
-//! | folders to blocks of names | `folder` |
+//! | on-disk structures: superblock, devices, inodes, chunks | `format` |
+//! | folders as blocks of names | `folder` |
 //! | extended attributes | `xattr` |
-//! | where each inode comes to lie | `plan` |
-//! | the bytes, and back | `write`, `read` |
-//! | one inode at a time, by whoever needs it | `volume` |
-//! | what an inode may be, for both readers | `inode` |
+//! | positions of inodes | `plan` |
+//! | encoding and decoding | `write`, `read` |
+//! | reading single inodes on demand | `volume` |
+//! | validation of inodes, for both readers | `inode` |
 //!
-//! The kernel is the reader of mounted images; its mount on a file is the conformance test. Invariant: equal trees
-//! give equal bytes, and no structure that must not cross a block does.
+//! Mounted images are read by the kernel; mounting a file is the conformance test. Invariant: equal
+//! trees produce equal bytes, and no structure that must not cross a block boundary crosses one.
 
 mod folder;
 mod format;
@@ -27,6 +27,6 @@ pub(crate) use format::Inode;
 pub use format::UNIT;
 pub(crate) use inode::Shape;
 pub use read::read;
-pub(crate) use volume::{Amounts, Bytes, File, Volume, names};
+pub(crate) use volume::{Bytes, File, Statistics, Volume, names};
 pub use write::write;
 pub(crate) use xattr::prefix as xattr_prefix;

@@ -1,8 +1,9 @@
-//! Where each inode comes to lie.
+//! Determines the positions of inodes.
 //!
-//! Inodes of one folder lie together, because they are read together. What stands behind an inode
-//! (chunk index, link, end of a folder) shares its block: an inode that would be torn from it goes
-//! to the next block, and what is longer than the room of a block goes to blocks of its own.
+//! Inodes of one folder are adjacent, because they are read together. The data that follows an
+//! inode (chunk index, link target, end of a folder) shares its block: an inode that would be
+//! separated from this data moves to the next block, and data that does not fit into the rest of a
+//! block gets blocks of its own.
 
 use std::collections::HashMap;
 
@@ -10,48 +11,48 @@ use super::format::{CHUNK_BYTES, INODE_BYTES, Layout, NID_BYTES, UNIT};
 use super::{folder, xattr};
 use crate::tree::{Kind, Node, NodeId, Tree};
 
-/// One inode and where it is.
+/// An inode and its position.
 pub(super) struct Planned {
     pub node: NodeId,
-    /// The folder that holds a folder; the root holds itself.
+    /// The parent of a folder; the root is its own parent.
     pub parent: NodeId,
     pub links: u32,
     pub offset: u64,
     pub layout: Layout,
     pub xattrs: Vec<u8>,
-    /// Bytes of the content here, which for files are elsewhere.
+    /// Bytes of the content in the metadata part; 0 for files, whose content is in a layer.
     pub content: u64,
-    /// Address of the whole blocks of the content.
+    /// Address of the content's whole blocks.
     pub block: u64,
 }
 
 impl Planned {
-    /// The number by which folders name it.
+    /// The inode number that folder entries contain.
     pub fn nid(&self) -> u64 {
         self.offset / NID_BYTES
     }
 
-    /// Where the part of the content behind the inode begins.
+    /// The offset of the part of the content that follows the inode.
     pub fn inline_offset(&self) -> u64 {
         self.offset + (INODE_BYTES + self.xattrs.len()) as u64
     }
 
-    /// Where the chunk index begins.
+    /// The offset of the chunk index.
     pub fn chunk_offset(&self) -> u64 {
         self.inline_offset().next_multiple_of(CHUNK_BYTES as u64)
     }
 }
 
-/// All inodes in the order of their places.
+/// All inodes in the order of their positions.
 pub(super) struct Plan {
     pub inodes: Vec<Planned>,
     pub index: HashMap<NodeId, usize>,
-    /// Bytes of everything, whole blocks.
+    /// The total size, in whole blocks.
     pub bytes: u64,
 }
 
 impl Plan {
-    /// `start` is where the first inode, the root, may lie.
+    /// `start` is the lowest offset of the first inode, the root.
     pub fn new(tree: &Tree, start: u64) -> Self {
         let (mut inodes, index) = order(tree);
         let mut cursor = start;
@@ -66,7 +67,7 @@ impl Plan {
         Self { inodes, index, bytes: block * UNIT as u64 }
     }
 
-    /// Of a node that is in the tree.
+    /// The position of a node, which must be in the tree.
     pub fn of(&self, node: NodeId) -> &Planned {
         &self.inodes[self.index[&node]]
     }
@@ -80,7 +81,7 @@ fn whole_blocks(planned: &Planned) -> u64 {
     }
 }
 
-/// Every node once, folder by folder, with the number of its links.
+/// Every node once, folder by folder, with its link count.
 fn order(tree: &Tree) -> (Vec<Planned>, HashMap<NodeId, usize>) {
     let mut inodes = vec![planned(tree, Tree::ROOT, Tree::ROOT)];
     let mut index = HashMap::from([(Tree::ROOT, 0)]);
@@ -119,7 +120,7 @@ fn planned(tree: &Tree, node: NodeId, parent: NodeId) -> Planned {
     }
 }
 
-/// Gives an inode its place and says where the next may begin.
+/// Sets the position of an inode; returns the lowest offset of the next one.
 fn place(planned: &mut Planned, node: &Node, cursor: u64) -> u64 {
     let head = (INODE_BYTES + planned.xattrs.len()) as u64;
     let cursor = cursor.next_multiple_of(NID_BYTES);
@@ -152,7 +153,7 @@ fn place(planned: &mut Planned, node: &Node, cursor: u64) -> u64 {
     cursor + head
 }
 
-/// Lengths of all names of a folder, in order, with `.` and `..`.
+/// The lengths of all names of a folder, in order, including `.` and `..`.
 fn folder_lengths(node: &Node) -> impl Iterator<Item = usize> {
     let mut lengths: Vec<(&[u8], usize)> =
         node.children.keys().map(|name| (name.as_slice(), name.len())).collect();

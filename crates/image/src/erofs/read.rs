@@ -1,7 +1,7 @@
-//! The metadata part back to the tree that it was written from.
+//! Decodes a metadata part to the tree from which it was written.
 //!
-//! Only what [`super::write`] writes is read; other forms of EROFS are refused by name. Invariant:
-//! no bytes make this panic, run on without end or take more memory than a small multiple of them.
+//! Only the output of [`super::write`] is accepted; other forms of EROFS are refused. Invariant: no
+//! input makes this panic, loop without end or take more memory than a small multiple of the input.
 
 use std::collections::HashMap;
 
@@ -12,9 +12,10 @@ use super::xattr;
 use crate::Result;
 use crate::tree::{Attributes, Extent, Kind, Node, NodeId, Target, Tree};
 
-/// The tree of a metadata part, and how many blocks of [`UNIT`] bytes each device has.
+/// The tree of a metadata part, and the size of each device in blocks of [`UNIT`] bytes.
 pub fn read(image: &[u8]) -> Result<(Tree, Vec<u32>)> {
-    let head = format::head(image).ok_or_else(|| wrong("its superblock is none of ours"))?;
+    let head =
+        format::head(image).ok_or_else(|| wrong("its superblock has an unsupported form"))?;
     let root = Tree::ROOT;
     let mut reader = Reader {
         image,
@@ -26,7 +27,7 @@ pub fn read(image: &[u8]) -> Result<(Tree, Vec<u32>)> {
     };
     let (kind, attributes) = reader.inode(u64::from(head.root))?;
     if kind.0 != Kind::Folder {
-        return Err(wrong("its root is no folder"));
+        return Err(wrong("its root is not a folder"));
     }
     reader.tree.node_mut(root).attributes = attributes;
     while let Some((nid, folder)) = reader.folders.pop() {
@@ -39,11 +40,11 @@ struct Reader<'a> {
     image: &'a [u8],
     devices: Vec<u32>,
     tree: Tree,
-    /// Inodes that were read.
+    /// Inodes that have been read.
     known: HashMap<u64, NodeId>,
-    /// Folders whose names were not read yet.
+    /// Folders whose names have not been read yet.
     folders: Vec<(u64, NodeId)>,
-    /// Bytes that folders and links may still have: in ours no two share any.
+    /// The most bytes that the remaining folders and links may have: valid ones do not share bytes.
     left: usize,
 }
 
@@ -63,7 +64,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// The node of an inode, which may have other names already if it is no folder.
+    /// The node of an inode. An inode that is not a folder may have several names.
     fn child(&mut self, nid: u64, kind: NameType) -> Result<NodeId> {
         if let Some(&id) = self.known.get(&nid) {
             if kind == NameType::Folder {
@@ -74,7 +75,7 @@ impl Reader<'_> {
         let ((found, layer), attributes) = self.inode(nid)?;
         let is_folder = found == Kind::Folder;
         if is_folder != (kind == NameType::Folder) {
-            return Err(wrong("a name has another type than its file"));
+            return Err(wrong("a name and its file have different types"));
         }
         let id = self.tree.add(Node::new(found, attributes, layer));
         self.known.insert(nid, id);
@@ -84,7 +85,7 @@ impl Reader<'_> {
         Ok(id)
     }
 
-    /// What a file is, the layer that its bytes are in, and what every file has.
+    /// An inode's kind, the layer of its content, and its attributes.
     fn inode(&mut self, nid: u64) -> Result<((Kind, usize), Attributes)> {
         let inode = self.head_of(nid)?;
         let kind = match inode::shape(&inode)? {
@@ -109,12 +110,12 @@ impl Reader<'_> {
         Ok((kind, attributes))
     }
 
-    /// The content that stands here: names of a folder, the target of a link.
+    /// Content in the metadata part: the names of a folder or the target of a link.
     fn content(&mut self, nid: u64) -> Result<Vec<u8>> {
         let inode = self.head_of(nid)?;
         let size = usize::try_from(inode.size).unwrap_or(usize::MAX);
         let left = self.left.checked_sub(size);
-        self.left = left.ok_or_else(|| wrong("its folders are larger than all of it"))?;
+        self.left = left.ok_or_else(|| wrong("its folders are larger than the whole part"))?;
         let tail = if inode.layout == Layout::Inline { size % UNIT } else { 0 };
         let whole = self.bytes_of_blocks(inode.union, size - tail)?;
         let inline = self.bytes(inode::inline_offset(nid, &inode)?, tail)?;
@@ -127,13 +128,13 @@ impl Reader<'_> {
 
     fn head_of(&self, nid: u64) -> Result<Inode> {
         let bytes = self.bytes(inode::offset(nid)?, INODE_BYTES)?;
-        Inode::decode(bytes).ok_or_else(|| wrong("an inode is none of ours"))
+        Inode::decode(bytes).ok_or_else(|| wrong("an inode has an unsupported form"))
     }
 
     fn bytes(&self, at: usize, length: usize) -> Result<&[u8]> {
         let end = at.checked_add(length);
         let found = end.and_then(|end| self.image.get(at..end));
-        found.ok_or_else(|| wrong("something lies behind its end"))
+        found.ok_or_else(|| wrong("an offset is past its end"))
     }
 }
 
@@ -171,7 +172,7 @@ mod tests {
         let (a, b) = (one.0.node(one.1), other.0.node(other.1));
         let has_bytes = matches!(&a.kind, Kind::File(extent) if extent.size > 0);
         let kind = |node: &Node| match &node.kind {
-            // Where nothing lies is nowhere.
+            // The position of an empty file is not stored.
             Kind::File(extent) if extent.size == 0 => Kind::File(Extent::default()),
             kind => kind.clone(),
         };
@@ -186,7 +187,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(32))]
         #[test]
-        fn a_tree_comes_back(
+        fn reads_the_tree_that_was_written(
             layers in proptest::collection::vec(proptest::collection::vec(entry(), 0..40), 0..4),
         ) {
             let mut tree = Tree::default();

@@ -1,7 +1,7 @@
-//! The metadata part read inode by inode, each when somebody asks for it.
+//! Reads a metadata part inode by inode, on demand.
 //!
-//! Invariant: as in [`super::read`], no bytes make this panic or run on without end; and what is
-//! malformed is an error of what was asked for, not of the rest.
+//! Invariant: as in [`super::read`], no input causes a panic or an endless loop. A malformed
+//! structure fails the requests that need it, not others.
 
 use std::ops::Range;
 
@@ -14,62 +14,63 @@ use super::xattr;
 use crate::Result;
 use crate::tree::{Extent, Xattrs};
 
-/// What has the bytes of a part of an image.
+/// A source of the bytes of a part of an image.
 pub(crate) trait Bytes: Send + Sync {
-    /// How many there are.
+    /// The number of bytes.
     fn size(&self) -> u64;
 
-    /// Those of a range; what lies behind the end is left out.
+    /// The bytes of a range; the part of the range past the end is ignored.
     fn read(&self, range: Range<u64>) -> impl Future<Output = Result<Vec<u8>>> + Send;
 }
 
-/// A metadata part, of which nothing is read before it is needed.
+/// A metadata part that is read on demand.
 pub(crate) struct Volume<B> {
     bytes: B,
     layers: usize,
     head: OnceCell<Head>,
 }
 
-/// An inode by its number.
+/// An inode with its number.
 pub(crate) struct File {
     pub nid: u64,
     pub inode: Inode,
     pub shape: Shape,
 }
 
-/// How much there is.
-pub(crate) struct Amounts {
+/// Total sizes of an image.
+pub(crate) struct Statistics {
     pub blocks: u64,
     pub inodes: u64,
 }
 
 impl<B: Bytes> Volume<B> {
-    /// `layers` is how many the manifest names.
+    /// `layers` is the number of layers in the manifest.
     pub fn new(bytes: B, layers: usize) -> Self {
         Self { bytes, layers, head: OnceCell::new() }
     }
 
-    /// The number of the root.
+    /// The inode number of the root.
     pub async fn root(&self) -> Result<u64> {
         Ok(u64::from(self.head().await?.root))
     }
 
-    /// Of the part and its layers.
-    pub async fn amounts(&self) -> Result<Amounts> {
+    /// The total sizes of the metadata part and the layers.
+    pub async fn statistics(&self) -> Result<Statistics> {
         let head = self.head().await?;
         let blocks = head.devices.iter().chain([&head.blocks]).copied().map(u64::from).sum();
-        Ok(Amounts { blocks, inodes: head.inodes })
+        Ok(Statistics { blocks, inodes: head.inodes })
     }
 
-    /// What is there.
+    /// Reads an inode.
     pub async fn file(&self, nid: u64) -> Result<File> {
         let bytes = self.at(inode::offset(nid)?, INODE_BYTES).await?;
-        let inode = Inode::decode(&bytes).ok_or_else(|| wrong("an inode is none of ours"))?;
+        let inode =
+            Inode::decode(&bytes).ok_or_else(|| wrong("an inode has an unsupported form"))?;
         let shape = inode::shape(&inode)?;
         Ok(File { nid, inode, shape })
     }
 
-    /// The number by which a folder knows a name: names are sorted over all of its blocks.
+    /// The inode number of a name in a folder. A binary search: names are sorted over all blocks.
     pub async fn lookup(&self, folder: &File, wanted: &[u8]) -> Result<Option<u64>> {
         let (mut low, mut high) = (0, self.blocks_of(folder)?);
         while low < high {
@@ -89,7 +90,7 @@ impl<B: Bytes> Volume<B> {
         Ok(None)
     }
 
-    /// How many blocks of names a folder has.
+    /// The number of blocks of a folder.
     pub fn blocks_of(&self, folder: &File) -> Result<u64> {
         match folder.shape {
             Shape::Folder => Ok(folder.inode.size.div_ceil(UNIT as u64)),
@@ -97,9 +98,9 @@ impl<B: Bytes> Volume<B> {
         }
     }
 
-    /// A block of content that stands in this part: names for [`names`], or the target of a link.
+    /// A block of content in the metadata part: names for [`names`], or the target of a link.
     pub async fn block(&self, file: &File, index: u64) -> Result<Vec<u8>> {
-        let outside = || wrong("something lies behind its end");
+        let outside = || wrong("an offset is past its end");
         let unit = UNIT as u64;
         let start = index.checked_mul(unit).ok_or_else(outside)?;
         let left = file.inode.size.checked_sub(start).ok_or_else(outside)?;
@@ -112,7 +113,7 @@ impl<B: Bytes> Volume<B> {
         self.at(at.ok_or_else(outside)?, length).await
     }
 
-    /// Where the bytes of a file are, and in which layer; `None` if it has none.
+    /// The extent of a file's bytes and its layer; `None` if it has no bytes.
     pub async fn extent(&self, file: &File) -> Result<Option<(Extent, usize)>> {
         if file.shape != Shape::File {
             return Ok(None);
@@ -135,14 +136,14 @@ impl<B: Bytes> Volume<B> {
             let length = format::head_bytes(self.layers).max(UNIT);
             let head = format::head(&self.at(0, length).await?);
             let head = head.filter(|head| head.devices.len() == self.layers);
-            head.ok_or_else(|| wrong("its superblock is none of ours"))
+            head.ok_or_else(|| wrong("its superblock has an unsupported form"))
         };
         self.head.get_or_try_init(read).await
     }
 
     async fn at(&self, at: usize, length: usize) -> Result<Vec<u8>> {
         let end = (at as u64).checked_add(length as u64).filter(|end| *end <= self.bytes.size());
-        let end = end.ok_or_else(|| wrong("something lies behind its end"))?;
+        let end = end.ok_or_else(|| wrong("an offset is past its end"))?;
         self.bytes.read(at as u64..end).await
     }
 }
@@ -175,7 +176,7 @@ pub(super) mod tests {
 
     type Described = BTreeMap<PathBuf, (Kind, Attributes, usize)>;
 
-    /// Every path by looking it up, at most so many.
+    /// Looks up every path, up to `most` of them.
     pub fn walk(image: &[u8], layers: usize, most: usize) -> Result<Described> {
         let volume = Volume::new(image, layers);
         let mut found = Described::new();
@@ -219,7 +220,7 @@ pub(super) mod tests {
         Ok((kind, Attributes { mode: mode & 0o7777, uid, gid, mtime, xattrs }, layer))
     }
 
-    /// The same of a tree that was read as a whole.
+    /// The same for a tree that was read as a whole.
     pub fn paths(tree: &Tree) -> Described {
         let mut found = Described::new();
         let mut folders: Vec<(PathBuf, NodeId)> = vec![("/".into(), Tree::ROOT)];

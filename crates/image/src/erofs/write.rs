@@ -1,4 +1,4 @@
-//! A tree and the sizes of its layers' blobs to the bytes of the metadata part.
+//! Encodes a tree and the sizes of its layers' blobs as a metadata part.
 
 use super::folder::{self, Name};
 use super::format::{
@@ -8,8 +8,8 @@ use super::plan::{Plan, Planned};
 use crate::tree::{Kind, Node, Tree};
 use crate::{Error, Result};
 
-/// The metadata part of an image. `devices` are the raw bytes of each layer's blob, which becomes
-/// device 1, 2, … in this order.
+/// Encodes the metadata part of an image. `devices` are the raw bytes of each layer's blob; they
+/// become devices 1, 2, … in this order.
 pub fn write(tree: &Tree, devices: &[u64]) -> Result<Vec<u8>> {
     let devices = devices.iter().map(|bytes| blocks(*bytes)).collect::<Result<Vec<u32>>>()?;
     if devices.len() > usize::from(u16::MAX) || devices.len() < tree.layers() {
@@ -24,7 +24,8 @@ pub fn write(tree: &Tree, devices: &[u64]) -> Result<Vec<u8>> {
     let mut uuid = [0; 16];
     uuid.copy_from_slice(&blake3::hash(&image).as_bytes()[..16]);
     let head = Super {
-        // The root comes first, behind at most 65535 slots of 128 bytes; that is checked here.
+        // The root is the first inode, after at most 65535 slots of 128 bytes, which is checked
+        // here.
         root: u16::try_from(plan.of(Tree::ROOT).nid())
             .map_err(|_| Error::refused("the image", "it has too many layers"))?,
         inodes: plan.inodes.len() as u64,
@@ -35,7 +36,7 @@ pub fn write(tree: &Tree, devices: &[u64]) -> Result<Vec<u8>> {
     Ok(image)
 }
 
-/// In blocks of the file system, of which there may be 2^32 on a device.
+/// The size in file system blocks; a device has at most 2^32.
 fn blocks(bytes: u64) -> Result<u32> {
     u32::try_from(bytes.div_ceil(UNIT as u64)).map_err(|_| Error::Limit {
         what: "the image".to_owned(),
@@ -110,7 +111,7 @@ impl Writer<'_> {
         names
     }
 
-    /// The one chunk of a file; an extent that leaves its device is not ours.
+    /// The single chunk of a file. Refuses an extent that is outside of its device.
     fn chunk(&self, node: &Node) -> Result<[u8; 8]> {
         let Kind::File(extent) = &node.kind else { return Ok([0; 8]) };
         let end = extent.block.saturating_add(extent.size.div_ceil(UNIT as u64));
@@ -118,7 +119,7 @@ impl Writer<'_> {
             Some(blocks) if end <= u64::from(*blocks) => {
                 Ok(chunk(node.layer as u16 + 1, extent.block as u32))
             }
-            _ => Err(Error::refused("a layer", "a file lies outside of its blob")),
+            _ => Err(Error::refused("a layer", "a file is outside of its blob")),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Extended attributes as they stand behind an inode.
+//! Extended attributes in the encoding that follows an inode.
 
 use super::format::Field;
 use crate::tree::{MAX_NAME_BYTES, Xattrs};
@@ -12,21 +12,21 @@ const PREFIXES: [(&[u8], u8); 5] = [
     (b"security.", 6),
 ];
 
-/// The number of a name's kind and what is left of the name; `None` for kinds that EROFS has not.
+/// Splits a name into the number of its prefix and the rest; `None` if EROFS has no such prefix.
 pub(crate) fn prefix(name: &[u8]) -> Option<(u8, &[u8])> {
     PREFIXES.iter().find_map(|(prefix, index)| {
         let rest = name.strip_prefix(*prefix)?;
-        // The two lists have no name behind their prefix, all others must.
+        // The two ACLs have no name after their prefix; all other attributes must have one.
         (rest.is_empty() == matches!(index, 2 | 3)).then_some((*index, rest))
     })
 }
 
-/// The inode's count of words for so many bytes of attributes.
+/// The inode's word count for attributes of this many bytes.
 pub(super) fn words(bytes: usize) -> u16 {
     if bytes == 0 { 0 } else { ((bytes - HEADER_BYTES) / 4 + 1) as u16 }
 }
 
-/// The bytes behind the inode, none without attributes.
+/// The bytes that follow the inode; empty without attributes.
 pub(super) fn encode(xattrs: &Xattrs) -> Vec<u8> {
     if xattrs.is_empty() {
         return Vec::new();
@@ -43,12 +43,12 @@ pub(super) fn encode(xattrs: &Xattrs) -> Vec<u8> {
     bytes
 }
 
-/// Bytes of so many words.
+/// The number of bytes for a word count.
 pub(super) fn bytes(words: u16) -> usize {
     if words == 0 { 0 } else { HEADER_BYTES + (usize::from(words) - 1) * 4 }
 }
 
-/// The attributes behind an inode; `None` if they are none of ours.
+/// Decodes the attributes of an inode; `None` if they are malformed.
 pub(super) fn decode(bytes: &[u8]) -> Option<Xattrs> {
     let mut xattrs = Xattrs::new();
     let mut rest = bytes.get(HEADER_BYTES..).unwrap_or_default();
@@ -61,7 +61,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Xattrs> {
         let name = [prefix, rest.get(4..4 + length)?].concat();
         let value = rest.get(4 + length..4 + length + value)?;
         rest = rest.get((4 + length + value.len()).next_multiple_of(4)..)?;
-        // A zero byte ends a name in every list of names.
+        // A zero byte terminates each name in lists of names.
         let can_be = name.len() <= MAX_NAME_BYTES && !name.contains(&0);
         if !can_be || self::prefix(&name).is_none() || xattrs.insert(name, value.to_vec()).is_some()
         {

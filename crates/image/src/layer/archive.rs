@@ -1,7 +1,8 @@
-//! Members of a tar stream: headers with their long names and extended headers put together.
+//! Members of a tar stream: headers combined with their long names and extended headers.
 //!
-//! The `tar` crate reads the fields of a header; the framing is ours, because its extended headers
-//! cut values at line ends, and a capability may hold one. Sparse members are refused by name.
+//! The `tar` crate parses the fields of a header. The framing is parsed here, because that crate's
+//! extended headers split values at newlines, and a capability may contain one. Sparse members are
+//! refused.
 
 use std::io::{self, Read, Seek, SeekFrom};
 
@@ -13,7 +14,7 @@ use crate::{Error, Result};
 
 const RECORD: usize = 512;
 
-/// One member: its header with all that precedes it applied.
+/// A member with its long names and extended headers applied.
 pub(crate) struct Member {
     pub path: Vec<u8>,
     pub link: Vec<u8>,
@@ -22,12 +23,12 @@ pub(crate) struct Member {
     pub records: Records,
 }
 
-/// A tar stream, read once.
+/// A tar stream that is read once.
 pub(crate) struct Archive<R> {
     stream: R,
     limits: Limits,
     global: Records,
-    /// Bytes of the current member that were not read yet, and its padding.
+    /// Remaining bytes of the current member, and its padding.
     left: u64,
     padding: u64,
     read: u64,
@@ -38,7 +39,7 @@ impl<R: Read> Archive<R> {
         Self { stream, limits, global: Records::new(), left: 0, padding: 0, read: 0 }
     }
 
-    /// The next member; what is left of the one before is skipped.
+    /// The next member; skips the rest of the current one.
     pub fn next(&mut self) -> Result<Option<Member>> {
         let (mut path, mut link, mut records) = (None, None, Records::new());
         loop {
@@ -46,7 +47,7 @@ impl<R: Read> Archive<R> {
             let Some(header) = self.header()? else {
                 let alone = path.is_some() || link.is_some() || !records.is_empty();
                 return if alone {
-                    Err(wrong("it ends behind an extended header"))
+                    Err(wrong("it ends after an extended header"))
                 } else {
                     Ok(None)
                 };
@@ -57,7 +58,7 @@ impl<R: Read> Archive<R> {
                 EntryType::XGlobalHeader => {
                     let more = pax::parse(&self.extension(size)?)?;
                     self.global.extend(more);
-                    // Each is small; together they are kept.
+                    // Each header is small, but they accumulate in memory.
                     let kept = self.global.iter().map(|(key, value)| key.len() + value.len());
                     let (kept, most) = (kept.sum::<usize>() as u64, self.limits.header_bytes);
                     Limits::check(kept, most, "the global headers of a layer", "bytes")?;
@@ -85,7 +86,7 @@ impl<R: Read> Archive<R> {
         Ok(count)
     }
 
-    /// Reads to the end of the stream, where only padding may be, and gives the stream back.
+    /// Reads to the end of the stream, which may contain only padding, and returns the stream.
     pub fn finish(mut self) -> Result<R> {
         let mut buffer = vec![0; 64 << 10];
         while self.read_some(&mut buffer)? > 0 {}
@@ -101,7 +102,7 @@ impl<R: Read> Archive<R> {
     ) -> Result<Member> {
         let mut all = self.global.clone();
         all.extend(records);
-        // An empty value takes a field back; an attribute may be empty.
+        // An empty value resets a field; an attribute may be empty.
         all.retain(|key, value| !value.is_empty() || key.starts_with(super::read::XATTR));
         if all.keys().any(|key| key.starts_with(b"GNU.sparse.")) {
             return Err(wrong("it has a sparse member"));
@@ -114,7 +115,7 @@ impl<R: Read> Archive<R> {
         let link = all.get(&b"linkpath"[..]).cloned().or(link);
         let path = path.unwrap_or_else(|| header.path_bytes().into_owned());
         let link = link.or_else(|| header.link_name_bytes().map(|name| name.into_owned()));
-        // Links and folders have no content, whatever the header says.
+        // Links and folders have no content, even if the header has a size.
         let has_content = matches!(header.entry_type(), EntryType::Regular | EntryType::Continuous);
         self.begin(if has_content { size } else { 0 });
         Ok(Member { path, link: link.unwrap_or_default(), size: self.left, header, records: all })
@@ -156,7 +157,7 @@ impl<R: Read> Archive<R> {
         }
     }
 
-    /// The content of a header that only describes the next one.
+    /// The content of a header that describes the following member.
     fn extension(&mut self, size: u64) -> Result<Vec<u8>> {
         Limits::check(size, self.limits.header_bytes, "a header in a layer", "bytes")?;
         self.begin(size);
@@ -168,7 +169,7 @@ impl<R: Read> Archive<R> {
         Ok(content)
     }
 
-    /// A long name of GNU tar, which ends with a zero byte.
+    /// A long name of GNU tar, terminated by a zero byte.
     fn long(&mut self, size: u64) -> Result<Vec<u8>> {
         let mut name = self.extension(size)?;
         if let Some(end) = name.iter().position(|byte| *byte == 0) {
@@ -202,12 +203,12 @@ impl<R: Read> Archive<R> {
 }
 
 impl<R: Read + Seek> Archive<R> {
-    /// Where the content of the current member begins.
+    /// The offset of the current member's content.
     pub fn position(&self) -> u64 {
         self.read
     }
 
-    /// Passes over the content of the current member, so that the next one reads none of it.
+    /// Skips the content of the current member without reading it.
     pub fn jump(&mut self) -> Result<()> {
         let bytes =
             std::mem::take(&mut self.left).saturating_add(std::mem::take(&mut self.padding));
@@ -230,10 +231,10 @@ fn size_of(header: &Header) -> Result<u64> {
 pub(super) fn number(records: &Records, key: &str) -> Result<Option<u64>> {
     let Some(value) = records.get(key.as_bytes()) else { return Ok(None) };
     let parsed = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
-    parsed.map(Some).ok_or_else(|| wrong(&format!("the record `{key}` is no number")))
+    parsed.map(Some).ok_or_else(|| wrong(&format!("the record `{key}` is not a number")))
 }
 
-/// What the origin of a layer says keeps its kind.
+/// Keeps the kind of an error that the layer's origin returned.
 pub(super) fn unreadable(error: io::Error) -> Error {
     error.downcast::<Error>().unwrap_or_else(|error| wrong(&error.to_string()))
 }

@@ -1,8 +1,8 @@
-//! How large anything in a layer may be, so that a small download cannot fill memory or disk.
+//! Limits of layers, so that a small download cannot fill the memory or the disk.
 
 use crate::{Error, Result};
 
-/// Limits of one layer. The defaults are far above what real images have.
+/// Limits of one layer. The defaults are far above the sizes of real images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Entries.

@@ -1,5 +1,5 @@
-//! Extended headers of tar (POSIX pax): records of `length key=value\n`, where a value may hold any
-//! byte, line ends too. Capabilities come this way.
+//! Extended headers of tar (POSIX pax): records of `length key=value\n`. A value may contain any
+//! byte, including newlines; capabilities are stored like this.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::{Error, Result};
 /// Keys and values of one header.
 pub(super) type Records = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// All records; an empty value takes a record of a global header back and is kept as such.
+/// All records. An empty value resets a record of a global header and is kept as such.
 pub(super) fn parse(mut bytes: &[u8]) -> Result<Records> {
     let mut records = Records::new();
     while !bytes.is_empty() {
@@ -20,7 +20,7 @@ pub(super) fn parse(mut bytes: &[u8]) -> Result<Records> {
     Ok(records)
 }
 
-/// The first record without its length and its line end, and what follows.
+/// The first record without its length and newline, and the rest.
 fn cut(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let space = bytes.iter().take(20).position(|byte| *byte == b' ')?;
     let length: usize = std::str::from_utf8(&bytes[..space]).ok()?.parse().ok()?;
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_lengths_that_lie() {
+    fn refuses_wrong_lengths() {
         for bad in [&b"0 a=b\n"[..], b"99 a=b\n", b"3 a=b\n", b"x a=b\n", b"6 a-b\n"] {
             parse(bad).unwrap_err();
         }

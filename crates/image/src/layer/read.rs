@@ -1,4 +1,4 @@
-//! Members of an archive to changes of a tree; contents to the blob of the layer.
+//! Converts members of an archive to changes of a tree; writes contents to the blob of the layer.
 
 use std::io::{self, Read, Write};
 
@@ -8,7 +8,7 @@ use tar::EntryType;
 
 use super::archive::{Archive, Member, number, unreadable, wrong};
 use super::pax::{self, Records};
-use super::{Limits, unpress};
+use super::{Limits, decompress};
 use crate::block::{BlobSummary, BlobWriter, OciDigest};
 use crate::erofs::UNIT;
 use crate::tree::{
@@ -17,36 +17,36 @@ use crate::tree::{
 use crate::{Error, Result};
 
 const WHITEOUT: &[u8] = b".wh.";
-/// Names that begin so are of an old union file system and mean nothing, but for this one:
+/// Names with this prefix belong to an obsolete union file system and are ignored, except for:
 const WHITEOUT_META: &[u8] = b".wh..wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
-/// How records of extended headers name extended attributes.
+/// The prefix of extended attributes in extended headers.
 pub(super) const XATTR: &[u8] = b"SCHILY.xattr.";
-/// XATTR_SIZE_MAX of Linux is as much; the inode's count of words allows little more for all.
-const MOST_XATTR_BYTES: usize = 64 << 10;
-const LONGEST_LINK: usize = 4095;
+/// Linux's XATTR_SIZE_MAX; the inode's word count allows little more for all attributes together.
+const MAX_XATTR_BYTES: usize = 64 << 10;
+const MAX_LINK_BYTES: usize = 4095;
 
-/// A layer, converted.
+/// A converted layer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Layer {
-    /// SHA-256 of the uncompressed archive, as the image's configuration names it.
+    /// SHA-256 of the uncompressed archive, as in the image's configuration.
     pub diff_id: OciDigest,
-    /// Contents of all its files.
+    /// The contents of all its files.
     pub blob: BlobSummary,
-    /// What it changes.
+    /// The changes to the layers below.
     pub entries: Vec<Entry>,
-    /// Device nodes, which were left out.
+    /// Omitted device nodes.
     pub devices: u64,
 }
 
-/// Reads a layer, compressed in any way, to its end; contents go to `blob`.
+/// Reads a layer with any compression to its end; writes contents to `blob`.
 pub fn read_layer<W: Write>(
     stream: impl Read,
     limits: Limits,
     mut blob: BlobWriter<W>,
 ) -> Result<(Layer, W)> {
-    let plain = unpress(stream).map_err(unreadable)?;
+    let plain = decompress(stream).map_err(unreadable)?;
     let mut archive = Archive::new(Hashing::new(plain), limits);
     let mut reader = Reader { limits, entries: Vec::new(), metadata_bytes: 0, devices: 0 };
     while let Some(member) = archive.next()? {
@@ -101,7 +101,7 @@ impl Reader {
     }
 }
 
-/// The change that a name stands for, if it is a whiteout: `Some(None)` for one that means nothing.
+/// The change that a whiteout represents; `Some(None)` for a whiteout that is ignored.
 fn whiteout(path: &EntryPath) -> Result<Option<Option<Entry>>> {
     let Some((_, name)) = path.split() else { return Ok(None) };
     if name == OPAQUE {
@@ -113,7 +113,7 @@ fn whiteout(path: &EntryPath) -> Result<Option<Option<Entry>>> {
     match name.strip_prefix(WHITEOUT) {
         None => Ok(None),
         Some(b"" | b"." | b"..") => {
-            Err(Error::refused(format!("the entry `{path}`"), "it is a whiteout of no name"))
+            Err(Error::refused(format!("the entry `{path}`"), "it is a whiteout without a name"))
         }
         Some(hidden) => Ok(Some(Some(Entry { path: path.renamed(hidden), change: Change::Hide }))),
     }
@@ -129,12 +129,12 @@ fn kind<W: Write>(
     match member.header.entry_type() {
         EntryType::Directory => Ok(Kind::Folder),
         EntryType::Fifo => Ok(Kind::Fifo),
-        EntryType::Symlink if member.link.is_empty() => refuse("it links nowhere".to_owned()),
-        EntryType::Symlink if member.link.len() > LONGEST_LINK || member.link.contains(&0) => {
-            refuse("its link cannot be".to_owned())
+        EntryType::Symlink if member.link.is_empty() => refuse("it has no link target".to_owned()),
+        EntryType::Symlink if member.link.len() > MAX_LINK_BYTES || member.link.contains(&0) => {
+            refuse("its link target is invalid".to_owned())
         }
         EntryType::Symlink => Ok(Kind::Symlink(Target(member.link.clone()))),
-        // As tar had it before there were folders.
+        // The form of folders in old archives.
         EntryType::Regular if member.path.ends_with(b"/") => Ok(Kind::Folder),
         EntryType::Regular | EntryType::Continuous => content(member.size, archive, blob),
         other => refuse(format!("its type {:?} is unknown", char::from(other.as_byte()))),
@@ -167,15 +167,15 @@ fn attributes(path: &EntryPath, member: &Member) -> Result<Attributes> {
     let id = |key: &str, bytes: &[u8], field: io::Result<u64>| -> Result<u32> {
         let found = match number(records, key)? {
             Some(id) => id,
-            None => or_zero(bytes, field, "an owner is no number")?,
+            None => or_zero(bytes, field, "an owner is not a number")?,
         };
-        u32::try_from(found).map_err(|_| wrong("an owner is larger than the kernel's"))
+        u32::try_from(found).map_err(|_| wrong("an owner does not fit into 32 bits"))
     };
     let fields = header.as_old();
     let mode = match header.entry_type() {
-        // Linux knows no other, whatever an archive says.
+        // Linux has no other mode for links; the archive's mode is ignored.
         EntryType::Symlink => 0o777,
-        _ => or_zero(&fields.mode, header.mode(), "a mode is no number")?,
+        _ => or_zero(&fields.mode, header.mode(), "a mode is not a number")?,
     };
     Ok(Attributes {
         mode: (mode & 0o7777) as u16,
@@ -188,16 +188,16 @@ fn attributes(path: &EntryPath, member: &Member) -> Result<Attributes> {
 
 fn mtime(member: &Member) -> Result<Time> {
     match member.records.get(&b"mtime"[..]) {
-        Some(text) => pax::time(text).ok_or_else(|| wrong("a time is no number")),
+        Some(text) => pax::time(text).ok_or_else(|| wrong("a time is not a number")),
         None => {
             let field = &member.header.as_old().mtime;
-            let seconds = or_zero(field, member.header.mtime(), "a time is no number")?;
+            let seconds = or_zero(field, member.header.mtime(), "a time is not a number")?;
             Ok(Time { seconds: seconds as i64, nanos: 0 })
         }
     }
 }
 
-/// A field that was left blank is zero, as other readers have it.
+/// A blank field is zero, as in other readers.
 fn or_zero<T: Default>(bytes: &[u8], field: io::Result<T>, reason: &str) -> Result<T> {
     if bytes.iter().all(|byte| matches!(byte, 0 | b' ')) {
         return Ok(T::default());
@@ -205,8 +205,8 @@ fn or_zero<T: Default>(bytes: &[u8], field: io::Result<T>, reason: &str) -> Resu
     field.map_err(|_| wrong(reason))
 }
 
-/// Only namespaces that a read-only file system can hold; others are refused by name, for a program
-/// may rely on them.
+/// Accepts only namespaces that a read-only file system can store. Others are refused, because a
+/// program may rely on them.
 fn xattrs(path: &EntryPath, records: &Records) -> Result<Xattrs> {
     let refuse = |reason: &str| {
         Err(Error::refused(format!("the entry `{path}`"), format!("its attributes {reason}")))
@@ -215,15 +215,15 @@ fn xattrs(path: &EntryPath, records: &Records) -> Result<Xattrs> {
     for (key, value) in records {
         let Some(name) = key.strip_prefix(XATTR) else { continue };
         if name.len() > MAX_NAME_BYTES || name.contains(&0) {
-            return refuse("have a name that cannot be");
+            return refuse("have an invalid name");
         }
         if crate::erofs::xattr_prefix(name).is_none() {
-            return refuse(&format!("have `{}`, of an unknown kind", name.escape_ascii()));
+            return refuse(&format!("have `{}`, of an unknown namespace", name.escape_ascii()));
         }
         found.insert(name.to_vec(), value.clone());
     }
     let bytes: usize = found.iter().map(|(name, value)| name.len() + value.len() + 8).sum();
-    if bytes > MOST_XATTR_BYTES {
+    if bytes > MAX_XATTR_BYTES {
         return refuse("are longer than 64 KiB");
     }
     Ok(found)
@@ -270,7 +270,7 @@ mod tests {
             header.set_size(content.len() as u64);
             header.set_mode(0o4755);
             header.set_mtime(7);
-            // Written as they are: a builder would refuse what an attacker writes.
+            // Written directly: a builder would refuse malicious names.
             header.as_mut_bytes()[..path.len()].copy_from_slice(path.as_bytes());
             header.as_mut_bytes()[157..157 + link.len()].copy_from_slice(link.as_bytes());
             header.set_cksum();
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn knows_whiteouts_by_their_names() {
+    fn detects_whiteouts() {
         let members = [
             ("d/.wh.gone", EntryType::Regular, "", &b""[..]),
             ("d/.wh..wh..opq", EntryType::Regular, "", b""),
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_ways_out_and_leaves_devices_out() {
+    fn refuses_paths_outside_the_root_and_omits_devices() {
         for path in ["../a", "a/../../b", ".wh.", ".wh..."] {
             let bad = archive(&[(path, EntryType::Regular, "", b"x")]);
             read(&bad, Limits::default()).unwrap_err();
@@ -308,20 +308,20 @@ mod tests {
     }
 
     #[test]
-    fn a_bomb_ends_at_the_limit() {
+    fn a_decompression_bomb_is_stopped_at_the_limit() {
         let zeros = vec![0; 3 << 20];
         let bomb = archive(&[("zeros", EntryType::Regular, "", &zeros)]);
-        let pressed = zstd::encode_all(&bomb[..], 3).unwrap();
-        assert!(pressed.len() < 2000);
+        let compressed = zstd::encode_all(&bomb[..], 3).unwrap();
+        assert!(compressed.len() < 2000);
         let limits = Limits { bytes: 1 << 20, ..Limits::default() };
-        assert!(matches!(read(&pressed, limits), Err(Error::Limit { .. })));
+        assert!(matches!(read(&compressed, limits), Err(Error::Limit { .. })));
         let limits = Limits { entries: 1, ..Limits::default() };
         let many = archive(&[("a", EntryType::Fifo, "", b""), ("b", EntryType::Fifo, "", b"")]);
         assert!(matches!(read(&many, limits), Err(Error::Limit { .. })));
     }
 
     #[test]
-    fn a_layer_that_is_cut_off_is_refused_wherever_it_is_cut() {
+    fn a_truncated_layer_is_refused() {
         let whole = archive(&[("a", EntryType::Regular, "", &[1; 5000])]);
         for end in [100, 512, 2000, 5000, 512 + 5000 + 100] {
             read(&whole[..end], Limits::default()).unwrap_err();
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn files_begin_at_whole_units() {
+    fn files_begin_at_block_boundaries() {
         let members = [
             ("a", EntryType::Regular, "", &[1; 5000][..]),
             ("empty", EntryType::Regular, "", b""),

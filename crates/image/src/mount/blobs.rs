@@ -1,46 +1,47 @@
-//! A flat folder with a file for each blob, for the kernel's EROFS alone to read.
+//! A flat folder with one file per blob, read only by the kernel's EROFS.
 
 use std::sync::Arc;
 
 use rustix::io::Errno;
 
 use super::failures::Failures;
-use super::protocol::{self, Ask, ROOT};
+use super::protocol::{self, Operation, ROOT};
 use super::server::{Answer, Serve};
 use crate::read::BlobReader;
 
-/// A file of the mount: its name is its number from 0.
+/// The name of a file of the mount: its index, from 0.
 pub(super) fn name(index: usize) -> String {
     index.to_string()
 }
 
-/// The files by their numbers.
+/// The files by their indexes.
 pub(super) struct Blobs {
     pub files: Vec<Arc<BlobReader>>,
     pub failures: Arc<Failures>,
 }
 
 impl Serve for Blobs {
-    fn at_once(&self, ask: &Ask) -> Option<Answer> {
-        Some(match ask {
-            // Read-ahead would fetch blocks that nobody asked for; EROFS reads ahead by itself.
-            Ask::Init { flags } => Ok(protocol::init(*flags, 0, 0)),
-            Ask::Lookup { folder, name } => self.lookup(*folder, name),
-            Ask::GetAttributes { node } => {
+    fn answer_now(&self, operation: &Operation) -> Option<Answer> {
+        Some(match operation {
+            // No FUSE read-ahead, which would fetch blocks that are not needed; EROFS has its own
+            // read-ahead.
+            Operation::Init { flags } => Ok(protocol::init(*flags, 0, 0)),
+            Operation::Lookup { folder, name } => self.lookup(*folder, name),
+            Operation::GetAttributes { node } => {
                 let size = self.size(*node).ok_or(Errno::NOENT);
                 size.map(|size| protocol::attributes(*node, size))
             }
-            Ask::Open => Ok(protocol::opened()),
-            // Names are not listed.
-            Ask::Nothing | Ask::Flush | Ask::List { .. } => Ok(Vec::new()),
-            Ask::Read { .. } => return None,
+            Operation::Open => Ok(protocol::opened()),
+            // Listing is not needed.
+            Operation::Nothing | Operation::Flush | Operation::List { .. } => Ok(Vec::new()),
+            Operation::Read { .. } => return None,
             _ => Err(Errno::NOSYS),
         })
     }
 
-    async fn in_time(&self, ask: Ask) -> Answer {
-        match ask {
-            Ask::Read { node, offset, size } => self.read(node, offset, size).await,
+    async fn answer_async(&self, operation: Operation) -> Answer {
+        match operation {
+            Operation::Read { node, offset, size } => self.read(node, offset, size).await,
             _ => Err(Errno::NOSYS),
         }
     }

@@ -1,4 +1,4 @@
-//! Why reads of a mount failed: the kernel tells its readers a number only.
+//! The reasons of failed reads of a mount: through the kernel, readers receive only an errno.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -17,7 +17,7 @@ impl Failures {
         *self.last() = Some((Instant::now(), error));
     }
 
-    /// Takes the last one, if it is not older than that.
+    /// Removes and returns the last failure, if it occurred at or after `since`.
     pub fn take(&self, since: Instant) -> Option<Error> {
         let (_, error) = self.last().take_if(|(at, _)| *at >= since)?;
         Some(error)

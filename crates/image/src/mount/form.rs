@@ -1,4 +1,4 @@
-//! The two ways to mount an image, and which of them this machine can.
+//! The two methods to mount an image, and which of them this machine supports.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,59 +8,59 @@ use serde::{Deserialize, Serialize};
 use super::probe;
 use crate::{Error, Result};
 
-/// How an image is mounted.
+/// The method by which an image is mounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Form {
-    /// The kernel's EROFS over FUSE with a file for each blob.
+    /// The kernel's EROFS over FUSE with one file per blob.
     Erofs,
-    /// FUSE with the files of the image, for kernels that mount no EROFS on files (before Linux
-    /// 6.12, or without its module). Each first use of a name asks the server.
+    /// FUSE with the files of the image, for kernels that cannot mount EROFS on files (before Linux
+    /// 6.12, or without the module). The first use of each name is a request to the server.
     Fuse,
 }
 
-/// How images are to be mounted.
+/// The configured method.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Choice {
-    /// EROFS where the machine can.
+    /// EROFS if the machine supports it.
     #[default]
     Auto,
-    /// EROFS or an error.
+    /// EROFS, or an error.
     Erofs,
-    /// FUSE alone.
+    /// FUSE only.
     Fuse,
 }
 
-/// What was chosen.
+/// The method that was chosen.
 #[derive(Debug)]
 pub struct Chosen {
-    /// What works here.
+    /// A method that works on this machine.
     pub form: Form,
-    /// Why it is not EROFS, if that was tried.
-    pub lacking: Option<Error>,
+    /// Why EROFS does not work, if it was tried.
+    pub erofs_error: Option<Error>,
 }
 
 impl Choice {
-    /// Tries by mounting an empty image; the error says which step the machine lacks. Must not be
-    /// called on a thread of a runtime.
+    /// Tries methods by mounting an empty image. An error names the step that the machine does not
+    /// support. Must not be called on a thread of an async runtime.
     pub fn choose(self) -> Result<Chosen> {
-        let lacking = match self {
+        let erofs_error = match self {
             Self::Fuse => None,
             Self::Auto | Self::Erofs => match probe(Form::Erofs) {
-                Ok(()) => return Ok(Chosen { form: Form::Erofs, lacking: None }),
+                Ok(()) => return Ok(Chosen { form: Form::Erofs, erofs_error: None }),
                 Err(error) if self == Self::Erofs => return Err(error),
                 Err(error) => Some(error),
             },
         };
-        probe(Form::Fuse).map(|()| Chosen { form: Form::Fuse, lacking })
+        probe(Form::Fuse).map(|()| Chosen { form: Form::Fuse, erofs_error })
     }
 }
 
-/// Whether another process can go on with a mount: since Linux 6.9 the kernel asks again what was
-/// taken and not answered. Where it does not, a connection that somebody keeps is one at which
-/// readers wait for ever.
-pub fn outlives_its_server() -> bool {
+/// Whether another process can take over a mount: since Linux 6.9, the kernel can resend requests
+/// that were read but not answered. On older kernels, readers of a connection that is kept open
+/// would wait for ever.
+pub fn supports_takeover() -> bool {
     let system = rustix::system::uname();
     is_from(&system.release().to_string_lossy(), (6, 9))
 }
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_chosen_works_here() {
+    fn the_chosen_method_works() {
         if !rustix::process::geteuid().is_root() {
             drop(Choice::Auto.choose().unwrap_err());
             return;
@@ -107,13 +107,13 @@ mod tests {
         for (choice, form) in [(Choice::Erofs, Form::Erofs), (Choice::Fuse, Form::Fuse)] {
             assert_eq!(choice.to_string().parse(), Ok(choice));
             let chosen = choice.choose().unwrap();
-            assert!(chosen.form == form && chosen.lacking.is_none(), "{chosen:?}");
+            assert!(chosen.form == form && chosen.erofs_error.is_none(), "{chosen:?}");
         }
         "loop".parse::<Choice>().unwrap_err();
     }
 
     #[test]
-    fn tells_kernels_apart() {
+    fn compares_kernel_versions() {
         for (release, later) in [
             ("6.9.0", true),
             ("6.18.44-x", true),

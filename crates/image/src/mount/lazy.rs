@@ -1,7 +1,8 @@
-//! The mounts of an image: FUSE with one file for each blob and EROFS on those files, or FUSE with
-//! the image's files.
+//! Mounts of images: FUSE with one file per blob and EROFS on those files, or FUSE with the image's
+//! files.
 //!
-//! None is attached anywhere: whoever makes a sandbox attaches a copy in its mount namespace.
+//! All mounts are detached; the process that creates a sandbox attaches a copy in its mount
+//! namespace.
 
 use std::fs::File;
 use std::io;
@@ -23,45 +24,45 @@ use super::tree::Tree;
 use crate::read::{BlobReader, Blocks};
 use crate::{Error, Image, Result};
 
-/// A mounted image. Its blocks come on demand as long as this lives; copies of the mount stay and
-/// give EIO for what is not in the page cache once it does not.
+/// A mounted image. Its blocks are fetched on demand while this value lives. Copies of the mount
+/// remain afterwards, but reads that are not in the page cache fail with EIO.
 pub struct LazyMount {
     root: OwnedFd,
     metadata: Arc<BlobReader>,
     layers: Vec<Arc<BlobReader>>,
-    /// The connection to the kernel, which ends when its last holder is gone.
+    /// The connection to the kernel; it is closed with its last descriptor.
     device: OwnedFd,
-    asked: Arc<AtomicU64>,
+    requests: Arc<AtomicU64>,
     failures: Arc<Failures>,
-    /// The kernel ends the connection when the last user of the mount is gone.
+    /// Keeps the FUSE mount: the kernel closes the connection when the mount has no users.
     _files: Option<OwnedFd>,
 }
 
 impl LazyMount {
-    /// Mounts with the manifest alone: the first blocks that the kernel reads are fetched by its
-    /// reading them. Needs the right to mount. Blocks the thread; reads run on `runtime`, which must
-    /// have a thread of its own.
+    /// Mounts an image, given only its manifest: blocks are fetched when the kernel reads them.
+    /// Requires the right to mount. Blocks the thread; reads run on `runtime`, which must have a
+    /// thread of its own.
     pub fn new(image: &Image, blocks: &Arc<Blocks>, runtime: &Handle, form: Form) -> Result<Self> {
         let (metadata, layers) = readers(image, blocks)?;
         let device = connection()?;
         let fuse = mount_fuse(device.as_fd(), form)?;
         let (parts, failures) = ((&metadata, &layers[..]), Arc::default());
-        let asked = serve(form, device.as_fd(), parts, &failures, (runtime, Beginning::New))?;
+        let requests = serve(form, device.as_fd(), parts, &failures, (runtime, Start::New))?;
         let began = Instant::now();
         let (root, files) = match form {
             Form::Fuse => (fuse, None),
             Form::Erofs => {
                 let mounted = mount_served(fuse.as_fd(), layers.len());
-                // What the kernel could not read has a cause that it does not know.
+                // If a read failed, the kernel's error hides the cause, which the server recorded.
                 let root = mounted.map_err(|error| failures.take(began).unwrap_or(error))?;
                 (root, Some(fuse))
             }
         };
-        Ok(Self { root, metadata, layers, device, asked, failures, _files: files })
+        Ok(Self { root, metadata, layers, device, requests, failures, _files: files })
     }
 
-    /// Goes on with the mount of a process that is gone, by what [`Self::root`] and
-    /// [`Self::device`] gave there: who reads through it only waits a little longer.
+    /// Continues the mount of a process that has exited, given the descriptors of [`Self::root`]
+    /// and [`Self::device`]: readers only wait a little longer.
     pub fn take_over(
         image: &Image,
         blocks: &Arc<Blocks>,
@@ -71,9 +72,9 @@ impl LazyMount {
     ) -> Result<Self> {
         let (metadata, layers) = readers(image, blocks)?;
         let (parts, failures) = ((&metadata, &layers[..]), Arc::default());
-        let beginning = Beginning::TakenOver;
-        let asked = serve(form, device.as_fd(), parts, &failures, (runtime, beginning))?;
-        Ok(Self { root, metadata, layers, device, asked, failures, _files: None })
+        let start = Start::TakeOver;
+        let requests = serve(form, device.as_fd(), parts, &failures, (runtime, start))?;
+        Ok(Self { root, metadata, layers, device, requests, failures, _files: None })
     }
 
     /// The root of the image's mount, detached.
@@ -81,19 +82,19 @@ impl LazyMount {
         self.root.as_fd()
     }
 
-    /// The connection to the kernel. While somebody holds a copy, reads wait for a server instead
-    /// of failing when this process is killed.
+    /// The connection to the kernel. While another process has a copy, reads wait for a new server
+    /// instead of failing when this process is killed.
     pub fn device(&self) -> BorrowedFd<'_> {
         self.device.as_fd()
     }
 
-    /// What the kernel has asked of this server so far.
-    pub fn asked(&self) -> u64 {
-        self.asked.load(Ordering::Relaxed)
+    /// The number of requests that the kernel has sent to this server.
+    pub fn request_count(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
     }
 
-    /// Why the last read failed, if one did since then; told once.
-    pub fn why_reads_failed(&self, since: Instant) -> Option<Error> {
+    /// The reason of the last failed read since that time; returned once.
+    pub fn take_read_failure(&self, since: Instant) -> Option<Error> {
         self.failures.take(since)
     }
 
@@ -108,25 +109,27 @@ impl LazyMount {
     }
 }
 
-/// Mounts EROFS on the files that this process serves. If it is killed meanwhile, the thread that
-/// mounts waits for an answer until the connection ends, so it must not hold that open.
+/// Mounts EROFS on the files that this process serves. The mounting thread waits for answers until
+/// the connection is closed, so it must not hold the connection open itself in case this process is
+/// killed.
 fn mount_served(fuse: BorrowedFd<'_>, layers: usize) -> Result<OwnedFd> {
     let path = |index| file_of(fuse, index);
     let mounted = with_own_table(fuse, || {
         let devices: Vec<PathBuf> = (1..=layers).map(path).collect();
         mount_files(&path(0), &devices)
     });
-    mounted.map_err(failed("begin a thread that mounts"))?
+    mounted.map_err(failed("start a thread that mounts"))?
 }
 
-/// Mounts EROFS straight on files: the metadata part and the raw bytes of each layer. Detached.
+/// Mounts EROFS directly on files: the metadata part and the raw bytes of each layer. The mount is
+/// detached.
 pub fn mount_files(metadata: &Path, devices: &[PathBuf]) -> Result<OwnedFd> {
     let text = |path: &Path| path.to_string_lossy().into_owned();
     let source = text(metadata);
     let devices: Vec<String> = devices.iter().map(|path| text(path)).collect();
     let mut options = vec![("source", source.as_str())];
     options.extend(devices.iter().map(|path| ("device", path.as_str())));
-    // Without a page cache of the files below, each page is in memory once.
+    // Direct I/O bypasses the page cache of the files below, so each page is in memory once.
     let direct: Vec<_> = options.iter().copied().chain([("directio", "")]).collect();
     let failed = failed("mount EROFS on files");
     match mount::fresh("erofs", &direct, mount::inert()) {
@@ -140,7 +143,7 @@ pub fn mount_files(metadata: &Path, devices: &[PathBuf]) -> Result<OwnedFd> {
 
 type Readers = (Arc<BlobReader>, Vec<Arc<BlobReader>>);
 
-/// Of the metadata part and of the layers.
+/// Readers of the metadata part and of the layers.
 fn readers(image: &Image, blocks: &Arc<Blocks>) -> Result<Readers> {
     let reader = |blob| BlobReader::new(Arc::clone(blocks), blob).map(Arc::new);
     let layers = image.layers.iter().cloned().map(reader).collect::<Result<Vec<_>>>()?;
@@ -152,8 +155,8 @@ fn connection() -> Result<OwnedFd> {
     opened.map(OwnedFd::from).map_err(failed("open /dev/fuse"))
 }
 
-/// A detached FUSE mount. Its files are for the kernel alone under EROFS, otherwise for whoever
-/// their modes let.
+/// A detached FUSE mount. With EROFS, only the kernel accesses its files; otherwise their modes
+/// apply.
 fn mount_fuse(device: BorrowedFd<'_>, form: Form) -> Result<OwnedFd> {
     let descriptor = device.as_raw_fd().to_string();
     let mut options = vec![
@@ -174,9 +177,9 @@ fn mount_fuse(device: BorrowedFd<'_>, form: Form) -> Result<OwnedFd> {
 
 /// Whether a server is the first of its mount.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Beginning {
+enum Start {
     New,
-    TakenOver,
+    TakeOver,
 }
 
 fn serve(
@@ -184,37 +187,37 @@ fn serve(
     device: BorrowedFd<'_>,
     (metadata, layers): (&Arc<BlobReader>, &[Arc<BlobReader>]),
     failures: &Arc<Failures>,
-    (runtime, beginning): (&Handle, Beginning),
+    (runtime, start): (&Handle, Start),
 ) -> Result<Arc<AtomicU64>> {
     let failures = Arc::clone(failures);
     match form {
         Form::Erofs => {
             let files = std::iter::once(metadata).chain(layers).map(Arc::clone).collect();
-            begin(device, Blobs { files, failures }, runtime, beginning)
+            start_server(device, Blobs { files, failures }, runtime, start)
         }
         Form::Fuse => {
             let tree = Tree::new(Arc::clone(metadata), layers.to_vec(), failures);
-            begin(device, tree, runtime, beginning)
+            start_server(device, tree, runtime, start)
         }
     }
 }
 
-fn begin(
+fn start_server(
     device: BorrowedFd<'_>,
-    shown: impl Serve,
+    contents: impl Serve,
     runtime: &Handle,
-    beginning: Beginning,
+    start: Start,
 ) -> Result<Arc<AtomicU64>> {
-    let asked = Arc::default();
-    let server = Server::new(own(device)?, shown, &asked);
-    if beginning == Beginning::TakenOver {
+    let requests = Arc::default();
+    let server = Server::new(to_file(device)?, contents, &requests);
+    if start == Start::TakeOver {
         server.take_over()?;
     }
     server.start(runtime.clone())?;
-    Ok(asked)
+    Ok(requests)
 }
 
-fn own(device: BorrowedFd<'_>) -> Result<File> {
+fn to_file(device: BorrowedFd<'_>) -> Result<File> {
     device.try_clone_to_owned().map(File::from).map_err(failed("copy a descriptor"))
 }
 

@@ -1,21 +1,22 @@
-//! An image as a mount whose bytes come on demand: EROFS by the kernel over files of our own, or
-//! where the kernel has no EROFS on files, its tree as a file system of our own.
+//! Mounts an image whose bytes are fetched on demand: with the kernel's EROFS over files that this
+//! process serves by FUSE, or, if the kernel cannot mount EROFS on files, with the image's files
+//! served by FUSE.
 //!
 //! | part | file |
 //! |---|---|
-//! | the kernel's protocol for file systems in user space, as far as it is needed | `protocol` |
-//! | its requests, each answered once | `server` |
-//! | what EROFS reads: a flat folder of blobs | `blobs` |
-//! | without EROFS: the files of the image | `tree`, `entries` |
-//! | why reads failed | `failures` |
-//! | the same in memory, for whoever tests it | `unmounted` |
-//! | mounts and who serves them, over the end of a server's process | `lazy` |
-//! | which of the two, and whether this machine can | `form`, `probe` |
+//! | the FUSE protocol, as far as it is needed | `protocol` |
+//! | the server that answers each request once | `server` |
+//! | the flat folder of blobs that EROFS reads | `blobs` |
+//! | the files of the image, without EROFS | `tree`, `entries` |
+//! | reasons of failed reads | `failures` |
+//! | the same files without a mount, for tests | `unmounted` |
+//! | mounts and their servers, with takeover between processes | `lazy` |
+//! | choice of the method by probing the machine | `form`, `probe` |
 //!
-//! Why not a FUSE library: the connection must go on in another process, and the mount must be
-//! attached nowhere, so that it can go into a sandbox's mount namespace (decision 017).
+//! No FUSE library is used: another process must be able to continue the connection, and the mount
+//! must be detached, so that it can be attached in a sandbox's mount namespace (decision 017).
 //!
-//! Invariant: nothing that a sandbox sees can change, so all answers hold for ever.
+//! Invariant: nothing that a sandbox sees can change, so the kernel may cache all replies for ever.
 
 mod blobs;
 mod entries;
@@ -28,7 +29,7 @@ mod server;
 mod tree;
 mod unmounted;
 
-pub use form::{Choice, Chosen, Form, outlives_its_server};
+pub use form::{Choice, Chosen, Form, supports_takeover};
 pub use lazy::{LazyMount, mount_files};
 pub use probe::probe;
 pub use unmounted::Unmounted;

@@ -1,4 +1,4 @@
-//! Whether this machine can mount images in a form, found out by mounting an empty one.
+//! Checks whether this machine supports a mount method, by mounting an empty image.
 
 use std::ops::Range;
 use std::path::Path;
@@ -15,8 +15,8 @@ use crate::read::{BlockSource, Blocks};
 use crate::tree::Tree;
 use crate::{Error, Image, Result, erofs};
 
-/// Mounts an image of nothing, looks at it, and lets go of it. The error says which step the
-/// machine lacks. Must not be called on a thread of a runtime.
+/// Mounts an empty image, accesses it and unmounts it. An error names the step that the machine
+/// does not support. Must not be called on a thread of an async runtime.
 pub fn probe(form: Form) -> Result<()> {
     let mut writer = BlobWriter::new(Vec::new(), Path::new("memory"), BlockSize::MIN);
     writer.append(&erofs::write(&Tree::default(), &[])?)?;
@@ -28,11 +28,11 @@ pub fn probe(form: Form) -> Result<()> {
     let runtime = runtime.map_err(failed("start a thread"))?;
     let blocks = Arc::new(Blocks::new(Arc::new(Memory(blob.into())), None));
     let mount = LazyMount::new(&image, &blocks, runtime.handle(), form)?;
-    let looked = rustix::fs::statat(mount.root(), "", AtFlags::EMPTY_PATH);
-    looked.map(drop).map_err(|errno| failed("look into the mount")(errno.into()))
+    let accessed = rustix::fs::statat(mount.root(), "", AtFlags::EMPTY_PATH);
+    accessed.map(drop).map_err(|errno| failed("access the mount")(errno.into()))
 }
 
-/// The one blob there is.
+/// A source with a single blob.
 struct Memory(Bytes);
 
 #[async_trait]

@@ -1,31 +1,31 @@
 //! Requests and replies of FUSE (Linux, include/uapi/linux/fuse.h, version 7.31 and later), in the
-//! byte order of the machine.
+//! machine's byte order.
 
 use rustix::io::Errno;
 
-/// Bytes before every request's own.
+/// Bytes of a request's header.
 const IN_HEADER: usize = 40;
-/// Bytes before every reply's own.
+/// Bytes of a reply's header.
 pub(super) const OUT_HEADER: usize = 16;
-/// The folder with the files.
+/// The node number of the root folder.
 pub(super) const ROOT: u64 = 1;
 
 const MAJOR: u32 = 7;
 const MINOR: u32 = 31;
-/// What every mount wants of the kernel: several reads and lookups at once, large ones.
+/// Flags that every mount requests from the kernel: concurrent reads and lookups, large reads.
 const ALWAYS: u32 = 1 | 1 << 15 | 1 << 18 | 1 << 22;
-/// Pages of a read at most: 1 MiB.
+/// The maximum size of a read in pages: 1 MiB.
 const READ_PAGES: u16 = 256;
-/// Requests under way before the kernel queues the rest.
+/// Requests in flight before the kernel queues more.
 const BACKGROUND: u16 = 64;
-/// Replies about names and attributes hold for ever: nothing changes.
+/// The validity of names and attributes in seconds: nothing changes.
 pub(super) const FOREVER: u64 = 1 << 32;
 const KEEP_CACHE: u32 = 1 << 1;
 const NO_FLUSH: u32 = 1 << 5;
 
-/// What the kernel asks.
+/// The operation of a request.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Ask {
+pub(super) enum Operation {
     Init {
         flags: u32,
     },
@@ -45,7 +45,7 @@ pub(super) enum Ask {
         offset: u64,
         size: u32,
     },
-    /// Names of a folder, in at most so many bytes.
+    /// Names of a folder, in at most `size` bytes.
     List {
         node: u64,
         offset: u64,
@@ -58,7 +58,7 @@ pub(super) enum Ask {
         size: u32,
         name: Vec<u8>,
     },
-    /// Their names, for a user.
+    /// The names of the extended attributes; `user` is the caller's user id.
     ListXattrs {
         node: u64,
         size: u32,
@@ -66,52 +66,52 @@ pub(super) enum Ask {
     },
     Statistics,
     Flush,
-    /// Answered by nothing but success.
-    Nothing,
-    /// Not answered at all.
-    Silent,
-    /// Not there.
+    /// Answered with success and no data.
+    Ignored,
+    /// Not answered.
+    NoReply,
+    /// An operation that is not supported.
     Unknown,
 }
 
-/// A request.
+/// A FUSE request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Request {
     pub unique: u64,
-    pub ask: Ask,
+    pub operation: Operation,
 }
 
 impl Request {
-    /// `None` for what is too short to be one: then the two sides speak different protocols.
+    /// Parses a request; `None` if it is too short, which means that the protocol versions differ.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let (head, body) = bytes.split_at_checked(IN_HEADER)?;
         let (opcode, unique, node) = (u32_at(head, 4)?, u64_at(head, 8)?, u64_at(head, 16)?);
-        let ask = match opcode {
-            26 => Ask::Init { flags: u32_at(body, 12)? },
-            1 => Ask::Lookup { folder: node, name: text_at(body, 0)? },
-            3 => Ask::GetAttributes { node },
-            5 => Ask::ReadLink { node },
+        let operation = match opcode {
+            26 => Operation::Init { flags: u32_at(body, 12)? },
+            1 => Operation::Lookup { folder: node, name: text_at(body, 0)? },
+            3 => Operation::GetAttributes { node },
+            5 => Operation::ReadLink { node },
             // open, opendir
-            14 | 27 => Ask::Open,
-            15 => Ask::Read { node, offset: u64_at(body, 8)?, size: u32_at(body, 16)? },
-            17 => Ask::Statistics,
-            22 => Ask::GetXattr { node, size: u32_at(body, 0)?, name: text_at(body, 8)? },
-            23 => Ask::ListXattrs { node, size: u32_at(body, 0)?, user: u32_at(head, 24)? },
-            25 => Ask::Flush,
+            14 | 27 => Operation::Open,
+            15 => Operation::Read { node, offset: u64_at(body, 8)?, size: u32_at(body, 16)? },
+            17 => Operation::Statistics,
+            22 => Operation::GetXattr { node, size: u32_at(body, 0)?, name: text_at(body, 8)? },
+            23 => Operation::ListXattrs { node, size: u32_at(body, 0)?, user: u32_at(head, 24)? },
+            25 => Operation::Flush,
             // readdir, readdirplus
-            28 | 44 => Ask::List {
+            28 | 44 => Operation::List {
                 node,
                 offset: u64_at(body, 8)?,
                 size: u32_at(body, 16)?,
                 with_attributes: opcode == 44,
             },
             // release, releasedir, destroy
-            18 | 29 | 38 => Ask::Nothing,
+            18 | 29 | 38 => Operation::Ignored,
             // forget, batch_forget, interrupt
-            2 | 42 | 36 => Ask::Silent,
-            _ => Ask::Unknown,
+            2 | 42 | 36 => Operation::NoReply,
+            _ => Operation::Unknown,
         };
-        Some(Self { unique, ask })
+        Some(Self { unique, operation })
     }
 }
 
@@ -124,20 +124,21 @@ pub(super) fn header(unique: u64, error: i32, body: usize) -> [u8; OUT_HEADER] {
     bytes
 }
 
-/// The notice by which the kernel gives all requests that were taken and not answered once more.
+/// The notification that makes the kernel resend all requests that were read but not answered.
 pub(super) fn resend() -> [u8; OUT_HEADER] {
     const RESEND: i32 = 7;
-    // A notice is a reply to nothing; its code stands where a reply has its errno.
+    // A notification is a reply without a request; its code takes the place of the errno.
     header(0, -RESEND, 0)
 }
 
-/// The reply to `init`: what is wanted of what the kernel has, and how far it may read ahead.
-pub(super) fn init(has: u32, wanted: u32, ahead: u32) -> Vec<u8> {
+/// The reply to `init`: the wanted flags among those that the kernel supports, and its read-ahead
+/// limit.
+pub(super) fn init(supported: u32, wanted: u32, read_ahead: u32) -> Vec<u8> {
     let mut reply = Reply::default();
     reply.u32(MAJOR).u32(MINOR);
-    reply.u32(ahead).u32(has & (ALWAYS | wanted));
+    reply.u32(read_ahead).u32(supported & (ALWAYS | wanted));
     reply.u16(BACKGROUND).u16(BACKGROUND * 3 / 4);
-    // Largest write, granularity of times, pages of a read.
+    // Maximum write, time granularity, maximum pages of a read.
     reply.u32(4096).u32(1).u16(READ_PAGES);
     reply.0.resize(64, 0);
     reply.0
@@ -166,8 +167,8 @@ pub(super) fn attributes(node: u64, size: u64) -> Vec<u8> {
     reply.0
 }
 
-/// The reply to `getxattr` and `listxattr`: the length where the kernel has no room, which it asks
-/// for first.
+/// The reply to `getxattr` and `listxattr`: the value, or its length if `room` is 0, which the
+/// kernel requests first.
 pub(super) fn sized(value: &[u8], room: u32) -> Result<Vec<u8>, Errno> {
     match room {
         0 => {
@@ -180,7 +181,7 @@ pub(super) fn sized(value: &[u8], room: u32) -> Result<Vec<u8>, Errno> {
     }
 }
 
-/// A reply's own bytes.
+/// The body of a reply.
 #[derive(Default)]
 pub(super) struct Reply(pub Vec<u8>);
 
@@ -203,14 +204,14 @@ impl Reply {
     fn attributes(&mut self, node: u64, size: u64) {
         let mode = if node == ROOT { 0o040_500 } else { 0o100_400 };
         self.u64(node).u64(size).u64(size.div_ceil(512));
-        // Three times, with their parts of a second.
+        // Three times, then their nanoseconds.
         self.u64(0).u64(0).u64(0).u32(0).u32(0).u32(0);
         // Mode, links, user, group, device, block size, flags.
         self.u32(mode).u32(1).u32(0).u32(0).u32(0).u32(4096).u32(0);
     }
 }
 
-/// A name, which a zero byte ends.
+/// A name that is terminated by a zero byte.
 fn text_at(bytes: &[u8], at: usize) -> Option<Vec<u8>> {
     let bytes = bytes.get(at..)?;
     let end = bytes.iter().position(|byte| *byte == 0)?;
@@ -237,12 +238,12 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_is_cut_off_is_none() {
+    fn refuses_a_truncated_request() {
         let mut read = vec![0; IN_HEADER + 40];
         read[4] = 15;
         read[IN_HEADER + 16] = 7;
         let request = Request::parse(&read).unwrap();
-        assert_eq!(request.ask, Ask::Read { node: 0, offset: 0, size: 7 });
+        assert_eq!(request.operation, Operation::Read { node: 0, offset: 0, size: 7 });
         assert!((0..IN_HEADER + 20).all(|end| Request::parse(&read[..end]).is_none()));
     }
 }

@@ -1,9 +1,9 @@
-//! Answers the kernel's requests for one mount, until the mount is gone.
+//! Answers the kernel's FUSE requests for one mount, until it is unmounted.
 //!
-//! One thread takes requests; what may wait for a network is answered by tasks.
-//! Invariant: every request is answered exactly once, a failed read with EIO, so that nobody who
-//! reads from an image ever hangs longer than the source's patience. What a server leaves unanswered
-//! when its process is killed, the one that takes over is asked again.
+//! One thread receives requests; those that may wait for the network are answered by tasks.
+//! Invariant: every request is answered exactly once, a failed read with EIO, so that no read of an
+//! image waits longer than the source's retry policy. Requests that a killed server has not
+//! answered are sent again to the server that takes over.
 
 use std::fs::File;
 use std::io::{self, IoSlice, Read, Write};
@@ -14,44 +14,45 @@ use std::thread;
 use rustix::io::Errno;
 use tokio::runtime::Handle;
 
-use super::protocol::{self, Ask, Request};
+use super::protocol::{self, Operation, Request};
 use crate::{Error, Result};
 
-/// The kernel wants room for its largest request, which here is a name.
+/// The kernel requires a buffer for its largest request, which here contains a name.
 const REQUEST_BYTES: usize = 64 << 10;
 
-/// The own bytes of a reply, or why there are none.
+/// The body of a reply, or an errno.
 pub(super) type Answer = Result<Vec<u8>, Errno>;
 
-/// What a mount shows.
+/// The contents of a mount.
 pub(super) trait Serve: Send + Sync + 'static {
-    /// The answer to what needs no block.
-    fn at_once(&self, ask: &Ask) -> Option<Answer>;
+    /// The answer to an operation that needs no block; `None` for others.
+    fn answer_now(&self, operation: &Operation) -> Option<Answer>;
 
-    /// The answer to all else.
-    fn in_time(&self, ask: Ask) -> impl Future<Output = Answer> + Send;
+    /// The answer to all other operations.
+    fn answer_async(&self, operation: Operation) -> impl Future<Output = Answer> + Send;
 }
 
-/// What is shown, and the connection to the kernel.
+/// The contents of a mount and the connection to the kernel.
 pub(super) struct Server<S> {
     device: File,
-    shown: S,
-    asked: Arc<AtomicU64>,
+    contents: S,
+    requests: Arc<AtomicU64>,
 }
 
 impl<S: Serve> Server<S> {
-    /// Requests are counted in `asked`.
-    pub fn new(device: File, shown: S, asked: &Arc<AtomicU64>) -> Self {
-        Self { device, shown, asked: Arc::clone(asked) }
+    /// Counts the requests in `requests`.
+    pub fn new(device: File, contents: S, requests: &Arc<AtomicU64>) -> Self {
+        Self { device, contents, requests: Arc::clone(requests) }
     }
 
-    /// Has the kernel ask again what a server that is gone had taken and not answered (Linux 6.9).
+    /// Makes the kernel resend requests that a previous server has received but not answered (Linux
+    /// 6.9).
     pub fn take_over(&self) -> Result<()> {
-        let asked = (&self.device).write_all(&protocol::resend());
-        asked.map_err(|source| Error::Mount { step: "take over a mount", source })
+        let sent = (&self.device).write_all(&protocol::resend());
+        sent.map_err(|source| Error::Mount { step: "take over a mount", source })
     }
 
-    /// Serves in a thread of its own; reads run on `runtime`.
+    /// Serves in a separate thread; reads run on `runtime`.
     pub fn start(self, runtime: Handle) -> Result<()> {
         let server = Arc::new(self);
         let named = thread::Builder::new().name("image-mount".to_owned());
@@ -68,12 +69,12 @@ impl<S: Serve> Server<S> {
                         self.answer(request, runtime);
                     }
                 }
-                // ENOENT: the request was given up before it was taken.
+                // ENOENT: the request was aborted before it was read.
                 Err(error) if is(&error, &[Errno::INTR, Errno::AGAIN, Errno::NOENT]) => {}
-                // ENODEV: the mount is gone.
+                // ENODEV: the file system was unmounted.
                 Err(error) if is(&error, &[Errno::NODEV]) => return,
                 Err(error) => {
-                    tracing::error!(%error, "an image's mount cannot be served any more");
+                    tracing::error!(%error, "cannot serve an image's mount any longer");
                     return;
                 }
             }
@@ -81,22 +82,22 @@ impl<S: Serve> Server<S> {
     }
 
     fn answer(self: &Arc<Self>, request: Request, runtime: &Handle) {
-        let Request { unique, ask } = request;
-        self.asked.fetch_add(1, Ordering::Relaxed);
-        if ask == Ask::Silent {
+        let Request { unique, operation } = request;
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        if operation == Operation::NoReply {
             return;
         }
-        if let Some(answer) = self.shown.at_once(&ask) {
+        if let Some(answer) = self.contents.answer_now(&operation) {
             return self.reply(unique, answer);
         }
         let server = Arc::clone(self);
         runtime.spawn(async move {
-            let answer = server.shown.in_time(ask).await;
+            let answer = server.contents.answer_async(operation).await;
             server.reply(unique, answer);
         });
     }
 
-    /// One write is one reply. The kernel refuses the reply to a request that was given up.
+    /// Each reply must be a single write. The kernel refuses replies to aborted requests.
     fn reply(&self, unique: u64, answer: Answer) {
         let (error, body) = match answer {
             Ok(body) => (0, body),

@@ -1,8 +1,8 @@
-//! The files of an image, for kernels that mount no EROFS on files.
+//! The files of an image, for kernels that cannot mount EROFS on files.
 //!
-//! A file's number is that of its inode in the metadata part, so a server that takes over knows it
-//! without being told. All replies hold for ever, because nothing changes: what was looked up or
-//! read once is never asked for again while the kernel has memory for it.
+//! A node number is an inode number of the metadata part, so a server that takes over needs no
+//! state of its predecessor. All replies are valid for ever, because nothing changes: the kernel
+//! does not repeat a lookup or read while it has the result in memory.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -10,32 +10,31 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::io::Errno;
 
-use super::entries::{self, Listing, Seen};
+use super::entries::{self, FileInfo, Listing};
 use super::failures::Failures;
-use super::protocol::{self, Ask, ROOT};
+use super::protocol::{self, Operation, ROOT};
 use super::server::{Answer, Serve};
 use crate::erofs::{Bytes, File, Shape, UNIT, Volume, names};
 use crate::read::BlobReader;
 use crate::tree::Extent;
 use crate::{Error, Result};
 
-/// Attributes with names where somebody lists with attributes, ACLs that the kernel enforces, and
-/// links that it keeps.
+/// Flags: attributes in listings, ACLs that the kernel enforces, and cached link targets.
 const WANTED: u32 = 1 << 13 | 1 << 14 | 1 << 20 | 1 << 23;
-/// As far as the kernel reads ahead of EROFS.
-const AHEAD: u32 = 128 << 10;
-/// Places of files that are remembered.
-const MOST_PLACES: usize = 4096;
-/// Bits for a name's number in its block, in which there are fewer than 4096 / 13.
+/// The kernel's read-ahead, as for EROFS.
+const READ_AHEAD: u32 = 128 << 10;
+/// The maximum number of cached extents.
+const MAX_EXTENTS: usize = 4096;
+/// Bits for the index of a name in its block, which has fewer than 4096 / 13 names.
 const NAME_BITS: u32 = 9;
 
-/// The image, with what has the bytes of its parts.
+/// The image and the sources of its parts.
 pub(super) struct Tree<B> {
     volume: Volume<B>,
     layers: Vec<B>,
     failures: Arc<Failures>,
-    /// Reads of a file come in a row.
-    places: Mutex<HashMap<u64, (Extent, usize)>>,
+    /// Extents of files and their layers, cached because a file is usually read several times.
+    extents: Mutex<HashMap<u64, (Extent, usize)>>,
 }
 
 impl Bytes for Arc<BlobReader> {
@@ -49,21 +48,23 @@ impl Bytes for Arc<BlobReader> {
 }
 
 impl<B: Bytes + 'static> Serve for Tree<B> {
-    fn at_once(&self, ask: &Ask) -> Option<Answer> {
-        Some(match ask {
-            Ask::Init { flags } => Ok(protocol::init(*flags, WANTED, AHEAD)),
-            Ask::Nothing => Ok(Vec::new()),
-            // Told so once, the kernel opens and closes files and folders by itself from then on,
-            // and keeps their pages and names.
-            Ask::Open | Ask::Flush | Ask::Unknown | Ask::Silent => Err(Errno::NOSYS),
+    fn answer_now(&self, operation: &Operation) -> Option<Answer> {
+        Some(match operation {
+            Operation::Init { flags } => Ok(protocol::init(*flags, WANTED, READ_AHEAD)),
+            Operation::Ignored => Ok(Vec::new()),
+            // After this reply, the kernel opens and closes files and folders without a request,
+            // and keeps their pages and names cached.
+            Operation::Open | Operation::Flush | Operation::Unknown | Operation::NoReply => {
+                Err(Errno::NOSYS)
+            }
             _ => return None,
         })
     }
 
-    async fn in_time(&self, ask: Ask) -> Answer {
-        let answered = self.answer(&ask).await;
+    async fn answer_async(&self, operation: Operation) -> Answer {
+        let answered = self.answer(&operation).await;
         answered.unwrap_or_else(|error| {
-            tracing::error!(%error, ?ask, "a read from an image fails");
+            tracing::error!(%error, ?operation, "a read from an image fails");
             self.failures.keep(error);
             Err(Errno::IO)
         })
@@ -73,34 +74,34 @@ impl<B: Bytes + 'static> Serve for Tree<B> {
 impl<B: Bytes> Tree<B> {
     pub fn new(metadata: B, layers: Vec<B>, failures: Arc<Failures>) -> Self {
         let volume = Volume::new(metadata, layers.len());
-        Self { volume, layers, failures, places: Mutex::default() }
+        Self { volume, layers, failures, extents: Mutex::default() }
     }
 
-    async fn answer(&self, ask: &Ask) -> Result<Answer> {
-        match ask {
-            Ask::Lookup { folder, name } => self.lookup(*folder, name).await,
-            Ask::GetAttributes { node } => {
+    async fn answer(&self, operation: &Operation) -> Result<Answer> {
+        match operation {
+            Operation::Lookup { folder, name } => self.lookup(*folder, name).await,
+            Operation::GetAttributes { node } => {
                 let file = self.file(*node).await?;
-                Ok(Ok(entries::attributes(&seen(*node, &file))))
+                Ok(Ok(entries::attributes(&file_info(*node, &file))))
             }
-            Ask::ReadLink { node } => self.target(*node).await,
-            Ask::Read { node, offset, size } => self.read(*node, *offset, *size).await,
-            Ask::List { node, offset, size, with_attributes } => {
+            Operation::ReadLink { node } => self.target(*node).await,
+            Operation::Read { node, offset, size } => self.read(*node, *offset, *size).await,
+            Operation::List { node, offset, size, with_attributes } => {
                 self.list(*node, *offset, Listing::new(*size, *with_attributes)).await
             }
-            Ask::GetXattr { node, size, name } => {
+            Operation::GetXattr { node, size, name } => {
                 let xattrs = self.volume.xattrs(&self.file(*node).await?).await?;
                 let value = xattrs.get(name).ok_or(Errno::NODATA);
                 Ok(value.and_then(|value| protocol::sized(value, *size)))
             }
-            Ask::ListXattrs { node, size, user } => {
+            Operation::ListXattrs { node, size, user } => {
                 let xattrs = self.volume.xattrs(&self.file(*node).await?).await?;
-                // Names that only an administrator may read are nobody else's to see.
-                let shown = xattrs.keys().filter(|it| *user == 0 || !it.starts_with(b"trusted."));
-                let list: Vec<u8> = shown.flat_map(|it| [it.as_slice(), &[0]].concat()).collect();
+                // Only the administrator may read these names.
+                let visible = xattrs.keys().filter(|it| *user == 0 || !it.starts_with(b"trusted."));
+                let list: Vec<u8> = visible.flat_map(|it| [it.as_slice(), &[0]].concat()).collect();
                 Ok(protocol::sized(&list, *size))
             }
-            Ask::Statistics => Ok(Ok(entries::statistics(&self.volume.amounts().await?))),
+            Operation::Statistics => Ok(Ok(entries::statistics(&self.volume.statistics().await?))),
             _ => Ok(Err(Errno::NOSYS)),
         }
     }
@@ -111,7 +112,7 @@ impl<B: Bytes> Tree<B> {
             return Ok(Ok(entries::entry(None)));
         };
         let file = self.volume.file(nid).await?;
-        Ok(Ok(entries::entry(Some(&seen(nid, &file)))))
+        Ok(Ok(entries::entry(Some(&file_info(nid, &file)))))
     }
 
     async fn target(&self, node: u64) -> Result<Answer> {
@@ -123,21 +124,22 @@ impl<B: Bytes> Tree<B> {
     }
 
     async fn read(&self, node: u64, offset: u64, size: u32) -> Result<Answer> {
-        let Some((extent, layer)) = self.place(node).await? else { return Ok(Ok(Vec::new())) };
+        let Some((extent, layer)) = self.extent(node).await? else { return Ok(Ok(Vec::new())) };
         let end = offset.saturating_add(u64::from(size)).min(extent.size);
         let Some(layer) = self.layers.get(layer).filter(|_| offset < end) else {
             return Ok(Ok(Vec::new()));
         };
         let start = extent.block * UNIT as u64;
         let bytes = layer.read(start + offset..start + end).await?;
-        // What is short is taken for the end of the file by the kernel.
+        // The kernel takes a short reply for the end of the file.
         if bytes.len() as u64 != end - offset {
-            return Err(Error::damaged("a layer", "a file lies outside of it"));
+            return Err(Error::damaged("a layer", "a file is outside of it"));
         }
         Ok(Ok(bytes))
     }
 
-    /// A listing begins at a block and the number of a name in it, whoever began it.
+    /// An offset is a block and the index of a name in it, so that any server can continue a
+    /// listing.
     async fn list(&self, node: u64, offset: u64, mut listing: Listing) -> Result<Answer> {
         let folder = self.file(node).await?;
         let mut skipped = (offset & ((1 << NAME_BITS) - 1)) as usize;
@@ -159,25 +161,25 @@ impl<B: Bytes> Tree<B> {
                     _ if listing.with_attributes() => self.volume.file(name.nid).await.ok(),
                     _ => None,
                 };
-                let seen = file.as_ref().map(|file| seen(name.nid, file));
-                listing.add(name.name, name.kind.of_stat(), name.nid, next, seen.as_ref());
+                let info = file.as_ref().map(|file| file_info(name.nid, file));
+                listing.add(name.name, name.kind.of_stat(), name.nid, next, info.as_ref());
             }
             skipped = 0;
         }
         Ok(Ok(listing.into_bytes()))
     }
 
-    async fn place(&self, node: u64) -> Result<Option<(Extent, usize)>> {
-        let known = self.places.lock().unwrap_or_else(PoisonError::into_inner).get(&node).copied();
+    async fn extent(&self, node: u64) -> Result<Option<(Extent, usize)>> {
+        let known = self.extents.lock().unwrap_or_else(PoisonError::into_inner).get(&node).copied();
         if known.is_some() {
             return Ok(known);
         }
         let found = self.volume.extent(&self.file(node).await?).await?;
-        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        if places.len() >= MOST_PLACES {
-            places.clear();
+        let mut extents = self.extents.lock().unwrap_or_else(PoisonError::into_inner);
+        if extents.len() >= MAX_EXTENTS {
+            extents.clear();
         }
-        places.extend(found.map(|found| (node, found)));
+        extents.extend(found.map(|found| (node, found)));
         Ok(found)
     }
 
@@ -187,6 +189,6 @@ impl<B: Bytes> Tree<B> {
     }
 }
 
-fn seen(node: u64, file: &File) -> Seen<'_> {
-    Seen { node, number: file.nid, inode: &file.inode }
+fn file_info(node: u64, file: &File) -> FileInfo<'_> {
+    FileInfo { node, number: file.nid, inode: &file.inode }
 }

@@ -1,7 +1,8 @@
-//! The files of an image whose metadata part is in memory, asked without a kernel: for fuzzing, and
-//! for tests of what no honest image brings about.
+//! Serves the files of an image whose metadata part is in memory without a kernel: for fuzzing, and
+//! for tests of malicious images.
 //!
-//! Invariant: a request takes the way that it takes in a mount, from its bytes to those of the reply.
+//! Invariant: a request is handled by the same code as in a mount, from its bytes to those of the
+//! reply.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,20 +10,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures::FutureExt;
 
-use super::protocol::{Ask, Request};
+use super::protocol::{Operation, Request};
 use super::server::Serve;
 use super::tree::Tree;
 use crate::Result;
 use crate::erofs::Bytes;
 
-/// What a mount without EROFS shows, mounted nowhere.
+/// The files of an image as FUSE serves them, without a mount.
 pub struct Unmounted {
     tree: Tree<Part>,
     reads: Arc<AtomicU64>,
 }
 
 impl Unmounted {
-    /// Layers are zeros, of these sizes.
+    /// Creates layers of zeros with these sizes.
     pub fn new(metadata: &[u8], layers: &[u64]) -> Self {
         let reads: Arc<AtomicU64> = Arc::default();
         let part = |bytes, size| Part { bytes, size, reads: Arc::clone(&reads) };
@@ -32,28 +33,28 @@ impl Unmounted {
         Self { tree, reads }
     }
 
-    /// The reply to a request, without its header, or an errno. `None` if the bytes are no request or
-    /// one that gets no reply.
-    pub fn ask(&self, request: &[u8]) -> Option<Result<Vec<u8>, i32>> {
-        let ask = Request::parse(request)?.ask;
-        if ask == Ask::Silent {
+    /// The body of the reply to a request, or an errno. `None` if the bytes are not a request, or
+    /// the request has no reply.
+    pub fn request(&self, request: &[u8]) -> Option<Result<Vec<u8>, i32>> {
+        let operation = Request::parse(request)?.operation;
+        if operation == Operation::NoReply {
             return None;
         }
-        // Memory makes nobody wait.
-        let answer = match self.tree.at_once(&ask) {
+        // Memory never blocks.
+        let answer = match self.tree.answer_now(&operation) {
             Some(answer) => answer,
-            None => self.tree.in_time(ask).now_or_never()?,
+            None => self.tree.answer_async(operation).now_or_never()?,
         };
         Some(answer.map_err(|errno| errno.raw_os_error()))
     }
 
-    /// How often bytes of the image were read so far.
+    /// The number of reads of the image's bytes so far.
     pub fn reads(&self) -> u64 {
         self.reads.load(Ordering::Relaxed)
     }
 }
 
-/// Some bytes, and zeros up to its size.
+/// The given bytes, padded with zeros to `size`.
 struct Part {
     bytes: Vec<u8>,
     size: u64,
@@ -69,8 +70,8 @@ impl Bytes for Part {
         self.reads.fetch_add(1, Ordering::Relaxed);
         let end = range.end.min(self.size);
         let start = range.start.min(end);
-        let there = |at: u64| at.min(self.bytes.len() as u64) as usize;
-        let mut bytes = self.bytes[there(start)..there(end)].to_vec();
+        let clamp = |at: u64| at.min(self.bytes.len() as u64) as usize;
+        let mut bytes = self.bytes[clamp(start)..clamp(end)].to_vec();
         bytes.resize((end - start) as usize, 0);
         Ok(bytes)
     }

@@ -1,4 +1,5 @@
-//! Profiles beside their image in its registry: an artifact of one layer that refers to it.
+//! Stores profiles in the registry of their image: an artifact with one layer that refers to the
+//! image.
 
 use std::collections::BTreeMap;
 
@@ -11,16 +12,16 @@ use crate::manifest::{Descriptor, OCI_MANIFEST};
 use crate::source::Registry;
 use crate::{Error, Result};
 
-/// What the manifest is an artifact of.
+/// The artifact type of profiles.
 pub const PROFILE: &str = "application/vnd.snowmelt.start-profile.v1";
 const BODY: &str = "application/vnd.snowmelt.start-profile.v1+json";
 const EMPTY: &str = "application/vnd.oci.empty.v1+json";
 const KEY: &str = "dev.snowmelt.key";
 const SIGNATURE: &str = "dev.snowmelt.signature";
-/// Profiles of an image that are looked at, the latest: anybody who may push can add some.
-const MOST: usize = 16;
+/// The number of the latest profiles of an image that are read: any user who may push can add some.
+const MAX_PROFILES: usize = 16;
 
-/// Puts a profile beside the image with that manifest.
+/// Uploads a profile for the image with this manifest.
 pub async fn publish(registry: &Registry, image: &Descriptor, signed: &Signed) -> Result<()> {
     let empty = Bytes::from_static(b"{}");
     let body = Bytes::from(signed.body.clone());
@@ -41,15 +42,15 @@ pub async fn publish(registry: &Registry, image: &Descriptor, signed: &Signed) -
     registry.push_manifest(OciDigest::of(&bytes).as_str(), OCI_MANIFEST, bytes).await
 }
 
-/// What the profiles beside an image say together, if they are for it and signed by somebody
-/// trusted; others are ignored: anybody who may push can add some.
+/// The merged profiles of an image in its registry. Only profiles for this image that are signed by
+/// a trusted key are used; any user who may push can add others.
 pub async fn trusted(
     registry: &Registry,
     image: &OciDigest,
     keys: &Keys,
 ) -> Result<Option<StartProfile>> {
     let mut merged: Option<StartProfile> = None;
-    for referrer in registry.referrers(image, PROFILE).await?.iter().rev().take(MOST) {
+    for referrer in registry.referrers(image, PROFILE).await?.iter().rev().take(MAX_PROFILES) {
         let opened = async { read(registry, referrer).await?.open(keys, image) };
         match opened.await {
             Ok(profile) => merged.get_or_insert_default().merge(&profile),

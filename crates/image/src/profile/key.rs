@@ -1,4 +1,4 @@
-//! The key with which a platform signs its profiles, and those that it trusts.
+//! The key with which a platform signs its profiles, and the keys that it trusts.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -12,18 +12,18 @@ use serde::{Deserialize, Serialize};
 use crate::block::BlockDigest;
 use crate::{Error, Result};
 
-/// An Ed25519 public key, 32 bytes, in text 64 hexadecimal digits.
+/// An Ed25519 public key of 32 bytes; its text form has 64 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct PublicKey(BlockDigest);
 
 impl PublicKey {
-    /// From its text.
+    /// Parses the text form.
     pub fn parse(text: &str) -> Result<Self> {
         text.parse().map(Self)
     }
 
-    /// Whether the holder of the private key signed these bytes.
+    /// Whether `signature` is a valid signature of these bytes.
     pub(super) fn verifies(&self, bytes: &[u8], signature: &[u8]) -> bool {
         UnparsedPublicKey::new(&ED25519, self.0.0).verify(bytes, signature).is_ok()
     }
@@ -35,15 +35,15 @@ impl std::fmt::Display for PublicKey {
     }
 }
 
-/// A platform's own key and the keys of others whose profiles it uses.
+/// A platform's own key and the other keys that it trusts.
 pub struct Keys {
     own: Ed25519KeyPair,
     trusted: Vec<PublicKey>,
 }
 
 impl Keys {
-    /// The key in this file (PKCS #8, readable by its owner only), made if there is none. Several
-    /// processes may come at once: one makes it and all have the same.
+    /// Reads the key in this file (PKCS #8, readable by its owner only); creates it if the file
+    /// does not exist. If several processes do so concurrently, all get the same key.
     pub fn open(path: &Path, trusted: Vec<PublicKey>) -> Result<Self> {
         let bytes = match fs::read(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => create(path)?,
@@ -55,7 +55,7 @@ impl Keys {
         Ok(Self { own, trusted })
     }
 
-    /// By which others can trust this platform's profiles.
+    /// The public key, by which other platforms can trust this platform's profiles.
     pub fn public(&self) -> PublicKey {
         let mut bytes = [0; 32];
         bytes.copy_from_slice(self.own.public_key().as_ref());
@@ -71,7 +71,7 @@ impl Keys {
     }
 }
 
-/// A new key, whole under its name or not there at all.
+/// Creates a key. The file appears under its name when it is complete.
 fn create(path: &Path) -> Result<Vec<u8>> {
     let refuse = |_| Error::refused("a new key", "the system gives no random bytes");
     let document = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).map_err(refuse)?;
@@ -91,7 +91,7 @@ fn create(path: &Path) -> Result<Vec<u8>> {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
             Err(Error::io("write", path)(error))
         }
-        // Another process was faster: its key counts.
+        // Another process was faster: its key is used.
         _ => fs::read(path).map_err(Error::io("read", path)),
     }
 }
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processes_that_come_at_once_have_the_same_key_which_is_their_owners() {
+    fn concurrent_processes_get_the_same_private_key_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state/key");
         let keys: Vec<PublicKey> = std::thread::scope(|scope| {

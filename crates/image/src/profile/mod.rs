@@ -1,27 +1,27 @@
-//! Start profiles: which blocks a start touches, in which order, so that the next start elsewhere
-//! fetches them ahead.
+//! Start profiles: the blocks that a start reads, in order, so that the next start elsewhere can
+//! prefetch them.
 //!
 //! | part | file |
 //! |---|---|
-//! | recorded, merged, fetched ahead | `start` |
-//! | few requests for many blocks | `plan` |
-//! | the bytes of a profile, and who signed them | `signed` |
+//! | recording, merging, prefetching | `start` |
+//! | combination of blocks to few requests | `plan` |
+//! | the encoding of a profile and its signature | `signed` |
 //! | keys of platforms | `key` |
-//! | kept on this host, merged over its starts | `shelf` |
-//! | beside the image in its registry | `artifact` |
+//! | profiles on this host, merged over its starts | `store` |
+//! | profiles in the image's registry | `artifact` |
 //!
-//! Invariant: a profile is a hint. One that is damaged or that nobody trusted signed is ignored, and
-//! a true one cannot do more than have blocks of its image fetched, each of which is verified.
+//! Invariant: a profile is a hint. A damaged or untrusted profile is ignored, and a trusted one can
+//! only cause blocks of its image to be fetched, each of which is verified.
 
 mod artifact;
 mod key;
 mod plan;
-mod shelf;
 mod signed;
 mod start;
+mod store;
 
 pub use artifact::{PROFILE, publish, trusted};
 pub use key::{Keys, PublicKey};
-pub use shelf::Shelf;
 pub use signed::Signed;
 pub use start::StartProfile;
+pub use store::ProfileStore;

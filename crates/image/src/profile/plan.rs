@@ -1,9 +1,10 @@
-//! From the blocks of a start to few requests.
+//! Combines the blocks of a start to few requests.
 //!
-//! A request costs a registry some milliseconds however little it brings (one reads 4 MiB for
-//! each), and the order of a start jumps: that of an image with scientific packages has 425 blocks
-//! in 335 runs. Neighbours may therefore overtake others within a window, which leaves 124 requests.
-//! The first windows are small, so that what is needed first comes first.
+//! A request costs a registry some milliseconds regardless of its size (one registry reads 4 MiB
+//! for each), and the blocks of a start are scattered: for an image with scientific packages, 425
+//! blocks form 335 runs. Adjacent blocks within a window are therefore fetched together, which
+//! leaves 124 requests. The first windows are small, so that the blocks needed first are fetched
+//! first.
 
 use std::ops::Range;
 
@@ -11,17 +12,18 @@ use crate::block::Table;
 
 /// Stored bytes of the first window; each later one is twice as large.
 const FIRST_WINDOW: u64 = 2 << 20;
-const LARGEST_WINDOW: u64 = 16 << 20;
-/// So many stored bytes that no start touched are fetched rather than asked around.
+const MAX_WINDOW: u64 = 16 << 20;
+/// Up to this many stored bytes that no start read are fetched rather than skipped by a second
+/// request.
 const GAP: u64 = 256 << 10;
-/// Stored bytes of a request: a read that is waited for comes behind those under way.
+/// Stored bytes of a request. Limited, because a read waits for the requests in flight.
 const REQUEST: u64 = 2 << 20;
 
-/// Which blob, and which blocks of it.
+/// The index of a blob, and a range of its blocks.
 pub(super) type Request = (usize, Range<usize>);
 
-/// Requests for `blocks`, each of a blob by its index in `tables`; those that do not exist are
-/// passed over.
+/// Requests for `blocks`, each with its blob's index in `tables`. Blocks that do not exist are
+/// skipped.
 pub(super) fn requests(tables: &[&Table], blocks: &[(usize, usize)]) -> Vec<Request> {
     let stored = |blob: usize, range: Range<usize>| {
         let at = tables[blob].stored(range);
@@ -37,14 +39,14 @@ pub(super) fn requests(tables: &[&Table], blocks: &[(usize, usize)]) -> Vec<Requ
         bytes += stored(blob, block..block + 1);
         if bytes >= size {
             close(&mut window, &stored, &mut requests);
-            (bytes, size) = (0, LARGEST_WINDOW.min(2 * size));
+            (bytes, size) = (0, MAX_WINDOW.min(2 * size));
         }
     }
     close(&mut window, &stored, &mut requests);
     requests
 }
 
-/// Neighbours of a window as one request.
+/// Combines adjacent blocks of a window.
 fn close(
     window: &mut Vec<(usize, usize)>,
     stored: &impl Fn(usize, Range<usize>) -> u64,
@@ -79,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_in_any_order_are_one_request_and_small_gaps_are_fetched_too() {
+    fn combines_adjacent_blocks_and_small_gaps_to_one_request() {
         let (one, two) = (table(100, 60_000), table(10, 60_000));
         let blocks = [(0, 7), (1, 3), (0, 5), (0, 6), (0, 9), (1, 3), (0, 40), (0, 100), (2, 0)];
         let expected = [(0, 5..10), (0, 40..41), (1, 3..4)];
@@ -87,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn no_request_is_long_and_what_is_needed_first_comes_first() {
+    fn limits_the_size_of_requests_and_keeps_their_order() {
         let table = table(1000, 60_000);
         let backwards: Vec<(usize, usize)> = (0..1000).rev().map(|block| (0, block)).collect();
         let requests = requests(&[&table], &backwards);

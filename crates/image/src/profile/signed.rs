@@ -1,4 +1,4 @@
-//! The bytes of a profile, whose image they are for, and a signature over them.
+//! The encoding of a profile, which names its image, and its signature.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,35 +6,36 @@ use super::{Keys, PublicKey, StartProfile};
 use crate::block::{BlockDigest, OciDigest};
 use crate::{Error, Result};
 
-/// Larger profiles are nobody's: a run takes some 20 bytes.
-pub(super) const LARGEST: usize = 4 << 20;
-/// Begins what is signed, so that no signature of another kind can be taken for one of a profile.
+/// The maximum size of a profile; a run takes about 20 bytes.
+pub(super) const MAX_BYTES: usize = 4 << 20;
+/// The prefix of the signed bytes, so that signatures for other purposes are not valid for
+/// profiles.
 const CONTEXT: &[u8] = b"snowmelt start profile v1\n";
 
-/// A profile as it travels. Nothing in it may be used before it was opened.
+/// A signed profile. Its content must not be used before [`Self::open`] has verified it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signed {
     /// JSON, exactly as it was signed.
     pub body: Vec<u8>,
-    /// Of whoever signed it.
+    /// The signer's key.
     pub key: PublicKey,
     /// Ed25519, 64 bytes.
     pub signature: Vec<u8>,
 }
 
-/// What a profile says.
+/// The JSON body of a profile.
 #[derive(Serialize, Deserialize)]
 struct Body {
-    /// The manifest of the block image.
+    /// The digest of the block image's manifest.
     image: OciDigest,
-    /// Merkle roots of its blobs.
+    /// The Merkle roots of its blobs.
     blobs: Vec<BlockDigest>,
     /// Index of a blob, first block, number of blocks.
     runs: Vec<(u32, u32, u32)>,
 }
 
 impl Signed {
-    /// Signs what a start of the image with that manifest touched.
+    /// Signs the profile of the image with this manifest.
     pub fn new(keys: &Keys, image: &OciDigest, profile: &StartProfile) -> Result<Self> {
         let mut body = Body { image: image.clone(), blobs: Vec::new(), runs: Vec::new() };
         for (root, run) in profile.runs() {
@@ -51,10 +52,10 @@ impl Signed {
         Ok(Self { body, key: keys.public(), signature })
     }
 
-    /// The profile, if somebody trusted signed it and it is for that image.
+    /// The profile, if it is signed by a trusted key and for this image.
     pub fn open(&self, keys: &Keys, image: &OciDigest) -> Result<StartProfile> {
         let refuse = |reason: &str| Error::refused("a start profile", reason);
-        if self.body.len() > LARGEST {
+        if self.body.len() > MAX_BYTES {
             return Err(refuse("it is larger than 4 MiB"));
         }
         if !keys.trusts(&self.key) {
@@ -68,19 +69,19 @@ impl Signed {
         if body.image != *image {
             return Err(refuse(&format!("it is for the image {}", body.image)));
         }
-        body.profile().ok_or_else(|| refuse("it names more than an image can have"))
+        body.profile().ok_or_else(|| refuse("it contains more blocks than an image can have"))
     }
 }
 
 impl Body {
     fn profile(&self) -> Option<StartProfile> {
-        /// Of 64 KiB each, as many as 256 GiB have.
-        const MOST_BLOCKS: usize = 4 << 20;
+        /// The number of blocks of 64 KiB in 256 GiB.
+        const MAX_BLOCKS: usize = 4 << 20;
         let mut blocks = Vec::new();
         for (blob, first, count) in &self.runs {
             let root = *self.blobs.get(*blob as usize)?;
             let end = first.checked_add(*count)?;
-            if blocks.len() + *count as usize > MOST_BLOCKS {
+            if blocks.len() + *count as usize > MAX_BLOCKS {
                 return None;
             }
             blocks.extend((*first..end).map(|block| (root, block)));
@@ -103,21 +104,21 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_comes_back_for_its_image_from_those_who_are_trusted() {
+    fn accepts_a_profile_for_its_image_from_a_trusted_key() {
         let folder = tempfile::tempdir().unwrap();
         let ours = keys(folder.path(), "ours", Vec::new());
         let image = OciDigest::of(b"image");
         let signed = Signed::new(&ours, &image, &profile()).unwrap();
         assert_eq!(signed.open(&ours, &image).unwrap(), profile());
         assert!(signed.open(&ours, &OciDigest::of(b"other")).is_err());
-        let strangers = keys(folder.path(), "strangers", Vec::new());
-        assert!(signed.open(&strangers, &image).is_err());
-        let friends = keys(folder.path(), "friends", vec![ours.public()]);
-        assert_eq!(signed.open(&friends, &image).unwrap(), profile());
+        let untrusting = keys(folder.path(), "untrusting", Vec::new());
+        assert!(signed.open(&untrusting, &image).is_err());
+        let trusting = keys(folder.path(), "trusting", vec![ours.public()]);
+        assert_eq!(signed.open(&trusting, &image).unwrap(), profile());
     }
 
     #[test]
-    fn every_changed_byte_is_found() {
+    fn detects_every_changed_byte() {
         let folder = tempfile::tempdir().unwrap();
         let (keys, image) = (keys(folder.path(), "key", Vec::new()), OciDigest::of(b"image"));
         let signed = Signed::new(&keys, &image, &profile()).unwrap();
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signed_body_of_nonsense_is_refused() {
+    fn refuses_an_invalid_body_with_a_valid_signature() {
         let folder = tempfile::tempdir().unwrap();
         let (keys, image) = (keys(folder.path(), "key", Vec::new()), OciDigest::of(b"image"));
         let blob = BlockDigest::of(b"a");

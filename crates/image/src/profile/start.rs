@@ -1,7 +1,7 @@
-//! Which blocks a start touches, in which order: recorded once, fetched ahead in that order at
-//! every later start. Fetched one after another they are bound by latency.
+//! The blocks that a start reads, in order: recorded once, prefetched in that order at every later
+//! start. Without prefetch, they are fetched one after another, bound by latency.
 //!
-//! Invariant: a block that a profile names and that does not exist is passed over.
+//! Invariant: blocks of a profile that do not exist are skipped.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -16,15 +16,15 @@ use crate::Result;
 use crate::block::{BlockDigest, Table};
 use crate::read::BlobReader;
 
-/// Blocks of an image in the order of their first use.
+/// Blocks of an image in the order of their first read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartProfile {
-    /// Merkle root of a blob, and a block of it.
+    /// The Merkle root of a blob, and the index of a block.
     pub blocks: Vec<(BlockDigest, u32)>,
 }
 
 impl StartProfile {
-    /// What these readers of one image were asked for so far.
+    /// The blocks that these readers of one image have read so far.
     pub fn record<'a>(readers: impl IntoIterator<Item = &'a Arc<BlobReader>>) -> Self {
         let mut found: Vec<(u64, BlockDigest, u32)> = Vec::new();
         for reader in readers {
@@ -36,14 +36,15 @@ impl StartProfile {
         Self { blocks: found.into_iter().map(|(_, root, block)| (root, block)).collect() }
     }
 
-    /// This one, and behind it what only the other start touched.
+    /// Appends the blocks that only the other start read.
     pub fn merge(&mut self, other: &Self) {
         let known: HashSet<_> = self.blocks.iter().copied().collect();
         self.blocks.extend(other.blocks.iter().filter(|block| !known.contains(block)));
     }
 
-    /// Fetches these blocks, about in their order, `at_once` requests under way.
-    pub async fn fetch_ahead(&self, readers: &[Arc<BlobReader>], at_once: usize) -> Result<()> {
+    /// Fetches these blocks to the disk cache, roughly in their order, with up to `concurrency`
+    /// requests in flight.
+    pub async fn prefetch(&self, readers: &[Arc<BlobReader>], concurrency: usize) -> Result<()> {
         let roots: HashSet<&BlockDigest> = self.blocks.iter().map(|(root, _)| root).collect();
         let readers: Vec<&Arc<BlobReader>> =
             readers.iter().filter(|reader| roots.contains(&reader.summary().root)).collect();
@@ -57,12 +58,12 @@ impl StartProfile {
         let requests = stream::iter(plan::requests(&tables, &blocks));
         requests
             .map(|(blob, run)| readers[blob].prefetch(run))
-            .buffer_unordered(at_once.max(1))
+            .buffer_unordered(concurrency.max(1))
             .try_collect()
             .await
     }
 
-    /// Neighbours that follow each other as one.
+    /// Consecutive entries of adjacent blocks as ranges.
     pub(super) fn runs(&self) -> Vec<(BlockDigest, Range<usize>)> {
         let mut runs: Vec<(BlockDigest, Range<usize>)> = Vec::new();
         for (root, block) in &self.blocks {
@@ -81,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neighbours_in_order_are_one_run_and_a_merge_keeps_the_order() {
+    fn combines_adjacent_blocks_to_runs_and_merges_in_order() {
         let (a, b) = (BlockDigest::of(b"a"), BlockDigest::of(b"b"));
         let mut profile = StartProfile { blocks: vec![(a, 3), (a, 4), (b, 5), (a, 5), (a, 2)] };
         assert_eq!(profile.runs(), [(a, 3..5), (b, 5..6), (a, 5..6), (a, 2..3)]);

@@ -1,4 +1,4 @@
-//! Any raw bytes of one blob. The table is fetched with the first of them.
+//! Reads any raw bytes of one blob. The table is fetched at the first read.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,16 +10,16 @@ use super::Blocks;
 use crate::block::{BlobSummary, Table};
 use crate::{Error, Result};
 
-/// Blocks of a read that are held at once, so that memory is bounded whatever is asked for.
-const AT_ONCE: usize = 16;
+/// Blocks of a read that are in memory at the same time; bounds the memory of large reads.
+const BLOCKS_PER_STEP: usize = 16;
 
-/// So many blocks below one that is wanted tell whether a reader goes through the blob.
+/// The number of preceding blocks that are inspected to detect a sequential reader.
 const BELOW: usize = 8;
-/// Blocks at most that one request brings beside those that are wanted.
-const MOST_MORE: usize = 8;
+/// The most blocks that one request fetches in addition to the wanted ones.
+const MAX_MORE: usize = 8;
 
-/// Counts first uses over all blobs, so that their order is known.
-static MOMENT: AtomicU64 = AtomicU64::new(0);
+/// Numbers the first uses over all blobs, so that their order is known.
+static CLOCK: AtomicU64 = AtomicU64::new(0);
 
 /// One blob, read on demand.
 pub struct BlobReader {
@@ -31,7 +31,7 @@ pub struct BlobReader {
 
 #[derive(Default)]
 struct Touched {
-    /// Moments and blocks, in the order of their first use.
+    /// Times (by `CLOCK`) and blocks, in the order of their first use.
     order: Vec<(u64, usize)>,
     /// Whether each block was used.
     seen: Vec<bool>,
@@ -49,20 +49,20 @@ impl BlobReader {
         self.summary.raw_size
     }
 
-    /// What is known of the blob.
+    /// The sizes and digests of the blob.
     pub fn summary(&self) -> &BlobSummary {
         &self.summary
     }
 
-    /// The bytes of a range; what lies behind the end is left out.
+    /// The bytes of a range; the part of the range past the end is ignored.
     pub async fn read(&self, range: Range<u64>) -> Result<Vec<u8>> {
         let table = self.table().await?;
         let more = self.record(table.touched(range.clone()), table.entries().len());
         self.read_with(range, more).await
     }
 
-    /// The same for readers that are no part of a start.
-    pub(super) async fn read_quietly(&self, range: Range<u64>) -> Result<Vec<u8>> {
+    /// Reads without recording the access, for reads that are not part of a start.
+    pub(super) async fn read_unrecorded(&self, range: Range<u64>) -> Result<Vec<u8>> {
         self.read_with(range, 0).await
     }
 
@@ -74,7 +74,7 @@ impl BlobReader {
         let mut bytes = Vec::with_capacity(end.saturating_sub(range.start) as usize);
         let mut next = wanted.start;
         while next < wanted.end {
-            let now = next..wanted.end.min(next + AT_ONCE);
+            let now = next..wanted.end.min(next + BLOCKS_PER_STEP);
             let blocks = self.blocks.get(&self.summary.digest, table, now.clone(), more).await?;
             for (index, stored) in now.clone().zip(blocks) {
                 let (begin, raw) = (index as u64 * size, table.raw_of(index));
@@ -84,36 +84,37 @@ impl BlobReader {
             }
             next = now.end;
         }
-        if more == MOST_MORE {
-            self.blocks.read_on(&self.summary.digest, table, wanted.end);
+        if more == MAX_MORE {
+            self.blocks.read_ahead(&self.summary.digest, table, wanted.end);
         }
         Ok(bytes)
     }
 
-    /// Whether all of it is on this machine's disk, as far as is known without asking anybody.
-    pub fn is_here(&self) -> bool {
+    /// Whether the whole blob is in the disk cache, without a request: `false` if the table is
+    /// unknown.
+    pub fn is_on_disk(&self) -> bool {
         self.table.get().is_some_and(|table| self.blocks.has_all(table))
     }
 
-    /// Has blocks on the disk before anybody asks for them, if there is a cache on the disk.
+    /// Fetches blocks to the disk cache before they are read; does nothing without a disk cache.
     pub async fn prefetch(&self, wanted: Range<usize>) -> Result<()> {
         let table = self.table().await?;
         let end = wanted.end.min(table.entries().len());
-        self.blocks.ahead(&self.summary.digest, table, wanted.start.min(end)..end).await
+        self.blocks.prefetch(&self.summary.digest, table, wanted.start.min(end)..end).await
     }
 
-    /// The blocks that were read, in the order in which each was read first, each with a moment that
-    /// can be compared with those of other readers of this process.
+    /// The blocks that were read, in the order of their first read, each with a time that can be
+    /// compared with those of other readers of this process.
     pub fn touched(&self) -> Vec<(u64, usize)> {
         self.touched.lock().unwrap_or_else(PoisonError::into_inner).order.clone()
     }
 
-    /// The offset table, fetched and compared with the root when it is asked for first.
+    /// The offset table; the first call fetches it and verifies it against the root.
     pub async fn table(&self) -> Result<&Arc<Table>> {
         let fetch = || async {
             let BlobSummary { digest, table_offset, size, root, .. } = &self.summary;
             let what = || format!("the offset table of {digest}");
-            // Whatever is wrong with it, it is not what the root names.
+            // Any defect means that these are not the bytes that the root covers.
             let decode = |bytes: &bytes::Bytes| match Table::decode(bytes, root) {
                 Ok(table) if table.blob_size() == *size => Ok(Arc::new(table)),
                 Ok(_) => Err(Error::damaged(what(), "it is that of another blob")),
@@ -122,13 +123,13 @@ impl BlobReader {
                 }
                 Err(error) => Err(error),
             };
-            self.blocks.ask_sound(digest, *table_offset..*size, decode).await
+            self.blocks.request_verified(digest, *table_offset..*size, decode).await
         };
         self.table.get_or_try_init(fetch).await
     }
 
-    /// Notes what is read, and says with how many blocks behind it a request should go on: twice
-    /// as many as were read of those just below.
+    /// Records the blocks that are read. Returns by how many blocks the request should be extended:
+    /// twice the number of preceding blocks that were read.
     fn record(&self, blocks: Range<usize>, count: usize) -> usize {
         let mut touched = self.touched.lock().unwrap_or_else(PoisonError::into_inner);
         let Touched { order, seen } = &mut *touched;
@@ -137,9 +138,9 @@ impl BlobReader {
         let below = seen[below].iter().filter(|seen| **seen).count();
         for block in blocks {
             if !std::mem::replace(&mut seen[block], true) {
-                order.push((MOMENT.fetch_add(1, Ordering::Relaxed), block));
+                order.push((CLOCK.fetch_add(1, Ordering::Relaxed), block));
             }
         }
-        MOST_MORE.min(2 * below)
+        MAX_MORE.min(2 * below)
     }
 }

@@ -6,70 +6,70 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
 
-use super::flight::{Claim, Flights};
+use super::in_flight::{Claim, InFlight};
 use super::recent::Recent;
 use super::{BlockCache, BlockSource};
 use crate::block::{BlockDigest, BlockEntry, OciDigest, Table, verify};
 use crate::{Error, Result};
 
-/// Neighbours are fetched by one request up to so many stored bytes.
+/// The most stored bytes of adjacent blocks that one request fetches.
 pub(super) const REQUEST_BYTES: u64 = 4 << 20;
-/// How often a block is fetched whose bytes are wrong.
+/// The number of attempts for a block whose bytes are damaged.
 const DAMAGED_ATTEMPTS: u32 = 3;
-/// Stored bytes in memory: with what is under way, below 30 MiB for each process.
+/// Stored bytes in memory: together with the requests in flight, less than 30 MiB per process.
 const RECENT_BYTES: usize = 3 << 20;
 
-/// What was done so far.
+/// Counters since the start of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Requests to the source.
     pub requests: u64,
-    /// Stored bytes that came from the source.
+    /// Stored bytes received from the source.
     pub fetched_bytes: u64,
-    /// Blocks that came from the disk.
+    /// Blocks read from the disk.
     pub cached: u64,
-    /// Blocks that came damaged, from the source or the disk.
+    /// Blocks that were damaged, from the source or the disk.
     pub damaged: u64,
-    /// Blocks that the disk could not keep.
-    pub unkept: u64,
+    /// Blocks that could not be stored in the disk cache.
+    pub store_failures: u64,
 }
 
-/// One for each process: all blobs share its source, memory and disk.
+/// The block store of a process: all blobs share its source, memory and disk cache.
 pub struct Blocks {
     pub(super) source: Arc<dyn BlockSource>,
     pub(super) cache: Option<Arc<BlockCache>>,
     recent: Recent<BlockDigest>,
-    /// Decompressed frames of which a part was read; by block and first byte.
+    /// Decompressed frames that were read in part, by block and first byte.
     pub(super) frames: Recent<(BlockDigest, usize)>,
-    pub(super) flights: Flights,
+    pub(super) in_flight: InFlight,
     pub(super) requests: AtomicU64,
     pub(super) fetched_bytes: AtomicU64,
     cached: AtomicU64,
     damaged: AtomicU64,
-    /// Whether the last block could not be kept.
-    uncached: AtomicBool,
-    unkept: AtomicU64,
+    /// Whether the last block could not be stored.
+    last_store_failed: AtomicBool,
+    store_failures: AtomicU64,
 }
 
 impl Blocks {
-    /// Without a cache every miss goes to the source.
+    /// Without a disk cache, every miss in memory is a request to the source.
     pub fn new(source: Arc<dyn BlockSource>, cache: Option<Arc<BlockCache>>) -> Self {
         Self {
             source,
             cache,
             recent: Recent::new(RECENT_BYTES),
-            frames: Recent::new(super::frames::MOST_BYTES),
-            flights: Flights::default(),
+            frames: Recent::new(super::frames::MAX_BYTES),
+            in_flight: InFlight::default(),
             requests: AtomicU64::new(0),
             fetched_bytes: AtomicU64::new(0),
             cached: AtomicU64::new(0),
             damaged: AtomicU64::new(0),
-            uncached: AtomicBool::new(false),
-            unkept: AtomicU64::new(0),
+            last_store_failed: AtomicBool::new(false),
+            store_failures: AtomicU64::new(0),
         }
     }
 
-    /// What was done so far.
+    /// The counters so far.
     pub fn counts(&self) -> Counts {
         Counts {
             requests: self.requests.load(Ordering::Relaxed),
@@ -77,13 +77,13 @@ impl Blocks {
             cached: self.cached.load(Ordering::Relaxed),
             damaged: self.damaged.load(Ordering::Relaxed)
                 + self.cache.as_ref().map_or(0, |cache| cache.damaged()),
-            unkept: self.unkept.load(Ordering::Relaxed),
+            store_failures: self.store_failures.load(Ordering::Relaxed),
         }
     }
 
-    /// The blocks `wanted` of a blob, in order. Misses that are neighbours are one request, which
-    /// goes on with up to `more` blocks behind the last one: a reader that goes through a blob will
-    /// want them next, and a request costs more than what it brings.
+    /// The blocks `wanted` of a blob, in order. Adjacent misses are one request, which is extended
+    /// by up to `more` blocks after the last one: a sequential reader needs them next, and a
+    /// request costs more than its additional bytes.
     pub(super) async fn get(
         self: &Arc<Self>,
         blob: &OciDigest,
@@ -95,7 +95,7 @@ impl Blocks {
         loop {
             for (slot, index) in found.iter_mut().zip(wanted.clone()) {
                 if slot.is_none() {
-                    *slot = self.held(table, index);
+                    *slot = self.local(table, index);
                 }
             }
             let Some(missing) = first_gap(&found, table, wanted.start) else {
@@ -103,13 +103,13 @@ impl Blocks {
             };
             let digests: Vec<BlockDigest> =
                 table.entries()[missing.clone()].iter().map(|entry| entry.digest).collect();
-            let Some(_claim) = self.flights.claim(&digests) else {
-                self.flights.wait(&digests).await;
+            let Some(_claim) = self.in_flight.claim(&digests) else {
+                self.in_flight.wait(&digests).await;
                 continue;
             };
             let is_last = missing.end == wanted.end;
-            let behind = self.behind(table, missing.clone(), if is_last { more } else { 0 });
-            let blocks = self.fetch(blob, table, missing.clone(), behind).await?;
+            let extension = self.extend(table, missing.clone(), if is_last { more } else { 0 });
+            let blocks = self.fetch(blob, table, missing.clone(), extension).await?;
             let at = missing.start - wanted.start;
             for (slot, block) in found[at..].iter_mut().zip(blocks) {
                 *slot = Some(block);
@@ -117,14 +117,14 @@ impl Blocks {
         }
     }
 
-    /// Whether all blocks are on the disk.
+    /// Whether all blocks are in the disk cache.
     pub(super) fn has_all(&self, table: &Table) -> bool {
         let Some(cache) = &self.cache else { return false };
         table.entries().iter().all(|entry| entry.stored == 0 || cache.has(entry))
     }
 
-    /// A block that needs no request.
-    fn held(&self, table: &Table, index: usize) -> Option<Bytes> {
+    /// A block that can be had without a request.
+    fn local(&self, table: &Table, index: usize) -> Option<Bytes> {
         let entry = &table.entries()[index];
         if entry.stored == 0 {
             return Some(Bytes::new());
@@ -138,32 +138,32 @@ impl Blocks {
         Some(stored)
     }
 
-    /// Neighbours from the source; those that are claimed behind them are only kept.
+    /// Fetches adjacent blocks from the source; the blocks of the extension are only cached.
     async fn fetch(
         self: &Arc<Self>,
         blob: &OciDigest,
         table: &Arc<Table>,
         indexes: Range<usize>,
-        behind: Option<(usize, Claim)>,
+        extension: Option<(usize, Claim)>,
     ) -> Result<Vec<Bytes>> {
-        let streamed = match behind {
-            Some(behind) => self.fetch_streamed(blob, table, indexes.clone(), behind).await?,
+        let streamed = match extension {
+            Some(extension) => self.fetch_streamed(blob, table, indexes.clone(), extension).await?,
             None => None,
         };
         let stored = match streamed {
             Some(stored) => stored,
-            // What was lost is asked for again, without what nobody wants yet.
+            // The response was incomplete: request the wanted blocks again, without the extension.
             None => self.fetch_stored(blob, table, indexes.clone()).await?,
         };
         for (index, stored) in indexes.zip(&stored) {
-            // A copy, lest it hold all of the answer that it came in.
+            // A copy, because a slice would keep the whole response in memory.
             let digest = table.entries()[index].digest;
             self.recent.put(digest, Bytes::copy_from_slice(stored));
         }
         Ok(stored)
     }
 
-    /// The stored bytes of neighbours, verified and kept; damaged ones are fetched again.
+    /// The stored bytes of adjacent blocks, verified and cached; damaged ones are fetched again.
     pub(super) async fn fetch_stored(
         &self,
         blob: &OciDigest,
@@ -172,15 +172,16 @@ impl Blocks {
     ) -> Result<Vec<Bytes>> {
         let range = table.stored(indexes.clone());
         let cut = |bytes: &Bytes| cut(bytes, table, indexes.clone());
-        let stored = self.ask_sound(blob, range, cut).await?;
+        let stored = self.request_verified(blob, range, cut).await?;
         for (index, stored) in indexes.zip(&stored) {
             self.keep(&table.entries()[index], stored);
         }
         Ok(stored)
     }
 
-    /// What `check` makes of the bytes of a blob; bytes that it finds damaged are fetched again.
-    pub(super) async fn ask_sound<T>(
+    /// The result of `check` for the bytes of a blob; bytes that it reports as damaged are fetched
+    /// again.
+    pub(super) async fn request_verified<T>(
         &self,
         blob: &OciDigest,
         range: Range<u64>,
@@ -189,8 +190,8 @@ impl Blocks {
         let mut attempt = 0;
         loop {
             attempt += 1;
-            let asked = self.ask(blob, range.clone()).await;
-            match asked.and_then(|bytes| check(&bytes)) {
+            let answer = self.request(blob, range.clone()).await;
+            match answer.and_then(|bytes| check(&bytes)) {
                 Err(error @ Error::Damaged { .. }) if attempt < DAMAGED_ATTEMPTS => {
                     tracing::warn!(%blob, %error, "fetching damaged bytes again");
                     self.damaged.fetch_add(1, Ordering::Relaxed);
@@ -200,8 +201,8 @@ impl Blocks {
         }
     }
 
-    /// Any bytes of a blob from the source, unverified but of that length.
-    pub(super) async fn ask(&self, blob: &OciDigest, range: Range<u64>) -> Result<Bytes> {
+    /// Bytes of a blob from the source, unverified but of the requested length.
+    pub(super) async fn request(&self, blob: &OciDigest, range: Range<u64>) -> Result<Bytes> {
         if range.is_empty() {
             return Ok(Bytes::new());
         }
@@ -211,25 +212,26 @@ impl Blocks {
         if bytes.len() as u64 == range.end - range.start {
             return Ok(bytes);
         }
-        let reason = format!("{} bytes came for {range:?}", bytes.len());
+        let reason = format!("{} bytes were received for {range:?}", bytes.len());
         Err(Error::damaged(format!("the blob {blob}"), reason))
     }
 
-    /// A cache that cannot take a block is no reason to fail: the block is here.
+    /// Stores a block in the disk cache. A failure is only logged: the caller has the block in
+    /// memory.
     pub(super) fn keep(&self, entry: &BlockEntry, stored: &[u8]) {
         let Some(cache) = self.cache.as_ref().filter(|_| !stored.is_empty()) else { return };
         let Err(error) = cache.put(entry, stored) else {
-            return self.uncached.store(false, Ordering::Relaxed);
+            return self.last_store_failed.store(false, Ordering::Relaxed);
         };
-        self.unkept.fetch_add(1, Ordering::Relaxed);
-        // Told once: on a full disk it is so for every block.
-        if !self.uncached.swap(true, Ordering::Relaxed) {
+        self.store_failures.fetch_add(1, Ordering::Relaxed);
+        // Logged once: on a full disk every block fails.
+        if !self.last_store_failed.swap(true, Ordering::Relaxed) {
             tracing::warn!(%error, "blocks are not cached");
         }
     }
 }
 
-/// Neighbours out of the bytes of all of them, each verified.
+/// Splits the bytes of adjacent blocks; verifies each block.
 fn cut(bytes: &Bytes, table: &Table, indexes: Range<usize>) -> Result<Vec<Bytes>> {
     let begin = table.stored(indexes.clone()).start;
     let one = |index: usize| {
@@ -240,7 +242,7 @@ fn cut(bytes: &Bytes, table: &Table, indexes: Range<usize>) -> Result<Vec<Bytes>
     indexes.map(one).collect()
 }
 
-/// The first run of blocks that are missing, as long as one request may be.
+/// The first run of missing blocks, limited to the size of one request.
 fn first_gap(found: &[Option<Bytes>], table: &Table, first: usize) -> Option<Range<usize>> {
     let start = found.iter().position(Option::is_none)?;
     let run = found[start..].iter().take_while(|block| block.is_none()).count();

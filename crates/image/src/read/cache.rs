@@ -1,17 +1,16 @@
-//! Stored blocks on the disk, each a file named by its digest, bounded, the one used longest ago
-//! evicted first.
+//! The disk cache of stored blocks: each block is a file named by its digest. The total size is
+//! bounded; blocks are evicted in LRU order.
 //!
-//! Blocks of images that anybody may fetch are shared by all. A tenant's own are apart: who knows a
-//! digest must not learn from the cache whether somebody else has the block, nor get it without the
-//! registry's leave. The bound is one for all of them.
+//! Blocks of public images are shared by all tenants. A tenant's own blocks are separate: a client
+//! that knows a digest must not learn from the cache whether another tenant has the block, nor read
+//! it without the registry's permission. One size limit applies to all of them.
 //!
-//! One process holds it, and it alone makes room. Others may join: they read, bring blocks while
-//! there is room, and tell the holder.
+//! One process owns the cache, and only the owner evicts blocks. Other processes may join it: they
+//! read blocks, add blocks while there is space, and report these to the owner.
 //!
-//! Invariant: a file under its final name was renamed there whole, and is compared with its digest
-//! at each use all the same: `kill -9` leaves at most files in `tmp`, a power loss or a flipped bit
-//! a block that is dropped and fetched again. Nothing is flushed, because nothing here is the only
-//! copy.
+//! Invariant: a file gets its final name when it is complete, and its digest is verified at each
+//! use. `kill -9` leaves at most files in `tmp`; a power failure or a flipped bit leaves a block
+//! that is dropped and fetched again. Nothing is flushed, because every block has another copy.
 
 use std::fs::{self, File};
 use std::io;
@@ -26,17 +25,17 @@ use crate::block::{BlockDigest, BlockEntry, verify};
 use crate::lock::{Lock, Share};
 use crate::{Error, Result};
 
-/// Where the blocks of tenants are.
+/// The folder of the tenants' blocks.
 const TENANTS: &str = "tenants";
 
-/// Whose block, and which.
+/// The tenant, if any, and the block.
 pub(super) type Key = (Option<BlockDigest>, BlockDigest);
 type Index = Usage<Key>;
 
-/// A cache, held by one process at a time or joined, as one tenant or everybody sees it.
+/// A disk cache, owned or joined by this process, in the view of one tenant or of the public.
 pub struct BlockCache {
     store: Arc<Store>,
-    /// Whose blocks these are: a digest of the tenant's name, or nobody's.
+    /// The digest of the tenant's name; `None` for public blocks.
     tenant: Option<BlockDigest>,
 }
 
@@ -46,13 +45,13 @@ struct Store {
     index: Mutex<Index>,
     damaged: AtomicU64,
     joined: Mutex<Journal>,
-    /// The holder's, locked as long as this lives; the lock dies with the process.
+    /// The owner's lock, held as long as this value lives; the kernel releases it with the process.
     lock: OnceLock<Lock>,
 }
 
 impl BlockCache {
-    /// Opens or makes it; `capacity` is in bytes. Waits for nobody: a cache that another process
-    /// holds is an error.
+    /// Opens or creates the cache; `capacity` is in bytes. Does not wait: fails if another process
+    /// owns it.
     pub fn open(folder: &Path, capacity: u64) -> Result<Self> {
         let tmp = folder.join("tmp");
         fs::create_dir_all(&tmp).map_err(Error::io("make the folder", &tmp))?;
@@ -64,8 +63,9 @@ impl BlockCache {
         Ok(Self { store: Arc::new(store), tenant: None })
     }
 
-    /// The same, or if another process holds it, with that: what is brought here is found there.
-    /// Once there is no room left, and nobody holds it any more, this one does.
+    /// Opens the cache, or joins it if another process owns it; the owner finds the blocks that
+    /// this process adds. When the cache is full and its owner has exited, this process becomes the
+    /// owner.
     pub fn join(folder: &Path, capacity: u64) -> Result<Self> {
         match Self::open(folder, capacity) {
             Err(Error::Held { .. }) => {}
@@ -76,13 +76,14 @@ impl BlockCache {
         Ok(Self { store: Arc::new(store), tenant: None })
     }
 
-    /// The part of a tenant, which nobody else sees; what is open already is that of everybody.
+    /// The view of a tenant, which no other tenant shares; the cache that was opened is the public
+    /// view.
     pub fn of_tenant(&self, tenant: &str) -> Self {
         let tenant = Some(BlockDigest::of(tenant.as_bytes()));
         Self { store: Arc::clone(&self.store), tenant }
     }
 
-    /// Bytes of all blocks, of all tenants.
+    /// The total size of all blocks, of all tenants.
     pub fn bytes(&self) -> u64 {
         self.store.index().bytes()
     }
@@ -92,12 +93,12 @@ impl BlockCache {
         self.store.evict_to(0);
     }
 
-    /// Blocks that were found damaged, of all tenants.
+    /// The number of blocks that were found damaged, of all tenants.
     pub fn damaged(&self) -> u64 {
         self.store.damaged.load(Ordering::Relaxed)
     }
 
-    /// A block if it is there and whole. One that is damaged is dropped.
+    /// A block, if it is in the cache and undamaged. A damaged one is dropped.
     pub fn get(&self, entry: &BlockEntry) -> Option<Vec<u8>> {
         let key = self.key(entry);
         if !self.store.touch(&key) {
@@ -106,11 +107,12 @@ impl BlockCache {
         let path = self.store.path(&key);
         match fs::read(&path) {
             Ok(stored) if verify(&stored, entry).is_ok() => {
-                // Tells the next process the order of use; without it the order is only worse.
+                // The next process restores the LRU order from it; a failure only worsens that
+                // order.
                 let _ = File::open(&path).and_then(|file| file.set_modified(SystemTime::now()));
                 Some(stored)
             }
-            // Evicted in between, or dropped by another process.
+            // Evicted in the meantime, or dropped by another process.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 self.store.forget(&key);
                 None
@@ -124,21 +126,21 @@ impl BlockCache {
         }
     }
 
-    /// Whether a block is there; it may be gone at its use.
+    /// Whether a block is in the cache; it may be evicted before it is read.
     pub fn has(&self, entry: &BlockEntry) -> bool {
         let key = self.key(entry);
-        self.store.index().has(&key) || (self.store.hear() && self.store.index().has(&key))
+        self.store.index().has(&key) || (self.store.read_journal() && self.store.index().has(&key))
     }
 
-    /// Keeps a block that was verified. On a full disk, half of the cache makes room once. Who has
-    /// joined brings nothing more once it is full.
+    /// Stores a verified block. If the disk is full, evicts half of the cache and tries once more.
+    /// A process that joined cannot store blocks in a full cache.
     pub fn put(&self, entry: &BlockEntry, stored: &[u8]) -> Result<()> {
         let (bytes, key, store) = (stored.len() as u64, self.key(entry), &self.store);
         if bytes > store.capacity || store.touch(&key) {
             return Ok(());
         }
-        if !store.is_holder() && (store.has_room(bytes) || !store.promote()) {
-            return store.bring(key, stored);
+        if !store.is_owner() && (store.has_room(bytes) || !store.promote()) {
+            return store.add_joined(key, stored);
         }
         store.evict(bytes);
         let written = match store.write(&key, stored) {
@@ -163,33 +165,33 @@ impl Store {
         Ok(Self { folder, capacity, index, damaged, joined, lock })
     }
 
-    /// Uses a block, if it is there.
+    /// Marks a block as used, if it is in the cache.
     fn touch(&self, key: &Key) -> bool {
-        self.index().touch(key) || (self.hear() && self.index().touch(key))
+        self.index().touch(key) || (self.read_journal() && self.index().touch(key))
     }
 
-    /// Takes in what others brought; false if that is nothing.
-    fn hear(&self) -> bool {
-        if !self.is_holder() {
+    /// Adds the blocks that other processes stored to the index; false if there are none.
+    fn read_journal(&self) -> bool {
+        if !self.is_owner() {
             return false;
         }
-        let news = self.joined().news();
-        let is_new = !news.is_empty();
-        news.into_iter().for_each(|(key, bytes)| self.index().add(key, bytes));
+        let updates = self.joined().updates();
+        let is_new = !updates.is_empty();
+        updates.into_iter().for_each(|(key, bytes)| self.index().add(key, bytes));
         if is_new {
             self.evict(0);
         }
         is_new
     }
 
-    fn is_holder(&self) -> bool {
+    fn is_owner(&self) -> bool {
         self.lock.get().is_some()
     }
 
-    /// Becomes the holder if there is none any more.
+    /// Becomes the owner if there is none.
     fn promote(&self) -> bool {
         let mut joined = self.joined();
-        if self.is_holder() {
+        if self.is_owner() {
             return true;
         }
         let Ok(Some(lock)) = lock(&self.folder) else { return false };
@@ -203,25 +205,25 @@ impl Store {
         self.index().bytes().saturating_add(more) <= self.capacity
     }
 
-    /// Brings a block to a cache that another process holds.
-    fn bring(&self, key: Key, stored: &[u8]) -> Result<()> {
+    /// Stores a block in a cache that another process owns.
+    fn add_joined(&self, key: Key, stored: &[u8]) -> Result<()> {
         let bytes = stored.len() as u64;
         if !self.has_room(bytes) {
-            let reason = "it is full, and only the platform that holds it makes room in it";
-            return Err(Error::refused("the cache of blocks", reason));
+            let reason = "it is full, and only the platform that owns it evicts blocks";
+            return Err(Error::refused("the block cache", reason));
         }
         let written = match self.write(&key, stored) {
-            // Who holds it has just begun, and cleared away what it took for half-done.
+            // The new owner has just removed what it took for leftovers of an earlier process.
             Err(error) if error.is_missing() => self.write(&key, stored),
             outcome => outcome,
         };
         written?;
-        self.joined().tell(&key, bytes).map_err(Error::io("write in", &self.folder))?;
+        self.joined().append(&key, bytes).map_err(Error::io("write in", &self.folder))?;
         self.index().add(key, bytes);
         Ok(())
     }
 
-    /// Forgets a block whose file is gone.
+    /// Removes a block from the index if its file does not exist.
     fn forget(&self, key: &Key) {
         let mut index = self.index();
         if !self.path(key).exists() {
@@ -241,7 +243,7 @@ impl Store {
         Ok(())
     }
 
-    /// Makes room for so many bytes more.
+    /// Evicts blocks until `more` bytes fit.
     fn evict(&self, more: u64) {
         self.evict_to(self.capacity.saturating_sub(more));
     }
@@ -256,17 +258,17 @@ impl Store {
 
     fn drop_block(&self, key: &Key) {
         self.index().remove(key);
-        // One that is gone already is as good.
+        // The file may have been removed already.
         let _ = fs::remove_file(self.path(key));
     }
 
     fn path(&self, (tenant, digest): &Key) -> PathBuf {
         let name = digest.to_string();
-        let shelf = match tenant {
+        let parent = match tenant {
             None => self.folder.clone(),
             Some(tenant) => self.folder.join(TENANTS).join(tenant.to_string()),
         };
-        shelf.join(&name[..2]).join(name)
+        parent.join(&name[..2]).join(name)
     }
 
     fn joined(&self) -> std::sync::MutexGuard<'_, Journal> {
@@ -278,12 +280,12 @@ impl Store {
     }
 }
 
-/// The right to hold a cache; `None` if another process has it.
+/// The owner's lock; `None` if another process has it.
 fn lock(folder: &Path) -> Result<Option<Lock>> {
     Lock::attempt(&folder.join("lock"), Share::Alone)
 }
 
-/// What an earlier process left half-done.
+/// Removes incomplete files of an earlier process.
 fn clear(tmp: &Path) -> Result<()> {
     for entry in fs::read_dir(tmp).map_err(Error::io("read", tmp))? {
         let path = entry.map_err(Error::io("read", tmp))?.path();
@@ -292,14 +294,15 @@ fn clear(tmp: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The blocks that are there, in the order of their last use.
+/// The blocks on the disk, ordered by their last use.
 fn scan(folder: &Path) -> Result<Index> {
     let mut found: Vec<(SystemTime, Key, u64)> = Vec::new();
-    shelves(folder, None, &mut found).map_err(Error::io("read", folder))?;
+    scan_blocks(folder, None, &mut found).map_err(Error::io("read", folder))?;
     for tenant in fs::read_dir(folder.join(TENANTS)).into_iter().flatten().flatten() {
         let name = tenant.file_name().to_str().and_then(|name| name.parse().ok());
         if let Some(name) = name {
-            shelves(&tenant.path(), Some(name), &mut found).map_err(Error::io("read", folder))?;
+            scan_blocks(&tenant.path(), Some(name), &mut found)
+                .map_err(Error::io("read", folder))?;
         }
     }
     found.sort_unstable();
@@ -308,13 +311,13 @@ fn scan(folder: &Path) -> Result<Index> {
     Ok(index)
 }
 
-fn shelves(
+fn scan_blocks(
     folder: &Path,
     tenant: Option<BlockDigest>,
     found: &mut Vec<(SystemTime, Key, u64)>,
 ) -> io::Result<()> {
-    for shelf in fs::read_dir(folder)?.flatten() {
-        for block in fs::read_dir(shelf.path()).into_iter().flatten().flatten() {
+    for prefix in fs::read_dir(folder)?.flatten() {
+        for block in fs::read_dir(prefix.path()).into_iter().flatten().flatten() {
             let digest = block.file_name().to_str().and_then(|name| name.parse().ok());
             if let (Some(digest), Ok(metadata)) = (digest, block.metadata())
                 && metadata.is_file()
@@ -336,7 +339,7 @@ mod tests {
         (BlockEntry { stored: bytes as u32, digest: BlockDigest::of(&stored) }, stored)
     }
 
-    /// A folder, and a cache in it with the block `block(1, 100)`.
+    /// A folder with a cache that contains the block `block(1, 100)`.
     fn with_one(capacity: u64) -> (tempfile::TempDir, BlockCache) {
         let folder = tempfile::tempdir().unwrap();
         let cache = BlockCache::open(folder.path(), capacity).unwrap();
@@ -346,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn keeps_what_was_used_last_within_its_bounds() {
+    fn evicts_the_least_recently_used_block() {
         let folder = tempfile::tempdir().unwrap();
         let cache = BlockCache::open(folder.path(), 300).unwrap();
         let blocks: Vec<_> = (1..=3).map(|byte| block(byte, 100)).collect();
@@ -373,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenants_blocks_are_apart_and_within_the_same_bounds() {
+    fn tenants_do_not_share_blocks_but_share_the_size_limit() {
         let folder = tempfile::tempdir().unwrap();
         let public = BlockCache::open(folder.path(), 250).unwrap();
         let (one, two) = (public.of_tenant("one"), public.of_tenant("two/../one"));
@@ -394,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_process_finds_the_blocks_and_clears_what_was_half_done() {
+    fn the_next_owner_finds_the_blocks_and_removes_incomplete_files() {
         let (folder, cache) = with_one(1000);
         let (entry, stored) = block(1, 100);
         let second = BlockCache::open(folder.path(), 1000).err();
@@ -412,41 +415,41 @@ mod tests {
     }
 
     #[test]
-    fn what_one_that_joined_brings_is_found_by_the_holder() {
-        let (folder, holder) = with_one(300);
+    fn the_owner_finds_blocks_of_a_process_that_joined() {
+        let (folder, owner) = with_one(300);
         let (first, stored) = block(1, 100);
-        let guest = BlockCache::join(folder.path(), 300).unwrap();
-        assert_eq!(guest.get(&first), Some(stored.clone()));
-        let (second, brought) = block(2, 100);
-        assert!(!holder.has(&second));
-        guest.of_tenant("one").put(&second, &brought).unwrap();
-        assert!(!holder.has(&second) && holder.of_tenant("one").has(&second));
-        guest.put(&second, &brought).unwrap();
-        assert!(holder.has(&second));
-        assert_eq!((holder.get(&second), holder.bytes()), (Some(brought), 300));
-        // It is full: who joined takes nobody's room, the holder makes some.
+        let joined = BlockCache::join(folder.path(), 300).unwrap();
+        assert_eq!(joined.get(&first), Some(stored.clone()));
+        let (second, added) = block(2, 100);
+        assert!(!owner.has(&second));
+        joined.of_tenant("one").put(&second, &added).unwrap();
+        assert!(!owner.has(&second) && owner.of_tenant("one").has(&second));
+        joined.put(&second, &added).unwrap();
+        assert!(owner.has(&second));
+        assert_eq!((owner.get(&second), owner.bytes()), (Some(added), 300));
+        // The cache is full: the process that joined cannot evict blocks, the owner can.
         let (third, late) = block(3, 100);
-        let refused = guest.put(&third, &late).unwrap_err();
+        let refused = joined.put(&third, &late).unwrap_err();
         assert!(refused.to_string().contains("full"), "{refused}");
-        holder.put(&third, &late).unwrap();
-        assert!(holder.get(&first).is_none() && holder.bytes() == 300);
-        // A block that the holder dropped is no block here, and can be brought again.
-        assert!(guest.get(&first).is_none());
-        drop(holder);
+        owner.put(&third, &late).unwrap();
+        assert!(owner.get(&first).is_none() && owner.bytes() == 300);
+        // A block that the owner evicted is gone for the other process too, and can be added again.
+        assert!(joined.get(&first).is_none());
+        drop(owner);
         let (last, more) = block(4, 100);
-        guest.put(&first, &stored).unwrap();
-        guest.put(&last, &more).unwrap();
-        assert_eq!((guest.get(&last), guest.bytes()), (Some(more), 300));
+        joined.put(&first, &stored).unwrap();
+        joined.put(&last, &more).unwrap();
+        assert_eq!((joined.get(&last), joined.bytes()), (Some(more), 300));
         assert!(matches!(BlockCache::open(folder.path(), 300), Err(Error::Held { .. })));
     }
 
     #[test]
-    fn a_block_that_another_process_dropped_can_be_put_again() {
-        let (_folder, holder) = with_one(300);
+    fn a_block_that_another_process_removed_can_be_stored_again() {
+        let (_folder, owner) = with_one(300);
         let (entry, stored) = block(1, 100);
-        fs::remove_file(holder.store.path(&holder.key(&entry))).unwrap();
-        assert!(holder.get(&entry).is_none() && holder.bytes() == 0);
-        holder.put(&entry, &stored).unwrap();
-        assert_eq!(holder.get(&entry), Some(stored));
+        fs::remove_file(owner.store.path(&owner.key(&entry))).unwrap();
+        assert!(owner.get(&entry).is_none() && owner.bytes() == 0);
+        owner.put(&entry, &stored).unwrap();
+        assert_eq!(owner.get(&entry), Some(stored));
     }
 }

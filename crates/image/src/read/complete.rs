@@ -1,7 +1,7 @@
-//! All raw bytes of a blob as a file, once somebody wants to mount without anything in between.
+//! Writes all raw bytes of a blob to a file, so that an image can be mounted without a server.
 //!
-//! Invariant: a file under its final name holds every byte, each verified; it is renamed there.
-//! Blocks of zeros are holes.
+//! Invariant: a file under its final name contains every byte, each verified, because it is renamed
+//! to that name when it is complete. Blocks of zeros are holes.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use super::{BlobReader, raw};
 use crate::{Error, Result};
 
-/// Raw bytes that are read at once.
-const AT_ONCE: u64 = 4 << 20;
+/// Raw bytes per step.
+const CHUNK_BYTES: u64 = 4 << 20;
 
 impl BlobReader {
-    /// Fetches what is missing and writes all raw bytes to `folder`, named by the Merkle root; a
-    /// blob that two images share is there once. Nothing is left if it fails.
+    /// Fetches missing blocks and writes all raw bytes to a file in `folder`, named by the Merkle
+    /// root; a blob that two images share is stored once. A failure leaves no file.
     pub async fn complete(&self, folder: &Path) -> Result<PathBuf> {
         let path = raw::path_in(folder, self.summary());
         if path.is_file() {
@@ -35,11 +35,11 @@ impl BlobReader {
         file.set_len(self.raw_size()).map_err(Error::io("write", path))?;
         let mut at = 0;
         while at < self.raw_size() {
-            let bytes = self.read_quietly(at..at + AT_ONCE).await?;
+            let bytes = self.read_unrecorded(at..at + CHUNK_BYTES).await?;
             if bytes.iter().any(|byte| *byte != 0) {
                 file.write_all_at(&bytes, at).map_err(Error::io("write", path))?;
             }
-            at += AT_ONCE;
+            at += CHUNK_BYTES;
         }
         Ok(())
     }

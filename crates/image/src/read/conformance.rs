@@ -1,4 +1,5 @@
-//! What every [`BlockSource`] must do, as a check that its tests run. Panics where one does not.
+//! Conformance checks for implementations of [`BlockSource`], to be run by their tests. They panic
+//! on a violation.
 
 use futures::future::join_all;
 
@@ -6,18 +7,18 @@ use super::BlockSource;
 use crate::Error;
 use crate::block::OciDigest;
 
-/// A blob that every range of looks different.
+/// A blob whose ranges all differ.
 pub fn content() -> Vec<u8> {
     let mut bytes = vec![0; 300_000];
     blake3::Hasher::new().finalize_xof().fill(&mut bytes);
     bytes
 }
 
-/// `source` must have a blob of exactly these bytes, and none of any others.
+/// `source` must have a blob of exactly these bytes, and no other blob.
 pub async fn check(source: &dyn BlockSource, content: &[u8]) {
     let (blob, size) = (OciDigest::of(content), content.len() as u64);
     let ranges = [0..1, 0..size, size - 1..size, 1000..70_000, 65_536..131_072];
-    // All at once: answers must not be mixed up.
+    // Concurrently: answers must not be mixed up.
     let answers = ranges.clone().map(|range| source.fetch(&blob, range));
     for (range, answer) in ranges.into_iter().zip(join_all(answers).await) {
         let expected = &content[range.start as usize..range.end as usize];
@@ -34,7 +35,7 @@ pub async fn check(source: &dyn BlockSource, content: &[u8]) {
     }
     let missing = source.fetch(&OciDigest::of(b"no such blob"), 0..1).await.unwrap_err();
     assert!(matches!(missing, Error::Missing { .. }), "{missing}");
-    // One that is given up disturbs nobody.
+    // A dropped request does not affect others.
     drop(source.fetch(&blob, 0..size));
     assert!(source.fetch(&blob, 5..6).await.unwrap() == content[5..6]);
 }

@@ -1,4 +1,4 @@
-//! The raw bytes of stored blocks, decompressed only where they are wanted.
+//! Decompression of stored blocks, limited to the frames that are read.
 
 use std::ops::Range;
 
@@ -8,11 +8,11 @@ use super::Blocks;
 use crate::Result;
 use crate::block::{Frame, Table, expand};
 
-/// Decompressed bytes in memory.
-pub(super) const MOST_BYTES: usize = 2 << 20;
+/// The most decompressed bytes in memory.
+pub(super) const MAX_BYTES: usize = 2 << 20;
 
 impl Blocks {
-    /// Appends the raw bytes `wanted` of a block, whose stored bytes these are, to `to`.
+    /// Appends the raw bytes `wanted` of a block to `to`; `stored` are its stored bytes.
     pub(super) fn expand(
         &self,
         (table, index): (&Table, usize),
@@ -20,12 +20,13 @@ impl Blocks {
         wanted: Range<usize>,
         to: &mut Vec<u8>,
     ) -> Result<()> {
-        let partly = |frame: &Frame<'_>| self.kept(table, index, frame);
+        let partly = |frame: &Frame<'_>| self.cached_frame(table, index, frame);
         expand(stored, table.raw_of(index), wanted, to, partly)
     }
 
-    /// A frame of which the reader takes a part: it will come for the rest.
-    fn kept(&self, table: &Table, index: usize, frame: &Frame<'_>) -> Result<Bytes> {
+    /// Decompresses a frame of which a part is read, and caches it: the rest is likely to be read
+    /// next.
+    fn cached_frame(&self, table: &Table, index: usize, frame: &Frame<'_>) -> Result<Bytes> {
         let key = (table.entries()[index].digest, frame.raw.start);
         if let Some(bytes) = self.frames.get(&key) {
             return Ok(bytes);

@@ -1,4 +1,4 @@
-//! Two sources, of which the second is asked too when the first is slow or fails.
+//! Hedged requests: a second source is asked too when the first is slow or fails.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -11,19 +11,19 @@ use super::BlockSource;
 use crate::Result;
 use crate::block::OciDigest;
 
-/// The first answer of the two counts; the other request is given up. If both fail, the error is
-/// that of the one that failed last.
+/// Returns the first success of the two and drops the other request. If both fail, the last error
+/// is returned.
 pub struct Hedged<A, B> {
     first: A,
     second: B,
-    /// How long the first may take before the second is asked too.
-    patience: Duration,
+    /// How long the first source may take before the second is asked.
+    delay: Duration,
 }
 
 impl<A: BlockSource, B: BlockSource> Hedged<A, B> {
-    /// Around two sources, which may be the same.
-    pub fn new(first: A, second: B, patience: Duration) -> Self {
-        Self { first, second, patience }
+    /// Combines two sources, which may be the same.
+    pub fn new(first: A, second: B, delay: Duration) -> Self {
+        Self { first, second, delay }
     }
 }
 
@@ -31,7 +31,7 @@ impl<A: BlockSource, B: BlockSource> Hedged<A, B> {
 impl<A: BlockSource, B: BlockSource> BlockSource for Hedged<A, B> {
     async fn fetch(&self, blob: &OciDigest, range: Range<u64>) -> Result<Bytes> {
         let mut first = self.first.fetch(blob, range.clone());
-        match tokio::time::timeout(self.patience, &mut first).await {
+        match tokio::time::timeout(self.delay, &mut first).await {
             Ok(Ok(bytes)) => return Ok(bytes),
             Ok(Err(error)) => {
                 tracing::debug!(%blob, %error, "asking the second source");

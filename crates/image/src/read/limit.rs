@@ -1,4 +1,4 @@
-//! A source that is asked for so much at once and in a second at most.
+//! A source with limited concurrency and bandwidth.
 
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
@@ -13,7 +13,7 @@ use super::BlockSource;
 use crate::block::OciDigest;
 use crate::{Error, Result};
 
-/// Bytes in a second; a pause saves up for one tenth of a second at most.
+/// Bytes per second; an idle period allows a burst of at most one tenth of a second.
 #[derive(Clone, Copy, Debug)]
 pub struct Rate(pub u64);
 
@@ -23,24 +23,24 @@ impl Rate {
     }
 }
 
-/// Asks `S` for no more than that.
+/// Limits the requests to `S`.
 pub struct Limited<S> {
     inner: S,
-    at_once: Semaphore,
+    concurrency: Semaphore,
     rate: Option<Rate>,
     /// When the bytes that were granted so far are used up.
     free_at: Mutex<Instant>,
 }
 
 impl<S: BlockSource> Limited<S> {
-    /// Around a source; `at_once` requests, at least one.
-    pub fn new(inner: S, at_once: usize, rate: Option<Rate>) -> Self {
-        let at_once = Semaphore::new(at_once.clamp(1, Semaphore::MAX_PERMITS));
-        Self { inner, at_once, rate, free_at: Mutex::new(Instant::now()) }
+    /// Wraps a source; allows `concurrency` requests, at least one.
+    pub fn new(inner: S, concurrency: usize, rate: Option<Rate>) -> Self {
+        let concurrency = Semaphore::new(concurrency.clamp(1, Semaphore::MAX_PERMITS));
+        Self { inner, concurrency, rate, free_at: Mutex::new(Instant::now()) }
     }
 
-    /// Books the bytes and says when they may be asked for.
-    fn book(&self, bytes: u64) -> Option<Instant> {
+    /// Reserves the bytes and returns when they may be requested.
+    fn reserve(&self, bytes: u64) -> Option<Instant> {
         let rate = self.rate?;
         let mut free_at = self.free_at.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
@@ -54,9 +54,9 @@ impl<S: BlockSource> Limited<S> {
 #[async_trait]
 impl<S: BlockSource> BlockSource for Limited<S> {
     async fn fetch(&self, blob: &OciDigest, range: Range<u64>) -> Result<Bytes> {
-        let permit = self.at_once.acquire().await;
+        let permit = self.concurrency.acquire().await;
         let _permit = permit.map_err(|error| Error::unreachable("a block", error.to_string()))?;
-        if let Some(start) = self.book(range.end.saturating_sub(range.start)) {
+        if let Some(start) = self.reserve(range.end.saturating_sub(range.start)) {
             tokio::time::sleep_until(start).await;
         }
         self.inner.fetch(blob, range).await

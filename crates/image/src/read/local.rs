@@ -1,4 +1,4 @@
-//! Blobs in an OCI layout folder on this machine.
+//! Blobs in an OCI layout folder on the local disk.
 
 use std::fs::File;
 use std::io;
@@ -13,7 +13,7 @@ use super::BlockSource;
 use crate::block::OciDigest;
 use crate::{Error, Result};
 
-/// The folder that holds `blobs/sha256`.
+/// Reads blobs from `blobs/sha256` of a layout.
 #[derive(Clone, Debug)]
 pub struct LocalSource {
     folder: PathBuf,
@@ -51,7 +51,7 @@ fn read(path: &Path, name: &OciDigest, range: Range<u64>) -> Result<Bytes> {
     Ok(bytes.into())
 }
 
-/// A range that is not in the blob.
+/// The error for a range that is not inside the blob.
 pub(crate) fn outside(blob: &OciDigest, range: &Range<u64>) -> Error {
     Error::refused(format!("the blob {blob}"), format!("it has no bytes {range:?}"))
 }

@@ -1,34 +1,34 @@
-//! Blocks on demand: fetched, verified, kept, decompressed (FaaSNet 3.5).
+//! Blocks on demand: fetched, verified, cached, decompressed (FaaSNet, section 3.5).
 //!
 //! | part | file |
 //! |---|---|
-//! | where stored bytes come from: the trait, and local folders | `source`, `local` |
-//! | decorators: again, slower, a second one | `retry`, `limit`, `hedge` |
-//! | stored blocks on the disk, by content, the one used longest ago evicted first | `cache`, `usage` |
-//! | what other processes bring to them | `journal` |
-//! | what was used last in memory, little | `recent` |
-//! | decompressed where it is wanted | `frames` |
-//! | ranges of a blob from all of these, each block once | `blocks`, `flight`, `blob` |
-//! | neighbours handed out as they come | `streamed` |
-//! | what will be wanted next, to the disk | `ahead` |
-//! | blobs as files, once all of them is there | `complete`, `raw` |
-//! | what every source must do | `conformance` |
+//! | sources of stored bytes: the trait, and local folders | `source`, `local` |
+//! | decorators: retries, limits, a second source | `retry`, `limit`, `hedge` |
+//! | disk cache of stored blocks by content, evicted in LRU order | `cache`, `usage` |
+//! | blocks that other processes add to the cache | `journal` |
+//! | small LRU caches in memory | `recent` |
+//! | decompression of the frames that are read | `frames` |
+//! | ranges of a blob from all of these; each block is fetched once | `blocks`, `in_flight`, `blob` |
+//! | adjacent blocks returned as they arrive | `streamed` |
+//! | prefetch to the disk cache | `prefetch` |
+//! | complete blobs as files | `complete`, `raw` |
+//! | tests of the source trait | `conformance` |
 //!
-//! Invariant: what a source or the disk gives is compared with the table before anybody sees it; a
-//! source can withhold a block and cannot forge one.
+//! Invariant: bytes from a source or the disk are verified against the table before they are used.
+//! A source can withhold a block but cannot forge one.
 
-mod ahead;
 mod blob;
 mod blocks;
 mod cache;
 mod complete;
 pub mod conformance;
-mod flight;
 mod frames;
 mod hedge;
+mod in_flight;
 mod journal;
 mod limit;
 mod local;
+mod prefetch;
 mod raw;
 mod recent;
 mod retry;
@@ -44,6 +44,6 @@ pub use hedge::Hedged;
 pub use limit::{Limited, Rate};
 pub use local::LocalSource;
 pub(crate) use local::outside;
-pub use raw::{HeldFiles, RawFiles};
-pub use retry::{Patience, Retried};
+pub use raw::{LockedFiles, RawFiles};
+pub use retry::{Retried, RetryPolicy};
 pub use source::{BlockSource, Pieces};

@@ -1,11 +1,12 @@
-//! Complete images as files of raw bytes, which the kernel mounts with nobody in between.
+//! Complete images as files of raw bytes, which the kernel mounts without a server.
 //!
-//! A file is named by the Merkle root of its blob. Every byte was verified when it was written; then
-//! it was closed to writing and given a time of last change that no writer would leave. A file that
-//! has another time, size, owner or mode when it is to be mounted is dropped.
+//! A file is named by the Merkle root of its blob. Every byte was verified when it was written; the
+//! file was then made read-only and given a modification time that no later write would leave. A
+//! file whose time, size, owner or mode differs when it is to be mounted is removed.
 //!
-//! Invariant: only the holder of the lock writes or removes here, and what is renamed to its name is
-//! whole: `kill -9` leaves at most temporary files, which the next holder of the lock removes.
+//! Invariant: only the process with the lock writes or removes files here, and a file is renamed to
+//! its name when it is complete. `kill -9` leaves at most temporary files, which the next process
+//! with the lock removes.
 
 use std::fs::{self, File, FileTimes, Metadata, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -18,32 +19,32 @@ use crate::block::BlobSummary;
 use crate::lock::{Lock, Share};
 use crate::{Collected, Error, Image, Result};
 
-/// The time of last change of a whole file.
+/// The modification time of a complete file.
 const SEALED: SystemTime = UNIX_EPOCH;
 const MODE: u32 = 0o400;
 const ENDING: &str = "raw";
 
-/// The files, in a folder of their own.
+/// The folder of these files.
 pub struct RawFiles {
     folder: PathBuf,
     most_bytes: u64,
 }
 
-/// The files of one image. While this lives, nobody removes them to make room.
-pub struct HeldFiles {
+/// The files of one image. They are not evicted while this value lives.
+pub struct LockedFiles {
     /// The metadata part, then the layers.
     pub paths: Vec<PathBuf>,
     _locks: Vec<Lock>,
 }
 
 impl RawFiles {
-    /// Makes nothing. `most_bytes` is what all files together may take on the disk.
+    /// Creates nothing on the disk. `most_bytes` limits the disk space of all files.
     pub fn new(folder: &Path, most_bytes: u64) -> Self {
         Self { folder: folder.to_owned(), most_bytes }
     }
 
-    /// Those of an image, if all are there.
-    pub fn of(&self, image: &Image) -> Option<HeldFiles> {
+    /// The files of an image, if all exist.
+    pub fn of(&self, image: &Image) -> Option<LockedFiles> {
         let (mut paths, mut locks) = (Vec::new(), Vec::new());
         for blob in image.blobs() {
             let path = self.path(blob);
@@ -54,27 +55,27 @@ impl RawFiles {
                 let _ = fs::remove_file(&path);
                 return None;
             }
-            // Only the order in which files are removed depends on it.
+            // The access time only determines the order of eviction.
             let _ = file.set_times(FileTimes::new().set_accessed(SystemTime::now()));
             locks.push(Lock::wait_for(file, Share::Shared, &path).ok()?);
             paths.push(path);
         }
-        Some(HeldFiles { paths, _locks: locks })
+        Some(LockedFiles { paths, _locks: locks })
     }
 
-    /// Writes the raw bytes of all blobs that are not there yet, and fetches what is missing of
-    /// them. `None` if there is no room within the bound, or another process writes here.
+    /// Writes the raw bytes of all blobs that do not exist yet, and fetches their missing blocks.
+    /// `None` if the limit leaves no room, or if another process is writing here.
     pub async fn make(
         &self,
         image: &Image,
         readers: &[Arc<BlobReader>],
-    ) -> Result<Option<HeldFiles>> {
+    ) -> Result<Option<LockedFiles>> {
         fs::create_dir_all(&self.folder).map_err(Error::io("make the folder", &self.folder))?;
         let Some(_lock) = self.lock()? else { return Ok(None) };
         let missing = readers.iter().filter(|reader| !self.path(reader.summary()).is_file());
         let missing: Vec<_> = missing.collect();
         let needed = missing.iter().map(|reader| reader.raw_size()).sum();
-        // Held while room is made, so that what is there of this image stays.
+        // Locked during eviction, so that existing files of this image are kept.
         let present = image.blobs().map(|blob| self.path(blob));
         let _present: Vec<Lock> =
             present.filter_map(|path| attempt_at(&path, Share::Shared)).collect();
@@ -87,7 +88,7 @@ impl RawFiles {
         Ok(self.of(image))
     }
 
-    /// Removes all that nobody has mounted; with `dry` only counts.
+    /// Removes all files that are not mounted; with `dry`, only counts them.
     pub fn prune(&self, dry: bool) -> Result<Collected> {
         let mut collected = Collected::default();
         if !self.folder.is_dir() {
@@ -111,7 +112,7 @@ impl RawFiles {
         path_in(&self.folder, blob)
     }
 
-    /// The right to write here, and nothing half-written; `None` if another process has it.
+    /// Acquires the write lock and removes temporary files; `None` if another process has the lock.
     fn lock(&self) -> Result<Option<Lock>> {
         let Some(lock) = Lock::attempt(&self.folder.join("lock"), Share::Alone)? else {
             return Ok(None);
@@ -124,7 +125,7 @@ impl RawFiles {
         Ok(Some(lock))
     }
 
-    /// Removes what was mounted longest ago and is not now, until so many bytes have room.
+    /// Evicts unmounted files in LRU order until `needed` more bytes fit.
     fn make_room(&self, needed: u64) -> Result<bool> {
         let mut files = self.files()?;
         files.sort_by_key(|(_, found)| found.accessed().unwrap_or(UNIX_EPOCH));
@@ -151,12 +152,12 @@ impl RawFiles {
     }
 }
 
-/// Where the raw bytes of a blob are.
+/// The file of a blob's raw bytes.
 pub(super) fn path_in(folder: &Path, blob: &BlobSummary) -> PathBuf {
     folder.join(format!("{}.{ENDING}", blob.root))
 }
 
-/// Closes a whole file to writing, in a way that tells if somebody writes all the same.
+/// Makes a complete file read-only, in a way that reveals later writes.
 pub(super) fn seal(file: &File) -> std::io::Result<()> {
     file.set_permissions(Permissions::from_mode(MODE))?;
     file.set_times(FileTimes::new().set_modified(SEALED).set_accessed(SystemTime::now()))
@@ -170,7 +171,7 @@ fn is_sealed(found: &Metadata, blob: &BlobSummary) -> bool {
         && found.modified().is_ok_and(|time| time == SEALED)
 }
 
-/// Whether nobody holds it.
+/// Whether no process has it locked.
 fn is_free(path: &Path) -> bool {
     attempt_at(path, Share::Alone).is_some()
 }

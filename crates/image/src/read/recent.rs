@@ -1,19 +1,19 @@
-//! Bytes in memory that were used last: only so many that a block which is read piece by piece is
-//! verified and decompressed once. The kernel's page cache keeps what was read.
+//! A small LRU cache in memory: just large enough that a block which is read piece by piece is
+//! verified and decompressed once. The kernel's page cache keeps the data that was read.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
-/// What was used last, by keys.
+/// The most recently used bytes, by key.
 pub(super) struct Recent<K> {
     most_bytes: usize,
     held: Mutex<Held<K>>,
 }
 
 struct Held<K> {
-    /// The one used last is at the back. Few, so that looking through is as fast as hashing.
+    /// Most recently used last. There are few, so a linear search is as fast as hashing.
     parts: VecDeque<(K, Bytes)>,
     bytes: usize,
 }

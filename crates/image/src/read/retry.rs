@@ -1,4 +1,4 @@
-//! A source that asks again, later and later.
+//! A source that retries with exponential backoff.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -11,25 +11,25 @@ use super::{BlockSource, Pieces};
 use crate::block::OciDigest;
 use crate::{Error, Result};
 
-/// How long to go on: as long as one of `attempts` and `within` allows it.
+/// When to retry: as long as `attempts` or `within` allows it.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
-    /// So often at least, the first time too.
+pub struct RetryPolicy {
+    /// The minimum number of attempts, including the first.
     pub attempts: u32,
-    /// For so long at least: failures that come at once, such as refused connections, are otherwise
-    /// over within a second, and a registry takes longer to start again.
+    /// The minimum time to go on. Immediate failures, such as refused connections, would otherwise
+    /// use up the attempts within a second, and a registry takes longer to restart.
     pub within: Duration,
-    /// The wait behind the first failure; each later one is twice as long.
+    /// The wait after the first failure; each later one is twice as long.
     pub first_wait: Duration,
-    /// No wait is longer, whatever the source asks for.
+    /// The longest wait, even if the source asks for more.
     pub longest_wait: Duration,
-    /// An answer that takes longer is a failure.
+    /// The timeout of one attempt.
     pub attempt: Duration,
 }
 
-impl Default for Patience {
-    /// An outage is waited for: who reads a block of an image has nobody to ask whether to go on, and
-    /// a manifest comes from the same registry as the blocks.
+impl Default for RetryPolicy {
+    /// Long enough to outlast a short outage: a process that reads a block of an image cannot be
+    /// asked whether to go on, and a manifest is fetched from the same registry as the blocks.
     fn default() -> Self {
         Self {
             attempts: 5,
@@ -41,16 +41,16 @@ impl Default for Patience {
     }
 }
 
-impl Patience {
-    /// The wait behind the failure `attempt`, from 0, if it is not the last one; `began` is when the
-    /// first request was made or had failed.
+impl RetryPolicy {
+    /// The wait after the failure `attempt`, counted from 0, or `None` if it was the last; `began`
+    /// is the time of the first request or of its failure.
     pub(crate) fn next(&self, attempt: u32, began: Instant, error: &Error) -> Option<Duration> {
         let wait = self.wait(attempt, error);
         let goes_on = attempt + 1 < self.attempts || began.elapsed() + wait <= self.within;
         goes_on.then_some(wait)
     }
 
-    /// The wait behind the failure `attempt`, from 0.
+    /// The wait after the failure `attempt`, counted from 0.
     pub(crate) fn wait(&self, attempt: u32, error: &Error) -> Duration {
         let doubled = self.first_wait.saturating_mul(1 << attempt.min(16));
         let asked = match error {
@@ -61,20 +61,20 @@ impl Patience {
     }
 }
 
-/// Asks `S` again where its failure is transient. The last error is the one that is told.
+/// Retries requests to `S` after transient failures. Returns the last error.
 pub struct Retried<S> {
     inner: S,
-    patience: Patience,
+    policy: RetryPolicy,
 }
 
 impl<S: BlockSource> Retried<S> {
-    /// Around a source.
-    pub fn new(inner: S, patience: Patience) -> Self {
-        Self { inner, patience }
+    /// Wraps a source.
+    pub fn new(inner: S, policy: RetryPolicy) -> Self {
+        Self { inner, policy }
     }
 
-    /// Asks again until `once` succeeds, fails for good or patience is out.
-    async fn again<T, F: Future<Output = Result<T>> + Send>(
+    /// Retries until `once` succeeds, fails permanently, or the policy gives up.
+    async fn retry<T, F: Future<Output = Result<T>> + Send>(
         &self,
         blob: &OciDigest,
         range: &Range<u64>,
@@ -82,7 +82,7 @@ impl<S: BlockSource> Retried<S> {
     ) -> Result<T> {
         let (mut attempt, began) = (0, Instant::now());
         loop {
-            let limit = self.patience.attempt;
+            let limit = self.policy.attempt;
             let error = match tokio::time::timeout(limit, once()).await {
                 Ok(Err(error)) if error.is_transient() => error,
                 Ok(outcome) => return outcome,
@@ -91,7 +91,7 @@ impl<S: BlockSource> Retried<S> {
                     Error::unreachable(what, format!("no answer within {limit:?}"))
                 }
             };
-            let Some(wait) = self.patience.next(attempt, began, &error) else {
+            let Some(wait) = self.policy.next(attempt, began, &error) else {
                 return Err(error);
             };
             tracing::debug!(%blob, %error, ?wait, "fetching a block again");
@@ -104,10 +104,10 @@ impl<S: BlockSource> Retried<S> {
 #[async_trait]
 impl<S: BlockSource> BlockSource for Retried<S> {
     async fn fetch(&self, blob: &OciDigest, range: Range<u64>) -> Result<Bytes> {
-        self.again(blob, &range, || self.inner.fetch(blob, range.clone())).await
+        self.retry(blob, &range, || self.inner.fetch(blob, range.clone())).await
     }
 
-    /// Until the first piece is there; who loses the stream behind that asks for the rest.
+    /// Retries until the first piece arrives; the caller handles the loss of a stream after that.
     async fn stream(&self, blob: &OciDigest, range: Range<u64>) -> Result<Pieces> {
         let (inner, range) = (&self.inner, &range);
         let begin = || async move {
@@ -115,7 +115,7 @@ impl<S: BlockSource> BlockSource for Retried<S> {
             let first = pieces.next().await.transpose()?.unwrap_or_default();
             Ok((first, pieces))
         };
-        let (first, rest) = self.again(blob, range, begin).await?;
+        let (first, rest) = self.retry(blob, range, begin).await?;
         Ok(stream::once(async { Ok(first) }).chain(rest).boxed())
     }
 }

@@ -1,4 +1,4 @@
-//! Where the stored bytes of blobs come from: a registry, a peer, a folder.
+//! Sources of the stored bytes of blobs: a registry, a peer, a folder.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use crate::block::OciDigest;
 
 /// A source of stored bytes. Decorators implement it too.
 ///
-/// Any number of calls may be under way; a call that is dropped leaves nothing behind. Errors:
-/// [`crate::Error::Missing`] if there is no such blob, [`crate::Error::Refused`] if the range is not
-/// inside it, a transient one ([`crate::Error::is_transient`]) if asking again may help.
+/// Calls may run concurrently; a dropped call leaves nothing behind. Errors:
+/// [`crate::Error::Missing`] if the blob does not exist, [`crate::Error::Refused`] if the range is
+/// not inside it, a transient one ([`crate::Error::is_transient`]) if a retry may help.
 #[async_trait]
 pub trait BlockSource: Send + Sync {
     /// Exactly these bytes of a blob, unverified. The range is not empty.
     async fn fetch(&self, blob: &OciDigest, range: Range<u64>) -> Result<Bytes>;
 
-    /// The same in pieces of any size, as they come: who needs the first ones does not wait for the
-    /// last.
+    /// The same bytes in pieces of any size as they arrive, so that the first ones can be used
+    /// before the last.
     async fn stream(&self, blob: &OciDigest, range: Range<u64>) -> Result<Pieces> {
         let bytes = self.fetch(blob, range).await?;
         Ok(stream::once(async { Ok(bytes) }).boxed())

@@ -1,8 +1,8 @@
-//! Adjacent blocks that one request fetches and that are handed out as they arrive: the reader of
-//! the first does not wait for the last.
+//! Adjacent blocks of one request, returned as they arrive: the reader of the first does not wait
+//! for the last.
 //!
-//! Invariant: blocks whose reader is gone are received by a task of their own, which holds their
-//! claim. Another reader that needs one waits for it instead of fetching it again.
+//! Invariant: blocks that no reader waits for are received by a separate task, which owns their
+//! claim. Another reader of such a block waits for it instead of fetching it again.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,18 +13,18 @@ use bytes::{Bytes, BytesMut};
 use futures::TryStreamExt;
 use tokio::time::{Instant, timeout_at};
 
-use super::flight::Claim;
+use super::in_flight::Claim;
 use super::{Blocks, Pieces};
 use crate::block::{OciDigest, Table, verify};
 use crate::{Error, Result};
 
-/// An answer that takes longer is aborted, so that no reader waits for ever.
-const WITHIN: Duration = Duration::from_secs(30);
+/// Timeout of a response, so that no reader waits for ever.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// An answer of which some blocks are still to come.
-struct Coming {
+/// A response of which some blocks have not arrived yet.
+struct Response {
     pieces: Pieces,
-    /// Bytes that came, of the next block.
+    /// Received bytes of the next block.
     bytes: BytesMut,
     table: Arc<Table>,
     left: Range<usize>,
@@ -32,35 +32,35 @@ struct Coming {
 }
 
 impl Blocks {
-    /// The stored bytes of the blocks `wanted`, verified and kept; those up to `behind`, which are
-    /// claimed, follow to the disk by themselves. Nothing is asked for again: none if the answer was
-    /// cut or damaged before the wanted ones were there.
+    /// The stored bytes of the blocks `wanted`, verified and cached; the extension, the claimed
+    /// blocks up to `end`, is received by a separate task and cached. Does not retry: `None` if the
+    /// response was cut off or damaged before all wanted blocks arrived.
     pub(super) async fn fetch_streamed(
         self: &Arc<Self>,
         blob: &OciDigest,
         table: &Arc<Table>,
         wanted: Range<usize>,
-        (behind, claim): (usize, Claim),
+        (end, claim): (usize, Claim),
     ) -> Result<Option<Vec<Bytes>>> {
-        let left = wanted.start..behind;
+        let left = wanted.start..end;
         self.requests.fetch_add(1, Ordering::Relaxed);
         let pieces = self.source.stream(blob, table.stored(left.clone())).await?;
-        let mut coming = Coming::new(pieces, Arc::clone(table), left);
+        let mut response = Response::new(pieces, Arc::clone(table), left);
         let mut blocks = Vec::with_capacity(wanted.len());
         for _ in wanted {
-            match coming.next(self).await {
+            match response.next(self).await {
                 Ok(block) => blocks.push(block),
                 Err(error) => {
-                    tracing::debug!(%blob, %error, "an answer is lost where it was cut");
+                    tracing::debug!(%blob, %error, "a response was incomplete");
                     return Ok(None);
                 }
             }
         }
-        tokio::spawn(coming.go_on(Arc::clone(self), claim));
+        tokio::spawn(response.receive_rest(Arc::clone(self), claim));
         Ok(Some(blocks))
     }
 
-    /// Brings blocks that are claimed to the disk, in a task of its own.
+    /// Fetches claimed blocks to the disk cache, in a separate task.
     pub(super) fn stream_ahead(
         self: &Arc<Self>,
         blob: &OciDigest,
@@ -73,19 +73,19 @@ impl Blocks {
             blocks.requests.fetch_add(1, Ordering::Relaxed);
             match blocks.source.stream(&blob, table.stored(left.clone())).await {
                 Ok(pieces) => {
-                    let coming = Coming::new(pieces, table, left);
-                    coming.go_on(Arc::clone(&blocks), claim).await;
+                    let response = Response::new(pieces, table, left);
+                    response.receive_rest(Arc::clone(&blocks), claim).await;
                 }
-                // Their readers are notified.
-                Err(error) => tracing::debug!(%blob, %error, "blocks are not read ahead"),
+                // Waiting readers are notified when the claim is dropped.
+                Err(error) => tracing::debug!(%blob, %error, "cannot read blocks ahead"),
             }
         });
     }
 }
 
-impl Coming {
+impl Response {
     fn new(pieces: Pieces, table: Arc<Table>, left: Range<usize>) -> Self {
-        Self { pieces, bytes: BytesMut::new(), table, left, deadline: Instant::now() + WITHIN }
+        Self { pieces, bytes: BytesMut::new(), table, left, deadline: Instant::now() + TIMEOUT }
     }
 
     /// The next block.
@@ -95,9 +95,9 @@ impl Coming {
         let wanted = entry.stored as usize;
         while self.bytes.len() < wanted {
             let piece = timeout_at(self.deadline, self.pieces.try_next()).await;
-            let late = |_| Error::unreachable("a block", "its answer takes too long");
+            let late = |_| Error::unreachable("a block", "the response takes too long");
             let Some(piece) = piece.map_err(late)?? else {
-                return Err(Error::damaged("a block", "its answer is cut"));
+                return Err(Error::damaged("a block", "the response is incomplete"));
             };
             blocks.fetched_bytes.fetch_add(piece.len() as u64, Ordering::Relaxed);
             self.bytes.extend_from_slice(&piece);
@@ -108,7 +108,7 @@ impl Coming {
         Ok(stored)
     }
 
-    async fn go_on(mut self, blocks: Arc<Blocks>, mut claim: Claim) {
+    async fn receive_rest(mut self, blocks: Arc<Blocks>, mut claim: Claim) {
         while !self.left.is_empty() {
             let digest = self.table.entries()[self.left.start].digest;
             match self.next(&blocks).await {
@@ -116,11 +116,11 @@ impl Coming {
                 // Its readers request it again.
                 Err(Error::Damaged { .. }) => {}
                 Err(error) => {
-                    tracing::debug!(%error, "blocks that nobody waits for are left");
+                    tracing::debug!(%error, "cannot receive prefetched blocks");
                     return;
                 }
             }
-            claim.landed(&digest);
+            claim.release(&digest);
         }
     }
 }

@@ -1,11 +1,11 @@
-//! What there is, how large, and in which order it was used last.
+//! An index of sizes, ordered by last use (LRU).
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 
-/// Things of a size, by key.
+/// Sizes by key.
 pub(super) struct Usage<K> {
-    /// Bytes, and the moment of the last use.
+    /// Size, and the time of the last use.
     held: HashMap<K, (u64, u64)>,
     by_use: BTreeMap<u64, K>,
     bytes: u64,
@@ -19,12 +19,12 @@ impl<K> Default for Usage<K> {
 }
 
 impl<K: Copy + Eq + Hash> Usage<K> {
-    /// Of all of them.
+    /// The total size.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Adds one that is used now.
+    /// Adds a key, used now.
     pub fn add(&mut self, key: K, bytes: u64) {
         self.remove(&key);
         self.clock += 1;
@@ -33,7 +33,7 @@ impl<K: Copy + Eq + Hash> Usage<K> {
         self.bytes += bytes;
     }
 
-    /// Forgets one.
+    /// Removes a key.
     pub fn remove(&mut self, key: &K) {
         if let Some((bytes, used)) = self.held.remove(key) {
             self.by_use.remove(&used);
@@ -41,19 +41,19 @@ impl<K: Copy + Eq + Hash> Usage<K> {
         }
     }
 
-    /// Whether one is there.
+    /// Whether a key exists.
     pub fn has(&self, key: &K) -> bool {
         self.held.contains_key(key)
     }
 
-    /// Uses one, if it is there.
+    /// Marks a key as used now; false if it does not exist.
     pub fn touch(&mut self, key: &K) -> bool {
         let Some(&(bytes, _)) = self.held.get(key) else { return false };
         self.add(*key, bytes);
         true
     }
 
-    /// The one used longest ago, if there are more bytes than that.
+    /// The least recently used key, if the total size exceeds `most`.
     pub fn oldest_above(&self, most: u64) -> Option<K> {
         if self.bytes <= most {
             return None;

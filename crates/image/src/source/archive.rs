@@ -1,5 +1,5 @@
-//! What `docker save` writes: a tar archive with `manifest.json`, configurations and layers, which
-//! are archives themselves and are read where they stand.
+//! Archives of `docker save`: a tar file with `manifest.json`, configurations and layers. Layers
+//! are archives too and are read in place.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use super::members::Members;
 use super::{Described, Origin};
 use crate::{Error, Result};
 
-/// One image of an archive.
+/// An image in such an archive.
 pub struct DockerArchive {
     members: Members,
     image: Saved,
@@ -25,7 +25,7 @@ struct Saved {
 }
 
 impl DockerArchive {
-    /// The image with that tag, or the only one.
+    /// Opens the image with that tag, or the only image.
     pub fn open(path: &Path, tag: Option<&str>) -> Result<Self> {
         let members = Members::open(path)?;
         let manifest = members.document(Path::new("manifest.json"))?;
@@ -41,7 +41,7 @@ impl DockerArchive {
         let image = match (found.next(), found.next()) {
             (Some(one), None) => one.clone(),
             (Some(_), Some(_)) => {
-                return Err(members.refused("it holds several such images: name one by its tag"));
+                return Err(members.refused("it contains several images: select one by its tag"));
             }
             (None, _) => {
                 return Err(Error::missing(format!("the image `{}`", tag.unwrap_or_default())));
@@ -64,7 +64,7 @@ impl Origin for DockerArchive {
     }
 }
 
-/// Some tools write the names of Docker's own registry out, others do not.
+/// A name without the prefix of Docker's own registry, which only some tools write.
 fn familiar(tag: &str) -> &str {
     let tag = tag.strip_prefix("docker.io/").unwrap_or(tag);
     tag.strip_prefix("library/").unwrap_or(tag)

@@ -1,4 +1,4 @@
-//! The JSON documents of images, as far as a conversion needs them.
+//! The JSON documents of images, limited to the fields that a conversion needs.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,20 +6,20 @@ use crate::block::OciDigest;
 use crate::manifest::Descriptor;
 use crate::{Error, Result};
 
-/// Larger documents are nobody's (the registry's own limit is 4 MiB).
-pub(super) const LARGEST: u64 = 4 << 20;
+/// The maximum size of a document, which is also the registry's limit.
+pub(super) const MAX_DOCUMENT_BYTES: u64 = 4 << 20;
 
-/// What an image runs on.
+/// The platform of an image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Platform {
-    /// As Go names it.
+    /// The operating system, in Go's spelling.
     pub os: String,
-    /// As Go names it.
+    /// The architecture, in Go's spelling.
     pub architecture: String,
 }
 
 impl Platform {
-    /// This machine's.
+    /// This machine's platform.
     pub fn here() -> Self {
         let architecture = match std::env::consts::ARCH {
             "x86_64" => "amd64",
@@ -30,7 +30,7 @@ impl Platform {
     }
 }
 
-/// A manifest, or an index of manifests for several platforms; of OCI or of Docker.
+/// A manifest, or an index of manifests for several platforms, of OCI or of Docker.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Document {
@@ -53,7 +53,7 @@ impl Document {
             .map_err(|error| Error::refused("the original manifest", error.to_string()))
     }
 
-    /// For an index, the manifest for that platform; one that names none is for all.
+    /// For an index, the manifest for that platform; an entry without a platform matches any.
     pub fn for_platform(&self, wanted: &Platform) -> Result<Option<Descriptor>> {
         let Some(manifests) = &self.manifests else { return Ok(None) };
         let exact = manifests.iter().find(|one| one.platform.as_ref() == Some(wanted));
@@ -65,14 +65,14 @@ impl Document {
         })
     }
 
-    /// Its configuration; an index has none.
+    /// The descriptor of the configuration. An index has none.
     pub fn config(&self) -> Result<&Descriptor> {
-        let missing = || Error::refused("the original manifest", "it names no configuration");
+        let missing = || Error::refused("the original manifest", "it has no configuration");
         self.config.as_ref().ok_or_else(missing)
     }
 }
 
-/// What a conversion needs of an image's configuration.
+/// The fields of an image's configuration that a conversion needs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Config {
     architecture: String,
@@ -88,7 +88,7 @@ struct RootFs {
 }
 
 impl Config {
-    /// From its bytes.
+    /// Parses a configuration.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         let refuse = |error: serde_json::Error| {
             Error::refused("the image's configuration", error.to_string())
@@ -96,13 +96,13 @@ impl Config {
         serde_json::from_slice(bytes).map_err(refuse)
     }
 
-    /// Of an image that had none: these layers, and nothing to run.
+    /// The configuration of an image that had none: only its layers.
     pub fn plain(diff_ids: Vec<OciDigest>) -> Self {
         let Platform { os, architecture } = Platform::here();
         Self { architecture, os, rootfs: RootFs { kind: "layers".to_owned(), diff_ids } }
     }
 
-    /// Its bytes.
+    /// Encodes the configuration.
     pub fn encode(&self) -> Result<Vec<u8>> {
         serde_json::to_vec(self)
             .map_err(|error| Error::refused("the image's configuration", error.to_string()))

@@ -8,19 +8,19 @@ use super::pack::{Shape, write};
 use super::{Described, Origin};
 use crate::{Error, Result};
 
-/// A folder, read when its layer is.
+/// A folder, which is read when its layer is read.
 pub struct FolderOrigin {
     root: PathBuf,
     shape: Shape,
 }
 
 impl FolderOrigin {
-    /// As it is; it must be there.
+    /// Opens an existing folder with the default shape.
     pub fn open(root: &Path) -> Result<Self> {
         Self::shaped(root, Shape::default())
     }
 
-    /// In that shape.
+    /// Opens an existing folder with a shape.
     pub fn shaped(root: &Path, shape: Shape) -> Result<Self> {
         if !root.is_dir() {
             return Err(Error::missing(format!("the folder {}", root.display())));
@@ -44,7 +44,7 @@ impl Origin for FolderOrigin {
     }
 }
 
-/// The archive as it is written; an error of the writer comes at the end.
+/// The archive, written by another thread; an error of that thread is returned at the end.
 struct Stream {
     reader: io::PipeReader,
     thread: Option<JoinHandle<io::Result<()>>>,

@@ -1,7 +1,7 @@
-//! OCI image layout folders: where images come from and where converted ones are kept.
+//! OCI image layout folders: a source of images, and the store of converted ones.
 //!
-//! Invariant: a blob under its final name is whole and flushed; `index.json` is replaced, never
-//! changed, by one process at a time.
+//! Invariant: a blob under its final name is complete and flushed. `index.json` is replaced
+//! atomically, by one process at a time.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -10,23 +10,24 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
 
-use super::document::{Document, LARGEST, Platform};
+use super::document::{Document, MAX_DOCUMENT_BYTES, Platform};
 use super::{Described, Origin};
 use crate::block::OciDigest;
 use crate::lock::{Lock, Share};
 use crate::manifest::Descriptor;
 use crate::{Error, Result};
 
-/// What other tools take for the tag: the name as a user writes it.
+/// The short name, as a user writes it; other tools use it as the tag.
 const NAME: &str = "org.opencontainers.image.ref.name";
-/// The whole name, as containerd and others write it, where that is another one.
+/// The full name, as containerd and others write it, if it differs.
 const FULL_NAME: &str = "io.containerd.image.name";
-/// Our own part of the folder; other readers ignore it.
+/// Snowmelt's own subfolder; other readers ignore it.
 const PRIVATE: &str = ".snowmelt";
-/// Locked by whoever brings blobs, and alone by whoever removes some.
+/// The lock file of garbage collection: shared while blobs are added, exclusive while blobs are
+/// removed.
 const COLLECTING: &str = "collecting";
-/// A file for each image that is in use, locked by those who use it.
-pub(crate) const HELD: &str = "held";
+/// The folder with a lock file for each image in use.
+pub(crate) const PINNED: &str = "held";
 
 /// An OCI layout folder.
 #[derive(Clone, Debug)]
@@ -43,8 +44,8 @@ struct Index {
 }
 
 impl Index {
-    /// Whether the name was there.
-    fn forget(&mut self, name: &str) -> bool {
+    /// Removes a name; returns whether it existed.
+    fn remove_name(&mut self, name: &str) -> bool {
         let before = self.manifests.len();
         self.manifests.retain(|one| full_name(one) != Some(name));
         self.manifests.len() < before
@@ -56,7 +57,7 @@ fn full_name(one: &Descriptor) -> Option<&str> {
     found.map(String::as_str)
 }
 
-/// A name without what stands before every name that has no registry.
+/// A name without the prefixes that names without a registry get.
 fn familiar(name: &str) -> &str {
     let short = name.strip_prefix("docker.io/").unwrap_or(name);
     short.strip_prefix("library/").unwrap_or(short)
@@ -69,7 +70,7 @@ impl Default for Index {
 }
 
 impl Layout {
-    /// One that exists.
+    /// Opens an existing layout.
     pub fn open(folder: &Path) -> Result<Self> {
         if !folder.join("oci-layout").is_file() {
             return Err(Error::missing(format!("an OCI layout at {}", folder.display())));
@@ -77,7 +78,7 @@ impl Layout {
         Ok(Self { folder: folder.to_owned() })
     }
 
-    /// One to keep images in; made if it is not there.
+    /// Opens a layout to store images in; creates it if it does not exist.
     pub fn create(folder: &Path) -> Result<Self> {
         let layout = Self { folder: folder.to_owned() };
         for part in ["blobs/sha256", ".snowmelt/tmp", ".snowmelt/layers", ".snowmelt/sources"] {
@@ -86,38 +87,40 @@ impl Layout {
         }
         let marker = folder.join("oci-layout");
         if !marker.exists() {
-            // Its new file is not to be swept away.
+            // Protects the temporary file from being swept.
             let _lock = layout.change_names()?;
             layout.replace(&marker, br#"{"imageLayoutVersion":"1.0.0"}"#)?;
         }
         Ok(layout)
     }
 
-    /// Where it is.
+    /// The path of the layout.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Where a blob is or would be.
+    /// The path of a blob, which need not exist.
     pub fn blob_path(&self, digest: &OciDigest) -> PathBuf {
         self.folder.join("blobs/sha256").join(digest.hex())
     }
 
-    /// A small blob, compared with its digest.
+    /// Reads a small blob and verifies its digest.
     pub fn read_blob(&self, descriptor: &Descriptor) -> Result<Vec<u8>> {
         let (path, digest) = (self.blob_path(&descriptor.digest), &descriptor.digest);
         let file = self.open_blob(digest)?;
         let mut bytes = Vec::new();
-        file.take(LARGEST + 1).read_to_end(&mut bytes).map_err(Error::io("read", &path))?;
-        if bytes.len() as u64 > LARGEST {
+        file.take(MAX_DOCUMENT_BYTES + 1)
+            .read_to_end(&mut bytes)
+            .map_err(Error::io("read", &path))?;
+        if bytes.len() as u64 > MAX_DOCUMENT_BYTES {
             let what = format!("the document {digest}");
-            return Err(Error::Limit { what, limit: LARGEST, unit: "bytes" });
+            return Err(Error::Limit { what, limit: MAX_DOCUMENT_BYTES, unit: "bytes" });
         }
         digest.check(&format!("the document {digest}"), &bytes)?;
         Ok(bytes)
     }
 
-    /// A blob, unverified.
+    /// Opens a blob without verification.
     pub fn open_blob(&self, digest: &OciDigest) -> Result<File> {
         let path = self.blob_path(digest);
         match File::open(&path) {
@@ -128,7 +131,7 @@ impl Layout {
         }
     }
 
-    /// Keeps a small blob.
+    /// Stores a small blob.
     pub fn put(&self, media_type: &str, bytes: &[u8]) -> Result<Descriptor> {
         let digest = OciDigest::of(bytes);
         let path = self.blob_path(&digest);
@@ -138,19 +141,19 @@ impl Layout {
         Ok(Descriptor::new(media_type, digest, bytes.len() as u64))
     }
 
-    /// A file to write a blob to, which vanishes unless it is kept.
+    /// A temporary file for a new blob, deleted unless it is passed to [`Self::keep`].
     pub fn pending(&self) -> Result<NamedTempFile> {
         let tmp = self.private("tmp");
         fs::create_dir_all(&tmp).map_err(Error::io("make the folder", &tmp))?;
         NamedTempFile::new_in(&tmp).map_err(Error::io("write in", &tmp))
     }
 
-    /// Keeps what was written as the blob of that digest, which the writer computed.
+    /// Stores a file as the blob with that digest, which the writer has computed.
     pub fn keep(&self, file: NamedTempFile, digest: &OciDigest) -> Result<()> {
         persist(file, &self.blob_path(digest))
     }
 
-    /// The manifest of that name; without a name, the only one.
+    /// The manifest with that name; without a name, the only manifest.
     pub fn find(&self, name: Option<&str>) -> Result<Descriptor> {
         let index = self.index()?;
         let named = |one: &&Descriptor| match name {
@@ -166,13 +169,13 @@ impl Layout {
             (Some(one), None) => Ok(one.clone()),
             (Some(_), Some(_)) => {
                 let what = format!("the layout {}", self.folder.display());
-                Err(Error::refused(what, "it has several such images: name one"))
+                Err(Error::refused(what, "it contains several images: name one"))
             }
             (None, _) => Err(Error::missing(format!("the image `{}`", name.unwrap_or_default()))),
         }
     }
 
-    /// Every manifest that the index names, with its name if it has one.
+    /// Every manifest of the index, with its name if it has one.
     pub fn list(&self) -> Result<Vec<(Option<String>, Descriptor)>> {
         let named = |mut one: Descriptor| {
             let (full, name) = (one.annotations.remove(FULL_NAME), one.annotations.remove(NAME));
@@ -181,11 +184,11 @@ impl Layout {
         Ok(self.index()?.manifests.into_iter().map(named).collect())
     }
 
-    /// Gives a manifest a name; whatever had it loses it.
+    /// Names a manifest; the name is removed from any other manifest.
     pub fn tag(&self, name: &str, manifest: &Descriptor) -> Result<()> {
         let _lock = self.change_names()?;
         let mut index = self.index()?;
-        index.forget(name);
+        index.remove_name(name);
         let mut named = manifest.clone();
         let short = familiar(name);
         if short != name {
@@ -196,37 +199,37 @@ impl Layout {
         self.write_index(&index)
     }
 
-    /// Takes a name away. What nothing names any more stays until it is collected.
+    /// Removes a name. Unreferenced blobs are kept until garbage collection.
     pub fn untag(&self, name: &str) -> Result<()> {
         let _lock = self.change_names()?;
         let mut index = self.index()?;
-        if !index.forget(name) {
+        if !index.remove_name(name) {
             return Err(Error::missing(format!("the image `{name}`")));
         }
         self.write_index(&index)
     }
 
-    /// Keeps the blobs of an image that is in use from being collected, as long as the lock lives.
-    pub fn hold(&self, manifest: &OciDigest) -> Result<Lock> {
-        let folder = self.private(HELD);
+    /// Protects the blobs of an image in use from garbage collection, as long as the lock lives.
+    pub fn pin(&self, manifest: &OciDigest) -> Result<Lock> {
+        let folder = self.private(PINNED);
         fs::create_dir_all(&folder).map_err(Error::io("make the folder", &folder))?;
-        // A collector that has looked already who holds what must end first.
+        // A collector that has already read the list of pinned images must finish first.
         let _collectors = self.keep_collectors_away()?;
         let held = Lock::wait(&folder.join(manifest.hex()), Share::Shared)?;
         self.open_blob(manifest).map(|_| held)
     }
 
-    /// Keeps collectors away while blobs are there that nothing names yet, as long as the lock lives.
+    /// Blocks garbage collection while new blobs are not referenced yet, as long as the lock lives.
     pub fn keep_collectors_away(&self) -> Result<Lock> {
         Lock::wait(&self.private(COLLECTING), Share::Shared)
     }
 
-    /// The right to remove blobs that nothing names; `None` if somebody keeps collectors away.
+    /// The exclusive lock to remove unreferenced blobs; `None` while collection is blocked.
     pub(crate) fn collect_alone(&self) -> Result<Option<Lock>> {
         Lock::attempt(&self.private(COLLECTING), Share::Alone)
     }
 
-    /// The right to give and take names.
+    /// The exclusive lock to change names.
     pub(crate) fn change_names(&self) -> Result<Lock> {
         Lock::wait(&self.private("lock"), Share::Alone)
     }
@@ -237,12 +240,12 @@ impl Layout {
         self.replace(&self.folder.join("index.json"), &bytes)
     }
 
-    /// A path of our own part.
+    /// A path in Snowmelt's subfolder.
     pub(crate) fn private(&self, name: &str) -> PathBuf {
         self.folder.join(PRIVATE).join(name)
     }
 
-    /// Writes a file so that a reader sees all of it or what was there before.
+    /// Replaces a file atomically: a reader sees the old or the new content.
     pub(crate) fn replace(&self, path: &Path, bytes: &[u8]) -> Result<()> {
         let mut file = self.pending()?;
         file.write_all(bytes).map_err(Error::io("write", path))?;
@@ -265,7 +268,7 @@ fn persist(file: NamedTempFile, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// An image in a layout folder.
+/// An image of a layout folder.
 pub struct LayoutOrigin {
     layout: Layout,
     original: Descriptor,
@@ -273,7 +276,7 @@ pub struct LayoutOrigin {
 }
 
 impl LayoutOrigin {
-    /// The image of that name, or the only one, for that platform.
+    /// Opens the image with that name, or the only image, for that platform.
     pub fn open(layout: Layout, name: Option<&str>, platform: &Platform) -> Result<Self> {
         let mut original = layout.find(name)?;
         original.annotations.clear();

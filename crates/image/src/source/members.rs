@@ -1,8 +1,8 @@
-//! Members of a tar file, read where they stand.
+//! Members of a tar file, read in place.
 //!
-//! Invariant: names are looked up, never opened, so a member or a link leads to another member or to
-//! nothing, whatever it is called. What is read to find the members is bounded; their contents are
-//! read by whoever asks for one.
+//! Invariant: names are only looked up in the archive, never opened as files, so a member or a link
+//! leads to another member or nowhere, whatever its name is. The memory for the list of members is
+//! limited; contents are read on demand.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -14,18 +14,18 @@ use std::path::{Component, Path, PathBuf};
 
 use tar::EntryType;
 
-use super::document::LARGEST;
-use crate::layer::{Archive, Limits, is_pressed, unpress};
+use super::document::MAX_DOCUMENT_BYTES;
+use crate::layer::{Archive, Limits, decompress, is_compressed};
 use crate::{Error, Result};
 
-/// The most members: an image has at most 127 layers, and each is a handful of files.
-const MOST_MEMBERS: usize = 10_000;
-/// The most bytes of a name, as the kernel has it.
-const LONGEST_NAME: usize = 4096;
-/// The most bytes of a compressed archive once it is unpacked.
-const MOST_UNPACKED: u64 = 64 << 30;
+/// The maximum number of members: an image has at most 127 layers with a few files each.
+const MAX_MEMBERS: usize = 10_000;
+/// The maximum length of a name, as in the kernel.
+const MAX_NAME_BYTES: usize = 4096;
+/// The maximum size of an archive after decompression.
+const MAX_UNPACKED_BYTES: u64 = 64 << 30;
 
-/// A tar file and where its members are.
+/// A tar file and the positions of its members.
 pub(super) struct Members {
     path: PathBuf,
     file: File,
@@ -33,14 +33,14 @@ pub(super) struct Members {
 }
 
 enum Member {
-    /// Where the content begins, and its length.
+    /// Offset and length of the content.
     File(u64, u64),
-    /// Older versions save a layer that two images share as a link.
+    /// Old versions of Docker store a layer that two images share as a link.
     Link(PathBuf),
 }
 
 impl Members {
-    /// Finds all members. Of a compressed file they are those of what is in it.
+    /// Opens an archive and finds its members. A compressed archive is decompressed first.
     pub fn open(path: &Path) -> Result<Self> {
         let file = plain_file(path)?;
         let mut members = Self { path: path.to_owned(), file, found: HashMap::new() };
@@ -48,21 +48,21 @@ impl Members {
         Ok(members)
     }
 
-    /// What a member has.
+    /// The content of a member.
     pub fn content(&self, name: &Path) -> Option<impl Read + '_> {
         let (at, left) = self.find(name)?;
         Some(Section { file: &self.file, at, left })
     }
 
-    /// All of a small member.
+    /// The content of a small member.
     pub fn document(&self, name: &Path) -> Result<Vec<u8>> {
         let Some((at, size)) = self.find(name) else {
             let name = name.display();
             return Err(self.refused(format!("it has no `{name}`: is it from `docker save`?")));
         };
-        if size > LARGEST {
+        if size > MAX_DOCUMENT_BYTES {
             let what = name.display().to_string();
-            return Err(Error::Limit { what, limit: LARGEST, unit: "bytes" });
+            return Err(Error::Limit { what, limit: MAX_DOCUMENT_BYTES, unit: "bytes" });
         }
         let mut bytes = vec![0; size as usize];
         match self.file.read_exact_at(&mut bytes, at) {
@@ -73,7 +73,7 @@ impl Members {
         }
     }
 
-    /// The archive is not what it should be.
+    /// The error for an invalid archive.
     pub fn refused(&self, reason: impl Into<String>) -> Error {
         refused(&self.path, reason)
     }
@@ -82,8 +82,8 @@ impl Members {
         let limits = Limits { bytes: u64::MAX, ..Limits::default() };
         let mut archive = Archive::new(&self.file, limits);
         while let Some(member) = archive.next()? {
-            if member.path.len().max(member.link.len()) > LONGEST_NAME {
-                return Err(self.refused("a name in it is longer than any file's"));
+            if member.path.len().max(member.link.len()) > MAX_NAME_BYTES {
+                return Err(self.refused("it contains a name longer than 4096 bytes"));
             }
             let path = plain(as_path(&member.path));
             let target = as_path(&member.link);
@@ -99,8 +99,8 @@ impl Members {
                 _ => None,
             };
             self.found.extend(entry.map(|entry| (path, entry)));
-            if self.found.len() > MOST_MEMBERS {
-                let (what, limit) = (self.path.display().to_string(), MOST_MEMBERS as u64);
+            if self.found.len() > MAX_MEMBERS {
+                let (what, limit) = (self.path.display().to_string(), MAX_MEMBERS as u64);
                 return Err(Error::Limit { what, limit, unit: "members" });
             }
             archive.jump()?;
@@ -110,7 +110,7 @@ impl Members {
 
     fn find(&self, name: &Path) -> Option<(u64, u64)> {
         let mut name = plain(name);
-        // A link leads to a file; one that leads to a link is no layer that anybody saved.
+        // A link must lead to a file: `docker save` does not write links to links.
         for _ in 0..2 {
             match self.found.get(&name)? {
                 Member::File(at, size) => return Some((*at, *size)),
@@ -120,7 +120,7 @@ impl Members {
         None
     }
 
-    /// What was found wrong with a layer's archive is wrong with this one.
+    /// Replaces the subject of an error about a layer's archive by this archive.
     fn of_file(&self, error: Error) -> Error {
         match error {
             Error::Refused { reason, .. } => self.refused(reason),
@@ -133,35 +133,35 @@ fn refused(path: &Path, reason: impl Into<String>) -> Error {
     Error::refused(format!("the archive {}", path.display()), reason)
 }
 
-/// The file, or a file without a name with what it is once it is unpacked: a member of a compressed
-/// stream cannot be read where it stands.
+/// Opens the file, or decompresses it to an unnamed temporary file: members of a compressed stream
+/// cannot be read in place.
 fn plain_file(path: &Path) -> Result<File> {
     let mut file = File::open(path).map_err(Error::io("open", path))?;
     let mut start = Vec::new();
     (&file).take(4).read_to_end(&mut start).map_err(Error::io("read", path))?;
     file.rewind().map_err(Error::io("read", path))?;
-    if !is_pressed(&start) {
+    if !is_compressed(&start) {
         return Ok(file);
     }
     let unpacked = tempfile::tempfile().map_err(Error::io("unpack", path))?;
     let mut out = BufWriter::with_capacity(1 << 20, unpacked);
-    let copied = unpress(file)
-        .and_then(|plain| io::copy(&mut plain.take(MOST_UNPACKED + 1), &mut out))
+    let copied = decompress(file)
+        .and_then(|plain| io::copy(&mut plain.take(MAX_UNPACKED_BYTES + 1), &mut out))
         .and_then(|bytes| out.flush().map(|()| bytes));
     let bytes = copied.map_err(|error| match error.raw_os_error() {
         Some(_) => Error::io("unpack", path)(error),
-        None => refused(path, format!("it cannot be unpacked: {error}")),
+        None => refused(path, format!("it cannot be decompressed: {error}")),
     })?;
-    if bytes > MOST_UNPACKED {
+    if bytes > MAX_UNPACKED_BYTES {
         let what = format!("the archive {}", path.display());
-        return Err(Error::Limit { what, limit: MOST_UNPACKED, unit: "uncompressed bytes" });
+        return Err(Error::Limit { what, limit: MAX_UNPACKED_BYTES, unit: "uncompressed bytes" });
     }
     let mut unpacked = out.into_inner().map_err(|error| Error::io("unpack", path)(error.into()))?;
     unpacked.rewind().map_err(Error::io("read", path))?;
     Ok(unpacked)
 }
 
-/// Part of a file.
+/// A section of a file.
 struct Section<'a> {
     file: &'a File,
     at: u64,
@@ -182,7 +182,7 @@ fn as_path(bytes: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(bytes))
 }
 
-/// Without `.` and `..`.
+/// The path without `.` and `..`.
 fn plain(path: &Path) -> PathBuf {
     path.components().fold(PathBuf::new(), |mut plain, part| {
         match part {

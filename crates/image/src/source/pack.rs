@@ -1,5 +1,5 @@
-//! A folder on this machine as the archive that a layer would be, in the order of names, so that
-//! equal folders give equal bytes.
+//! Converts a folder on this machine to the archive of a layer, ordered by names, so that equal
+//! folders produce equal bytes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
@@ -14,35 +14,35 @@ use tar::{EntryType, Header};
 
 use crate::tree::EntryPath;
 
-/// How a folder becomes a layer.
+/// How a folder is converted to a layer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shape {
-    /// Where in the image its content stands.
+    /// The path of the folder's content in the image.
     pub at: EntryPath,
-    /// Owners and times; all of this machine's if none are given.
+    /// Owners and times of the files.
     pub stamp: Stamp,
-    /// Leaves folders out that have something in them and nothing special about them: the image
-    /// implies them, and where it has a link instead (`/lib`, say), the link stays.
+    /// Omits non-empty folders with default attributes: the image implies them, and where the image
+    /// has a link instead (for example `/lib`), the link is kept.
     pub implied_folders: bool,
 }
 
-/// Which of a file's attributes are this machine's.
+/// Which attributes of files are taken from this machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stamp {
-    /// Owners and times as they are here.
+    /// Owners and times of this machine.
     #[default]
     Kept,
-    /// Owned by root, times as they are here: for what an archive brought, such as a package.
+    /// Owned by root, with the times of this machine: for files of an archive, such as a package.
     Root,
-    /// What Git knows: content, links and whether a file is executable. Owned by root, mode 755 or
-    /// 644, changed at the beginning of 1980, the earliest that every archive can say. So equal
-    /// contents are equal layers wherever and whenever they were checked out.
+    /// Only what Git stores: content, links and executable bits. Owned by root, mode 755 or 644,
+    /// changed at the beginning of 1980, the earliest time that every archive format supports.
+    /// Equal contents thus produce equal layers, wherever and whenever they were checked out.
     Fixed,
 }
 
 const FIXED_SECONDS: i64 = 315_532_800;
 
-/// A file's attributes as the layer has them.
+/// A file's attributes in the layer.
 struct Stamped {
     mode: u32,
     owner: (u32, u32),
@@ -60,7 +60,7 @@ pub(super) fn write(root: &Path, shape: &Shape, out: impl Write) -> io::Result<(
         .iter()
         .fold(PathBuf::from("."), |path, name| path.join(OsStr::from_bytes(name)));
     archive.member(root, &top)?;
-    // Two records of zeros end an archive.
+    // An archive ends with two records of zeros.
     archive.out.write_all(&[0; 1024])?;
     archive.out.flush()
 }
@@ -68,7 +68,7 @@ pub(super) fn write(root: &Path, shape: &Shape, out: impl Write) -> io::Result<(
 struct Archive<'a, W> {
     out: W,
     shape: &'a Shape,
-    /// First names of files that have several.
+    /// The first names of files with several names.
     links: HashMap<(u64, u64), PathBuf>,
 }
 
@@ -103,11 +103,12 @@ impl<W: Write> Archive<'_, W> {
         if kind.is_fifo() {
             return self.head(path, name, &metadata, EntryType::Fifo, b"", 0);
         }
-        // Sockets are bound to their process; devices would be left out later.
+        // Sockets are useless without their process; devices are omitted on conversion.
         Ok(())
     }
 
-    /// Whether a folder differs from those that an image implies. Its root is the image's own.
+    /// Whether a folder's attributes differ from those of an implied folder. The root is never
+    /// special.
     fn is_special(&self, path: &Path, name: &Path, metadata: &Metadata) -> io::Result<bool> {
         let stamped = self.stamped(path, metadata)?;
         let plain = stamped.mode == 0o755 && stamped.owner == (0, 0) && stamped.xattrs.is_empty();
@@ -127,14 +128,15 @@ impl<W: Write> Archive<'_, W> {
         Ok(Stamped { mode: metadata.mode() & 0o7777, owner, mtime, xattrs: xattrs(path)? })
     }
 
-    /// A file that shrinks or grows meanwhile is an error: half of it is nobody's.
+    /// Fails if the file's size changes while it is read, because its content would be
+    /// inconsistent.
     fn file(&mut self, path: &Path, name: &Path, metadata: &Metadata) -> io::Result<()> {
         let size = metadata.size();
         self.head(path, name, metadata, EntryType::Regular, b"", size)?;
         let mut content = File::open(path)?.take(size + 1);
         let copied = io::copy(&mut content, &mut self.out)?;
         if copied != size {
-            return Err(io::Error::other(format!("{} changed meanwhile", path.display())));
+            return Err(io::Error::other(format!("{} changed while it was read", path.display())));
         }
         self.pad(size)
     }
@@ -182,7 +184,7 @@ impl<W: Write> Archive<'_, W> {
     }
 }
 
-/// Names in a folder, in the order of bytes.
+/// The names in a folder, ordered bytewise.
 pub(crate) fn names(folder: &Path) -> io::Result<Vec<OsString>> {
     let entries = fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.file_name()));
     let mut names = entries.collect::<io::Result<Vec<_>>>()?;
@@ -190,7 +192,7 @@ pub(crate) fn names(folder: &Path) -> io::Result<Vec<OsString>> {
     Ok(names)
 }
 
-/// As the reader of layers has it: the part below a second counts upwards.
+/// The time in the format of the layer reader: the fraction of a second counts upwards.
 fn time(seconds: i64, nanos: i64) -> String {
     if seconds < 0 && nanos > 0 {
         let whole = seconds + 1;
@@ -200,7 +202,7 @@ fn time(seconds: i64, nanos: i64) -> String {
     format!("{seconds}.{nanos:09}")
 }
 
-/// `length key=value\n`, where the length counts its own digits.
+/// A record `length key=value\n`; the length includes its own digits.
 fn record(key: &[u8], value: &[u8]) -> Vec<u8> {
     let rest = key.len() + value.len() + 3;
     let mut length = rest;

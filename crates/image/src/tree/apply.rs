@@ -1,30 +1,30 @@
-//! Layers on each other, as the OCI image specification says.
+//! Merges layers, as defined by the OCI image specification.
 //!
-//! Invariant: whiteouts of a layer act on the layers below it only, wherever they stand among its
-//! entries; so all of them are applied before anything of the layer is put.
+//! Invariant: whiteouts of a layer affect only the layers below it, regardless of their position
+//! among its entries. All of them are therefore applied before any entry is added.
 
 use std::collections::BTreeMap;
 
 use super::{Attributes, Change, Entry, EntryPath, Kind};
 use crate::{Error, Result};
 
-/// Files of all layers together, also those that an upper layer hides. A path of few bytes can imply
-/// thousands of folders, so that the bounds of archives alone do not bound memory.
-const MOST_FILES: usize = 8_000_000;
+/// The maximum number of files of all layers, including those that an upper layer hides. A short path
+/// can imply thousands of folders, so the limits of archives are not enough to limit memory.
+const MAX_FILES: usize = 8_000_000;
 
 /// Index of a node in its tree.
 pub type NodeId = usize;
 
-/// A file of the tree; several names may lead to it.
+/// A file of the tree; it may have several names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// What it is.
+    /// Its type.
     pub kind: Kind,
-    /// What every file has.
+    /// Its attributes.
     pub attributes: Attributes,
-    /// The layer that its bytes are in, from 0 for the lowest.
+    /// The layer of its bytes; the lowest layer is 0.
     pub layer: usize,
-    /// What is in it, if it is a folder, in the order of bytes.
+    /// The entries of a folder, ordered bytewise.
     pub children: BTreeMap<Vec<u8>, NodeId>,
 }
 
@@ -38,17 +38,17 @@ impl Node {
     }
 }
 
-/// The file system that layers give. Nodes that no name leads to any more stay in memory only.
+/// The merged file system of layers. Nodes without a name remain in memory only.
 #[derive(Clone, Debug)]
 pub struct Tree {
     nodes: Vec<Node>,
     layers: usize,
-    most_files: usize,
+    max_files: usize,
 }
 
 impl Default for Tree {
     fn default() -> Self {
-        Self { nodes: vec![implied_folder(0)], layers: 0, most_files: MOST_FILES }
+        Self { nodes: vec![implied_folder(0)], layers: 0, max_files: MAX_FILES }
     }
 }
 
@@ -62,12 +62,12 @@ impl Tree {
     /// The root folder.
     pub const ROOT: NodeId = 0;
 
-    /// For at most so many files instead of 8,000,000.
-    pub fn at_most(files: usize) -> Self {
-        Self { most_files: files, ..Self::default() }
+    /// A tree for at most `files` files instead of 8,000,000.
+    pub fn with_max_files(files: usize) -> Self {
+        Self { max_files: files, ..Self::default() }
     }
 
-    /// Of so many layers, with nothing in it yet.
+    /// An empty tree that counts as the result of `layers` layers.
     pub(crate) fn of_layers(layers: usize) -> Self {
         Self { layers, ..Self::default() }
     }
@@ -76,17 +76,17 @@ impl Tree {
         &mut self.nodes[id]
     }
 
-    /// A node. Ids come from this tree only.
+    /// The node with this id, which must be an id of this tree.
     pub fn node(&self, id: NodeId) -> &Node {
         &self.nodes[id]
     }
 
-    /// How many layers were applied.
+    /// The number of layers.
     pub fn layers(&self) -> usize {
         self.layers
     }
 
-    /// Puts a layer on top. If it is refused, the tree is of no use any more.
+    /// Adds a layer on top. After an error, the tree is inconsistent and must not be used.
     pub fn apply(&mut self, entries: &[Entry]) -> Result<()> {
         for entry in entries {
             match entry.change {
@@ -132,11 +132,11 @@ impl Tree {
             return Ok(());
         };
         let folder = self.make_folder(folder, path)?;
-        if let Some(&there) = self.nodes[folder].children.get(name)
+        if let Some(&existing) = self.nodes[folder].children.get(name)
             && *kind == Kind::Folder
-            && self.nodes[there].is_folder()
+            && self.nodes[existing].is_folder()
         {
-            self.nodes[there].attributes = attributes.clone();
+            self.nodes[existing].attributes = attributes.clone();
             return Ok(());
         }
         if self.is_full() {
@@ -162,11 +162,11 @@ impl Tree {
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.nodes.len() >= self.most_files
+        self.nodes.len() >= self.max_files
     }
 
     pub(super) fn too_many(&self) -> Error {
-        let limit = self.most_files as u64;
+        let limit = self.max_files as u64;
         Error::Limit { what: "the image".to_owned(), limit, unit: "files" }
     }
 
@@ -175,7 +175,7 @@ impl Tree {
         self.nodes.len() - 1
     }
 
-    /// The folder `name` of `folder`, which has nothing of that name yet.
+    /// Adds the folder `name` to `folder`, which has no entry with that name.
     pub(super) fn add_implied(&mut self, folder: NodeId, name: &[u8]) -> NodeId {
         let id = self.add(implied_folder(self.layers));
         self.nodes[folder].children.insert(name.to_vec(), id);
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whiteout_hides_what_is_below_and_nothing_of_its_own_layer() {
+    fn a_whiteout_hides_lower_layers_but_not_its_own() {
         let hide = entry("d/a", Change::Hide);
         let both = tree(&[&[file("d/a"), file("d/b")], &[file("d/a"), hide.clone()]]).unwrap();
         assert_eq!(names(&both), ["/d", "/d/a", "/d/b"]);
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_over_a_folder_keeps_its_content_and_a_file_does_not() {
+    fn a_folder_replaced_by_a_folder_keeps_its_content() {
         let kept = tree(&[&[file("d/a")], &[folder("d")]]).unwrap();
         assert_eq!(names(&kept), ["/d", "/d/a"]);
         let replaced = tree(&[&[file("d/a")], &[file("d")]]).unwrap();
@@ -256,13 +256,13 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_duplicated_entries_counts() {
+    fn the_last_of_duplicate_entries_wins() {
         let tree = tree(&[&[file("a"), symlink("a", "x"), folder("a"), file("a/b")]]).unwrap();
         assert_eq!(names(&tree), ["/a", "/a/b"]);
     }
 
     #[test]
-    fn links_on_the_way_are_followed_inside_the_image() {
+    fn links_in_paths_are_resolved_inside_the_image() {
         let lower = [folder("usr/bin"), symlink("bin", "usr/bin"), symlink("out", "../../../etc")];
         let tree = tree(&[&lower, &[file("bin/tool"), file("out/passwd")]]).unwrap();
         let expected = ["/bin", "/etc", "/etc/passwd", "/out", "/usr", "/usr/bin", "/usr/bin/tool"];
@@ -270,22 +270,22 @@ mod tests {
     }
 
     #[test]
-    fn refuses_links_in_a_circle_and_files_that_are_used_as_folders() {
+    fn refuses_circular_links_and_files_used_as_folders() {
         tree(&[&[symlink("a", "b"), symlink("b", "a"), file("a/x")]]).unwrap_err();
         tree(&[&[file("a"), file("a/x")]]).unwrap_err();
         tree(&[&[file("")]]).unwrap_err();
     }
 
     #[test]
-    fn refuses_folders_that_a_link_alone_names_and_no_kernel_takes() {
+    fn refuses_implied_folders_whose_names_are_too_long() {
         let long = "n".repeat(256);
         tree(&[&[symlink("a", &long), file("a/x")]]).unwrap_err();
         tree(&[&[symlink("a", &long[1..]), file("a/x")]]).unwrap();
     }
 
     #[test]
-    fn refuses_ways_that_lead_through_thousands_of_folders() {
-        // Each link doubles the way of the one before.
+    fn refuses_paths_with_thousands_of_steps() {
+        // Each link doubles the path of the previous one.
         let mut layer = vec![folder("d"), symlink("l0", "d/../d/../d")];
         for n in 0..20 {
             layer.push(symlink(&format!("l{}", n + 1), &format!("l{n}/../l{n}")));
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hard_link_is_the_same_file_and_stays_when_the_first_name_goes() {
+    fn a_hard_link_survives_the_removal_of_the_first_name() {
         let link = entry("b", Change::Link(path("a")));
         let tree = tree(&[&[file("a")], &[link], &[entry("a", Change::Hide), file("c")]]).unwrap();
         assert_eq!(names(&tree), ["/b", "/c"]);

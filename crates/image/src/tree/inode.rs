@@ -1,4 +1,4 @@
-//! What a layer says about one path.
+//! Entries of layers.
 
 use std::collections::BTreeMap;
 
@@ -10,16 +10,16 @@ use super::path::Text;
 /// Extended attributes by name; `security.capability` is one of them.
 pub type Xattrs = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// A moment.
+/// A point in time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Time {
-    /// Since 1970, possibly before it.
+    /// Seconds since 1970; negative before.
     pub seconds: i64,
-    /// Below a second.
+    /// The fraction of the second, in nanoseconds.
     pub nanos: u32,
 }
 
-/// What every file has.
+/// Attributes of a file of any type.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attributes {
     /// The twelve bits of permissions, set-id and sticky.
@@ -28,37 +28,37 @@ pub struct Attributes {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Last change.
+    /// The modification time.
     pub mtime: Time,
     /// Extended attributes.
     #[serde(with = "pairs", default, skip_serializing_if = "Xattrs::is_empty")]
     pub xattrs: Xattrs,
 }
 
-/// Where the bytes of a file are: one run in the blob of its layer.
+/// The position of a file's bytes: a contiguous range in the blob of its layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Extent {
     /// Bytes of the file.
     pub size: u64,
-    /// Where the run begins, in units of 4096 raw bytes; 0 for an empty file.
+    /// Start of the range in units of 4096 raw bytes; 0 for an empty file.
     pub block: u64,
 }
 
-/// What a file is. Device nodes do not occur: a sandbox has its own `/dev`, and mounts that are
-/// `nodev` would not let them work anyway.
+/// The type of a file. Device nodes do not occur: a sandbox has its own `/dev`, and device nodes do
+/// not work on `nodev` mounts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kind {
     /// A folder.
     Folder,
     /// A regular file.
     File(Extent),
-    /// A symbolic link and where it points.
+    /// A symbolic link and its target.
     Symlink(Target),
     /// A named pipe.
     Fifo,
 }
 
-/// Where a symbolic link points: any bytes.
+/// The target of a symbolic link: any bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Text", into = "Text")]
 pub struct Target(pub Vec<u8>);
@@ -75,29 +75,29 @@ impl From<Target> for Text {
     }
 }
 
-/// What a layer does with a path.
+/// The change that a layer makes to a path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Change {
-    /// Puts a file there; a folder that is there keeps what is in it.
+    /// Adds a file; an existing folder keeps its content.
     Put(Kind, Attributes),
-    /// Gives the file at the other path this name too.
+    /// Adds this path as another name of an existing file.
     Link(EntryPath),
-    /// Hides what lower layers have there.
+    /// Hides the path in lower layers.
     Hide,
-    /// Hides what lower layers have in the folder there.
+    /// Hides the folder's content in lower layers.
     HideContent,
 }
 
-/// One line of a layer.
+/// An entry of a layer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// Where.
+    /// The path.
     pub path: EntryPath,
-    /// What.
+    /// The change.
     pub change: Change,
 }
 
-/// JSON has only text as keys: a list of pairs.
+/// JSON keys must be text, so attributes are a list of pairs.
 mod pairs {
     use serde::{Deserialize, Deserializer, Serializer};
 

@@ -1,13 +1,13 @@
-//! The file system of an image as a value: what a layer changes, and the tree that all layers give.
+//! The file system of an image as a data structure: the changes of layers, and the merged tree.
 //!
 //! | part | file |
 //! |---|---|
-//! | names of entries, as they may stand in an archive | `path` |
+//! | paths of entries in an archive | `path` |
 //! | files, folders and links with their attributes | `inode` |
-//! | layers put on each other | `apply`, `resolve` |
+//! | merging of layers | `apply`, `resolve` |
 //!
-//! Invariant: nothing here touches a file system. A path that leads out of the image leads nowhere,
-//! because there is no outside.
+//! Invariant: this module does not access a file system. A path cannot lead out of the image,
+//! because nothing else exists in the tree.
 
 mod apply;
 mod inode;

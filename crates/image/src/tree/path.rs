@@ -1,4 +1,4 @@
-//! Names of entries: relative, without `.` and `..`, within the limits of the kernel.
+//! Paths of entries: relative, without `.` and `..`, within the limits of the kernel.
 
 use std::fmt;
 
@@ -6,22 +6,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
 
-/// NAME_MAX of Linux.
+/// Linux's NAME_MAX.
 pub const MAX_NAME_BYTES: usize = 255;
-/// PATH_MAX of Linux.
+/// Linux's PATH_MAX.
 const MAX_PATH_BYTES: usize = 4096;
 
-/// The path of an entry below the root; the root itself has no names.
+/// The path of an entry below the root; the root's path is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "Text", into = "Text")]
 pub struct EntryPath(Vec<Vec<u8>>);
 
 impl EntryPath {
-    /// As an archive has it: a leading `/` and `.` count for nothing, `..` is refused even where it
-    /// would stay inside, because no builder of images writes it.
+    /// Parses a path of an archive: a leading `/` and `.` are ignored; `..` is refused even where
+    /// it would stay inside the root, because no image builder writes it.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         let refuse = |reason: &str| {
-            let shown: String = shown(bytes).chars().take(200).collect();
+            let shown: String = escaped(bytes).chars().take(200).collect();
             Err(Error::refused(format!("the entry `{shown}`"), reason))
         };
         if bytes.len() > MAX_PATH_BYTES {
@@ -41,17 +41,17 @@ impl EntryPath {
         Ok(Self(names))
     }
 
-    /// Its names from the root down.
+    /// The names in the path, starting at the root.
     pub fn names(&self) -> &[Vec<u8>] {
         &self.0
     }
 
-    /// The folder it is in and its name there; `None` for the root.
+    /// The path of the parent and the last name; `None` for the root.
     pub fn split(&self) -> Option<(&[Vec<u8>], &[u8])> {
         self.0.split_last().map(|(name, folder)| (folder, name.as_slice()))
     }
 
-    /// The same with another last name.
+    /// The path with another last name.
     pub(crate) fn renamed(&self, name: &[u8]) -> Self {
         let mut names = self.0.clone();
         names.pop();
@@ -59,7 +59,7 @@ impl EntryPath {
         Self(names)
     }
 
-    /// The folder it is in.
+    /// The parent's path.
     pub(crate) fn parent(&self) -> Self {
         let mut names = self.0.clone();
         names.pop();
@@ -69,11 +69,11 @@ impl EntryPath {
 
 impl fmt::Display for EntryPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "/{}", shown(&self.0.join(&b'/')))
+        write!(f, "/{}", escaped(&self.0.join(&b'/')))
     }
 }
 
-/// Bytes as JSON has them: text where they are, which nearly all are, and numbers elsewhere.
+/// Bytes in JSON: text if they are UTF-8, which is the normal case, numbers otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Text {
@@ -110,7 +110,7 @@ impl TryFrom<Text> for EntryPath {
     }
 }
 
-fn shown(bytes: &[u8]) -> String {
+fn escaped(bytes: &[u8]) -> String {
     bytes.escape_ascii().to_string()
 }
 
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_ways_out_and_names_that_no_kernel_takes() {
+    fn refuses_paths_outside_the_root_and_long_names() {
         let long = [b'a'; 256];
         for bad in [&b"../etc/passwd"[..], b"a/../../b", b"a\0b", &long] {
             EntryPath::parse(bad).unwrap_err();

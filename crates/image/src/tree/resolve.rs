@@ -1,65 +1,64 @@
-//! Paths to nodes, with symbolic links on the way followed as a process whose root is the image
-//! would see them.
+//! Resolves paths to nodes. Symbolic links are followed as for a process whose root is the image.
 
 use std::collections::VecDeque;
 
 use super::{EntryPath, Kind, MAX_NAME_BYTES, NodeId, Tree};
 use crate::{Error, Result};
 
-/// As many links as the kernel follows.
-const MOST_LINKS: usize = 40;
-/// Names on the way, those of links too: twice as many as a path can have. Longer ways cost time for
-/// each entry that goes them.
-const MOST_STEPS: usize = 4096;
+/// The kernel's limit.
+const MAX_LINKS: usize = 40;
+/// The maximum number of names in a path including those of links: twice the maximum of a path.
+/// Limits the time for each entry.
+const MAX_STEPS: usize = 4096;
 
-/// Why a path leads to no folder.
-enum Dead {
+/// Why a path does not lead to a folder.
+enum WalkError {
     Missing,
     NotAFolder,
     TooManyLinks,
-    NoName,
+    LongName,
     TooManyFiles,
 }
 
 impl Tree {
-    /// The node at a path; the last name is not followed if it is a link.
+    /// The node at a path. A link as the last name is not followed.
     pub fn find(&self, path: &EntryPath) -> Option<NodeId> {
         let Some((folder, name)) = path.split() else { return Some(Self::ROOT) };
         self.node(self.find_folder(folder)?).children.get(name).copied()
     }
 
-    /// The folder that these names lead to.
+    /// The folder at these names.
     pub(super) fn find_folder(&self, names: &[Vec<u8>]) -> Option<NodeId> {
         walk(&mut |at, name| self.step(at, name), names).ok()
     }
 
-    /// The folder that these names lead to, made where it is missing; `path` is who wants it.
+    /// The folder at these names; missing folders are created. `path` is the entry, for errors.
     pub(super) fn make_folder(&mut self, names: &[Vec<u8>], path: &EntryPath) -> Result<NodeId> {
         let mut step = |at: NodeId, name: &[u8]| match self.step(at, name) {
-            // Names of entries were looked at; this one may come from a link.
-            Err(Dead::Missing) if name.len() > MAX_NAME_BYTES => Err(Dead::NoName),
-            Err(Dead::Missing) if self.is_full() => Err(Dead::TooManyFiles),
-            Err(Dead::Missing) => Ok(Step::Folder(self.add_implied(at, name))),
+            // Names of entries have been checked; this one may come from a link.
+            Err(WalkError::Missing) if name.len() > MAX_NAME_BYTES => Err(WalkError::LongName),
+            Err(WalkError::Missing) if self.is_full() => Err(WalkError::TooManyFiles),
+            Err(WalkError::Missing) => Ok(Step::Folder(self.add_implied(at, name))),
             outcome => outcome,
         };
         let walked = walk(&mut step, names);
-        walked.map_err(|dead| {
-            let reason = match dead {
-                Dead::TooManyFiles => return self.too_many(),
-                Dead::TooManyLinks => "its path has too many symbolic links",
-                Dead::NoName => "it is behind a link to a name longer than 255 bytes",
-                Dead::Missing | Dead::NotAFolder => "a part of its path is a file",
+        walked.map_err(|error| {
+            let reason = match error {
+                WalkError::TooManyFiles => return self.too_many(),
+                WalkError::TooManyLinks => "its path has too many symbolic links",
+                WalkError::LongName => "it is below a link to a name longer than 255 bytes",
+                WalkError::Missing | WalkError::NotAFolder => "a part of its path is a file",
             };
             Error::refused(format!("the entry `{path}`"), reason)
         })
     }
 
-    fn step(&self, at: NodeId, name: &[u8]) -> Result<Step, Dead> {
-        let Some(&child) = self.node(at).children.get(name) else { return Err(Dead::Missing) };
+    fn step(&self, at: NodeId, name: &[u8]) -> Result<Step, WalkError> {
+        let Some(&child) = self.node(at).children.get(name) else { return Err(WalkError::Missing) };
         match &self.node(child).kind {
             Kind::Folder => Ok(Step::Folder(child)),
             Kind::Symlink(target) => Ok(Step::Link(target.0.clone())),
-            Kind::File(_) | Kind::Fifo => Err(Dead::NotAFolder),
+            Kind::File(_) | Kind::Fifo => Err(WalkError::NotAFolder),
         }
     }
 }
@@ -70,40 +69,40 @@ enum Step {
 }
 
 fn walk(
-    step: &mut impl FnMut(NodeId, &[u8]) -> Result<Step, Dead>,
+    step: &mut impl FnMut(NodeId, &[u8]) -> Result<Step, WalkError>,
     names: &[Vec<u8>],
-) -> Result<NodeId, Dead> {
-    let mut ahead: VecDeque<Vec<u8>> = names.iter().cloned().collect();
-    let (mut above, mut at, mut links, mut steps) = (Vec::new(), Tree::ROOT, 0, 0);
-    while let Some(name) = ahead.pop_front() {
+) -> Result<NodeId, WalkError> {
+    let mut remaining: VecDeque<Vec<u8>> = names.iter().cloned().collect();
+    let (mut parents, mut at, mut links, mut steps) = (Vec::new(), Tree::ROOT, 0, 0);
+    while let Some(name) = remaining.pop_front() {
         steps += 1;
-        if steps > MOST_STEPS {
-            return Err(Dead::TooManyLinks);
+        if steps > MAX_STEPS {
+            return Err(WalkError::TooManyLinks);
         }
         match name.as_slice() {
             b"" | b"." => continue,
             b".." => {
-                // Above the root is the root.
-                at = above.pop().unwrap_or(Tree::ROOT);
+                // The parent of the root is the root.
+                at = parents.pop().unwrap_or(Tree::ROOT);
                 continue;
             }
             _ => {}
         }
         match step(at, &name)? {
             Step::Folder(child) => {
-                above.push(at);
+                parents.push(at);
                 at = child;
             }
             Step::Link(target) => {
                 links += 1;
-                if links > MOST_LINKS {
-                    return Err(Dead::TooManyLinks);
+                if links > MAX_LINKS {
+                    return Err(WalkError::TooManyLinks);
                 }
                 if target.starts_with(b"/") {
-                    (at, above) = (Tree::ROOT, Vec::new());
+                    (at, parents) = (Tree::ROOT, Vec::new());
                 }
                 let parts = target.split(|byte| *byte == b'/').map(<[u8]>::to_vec);
-                parts.rev().for_each(|part| ahead.push_front(part));
+                parts.rev().for_each(|part| remaining.push_front(part));
             }
         }
     }

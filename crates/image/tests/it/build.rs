@@ -1,4 +1,4 @@
-//! Images from a base, packages and code: what is unchanged is neither read nor sent again.
+//! Images from a base, packages and code: unchanged parts are neither read nor uploaded again.
 
 use std::fs;
 use std::os::fd::AsRawFd;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use snowmelt_image::block::{BlobSummary, BlockSize, OciDigest};
 use snowmelt_image::build::{
-    Base, BlockBase, Part, Recipe, Settings, Unpacked, build, build_watched, function,
+    Base, BlockBase, Part, Recipe, Settings, Unpacked, build, build_with_progress, function,
 };
 use snowmelt_image::mount::mount_files;
 use snowmelt_image::read::{BlockSource, LocalSource};
@@ -31,12 +31,12 @@ fn write(folder: &Path, files: &[(&str, &str)]) {
     }
 }
 
-/// Files that changed longer ago than the kernel's clock for files can tell apart.
+/// Waits until changes of files can be distinguished by the kernel's clock for file times.
 fn settle() {
     std::thread::sleep(Duration::from_millis(50));
 }
 
-/// A base with `/lib` as a link, packages that have files in `/lib`, and code.
+/// A base with the link `/lib`, packages with files in `/lib`, and code.
 struct Folders {
     _scratch: tempfile::TempDir,
     base: PathBuf,
@@ -77,13 +77,13 @@ fn blocks(blob: &BlobSummary) -> u64 {
 }
 
 #[test]
-fn a_change_of_code_presses_and_pushes_the_code_alone() {
+fn a_change_of_code_compresses_and_uploads_only_the_code() {
     let folders = Folders::new();
     let (store, scratch) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let layout = Layout::create(store.path()).unwrap();
     settle();
     let first = folders.build(&layout);
-    assert_eq!(first.pressed, first.image.blobs().map(blocks).sum::<u64>());
+    assert_eq!(first.written_blocks, first.image.blobs().map(blocks).sum::<u64>());
     assert_eq!(first.image.layers.len(), 3);
 
     fs::write(folders.code.join("main.py"), "print(22)").unwrap();
@@ -92,9 +92,9 @@ fn a_change_of_code_presses_and_pushes_the_code_alone() {
     let code = &second.image.layers[2];
     assert!(second.written.contains(&code.digest));
     assert!(!second.written.contains(&second.image.layers[1].digest));
-    // The base is a plain folder, whose layer nothing names before it is read.
+    // The base is a folder, so its layer is read before it is identified.
     let base = blocks(&second.image.layers[0]);
-    assert_eq!(second.pressed - base, blocks(code) + blocks(&second.image.metadata));
+    assert_eq!(second.written_blocks - base, blocks(code) + blocks(&second.image.metadata));
     assert_eq!(second.reused, 1);
     assert_eq!(second.image.layers[..2], first.image.layers[..2]);
     assert_ne!(code, &first.image.layers[2]);
@@ -120,7 +120,7 @@ fn a_change_of_code_presses_and_pushes_the_code_alone() {
 }
 
 #[test]
-fn what_was_built_is_there_as_a_package_manager_would_have_put_it() {
+fn a_built_image_has_the_files_that_a_package_manager_would_install() {
     if !is_root() {
         return;
     }
@@ -132,7 +132,7 @@ fn what_was_built_is_there_as_a_package_manager_would_have_put_it() {
     let files = unpack_blobs(&built.image, LocalSource::new(store.path()), raw.path());
     let root = mount_files(&files[0], &files[1..]).unwrap();
     let path = |name: &str| PathBuf::from(format!("/proc/self/fd/{}/{name}", root.as_raw_fd()));
-    assert_eq!(fs::read_link(path("lib")).unwrap(), Path::new("usr/lib"), "the link stays");
+    assert_eq!(fs::read_link(path("lib")).unwrap(), Path::new("usr/lib"), "the link is kept");
     assert!(path("usr/lib/one.so").is_file() && path("lib/base.so").is_file());
     assert_eq!(fs::read_to_string(path("app/main.py")).unwrap(), "print(1)");
     let mode = |name: &str| fs::metadata(path(name)).unwrap().permissions().mode() & 0o7777;
@@ -144,7 +144,7 @@ fn what_was_built_is_there_as_a_package_manager_would_have_put_it() {
 }
 
 #[test]
-fn the_same_content_gives_the_same_bytes_wherever_it_was_checked_out() {
+fn equal_contents_produce_equal_bytes() {
     let manifests = [0o700, 0o775].map(|mode| {
         let scratch = tempfile::tempdir().unwrap();
         let code = scratch.path().join(format!("code{mode}"));
@@ -160,7 +160,7 @@ fn the_same_content_gives_the_same_bytes_wherever_it_was_checked_out() {
 }
 
 #[test]
-fn functions_with_a_wheel_in_common_share_its_layer() {
+fn functions_with_the_same_wheel_share_its_layer() {
     let scratch = tempfile::tempdir().unwrap();
     let folder = |name: &str| scratch.path().join(name);
     for name in ["numpy", "pandas", "one", "two"] {
@@ -178,14 +178,14 @@ fn functions_with_a_wheel_in_common_share_its_layer() {
     assert_eq!((one.reused, two.reused), (0, 1));
     assert_eq!(one.image.layers[0], two.image.layers[0]);
     assert_ne!(one.image.layers[2], two.image.layers[1]);
-    // Another link of a file is no other file.
+    // Another hard link of a file does not change its content.
     fs::hard_link(folder("numpy/numpy/__init__.py"), folder("linked")).unwrap();
     let again = make("two", &["numpy"]);
     assert_eq!((again.reused, again.manifest), (2, two.manifest));
 }
 
 #[test]
-fn what_is_built_on_a_block_image_needs_none_of_its_layers() {
+fn a_build_on_a_block_image_does_not_need_its_layers() {
     let folders = Folders::new();
     let (store, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let whole = folders.build(&Layout::create(store.path()).unwrap());
@@ -208,7 +208,7 @@ fn what_is_built_on_a_block_image_needs_none_of_its_layers() {
     let built = build(&recipe, &layout, options()).unwrap();
     assert_eq!((built.reused, &built.image.layers[..3]), (3, &layers[..]));
 
-    // The same as with the layers at hand.
+    // The same manifest as with local layers.
     let parts = [&folders.packages, &folders.code].map(|folder| match folder == &folders.code {
         true => Part::content(folder, "app").unwrap(),
         false => Part::packages(folder),
@@ -219,7 +219,7 @@ fn what_is_built_on_a_block_image_needs_none_of_its_layers() {
     let recipe = Recipe { base: Some(Base::Origin(&below)), parts, settings };
     assert_eq!(build(&recipe, &layout, options()).unwrap().image.metadata, built.image.metadata);
 
-    // A metadata part of another image.
+    // The metadata part of another image.
     let mut mixed = whole.image.clone();
     mixed.layers.pop();
     let source: Arc<dyn BlockSource> = Arc::new(LocalSource::new(store.path()));
@@ -229,7 +229,7 @@ fn what_is_built_on_a_block_image_needs_none_of_its_layers() {
 }
 
 #[test]
-fn a_memo_that_is_damaged_or_whose_blob_is_gone_is_made_again() {
+fn damaged_cache_entries_and_missing_blobs_are_created_again() {
     let folders = Folders::new();
     let store = tempfile::tempdir().unwrap();
     let layout = Layout::create(store.path()).unwrap();
@@ -239,16 +239,16 @@ fn a_memo_that_is_damaged_or_whose_blob_is_gone_is_made_again() {
     assert_eq!(whole.reused, 2);
     let private = store.path().join(".snowmelt");
     for part in ["layers", "sources"] {
-        for memo in fs::read_dir(private.join(part)).unwrap() {
-            let path = memo.unwrap().path();
+        for entry in fs::read_dir(private.join(part)).unwrap() {
+            let path = entry.unwrap().path();
             let bytes = fs::read(&path).unwrap();
             fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
         }
         let again = folders.build(&layout);
         assert_eq!((again.reused, &again.manifest), (0, &first.manifest), "{part}");
     }
-    for memo in fs::read_dir(private.join("layers")).unwrap() {
-        let path = memo.unwrap().path();
+    for entry in fs::read_dir(private.join("layers")).unwrap() {
+        let path = entry.unwrap().path();
         let whole = fs::read(&path).unwrap();
         for at in (0..whole.len()).step_by(whole.len() / 9) {
             let mut damaged = whole.clone();
@@ -263,7 +263,7 @@ fn a_memo_that_is_damaged_or_whose_blob_is_gone_is_made_again() {
 }
 
 #[test]
-fn a_builder_that_is_ended_leaves_nothing_and_what_a_killed_one_left_is_removed() {
+fn a_cancelled_build_leaves_nothing_and_leftovers_are_removed() {
     let folders = Folders::new();
     let store = tempfile::tempdir().unwrap();
     let layout = Layout::create(store.path()).unwrap();
@@ -275,7 +275,7 @@ fn a_builder_that_is_ended_leaves_nothing_and_what_a_killed_one_left_is_removed(
         0 => Ok(()),
         _ => Err(std::io::Error::other("enough")),
     };
-    build_watched(&recipe, &layout, options(), &enough).unwrap_err();
+    build_with_progress(&recipe, &layout, options(), &enough).unwrap_err();
     assert_eq!(left(), 0);
 
     fs::write(tmp.join("half"), "half").unwrap();
@@ -283,7 +283,7 @@ fn a_builder_that_is_ended_leaves_nothing_and_what_a_killed_one_left_is_removed(
     assert_eq!(left(), 0);
     fs::write(tmp.join("half"), "half").unwrap();
     build(&recipe, &layout, options()).unwrap();
-    assert_eq!(left(), 1, "it may be that of the builder which is at work");
+    assert_eq!(left(), 1, "it may belong to the active builder");
     drop(built);
     build(&recipe, &layout, options()).unwrap();
     assert_eq!(left(), 0);

@@ -1,4 +1,4 @@
-//! The cache of blocks, and everything else that writes, through `kill -9` and full disks.
+//! The block cache, and everything else that writes, with `kill -9` and full disks.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -29,9 +29,9 @@ fn block(number: u32) -> (BlockEntry, Vec<u8>) {
     (BlockEntry { stored: BLOCK_BYTES as u32, digest: BlockDigest::of(&stored) }, stored)
 }
 
-/// The process that the next test kills: without its folder this is no test.
+/// The process that the next test kills. Does nothing without the folder variable.
 #[test]
-fn a_writer_that_never_ends() {
+fn writer_to_be_killed() {
     let Some(folder) = std::env::var_os("SNOWMELT_TEST_CACHE") else { return };
     let cache = BlockCache::open(Path::new(&folder), CAPACITY).unwrap();
     let tenant = cache.of_tenant("tenant");
@@ -44,17 +44,17 @@ fn a_writer_that_never_ends() {
 }
 
 #[test]
-fn a_writer_that_is_killed_at_any_moment_leaves_only_whole_blocks() {
+fn a_killed_writer_leaves_only_complete_blocks() {
     let folder = tempfile::tempdir().unwrap();
     let mut served = 0;
     for lines in 1..40 {
         let mut writer = Command::new(std::env::current_exe().unwrap());
-        writer.args(["--exact", "cache::a_writer_that_never_ends", "--nocapture"]);
+        writer.args(["--exact", "cache::writer_to_be_killed", "--nocapture"]);
         writer.env("SNOWMELT_TEST_CACHE", folder.path()).stdout(Stdio::piped());
         let mut writer = writer.spawn().unwrap();
         let told = BufReader::new(writer.stdout.take().unwrap()).lines();
         let puts = told.filter(|line| line.as_ref().unwrap().contains("put ")).take(lines * 3);
-        assert_eq!(puts.count(), lines * 3, "the writer ended by itself");
+        assert_eq!(puts.count(), lines * 3, "the writer exited");
         writer.kill().unwrap();
         writer.wait().unwrap();
 
@@ -70,12 +70,12 @@ fn a_writer_that_is_killed_at_any_moment_leaves_only_whole_blocks() {
                 }
             }
         }
-        assert_eq!(cache.damaged(), 0, "no half of a block is under a final name");
+        assert_eq!(cache.damaged(), 0, "no incomplete block has a final name");
     }
     assert!(served > 500, "{served}");
 }
 
-/// A file system of so many bytes, mounted nowhere.
+/// A small file system in memory with a detached mount.
 pub struct Disk(OwnedFd);
 
 impl Disk {
@@ -91,7 +91,7 @@ impl Disk {
         format!("/proc/self/fd/{}/{name}", self.0.as_raw_fd()).into()
     }
 
-    /// Takes all room that is left.
+    /// Uses up the remaining space.
     pub fn fill(&self) -> PathBuf {
         let path = self.path("filler");
         let mut file = fs::File::create(&path).unwrap();
@@ -99,8 +99,8 @@ impl Disk {
         path
     }
 
-    /// Waits until half of it is free. A child that another test has just forked has open what was
-    /// open here, and until its exec keeps a removed file's room.
+    /// Waits until half of the space is free. A child that another test has just forked inherits
+    /// open files until its exec, which keeps the space of removed files in use.
     pub fn wait_for_room(&self) {
         let deadline = Instant::now() + Duration::from_secs(30);
         let has_room = || {
@@ -108,7 +108,7 @@ impl Disk {
             found.f_bavail >= found.f_blocks / 2
         };
         while !has_room() {
-            assert!(Instant::now() < deadline, "somebody keeps the room");
+            assert!(Instant::now() < deadline, "the space is still in use");
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -119,7 +119,7 @@ fn runtime() -> tokio::runtime::Runtime {
 }
 
 #[test]
-fn an_image_in_use_goes_on_when_the_disk_of_the_cache_is_full() {
+fn reads_continue_when_the_disk_of_the_cache_is_full() {
     if !is_root() {
         return;
     }
@@ -143,24 +143,28 @@ fn an_image_in_use_goes_on_when_the_disk_of_the_cache_is_full() {
     let read = || {
         let (found, _) = read_from(0);
         assert!(found == whole);
-        // What was read last is there, where there is room.
+        // Recently read blocks are cached as far as there is space.
         let (last, counts) = read_from(raw_size - 1);
         assert!(last == whole[whole.len() - 1..]);
         counts
     };
     let counts = read();
-    assert!((1..=1 << 20).contains(&cache.bytes()), "its own made room: {}", cache.bytes());
+    assert!(
+        (1..=1 << 20).contains(&cache.bytes()),
+        "its own blocks were evicted: {}",
+        cache.bytes()
+    );
     assert_eq!((counts.damaged, counts.cached), (0, 1));
-    // What others write leaves no room at all.
+    // Files of other writers take all of the space.
     let filler = disk.fill();
     read();
     fs::remove_file(&filler).unwrap();
-    assert_eq!(read().cached, 1, "it keeps blocks again");
+    assert_eq!(read().cached, 1, "it stores blocks again");
     assert_eq!(cache.damaged(), 0);
 }
 
 #[test]
-fn a_block_that_was_damaged_on_the_disk_is_dropped_and_fetched_again() {
+fn a_damaged_block_is_dropped_and_fetched_again() {
     let scratch = tempfile::tempdir().unwrap();
     fs::write(scratch.path().join("a"), noise(1, 60_000)).unwrap();
     let (image, source) = image(&[archive(scratch.path())]);
@@ -183,12 +187,12 @@ fn a_block_that_was_damaged_on_the_disk_is_dropped_and_fetched_again() {
         let (again, counts) = read();
         assert!(again == whole);
         assert!(counts.requests == 2 && counts.damaged > 0, "the table and the block: {counts:?}");
-        assert!(fs::read(&path).unwrap() == stored, "it is mended");
+        assert!(fs::read(&path).unwrap() == stored, "it is repaired");
     }
 }
 
 #[test]
-fn a_full_disk_leaves_nothing_half_written_and_is_named() {
+fn a_full_disk_is_reported_and_leaves_no_incomplete_file() {
     let Some((scratch, folder)) = scratch() else { return };
     fs::write(folder.join("a"), noise(1, 3 << 20)).unwrap();
     let origin = FolderOrigin::open(&folder).unwrap();
@@ -198,8 +202,8 @@ fn a_full_disk_leaves_nothing_half_written_and_is_named() {
     let layout = Layout::create(&disk.path("store")).unwrap();
     let files = |name: &str| fs::read_dir(disk.path(name)).map_or(0, |files| files.count());
     let empty = || {
-        let places = ["blobs/sha256", ".snowmelt/tmp", ".snowmelt/layers", ".snowmelt/sources"];
-        places.iter().all(|place| files(&format!("store/{place}")) == 0)
+        let folders = ["blobs/sha256", ".snowmelt/tmp", ".snowmelt/layers", ".snowmelt/sources"];
+        folders.iter().all(|folder| files(&format!("store/{folder}")) == 0)
     };
     let error = convert(&origin, &layout, options).unwrap_err();
     assert!(error.is_disk_full() && empty(), "{error:?}");
@@ -208,7 +212,7 @@ fn a_full_disk_leaves_nothing_half_written_and_is_named() {
     let error = build(&recipe, &layout, options).unwrap_err();
     assert!(error.is_disk_full() && empty(), "{error:?}");
 
-    // A whole file of an image for which there is no room.
+    // A complete file of an image that does not fit.
     let (image, source) = image(&[archive(&folder)]);
     let blocks = Arc::new(Blocks::new(Arc::new(source), None));
     let reader = BlobReader::new(blocks, image.layers[0].clone()).unwrap();
@@ -217,7 +221,7 @@ fn a_full_disk_leaves_nothing_half_written_and_is_named() {
     assert_eq!(files("raw"), 0);
     disk.wait_for_room();
 
-    // No room for a name: the one that is there stays.
+    // There is no space to write a name: the existing one is kept.
     let small = scratch.path().join("small");
     fs::create_dir(&small).unwrap();
     fs::write(small.join("a"), "small").unwrap();

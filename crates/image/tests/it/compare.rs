@@ -1,4 +1,4 @@
-//! Everything that a user sees of a tree of files, as text that two trees can be compared by.
+//! Describes everything visible in a tree of files as text, to compare two trees.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Each path below `root` with type, attributes, content and which other names it has.
+/// Each path below `root` with type, attributes, content and its other names.
 pub fn describe(root: &Path) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let mut names: HashMap<u64, String> = HashMap::new();

@@ -1,4 +1,4 @@
-//! Images that others' tools made, converted from each origin, show what those tools unpack.
+//! Images from other tools, converted from each origin, contain the files that those tools unpack.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ pub fn run(program: &str, arguments: &[&str]) {
     assert!(output.status.success(), "{program} {arguments:?}: {stderr}");
 }
 
-/// A bundle of files, and two layers made of it by umoci, which writes real whiteouts.
+/// A bundle of files, and two layers created from it by umoci, which writes real whiteouts.
 pub fn layout_by_umoci(scratch: &Path) -> PathBuf {
     let layout = scratch.join("layout");
     let (image, bundle) = (format!("{}:it", layout.display()), scratch.join("bundle"));
@@ -60,7 +60,7 @@ fn options() -> Options {
 }
 
 #[test]
-fn an_image_of_umoci_shows_what_umoci_unpacks_from_each_origin() {
+fn an_image_of_umoci_has_the_same_files_from_each_origin() {
     if !is_root() {
         return;
     }
@@ -89,7 +89,7 @@ fn an_image_of_umoci_shows_what_umoci_unpacks_from_each_origin() {
         assert_eq!((second.manifest, second.reused), (converted.manifest.clone(), 2));
         (store, converted)
     });
-    // The layers are the same whatever they were wrapped in.
+    // The layers are equal for every container format.
     for (_, other) in &stores[1..] {
         assert_eq!(stores[0].1.image.layers, other.image.layers);
         assert_eq!(stores[0].1.image.metadata, other.image.metadata);
@@ -108,13 +108,13 @@ fn a_folder_is_an_image_of_one_layer() {
     check(&converted, &store, &root);
     let other = Layout::create(&scratch.path().join("other")).unwrap();
     let again = convert(&FolderOrigin::open(&root).unwrap(), &other, options()).unwrap();
-    assert_eq!(again.manifest, converted.manifest, "the same input gives the same bytes");
+    assert_eq!(again.manifest, converted.manifest, "equal input produces equal bytes");
     store.tag("it", &converted.manifest).unwrap();
     assert_eq!(store.find(Some("it")).unwrap().digest, converted.manifest.digest);
 }
 
 #[test]
-fn two_converters_at_once_give_the_same_image() {
+fn concurrent_converters_produce_the_same_image() {
     if !is_root() {
         return;
     }
@@ -138,7 +138,7 @@ fn two_converters_at_once_give_the_same_image() {
 }
 
 #[test]
-fn a_layer_that_is_not_what_its_image_names_is_found() {
+fn a_layer_with_a_wrong_digest_is_detected() {
     if !is_root() {
         return;
     }

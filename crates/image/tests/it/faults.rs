@@ -1,35 +1,35 @@
-//! Registries that cut, stall, refuse and lie.
+//! Registries that interrupt, stall, refuse and send wrong data.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use snowmelt_image::block::{BlockSize, OciDigest};
-use snowmelt_image::read::{BlockSource, Patience};
+use snowmelt_image::read::{BlockSource, RetryPolicy};
 use snowmelt_image::source::{Credentials, Layout, Platform, Reference, Registry, RegistryOrigin};
 use snowmelt_image::{Converted, Error, Options, Result, convert};
 
 use super::server::{Pace, Reply, Request, Server};
 
-/// As often as the default, without the waits.
-fn quick() -> Patience {
-    Patience {
+/// The default number of attempts, without waits.
+fn quick() -> RetryPolicy {
+    RetryPolicy {
         within: Duration::ZERO,
         first_wait: Duration::from_millis(1),
         attempt: Duration::from_millis(500),
-        ..Patience::default()
+        ..RetryPolicy::default()
     }
 }
 
 fn registry(address: &str, login: Option<Credentials>) -> Registry {
     let reference: Reference = format!("{address}/team/app:v1").parse().unwrap();
-    Registry::with_patience(&reference, login, quick()).unwrap()
+    Registry::with_retry_policy(&reference, login, quick()).unwrap()
 }
 
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
 }
 
-/// An image of one layer, as a registry has it.
+/// An image with one layer, as a registry stores it.
 struct Original {
     layer: Vec<u8>,
     config: Vec<u8>,
@@ -55,7 +55,7 @@ impl Original {
         original
     }
 
-    /// A manifest that says so of the layer's size.
+    /// A manifest with this layer size.
     fn manifest_of(&self, size: usize) -> Vec<u8> {
         format!(
             r#"{{"schemaVersion":2,"config":{{"mediaType":"application/vnd.oci.image.config.v1+json","digest":"{}","size":{}}},"layers":[{{"mediaType":"application/vnd.oci.image.layer.v1.tar","digest":"{}","size":{size}}}]}}"#,
@@ -66,7 +66,7 @@ impl Original {
         .into_bytes()
     }
 
-    /// What a registry without faults answers, but for layers.
+    /// The answers of a registry without faults, except for layers.
     fn document(&self, request: &Request) -> Option<Reply> {
         if request.path.contains("/manifests/") {
             return Some(Reply::new(200, self.manifest.clone()));
@@ -76,7 +76,7 @@ impl Original {
         is_config.then(|| Reply::new(200, self.config.clone()))
     }
 
-    /// The layer from the byte that the request names.
+    /// The layer from the requested byte on.
     fn rest(&self, request: &Request) -> (usize, Reply) {
         let range = request.headers.get("range").map(|range| {
             range.strip_prefix("bytes=").unwrap().strip_suffix('-').unwrap().parse().unwrap()
@@ -99,17 +99,17 @@ fn convert_from(server: &Server) -> Result<(Converted, tempfile::TempDir)> {
     let options = Options { block_size: BlockSize::MIN, ..Options::default() };
     let converted = convert(&origin, &layout, options);
     let left = std::fs::read_dir(store.path().join(".snowmelt/tmp")).unwrap().count();
-    assert_eq!(left, 0, "nothing half-written is left");
+    assert_eq!(left, 0, "no incomplete file is left");
     converted.map(|converted| (converted, store))
 }
 
 fn ranges(server: &Server) -> Vec<String> {
-    server.asked().iter().filter_map(|request| request.headers.get("range").cloned()).collect()
+    server.requests().iter().filter_map(|request| request.headers.get("range").cloned()).collect()
 }
 
 #[test]
-fn a_layer_that_is_cut_again_and_again_goes_on_where_it_was_cut() {
-    for knows_ranges in [true, false] {
+fn an_interrupted_layer_is_resumed() {
+    for supports_ranges in [true, false] {
         let original = Arc::new(Original::new());
         let answering = Arc::clone(&original);
         let server = Server::new(move |request, _| {
@@ -117,7 +117,7 @@ fn a_layer_that_is_cut_again_and_again_goes_on_where_it_was_cut() {
                 return reply;
             }
             let (from, reply) = answering.rest(request);
-            if knows_ranges {
+            if supports_ranges {
                 return Reply { cut: Some(90_000), ..reply };
             }
             Reply { cut: Some(from + 90_000), ..Reply::new(200, answering.layer.clone()) }
@@ -125,12 +125,12 @@ fn a_layer_that_is_cut_again_and_again_goes_on_where_it_was_cut() {
         let (converted, _store) = convert_from(&server).unwrap();
         assert_eq!(converted.image.layers[0].raw_size, 303_104);
         let ranges = ranges(&server);
-        assert_eq!(ranges, ["bytes=90000-", "bytes=180000-", "bytes=270000-"], "{knows_ranges}");
+        assert_eq!(ranges, ["bytes=90000-", "bytes=180000-", "bytes=270000-"], "{supports_ranges}");
     }
 }
 
 #[test]
-fn a_layer_that_does_not_go_on_is_an_error_in_the_end() {
+fn a_layer_that_cannot_be_resumed_is_an_error() {
     let original = Original::new();
     let server = Server::new(move |request, _| match original.document(request) {
         Some(reply) => reply,
@@ -143,7 +143,7 @@ fn a_layer_that_does_not_go_on_is_an_error_in_the_end() {
 }
 
 #[test]
-fn a_layer_that_is_shorter_longer_or_another_one_is_damaged() {
+fn a_layer_of_another_size_or_content_is_damaged() {
     let original = Arc::new(Original::new());
     let size = original.layer.len();
     let mut other = original.layer.clone();
@@ -167,7 +167,7 @@ fn a_layer_that_is_shorter_longer_or_another_one_is_damaged() {
 }
 
 #[test]
-fn a_document_that_is_not_what_its_digest_names_is_damaged() {
+fn a_document_with_a_wrong_digest_is_damaged() {
     let original = Original::new();
     let server = Server::new(move |request, _| match original.document(request) {
         Some(reply) if request.path.contains("/manifests/") => reply,
@@ -178,7 +178,7 @@ fn a_document_that_is_not_what_its_digest_names_is_damaged() {
 }
 
 #[test]
-fn each_status_is_an_error_of_its_own_and_what_may_pass_is_asked_again() {
+fn each_status_has_its_error_and_transient_ones_are_retried() {
     let attempts = quick().attempts as usize;
     type Is = fn(&Error) -> bool;
     let cases: [(u16, usize, Is); 8] = [
@@ -191,16 +191,16 @@ fn each_status_is_an_error_of_its_own_and_what_may_pass_is_asked_again() {
         (500, attempts, |error| matches!(error, Error::Unreachable { .. })),
         (503, attempts, |error| matches!(error, Error::Unreachable { .. })),
     ];
-    for (status, asked, is) in cases {
-        let server = Server::new(move |_, _| Reply::new(status, "its own words"));
+    for (status, attempts, is) in cases {
+        let server = Server::new(move |_, _| Reply::new(status, "the registry's message"));
         let error = runtime().block_on(registry(&server.address, None).manifest("v1")).unwrap_err();
         assert!(is(&error), "{status}: {error:?}");
-        assert_eq!(server.asked().len(), asked, "{status}");
+        assert_eq!(server.requests().len(), attempts, "{status}");
     }
 }
 
 #[test]
-fn a_registry_that_says_when_to_come_again_is_asked_then() {
+fn retry_after_is_honoured() {
     let server = Server::new(|_, before| match before {
         0 => Reply::new(429, "").header("retry-after", "1"),
         _ => Reply::new(200, "{}"),
@@ -208,41 +208,41 @@ fn a_registry_that_says_when_to_come_again_is_asked_then() {
     let began = std::time::Instant::now();
     runtime().block_on(registry(&server.address, None).manifest("v1")).unwrap();
     assert!(began.elapsed() >= Duration::from_secs(1));
-    assert_eq!(server.asked().len(), 2);
+    assert_eq!(server.requests().len(), 2);
 }
 
 #[test]
-fn a_registry_that_says_nothing_is_given_up_and_asked_again() {
+fn a_silent_registry_times_out_and_is_retried() {
     let server = Server::new(|_, before| match before {
         0 | 1 => Reply { silent: true, ..Reply::default() },
         _ => Reply::new(200, "{}"),
     });
     runtime().block_on(registry(&server.address, None).manifest("v1")).unwrap();
-    assert_eq!(server.asked().len(), 3);
+    assert_eq!(server.requests().len(), 3);
 }
 
 #[test]
-fn a_manifest_is_waited_for_as_long_as_a_block() {
+fn manifests_are_retried_as_long_as_blocks() {
     let server = Server::new(|_, before| match before {
         0..20 => Reply::new(503, "starting"),
         _ => Reply::new(200, "{}"),
     });
     let reference: Reference = format!("{}/team/app:v1", server.address).parse().unwrap();
     let (within, longest_wait) = (Duration::from_secs(600), Duration::from_millis(2));
-    let patience = Patience { within, longest_wait, ..quick() };
-    let registry = Registry::with_patience(&reference, None, patience).unwrap();
+    let policy = RetryPolicy { within, longest_wait, ..quick() };
+    let registry = Registry::with_retry_policy(&reference, None, policy).unwrap();
     runtime().block_on(registry.manifest("v1")).unwrap();
-    assert_eq!(server.asked().len(), 21);
+    assert_eq!(server.requests().len(), 21);
 }
 
 #[test]
-fn nobody_at_the_address_is_told_as_such() {
+fn a_refused_connection_is_reported() {
     let error = runtime().block_on(registry("127.0.0.1:1", None).manifest("v1")).unwrap_err();
     assert!(matches!(error, Error::Unreachable { .. }), "{error:?}");
 }
 
 #[test]
-fn an_identity_token_is_changed_for_an_access_token_by_post() {
+fn an_identity_token_is_exchanged_for_an_access_token() {
     let tokens = Server::new(|_, _| Reply::new(200, r#"{"access_token": "t0k"}"#));
     let challenge = format!(
         r#"Bearer realm="http://{}/token",service="s&s",scope="repository:team/app:pull""#,
@@ -256,10 +256,10 @@ fn an_identity_token_is_changed_for_an_access_token_by_post() {
     let registry = registry(&server.address, Some(login));
     let bytes = runtime().block_on(registry.fetch(&OciDigest::of(b"text"), 0..4)).unwrap();
     assert_eq!(bytes, "text");
-    let asked = &tokens.asked()[0];
-    assert_eq!((asked.method.as_str(), asked.path.as_str()), ("POST", "/token"));
-    assert!(!asked.headers.contains_key("authorization"));
-    let form = String::from_utf8(asked.body.clone()).unwrap();
+    let request = &tokens.requests()[0];
+    assert_eq!((request.method.as_str(), request.path.as_str()), ("POST", "/token"));
+    assert!(!request.headers.contains_key("authorization"));
+    let form = String::from_utf8(request.body.clone()).unwrap();
     for part in
         ["grant_type=refresh_token", "refresh_token=iden+tity", "service=s%26s", "client_id="]
     {
@@ -268,7 +268,7 @@ fn an_identity_token_is_changed_for_an_access_token_by_post() {
 }
 
 #[test]
-fn an_upload_that_breaks_is_begun_again() {
+fn a_failed_upload_is_restarted() {
     let server = Server::new(|request, _| match request.method.as_str() {
         "HEAD" => Reply::new(404, ""),
         "POST" => Reply::new(202, "").header("location", "/v2/team/app/blobs/uploads/1?state=a"),
@@ -278,7 +278,7 @@ fn an_upload_that_breaks_is_begun_again() {
         "HEAD" => Reply::new(404, ""),
         "POST" => Reply::new(202, "").header("location", "/v2/team/app/blobs/uploads/1?state=a"),
         _ if before < 3 => Reply::new(500, ""),
-        // It restarted and has forgotten the upload.
+        // The registry was restarted and has lost the upload.
         _ if before < 5 => Reply::new(404, ""),
         _ => Reply::new(201, ""),
     });
@@ -288,8 +288,8 @@ fn an_upload_that_breaks_is_begun_again() {
     for (server, puts) in [(server, 1), (broken, 3)] {
         let registry = registry(&server.address, None);
         assert!(runtime().block_on(registry.push_blob(&digest, file.path())).unwrap());
-        let asked = server.asked();
-        let uploads: Vec<_> = asked.iter().filter(|request| request.method == "PUT").collect();
+        let requests = server.requests();
+        let uploads: Vec<_> = requests.iter().filter(|request| request.method == "PUT").collect();
         assert_eq!(uploads.len(), puts);
         assert!(uploads.iter().all(|request| request.body == b"text"));
         assert!(uploads[0].path.contains("state=a&digest=sha256"), "{}", uploads[0].path);
@@ -297,7 +297,7 @@ fn an_upload_that_breaks_is_begun_again() {
 }
 
 #[test]
-fn an_upload_may_take_longer_than_a_silence() {
+fn an_upload_may_take_longer_than_the_idle_timeout() {
     let answer = |request: &Request, _| match request.method.as_str() {
         "HEAD" => Reply::new(404, ""),
         "POST" => Reply::new(202, "").header("location", "/v2/team/app/blobs/uploads/1"),
@@ -307,19 +307,19 @@ fn an_upload_may_take_longer_than_a_silence() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), &content).unwrap();
     let digest = OciDigest::of(&content);
-    let push = |server: &Server, patience| {
+    let push = |server: &Server, policy| {
         let reference: Reference = format!("{}/team/app:v1", server.address).parse().unwrap();
-        let registry = Registry::with_patience(&reference, None, patience).unwrap();
+        let registry = Registry::with_retry_policy(&reference, None, policy).unwrap();
         runtime().block_on(registry.push_blob(&digest, file.path()))
     };
-    // Three seconds in all, none of them silent.
+    // Three seconds in total, without an idle period.
     let pace = Pace { bytes: 1 << 20, pause: Duration::from_millis(100) };
     let server = Server::slow(pace, answer);
-    let patience = Patience { attempt: Duration::from_secs(2), attempts: 1, ..quick() };
-    assert!(push(&server, patience).unwrap());
+    let policy = RetryPolicy { attempt: Duration::from_secs(2), attempts: 1, ..quick() };
+    assert!(push(&server, policy).unwrap());
 
     let silent = Pace { bytes: usize::MAX, pause: Duration::from_secs(600) };
     let server = Server::slow(silent, answer);
-    let error = push(&server, Patience { attempts: 1, ..quick() }).unwrap_err();
+    let error = push(&server, RetryPolicy { attempts: 1, ..quick() }).unwrap_err();
     assert!(matches!(error, Error::Unreachable { .. }), "{error:?}");
 }

@@ -1,4 +1,4 @@
-//! What fetches and writes out images on a disk without room, which gets a little more each time.
+//! Fetching and writing images on a full disk that gets a little more space each time.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -26,8 +26,8 @@ fn files(folder: PathBuf) -> Vec<PathBuf> {
     fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
 }
 
-/// Tries with `step` bytes more each time until there is room, and looks at what each of several
-/// failures leaves.
+/// Tries with `step` more bytes each time until there is enough space, and checks what several of
+/// the failures leave behind.
 fn squeeze<T>(
     disk: &Disk,
     step: u64,
@@ -55,7 +55,7 @@ fn squeeze<T>(
 }
 
 #[test]
-fn an_image_that_is_pulled_to_a_full_disk_is_not_there_until_there_is_room() {
+fn a_pull_to_a_full_disk_fails_until_there_is_space() {
     let Some((scratch, folder)) = scratch() else { return };
     let served = serve(scratch.path(), "");
     fs::write(folder.join("a"), noise(1, 60_000)).unwrap();
@@ -73,9 +73,9 @@ fn an_image_that_is_pulled_to_a_full_disk_is_not_there_until_there_is_room() {
         assert!(files(disk.path("store/.snowmelt/tmp")).is_empty());
         for blob in files(disk.path("store/blobs/sha256")) {
             let digest = OciDigest::of(&fs::read(&blob).unwrap());
-            assert!(blob.ends_with(digest.hex()), "what is there is whole: {blob:?}");
+            assert!(blob.ends_with(digest.hex()), "existing blobs are complete: {blob:?}");
         }
-        assert!(!to.blob_path(&made.manifest.digest).exists(), "the manifest comes last");
+        assert!(!to.blob_path(&made.manifest.digest).exists(), "the manifest is written last");
         assert!(to.list().unwrap().is_empty());
         let found = to.find(Some("app"));
         assert!(matches!(found, Err(Error::Missing { .. })), "{found:?}");
@@ -90,7 +90,7 @@ fn an_image_that_is_pulled_to_a_full_disk_is_not_there_until_there_is_room() {
 }
 
 #[test]
-fn raw_files_on_a_full_disk_are_whole_or_not_there_until_there_is_room() {
+fn raw_files_on_a_full_disk_are_complete_or_missing() {
     if !is_root() {
         return;
     }
@@ -109,12 +109,12 @@ fn raw_files_on_a_full_disk_are_whole_or_not_there_until_there_is_room() {
     let make = || runtime.block_on(made.make(&image, &readers));
     let held = squeeze(&disk, 512 << 10, make, || {
         assert!(made.of(&image).is_none());
-        // Nobody had to take the lock again for that.
+        // The lock was released by each failure.
         let mut found = files(folder.clone()).into_iter();
         assert!(found.all(|path| path.ends_with("lock") || is_whole(&path)));
     });
-    let held = held.expect("there is room within the bound");
+    let held = held.expect("there is space within the limit");
     assert!(held.paths.iter().all(is_whole));
     assert_eq!(held.paths.len(), expected.len());
-    assert_eq!(files(folder.clone()).len(), expected.len() + 1, "they and the lock");
+    assert_eq!(files(folder.clone()).len(), expected.len() + 1, "the files and the lock");
 }

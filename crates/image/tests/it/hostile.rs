@@ -1,4 +1,4 @@
-//! Images that somebody made to do harm.
+//! Malicious images.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use snowmelt_image::source::{DockerArchive, FolderOrigin, Layout, Origin};
 use snowmelt_image::tree::{Change, Tree};
 use snowmelt_image::{Error, Options, Result, convert};
 
-/// A member as somebody writes it who follows no rule.
+/// A tar member that violates the format.
 fn member(kind: u8, path: &[u8], link: &[u8], size: &[u8], content: &[u8]) -> Vec<u8> {
     let mut header = [0; 512];
     header[..path.len()].copy_from_slice(path);
@@ -33,7 +33,7 @@ fn extended(records: &[(&str, &str)]) -> Vec<u8> {
     header(b'x', records)
 }
 
-/// A header for the next member (`x`), or for all that follow (`g`).
+/// A header for the next member (`x`), or for all following members (`g`).
 fn header(kind: u8, records: &[(&str, &str)]) -> Vec<u8> {
     let record = |(key, value): &(&str, &str)| {
         let rest = key.len() + value.len() + 3;
@@ -61,7 +61,7 @@ fn is_bomb(bytes: &[u8]) -> bool {
 }
 
 #[test]
-fn files_that_say_they_are_huge_are_refused_without_room_for_them() {
+fn files_with_huge_sizes_are_refused_without_allocation() {
     let mut base256 = [0xff; 12];
     base256[0] = 0x80;
     base256[4] = 0x7f;
@@ -75,7 +75,7 @@ fn files_that_say_they_are_huge_are_refused_without_room_for_them() {
 }
 
 #[test]
-fn sparse_members_are_refused_in_each_of_their_forms() {
+fn sparse_members_are_refused_in_every_form() {
     assert!(is_refused(&sized(b'S', "old", b"")));
     for key in ["GNU.sparse.major", "GNU.sparse.map", "GNU.sparse.realsize"] {
         let sparse = [extended(&[(key, "1")]), sized(b'0', "new", b"")].concat();
@@ -84,7 +84,7 @@ fn sparse_members_are_refused_in_each_of_their_forms() {
 }
 
 #[test]
-fn a_sparse_file_of_a_folder_is_read_to_the_limit_and_no_further() {
+fn a_sparse_file_in_a_folder_is_read_up_to_the_limit() {
     let scratch = tempfile::tempdir().unwrap();
     let folder = scratch.path().join("folder");
     fs::create_dir(&folder).unwrap();
@@ -98,7 +98,7 @@ fn a_sparse_file_of_a_folder_is_read_to_the_limit_and_no_further() {
 }
 
 #[test]
-fn bombs_end_at_their_limit_however_they_are_packed() {
+fn decompression_bombs_are_stopped_for_every_compression() {
     let zeros = sized(b'0', "zeros", &vec![0; 8 << 20]);
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
     std::io::Write::write_all(&mut gzip, &zeros).unwrap();
@@ -107,13 +107,13 @@ fn bombs_end_at_their_limit_however_they_are_packed() {
     for bomb in [&zeros, &gzip, &members, &zstd::encode_all(&zeros[..], 19).unwrap()] {
         assert!(is_bomb(bomb), "{:?}", read(bomb));
     }
-    // A frame that asks for a window of gigabytes.
+    // A frame that requires a window of gigabytes.
     let window = [0x28, 0xb5, 0x2f, 0xfd, 0x00, 0xa0, 0x01, 0x00, 0x00];
     assert!(is_refused(&window), "{:?}", read(&window));
 }
 
 #[test]
-fn names_and_attributes_without_end_are_bombs_too() {
+fn names_and_attributes_are_limited() {
     let attribute = extended(&[("SCHILY.xattr.user.a", &"v".repeat(9000))]);
     let one = [attribute, sized(b'0', "file", b"")].concat();
     assert!(read(&one).is_ok());
@@ -126,7 +126,7 @@ fn names_and_attributes_without_end_are_bombs_too() {
 }
 
 #[test]
-fn folders_that_paths_alone_imply_are_counted() {
+fn implied_folders_are_counted() {
     // Two paths of 2000 folders each.
     let entry = |n: u32| {
         let path = format!("{n}/{}f", "d/".repeat(1998));
@@ -135,13 +135,13 @@ fn folders_that_paths_alone_imply_are_counted() {
     let layer = read(&[entry(0), entry(1)].concat()).unwrap();
     assert_eq!(layer.entries.len(), 2);
     // With the root and the two files.
-    Tree::at_most(4001).apply(&layer.entries).unwrap();
-    let error = Tree::at_most(4000).apply(&layer.entries).unwrap_err();
+    Tree::with_max_files(4001).apply(&layer.entries).unwrap();
+    let error = Tree::with_max_files(4000).apply(&layer.entries).unwrap_err();
     assert!(matches!(error, Error::Limit { .. }), "{error:?}");
 }
 
 #[test]
-fn nothing_leads_out_whatever_stands_in_the_archive() {
+fn no_entry_leads_out_of_the_image() {
     let outside = tempfile::tempdir().unwrap();
     let target = outside.path().to_str().unwrap();
     let link =
@@ -166,7 +166,7 @@ fn nothing_leads_out_whatever_stands_in_the_archive() {
 }
 
 #[test]
-fn device_nodes_are_left_out_in_each_of_their_forms() {
+fn device_nodes_are_omitted_in_every_form() {
     let archive = [
         sized(b'3', "null", b""),
         sized(b'4', "sda", b""),
@@ -174,14 +174,14 @@ fn device_nodes_are_left_out_in_each_of_their_forms() {
     ];
     let layer = read(&archive.concat()).unwrap();
     assert_eq!((layer.entries.len(), layer.devices), (0, 3));
-    // A hard link to one is a link to nothing.
+    // A hard link to a device node has no target.
     let link = [archive[0].clone(), member(b'1', b"link", b"null", b"0", b"")].concat();
     let layer = read(&link).unwrap();
     assert!(Tree::default().apply(&layer.entries).is_err());
 }
 
 #[test]
-fn of_entries_that_stand_twice_the_last_counts_and_no_content_is_mixed() {
+fn the_last_of_duplicate_entries_wins_with_its_content() {
     let archive =
         [sized(b'0', "a", &[1; 5000]), sized(b'0', "./a", &[2; 10]), sized(b'0', "b", b"b")];
     let layer = read(&archive.concat()).unwrap();
@@ -192,7 +192,7 @@ fn of_entries_that_stand_twice_the_last_counts_and_no_content_is_mixed() {
 }
 
 #[test]
-fn an_archive_of_docker_save_that_lies_is_refused() {
+fn an_invalid_archive_of_docker_save_is_refused() {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("saved.tar");
     let open = |members: &[Vec<u8>]| {
@@ -233,7 +233,7 @@ fn an_archive_of_docker_save_that_lies_is_refused() {
 }
 
 #[test]
-fn a_compressed_archive_that_is_damaged_is_refused() {
+fn a_damaged_compressed_archive_is_refused() {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("saved.tar.gz");
     let manifest = br#"[{"Config": "config", "RepoTags": null, "Layers": []}]"#;
@@ -251,7 +251,7 @@ fn a_compressed_archive_that_is_damaged_is_refused() {
 }
 
 #[test]
-fn headers_for_all_members_are_kept_within_a_bound() {
+fn global_headers_are_limited() {
     let global = |n: u32| header(b'g', &[(&format!("{n}{}", "k".repeat(900)), "v")]);
     let few = [global(0), global(0), sized(b'0', "a", b"")].concat();
     assert_eq!(read(&few).unwrap().entries.len(), 1);

@@ -18,7 +18,7 @@ fn folder(scratch: &Path, number: u8) -> PathBuf {
     scratch.join(format!("part{number}"))
 }
 
-/// An image of all parts up to one, by a name of its own.
+/// An image of all parts up to `last`, with its own name.
 fn make(scratch: &Path, layout: &Layout, last: u8) -> Converted {
     let part = |number| Part::content(&folder(scratch, number), &format!("p{number}")).unwrap();
     let recipe = Recipe { parts: (0..=last).map(part).collect(), ..Recipe::default() };
@@ -28,9 +28,9 @@ fn make(scratch: &Path, layout: &Layout, last: u8) -> Converted {
     built
 }
 
-/// The process that the next test kills: without its folder this is no test.
+/// The process that the next test kills. Does nothing without the folder variable.
 #[test]
-fn a_builder_that_is_to_be_killed() {
+fn builder_to_be_killed() {
     let Some(scratch) = std::env::var_os("SNOWMELT_TEST_BUILD").map(PathBuf::from) else { return };
     let layout = Layout::create(&scratch.join("store")).unwrap();
     println!("begin");
@@ -41,7 +41,7 @@ fn a_builder_that_is_to_be_killed() {
 }
 
 #[test]
-fn a_builder_that_is_killed_at_any_moment_leaves_only_whole_blobs_and_images() {
+fn a_killed_builder_leaves_only_complete_blobs_and_images() {
     let scratch = tempfile::tempdir().unwrap();
     for number in 0..PARTS {
         fs::create_dir(folder(scratch.path(), number)).unwrap();
@@ -51,7 +51,7 @@ fn a_builder_that_is_killed_at_any_moment_leaves_only_whole_blobs_and_images() {
     let expected: Vec<_> = (0..PARTS).map(|last| make(scratch.path(), &clean, last)).collect();
     let store = scratch.path().join("store");
     for round in 0..14 {
-        kill_behind(scratch.path(), round % (usize::from(PARTS) + 1), round);
+        kill_after(scratch.path(), round % (usize::from(PARTS) + 1), round);
         let layout = Layout::create(&store).unwrap();
         for blob in fs::read_dir(store.join("blobs/sha256")).unwrap() {
             let path = blob.unwrap().path();
@@ -70,15 +70,15 @@ fn a_builder_that_is_killed_at_any_moment_leaves_only_whole_blobs_and_images() {
     }
 }
 
-/// Kills a builder behind so many lines and, so that no two moments are alike, a little later.
-fn kill_behind(scratch: &Path, lines: usize, later: usize) {
+/// Kills a builder after `lines` lines and, so that the moments vary, a little later.
+fn kill_after(scratch: &Path, lines: usize, later: usize) {
     let mut builder = Command::new(std::env::current_exe().unwrap());
-    builder.args(["--exact", "killed::a_builder_that_is_to_be_killed", "--nocapture"]);
+    builder.args(["--exact", "killed::builder_to_be_killed", "--nocapture"]);
     builder.env("SNOWMELT_TEST_BUILD", scratch).stdout(Stdio::piped());
     let mut builder = builder.spawn().unwrap();
     let told = BufReader::new(builder.stdout.take().unwrap()).lines().map(Result::unwrap);
     let told = told.filter(|line| line.contains("begin") || line.contains("built "));
-    assert_eq!(told.take(lines + 1).count(), lines + 1, "the builder ended by itself");
+    assert_eq!(told.take(lines + 1).count(), lines + 1, "the builder exited");
     std::thread::sleep(std::time::Duration::from_micros(later as u64 * 700));
     builder.kill().unwrap();
     builder.wait().unwrap();

@@ -1,4 +1,4 @@
-//! An image is mounted with its manifest alone, and a read fetches the blocks of what is read.
+//! An image is mounted with its manifest only; a read fetches the blocks that contain the data.
 //! Needs root and /dev/fuse.
 
 use std::fs;
@@ -20,7 +20,7 @@ use super::sources::{Fault, MemorySource};
 
 const BLOCK: BlockSize = BlockSize::MIN;
 
-/// What no compressor makes smaller, another for each seed.
+/// Incompressible bytes, different for each seed.
 pub fn noise(seed: u8, bytes: usize) -> Vec<u8> {
     let mut content = vec![0; bytes];
     blake3::Hasher::new_derive_key(&format!("noise {seed}")).finalize_xof().fill(&mut content);
@@ -33,7 +33,7 @@ pub fn archive(root: &Path) -> Vec<u8> {
     builder.into_inner().unwrap()
 }
 
-/// The image of layers and a source that has its blobs.
+/// An image of these layers, and a source with its blobs.
 pub fn image(layers: &[Vec<u8>]) -> (Image, MemorySource) {
     let (mut tree, mut summaries, mut blobs) = (Tree::default(), Vec::new(), Vec::new());
     for stream in layers {
@@ -52,7 +52,7 @@ pub fn image(layers: &[Vec<u8>]) -> (Image, MemorySource) {
     (Image::decode(&image.encode().unwrap()).unwrap(), MemorySource::of(blobs))
 }
 
-/// Both ways to mount an image.
+/// Both methods to mount an image.
 pub const FORMS: [Form; 2] = [Form::Erofs, Form::Fuse];
 
 pub struct Setup {
@@ -91,13 +91,13 @@ impl Setup {
 }
 
 #[test]
-fn a_read_fetches_the_blocks_of_what_is_read() {
+fn a_read_fetches_only_the_needed_blocks() {
     if is_root() {
         FORMS.into_iter().for_each(a_read_fetches_the_blocks_of_what_is_read_by);
     }
 }
 
-fn a_read_fetches_the_blocks_of_what_is_read_by(form: Form) {
+fn a_read_fetches_only_the_needed_blocks_by(form: Form) {
     let scratch = tempfile::tempdir().unwrap();
     for (seed, name) in [(1, "a"), (2, "b"), (3, "c")] {
         fs::write(scratch.path().join(name), noise(seed, 1 << 20)).unwrap();
@@ -116,25 +116,25 @@ fn a_read_fetches_the_blocks_of_what_is_read_by(form: Form) {
 
     assert!(fs::read(setup.path("b")).unwrap() == noise(2, 1 << 20));
     let touched = setup.mount.layers()[0].touched().len();
-    // 16 blocks if the file begins with one, one more at each end at most.
+    // 16 blocks if the file starts at a block boundary, at most one more at each end.
     assert!((16..=20).contains(&touched), "{touched}");
-    assert!(setup.mount.layers()[1].touched().is_empty(), "nothing of the other layer");
+    assert!(setup.mount.layers()[1].touched().is_empty(), "no block of the other layer");
     let fetched = setup.blocks.counts().fetched_bytes;
     assert!(fetched < (1 << 20) * 3 / 2, "{fetched}");
 
-    let before = setup.source.asked.lock().unwrap().len();
+    let before = setup.source.requested.lock().unwrap().len();
     assert!(fs::read(setup.path("b")).unwrap() == noise(2, 1 << 20));
-    assert_eq!(setup.source.asked.lock().unwrap().len(), before, "the kernel has it");
+    assert_eq!(setup.source.requested.lock().unwrap().len(), before, "it is in the page cache");
 }
 
 #[test]
-fn shows_what_was_put_in() {
+fn a_mount_shows_the_original_files() {
     if is_root() {
         FORMS.into_iter().for_each(shows_what_was_put_in_by);
     }
 }
 
-fn shows_what_was_put_in_by(form: Form) {
+fn a_mount_shows_the_original_files_by(form: Form) {
     let scratch = tempfile::tempdir().unwrap();
     for (index, size) in [0, 1, 4096, 70_000, 300_000].into_iter().enumerate() {
         fs::create_dir_all(scratch.path().join(format!("d{index}"))).unwrap();
@@ -150,19 +150,19 @@ fn shows_what_was_put_in_by(form: Form) {
 }
 
 #[test]
-fn damaged_and_cut_answers_are_fetched_again() {
+fn damaged_and_truncated_answers_are_fetched_again() {
     if is_root() {
         FORMS.into_iter().for_each(damaged_and_cut_answers_are_fetched_again_by);
     }
 }
 
-fn damaged_and_cut_answers_are_fetched_again_by(form: Form) {
+fn damaged_and_truncated_answers_are_fetched_again_by(form: Form) {
     let scratch = tempfile::tempdir().unwrap();
     fs::write(scratch.path().join("a"), noise(1, 300_000)).unwrap();
     let (image, source) = image(&[archive(scratch.path())]);
     let setup = Setup::of(form, &image, source, None);
     assert_eq!(fs::metadata(setup.path("a")).unwrap().len(), 300_000);
-    // First the table of the layer, then a block of it.
+    // First the layer's table, then one of its blocks.
     *setup.source.faults.lock().unwrap() = vec![Fault::Cut, Fault::Flip];
     let mut byte = [0];
     let file = fs::File::open(setup.path("a")).unwrap();
@@ -174,7 +174,7 @@ fn damaged_and_cut_answers_are_fetched_again_by(form: Form) {
 }
 
 #[test]
-fn a_mount_that_fails_says_why_its_blob_cannot_be_read() {
+fn a_failed_mount_reports_the_cause_of_the_failed_read() {
     if !is_root() {
         return;
     }
@@ -191,7 +191,7 @@ fn a_mount_that_fails_says_why_its_blob_cannot_be_read() {
     assert!(matches!(gone, Error::Missing { .. }), "{gone}");
     let failing = mount(source.again().faults(&[Fault::Fail; 64])).unwrap();
     assert!(matches!(failing, Error::Unreachable { .. }), "{failing}");
-    // The table, or a block behind a table that is sound.
+    // The table, or a block with an undamaged table.
     for sound in [0, 1] {
         let damaged = source.again().faults(&[Fault::Flip; 64]);
         damaged.faults.lock().unwrap().extend((0..sound).map(|_| Fault::None));
@@ -202,35 +202,35 @@ fn a_mount_that_fails_says_why_its_blob_cannot_be_read() {
 }
 
 #[test]
-fn a_mount_tells_why_a_read_failed_once_and_only_what_is_recent() {
+fn a_read_failure_is_reported_once_and_only_if_recent() {
     if is_root() {
         FORMS.into_iter().for_each(a_mount_tells_why_a_read_failed_by);
     }
 }
 
-fn a_mount_tells_why_a_read_failed_by(form: Form) {
+fn a_read_failure_is_reported_by(form: Form) {
     let scratch = tempfile::tempdir().unwrap();
     fs::write(scratch.path().join("a"), noise(1, 300_000)).unwrap();
     let (image, source) = image(&[archive(scratch.path())]);
     let setup = Setup::of(form, &image, source, None);
     let began = std::time::Instant::now();
-    assert!(setup.mount.why_reads_failed(began).is_none());
+    assert!(setup.mount.take_read_failure(began).is_none());
     *setup.source.faults.lock().unwrap() = vec![Fault::Fail; 1000];
     fs::read(setup.path("a")).unwrap_err();
     setup.source.faults.lock().unwrap().clear();
-    assert!(setup.mount.why_reads_failed(std::time::Instant::now()).is_none(), "it was before");
-    let why = setup.mount.why_reads_failed(began).unwrap();
+    assert!(setup.mount.take_read_failure(std::time::Instant::now()).is_none(), "it was earlier");
+    let why = setup.mount.take_read_failure(began).unwrap();
     assert!(matches!(why, Error::Unreachable { .. }), "{why}");
 }
 
 #[test]
-fn a_source_that_is_gone_is_an_error_and_no_hang() {
+fn an_unreachable_source_is_an_error() {
     if is_root() {
         FORMS.into_iter().for_each(a_source_that_is_gone_is_an_error_and_no_hang_by);
     }
 }
 
-fn a_source_that_is_gone_is_an_error_and_no_hang_by(form: Form) {
+fn an_unreachable_source_is_an_error_by(form: Form) {
     let scratch = tempfile::tempdir().unwrap();
     fs::write(scratch.path().join("a"), noise(1, 300_000)).unwrap();
     let (image, source) = image(&[archive(scratch.path())]);
@@ -242,7 +242,7 @@ fn a_source_that_is_gone_is_an_error_and_no_hang_by(form: Form) {
     assert!(fs::read(setup.path("a")).unwrap() == noise(1, 300_000), "and it recovers");
 }
 
-/// A mount's thread ends, and lets go of its cache, some time after the mount is dropped.
+/// A mount's thread exits, and releases its cache, some time after the mount is dropped.
 fn open(folder: &Path) -> BlockCache {
     let began = std::time::Instant::now();
     loop {
@@ -275,7 +275,7 @@ fn the_cache_serves_the_next_mount() {
 }
 
 #[test]
-fn who_reads_on_is_fetched_ahead_of_and_nothing_comes_twice() {
+fn sequential_reads_are_prefetched_without_duplicates() {
     let scratch = tempfile::tempdir().unwrap();
     fs::write(scratch.path().join("a"), noise(1, 4 << 20)).unwrap();
     let (image, source) = image(&[archive(scratch.path())]);
@@ -291,7 +291,7 @@ fn who_reads_on_is_fetched_ahead_of_and_nothing_comes_twice() {
     let size = reader.raw_size();
     let whole = noise(1, 4 << 20);
     runtime.block_on(async {
-        // One block somewhere brings no others.
+        // A single block in the middle causes no prefetch.
         reader.read(40 * 65536..40 * 65536 + 1).await.unwrap();
         assert!(blocks.counts().fetched_bytes < 3 * 65536);
         let mut content = Vec::new();
@@ -309,7 +309,7 @@ fn who_reads_on_is_fetched_ahead_of_and_nothing_comes_twice() {
 }
 
 #[test]
-fn a_damaged_block_that_nobody_asked_for_fails_nobody() {
+fn a_damaged_prefetched_block_does_not_fail_a_read() {
     let scratch = tempfile::tempdir().unwrap();
     fs::write(scratch.path().join("a"), noise(1, 1 << 20)).unwrap();
     let (image, whole) = image(&[archive(scratch.path())]);
@@ -338,7 +338,7 @@ fn a_damaged_block_that_nobody_asked_for_fails_nobody() {
 }
 
 #[test]
-fn many_readers_of_one_block_are_one_request() {
+fn concurrent_readers_of_a_block_share_one_request() {
     let scratch = tempfile::tempdir().unwrap();
     fs::write(scratch.path().join("a"), noise(1, 60_000)).unwrap();
     let (image, source) = image(&[archive(scratch.path())]);
@@ -355,11 +355,11 @@ fn many_readers_of_one_block_are_one_request() {
         }
     });
     // The table and the block.
-    assert_eq!(source.asked.lock().unwrap().len(), 2);
+    assert_eq!(source.requested.lock().unwrap().len(), 2);
 }
 
 #[test]
-fn a_flipped_bit_anywhere_is_found() {
+fn a_flipped_bit_anywhere_is_detected() {
     let scratch = tempfile::tempdir().unwrap();
     fs::write(scratch.path().join("a"), noise(1, 200_000)).unwrap();
     fs::write(scratch.path().join("zeros"), vec![0; 200_000]).unwrap();
@@ -386,7 +386,7 @@ fn a_flipped_bit_anywhere_is_found() {
 }
 
 #[test]
-fn a_recorded_start_is_fetched_ahead_and_then_needs_no_request() {
+fn a_prefetched_start_needs_no_request() {
     if !is_root() {
         return;
     }
@@ -406,14 +406,14 @@ fn a_recorded_start_is_fetched_ahead_and_then_needs_no_request() {
     assert_eq!(
         profile.blocks[0],
         (image.metadata.root, 0),
-        "the kernel begins with the superblock"
+        "the kernel reads the superblock first"
     );
     assert!(profile.blocks.len() < 12, "{profile:?}");
 
     let folder = tempfile::tempdir().unwrap();
     let cache = Arc::new(BlockCache::open(folder.path(), 1 << 30).unwrap());
     let two = Setup::new(&image, second, Some(cache));
-    two.runtime.block_on(profile.fetch_ahead(&readers(&two), 4)).unwrap();
+    two.runtime.block_on(profile.prefetch(&readers(&two), 4)).unwrap();
     let before = two.blocks.counts().requests;
     assert!(fs::read(two.path("b")).unwrap() == noise(2, 400_000));
     assert_eq!(two.blocks.counts().requests, before);

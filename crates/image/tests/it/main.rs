@@ -1,6 +1,5 @@
-//! Images made and read for real: archives by the system's `tar`, mounts by the kernel.
+//! Tests with real archives, made by the system's `tar`, and real mounts by the kernel.
 
-mod ahead;
 mod build;
 mod cache;
 mod compare;
@@ -11,6 +10,7 @@ mod hostile;
 mod killed;
 mod lazy;
 mod mounts;
+mod prefetch;
 mod profiles;
 mod raw;
 mod registry;

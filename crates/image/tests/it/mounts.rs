@@ -1,4 +1,4 @@
-//! Layers to an image on plain files, and the kernel's mount of it.
+//! Converts layers to an image on regular files, and mounts it with the kernel.
 
 use std::fs;
 use std::io::Read;
@@ -14,7 +14,7 @@ use snowmelt_image::tree::Tree;
 use snowmelt_kernel::mount;
 use tempfile::TempDir;
 
-/// Whether this user may mount; says so if not.
+/// Whether this user may mount; prints a message if not.
 pub fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
@@ -23,7 +23,8 @@ pub fn is_root() -> bool {
     root
 }
 
-/// A scratch folder, and in it an empty one whose files become an image; none for who may not mount.
+/// A scratch folder, and an empty folder in it whose files become an image; `None` without the
+/// right to mount.
 pub fn scratch() -> Option<(TempDir, PathBuf)> {
     if !is_root() {
         return None;
@@ -34,18 +35,18 @@ pub fn scratch() -> Option<(TempDir, PathBuf)> {
     Some((scratch, root))
 }
 
-/// A mount that is attached nowhere; gone when this is dropped.
+/// A detached mount, unmounted when this value is dropped.
 pub struct Mounted(OwnedFd);
 
 impl Mounted {
-    /// The metadata part and the raw bytes of the layers, as files.
+    /// Mounts the metadata part and the raw bytes of the layers, given as files.
     pub fn new(metadata: &Path, devices: &[PathBuf]) -> Self {
         let mut options = vec![("source", metadata.to_str().unwrap())];
         options.extend(devices.iter().map(|path| ("device", path.to_str().unwrap())));
         Self(mount::fresh("erofs", &options, mount::inert()).unwrap())
     }
 
-    /// Its root.
+    /// The path of its root.
     pub fn path(&self) -> PathBuf {
         format!("/proc/self/fd/{}/.", self.0.as_raw_fd()).into()
     }
@@ -68,7 +69,7 @@ pub fn raw(layer: &Layer, blob: &[u8]) -> Vec<u8> {
     (0..table.entries().len()).flat_map(block).collect()
 }
 
-/// Layers, lowest first, as a mounted image whose files are in `folder`.
+/// Layers, lowest first, as a mounted image with its files in `folder`.
 pub fn mount_layers(layers: &[Vec<u8>], folder: &Path) -> Mounted {
     let (mut tree, mut devices, mut sizes) = (Tree::default(), Vec::new(), Vec::new());
     for (index, stream) in layers.iter().enumerate() {
@@ -84,7 +85,7 @@ pub fn mount_layers(layers: &[Vec<u8>], folder: &Path) -> Mounted {
     Mounted::new(&metadata, &devices)
 }
 
-/// The raw bytes of all blobs of an image, read by the reader, as files: the metadata part first.
+/// Reads the raw bytes of all blobs of an image to files, the metadata part first.
 pub fn unpack_blobs(
     image: &Image,
     source: impl BlockSource + 'static,

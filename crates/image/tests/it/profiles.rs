@@ -1,4 +1,4 @@
-//! Start profiles beside images in registries, by either way to refer to an image.
+//! Start profiles in registries, with both methods to refer to an image.
 
 use bytes::Bytes;
 use snowmelt_image::block::{BlockDigest, OciDigest};
@@ -18,7 +18,7 @@ fn start(blocks: &[u32]) -> StartProfile {
     StartProfile { blocks: blocks.iter().map(|block| (blob, *block)).collect() }
 }
 
-/// Something with a manifest, for profiles to refer to.
+/// A manifest that profiles can refer to.
 async fn image(registry: &Registry) -> Descriptor {
     let config = registry.push_document(&Bytes::from_static(b"{}")).await.unwrap();
     let manifest = format!(
@@ -30,7 +30,7 @@ async fn image(registry: &Registry) -> Descriptor {
 }
 
 #[test]
-fn a_profile_is_found_beside_its_image_and_that_of_a_stranger_is_ignored() {
+fn a_profile_is_found_by_its_image_and_untrusted_ones_are_ignored() {
     let scratch = tempfile::tempdir().unwrap();
     let served = serve(scratch.path(), "");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -52,7 +52,7 @@ fn a_profile_is_found_beside_its_image_and_that_of_a_stranger_is_ignored() {
         assert_eq!(registry.referrers(&image.digest, PROFILE).await.unwrap().len(), 3);
         let found = trusted(&registry, &image.digest, &ours).await.unwrap();
         assert_eq!(found, Some(start(&[3, 1])));
-        // Of two starts on two hosts, both.
+        // Two starts on two hosts are merged.
         let signed = Signed::new(&ours, &image.digest, &start(&[1, 5])).unwrap();
         publish(&registry, &image, &signed).await.unwrap();
         let found = trusted(&registry, &image.digest, &ours).await.unwrap().unwrap();
@@ -61,7 +61,7 @@ fn a_profile_is_found_beside_its_image_and_that_of_a_stranger_is_ignored() {
 }
 
 #[test]
-fn a_registry_that_lists_referrers_is_asked_and_no_tag_is_written() {
+fn a_registry_with_a_referrers_list_needs_no_tag() {
     let subject = OciDigest::of(b"image");
     let listed = OciDigest::of(b"profile");
     let index = format!(
@@ -82,6 +82,6 @@ fn a_registry_that_lists_referrers_is_asked_and_no_tag_is_written() {
         r#"{{"artifactType":"{PROFILE}","subject":{{"mediaType":"m","digest":"{subject}","size":1}}}}"#
     );
     runtime.block_on(registry.push_manifest("x", OCI_MANIFEST, manifest.into())).unwrap();
-    let puts = server.asked().into_iter().filter(|request| request.method == "PUT").count();
+    let puts = server.requests().into_iter().filter(|request| request.method == "PUT").count();
     assert_eq!(puts, 1);
 }

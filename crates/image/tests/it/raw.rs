@@ -1,5 +1,5 @@
-//! Complete images as raw files: whole or not there, within their bound, and mounted with nobody in
-//! between.
+//! Complete images as raw files: complete or missing, within their size limit, and mounted without
+//! a server.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -12,7 +12,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use snowmelt_image::Image;
 use snowmelt_image::mount::mount_files;
-use snowmelt_image::read::{BlobReader, Blocks, HeldFiles, RawFiles};
+use snowmelt_image::read::{BlobReader, Blocks, LockedFiles, RawFiles};
 
 use super::lazy::{archive, image, noise};
 use super::mounts::is_root;
@@ -26,13 +26,13 @@ fn readers(image: &Image, source: MemorySource) -> Vec<Arc<BlobReader>> {
     image.blobs().map(|blob| Arc::new(reader(blob))).collect()
 }
 
-fn make(files: &RawFiles, image: &Image, readers: &[Arc<BlobReader>]) -> Option<HeldFiles> {
+fn make(files: &RawFiles, image: &Image, readers: &[Arc<BlobReader>]) -> Option<LockedFiles> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(files.make(image, readers)).unwrap()
 }
 
-/// An image with a file of noise and one of zeros. No two seeds share a part: their metadata parts
-/// would be the same bytes if the files were made within one second.
+/// An image with a file of random bytes and a file of zeros. No two seeds share a part: their
+/// metadata parts would be equal if the files were created within the same second.
 pub fn some(seed: u8) -> (Image, Vec<Arc<BlobReader>>) {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("a");
@@ -46,7 +46,7 @@ pub fn some(seed: u8) -> (Image, Vec<Arc<BlobReader>>) {
 }
 
 #[test]
-fn a_complete_image_is_mounted_without_anything_in_between() {
+fn a_complete_image_is_mounted_without_a_server() {
     if !is_root() {
         return;
     }
@@ -62,13 +62,13 @@ fn a_complete_image_is_mounted_without_anything_in_between() {
     assert!(fs::read(path("zeros")).unwrap() == vec![0; 9 << 20]);
     let blocks = fs::metadata(&held.paths[1]).unwrap().blocks();
     assert!(blocks * 512 < 6 << 20, "zeros are holes: {blocks}");
-    // What is mounted stays, whoever removes its name.
+    // A mounted file remains readable after its name is removed.
     held.paths.iter().for_each(|path| fs::remove_file(path).unwrap());
     assert!(fs::read(path("a")).unwrap() == noise(1, 300_000));
 }
 
 #[test]
-fn files_that_were_changed_are_dropped() {
+fn changed_files_are_removed() {
     let folder = tempfile::tempdir().unwrap();
     let files = RawFiles::new(folder.path(), ROOM);
     let (image, readers) = some(1);
@@ -104,7 +104,7 @@ fn files_that_were_changed_are_dropped() {
 }
 
 #[test]
-fn what_is_not_mounted_makes_room_and_is_pruned() {
+fn unmounted_files_are_evicted_and_pruned() {
     let folder = tempfile::tempdir().unwrap();
     let count = || fs::read_dir(folder.path()).unwrap().count() - 1;
     let (one, of_one) = some(1);
@@ -116,7 +116,7 @@ fn what_is_not_mounted_makes_room_and_is_pruned() {
     assert_eq!(count(), 4);
     let files = RawFiles::new(folder.path(), size);
     let (three, of_three) = some(3);
-    assert!(make(&files, &three, &of_three).is_none(), "the first is held");
+    assert!(make(&files, &three, &of_three).is_none(), "the first is mounted");
     assert!(files.of(&one).is_some() && files.of(&two).is_none());
     drop(held);
     assert!(make(&files, &three, &of_three).is_some());
@@ -133,9 +133,9 @@ fn what_is_not_mounted_makes_room_and_is_pruned() {
     assert_eq!(RawFiles::new(Path::new("/nowhere"), 0).prune(false).unwrap().blobs, 0);
 }
 
-/// The process that the next test kills: without its folder this is no test.
+/// The process that the next test kills. Does nothing without the folder variable.
 #[test]
-fn a_writer_that_is_to_be_killed() {
+fn writer_to_be_killed() {
     let Some(folder) = std::env::var_os("SNOWMELT_TEST_RAW").map(PathBuf::from) else { return };
     let made: Vec<_> = (1..5).map(some).collect();
     let files = RawFiles::new(&folder, ROOM);
@@ -148,13 +148,13 @@ fn a_writer_that_is_to_be_killed() {
 }
 
 #[test]
-fn a_writer_that_is_killed_leaves_only_whole_files() {
+fn a_killed_writer_leaves_only_complete_files() {
     let scratch = tempfile::tempdir().unwrap();
     let expected: Vec<_> = (1..5).map(some).collect();
     let files = RawFiles::new(scratch.path(), ROOM);
     for round in 0..6 {
         let mut writer = Command::new(std::env::current_exe().unwrap());
-        writer.args(["--exact", "raw::a_writer_that_is_to_be_killed", "--nocapture"]);
+        writer.args(["--exact", "raw::writer_to_be_killed", "--nocapture"]);
         let mut writer =
             writer.env("SNOWMELT_TEST_RAW", scratch.path()).stdout(Stdio::piped()).spawn().unwrap();
         let told = BufReader::new(writer.stdout.take().unwrap()).lines().map(Result::unwrap);
@@ -163,7 +163,7 @@ fn a_writer_that_is_killed_leaves_only_whole_files() {
         std::thread::sleep(Duration::from_micros(round as u64 * 1500));
         writer.kill().unwrap();
         writer.wait().unwrap();
-        // Whatever stands under its name is whole, and the next one clears the rest away.
+        // Files under final names are complete, and the next writer removes the others.
         for (image, readers) in &expected {
             let held = make(&files, image, readers).unwrap();
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

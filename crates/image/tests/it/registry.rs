@@ -1,4 +1,5 @@
-//! A real registry (docker-registry) on loopback: images from it, blocks from it, images to it.
+//! A real registry (docker-registry) on loopback: downloads of images and blocks, uploads of
+//! images.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use snowmelt_image::block::{BlockSize, OciDigest};
 use snowmelt_image::mount::{Form, LazyMount};
-use snowmelt_image::read::{BlockSource, Blocks, Patience, Retried, conformance};
+use snowmelt_image::read::{BlockSource, Blocks, Retried, RetryPolicy, conformance};
 use snowmelt_image::source::{
     Credentials, FolderOrigin, Layout, Platform, Reference, Registry, RegistryOrigin,
 };
@@ -93,7 +94,7 @@ async fn push(registry: &Registry, store: &Layout, image: &Image) {
 }
 
 #[test]
-fn an_image_goes_from_a_registry_to_a_registry_and_is_mounted_from_there() {
+fn an_image_is_converted_from_and_pushed_to_a_registry_and_mounted() {
     if !is_root() {
         return;
     }
@@ -122,7 +123,8 @@ fn an_image_goes_from_a_registry_to_a_registry_and_is_mounted_from_there() {
         assert_eq!(found.digest, converted.manifest.digest);
         Image::decode(&bytes).unwrap()
     });
-    let blocks = Arc::new(Blocks::new(Arc::new(Retried::new(source, Patience::default())), None));
+    let blocks =
+        Arc::new(Blocks::new(Arc::new(Retried::new(source, RetryPolicy::default())), None));
     let mounted = LazyMount::new(&image, &blocks, runtime.handle(), Form::Erofs).unwrap();
     let root = std::os::fd::AsRawFd::as_raw_fd(&mounted.root());
     let kept = std::fs::read_to_string(format!("/proc/self/fd/{root}/lib/deep/kept")).unwrap();
@@ -130,7 +132,7 @@ fn an_image_goes_from_a_registry_to_a_registry_and_is_mounted_from_there() {
 }
 
 #[test]
-fn what_was_pulled_stays_until_it_could_be_named_and_is_not_sent_again() {
+fn a_pulled_image_is_kept_until_it_is_named_and_not_uploaded_again() {
     let scratch = tempfile::tempdir().unwrap();
     let served = serve(scratch.path(), "");
     let folder = scratch.path().join("folder");
@@ -175,7 +177,7 @@ fn a_registry_conforms_as_a_source_of_blocks() {
 }
 
 #[test]
-fn a_login_is_asked_for_and_used() {
+fn credentials_are_used_when_required() {
     let scratch = tempfile::tempdir().unwrap();
     let users = scratch.path().join("users");
     std::fs::write(&users, format!("me:{BCRYPT_OF_SECRET}\n")).unwrap();
@@ -196,10 +198,10 @@ fn a_login_is_asked_for_and_used() {
     });
 }
 
-/// Of the word `secret`.
+/// Bcrypt hash of the password `secret`.
 const BCRYPT_OF_SECRET: &str = "$2b$04$uMuHH20Fj2r/Z6o359ELZObQfTP4kp5WvwPAVBnOhxAeFMdCZkbyS";
 
-/// A registry that answers each request with the next of these, whatever is asked.
+/// A registry that answers each request with the next of these answers, regardless of the request.
 fn scripted(answers: Vec<String>) -> String {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -224,7 +226,7 @@ fn answer(status: &str, headers: &str, body: &str) -> String {
 }
 
 #[test]
-fn a_registry_that_fails_in_every_way_is_asked_again() {
+fn transient_failures_of_a_registry_are_retried() {
     let cut = "HTTP/1.1 206 Partial\r\nconnection: close\r\ncontent-length: 4\r\n\r\nte".to_owned();
     let address = scripted(vec![
         answer("500 Oops", "", "internal"),
@@ -233,20 +235,20 @@ fn a_registry_that_fails_in_every_way_is_asked_again() {
         answer("206 Partial Content", "", "text"),
     ]);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let patience = Patience { first_wait: Duration::from_millis(1), ..Patience::default() };
-    let source = Retried::new(registry(&address, None), patience);
+    let policy = RetryPolicy { first_wait: Duration::from_millis(1), ..RetryPolicy::default() };
+    let source = Retried::new(registry(&address, None), policy);
     let blob = OciDigest::of(b"text");
     assert_eq!(runtime.block_on(source.fetch(&blob, 0..4)).unwrap(), "text");
 }
 
 #[test]
-fn tokens_are_fetched_where_the_challenge_says() {
+fn tokens_are_fetched_from_the_realm_of_the_challenge() {
     let tokens = scripted(vec![answer("200 OK", "", r#"{"token": "t0k"}"#)]);
     let challenge =
         format!("www-authenticate: Bearer realm=\"http://{tokens}/t\",service=\"s\"\r\n");
     let address = scripted(vec![
         answer("401 Who", &challenge, ""),
-        // Knows no ranges.
+        // Does not support ranges.
         answer("200 OK", "", "the text"),
         answer("403 No", "", "forbidden"),
     ]);
@@ -258,7 +260,7 @@ fn tokens_are_fetched_where_the_challenge_says() {
 }
 
 #[test]
-fn a_secret_is_not_sent_in_the_clear_because_an_answer_says_so() {
+fn a_challenge_cannot_cause_a_secret_to_be_sent_unencrypted() {
     let challenge = "www-authenticate: Bearer realm=\"http://192.0.2.1/t\"\r\n";
     let address = scripted(vec![answer("401 Who", challenge, "")]);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

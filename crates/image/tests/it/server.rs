@@ -1,4 +1,4 @@
-//! A small HTTP server that does what each test says, and remembers what it was asked.
+//! A small HTTP server with scripted answers that records its requests.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -7,25 +7,25 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// What was asked.
+/// A received request.
 #[derive(Clone, Debug)]
 pub struct Request {
     pub method: String,
     pub path: String,
-    /// Names in lower case.
+    /// Header names in lower case.
     pub headers: HashMap<String, String>,
     pub body: Vec<u8>,
 }
 
-/// What is answered.
+/// An answer.
 #[derive(Clone, Debug, Default)]
 pub struct Reply {
     pub status: u16,
     pub headers: Vec<(&'static str, String)>,
     pub body: Vec<u8>,
-    /// The connection is closed behind so many bytes of the body.
+    /// The connection is closed after this many bytes of the body.
     pub cut: Option<usize>,
-    /// Nothing comes, and the connection stays open.
+    /// Nothing is sent, and the connection remains open.
     pub silent: bool,
 }
 
@@ -50,53 +50,53 @@ pub struct Pace {
 /// Serves until the test ends.
 pub struct Server {
     pub address: String,
-    asked: Arc<Mutex<Vec<Request>>>,
+    received: Arc<Mutex<Vec<Request>>>,
 }
 
 impl Server {
-    /// `answer` has the request and how many came before it.
+    /// `answer` receives the request and the number of earlier requests.
     pub fn new(answer: impl Fn(&Request, usize) -> Reply + Send + Sync + 'static) -> Self {
         Self::slow(Pace { bytes: usize::MAX, pause: Duration::ZERO }, answer)
     }
 
-    /// The same, taking its time with what is sent to it.
+    /// A server that reads request bodies slowly.
     pub fn slow(
         pace: Pace,
         answer: impl Fn(&Request, usize) -> Reply + Send + Sync + 'static,
     ) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let (asked, answer) = (Arc::new(Mutex::new(Vec::new())), Arc::new(answer));
-        let known = Arc::clone(&asked);
+        let (received, answer) = (Arc::new(Mutex::new(Vec::new())), Arc::new(answer));
+        let known = Arc::clone(&received);
         thread::spawn(move || {
             for stream in listener.incoming() {
                 let (known, answer) = (Arc::clone(&known), Arc::clone(&answer));
                 thread::spawn(move || serve(stream.unwrap(), pace, &known, &*answer));
             }
         });
-        Self { address, asked }
+        Self { address, received }
     }
 
-    pub fn asked(&self) -> Vec<Request> {
-        self.asked.lock().unwrap().clone()
+    pub fn requests(&self) -> Vec<Request> {
+        self.received.lock().unwrap().clone()
     }
 }
 
 fn serve(
     mut stream: TcpStream,
     pace: Pace,
-    asked: &Mutex<Vec<Request>>,
+    received: &Mutex<Vec<Request>>,
     answer: &dyn Fn(&Request, usize) -> Reply,
 ) -> Option<()> {
     let request = read(&stream, pace)?;
     let before = {
-        let mut asked = asked.lock().unwrap();
-        asked.push(request.clone());
-        asked.len() - 1
+        let mut received = received.lock().unwrap();
+        received.push(request.clone());
+        received.len() - 1
     };
     let reply = answer(&request, before);
     if reply.silent {
-        // Until the other side gives up.
+        // Until the client closes the connection.
         let _ = stream.read(&mut [0]);
         return None;
     }

@@ -1,4 +1,4 @@
-//! Sources that count, fail and stall as told, and what the decorators make of them.
+//! Sources that count, fail and stall on demand, and the decorators on top of them.
 
 use std::ops::Range;
 use std::sync::Mutex;
@@ -9,10 +9,10 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::future::join_all;
 use snowmelt_image::block::OciDigest;
-use snowmelt_image::read::{BlockSource, Hedged, Limited, Patience, Rate, Retried, conformance};
+use snowmelt_image::read::{BlockSource, Hedged, Limited, Rate, Retried, RetryPolicy, conformance};
 use snowmelt_image::{Error, Result};
 
-/// What a source does with one request.
+/// The behaviour of a source for one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     None,
@@ -22,15 +22,15 @@ pub enum Fault {
     Stall,
 }
 
-/// Blobs in memory, and the faults that the next requests meet.
+/// Blobs in memory, and the faults of the next requests.
 #[derive(Default)]
 pub struct MemorySource {
     pub blobs: Vec<(OciDigest, Bytes)>,
     pub faults: Mutex<Vec<Fault>>,
-    pub asked: Mutex<Vec<(OciDigest, Range<u64>)>>,
+    pub requested: Mutex<Vec<(OciDigest, Range<u64>)>>,
     pub bytes: AtomicU64,
-    at_once: AtomicUsize,
-    most_at_once: AtomicUsize,
+    concurrent: AtomicUsize,
+    max_concurrent: AtomicUsize,
 }
 
 impl MemorySource {
@@ -39,7 +39,7 @@ impl MemorySource {
         Self { blobs: contents.into_iter().map(named).collect(), ..Self::default() }
     }
 
-    /// The same blobs under the same names, whatever is in them.
+    /// The same blobs under the same names, even if their content has changed.
     pub fn again(&self) -> Self {
         Self { blobs: self.blobs.clone(), ..Self::default() }
     }
@@ -80,22 +80,22 @@ impl MemorySource {
 #[async_trait]
 impl BlockSource for MemorySource {
     async fn fetch(&self, blob: &OciDigest, range: Range<u64>) -> Result<Bytes> {
-        let now = self.at_once.fetch_add(1, Ordering::Relaxed) + 1;
-        self.most_at_once.fetch_max(now, Ordering::Relaxed);
-        self.asked.lock().unwrap().push((blob.clone(), range.clone()));
+        let now = self.concurrent.fetch_add(1, Ordering::Relaxed) + 1;
+        self.max_concurrent.fetch_max(now, Ordering::Relaxed);
+        self.requested.lock().unwrap().push((blob.clone(), range.clone()));
         tokio::task::yield_now().await;
         let answer = self.answer(blob, &range).await;
-        self.at_once.fetch_sub(1, Ordering::Relaxed);
+        self.concurrent.fetch_sub(1, Ordering::Relaxed);
         answer
     }
 }
 
-fn quick() -> Patience {
-    Patience {
+fn quick() -> RetryPolicy {
+    RetryPolicy {
         within: Duration::ZERO,
         first_wait: Duration::from_millis(1),
         attempt: Duration::from_millis(200),
-        ..Patience::default()
+        ..RetryPolicy::default()
     }
 }
 
@@ -113,7 +113,7 @@ async fn every_decorator_conforms() {
 }
 
 #[tokio::test]
-async fn a_source_that_fails_or_stalls_is_asked_again() {
+async fn a_failing_or_stalling_source_is_retried() {
     let faults = [Fault::Fail, Fault::Stall, Fault::Fail];
     let source = Retried::new(MemorySource::of(vec![b"text".to_vec()]).faults(&faults), quick());
     assert_eq!(source.fetch(&OciDigest::of(b"text"), 1..3).await.unwrap(), "ex");
@@ -123,22 +123,22 @@ async fn a_source_that_fails_or_stalls_is_asked_again() {
 }
 
 #[tokio::test]
-async fn an_outage_that_is_shorter_than_the_patience_is_waited_for() {
-    let patience = Patience {
+async fn a_short_outage_is_waited_for() {
+    let policy = RetryPolicy {
         within: Duration::from_secs(600),
         longest_wait: Duration::from_millis(2),
         ..quick()
     };
     let faults = [Fault::Fail; 40];
     let source = MemorySource::of(vec![b"text".to_vec()]).faults(&faults);
-    let source = Retried::new(source, patience);
+    let source = Retried::new(source, policy);
     assert_eq!(source.fetch(&OciDigest::of(b"text"), 1..3).await.unwrap(), "ex");
-    let usual = Patience::default();
-    assert!(usual.within >= Duration::from_secs(30), "a registry that starts again");
+    let usual = RetryPolicy::default();
+    assert!(usual.within >= Duration::from_secs(30), "a registry that is restarted");
 }
 
 #[tokio::test]
-async fn the_second_source_answers_for_the_first() {
+async fn the_second_source_replaces_a_failing_first() {
     for fault in [Fault::Fail, Fault::Stall] {
         let first = MemorySource::of(vec![b"text".to_vec()]).faults(&[fault]);
         let second = MemorySource::of(vec![b"text".to_vec()]);
@@ -148,10 +148,10 @@ async fn the_second_source_answers_for_the_first() {
 }
 
 #[tokio::test]
-async fn no_more_than_allowed_is_asked_at_once() {
+async fn the_number_of_concurrent_requests_is_limited() {
     let source = std::sync::Arc::new(MemorySource::of(vec![vec![1; 1000]]));
     let limited = Limited::new(std::sync::Arc::clone(&source), 3, None);
     let blob = OciDigest::of(&[1; 1000]);
     join_all((0..50).map(|at| limited.fetch(&blob, at..at + 1))).await;
-    assert_eq!(source.most_at_once.load(Ordering::Relaxed), 3);
+    assert_eq!(source.max_concurrent.load(Ordering::Relaxed), 3);
 }

@@ -1,4 +1,4 @@
-//! A server that is killed is replaced under its readers, whichever way the image is mounted.
+//! A killed server is replaced without failures of readers, for both mount methods.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -27,7 +27,7 @@ const BYTES: usize = 6 << 20;
 const FOLDER: &str = "SNOWMELT_TEST_SERVE";
 const FORM: &str = "SNOWMELT_TEST_FORM";
 
-/// Both processes make the same image.
+/// Both processes create the same image.
 fn made(folder: &Path) -> (Image, MemorySource) {
     image(&[archive(&folder.join("root"))])
 }
@@ -36,9 +36,9 @@ fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
-/// The process that the next test kills: without its folder this is no test.
+/// The process that the next test kills. Does nothing without the folder variable.
 #[test]
-fn a_server_that_is_to_be_killed() {
+fn server_to_be_killed() {
     let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else { return };
     let form = FORMS[std::env::var(FORM).unwrap().parse::<usize>().unwrap()];
     let (image, source) = made(&folder);
@@ -55,7 +55,7 @@ fn server(folder: &Path, form: usize) -> (Child, OwnedFd, OwnedFd) {
     let _ = fs::remove_file(folder.join("socket"));
     let listener = packet::listen(&folder.join("socket")).unwrap();
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "takeover::a_server_that_is_to_be_killed", "--nocapture"]);
+    command.args(["--exact", "takeover::server_to_be_killed", "--nocapture"]);
     command.env(FOLDER, folder).env(FORM, form.to_string());
     let child = command.spawn().unwrap();
     let client = packet::accept(&listener).unwrap();
@@ -64,7 +64,7 @@ fn server(folder: &Path, form: usize) -> (Child, OwnedFd, OwnedFd) {
 }
 
 #[test]
-fn a_server_that_is_killed_is_replaced_under_its_readers() {
+fn a_killed_server_is_replaced_without_failed_reads() {
     let Some((scratch, root)) = scratch() else { return };
     fs::create_dir_all(root.join("deep/er")).unwrap();
     fs::write(root.join("deep/er/file"), noise(1, BYTES)).unwrap();
@@ -72,7 +72,7 @@ fn a_server_that_is_killed_is_replaced_under_its_readers() {
     let (image, source) = made(scratch.path());
     let (blocks, runtime) = (Arc::new(Blocks::new(Arc::new(source), None)), runtime());
     for (number, form) in FORMS.into_iter().enumerate() {
-        // Before anything was looked up, under a lookup, and under reads.
+        // Before the first lookup, during a lookup, and during reads.
         for read_before in [None, Some(0), Some(100_000), Some(3 << 20)] {
             check(scratch.path(), (number, form), &image, (&blocks, &runtime), read_before);
         }
@@ -109,7 +109,7 @@ fn check(
     drop((opened, next));
 }
 
-/// Says when it is asked, and never answers.
+/// Announces each request, and never answers it.
 struct Silent;
 
 #[async_trait]
@@ -120,13 +120,13 @@ impl BlockSource for Silent {
     }
 }
 
-/// The process that the next test kills: without its folder this is no test.
+/// The process that the next test kills. Does nothing without the folder variable.
 #[test]
-fn a_server_that_is_to_be_killed_while_it_mounts() {
+fn mounting_server_to_be_killed() {
     let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else { return };
     let (image, _) = made(&folder);
     let (runtime, form) = (runtime(), Form::Erofs);
-    // Two, because a thread that mounts must hold nobody's connection.
+    // Two, because a mounting thread must not hold the other's connection open.
     std::thread::scope(|scope| {
         for _ in 0..2 {
             let blocks = Arc::new(Blocks::new(Arc::new(Silent), None));
@@ -137,11 +137,11 @@ fn a_server_that_is_to_be_killed_while_it_mounts() {
 }
 
 #[test]
-fn a_server_that_is_killed_while_it_mounts_ends() {
+fn a_server_killed_while_mounting_exits() {
     let Some((scratch, root)) = scratch() else { return };
     fs::write(root.join("file"), noise(1, 5000)).unwrap();
     let mut command = Command::new(std::env::current_exe().unwrap());
-    let name = "takeover::a_server_that_is_to_be_killed_while_it_mounts";
+    let name = "takeover::mounting_server_to_be_killed";
     command.args(["--exact", name, "--nocapture"]).env(FOLDER, scratch.path());
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let said = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
@@ -149,7 +149,7 @@ fn a_server_that_is_killed_while_it_mounts_ends() {
     child.kill().unwrap();
     let deadline = Instant::now() + Duration::from_secs(30);
     while child.try_wait().unwrap().is_none() {
-        assert!(Instant::now() < deadline, "it waits for itself");
+        assert!(Instant::now() < deadline, "it waits for its own answer");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -1,4 +1,5 @@
-//! The tree without EROFS shows what EROFS shows, and what was put in. Needs root and /dev/fuse.
+//! The mount without EROFS shows the same files as EROFS and the original folder. Needs root and
+//! /dev/fuse.
 
 use std::fs;
 use std::os::fd::AsRawFd;
@@ -15,7 +16,7 @@ use super::sources::Fault;
 use super::unpacked::{fill, same, tar};
 
 #[test]
-fn shows_every_kind_of_file_as_erofs_and_the_folder_do() {
+fn shows_the_same_files_as_erofs_and_the_original_folder() {
     let Some((_scratch, root)) = scratch() else { return };
     fill(&root);
     let holes = fs::File::create(root.join("holes")).unwrap();
@@ -45,7 +46,7 @@ fn shows_every_kind_of_file_as_erofs_and_the_folder_do() {
     assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
 }
 
-/// Each name with where the listing goes on behind it, asked for in pieces of `room` bytes.
+/// Each name with the offset at which the listing continues, read with buffers of `room` bytes.
 fn listed(path: &Path, from: u64, room: usize) -> Vec<(Vec<u8>, u64, u64)> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let folder = rustix::fs::open(path, flags, Mode::empty()).unwrap();
@@ -61,7 +62,7 @@ fn listed(path: &Path, from: u64, room: usize) -> Vec<(Vec<u8>, u64, u64)> {
 }
 
 #[test]
-fn a_large_folder_is_listed_in_pieces_from_anywhere() {
+fn a_large_folder_can_be_listed_from_any_offset() {
     if !is_root() {
         return;
     }
@@ -85,7 +86,7 @@ fn a_large_folder_is_listed_in_pieces_from_anywhere() {
 }
 
 #[test]
-fn what_was_used_once_is_not_asked_for_again() {
+fn repeated_accesses_cause_no_requests() {
     if !is_root() {
         return;
     }
@@ -101,12 +102,12 @@ fn what_was_used_once_is_not_asked_for_again() {
         assert!(!setup.path("a/none").exists());
     };
     start();
-    let before = setup.mount.asked();
+    let before = setup.mount.request_count();
     start();
-    assert_eq!(setup.mount.asked(), before);
+    assert_eq!(setup.mount.request_count(), before);
 }
 
-/// Reads a file of the mount as a user who has no rights.
+/// Reads a file of the mount as an unprivileged user.
 fn reads(setup: &Setup, name: &str) -> bool {
     let root = format!("/proc/{}/fd/{}", std::process::id(), setup.mount.root().as_raw_fd());
     let script = format!(
@@ -116,7 +117,7 @@ fn reads(setup: &Setup, name: &str) -> bool {
 }
 
 #[test]
-fn modes_owners_and_acls_hold() {
+fn modes_owners_and_acls_are_enforced() {
     if !is_root() {
         return;
     }
@@ -154,7 +155,7 @@ fn modes_owners_and_acls_hold() {
 }
 
 #[test]
-fn damage_is_an_error_of_what_it_is_in_alone() {
+fn damage_fails_only_the_damaged_file() {
     if !is_root() {
         return;
     }
@@ -163,7 +164,7 @@ fn damage_is_an_error_of_what_it_is_in_alone() {
         fs::write(scratch.path().join(name), noise(seed, 300_000)).unwrap();
     }
     let (image, mut source) = image(&[archive(scratch.path())]);
-    // The first block of the layer has the first file only.
+    // The first block of the layer contains only the first file.
     let layer = source.blobs.iter_mut().find(|(name, _)| *name == image.layers[0].digest).unwrap();
     let mut bytes = layer.1.to_vec();
     bytes[1000] ^= 1;
@@ -179,7 +180,7 @@ fn damage_is_an_error_of_what_it_is_in_alone() {
 }
 
 #[test]
-fn a_source_that_fails_while_names_are_looked_up_is_an_error_that_passes() {
+fn a_failed_lookup_can_be_repeated() {
     if !is_root() {
         return;
     }

@@ -1,5 +1,5 @@
-//! An image shows what unpacking its layers in order would show. Needs root, to mount and to give
-//! files to other users.
+//! An image shows the result of unpacking its layers in order. Needs root, to mount and to change
+//! the owners of files.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
@@ -20,13 +20,13 @@ pub fn tar(folder: &Path) -> Vec<u8> {
     output.stdout
 }
 
-/// One file of every kind, at every border that the format has.
+/// One file of every type, at every limit of the format.
 pub fn fill(root: &Path) {
     let bytes = |count: usize| (0..count).map(|n| (n * 7 + n / 251) as u8).collect::<Vec<u8>>();
     for size in [0, 1, 4095, 4096, 4097, 65_536, 200_000] {
         fs::write(root.join(format!("file{size}")), bytes(size)).unwrap();
     }
-    // A folder for each number of blocks, with the last full, nearly full and just begun.
+    // A folder for each number of blocks, with the last one full, nearly full and almost empty.
     for count in [1, 100, 200, 230, 231, 232, 300, 1000] {
         let folder = root.join(format!("folder{count}"));
         fs::create_dir(&folder).unwrap();
@@ -53,7 +53,7 @@ fn attributes(root: &Path) {
     let set = |name: &str, key: &str, value: &[u8]| {
         rustix::fs::setxattr(root.join(name), key, value, XattrFlags::empty()).unwrap();
     };
-    // A version-2 capability whose bits make a line end.
+    // A version-2 capability whose bytes contain a newline.
     let mut capability = vec![1, 0, 0, 2];
     capability.extend([0x0a, 0x0a, 0, 0].iter().chain(&[0; 12]));
     set("file65536", "security.capability", &capability);
@@ -77,7 +77,7 @@ pub fn same(image: &Path, folder: &Path) {
 }
 
 #[test]
-fn the_kernel_shows_every_kind_of_file_as_it_was() {
+fn the_kernel_shows_every_type_of_file_unchanged() {
     let Some((scratch, root)) = scratch() else { return };
     fill(&root);
     let mounted = mount_layers(&[tar(&root)], scratch.path());
@@ -91,7 +91,7 @@ fn an_image_without_any_file_mounts() {
     same(&mounted.path(), &root);
 }
 
-/// One change of a layer, over few names so that layers meet.
+/// One change of a layer. There are few names, so that changes of several layers collide.
 #[derive(Clone, Debug)]
 enum Step {
     File(String, usize),
@@ -112,8 +112,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Applies steps to a folder and writes the layer that says the same. A step that does not fit what
-/// is there, such as a file below a file, is left out of both.
+/// Applies steps to a folder and writes the equivalent layer. A step that is not possible, such as
+/// a file below a file, is omitted from both.
 fn layer(root: &Path, steps: &[Step]) -> Vec<u8> {
     let mut builder = tar::Builder::new(Vec::new());
     let mut own: Vec<String> = Vec::new();
@@ -121,7 +121,7 @@ fn layer(root: &Path, steps: &[Step]) -> Vec<u8> {
         let (Step::File(path, _) | Step::Folder(path) | Step::Link(path, _)) = step else {
             continue;
         };
-        // Paths through symbolic links have tests of their own, beside the tree.
+        // Paths through symbolic links are tested in the `tree` module.
         let parents = Path::new(path).ancestors().skip(1);
         let plain = parents.filter(|p| !p.as_os_str().is_empty()).all(|parent| {
             let found = root.join(parent).symlink_metadata();
@@ -184,7 +184,7 @@ fn append(builder: &mut tar::Builder<Vec<u8>>, step: &Step, path: &str) {
     }
 }
 
-/// Whiteouts stand last in the archive, where one that took its own layer's files along would show.
+/// Whiteouts are last in the archive, where one that affected its own layer would be noticed.
 fn hide(root: &Path, builder: &mut tar::Builder<Vec<u8>>, step: &Step, path: &str, own: &[String]) {
     let touches =
         |other: &String| Path::new(other).starts_with(path) || Path::new(path).starts_with(other);
@@ -220,12 +220,12 @@ fn is_plain_or_missing(path: &Path) -> bool {
     path.symlink_metadata().map_or(true, |found| !found.is_symlink())
 }
 
-/// Names, types and contents; times and modes of implied folders are nobody's promise.
+/// Names, types and contents; times and modes of implied folders are not specified.
 fn outline(root: &Path) -> Vec<(String, String)> {
     let kind = |line: String| {
         let mut fields = line.split(' ');
         let kind = fields.next().unwrap_or_default()[..2].to_owned();
-        // Sizes of folders differ between file systems and are not in the line.
+        // Sizes of folders differ between file systems and are not included.
         let content = fields.skip(4).collect::<Vec<_>>().join(" ");
         format!("{kind} {content}")
     };
@@ -235,7 +235,7 @@ fn outline(root: &Path) -> Vec<(String, String)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
     #[test]
-    fn layers_on_each_other_are_what_unpacking_gives(
+    fn merged_layers_equal_unpacked_layers(
         layers in proptest::collection::vec(proptest::collection::vec(step(), 0..12), 1..5),
     ) {
         let Some((scratch, root)) = scratch() else { return Ok(()) };

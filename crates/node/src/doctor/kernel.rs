@@ -54,7 +54,7 @@ fn images(mount: Choice) -> Check {
 }
 
 fn described(mount: Choice, chosen: &Chosen) -> (Status, String) {
-    match (chosen.form, &chosen.lacking) {
+    match (chosen.form, &chosen.erofs_error) {
         (Form::Erofs, _) => (Status::Ok, "EROFS over FUSE".to_owned()),
         (Form::Fuse, None) => (Status::Ok, format!("FUSE alone, as images.mount = {mount} says")),
         // Functions run, with a question to the daemon for each name that is new to the kernel.
@@ -118,13 +118,13 @@ mod tests {
             step: "mount EROFS on files",
             source: std::io::Error::other("no block device"),
         };
-        let fuse = |lacking| Chosen { form: Form::Fuse, lacking };
+        let fuse = |lacking| Chosen { form: Form::Fuse, erofs_error: lacking };
         let (status, found) = described(Choice::Auto, &fuse(Some(lacking)));
         assert_eq!(status, Status::Warn);
         assert!(found.starts_with("FUSE alone: ") && found.contains("no block device"), "{found}");
         let (status, found) = described(Choice::Fuse, &fuse(None));
         assert!(status == Status::Ok && found.contains("images.mount = fuse"), "{found}");
-        let erofs = Chosen { form: Form::Erofs, lacking: None };
+        let erofs = Chosen { form: Form::Erofs, erofs_error: None };
         assert_eq!(described(Choice::Auto, &erofs), (Status::Ok, "EROFS over FUSE".to_owned()));
     }
 

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use snowmelt_image::RunConfig;
 use snowmelt_image::block::OciDigest;
-use snowmelt_image::mount::{Form, outlives_its_server};
+use snowmelt_image::mount::{Form, supports_takeover};
 use snowmelt_kernel::packet;
 use snowmelt_sandbox::{Base, MountedImage, Root};
 use snowmelt_types::ErrorReport;
@@ -287,7 +287,7 @@ impl Keeper {
             if self.kept().is_ended {
                 return;
             }
-            if !outlives_its_server() {
+            if !supports_takeover() {
                 tracing::warn!(?status, "the daemon of images died, and its mounts with it");
                 return self.give_up();
             }

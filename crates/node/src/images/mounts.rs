@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use snowmelt_image::block::OciDigest;
 use snowmelt_image::manifest::{Descriptor, OCI_MANIFEST};
-use snowmelt_image::mount::{Form, LazyMount, mount_files, outlives_its_server};
+use snowmelt_image::mount::{Form, LazyMount, mount_files, supports_takeover};
 use snowmelt_image::profile::StartProfile;
-use snowmelt_image::read::{BlobReader, HeldFiles, RawFiles};
+use snowmelt_image::read::{BlobReader, LockedFiles, RawFiles};
 use snowmelt_image::source::Reference;
 use snowmelt_image::{Error, Lock, Result};
 use snowmelt_kernel::mount;
@@ -58,7 +58,7 @@ pub(super) struct Mount {
     form: Form,
     /// None once it is on raw files.
     lazy: Option<LazyMount>,
-    _files: Option<HeldFiles>,
+    _files: Option<LockedFiles>,
     /// When its first start was over.
     pub started: Option<Instant>,
     _held: Option<Lock>,
@@ -91,7 +91,7 @@ impl Mounts {
             none => none.insert(self.fresh(spec)?),
         };
         let mut fds = vec![self.copy(spec.digest.as_str())?];
-        if let Some(lazy) = mount.lazy.as_ref().filter(|_| outlives_its_server()) {
+        if let Some(lazy) = mount.lazy.as_ref().filter(|_| supports_takeover()) {
             let device = lazy.device().try_clone_to_owned();
             fds.push(device.map_err(failed("copy a descriptor"))?);
         }
@@ -105,7 +105,7 @@ impl Mounts {
         let slot = locked(&slot);
         let lazy = slot.as_ref()?.lazy.as_ref()?;
         let since = Instant::now().checked_sub(within)?;
-        lazy.why_reads_failed(since)
+        lazy.take_read_failure(since)
     }
 
     /// Goes on with a mount of the daemon before. One that cannot be is left to its readers as it
@@ -164,7 +164,7 @@ impl Mounts {
     }
 
     /// Puts a mount on raw files in the place of a lazy one, which stays for who has a copy.
-    pub fn replace(&self, mount: &mut Mount, files: HeldFiles) -> Result<()> {
+    pub fn replace(&self, mount: &mut Mount, files: LockedFiles) -> Result<()> {
         let _nobody_copies = self.replacing.write().unwrap_or_else(PoisonError::into_inner);
         self.attach_raw(&mount.spec, &files)?;
         let point = self.point(&mount.spec.digest);
@@ -208,7 +208,7 @@ impl Mounts {
         Ok(Mount { _held: held, ..Mount::new(spec, form, Some(lazy)) })
     }
 
-    fn attach_raw(&self, spec: &ImageSpec, files: &HeldFiles) -> Result<()> {
+    fn attach_raw(&self, spec: &ImageSpec, files: &LockedFiles) -> Result<()> {
         let root = mount_files(&files.paths[0], &files.paths[1..])?;
         let point = self.raw_point(&spec.digest);
         let attached =
@@ -222,7 +222,7 @@ impl Mounts {
             return Ok(*form);
         }
         let chosen = self.stores.settings.mount.choose()?;
-        if let Some(error) = chosen.lacking {
+        if let Some(error) = chosen.erofs_error {
             tracing::warn!(%error, "images are mounted by FUSE alone");
         }
         Ok(*self.form.get_or_init(|| chosen.form))
@@ -260,7 +260,7 @@ impl Mounts {
                     (known, _) => known,
                 };
                 match known {
-                    Some(profile) => profile.fetch_ahead(&readers, AHEAD).await,
+                    Some(profile) => profile.prefetch(&readers, AHEAD).await,
                     None => Ok(()),
                 }
             };
@@ -276,7 +276,7 @@ impl Mount {
         Self { spec: spec.clone(), form, lazy, _files: None, started: None, _held: None }
     }
 
-    fn on(self, files: Option<HeldFiles>) -> Self {
+    fn on(self, files: Option<LockedFiles>) -> Self {
         Self { _files: files, ..self }
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use snowmelt_image::Result;
 use snowmelt_image::block::OciDigest;
-use snowmelt_image::read::{BlobReader, HeldFiles};
+use snowmelt_image::read::{BlobReader, LockedFiles};
 use tokio::runtime::{Builder, Runtime};
 
 use super::locked;
@@ -62,7 +62,7 @@ fn next(slot: &Slot) -> Option<(ImageSpec, Readers)> {
     let is_settled = mount.started.is_some_and(|started| started.elapsed() >= SETTLED);
     let is_here = || match mount.spec.origin {
         Origin::Layout(_) => true,
-        Origin::Registry(_) => readers.iter().all(|reader| reader.is_here()),
+        Origin::Registry(_) => readers.iter().all(|reader| reader.is_on_disk()),
     };
     (is_settled && is_here()).then(|| (mount.spec.clone(), readers))
 }
@@ -83,7 +83,7 @@ fn files(
     spec: &ImageSpec,
     readers: &Readers,
     runtime: &Runtime,
-) -> Result<Option<HeldFiles>> {
+) -> Result<Option<LockedFiles>> {
     match &mounts.raw {
         Some(raw) => runtime.block_on(raw.make(&spec.image()?, readers)),
         None => Ok(None),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use snowmelt_image::block::OciDigest;
-use snowmelt_image::read::{BlockSource, LocalSource, Patience, Retried};
-use snowmelt_image::source::{Layout, Place, Reference, Registry};
+use snowmelt_image::read::{BlockSource, LocalSource, Retried, RetryPolicy};
+use snowmelt_image::source::{ImageLocation, Layout, Reference, Registry};
 use snowmelt_image::{Error, Image, Result, RunConfig, exchange};
 
 /// The folder of the images that were converted here, in the state folder.
@@ -39,12 +39,14 @@ pub enum Origin {
 /// folder (`oci:FOLDER[:TAG]`).
 pub async fn find_image(state: &Path, name: &str) -> Result<Found> {
     match name.parse()? {
-        Place::Layout(folder, tag) => in_layout(&Layout::open(&folder)?, name, tag.as_deref()),
-        Place::Registry(reference) => match local(state, &reference) {
+        ImageLocation::Layout(folder, tag) => {
+            in_layout(&Layout::open(&folder)?, name, tag.as_deref())
+        }
+        ImageLocation::Registry(reference) => match local(state, &reference) {
             Err(Error::Missing { .. }) if has_registry(name) => in_registry(&reference).await,
             found => found,
         },
-        Place::Archive(..) | Place::Folder(_) => {
+        ImageLocation::Archive(..) | ImageLocation::Folder(_) => {
             let reason = "it has to be converted first (snowmelt image convert)";
             Err(Error::Refused { what: format!("the image `{name}`"), reason: reason.to_owned() })
         }
@@ -57,19 +59,19 @@ pub(crate) async fn find_pinned(state: &Path, name: &str, manifest: &OciDigest) 
     let digest = Some(manifest.as_str());
     let is_it = |found: &Result<Found>| found.as_ref().is_ok_and(|it| it.manifest == *manifest);
     let found = match name.parse()? {
-        Place::Layout(folder, tag) => {
+        ImageLocation::Layout(folder, tag) => {
             let layout = Layout::open(&folder)?;
             let named = in_layout(&layout, name, tag.as_deref());
             if is_it(&named) { named } else { in_layout(&layout, name, digest) }
         }
-        Place::Registry(reference) => match local(state, &reference) {
+        ImageLocation::Registry(reference) => match local(state, &reference) {
             named if is_it(&named) => named,
             _ if has_registry(name) => {
                 in_registry(&Reference { digest: Some(manifest.clone()), ..reference }).await
             }
             _ => in_layout(&Layout::open(&Found::local_folder(state))?, name, digest),
         },
-        Place::Archive(..) | Place::Folder(_) => find_image(state, name).await,
+        ImageLocation::Archive(..) | ImageLocation::Folder(_) => find_image(state, name).await,
     };
     match found {
         Err(Error::Missing { .. }) => {
@@ -86,7 +88,7 @@ impl Origin {
             Self::Layout(folder) => Arc::new(LocalSource::new(folder)),
             Self::Registry(name) => {
                 let registry = Registry::new(&name.parse()?)?;
-                Arc::new(Retried::new(registry, Patience::default()))
+                Arc::new(Retried::new(registry, RetryPolicy::default()))
             }
         })
     }

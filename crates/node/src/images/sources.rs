@@ -29,7 +29,7 @@ impl Sources {
         let Origin::Layout(folder) = &spec.origin else { return Ok(None) };
         // Somebody else's layout is only read.
         let ours = folder.starts_with(&self.stores.state);
-        ours.then(|| Layout::open(folder)?.hold(&spec.digest)).transpose()
+        ours.then(|| Layout::open(folder)?.pin(&spec.digest)).transpose()
     }
 
     /// One for each place that blocks come from.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use snowmelt_image::block::OciDigest;
 use snowmelt_image::manifest::Descriptor;
 use snowmelt_image::mount::Choice;
-use snowmelt_image::profile::{self, Keys, PublicKey, Shelf, StartProfile};
+use snowmelt_image::profile::{self, Keys, ProfileStore, PublicKey, StartProfile};
 use snowmelt_image::read::{BlockCache, RawFiles};
 use snowmelt_image::source::{Reference, Registry};
 use snowmelt_image::{Error, Result};
@@ -111,8 +111,8 @@ impl Stores {
         profile::publish(&Registry::new(name)?, image, &signed).await.map(|()| true)
     }
 
-    fn starts(&self) -> Result<(Shelf, Keys)> {
-        Ok((Shelf::open(&self.state.join("starts"))?, self.keys()?))
+    fn starts(&self) -> Result<(ProfileStore, Keys)> {
+        Ok((ProfileStore::open(&self.state.join("starts"))?, self.keys()?))
     }
 
     fn keys(&self) -> Result<Keys> {

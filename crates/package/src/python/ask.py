@@ -1,4 +1,4 @@
-# Run by `python -I -c`: where this interpreter really is and what it needs to run elsewhere.
+# Run by `python -I -c`: prints the interpreter's real path and the folders that it needs elsewhere.
 import json, os, site, sys, sysconfig
 
 paths = sysconfig.get_paths()

@@ -1,4 +1,4 @@
-//! Remembers what an interpreter answered, for as long as its file is the same.
+//! Caches an interpreter's description for as long as its file does not change.
 
 use std::env;
 use std::fs;
@@ -13,14 +13,14 @@ use super::Python;
 use crate::files::{make_folder, write_atomically};
 use crate::{Error, Result};
 
-/// Everything on which an answer depends.
+/// All inputs of the description.
 pub(super) struct Key {
     digest: Digest,
 }
 
 #[derive(Serialize, Deserialize)]
 struct Entry {
-    /// Of the base interpreter, which may be replaced while the shim stays.
+    /// The file stamp of the base interpreter, which may be replaced while the shim stays the same.
     stamp: String,
     python: Python,
 }
@@ -31,7 +31,7 @@ impl Key {
         let stamp = stamp(named).map_err(|error| Error::PythonMissing { reason: reason(error) })?;
         let mut parts = vec!["python-1".to_owned(), named.display().to_string(), stamp];
         if is_script(named) {
-            parts.extend(what_shims_read(named));
+            parts.extend(shim_inputs(named));
         }
         Ok(Self { digest: Digest::of_parts(parts) })
     }
@@ -41,18 +41,18 @@ impl Key {
     }
 }
 
-/// The answer, if it is known and its interpreter unchanged.
+/// The cached description, if the interpreter has not changed.
 pub(super) fn read(store: &Path, key: &Key) -> Option<Python> {
     let entry: Entry = serde_json::from_slice(&fs::read(key.path(store)).ok()?).ok()?;
     let unchanged = stamp(&entry.python.executable).ok()? == entry.stamp;
-    let there = entry.python.prefixes.iter().chain(&entry.python.stdlib).all(|path| path.is_dir());
-    (unchanged && there).then_some(entry.python)
+    let exist = entry.python.prefixes.iter().chain(&entry.python.stdlib).all(|path| path.is_dir());
+    (unchanged && exist).then_some(entry.python)
 }
 
-/// Keeps the answer. Failing to only costs time at the next start.
+/// Stores the description. A failure only costs time at the next start.
 pub(super) fn write(store: &Path, key: &Key, python: &Python) {
     if let Err(error) = try_write(store, key, python) {
-        tracing::warn!(%error, "cannot remember the interpreter");
+        tracing::warn!(%error, "cannot cache the interpreter's description");
     }
 }
 
@@ -67,7 +67,7 @@ fn try_write(store: &Path, key: &Key, python: &Python) -> Result<()> {
     write_atomically(&path, &text)
 }
 
-/// Changes when the file behind a path does.
+/// Changes when the file at a path changes.
 fn stamp(path: &Path) -> std::io::Result<String> {
     let found = fs::metadata(path)?;
     let time = (found.mtime(), found.mtime_nsec());
@@ -79,9 +79,9 @@ fn is_script(path: &Path) -> bool {
     fs::File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && &start == b"#!"
 }
 
-/// A pyenv shim starts what `PYENV_VERSION`, a `.python-version` in or above the current folder,
-/// or the global `version` file names.
-fn what_shims_read(shim: &Path) -> Vec<String> {
+/// A pyenv shim selects the interpreter by `PYENV_VERSION`, a `.python-version` in or above the
+/// current folder, or the global `version` file.
+fn shim_inputs(shim: &Path) -> Vec<String> {
     let here = env::current_dir().unwrap_or_default();
     let local = here.ancestors().map(|folder| folder.join(".python-version"));
     let global = shim.parent().and_then(Path::parent).map(|root| root.join("version"));

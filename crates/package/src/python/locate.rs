@@ -1,4 +1,4 @@
-//! Which program is meant, and which folders of the host it needs.
+//! Finds the interpreter's program and the folders of the host that it needs.
 
 use std::env;
 use std::ffi::OsStr;
@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 use super::Answer;
 use crate::{Error, Result};
 
-/// The interpreter as it was named: `explicit`, `SNOWMELT_PYTHON`, `python3` on the `PATH`.
+/// The path of the interpreter: `explicit`, `SNOWMELT_PYTHON`, or `python3` on the `PATH`.
 pub(super) fn named(explicit: Option<&Path>) -> Result<PathBuf> {
     let variable = env::var_os("SNOWMELT_PYTHON").filter(|value| !value.is_empty());
     if let Some(path) = explicit.map(Path::to_owned).or(variable.map(PathBuf::from)) {
-        // A bare name is looked for on the PATH, as a shell would.
+        // A bare name is searched on the PATH, as in a shell.
         let bare = path.components().count() == 1 && path.is_relative();
         let found = if bare { on_path(path.as_os_str()) } else { std::path::absolute(&path).ok() };
-        let reason = || format!("{} is not there", path.display());
+        let reason = || format!("{} does not exist", path.display());
         return found
             .filter(|path| is_program(path))
             .ok_or_else(|| Error::PythonMissing { reason: reason() });
@@ -24,8 +24,8 @@ pub(super) fn named(explicit: Option<&Path>) -> Result<PathBuf> {
         .ok_or_else(|| Error::PythonMissing { reason: "there is no python3 on the PATH".into() })
 }
 
-/// The first program of that name on the `PATH`. Relative entries are skipped: what a command
-/// finds must not depend on the folder it is called in.
+/// The first program with that name on the `PATH`. Relative entries are skipped, because the result
+/// must not depend on the current folder.
 pub(crate) fn on_path(name: &OsStr) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
     let mut candidates = env::split_paths(&path)
@@ -34,7 +34,7 @@ pub(crate) fn on_path(name: &OsStr) -> Option<PathBuf> {
     candidates.find(|candidate| is_program(candidate))
 }
 
-/// Whether there is a file that may be executed.
+/// Whether the path is an executable file.
 pub(crate) fn is_program(path: &Path) -> bool {
     path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
@@ -42,7 +42,7 @@ pub(crate) fn is_program(path: &Path) -> bool {
 /// Folders that every sandbox has.
 const BASE: [&str; 6] = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32"];
 
-/// What the interpreter needs beside the base, without folders inside of others.
+/// The folders that the interpreter needs in addition to the base, without nested ones.
 pub(super) fn outside_of_base(answer: &Answer, executable: &Path) -> Vec<PathBuf> {
     let wanted = answer.prefixes.iter().chain(&answer.stdlib).chain(&answer.libraries);
     let home = answer.home.canonicalize().unwrap_or_else(|_| answer.home.clone());
@@ -57,8 +57,8 @@ pub(super) fn outside_of_base(answer: &Answer, executable: &Path) -> Vec<PathBuf
     folders
 }
 
-/// An interpreter installed with the prefix `/` or a home must not bring all of that into every
-/// sandbox: then only its library and program folders are taken, which stand in the list as well.
+/// An interpreter with the prefix `/` or a home folder must not make all of it visible in every
+/// sandbox; its library and program folders, which are also in the list, suffice.
 fn is_too_wide(path: &Path, home: &Path) -> bool {
     path.components().count() <= 2 || home.starts_with(path)
 }
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_whole_home_is_never_shown() {
+    fn a_home_folder_is_never_exposed() {
         let home = Path::new("/home/ada");
         for wide in ["/", "/home", "/home/ada", "/srv"] {
             assert!(is_too_wide(Path::new(wide), home), "{wide}");

@@ -1,7 +1,7 @@
-//! The Python interpreter that functions run on, and what of the host it needs inside a sandbox.
+//! The Python interpreter of functions, and the parts of the host that it needs in a sandbox.
 //!
-//! Invariant: [`Python::executable`] is a real file, no link, shim or virtual environment, and
-//! it runs inside a sandbox that shows [`Python::prefixes`] at the same paths beside the base.
+//! Invariant: [`Python::executable`] is a regular file, not a link, shim or virtual environment. It
+//! runs in a sandbox that shows [`Python::prefixes`] at the same paths in addition to the base.
 
 mod cache;
 mod locate;
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
 
-/// The oldest `major.minor` of Python on which the runtime works.
+/// The oldest `major.minor` of Python that the runtime supports.
 pub const OLDEST_PYTHON: (u8, u8) = (3, 10);
 
 /// A Python interpreter.
@@ -26,24 +26,24 @@ pub struct Python {
     pub executable: PathBuf,
     /// Major and minor version.
     pub version: (u8, u8),
-    /// Folders outside of `/usr`, `/lib*` and `/bin` that it needs at the same path.
+    /// Folders outside of `/usr`, `/lib*` and `/bin` that it needs at the same paths.
     pub prefixes: Vec<PathBuf>,
     /// Folders of the standard library.
     pub stdlib: Vec<PathBuf>,
-    /// Folders of the host's own packages for it, which a sandbox must not show.
+    /// Folders of the host's packages for it, which must not be visible in a sandbox.
     pub sites: Vec<PathBuf>,
     /// Names of the modules of the standard library.
     pub stdlib_modules: Vec<String>,
-    /// What compiled modules are built for: `cpython-311-x86_64-linux-gnu`.
+    /// The ABI tag of compiled modules: `cpython-311-x86_64-linux-gnu`.
     pub tag: String,
-    /// The platform as Python names it: `linux-x86_64`.
+    /// The platform in Python's spelling: `linux-x86_64`.
     pub platform: String,
-    /// Folders of programs beside it, where a `uv` may be: of the virtual environment that was
-    /// named, and its own.
+    /// Folders of programs in which `uv` may be: those of the given virtual environment and of the
+    /// interpreter.
     pub programs: Vec<PathBuf>,
 }
 
-/// What `ask.py` prints.
+/// The output of `ask.py`.
 #[derive(Deserialize)]
 struct Answer {
     executable: PathBuf,
@@ -62,8 +62,8 @@ struct Answer {
 impl Python {
     /// Finds the interpreter: `explicit`, else `SNOWMELT_PYTHON`, else `python3` on the `PATH`.
     ///
-    /// Asking an interpreter takes some 50 ms (a shim 200); the answer is kept in `store` and is
-    /// used again, in well under 1 ms, while the interpreter's file is the same.
+    /// Running an interpreter takes about 50 ms (a shim 200 ms). The result is cached in `store`
+    /// and reused in less than 1 ms while the interpreter's file does not change.
     pub fn discover(explicit: Option<&Path>, store: &Path) -> Result<Self> {
         let named = locate::named(explicit)?;
         let key = cache::Key::of(&named)?;
@@ -75,13 +75,13 @@ impl Python {
         Ok(python)
     }
 
-    /// Asks the interpreter at a path, which may be a shim or in a virtual environment.
+    /// Inspects the interpreter at a path, which may be a shim or in a virtual environment.
     pub fn at(named: &Path) -> Result<Self> {
-        let first = ask(named)?;
+        let first = inspect(named)?;
         let executable = real(&first.executable)?;
-        // A shim and a virtual environment answer for themselves; only the base interpreter says
-        // what it needs when it is started by its real path, as it is inside a sandbox.
-        let answer = if executable == named { first } else { ask(&executable)? };
+        // A shim and a virtual environment describe themselves. Only the base interpreter describes
+        // what it needs when it is started by its real path, as in a sandbox.
+        let answer = if executable == named { first } else { inspect(&executable)? };
         check(&answer, &executable)?;
         let programs = [named.parent(), executable.parent()];
         Ok(Self {
@@ -97,7 +97,7 @@ impl Python {
         })
     }
 
-    /// `3.11`.
+    /// The version as text: `3.11`.
     pub fn minor_version(&self) -> String {
         format!("{}.{}", self.version.0, self.version.1)
     }
@@ -122,8 +122,8 @@ fn check(answer: &Answer, executable: &Path) -> Result<()> {
     Ok(())
 }
 
-/// `-I`: neither the environment nor the current folder may add code; `-S`: nor site-packages.
-fn ask(python: &Path) -> Result<Answer> {
+/// `-I` excludes code from the environment and the current folder, `-S` from site-packages.
+fn inspect(python: &Path) -> Result<Answer> {
     let mut command = Command::new(python);
     command.args(["-I", "-S", "-c", include_str!("ask.py")]).stdin(Stdio::null());
     let failed =
@@ -132,14 +132,14 @@ fn ask(python: &Path) -> Result<Answer> {
         run_bounded(&mut command).map_err(|error| failed(format!("does not run: {error}")))?;
     if !output.status.success() {
         let text = String::from_utf8_lossy(&output.stderr);
-        let last = text.lines().last().unwrap_or("it said nothing").to_owned();
+        let last = text.lines().last().unwrap_or("no error message").to_owned();
         return Err(failed(format!("does not run: {last}")));
     }
     serde_json::from_slice(&output.stdout)
         .map_err(|_| failed("is not a Python interpreter".to_owned()))
 }
 
-/// Waits at most 30 s; the answer is smaller than a pipe holds, so reading it may come last.
+/// Waits at most 30 s. The output is smaller than a pipe's buffer, so it can be read at the end.
 fn run_bounded(command: &mut Command) -> std::io::Result<std::process::Output> {
     const LIMIT: Duration = Duration::from_secs(30);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn the_second_time_runs_nothing() {
+    fn the_second_discovery_uses_the_cache() {
         let folder = tempfile::tempdir().unwrap();
         let base = Python::discover(None, folder.path()).unwrap();
         let count = folder.path().join("count");
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn says_why_a_program_is_no_python() {
+    fn reports_why_a_program_is_not_a_python() {
         let folder = tempfile::tempdir().unwrap();
         let missing = Python::at(&folder.path().join("none")).unwrap_err().to_string();
         assert!(missing.contains("none does not run"), "{missing}");

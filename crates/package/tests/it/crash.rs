@@ -1,4 +1,4 @@
-//! kill -9 at the worst moment: nothing half-done is ever trusted, and the next start clears it.
+//! kill -9 at the worst moment: incomplete results are never used, and the next start removes them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::support::{Bench, list};
 
 const STORE: &str = "SNOWMELT_TEST_STORE";
 
-/// A uv that unpacks for real, loses half of it, says so and then never ends.
+/// A uv that unpacks for real, removes one file, reports that, and then hangs.
 fn interrupted_uv(bench: &Bench, unpacked: &Path) -> PathBuf {
     let text = format!(
         "if [ \"$2\" != install ]; then exec {uv} \"$@\"; fi\n\
@@ -26,7 +26,7 @@ fn interrupted_uv(bench: &Bench, unpacked: &Path) -> PathBuf {
 }
 
 #[test]
-#[ignore = "the process that the next test kills"]
+#[ignore = "started and killed by the next test"]
 fn child_that_installs() {
     let (store, uv) = (std::env::var_os(STORE).unwrap(), std::env::var_os("SNOWMELT_UV").unwrap());
     let python = snowmelt_package::Python::discover(None, Path::new(&store)).unwrap();
@@ -57,18 +57,18 @@ fn kill(pid: &str) {
 }
 
 #[tokio::test]
-async fn an_interrupted_installation_is_not_trusted_and_is_cleared_away() {
+async fn an_interrupted_installation_is_not_used_and_is_removed() {
     let bench = Bench::new();
     let marker = bench.folder.path().join("unpacked");
     let mut child = start_child(&bench, &interrupted_uv(&bench, &marker));
     wait_for(&marker, &mut child);
-    // While its owner lives, a second process neither takes nor clears it.
+    // While its process runs, a second process neither uses nor removes it.
     let installer = bench.installer();
     assert_eq!((bench.entries("tmp"), bench.entries("environments")), (1, 0));
     child.kill().unwrap();
     child.wait().unwrap();
     kill(fs::read_to_string(&marker).unwrap().trim());
-    assert_eq!(bench.entries("tmp"), 1, "nobody could clear it away");
+    assert_eq!(bench.entries("tmp"), 1, "no process has removed it yet");
 
     drop(installer);
     let installer = bench.installer();
@@ -78,7 +78,7 @@ async fn an_interrupted_installation_is_not_trusted_and_is_cleared_away() {
 }
 
 #[tokio::test]
-async fn half_a_package_is_noticed_and_not_published() {
+async fn an_incomplete_package_is_detected_and_not_published() {
     let bench = Bench::new();
     let text = format!(
         "{uv} \"$@\" || exit 1\n\
@@ -94,7 +94,7 @@ async fn half_a_package_is_noticed_and_not_published() {
 }
 
 #[tokio::test]
-async fn giving_up_leaves_nothing_behind() {
+async fn dropping_the_future_leaves_nothing_behind() {
     let bench = Bench::new();
     let marker = bench.folder.path().join("unpacked");
     let uv = interrupted_uv(&bench, &marker);
@@ -118,7 +118,7 @@ async fn giving_up_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn an_environment_without_its_manifest_is_made_again() {
+async fn an_environment_without_a_manifest_is_created_again() {
     let bench = Bench::new();
     let made = bench.installer().environment(&list(&["six"]), &Silent).await.unwrap();
     fs::write(made.path.parent().unwrap().join("environment.json"), "{").unwrap();

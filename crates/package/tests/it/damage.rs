@@ -1,4 +1,4 @@
-//! What a disk or other hands changed after it was verified.
+//! Files that a disk or another process changed after they were verified.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,12 +13,12 @@ fn wheel_of(bench: &Bench, environment: &Environment) -> PathBuf {
 }
 
 #[tokio::test]
-async fn a_changed_file_is_found_and_fetched_again() {
+async fn a_changed_file_is_detected_and_fetched_again() {
     let bench = Bench::new();
     let installer = bench.installer();
     let made = installer.environment(&list(&["six"]), &Silent).await.unwrap();
     assert_eq!(installer.verify().unwrap(), []);
-    // In place: the same file is in the environment and in uv's cache.
+    // Changed in place: the same file is in the environment and in uv's cache.
     let text = fs::read_to_string(made.path.join("six.py")).unwrap();
     fs::write(made.path.join("six.py"), text.replacen("Benjamin", "Benjamim", 1)).unwrap();
 
@@ -46,14 +46,14 @@ async fn a_wheel_with_missing_files_is_not_linked() {
     let keep = BTreeSet::from([digest]);
     let refused = installer.subset(&six, &keep).await;
     assert!(matches!(refused, Err(Error::WheelMissing { .. })), "{refused:?}");
-    // Whoever can ask the index makes it again, and then there is a subset too.
+    // An installer with access to the index fetches it again; then the subset can be created.
     let made = installer.environment(&list(&["six"]), &Silent).await.unwrap();
     assert!(made.path.join("six.py").is_file() && six_py.is_file());
     assert!(installer.subset(&six, &keep).await.is_ok());
 }
 
 #[tokio::test]
-async fn a_wheel_without_its_manifest_is_made_again() {
+async fn a_wheel_without_a_manifest_is_created_again() {
     let bench = Bench::new();
     let installer = bench.installer();
     let made = installer.environment(&list(&["six"]), &Silent).await.unwrap();
@@ -63,7 +63,7 @@ async fn a_wheel_without_its_manifest_is_made_again() {
     drop(made);
     fs::remove_dir_all(bench.store().join("environments")).unwrap();
     bench.installer();
-    assert!(!wheel.exists(), "nobody could use it");
+    assert!(!wheel.exists(), "it cannot be used");
     let again = bench.installer().environment(&list(&["six"]), &Silent).await.unwrap();
     assert!(!wheel.join("site/evil.py").exists() && !again.path.join("evil.py").exists());
 }

@@ -1,4 +1,4 @@
-//! What cannot be had is refused in the resolver's words and leaves nothing behind.
+//! Failed requests contain the resolver's messages and leave nothing behind.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -19,7 +19,7 @@ async fn refused(bench: &Bench, requirements: &[&str]) -> ErrorReport {
 }
 
 #[tokio::test]
-async fn an_unknown_package_is_named() {
+async fn an_unknown_package_is_reported() {
     let report = refused(&Bench::new(), &["snowmelt-no-such-package-1f3a", "six"]).await;
     assert_eq!(report.code, "SM-0301");
     assert!(report.message.contains("snowmelt-no-such-package-1f3a"), "{report}");
@@ -67,7 +67,7 @@ async fn an_option_never_reaches_the_resolver() {
 }
 
 #[tokio::test]
-async fn an_index_that_is_away_is_no_fault_of_the_requirements() {
+async fn an_unreachable_index_is_reported_as_such() {
     let bench = Bench::new();
     let text = format!(
         "UV_HTTP_RETRIES=0 UV_DEFAULT_INDEX=http://127.0.0.1:9/simple exec {} \"$@\"",
@@ -78,7 +78,7 @@ async fn an_index_that_is_away_is_no_fault_of_the_requirements() {
     let offline = Installer::with(options(false)).unwrap();
     let report = offline.environment(&list(&["six"]), &Silent).await.unwrap_err().report();
     assert_eq!(report.code, "SM-0304", "{report}");
-    // Once the versions are known, even a refresh can do without the index.
+    // Once the versions are cached, even a refresh works without the index.
     let known = bench.installer().environment(&list(&["six"]), &Silent).await.unwrap();
     let offline = Installer::with(options(true)).unwrap();
     let again = offline.environment(&list(&["six"]), &Silent).await.unwrap();
@@ -86,7 +86,7 @@ async fn an_index_that_is_away_is_no_fault_of_the_requirements() {
 }
 
 #[tokio::test]
-async fn a_missing_resolver_is_named_with_the_command_that_brings_it() {
+async fn a_missing_resolver_is_reported_with_the_command_to_install_it() {
     let bench = Bench::new();
     let options = Options { uv: Some("/nowhere/uv".into()), ..bench.options() };
     let answer = Installer::with(options).unwrap().environment(&list(&["six"]), &Silent).await;
@@ -98,7 +98,7 @@ async fn a_missing_resolver_is_named_with_the_command_that_brings_it() {
 }
 
 #[tokio::test]
-async fn a_resolver_that_hangs_is_ended() {
+async fn a_hanging_resolver_is_killed() {
     let bench = Bench::new();
     let uv = bench.script("hanging-uv", "exec sleep 600");
     let resolve_limit = Duration::from_millis(50);
@@ -107,7 +107,7 @@ async fn a_resolver_that_hangs_is_ended() {
     assert!(answer.unwrap_err().to_string().starts_with("`resolving packages` did not end"));
 }
 
-/// A small file system of its own; unmounted when it is dropped.
+/// A small file system, unmounted when this value is dropped.
 struct SmallDisk(PathBuf);
 
 impl SmallDisk {
@@ -128,7 +128,7 @@ impl Drop for SmallDisk {
 }
 
 #[tokio::test]
-async fn a_full_disk_is_named_and_leaves_nothing_half_done() {
+async fn a_full_disk_is_reported_and_leaves_nothing_incomplete() {
     let bench = Bench::new();
     let Some(_disk) = SmallDisk::mount(bench.store()) else {
         eprintln!("skipped: mounting a small file system needs root");

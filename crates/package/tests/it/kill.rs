@@ -1,5 +1,5 @@
-//! kill -9 of an installing process at every step and between them: whatever is published is whole,
-//! and the next process goes on from there.
+//! kill -9 of an installing process during and between its steps: published folders are complete,
+//! and the next process continues.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::support::{Bench, list};
 
 const STORE: &str = "SNOWMELT_TEST_STORE";
 const MARKER: &str = "SNOWMELT_TEST_MARKER";
-/// The step at which it says that it is there, from 1; and whether it stays there.
+/// The step at which the process creates the marker, from 1; and whether it waits there.
 const STEP: &str = "SNOWMELT_TEST_STEP";
 const STAYS: &str = "SNOWMELT_TEST_STAYS";
 
@@ -24,7 +24,7 @@ fn variable(name: &str) -> PathBuf {
 }
 
 #[test]
-#[ignore = "the process that the other tests kill"]
+#[ignore = "started and killed by the other tests"]
 fn child_that_installs() {
     let python = Python::discover(None, &variable(STORE)).unwrap();
     let installer = Installer::with(Options::from_environment(variable(STORE), python).unwrap());
@@ -73,11 +73,11 @@ impl Victims {
         command.stdout(std::process::Stdio::null()).spawn().unwrap()
     }
 
-    /// Whether the child reached its step; false where it ended before.
+    /// Whether the child reached its step; false if it finished before.
     fn reached(&self, child: &mut Child) -> bool {
         while !self.marker.exists() {
             if let Some(status) = child.try_wait().unwrap() {
-                assert!(status.success(), "the child failed by itself");
+                assert!(status.success(), "the child failed");
                 return self.marker.exists();
             }
             std::thread::sleep(Duration::from_millis(2));
@@ -85,18 +85,18 @@ impl Victims {
         true
     }
 
-    /// What was published is whole, a good installation follows, and nothing is left over.
+    /// Published folders are complete, an installation succeeds, and nothing is left over.
     async fn recover(&self, wheels_before: usize) {
         let options = || Options { uv: Some(self.uv.clone()), ..self.bench.options() };
         let installer = Installer::with(options()).unwrap();
-        assert_eq!(installer.verify().unwrap(), [], "something half-done was published");
+        assert_eq!(installer.verify().unwrap(), [], "an incomplete wheel was published");
         let made = installer.environment(&list(&WANTED), &Silent).await.unwrap();
         let unpacked = installer.counts().wheel_misses;
-        assert_eq!(wheels_before as u64 + unpacked, 2, "what was whole is not made again");
+        assert_eq!(wheels_before as u64 + unpacked, 2, "complete wheels are not created again");
         let code = "import alpha, bravo; print(alpha.m0.ONE + alpha.m199.ONE + bravo.TWO)";
         assert_eq!(self.bench.run(&made.path, code), "4");
         assert_eq!(fs::read_dir(made.path.join("alpha")).unwrap().count(), 202);
-        // A uv that lost its parent may write for a moment still.
+        // A uv whose parent was killed may still write for a moment.
         while self.bench.entries("tmp") > 0 {
             tokio::time::sleep(Duration::from_millis(20)).await;
             Installer::with(options()).unwrap();
@@ -109,7 +109,7 @@ impl Victims {
 
     fn published(&self) -> usize {
         let wheels = fs::read_dir(self.bench.store().join("wheels"));
-        // The environment needs no wheel any more, and then none is asked for.
+        // An existing environment needs no wheels, so none is requested.
         if fs::read_dir(self.bench.store().join("environments")).is_ok_and(|all| all.count() > 0) {
             return 2;
         }
@@ -144,7 +144,7 @@ async fn killed_at_each_step() {
 async fn killed_between_steps() {
     let victims = Victims::new();
     victims.recover(0).await;
-    // In the middle of flushing and renaming a wheel; of linking and renaming the environment.
+    // While a wheel is flushed and renamed; while the environment is linked and renamed.
     for (step, delay) in [(5, 0), (6, 30), (6, 60), (7, 0), (7, 2), (7, 4), (7, 8)] {
         let mut child = victims.start(step, false);
         assert!(victims.reached(&mut child));

@@ -1,4 +1,4 @@
-//! Wheels that a test makes, and a `uv` that knows no other index than the folder they are in.
+//! Wheels that a test builds, and a `uv` whose only index is the folder that contains them.
 
 use std::fs;
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ impl Bench {
         self.folder.path().join("index")
     }
 
-    /// Puts a wheel of version 1.0 with these files into the test's own index.
+    /// Publishes a wheel of version 1.0 with these files in the test's index.
     pub fn publish(&self, name: &str, files: &[(&str, &str)]) {
         fs::create_dir_all(self.index()).unwrap();
         let mut build = Command::new(&self.python.executable);
@@ -36,7 +36,7 @@ impl Bench {
         assert!(build.status().unwrap().success());
     }
 
-    /// A uv that finds only what was published; `before` is run by the shell before each call.
+    /// A uv that finds only published wheels; the shell runs `before` before each call.
     pub fn local_uv(&self, before: &str) -> PathBuf {
         let text = format!(
             "{before}\nexec {} \"$@\" --no-index --find-links {}",

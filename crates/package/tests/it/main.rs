@@ -1,5 +1,5 @@
-//! The install cache with a real `uv`, the real index and small real packages; where it matters
-//! what a package holds, with wheels that the test makes.
+//! The install cache with a real `uv`, the real index and small real packages; with wheels that the
+//! test builds if the content matters.
 
 mod crash;
 mod damage;

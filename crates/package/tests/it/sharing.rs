@@ -1,4 +1,4 @@
-//! Once, by content, for everybody.
+//! Packages are unpacked once and shared by content.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -11,7 +11,7 @@ use snowmelt_types::ByteSize;
 use crate::support::{Bench, Steps, list};
 
 #[tokio::test]
-async fn unpacks_what_can_be_imported_and_remembers_it() {
+async fn unpacks_importable_packages_once() {
     let bench = Bench::new();
     let wanted = list(&["phonenumbers==8.13.*", "six"]);
     let made = bench.installer().environment(&wanted, &Silent).await.unwrap();
@@ -34,7 +34,7 @@ async fn unpacks_what_can_be_imported_and_remembers_it() {
 }
 
 #[tokio::test]
-async fn everybody_may_read_and_nobody_may_write() {
+async fn the_store_is_readable_for_all_and_writable_for_its_owner() {
     let bench = Bench::new();
     let made = bench.installer().environment(&list(&["six"]), &Silent).await.unwrap();
     let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
@@ -42,7 +42,7 @@ async fn everybody_may_read_and_nobody_may_write() {
     assert_eq!(mode(made.path.parent().unwrap()), 0o755);
     assert_eq!(mode(&made.path.join("six.py")), 0o644);
     assert!(!made.path.join(".lock").exists());
-    // uv's cache holds files with loose modes, so nobody else gets into it.
+    // uv's cache contains world-writable files, so its folder is private.
     assert_eq!(mode(&bench.store().join("cache")), 0o700);
     let writable = std::process::Command::new("find")
         .arg(bench.store())
@@ -53,7 +53,7 @@ async fn everybody_may_read_and_nobody_may_write() {
 }
 
 #[tokio::test]
-async fn no_requirement_needs_no_resolver() {
+async fn an_empty_list_needs_no_resolver() {
     let bench = Bench::new();
     let empty = bench.without_uv().environment(&[], &Silent).await.unwrap();
     assert!(empty.path.is_dir() && empty.packages.is_empty() && empty.modules.is_empty());
@@ -62,7 +62,7 @@ async fn no_requirement_needs_no_resolver() {
 }
 
 #[tokio::test]
-async fn different_wishes_with_the_same_versions_share_a_folder() {
+async fn requirements_with_the_same_versions_share_an_environment() {
     let bench = Bench::new();
     let installer = bench.installer();
     let loose = installer.environment(&list(&["six==1.17.0"]), &Silent).await.unwrap();
@@ -72,9 +72,9 @@ async fn different_wishes_with_the_same_versions_share_a_folder() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn eight_tasks_share_one_unpacking() {
+async fn concurrent_tasks_unpack_once() {
     let bench = Bench::new();
-    // Four share an installer, four have one each, as separate processes would.
+    // Four share an installer; four have one each, like separate processes.
     let shared = bench.installer();
     let installers = (0..8).map(|n| if n < 4 { shared.clone() } else { bench.installer() });
     let steps = Arc::new(Steps::default());
@@ -94,7 +94,7 @@ async fn eight_tasks_share_one_unpacking() {
 }
 
 #[tokio::test]
-async fn refreshing_asks_the_index_again() {
+async fn a_refresh_runs_the_resolver_again() {
     let bench = Bench::new();
     bench.installer().environment(&list(&["six"]), &Silent).await.unwrap();
     let failing = bench.script("failing-uv", "echo 'error: asked again' >&2; exit 1");
@@ -104,7 +104,7 @@ async fn refreshing_asks_the_index_again() {
 }
 
 #[tokio::test]
-async fn what_was_removed_is_made_again_from_the_remembered_lock() {
+async fn a_removed_environment_is_created_again_from_the_cached_lock() {
     let bench = Bench::new();
     let installer = bench.installer();
     let first = installer.environment(&list(&["six"]), &Silent).await.unwrap().digest;

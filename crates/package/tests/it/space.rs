@@ -1,4 +1,4 @@
-//! The bound of the store.
+//! The size limit of the store.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ fn wheel(bench: &Bench, environment: &Environment) -> PathBuf {
 }
 
 #[tokio::test]
-async fn gives_space_back_oldest_first_and_keeps_what_is_in_use() {
+async fn frees_space_in_lru_order_and_keeps_environments_in_use() {
     let bench = Bench::new();
     let installer = bench.installer();
     let used = installer.environment(&list(&["six"]), &Silent).await.unwrap();
@@ -38,7 +38,7 @@ async fn gives_space_back_oldest_first_and_keeps_what_is_in_use() {
 }
 
 #[tokio::test]
-async fn what_was_used_last_stays_longest() {
+async fn removes_the_least_recently_used_environment_first() {
     let bench = Bench::new();
     let filler = "x".repeat(1 << 16);
     for name in ["first", "second", "third"] {
@@ -59,27 +59,28 @@ async fn what_was_used_last_stays_longest() {
 }
 
 #[tokio::test]
-async fn an_installation_that_goes_over_the_bound_removes_what_is_unused() {
+async fn an_installation_above_the_limit_removes_unused_packages() {
     let bench = Bench::new();
     for name in ["used", "unused", "last"] {
         bench.publish(name, &[(&format!("{name}.py"), "")]);
     }
-    let options = Options { uv: Some(bench.local_uv("")), most: ByteSize(1), ..bench.options() };
+    let options =
+        Options { uv: Some(bench.local_uv("")), max_size: ByteSize(1), ..bench.options() };
     let installer = Installer::with(options).unwrap();
     let used = installer.environment(&list(&["used"]), &Silent).await.unwrap();
     let unused = installer.environment(&list(&["unused"]), &Silent).await.unwrap().path;
-    assert!(unused.is_dir(), "it was in use when its own installation looked");
+    assert!(unused.is_dir(), "it was in use when its own installation checked the limit");
     let last = installer.environment(&list(&["last"]), &Silent).await.unwrap();
     assert!(used.path.is_dir() && last.path.is_dir() && !unused.exists());
     assert_eq!((bench.entries("environments"), bench.entries("wheels")), (2, 2));
-    // A hit makes nothing and therefore removes nothing.
+    // A cache hit creates nothing and therefore removes nothing.
     let hit = installer.environment(&list(&["used"]), &Silent).await.unwrap();
     assert_eq!(hit.path, used.path);
     assert_eq!(fs::read_dir(bench.store().join("tmp")).unwrap().count(), 0);
 }
 
 #[tokio::test]
-async fn a_shared_wheel_goes_with_the_last_environment_that_has_it() {
+async fn a_shared_wheel_is_removed_with_the_last_environment_that_has_it() {
     let bench = Bench::new();
     for name in ["common", "other"] {
         bench.publish(name, &[(&format!("{name}.py"), "")]);

@@ -1,4 +1,4 @@
-//! A store of its own for each test, and stand-ins that watch or replace `uv`.
+//! A separate store for each test, and scripts that observe or replace `uv`.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -40,7 +40,7 @@ impl Bench {
         Installer::with(self.options()).unwrap()
     }
 
-    /// An installer whose resolver can only fail.
+    /// An installer whose resolver always fails.
     pub fn without_uv(&self) -> Installer {
         let uv = self.script("no-uv", "echo 'error: uv was started' >&2; exit 1");
         Installer::with(Options { uv: Some(uv), ..self.options() }).unwrap()
@@ -53,7 +53,7 @@ impl Bench {
         path
     }
 
-    /// What the interpreter says with the environment on its path.
+    /// The interpreter's output with the environment on its path.
     pub fn run(&self, site: &Path, code: &str) -> String {
         let path = format!("import sys; sys.path.insert(0, {:?}); {code}", site.to_str().unwrap());
         let answer =
@@ -62,7 +62,7 @@ impl Bench {
         String::from_utf8(answer.stdout).unwrap().trim().to_owned()
     }
 
-    /// Entries of a folder of the store.
+    /// The number of entries in a folder of the store.
     pub fn entries(&self, folder: &str) -> usize {
         fs::read_dir(self.store().join(folder)).unwrap().count()
     }
@@ -72,7 +72,7 @@ pub fn list(requirements: &[&str]) -> Vec<String> {
     requirements.iter().map(|one| (*one).to_owned()).collect()
 }
 
-/// Keeps what it is told.
+/// Stores the reported steps.
 #[derive(Default)]
 pub struct Steps(pub Mutex<Vec<Progress>>);
 

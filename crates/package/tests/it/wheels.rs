@@ -1,4 +1,4 @@
-//! One folder for each wheel, whatever sets it is part of.
+//! One folder per wheel, shared by all sets that contain it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,7 +15,7 @@ fn inode(path: &Path) -> u64 {
     fs::metadata(path).unwrap().ino()
 }
 
-/// Packages that were unpacked, in the order they began.
+/// Unpacked packages, in the order in which unpacking started.
 fn unpacked(steps: &Steps) -> Vec<String> {
     let steps = steps.0.lock().unwrap();
     let names = steps.iter().filter_map(|step| match step {
@@ -30,7 +30,7 @@ fn digest_of(environment: &Environment, name: &str) -> Digest {
 }
 
 #[tokio::test]
-async fn a_second_set_unpacks_only_what_is_new() {
+async fn a_second_set_unpacks_only_new_wheels() {
     let bench = Bench::new();
     let installer = bench.installer();
     let one = installer.environment(&list(&["six"]), &Silent).await.unwrap();
@@ -53,10 +53,10 @@ async fn a_second_set_unpacks_only_what_is_new() {
 }
 
 #[tokio::test]
-async fn compiled_modules_work_and_private_ones_are_known() {
+async fn compiled_modules_work_and_private_modules_are_listed() {
     let bench = Bench::new();
     let made = bench.installer().environment(&list(&["cffi"]), &Silent).await.unwrap();
-    assert_eq!(made.modules, ["cffi"], "only what was asked for, and what is public of it");
+    assert_eq!(made.modules, ["cffi"], "only public modules of requested packages");
     let wheels: Vec<_> = made.wheels.iter().map(|one| (&*one.name, one.modules.clone())).collect();
     assert_eq!(wheels[0], ("cffi", list(&["_cffi_backend", "cffi"])));
     assert_eq!(wheels[1], ("pycparser", list(&["pycparser"])));
@@ -65,7 +65,7 @@ async fn compiled_modules_work_and_private_ones_are_known() {
 }
 
 #[tokio::test]
-async fn a_subset_shows_exactly_its_wheels_and_asks_nobody() {
+async fn a_subset_contains_exactly_its_wheels_and_needs_no_resolver() {
     let bench = Bench::new();
     let whole = bench.installer().environment(&list(&["cffi", "six"]), &Silent).await.unwrap();
     let keep = BTreeSet::from([digest_of(&whole, "pycparser"), digest_of(&whole, "six")]);
@@ -77,7 +77,7 @@ async fn a_subset_shows_exactly_its_wheels_and_asks_nobody() {
         );
     let (part, counts) = task.await.unwrap();
     assert_eq!((counts.environment_misses, counts.wheel_hits, counts.wheel_misses), (1, 2, 0));
-    assert_eq!(part.modules, ["six"], "pycparser was not asked for");
+    assert_eq!(part.modules, ["six"], "pycparser was not requested");
     assert_eq!(part.wheels.iter().map(|one| one.digest.clone()).collect::<BTreeSet<_>>(), keep);
     assert!(part.size < whole.size);
     let finds = "import importlib.util as u; \
@@ -96,7 +96,7 @@ async fn a_subset_shows_exactly_its_wheels_and_asks_nobody() {
 }
 
 #[tokio::test]
-async fn two_wheels_with_one_file_are_settled_by_name_and_noted() {
+async fn conflicting_files_are_resolved_by_name_and_recorded() {
     let bench = Bench::new();
     let same = ("shared/same.py", "SAME = True\n");
     bench.publish("bravo", &[same, ("shared/__init__.py", "OF = 'bravo'\n"), ("shared/b.py", "")]);
@@ -114,7 +114,7 @@ async fn two_wheels_with_one_file_are_settled_by_name_and_noted() {
         "import shared, shared.a, shared.b, shared.same; print(shared.OF, shared.__cached__)";
     let said = bench.run(&made.path, code);
     assert!(said.starts_with("alpha /"), "{said}");
-    // Alone it is whole.
+    // A subset without the conflict is complete.
     let alone = BTreeSet::from([digest_of(&made, "bravo")]);
     let alone = installer.subset(&made, &alone).await.unwrap();
     assert_eq!(
@@ -124,7 +124,7 @@ async fn two_wheels_with_one_file_are_settled_by_name_and_noted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_sets_at_once_share_their_common_wheel() {
+async fn concurrent_sets_share_their_common_wheel() {
     let bench = Bench::new();
     for name in ["alpha", "bravo", "common"] {
         bench.publish(name, &[(&format!("{name}.py"), "")]);
@@ -133,7 +133,7 @@ async fn two_sets_at_once_share_their_common_wheel() {
     let steps = Arc::new(Steps::default());
     let tasks: Vec<_> = ["alpha", "bravo"]
         .map(|name| {
-            // One each, as two processes would have.
+            // One installer each, like two processes.
             let options = Options { uv: Some(uv.clone()), ..bench.options() };
             let (installer, steps) = (Installer::with(options).unwrap(), Arc::clone(&steps));
             tokio::spawn(async move {
@@ -150,7 +150,7 @@ async fn two_sets_at_once_share_their_common_wheel() {
 }
 
 #[tokio::test]
-async fn a_wheel_of_a_users_own_is_installed_by_its_content() {
+async fn an_uploaded_wheel_is_installed_by_its_content() {
     let bench = Bench::new();
     let installer = Installer::with(Options { uv: Some(bench.local_uv("")), ..bench.options() });
     let installer = installer.unwrap();
@@ -169,7 +169,7 @@ async fn a_wheel_of_a_users_own_is_installed_by_its_content() {
         assert_eq!(made.modules, ["own_pkg"]);
         assert_eq!(made.packages[0].to_string(), "own-pkg==1.0");
     }
-    // What is not here is told, and nothing of the host is read in its place.
+    // A missing wheel is reported, and no file of the host is read instead.
     let absent = given[0].replace("sha256:", "sha256:0").replace(".whl", "");
     for wrong in [absent, "own-pkg @ file:///etc/own_pkg-1.0-py3-none-any.whl".to_owned()] {
         let refused = installer.environment(&[wrong], &Silent).await.unwrap_err();
@@ -177,5 +177,5 @@ async fn a_wheel_of_a_users_own_is_installed_by_its_content() {
     }
     let unknown = format!("own @ sha256:{}/own-1-py3-none-any.whl", "0".repeat(64));
     let refused = installer.environment(&[unknown], &Silent).await.unwrap_err();
-    assert!(matches!(refused, Error::OwnWheelMissing { .. }), "{refused}");
+    assert!(matches!(refused, Error::UploadedWheelMissing { .. }), "{refused}");
 }

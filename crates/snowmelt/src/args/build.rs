@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use clap::Args;
 use snowmelt_image::block::BlockSize;
-use snowmelt_image::source::{Place, Reference};
+use snowmelt_image::source::{ImageLocation, Reference};
 
 use super::ShowFormat;
 use super::function::variable;
@@ -31,7 +31,7 @@ pub struct ImageBuildArgs {
     pub name: Reference,
     // No comment of documentation, where the brackets would be links.
     #[arg(long, value_name = "IMAGE", value_parser = place, help = format!("What it stands on: an image of this machine, {SOURCES} [default: nothing]"))]
-    pub base: Option<Place>,
+    pub base: Option<ImageLocation>,
     /// Packages of Debian, with all that they need and the base lacks (repeatable)
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub debian: Vec<String>,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use snowmelt_image::block::BlockSize;
-use snowmelt_image::source::{Place, Reference};
+use snowmelt_image::source::{ImageLocation, Reference};
 use snowmelt_types::ByteSize;
 
 use super::{ImageBuildArgs, ListFormat, ShowFormat};
@@ -145,7 +145,7 @@ pub enum ImageCommand {
 pub struct ImageConvertArgs {
     // No comment of documentation, where the brackets would be links.
     #[arg(value_parser = place, help = SOURCES)]
-    pub source: Place,
+    pub source: ImageLocation,
     /// Its name here [default: that of the source, if it comes from a registry]
     #[arg(value_parser = name)]
     pub name: Option<Reference>,
@@ -172,7 +172,7 @@ pub struct ImagePushArgs {
 pub struct ImagePullArgs {
     // No comment of documentation, where the brackets would be links.
     #[arg(value_parser = place, help = SOURCES)]
-    pub from: Place,
+    pub from: ImageLocation,
     /// Its name here [default: that of the source, if it comes from a registry]
     #[arg(value_parser = name)]
     pub name: Option<Reference>,
@@ -248,7 +248,7 @@ pub struct ImagePruneArgs {
     pub blocks: bool,
 }
 
-pub(super) fn place(text: &str) -> Result<Place, String> {
+pub(super) fn place(text: &str) -> Result<ImageLocation, String> {
     text.parse().map_err(|error: snowmelt_image::Error| error.to_string())
 }
 

@@ -9,7 +9,7 @@ use snowmelt_image::block::OciDigest;
 use snowmelt_image::build::BlockBase;
 use snowmelt_image::exchange;
 use snowmelt_image::read::LocalSource;
-use snowmelt_image::source::{Layout, Origin, Place, Reference, Registry};
+use snowmelt_image::source::{ImageLocation, Layout, Origin, Reference, Registry};
 use snowmelt_image::{Error, Image, Options, Result};
 
 use super::transfer::told;
@@ -55,14 +55,14 @@ impl Blocks {
 impl Below {
     /// A name means an image of this machine first, as everywhere.
     pub async fn find(
-        place: Option<&Place>,
+        place: Option<&ImageLocation>,
         layout: &Layout,
         progress: &Arc<Progress>,
     ) -> Result<Self> {
         match place {
             None => Ok(Self::Nothing),
-            Some(Place::Folder(folder)) => Ok(Self::Folder(folder.clone())),
-            Some(Place::Registry(name)) => Self::named(name, layout, progress).await,
+            Some(ImageLocation::Folder(folder)) => Ok(Self::Folder(folder.clone())),
+            Some(ImageLocation::Registry(name)) => Self::named(name, layout, progress).await,
             Some(other) => Ok(Self::Origin(other.open().await?.into())),
         }
     }
@@ -72,7 +72,7 @@ impl Below {
             Err(Error::Missing { .. }) => {}
             found => {
                 let manifest = found?;
-                let held = Box::new(layout.hold(&manifest.digest)?);
+                let held = Box::new(layout.pin(&manifest.digest)?);
                 let image = exchange::read(layout, &manifest)?;
                 return Blocks::fetch(image, manifest.digest, held, layout).await.map(Self::Blocks);
             }
@@ -80,7 +80,7 @@ impl Below {
         progress.doing(format!("asking {}", name.registry));
         let (_, bytes) = Registry::new(name)?.manifest(name.selector()).await?;
         if Image::decode(&bytes).is_err() {
-            return Ok(Self::Origin(Place::Registry(name.clone()).open().await?.into()));
+            return Ok(Self::Origin(ImageLocation::Registry(name.clone()).open().await?.into()));
         }
         let pulled = exchange::pull(name, layout, &told(progress, "fetching")).await?;
         let (image, digest) = (pulled.image.clone(), pulled.manifest.digest.clone());

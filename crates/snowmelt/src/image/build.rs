@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use snowmelt_image::build::{
-    Base, DebianPackages, DebianShelf, Libraries, Part, Recipe, Settings, debian_package,
+    Base, DebianCache, DebianPackages, Libraries, Part, Recipe, Settings, debian_package,
 };
 use snowmelt_image::exchange;
 use snowmelt_image::source::{Layout, Shape};
@@ -60,7 +60,7 @@ pub(super) fn build(args: &ImageBuildArgs, config: &Config, printer: Printer) ->
                 .await
                 .map_err(reported)?;
             store.tag(&args.name.to_string(), &built.manifest).map_err(reported)?;
-            let lacking = libraries.lacking(&store, &built.image).await.map_err(reported)?;
+            let lacking = libraries.missing(&store, &built.image).await.map_err(reported)?;
             let Some(to) = &args.push else { return Ok((built, names, lacking, None)) };
             let told = told(progress, "sending");
             let sent = exchange::push(&store, &built.image, to, &told).await.map_err(reported)?;
@@ -154,7 +154,7 @@ async fn debian(
         return Ok((below, None));
     }
     let shelf = config.state.value.join("debian");
-    let shelf = DebianShelf::open(&shelf).map_err(reported)?;
+    let shelf = DebianCache::open(&shelf).map_err(reported)?;
     // Libraries that the wheels leave to the system come along.
     let mut names = args.debian.clone();
     let more =
@@ -163,7 +163,7 @@ async fn debian(
     let refresh = args.refresh;
     let base = below.identity(progress).await.map_err(reported)?;
     let asked = DebianPackages { names: &names, base: &base, refresh };
-    let (below, folder) = match shelf.known(&asked) {
+    let (below, folder) = match shelf.get(&asked) {
         Some(folder) => (below, folder),
         None => {
             let (below, status) =
@@ -251,7 +251,7 @@ async fn pressed(
             }
         };
         let recipe = Recipe { base, parts, settings };
-        build::build_watched(&recipe, &store, options, &told).map(|built| (built, names))
+        build::build_with_progress(&recipe, &store, options, &told).map(|built| (built, names))
     };
     blocking(progress, press).await
 }

@@ -75,7 +75,7 @@ impl Made {
             manifest: built.manifest.digest.clone(),
             layers: layers.collect(),
             reused: built.reused,
-            written_blocks: built.pressed,
+            written_blocks: built.written_blocks,
             sent,
             lacking: Vec::new(),
             seconds: (began.elapsed().as_secs_f64() * 1e3).round() / 1e3,

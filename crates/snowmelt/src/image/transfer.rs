@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use snowmelt_image::exchange::Sent;
-use snowmelt_image::source::{Place, Reference};
+use snowmelt_image::source::{ImageLocation, Reference};
 use snowmelt_image::{Converted, Options, exchange};
 use snowmelt_types::{ByteSize, Code, ErrorReport};
 
@@ -20,21 +20,21 @@ pub(super) fn convert(args: &ImageConvertArgs, config: &Config, printer: Printer
     let source = &args.source;
     let name = match (&args.name, source) {
         (Some(name), _) => name,
-        (None, Place::Registry(name)) => name,
+        (None, ImageLocation::Registry(name)) => name,
         (None, _) => return Err(nameless("convert", source).into()),
     };
     let options = Options { block_size: args.block_size.unwrap_or_default(), ..Options::default() };
     converted(source, name, options, config, printer)
 }
 
-fn nameless(verb: &str, source: &Place) -> ErrorReport {
+fn nameless(verb: &str, source: &ImageLocation) -> ErrorReport {
     let message = format!("the image of {source} needs a name here");
     let hint = format!("for example: snowmelt image {verb} {source} app:v1");
     ErrorReport::new(Code::OPTION, message).hint(hint)
 }
 
 fn converted(
-    source: &Place,
+    source: &ImageLocation,
     name: &Reference,
     options: Options,
     config: &Config,
@@ -89,7 +89,7 @@ pub(super) fn push(args: &ImagePushArgs, config: &Config, printer: Printer) -> O
 
 pub(super) fn pull(args: &ImagePullArgs, config: &Config, printer: Printer) -> Outcome {
     let from = match (&args.from, &args.name) {
-        (Place::Registry(from), _) => from,
+        (ImageLocation::Registry(from), _) => from,
         // All of it is on this machine, as an image of another kind.
         (source, Some(name)) => {
             return converted(source, name, Options::default(), config, printer);

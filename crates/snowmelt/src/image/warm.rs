@@ -61,13 +61,13 @@ async fn fetched(
         Some(start) => {
             progress
                 .doing(format!("fetching {}", text::counted(start.blocks.len() as u64, "block")));
-            start.fetch_ahead(&readers, AT_ONCE).await?;
+            start.prefetch(&readers, AT_ONCE).await?;
         }
         None => whole(&readers, progress).await?,
     }
     let counts = blocks.counts();
-    if counts.unkept > 0 {
-        let what = format!("{} of {}", text::counted(counts.unkept, "block"), found.name);
+    if counts.store_failures > 0 {
+        let what = format!("{} of {}", text::counted(counts.store_failures, "block"), found.name);
         let reason = "the cache could not keep them: see images.cache and the room on the disk";
         return Err(Error::Refused { what, reason: reason.to_owned() });
     }

@@ -1,8 +1,8 @@
-//! What a registry that asks who is there is answered: a name with its password, or a token that
-//! its token server gives for them (Docker's token and OAuth 2 specifications).
+//! Answers authentication challenges of registries: with a user name and password, or with a token
+//! that the registry's token server issues for them (Docker's token and OAuth 2 specifications).
 //!
-//! Invariant: a secret travels to the registry and to the token server it names only, encrypted
-//! unless that is this machine.
+//! Invariant: a secret is sent only to the registry and to the token server that it names, and
+//! encrypted unless they run on this machine.
 
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
 use reqwest::{RequestBuilder, Response, Url};
@@ -19,7 +19,7 @@ struct Token {
     access_token: Option<String>,
 }
 
-/// The header that the challenge of an answer asks for.
+/// The `Authorization` header that a challenge requires.
 pub(super) async fn authorize(transfer: &Transfer, answer: &Response) -> Result<String> {
     let challenges = answer.headers().get_all(WWW_AUTHENTICATE).iter();
     for challenge in challenges.filter_map(|value| value.to_str().ok()) {
@@ -33,7 +33,7 @@ pub(super) async fn authorize(transfer: &Transfer, answer: &Response) -> Result<
             return Ok(basic(login));
         }
     }
-    Err(transfer.denied("it", "it asks for a login"))
+    Err(transfer.denied("it", "it requires a login"))
 }
 
 async fn token(transfer: &Transfer, parameters: &str) -> Result<String> {
@@ -41,25 +41,25 @@ async fn token(transfer: &Transfer, parameters: &str) -> Result<String> {
     let Some(realm) = realm else {
         return Err(transfer.denied("it", "its challenge is malformed"));
     };
-    // The secret must not travel in the clear because an answer says so.
+    // A malicious answer must not cause the secret to be sent unencrypted.
     if realm.scheme() != "https" && !realm.host_str().is_some_and(is_loopback) {
-        return Err(transfer.denied("it", "it wants the login over plain HTTP"));
+        return Err(transfer.denied("it", "it requests the login over plain HTTP"));
     }
     let what = format!("a token from {}", realm.host_str().unwrap_or_default());
     let request = request(transfer, realm, parameters);
     let answer = request.send().await.map_err(|error| failed(&what, &error))?;
-    let answer = transfer.judge(&what, answer).await?;
+    let answer = transfer.check_status(&what, answer).await?;
     let bytes = answer.bytes().await.map_err(|error| failed(&what, &error))?;
     let token: Token =
         serde_json::from_slice(&bytes).map_err(|error| Error::refused(&what, error.to_string()))?;
     match token.token.or(token.access_token).filter(|token| !token.is_empty()) {
         Some(token) => Ok(format!("Bearer {token}")),
-        None => Err(transfer.denied("it", "it gives no token")),
+        None => Err(transfer.denied("it", "it returns no token")),
     }
 }
 
-/// For an identity token, which `docker login` keeps for some registries, the form of OAuth 2;
-/// otherwise the older question, which every token server knows.
+/// Uses the OAuth 2 form for an identity token, which `docker login` stores for some registries;
+/// otherwise the older GET request, which every token server supports.
 fn request(transfer: &Transfer, mut realm: Url, parameters: &str) -> RequestBuilder {
     let asked = ["service", "scope"];
     let asked = asked.into_iter().filter_map(|key| Some((key, parameter(parameters, key)?)));
@@ -89,7 +89,7 @@ fn basic(login: &Credentials) -> String {
     format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(text))
 }
 
-/// `key="value"` of a challenge.
+/// The value of `key="value"` in a challenge.
 fn parameter(parameters: &str, key: &str) -> Option<String> {
     let mut rest = parameters;
     while let Some((name, after)) = rest.split_once("=\"") {
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_challenges() {
+    fn parses_challenges() {
         let challenge =
             r#"realm="https://auth/token",service="r",scope="repository:a/b:pull,push""#;
         assert_eq!(parameter(challenge, "scope").unwrap(), "repository:a/b:pull,push");

@@ -1,9 +1,9 @@
 //! Certificates that the user trusts in addition to those of the system: of authorities, and
 //! self-signed ones of registries.
 //!
-//! They apply to the whole process, as those of the system do. Invariant: they are added, and the
-//! system's stay. A certificate that is trusted directly is compared byte by byte, and with the
-//! name of the registry; any other has to be signed by an authority.
+//! They apply to the whole process. Invariant: they are added to the system's certificates and do
+//! not replace them. A self-signed certificate is compared byte by byte, and with the name of the
+//! registry; any other must be signed by an authority.
 
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -21,26 +21,26 @@ use crate::{Error, Result};
 
 static TRUSTED: RwLock<Vec<CertificateDer<'static>>> = RwLock::new(Vec::new());
 
-/// Trusts the certificates in a file of PEM from now on.
+/// Trusts the certificates in a PEM file from now on.
 pub fn trust_authorities(path: &Path) -> Result<()> {
     let bytes = std::fs::read(path).map_err(Error::io("read", path))?;
     let refused = |reason: String| Error::refused(path.display().to_string(), reason);
     let found = CertificateDer::pem_slice_iter(&bytes).collect::<std::result::Result<Vec<_>, _>>();
     let found = found.map_err(|error| refused(error.to_string()))?;
     if found.is_empty() {
-        return Err(refused("it has no certificate in PEM".to_owned()));
+        return Err(refused("it contains no PEM certificate".to_owned()));
     }
     TRUSTED.write().unwrap_or_else(PoisonError::into_inner).extend(found);
     Ok(())
 }
 
-/// A client that trusts them too.
+/// Makes a client trust these certificates too.
 pub(super) fn trusted_by(client: ClientBuilder) -> Result<ClientBuilder> {
     let trusted = TRUSTED.read().unwrap_or_else(PoisonError::into_inner).clone();
     if trusted.is_empty() {
         return Ok(client);
     }
-    let refused = |error: String| Error::refused("the certificates that are trusted", error);
+    let refused = |error: String| Error::refused("the trusted certificates", error);
     let provider = Arc::new(ring::default_provider());
     let verifier = Verifier::new(trusted, &provider).map_err(refused)?;
     let config = ClientConfig::builder_with_provider(provider)
@@ -65,8 +65,7 @@ impl Verifier {
         provider: &Arc<CryptoProvider>,
     ) -> std::result::Result<Self, String> {
         let mut roots = RootCertStore::empty();
-        // Unreadable certificates of the system are not trusted; the error appears where one is
-        // needed.
+        // Unreadable certificates of the system are not trusted; connections that need one fail.
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         roots.add_parsable_certificates(trusted.iter().cloned());
         let verifier =
@@ -80,18 +79,18 @@ impl ServerCertVerifier for Verifier {
     fn verify_server_cert(
         &self,
         certificate: &CertificateDer<'_>,
-        between: &[CertificateDer<'_>],
+        intermediates: &[CertificateDer<'_>],
         name: &ServerName<'_>,
         stapled: &[u8],
         now: UnixTime,
     ) -> std::result::Result<ServerCertVerified, rustls::Error> {
-        // One that signed itself says of itself that it is an authority, as OpenSSL makes them,
-        // and would be refused for that.
+        // A self-signed certificate claims to be an authority, as OpenSSL creates them, and would
+        // be refused as a server certificate.
         if self.trusted.iter().any(|trusted| trusted == certificate) {
             verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
             return Ok(ServerCertVerified::assertion());
         }
-        self.authorities.verify_server_cert(certificate, between, name, stapled, now)
+        self.authorities.verify_server_cert(certificate, intermediates, name, stapled, now)
     }
 
     fn verify_tls12_signature(

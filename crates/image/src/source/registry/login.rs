@@ -1,4 +1,4 @@
-//! Who the user is at a registry, from where `docker login` keeps it.
+//! The user's credentials for a registry, as stored by `docker login`.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,7 +17,7 @@ use crate::{Error, Result};
 pub struct Credentials {
     /// Empty if the secret is an identity token.
     pub user: String,
-    /// Never shown.
+    /// Excluded from debug output.
     pub secret: String,
 }
 
@@ -50,8 +50,8 @@ struct Helped {
 }
 
 impl Credentials {
-    /// Those for a registry in `$DOCKER_CONFIG/config.json` or `~/.docker/config.json`; `None` if
-    /// there are none.
+    /// The credentials for a registry in `$DOCKER_CONFIG/config.json` or `~/.docker/config.json`;
+    /// `None` if there are none.
     pub fn find(registry: &str) -> Result<Option<Self>> {
         let folder = std::env::var_os("DOCKER_CONFIG").map(PathBuf::from);
         let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".docker"));
@@ -61,7 +61,7 @@ impl Credentials {
         }
     }
 
-    /// Those for a registry in a file of that form.
+    /// The credentials for a registry in a file of that format.
     pub fn read(path: &Path, registry: &str) -> Result<Option<Self>> {
         let bytes = match std::fs::read(path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -101,7 +101,7 @@ impl Auth {
     }
 }
 
-/// How the file may call a registry.
+/// The keys under which the file may store a registry.
 fn keys(registry: &str) -> Vec<String> {
     let mut keys = vec![registry.to_owned(), format!("https://{registry}")];
     if registry == "docker.io" {
@@ -110,18 +110,19 @@ fn keys(registry: &str) -> Vec<String> {
     keys
 }
 
-/// The helper's protocol: the server on stdin, JSON on stdout, a failure if it has none.
+/// Runs a credential helper: it receives the server on stdin, writes JSON to stdout, and fails if
+/// it has no credentials.
 fn ask_helper(helper: &str, server: &str) -> Result<Option<Credentials>> {
     let program = format!("docker-credential-{helper}");
     let failed = |error: std::io::Error| Error::refused(format!("`{program}`"), error.to_string());
     if helper.contains('/') {
-        return Err(Error::refused(format!("`{program}`"), "it is no name of a program"));
+        return Err(Error::refused(format!("`{program}`"), "it is not a program name"));
     }
     let mut command = Command::new(&program);
     command.arg("get").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = command.spawn().map_err(failed)?;
     if let Some(mut stdin) = child.stdin.take() {
-        // One that does not read its input says so by its end.
+        // A helper that does not read its input reports a failure by its exit status.
         let _ = stdin.write_all(server.as_bytes());
     }
     let output = child.wait_with_output().map_err(failed)?;
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_docker_login_wrote() {
+    fn reads_the_file_of_docker_login() {
         let text = r#"{"auths": {"a.b:5000": {"auth": "bWU6cGE6c3M="}, "c.d": {}}}"#;
         let found = read(text, "a.b:5000").unwrap().unwrap();
         assert_eq!((found.user.as_str(), found.secret.as_str()), ("me", "pa:ss"));
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_a_file_that_is_none() {
+    fn refuses_an_invalid_file() {
         read("{", "a.b").unwrap_err();
         read(r#"{"auths": {"a.b": {"auth": "%"}}}"#, "a.b").unwrap_err();
         read(r#"{"credsStore": "../../bin/sh"}"#, "a.b").unwrap_err();

@@ -1,15 +1,15 @@
-//! A repository of an OCI registry (distribution specification 1.1): images from it, ranges of
-//! blobs from it, blobs and manifests to it.
+//! A repository of an OCI registry (distribution specification 1.1): download of images and ranges
+//! of blobs, upload of blobs and manifests.
 //!
 //! | part | file |
 //! |---|---|
-//! | names of images | `reference` |
-//! | one request, what its answer means, again if it may pass | `transfer` |
-//! | who asks: logins, tokens | `login`, `auth` |
-//! | whose certificates are trusted | `authorities` |
-//! | blobs and manifests to it | `upload` |
-//! | what refers to an image | `referrers` |
-//! | an image as the origin of a conversion, its layers resumed where they are cut | `origin` |
+//! | image names | `reference` |
+//! | requests, with retries | `transfer` |
+//! | credentials and tokens | `login`, `auth` |
+//! | trusted certificates | `authorities` |
+//! | upload of blobs and manifests | `upload` |
+//! | artifacts that refer to an image | `referrers` |
+//! | an image as the origin of a conversion, with resumed downloads | `origin` |
 
 mod auth;
 mod authorities;
@@ -33,14 +33,14 @@ pub use login::Credentials;
 pub use origin::RegistryOrigin;
 pub use reference::Reference;
 
-use super::document::LARGEST;
+use super::document::MAX_DOCUMENT_BYTES;
 use crate::block::OciDigest;
 use crate::manifest::{Descriptor, OCI_MANIFEST};
-use crate::read::{BlockSource, Patience, Pieces};
+use crate::read::{BlockSource, Pieces, RetryPolicy};
 use crate::{Error, Result};
 use transfer::{Transfer, failed};
 
-/// What a manifest may be.
+/// The accepted types of manifests.
 const MANIFESTS: &str = "application/vnd.oci.image.manifest.v1+json, \
      application/vnd.oci.image.index.v1+json, \
      application/vnd.docker.distribution.manifest.v2+json, \
@@ -53,28 +53,28 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// With the credentials that `docker login` keeps.
+    /// Uses the credentials that `docker login` has stored.
     pub fn new(reference: &Reference) -> Result<Self> {
         Self::with_credentials(reference, Credentials::find(&reference.registry)?)
     }
 
-    /// With these, or as nobody.
+    /// Uses these credentials, or anonymous access.
     pub fn with_credentials(reference: &Reference, login: Option<Credentials>) -> Result<Self> {
-        Self::with_patience(reference, login, Patience::default())
+        Self::with_retry_policy(reference, login, RetryPolicy::default())
     }
 
-    /// The same; requests are made again for so long, but for those of [`BlockSource::fetch`], whose
-    /// caller has a patience of its own ([`crate::read::Retried`]).
-    pub fn with_patience(
+    /// Uses a retry policy for all requests, except those of [`BlockSource::fetch`], whose callers
+    /// have their own policy ([`crate::read::Retried`]).
+    pub fn with_retry_policy(
         reference: &Reference,
         login: Option<Credentials>,
-        patience: Patience,
+        policy: RetryPolicy,
     ) -> Result<Self> {
-        let transfer = Transfer::new(&reference.registry, login, patience)?;
+        let transfer = Transfer::new(&reference.registry, login, policy)?;
         Ok(Self { transfer, repository: reference.repository.clone() })
     }
 
-    /// A manifest by tag or digest.
+    /// Fetches a manifest by tag or digest.
     pub async fn manifest(&self, selector: &str) -> Result<(Descriptor, Bytes)> {
         let url = self.url(&format!("manifests/{selector}"))?;
         let what = format!("the manifest {selector}");
@@ -90,7 +90,7 @@ impl Registry {
         Ok((Descriptor::new(&media_type, digest, bytes.len() as u64), bytes))
     }
 
-    /// A small blob, compared with its digest.
+    /// Fetches a small blob and verifies its digest.
     pub async fn document(&self, digest: &OciDigest) -> Result<Bytes> {
         let what = format!("the document {digest}");
         let bytes = whole(&what, self.blob(digest, 0).await?.0).await?;
@@ -98,8 +98,8 @@ impl Registry {
         Ok(bytes)
     }
 
-    /// A blob from a byte on. The answer begins there, or at the first byte where a registry knows
-    /// no ranges: which of them is the second part.
+    /// Fetches a blob from a byte on. The second part of the result is the position at which the
+    /// response starts: `from`, or 0 if the registry does not support ranges.
     async fn blob(&self, digest: &OciDigest, from: u64) -> Result<(Response, u64)> {
         let range = |it: reqwest::RequestBuilder| match from {
             0 => it,
@@ -136,7 +136,7 @@ impl BlockSource for Registry {
         let url = self.blob_url(blob)?;
         let answer =
             self.transfer.send_once(Method::GET, url, |it| it.header(RANGE, &header)).await?;
-        // A registry that knows no ranges sends all of it.
+        // A registry that does not support ranges sends the whole blob.
         let is_part = answer.status() == StatusCode::PARTIAL_CONTENT;
         let (skip, left) = (if is_part { 0 } else { range.start }, range.end - range.start);
         let body = Body { answer, blob: blob.clone(), range, skip, left };
@@ -144,14 +144,14 @@ impl BlockSource for Registry {
     }
 }
 
-/// What is to come of a range.
+/// The remaining response for a range.
 struct Body {
     answer: Response,
     blob: OciDigest,
     range: Range<u64>,
-    /// Bytes before it.
+    /// Bytes to skip before the range.
     skip: u64,
-    /// Bytes of it.
+    /// Remaining bytes of the range.
     left: u64,
 }
 
@@ -160,7 +160,7 @@ impl Body {
         while self.left > 0 {
             let what = || format!("the bytes {:?} of {}", self.range, self.blob);
             let chunk = self.answer.chunk().await.map_err(|error| failed(&what(), &error))?;
-            // The answer came to its end, or its body would have failed: the blob ends there.
+            // The response is complete, or reading it would have failed: the blob ends here.
             let mut chunk = chunk.ok_or_else(|| crate::read::outside(&self.blob, &self.range))?;
             let skipped = self.skip.min(chunk.len() as u64);
             self.skip -= skipped;
@@ -175,13 +175,14 @@ impl Body {
     }
 }
 
-/// A document, which is small.
+/// Reads the body of a small document.
 async fn whole(what: &str, mut answer: Response) -> Result<Bytes> {
     let mut bytes = BytesMut::new();
     while let Some(chunk) = answer.chunk().await.map_err(|error| failed(what, &error))? {
         bytes.extend_from_slice(&chunk);
-        if bytes.len() as u64 > LARGEST {
-            return Err(Error::Limit { what: what.to_owned(), limit: LARGEST, unit: "bytes" });
+        if bytes.len() as u64 > MAX_DOCUMENT_BYTES {
+            let (what, limit) = (what.to_owned(), MAX_DOCUMENT_BYTES);
+            return Err(Error::Limit { what, limit, unit: "bytes" });
         }
     }
     Ok(bytes.freeze())

@@ -13,7 +13,7 @@ use crate::source::document::{Document, Platform};
 use crate::source::{Described, Origin};
 use crate::{Error, Result};
 
-/// An image in a registry. Its calls block, and must not be made on a thread of the runtime.
+/// An image in a registry. Calls block, and must not be made on a thread of the runtime.
 pub struct RegistryOrigin {
     registry: Registry,
     original: Descriptor,
@@ -22,7 +22,7 @@ pub struct RegistryOrigin {
 }
 
 impl RegistryOrigin {
-    /// The image of that name for that platform.
+    /// Opens the image with that name for that platform.
     pub async fn open(
         registry: Registry,
         reference: &Reference,
@@ -85,22 +85,22 @@ impl Read for Stream<'_> {
     }
 }
 
-/// The answers that a layer comes in. One that is cut is gone on with by a request for the rest.
+/// The responses that contain a layer. After an interrupted response, the rest is requested.
 struct Body<'a> {
     registry: &'a Registry,
     layer: &'a Descriptor,
     answer: Response,
-    /// Bytes of the layer that came.
+    /// Bytes of the layer received so far.
     at: u64,
-    /// Bytes to come that came before.
+    /// Bytes to skip because they were received before.
     skip: u64,
     chunk: Bytes,
-    /// Since the last byte.
+    /// Attempts since the last received byte.
     tries: Tries,
 }
 
 impl Body<'_> {
-    /// The next bytes; none at the end.
+    /// Reads the next bytes; none at the end.
     async fn advance(&mut self) -> Result<()> {
         while self.chunk.is_empty() && self.at < self.layer.size {
             let what = format!("the layer {}", self.layer.digest);
@@ -120,7 +120,7 @@ impl Body<'_> {
         let known = self.skip.min(chunk.len() as u64);
         self.skip -= known;
         self.chunk = chunk.split_off(known as usize);
-        // More than the manifest says is nobody's; the digest tells.
+        // Bytes past the size in the manifest are dropped; the digest detects the difference.
         self.chunk.truncate(usize::try_from(self.layer.size - self.at).unwrap_or(usize::MAX));
         self.at += self.chunk.len() as u64;
         if !self.chunk.is_empty() {
@@ -129,10 +129,10 @@ impl Body<'_> {
     }
 
     async fn resume(&mut self, error: Error) -> Result<()> {
-        if !self.registry.transfer.is_patient(&mut self.tries, &error).await {
+        if !self.registry.transfer.should_retry(&mut self.tries, &error).await {
             return Err(error);
         }
-        tracing::debug!(layer = %self.layer.digest, at = self.at, %error, "going on with a layer");
+        tracing::debug!(layer = %self.layer.digest, at = self.at, %error, "resuming a layer");
         let (answer, from) = self.registry.blob(&self.layer.digest, self.at).await?;
         self.answer = answer;
         self.skip = self.at - from;

@@ -11,16 +11,16 @@ use crate::{Error, Result};
 pub struct Reference {
     /// Host and port.
     pub registry: String,
-    /// With slashes.
+    /// The repository, which may contain slashes.
     pub repository: String,
-    /// `latest` if none was given.
+    /// The tag; `latest` by default.
     pub tag: String,
-    /// Counts before the tag.
+    /// The digest, which takes precedence over the tag.
     pub digest: Option<OciDigest>,
 }
 
 impl Reference {
-    /// What a registry is asked for: the digest or the tag.
+    /// The digest or the tag, for requests.
     pub fn selector(&self) -> &str {
         self.digest.as_ref().map_or(&self.tag, OciDigest::as_str)
     }
@@ -42,7 +42,7 @@ impl FromStr for Reference {
             Some((rest, digest)) => (rest, Some(digest.parse()?)),
             None => (text, None),
         };
-        // What has a dot, a colon or is `localhost` is a host; `library/debian` has none.
+        // The first part is a host if it contains a dot or a colon, or is `localhost`.
         let (registry, rest) = match rest.split_once('/') {
             Some((host, rest)) if host.contains(['.', ':']) || host == "localhost" => (host, rest),
             _ => ("docker.io", rest),
@@ -53,13 +53,15 @@ impl FromStr for Reference {
             _ => repository.to_owned(),
         };
         if !repository.split('/').all(is_part) {
-            return Err(refuse("a repository has a-z, 0-9, `.`, `_`, `-`, and `/` between parts"));
+            return Err(refuse(
+                "a repository consists of a-z, 0-9, `.`, `_`, `-`, and `/` between parts",
+            ));
         }
         if !is_tag(tag) {
-            return Err(refuse("a tag has at most 128 of A-Z, a-z, 0-9, `.`, `_`, `-`"));
+            return Err(refuse("a tag consists of at most 128 of A-Z, a-z, 0-9, `.`, `_`, `-`"));
         }
         if !is_host(registry) {
-            return Err(refuse("its registry is no host name"));
+            return Err(refuse("its registry is not a host name"));
         }
         Ok(Self { registry: registry.to_owned(), repository, tag: tag.to_owned(), digest })
     }
@@ -105,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_would_leave_its_place_in_an_address() {
+    fn refuses_names_that_would_change_the_url() {
         for text in [
             "h.x/../v2",
             "a b",

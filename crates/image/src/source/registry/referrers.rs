@@ -1,5 +1,5 @@
-//! What refers to an image: by the registry's own list (distribution specification 1.1), or by an
-//! index under a tag made of the image's digest where a registry has no such list.
+//! Artifacts that refer to an image: from the registry's list (distribution specification 1.1), or
+//! from an index under a tag derived from the image's digest if the registry has no such list.
 
 use bytes::Bytes;
 use reqwest::Method;
@@ -12,7 +12,8 @@ use crate::manifest::Descriptor;
 use crate::{Error, Result};
 
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
-/// How often the index is written until it holds what was added: others may write it too.
+/// How often the index is written until it contains the new entry: other clients may write it
+/// concurrently.
 const ATTEMPTS: u32 = 5;
 
 #[derive(Serialize, Deserialize)]
@@ -25,7 +26,7 @@ struct Index {
     manifests: Vec<Descriptor>,
 }
 
-/// What is to be known of a manifest in such a list.
+/// The fields of a manifest that the list needs.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Referring {
@@ -44,7 +45,7 @@ impl Registry {
         url.query_pairs_mut().append_pair("artifactType", artifact_type);
         let index = match self.transfer.send(Method::GET, url, |it| it).await {
             Ok(answer) => parse(&whole("the referrers", answer).await?)?,
-            // A registry that has no such list says that there is no such page, in some way.
+            // A registry without such a list reports a missing page or a bad request.
             Err(Error::Missing { .. } | Error::Refused { .. }) => self.fallback(subject).await?,
             Err(error) => return Err(error),
         };
@@ -52,9 +53,9 @@ impl Registry {
         Ok(index.manifests.into_iter().filter(is_wanted).collect())
     }
 
-    /// Adds a manifest to the list of its subject, if it has one, for a registry that keeps none.
+    /// Adds a manifest to the list of its subject, if it has one, for registries without a list.
     pub(super) async fn list_referrer(&self, media_type: &str, manifest: &Bytes) -> Result<()> {
-        // What is no such manifest refers to nothing.
+        // A manifest without a subject, or another document, does not refer to anything.
         let Ok(Referring { artifact_type, subject: Some(subject) }) =
             serde_json::from_slice(manifest)
         else {
@@ -73,7 +74,7 @@ impl Registry {
             index.manifests.push(new.clone());
             self.write_fallback(&subject.digest, &index).await?;
         }
-        Err(Error::unreachable("the list of referrers", "others write it at the same time"))
+        Err(Error::unreachable("the list of referrers", "other clients keep writing it"))
     }
 
     async fn fallback(&self, subject: &OciDigest) -> Result<Index> {

@@ -1,7 +1,7 @@
-//! One request to a registry: what the answer means, and again if it may pass.
+//! A request to a registry, with interpretation of the response and retries.
 //!
-//! The HTTP client is the one that reads from S3. An OCI library would bring a second one with its
-//! own TLS, and hides what is needed here: ranges, `Retry-After`, and which failures may pass.
+//! The HTTP client is the one that reads from S3. An OCI library would add a second one with its
+//! own TLS, and would hide ranges, `Retry-After` and the distinction of transient failures.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,33 +15,33 @@ use tokio::time::timeout;
 
 use super::auth::authorize;
 use super::{Credentials, authorities};
-use crate::read::Patience;
+use crate::read::RetryPolicy;
 use crate::{Error, Result};
 
 const CONNECT: Duration = Duration::from_secs(10);
-const SILENCES_AT_THE_END: u32 = 10;
+const MAX_IDLE_AT_END: u32 = 10;
 
-/// A registry and what it takes to be let in.
+/// A registry and the state to access it.
 pub(super) struct Transfer {
     http: reqwest::Client,
-    /// Without a limit of its own: that of the client counts from the first byte that is sent.
+    /// Without a total timeout: the client would count it from the first byte that is sent.
     uploads: reqwest::Client,
     base: Url,
     credentials: Option<Credentials>,
-    patience: Patience,
-    /// What the last challenge gave; tried first, replaced when it is refused.
+    policy: RetryPolicy,
+    /// The answer to the last challenge; used first, replaced when it is refused.
     authorization: Mutex<Option<String>>,
-    /// Whether a registry of this machine said that it speaks HTTPS.
-    speaks_tls: AtomicBool,
+    /// Whether a registry on this machine has turned out to use HTTPS.
+    uses_tls: AtomicBool,
 }
 
 impl Transfer {
-    /// `registry` is host and port. This machine's own registries speak plain HTTP, unless they
-    /// answer that they do not.
+    /// `registry` is host and port. Registries on this machine use plain HTTP, unless they answer
+    /// that they require HTTPS.
     pub fn new(
         registry: &str,
         credentials: Option<Credentials>,
-        patience: Patience,
+        policy: RetryPolicy,
     ) -> Result<Self> {
         let host = if registry == "docker.io" { "registry-1.docker.io" } else { registry };
         let scheme = if is_loopback(host) { "http" } else { "https" };
@@ -50,22 +50,23 @@ impl Transfer {
         })?;
         let client = || {
             let client = authorities::trusted_by(reqwest::Client::builder())?;
-            Ok::<_, Error>(client.connect_timeout(CONNECT.min(patience.attempt)))
+            Ok::<_, Error>(client.connect_timeout(CONNECT.min(policy.attempt)))
         };
         let failed = |error: reqwest::Error| Error::unreachable(registry, error.to_string());
-        let http = client()?.read_timeout(patience.attempt).build().map_err(failed)?;
+        let http = client()?.read_timeout(policy.attempt).build().map_err(failed)?;
         let uploads = client()?.build().map_err(failed)?;
-        let (authorization, speaks_tls) = (Mutex::default(), AtomicBool::new(false));
-        Ok(Self { http, uploads, base, credentials, patience, authorization, speaks_tls })
+        let (authorization, uses_tls) = (Mutex::default(), AtomicBool::new(false));
+        Ok(Self { http, uploads, base, credentials, policy, authorization, uses_tls })
     }
 
-    /// An address below `/v2/`.
+    /// A URL below `/v2/`.
     pub fn url(&self, path: &str) -> Result<Url> {
         let joined = self.base.join(path);
         joined.map_err(|error| Error::refused(format!("the address `{path}`"), error.to_string()))
     }
 
-    /// Sends a request that `make` fills until it succeeds, fails for good or patience is out.
+    /// Sends a request that `make` completes, until it succeeds, fails permanently, or the policy
+    /// gives up.
     pub async fn send(
         &self,
         method: Method,
@@ -75,28 +76,29 @@ impl Transfer {
         let mut tries = Tries::default();
         loop {
             match self.send_once(method.clone(), url.clone(), &make).await {
-                Err(error) if error.is_transient() && self.is_patient(&mut tries, &error).await => {
-                }
+                Err(error)
+                    if error.is_transient() && self.should_retry(&mut tries, &error).await => {}
                 outcome => return outcome,
             }
         }
     }
 
-    /// Waits behind a failure, and says whether to try again.
-    pub async fn is_patient(&self, tries: &mut Tries, error: &Error) -> bool {
-        // A host that nobody knows is misspelt more often than it is made meanwhile.
-        let within = if is_unknown_host(error) { Duration::ZERO } else { self.patience.within };
-        let patience = Patience { within, ..self.patience };
+    /// Waits after a failure; returns whether to retry.
+    pub async fn should_retry(&self, tries: &mut Tries, error: &Error) -> bool {
+        // An unknown host name is more likely a typing error than a host that is just being
+        // created.
+        let within = if is_unknown_host(error) { Duration::ZERO } else { self.policy.within };
+        let policy = RetryPolicy { within, ..self.policy };
         let began = *tries.failed_first.get_or_insert_with(Instant::now);
-        let Some(wait) = patience.next(tries.failures, began, error) else { return false };
-        tracing::debug!(%error, ?wait, "asking a registry again");
+        let Some(wait) = policy.next(tries.failures, began, error) else { return false };
+        tracing::debug!(%error, ?wait, "repeating a request to a registry");
         tokio::time::sleep(wait).await;
         tries.failures += 1;
         true
     }
 
-    /// Sends a request, once more if the registry asks who is there. Only answers of success come
-    /// back.
+    /// Sends a request, and once more with credentials if the registry requires them. Only
+    /// successful responses are returned.
     pub async fn send_once(
         &self,
         method: Method,
@@ -106,7 +108,8 @@ impl Transfer {
         self.request(&self.http, method, url, make).await
     }
 
-    /// Sends a body of `size` bytes, of which `sent` says how many went, for as long as some go.
+    /// Sends a body of `size` bytes as long as there is progress; `sent` counts the bytes that were
+    /// sent.
     pub async fn upload(
         &self,
         url: Url,
@@ -115,17 +118,17 @@ impl Transfer {
     ) -> Result<Response> {
         let what = format!("PUT {url}");
         let mut request = pin!(self.request(&self.uploads, Method::PUT, url, make));
-        let (mut before, mut silences) = (0, 0);
+        let (mut before, mut idle) = (0, 0);
         loop {
-            if let Ok(answer) = timeout(self.patience.attempt, &mut request).await {
+            if let Ok(answer) = timeout(self.policy.attempt, &mut request).await {
                 return answer;
             }
             let now = sent.load(Ordering::Relaxed);
-            silences = if now == before { silences + 1 } else { 0 };
+            idle = if now == before { idle + 1 } else { 0 };
             before = now;
-            // A registry reads all of a large blob once more before it answers.
-            if silences >= if now == size { SILENCES_AT_THE_END } else { 1 } {
-                return Err(Error::unreachable(what, format!("nothing went behind {now} bytes")));
+            // A registry reads a large blob once more before it responds.
+            if idle >= if now == size { MAX_IDLE_AT_END } else { 1 } {
+                return Err(Error::unreachable(what, format!("no progress after {now} bytes")));
             }
         }
     }
@@ -142,32 +145,32 @@ impl Transfer {
             Ok(answer) => return Ok(answer),
             Err(error) => error,
         };
-        if secured.scheme() != "http" || !self.turns_to_tls(&error).await {
+        if secured.scheme() != "http" || !self.requires_tls(&error).await {
             return Err(error);
         }
-        self.speaks_tls.store(true, Ordering::Relaxed);
+        self.uses_tls.store(true, Ordering::Relaxed);
         self.attempt(client, method, self.secured(url), &make).await
     }
 
-    /// Whether a failure over plain HTTP says that the registry wants HTTPS.
-    async fn turns_to_tls(&self, error: &Error) -> bool {
-        // The answer to a question for the head alone has no words.
-        let is_silent = matches!(error, Error::Refused { reason, .. } if reason == "status 400: ");
-        if !is_silent {
-            return wants_tls(error);
+    /// Whether a failure over plain HTTP means that the registry requires HTTPS.
+    async fn requires_tls(&self, error: &Error) -> bool {
+        // The response to a HEAD request has no text.
+        let is_empty = matches!(error, Error::Refused { reason, .. } if reason == "status 400: ");
+        if !is_empty {
+            return mentions_tls(error);
         }
         let what = "the registry";
-        let told = match self.http.get(self.base.clone()).send().await {
-            Ok(answer) => self.judge(what, answer).await.err(),
+        let found = match self.http.get(self.base.clone()).send().await {
+            Ok(answer) => self.check_status(what, answer).await.err(),
             Err(error) => Some(failed(what, &error)),
         };
-        told.is_some_and(|error| wants_tls(&error))
+        found.is_some_and(|error| mentions_tls(&error))
     }
 
-    /// An address of the registry, over HTTPS if it turned out to speak that.
+    /// A URL of the registry, with HTTPS if the registry has turned out to use it.
     fn secured(&self, mut url: Url) -> Url {
-        if self.speaks_tls.load(Ordering::Relaxed) && url.origin() == self.base.origin() {
-            // The one scheme may always become the other.
+        if self.uses_tls.load(Ordering::Relaxed) && url.origin() == self.base.origin() {
+            // A change between these two schemes never fails.
             let _ = url.set_scheme("https");
         }
         url
@@ -183,7 +186,7 @@ impl Transfer {
         let what = format!("{method} {url}");
         let build = |authorization: Option<String>| {
             let request = client.request(method.clone(), url.clone());
-            // A foreign address, such as that of an upload, gets no word of who we are.
+            // Requests to other hosts, such as the target of an upload, get no credentials.
             let ours = url.origin() == self.secured(self.base.clone()).origin();
             match authorization.filter(|_| ours) {
                 Some(value) => make(request.header(AUTHORIZATION, value)),
@@ -193,26 +196,26 @@ impl Transfer {
         let known = self.authorization.lock().await.clone();
         let answer = build(known).send().await.map_err(|error| failed(&what, &error))?;
         if answer.status() != StatusCode::UNAUTHORIZED {
-            return self.judge(&what, answer).await;
+            return self.check_status(&what, answer).await;
         }
         let fresh = authorize(self, &answer).await?;
         *self.authorization.lock().await = Some(fresh.clone());
         let answer = build(Some(fresh)).send().await.map_err(|error| failed(&what, &error))?;
-        self.judge(&what, answer).await
+        self.check_status(&what, answer).await
     }
 
-    /// The client, for requests to others than the registry.
+    /// The client, for requests to other servers than the registry.
     pub fn http(&self) -> &reqwest::Client {
         &self.http
     }
 
-    /// Who asks.
+    /// The user's credentials.
     pub fn credentials(&self) -> Option<&Credentials> {
         self.credentials.as_ref()
     }
 
-    /// What a status means; the bodies of failures are short and shown in part.
-    pub async fn judge(&self, what: &str, answer: Response) -> Result<Response> {
+    /// Converts a failure status to an error, which includes the beginning of the body.
+    pub async fn check_status(&self, what: &str, answer: Response) -> Result<Response> {
         let status = answer.status();
         if status.is_success() {
             return Ok(answer);
@@ -233,30 +236,30 @@ impl Transfer {
         })
     }
 
-    /// The registry does not let this user do it.
+    /// The error for an operation that the registry denies.
     pub fn denied(&self, what: &str, reason: &str) -> Error {
         let registry = self.base.host_str().unwrap_or_default().to_owned();
         Error::Denied { registry, what: what.to_owned(), reason: reason.to_owned() }
     }
 }
 
-/// How often a request failed so far, and since when.
+/// The number of failures of a request, and the time of the first.
 #[derive(Default)]
 pub(super) struct Tries {
     failures: u32,
     failed_first: Option<Instant>,
 }
 
-/// What the resolver says of a name that does not exist; one that it cannot ask now, it says
-/// otherwise.
+/// Whether the resolver reports that a name does not exist, rather than a temporary failure.
 fn is_unknown_host(error: &Error) -> bool {
-    const SAID: [&str; 2] = ["Name or service not known", "No address associated with hostname"];
-    matches!(error, Error::Unreachable { reason, .. } if SAID.iter().any(|it| reason.contains(it)))
+    const MESSAGES: [&str; 2] =
+        ["Name or service not known", "No address associated with hostname"];
+    matches!(error, Error::Unreachable { reason, .. } if MESSAGES.iter().any(|it| reason.contains(it)))
 }
 
-/// What servers of HTTPS answer to plain HTTP: a sentence in an answer with status 400 (Go, nginx,
-/// Apache), or a record of TLS.
-fn wants_tls(error: &Error) -> bool {
+/// Recognises responses of HTTPS servers to plain HTTP: a sentence in a response with status 400
+/// (Go, nginx, Apache), or a TLS record.
+fn mentions_tls(error: &Error) -> bool {
     match error {
         Error::Refused { reason, .. } => {
             reason.starts_with("status 400") && reason.contains("HTTPS")
@@ -266,7 +269,7 @@ fn wants_tls(error: &Error) -> bool {
     }
 }
 
-/// A request that got no answer, or half of one.
+/// The error for a request without a complete response.
 pub(super) fn failed(what: &str, error: &reqwest::Error) -> Error {
     let mut reason = error.to_string();
     let mut cause = std::error::Error::source(error);
@@ -274,18 +277,20 @@ pub(super) fn failed(what: &str, error: &reqwest::Error) -> Error {
         reason = deeper.to_string();
         cause = deeper.source();
     }
-    // The type of the error is that of the library of TLS, which is not ours to name.
+    // Matched by text, because the error's type belongs to the TLS library, which is not a
+    // dependency.
     if reason.contains("invalid peer certificate") {
-        let reason = reason.replace("UnknownIssuer", "no authority that is known has signed it");
+        let reason = reason.replace("UnknownIssuer", "it is not signed by a known authority");
         return Error::Untrusted { what: what.to_owned(), reason };
     }
     if reason.contains("InvalidContentType") {
-        reason = "it speaks plain HTTP, which only registries of this machine may".to_owned();
+        reason =
+            "it uses plain HTTP, which is allowed only for registries on this machine".to_owned();
     }
     Error::unreachable(what, reason)
 }
 
-/// `Retry-After`: seconds or a date.
+/// The value of `Retry-After`: seconds or a date.
 fn wait(text: &str, now: SystemTime) -> Option<Duration> {
     match text.trim().parse() {
         Ok(seconds) => Some(Duration::from_secs(seconds)),
@@ -297,30 +302,30 @@ fn wait(text: &str, now: SystemTime) -> Option<Duration> {
 
 async fn reason(status: StatusCode, mut answer: Response) -> String {
     let start = answer.chunk().await.ok().flatten().unwrap_or_default();
-    format!("status {}: {}", status.as_u16(), words(&String::from_utf8_lossy(&start)))
+    format!("status {}: {}", status.as_u16(), error_text(&String::from_utf8_lossy(&start)))
 }
 
-/// What a registry says of a failure: the messages of its list of errors, or the beginning of any
-/// other text, on one line.
-fn words(body: &str) -> String {
+/// The text of a failure: the messages of the registry's error list, or the beginning of any other
+/// body, on one line.
+fn error_text(body: &str) -> String {
     #[derive(Deserialize)]
-    struct Told {
+    struct Entry {
         #[serde(default)]
         code: String,
         #[serde(default)]
         message: String,
     }
     #[derive(Deserialize)]
-    struct All {
-        errors: Vec<Told>,
+    struct List {
+        errors: Vec<Entry>,
     }
-    let listed = serde_json::from_str::<All>(body).ok();
-    let told = |Told { code, message }: &Told| match (code.as_str(), message.as_str()) {
+    let listed = serde_json::from_str::<List>(body).ok();
+    let text = |Entry { code, message }: &Entry| match (code.as_str(), message.as_str()) {
         ("", text) | (text, "") => text.to_owned(),
         (code, message) => format!("{message} ({code})"),
     };
-    let text = match listed.filter(|all| !all.errors.is_empty()) {
-        Some(all) => all.errors.iter().map(told).collect::<Vec<_>>().join("; "),
+    let text = match listed.filter(|list| !list.errors.is_empty()) {
+        Some(list) => list.errors.iter().map(text).collect::<Vec<_>>().join("; "),
         None => body.trim().to_owned(),
     };
     let plain = |c: char| if c.is_control() { ' ' } else { c };
@@ -338,7 +343,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wait_is_told_in_seconds_or_as_a_date() {
+    fn parses_retry_after_as_seconds_or_as_a_date() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_770);
         assert_eq!(wait("7", now), Some(Duration::from_secs(7)));
         let date = "Sun, 06 Nov 1994 08:49:37 GMT";
@@ -348,27 +353,27 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_does_not_exist_is_told_from_one_that_cannot_be_asked_for_now() {
-        let said = |reason: &str| is_unknown_host(&Error::unreachable("it", reason));
+    fn distinguishes_unknown_hosts_from_temporary_failures() {
+        let is_unknown = |reason: &str| is_unknown_host(&Error::unreachable("it", reason));
         let lookup = "failed to lookup address information: ";
-        assert!(said(&format!("{lookup}Name or service not known")));
-        assert!(!said(&format!("{lookup}Temporary failure in name resolution")));
-        assert!(!said("Connection refused (os error 111)"));
+        assert!(is_unknown(&format!("{lookup}Name or service not known")));
+        assert!(!is_unknown(&format!("{lookup}Temporary failure in name resolution")));
+        assert!(!is_unknown("Connection refused (os error 111)"));
     }
 
     #[test]
-    fn a_failure_is_told_in_the_registrys_words() {
+    fn failures_contain_the_registrys_messages() {
         let listed = r#"{"errors": [{"code": "UNAUTHORIZED", "message": "authentication required",
             "detail": [{"Type": "repository"}]}, {"message": "who are you?"}]}"#;
-        assert_eq!(words(listed), "authentication required (UNAUTHORIZED); who are you?");
-        assert_eq!(words("<h1>\u{1b}No\n</h1>"), "<h1> No </h1>");
-        assert_eq!(words(r#"{"errors": []}"#), r#"{"errors": []}"#);
-        assert_eq!(words(""), "");
-        assert_eq!(words(&"x".repeat(1000)).len(), 200);
+        assert_eq!(error_text(listed), "authentication required (UNAUTHORIZED); who are you?");
+        assert_eq!(error_text("<h1>\u{1b}No\n</h1>"), "<h1> No </h1>");
+        assert_eq!(error_text(r#"{"errors": []}"#), r#"{"errors": []}"#);
+        assert_eq!(error_text(""), "");
+        assert_eq!(error_text(&"x".repeat(1000)).len(), 200);
     }
 
     #[test]
-    fn only_this_machine_speaks_plain_http() {
+    fn plain_http_is_allowed_on_this_machine_only() {
         for host in ["localhost:5000", "127.0.0.1:1", "[::1]:5000", "localhost"] {
             assert!(is_loopback(host), "{host}");
         }

@@ -1,4 +1,4 @@
-//! Blobs and manifests to a registry.
+//! Uploads of blobs and manifests to a registry.
 
 use std::io;
 use std::path::Path;
@@ -15,12 +15,12 @@ use crate::block::OciDigest;
 use crate::{Error, Result};
 
 impl Registry {
-    /// Sends a blob unless it is there, and says whether it was sent.
+    /// Uploads a blob unless the registry has it; returns whether it was uploaded.
     pub async fn push_blob(&self, digest: &OciDigest, path: &Path) -> Result<bool> {
         if self.has(digest).await? {
             return Ok(false);
         }
-        // Read at positions, so that another try can begin at the first byte again.
+        // Read at explicit offsets, so that a retry can start at the first byte.
         let file = Arc::new(std::fs::File::open(path).map_err(Error::io("open", path))?);
         let size = file.metadata().map_err(Error::io("read", path))?.len();
         let body = |sent: &Arc<AtomicU64>| {
@@ -30,7 +30,7 @@ impl Registry {
         self.upload(digest, size, body).await.map(|()| true)
     }
 
-    /// Sends a small blob unless it is there.
+    /// Uploads a small blob unless the registry has it.
     pub async fn push_document(&self, bytes: &Bytes) -> Result<OciDigest> {
         let digest = OciDigest::of(bytes);
         if !self.has(&digest).await? {
@@ -44,7 +44,7 @@ impl Registry {
         Ok(digest)
     }
 
-    /// Stores a manifest under a tag or its digest, and in the list of what refers to its subject.
+    /// Stores a manifest under a tag or its digest, and adds it to the referrers of its subject.
     pub async fn push_manifest(
         &self,
         selector: &str,
@@ -64,11 +64,12 @@ impl Registry {
     async fn has(&self, digest: &OciDigest) -> Result<bool> {
         match self.transfer.send(Method::HEAD, self.blob_url(digest)?, |it| it).await {
             Err(Error::Missing { .. }) => Ok(false),
-            there => there.map(|_| true),
+            found => found.map(|_| true),
         }
     }
 
-    /// An upload that breaks is begun again: what was sent of it is the registry's to forget.
+    /// Uploads a blob. After a failure the upload is restarted; the registry discards the partial
+    /// one.
     async fn upload(
         &self,
         digest: &OciDigest,
@@ -78,11 +79,11 @@ impl Registry {
         let mut tries = Tries::default();
         loop {
             let error = match self.upload_once(digest, size, &body).await {
-                // A registry that restarted knows nothing of the upload.
+                // A registry that was restarted has lost the upload.
                 Err(error @ (Error::Unreachable { .. } | Error::Missing { .. })) => error,
                 outcome => return outcome,
             };
-            if !self.transfer.is_patient(&mut tries, &error).await {
+            if !self.transfer.should_retry(&mut tries, &error).await {
                 return Err(error);
             }
         }
@@ -108,14 +109,14 @@ impl Registry {
     }
 }
 
-/// Where an upload goes on; may be relative.
+/// The target URL of an upload; the header may be relative.
 fn location(answer: &Response) -> Result<Url> {
     let header = answer.headers().get(LOCATION).and_then(|value| value.to_str().ok());
     let found = header.and_then(|text| answer.url().join(text).ok());
-    found.ok_or_else(|| Error::refused("an upload", "the registry does not say where to"))
+    found.ok_or_else(|| Error::refused("an upload", "the registry returned no valid location"))
 }
 
-/// A file in pieces, read as they are sent; `sent` says how far.
+/// A file in pieces, read while they are sent; `sent` is set to the end of the last piece.
 fn pieces(
     file: Arc<std::fs::File>,
     size: u64,

@@ -17,10 +17,10 @@ use super::lazy::{archive, image, noise};
 use super::sources::MemorySource;
 
 const BLOCK: u64 = 65536;
-/// Ends a test that hangs.
+/// Fails a test that hangs.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Sends the first piece of each answer at once, and each other one when it may.
+/// Sends the first piece of each answer immediately, and each further one when it gets a permit.
 struct Gated {
     inner: Arc<MemorySource>,
     gate: Arc<Semaphore>,
@@ -69,7 +69,7 @@ fn setup(permits: usize) -> Setup {
 
 async fn read(setup: &Setup, block: u64) {
     let read = setup.reader.read(block * BLOCK..block * BLOCK + 1);
-    tokio::time::timeout(LIMIT, read).await.expect("it hangs").unwrap();
+    tokio::time::timeout(LIMIT, read).await.expect("timeout").unwrap();
 }
 
 fn runtime() -> tokio::runtime::Runtime {
@@ -77,38 +77,38 @@ fn runtime() -> tokio::runtime::Runtime {
 }
 
 #[test]
-fn who_waits_for_a_block_does_not_wait_for_those_behind_it() {
+fn a_reader_does_not_wait_for_prefetched_blocks() {
     let setup = setup(0);
     runtime().block_on(async {
-        // Each request but the first brings more, of which only the first block comes.
+        // Each request but the first is extended by more blocks, of which only the first arrives.
         read(&setup, 0).await;
         read(&setup, 1).await;
         let requests = setup.blocks.counts().requests;
         setup.gate.add_permits(1);
         read(&setup, 2).await;
         read(&setup, 3).await;
-        assert_eq!(setup.blocks.counts().requests, requests, "it was under way");
+        assert_eq!(setup.blocks.counts().requests, requests, "it was in flight");
         assert_eq!(setup.blocks.counts().damaged, 0);
     });
 }
 
 #[test]
-fn what_a_reader_comes_to_was_asked_for_before() {
+fn the_next_blocks_of_a_sequential_reader_are_requested_early() {
     let setup = setup(1000);
     runtime().block_on(async {
         for block in 0..80 {
-            // As soon as it goes through the blob: the first reads may be anybody's.
+            // Only once the reader is known to be sequential; the first reads may be random.
             if block > 16 {
-                was_asked_for(&setup, block).await;
+                wait_until_requested(&setup, block).await;
             }
             read(&setup, block).await;
         }
     });
-    let asked: u64 = ranges(&setup).iter().map(|range| range.end - range.start).sum();
-    assert!(asked < (6 << 20) + 4 * BLOCK, "nothing twice: {asked}");
+    let bytes: u64 = ranges(&setup).iter().map(|range| range.end - range.start).sum();
+    assert!(bytes < (6 << 20) + 4 * BLOCK, "no byte is requested twice: {bytes}");
 }
 
-async fn was_asked_for(setup: &Setup, block: u64) {
+async fn wait_until_requested(setup: &Setup, block: u64) {
     let is_in = |range: &Range<u64>| range.start <= block * BLOCK && block * BLOCK < range.end;
     for _ in 0..10_000 {
         if ranges(setup).iter().any(is_in) {
@@ -116,9 +116,9 @@ async fn was_asked_for(setup: &Setup, block: u64) {
         }
         tokio::task::yield_now().await;
     }
-    panic!("{block} was not asked for: {:?}", ranges(setup));
+    panic!("{block} was not requested: {:?}", ranges(setup));
 }
 
 fn ranges(setup: &Setup) -> Vec<Range<u64>> {
-    setup.source.asked.lock().unwrap().iter().map(|(_, range)| range.clone()).collect()
+    setup.source.requested.lock().unwrap().iter().map(|(_, range)| range.clone()).collect()
 }

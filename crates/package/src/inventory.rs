@@ -1,4 +1,4 @@
-//! What the store holds and when it was used last: for whoever measures it or takes space back.
+//! The content of the store with times of last use: for measurement and garbage collection.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -10,7 +10,8 @@ use crate::store::Store;
 use crate::wheel::WheelManifest;
 use crate::{Error, Result};
 
-/// What an item is. An environment comes first: a wheel cannot go before what is made of it.
+/// The type of an item. Environments sort first: a wheel must not be removed before an environment
+/// with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Environment,
@@ -20,23 +21,24 @@ pub(crate) enum Kind {
 /// A published folder.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Item {
-    /// The last use; of a wheel also that of any environment with it.
+    /// The time of the last use; for a wheel, also the last use of any environment with it.
     pub(crate) used: SystemTime,
     pub(crate) kind: Kind,
     pub(crate) name: String,
     pub(crate) folder: PathBuf,
     pub(crate) lock: PathBuf,
-    /// When its lock was touched last, if it has one: who touches it later uses it.
+    /// The modification time of its lock file, if it exists; each use updates it.
     pub(crate) touched: Option<SystemTime>,
-    /// Whether its manifest is. What another version of the platform left behind may not be.
+    /// Whether its manifest can be read. Items of another version of the platform may not be
+    /// readable.
     pub(crate) readable: bool,
-    /// On disk; of an environment without its wheels; 0 where it is not readable.
+    /// Size on disk; for an environment without its wheels; 0 if it is not readable.
     pub(crate) bytes: u64,
-    /// Names of an environment's wheels.
+    /// The names of an environment's wheels.
     pub(crate) wheels: Vec<String>,
 }
 
-/// Everything in the store, the longest unused first, environments before their wheels.
+/// All items of the store, least recently used first, environments before their wheels.
 pub(crate) fn items(store: &Store) -> Result<Vec<Item>> {
     let mut environments = environments(store)?;
     let mut used_in: HashMap<String, SystemTime> = HashMap::new();
@@ -79,7 +81,7 @@ fn wheels(store: &Store) -> Result<Vec<Item>> {
 
 fn item(kind: Kind, name: String, folder: PathBuf, lock: PathBuf, bytes: Option<u64>) -> Item {
     let touched = touched(&lock);
-    // What has no lock file was used by nobody since the locks were cleared away.
+    // Without a lock file, the item has not been used since the lock files were removed.
     let used = touched.unwrap_or(SystemTime::UNIX_EPOCH);
     let (readable, bytes) = (bytes.is_some(), bytes.unwrap_or(0));
     Item { used, kind, name, folder, lock, touched, readable, bytes, wheels: Vec::new() }
@@ -94,7 +96,7 @@ fn entries(folder: &Path) -> Result<Vec<(String, PathBuf)>> {
     Ok(entries.filter_map(|one| Some((one.file_name().into_string().ok()?, one.path()))).collect())
 }
 
-/// Names of all wheels that are part of an environment.
+/// The wheels that are part of environments, with the number of environments.
 pub(crate) fn linked(items: &[Item]) -> HashMap<String, usize> {
     let mut times: HashMap<String, usize> = HashMap::new();
     for name in items.iter().flat_map(|item| item.wheels.iter().collect::<HashSet<_>>()) {

@@ -1,4 +1,4 @@
-//! Where an image is, as users write it: a registry's reference, or a kind of file with its path.
+//! Locations of images, as users write them: a registry's reference, or a file type with a path.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,9 +10,9 @@ use super::{
 };
 use crate::{Error, Result};
 
-/// A place of an image.
+/// The location of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum ImageLocation {
     /// `[host[:port]/]repository[:tag][@digest]`.
     Registry(Reference),
     /// `oci:FOLDER[:TAG]`.
@@ -23,11 +23,11 @@ pub enum Place {
     Folder(PathBuf),
 }
 
-impl Place {
-    /// The image that is there, for this machine. Must be called in a runtime; what it gives must
-    /// not be used on a thread of that.
+impl ImageLocation {
+    /// Opens the image for this machine's platform. Must be called in an async runtime; the result
+    /// must not be used on a thread of that runtime.
     pub async fn open(&self) -> Result<Box<dyn Origin + Send + Sync>> {
-        self.check_there()?;
+        self.check_exists()?;
         let here = Platform::here();
         Ok(match self {
             Self::Registry(name) => {
@@ -37,7 +37,7 @@ impl Place {
                 Box::new(LayoutOrigin::open(Layout::open(folder)?, tag.as_deref(), &here)?)
             }
             Self::Archive(file, tag) => {
-                // A compressed one is unpacked first.
+                // A compressed archive is decompressed first.
                 let (file, tag) = (file.clone(), tag.clone());
                 let open = move || DockerArchive::open(&file, tag.as_deref());
                 let opened = tokio::task::spawn_blocking(open).await;
@@ -48,36 +48,36 @@ impl Place {
     }
 }
 
-impl Place {
-    /// A path that its user mistyped is no fault of the platform's own files.
-    fn check_there(&self) -> Result<()> {
+impl ImageLocation {
+    /// Reports a mistyped path as the user's error instead of an I/O error.
+    fn check_exists(&self) -> Result<()> {
         match self {
             Self::Layout(path, _) | Self::Archive(path, _) | Self::Folder(path)
                 if !path.exists() =>
             {
-                Err(Error::NoFile { place: self.to_string() })
+                Err(Error::NoFile { location: self.to_string() })
             }
             _ => Ok(()),
         }
     }
 }
 
-/// How files of images end and begin; no registry's image is called so.
+/// Whether the text looks like a path of an image file; no reference of a registry does.
 fn is_path(text: &str) -> bool {
     [".tar", ".tar.gz", ".tgz"].iter().any(|end| text.ends_with(end))
         || ["/", "./", "../", "~"].iter().any(|begin| text.starts_with(begin))
 }
 
-impl FromStr for Place {
+impl FromStr for ImageLocation {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        // A path with a colon cannot be said, as with the other tools that read these.
+        // As in other tools with this syntax, a path cannot contain a colon.
         let path_and_tag = |rest: &str| match rest.split_once(':') {
             Some((path, tag)) => (PathBuf::from(path), Some(tag.to_owned())),
             None => (PathBuf::from(rest), None),
         };
-        let place = match text.split_once(':') {
+        let location = match text.split_once(':') {
             Some(("oci", rest)) => {
                 let (folder, tag) = path_and_tag(rest);
                 Self::Layout(folder, tag)
@@ -89,24 +89,24 @@ impl FromStr for Place {
             Some(("dir", rest)) => Self::Folder(rest.into()),
             Some(("docker", rest)) => Self::Registry(rest.trim_start_matches('/').parse()?),
             _ if is_path(text) => {
-                let reason = "a file or folder has its kind before it: \
+                let reason = "a file or folder needs a prefix: \
                               docker-archive:FILE, oci:FOLDER or dir:FOLDER";
                 return Err(Error::refused(format!("the image `{text}`"), reason));
             }
             _ => Self::Registry(text.parse()?),
         };
-        match &place {
+        match &location {
             Self::Layout(path, _) | Self::Archive(path, _) | Self::Folder(path)
                 if path.as_os_str().is_empty() =>
             {
                 Err(Error::refused(format!("the image `{text}`"), "it has no path"))
             }
-            _ => Ok(place),
+            _ => Ok(location),
         }
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ImageLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (kind, path, tag) = match self {
             Self::Registry(name) => return name.fmt(f),
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_every_kind_and_writes_it_as_it_was() {
+    fn parses_and_formats_every_kind() {
         for text in [
             "oci:/a/b",
             "oci:a:v1",
@@ -132,28 +132,29 @@ mod tests {
             "dir:/a",
             "localhost:5000/a:v1",
         ] {
-            assert_eq!(text.parse::<Place>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<ImageLocation>().unwrap().to_string(), text);
         }
-        let docker: Place = "docker://h.x/a:t".parse().unwrap();
+        let docker: ImageLocation = "docker://h.x/a:t".parse().unwrap();
         assert_eq!(docker.to_string(), "h.x/a:t");
         for wrong in ["oci:", "dir:", "docker-archive::t", "A b", "app.tar", "./app", "/a/b"] {
-            wrong.parse::<Place>().unwrap_err();
+            wrong.parse::<ImageLocation>().unwrap_err();
         }
-        let archive = "app.tar".parse::<Place>().unwrap_err().to_string();
+        let archive = "app.tar".parse::<ImageLocation>().unwrap_err().to_string();
         assert!(archive.contains("docker-archive:FILE"), "{archive}");
     }
 
     #[test]
-    fn a_path_that_is_not_there_is_the_users_mistake() {
+    fn a_missing_path_is_reported_as_the_users_error() {
         use snowmelt_types::Report;
         for text in ["docker-archive:/nowhere.tar:v1", "oci:/nowhere", "dir:/nowhere"] {
-            let report = text.parse::<Place>().unwrap().check_there().unwrap_err().report();
+            let report =
+                text.parse::<ImageLocation>().unwrap().check_exists().unwrap_err().report();
             assert_eq!(
                 (report.code.as_str(), report.message),
                 ("SM-1003", format!("{text} does not exist"))
             );
         }
-        "dir:/".parse::<Place>().unwrap().check_there().unwrap();
-        "debian:12".parse::<Place>().unwrap().check_there().unwrap();
+        "dir:/".parse::<ImageLocation>().unwrap().check_exists().unwrap();
+        "debian:12".parse::<ImageLocation>().unwrap().check_exists().unwrap();
     }
 }

@@ -1,6 +1,6 @@
-//! Profiles of this host, one file for each image, merged over its starts.
+//! Profiles on this host, one file per image, merged over its starts.
 //!
-//! Invariant: a file is replaced whole, by one process at a time.
+//! Invariant: a file is replaced atomically, by one process at a time.
 
 use std::fs;
 use std::io::{self, Write};
@@ -15,26 +15,26 @@ use crate::{Error, Result};
 
 /// A folder of profiles.
 #[derive(Clone, Debug)]
-pub struct Shelf {
+pub struct ProfileStore {
     folder: PathBuf,
 }
 
-/// A file: the signed bytes as the text that they are.
+/// The content of a file: the signed bytes as text.
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct StoredProfile {
     key: PublicKey,
     signature: Vec<u8>,
     profile: String,
 }
 
-impl Shelf {
-    /// Made if it is not there.
+impl ProfileStore {
+    /// Opens the folder; creates it if it does not exist.
     pub fn open(folder: &Path) -> Result<Self> {
         fs::create_dir_all(folder).map_err(Error::io("make the folder", folder))?;
         Ok(Self { folder: folder.to_owned() })
     }
 
-    /// The profile of an image. One that cannot be used is none, with a warning.
+    /// The profile of an image. A profile that cannot be used is ignored with a warning.
     pub fn get(&self, keys: &Keys, image: &OciDigest) -> Option<StartProfile> {
         let opened = self.read(image).and_then(|signed| signed.open(keys, image));
         match opened {
@@ -47,7 +47,7 @@ impl Shelf {
         }
     }
 
-    /// What is kept, to be published.
+    /// The stored profile, for publication.
     pub fn read(&self, image: &OciDigest) -> Result<Signed> {
         let path = self.path(image);
         let bytes = match fs::read(&path) {
@@ -56,13 +56,13 @@ impl Shelf {
             }
             read => read.map_err(Error::io("read", &path))?,
         };
-        let kept: Kept = serde_json::from_slice(&bytes)
+        let stored: StoredProfile = serde_json::from_slice(&bytes)
             .map_err(|error| Error::refused(path.display().to_string(), error.to_string()))?;
-        let Kept { key, signature, profile } = kept;
+        let StoredProfile { key, signature, profile } = stored;
         Ok(Signed { body: profile.into_bytes(), key, signature })
     }
 
-    /// Merges what a start touched into what is kept, and says whether that was new.
+    /// Merges the blocks of a start into the stored profile; returns whether any was new.
     pub fn merge(&self, keys: &Keys, image: &OciDigest, start: &StartProfile) -> Result<bool> {
         let _lock = Lock::wait(&self.folder.join("lock"), Share::Alone)?;
         let before = self.get(keys, image).unwrap_or_default();
@@ -73,11 +73,11 @@ impl Shelf {
         }
         let Signed { body, key, signature } = Signed::new(keys, image, &merged)?;
         let profile = String::from_utf8_lossy(&body).into_owned();
-        self.write(&self.path(image), &Kept { key, signature, profile }).map(|()| true)
+        self.write(&self.path(image), &StoredProfile { key, signature, profile }).map(|()| true)
     }
 
-    fn write(&self, path: &Path, kept: &Kept) -> Result<()> {
-        let bytes = serde_json::to_vec(kept)
+    fn write(&self, path: &Path, stored: &StoredProfile) -> Result<()> {
+        let bytes = serde_json::to_vec(stored)
             .map_err(|error| Error::refused("a start profile", error.to_string()))?;
         let mut file = tempfile::NamedTempFile::new_in(&self.folder)
             .map_err(Error::io("write in", &self.folder))?;
@@ -97,27 +97,27 @@ mod tests {
     use crate::block::BlockDigest;
 
     #[test]
-    fn starts_are_merged_and_a_file_of_somebody_else_is_ignored() {
+    fn merges_starts_and_ignores_files_of_untrusted_keys() {
         let scratch = tempfile::tempdir().unwrap();
         let keys = Keys::open(&scratch.path().join("key"), Vec::new()).unwrap();
-        let shelf = Shelf::open(&scratch.path().join("profiles")).unwrap();
+        let store = ProfileStore::open(&scratch.path().join("profiles")).unwrap();
         let (image, blob) = (OciDigest::of(b"image"), BlockDigest::of(b"blob"));
         let start = |blocks: &[u32]| StartProfile {
             blocks: blocks.iter().map(|block| (blob, *block)).collect(),
         };
-        assert_eq!(shelf.get(&keys, &image), None);
-        assert!(shelf.merge(&keys, &image, &start(&[3, 1])).unwrap());
-        assert!(!shelf.merge(&keys, &image, &start(&[1])).unwrap(), "nothing new");
-        assert!(shelf.merge(&keys, &image, &start(&[2, 3])).unwrap());
-        assert_eq!(shelf.get(&keys, &image), Some(start(&[3, 1, 2])));
+        assert_eq!(store.get(&keys, &image), None);
+        assert!(store.merge(&keys, &image, &start(&[3, 1])).unwrap());
+        assert!(!store.merge(&keys, &image, &start(&[1])).unwrap(), "nothing new");
+        assert!(store.merge(&keys, &image, &start(&[2, 3])).unwrap());
+        assert_eq!(store.get(&keys, &image), Some(start(&[3, 1, 2])));
 
         let others = Keys::open(&scratch.path().join("others"), Vec::new()).unwrap();
-        assert_eq!(shelf.get(&others, &image), None);
-        let path = shelf.path(&image);
+        assert_eq!(store.get(&others, &image), None);
+        let path = store.path(&image);
         let whole = fs::read(&path).unwrap();
         fs::write(&path, &whole[..whole.len() - 9]).unwrap();
-        assert_eq!(shelf.get(&keys, &image), None);
-        assert!(shelf.merge(&keys, &image, &start(&[9])).unwrap(), "and is replaced");
-        assert_eq!(shelf.get(&keys, &image), Some(start(&[9])));
+        assert_eq!(store.get(&keys, &image), None);
+        assert!(store.merge(&keys, &image, &start(&[9])).unwrap(), "and is replaced");
+        assert_eq!(store.get(&keys, &image), Some(start(&[9])));
     }
 }

@@ -1,14 +1,15 @@
-//! How a layer is compressed is seen from its first bytes: media types are often wrong.
+//! Decompression of layers. The format is detected from the first bytes, because media types are
+//! often wrong.
 
 use std::io::{self, BufRead, BufReader, Read};
 
 const GZIP: &[u8] = &[0x1f, 0x8b];
 const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
-/// The largest window that a zstd stream may ask for (2^27 is what zstd itself takes by default).
+/// The largest window of a zstd stream that is accepted (2^27 is zstd's own default).
 const ZSTD_WINDOW_LOG: u32 = 27;
 
-/// The uncompressed bytes of a stream; gzip may have several members.
-pub fn unpress<'a>(stream: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
+/// The uncompressed bytes of a stream; a gzip stream may have several members.
+pub fn decompress<'a>(stream: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
     let mut stream = BufReader::with_capacity(1 << 20, stream);
     let mut start = [0; 4];
     let seen = peek(&mut stream, &mut start)?;
@@ -23,13 +24,13 @@ pub fn unpress<'a>(stream: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
     Ok(Box::new(stream))
 }
 
-/// Whether bytes that begin so are compressed in a way that [`unpress`] knows.
-pub(crate) fn is_pressed(start: &[u8]) -> bool {
+/// Whether bytes with this start are in a compression format that [`decompress`] supports.
+pub(crate) fn is_compressed(start: &[u8]) -> bool {
     start.starts_with(GZIP) || start.starts_with(ZSTD)
 }
 
-/// The first bytes without taking them. A reader that gives fewer at once is at its end or so slow
-/// that the second try below has them.
+/// The first bytes, without consuming them. Fewer are returned if the first read of the stream
+/// returns fewer.
 fn peek(stream: &mut BufReader<impl Read>, start: &mut [u8]) -> io::Result<usize> {
     let available = stream.fill_buf()?;
     let seen = available.len().min(start.len());
@@ -45,12 +46,12 @@ mod tests {
 
     fn read(bytes: &[u8]) -> Vec<u8> {
         let mut found = Vec::new();
-        unpress(bytes).unwrap().read_to_end(&mut found).unwrap();
+        decompress(bytes).unwrap().read_to_end(&mut found).unwrap();
         found
     }
 
     #[test]
-    fn tells_the_compressions_apart() {
+    fn detects_the_compression() {
         let plain = b"plain text".repeat(1000);
         let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         gzip.write_all(&plain).unwrap();

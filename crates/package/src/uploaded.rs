@@ -1,8 +1,8 @@
-//! Users' own wheels: uploaded by content, named by their digest.
+//! Wheels uploaded by users, addressed by the digest of their content.
 //!
-//! Boundary: no path of a user's is read; the client sends the bytes. Invariant: the file of a kept
-//! wheel is the one whose digest its requirement names, because the resolver records that digest and
-//! the installer compares it.
+//! Security boundary: paths from users are never opened; the client sends the bytes. Invariant: the
+//! file of a stored wheel has the digest in its requirement, because the resolver records that
+//! digest and the installer verifies it.
 
 use std::path::{Path, PathBuf};
 
@@ -13,43 +13,43 @@ use crate::requirement::normalized;
 use crate::store::Store;
 use crate::{Error, Result};
 
-const LONGEST: usize = 200;
+const MAX_NAME_LENGTH: usize = 200;
 
 /// A requirement `name @ sha256:<digest>/<file>.whl`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Own {
-    /// In normal form.
+pub(crate) struct UploadedWheel {
+    /// The normalised distribution name.
     pub(crate) name: String,
     sha256: String,
     file: String,
 }
 
-impl Own {
-    /// None for requirements of every other form.
+impl UploadedWheel {
+    /// `None` for requirements of any other form.
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        let (name, place) = text.split_once(" @ sha256:")?;
-        let (sha256, file) = place.split_once('/')?;
+        let (name, address) = text.split_once(" @ sha256:")?;
+        let (sha256, file) = address.split_once('/')?;
         let is_hex = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
         let whole = sha256.len() == 64 && sha256.chars().all(is_hex);
         let found = name_of(file).filter(|found| whole && *found == normalized(name))?;
         Some(Self { name: found, sha256: sha256.to_owned(), file: file.to_owned() })
     }
 
-    /// The line that the resolver reads. Fails if the file is missing.
+    /// The line for the resolver. Fails if the file does not exist.
     pub(crate) fn line(&self, store: &Store) -> Result<String> {
         let path = folder(store, &self.sha256).join(&self.file);
         if !path.is_file() {
-            return Err(Error::OwnWheelMissing { wheel: self.file.clone() });
+            return Err(Error::UploadedWheelMissing { wheel: self.file.clone() });
         }
         Ok(format!("{} @ {}", self.name, url(&path)))
     }
 }
 
-/// Keeps a wheel's content and gives the requirement that names it; blocks.
+/// Stores a wheel's content and returns the requirement that refers to it. Blocks.
 pub(crate) fn keep(store: &Store, file: &str, content: &[u8]) -> Result<String> {
     let Some(name) = name_of(file) else {
         return Err(Error::Requirement {
-            line: file.chars().take(LONGEST).collect(),
+            line: file.chars().take(MAX_NAME_LENGTH).collect(),
             reason: "it is not the file name of a wheel".to_owned(),
             hint: "build one (pip wheel), and give its path: `dist/own-1.0-py3-none-any.whl`"
                 .to_owned(),
@@ -67,19 +67,19 @@ pub(crate) fn keep(store: &Store, file: &str, content: &[u8]) -> Result<String> 
     Ok(format!("{name} @ sha256:{sha256}/{file}"))
 }
 
-/// Whether the wheel with one of these hashes (`sha256:…`) is kept.
+/// Whether the wheel with one of these hashes (`sha256:…`) is stored.
 pub(crate) fn is_kept(store: &Store, hashes: &[String]) -> bool {
     let mut digests = hashes.iter().filter_map(|hash| hash.strip_prefix("sha256:"));
     digests.any(|sha256| folder(store, sha256).is_dir())
 }
 
-/// The version that the address of a wheel names.
+/// The version in the file name of a wheel's URL.
 pub(crate) fn version_of(address: &str) -> Option<String> {
     let file = address.rsplit('/').next()?;
     file.split('-').nth(1).map(|version| version.replace("%2B", "+"))
 }
 
-/// In the cache, and removed with it: clients upload a wheel again with each use.
+/// Part of the cache and removed with it: clients upload a wheel again at each use.
 fn all(store: &Store) -> PathBuf {
     store.cache().join("own")
 }
@@ -88,7 +88,7 @@ fn folder(store: &Store, sha256: &str) -> PathBuf {
     all(store).join(sha256)
 }
 
-/// The distribution of `name-version(-build)-python-abi-platform.whl`.
+/// The distribution name in `name-version(-build)-python-abi-platform.whl`.
 fn name_of(file: &str) -> Option<String> {
     let parts: Vec<&str> = file.strip_suffix(".whl")?.split('-').collect();
     let plain = |part: &&str| {
@@ -97,7 +97,7 @@ fn name_of(file: &str) -> Option<String> {
     };
     let is_name = parts.first()?.starts_with(|c: char| c.is_ascii_alphanumeric());
     let whole = (5..=6).contains(&parts.len()) && parts.iter().all(plain);
-    (whole && is_name && file.len() <= LONGEST).then(|| normalized(parts[0]))
+    (whole && is_name && file.len() <= MAX_NAME_LENGTH).then(|| normalized(parts[0]))
 }
 
 fn url(path: &Path) -> String {
@@ -117,9 +117,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_wheel_by_its_digest_is_one() {
+    fn parses_only_wheels_with_a_digest() {
         let digest = "0a".repeat(32);
-        let of = |name: &str, file: &str| Own::parse(&format!("{name} @ sha256:{digest}/{file}"));
+        let of = |name: &str, file: &str| {
+            UploadedWheel::parse(&format!("{name} @ sha256:{digest}/{file}"))
+        };
         let found = of("Own.Pkg", "own_pkg-1.0+local.1-py3-none-any.whl").unwrap();
         assert_eq!(found.name, "own-pkg");
         for (name, file) in [
@@ -134,22 +136,22 @@ mod tests {
         ] {
             assert_eq!(of(name, file), None, "{file}");
         }
-        assert_eq!(Own::parse("own @ sha256:00/own-1.0-py3-none-any.whl"), None);
-        assert_eq!(Own::parse("own @ file:///etc/own-1.0-py3-none-any.whl"), None);
-        assert_eq!(Own::parse("six==1.16.0"), None);
+        assert_eq!(UploadedWheel::parse("own @ sha256:00/own-1.0-py3-none-any.whl"), None);
+        assert_eq!(UploadedWheel::parse("own @ file:///etc/own-1.0-py3-none-any.whl"), None);
+        assert_eq!(UploadedWheel::parse("six==1.16.0"), None);
     }
 
     #[test]
-    fn what_is_kept_is_found_by_its_requirement() {
+    fn a_stored_wheel_is_found_by_its_requirement() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(folder.path().join("a b")).unwrap();
         make_folder(&store.cache(), 0o700).unwrap();
         let requirement = keep(&store, "own_pkg-1.0+x-py3-none-any.whl", b"content").unwrap();
-        let line = Own::parse(&requirement).unwrap().line(&store).unwrap();
+        let line = UploadedWheel::parse(&requirement).unwrap().line(&store).unwrap();
         assert!(line.starts_with("own-pkg @ file:///") && line.contains("a%20b"), "{line}");
         assert_eq!(version_of(&line).unwrap(), "1.0+x");
         let absent = format!("own @ sha256:{}/own-1-py3-none-any.whl", "0".repeat(64));
-        assert!(Own::parse(&absent).unwrap().line(&store).is_err());
+        assert!(UploadedWheel::parse(&absent).unwrap().line(&store).is_err());
         assert!(keep(&store, "../own-1.0-py3-none-any.whl", b"").is_err());
     }
 }

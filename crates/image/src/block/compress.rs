@@ -1,7 +1,7 @@
-//! Compression on several threads that keeps the order of its input.
+//! Compression by several threads that keeps the order of its input.
 //!
-//! Invariant: at most `IN_FLIGHT` blocks for each thread are in memory, and what comes out does not
-//! depend on the number of threads.
+//! Invariant: at most `IN_FLIGHT` blocks per thread are in memory, and the output does not depend
+//! on the number of threads.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, mpsc};
@@ -10,33 +10,33 @@ use std::thread;
 use super::{BlockDigest, BlockEntry, encode};
 use crate::{Error, Result};
 
-/// Two for each thread keep it busy while the writer writes.
+/// Two per thread keep it busy while the writer writes.
 const IN_FLIGHT: usize = 2;
-const MOST_THREADS: usize = 8;
+const MAX_THREADS: usize = 8;
 
-/// A block with what the table says of it.
-pub(super) type Pressed = (Vec<u8>, BlockEntry);
+/// A stored block and its entry in the table.
+pub(super) type CompressedBlock = (Vec<u8>, BlockEntry);
 
 struct Job {
     raw: Vec<u8>,
-    done: mpsc::SyncSender<Result<Pressed>>,
+    done: mpsc::SyncSender<Result<CompressedBlock>>,
 }
 
-/// The threads, and the blocks that are with them.
-pub(super) struct Press {
+/// The threads, and the blocks that they compress.
+pub(super) struct CompressorPool {
     jobs: Option<mpsc::SyncSender<Job>>,
-    waiting: VecDeque<mpsc::Receiver<Result<Pressed>>>,
+    waiting: VecDeque<mpsc::Receiver<Result<CompressedBlock>>>,
     threads: Vec<thread::JoinHandle<()>>,
 }
 
-impl Press {
-    /// As many threads as there are cores, eight at most; they start with the first block.
+impl CompressorPool {
+    /// Uses as many threads as there are cores, at most eight; they start with the first block.
     pub fn new() -> Self {
         Self { jobs: None, waiting: VecDeque::new(), threads: Vec::new() }
     }
 
-    /// Gives a block in; gives out the oldest one once enough are under way.
-    pub fn push(&mut self, raw: Vec<u8>) -> Result<Option<Pressed>> {
+    /// Queues a block; returns the oldest one once enough blocks are queued.
+    pub fn push(&mut self, raw: Vec<u8>) -> Result<Option<CompressedBlock>> {
         if self.jobs.is_none() {
             self.start();
         }
@@ -49,14 +49,14 @@ impl Press {
         if self.waiting.len() > self.threads.len() * IN_FLIGHT { self.pop() } else { Ok(None) }
     }
 
-    /// The oldest block that is under way.
-    pub fn pop(&mut self) -> Result<Option<Pressed>> {
+    /// The oldest queued block.
+    pub fn pop(&mut self) -> Result<Option<CompressedBlock>> {
         let Some(oldest) = self.waiting.pop_front() else { return Ok(None) };
         oldest.recv().map_err(|_| stopped())?.map(Some)
     }
 
     fn start(&mut self) {
-        let count = thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS);
+        let count = thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
         let (sender, receiver) = mpsc::sync_channel::<Job>(count * IN_FLIGHT);
         let receiver = Arc::new(Mutex::new(receiver));
         self.jobs = Some(sender);
@@ -69,11 +69,11 @@ impl Press {
     }
 }
 
-impl Drop for Press {
+impl Drop for CompressorPool {
     fn drop(&mut self) {
         self.jobs = None;
         for thread in self.threads.drain(..) {
-            // One that panicked has been told by its empty answer.
+            // If the thread panicked, its closed channel has reported it.
             let _ = thread.join();
         }
     }
@@ -83,13 +83,13 @@ fn work(jobs: &Mutex<mpsc::Receiver<Job>>) {
     loop {
         let next = jobs.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).recv();
         let Ok(Job { raw, done }) = next else { return };
-        let pressed = encode(&raw).map(|stored| {
+        let compressed = encode(&raw).map(|stored| {
             let digest = BlockDigest::of(&stored);
             let entry = BlockEntry { stored: stored.len() as u32, digest };
             (stored, entry)
         });
-        // Nobody waits any more if the writer was dropped.
-        let _ = done.send(pressed);
+        // The receiver is closed if the writer was dropped.
+        let _ = done.send(compressed);
     }
 }
 

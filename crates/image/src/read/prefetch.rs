@@ -1,25 +1,25 @@
-//! Blocks that nobody has asked for yet, from the source to the disk.
+//! Prefetch: copies blocks from the source to the disk cache before they are requested.
 //!
-//! What is fetched ahead takes no more memory than the requests that are under way. Without a disk
-//! cache there is nowhere to put it, and nothing is fetched.
+//! Prefetched blocks take no more memory than the requests in flight. Without a disk cache there is
+//! nowhere to store them, and nothing is prefetched.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::Blocks;
 use super::blocks::REQUEST_BYTES;
-use super::flight::Claim;
+use super::in_flight::Claim;
 use crate::Result;
 use crate::block::{BlockDigest, OciDigest, Table};
 
-/// A reader that goes through a blob has so many blocks left when more are asked for,
+/// A sequential reader requests more blocks when this many remain,
 const MARGIN: usize = 4;
-/// namely so many.
-const AT_ONCE: usize = 8;
+/// and then requests this many.
+const BATCH: usize = 8;
 
 impl Blocks {
-    /// Has these blocks of a blob on the disk, but for those that somebody else is fetching.
-    pub(super) async fn ahead(
+    /// Fetches these blocks of a blob to the disk, except for those that are already being fetched.
+    pub(super) async fn prefetch(
         &self,
         blob: &OciDigest,
         table: &Table,
@@ -30,7 +30,7 @@ impl Blocks {
             .filter(|index| self.lacks(table, *index))
             .map(|index| table.entries()[index].digest)
             .collect();
-        let claim = self.flights.claim_free(&missing);
+        let claim = self.in_flight.claim_free(&missing);
         let ours = |index: &usize| claim.has(&table.entries()[*index].digest);
         let mut next = wanted.start;
         while let Some(start) = (next..wanted.end).find(ours) {
@@ -43,9 +43,9 @@ impl Blocks {
         Ok(())
     }
 
-    /// The end of a request for `missing` that brings up to `more` blocks more, which are free to be
-    /// fetched, with the claim to them; none if there are no such blocks.
-    pub(super) fn behind(
+    /// The end of a request for `missing` that is extended by up to `more` following blocks, with
+    /// the claim to them. `None` if there are no such blocks that are missing and unclaimed.
+    pub(super) fn extend(
         &self,
         table: &Table,
         missing: Range<usize>,
@@ -63,28 +63,28 @@ impl Blocks {
             return None;
         }
         let digests = table.entries()[missing.end..end].iter().map(|entry| entry.digest);
-        Some((end, self.flights.claim(&digests.collect::<Vec<_>>())?))
+        Some((end, self.in_flight.claim(&digests.collect::<Vec<_>>())?))
     }
 
-    /// For a reader that goes through a blob and has just had the block before `next`: asks for more
-    /// before it has used up what is there or under way, so that it never waits for a request.
-    pub(super) fn read_on(self: &Arc<Self>, blob: &OciDigest, table: &Arc<Table>, next: usize) {
+    /// For a sequential reader that has just read the block before `next`: requests more blocks
+    /// while some are still available or in flight, so that the reader never waits for a request.
+    pub(super) fn read_ahead(self: &Arc<Self>, blob: &OciDigest, table: &Arc<Table>, next: usize) {
         let from = next + MARGIN;
-        let end = table.entries().len().min(from + AT_ONCE);
-        // As soon as a whole request is worth it.
-        let is_worth_it = end.saturating_sub(from) == AT_ONCE
+        let end = table.entries().len().min(from + BATCH);
+        // Only if it fills a whole request.
+        let is_worth_it = end.saturating_sub(from) == BATCH
             && stored(table, from..end) <= REQUEST_BYTES
             && (from..end).all(|index| self.lacks(table, index));
         if !is_worth_it {
             return;
         }
         let digests = table.entries()[from..end].iter().map(|entry| entry.digest);
-        if let Some(claim) = self.flights.claim(&digests.collect::<Vec<_>>()) {
+        if let Some(claim) = self.in_flight.claim(&digests.collect::<Vec<_>>()) {
             self.stream_ahead(blob, table, from..end, claim);
         }
     }
 
-    /// Whether a block would have to be fetched and could be kept.
+    /// Whether a block is not in the disk cache and could be stored there.
     fn lacks(&self, table: &Table, index: usize) -> bool {
         let entry = &table.entries()[index];
         entry.stored > 0 && self.cache.as_ref().is_some_and(|cache| !cache.has(entry))
