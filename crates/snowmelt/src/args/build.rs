@@ -29,7 +29,7 @@ pub struct ImageBuildArgs {
     /// Local name
     #[arg(value_parser = name)]
     pub name: Reference,
-    // No comment of documentation, where the brackets would be links.
+    // Not a doc comment: rustdoc would take the brackets for links.
     #[arg(long, value_name = "IMAGE", value_parser = place, help = format!("Base: a local image, {SOURCES} [default: none]"))]
     pub base: Option<Place>,
     /// Debian packages, with the dependencies that the base lacks (repeatable)
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_stands_behind_the_last_colon_with_a_slash() {
+    fn the_path_follows_the_last_colon_before_a_slash() {
         let of = |text: &str| text.parse::<Content>().unwrap();
         let content = |folder: &str, at: Option<&str>| Content {
             folder: folder.into(),

@@ -1,4 +1,4 @@
-//! The grammar of what makes several hosts one cluster.
+//! The grammar of the commands and options of a cluster.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -144,7 +144,7 @@ pub enum ImageCommand {
 #[derive(Debug, Args)]
 #[command(after_help = CONVERT_EXAMPLES)]
 pub struct ImageConvertArgs {
-    // No comment of documentation, where the brackets would be links.
+    // Not a doc comment: rustdoc would take the brackets for links.
     #[arg(value_parser = place, help = SOURCES)]
     pub source: Place,
     /// Local name [default: that of the source, if it is in a registry]
@@ -171,7 +171,7 @@ pub struct ImagePushArgs {
 #[derive(Debug, Args)]
 #[command(after_help = PULL_EXAMPLES)]
 pub struct ImagePullArgs {
-    // No comment of documentation, where the brackets would be links.
+    // Not a doc comment: rustdoc would take the brackets for links.
     #[arg(value_parser = place, help = SOURCES)]
     pub from: Place,
     /// Local name [default: that of the source, if it is in a registry]

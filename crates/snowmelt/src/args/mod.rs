@@ -1,7 +1,7 @@
-//! The grammar of the command line: what can be typed, with its help.
+//! The grammar of the command line: commands, options and their help.
 //!
 //! Boundary: this folder only parses. An option that also has a variable or a key in the
-//! configuration file is optional here, and [`crate::config`] decides what holds.
+//! configuration file is optional here, and [`crate::config`] decides which value applies.
 
 mod build;
 mod cluster;
@@ -148,7 +148,7 @@ pub struct PlatformArgs {
     pub server: Option<PathBuf>,
 }
 
-// Comments of values are plain, because the help would else show a paragraph for each.
+// The values have plain comments: with doc comments the help would show a paragraph for each.
 
 /// How progress is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -156,9 +156,9 @@ pub struct PlatformArgs {
 pub enum ProgressMode {
     // `tty` where stderr is a terminal, otherwise `plain`.
     Auto,
-    // One line that is drawn again and again.
+    // One line that is redrawn.
     Tty,
-    // Lines, first a second apart and then ever less often.
+    // Lines, first one second apart and then at growing intervals.
     Plain,
     // Nothing, and no summary.
     Quiet,

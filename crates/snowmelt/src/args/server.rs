@@ -1,4 +1,4 @@
-//! The grammar of the commands that start, stop and look at a platform.
+//! The grammar of the commands that start, stop and inspect a platform.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
