@@ -46,7 +46,7 @@ pub enum Error {
     },
     /// A file has two columns of one name.
     #[error("`{file}` has two columns named `{column}`")]
-    ColumnTwice {
+    DuplicateColumn {
         /// The file.
         file: String,
         /// The name.
@@ -123,7 +123,7 @@ impl Report for Error {
                     None => "the file is truncated or damaged: write it again, or leave it out".to_owned(),
                 })
             }
-            Self::ColumnTwice { .. } => new(Code::FILE_CORRUPT)
+            Self::DuplicateColumn { .. } => new(Code::FILE_CORRUPT)
                 .hint("columns are told apart by their names: write the file again with distinct ones"),
             Self::FileChanged { file } => changed(file),
             Self::SchemasDiffer { .. } => new(Code::FILE_CORRUPT)
@@ -139,7 +139,7 @@ impl Report for Error {
                 .hint("give it more with --memory, or let the query return fewer groups or rows"),
             Self::Spool(_) => new(Code::DISK_FULL),
             Self::Wire(error) => error.report(),
-            Self::Execution(error) => fault::report(error, &fault::Setting::driver()),
+            Self::Execution(error) => fault::report(error, &fault::FaultContext::driver()),
         }
     }
 }

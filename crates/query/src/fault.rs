@@ -11,14 +11,14 @@ use crate::scan::s3_error;
 
 /// Where execution failed, for messages.
 #[derive(Clone, Debug)]
-pub(crate) struct Setting {
+pub(crate) struct FaultContext {
     /// Files that were read.
     pub(crate) files: Vec<String>,
     /// The limit of the pool and the most that was reserved, in a worker.
     pub(crate) memory: Option<(ByteSize, ByteSize)>,
 }
 
-impl Setting {
+impl FaultContext {
     /// In the driver, which reads no files.
     pub(crate) fn driver() -> Self {
         Self { files: Vec::new(), memory: None }
@@ -26,7 +26,7 @@ impl Setting {
 }
 
 /// The report of a failed execution.
-pub(crate) fn report(error: &DataFusionError, setting: &Setting) -> ErrorReport {
+pub(crate) fn report(error: &DataFusionError, context: &FaultContext) -> ErrorReport {
     if let Some(report) = find::<ErrorReport>(error) {
         return report.clone();
     }
@@ -35,10 +35,10 @@ pub(crate) fn report(error: &DataFusionError, setting: &Setting) -> ErrorReport 
         return s3_error::report(error, "a file of the query", false);
     }
     if is_parquet(error) {
-        return corrupt(&plain(error), setting);
+        return corrupt(&root_message(error), context);
     }
     match error.find_root() {
-        DataFusionError::ResourcesExhausted(why) => memory(why, setting),
+        DataFusionError::ResourcesExhausted(why) => memory(why, context),
         DataFusionError::IoError(error) => storage(&format!("reading failed: {error}")),
         DataFusionError::NotImplemented(what) => {
             ErrorReport::new(Code::PLAN_UNSUPPORTED, what.clone())
@@ -46,7 +46,7 @@ pub(crate) fn report(error: &DataFusionError, setting: &Setting) -> ErrorReport 
         }
         DataFusionError::Internal(why) => ErrorReport::new(Code::INTERNAL, first_line(why)),
         // What is left is about a value: a division by zero, an overflow, a cast that fails.
-        _ => ErrorReport::new(Code::SQL_VALUE, plain(error))
+        _ => ErrorReport::new(Code::SQL_VALUE, root_message(error))
             .hint("use nullif or try_cast, or filter such rows out"),
     }
 }
@@ -58,17 +58,17 @@ fn is_parquet(error: &DataFusionError) -> bool {
 }
 
 /// A Parquet file that cannot be read, by name where the reader says which.
-pub(crate) fn corrupt(why: &str, setting: &Setting) -> ErrorReport {
-    let named = setting.files.iter().find(|file| why.contains(file.trim_start_matches('/')));
-    let message = match (named, setting.files.as_slice()) {
+pub(crate) fn corrupt(why: &str, context: &FaultContext) -> ErrorReport {
+    let named = context.files.iter().find(|file| why.contains(file.trim_start_matches('/')));
+    let message = match (named, context.files.as_slice()) {
         (Some(file), _) => format!("`{file}` cannot be read as Parquet: {why}"),
         (None, [only]) => format!("`{only}` cannot be read as Parquet: {why}"),
         (None, _) => format!("a Parquet file cannot be read: {why}"),
     };
     let report = damaged(message);
     match named {
-        None if setting.files.len() > 1 => {
-            report.input(format!("one of {}", setting.files.join(", ")))
+        None if context.files.len() > 1 => {
+            report.input(format!("one of {}", context.files.join(", ")))
         }
         _ => report,
     }
@@ -84,9 +84,9 @@ fn damaged(message: String) -> ErrorReport {
         .hint("the file is truncated or damaged: write it again, or leave it out")
 }
 
-fn memory(why: &str, setting: &Setting) -> ErrorReport {
+fn memory(why: &str, context: &FaultContext) -> ErrorReport {
     let why = first_line(why);
-    match setting.memory {
+    match context.memory {
         Some((limit, peak)) => {
             let message = format!(
                 "a worker reached its memory limit: limit {limit}, reserved {peak} at most"
@@ -116,7 +116,7 @@ fn object_store_error(error: &DataFusionError) -> Option<&object_store::Error> {
 }
 
 /// The error's own text: one line, without DataFusion's words around it.
-pub(crate) fn plain(error: &DataFusionError) -> String {
+pub(crate) fn root_message(error: &DataFusionError) -> String {
     let text = error.find_root().strip_backtrace();
     let text = text.lines().next().unwrap_or_default();
     let prefixes = [
@@ -169,14 +169,14 @@ mod tests {
         let inner = ErrorReport::new(Code::FUNCTION_RAISED, "`f` raised");
         let error = DataFusionError::External(Box::new(inner.clone())).context("while projecting");
         let error = DataFusionError::Shared(std::sync::Arc::new(error));
-        assert_eq!(report(&error, &Setting::driver()), inner);
+        assert_eq!(report(&error, &FaultContext::driver()), inner);
     }
 
     #[test]
     fn memory_names_limit_peak_and_setting() {
         let error = DataFusionError::ResourcesExhausted("Failed to allocate".to_owned());
         let memory = Some((ByteSize::mib(64), ByteSize::mib(60)));
-        let shown = report(&error, &Setting { files: vec![], memory }).to_string();
+        let shown = report(&error, &FaultContext { files: vec![], memory }).to_string();
         assert!(shown.contains("SM-0402") && shown.contains("limit 64 MiB, reserved 60 MiB"));
         assert!(shown.contains("--memory"));
     }
@@ -187,6 +187,6 @@ mod tests {
             Box::new(datafusion::arrow::error::ArrowError::DivideByZero),
             None,
         );
-        assert_eq!(report(&error, &Setting::driver()).code, "SM-0109");
+        assert_eq!(report(&error, &FaultContext::driver()).code, "SM-0109");
     }
 }

@@ -33,7 +33,7 @@ pub use driver::{
     TaskRunner,
 };
 pub use error::Error;
-pub use plan::{LocalFiles, OwnFiles, PlannedQuery, QuerySpec, plan};
+pub use plan::{HostFiles, LocalFiles, PlannedQuery, QuerySpec, plan};
 
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -34,12 +34,12 @@ pub(crate) fn encode(
     plan: &Arc<dyn ExecutionPlan>,
     config: &SessionConfig,
 ) -> Result<Bytes, String> {
-    let codec = Codec { pool: UdfPool::shared() };
+    let codec = Codec { pool: UdfPool::empty() };
     let converter = DeduplicatingProtoConverter {};
     let bytes = physical_plan_to_bytes_with_proto_converter(Arc::clone(plan), &codec, &converter)
-        .map_err(|error| fault::plain(&error))?;
-    let decoded = decode(&bytes, &trial(plan, config), UdfPool::shared())
-        .map_err(|error| fault::plain(&error))?;
+        .map_err(|error| fault::root_message(&error))?;
+    let decoded = decode(&bytes, &trial(plan, config), UdfPool::empty())
+        .map_err(|error| fault::root_message(&error))?;
     match compare::difference(plan, &decoded) {
         None => Ok(bytes),
         Some(what) => Err(format!("{what} would be lost")),

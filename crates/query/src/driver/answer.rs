@@ -16,7 +16,7 @@ use futures::{FutureExt, StreamExt};
 use snowmelt_api::{PhaseSpan, Profile};
 use snowmelt_types::{ByteSize, Report};
 
-use super::shown::{shown, shown_schema};
+use super::output::{output_batch, output_schema};
 use super::tasks::{Finished, run_all};
 use super::{Reporter, TaskRunner, findings, lanes};
 use crate::plan::{BATCH_ROWS, PlannedQuery, execution_config, function_registry};
@@ -85,8 +85,8 @@ impl PlannedQuery {
         let tasks = SpawnedTask::spawn(tasks);
         let mut tasks = async move { tasks.join().await.unwrap_or_else(panicked) }.boxed();
         let connect = connect(&query.cut.driver, runner.as_ref(), &query.pool);
-        let finished = together(&mut tasks, connect).await?;
-        let schema = shown_schema(&query.cut.driver.schema(), &query.tables);
+        let finished = connect_during_tasks(&mut tasks, connect).await?;
+        let schema = output_schema(&query.cut.driver.schema(), &query.tables);
         let stream = query.merge(&memory)?;
         let mut answer = query.answer(schema, stream, reporter, memory);
         answer.plan = Some(Arc::clone(&answer.query.cut.driver));
@@ -134,7 +134,7 @@ fn panicked(error: tokio::task::JoinError) -> Result<Vec<Finished>> {
 }
 
 /// Waits for `connected` while the tasks run; their result if they were done before.
-async fn together(
+async fn connect_during_tasks(
     tasks: &mut BoxFuture<'static, Result<Vec<Finished>>>,
     connected: impl Future<Output = Result<()>>,
 ) -> Result<Option<Vec<Finished>>> {
@@ -175,7 +175,7 @@ impl Answer {
     /// The first failure of a task that would come again, or a worker that was lost too often.
     pub async fn next(&mut self) -> Option<Result<RecordBatch>> {
         let batch = match self.merged().await {
-            Ok(batch) => shown(&batch?, &self.schema),
+            Ok(batch) => output_batch(&batch?, &self.schema),
             Err(error) => Err(error),
         };
         if let Ok(batch) = &batch {

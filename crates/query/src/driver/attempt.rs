@@ -59,7 +59,7 @@ impl Attempt {
         self.bytes += frame.payload.len() as u64;
         let segment = self.spool.keep(frame)?;
         let kept = self.parts.entry(partition).or_default();
-        match self.queue.passes_on() {
+        match self.queue.is_streaming() {
             true => self.queue.append(partition, segment),
             false => kept.push(segment),
         }

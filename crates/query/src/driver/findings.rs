@@ -5,7 +5,7 @@ use snowmelt_api::{Finding, Lane, Profile};
 use crate::plan::TableInfo;
 
 /// A share of the wall time that is worth a word.
-const NOTABLE: f64 = 0.25;
+const SIGNIFICANT_SHARE: f64 = 0.25;
 
 /// The findings, the one with the largest effect first.
 pub(super) fn findings(
@@ -38,7 +38,7 @@ fn udf_share(profile: &Profile) -> Option<(f64, Finding)> {
     let busy: u64 = worker_lanes(profile).map(Lane::ran_us).sum();
     let waited = profile.totals.progress.udf_nanos / 1000;
     let share = waited as f64 / busy as f64;
-    (busy > 0 && share > NOTABLE).then(|| {
+    (busy > 0 && share > SIGNIFICANT_SHARE).then(|| {
         let rows = profile.totals.progress.udf_rows;
         let each = waited as f64 / rows.max(1) as f64;
         let finding = Finding {
@@ -64,7 +64,7 @@ fn phase_us(profile: &Profile, name: &str) -> u64 {
 fn package_share(profile: &Profile) -> Option<(f64, Finding)> {
     let took = phase_us(profile, "packages");
     let share = took as f64 / profile.wall_us.max(1) as f64;
-    (share > NOTABLE).then(|| {
+    (share > SIGNIFICANT_SHARE).then(|| {
         let finding = Finding {
             title: "much of the time is installing packages".to_owned(),
             evidence: format!(
@@ -87,7 +87,7 @@ fn start_share(profile: &Profile) -> Option<(f64, Finding)> {
     let tasks = phase_us(profile, "start") + phase_us(profile, "run");
     let of_tasks = waited as f64 / all.max(1) as f64;
     let share = of_tasks * tasks as f64 / profile.wall_us.max(1) as f64;
-    (share > NOTABLE && profile.totals.cold > 0).then(|| {
+    (share > SIGNIFICANT_SHARE && profile.totals.cold > 0).then(|| {
         let each = waited as f64 / 1e3 / f64::from(profile.totals.tasks.max(1));
         let finding = Finding {
             title: "much of the time is cold starts".to_owned(),
@@ -118,7 +118,7 @@ fn more_workers_than_cores(profile: &Profile, cores: u32) -> Option<(f64, Findin
             ),
             advice: format!("use --workers {cores}: more of them only take turns"),
         };
-        (NOTABLE * (1.0 - f64::from(cores) / f64::from(tasks)), finding)
+        (SIGNIFICANT_SHARE * (1.0 - f64::from(cores) / f64::from(tasks)), finding)
     })
 }
 
@@ -129,7 +129,7 @@ fn skew(profile: &Profile) -> Option<(f64, Finding)> {
     let (slowest, name) = *times.last()?;
     let (median, _) = times[(times.len() - 1) / 2];
     let lost = slowest.saturating_sub(median) as f64 / profile.wall_us.max(1) as f64;
-    (times.len() > 1 && slowest > 2 * median && lost > NOTABLE).then(|| {
+    (times.len() > 1 && slowest > 2 * median && lost > SIGNIFICANT_SHARE).then(|| {
         let finding = Finding {
             title: "one task takes much longer than the others".to_owned(),
             evidence: format!(
@@ -157,7 +157,7 @@ fn few_row_groups(profile: &Profile, tables: &[TableInfo], workers: u32) -> Opti
             ),
             advice: "write it in more row groups, of about 64 MiB each".to_owned(),
         };
-        (idle * NOTABLE, finding)
+        (idle * SIGNIFICANT_SHARE, finding)
     })
 }
 
@@ -172,7 +172,7 @@ fn retries(profile: &Profile) -> Option<(f64, Finding)> {
             evidence: retried.join(", "),
             advice: "look at the node's log for why they ended".to_owned(),
         };
-        (NOTABLE, finding)
+        (SIGNIFICANT_SHARE, finding)
     })
 }
 

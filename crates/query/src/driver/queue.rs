@@ -30,28 +30,28 @@ pub(crate) struct Spool {
 
 #[derive(Debug, Default)]
 struct State {
-    held: u64,
+    in_memory: u64,
     end: u64,
 }
 
 /// One frame of results. Memory that it holds is given back to the budget when it is dropped.
 #[derive(Debug)]
 pub(crate) enum Segment {
-    Memory { frame: Frame, _held: Held },
+    Memory { frame: Frame, _share: BudgetShare },
     Disk { kind: Kind, file: Arc<File>, offset: u64, length: usize },
 }
 
 /// A share of the budget.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct BudgetShare {
     spool: Arc<Spool>,
     bytes: u64,
 }
 
-impl Drop for Held {
+impl Drop for BudgetShare {
     fn drop(&mut self) {
         let mut state = self.spool.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.held -= self.bytes;
+        state.in_memory -= self.bytes;
     }
 }
 
@@ -65,10 +65,10 @@ impl Spool {
     pub(crate) fn keep(self: &Arc<Self>, frame: Frame) -> Result<Segment> {
         let bytes = frame.payload.len() as u64;
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.held + bytes <= self.budget {
-            state.held += bytes;
-            let held = Held { spool: Arc::clone(self), bytes };
-            return Ok(Segment::Memory { frame, _held: held });
+        if state.in_memory + bytes <= self.budget {
+            state.in_memory += bytes;
+            let share = BudgetShare { spool: Arc::clone(self), bytes };
+            return Ok(Segment::Memory { frame, _share: share });
         }
         let offset = state.reserve(bytes);
         drop(state);
@@ -103,11 +103,11 @@ impl Segment {
 /// What the tasks of one fragment posted, by partition of the fragment.
 ///
 /// A partition is readable once its task is whole. Where the driver only passes rows on, it may be
-/// read while its task runs ([`ResultQueue::passes_on`]): if that task's worker is lost, the next
+/// read while its task runs ([`ResultQueue::is_streaming`]): if that task's worker is lost, the next
 /// attempt gives the same rows in the same order, and its reader skips those that it has.
 #[derive(Debug, Default)]
 pub(crate) struct ResultQueue {
-    passes_on: AtomicBool,
+    streaming: AtomicBool,
     parts: Mutex<BTreeMap<u32, Part>>,
     changed: Notify,
 }
@@ -123,13 +123,13 @@ struct Part {
 
 impl ResultQueue {
     /// From now on results can be read before their task is whole.
-    pub(crate) fn pass_on(&self) {
-        self.passes_on.store(true, Ordering::Relaxed);
+    pub(crate) fn enable_streaming(&self) {
+        self.streaming.store(true, Ordering::Relaxed);
     }
 
     /// True if results can be read before their task is whole.
-    pub(crate) fn passes_on(&self) -> bool {
-        self.passes_on.load(Ordering::Relaxed)
+    pub(crate) fn is_streaming(&self) -> bool {
+        self.streaming.load(Ordering::Relaxed)
     }
 
     /// Adds a result of a task that still runs.

@@ -33,7 +33,7 @@ pub struct PlannedTask {
 
 impl PlannedTask {
     /// The request for one attempt of it; `plan` is the number under which its plan was sent.
-    pub fn ask(&self, plan: u32, attempt: u32) -> TaskAsk {
+    pub fn request(&self, plan: u32, attempt: u32) -> TaskAsk {
         TaskAsk {
             task: self.task,
             attempt,

@@ -36,12 +36,12 @@ pub(super) async fn run_all(
 ) -> Result<Vec<Finished>> {
     let (query, runner) = (query.as_ref(), runner.as_ref());
     let spool = Spool::new(MEMORY_BYTES, runner.spool().map_err(Error::Spool)?);
-    let board = Arc::new(Board::new(query, reporter));
+    let tracker = Arc::new(ProgressTracker::new(query, reporter));
     runner.expect(&mut query.tasks.iter().map(|task| &task.planned));
     let running: FuturesUnordered<BoxFuture<'_, _>> = query
         .tasks
         .iter()
-        .map(|task| run_one(query, task, runner, &spool, &board, retries).boxed())
+        .map(|task| run_one(query, task, runner, &spool, &tracker, retries).boxed())
         .collect();
     let mut finished: Vec<Finished> = running.try_collect().await?;
     finished.sort_by_key(|finished| finished.task);
@@ -53,32 +53,34 @@ async fn run_one(
     task: &FragmentTask,
     runner: &dyn TaskRunner,
     spool: &Arc<Spool>,
-    board: &Arc<Board>,
+    tracker: &Arc<ProgressTracker>,
     retries: u32,
 ) -> Result<Finished> {
     let planned = &task.planned;
     let queue = &query.cut.fragments[task.fragment].queue;
     let mut number = 0;
     loop {
-        let on_progress = board.of(planned.task);
+        let on_progress = tracker.callback(planned.task);
         let mut attempt = Attempt::new(number, Arc::clone(spool), on_progress, Arc::clone(queue));
         match runner.run(planned, &mut attempt).await {
             Ok(result) => {
                 let bytes = attempt.bytes;
                 check_partitions(task, &attempt)?;
                 queue.commit(attempt, &planned.partitions)?;
-                board.done(planned.task, &result.done.progress);
+                tracker.done(planned.task, &result.done.progress);
                 return Ok(Finished { task: planned.task, retries: number, bytes, result });
             }
             Err(TaskError::Lost { why }) if number < retries => {
                 drop(attempt);
-                if queue.passes_on() {
+                if queue.is_streaming() {
                     queue.restart(&planned.partitions);
                 }
-                board.again(planned.task, &why);
+                tracker.retried(planned.task, &why);
                 number += 1;
             }
-            Err(TaskError::Lost { why }) => return Err(lost_for_good(planned.task, number, *why)),
+            Err(TaskError::Lost { why }) => {
+                return Err(retries_exhausted(planned.task, number, *why));
+            }
             Err(TaskError::Failed(report)) => return Err(Error::Task(report)),
         }
     }
@@ -96,7 +98,7 @@ fn check_partitions(task: &FragmentTask, attempt: &Attempt) -> Result<()> {
     }
 }
 
-fn lost_for_good(task: u32, retries: u32, why: ErrorReport) -> Error {
+fn retries_exhausted(task: u32, retries: u32, why: ErrorReport) -> Error {
     let mut report = why;
     if report.code == Code::WORKER_LOST.code {
         let attempts = retries + 1;
@@ -110,7 +112,7 @@ fn lost_for_good(task: u32, retries: u32, why: ErrorReport) -> Error {
 }
 
 /// How far each task is, for the reporter.
-struct Board {
+struct ProgressTracker {
     reporter: Arc<dyn Reporter>,
     bytes_total: u64,
     state: Mutex<State>,
@@ -121,34 +123,34 @@ struct State {
     done: u32,
 }
 
-impl Board {
+impl ProgressTracker {
     fn new(query: &PlannedQuery, reporter: Arc<dyn Reporter>) -> Self {
         let tasks = vec![TaskProgress::default(); query.tasks.len()];
         let state = Mutex::new(State { tasks, done: 0 });
-        let board = Self { reporter, bytes_total: query.bytes_total(), state };
-        board.tell(|_| ());
-        board
+        let tracker = Self { reporter, bytes_total: query.bytes_total(), state };
+        tracker.update(|_| ());
+        tracker
     }
 
-    fn of(self: &Arc<Self>, task: u32) -> OnProgress {
-        let board = Arc::clone(self);
-        Arc::new(move |progress| board.tell(|state| state.set(task, progress.clone())))
+    fn callback(self: &Arc<Self>, task: u32) -> OnProgress {
+        let tracker = Arc::clone(self);
+        Arc::new(move |progress| tracker.update(|state| state.set(task, progress.clone())))
     }
 
     fn done(&self, task: u32, progress: &TaskProgress) {
-        self.tell(|state| {
+        self.update(|state| {
             state.set(task, progress.clone());
             state.done += 1;
         });
     }
 
     /// What a lost attempt read does not count.
-    fn again(&self, task: u32, why: &ErrorReport) {
-        self.tell(|state| state.set(task, TaskProgress::default()));
+    fn retried(&self, task: u32, why: &ErrorReport) {
+        self.update(|state| state.set(task, TaskProgress::default()));
         self.reporter.note(&format!("task {task} is run again: {}", why.message));
     }
 
-    fn tell(&self, change: impl FnOnce(&mut State)) {
+    fn update(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut state);
         let progress = state.sum(self.bytes_total);

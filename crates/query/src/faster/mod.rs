@@ -3,7 +3,7 @@
 //! A plan goes through planning and over the wire as DataFusion made it. Just before it runs, some
 //! operators get another execution.
 //!
-//! Invariant: [`Instead`] is the operator that it stands for to all who look at the plan: its name,
+//! Invariant: [`ReplacedExec`] is the operator that it stands for to all who look at the plan: its name,
 //! text, schema and order are the same, and so are its rows.
 
 mod row_number;
@@ -29,23 +29,25 @@ use futures::stream::BoxStream;
 type Batches = BoxStream<'static, Result<RecordBatch>>;
 
 /// The plan with the executions of this module.
-pub(crate) fn faster(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-    plan.transform_up(instead).data()
+pub(crate) fn with_faster_operators(
+    plan: Arc<dyn ExecutionPlan>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    plan.transform_up(replace).data()
 }
 
-fn instead(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
-    let run = match sort::of(&node)? {
+fn replace(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
+    let run = match sort::execution_for(&node)? {
         Some(run) => Some(run),
-        None => row_number::of(&node)?,
+        None => row_number::execution_for(&node)?,
     };
     let Some(run) = run else { return Ok(Transformed::no(node)) };
     let metrics = ExecutionPlanMetricsSet::new();
-    let instead: Arc<dyn ExecutionPlan> = Arc::new(Instead { original: node, run, metrics });
-    Ok(Transformed::yes(instead))
+    let replaced: Arc<dyn ExecutionPlan> = Arc::new(ReplacedExec { original: node, run, metrics });
+    Ok(Transformed::yes(replaced))
 }
 
 /// Another execution of an operator with one input.
-trait Run: fmt::Debug + Send + Sync {
+trait Execution: fmt::Debug + Send + Sync {
     /// Runs one partition, over what the input gives of it.
     fn run(
         &self,
@@ -57,19 +59,19 @@ trait Run: fmt::Debug + Send + Sync {
 
 /// An operator that is run in another way.
 #[derive(Debug)]
-struct Instead {
+struct ReplacedExec {
     original: Arc<dyn ExecutionPlan>,
-    run: Arc<dyn Run>,
+    run: Arc<dyn Execution>,
     metrics: ExecutionPlanMetricsSet,
 }
 
-impl DisplayAs for Instead {
+impl DisplayAs for ReplacedExec {
     fn fmt_as(&self, how: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.original.fmt_as(how, f)
     }
 }
 
-impl ExecutionPlan for Instead {
+impl ExecutionPlan for ReplacedExec {
     fn name(&self) -> &str {
         self.original.name()
     }
@@ -94,7 +96,7 @@ impl ExecutionPlan for Instead {
         children: Vec<Arc<dyn ExecutionPlan>>,
         how: ReplaceChildrenOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        instead(Arc::clone(&self.original).replace_children(children, how)?).data()
+        replace(Arc::clone(&self.original).replace_children(children, how)?).data()
     }
 
     fn with_new_children(
@@ -157,7 +159,7 @@ mod tests {
         let table = datafusion::datasource::MemTable::try_new(batches[0].schema(), vec![batches]);
         session.register_table("t", Arc::new(table.unwrap())).unwrap();
         let plan = session.sql(sql).await.unwrap().create_physical_plan().await.unwrap();
-        let ours = faster(Arc::clone(&plan)).unwrap();
+        let ours = with_faster_operators(Arc::clone(&plan)).unwrap();
         let run = async |plan: &Arc<dyn ExecutionPlan>| {
             let batches = collect(Arc::clone(plan), session.task_ctx()).await.unwrap();
             concat_batches(&plan.schema(), &batches).unwrap()
@@ -167,7 +169,7 @@ mod tests {
     }
 
     fn count(plan: &Arc<dyn ExecutionPlan>) -> usize {
-        let own = usize::from(plan.is::<Instead>());
+        let own = usize::from(plan.is::<ReplacedExec>());
         own + plan.children().into_iter().map(count).sum::<usize>()
     }
 

@@ -18,10 +18,10 @@ use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowUDFExpr};
 use datafusion::physical_plan::{ExecutionPlan, InputOrderMode, SendableRecordBatchStream};
 use futures::{StreamExt, stream};
 
-use super::{Batches, Run};
+use super::{Batches, Execution};
 
 /// The window that a node is, if all that it computes are numbers of rows.
-pub(super) fn of(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn Run>>> {
+pub(super) fn execution_for(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn Execution>>> {
     let Some(window) = node.downcast_ref::<BoundedWindowAggExec>() else { return Ok(None) };
     let [first, ..] = window.window_expr() else { return Ok(None) };
     let is_sorted = window.input_order_mode == InputOrderMode::Sorted;
@@ -56,7 +56,7 @@ struct RowNumber {
     schema: SchemaRef,
 }
 
-impl Run for RowNumber {
+impl Execution for RowNumber {
     fn run(
         &self,
         input: SendableRecordBatchStream,

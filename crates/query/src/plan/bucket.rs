@@ -12,7 +12,7 @@ use snowmelt_files::{
 };
 
 use super::location::{Located, Source};
-use crate::scan::{S3Settings, object_path, patiently};
+use crate::scan::{S3Settings, object_path, with_retries};
 use crate::{Error, Result};
 
 /// Finds the objects of `rest`, a bucket and a key.
@@ -70,7 +70,7 @@ async fn one_or_all_below(
 ) -> object_store::Result<Option<Vec<ObjectMeta>>> {
     if !key.is_empty() && !key.ends_with('/') {
         let path = object_path(key);
-        match patiently(|| store.head(&path)).await {
+        match with_retries(|| store.head(&path)).await {
             Ok(meta) => return Ok(Some(vec![meta])),
             Err(object_store::Error::NotFound { .. }) => (),
             Err(source) => return Err(source),
@@ -90,5 +90,5 @@ async fn one_or_all_below(
 
 async fn list(store: &Arc<dyn ObjectStore>, prefix: &str) -> object_store::Result<Vec<ObjectMeta>> {
     let prefix = object_path(prefix);
-    patiently(|| store.list(Some(&prefix)).try_collect()).await
+    with_retries(|| store.list(Some(&prefix)).try_collect()).await
 }

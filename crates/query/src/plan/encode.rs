@@ -34,7 +34,7 @@ pub(super) fn tasks(cut: &Cut, workers: u32, s3: &S3Settings) -> Result<Vec<Frag
                 task: tasks.len() as u32,
                 plan: bytes.clone(),
                 udfs: udfs.clone(),
-                ..needs(plan, &partitions, s3)
+                ..grants_for(plan, &partitions, s3)
             };
             task.partitions = partitions;
             tasks.push(FragmentTask { fragment, planned: task });
@@ -52,7 +52,7 @@ fn shares(partitions: u32, workers: u32) -> impl Iterator<Item = Vec<u32>> {
 }
 
 /// What a worker must be granted to run these partitions.
-fn needs(plan: &Arc<dyn ExecutionPlan>, partitions: &[u32], s3: &S3Settings) -> PlannedTask {
+fn grants_for(plan: &Arc<dyn ExecutionPlan>, partitions: &[u32], s3: &S3Settings) -> PlannedTask {
     let mut files = BTreeMap::new();
     let mut buckets: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
     let mut bytes = 0;

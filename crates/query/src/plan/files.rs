@@ -15,7 +15,7 @@ use parquet::arrow::parquet_to_arrow_schema;
 use parquet::file::metadata::ParquetMetaData;
 use snowmelt_wire::FileGrant;
 
-use super::footer::{self, Unreadable};
+use super::footer::{self, FooterError};
 use super::location::{Located, Source};
 use super::unify::{Conflict, unify};
 use crate::scan::{GrantedFiles, file_path};
@@ -41,9 +41,10 @@ pub(super) async fn read(located: &Located, location: &str) -> Result<(SchemaRef
         futures::stream::iter(reads).buffered(CONCURRENT_FOOTERS).try_collect().await?;
     let (schema, own) = merged_schema(located, &footers, location)?;
     let file = |((meta, footer), own): ((ObjectMeta, Arc<ParquetMetaData>), Schema)| {
-        let corrupt = |why| Error::FileCorrupt { file: shown(located, &meta), why };
-        let read = footer::guarded(|| statistics(&footer, &schema, &own));
-        let statistics = read.map_err(corrupt)?.map_err(|error| corrupt(fault::plain(&error)))?;
+        let corrupt = |why| Error::FileCorrupt { file: display_name(located, &meta), why };
+        let read = footer::catch_panic(|| statistics(&footer, &schema, &own));
+        let statistics =
+            read.map_err(corrupt)?.map_err(|error| corrupt(fault::root_message(&error)))?;
         Ok(TableFile { meta, footer, statistics: Arc::new(statistics) })
     };
     let files = footers.into_iter().zip(own).map(file).collect::<Result<_>>()?;
@@ -56,14 +57,14 @@ async fn footer_of(
 ) -> Result<(ObjectMeta, Arc<ParquetMetaData>)> {
     let store = store_of(located, meta).await?;
     let read = footer::read(store.as_ref(), meta).await;
-    let file = || shown(located, meta);
+    let file = || display_name(located, meta);
     match read {
         Ok(footer) => Ok((meta.clone(), footer)),
-        Err(Unreadable::Corrupt(why)) => Err(Error::FileCorrupt { file: file(), why }),
-        Err(Unreadable::Store(object_store::Error::Precondition { .. })) => {
+        Err(FooterError::Corrupt(why)) => Err(Error::FileCorrupt { file: file(), why }),
+        Err(FooterError::Store(object_store::Error::Precondition { .. })) => {
             Err(Error::FileChanged { file: file() })
         }
-        Err(Unreadable::Store(source)) => {
+        Err(FooterError::Store(source)) => {
             Err(Error::Storage { location: file(), source, anonymous: located.anonymous })
         }
     }
@@ -84,7 +85,7 @@ async fn store_of(located: &Located, meta: &ObjectMeta) -> Result<Arc<dyn Object
 }
 
 /// A file's name as its user knows it.
-fn shown(located: &Located, meta: &ObjectMeta) -> String {
+fn display_name(located: &Located, meta: &ObjectMeta) -> String {
     if located.url.as_str().starts_with("file:") {
         return file_path(&meta.location).display().to_string();
     }
@@ -97,22 +98,24 @@ fn merged_schema(
     footers: &[(ObjectMeta, Arc<ParquetMetaData>)],
     location: &str,
 ) -> Result<(SchemaRef, Vec<Schema>)> {
-    let corrupt =
-        |meta: &ObjectMeta, why: String| Error::FileCorrupt { file: shown(located, meta), why };
+    let corrupt = |meta: &ObjectMeta, why: String| Error::FileCorrupt {
+        file: display_name(located, meta),
+        why,
+    };
     let mut schemas = Vec::with_capacity(footers.len());
     for (meta, footer) in footers {
         let file = footer.file_metadata();
-        let read = footer::guarded(|| {
+        let read = footer::catch_panic(|| {
             parquet_to_arrow_schema(file.schema_descr(), file.key_value_metadata())
         });
         let schema = read.and_then(|schema| schema.map_err(|error| error.to_string()));
         let schema = schema.map_err(|why| corrupt(meta, why))?;
         schemas.push(without_metadata(&schema));
     }
-    let names = |index: usize| shown(located, &footers[index].0);
+    let names = |index: usize| display_name(located, &footers[index].0);
     for (index, schema) in schemas.iter().enumerate() {
-        if let Some(column) = twice(schema) {
-            return Err(Error::ColumnTwice { file: names(index), column });
+        if let Some(column) = duplicate_column(schema) {
+            return Err(Error::DuplicateColumn { file: names(index), column });
         }
     }
     let merged = unify(&schemas).map_err(|Conflict { column, files: [one, other] }| {
@@ -131,8 +134,8 @@ fn merged_schema(
     Ok((Arc::new(Schema::new(views)), schemas))
 }
 
-/// A column that a file has twice: readers take one and lose the other.
-fn twice(schema: &Schema) -> Option<String> {
+/// A column that a file has duplicate_column: readers take one and lose the other.
+fn duplicate_column(schema: &Schema) -> Option<String> {
     let mut seen = HashSet::new();
     let mut names = schema.fields().iter().map(|field| field.name());
     names.find(|name| !seen.insert(name.as_str())).cloned()
@@ -210,13 +213,13 @@ mod tests {
         let kept = without_metadata(&read);
         assert!(Arc::ptr_eq(&read.fields()[0], &kept.fields()[0]));
         assert_eq!(kept.field(1), &Field::new("b", DataType::Int64, true));
-        assert_eq!(twice(&kept), None);
+        assert_eq!(duplicate_column(&kept), None);
     }
 
     #[test]
     fn a_column_that_is_there_twice_is_named() {
         let column = |name| Field::new(name, DataType::Int64, true);
         let schema = Schema::new(vec![column("a"), column("b"), column("a")]);
-        assert_eq!(twice(&schema).as_deref(), Some("a"));
+        assert_eq!(duplicate_column(&schema).as_deref(), Some("a"));
     }
 }

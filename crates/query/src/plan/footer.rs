@@ -11,30 +11,30 @@ use bytes::Bytes;
 use object_store::{GetOptions, ObjectMeta, ObjectStore, ObjectStoreExt};
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 
-use crate::scan::patiently;
+use crate::scan::with_retries;
 
 /// Bytes that are read from a file's end at first: the footers of most files are shorter.
-const GUESS: u64 = 64 << 10;
+const FIRST_READ: u64 = 64 << 10;
 
 /// Behind the metadata come its length and the magic number, four bytes each.
-const TAIL: u64 = 8;
+const TRAILER: u64 = 8;
 
 /// Why there is no footer.
 #[derive(Debug)]
-pub(crate) enum Unreadable {
+pub(crate) enum FooterError {
     /// The store failed.
     Store(object_store::Error),
     /// The bytes are no footer; says why.
     Corrupt(String),
 }
 
-impl From<object_store::Error> for Unreadable {
+impl From<object_store::Error> for FooterError {
     fn from(error: object_store::Error) -> Self {
         Self::Store(error)
     }
 }
 
-impl From<String> for Unreadable {
+impl From<String> for FooterError {
     fn from(why: String) -> Self {
         Self::Corrupt(why)
     }
@@ -44,21 +44,21 @@ impl From<String> for Unreadable {
 pub(crate) async fn read(
     store: &dyn ObjectStore,
     meta: &ObjectMeta,
-) -> Result<Arc<ParquetMetaData>, Unreadable> {
+) -> Result<Arc<ParquetMetaData>, FooterError> {
     let size = meta.size;
-    if size < TAIL + 4 {
+    if size < TRAILER + 4 {
         return Err(format!("it has {size} bytes, fewer than any Parquet file").into());
     }
-    let guess = bytes(store, meta, size.saturating_sub(GUESS)..size).await?;
-    let length = metadata_length(&guess, size)?;
-    let footer = match guess.len() as u64 {
-        enough if enough >= length + TAIL => {
-            let start = (enough - length - TAIL) as usize;
-            guess.slice(start..start + length as usize)
+    let end = bytes(store, meta, size.saturating_sub(FIRST_READ)..size).await?;
+    let length = metadata_length(&end, size)?;
+    let footer = match end.len() as u64 {
+        enough if enough >= length + TRAILER => {
+            let start = (enough - length - TRAILER) as usize;
+            end.slice(start..start + length as usize)
         }
-        _ => bytes(store, meta, size - length - TAIL..size - TAIL).await?,
+        _ => bytes(store, meta, size - length - TRAILER..size - TRAILER).await?,
     };
-    let decoded = guarded(|| ParquetMetaDataReader::decode_metadata(&footer))?;
+    let decoded = catch_panic(|| ParquetMetaDataReader::decode_metadata(&footer))?;
     let decoded = decoded.map_err(|error| error.to_string())?;
     row_groups_inside(&decoded, size)?;
     Ok(Arc::new(decoded))
@@ -71,15 +71,15 @@ async fn bytes(
     range: Range<u64>,
 ) -> object_store::Result<Bytes> {
     if meta.e_tag.is_none() {
-        return patiently(|| store.get_range(&meta.location, range.clone())).await;
+        return with_retries(|| store.get_range(&meta.location, range.clone())).await;
     }
     let request = GetOptions::new().with_range(Some(range)).with_if_match(meta.e_tag.clone());
-    let got = patiently(|| store.get_opts(&meta.location, request.clone())).await?;
+    let got = with_retries(|| store.get_opts(&meta.location, request.clone())).await?;
     got.bytes().await
 }
 
 /// Runs a reader over bytes that may be damaged: some damage makes it panic.
-pub(crate) fn guarded<T>(read: impl FnOnce() -> T) -> Result<T, String> {
+pub(crate) fn catch_panic<T>(read: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(read)).map_err(|_| "its footer is damaged".to_owned())
 }
 
@@ -93,7 +93,7 @@ fn metadata_length(end: &[u8], size: u64) -> Result<u64, String> {
         _ => return Err("it does not end as a Parquet file does".to_owned()),
     }
     let length = u64::from(u32::from_le_bytes([*a, *b, *c, *d]));
-    if length + TAIL > size {
+    if length + TRAILER > size {
         return Err(format!("its footer should have {length} bytes, but the file has {size}"));
     }
     Ok(length)

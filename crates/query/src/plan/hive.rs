@@ -17,13 +17,13 @@ const NULL: &str = "__HIVE_DEFAULT_PARTITION__";
 
 /// The columns of a table's folders.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Folders {
+pub(super) struct FolderColumns {
     pub(super) columns: Vec<FieldRef>,
     /// For each file its value of each column.
     pub(super) values: Vec<Vec<ScalarValue>>,
 }
 
-impl Folders {
+impl FolderColumns {
     /// Finds the columns in the paths of a table's files.
     pub(super) fn find<'a>(paths: impl Iterator<Item = &'a Path>, schema: &Schema) -> Self {
         let files: Vec<Vec<(String, String)>> = paths.map(pairs).collect();
@@ -138,9 +138,9 @@ mod tests {
     fn find(paths: &[&str]) -> Vec<(String, DataType)> {
         let paths: Vec<Path> = paths.iter().map(|path| Path::from(*path)).collect();
         let own = Schema::new(vec![Field::new("own", DataType::Int64, true)]);
-        let folders = Folders::find(paths.iter(), &own);
+        let columns = FolderColumns::find(paths.iter(), &own);
         let column = |field: &FieldRef| (field.name().clone(), field.data_type().clone());
-        folders.columns.iter().map(column).collect()
+        columns.columns.iter().map(column).collect()
     }
 
     #[test]

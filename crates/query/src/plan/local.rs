@@ -24,13 +24,13 @@ pub trait LocalFiles: Debug + Send + Sync {
 
 /// Files that this process opens by itself, with its own rights.
 #[derive(Clone, Debug)]
-pub struct OwnFiles {
+pub struct HostFiles {
     /// Folder against which relative locations are read.
     pub folder: PathBuf,
 }
 
 #[async_trait]
-impl LocalFiles for OwnFiles {
+impl LocalFiles for HostFiles {
     async fn list(&self, location: &str) -> Result<Vec<LocalFile>> {
         Ok(snowmelt_files::find(location, &self.folder)?)
     }

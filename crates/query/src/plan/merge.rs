@@ -14,7 +14,7 @@ use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMerge
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitioning};
 
 /// The plan with a merge in the place of each exchange by hash.
-pub(super) fn instead_of_exchanges(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+pub(super) fn replace_exchanges(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     let merged = plan.transform_up(|node| {
         let exchange = node.downcast_ref::<RepartitionExec>();
         let by_hash = |e: &&RepartitionExec| matches!(e.partitioning(), Partitioning::Hash(..));

@@ -11,13 +11,13 @@ mod local;
 mod location;
 mod merge;
 mod names;
-mod passing;
 mod planned;
 mod refuse;
 mod session;
 mod split;
 mod sql_error;
 mod statement;
+mod streaming;
 mod table;
 mod text;
 mod unify;
@@ -30,8 +30,8 @@ use snowmelt_wire::Signature;
 
 pub(crate) use cut::{file_scan, scans_of_partition};
 pub(crate) use encode::FragmentTask;
-pub(crate) use footer::{guarded, read as read_footer};
-pub use local::{LocalFiles, OwnFiles};
+pub(crate) use footer::{catch_panic, read as read_footer};
+pub use local::{HostFiles, LocalFiles};
 pub use planned::PlannedQuery;
 pub(crate) use session::{execution_config, function_registry};
 pub(crate) use split::first_byte;
@@ -39,7 +39,7 @@ pub(crate) use table::TableInfo;
 pub(crate) use text::operator_line;
 
 use crate::Result;
-use crate::faster::faster;
+use crate::faster::with_faster_operators;
 use crate::scan::S3Settings;
 use crate::udf::UdfPool;
 
@@ -77,15 +77,15 @@ pub struct QuerySpec {
 /// Everything that is wrong with the SQL or with its tables' locations, before any worker starts.
 pub async fn plan(spec: &QuerySpec) -> Result<PlannedQuery> {
     let statement = statement::parse(&spec.sql)?;
-    let pool = UdfPool::shared();
+    let pool = UdfPool::empty();
     let session = session::planning(spec, &pool)?;
     let s3 = S3Settings::new(&spec.aws);
     let tables = table::register(&session, &statement, spec, &s3).await?;
     let physical = session::physical_plan(&session, &statement, spec).await?;
     refuse::check(&physical)?;
     let mut cut = cut::cut(physical, &session.copied_config())?;
-    passing::mark(&cut);
-    cut.driver = faster(cut.driver)?;
+    streaming::mark(&cut);
+    cut.driver = with_faster_operators(cut.driver)?;
     let encoded = encode::tasks(&cut, spec.workers, &s3)?;
-    Ok(PlannedQuery::new(spec, statement.wanted, cut, encoded, tables, pool))
+    Ok(PlannedQuery::new(spec, statement.result_kind, cut, encoded, tables, pool))
 }

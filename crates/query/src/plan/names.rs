@@ -14,10 +14,10 @@ use datafusion::sql::sqlparser::ast::{
     TableFactor, VisitMut, VisitorMut,
 };
 
-/// Quotes a column that the SQL names in another case, if only one can be meant: unquoted names are
+/// Quotes a column that the SQL names in another case, if only one can be matching_column: unquoted names are
 /// lower case to the planner. False if there is nothing to do about this error.
 pub(super) fn correct_case(statement: &mut Statement, error: &DataFusionError) -> bool {
-    let Some(name) = meant(error) else { return false };
+    let Some(name) = matching_column(error) else { return false };
     let Statement::Statement(statement) = statement else { return false };
     let mut quoting = Quoting { name, changed: false };
     _ = VisitMut::visit(statement.as_mut(), &mut quoting);
@@ -25,13 +25,13 @@ pub(super) fn correct_case(statement: &mut Statement, error: &DataFusionError) -
 }
 
 /// The one column whose name differs from the missing one in case only.
-fn meant(error: &DataFusionError) -> Option<String> {
+fn matching_column(error: &DataFusionError) -> Option<String> {
     let (field, valid) = match error.find_root() {
         DataFusionError::SchemaError(error, _) => match error.as_ref() {
             SchemaError::FieldNotFound { field, valid_fields } => (field, valid_fields),
             _ => return None,
         },
-        DataFusionError::Collection(errors) => return errors.iter().find_map(meant),
+        DataFusionError::Collection(errors) => return errors.iter().find_map(matching_column),
         _ => return None,
     };
     let wanted = field.name.to_lowercase();
@@ -94,12 +94,12 @@ impl VisitorMut for Quoting {
 }
 
 /// The plan with the columns of its answer named as the SQL writes them, where they have no name.
-pub(super) fn as_written(plan: LogicalPlan, statement: &Statement) -> Result<LogicalPlan> {
-    let Some(written) = written(statement, plan.schema().fields().len()) else { return Ok(plan) };
+pub(super) fn with_written_names(plan: LogicalPlan, statement: &Statement) -> Result<LogicalPlan> {
+    let Some(texts) = item_texts(statement, plan.schema().fields().len()) else { return Ok(plan) };
     let mut taken: HashSet<String> =
         plan.schema().fields().iter().map(|field| field.name().clone()).collect();
     let mut renamed = false;
-    let columns = plan.schema().iter().zip(written).map(|((table, field), name)| {
+    let columns = plan.schema().iter().zip(texts).map(|((table, field), name)| {
         let column = Expr::Column(Column::new(table.cloned(), field.name()));
         match name {
             Some(name) if taken.insert(name.clone()) => {
@@ -117,7 +117,7 @@ pub(super) fn as_written(plan: LogicalPlan, statement: &Statement) -> Result<Log
 }
 
 /// The text of each column of the answer, if it is an expression without a name.
-fn written(statement: &Statement, columns: usize) -> Option<Vec<Option<String>>> {
+fn item_texts(statement: &Statement, columns: usize) -> Option<Vec<Option<String>>> {
     let Statement::Statement(statement) = statement else { return None };
     let SqlStatement::Query(query) = statement.as_ref() else { return None };
     let items = &select(&query.body)?.projection;

@@ -11,12 +11,12 @@ use snowmelt_wire::{FileGrant, S3Access};
 
 use super::cut::Cut;
 use super::encode::FragmentTask;
-use super::statement::Wanted;
+use super::statement::ResultKind;
 use super::table::TableInfo;
 use super::{QuerySpec, explain, text};
 use crate::Result;
 use crate::driver::PlannedTask;
-use crate::driver::shown_schema;
+use crate::driver::output_schema;
 use crate::udf::UdfPool;
 
 /// A query, cut into tasks and the driver's part. Run it with [`PlannedQuery::run`].
@@ -28,13 +28,13 @@ pub struct PlannedQuery {
     pub(crate) pool: Arc<UdfPool>,
     pub(crate) accepted: Instant,
     pub(crate) profile: Profile,
-    wanted: Wanted,
+    result_kind: ResultKind,
 }
 
 impl PlannedQuery {
     pub(super) fn new(
         spec: &QuerySpec,
-        wanted: Wanted,
+        result_kind: ResultKind,
         cut: Cut,
         tasks: Vec<FragmentTask>,
         tables: Vec<TableInfo>,
@@ -46,14 +46,14 @@ impl PlannedQuery {
         profile.totals.tasks = tasks.len() as u32;
         profile.totals.bytes_total = tasks.iter().map(|task| task.planned.bytes).sum();
         let accepted = spec.accepted;
-        Self { cut, tasks, tables, pool, accepted, profile, wanted }
+        Self { cut, tasks, tables, pool, accepted, profile, result_kind }
     }
 
     /// The schema of the answer.
     pub fn schema(&self) -> Result<SchemaRef> {
         match self.explanation()? {
             Some(batch) => Ok(batch.schema()),
-            None => Ok(shown_schema(&self.cut.driver.schema(), &self.tables)),
+            None => Ok(output_schema(&self.cut.driver.schema(), &self.tables)),
         }
     }
 
@@ -99,11 +99,11 @@ impl PlannedQuery {
 
     /// The answer of an EXPLAIN or DESCRIBE, which runs nothing.
     pub(crate) fn explanation(&self) -> Result<Option<RecordBatch>> {
-        match self.wanted {
-            Wanted::Rows => Ok(None),
-            Wanted::Plan => explain::plan(self.worker_plan(), self.driver_plan()).map(Some),
-            Wanted::Columns => {
-                explain::columns(&shown_schema(&self.cut.driver.schema(), &self.tables)).map(Some)
+        match self.result_kind {
+            ResultKind::Rows => Ok(None),
+            ResultKind::Plan => explain::plan(self.worker_plan(), self.driver_plan()).map(Some),
+            ResultKind::Columns => {
+                explain::columns(&output_schema(&self.cut.driver.schema(), &self.tables)).map(Some)
             }
         }
     }

@@ -86,9 +86,9 @@ pub(super) async fn physical_plan(
         }
     };
     super::refuse::check_logical(&logical)?;
-    let logical = names::as_written(logical, &query).map_err(wrong)?;
+    let logical = names::with_written_names(logical, &query).map_err(wrong)?;
     let physical = state.create_physical_plan(&logical).await.map_err(wrong)?;
-    merge::instead_of_exchanges(physical).map_err(wrong)
+    merge::replace_exchanges(physical).map_err(wrong)
 }
 
 /// The built-in functions by name, as a plan that is decoded needs them. Made once per process.

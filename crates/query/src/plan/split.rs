@@ -60,25 +60,25 @@ fn column_bytes(group: &RowGroupMetaData, columns: &[usize]) -> u64 {
 
 /// Deals units to at most `partitions` partitions, none of them empty unless there is no unit: then
 /// it is one, because an aggregate of no rows still has an answer.
-pub(super) fn deal(units: &[Unit], partitions: usize) -> Vec<Vec<Unit>> {
+pub(super) fn distribute(units: &[Unit], partitions: usize) -> Vec<Vec<Unit>> {
     // Every unit costs something even if the query reads no column of it.
     let cost = |unit: &Unit| u128::from(unit.bytes) + 1;
     let total: u128 = units.iter().map(cost).sum();
     let worth = (total as u64).div_ceil(MIN_PARTITION_BYTES).max(1) as usize;
     let partitions = partitions.clamp(1, worth) as u128;
-    let mut dealt: Vec<Vec<Unit>> = vec![Vec::new(); partitions as usize];
+    let mut distributed: Vec<Vec<Unit>> = vec![Vec::new(); partitions as usize];
     let mut before = 0;
     for unit in units {
         // The partition in whose share of the bytes the unit's middle lies.
         let middle = 2 * before + cost(unit);
         let partition = (middle * partitions / (2 * total)).min(partitions - 1);
-        merge_or_push(&mut dealt[partition as usize], *unit);
+        merge_or_push(&mut distributed[partition as usize], *unit);
         before += cost(unit);
     }
     if !units.is_empty() {
-        dealt.retain(|units| !units.is_empty());
+        distributed.retain(|units| !units.is_empty());
     }
-    dealt
+    distributed
 }
 
 fn merge_or_push(units: &mut Vec<Unit>, unit: Unit) {
@@ -118,18 +118,18 @@ mod tests {
             partitions in 1usize..20,
         ) {
             let units = files(&sizes);
-            let dealt = deal(&units, partitions);
-            prop_assert!(dealt.len() <= partitions);
-            prop_assert!(units.is_empty() || dealt.iter().all(|part| !part.is_empty()));
-            prop_assert!(!dealt.is_empty());
+            let distributed = distribute(&units, partitions);
+            prop_assert!(distributed.len() <= partitions);
+            prop_assert!(units.is_empty() || distributed.iter().all(|part| !part.is_empty()));
+            prop_assert!(!distributed.is_empty());
             for unit in &units {
-                let holders = dealt.iter().flatten().filter(|part| {
+                let holders = distributed.iter().flatten().filter(|part| {
                     part.file == unit.file && (part.start..part.end).contains(&unit.start)
                 });
                 prop_assert_eq!(holders.count(), 1);
             }
             let bytes = |units: &[Unit]| units.iter().map(|unit| unit.bytes).sum::<u64>();
-            prop_assert_eq!(bytes(&units), bytes(&dealt.concat()));
+            prop_assert_eq!(bytes(&units), bytes(&distributed.concat()));
         }
 
         #[test]
@@ -141,7 +141,7 @@ mod tests {
             let total: u64 = units.iter().map(|unit| unit.bytes).sum();
             let largest = units.iter().map(|unit| unit.bytes).max().unwrap_or(0);
             let share = total / partitions as u64;
-            for part in deal(&units, partitions) {
+            for part in distribute(&units, partitions) {
                 let bytes: u64 = part.iter().map(|unit| unit.bytes).sum();
                 prop_assert!(bytes <= share + largest + 64, "{} > {} + {}", bytes, share, largest);
             }
@@ -150,12 +150,12 @@ mod tests {
 
     #[test]
     fn a_small_table_is_one_partition() {
-        assert_eq!(deal(&files(&[vec![1000], vec![1000]]), 8).len(), 1);
+        assert_eq!(distribute(&files(&[vec![1000], vec![1000]]), 8).len(), 1);
     }
 
     #[test]
     fn neighbours_become_one_range() {
-        let dealt = deal(&files(&[vec![1 << 20; 4]]), 2);
-        assert_eq!(dealt.iter().map(Vec::len).collect::<Vec<_>>(), [1, 1]);
+        let distributed = distribute(&files(&[vec![1 << 20; 4]]), 2);
+        assert_eq!(distributed.iter().map(Vec::len).collect::<Vec<_>>(), [1, 1]);
     }
 }

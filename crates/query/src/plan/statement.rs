@@ -22,14 +22,14 @@ pub(super) struct Statement {
     /// The query, without its EXPLAIN.
     pub(super) query: DfStatement,
     /// What the user asked for.
-    pub(super) wanted: Wanted,
+    pub(super) result_kind: ResultKind,
     /// What stands in FROM in single quotes: locations, whatever they look like.
     pub(super) quoted: BTreeSet<String>,
 }
 
 /// What is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub(super) enum ResultKind {
     /// The rows.
     Rows,
     /// EXPLAIN: the plan.
@@ -44,7 +44,7 @@ pub(super) fn parse(sql: &str) -> Result<Statement> {
     let mut statements = parsed.map_err(|error| sql_error::syntax(&error, sql))?;
     match (statements.pop_front(), statements.len()) {
         (None, _) => Err(refused("there is no statement in the SQL", "write one SELECT")),
-        (Some(only), 0) => accept(only, Wanted::Rows),
+        (Some(only), 0) => accept(only, ResultKind::Rows),
         (Some(_), more) => {
             let message = format!("the SQL holds {} statements", more + 1);
             Err(refused(&message, "run them one by one"))
@@ -52,13 +52,13 @@ pub(super) fn parse(sql: &str) -> Result<Statement> {
     }
 }
 
-fn accept(statement: DfStatement, wanted: Wanted) -> Result<Statement> {
+fn accept(statement: DfStatement, result_kind: ResultKind) -> Result<Statement> {
     match statement {
-        DfStatement::Statement(inner) => accept_sql(*inner, wanted),
+        DfStatement::Statement(inner) => accept_sql(*inner, result_kind),
         DfStatement::Explain(inner) if inner.options.analyze => {
             Err(refused("EXPLAIN ANALYZE is not there", ANALYZE_HINT))
         }
-        DfStatement::Explain(inner) => accept(*inner.statement, Wanted::Plan),
+        DfStatement::Explain(inner) => accept(*inner.statement, ResultKind::Plan),
         DfStatement::CopyTo(_) => {
             Err(refused("COPY is not allowed", "choose the output with -o and redirect it"))
         }
@@ -69,25 +69,25 @@ fn accept(statement: DfStatement, wanted: Wanted) -> Result<Statement> {
 const ANALYZE_HINT: &str =
     "the profile has rows and time of each operator: run the query with --profile";
 
-fn accept_sql(statement: SqlStatement, wanted: Wanted) -> Result<Statement> {
+fn accept_sql(statement: SqlStatement, result_kind: ResultKind) -> Result<Statement> {
     let mut query = match statement {
         SqlStatement::Query(query) => query,
         SqlStatement::ExplainTable { table_name, .. } => {
             let all = parse(&format!("select * from {table_name}"))?;
-            return Ok(Statement { wanted: Wanted::Columns, ..all });
+            return Ok(Statement { result_kind: ResultKind::Columns, ..all });
         }
         SqlStatement::Explain { statement, analyze: false, .. } => {
-            return accept_sql(*statement, Wanted::Columns);
+            return accept_sql(*statement, ResultKind::Columns);
         }
         other => return Err(not_a_query(&other.to_string())),
     };
-    let mut reading = Reading::default();
-    if let ControlFlow::Break(refusal) = Visit::visit(&query, &mut reading) {
+    let mut check = ReadOnlyCheck::default();
+    if let ControlFlow::Break(refusal) = Visit::visit(&query, &mut check) {
         return Err(refusal);
     }
     _ = VisitMut::visit(&mut query, &mut FromFirst);
     let query = DfStatement::Statement(Box::new(SqlStatement::Query(query)));
-    Ok(Statement { query, wanted, quoted: reading.quoted })
+    Ok(Statement { query, result_kind, quoted: check.quoted })
 }
 
 /// `FROM t` is `FROM t SELECT *`, as in DuckDB. The planner would select nothing.
@@ -107,11 +107,11 @@ impl VisitorMut for FromFirst {
 
 /// Walks a query: refuses what hides a write, or has no value; notes the locations in FROM.
 #[derive(Default)]
-struct Reading {
+struct ReadOnlyCheck {
     quoted: BTreeSet<String>,
 }
 
-impl Visitor for Reading {
+impl Visitor for ReadOnlyCheck {
     type Break = Error;
 
     fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<Error> {
@@ -187,11 +187,11 @@ mod tests {
     #[test]
     fn accepts_queries_and_their_explanation() {
         for sql in ["select 1", "with t as (select 1) select * from t", "values (1), (2)"] {
-            assert_eq!(parse(sql).unwrap().wanted, Wanted::Rows);
+            assert_eq!(parse(sql).unwrap().result_kind, ResultKind::Rows);
         }
-        assert_eq!(parse("explain select 1").unwrap().wanted, Wanted::Plan);
+        assert_eq!(parse("explain select 1").unwrap().result_kind, ResultKind::Plan);
         for sql in ["describe t", "desc 'a/*.parquet'", "describe select 1"] {
-            assert_eq!(parse(sql).unwrap().wanted, Wanted::Columns);
+            assert_eq!(parse(sql).unwrap().result_kind, ResultKind::Columns);
         }
         assert!(parse("describe 'a/*.parquet'").unwrap().quoted.contains("a/*.parquet"));
         assert!(parse("select 1;").is_ok());

@@ -20,7 +20,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::resolve::resolve_table_references;
 
 use super::files::{self, TableFile};
-use super::hive::Folders;
+use super::hive::FolderColumns;
 use super::location::{Located, locate, looks_like_location};
 use super::split::{self, Unit};
 use super::statement::Statement;
@@ -61,7 +61,7 @@ pub(super) async fn register(
             Ok(located) => ParquetTable::open(located, location, spec.workers).await,
             Err(error) => Err(error),
         };
-        let table = table.map_err(|error| sql_error::in_from(error, name, &spec.sql))?;
+        let table = table.map_err(|error| sql_error::location_error(error, name, &spec.sql))?;
         infos.push(table.info(name));
         session.register_table(reference, Arc::new(table))?;
     }
@@ -82,7 +82,7 @@ fn location_of<'a>(name: &'a str, statement: &Statement, spec: &'a QuerySpec) ->
 struct ParquetTable {
     /// The columns of the files, and behind them those of their folders.
     schema: TableSchema,
-    folders: Folders,
+    folder_columns: FolderColumns,
     url: ObjectStoreUrl,
     files: Vec<TableFile>,
     workers: usize,
@@ -91,10 +91,17 @@ struct ParquetTable {
 impl ParquetTable {
     async fn open(located: Located, location: &str, workers: u32) -> Result<Self> {
         let (schema, files) = files::read(&located, location).await?;
-        let folders = Folders::find(files.iter().map(|file| &file.meta.location), &schema);
-        let columns = folders.columns.clone();
+        let folder_columns =
+            FolderColumns::find(files.iter().map(|file| &file.meta.location), &schema);
+        let columns = folder_columns.columns.clone();
         let schema = TableSchema::builder(schema).with_table_partition_cols(columns).build();
-        Ok(Self { schema, folders, url: located.url, files, workers: workers.max(1) as usize })
+        Ok(Self {
+            schema,
+            folder_columns,
+            url: located.url,
+            files,
+            workers: workers.max(1) as usize,
+        })
     }
 
     fn info(&self, name: &str) -> TableInfo {
@@ -106,9 +113,9 @@ impl ParquetTable {
         let units = self.files.iter().enumerate().flat_map(|(index, file)| {
             split::units(index, file.meta.size, &file.footer, &self.leaves(file, columns))
         });
-        let dealt = split::deal(&units.collect::<Vec<_>>(), self.workers);
+        let distributed = split::distribute(&units.collect::<Vec<_>>(), self.workers);
         let group = |units: Vec<Unit>| FileGroup::new(units.iter().map(|u| self.part(u)).collect());
-        dealt.into_iter().map(group).collect()
+        distributed.into_iter().map(group).collect()
     }
 
     /// Columns of the table as columns of a file, which may have them in another order.
@@ -123,7 +130,7 @@ impl ParquetTable {
 
     fn part(&self, unit: &Unit) -> PartitionedFile {
         let file = &self.files[unit.file];
-        let values = self.folders.values.get(unit.file).cloned().unwrap_or_default();
+        let values = self.folder_columns.values.get(unit.file).cloned().unwrap_or_default();
         let mut part = PartitionedFile::new_from_meta(file.meta.clone())
             .with_range(unit.start, unit.end)
             .with_partition_values(values)
@@ -134,9 +141,9 @@ impl ParquetTable {
 
     fn statistics_of(&self, file: usize) -> Arc<Statistics> {
         let own = &self.files[file].statistics;
-        match self.folders.columns.is_empty() {
+        match self.folder_columns.columns.is_empty() {
             true => Arc::clone(own),
-            false => Arc::new(self.folders.statistics(file, own)),
+            false => Arc::new(self.folder_columns.statistics(file, own)),
         }
     }
 

@@ -7,7 +7,7 @@ use datafusion::physical_plan::{ExecutionPlan, displayable};
 use super::cut::{Cut, Fragment, file_scan};
 
 /// The most characters of one operator's line.
-const LINE: usize = 160;
+const MAX_LINE: usize = 160;
 
 /// The workers' programs, one after another.
 pub(super) fn workers(cut: &Cut) -> String {
@@ -41,7 +41,7 @@ fn write_tree(plan: &Arc<dyn ExecutionPlan>, depth: usize, text: &mut String) {
 
 /// One operator as one line. Scans name their files by count, because there may be thousands.
 pub(crate) fn operator_line(plan: &Arc<dyn ExecutionPlan>) -> String {
-    operator(plan, LINE)
+    operator(plan, MAX_LINE)
 }
 
 fn operator(plan: &Arc<dyn ExecutionPlan>, limit: usize) -> String {

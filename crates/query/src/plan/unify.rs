@@ -24,7 +24,7 @@ pub(super) fn unify(schemas: &[Schema]) -> Result<Schema, Conflict> {
     for (file, schema) in schemas.iter().enumerate() {
         for field in schema.fields() {
             match known.get(field.name().as_str()) {
-                Some(index) => columns[*index].take(file, field)?,
+                Some(index) => columns[*index].add(file, field)?,
                 None => {
                     known.insert(field.name(), columns.len());
                     columns.push(Column { field: field.as_ref().clone(), first: file, files: 1 });
@@ -47,7 +47,7 @@ struct Column {
 }
 
 impl Column {
-    fn take(&mut self, file: usize, other: &Field) -> Result<(), Conflict> {
+    fn add(&mut self, file: usize, other: &Field) -> Result<(), Conflict> {
         let both = common(self.field.data_type(), other.data_type()).ok_or_else(|| Conflict {
             column: other.name().clone(),
             files: [
@@ -150,12 +150,12 @@ fn common_integer(a: &DataType, b: &DataType) -> Option<DataType> {
     const SIGNED: [DataType; 4] = [Int8, Int16, Int32, Int64];
     const UNSIGNED: [DataType; 4] = [UInt8, UInt16, UInt32, UInt64];
     // Where a type stands among its kind; an unsigned one needs the next wider signed one.
-    let place = |kinds: &[DataType; 4], of: &DataType| kinds.iter().position(|kind| kind == of);
-    match (place(&UNSIGNED, a), place(&UNSIGNED, b)) {
+    let rank = |kinds: &[DataType; 4], of: &DataType| kinds.iter().position(|kind| kind == of);
+    match (rank(&UNSIGNED, a), rank(&UNSIGNED, b)) {
         (Some(a), Some(b)) => UNSIGNED.get(a.max(b)).cloned(),
-        (None, None) => SIGNED.get(place(&SIGNED, a)?.max(place(&SIGNED, b)?)).cloned(),
-        (Some(unsigned), None) => SIGNED.get((unsigned + 1).max(place(&SIGNED, b)?)).cloned(),
-        (None, Some(unsigned)) => SIGNED.get((unsigned + 1).max(place(&SIGNED, a)?)).cloned(),
+        (None, None) => SIGNED.get(rank(&SIGNED, a)?.max(rank(&SIGNED, b)?)).cloned(),
+        (Some(unsigned), None) => SIGNED.get((unsigned + 1).max(rank(&SIGNED, b)?)).cloned(),
+        (None, Some(unsigned)) => SIGNED.get((unsigned + 1).max(rank(&SIGNED, a)?)).cloned(),
     }
 }
 

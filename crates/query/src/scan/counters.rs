@@ -13,7 +13,7 @@ use object_store::{
     PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 
-use super::{Versions, patiently};
+use super::{Versions, with_retries};
 
 /// What was read from storage. Shared by all stores of a task.
 #[derive(Debug, Default)]
@@ -37,31 +37,31 @@ impl Counters {
 
 /// A store whose reads are counted: each range that goes over the wire is a request.
 #[derive(Debug)]
-pub(crate) struct Counted<S> {
+pub(crate) struct CountingStore<S> {
     inner: S,
     counters: Arc<Counters>,
     versions: Arc<Versions>,
 }
 
-impl<S> Counted<S> {
+impl<S> CountingStore<S> {
     /// Counts the reads of `inner`, which are of these versions.
     pub(crate) fn new(inner: S, counters: Arc<Counters>, versions: Arc<Versions>) -> Self {
         Self { inner, counters, versions }
     }
 }
 
-impl<S: ObjectStore> fmt::Display for Counted<S> {
+impl<S: ObjectStore> fmt::Display for CountingStore<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.inner)
     }
 }
 
 #[async_trait]
-impl<S: ObjectStore> ObjectStore for Counted<S> {
+impl<S: ObjectStore> ObjectStore for CountingStore<S> {
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         let head = options.head;
         let options = self.versions.condition(location, options);
-        let result = patiently(|| self.inner.get_opts(location, options.clone())).await;
+        let result = with_retries(|| self.inner.get_opts(location, options.clone())).await;
         let result = result.inspect_err(|error| self.versions.note(location, error))?;
         let bytes = if head { 0 } else { result.range.end - result.range.start };
         self.counters.count(bytes);

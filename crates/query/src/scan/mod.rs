@@ -9,14 +9,14 @@
 mod counters;
 mod granted;
 mod paths;
-mod patience;
+mod retry;
 mod s3;
 pub(crate) mod s3_error;
 mod version;
 
-pub(crate) use counters::{Counted, Counters};
+pub(crate) use counters::{Counters, CountingStore};
 pub(crate) use granted::GrantedFiles;
 pub(crate) use paths::{file_path, local_path, object_path};
-pub(crate) use patience::patiently;
+pub(crate) use retry::with_retries;
 pub(crate) use s3::{S3Settings, open_bucket};
 pub(crate) use version::{Versions, changed};

@@ -35,7 +35,7 @@ struct Connection {
 
 impl UdfPool {
     /// A pool without connections.
-    pub(crate) fn shared() -> Arc<Self> {
+    pub(crate) fn empty() -> Arc<Self> {
         Arc::new(Self::default())
     }
 
@@ -71,7 +71,7 @@ impl UdfPool {
         let connected = connected.ok_or_else(|| not_connected(name))?;
         let began = Instant::now();
         let mut connection = connected.connection.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(result) = connection.known(batch) {
+        if let Some(result) = connection.cached(batch) {
             return Ok(result);
         }
         let result = connection.client.call(batch);
@@ -84,14 +84,14 @@ impl UdfPool {
 }
 
 impl Connection {
-    fn known(&self, batch: &RecordBatch) -> Option<ArrayRef> {
+    fn cached(&self, batch: &RecordBatch) -> Option<ArrayRef> {
         let (arguments, result) = self.last.as_ref()?;
         let same = |(a, b): (&ArrayRef, &ArrayRef)| a.to_data().ptr_eq(&b.to_data());
         // A function without arguments is called each time: it can only mean something new.
-        let known = !arguments.is_empty()
+        let same_arguments = !arguments.is_empty()
             && arguments.len() == batch.num_columns()
             && arguments.iter().zip(batch.columns()).all(same);
-        known.then(|| Arc::clone(result))
+        same_arguments.then(|| Arc::clone(result))
     }
 }
 

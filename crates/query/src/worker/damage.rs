@@ -20,7 +20,7 @@ use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::serialized_reader::SerializedPageReader;
 
-use crate::plan::{first_byte, guarded, read_footer, scans_of_partition};
+use crate::plan::{catch_panic, first_byte, read_footer, scans_of_partition};
 use crate::scan::file_path;
 
 /// A page that cannot be read.
@@ -87,10 +87,10 @@ impl Part {
                 let (start, length) = column.byte_range();
                 let bytes = store.get_range(&meta.location, start..start + length).await.ok()?;
                 let chunk = Chunk { start, bytes };
-                if let Some(why) = broken(chunk, column, group.num_rows()) {
+                if let Some(why) = page_error(chunk, column, group.num_rows()) {
                     let name = column.column_path();
                     let why = format!("a page of column `{name}` in row group {index} {why}");
-                    return Some(Damage { file: self.shown(), why });
+                    return Some(Damage { file: self.display_name(), why });
                 }
             }
         }
@@ -102,7 +102,7 @@ impl Part {
         self.columns.as_ref().is_none_or(|read| root.is_some_and(|root| read.contains(root)))
     }
 
-    fn shown(&self) -> String {
+    fn display_name(&self) -> String {
         let location = &self.file.object_meta.location;
         match self.url.as_str().starts_with("file:") {
             true => file_path(location).display().to_string(),
@@ -112,8 +112,8 @@ impl Part {
 }
 
 /// What is wrong with the pages of a column chunk, if anything is.
-fn broken(chunk: Chunk, column: &ColumnChunkMetaData, rows: i64) -> Option<String> {
-    let read = guarded(|| -> ParquetResult<()> {
+fn page_error(chunk: Chunk, column: &ColumnChunkMetaData, rows: i64) -> Option<String> {
+    let read = catch_panic(|| -> ParquetResult<()> {
         let rows = usize::try_from(rows).unwrap_or_default();
         let mut pages = SerializedPageReader::new(Arc::new(chunk), column, rows, None)?;
         while pages.get_next_page()?.is_some() {}

@@ -22,10 +22,10 @@ use super::inbox::Inbox;
 use super::metrics::{operators, rows_read};
 use super::outbox::Outbox;
 use super::{PeakPool, STACK_BYTES, panics};
-use crate::faster::faster;
-use crate::fault::{self, Setting};
+use crate::faster::with_faster_operators;
+use crate::fault::{self, FaultContext};
 use crate::plan::{execution_config, function_registry};
-use crate::scan::{Counted, Counters, GrantedFiles, Versions, open_bucket};
+use crate::scan::{Counters, CountingStore, GrantedFiles, Versions, open_bucket};
 use crate::udf::{self, UdfPool};
 use crate::{Error, codec};
 
@@ -70,7 +70,7 @@ pub(super) struct DataFusionExecutor {
 impl DataFusionExecutor {
     /// Opens the stores, decodes the plan, connects the UDFs.
     pub(super) fn prepare(inbox: Inbox) -> Result<Self, Box<ErrorReport>> {
-        panics::watch();
+        panics::install_hook();
         let Inbox { files, udfs, plan, task } = inbox;
         let counters = Arc::new(Counters::default());
         let memory = PeakPool::new(task.memory_bytes);
@@ -84,10 +84,10 @@ impl DataFusionExecutor {
         let context = TaskContext::from(function_registry())
             .with_session_config(config)
             .with_runtime(runtime);
-        let pool = UdfPool::shared();
+        let pool = UdfPool::empty();
         let plan = codec::decode(&plan, &context, Arc::clone(&pool))
-            .and_then(faster)
-            .map_err(|error| fault::report(&error, &Setting::driver()))?;
+            .and_then(with_faster_operators)
+            .map_err(|error| fault::report(&error, &FaultContext::driver()))?;
         let sockets = connect(udfs, &plan, &pool)?;
         check_partitions(&task, &plan)?;
         Ok(Self {
@@ -136,7 +136,7 @@ impl DataFusionExecutor {
         while let Some(ended) = runs.next().await {
             match ended {
                 Ok(Ok(())) => (),
-                Ok(Err(Stopped { partition, error })) => {
+                Ok(Err(PartitionError { partition, error })) => {
                     return Err(self.explain(partition, &error).await.into());
                 }
                 Err(panicked) => {
@@ -157,12 +157,12 @@ impl DataFusionExecutor {
         if let Some(changed) = self.changed() {
             return changed;
         }
-        if panics::in_reader() {
+        if panics::was_in_reader() {
             if let Some(damaged) = self.damaged(&self.task.partitions).await {
                 return damaged;
             }
-            let setting = Setting { files: self.files.clone(), memory: None };
-            return fault::corrupt("its pages are damaged", &setting);
+            let context = FaultContext { files: self.files.clone(), memory: None };
+            return fault::corrupt("its pages are damaged", &context);
         }
         ErrorReport::new(Code::INTERNAL, format!("a worker panicked: {panicked}"))
     }
@@ -178,7 +178,7 @@ impl DataFusionExecutor {
             return changed;
         }
         let memory = Some((ByteSize(self.memory.limit()), ByteSize(self.memory.peak())));
-        let mut report = fault::report(error, &Setting { files: self.files.clone(), memory });
+        let mut report = fault::report(error, &FaultContext { files: self.files.clone(), memory });
         if report.known_code() == Code::FILE_CORRUPT
             && let Some(damaged) = self.damaged(&[partition]).await
         {
@@ -239,7 +239,7 @@ impl Executor for DataFusionExecutor {
 }
 
 /// Why a partition's results are not complete.
-struct Stopped {
+struct PartitionError {
     partition: u32,
     error: DataFusionError,
 }
@@ -249,8 +249,8 @@ async fn run_partition(
     context: Arc<TaskContext>,
     partition: u32,
     outbox: Arc<Outbox>,
-) -> Result<(), Stopped> {
-    let stopped = |error| Stopped { partition, error };
+) -> Result<(), PartitionError> {
+    let stopped = |error| PartitionError { partition, error };
     let mut stream = plan.execute(partition as usize, context).map_err(stopped)?;
     while let Some(batch) = stream.try_next().await.map_err(stopped)? {
         if batch.num_rows() > 0 {
@@ -281,8 +281,8 @@ fn register_stores(
             anonymous,
         })?;
         let versions = Arc::new(Versions::new(bucket, &access.versions));
-        let counted = Counted::new(store, Arc::clone(counters), Arc::clone(&versions));
-        runtime.register_object_store(&url(&location)?, Arc::new(counted));
+        let store = CountingStore::new(store, Arc::clone(counters), Arc::clone(&versions));
+        runtime.register_object_store(&url(&location)?, Arc::new(store));
         all.push(versions);
     }
     Ok(all)

@@ -28,17 +28,17 @@ fn collect(
     found: &mut Vec<OperatorMetric>,
 ) {
     let metrics = plan.metrics().unwrap_or_default();
-    let place = found.len();
+    let index = found.len();
     found.push(OperatorMetric {
-        id: place as u32,
+        id: index as u32,
         depth,
         name: operator_line(plan),
         rows: metrics.output_rows().unwrap_or(0) as u64,
         compute_nanos: compute_nanos(plan, &metrics),
     });
     for name in udf::called_by(plan).unwrap_or_default().into_keys() {
-        let (rows, nanos) = charged(&name, found[place].compute_nanos, used);
-        found[place].compute_nanos -= nanos;
+        let (rows, nanos) = attributed(&name, found[index].compute_nanos, used);
+        found[index].compute_nanos -= nanos;
         found.push(OperatorMetric {
             id: found.len() as u32,
             depth: depth + 1,
@@ -54,7 +54,7 @@ fn collect(
 
 /// What of a UDF's use an operator that computed for `most` nanoseconds can have made; the rest
 /// stays for the other operators that call it.
-fn charged(name: &str, most: u64, used: &mut [UdfUse]) -> (u64, u64) {
+fn attributed(name: &str, most: u64, used: &mut [UdfUse]) -> (u64, u64) {
     let Some(it) = used.iter_mut().find(|it| it.name == name) else { return (0, 0) };
     let nanos = it.nanos.min(most);
     it.nanos -= nanos;

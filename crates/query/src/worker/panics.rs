@@ -8,7 +8,7 @@ use std::sync::{Mutex, Once, PoisonError};
 static LAST: Mutex<Option<String>> = Mutex::new(None);
 
 /// Begins to note where panics happen, beside whatever else is done about them.
-pub(super) fn watch() {
+pub(super) fn install_hook() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let others = std::panic::take_hook();
@@ -21,7 +21,7 @@ pub(super) fn watch() {
 }
 
 /// True if the last panic was in the reader of Parquet files or of their compression.
-pub(super) fn in_reader() -> bool {
+pub(super) fn was_in_reader() -> bool {
     let place = LAST.lock().unwrap_or_else(PoisonError::into_inner).take();
     let readers = ["/parquet-", "/snap-", "/zstd-", "/lz4_flex-", "/arrow-"];
     place.is_some_and(|place| readers.iter().any(|reader| place.contains(reader)))

@@ -8,7 +8,7 @@ use arrow::array::RecordBatch;
 use arrow::util::pretty::pretty_format_batches;
 use snowmelt_query::{RunOptions, plan};
 
-use crate::runner::{InProcess, Told, answer, failure, run, spec};
+use crate::runner::{InProcess, RecordingReporter, answer, failure, run, spec};
 
 const SQL: &str =
     "select l_shipmode, count(*), sum(l_quantity) from lineitem group by 1 order by 1";
@@ -23,19 +23,19 @@ async fn a_lost_workers_task_is_run_again_with_the_same_answer() {
     let expected = expected().await;
     for lose_late in [false, true] {
         let runner = Arc::new(InProcess { lose: 2, lose_late, ..InProcess::default() });
-        let told = Arc::new(Told::default());
+        let reporter = Arc::new(RecordingReporter::default());
         let query = spec(SQL, 3);
         let planned = plan(&query).await.unwrap();
         let mut answer =
-            run(planned, &query, Arc::clone(&runner), Arc::clone(&told)).await.unwrap();
+            run(planned, &query, Arc::clone(&runner), Arc::clone(&reporter)).await.unwrap();
         let found = pretty_format_batches(&answer.collect().await.unwrap()).unwrap().to_string();
         assert_eq!(found, expected);
         assert_eq!(runner.attempts.load(Ordering::SeqCst), 9);
-        assert_eq!(told.notes.lock().unwrap().len(), 6);
+        assert_eq!(reporter.notes.lock().unwrap().len(), 6);
         let profile = answer.finish();
         assert!(profile.lanes.iter().all(|lane| lane.retries == 2));
         assert!(profile.findings.iter().any(|finding| finding.title.contains("lost")));
-        let last = *told.last.lock().unwrap();
+        let last = *reporter.last.lock().unwrap();
         assert_eq!((last.done, last.running), (3, 0));
         assert_eq!(last.rows, profile.totals.progress.rows_read);
     }
@@ -48,14 +48,14 @@ async fn rows_are_given_before_their_task_is_whole() {
     let tasks = planned.tasks().count() as u32;
     let release = Arc::new(tokio::sync::Semaphore::new(0));
     let runner = InProcess { release: Some(Arc::clone(&release)), ..InProcess::default() };
-    let told = Arc::new(Told::default());
-    let mut answer = run(planned, &query, Arc::new(runner), Arc::clone(&told)).await.unwrap();
+    let reporter = Arc::new(RecordingReporter::default());
+    let mut answer = run(planned, &query, Arc::new(runner), Arc::clone(&reporter)).await.unwrap();
     // No task can end before it is released.
     assert!(answer.next().await.unwrap().unwrap().num_rows() > 0);
-    assert_eq!(told.last.lock().unwrap().done, 0);
+    assert_eq!(reporter.last.lock().unwrap().done, 0);
     release.add_permits(tasks as usize);
     answer.collect().await.unwrap();
-    assert_eq!(told.last.lock().unwrap().done, tasks);
+    assert_eq!(reporter.last.lock().unwrap().done, tasks);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -95,7 +95,8 @@ async fn a_driver_without_memory_says_limit_and_setting() {
     let planned = plan(&query).await.unwrap();
     let options = RunOptions { memory_bytes: 100_000, ..RunOptions::default() };
     let runner = Arc::new(InProcess::default());
-    let mut answer = planned.run(runner, Arc::new(Told::default()), options).await.unwrap();
+    let mut answer =
+        planned.run(runner, Arc::new(RecordingReporter::default()), options).await.unwrap();
     let error = answer.collect().await.unwrap_err();
     let report = snowmelt_types::Report::report(&error).to_string();
     assert!(report.contains("SM-0111") && report.contains("--memory"), "{report}");
@@ -108,7 +109,7 @@ async fn a_dropped_query_ends_its_workers() {
     let planned = plan(&query).await.unwrap();
     let tasks = planned.tasks().count() as u32;
     let runner = Arc::new(InProcess::default());
-    let running = run(planned, &query, Arc::clone(&runner), Arc::new(Told::default()));
+    let running = run(planned, &query, Arc::clone(&runner), Arc::new(RecordingReporter::default()));
     let mut answer = running.await.unwrap();
     assert!(tokio::time::timeout(Duration::from_millis(200), answer.next()).await.is_err());
     drop(answer);

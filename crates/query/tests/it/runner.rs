@@ -13,7 +13,7 @@ use arrow::array::RecordBatch;
 use async_trait::async_trait;
 use snowmelt_api::Profile;
 use snowmelt_query::{
-    Answer, Attempt, LocalFiles, OwnFiles, PlannedQuery, PlannedTask, QuerySpec, Reporter,
+    Answer, Attempt, HostFiles, LocalFiles, PlannedQuery, PlannedTask, QuerySpec, Reporter,
     RunOptions, RunProgress, TaskError, TaskResult, TaskRunner, follow, plan, worker,
 };
 use snowmelt_types::{Code, ErrorReport, Report};
@@ -83,7 +83,8 @@ impl TaskRunner for InProcess {
             return Err(lost());
         }
         let memory = if self.memory_bytes == 0 { 1 << 30 } else { self.memory_bytes };
-        let header = task.ask(0, attempt.number()).header("q-test", memory, self.threads.max(1));
+        let header =
+            task.request(0, attempt.number()).header("q-test", memory, self.threads.max(1));
         let handed = hand_over(self.worker(), self.grants(task), task.plan.clone(), &header).await;
         let socket = handed.map_err(|error| Failed::of_worker(task.task, error))?;
         let done = follow(socket, task.task, attempt).await?;
@@ -108,12 +109,12 @@ fn udf_limit(name: &str) -> u64 {
 
 /// Keeps what a query tells while it runs.
 #[derive(Default)]
-pub struct Told {
+pub struct RecordingReporter {
     pub notes: Mutex<Vec<String>>,
     pub last: Mutex<RunProgress>,
 }
 
-impl Reporter for Told {
+impl Reporter for RecordingReporter {
     fn progress(&self, progress: RunProgress) {
         *self.last.lock().unwrap() = progress;
     }
@@ -123,8 +124,8 @@ impl Reporter for Told {
     }
 }
 
-fn own_files(folder: &Path) -> Arc<dyn LocalFiles> {
-    Arc::new(OwnFiles { folder: folder.to_owned() })
+fn host_files(folder: &Path) -> Arc<dyn LocalFiles> {
+    Arc::new(HostFiles { folder: folder.to_owned() })
 }
 
 /// A query over the generated tables.
@@ -135,7 +136,7 @@ pub fn spec(sql: &str, workers: u32) -> QuerySpec {
         sql: sql.to_owned(),
         tables: data::TABLES.iter().map(location).collect(),
         udfs: udfs::signatures(),
-        files: own_files(data::folder()),
+        files: host_files(data::folder()),
         aws: BTreeMap::new(),
         workers,
         accepted: Instant::now(),
@@ -145,7 +146,7 @@ pub fn spec(sql: &str, workers: u32) -> QuerySpec {
 
 /// A query that names its tables by location only.
 pub fn located(sql: &str, folder: &Path) -> QuerySpec {
-    QuerySpec { tables: BTreeMap::new(), files: own_files(folder), ..spec(sql, 2) }
+    QuerySpec { tables: BTreeMap::new(), files: host_files(folder), ..spec(sql, 2) }
 }
 
 /// The report of a query that must not even be planned.
@@ -171,7 +172,7 @@ pub async fn answer(
 ) -> snowmelt_query::Result<(Vec<RecordBatch>, Profile)> {
     let asked = spec.clone();
     let planned = tokio::spawn(async move { plan(&asked).await }).await.unwrap()?;
-    let mut answer = run(planned, spec, runner, Arc::new(Told::default())).await?;
+    let mut answer = run(planned, spec, runner, Arc::new(RecordingReporter::default())).await?;
     let batches = answer.collect().await?;
     Ok((batches, answer.finish()))
 }
@@ -181,10 +182,10 @@ pub async fn run(
     planned: PlannedQuery,
     spec: &QuerySpec,
     runner: Arc<InProcess>,
-    told: Arc<Told>,
+    reporter: Arc<RecordingReporter>,
 ) -> snowmelt_query::Result<Answer> {
     let options = RunOptions { workers: spec.workers, ..RunOptions::default() };
-    let running = AbortOnDropHandle::new(tokio::spawn(planned.run(runner, told, options)));
+    let running = AbortOnDropHandle::new(tokio::spawn(planned.run(runner, reporter, options)));
     running.await.unwrap()
 }
 

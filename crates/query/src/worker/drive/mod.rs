@@ -51,7 +51,7 @@ pub(super) fn answer(
         .map_err(|_| WireError::Descriptors { found, expected })?;
     let socket = std::os::unix::net::UnixStream::from(answer);
     socket.set_nonblocking(true)?;
-    panics::watch();
+    panics::install_hook();
     let runtime = Builder::new_multi_thread()
         .worker_threads(drive.threads.max(1) as usize)
         .thread_stack_size(STACK_BYTES)
@@ -77,9 +77,9 @@ async fn run(drive: Drive, runner: Arc<PlatformRunner>, answer: &mut UnixStream)
     // Some plans make DataFusion panic: that is a failure of this query.
     match AssertUnwindSafe(query(drive, runner, answer)).catch_unwind().await {
         Ok(Ok(())) => write_frame(answer, &Frame::new(Kind::End, Bytes::new())).await,
-        Ok(Err(Stopped::Gone(error))) => Err(error),
+        Ok(Err(DriveError::ReaderClosed(error))) => Err(error),
         Err(_) => write_frame(answer, &Frame::json(Kind::Failure, &panicked())?).await,
-        Ok(Err(Stopped::Failed(report))) => {
+        Ok(Err(DriveError::Failed(report))) => {
             write_frame(answer, &Frame::json(Kind::Failure, &report)?).await
         }
     }
@@ -91,23 +91,23 @@ fn panicked() -> ErrorReport {
 }
 
 /// Why an answer is not complete.
-enum Stopped {
+enum DriveError {
     /// Its reader is gone.
-    Gone(WireError),
+    ReaderClosed(WireError),
     /// The query failed.
     Failed(Box<ErrorReport>),
 }
 
-impl From<WireError> for Stopped {
+impl From<WireError> for DriveError {
     fn from(error: WireError) -> Self {
         match error {
-            WireError::Io(_) | WireError::Closed => Self::Gone(error),
+            WireError::Io(_) | WireError::Closed => Self::ReaderClosed(error),
             other => Self::Failed(Box::new(other.report())),
         }
     }
 }
 
-impl From<Error> for Stopped {
+impl From<Error> for DriveError {
     fn from(error: Error) -> Self {
         Self::Failed(Box::new(error.report()))
     }
@@ -117,7 +117,7 @@ async fn query(
     drive: Drive,
     runner: Arc<PlatformRunner>,
     socket: &mut UnixStream,
-) -> Result<(), Stopped> {
+) -> Result<(), DriveError> {
     let options = RunOptions {
         memory_bytes: drive.memory_bytes,
         retries: drive.retries,
@@ -144,7 +144,7 @@ async fn write_batch(
     socket: &mut UnixStream,
     encoder: &mut BatchEncoder,
     batch: RecordBatch,
-) -> Result<(), Stopped> {
+) -> Result<(), DriveError> {
     let mut rest = vec![batch];
     while let Some(batch) = rest.pop() {
         let (rows, frame) = (batch.num_rows(), encoder.batch(&batch)?);

@@ -54,7 +54,7 @@ impl Platform {
     ///
     /// # Errors
     /// The platform's error, or that the connection ended.
-    pub(super) async fn ask(&self, ask: Ask) -> Result<(Answered, Vec<OwnedFd>), Failed> {
+    pub(super) async fn request(&self, ask: Ask) -> Result<(Answered, Vec<OwnedFd>), Failed> {
         let id = self.shared.next.fetch_add(1, Ordering::Relaxed);
         let (sender, receiver) = oneshot::channel();
         self.shared.lock_waiting().insert(id, sender);
@@ -67,7 +67,7 @@ impl Platform {
     }
 
     /// Sends a message that needs no reply. A closed connection is ignored.
-    pub(super) fn tell(&self, ask: Ask) {
+    pub(super) fn notify(&self, ask: Ask) {
         let _ = self.send(0, ask);
     }
 

@@ -32,7 +32,7 @@ pub(super) struct PlatformRunner {
     spool: Mutex<Option<File>>,
     // Plans that were sent, by where their bytes are: the tasks of a fragment share them.
     plans: Mutex<HashMap<(usize, usize), u32>>,
-    told: Mutex<Option<(Instant, u32)>>,
+    last_report: Mutex<Option<(Instant, u32)>>,
 }
 
 impl PlatformRunner {
@@ -41,20 +41,20 @@ impl PlatformRunner {
             platform,
             spool: Mutex::new(Some(spool)),
             plans: Mutex::default(),
-            told: Mutex::default(),
+            last_report: Mutex::default(),
         }
     }
 
     /// Reports that the query is planned.
     pub(super) fn planned(&self) {
-        self.platform.tell(Ask::Planned);
+        self.platform.notify(Ask::Planned);
     }
 
     /// The number of a plan, which is sent when its first task is asked for.
     fn plan_number(&self, plan: &Bytes) -> Result<u32, Failed> {
         let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = (plan.as_ptr() as usize, plan.len());
-        if let Some(number) = plans.get(&place) {
+        let key = (plan.as_ptr() as usize, plan.len());
+        if let Some(number) = plans.get(&key) {
             return Ok(*number);
         }
         let number = plans.len() as u32;
@@ -62,7 +62,7 @@ impl PlatformRunner {
             return Err(too_many_plans());
         }
         self.platform.send_plan(plan.clone()).map_err(failed)?;
-        plans.insert(place, number);
+        plans.insert(key, number);
         Ok(number)
     }
 
@@ -72,7 +72,8 @@ impl PlatformRunner {
         attempt: u32,
     ) -> Result<(u64, UnixStream), TaskError> {
         let plan = self.plan_number(&task.plan)?;
-        let (answered, descriptors) = self.platform.ask(Ask::Run(task.ask(plan, attempt))).await?;
+        let (answered, descriptors) =
+            self.platform.request(Ask::Run(task.request(plan, attempt))).await?;
         match (answered, one(descriptors)) {
             (Answered::Started { started }, Some(socket)) => Ok((started, socket.into())),
             _ => Err(unexpected().into()),
@@ -85,7 +86,7 @@ impl PlatformRunner {
         started: u64,
         failure: Option<Failed>,
     ) -> Result<(SandboxUse, Vec<SandboxUse>), TaskError> {
-        let asked = self.platform.ask(Ask::Ended { started, failure }).await;
+        let asked = self.platform.request(Ask::Ended { started, failure }).await;
         match asked?.0 {
             Answered::Ended { worker, udfs } => Ok((worker, udfs)),
             _ => Err(unexpected().into()),
@@ -98,7 +99,7 @@ impl TaskRunner for PlatformRunner {
     fn expect(&self, tasks: &mut dyn Iterator<Item = &PlannedTask>) {
         let udfs: Vec<String> = tasks.flat_map(|task| task.udfs.iter().cloned()).collect();
         if !udfs.is_empty() {
-            self.platform.tell(Ask::Expect { udfs });
+            self.platform.notify(Ask::Expect { udfs });
         }
     }
 
@@ -125,7 +126,7 @@ impl TaskRunner for PlatformRunner {
     }
 
     async fn connect(&self, udf: &str) -> Result<UdfConnection, ErrorReport> {
-        let asked = self.platform.ask(Ask::Connect { udf: udf.to_owned() }).await;
+        let asked = self.platform.request(Ask::Connect { udf: udf.to_owned() }).await;
         let (answered, descriptors) = asked.map_err(|failed| *failed.report)?;
         match (answered, one(descriptors)) {
             (Answered::Connected { timeout_ms }, Some(socket)) => Ok(UdfConnection {
@@ -146,7 +147,7 @@ impl TaskRunner for PlatformRunner {
 impl LocalFiles for PlatformRunner {
     async fn list(&self, location: &str) -> Result<Vec<LocalFile>> {
         let ask = Ask::List { location: location.to_owned() };
-        match self.platform.ask(ask).await.map_err(refused)?.0 {
+        match self.platform.request(ask).await.map_err(refused)?.0 {
             Answered::Listed { files } => Ok(files),
             _ => Err(refused(unexpected())),
         }
@@ -154,28 +155,28 @@ impl LocalFiles for PlatformRunner {
 
     async fn open(&self, path: &str) -> Result<File> {
         let ask = Ask::Open { paths: vec![path.to_owned()] };
-        let (_, descriptors) = self.platform.ask(ask).await.map_err(refused)?;
+        let (_, descriptors) = self.platform.request(ask).await.map_err(refused)?;
         one(descriptors).map(File::from).ok_or_else(|| refused(unexpected()))
     }
 }
 
 impl Reporter for PlatformRunner {
     fn progress(&self, progress: RunProgress) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let due = told
+        let mut last_report = self.last_report.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = last_report
             .is_none_or(|(last, done)| done != progress.done || last.elapsed() >= PROGRESS_EVERY);
         if due {
-            *told = Some((Instant::now(), progress.done));
-            self.platform.tell(Ask::Progress(progress));
+            *last_report = Some((Instant::now(), progress.done));
+            self.platform.notify(Ask::Progress(progress));
         }
     }
 
     fn merging(&self) {
-        self.platform.tell(Ask::Merging);
+        self.platform.notify(Ask::Merging);
     }
 
     fn note(&self, text: &str) {
-        self.platform.tell(Ask::Note { text: text.to_owned() });
+        self.platform.notify(Ask::Note { text: text.to_owned() });
     }
 }
 

@@ -1,7 +1,7 @@
 //! Repeats requests to a busy store, for longer than the store's own client does.
 //!
 //! The client gives up after a few attempts, because most failures are permanent. A busy store
-//! (503, 429) recovers, so its requests are repeated for [`PATIENCE`].
+//! (503, 429) recovers, so its requests are repeated for [`RETRY_TIME`].
 
 use std::future::Future;
 use std::time::{Duration, Instant};
@@ -11,17 +11,17 @@ use object_store::Result;
 use super::s3_error::throttled;
 
 /// How long requests to a busy store are repeated.
-const PATIENCE: Duration = Duration::from_secs(45);
+const RETRY_TIME: Duration = Duration::from_secs(45);
 
 /// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// The answer of a request, which is repeated while the store is busy.
-pub(crate) async fn patiently<T, F>(ask: impl FnMut() -> F) -> Result<T>
+pub(crate) async fn with_retries<T, F>(ask: impl FnMut() -> F) -> Result<T>
 where
     F: Future<Output = Result<T>>,
 {
-    until(Instant::now() + PATIENCE, ask).await
+    until(Instant::now() + RETRY_TIME, ask).await
 }
 
 async fn until<T, F>(end: Instant, mut ask: impl FnMut() -> F) -> Result<T>
@@ -52,7 +52,7 @@ mod tests {
     #[tokio::test]
     async fn a_busy_store_is_asked_again() {
         let mut left = 2;
-        let answer = patiently(|| {
+        let answer = with_retries(|| {
             left -= 1;
             let answer = if left >= 0 { Err(busy()) } else { Ok(7) };
             async { answer }
@@ -69,7 +69,7 @@ mod tests {
         })
         .await;
         assert!(answer.is_err() && asked == 1);
-        let answer: Result<()> = patiently(|| async {
+        let answer: Result<()> = with_retries(|| async {
             Err(Error::NotImplemented { operation: "x".to_owned(), implementer: "y".to_owned() })
         })
         .await;

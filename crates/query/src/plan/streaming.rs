@@ -42,7 +42,7 @@ pub(super) fn mark(cut: &Cut) {
     }
     for fragment in &cut.fragments {
         if repeats(&fragment.plan, &depends_on_chance).is_some() {
-            fragment.queue.pass_on();
+            fragment.queue.enable_streaming();
         }
     }
 }

@@ -14,18 +14,18 @@ use crate::plan::TableInfo;
 
 /// The schema of the answer. An expression without a name is called by its text, in which columns
 /// go without their table: `sum(x)`, not `sum(s3://bucket/prefix/*.parquet.x)`.
-pub(crate) fn shown_schema(schema: &Schema, tables: &[TableInfo]) -> SchemaRef {
+pub(crate) fn output_schema(schema: &Schema, tables: &[TableInfo]) -> SchemaRef {
     let short = |field: &FieldRef| without_tables(field.name(), tables);
     let names: Vec<String> = schema.fields().iter().map(short).collect();
     let distinct: HashSet<&String> = names.iter().collect();
     let unique = distinct.len() == names.len();
     let named = schema.fields().iter().zip(&names);
     let fields =
-        named.map(|(field, name)| shown_field(field, if unique { name } else { field.name() }));
+        named.map(|(field, name)| output_field(field, if unique { name } else { field.name() }));
     Arc::new(Schema::new(fields.collect::<Vec<_>>()))
 }
 
-fn shown_field(field: &FieldRef, name: &str) -> Field {
+fn output_field(field: &FieldRef, name: &str) -> Field {
     let plain = match field.data_type() {
         DataType::Utf8View => DataType::Utf8,
         DataType::BinaryView => DataType::Binary,
@@ -46,7 +46,7 @@ fn without_tables(name: &str, tables: &[TableInfo]) -> String {
 }
 
 /// A batch of the answer.
-pub(super) fn shown(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
+pub(super) fn output_batch(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
     let plain = batch.columns().iter().zip(schema.fields());
     let columns = plain.map(|(column, field)| match column.data_type() == field.data_type() {
         true => Ok(Arc::clone(column)),
@@ -65,7 +65,7 @@ mod tests {
         let fields: Vec<Field> =
             names.iter().map(|name| Field::new(*name, DataType::Utf8View, true)).collect();
         let tables = [TableInfo { name: "t/*.parquet".to_owned(), files: 1, row_groups: 1 }];
-        let shown = shown_schema(&Schema::new(fields), &tables);
+        let shown = output_schema(&Schema::new(fields), &tables);
         assert!(shown.fields().iter().all(|field| field.data_type() == &DataType::Utf8));
         shown.fields().iter().map(|field| field.name().clone()).collect()
     }
