@@ -1,4 +1,4 @@
-//! The driver's side of a query: runs its tasks, keeps their results, merges them.
+//! The driver of a query: runs its tasks, stores their results and merges them.
 
 mod answer;
 mod attempt;

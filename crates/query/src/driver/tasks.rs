@@ -1,8 +1,8 @@
-//! Runs all tasks of a query at once and keeps what whole attempts posted.
+//! Runs all tasks of a query concurrently and stores the results of complete attempts.
 //!
-//! A lost worker's task is run again from its inputs. Since an attempt counts only when it is
-//! whole, a repeat cannot double rows (Lambada 3.3). The first failure that would come again ends
-//! the query; dropping the other attempts cancels them.
+//! The task of a lost worker is retried from its inputs. Since an attempt counts only when it is
+//! complete, a retry cannot duplicate rows (Lambada 3.3). The first permanent failure ends the
+//! query; dropping the other attempts cancels them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -22,12 +22,12 @@ use crate::{Error, Result};
 pub(super) struct Finished {
     pub(super) task: u32,
     pub(super) retries: u32,
-    /// Bytes that its results took on the wire.
+    /// Bytes of its results on the wire.
     pub(super) bytes: u64,
     pub(super) result: TaskResult,
 }
 
-/// Runs every task to its end. The results go to the fragments' queues.
+/// Runs all tasks. The results go to the fragments' queues.
 pub(super) async fn run_all(
     query: Arc<PlannedQuery>,
     runner: Arc<dyn TaskRunner>,
@@ -86,13 +86,13 @@ async fn run_one(
     }
 }
 
-/// A worker may post what it was asked for and nothing else.
+/// Checks that a worker posted only partitions of its task.
 fn check_partitions(task: &FragmentTask, attempt: &Attempt) -> Result<()> {
-    let asked = &task.planned.partitions;
-    match attempt.parts.keys().find(|partition| !asked.contains(partition)) {
+    let planned = &task.planned.partitions;
+    match attempt.parts.keys().find(|partition| !planned.contains(partition)) {
         None => Ok(()),
         Some(other) => {
-            let message = format!("a worker posted partition {other}, which is not its own");
+            let message = format!("a worker posted partition {other}, which is not in its task");
             Err(Error::Task(Box::new(ErrorReport::new(Code::PROTOCOL, message))))
         }
     }
@@ -111,7 +111,7 @@ fn retries_exhausted(task: u32, retries: u32, why: ErrorReport) -> Error {
     Error::Task(Box::new(report))
 }
 
-/// How far each task is, for the reporter.
+/// Sums the progress of all tasks for the reporter.
 struct ProgressTracker {
     reporter: Arc<dyn Reporter>,
     bytes_total: u64,
@@ -144,10 +144,10 @@ impl ProgressTracker {
         });
     }
 
-    /// What a lost attempt read does not count.
+    /// Discards the progress of a lost attempt.
     fn retried(&self, task: u32, why: &ErrorReport) {
         self.update(|state| state.set(task, TaskProgress::default()));
-        self.reporter.note(&format!("task {task} is run again: {}", why.message));
+        self.reporter.note(&format!("task {task} is retried: {}", why.message));
     }
 
     fn update(&self, change: impl FnOnce(&mut State)) {
@@ -161,8 +161,8 @@ impl ProgressTracker {
 
 impl State {
     fn set(&mut self, task: u32, progress: TaskProgress) {
-        if let Some(slot) = self.tasks.get_mut(task as usize) {
-            *slot = progress;
+        if let Some(entry) = self.tasks.get_mut(task as usize) {
+            *entry = progress;
         }
     }
 

@@ -1,10 +1,10 @@
-//! Operators of DataFusion that run with less processor time here.
+//! Faster implementations of some operators of DataFusion, which need less CPU time.
 //!
-//! A plan goes through planning and over the wire as DataFusion made it. Just before it runs, some
-//! operators get another execution.
+//! A plan is planned and sent as DataFusion made it. Just before it runs, the execution of some
+//! operators is replaced.
 //!
-//! Invariant: [`ReplacedExec`] is the operator that it stands for to all who look at the plan: its name,
-//! text, schema and order are the same, and so are its rows.
+//! Invariant: [`ReplacedExec`] looks like the original operator in the plan: name, text, schema and
+//! order are the same, and so are the rows.
 
 mod row_number;
 mod sort;
@@ -25,10 +25,10 @@ use datafusion::physical_plan::{
 };
 use futures::stream::BoxStream;
 
-/// Batches as an operator gives them.
+/// The output of an operator.
 type Batches = BoxStream<'static, Result<RecordBatch>>;
 
-/// The plan with the executions of this module.
+/// Replaces the execution of the operators that have a faster one.
 pub(crate) fn with_faster_operators(
     plan: Arc<dyn ExecutionPlan>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
@@ -46,9 +46,9 @@ fn replace(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn Execution
     Ok(Transformed::yes(replaced))
 }
 
-/// Another execution of an operator with one input.
+/// The execution of an operator with one input.
 trait Execution: fmt::Debug + Send + Sync {
-    /// Runs one partition, over what the input gives of it.
+    /// Runs one partition over its input.
     fn run(
         &self,
         input: SendableRecordBatchStream,
@@ -57,7 +57,7 @@ trait Execution: fmt::Debug + Send + Sync {
     ) -> Result<Batches>;
 }
 
-/// An operator that is run in another way.
+/// An operator whose execution is replaced.
 #[derive(Debug)]
 struct ReplacedExec {
     original: Arc<dyn ExecutionPlan>,
@@ -132,7 +132,7 @@ mod tests {
 
     use super::*;
 
-    /// Rows in no order, with nulls and repeated values; `id` alone is unique.
+    /// Unordered rows with nulls and repeated values; only `id` is unique.
     fn batches() -> Vec<RecordBatch> {
         let batch = |start: i64| {
             let mixed = |row: i64, of: i64| (row * 7919 + 13) % of;
@@ -150,8 +150,8 @@ mod tests {
         (0..30).map(|number| batch(number * 100)).collect()
     }
 
-    /// Plans a query with DataFusion, runs it as it is and faster; gives how many operators run in
-    /// another way.
+    /// Plans a query, runs it with and without the replacements, and compares the rows; returns the
+    /// number of replaced operators.
     async fn check(sql: &str) -> usize {
         let config = SessionConfig::new().with_target_partitions(1).with_batch_size(64);
         let session = SessionContext::new_with_config(config);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn sorts_give_the_same_rows() {
+    async fn replaced_sorts_give_the_same_rows() {
         for (sql, faster) in [
             ("select * from t order by a, id", 1),
             ("select * from t order by a desc nulls last, b, id", 1),
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn numbers_of_rows_are_the_same() {
+    async fn replaced_row_numbers_are_the_same() {
         let number = |over: &str| format!("select id, row_number() over ({over}) n from t");
         for (sql, faster) in [
             (number("partition by a order by id"), 2),

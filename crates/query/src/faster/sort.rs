@@ -1,9 +1,9 @@
 //! Sorts by several columns.
 //!
 //! DataFusion sorts each batch and merges all of them: a tree over hundreds of streams, with a
-//! comparison of whole keys at each of its levels. Here the keys become bytes that compare as the
-//! rows do, and all rows are sorted at once by the first eight bytes in which keys differ; the rest
-//! of a key is looked at only where those are equal.
+//! comparison of whole keys at each of its levels. Here the keys are encoded as bytes with the
+//! order of the rows, and all rows are sorted together by the eight bytes after the common prefix
+//! of all keys; the rest of a key is compared only if those are equal.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use futures::{Stream, StreamExt, TryStreamExt, stream};
 
 use super::{Batches, Execution};
 
-/// The sort that a node is, if it is faster here: one of all rows by more than one column.
+/// The execution for a sort of all rows by more than one column; `None` for other nodes.
 pub(super) fn execution_for(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn Execution>>> {
     let Some(sort) = node.downcast_ref::<SortExec>() else { return Ok(None) };
     let (input, order) = (sort.input(), sort.expr());
@@ -88,7 +88,7 @@ struct Unsorted {
     reservation: MemoryReservation,
 }
 
-/// Where a row is, and the first bytes of its key that other keys do not have too.
+/// The position of a row, and the first bytes of its key after the common prefix.
 #[derive(Clone, Copy)]
 struct Entry {
     prefix: u64,
@@ -133,7 +133,7 @@ impl Unsorted {
     }
 }
 
-/// How many bytes all keys prefix with.
+/// The length of the common prefix of all keys.
 fn common_prefix_length(keys: &[Rows]) -> usize {
     let mut all = keys.iter().flatten();
     let Some(first) = all.next() else { return 0 };
@@ -145,7 +145,7 @@ fn common_prefix_length(keys: &[Rows]) -> usize {
     shared.len()
 }
 
-/// The first eight bytes as a number of the same order; missing ones are zero.
+/// The first eight bytes as a number with the same order; missing bytes are zero.
 fn key_prefix(key: &[u8]) -> u64 {
     let mut bytes = [0; 8];
     let length = key.len().min(bytes.len());
@@ -153,7 +153,7 @@ fn key_prefix(key: &[u8]) -> u64 {
     u64::from_be_bytes(bytes)
 }
 
-/// Rows in their order.
+/// Sorted rows.
 struct Sorted {
     batches: Vec<RecordBatch>,
     entries: Vec<Entry>,

@@ -1,4 +1,4 @@
-//! Which objects of a bucket a location stands for.
+//! Finds the objects of a bucket that match a location.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub(super) async fn locate(location: &str, rest: &str, s3: &S3Settings) -> Resul
         None => Vec::new(),
     };
     if files.is_empty() {
-        // `?` and `[` may also be letters of a key.
+        // `?` and `[` may also be characters of a key.
         let found = one_or_all_below(&store, key).await.map_err(storage)?;
         files = match found {
             Some(files) => files,
@@ -63,7 +63,7 @@ async fn matching(
     Ok(files)
 }
 
-/// `None` if there is nothing at all.
+/// The object of a key, or the Parquet objects below it; `None` if no object exists.
 async fn one_or_all_below(
     store: &Arc<dyn ObjectStore>,
     key: &str,

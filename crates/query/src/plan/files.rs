@@ -1,6 +1,7 @@
-//! The footers of a table's files: schema, statistics and row groups, each read once.
+//! Reads the footers of a table's files once: schema, statistics and row groups.
 //!
-//! A file that is truncated or no Parquet is found here, by name, before any worker starts.
+//! A truncated file, or one that is not Parquet, is reported here by name, before any worker
+//! starts.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -21,10 +22,10 @@ use super::unify::{Conflict, unify};
 use crate::scan::{GrantedFiles, file_path};
 use crate::{Error, Result, fault};
 
-/// Footers that are read at once.
+/// Number of footers that are read concurrently.
 const CONCURRENT_FOOTERS: usize = 32;
 
-/// A file of a table with what its footer says.
+/// A file of a table with its footer and statistics.
 #[derive(Clone, Debug)]
 pub(super) struct TableFile {
     pub(super) meta: ObjectMeta,
@@ -32,9 +33,9 @@ pub(super) struct TableFile {
     pub(super) statistics: Arc<Statistics>,
 }
 
-/// Reads the footers of all files and the schema that they share.
+/// Reads the footers of all files, and their common schema.
 pub(super) async fn read(located: &Located, location: &str) -> Result<(SchemaRef, Vec<TableFile>)> {
-    // Boxed one by one: a stream of unnamed futures could not be sent to another thread.
+    // Boxed individually: a stream of unnamed futures is not `Send`.
     let reads: Vec<BoxFuture<'_, _>> =
         located.files.iter().map(|meta| footer_of(located, meta).boxed()).collect();
     let footers: Vec<(ObjectMeta, Arc<ParquetMetaData>)> =
@@ -70,8 +71,8 @@ async fn footer_of(
     }
 }
 
-/// The store that holds a file: for a local one, a store of that file alone, so that few are open
-/// at once.
+/// The store of a file. A local file gets a store of its own, so that few files are open
+/// concurrently.
 async fn store_of(located: &Located, meta: &ObjectMeta) -> Result<Arc<dyn ObjectStore>> {
     let files = match &located.source {
         Source::Bucket(store) => return Ok(Arc::clone(store)),
@@ -84,7 +85,7 @@ async fn store_of(located: &Located, meta: &ObjectMeta) -> Result<Arc<dyn Object
     Ok(Arc::new(GrantedFiles::new(vec![(grant, file)], Arc::default())?))
 }
 
-/// A file's name as its user knows it.
+/// A file's name for the user.
 fn display_name(located: &Located, meta: &ObjectMeta) -> String {
     if located.url.as_str().starts_with("file:") {
         return file_path(&meta.location).display().to_string();
@@ -92,7 +93,7 @@ fn display_name(located: &Located, meta: &ObjectMeta) -> String {
     format!("{}{}", located.url.as_str(), meta.location)
 }
 
-/// The table's schema, and that of each file.
+/// The table's schema and that of each file.
 fn merged_schema(
     located: &Located,
     footers: &[(ObjectMeta, Arc<ParquetMetaData>)],
@@ -134,14 +135,15 @@ fn merged_schema(
     Ok((Arc::new(Schema::new(views)), schemas))
 }
 
-/// A column that a file has duplicate_column: readers take one and lose the other.
+/// A column name that occurs twice in a file: readers would read only one of the columns.
 fn duplicate_column(schema: &Schema) -> Option<String> {
     let mut seen = HashSet::new();
     let mut names = schema.fields().iter().map(|field| field.name());
     names.find(|name| !seen.insert(name.as_str())).cloned()
 }
 
-/// The table's schema, with a file's own types where its differ: so its statistics are read.
+/// The table's schema with the types of a file, which are needed to read its statistics; and the
+/// indexes of the columns whose types differ.
 fn as_in_file(schema: &SchemaRef, file: &Schema) -> (SchemaRef, Vec<usize>) {
     let mut differing = Vec::new();
     let own = |(index, field): (usize, &FieldRef)| {
@@ -158,8 +160,8 @@ fn as_in_file(schema: &SchemaRef, file: &Schema) -> (SchemaRef, Vec<usize>) {
     (Arc::new(Schema::new(fields)), differing)
 }
 
-/// What a footer says of its file, in the types of the table. Of a column that is converted only
-/// the nulls are kept.
+/// The statistics of a file, in the types of the table. For a converted column only the number of
+/// nulls is kept.
 fn statistics(
     footer: &ParquetMetaData,
     schema: &SchemaRef,
@@ -176,8 +178,8 @@ fn statistics(
     Ok(statistics)
 }
 
-/// What a writer noted beside the columns differs between files and means nothing to a query.
-/// Most columns have no such note and are shared, not copied.
+/// Removes the metadata of columns, which differs between files and does not affect a query. Most
+/// columns have no metadata and are shared, not copied.
 fn without_metadata(schema: &Schema) -> Schema {
     let clear = |field: &FieldRef| match field.metadata().is_empty() {
         true => Arc::clone(field),
@@ -186,7 +188,7 @@ fn without_metadata(schema: &Schema) -> Schema {
     Schema::new(schema.fields().iter().map(clear).collect::<Vec<FieldRef>>())
 }
 
-/// Strings are read as views, which point into the decoded pages instead of being copied out.
+/// Strings are read as views, which point into the decoded pages and need no copy.
 fn as_view(field: &FieldRef) -> FieldRef {
     let view = match field.data_type() {
         DataType::Utf8 | DataType::LargeUtf8 => DataType::Utf8View,
@@ -205,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_columns_with_notes_are_copied() {
+    fn only_columns_with_metadata_are_copied() {
         let plain = Field::new("a", DataType::Int64, true);
         let note = HashMap::from([("PARQUET:field_id".to_owned(), "1".to_owned())]);
         let noted = Field::new("b", DataType::Int64, true).with_metadata(note);
@@ -217,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_column_that_is_there_twice_is_named() {
+    fn a_duplicate_column_is_named() {
         let column = |name| Field::new(name, DataType::Int64, true);
         let schema = Schema::new(vec![column("a"), column("b"), column("a")]);
         assert_eq!(duplicate_column(&schema).as_deref(), Some("a"));

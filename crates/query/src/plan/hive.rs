@@ -1,8 +1,8 @@
-//! Columns that stand in folder names: `year=2024/month=5/part.parquet`, as Hive and Spark write.
+//! Columns from folder names (Hive partitioning): `year=2024/month=5/part.parquet`.
 //!
-//! As in DuckDB they are columns if the folders of all files have the same keys. Their type is
-//! BIGINT or DATE where every value is one, and VARCHAR otherwise. A column that the files have
-//! themselves is read from them.
+//! As in DuckDB, folders are columns if the folders of all files have the same keys. The type is
+//! BIGINT or DATE if every value is one, and VARCHAR otherwise. A column that the files themselves
+//! have is read from the files.
 
 use std::sync::Arc;
 
@@ -12,14 +12,14 @@ use datafusion::common::{ColumnStatistics, Statistics};
 use datafusion::scalar::ScalarValue;
 use object_store::path::Path;
 
-/// What Hive writes for null.
+/// The name of the folder of nulls.
 const NULL: &str = "__HIVE_DEFAULT_PARTITION__";
 
 /// The columns of a table's folders.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FolderColumns {
     pub(super) columns: Vec<FieldRef>,
-    /// For each file its value of each column.
+    /// For each file, its value for each column.
     pub(super) values: Vec<Vec<ScalarValue>>,
 }
 

@@ -1,4 +1,5 @@
-//! From SQL to tasks: parse, find the tables' files, optimise, cut.
+//! Plans a query: parses the SQL, finds the tables' files, optimises the plan and cuts it into
+//! tasks.
 
 mod bucket;
 mod cut;
@@ -43,10 +44,10 @@ use crate::faster::with_faster_operators;
 use crate::scan::S3Settings;
 use crate::udf::UdfPool;
 
-/// Rows in a batch: DataFusion's own default, and the most in one call of a UDF.
+/// Rows in a batch: DataFusion's default, and the maximum in one call of a UDF.
 pub(crate) const BATCH_ROWS: usize = 8192;
 
-/// A query as its user asked it.
+/// A query and its inputs.
 #[derive(Clone, Debug)]
 pub struct QuerySpec {
     /// Its id, for the profile and for logs.
@@ -56,25 +57,24 @@ pub struct QuerySpec {
     /// Table name to location: a file, a folder, a glob or an `s3://` URL of Parquet files.
     /// Locations may also be quoted in the SQL's FROM.
     pub tables: BTreeMap<String, String>,
-    /// Functions that the SQL may call beside the built-in ones.
+    /// UDFs that the SQL may call.
     pub udfs: Vec<Signature>,
-    /// The local files that its locations may name.
+    /// Access to the local files of its locations.
     pub files: Arc<dyn LocalFiles>,
     /// `AWS_*` variables, for `s3://` locations.
     pub aws: BTreeMap<String, String>,
-    /// Workers: partitions of each scan. At least 1.
+    /// Number of workers, which is the number of partitions of each scan. At least 1.
     pub workers: u32,
-    /// When the query was accepted: the zero of its profile.
+    /// When the query was accepted: time zero of its profile.
     pub accepted: Instant,
-    /// How long the packages of its functions took to install, from there.
+    /// How long the installation of its UDFs' packages took, from `accepted` on.
     pub packages: Duration,
 }
 
-/// Parses, checks, optimises and cuts a query. Reads the footers of its files and nothing else of
-/// them.
+/// Parses, checks, optimises and cuts a query. Reads only the footers of its files.
 ///
 /// # Errors
-/// Everything that is wrong with the SQL or with its tables' locations, before any worker starts.
+/// Errors of the SQL or of its tables' locations, before any worker starts.
 pub async fn plan(spec: &QuerySpec) -> Result<PlannedQuery> {
     let statement = statement::parse(&spec.sql)?;
     let pool = UdfPool::empty();

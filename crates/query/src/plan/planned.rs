@@ -1,4 +1,4 @@
-//! A query that is ready to run.
+//! A planned query, ready to run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -62,17 +62,17 @@ impl PlannedQuery {
         self.tasks.iter().map(|task| &task.planned)
     }
 
-    /// The workers' programs as text.
+    /// The workers' part of the plan as text.
     pub fn worker_plan(&self) -> &str {
         &self.profile.worker_plan
     }
 
-    /// The driver's part as text.
+    /// The driver's part of the plan as text.
     pub fn driver_plan(&self) -> &str {
         &self.profile.driver_plan
     }
 
-    /// Bytes that the scans read at most.
+    /// Upper bound of the bytes that the scans read.
     pub fn bytes_total(&self) -> u64 {
         self.profile.totals.bytes_total
     }
@@ -97,7 +97,7 @@ impl PlannedQuery {
         self.tasks().flat_map(|task| task.s3.clone()).collect()
     }
 
-    /// The answer of an EXPLAIN or DESCRIBE, which runs nothing.
+    /// The result of an EXPLAIN or DESCRIBE, which runs no task.
     pub(crate) fn explanation(&self) -> Result<Option<RecordBatch>> {
         match self.result_kind {
             ResultKind::Rows => Ok(None),

@@ -1,4 +1,4 @@
-//! Wrong SQL as its author should see it: the line, a caret under the position, the nearest names.
+//! Error reports for wrong SQL: the line, a caret under the position, and similar names.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ struct Position {
     column: usize,
 }
 
-/// A text that is no SQL.
+/// The error for text that is not valid SQL.
 pub(super) fn syntax(error: &DataFusionError, sql: &str) -> Error {
     let text = match error.find_root() {
         DataFusionError::SQL(error, _) => match error.as_ref() {
@@ -34,13 +34,13 @@ pub(super) fn syntax(error: &DataFusionError, sql: &str) -> Error {
     Error::Sql(Box::new(with_caret(report, sql, Some(position.unwrap_or_else(|| end_of(sql))))))
 }
 
-/// A table's location that is wrong, with the caret under its name in FROM.
+/// An error of a table's location, with the caret under its name in FROM.
 pub(super) fn location_error(error: Error, name: &str, sql: &str) -> Error {
     let report = error.report();
     Error::Sql(Box::new(with_caret(report, sql, find_name(sql, name))))
 }
 
-/// SQL that parses and means nothing. `None` if the error is not about the SQL.
+/// The report of an error in planning. `None` if the error is not about the SQL.
 pub(super) fn plan(
     error: &DataFusionError,
     sql: &str,
@@ -138,7 +138,7 @@ fn plan_text(
     if let Some(function) = between(text, "Invalid function '", "'") {
         let message = format!("there is no function `{function}`");
         let mut report = unknown_name(message, function, function_names(state), "");
-        let own = "a function of your own is defined with @sm.udf and passed along (--udf)";
+        let own = "a UDF is defined with @sm.udf and passed with --udf";
         report.hint = Some(match report.hint {
             Some(near) => format!("{near} {own}"),
             None => own.to_owned(),
@@ -172,7 +172,7 @@ fn wrong_count(text: &str) -> Option<(String, ErrorReport)> {
     Some((function.to_owned(), ErrorReport::new(Code::SQL_TYPE, message)))
 }
 
-/// A message with literals as SQL writes them: DataFusion writes `Int64(1)` and `Utf8("x")`.
+/// Rewrites literals in a message as in SQL: DataFusion writes `Int64(1)` and `Utf8("x")`.
 fn plain_literals(text: &str) -> String {
     const TYPES: [&str; 13] = [
         "Int8(",
@@ -209,7 +209,7 @@ fn plain_literals(text: &str) -> String {
     plain
 }
 
-/// DataFusion names each type that a function takes, with what it got instead.
+/// DataFusion's message names each type that a function takes, and the type of the argument.
 fn wrong_arguments(function: &str, text: &str) -> ErrorReport {
     let takes: Vec<&str> =
         text.split(" requires ").skip(1).filter_map(|rest| rest.split(',').next()).collect();
@@ -218,18 +218,18 @@ fn wrong_arguments(function: &str, text: &str) -> ErrorReport {
     ErrorReport::new(Code::SQL_TYPE, message).hint("convert the argument with CAST(… AS …)")
 }
 
-/// Only tables that the SQL names are registered: those that were given are what it may have meant.
+/// Only tables that the SQL names are registered, so the suggestions are the given tables.
 fn unknown_table(name: &str, given: &BTreeMap<String, String>) -> ErrorReport {
     let tables = given.keys().cloned().collect();
     let mut report = unknown_name(format!("there is no table `{name}`"), name, tables, "");
     report.hint.get_or_insert_with(|| {
-        "name a location in FROM, such as 'data/*.parquet', or give the table one with --table"
+        "quote a location in FROM, such as 'data/*.parquet', or define the table with --table"
             .to_owned()
     });
     report
 }
 
-/// A report about a name, with the nearest of the names that are there.
+/// A report about an unknown name, with the most similar known names.
 fn unknown_name(message: String, name: &str, known: Vec<String>, list: &str) -> ErrorReport {
     let report = ErrorReport::new(Code::SQL_NAME, message);
     let near = nearest(name, &known);
@@ -245,8 +245,8 @@ fn unknown_name(message: String, name: &str, known: Vec<String>, list: &str) -> 
     report.hint(format!("{list} {}{more}", shown.join(", ")))
 }
 
-/// At most three names that are a slip of the keyboard away, the best first: one letter of four
-/// may be wrong, missing, too many or swapped. A word that only begins like another is no slip.
+/// At most three similar names, the best first: one letter of four may be wrong, missing, added or
+/// swapped. A common prefix alone is not enough.
 fn nearest<'a>(name: &str, known: &'a [String]) -> Vec<&'a str> {
     let folded = name.to_lowercase();
     let most = (folded.chars().count() / 4).max(1);
@@ -268,7 +268,7 @@ fn between<'a>(text: &'a str, before: &str, after: &str) -> Option<&'a str> {
     Some(&text[start..start + length])
 }
 
-/// The position that DataFusion noted with the error.
+/// The position in DataFusion's error.
 fn span(error: &DataFusionError) -> Option<Position> {
     let diagnostic = error.diagnostic()?;
     let start = diagnostic.span?.start;
@@ -294,7 +294,7 @@ fn end_of(sql: &str) -> Position {
     Position { line: lines.len().max(1), column: last + 1 }
 }
 
-/// The first position where a name stands alone.
+/// The first position of a name as a whole word.
 fn find_name(sql: &str, name: &str) -> Option<Position> {
     let (text, name) = (sql.to_ascii_lowercase(), name.to_ascii_lowercase());
     let part_of_word = |c: char| c.is_alphanumeric() || c == '_';
@@ -317,7 +317,7 @@ fn find_name(sql: &str, name: &str) -> Option<Position> {
 fn with_caret(mut report: ErrorReport, sql: &str, position: Option<Position>) -> ErrorReport {
     let Some(position) = position else { return report };
     let Some(line) = sql.lines().nth(position.line - 1) else { return report };
-    // Tabs stay tabs, so that the caret stands right whatever their width.
+    // Tabs are kept, so that the caret is aligned for every tab width.
     let blank = |c| if c == '\t' { '\t' } else { ' ' };
     let gap: String =
         line.chars().chain(std::iter::repeat(' ')).take(position.column - 1).map(blank).collect();
@@ -332,7 +332,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_the_place_behind_the_message() {
+    fn the_position_is_split_from_the_message() {
         let (what, position) = split_position("Expected: x, found: y at Line: 2, Column: 8");
         assert_eq!(
             (what.as_str(), position),
@@ -342,21 +342,21 @@ mod tests {
     }
 
     #[test]
-    fn finds_whole_words_only() {
+    fn names_are_found_as_whole_words() {
         let sql = "select total_x,\n  x from t";
         assert_eq!(find_name(sql, "x"), Some(Position { line: 2, column: 3 }));
         assert_eq!(find_name(sql, "nowhere"), None);
     }
 
     #[test]
-    fn the_caret_stands_under_the_place() {
+    fn the_caret_is_under_the_position() {
         let report = ErrorReport::new(Code::SQL_NAME, "m");
         let report = with_caret(report, "select\n\tabc", Some(Position { line: 2, column: 2 }));
         assert_eq!(report.excerpt, ["\tabc", "\t^"]);
     }
 
     #[test]
-    fn suggests_what_is_near_and_nothing_else() {
+    fn only_similar_names_are_suggested() {
         let known: Vec<String> = ["l_quantity", "l_tax", "l_shipdate"].map(str::to_owned).into();
         assert_eq!(nearest("l_quantitty", &known), ["l_quantity"]);
         assert!(nearest("zzz", &known).is_empty());
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_number_of_arguments_is_counted() {
+    fn a_wrong_number_of_arguments_is_reported() {
         for (text, message) in [
             (
                 "Function 'abs' expects 1 arguments but received 3",

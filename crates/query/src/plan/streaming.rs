@@ -1,9 +1,8 @@
-//! Which results may be read before their task is whole.
+//! Decides which results may be read before their task is complete.
 //!
-//! Where the driver only passes rows on, a user should see the first row as soon as it exists. A
-//! row cannot be taken back, so this needs a program that gives the same rows in the same order
-//! when it runs again: scans, filters and projections do, if no filter is random or calls a user's
-//! function.
+//! If the driver only passes rows on, the user should see the first row as soon as it exists. A row
+//! cannot be retracted, so the program must give the same rows in the same order when it is
+//! retried: scans, filters and projections do, unless a filter is random or calls a UDF.
 
 use std::sync::Arc;
 
@@ -14,8 +13,8 @@ use datafusion::physical_plan::filter::FilterExec;
 
 use super::cut::Cut;
 
-/// Operators of the driver that need no row but the one that they give.
-const PASS_ON: [&str; 6] = [
+/// Operators of the driver that process each row independently.
+const PER_ROW: [&str; 6] = [
     "CoalescePartitionsExec",
     "CooperativeExec",
     "GlobalLimitExec",
@@ -24,8 +23,8 @@ const PASS_ON: [&str; 6] = [
     "UnionExec",
 ];
 
-/// Operators of workers whose rows come in the order of their input.
-const IN_ORDER: [&str; 7] = [
+/// Operators of workers that preserve the order of their input.
+const ORDER_PRESERVING: [&str; 7] = [
     "CoalesceBatchesExec",
     "CooperativeExec",
     "DataSourceExec",
@@ -35,38 +34,38 @@ const IN_ORDER: [&str; 7] = [
     "ProjectionExec",
 ];
 
-/// Marks the results of a query to be read as they arrive, where that is safe.
+/// Enables streaming for the results of a query where that is safe.
 pub(super) fn mark(cut: &Cut) {
-    if !all(&cut.driver, &|node| PASS_ON.contains(&node.name())) {
+    if !all(&cut.driver, &|node| PER_ROW.contains(&node.name())) {
         return;
     }
     for fragment in &cut.fragments {
-        if repeats(&fragment.plan, &depends_on_chance).is_some() {
+        if is_repeatable(&fragment.plan, &is_nondeterministic).is_some() {
             fragment.queue.enable_streaming();
         }
     }
 }
 
-/// `None` if the rows of a plan may be others, or come in another order, when it runs again.
-/// Otherwise whether an operator of it depends on chance: a filter may look at a column that a
-/// projection far below it computed.
-fn repeats(
+/// `None` if the rows of a plan, or their order, may differ when it runs again. Otherwise whether
+/// an operator of it is nondeterministic: a filter may use a column that a projection below it
+/// computed.
+fn is_repeatable(
     node: &Arc<dyn ExecutionPlan>,
-    by_chance: &dyn Fn(&Arc<dyn ExecutionPlan>) -> bool,
+    is_random: &dyn Fn(&Arc<dyn ExecutionPlan>) -> bool,
 ) -> Option<bool> {
-    if !IN_ORDER.contains(&node.name()) {
+    if !ORDER_PRESERVING.contains(&node.name()) {
         return None;
     }
-    let mut chance = by_chance(node);
+    let mut random = is_random(node);
     for child in node.children() {
-        chance |= repeats(child, by_chance)?;
+        random |= is_repeatable(child, is_random)?;
     }
-    (!chance || !node.is::<FilterExec>()).then_some(chance)
+    (!random || !node.is::<FilterExec>()).then_some(random)
 }
 
-/// True if an expression of the operator itself may give another value the next time: user's
-/// functions count as such.
-fn depends_on_chance(node: &Arc<dyn ExecutionPlan>) -> bool {
+/// True if an expression of the operator itself may give another value the next time. UDFs count as
+/// nondeterministic.
+fn is_nondeterministic(node: &Arc<dyn ExecutionPlan>) -> bool {
     let mut found = false;
     let visited = node.apply_expressions(&mut |expression| {
         found |= is_volatile(expression);
@@ -75,8 +74,8 @@ fn depends_on_chance(node: &Arc<dyn ExecutionPlan>) -> bool {
     found || visited.is_err()
 }
 
-fn all(node: &Arc<dyn ExecutionPlan>, wanted: &dyn Fn(&Arc<dyn ExecutionPlan>) -> bool) -> bool {
-    wanted(node) && node.children().into_iter().all(|child| all(child, wanted))
+fn all(node: &Arc<dyn ExecutionPlan>, test: &dyn Fn(&Arc<dyn ExecutionPlan>) -> bool) -> bool {
+    test(node) && node.children().into_iter().all(|child| all(child, test))
 }
 
 #[cfg(test)]
@@ -89,29 +88,29 @@ mod tests {
 
     use super::*;
 
-    /// Filters over a scan of nothing.
+    /// Filters over an empty scan.
     fn filters(depth: usize) -> Arc<dyn ExecutionPlan> {
         let schema = Arc::new(Schema::empty());
         let scan: Arc<dyn ExecutionPlan> =
             MemorySourceConfig::try_new_exec(&[vec![]], schema, None).unwrap();
-        (0..depth).fold(scan, |below, _| Arc::new(FilterExec::try_new(lit(true), below).unwrap()))
+        (0..depth).fold(scan, |input, _| Arc::new(FilterExec::try_new(lit(true), input).unwrap()))
     }
 
     #[test]
-    fn each_operator_is_looked_at_once() {
-        let looks = Cell::new(0);
-        let look = |_: &Arc<dyn ExecutionPlan>| {
-            looks.set(looks.get() + 1);
+    fn each_operator_is_visited_once() {
+        let visits = Cell::new(0);
+        let visit = |_: &Arc<dyn ExecutionPlan>| {
+            visits.set(visits.get() + 1);
             false
         };
-        assert_eq!(repeats(&filters(50), &look), Some(false));
-        assert_eq!(looks.get(), 51);
+        assert_eq!(is_repeatable(&filters(50), &visit), Some(false));
+        assert_eq!(visits.get(), 51);
     }
 
     #[test]
-    fn a_filter_over_chance_does_not_repeat() {
+    fn a_filter_over_a_nondeterministic_operator_is_not_repeatable() {
         let scan = |node: &Arc<dyn ExecutionPlan>| !node.is::<FilterExec>();
-        assert_eq!(repeats(&filters(0), &scan), Some(true));
-        assert_eq!(repeats(&filters(2), &scan), None);
+        assert_eq!(is_repeatable(&filters(0), &scan), Some(true));
+        assert_eq!(is_repeatable(&filters(2), &scan), None);
     }
 }

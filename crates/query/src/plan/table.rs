@@ -1,4 +1,4 @@
-//! A table of Parquet files as DataFusion sees it, and the tables that a statement names.
+//! DataFusion's table provider for Parquet files, and the tables that a statement names.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ use super::{QuerySpec, sql_error};
 use crate::scan::S3Settings;
 use crate::{Error, Result};
 
-/// What the profile says of a table.
+/// Information about a table for the profile.
 #[derive(Clone, Debug)]
 pub(crate) struct TableInfo {
     /// Its name in the SQL, or its location.
@@ -39,12 +39,13 @@ pub(crate) struct TableInfo {
     pub(crate) row_groups: usize,
 }
 
-/// Bytes of the columns that a query reads of a part of a file: noted at the part, for progress.
+/// Bytes of the columns that a query reads from a part of a file; stored with the part, for
+/// progress.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReadBytes(pub(super) u64);
 
-/// Registers every table that a statement names: by its name in the map, or by the location that
-/// its FROM quotes.
+/// Registers every table that a statement names: by its name in `spec.tables`, or by the location
+/// that its FROM quotes.
 pub(super) async fn register(
     session: &SessionContext,
     statement: &Statement,
@@ -68,7 +69,7 @@ pub(super) async fn register(
     Ok(infos)
 }
 
-/// A name of the map goes before a location of the same name.
+/// The location of a table. A name in `spec.tables` takes precedence over an equal location.
 fn location_of<'a>(name: &'a str, statement: &Statement, spec: &'a QuerySpec) -> Option<&'a str> {
     let folded = || spec.tables.iter().find(|(table, _)| table.eq_ignore_ascii_case(name));
     let mapped = spec.tables.get(name).or_else(|| folded().map(|(_, location)| location));
@@ -80,7 +81,7 @@ fn location_of<'a>(name: &'a str, statement: &Statement, spec: &'a QuerySpec) ->
 
 #[derive(Debug)]
 struct ParquetTable {
-    /// The columns of the files, and behind them those of their folders.
+    /// The columns of the files, followed by those of their folders.
     schema: TableSchema,
     folder_columns: FolderColumns,
     url: ObjectStoreUrl,
@@ -118,7 +119,7 @@ impl ParquetTable {
         distributed.into_iter().map(group).collect()
     }
 
-    /// Columns of the table as columns of a file, which may have them in another order.
+    /// Maps columns of the table to columns of a file, which may have another order.
     fn leaves(&self, file: &TableFile, columns: &[usize]) -> Vec<usize> {
         let root = file.footer.file_metadata().schema_descr().root_schema();
         let position = |column: &usize| {

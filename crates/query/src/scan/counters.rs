@@ -1,5 +1,5 @@
-//! Bytes and requests of a task, and the decorator that counts them on a bucket and holds its
-//! objects to their versions.
+//! Counters of the bytes and requests of a task, and a store that counts the reads of a bucket and
+//! checks the versions of its objects.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use object_store::{
 
 use super::{Versions, with_retries};
 
-/// What was read from storage. Shared by all stores of a task.
+/// Bytes and requests of a task. Shared by all its stores.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     bytes: AtomicU64,
@@ -23,7 +23,7 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// Counts one request that gave so many bytes.
+    /// Counts one request and its bytes.
     pub(crate) fn count(&self, bytes: u64) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.requests.fetch_add(1, Ordering::Relaxed);
@@ -35,7 +35,7 @@ impl Counters {
     }
 }
 
-/// A store whose reads are counted: each range that goes over the wire is a request.
+/// A store that counts reads: each range on the wire is a request.
 #[derive(Debug)]
 pub(crate) struct CountingStore<S> {
     inner: S,
@@ -44,7 +44,7 @@ pub(crate) struct CountingStore<S> {
 }
 
 impl<S> CountingStore<S> {
-    /// Counts the reads of `inner`, which are of these versions.
+    /// Counts the reads of `inner`, and checks them against `versions`.
     pub(crate) fn new(inner: S, counters: Arc<Counters>, versions: Arc<Versions>) -> Self {
         Self { inner, counters, versions }
     }
@@ -68,7 +68,7 @@ impl<S: ObjectStore> ObjectStore for CountingStore<S> {
         Ok(result)
     }
 
-    // `get_ranges` is the default: near ranges merged, the rest concurrently, each by `get_opts`.
+    // `get_ranges` is the default: it merges near ranges and calls `get_opts` concurrently.
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
         self.inner.list(prefix)

@@ -1,10 +1,10 @@
-//! Where the bytes of Parquet files come from: granted descriptors and S3.
+//! The sources of Parquet files: granted descriptors and S3.
 //!
-//! What decodes them is DataFusion's Parquet reader. Of the four levels of concurrency that
-//! Lambada 4.3 names it has: metadata of a file read once and cached for its other parts; all
-//! column chunks of a row group asked for in one call, which on S3 merges near ranges and fetches
-//! the rest concurrently; the next file opened while the present one is decoded. Row groups of one
-//! file are fetched one after the other.
+//! DataFusion's Parquet reader decodes the files. Of the four levels of concurrency in Lambada 4.3
+//! it has these: the metadata of a file is read once and cached for its other parts; all column
+//! chunks of a row group are requested in one call, which on S3 merges near ranges and fetches the
+//! rest concurrently; the next file is opened while the current one is decoded. Row groups of one
+//! file are fetched sequentially.
 
 mod counters;
 mod granted;

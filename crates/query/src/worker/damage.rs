@@ -1,7 +1,7 @@
-//! Which file, row group and column a damaged page is in.
+//! Finds the file, row group and column of a damaged page.
 //!
-//! The reader that meets such a page says what is wrong with it and not where it is. So the pages of
-//! a partition whose reading has failed are read once more, column by column, until one fails.
+//! The reader's error names the problem of such a page, but not its location. So the pages
+//! of a partition whose reading has failed are read once more, column by column, until one fails.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::scan::file_path;
 /// A page that cannot be read.
 pub(super) struct Damage {
     pub(super) file: String,
-    /// Column and row group, and what is wrong with the page.
+    /// Column and row group, and the problem of the page.
     pub(super) why: String,
 }
 
@@ -53,7 +53,7 @@ pub(super) async fn find(
 struct Part {
     url: ObjectStoreUrl,
     file: PartitionedFile,
-    /// `None` for all.
+    /// `None` means all columns.
     columns: Option<HashSet<String>>,
 }
 
@@ -111,7 +111,7 @@ impl Part {
     }
 }
 
-/// What is wrong with the pages of a column chunk, if anything is.
+/// The problem of the first damaged page of a column chunk, if any.
 fn page_error(chunk: Chunk, column: &ColumnChunkMetaData, rows: i64) -> Option<String> {
     let read = catch_panic(|| -> ParquetResult<()> {
         let rows = usize::try_from(rows).unwrap_or_default();
@@ -129,7 +129,7 @@ fn page_error(chunk: Chunk, column: &ColumnChunkMetaData, rows: i64) -> Option<S
     }
 }
 
-/// The bytes of a column chunk, at their place in the file.
+/// The bytes of a column chunk, with their offset in the file.
 struct Chunk {
     start: u64,
     bytes: Bytes,

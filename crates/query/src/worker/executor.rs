@@ -1,5 +1,5 @@
-//! What runs a task's partitions: DataFusion, behind a trait, because another engine may spend
-//! less processor time on the same program and that is what a user pays for.
+//! Runs a task's partitions. DataFusion is behind a trait, because another engine may need less CPU
+//! time for the same program, and users pay for CPU time.
 
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -29,24 +29,24 @@ use crate::scan::{Counters, CountingStore, GrantedFiles, Versions, open_bucket};
 use crate::udf::{self, UdfPool};
 use crate::{Error, codec};
 
-/// A prepared task. All but `run` may be called from other threads while it runs.
+/// A prepared task. All methods but `run` may be called from other threads while it runs.
 pub(super) trait Executor: Send + Sync {
     /// Runs the task's partitions and posts their batches. Blocks until all are posted.
     fn run(&self, outbox: &Arc<Outbox>) -> Result<(), Box<ErrorReport>>;
 
-    /// Ends `run` soon, with an error.
+    /// Makes `run` return soon, with an error.
     fn cancel(&self);
 
-    /// How far it is.
+    /// The progress of the task.
     fn progress(&self) -> TaskProgress;
 
-    /// The program's operators with what they have done.
+    /// The metrics of the program's operators.
     fn operators(&self) -> Vec<OperatorMetric>;
 
-    /// What it called, by UDF.
+    /// The calls, by UDF.
     fn udfs(&self) -> Vec<UdfUse>;
 
-    /// The most bytes that operators reserved.
+    /// The peak of the bytes that operators reserved.
     fn peak_reserved(&self) -> u64;
 }
 
@@ -62,7 +62,7 @@ pub(super) struct DataFusionExecutor {
     versions: Vec<Arc<Versions>>,
     memory: Arc<PeakPool>,
     udfs: Arc<UdfPool>,
-    // Second handles of the UDFs' connections: a thread that waits for an answer is woken by them.
+    // Duplicates of the UDFs' connections: shutting them down wakes threads that wait for a result.
     sockets: Vec<UnixStream>,
     cancelled: Notify,
 }
@@ -106,7 +106,7 @@ impl DataFusionExecutor {
     }
 
     fn runtime(&self) -> Result<Runtime, Box<ErrorReport>> {
-        // One thread runs the plan where the sandbox has one processor: nothing is handed over.
+        // With one CPU a single thread runs the plan, without handovers between threads.
         let mut builder = match self.task.threads {
             0 | 1 => Builder::new_current_thread(),
             threads => {
@@ -147,7 +147,7 @@ impl DataFusionExecutor {
         Ok(())
     }
 
-    /// A file or object that is another version by now explains every other failure.
+    /// A changed file or object, which explains every other failure.
     fn changed(&self) -> Option<ErrorReport> {
         let object = self.versions.iter().find_map(|versions| versions.report());
         object.or_else(|| self.granted.changed())
@@ -167,7 +167,7 @@ impl DataFusionExecutor {
         ErrorReport::new(Code::INTERNAL, format!("a worker panicked: {panicked}"))
     }
 
-    /// Where the files of some partitions are damaged, which their reader does not say.
+    /// The damaged page in the files of some partitions, which the reader's error does not name.
     async fn damaged(&self, partitions: &[u32]) -> Option<ErrorReport> {
         let found = damage::find(&self.plan, partitions, &self.context).await;
         found.map(|Damage { file, why }| fault::corrupt_at(&file, &why))
@@ -184,7 +184,7 @@ impl DataFusionExecutor {
         {
             return damaged;
         }
-        // The instance knows the row of its batch only; which batch it was is known here.
+        // The instance only knows the row in its batch; the partition is known here.
         report.input = report
             .input
             .map(|input| input.replace("(row ", &format!("(partition {partition}, row ")));
@@ -238,7 +238,7 @@ impl Executor for DataFusionExecutor {
     }
 }
 
-/// Why a partition's results are not complete.
+/// The error of a partition.
 struct PartitionError {
     partition: u32,
     error: DataFusionError,
@@ -310,7 +310,8 @@ fn check_partitions(task: &Task, plan: &Arc<dyn ExecutionPlan>) -> Result<(), Bo
     match task.partitions.iter().find(|partition| **partition as usize >= partitions) {
         None => Ok(()),
         Some(unknown) => {
-            let message = format!("the plan has {partitions} partitions and no number {unknown}");
+            let message =
+                format!("the plan has {partitions} partitions, but not partition {unknown}");
             Err(ErrorReport::new(Code::PROTOCOL, message).into())
         }
     }

@@ -1,4 +1,4 @@
-//! Lost workers, too little memory, cancelled queries.
+//! Lost workers, insufficient memory, cancelled queries.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,7 +19,7 @@ async fn expected() -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lost_workers_task_is_run_again_with_the_same_answer() {
+async fn the_task_of_a_lost_worker_is_retried_with_the_same_answer() {
     let expected = expected().await;
     for lose_late in [false, true] {
         let runner = Arc::new(InProcess { lose: 2, lose_late, ..InProcess::default() });
@@ -42,7 +42,7 @@ async fn a_lost_workers_task_is_run_again_with_the_same_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rows_are_given_before_their_task_is_whole() {
+async fn rows_are_streamed_before_their_task_is_complete() {
     let query = spec("select l_orderkey from lineitem where l_quantity < 30", 2);
     let planned = plan(&query).await.unwrap();
     let tasks = planned.tasks().count() as u32;
@@ -59,7 +59,7 @@ async fn rows_are_given_before_their_task_is_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rows_that_were_given_are_not_given_again_by_the_next_attempt() {
+async fn streamed_rows_are_not_repeated_after_a_retry() {
     let query = spec("select l_orderkey, l_linenumber from lineitem where l_quantity < 30", 2);
     let sorted = |batches: &[RecordBatch]| {
         let text = pretty_format_batches(batches).unwrap().to_string();
@@ -81,7 +81,7 @@ async fn a_worker_that_is_always_lost_fails_the_query() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_without_memory_says_limit_and_setting() {
+async fn a_worker_out_of_memory_reports_limit_and_option() {
     let sql = "select l_comment, l_orderkey, count(*) from lineitem group by 1, 2";
     let runner = InProcess { memory_bytes: 1 << 20, ..InProcess::default() };
     let report = failure(&spec(sql, 1), runner).await;
@@ -90,7 +90,7 @@ async fn a_worker_without_memory_says_limit_and_setting() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_driver_without_memory_says_limit_and_setting() {
+async fn a_driver_out_of_memory_reports_limit_and_option() {
     let query = spec("select l_orderkey, l_linenumber, count(*) from lineitem group by 1, 2", 2);
     let planned = plan(&query).await.unwrap();
     let options = RunOptions { memory_bytes: 100_000, ..RunOptions::default() };
@@ -104,7 +104,7 @@ async fn a_driver_without_memory_says_limit_and_setting() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dropped_query_ends_its_workers() {
-    // The UDF never answers, so the query can only end by being dropped.
+    // The UDF never returns, so the query can only end by being dropped.
     let query = spec("select count(sleeps(id)) from odd", 2);
     let planned = plan(&query).await.unwrap();
     let tasks = planned.tasks().count() as u32;
@@ -121,7 +121,7 @@ async fn a_dropped_query_ends_its_workers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_value_that_breaks_an_expression_fails_the_query() {
+async fn a_division_by_zero_fails_the_query() {
     let sql = "select sum(1 / (l_orderkey - l_orderkey)) from lineitem";
     let report = failure(&spec(sql, 2), InProcess::default()).await;
     assert!(report.contains("SM-0109"), "{report}");

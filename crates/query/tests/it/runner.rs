@@ -1,5 +1,5 @@
-//! A task runner in this process: each task gets a real worker loop on a thread of its own, over a
-//! socket pair, with real descriptors. Only the sandbox is missing.
+//! A task runner in this process: each task gets a real worker loop on a separate thread, over a
+//! socket pair, with real descriptors, but without a sandbox.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -22,24 +22,24 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::{data, udfs};
 
-/// What the runner does to its workers, and what it saw.
+/// Runs tasks in this process, with injected faults and counters.
 #[derive(Default)]
 pub struct InProcess {
-    /// Attempts of each task that end before their worker has answered.
+    /// Number of attempts of each task that are lost before their worker has started.
     pub lose: u32,
-    /// Lose them in the middle of their results instead.
+    /// Lose them after their results instead.
     pub lose_late: bool,
-    /// Bytes that a task's operators may reserve; 0 for plenty.
+    /// Memory limit of a task's operators; 0 means 1 GiB.
     pub memory_bytes: u64,
-    /// Threads of a worker; 0 for one.
+    /// Threads of a worker; 0 means one.
     pub threads: u32,
-    /// Each attempt takes a permit of this once its results are posted, before it ends.
+    /// Each attempt acquires a permit after its results are posted, before it ends.
     pub release: Option<Arc<tokio::sync::Semaphore>>,
-    /// Attempts that were made.
+    /// Number of attempts.
     pub attempts: AtomicU32,
-    /// Rows that UDFs were called with, by function.
+    /// Rows passed to UDFs, by function.
     pub udf_rows: Arc<Mutex<BTreeMap<String, u64>>>,
-    /// Workers whose threads have ended.
+    /// Number of workers whose threads have ended.
     pub ended: Arc<AtomicU32>,
 }
 
@@ -91,7 +91,7 @@ impl TaskRunner for InProcess {
         if let Some(release) = &self.release {
             release.acquire().await.unwrap().forget();
         }
-        // The results were posted, and then the worker is lost after all: none of them may count.
+        // The worker is lost after its results were posted: none of them may count.
         if lose {
             return Err(lost());
         }
@@ -107,7 +107,7 @@ fn udf_limit(name: &str) -> u64 {
     if name == "sleeps_briefly" { 200 } else { 600_000 }
 }
 
-/// Keeps what a query tells while it runs.
+/// Records the events of a running query.
 #[derive(Default)]
 pub struct RecordingReporter {
     pub notes: Mutex<Vec<String>>,
@@ -144,12 +144,12 @@ pub fn spec(sql: &str, workers: u32) -> QuerySpec {
     }
 }
 
-/// A query that names its tables by location only.
+/// A query that refers to its tables only by location.
 pub fn located(sql: &str, folder: &Path) -> QuerySpec {
     QuerySpec { tables: BTreeMap::new(), files: host_files(folder), ..spec(sql, 2) }
 }
 
-/// The report of a query that must not even be planned.
+/// The report of a query that must fail in planning.
 pub async fn refusal(spec: &QuerySpec) -> String {
     match plan(spec).await {
         Ok(planned) => panic!("planned: {}\n{}", spec.sql, planned.worker_plan()),
@@ -165,7 +165,7 @@ pub async fn failure(spec: &QuerySpec, runner: InProcess) -> String {
     }
 }
 
-/// Plans and runs a query to its last row.
+/// Plans a query and runs it to the last row.
 pub async fn answer(
     spec: &QuerySpec,
     runner: Arc<InProcess>,
@@ -177,7 +177,7 @@ pub async fn answer(
     Ok((batches, answer.finish()))
 }
 
-/// Runs a planned query on a task of its own, as a server does.
+/// Runs a planned query on a separate task, as a server does.
 pub async fn run(
     planned: PlannedQuery,
     spec: &QuerySpec,
@@ -189,7 +189,7 @@ pub async fn run(
     running.await.unwrap()
 }
 
-/// The report of a planned query that must fail while it runs, whenever that shows.
+/// The report of a planned query that must fail at its start or while it runs.
 pub async fn run_failure(planned: PlannedQuery, spec: &QuerySpec) -> String {
     let error = match run(planned, spec, Arc::default(), Arc::default()).await {
         Err(error) => error,

@@ -27,8 +27,8 @@ pub struct File {
 }
 
 impl File {
-    /// Reads the file that `SNOWMELT_CONFIG` names, which must exist, or else the default one, which
-    /// may be missing.
+    /// Reads the file that `SNOWMELT_CONFIG` names, which must exist, or else the default one,
+    /// which may be missing.
     pub fn find() -> Result<Option<Self>, ErrorReport> {
         let named = env::path(env::CONFIG);
         let must_exist = named.is_some();

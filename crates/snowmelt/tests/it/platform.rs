@@ -208,7 +208,8 @@ fn a_signal_ends_a_query_cleanly() {
         kill_process(Pid::from_child(&child), signal).unwrap();
         let status = child.wait().unwrap();
         assert_eq!((status.code(), status.signal()), (Some(exit), None));
-        // The documented limit is 2 s. The test allows more for a loaded machine; it detects a hang.
+        // The documented limit is 2 s. The test allows more for a loaded machine; it detects a
+        // hang.
         assert!(asked.elapsed() < Duration::from_secs(20));
         let printed: Vec<_> = lines.map(Result::unwrap).collect();
         assert!(printed.iter().any(|line| line.starts_with("error[SM-0113]")), "{printed:?}");

@@ -66,7 +66,8 @@ impl TestEnv {
         RunOutput::of(self.command(arguments).stdin(stdin).output().unwrap())
     }
 
-    /// Runs it with stdin, stdout and stderr on a terminal; returns the output with visible escapes.
+    /// Runs it with stdin, stdout and stderr on a terminal; returns the output with visible
+    /// escapes.
     pub fn run_on_terminal(&self, variables: &[(&str, &str)], arguments: &[&str]) -> String {
         // Python creates the terminal: the `pty` feature of rustix, for this test alone, would make
         // cargo build every dependent crate a second time.

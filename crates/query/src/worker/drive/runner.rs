@@ -1,4 +1,4 @@
-//! Tasks, files and functions of a query, all asked of the platform.
+//! Requests the tasks, files and functions of a query from the platform.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -22,15 +22,15 @@ use crate::driver::{Attempt, PlannedTask, Reporter, TaskError, TaskResult, TaskR
 use crate::plan::LocalFiles;
 use crate::{Error, Result};
 
-/// The shortest time between two reports of progress in which only amounts change.
+/// Minimum interval between progress reports, unless the number of finished tasks changes.
 const PROGRESS_EVERY: Duration = Duration::from_millis(50);
 
-/// Asks the platform for everything that a query needs.
+/// Requests everything that a query needs from the platform.
 #[derive(Debug)]
 pub(super) struct PlatformRunner {
     platform: Platform,
     spool: Mutex<Option<File>>,
-    // Plans that were sent, by where their bytes are: the tasks of a fragment share them.
+    // Sent plans, by the address and length of their bytes, which a fragment's tasks share.
     plans: Mutex<HashMap<(usize, usize), u32>>,
     last_report: Mutex<Option<(Instant, u32)>>,
 }
@@ -50,7 +50,7 @@ impl PlatformRunner {
         self.platform.notify(Ask::Planned);
     }
 
-    /// The number of a plan, which is sent when its first task is asked for.
+    /// The number of a plan, which is sent with the first request that needs it.
     fn plan_number(&self, plan: &Bytes) -> Result<u32, Failed> {
         let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (plan.as_ptr() as usize, plan.len());
@@ -80,7 +80,7 @@ impl PlatformRunner {
         }
     }
 
-    /// Reports how an attempt ended; the platform adds what its sandboxes used.
+    /// Reports the end of an attempt; the platform returns the resource usage of its sandboxes.
     async fn ended(
         &self,
         started: u64,
@@ -118,7 +118,7 @@ impl TaskRunner for PlatformRunner {
                 Ok(TaskResult { worker: lane(worker), udfs, done })
             }
             Err(error) => {
-                // The platform may know a better reason: that a sandbox was out of memory.
+                // The platform may know a more precise reason: that a sandbox was out of memory.
                 let explained = self.ended(started, Some(error.into())).await;
                 Err(explained.err().unwrap_or_else(|| unexpected().into()))
             }
@@ -139,7 +139,7 @@ impl TaskRunner for PlatformRunner {
 
     fn spool(&self) -> std::io::Result<File> {
         let granted = self.spool.lock().unwrap_or_else(PoisonError::into_inner).take();
-        granted.ok_or_else(|| std::io::Error::other("the spool was taken already"))
+        granted.ok_or_else(|| std::io::Error::other("the spool was already taken"))
     }
 }
 
@@ -198,7 +198,7 @@ fn lane(used: SandboxUse) -> Lane {
     }
 }
 
-/// The lane of an instance; its worker counts the rows of its calls.
+/// The lane of a UDF instance; its worker counts the rows of its calls.
 fn udf_lane(done: &TaskDone, name: &str, used: SandboxUse) -> Lane {
     let calls = done.udfs.iter().find(|calls| calls.name == name).cloned().unwrap_or_default();
     let progress =
@@ -214,7 +214,7 @@ fn broken(error: &WireError) -> Failed {
     Failed::of(error.report())
 }
 
-/// The platform would end the connection.
+/// For more plans than [`MAX_PLANS`] the platform would close the connection.
 fn too_many_plans() -> Failed {
     let message = format!("the query has more than {MAX_PLANS} parts that workers run");
     let hint = "put fewer aggregates together with UNION ALL";
