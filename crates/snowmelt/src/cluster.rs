@@ -93,7 +93,7 @@ pub fn of_server(config: &Config) -> Result<Option<Cluster>, ErrorReport> {
 fn token(config: &Config) -> Result<Token, ErrorReport> {
     let wrong = |message: String| {
         ErrorReport::new(Code::OPTION, message).hint(
-            "create one on the first host and copy it to the others: head -c 24 /dev/urandom | base64",
+            "create it on the first host, copy it to the others: head -c 24 /dev/urandom | base64",
         )
     };
     let Some(file) = &config.token_file else {

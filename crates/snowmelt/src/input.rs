@@ -16,7 +16,7 @@ pub fn file(path: &Path) -> Result<String, ErrorReport> {
     std::fs::read_to_string(path).map_err(|error| unreadable(&path.display().to_string(), &error))
 }
 
-/// All of stdin. `hint` is shown if stdin is a terminal and was not asked for.
+/// Reads all of stdin. `hint` is shown if stdin is a terminal and `asked_for` is false.
 ///
 /// # Errors
 /// `SM-0110` if stdin is a terminal, or if the text is not UTF-8.

@@ -4,7 +4,7 @@ use snowmelt_api::{Finding, Lane, Profile};
 
 use crate::plan::TableInfo;
 
-/// Share of the wall time from which on a finding is reported.
+/// Minimum share of the wall time for a finding.
 const SIGNIFICANT_SHARE: f64 = 0.25;
 
 /// The findings, in descending order of their effect.

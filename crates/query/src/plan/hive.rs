@@ -12,7 +12,7 @@ use datafusion::common::{ColumnStatistics, Statistics};
 use datafusion::scalar::ScalarValue;
 use object_store::path::Path;
 
-/// The name of the folder of nulls.
+/// The value that Hive writes for null.
 const NULL: &str = "__HIVE_DEFAULT_PARTITION__";
 
 /// The columns of a table's folders.
@@ -86,7 +86,7 @@ fn pairs(path: &Path) -> Vec<(String, String)> {
     folders.filter_map(pair).collect()
 }
 
-/// A name without its `%20`s: local paths are encoded once by the plan, and by Hive before.
+/// Decodes a name twice: Hive percent-encodes it, and the plan encodes local paths again.
 fn plain(text: &str) -> String {
     let once = |text: &str| -> String {
         let mut bytes = Vec::with_capacity(text.len());
@@ -115,7 +115,7 @@ fn common_type<'a>(values: impl Iterator<Item = &'a str> + Clone) -> DataType {
         some.peek().is_some()
             && some.all(|text| {
                 let value = typed(text, data_type);
-                // `007` is text: as a number it would not be what was written.
+                // `007` is text: as a number it would lose its zeros.
                 !value.is_null() && value.to_string() == text
             })
     };

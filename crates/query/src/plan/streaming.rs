@@ -13,8 +13,8 @@ use datafusion::physical_plan::filter::FilterExec;
 
 use super::cut::Cut;
 
-/// Operators of the driver that process each row independently.
-const PER_ROW: [&str; 6] = [
+/// Operators of the driver that need no other row to output a row.
+const PASS_THROUGH: [&str; 6] = [
     "CoalescePartitionsExec",
     "CooperativeExec",
     "GlobalLimitExec",
@@ -36,7 +36,7 @@ const ORDER_PRESERVING: [&str; 7] = [
 
 /// Enables streaming for the results of a query where that is safe.
 pub(super) fn mark(cut: &Cut) {
-    if !all(&cut.driver, &|node| PER_ROW.contains(&node.name())) {
+    if !all(&cut.driver, &|node| PASS_THROUGH.contains(&node.name())) {
         return;
     }
     for fragment in &cut.fragments {

@@ -27,9 +27,9 @@ pub(crate) use memory::PeakPool;
 pub(crate) use metrics::operators;
 pub(crate) use outbox::partition_of;
 
-/// The stack of every thread that plans, decodes or runs a plan. An expression of thousands of
-/// terms is a tree as deep as that, and most of what walks it recurses. Only what is touched
-/// counts.
+/// The stack size of every thread that plans, decodes or runs a plan. An expression of thousands of
+/// terms is an equally deep tree, and most code that traverses it recurses. Only touched pages use
+/// memory.
 pub(crate) const STACK_BYTES: usize = 256 << 20;
 
 /// Serves tasks, one at a time, until the listener fails. The main loop of `snowmelt-query`.
@@ -58,8 +58,8 @@ fn accept(listener: &UnixListener) -> ExitCode {
     }
 }
 
-/// Serves the one task, or the one query, of a connection. A connection that ends early cancels its
-/// task. Whatever happens, the worker can take the next one.
+/// Serves the task or the query of a connection. A connection that ends early cancels its task.
+/// After any failure the worker can serve the next connection.
 pub fn serve_connection(socket: UnixStream) {
     if let Err(error) = answer(socket) {
         // The node closed the connection or violated the protocol: no error can be sent.

@@ -271,7 +271,7 @@ pub enum RuntimeName {
     Node,
     // Java 17 or later.
     Java,
-    // A program made with the Go package.
+    // A program built with the Go package.
     Go,
 }
 
@@ -398,7 +398,7 @@ pub enum LogFormat {
     // The text as it was written, with a line before each call.
     #[default]
     Text,
-    // One JSON object a line.
+    // One JSON object per line.
     Json,
 }
 

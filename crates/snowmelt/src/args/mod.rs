@@ -180,7 +180,7 @@ pub enum ErrorForm {
 pub enum OutputFormat {
     // For people.
     Table,
-    // One JSON object a line.
+    // One JSON object per line.
     Json,
     // RFC 4180 with a header.
     Csv,
