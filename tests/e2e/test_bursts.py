@@ -574,7 +574,7 @@ def test_networks_are_listed_shown_and_traced(cluster: Cluster) -> None:
             ]
             assert network["spec"]["vni"] == listed["overlay"]
         text = cluster.snowmelt.run("net", "show", job).succeeded().out
-        assert "host two with ranks 2 to 3" in text and "held by" in text, text
+        assert "host two with ranks 2 to 3" in text and "enforced" in text, text
 
         # The listener is there some time after the function was called.
         wait_for("rank 3 to listen", lambda: shown("trace", job, "0", "3:5000")["arrives"])

@@ -64,7 +64,7 @@ def home(code: Path) -> Iterator[Snowmelt]:
 def pushed(home: Snowmelt, code: Path, served: Registry) -> str:
     name = f"{served.address}/team/region:v1"
     done = home.run("--progress", "plain", "fn", "pack", f"{code}:region", name).succeeded()
-    assert "2 of them here already" in done.err and f"sent {name}@sha256:" in done.err
+    assert "2 of them already here" in done.err and f"pushed {name}@sha256:" in done.err
     return name
 
 
@@ -146,7 +146,7 @@ def test_the_same_input_gives_the_same_bytes_and_packages_share_wheels(
     elsewhere.write_text(REGION.replace('"region":', '"place":'))
     plain = ("--progress", "plain")
     done = alone.run(*plain, "fn", "pack", f"{elsewhere}:region", "changed:v1").succeeded()
-    assert "2 layers, 1 of them here already" in done.err
+    assert "2 layers, 1 of them already here" in done.err
     wheel, changed = two["blobs"][1], inspect(alone, "changed:v1")["blobs"]
     assert changed[1] == wheel and changed[2] != two["blobs"][2]
 

@@ -254,9 +254,9 @@ def test_what_is_built_on_an_image_shares_its_layers(
 
 def test_what_cannot_be_built_is_named(alone: Snowmelt, app: Path, tmp_path: Path) -> None:
     build = ("image", "build", "app:v1")
-    alone.run(*build).failed_with("SM-0110", "an image of nothing", "--code")
+    alone.run(*build).failed_with("SM-0110", "the image has no content", "--code")
     missing = tmp_path / "none"
-    alone.run(*build, "--code", missing).failed_with("SM-0110", str(missing), "is no folder")
+    alone.run(*build, "--code", missing).failed_with("SM-0110", str(missing), "is not a folder")
     alone.run(*build, "--base", "none:v1.2.3@sha256:bad").failed_with("SM-0110")
     unknown = alone.run(*build, "--debian", "no-such-package-e2e", "--code", app)
     unknown.failed_with("SM-0301", "no-such-package-e2e", "apt-get update")

@@ -141,7 +141,7 @@ def test_the_same_input_gives_the_same_image(
     again = alone.run(
         "--progress", "plain", "image", "convert", f"docker-archive:{tmp_path / 'a.tar'}", "again"
     )
-    assert "2 of them here already" in again.succeeded().err
+    assert "2 of them already here" in again.succeeded().err
     run("gzip", tmp_path / "a.tar")
     pull = ("image", "pull", f"docker-archive:{tmp_path / 'a.tar.gz'}")
     alone.run(*pull).failed_with("SM-0110", "needs a name", "image pull")
@@ -446,11 +446,11 @@ def test_a_start_is_pushed_with_its_image(
     name = f"{served.address}/team/pushed:blocks"
     alone.run("image", "convert", f"oci:{made.layout}", "debian:v1").succeeded()
     first = alone.run("--progress", "plain", "image", "push", "debian:v1", name).succeeded()
-    assert "starts" not in first.err and starts(served, name, alone) == []
+    assert "start profile" not in first.err and starts(served, name, alone) == []
     deploy(alone, code, "debian:v1").succeeded()
     answer(read(alone, "/usr/bin/python3"))
     again = alone.run("--progress", "plain", "image", "push", "debian:v1", name).succeeded()
-    assert "all of its blobs were there, and what its starts touched" in again.err
+    assert "all blobs already existed, with its start profile" in again.err
     assert len(starts(served, name, alone)) == 1
 
 

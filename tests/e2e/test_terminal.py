@@ -82,9 +82,9 @@ def test_doctor_has_a_check_on_few_lines_of_80_columns(snowmelt: Snowmelt) -> No
         lines = _lines(terminal.rest())
     checks = [line for line in lines if re.match(r"(ok|warn|fail) ", line)]
     assert len(checks) > 5
-    # A command that mends is never cut: it is on a line of its own.
+    # The command of a fix is never cut: it is on a line of its own.
     longest = max(lines, key=len)
-    assert len(longest) <= COLUMNS or "mend with:" in longest or "needed:" in longest, longest
+    assert len(longest) <= COLUMNS or "fix:" in longest or "needed:" in longest, longest
     assert not any("│" in line for line in lines)
 
 

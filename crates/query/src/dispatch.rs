@@ -1,5 +1,5 @@
-//! The driver's side of a worker's connection, which the platform handed a task over: it takes
-//! what comes back.
+//! The driver's side of the connection to a worker, after the platform has sent the task over it:
+//! receives the results.
 
 use std::os::unix::net::UnixStream;
 
@@ -8,14 +8,14 @@ use snowmelt_wire::{Error as WireError, Failed, Frame, Kind, TaskDone, read_fram
 
 use crate::driver::{Attempt, TaskError};
 
-/// Takes what the worker of a task posts until it is done or has failed: batches and progress go to
-/// `attempt`. Dropping the future closes the connection, which cancels the task.
+/// Receives the frames of a task's worker until the task is done or has failed, and passes batches
+/// and progress to `attempt`. Dropping the future closes the connection, which cancels the task.
 ///
 /// # Errors
 /// [`TaskError::Lost`] if the connection ends before the results are complete: the caller may know
-/// better why (out of memory, exit) and should then say so instead. [`TaskError::Failed`] with the
-/// worker's own report otherwise. A UDF whose instance ended gives `SM-0210`, one that did not
-/// answer in time `SM-0212`: the caller knows how the instance ended.
+/// a more precise reason (out of memory, exit) and should then return that. [`TaskError::Failed`]
+/// with the worker's own report otherwise. A UDF whose instance ended gives `SM-0210`, one that did
+/// not respond in time `SM-0212`: the caller knows how the instance ended.
 pub async fn follow(
     socket: UnixStream,
     task: u32,
@@ -27,14 +27,14 @@ pub async fn follow(
     loop {
         let frame = read_frame(&mut receiving).await.map_err(|error| wire(task, error))?;
         let frame = frame.ok_or_else(|| wire(task, WireError::Closed))?;
-        if let Some(done) = take(frame, task, attempt)? {
+        if let Some(done) = process(frame, task, attempt)? {
             return Ok(done);
         }
     }
 }
 
-/// Takes one frame; gives the worker's report when it is the last.
-fn take(frame: Frame, task: u32, attempt: &mut Attempt) -> Result<Option<TaskDone>, TaskError> {
+/// Processes one frame; returns the worker's report if it is the last frame.
+fn process(frame: Frame, task: u32, attempt: &mut Attempt) -> Result<Option<TaskDone>, TaskError> {
     match frame.kind {
         Kind::Schema | Kind::Batch => {
             attempt.result(frame).map_err(|error| TaskError::failed(error.report()))?;

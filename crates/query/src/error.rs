@@ -1,4 +1,4 @@
-//! What can go wrong between SQL and its answer.
+//! The errors of a query.
 
 use datafusion::error::DataFusionError;
 use snowmelt_types::{ByteSize, Code, ErrorReport, Report};
@@ -6,28 +6,28 @@ use snowmelt_types::{ByteSize, Code, ErrorReport, Report};
 use crate::fault;
 use crate::scan::{changed, s3_error};
 
-/// A failure of a query. Every variant knows the code and the hint that its user is given.
+/// A failure of a query. Every variant has an error code and a hint for the user.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The SQL is wrong, or asks for what is not there: the report was made where the SQL's text
-    /// was at hand.
+    /// The SQL is wrong, or refers to something that does not exist. The report was made where the
+    /// SQL's text was available.
     #[error("{0}")]
     Sql(Box<ErrorReport>),
     /// The plan needs an operator that cannot be cut for workers yet.
-    #[error("{what} cannot be run yet")]
+    #[error("{what} is not supported yet")]
     Unsupported {
-        /// The operator or clause, by the name that a user knows.
+        /// The operator or clause, in terms of SQL.
         what: String,
-        /// What to do until then.
+        /// A workaround.
         hint: String,
     },
-    /// A scan would not reach its workers as it was planned.
+    /// The codec would change a scan on its way to the workers.
     #[error("a scan cannot be sent to the workers: {why}")]
     ScanChanged {
-        /// What would be lost.
+        /// The property that would be lost.
         why: String,
     },
-    /// A location that stands for no files, or cannot be read.
+    /// A location matches no files, or cannot be read.
     #[error(transparent)]
     Location(#[from] snowmelt_files::Error),
     /// A Parquet file is truncated or corrupt.
@@ -35,25 +35,25 @@ pub enum Error {
     FileCorrupt {
         /// The file.
         file: String,
-        /// What the reader says.
+        /// The reader's message.
         why: String,
     },
-    /// A file is no longer the one that the query was planned with.
+    /// A file changed after the query was planned.
     #[error("`{file}` changed while it was read")]
     FileChanged {
         /// The file.
         file: String,
     },
-    /// A file has two columns of one name.
+    /// A file has two columns with the same name.
     #[error("`{file}` has two columns named `{column}`")]
-    ColumnTwice {
+    DuplicateColumn {
         /// The file.
         file: String,
         /// The name.
         column: String,
     },
-    /// Two files of one table do not fit together.
-    #[error("the files of `{location}` do not fit together: {why}")]
+    /// Two files of one table have incompatible schemas.
+    #[error("the files of `{location}` have incompatible schemas: {why}")]
     SchemasDiffer {
         /// The location as the user wrote it.
         location: String,
@@ -65,23 +65,23 @@ pub enum Error {
     Storage {
         /// The location.
         location: String,
-        /// What the store says.
+        /// The store's error.
         source: object_store::Error,
         /// True if no keys were set.
         anonymous: bool,
     },
-    /// A variable for S3 is wrong, as can be seen without asking.
-    #[error("S3 cannot be read: {why}")]
+    /// A variable for S3 is invalid, which is detected without a request.
+    #[error("the settings for S3 are invalid: {why}")]
     S3Setting {
         /// Which variable, and why.
         why: String,
     },
-    /// A UDF's signature holds no usable schema.
+    /// A UDF's signature has no usable schema.
     #[error("`{function}` has no usable schema: {why}")]
     Signature {
         /// The function.
         function: String,
-        /// What is wrong.
+        /// The reason.
         why: String,
     },
     /// The driver's part of the plan needs more memory than it may have.
@@ -89,7 +89,7 @@ pub enum Error {
     Memory {
         /// The limit.
         limit: ByteSize,
-        /// What the pool says.
+        /// The memory pool's message.
         why: String,
     },
     /// Spooled results cannot be written or read.
@@ -113,18 +113,18 @@ impl Report for Error {
             Self::Sql(report) | Self::Task(report) => report.as_ref().clone(),
             Self::Unsupported { hint, .. } => new(Code::PLAN_UNSUPPORTED).hint(hint),
             Self::ScanChanged { .. } => new(Code::SCAN_CHANGED)
-                .hint("this is a fault of Snowmelt: please report the query; a simpler one may run"),
+                .hint("this is a bug in Snowmelt: please report the query; a simpler one may run"),
             Self::Location(error) => error.report(),
             Self::FileCorrupt { file, .. } => {
                 new(Code::FILE_CORRUPT).hint(match other_format(file) {
                     Some(format) => format!(
                         "only Parquet is read: convert the {format} file first, such as with duckdb -c \"copy (from '{file}') to '{file}.parquet'\""
                     ),
-                    None => "the file is truncated or damaged: write it again, or leave it out".to_owned(),
+                    None => "the file is truncated or damaged: write it again, or exclude it".to_owned(),
                 })
             }
-            Self::ColumnTwice { .. } => new(Code::FILE_CORRUPT)
-                .hint("columns are told apart by their names: write the file again with distinct ones"),
+            Self::DuplicateColumn { .. } => new(Code::FILE_CORRUPT)
+                .hint("write the file again with a different name for each column"),
             Self::FileChanged { file } => changed(file),
             Self::SchemasDiffer { .. } => new(Code::FILE_CORRUPT)
                 .hint("query these files separately, and combine them with CAST and UNION ALL"),
@@ -132,19 +132,19 @@ impl Report for Error {
                 s3_error::report(source, &format!("`{location}`"), *anonymous)
             }
             Self::S3Setting { .. } => new(Code::S3_SETTING)
-                .hint("the AWS_* variables of the shell that asks are used, and no others"),
+                .hint("only the AWS_* variables of the client's environment are used"),
             Self::Signature { .. } => new(Code::FUNCTION_SIGNATURE),
             Self::Memory { why, .. } => new(Code::QUERY_MEMORY)
                 .excerpt([why.clone()])
-                .hint("give it more with --memory, or let the query return fewer groups or rows"),
+                .hint("raise the limit with --memory, or return fewer groups or rows"),
             Self::Spool(_) => new(Code::DISK_FULL),
             Self::Wire(error) => error.report(),
-            Self::Execution(error) => fault::report(error, &fault::Setting::driver()),
+            Self::Execution(error) => fault::report(error, &fault::FaultContext::driver()),
         }
     }
 }
 
-/// The format that a file's name promises, if it is not Parquet.
+/// The format that a file's extension names, if it is not Parquet.
 fn other_format(file: &str) -> Option<&'static str> {
     let name = file.trim_end_matches(".gz").trim_end_matches(".zst").to_ascii_lowercase();
     let formats = [

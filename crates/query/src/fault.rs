@@ -1,4 +1,4 @@
-//! Failures of execution as a user should see them: whose fault, which file, which limit.
+//! Turns failures of execution into error reports: the error code, the file, the limit.
 
 use std::error::Error as StdError;
 
@@ -9,95 +9,95 @@ use snowmelt_types::{ByteSize, Code, ErrorReport};
 
 use crate::scan::s3_error;
 
-/// Where execution failed, for messages.
+/// The context of a failed execution, for messages.
 #[derive(Clone, Debug)]
-pub(crate) struct Setting {
+pub(crate) struct FaultContext {
     /// Files that were read.
     pub(crate) files: Vec<String>,
-    /// The limit of the pool and the most that was reserved, in a worker.
+    /// The limit and the peak of a worker's memory pool.
     pub(crate) memory: Option<(ByteSize, ByteSize)>,
 }
 
-impl Setting {
-    /// In the driver, which reads no files.
+impl FaultContext {
+    /// The context of the driver, which reads no files.
     pub(crate) fn driver() -> Self {
         Self { files: Vec::new(), memory: None }
     }
 }
 
 /// The report of a failed execution.
-pub(crate) fn report(error: &DataFusionError, setting: &Setting) -> ErrorReport {
+pub(crate) fn report(error: &DataFusionError, context: &FaultContext) -> ErrorReport {
     if let Some(report) = find::<ErrorReport>(error) {
         return report.clone();
     }
     if let Some(error) = object_store_error(error) {
-        // A worker reads what the planner has listed: the keys were right then.
+        // The planner has listed the files, so the keys were valid.
         return s3_error::report(error, "a file of the query", false);
     }
     if is_parquet(error) {
-        return corrupt(&plain(error), setting);
+        return corrupt(&root_message(error), context);
     }
     match error.find_root() {
-        DataFusionError::ResourcesExhausted(why) => memory(why, setting),
+        DataFusionError::ResourcesExhausted(why) => memory(why, context),
         DataFusionError::IoError(error) => storage(&format!("reading failed: {error}")),
         DataFusionError::NotImplemented(what) => {
             ErrorReport::new(Code::PLAN_UNSUPPORTED, what.clone())
                 .hint("write the query without it")
         }
         DataFusionError::Internal(why) => ErrorReport::new(Code::INTERNAL, first_line(why)),
-        // What is left is about a value: a division by zero, an overflow, a cast that fails.
-        _ => ErrorReport::new(Code::SQL_VALUE, plain(error))
+        // All other errors are about a value: a division by zero, an overflow, a failed cast.
+        _ => ErrorReport::new(Code::SQL_VALUE, root_message(error))
             .hint("use nullif or try_cast, or filter such rows out"),
     }
 }
 
-/// The Parquet reader's own errors come as such or wrapped by Arrow.
+/// True for the Parquet reader's errors, which Arrow may wrap.
 fn is_parquet(error: &DataFusionError) -> bool {
     let arrow = find::<ArrowError>(error);
     find::<ParquetError>(error).is_some() || matches!(arrow, Some(ArrowError::ParquetError(_)))
 }
 
-/// A Parquet file that cannot be read, by name where the reader says which.
-pub(crate) fn corrupt(why: &str, setting: &Setting) -> ErrorReport {
-    let named = setting.files.iter().find(|file| why.contains(file.trim_start_matches('/')));
-    let message = match (named, setting.files.as_slice()) {
+/// The report of an unreadable Parquet file, with its name if the reader's message contains it.
+pub(crate) fn corrupt(why: &str, context: &FaultContext) -> ErrorReport {
+    let named = context.files.iter().find(|file| why.contains(file.trim_start_matches('/')));
+    let message = match (named, context.files.as_slice()) {
         (Some(file), _) => format!("`{file}` cannot be read as Parquet: {why}"),
         (None, [only]) => format!("`{only}` cannot be read as Parquet: {why}"),
         (None, _) => format!("a Parquet file cannot be read: {why}"),
     };
     let report = damaged(message);
     match named {
-        None if setting.files.len() > 1 => {
-            report.input(format!("one of {}", setting.files.join(", ")))
+        None if context.files.len() > 1 => {
+            report.input(format!("one of {}", context.files.join(", ")))
         }
         _ => report,
     }
 }
 
-/// A damaged file, whose place in the file is known.
+/// The report of a damaged file whose damaged page is known.
 pub(crate) fn corrupt_at(file: &str, why: &str) -> ErrorReport {
     damaged(format!("`{file}` cannot be read as Parquet: {why}"))
 }
 
 fn damaged(message: String) -> ErrorReport {
     ErrorReport::new(Code::FILE_CORRUPT, message)
-        .hint("the file is truncated or damaged: write it again, or leave it out")
+        .hint("the file is truncated or damaged: write it again, or exclude it")
 }
 
-fn memory(why: &str, setting: &Setting) -> ErrorReport {
+fn memory(why: &str, context: &FaultContext) -> ErrorReport {
     let why = first_line(why);
-    match setting.memory {
+    match context.memory {
         Some((limit, peak)) => {
             let message = format!(
                 "a worker reached its memory limit: limit {limit}, reserved {peak} at most"
             );
             ErrorReport::new(Code::WORKER_MEMORY, message)
                 .excerpt([why])
-                .hint("give each worker more with --memory, or use more workers with --workers")
+                .hint("raise the limit with --memory, or use more workers with --workers")
         }
         None => ErrorReport::new(Code::QUERY_MEMORY, "merging the results needs more memory")
             .excerpt([why])
-            .hint("give it more with --memory, or let the query return fewer groups or rows"),
+            .hint("raise the limit with --memory, or return fewer groups or rows"),
     }
 }
 
@@ -107,7 +107,7 @@ fn storage(message: &str) -> ErrorReport {
         .hint("check AWS_ENDPOINT_URL, AWS_REGION and the keys, or the file's permissions")
 }
 
-/// The object store's error behind an error, if that is what failed.
+/// The object store's error that caused an error, if any.
 fn object_store_error(error: &DataFusionError) -> Option<&object_store::Error> {
     if let DataFusionError::ObjectStore(error) = error.find_root() {
         return Some(error);
@@ -115,8 +115,8 @@ fn object_store_error(error: &DataFusionError) -> Option<&object_store::Error> {
     find::<object_store::Error>(error)
 }
 
-/// The error's own text: one line, without DataFusion's words around it.
-pub(crate) fn plain(error: &DataFusionError) -> String {
+/// The message of the root error: one line, without DataFusion's prefixes.
+pub(crate) fn root_message(error: &DataFusionError) -> String {
     let text = error.find_root().strip_backtrace();
     let text = text.lines().next().unwrap_or_default();
     let prefixes = [
@@ -140,7 +140,8 @@ fn first_line(text: &str) -> String {
     text.lines().next().unwrap_or_default().trim().to_owned()
 }
 
-/// The first error of a type along the chain of sources, looking through what DataFusion shares.
+/// The first error of a type along the chain of sources, also in DataFusion's collections of
+/// errors.
 fn find<E: StdError + 'static>(error: &DataFusionError) -> Option<&E> {
     let mut current: Option<&(dyn StdError + 'static)> = Some(error);
     while let Some(error) = current {
@@ -165,28 +166,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_a_report_however_deep() {
+    fn a_nested_report_is_found() {
         let inner = ErrorReport::new(Code::FUNCTION_RAISED, "`f` raised");
         let error = DataFusionError::External(Box::new(inner.clone())).context("while projecting");
         let error = DataFusionError::Shared(std::sync::Arc::new(error));
-        assert_eq!(report(&error, &Setting::driver()), inner);
+        assert_eq!(report(&error, &FaultContext::driver()), inner);
     }
 
     #[test]
-    fn memory_names_limit_peak_and_setting() {
+    fn a_memory_error_names_limit_peak_and_option() {
         let error = DataFusionError::ResourcesExhausted("Failed to allocate".to_owned());
         let memory = Some((ByteSize::mib(64), ByteSize::mib(60)));
-        let shown = report(&error, &Setting { files: vec![], memory }).to_string();
+        let shown = report(&error, &FaultContext { files: vec![], memory }).to_string();
         assert!(shown.contains("SM-0402") && shown.contains("limit 64 MiB, reserved 60 MiB"));
         assert!(shown.contains("--memory"));
     }
 
     #[test]
-    fn a_value_that_breaks_an_expression_is_the_inputs_fault() {
+    fn a_division_by_zero_is_an_input_error() {
         let error = DataFusionError::ArrowError(
             Box::new(datafusion::arrow::error::ArrowError::DivideByZero),
             None,
         );
-        assert_eq!(report(&error, &Setting::driver()).code, "SM-0109");
+        assert_eq!(report(&error, &FaultContext::driver()).code, "SM-0109");
     }
 }

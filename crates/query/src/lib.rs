@@ -1,19 +1,21 @@
-//! From SQL to an answer: plan, cut for workers, scan, run, merge. Built on DataFusion.
+//! The query engine: plans SQL, cuts the plan for workers, runs it and merges the results. Built on
+//! DataFusion.
 //!
-//! One query in four steps, each a module:
+//! A query has four steps, each a module:
 //!
-//! 1. [`plan()`] parses and optimises the SQL and cuts the physical plan: below the cut one program
-//!    for all workers, above it the driver's own part (Lambada 3.2).
+//! 1. [`plan()`] parses and optimises the SQL and cuts the physical plan: below the cut is one
+//!    program for all workers, above it the driver's part (Lambada 3.2).
 //! 2. The caller's [`TaskRunner`] leases a worker for each [`PlannedTask`], grants it files and
-//!    UDFs over its connection ([`snowmelt_wire::hand_over()`]), and takes what it posts ([`follow()`]).
-//! 3. In the worker's sandbox [`worker::serve`] answers: it runs its share of the program's
-//!    partitions and posts batches and metrics back (Lambada 3.3).
-//! 4. [`PlannedQuery::run`] runs all tasks at once, runs lost ones again, and merges: an [`Answer`]
-//!    is a stream of batches and, after the last one, a [`Profile`].
+//!    UDFs over its connection ([`snowmelt_wire::hand_over()`]), and receives its results
+//!    ([`follow()`]).
+//! 3. In the worker's sandbox, [`worker::serve`] runs the task's partitions of the program and
+//!    posts batches and metrics (Lambada 3.3).
+//! 4. [`PlannedQuery::run`] runs all tasks concurrently, retries lost ones, and merges the results:
+//!    an [`Answer`] is a stream of batches, followed by a [`Profile`].
 //!
-//! Boundary: this crate starts no process and makes no sandbox. What runs in a worker opens no
-//! path: it reads granted descriptors and S3. The invariant of the cut: an attempt's rows count
-//! only once the attempt is whole, so a task that is run again never doubles a row.
+//! Boundary: this crate starts no process and creates no sandbox. Code in a worker opens no path:
+//! it reads granted descriptors and S3. The invariant of the cut: an attempt's rows count only once
+//! the attempt is complete, so a retried task never duplicates a row.
 
 mod checked;
 mod codec;
@@ -33,7 +35,7 @@ pub use driver::{
     TaskRunner,
 };
 pub use error::Error;
-pub use plan::{LocalFiles, OwnFiles, PlannedQuery, QuerySpec, plan};
+pub use plan::{HostFiles, LocalFiles, PlannedQuery, QuerySpec, plan};
 
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -1,7 +1,7 @@
-//! `snowmelt-query`: plans, drives and runs parts of queries, in a sandbox that the platform makes.
+//! `snowmelt-query`: plans, drives and runs queries, in a sandbox that the platform creates.
 //!
-//! A program of its own because it is the only one that parses what users made (SQL, footers,
-//! batches) and the only one with DataFusion: the server and the command line stay small.
+//! It is a separate program because only it parses untrusted input (SQL, footers, batches) and only
+//! it contains DataFusion: the server and the command line stay small.
 
 use std::process::ExitCode;
 
@@ -18,18 +18,16 @@ fn main() -> ExitCode {
         .with_writer(std::io::stderr)
         .with_ansi(false)
         .init();
-    // Bound by the platform before this sandbox existed.
+    // A listening socket, which the platform bound before it created this sandbox.
     let channel = std::env::var("SNOWMELT_CHANNEL_FD");
     let Some(number) = channel.ok().and_then(|number| number.parse().ok()) else {
-        eprintln!(
-            "snowmelt-query: this program is started by snowmelt, not by hand: see snowmelt sql"
-        );
+        eprintln!("snowmelt-query: this program is started by snowmelt only: use `snowmelt sql`");
         return ExitCode::from(2);
     };
     match snowmelt_kernel::fds::inherited(number) {
         Ok(channel) => snowmelt_query::worker::serve(channel.into()),
         Err(error) => {
-            eprintln!("snowmelt-query: there is no channel: {error}");
+            eprintln!("snowmelt-query: the channel cannot be used: {error}");
             ExitCode::FAILURE
         }
     }

@@ -1,4 +1,4 @@
-//! `snowmelt fn burst`: a deployed function many times at once, and a line for each.
+//! `snowmelt fn burst`: concurrent calls of a deployed function, with one line of output for each.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -12,12 +12,12 @@ use snowmelt_types::{Code, ErrorReport, InvocationId};
 use crate::args::BurstArgs;
 use crate::config::Config;
 use crate::failure::Outcome;
-use crate::functions::{Shown, ask, event, parse_event, value};
+use crate::functions::{Shown, event, parse_event, value, with_platform};
 use crate::printer::{self, Printer};
 use crate::{input, list, text};
 
-/// How long all functions may take to start where nothing is said.
-const START_WITHIN: Duration = Duration::from_secs(60);
+/// Default time limit for the start of all functions.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// One function of a burst, as it is printed.
 #[derive(Serialize)]
@@ -31,15 +31,15 @@ struct Line<'a> {
     log: Option<&'a str>,
 }
 
-/// Runs a burst and prints what came of it.
+/// Runs a burst and prints its results.
 ///
 /// # Errors
-/// What the platform gives, `SM-0222` for events, and the first failure of a function once all
+/// Errors of the platform, `SM-0222` for events, and the first failure of a function once all
 /// lines are printed.
 pub fn run(args: &BurstArgs, config: &Config, printer: Printer) -> Outcome {
     let calls = calls(args)?;
     let label = format!("{} of {}", text::counted(calls.events.len() as u64, "call"), args.name);
-    let answer = ask(&args.platform, config, printer, &label, async |client| {
+    let answer = with_platform(&args.platform, config, printer, &label, async |client| {
         client.burst_deployed(&args.name, &calls).await
     })?;
     printer::print(&lines(&answer)?)?;
@@ -55,7 +55,7 @@ fn calls(args: &BurstArgs) -> Result<BurstCalls, ErrorReport> {
         Some(file) => events(file)?,
         None => vec![event(args.data.as_deref())?; args.functions.unwrap_or(1) as usize],
     };
-    let start_within = args.start_within.unwrap_or(START_WITHIN);
+    let start_within = args.start_within.unwrap_or(START_TIMEOUT);
     Ok(BurstCalls {
         events,
         start_within_ms: u64::try_from(start_within.as_millis()).unwrap_or(u64::MAX),
@@ -64,16 +64,16 @@ fn calls(args: &BurstArgs) -> Result<BurstCalls, ErrorReport> {
     })
 }
 
-/// An event on each line; empty lines are none.
+/// One event per line; empty lines are skipped.
 fn events(file: &Path) -> Result<Vec<Box<RawValue>>, ErrorReport> {
     let text = match file == Path::new("-") {
-        true => input::stdin("events", "give their file with --events", true)?,
+        true => input::stdin("events", "name their file with --events", true)?,
         false => input::file(file)?,
     };
     let lines = text.lines().filter(|line| !line.trim().is_empty());
     let events: Vec<_> = lines.map(parse_event).collect::<Result<_, _>>()?;
     match events.is_empty() {
-        true => Err(ErrorReport::new(Code::FUNCTION_EVENT, "there is no event")
+        true => Err(ErrorReport::new(Code::FUNCTION_EVENT, "no events were given")
             .hint("write one JSON value on each line")),
         false => Ok(events),
     }
@@ -106,7 +106,7 @@ fn summary(answer: &BurstAnswer) -> String {
     )
 }
 
-/// Of those that failed, one that was not merely ended because another had.
+/// The first error; the errors of ranks that were ended because another failed come last.
 fn first_failure(invocations: Vec<Invocation>) -> Option<ErrorReport> {
     let mut errors: Vec<_> = invocations.into_iter().filter_map(|one| one.error).collect();
     errors.sort_by_key(|error| error.code == Code::RANK_ENDED.code);

@@ -1,4 +1,4 @@
-//! `snowmelt node` and `snowmelt hosts`, and what a host needs to be of a cluster.
+//! `snowmelt node` and `snowmelt hosts`, and the settings of a host in a cluster.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -17,10 +17,10 @@ use crate::printer::Printer;
 use crate::signals::Signals;
 use crate::{list, text};
 
-/// Serves as a host of a cluster until it is told to stop.
+/// Runs this machine as a host of a cluster until it is stopped.
 ///
 /// # Errors
-/// `SM-0704` where control refuses it, `SM-0110` for the token and the address.
+/// `SM-0704` if control refuses the host, `SM-0110` for the token and the address.
 pub fn node(args: &NodeArgs, config: &Config, printer: Printer) -> Outcome {
     let membership = Membership {
         name: name(config)?,
@@ -28,22 +28,22 @@ pub fn node(args: &NodeArgs, config: &Config, printer: Printer) -> Outcome {
         control: args.control,
         token: token(config)?,
     };
-    crate::server::usual_modes();
-    let said = format!("{} is a host of {}", membership.name, membership.control);
+    crate::server::set_umask();
+    let joined = format!("{} joined the cluster of {}", membership.name, membership.control);
     let member = Member::prepare(platform::node_settings(config)?, membership)?;
     let runtime = platform::server_runtime()?;
     let served = runtime.block_on(async {
         let signals = Signals::listen(printer)?;
         let shutdown = CancellationToken::new();
-        let asked = shutdown.clone();
-        let serving = member.serve(shutdown.clone(), move || printer.note(&said));
+        let stop = shutdown.clone();
+        let serving = member.serve(shutdown.clone(), move || printer.note(&joined));
         let watching = async {
             tokio::select! {
                 () = signals.token().cancelled() => {}
                 () = shutdown.cancelled() => {}
             }
             signals.waiting_for("the sandboxes to end");
-            asked.cancel();
+            stop.cancel();
         };
         let (served, ()) = tokio::join!(serving, watching);
         served
@@ -55,32 +55,32 @@ pub fn node(args: &NodeArgs, config: &Config, printer: Printer) -> Outcome {
 /// Shows the hosts of the running platform.
 ///
 /// # Errors
-/// `SM-0503` where none runs.
+/// `SM-0503` if no platform is running.
 pub fn hosts(args: &HostsArgs, config: &Config, printer: Printer) -> Outcome {
     let platform = Platform::server(args.server.as_deref(), config);
     let hosts = platform::with(platform, printer, async |client, _| client.hosts().await)?;
-    let headings = ["name", "address", ">cores", ">memory free", ">functions", ">heard"];
+    let headings = ["name", "address", ">cores", ">memory free", ">functions", ">last seen"];
     let rows: Vec<_> = hosts.iter().map(row).collect();
     list::print(args.output, &headings, &rows, &hosts)?;
     Ok(0)
 }
 
 fn row(host: &HostSummary) -> Vec<String> {
-    let heard = std::time::Duration::from_millis(host.heard_ms);
+    let last_seen = std::time::Duration::from_millis(host.heard_ms);
     vec![
         host.name.to_string(),
-        host.address.map_or_else(|| "here".to_owned(), |address| address.to_string()),
+        host.address.map_or_else(|| "local".to_owned(), |address| address.to_string()),
         host.facts.cores.to_string(),
         ByteSize(host.facts.memory).to_string(),
         host.facts.ranks.to_string(),
         match host.address {
-            Some(_) => format!("{} ago", text::setting(heard)),
+            Some(_) => format!("{} ago", text::setting(last_seen)),
             None => "-".to_owned(),
         },
     ]
 }
 
-/// The cluster that a server makes, if it is to listen for hosts.
+/// The cluster of a server, if it listens for hosts.
 ///
 /// # Errors
 /// `SM-0110` for the token and the name.
@@ -93,19 +93,19 @@ pub fn of_server(config: &Config) -> Result<Option<Cluster>, ErrorReport> {
 fn token(config: &Config) -> Result<Token, ErrorReport> {
     let wrong = |message: String| {
         ErrorReport::new(Code::OPTION, message).hint(
-            "make one on the first host and copy it to the others: head -c 24 /dev/urandom | base64",
+            "create it on the first host, copy it to the others: head -c 24 /dev/urandom | base64",
         )
     };
     let Some(file) = &config.token_file else {
-        return Err(wrong("a cluster has a secret: give its file with --token-file".to_owned()));
+        return Err(wrong("a cluster needs a secret token: use --token-file".to_owned()));
     };
     let path: &Path = &file.value;
-    let unread = |error| wrong(format!("{}: {}", path.display(), text::reason(&error)));
-    let read = std::fs::read_to_string(path).map_err(unread)?;
+    let unreadable = |error| wrong(format!("{}: {}", path.display(), text::reason(&error)));
+    let read = std::fs::read_to_string(path).map_err(unreadable)?;
     Token::new(&read).map_err(|problem| wrong(format!("{}: {problem}", path.display())))
 }
 
-/// The name that was given, or the host's own as far as it is one.
+/// The given name, or one derived from the machine's host name.
 pub fn name(config: &Config) -> Result<HostName, ErrorReport> {
     if let Some(name) = &config.host {
         return Ok(name.value.clone());
@@ -114,7 +114,7 @@ pub fn name(config: &Config) -> Result<HostName, ErrorReport> {
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
     let name: String = own.split('.').next().unwrap_or_default().chars().map(plain).collect();
     name.parse().map_err(|_| {
-        let message = format!("`{own}`, as this host is called, is no name in a cluster");
-        ErrorReport::new(Code::OPTION, message).hint("give it one with --name")
+        let message = format!("the host name `{own}` is not a valid name in a cluster");
+        ErrorReport::new(Code::OPTION, message).hint("choose one with --name")
     })
 }

@@ -1,4 +1,4 @@
-//! `snowmelt fn deploy`: from options and a path to what the platform is asked to keep.
+//! `snowmelt fn deploy`: builds a function specification from options and a path.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,20 +9,21 @@ use snowmelt_types::ErrorReport;
 use crate::args::DeployArgs;
 use crate::config::Config;
 use crate::failure::Outcome;
-use crate::functions::ask;
+use crate::functions::with_platform;
 use crate::printer::Printer;
 use crate::{input, program};
 
 /// Deploys a function.
 ///
 /// # Errors
-/// What the platform gives, and `SM-0110` for code that cannot be read.
+/// Errors of the platform, and `SM-0110` for code that cannot be read.
 pub fn run(args: &DeployArgs, config: &Config, printer: Printer) -> Outcome {
     let spec = spec(args)?;
     let label = format!("deploying {}", args.name);
     let platform = &args.platform;
-    let deployed =
-        ask(platform, config, printer, &label, async |client| client.deploy(&spec).await)?;
+    let deployed = with_platform(platform, config, printer, &label, async |client| {
+        client.deploy(&spec).await
+    })?;
     printer.note(&format!("deployed {} (version {})", deployed.name, deployed.version));
     Ok(0)
 }
@@ -33,7 +34,7 @@ fn spec(args: &DeployArgs) -> Result<FunctionSpec, ErrorReport> {
     let (runtime, code) = match &args.packed {
         Some(_) => (Runtime::Python, no_code()),
         None => match program::runtime(args, path)? {
-            // All of it is in the image.
+            // The code is in the image.
             Runtime::Command if args.code.is_none() => (Runtime::Command, no_code()),
             Runtime::Python => (Runtime::Python, input::code(path)?),
             other => (other, program::files(path)?),
@@ -73,7 +74,7 @@ fn spec(args: &DeployArgs) -> Result<FunctionSpec, ErrorReport> {
     })
 }
 
-/// `images.py:resize` names a callable, `app.jar:com.example.Resize` a class; a path may hold a
+/// `images.py:resize` names a callable, `app.jar:com.example.Resize` a class; a path may contain a
 /// colon itself. Empty: the default of the runtime.
 pub(crate) fn code_and_handler(code: &str) -> (&str, &str) {
     let identifier = |name: &str| {
@@ -95,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_handler_stands_behind_the_last_colon() {
+    fn the_handler_follows_the_last_colon() {
         assert_eq!(code_and_handler("a.py"), ("a.py", ""));
         assert_eq!(code_and_handler("a.py:resize"), ("a.py", "resize"));
         assert_eq!(code_and_handler("a.jar:com.example.Resize"), ("a.jar", "com.example.Resize"));

@@ -1,4 +1,4 @@
-//! `snowmelt doctor`: what the machine has and lacks, a row each.
+//! `snowmelt doctor`: the requirements of the machine, one row each.
 
 use std::fmt::Write;
 
@@ -12,10 +12,10 @@ use crate::output::{Layout, draw};
 use crate::printer::{self, Printer};
 use crate::server;
 
-/// Checks this machine. Exit code 0 if all is well, 1 for warnings, 2 for failures.
+/// Checks this machine. Exit code 0 for no problems, 1 for warnings, 2 for failures.
 ///
 /// # Errors
-/// `SM-0114` where stdout cannot be written to.
+/// `SM-0114` if stdout cannot be written to.
 pub fn run(args: &DoctorArgs, config: &Config, printer: Printer) -> Outcome {
     let mut checks = doctor::run(&config.state.value, config.image_mount.value);
     checks.extend(server::check(config, printer));
@@ -52,9 +52,9 @@ fn table(checks: &[Check]) -> String {
             .collect()
     };
     let rows: Vec<Vec<_>> = checks.iter().map(row).collect();
-    let drawn = draw(&["", "check", "found", "needed", "mend with"], &rows, Layout::unlimited());
+    let drawn = draw(&["", "check", "found", "needed", "fix"], &rows, Layout::unlimited());
     let fits = |width: usize| drawn.lines().all(|line| line.chars().count() <= width);
-    // A command that mends must never be cut: on a narrow terminal a check takes several lines.
+    // The command of a fix must never be cut: on a narrow terminal a check takes several lines.
     let drawn = match printer::terminal_width().filter(|_| printer::stdout_is_terminal()) {
         Some(width) if !fits(width) => stacked(checks, width),
         _ => drawn,
@@ -73,14 +73,14 @@ fn stacked(checks: &[Check], width: usize) -> String {
         if check.status != Status::Ok {
             let _ = writeln!(shown, "      needed: {}", check.needed);
             if let Some(mend) = &check.mend {
-                let _ = writeln!(shown, "      mend with: {mend}");
+                let _ = writeln!(shown, "      fix: {mend}");
             }
         }
     }
     shown
 }
 
-/// A line broken between words, the lines below it indented; a word longer than a line is not cut.
+/// Folds a line between words and indents the further lines; a long word is not cut.
 fn folded(line: &str, width: usize) -> String {
     const INDENT: &str = "      ";
     let mut folded = String::new();
@@ -121,14 +121,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_line_is_folded_between_words() {
+    fn long_lines_are_folded_between_words() {
         let line = "ok    uv: uv 0.13.9 at /a/rather/long/folder/uv";
         assert_eq!(folded(line, 80), format!("{line}\n"));
         assert_eq!(folded(line, 30), "ok    uv: uv 0.13.9 at\n      /a/rather/long/folder/uv\n");
     }
 
     #[test]
-    fn the_worst_row_decides_the_exit_code() {
+    fn the_worst_check_determines_the_exit_code() {
         assert_eq!([exit(0, 0), exit(0, 2), exit(1, 2)], [0, 1, 2]);
     }
 }

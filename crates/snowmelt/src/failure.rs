@@ -1,11 +1,11 @@
-//! What a command ends with when it does not succeed.
+//! The failure of a command.
 
 use snowmelt_types::ErrorReport;
 
 /// An error with the exit code that it gives.
 #[derive(Debug)]
 pub struct Failure {
-    /// What the user is told.
+    /// The report that the user sees.
     pub report: ErrorReport,
     /// Exit code of the process.
     pub exit: u8,
@@ -18,5 +18,5 @@ impl From<ErrorReport> for Failure {
     }
 }
 
-/// What a command gives: its exit code, or why it failed.
+/// The exit code of a command, or its failure.
 pub type Outcome = Result<u8, Failure>;

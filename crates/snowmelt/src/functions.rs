@@ -1,4 +1,4 @@
-//! `snowmelt fn`: deploy, list, call, look at and remove functions.
+//! `snowmelt fn`: deploy, list, call, show and remove functions.
 
 use std::path::Path;
 use std::time::Duration;
@@ -24,15 +24,15 @@ use crate::printer::{self, Printer};
 use crate::progress::Progress;
 use crate::{burst, deploy, input, list, pack, template, text};
 
-/// How often `fn result --wait` asks, at first and at most.
-const ASKED_EVERY: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(500)];
-/// Exit code of `fn result` for a call that still runs.
+/// First and longest interval between two polls of `fn result --wait`.
+const POLL_INTERVALS: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(500)];
+/// Exit code of `fn result` for a call that is still running.
 const STILL_RUNNING: u8 = 3;
 
 /// Runs one of the commands.
 ///
 /// # Errors
-/// What the platform gives, and `SM-0110` or `SM-0222` for wrong input.
+/// Errors of the platform, and `SM-0110` or `SM-0222` for wrong input.
 pub fn run(command: &FunctionCommand, config: &Config, printer: Printer) -> Outcome {
     match command {
         FunctionCommand::Deploy(args) => deploy::run(args, config, printer),
@@ -48,8 +48,8 @@ pub fn run(command: &FunctionCommand, config: &Config, printer: Printer) -> Outc
     }
 }
 
-/// Finds a platform and does one thing with it, with a progress line for who watches.
-pub(crate) fn ask<T>(
+/// Finds or starts a platform and runs `work` with its client. A terminal shows a progress line.
+pub(crate) fn with_platform<T>(
     platform: &PlatformArgs,
     config: &Config,
     printer: Printer,
@@ -58,14 +58,15 @@ pub(crate) fn ask<T>(
 ) -> Result<T, Failure> {
     let platform = Platform::find(platform, config)?;
     platform::with(platform, printer, async |client, _| {
-        let _progress = Progress::watched(config.progress.value, printer, label);
+        let _progress = Progress::on_terminal(config.progress.value, printer, label);
         work(client).await
     })
 }
 
 fn ls(args: &ListArgs, config: &Config, printer: Printer) -> Outcome {
-    let functions =
-        ask(&args.platform, config, printer, "listing", async |client| client.functions().await)?;
+    let functions = with_platform(&args.platform, config, printer, "listing", async |client| {
+        client.functions().await
+    })?;
     let shown = match args.output {
         ListFormat::Json => list::json(&functions)?,
         ListFormat::Csv => list::csv(&HEADINGS, &functions.iter().map(row).collect::<Vec<_>>()),
@@ -132,7 +133,7 @@ fn runtime(runtime: Runtime) -> &'static str {
 
 fn show(args: &ShowFunctionArgs, config: &Config, printer: Printer) -> Outcome {
     let label = format!("showing {}", args.name);
-    let function = ask(&args.platform, config, printer, &label, async |client| {
+    let function = with_platform(&args.platform, config, printer, &label, async |client| {
         client.function(&args.name).await
     })?;
     printer::print(&match args.output {
@@ -142,7 +143,7 @@ fn show(args: &ShowFunctionArgs, config: &Config, printer: Printer) -> Outcome {
     Ok(0)
 }
 
-/// What was set and what is by default, a line each; what it does not have is left out.
+/// All settings, given or default, one per line; empty ones are omitted.
 fn lines(function: &FunctionSummary) -> String {
     let options = &function.options;
     let time = |ms| text::setting(Duration::from_millis(ms));
@@ -174,8 +175,8 @@ fn lines(function: &FunctionSummary) -> String {
         ("open files", options.open_files.to_string()),
         ("log", options.log.to_string()),
     ];
-    let told = rows.iter().filter(|(_, value)| !value.is_empty());
-    told.map(|(name, value)| format!("{name:<12} {}\n", text::visible(value))).collect()
+    let present = rows.iter().filter(|(_, value)| !value.is_empty());
+    present.map(|(name, value)| format!("{name:<12} {}\n", text::visible(value))).collect()
 }
 
 fn call(args: &CallArgs, config: &Config, printer: Printer) -> Outcome {
@@ -185,14 +186,14 @@ fn call(args: &CallArgs, config: &Config, printer: Printer) -> Outcome {
         needs_server(config)?;
     }
     let label = format!("calling {}", args.name);
-    let invocation = ask(&args.platform, config, printer, &label, async |client| {
+    let invocation = with_platform(&args.platform, config, printer, &label, async |client| {
         client.invoke(&args.name, &request).await
     })?;
     if args.asynchronous {
         printer::print(&format!("{}\n", invocation.id))?;
         return Ok(0);
     }
-    ended(invocation, printer)
+    finish(invocation, printer)
 }
 
 fn needs_server(config: &Config) -> Result<(), ErrorReport> {
@@ -204,7 +205,7 @@ fn needs_server(config: &Config) -> Result<(), ErrorReport> {
         .hint("start one with `snowmelt up`, or call without --async"))
 }
 
-/// The event that was given, or an empty one.
+/// The event of `--data`, or an empty one.
 pub(crate) fn event(data: Option<&str>) -> Result<Box<RawValue>, ErrorReport> {
     let data = match data {
         None => "{}".to_owned(),
@@ -217,7 +218,7 @@ pub(crate) fn event(data: Option<&str>) -> Result<Box<RawValue>, ErrorReport> {
     parse_event(&data)
 }
 
-/// An event as JSON.
+/// Checks that an event is valid JSON.
 pub(crate) fn parse_event(data: &str) -> Result<Box<RawValue>, ErrorReport> {
     serde_json::from_str(data).map_err(|error| {
         let shown: String = data.chars().take(200).collect();
@@ -232,14 +233,14 @@ fn result(args: &ResultArgs, config: &Config, printer: Printer) -> Outcome {
     let platform = Platform::server(args.server.as_deref(), config);
     let invocation = platform::with(platform, printer, async |client, _| {
         let label = format!("waiting for {id}");
-        let _progress = Progress::watched(config.progress.value, printer, label);
-        asked(client, &id, args.wait).await
+        let _progress = Progress::on_terminal(config.progress.value, printer, label);
+        poll(client, &id, args.wait).await
     })?;
-    ended(invocation, printer)
+    finish(invocation, printer)
 }
 
-async fn asked(client: &Client, id: &InvocationId, wait: bool) -> Result<Invocation, ErrorReport> {
-    let [mut pause, longest] = ASKED_EVERY;
+async fn poll(client: &Client, id: &InvocationId, wait: bool) -> Result<Invocation, ErrorReport> {
+    let [mut pause, longest] = POLL_INTERVALS;
     loop {
         let invocation = client.invocation(id).await?;
         if !wait || invocation.state != InvocationState::Running {
@@ -250,8 +251,8 @@ async fn asked(client: &Client, id: &InvocationId, wait: bool) -> Result<Invocat
     }
 }
 
-/// Prints the result of a call that has ended, or fails as the call did.
-pub(crate) fn ended(invocation: Invocation, printer: Printer) -> Outcome {
+/// Prints the result of a finished call, or returns the error of a failed one.
+pub(crate) fn finish(invocation: Invocation, printer: Printer) -> Outcome {
     invocation.warnings.iter().for_each(|warning| printer.warning(warning));
     match invocation.state {
         InvocationState::Running => {
@@ -266,7 +267,7 @@ pub(crate) fn ended(invocation: Invocation, printer: Printer) -> Outcome {
             printer::print(&list::value(&value(&invocation.result.unwrap_or_default()))?)?;
             let wall = text::micros(invocation.wall_us.unwrap_or_default());
             let start = if invocation.cold { "cold" } else { "warm" };
-            let why = invocation.cold_because.map(|reason| format!(": {}", because(reason)));
+            let why = invocation.cold_because.map(|reason| format!(": {}", cold_reason(reason)));
             printer.note(&format!(
                 "{} · {wall} · {start}{}",
                 invocation.id,
@@ -277,7 +278,7 @@ pub(crate) fn ended(invocation: Invocation, printer: Printer) -> Outcome {
     }
 }
 
-/// An answer on one line, or laid out; one that is too deep for that as it is.
+/// An answer as a JSON value, or as its original text if it is nested too deeply to parse.
 pub(crate) fn value(answer: &Answer) -> Shown {
     match serde_json::from_str(answer.json()) {
         Ok(value) => Shown::Value(value),
@@ -293,14 +294,14 @@ pub(crate) enum Shown {
     Answer(Answer),
 }
 
-fn because(reason: ColdReason) -> String {
+fn cold_reason(reason: ColdReason) -> String {
     let hint = reason.hint.map(|hint| format!(" ({hint})"));
     reason.text + &hint.unwrap_or_default()
 }
 
 fn logs(args: &LogArgs, config: &Config, printer: Printer) -> Outcome {
     let id = args.invocation.clone().map(InvocationId::from);
-    let entries = ask(&args.platform, config, printer, "reading logs", async |client| {
+    let entries = with_platform(&args.platform, config, printer, "reading logs", async |client| {
         client.logs(&args.name, id.as_ref(), args.tail).await
     })?;
     let shown: Result<Vec<_>, _> = match args.output {
@@ -310,7 +311,7 @@ fn logs(args: &LogArgs, config: &Config, printer: Printer) -> Outcome {
     printer::print(&shown?.concat())?;
     if entries.is_empty() {
         printer.note(&match &id {
-            Some(id) => format!("{id} has written nothing that is kept"),
+            Some(id) => format!("no log is kept for {id}"),
             None => format!("{} has written nothing", args.name),
         });
     }
@@ -336,7 +337,7 @@ fn log_text(entry: &LogEntry) -> String {
 }
 
 fn rm(args: &RemoveArgs, config: &Config, printer: Printer) -> Outcome {
-    ask(&args.platform, config, printer, "removing", async |client| {
+    with_platform(&args.platform, config, printer, "removing", async |client| {
         client.remove(&args.name).await
     })?;
     printer.note(&format!("removed {}", args.name));

@@ -1,4 +1,4 @@
-//! What a command reads before it starts: files that the user names, and stdin.
+//! Input of a command: files that the user names, and stdin.
 
 use std::io::{IsTerminal, Read};
 use std::path::Path;
@@ -16,14 +16,14 @@ pub fn file(path: &Path) -> Result<String, ErrorReport> {
     std::fs::read_to_string(path).map_err(|error| unreadable(&path.display().to_string(), &error))
 }
 
-/// Everything on stdin. `hint` says what to type instead where stdin is a terminal.
+/// Reads all of stdin. `hint` is shown if stdin is a terminal and `asked_for` is false.
 ///
 /// # Errors
-/// `SM-0110` where nobody pipes anything in, or where it is no UTF-8.
+/// `SM-0110` if stdin is a terminal, or if the text is not UTF-8.
 pub fn stdin(what: &str, hint: &str, asked_for: bool) -> Result<String, ErrorReport> {
     let stdin = std::io::stdin();
     if stdin.is_terminal() && !asked_for {
-        return Err(ErrorReport::new(Code::OPTION, format!("no {what}")).hint(hint));
+        return Err(ErrorReport::new(Code::OPTION, format!("no {what} given")).hint(hint));
     }
     let mut text = String::new();
     stdin.lock().read_to_string(&mut text).map_err(|error| unreadable("stdin", &error))?;
@@ -38,8 +38,8 @@ pub fn code(path: &Path) -> Result<SourceCode, ErrorReport> {
     Ok(SourceCode::Source { file: path.display().to_string(), text: file(path)? })
 }
 
-/// Requirements from single options and from a `requirements.txt`; what a line means is judged by
-/// the installer.
+/// Requirements from `--package` options and from a `requirements.txt`; the installer interprets
+/// the lines.
 ///
 /// # Errors
 /// `SM-0110` with the file's name.
@@ -52,10 +52,10 @@ pub fn requirements(
     Ok(packages.iter().map(String::as_str).chain(lines).map(str::to_owned).collect())
 }
 
-/// A `#` begins a comment only at the beginning or after a space, as in pip.
+/// A `#` begins a comment only at the start of the line or after a space, as in pip.
 fn without_comment(line: &str) -> &str {
-    let commented = |place: &usize| *place == 0 || line[..*place].ends_with([' ', '\t']);
-    let comment = line.match_indices('#').map(|(place, _)| place).find(commented);
+    let starts_comment = |at: &usize| *at == 0 || line[..*at].ends_with([' ', '\t']);
+    let comment = line.match_indices('#').map(|(at, _)| at).find(starts_comment);
     line[..comment.unwrap_or(line.len())].trim()
 }
 
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn comments_are_no_requirements() {
+    fn comments_are_removed_from_requirements() {
         assert_eq!(without_comment("# all"), "");
         assert_eq!(without_comment("six==1.16  # pinned"), "six==1.16");
         assert_eq!(without_comment("pkg @ file:///a#egg=pkg"), "pkg @ file:///a#egg=pkg");

@@ -1,7 +1,6 @@
-//! The processes that Snowmelt starts of itself: `snowmelt internal NAME`.
+//! The processes that Snowmelt starts from its own binary: `snowmelt internal NAME`.
 //!
-//! They are dispatched before anything else happens, because the start of a server is on the path
-//! of every command that finds none.
+//! They are dispatched first, because every command that finds no server waits for their start.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -14,7 +13,7 @@ use crate::failure::Outcome;
 use crate::printer::Printer;
 use crate::{env, server};
 
-/// Runs the internal command if that is what was asked for.
+/// Runs an internal command; `None` if the command line has none.
 pub fn run(typed: &[OsString]) -> Option<ExitCode> {
     let [_, internal, name, ..] = typed else { return None };
     if internal != "internal" {
@@ -23,16 +22,16 @@ pub fn run(typed: &[OsString]) -> Option<ExitCode> {
     match name.to_str()? {
         "spawner" => Some(snowmelt_sandbox::spawner_main()),
         "images" => Some(images()),
-        "daemon" => Some(ended(server::detach())),
-        "serve" => Some(ended(serve())),
+        "daemon" => Some(exit_code(server::detach())),
+        "serve" => Some(exit_code(serve())),
         _ => None,
     }
 }
 
-/// Sends the log to stderr, with `SNOWMELT_LOG` over this default.
+/// Sends the log to stderr. `SNOWMELT_LOG` overrides the default filter.
 pub fn log(default: &str) {
     let filter = env::text(env::LOG).unwrap_or_else(|| default.to_owned());
-    // A second subscriber is refused; the first one stays.
+    // Installing a second subscriber fails; the first one stays.
     let _ = tracing_subscriber::fmt()
         .with_env_filter(EnvFilter::builder().parse_lossy(filter))
         .with_writer(std::io::stderr)
@@ -40,7 +39,7 @@ pub fn log(default: &str) {
         .try_init();
 }
 
-/// Mounts images and serves their blocks, for one node.
+/// Runs the image daemon of one node, which mounts images and serves their blocks.
 fn images() -> ExitCode {
     log("warn");
     snowmelt_node::image_daemon_main()
@@ -52,7 +51,7 @@ fn serve() -> Outcome {
     server::background(&config, printer())
 }
 
-fn ended(outcome: Outcome) -> ExitCode {
+fn exit_code(outcome: Outcome) -> ExitCode {
     outcome.map_or_else(
         |failure| {
             printer().error(&failure.report);

@@ -1,25 +1,25 @@
 //! Single keys from a terminal, without waiting for the end of a line.
 //!
-//! Invariant: the terminal is as it was once the [`Keys`] are dropped. Ctrl-C stays a signal.
+//! Invariant: dropping [`Keys`] restores the terminal. Ctrl-C still sends a signal.
 
 use std::io::{IsTerminal, Read, stdin};
 
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-/// The keys that are pressed, where stdin is a terminal.
+/// The pressed keys, if stdin is a terminal.
 pub struct Keys {
     before: Option<Termios>,
     pressed: UnboundedReceiver<u8>,
 }
 
 impl Keys {
-    /// Reads keys from the terminal; none arrive if stdin is something else.
+    /// Starts to read keys from the terminal. If stdin is not a terminal, none arrive.
     pub fn read() -> Self {
         let (sender, pressed) = unbounded_channel();
         let before = stdin().is_terminal().then(single_keys).flatten();
         if before.is_some() {
-            // It blocks in a read until the process ends, which waits for no such thread.
+            // The thread blocks in a read until the process exits, which does not wait for it.
             std::thread::spawn(move || {
                 for byte in stdin().lock().bytes() {
                     if byte.map(|byte| sender.send(byte)).is_err() {
@@ -50,7 +50,7 @@ impl Drop for Keys {
     }
 }
 
-/// Switches lines and the echo off; gives what was set before.
+/// Turns off line mode and echo; returns the previous settings.
 fn single_keys() -> Option<Termios> {
     let before = tcgetattr(stdin()).ok()?;
     let mut now = before.clone();

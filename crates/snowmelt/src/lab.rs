@@ -1,4 +1,4 @@
-//! `snowmelt lab`: the hosts of a lab are this binary, and ready when control knows them.
+//! `snowmelt lab`: the hosts of a lab run this binary, and are ready once they joined control.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -14,14 +14,14 @@ use crate::platform::{self, Platform};
 use crate::printer::Printer;
 use crate::{env, list, text};
 
-/// How long hosts may take until control knows them: a machine with many of them is busy.
-const JOINED_WITHIN: Duration = Duration::from_secs(180);
-const ASKED_EVERY: Duration = Duration::from_millis(50);
+/// Time limit for all hosts to join control: many hosts keep the machine busy.
+const JOIN_TIMEOUT: Duration = Duration::from_secs(180);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Does what was asked with labs.
+/// Runs one of the commands.
 ///
 /// # Errors
-/// `SM-0801` for what cannot be done, `SM-0802` for a name that is not there or taken.
+/// `SM-0801` for a failed step, `SM-0802` for a name that does not exist or is taken.
 pub fn run(command: &LabCommand, config: &Config, printer: Printer) -> Outcome {
     let roots = Roots { run: config.run.value.clone(), state: config.state.value.clone() };
     let open = |name: &HostName| Lab::open(&roots, name).map_err(|error| error.report());
@@ -56,8 +56,12 @@ fn up(args: &LabUpArgs, roots: &Roots, config: &Config, printer: Printer) -> Out
     let plan = Plan { hosts: args.hosts, link, memory };
     let name = &args.lab.name;
     let lab = Lab::up(roots, name, plan, &program()?).map_err(failed)?;
-    let made = begun.elapsed();
-    printer.note(&format!("{} made in {}", counted(args.hosts), text::setting(rounded(made))));
+    let created = begun.elapsed();
+    printer.note(&format!(
+        "{} created in {}",
+        counted(args.hosts),
+        text::setting(rounded(created))
+    ));
     if let Err(failure) = join(&lab, config, printer) {
         Lab::down(roots, name).map_err(failed)?;
         return Err(failure);
@@ -80,24 +84,24 @@ fn joined(lab: &Lab, begun: Instant) -> String {
     format!("{} joined after {wall}; control is at {}", counted(hosts), socket.unwrap_or_default())
 }
 
-/// Waits until control knows all hosts that run, or one of them ends.
+/// Waits until all hosts have joined control, or fails if one of them exits.
 fn join(lab: &Lab, config: &Config, printer: Printer) -> Result<(), Failure> {
     let control = lab.host_named("host-1").map_err(failed)?;
     let platform = Platform::server(Some(&control.socket), config);
     platform::with(platform, printer, async |client, _| {
-        let deadline = Instant::now() + JOINED_WITHIN;
+        let deadline = Instant::now() + JOIN_TIMEOUT;
         loop {
             lab.check_running().map_err(|error| error.report())?;
-            let known = client.hosts().await.map_or(0, |hosts| hosts.len());
-            if known >= lab.plan().hosts as usize {
+            let joined = client.hosts().await.map_or(0, |hosts| hosts.len());
+            if joined >= lab.plan().hosts as usize {
                 return Ok(());
             }
             if Instant::now() > deadline {
-                let message = format!("control knows {known} of {}", counted(lab.plan().hosts));
+                let message = format!("only {joined} of {} joined", counted(lab.plan().hosts));
                 return Err(ErrorReport::new(Code::LAB_STEP, message)
-                    .hint("use fewer hosts: this machine is too busy for so many"));
+                    .hint("use fewer hosts: this machine is too slow for so many"));
             }
-            tokio::time::sleep(ASKED_EVERY).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     })
 }
@@ -118,10 +122,10 @@ fn ls(args: &LabLsArgs, roots: &Roots) -> Outcome {
 
 fn row(lab: &Lab, state: &State) -> Vec<String> {
     let link = lab.plan().link;
-    let rate = link.rate.map_or_else(|| "unshaped".to_owned(), |rate| rate.to_string());
+    let rate = link.rate.map_or_else(|| "unlimited".to_owned(), |rate| rate.to_string());
     let delay = link.delay.map(|delay| format!(", {}", text::setting(delay)));
-    let mut is: Vec<&str> = vec![if state.runs { "runs" } else { "ended" }];
-    is.extend(state.faults.iter().map(|fault| match fault {
+    let mut states: Vec<&str> = vec![if state.runs { "running" } else { "stopped" }];
+    states.extend(state.faults.iter().map(|fault| match fault {
         Fault::Kill => "killed",
         Fault::Unplug => "unplugged",
         Fault::Slow => "slow",
@@ -133,7 +137,7 @@ fn row(lab: &Lab, state: &State) -> Vec<String> {
         state.host.address.to_string(),
         state.host.memory.to_string(),
         rate + &delay.unwrap_or_default(),
-        is.join(", "),
+        states.join(", "),
     ]
 }
 
@@ -152,14 +156,14 @@ fn execute_on(args: &LabExecArgs, lab: &Lab) -> Outcome {
 }
 
 fn command_of(words: &[std::ffi::OsString]) -> Command {
-    // The grammar asks for one word at least.
+    // The grammar requires at least one word.
     let mut words = words.iter();
     let mut command = Command::new(words.next().map_or("".as_ref(), |word| word.as_os_str()));
     command.args(words);
     command
 }
 
-/// Becomes the command, in this thread's network.
+/// Replaces this process by the command, in this thread's network namespace.
 fn execute(mut command: Command) -> Outcome {
     let error = command.exec();
     let program = command.get_program().to_string_lossy().into_owned();
@@ -167,10 +171,10 @@ fn execute(mut command: Command) -> Outcome {
     Err(ErrorReport::new(Code::OPTION, message).into())
 }
 
-/// This binary as a host: what is set for the user's own platform does not hold there.
+/// This binary as a host: the settings of the user's own platform do not apply to it.
 fn program() -> Result<impl Fn(&Host) -> Command, ErrorReport> {
     let binary = std::env::current_exe().map_err(|error| {
-        ErrorReport::new(Code::INTERNAL, format!("the path of this binary is not known: {error}"))
+        ErrorReport::new(Code::INTERNAL, format!("the path of this binary is unknown: {error}"))
     })?;
     Ok(move |host: &Host| {
         let mut command = Command::new(&binary);
@@ -196,7 +200,7 @@ fn program() -> Result<impl Fn(&Host) -> Command, ErrorReport> {
     })
 }
 
-/// What is left for each host if some is kept for the machine itself.
+/// The memory of each host: an equal share of 90 % of the available memory.
 fn share(hosts: u32) -> ByteSize {
     let free = rustix::system::sysinfo();
     let available = memory_available().unwrap_or(free.freeram.saturating_mul(free.mem_unit.into()));

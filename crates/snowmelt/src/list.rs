@@ -7,11 +7,11 @@ use crate::args::ListFormat;
 use crate::output::{Layout, draw};
 use crate::printer;
 
-/// A list on stdout: `rows` for people and spreadsheets, `values` for programs. A table of nothing
-/// is nothing.
+/// Prints a list to stdout: `rows` as a table or CSV, `values` as JSON. An empty table prints
+/// nothing.
 ///
 /// # Errors
-/// As [`json`], and what [`printer::print`] gives.
+/// Those of [`json`] and [`printer::print`].
 pub fn print(
     format: ListFormat,
     headings: &[&str],
@@ -26,7 +26,7 @@ pub fn print(
     })
 }
 
-/// As wide as it is: a digest or an address that is cut is none.
+/// Never cut to the terminal's width: a shortened digest or address is useless.
 fn table(headings: &[&str], rows: &[Vec<String>]) -> String {
     let cells = |row: &Vec<String>| row.iter().cloned().map(Some).collect();
     draw(headings, &rows.iter().map(cells).collect::<Vec<_>>(), Layout::unlimited())
@@ -35,9 +35,9 @@ fn table(headings: &[&str], rows: &[Vec<String>]) -> String {
 /// Indented JSON.
 ///
 /// # Errors
-/// `SM-0901` for a value that JSON cannot hold.
+/// `SM-0901` for a value that JSON cannot represent.
 pub fn json(value: &impl Serialize) -> Result<String, ErrorReport> {
-    ended(serde_json::to_string_pretty(value))
+    json_line(serde_json::to_string_pretty(value))
 }
 
 /// JSON on one line.
@@ -45,10 +45,10 @@ pub fn json(value: &impl Serialize) -> Result<String, ErrorReport> {
 /// # Errors
 /// As [`json`].
 pub fn line(value: &impl Serialize) -> Result<String, ErrorReport> {
-    ended(serde_json::to_string(value))
+    json_line(serde_json::to_string(value))
 }
 
-/// JSON that is indented for a reader and on one line for a program.
+/// JSON, indented on a terminal and on one line elsewhere.
 ///
 /// # Errors
 /// As [`json`].
@@ -73,9 +73,9 @@ fn field(cell: &str) -> String {
     }
 }
 
-fn ended(text: serde_json::Result<String>) -> Result<String, ErrorReport> {
+fn json_line(text: serde_json::Result<String>) -> Result<String, ErrorReport> {
     text.map(|text| text + "\n")
-        .map_err(|error| ErrorReport::new(Code::INTERNAL, format!("no JSON: {error}")))
+        .map_err(|error| ErrorReport::new(Code::INTERNAL, format!("JSON serialisation: {error}")))
 }
 
 #[cfg(test)]
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_are_quoted_where_they_must_be() {
+    fn csv_fields_are_quoted_if_necessary() {
         let rows = [vec!["a,b".to_owned(), "say \"x\"".to_owned()]];
         assert_eq!(csv(&["one", ">two"], &rows), "one,two\n\"a,b\",\"say \"\"x\"\"\"\n");
     }

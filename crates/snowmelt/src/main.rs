@@ -1,8 +1,8 @@
-//! The command line: it reads what was typed, finds or starts a platform, and shows what comes
-//! back. It composes the other crates and holds no logic of its own.
+//! The command line: it parses the arguments, finds or starts a platform, and prints the results.
+//! It composes the other crates and holds no logic of its own.
 //!
 //! Invariant: data goes to stdout, everything else to stderr, and the exit code says which kind of
-//! failure it was ([`snowmelt_types::ExitClass`]).
+//! failure occurred ([`snowmelt_types::ExitClass`]).
 
 mod args;
 mod burst;
@@ -49,19 +49,19 @@ fn main() -> ExitCode {
     if let Some(exit) = internal::run(&typed) {
         return exit;
     }
-    // Until the configuration is read only option and variable can say which form errors have.
+    // Until the configuration is read, only the option and the variable choose the form of errors.
     let early = Printer::new(usage::error_form(&typed), ProgressMode::Auto);
     let cli = match usage::parse(typed) {
         Ok(cli) => cli,
-        Err(usage::Ended::Shown(exit)) => return ExitCode::from(exit),
-        Err(usage::Ended::Wrong(report)) => return ended(Err((*report).into()), early),
+        Err(usage::Stop::Shown(exit)) => return ExitCode::from(exit),
+        Err(usage::Stop::Wrong(report)) => return exit_code(Err((*report).into()), early),
     };
     let config = match Config::load(&cli) {
         Ok(config) => config,
-        Err(report) => return ended(Err(report.into()), early),
+        Err(report) => return exit_code(Err(report.into()), early),
     };
     let printer = Printer::new(config.errors.value, config.progress.value);
-    ended(command(&cli, &config, printer), printer)
+    exit_code(command(&cli, &config, printer), printer)
 }
 
 fn command(cli: &Cli, config: &Config, printer: Printer) -> Outcome {
@@ -93,7 +93,7 @@ fn command(cli: &Cli, config: &Config, printer: Printer) -> Outcome {
     }
 }
 
-fn ended(outcome: Outcome, printer: Printer) -> ExitCode {
+fn exit_code(outcome: Outcome, printer: Printer) -> ExitCode {
     match outcome {
         Ok(exit) => ExitCode::from(exit),
         Err(failure) => {

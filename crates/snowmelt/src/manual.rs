@@ -1,4 +1,4 @@
-//! Completions and manual pages, made from the grammar.
+//! Completions and manual pages, generated from the grammar.
 
 use std::io;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::{printer, text};
 /// Prints the completions of a shell.
 ///
 /// # Errors
-/// `SM-0114` where stdout cannot be written to.
+/// `SM-0114` if stdout cannot be written to.
 pub fn completions(shell: Shell) -> Outcome {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "snowmelt", &mut script);
@@ -25,10 +25,10 @@ pub fn completions(shell: Shell) -> Outcome {
 /// Writes `snowmelt.1`, `snowmelt-sql.1`, `snowmelt-fn-deploy.1` and so on.
 ///
 /// # Errors
-/// `SM-0110` where the folder cannot be written to.
+/// `SM-0110` if the folder cannot be written to.
 pub fn man(folder: &Path) -> Outcome {
     let mut whole = Cli::command();
-    // Puts the options of every command on every page.
+    // Adds the global options to every page.
     whole.build();
     let written = std::fs::create_dir_all(folder).and_then(|()| pages(&whole, "snowmelt", folder));
     written.map_err(|error| {

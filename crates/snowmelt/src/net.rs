@@ -1,4 +1,4 @@
-//! `snowmelt net`: the networks of jobs that there are now, and the way of a packet in them.
+//! `snowmelt net`: the networks of running jobs, and the route of a packet in them.
 
 use snowmelt_api::{
     NetworkDetail, NetworkPart, NetworkSummary, PartNetwork, Trace, TraceRequest, TraceStep,
@@ -18,7 +18,7 @@ const LOST: u8 = 1;
 /// Runs one of the commands.
 ///
 /// # Errors
-/// `SM-0503` where no platform runs, `SM-0605` for a job or rank that there is not.
+/// `SM-0503` if no platform is running, `SM-0605` for an unknown job or rank.
 pub fn run(command: &NetCommand, config: &Config, printer: Printer) -> Outcome {
     match command {
         NetCommand::Ls(args) => ls(args, config, printer),
@@ -35,7 +35,7 @@ fn ls(args: &NetLsArgs, config: &Config, printer: Printer) -> Outcome {
     let rows: Vec<_> = networks.iter().map(row).collect();
     list::print(args.output, &headings, &rows, &networks)?;
     if networks.is_empty() {
-        printer.note("no job with a network runs");
+        printer.note("no job with a network is running");
     }
     Ok(0)
 }
@@ -93,24 +93,24 @@ fn ranks(part: &NetworkPart) -> String {
 fn of_part(part: &NetworkPart) -> Vec<(&'static str, String)> {
     match (&part.network, &part.error) {
         (Some(network), _) => of_network(network),
-        (None, Some(error)) => vec![("not known", error.message.clone())],
+        (None, Some(error)) => vec![("unknown", error.message.clone())],
         (None, None) => Vec::new(),
     }
 }
 
 fn of_network(network: &PartNetwork) -> Vec<(&'static str, String)> {
-    let (spec, counters, holds) = (&network.spec, &network.counters, &network.holds);
-    let hold = match network.hold {
-        AddressEnforcement::Cgroup => "programs on their control groups",
-        AddressEnforcement::Notifier => "the node, which answers their system calls",
+    let (spec, counters, objects) = (&network.spec, &network.counters, &network.holds);
+    let enforcement = match network.hold {
+        AddressEnforcement::Cgroup => "BPF programs on the cgroups",
+        AddressEnforcement::Notifier => "the node, by seccomp notification",
     };
-    let asked = format!(
+    let netlink = format!(
         "{} messages in {} calls, {} crossings, {} devices moved",
         counters.messages, counters.batches, counters.crossings, counters.moves
     );
-    let there = format!(
+    let contents = format!(
         "{} sockets, {} routes, {} neighbours and forwarding entries",
-        holds.sockets, holds.routes, holds.neighbours
+        objects.sockets, objects.routes, objects.neighbours
     );
     let mut rows = vec![
         ("host", spec.host.to_string()),
@@ -118,14 +118,14 @@ fn of_network(network: &PartNetwork) -> Vec<(&'static str, String)> {
         ("namespace", format!("net:[{}]", network.namespace)),
         ("device", network.device.clone()),
         ("packets", format!("{} bytes to other hosts", network.mtu)),
-        ("held by", hold.to_owned()),
-        ("netlink", asked),
-        ("in it", there),
+        ("enforced", format!("by {enforcement}")),
+        ("netlink", netlink),
+        ("contains", contents),
     ];
     rows.extend(
-        spec.peers
-            .iter()
-            .map(|peer| ("route", format!("{} and {} by {}", peer.range4, peer.range6, peer.host))),
+        spec.peers.iter().map(|peer| {
+            ("route", format!("{} and {} via {}", peer.range4, peer.range6, peer.host))
+        }),
     );
     rows
 }
@@ -136,10 +136,11 @@ fn block(rows: &[(&str, String)]) -> String {
 
 fn trace(args: &NetTraceArgs, config: &Config, printer: Printer) -> Outcome {
     let platform = Platform::server(args.server.as_deref(), config);
-    let asked =
+    let request =
         TraceRequest { from: args.from, to: args.to.to, port: args.to.port, ipv6: args.ipv6 };
-    let trace =
-        platform::with(platform, printer, async |client, _| client.trace(&args.job, &asked).await)?;
+    let trace = platform::with(platform, printer, async |client, _| {
+        client.trace(&args.job, &request).await
+    })?;
     let headings = ["", "host", "step", "found"];
     let rows: Vec<_> = trace.steps.iter().map(step).collect();
     list::print(args.output, &headings, &rows, &trace)?;

@@ -1,4 +1,4 @@
-//! `snowmelt fn pack`: from a Python file to a code package, by the platform.
+//! `snowmelt fn pack`: the platform builds a code package from a Python file.
 
 use std::path::Path;
 
@@ -9,15 +9,15 @@ use crate::args::PackArgs;
 use crate::config::Config;
 use crate::deploy::code_and_handler;
 use crate::failure::Outcome;
-use crate::functions::ask;
+use crate::functions::with_platform;
 use crate::input;
 use crate::printer::Printer;
 use crate::text;
 
-/// Makes a code package.
+/// Builds a code package.
 ///
 /// # Errors
-/// What the platform gives, and `SM-0110` for code that cannot be read.
+/// Errors of the platform, and `SM-0110` for code that cannot be read.
 pub fn run(args: &PackArgs, config: &Config, printer: Printer) -> Outcome {
     let (path, handler) = code_and_handler(&args.code);
     let request = PackRequest {
@@ -28,8 +28,9 @@ pub fn run(args: &PackArgs, config: &Config, printer: Printer) -> Outcome {
     };
     let label = format!("packing {}", args.name);
     let platform = &args.platform;
-    let packed =
-        ask(platform, config, printer, &label, async |client| client.pack(&request).await)?;
+    let packed = with_platform(platform, config, printer, &label, async |client| {
+        client.pack(&request).await
+    })?;
     printer.note(&summary(&packed, &args.name));
     Ok(0)
 }
@@ -38,10 +39,10 @@ fn summary(packed: &Packed, name: &str) -> String {
     let layers = text::counted(packed.layers, "layer");
     let reused = match packed.reused {
         0 => String::new(),
-        reused => format!(", {reused} of them here already"),
+        reused => format!(", {reused} of them already here"),
     };
     let (stored, raw) = (ByteSize(packed.bytes), ByteSize(packed.raw_bytes));
     let sent =
-        if packed.sent { format!("; sent {name}@{}", packed.manifest) } else { String::new() };
+        if packed.sent { format!("; pushed {name}@{}", packed.manifest) } else { String::new() };
     format!("{name}: {layers}{reused}, {stored} of {raw}{sent}")
 }

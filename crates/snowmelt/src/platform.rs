@@ -1,7 +1,7 @@
 //! The platform that a command uses: a running server, or one inside this process.
 //!
-//! Invariant: an embedded platform is prepared before any thread exists, because its spawner must
-//! be forked from a process of one thread, and is gone when [`with`] returns.
+//! Invariant: an embedded platform is prepared before any thread is started, because its spawner
+//! must be forked from a single-threaded process, and has ended when [`with`] returns.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -25,24 +25,24 @@ use crate::{cluster, text};
 /// The file name of the program that runs queries.
 const QUERY_PROGRAM: &str = "snowmelt-query";
 
-/// After this long a command says what it waits for.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// After this long it gives up; the next start cleans what is left.
-const LIMIT: Duration = Duration::from_secs(15);
+/// After this time a command reports that it waits for the sandboxes.
+const NOTICE_AFTER: Duration = Duration::from_secs(2);
+/// After this further time it stops waiting; the next start cleans up.
+const END_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Where a command's platform is.
+/// The platform of a command.
 pub enum Platform {
-    /// A server that runs already, at this socket.
+    /// A running server, at this socket.
     Server(PathBuf),
-    /// One that this process starts and ends.
+    /// A platform that this process starts and stops.
     Embedded(Box<Launch>),
 }
 
 impl Platform {
-    /// Finds the platform that the user chose, or the server that runs, or makes one.
+    /// Finds the platform that the user chose, or the running server, or starts a platform.
     ///
     /// # Errors
-    /// `SM-0503` where a server is there that refuses us; what [`Launch::prepare`] gives.
+    /// `SM-0503` if a server refuses the connection; those of [`Launch::prepare`].
     pub fn find(args: &PlatformArgs, config: &Config) -> Result<Self, ErrorReport> {
         if let Some(socket) = &args.server {
             return Ok(Self::Server(socket.clone()));
@@ -55,23 +55,23 @@ impl Platform {
         Ok(Self::Embedded(Box::new(Launch::prepare(settings)?)))
     }
 
-    /// The server that must be running.
+    /// A server, which must be running.
     pub fn server(server: Option<&Path>, config: &Config) -> Self {
         Self::Server(server.unwrap_or(&config.socket.value).to_owned())
     }
 
-    /// True for a platform that ends with this command.
+    /// True if the platform ends with this command.
     pub fn is_embedded(&self) -> bool {
         matches!(self, Self::Embedded(_))
     }
 }
 
-/// Settings of a platform that ends with this process and has a socket of its own.
+/// Settings of a platform that ends with this process and has a private socket.
 pub fn embedded_settings(config: &Config) -> Result<Settings, ErrorReport> {
     settings(config, None)
 }
 
-/// Settings of a host's process, which serves no socket.
+/// Settings of a node process, which serves no socket.
 pub fn node_settings(config: &Config) -> Result<Settings, ErrorReport> {
     let name = cluster::name(config)?;
     let networks_dir = Some(config.state.value.join("networks").join(name.as_str()));
@@ -88,13 +88,13 @@ pub fn server_settings(config: &Config) -> Result<Settings, ErrorReport> {
 
 fn settings(config: &Config, socket: Option<PathBuf>) -> Result<Settings, ErrorReport> {
     let binary = std::env::current_exe().map_err(|error| {
-        ErrorReport::new(Code::INTERNAL, format!("the path of this binary is not known: {error}"))
+        ErrorReport::new(Code::INTERNAL, format!("the path of this binary is unknown: {error}"))
     })?;
     Ok(Settings {
         state_dir: config.state.value.clone(),
         run_base: config.run.value.clone(),
         private: socket.is_none(),
-        // Whoever may pass through the state folder still may.
+        // Members of the group must still be able to traverse the state folder.
         group: config.group.as_ref().map(|group| group.value.clone()),
         socket,
         spawner_command: vec![binary.clone().into(), "internal".into(), "spawner".into()],
@@ -111,7 +111,7 @@ fn settings(config: &Config, socket: Option<PathBuf>) -> Result<Settings, ErrorR
     })
 }
 
-/// The program that runs queries: beside this one, as it is built, or where packages put it.
+/// The program that runs queries: beside this one, or where packages install it.
 pub fn query_program(binary: &Path) -> PathBuf {
     let beside = binary.with_file_name(QUERY_PROGRAM);
     let prefix = binary.parent().and_then(Path::parent);
@@ -119,7 +119,7 @@ pub fn query_program(binary: &Path) -> PathBuf {
     packaged.filter(|packaged| !beside.exists() && packaged.exists()).unwrap_or(beside)
 }
 
-/// True if a server accepts connections at this socket, or would if it were not stopped.
+/// True if a server listens on this socket, even if it is suspended.
 pub fn answers(socket: &Path) -> Result<bool, ErrorReport> {
     match connect(socket) {
         Ok(()) => Ok(true),
@@ -127,14 +127,15 @@ pub fn answers(socket: &Path) -> Result<bool, ErrorReport> {
         Err(error) if absent(error.kind()) => Ok(false),
         Err(error) => {
             let reason = text::reason(&error);
-            let message = format!("the server at {} refuses us: {reason}", socket.display());
+            let message =
+                format!("the server at {} refuses the connection: {reason}", socket.display());
             Err(ErrorReport::new(Code::SERVER_UNREACHABLE, message)
-                .hint("run it as the server's user, or use --embedded"))
+                .hint("run the command as the server's user, or use --embedded"))
         }
     }
 }
 
-// Without waiting: a server that is stopped accepts nothing, and its backlog may be full.
+// Non-blocking: a suspended server (SIGSTOP) accepts nothing, and its backlog may be full.
 fn connect(socket: &Path) -> std::io::Result<()> {
     let address = SocketAddrUnix::new(socket)?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -142,7 +143,7 @@ fn connect(socket: &Path) -> std::io::Result<()> {
     Ok(rustix::net::connect(&ours, &address)?)
 }
 
-// A path too long for a socket cannot have a server behind it.
+// A path too long for a socket cannot belong to a server.
 fn absent(kind: ErrorKind) -> bool {
     matches!(
         kind,
@@ -153,10 +154,10 @@ fn absent(kind: ErrorKind) -> bool {
     )
 }
 
-/// Does some work with a platform, and ends the platform if it is our own.
+/// Runs `work` with a platform, and stops the platform if this process started it.
 ///
 /// # Errors
-/// What the work gives; `SM-0113` with exit code 130 or 143 where a signal came first.
+/// Those of `work`; `SM-0113` with exit code 130 or 143 if a signal arrives first.
 pub fn with<T>(
     platform: Platform,
     printer: Printer,
@@ -177,7 +178,7 @@ pub fn with<T>(
             }
         }
     });
-    // A blocking read of some library must not hold up the end.
+    // A blocking read in a library must not delay the exit.
     runtime.shutdown_background();
     done
 }
@@ -214,7 +215,7 @@ impl Embedded {
     ) -> Result<T, Failure> {
         let done = tokio::select! {
             biased;
-            // Its own error says more than the client's, which only finds nobody there.
+            // The platform's own error is more precise than the client's failed connection.
             ended = &mut self.serving => return Err(joined(ended).err().unwrap_or_else(stopped).into()),
             done = until_signal(signals, work) => done,
         };
@@ -227,14 +228,14 @@ impl Embedded {
 
     async fn close(mut self, printer: Printer) -> Result<(), ErrorReport> {
         self.shutdown.cancel();
-        if let Ok(ended) = tokio::time::timeout(PATIENCE, &mut self.serving).await {
+        if let Ok(ended) = tokio::time::timeout(NOTICE_AFTER, &mut self.serving).await {
             return joined(ended);
         }
         printer.note("waiting for the sandboxes to end");
-        match tokio::time::timeout(LIMIT, &mut self.serving).await {
+        match tokio::time::timeout(END_TIMEOUT, &mut self.serving).await {
             Ok(ended) => joined(ended),
             Err(_) => Err(ErrorReport::new(Code::INTERNAL, "the sandboxes did not end in time")
-                .hint("the next snowmelt command cleans up what is left")),
+                .hint("the next snowmelt command cleans up")),
         }
     }
 }
@@ -251,7 +252,7 @@ fn stopped() -> ErrorReport {
     ErrorReport::new(Code::INTERNAL, "the embedded platform ended before its work was done")
 }
 
-// A client has one connection to look after: more threads would only cost their start.
+// A client has one connection: more threads would only cost their start.
 fn runtime(platform: &Platform) -> Result<Runtime, ErrorReport> {
     match platform.is_embedded() {
         true => server_runtime(),

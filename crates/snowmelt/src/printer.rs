@@ -1,7 +1,7 @@
-//! What the user reads beside the data: errors, notes and summaries, on stderr.
+//! Messages on stderr: errors, notes and summaries.
 //!
 //! Invariant: nothing here writes to stdout, and colour appears only on a terminal without
-//! `NO_COLOR`. A stderr that cannot be written to is no reason to fail.
+//! `NO_COLOR`. A failed write to stderr is ignored.
 
 use std::borrow::Cow;
 use std::io::{IsTerminal, Write, stderr, stdout};
@@ -17,7 +17,7 @@ const CYAN: &str = "\x1b[1;36m";
 const DIM: &str = "\x1b[2m";
 const RESET: &str = "\x1b[0m";
 
-/// Writes to stderr in the form that the user asked for.
+/// Writes to stderr in the form that the user chose.
 #[derive(Clone, Copy, Debug)]
 pub struct Printer {
     form: ErrorForm,
@@ -34,7 +34,7 @@ impl Printer {
         Self { form, colour, quiet: progress == ProgressMode::Quiet, terminal }
     }
 
-    /// An error, as the last thing that is printed.
+    /// Prints an error, which is always the last message.
     pub fn error(&self, report: &ErrorReport) {
         match self.form {
             ErrorForm::Json => match serde_json::to_string(report) {
@@ -45,7 +45,7 @@ impl Printer {
         }
     }
 
-    /// What the user should know although nothing failed, unless the user asked for quiet.
+    /// Prints a warning, unless progress is `quiet`.
     pub fn warning(&self, report: &ErrorReport) {
         if !self.quiet {
             let shown = report.to_string();
@@ -53,7 +53,7 @@ impl Printer {
         }
     }
 
-    /// One line of information, unless the user asked for quiet.
+    /// Prints one line of information, unless progress is `quiet`.
     pub fn note(&self, message: &str) {
         match self.colour {
             _ if self.quiet => {}
@@ -62,22 +62,22 @@ impl Printer {
         }
     }
 
-    /// Text that the user asked for or must not miss.
+    /// Prints text even if progress is `quiet`.
     pub fn line(&self, text: &str) {
         write(&self.safe(text));
     }
 
-    /// True where stderr is a terminal.
+    /// True if stderr is a terminal.
     pub fn terminal(&self) -> bool {
         self.terminal
     }
 
-    // A log keeps what was written; a terminal would obey it.
+    // A terminal would execute control sequences; a log keeps the text as it is.
     fn safe<'a>(&self, text: &'a str) -> Cow<'a, str> {
         if self.terminal { text::visible(text) } else { Cow::Borrowed(text) }
     }
 
-    // Colour codes are added after foreign control sequences were made visible.
+    // Colour codes are added after control sequences in the text were escaped.
     fn painted(&self, shown: &str) -> String {
         let shown = self.safe(shown);
         if !self.colour {
@@ -106,26 +106,26 @@ fn paint(line: &str) -> String {
     line.to_owned()
 }
 
-/// True where stdout is a terminal.
+/// True if stdout is a terminal.
 pub fn stdout_is_terminal() -> bool {
     stdout().is_terminal()
 }
 
-/// True where stdout shows colours.
+/// True if stdout shows colours.
 pub fn stdout_has_colour() -> bool {
     stdout_is_terminal() && env::text(env::NO_COLOR).is_none()
 }
 
-/// Columns of the terminal behind stdout.
+/// Columns of stdout's terminal.
 pub fn terminal_width() -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(stdout()).ok()?;
     Some(size.ws_col.into()).filter(|columns| *columns > 0)
 }
 
-/// Prints text that is data to stdout. A reader that went away is no error.
+/// Prints data to stdout. A closed pipe is not an error.
 ///
 /// # Errors
-/// `SM-0114` where stdout cannot be written to.
+/// `SM-0114` if stdout cannot be written to.
 pub fn print(data: &str) -> Result<(), ErrorReport> {
     let mut out = stdout().lock();
     match out.write_all(data.as_bytes()).and_then(|()| out.flush()) {
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn colour_adds_nothing_but_colour() {
+    fn a_coloured_error_has_the_same_text() {
         let printer = Printer { form: ErrorForm::Text, colour: true, quiet: false, terminal: true };
         let report = ErrorReport::new(Code::OPTION, "no: \u{1b}[2J").hint("try");
         let painted = printer.painted(&report.to_string());

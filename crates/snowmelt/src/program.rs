@@ -1,4 +1,4 @@
-//! What a user deploys: which runtime it is for, and the files of a program by value.
+//! The code of a deployment: its runtime, and the files of a program.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -12,14 +12,14 @@ use snowmelt_wire::{CodeFile, SourceCode};
 use crate::args::DeployArgs;
 use crate::text;
 
-/// The most bytes of all files: as base64 they fit into one request.
-const MOST_BYTES: ByteSize = ByteSize::mib(180);
+/// Size limit of all files together: encoded in base64 they fit into one request.
+const MAX_BYTES: ByteSize = ByteSize::mib(180);
 
-/// The runtime that the user names, or that the file's ending stands for; a folder, or nothing, in
-/// an image is for the image's own command.
+/// The runtime that the user names, or that of the file's extension. In an image, a folder or no
+/// code at all means the image's own command.
 ///
 /// # Errors
-/// `SM-0110` where neither says it.
+/// `SM-0110` if neither determines it.
 pub fn runtime(args: &DeployArgs, path: &Path) -> Result<Runtime, ErrorReport> {
     if args.command.is_some() {
         return Ok(Runtime::Command);
@@ -27,9 +27,9 @@ pub fn runtime(args: &DeployArgs, path: &Path) -> Result<Runtime, ErrorReport> {
     if let Some(runtime) = args.runtime {
         return Ok(runtime.into());
     }
-    let may_run_itself = args.image.is_some();
-    match path.extension().and_then(|ending| ending.to_str()) {
-        _ if may_run_itself && (args.code.is_none() || path.is_dir()) => Ok(Runtime::Command),
+    let has_image = args.image.is_some();
+    match path.extension().and_then(|extension| extension.to_str()) {
+        _ if has_image && (args.code.is_none() || path.is_dir()) => Ok(Runtime::Command),
         Some("mjs" | "cjs" | "js") => Ok(Runtime::Node),
         Some("java" | "jar") => Ok(Runtime::Java),
         _ if path.is_dir() => Err(unknown(path, "a folder")),
@@ -40,9 +40,9 @@ pub fn runtime(args: &DeployArgs, path: &Path) -> Result<Runtime, ErrorReport> {
 }
 
 fn unknown(path: &Path, what: &str) -> ErrorReport {
-    let message = format!("{} is {what}: what runs it is not known", path.display());
+    let message = format!("{} is {what}: its runtime is unknown", path.display());
     ErrorReport::new(Code::OPTION, message)
-        .hint("name it with --runtime node|java|go, or give a --command")
+        .hint("choose one with --runtime node|java|go, or use --command")
 }
 
 fn is_program(path: &Path) -> bool {
@@ -55,7 +55,7 @@ fn is_program(path: &Path) -> bool {
 /// Program and arguments from one text, split as a shell does.
 ///
 /// # Errors
-/// `SM-0110` for a quotation without an end.
+/// `SM-0110` for an unterminated quotation.
 pub fn command(args: &DeployArgs) -> Result<Vec<String>, ErrorReport> {
     let Some(text) = &args.command else { return Ok(Vec::new()) };
     let words = shlex::split(text).filter(|words| !words.is_empty());
@@ -65,33 +65,33 @@ pub fn command(args: &DeployArgs) -> Result<Vec<String>, ErrorReport> {
     })
 }
 
-/// The folder of an image from `/` on, as the platform has to know it.
+/// The absolute path of an image's folder, as the platform needs it.
 ///
 /// # Errors
-/// `SM-0110` where it is no folder.
+/// `SM-0110` if it is not a folder.
 pub fn root(args: &DeployArgs) -> Result<Option<PathBuf>, ErrorReport> {
     let Some(root) = &args.root else { return Ok(None) };
     let absolute = root.canonicalize().map_err(|error| unreadable(root, &error))?;
     if absolute.is_dir() {
         return Ok(Some(absolute));
     }
-    let message = format!("{} is no folder", root.display());
+    let message = format!("{} is not a folder", root.display());
     Err(ErrorReport::new(Code::OPTION, message)
-        .hint("unpack the image first; --root is the folder with its bin, lib and usr"))
+        .hint("unpack the image first; --root is the folder that contains bin, lib and usr"))
 }
 
-/// The name of a block image, as the platform has to know it: a folder that has one from `/` on.
+/// The name of a block image, as the platform needs it: the path of a folder is absolute.
 ///
 /// # Errors
-/// `SM-1001` for what is no name of one.
+/// `SM-1001` for an invalid name.
 pub fn image(args: &DeployArgs) -> Result<Option<String>, ErrorReport> {
     args.image.as_deref().map(place).transpose()
 }
 
-/// The name of an image or code package, as the platform has to know it.
+/// The name of an image or code package, as the platform needs it.
 ///
 /// # Errors
-/// `SM-1001` for what is no name of one.
+/// `SM-1001` for an invalid name.
 pub fn place(name: &str) -> Result<String, ErrorReport> {
     match name.parse::<ImageLocation>().map_err(|error| error.report())? {
         ImageLocation::Layout(folder, tag) => {
@@ -105,9 +105,9 @@ pub fn place(name: &str) -> Result<String, ErrorReport> {
 /// One file, or all files of a folder.
 ///
 /// # Errors
-/// `SM-0110` with the name of what cannot be read or sent.
+/// `SM-0110` with the path that cannot be read or sent.
 pub fn files(path: &Path) -> Result<SourceCode, ErrorReport> {
-    let mut found = Found::default();
+    let mut found = CollectedFiles::default();
     if path.is_dir() {
         found.folder(path, "")?;
     } else {
@@ -121,23 +121,23 @@ pub fn files(path: &Path) -> Result<SourceCode, ErrorReport> {
 }
 
 #[derive(Default)]
-struct Found {
+struct CollectedFiles {
     files: BTreeMap<String, CodeFile>,
     bytes: u64,
 }
 
-impl Found {
+impl CollectedFiles {
     fn folder(&mut self, folder: &Path, prefix: &str) -> Result<(), ErrorReport> {
         let entries = std::fs::read_dir(folder).map_err(|error| unreadable(folder, &error))?;
         for entry in entries {
             let path = entry.map_err(|error| unreadable(folder, &error))?.path();
             let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
-                return Err(refused(&path, "its name is no text"));
+                return Err(refused(&path, "its name is not UTF-8"));
             };
             let name = format!("{prefix}{name}");
             match (path.is_dir(), path.is_symlink()) {
-                // It may lead back to where it stands.
-                (true, true) => return Err(refused(&path, "it is a link to a folder")),
+                // The link may point to a parent folder, which would be a loop.
+                (true, true) => return Err(refused(&path, "it is a symbolic link to a folder")),
                 (true, false) => self.folder(&path, &format!("{name}/"))?,
                 (false, _) => self.file(&path, name)?,
             }
@@ -151,10 +151,10 @@ impl Found {
             return Err(refused(path, "it is neither a file nor a folder"));
         }
         self.bytes += found.len();
-        if self.bytes > MOST_BYTES.bytes() {
-            let message = format!("the files have more than {MOST_BYTES} together");
+        if self.bytes > MAX_BYTES.bytes() {
+            let message = format!("the files are larger than {MAX_BYTES} together");
             return Err(ErrorReport::new(Code::OPTION, message)
-                .hint("put what is large into an image and name that with --image"));
+                .hint("put large files into an image, and name it with --image"));
         }
         let bytes = std::fs::read(path).map_err(|error| unreadable(path, &error))?;
         let executable = found.permissions().mode() & 0o111 != 0;
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_is_all_of_its_files() {
+    fn a_folder_includes_all_files_and_refuses_links_to_folders() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(folder.path().join("lib/deep")).unwrap();
         std::fs::write(folder.path().join("main"), "#!").unwrap();

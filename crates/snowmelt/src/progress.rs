@@ -1,13 +1,13 @@
-//! How far the work is, on stderr.
+//! The progress display on stderr.
 //!
-//! Invariant: nothing is drawn in the first 300 ms, and nothing of it is left on the terminal once
-//! the display is dropped.
+//! Invariant: nothing is drawn in the first 300 ms, and the terminal is clear once the display is
+//! dropped.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use snowmelt_api::{Event, Phase, Progress as Figures};
+use snowmelt_api::{Event, Phase, Progress as Metrics};
 use snowmelt_types::ByteSize;
 use tokio::task::JoinHandle;
 
@@ -15,15 +15,15 @@ use crate::args::ProgressMode;
 use crate::printer::Printer;
 use crate::text;
 
-const QUIET_FOR: Duration = Duration::from_millis(300);
-const DRAWN_EVERY: Duration = Duration::from_millis(100);
-/// Between the first two lines in a log; each pause is twice the one before, up to the longest.
+const SHOW_AFTER: Duration = Duration::from_millis(300);
+const REDRAW_INTERVAL: Duration = Duration::from_millis(100);
+/// Pause between the first two lines in a log; each pause doubles, up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// Steps of the bar.
+/// Length of the bar.
 const STEPS: u64 = 1000;
 
-/// A progress display. Must be made inside a runtime.
+/// A progress display. Must be created inside a runtime.
 pub struct Progress {
     shared: Arc<Shared>,
     ticker: Option<JoinHandle<()>>,
@@ -40,14 +40,14 @@ struct State {
     began: Instant,
     label: String,
     phase: Option<Phase>,
-    figures: Figures,
+    metrics: Metrics,
 }
 
 impl Progress {
     /// Starts the display; `label` is shown until the first phase begins.
     pub fn start(mode: ProgressMode, printer: Printer, label: impl Into<String>) -> Self {
-        let (phase, figures) = (None, Figures::default());
-        let state = State { began: Instant::now(), label: label.into(), phase, figures };
+        let (phase, metrics) = (None, Metrics::default());
+        let state = State { began: Instant::now(), label: label.into(), phase, metrics };
         let bar = ProgressBar::with_draw_target(Some(STEPS), ProgressDrawTarget::hidden());
         let shared = Arc::new(Shared { state: Mutex::new(state), bar, printer });
         let ticker = match mode {
@@ -60,8 +60,8 @@ impl Progress {
         Self { shared, ticker }
     }
 
-    /// Starts a display only where someone watches: a short command adds no line to a log.
-    pub fn watched(mode: ProgressMode, printer: Printer, label: impl Into<String>) -> Self {
+    /// Starts a display only on a terminal: a short command adds no lines to a log.
+    pub fn on_terminal(mode: ProgressMode, printer: Printer, label: impl Into<String>) -> Self {
         let mode = match mode {
             ProgressMode::Auto if !printer.terminal() => ProgressMode::Quiet,
             mode => mode,
@@ -69,17 +69,17 @@ impl Progress {
         Self::start(mode, printer, label)
     }
 
-    /// Says what is being done, where there are no phases.
-    pub fn doing(&self, label: impl Into<String>) {
+    /// Changes the label, for work without phases.
+    pub fn set_label(&self, label: impl Into<String>) {
         self.shared.state().label = label.into();
     }
 
-    /// Takes what happened.
+    /// Shows an event of the query.
     pub fn event(&self, event: Event) {
         match event {
             Event::Accepted { .. } => {}
             Event::Phase { phase } => self.shared.state().phase = Some(phase),
-            Event::Progress(figures) => self.shared.state().figures = figures,
+            Event::Progress(metrics) => self.shared.state().metrics = metrics,
             Event::Note { text } => {
                 let Shared { bar, printer, .. } = &*self.shared;
                 bar.suspend(|| printer.note(&text));
@@ -94,7 +94,7 @@ impl Drop for Progress {
             ticker.abort();
         }
         self.shared.bar.finish_and_clear();
-        // The ticker may be in the middle of its last step on another thread.
+        // The ticker may still be drawing on another thread.
         self.shared.bar.set_draw_target(ProgressDrawTarget::hidden());
     }
 }
@@ -115,7 +115,7 @@ impl Shared {
 }
 
 async fn draw(shared: Arc<Shared>) {
-    tokio::time::sleep(QUIET_FOR).await;
+    tokio::time::sleep(SHOW_AFTER).await;
     let template = "{spinner:.cyan} {bar:20.cyan/dim} {msg}";
     let style = ProgressStyle::with_template(template)
         .unwrap_or_else(|_| ProgressStyle::default_bar())
@@ -124,7 +124,7 @@ async fn draw(shared: Arc<Shared>) {
     shared.bar.set_style(style);
     shared.update_bar();
     shared.bar.set_draw_target(ProgressDrawTarget::stderr());
-    let mut due = tokio::time::interval(DRAWN_EVERY);
+    let mut due = tokio::time::interval(REDRAW_INTERVAL);
     loop {
         due.tick().await;
         shared.update_bar();
@@ -133,7 +133,7 @@ async fn draw(shared: Arc<Shared>) {
 }
 
 async fn print(shared: Arc<Shared>) {
-    tokio::time::sleep(QUIET_FOR).await;
+    tokio::time::sleep(SHOW_AFTER).await;
     let mut pause = FIRST_PAUSE;
     loop {
         let line = shared.state().line();
@@ -143,54 +143,54 @@ async fn print(shared: Arc<Shared>) {
     }
 }
 
-/// A log of an hour needs no line for each second.
+/// Keeps the log of a query of an hour short.
 fn longer(pause: Duration) -> Duration {
     (pause * 2).min(LONGEST_PAUSE)
 }
 
 impl State {
-    /// How much is done, from 0 to 1. Bytes alone would end early, because columns and row groups
-    /// that nobody needs are never read.
+    /// Completed share, from 0 to 1. Bytes alone would stay below 1, because columns and row groups
+    /// that the query does not need are never read.
     fn share(&self) -> f64 {
         let part = |done: u64, all: u64| if all == 0 { 0.0 } else { done as f64 / all as f64 };
-        let figures = &self.figures;
-        part(figures.done.into(), figures.tasks.into())
-            .max(part(figures.bytes, figures.bytes_total))
+        let metrics = &self.metrics;
+        part(metrics.done.into(), metrics.tasks.into())
+            .max(part(metrics.bytes, metrics.bytes_total))
             .min(1.0)
     }
 
     fn line(&self) -> String {
-        let figures = &self.figures;
-        let mut parts = vec![self.doing()];
-        if figures.tasks > 0 {
-            let (done, tasks, running) = (figures.done, figures.tasks, figures.running);
+        let metrics = &self.metrics;
+        let mut parts = vec![self.activity()];
+        if metrics.tasks > 0 {
+            let (done, tasks, running) = (metrics.done, metrics.tasks, metrics.running);
             parts.push(format!("{done} of {tasks} tasks, {running} running"));
         }
-        if figures.cold + figures.warm > 0 {
-            parts.push(format!("{} cold, {} warm", figures.cold, figures.warm));
+        if metrics.cold + metrics.warm > 0 {
+            parts.push(format!("{} cold, {} warm", metrics.cold, metrics.warm));
         }
-        if figures.bytes_total > 0 {
-            // Footers are read twice, and are no part of what there is to scan.
-            let all = figures.bytes_total;
-            parts.push(format!("{} of {}", ByteSize(figures.bytes.min(all)), ByteSize(all)));
+        if metrics.bytes_total > 0 {
+            // Footers are read twice, and do not count in the total.
+            let all = metrics.bytes_total;
+            parts.push(format!("{} of {}", ByteSize(metrics.bytes.min(all)), ByteSize(all)));
         }
-        if figures.rows > 0 {
-            parts.push(text::counted(figures.rows, "row"));
+        if metrics.rows > 0 {
+            parts.push(text::counted(metrics.rows, "row"));
         }
-        if figures.udf_rows > 0 {
-            parts.push(format!("{} in UDFs", text::count(figures.udf_rows)));
+        if metrics.udf_rows > 0 {
+            parts.push(format!("{} in UDFs", text::count(metrics.udf_rows)));
         }
         parts.push(format!("{:.1} s", self.began.elapsed().as_secs_f64()));
         parts.join(" · ")
     }
 
-    fn doing(&self) -> String {
+    fn activity(&self) -> String {
         match self.phase {
             None => self.label.clone(),
             Some(Phase::Packages) => "resolving packages".to_owned(),
             Some(Phase::Plan) => "planning".to_owned(),
-            Some(Phase::Start) if self.figures.tasks > 0 => {
-                format!("starting {}", text::counted(self.figures.tasks.into(), "worker"))
+            Some(Phase::Start) if self.metrics.tasks > 0 => {
+                format!("starting {}", text::counted(self.metrics.tasks.into(), "worker"))
             }
             Some(Phase::Start) => "starting workers".to_owned(),
             Some(Phase::Run) => "running".to_owned(),
@@ -203,13 +203,13 @@ impl State {
 mod tests {
     use super::*;
 
-    fn state(phase: Option<Phase>, figures: Figures) -> State {
-        State { began: Instant::now(), label: "connecting".into(), phase, figures }
+    fn state(phase: Option<Phase>, metrics: Metrics) -> State {
+        State { began: Instant::now(), label: "connecting".into(), phase, metrics }
     }
 
     #[test]
-    fn says_what_runs_and_how_far_it_is() {
-        let figures = Figures {
+    fn the_line_shows_phase_tasks_bytes_and_rows() {
+        let metrics = Metrics {
             tasks: 8,
             running: 5,
             done: 3,
@@ -220,21 +220,21 @@ mod tests {
             bytes_total: 125 << 20,
             udf_rows: 40_000,
         };
-        let line = state(Some(Phase::Run), figures).line();
+        let line = state(Some(Phase::Run), metrics).line();
         let expected = "running · 3 of 8 tasks, 5 running · 8 cold, 0 warm · 60 MiB of 125 MiB · \
                         1,200,000 rows · 40,000 in UDFs · ";
         assert!(line.starts_with(expected), "{line}");
     }
 
     #[test]
-    fn no_more_is_read_than_there_is() {
-        let figures = Figures { bytes: 40 << 20, bytes_total: 39 << 20, ..Figures::default() };
-        let line = state(Some(Phase::Run), figures).line();
+    fn bytes_read_are_capped_at_the_total() {
+        let metrics = Metrics { bytes: 40 << 20, bytes_total: 39 << 20, ..Metrics::default() };
+        let line = state(Some(Phase::Run), metrics).line();
         assert!(line.contains("39 MiB of 39 MiB"), "{line}");
     }
 
     #[test]
-    fn an_hour_is_told_in_few_lines() {
+    fn the_log_of_an_hour_has_few_lines() {
         let pauses = std::iter::successors(Some(FIRST_PAUSE), |pause| Some(longer(*pause)));
         let moments = pauses.scan(Duration::ZERO, |at, pause| {
             *at += pause;
@@ -246,15 +246,15 @@ mod tests {
 
     #[test]
     fn names_each_phase() {
-        assert!(state(None, Figures::default()).line().starts_with("connecting · "));
-        let figures = Figures { tasks: 1, ..Figures::default() };
-        assert_eq!(state(Some(Phase::Start), figures).doing(), "starting 1 worker");
+        assert!(state(None, Metrics::default()).line().starts_with("connecting · "));
+        let metrics = Metrics { tasks: 1, ..Metrics::default() };
+        assert_eq!(state(Some(Phase::Start), metrics).activity(), "starting 1 worker");
     }
 
     #[test]
-    fn pruned_bytes_do_not_hold_the_bar_back() {
-        let figures =
-            Figures { tasks: 4, done: 4, bytes: 1, bytes_total: 100, ..Figures::default() };
-        assert_eq!(state(Some(Phase::Run), figures).share(), 1.0);
+    fn the_bar_is_full_when_all_tasks_end_even_if_bytes_were_pruned() {
+        let metrics =
+            Metrics { tasks: 4, done: 4, bytes: 1, bytes_total: 100, ..Metrics::default() };
+        assert_eq!(state(Some(Phase::Run), metrics).share(), 1.0);
     }
 }

@@ -13,29 +13,30 @@ use crate::args::RunArgs;
 use crate::config::Config;
 use crate::deploy::code_and_handler;
 use crate::failure::Outcome;
-use crate::functions::{ask, ended, event};
+use crate::functions::{event, finish, with_platform};
 use crate::printer::Printer;
 use crate::{input, program, text};
 
-/// Calls a function of a file and prints its result; what it wrote goes to stderr.
+/// Calls a function in a file and prints its result; its output goes to stderr.
 ///
 /// # Errors
-/// What the platform gives, and `SM-0110` or `SM-0222` for wrong input.
+/// Errors of the platform, and `SM-0110` or `SM-0222` for wrong input.
 pub fn run(args: &RunArgs, config: &Config, printer: Printer) -> Outcome {
     let (spec, event) = (spec(args)?, event(args.data.as_deref())?);
     let request = InvokeRequest { event, asynchronous: false };
     let label = format!("running {}", args.code);
-    let (invocation, log) = ask(&args.platform, config, printer, &label, async |client| {
-        client.deploy(&spec).await?;
-        let called = call(client, &spec.name, &request).await;
-        let removed = client.remove(&spec.name).await;
-        let called = called?;
-        removed.map(|()| called)
-    })?;
+    let (invocation, log) =
+        with_platform(&args.platform, config, printer, &label, async |client| {
+            client.deploy(&spec).await?;
+            let called = call(client, &spec.name, &request).await;
+            let removed = client.remove(&spec.name).await;
+            let called = called?;
+            removed.map(|()| called)
+        })?;
     for line in log.iter().flat_map(|entry| entry.text.lines()) {
         printer.line(&text::visible(line));
     }
-    ended(invocation, printer)
+    finish(invocation, printer)
 }
 
 async fn call(
@@ -51,7 +52,7 @@ async fn call(
 fn spec(args: &RunArgs) -> Result<FunctionSpec, ErrorReport> {
     let (path, handler) = code_and_handler(&args.code);
     let path = Path::new(path);
-    let runtime = match path.extension().and_then(|ending| ending.to_str()) {
+    let runtime = match path.extension().and_then(|extension| extension.to_str()) {
         Some("mjs" | "cjs" | "js") => Runtime::Node,
         Some("java" | "jar") => Runtime::Java,
         _ => Runtime::Python,
@@ -63,7 +64,7 @@ fn spec(args: &RunArgs) -> Result<FunctionSpec, ErrorReport> {
     let default = FunctionOptions::default();
     let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     Ok(FunctionSpec {
-        name: passing_name()?,
+        name: temporary_name()?,
         code,
         packed: None,
         handler: handler.to_owned(),
@@ -86,8 +87,8 @@ fn spec(args: &RunArgs) -> Result<FunctionSpec, ErrorReport> {
     })
 }
 
-/// A name that no other function has.
-fn passing_name() -> Result<FunctionName, ErrorReport> {
+/// A unique name.
+fn temporary_name() -> Result<FunctionName, ErrorReport> {
     let name = format!("run-{}", InvocationId::new().as_str());
     name.parse()
         .map_err(|message: String| ErrorReport::new(snowmelt_types::Code::INTERNAL, message))

@@ -1,7 +1,7 @@
-//! Ctrl-C and SIGTERM as a cancellation.
+//! Cancellation by Ctrl-C, SIGTERM and SIGHUP.
 //!
-//! Invariant: no signal that is handled here skips the clean-up. The first one starts it, every
-//! further one says what it waits for.
+//! Invariant: no signal that is handled here skips the clean-up. The first one starts it; each
+//! further one prints what the command still waits for.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -18,7 +18,7 @@ struct Caught {
     number: u8,
 }
 
-/// The signals that ask this process to end.
+/// The handled signals of this process.
 #[derive(Clone)]
 pub struct Signals {
     token: CancellationToken,
@@ -31,12 +31,12 @@ struct Shared {
 }
 
 impl Signals {
-    /// Listens from now on, for as long as the process lives.
+    /// Installs the handlers, which stay until the process exits.
     ///
     /// # Errors
-    /// `SM-0901` where the kernel refuses a handler.
+    /// `SM-0901` if a handler cannot be installed.
     pub fn listen(printer: Printer) -> Result<Self, ErrorReport> {
-        let shared = Shared { caught: None, waiting_for: "what is left to end" };
+        let shared = Shared { caught: None, waiting_for: "running work to end" };
         let signals =
             Self { token: CancellationToken::new(), shared: Arc::new(Mutex::new(shared)) };
         for (kind, name) in [
@@ -56,12 +56,12 @@ impl Signals {
         &self.token
     }
 
-    /// Says what a second Ctrl-C is to be told.
+    /// Sets what a second Ctrl-C reports.
     pub fn waiting_for(&self, what: &'static str) {
         self.lock().waiting_for = what;
     }
 
-    /// The failure with which a command ends that a signal cancelled.
+    /// The failure of a command that a signal cancelled.
     pub fn failure(&self) -> Failure {
         let caught = self.lock().caught.unwrap_or(Caught { name: "Ctrl-C", number: 2 });
         let report = ErrorReport::new(Code::CANCELLED, format!("cancelled by {}", caught.name));

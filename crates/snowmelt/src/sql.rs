@@ -1,4 +1,4 @@
-//! `snowmelt sql`: one query from the command line to its answer.
+//! `snowmelt sql`: runs one query and writes its result.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,15 +16,15 @@ use crate::printer::Printer;
 use crate::progress::Progress;
 use crate::{env, input, profile};
 
-/// Runs the query and writes its answer.
+/// Runs the query and writes its result.
 ///
 /// # Errors
-/// Whatever is wrong with the statement, the data, the functions or the output.
+/// Errors of the statement, the data, the functions or the output.
 pub fn run(args: &SqlArgs, config: &Config, printer: Printer) -> Outcome {
     let output = output(args, config);
     output.check()?;
     let request = request(args, config)?;
-    // Opened first, so that a query does not run for minutes only to find no place for its answer.
+    // Opened first, so that a long query does not fail at its end because of its output file.
     let target = Target::open(output.file)?;
     let page = args.profile_out.as_deref().map(|path| Target::open(Some(path))).transpose()?;
     let platform = Platform::find(&args.platform, config)?;
@@ -50,7 +50,7 @@ fn output<'a>(args: &'a SqlArgs, config: &Config) -> Output<'a> {
     Output { format, file, rows: config.rows.value }
 }
 
-/// Writes the answer. `None` where the reader of stdout went away before its end.
+/// Writes the result. `None` if the reader of stdout closed the pipe before the end.
 async fn answer(
     stream: &mut QueryStream,
     mut writer: Writer,
@@ -64,12 +64,12 @@ async fn answer(
             QueryFrame::Batch(_) | QueryFrame::Schema(_) | QueryFrame::Event(_) => {}
         }
     }
-    // Also for who asked for quiet: a part must never pass for the whole.
+    // Printed even if progress is `quiet`: a shortened table must not look complete.
     writer.finish()?.iter().for_each(|note| printer.line(note));
     Ok(profile)
 }
 
-/// Shows progress until the answer begins.
+/// Shows progress until the result begins.
 async fn begin(
     stream: &mut QueryStream,
     output: &Output<'_>,
@@ -86,7 +86,7 @@ async fn begin(
             QueryFrame::Batch(_) | QueryFrame::Profile(_) => break,
         }
     }
-    Err(ErrorReport::new(Code::PROTOCOL, "the answer has no schema"))
+    Err(ErrorReport::new(Code::PROTOCOL, "the result has no schema"))
 }
 
 fn report(
@@ -154,7 +154,7 @@ fn statement(args: &SqlArgs) -> Result<String, ErrorReport> {
         (None, Some(file)) if file != dash => input::file(file)?,
         (Some(query), _) if query != "-" => query.clone(),
         (query, file) => {
-            let hint = "snowmelt sql \"select 1\", or -f FILE, or pipe a statement in";
+            let hint = "use snowmelt sql \"select 1\", or -f FILE, or pipe a statement to stdin";
             input::stdin("statement", hint, query.is_some() || file.is_some())?
         }
     };
@@ -169,7 +169,7 @@ fn working_folder() -> Result<String, ErrorReport> {
         ErrorReport::new(Code::OPTION, format!("the working folder cannot be used: {problem}"))
     };
     let folder = std::env::current_dir().map_err(|error| refused(error.to_string()))?;
-    folder.into_os_string().into_string().map_err(|_| refused("its name is no UTF-8".to_owned()))
+    folder.into_os_string().into_string().map_err(|_| refused("its path is not UTF-8".to_owned()))
 }
 
 #[cfg(test)]
@@ -178,7 +178,7 @@ mod tests {
     use crate::args::OutputFormat;
 
     #[test]
-    fn a_files_name_chooses_its_format() {
+    fn the_extension_of_the_file_chooses_the_format() {
         let format = |name: &str| Output::format_for(Some(Path::new(name)));
         assert_eq!(format("a.csv"), Some(OutputFormat::Csv));
         assert_eq!(format("a.ndjson"), Some(OutputFormat::Json));

@@ -1,4 +1,4 @@
-//! `snowmelt fn new`: a folder with a handler to begin with.
+//! `snowmelt fn new`: a folder with an example handler.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::failure::Outcome;
 use crate::printer::Printer;
 use crate::text;
 
-/// Path in the folder, and text.
+/// Path in the folder, and content.
 type Files = [(&'static str, &'static str)];
 
 const PYTHON: &Files =
@@ -23,10 +23,10 @@ const GO: &Files = &[
     ("snowmelt/failure.go", include_str!("../../../runtimes/go/snowmelt/failure.go")),
 ];
 
-/// Makes the folder and says what to type next.
+/// Creates the folder and prints the next commands.
 ///
 /// # Errors
-/// `SM-0110` where the folder is there already or cannot be made.
+/// `SM-0110` if the folder exists or cannot be created.
 pub fn run(args: &NewArgs, printer: Printer) -> Outcome {
     let (files, next): (&Files, &[&str]) = match args.runtime {
         RuntimeName::Python => (PYTHON, &["snowmelt fn deploy hello handler.py"]),
@@ -40,14 +40,14 @@ pub fn run(args: &NewArgs, printer: Printer) -> Outcome {
             ],
         ),
     };
-    make(&args.folder, files)?;
-    printer.note(&format!("made {}; go on with", args.folder.display()));
+    create(&args.folder, files)?;
+    printer.note(&format!("created {}; continue with", args.folder.display()));
     printer.note(&format!("  cd {}", args.folder.display()));
     next.iter().for_each(|line| printer.note(&format!("  {line}")));
     Ok(0)
 }
 
-fn make(folder: &Path, files: &Files) -> Result<(), ErrorReport> {
+fn create(folder: &Path, files: &Files) -> Result<(), ErrorReport> {
     std::fs::create_dir(folder).map_err(|error| failed(folder, &error))?;
     for (name, content) in files {
         let path = folder.join(name);
@@ -59,6 +59,6 @@ fn make(folder: &Path, files: &Files) -> Result<(), ErrorReport> {
 }
 
 fn failed(path: &Path, error: &std::io::Error) -> ErrorReport {
-    let message = format!("{} cannot be made: {}", path.display(), text::reason(error));
-    ErrorReport::new(Code::OPTION, message).hint("name a folder that is not there yet")
+    let message = format!("{} cannot be created: {}", path.display(), text::reason(error));
+    ErrorReport::new(Code::OPTION, message).hint("name a folder that does not exist")
 }

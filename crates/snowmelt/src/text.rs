@@ -1,7 +1,7 @@
-//! Amounts, times and foreign text as people read them.
+//! Formatting of amounts, times and untrusted text.
 //!
-//! Invariant: what comes from user code or data is shown by [`visible`] on a terminal, so that it
-//! cannot send control sequences to it.
+//! Invariant: text from user code or data is passed through [`visible`] before it is shown on a
+//! terminal, so that it cannot contain control sequences.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use std::time::Duration;
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut grouped = String::with_capacity(digits.len() * 4 / 3);
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             grouped.push(',');
         }
         grouped.push(digit);
@@ -24,7 +24,7 @@ pub fn counted(number: u64, noun: &str) -> String {
     format!("{} {noun}{}", count(number), if number == 1 { "" } else { "s" })
 }
 
-/// A length of time with three digits: `812 µs`, `4.25 s`, `3 min 20 s`.
+/// A duration with three digits: `812 µs`, `4.25 s`, `3 min 20 s`.
 pub fn time(time: Duration) -> String {
     let seconds = time.as_secs_f64();
     match seconds {
@@ -38,12 +38,12 @@ pub fn time(time: Duration) -> String {
     }
 }
 
-/// The same of microseconds.
+/// A duration in microseconds, with three digits.
 pub fn micros(micros: u64) -> String {
     time(Duration::from_micros(micros))
 }
 
-/// A length of time as settings write it: `90s`, `250ms`.
+/// A duration in the syntax of settings: `90s`, `250ms`.
 pub fn setting(time: Duration) -> String {
     match time.subsec_millis() {
         0 => format!("{}s", time.as_secs()),
@@ -51,7 +51,7 @@ pub fn setting(time: Duration) -> String {
     }
 }
 
-/// How long ago a moment was, given in milliseconds since 1970.
+/// How long ago a time was, given in milliseconds since 1970.
 pub fn ago(then_ms: u64) -> String {
     let seconds = now_ms().saturating_sub(then_ms) / 1000;
     match seconds {
@@ -62,7 +62,7 @@ pub fn ago(then_ms: u64) -> String {
     }
 }
 
-/// A moment in milliseconds since 1970 as `2026-11-21 22:05:31 UTC`.
+/// A time in milliseconds since 1970, as `2026-11-21 22:05:31 UTC`.
 pub fn moment(ms: u64) -> String {
     let (days, second) = (ms / 86_400_000, ms / 1000 % 86_400);
     let (year, month, day) = civil(days);
@@ -70,20 +70,20 @@ pub fn moment(ms: u64) -> String {
     format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{:02} UTC", second % 60)
 }
 
-/// Now, in milliseconds since 1970.
+/// The current time in milliseconds since 1970.
 pub fn now_ms() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     now.map_or(0, |since| since.as_millis() as u64)
 }
 
-/// What the system says, without its number and without paths that the user never named.
+/// The system's error message, without its number and without paths that the user did not name.
 pub fn reason(error: &std::io::Error) -> String {
     let shown = error.to_string();
     let shown = shown.split(" at path ").next().unwrap_or_default();
     shown.split(" (os error ").next().unwrap_or_default().to_owned()
 }
 
-/// Replaces control characters by what they look like in source; keeps tabs and line ends.
+/// Replaces control characters by escape sequences, except tabs and line ends.
 pub fn visible(text: &str) -> Cow<'_, str> {
     let hidden = |c: char| c.is_control() && c != '\n' && c != '\t';
     if !text.contains(hidden) {
@@ -99,7 +99,7 @@ pub fn visible(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Year, month and day of a count of days since 1970 (Hinnant's `civil_from_days`).
+/// Year, month and day from a number of days since 1970 (Hinnant's `civil_from_days`).
 fn civil(days: u64) -> (u64, u64, u64) {
     let shifted = days + 719_468;
     let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
@@ -134,20 +134,20 @@ mod tests {
     }
 
     #[test]
-    fn moments_fall_on_the_right_day() {
+    fn times_have_the_right_date() {
         assert_eq!(moment(0), "1970-01-01 00:00:00 UTC");
         assert_eq!(moment(951_827_696_000), "2000-02-29 12:34:56 UTC");
         assert_eq!(moment(1_795_298_731_000), "2026-11-21 22:05:31 UTC");
     }
 
     #[test]
-    fn reasons_have_no_numbers() {
+    fn reasons_have_no_error_numbers() {
         let error = std::io::Error::from_raw_os_error(2);
         assert_eq!(reason(&error), "No such file or directory");
     }
 
     #[test]
-    fn control_sequences_are_made_visible() {
+    fn control_sequences_are_escaped() {
         assert_eq!(visible("a\tb\n"), "a\tb\n");
         assert_eq!(visible("\u{1b}[31mred"), "\\u{1b}[31mred");
     }

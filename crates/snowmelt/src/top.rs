@@ -1,7 +1,7 @@
-//! `snowmelt top`: instances, caches and the tree of zygotes, drawn again every second.
+//! `snowmelt top`: instances, caches and the tree of zygotes, redrawn every second.
 //!
-//! Invariant: on a terminal a picture replaces the one before, until `q` is pressed; elsewhere it is
-//! printed once.
+//! Invariant: on a terminal each picture replaces the previous one until `q` is pressed; elsewhere
+//! it is printed once.
 
 use std::time::Duration;
 
@@ -17,14 +17,14 @@ use crate::platform::{self, Platform};
 use crate::printer::{self, Printer};
 use crate::{list, server, text};
 
-const DRAWN_EVERY: Duration = Duration::from_secs(1);
-/// To the upper left corner, and nothing below it.
+const REDRAW_INTERVAL: Duration = Duration::from_secs(1);
+/// Moves the cursor to the upper left corner and clears the screen.
 const CLEAR: &str = "\x1b[H\x1b[J";
 
-/// Shows what the platform does.
+/// Shows the metrics of the platform.
 ///
 /// # Errors
-/// `SM-0503` where none is running.
+/// `SM-0503` if none is running.
 pub fn run(args: &TopArgs, config: &Config, printer: Printer) -> Outcome {
     let socket = args.server.as_deref().unwrap_or(&config.socket.value);
     let json = args.output == ShowFormat::Json;
@@ -41,15 +41,15 @@ pub fn run(args: &TopArgs, config: &Config, printer: Printer) -> Outcome {
                 }
                 let Some(keys) = &mut keys else { return Ok(0) };
                 let quit = keys.wait_for(b'q');
-                if tokio::time::timeout(DRAWN_EVERY, quit).await.is_ok() {
+                if tokio::time::timeout(REDRAW_INTERVAL, quit).await.is_ok() {
                     return Ok(0);
                 }
             }
         });
     match shown {
-        // Ctrl-C is how one leaves.
+        // Ctrl-C is a normal exit here.
         Err(failure) if live && failure.report.code == Code::CANCELLED.code => Ok(0),
-        shown => shown.map_err(|failure| server::explained(failure, socket)),
+        shown => shown.map_err(|failure| server::explain_unreachable(failure, socket)),
     }
 }
 
@@ -68,7 +68,7 @@ fn head(figures: &Figures) -> String {
     let (node, calls) = (&figures.node, figures.calls);
     let count = |number: u64| text::count(number);
     format!(
-        "instances  {} busy, {} idle (paused), {} parked\n\
+        "instances  {} busy, {} idle (paused), {} prewarmed\n\
          workers    {} busy, {} idle\n\
          calls      {} running, {} succeeded, {} failed\n\
          queries    {} running\n\
@@ -93,10 +93,10 @@ fn caches(figures: &Figures) -> String {
     let kept = imports.zygotes.iter().filter(|zygote| zygote.kept).count();
     let columns = [
         cache(">handler", text::counted(idle, "instance"), node.handlers.bytes)
-            .bounded(node.handlers.budget, let_go(evicted, expired))
+            .bounded(node.handlers.budget, evictions(evicted, expired))
             .rated(hits, 0, misses),
         cache(">import", text::counted(kept as u64, "zygote"), imports.bytes)
-            .bounded(imports.budget, let_go(imports.evicted, 0))
+            .bounded(imports.budget, evictions(imports.evicted, 0))
             .rated(imports.hits, imports.partial, imports.bare),
         cache(">install", "packages".to_owned(), installs.bytes).rated(
             installs.environment_hits,
@@ -106,33 +106,33 @@ fn caches(figures: &Figures) -> String {
     ];
     let headings: Vec<_> =
         ["cache"].into_iter().chain(columns.iter().map(|cache| cache.0)).collect();
-    let rows: Vec<_> = FIGURES
+    let rows: Vec<_> = METRICS
         .iter()
         .enumerate()
-        .map(|(place, figure)| {
-            let cells = columns.iter().map(|cache| cache.1[place].clone());
-            [(*figure).to_owned()].into_iter().chain(cells).map(Some).collect()
+        .map(|(index, metric)| {
+            let cells = columns.iter().map(|cache| cache.1[index].clone());
+            [(*metric).to_owned()].into_iter().chain(cells).map(Some).collect()
         })
         .collect();
     draw(&headings, &rows, Layout::stdout(0))
 }
 
-/// What is shown of each cache, a line each, so that 80 columns are enough.
-const FIGURES: [&str; 8] =
-    ["holds", "bytes", "budget", "hits", "in part", "misses", "hit rate", "let go"];
+/// The metrics of each cache, one per line, so that 80 columns are enough.
+const METRICS: [&str; 8] =
+    ["entries", "bytes", "budget", "hits", "partial", "misses", "hit rate", "evicted"];
 
-/// A column: its heading, and its figures.
-struct Cache(&'static str, [String; FIGURES.len()]);
+/// A column: its heading, and its metrics.
+struct Cache(&'static str, [String; METRICS.len()]);
 
-fn cache(name: &'static str, holds: String, held: u64) -> Cache {
-    let mut cells = [const { String::new() }; FIGURES.len()];
-    (cells[0], cells[1]) = (holds, bytes(held));
+fn cache(name: &'static str, entries: String, size: u64) -> Cache {
+    let mut cells = [const { String::new() }; METRICS.len()];
+    (cells[0], cells[1]) = (entries, bytes(size));
     Cache(name, cells)
 }
 
 impl Cache {
-    fn bounded(mut self, budget: u64, let_go: String) -> Self {
-        (self.1[2], self.1[7]) = (bytes(budget), let_go);
+    fn bounded(mut self, budget: u64, evictions: String) -> Self {
+        (self.1[2], self.1[7]) = (bytes(budget), evictions);
         self
     }
 
@@ -148,8 +148,8 @@ impl Cache {
     }
 }
 
-/// For room, and because the idle time was over.
-fn let_go(evicted: u64, expired: u64) -> String {
+/// Instances evicted for memory, and those removed after their idle time.
+fn evictions(evicted: u64, expired: u64) -> String {
     match (evicted, expired) {
         (evicted, 0) => text::count(evicted),
         (0, expired) => format!("{} idle", text::count(expired)),
@@ -176,7 +176,7 @@ fn zygotes(zygotes: &[ZygoteFigures]) -> String {
     let roots = zygotes.iter().filter(|zygote| zygote.kept && zygote.parent.is_none());
     roots.for_each(|root| branch(root, zygotes, 0, &mut rows));
     for retired in zygotes.iter().filter(|zygote| !zygote.kept) {
-        rows.push(row("let go".to_owned(), retired, String::new()));
+        rows.push(row("retired".to_owned(), retired, String::new()));
     }
     if rows.is_empty() {
         return String::new();
@@ -218,11 +218,11 @@ fn row(name: String, zygote: &ZygoteFigures, modules: String) -> Vec<Option<Stri
     .to_vec()
 }
 
-/// What a terminal has left beside the figures of a zygote.
+/// Width of the column of modules: the terminal's width without the other columns.
 fn modules_width() -> usize {
-    const FIGURES: usize = 68;
+    const OTHER_COLUMNS: usize = 69;
     match printer::terminal_width().filter(|_| printer::stdout_is_terminal()) {
-        Some(width) => width.saturating_sub(FIGURES).max(8),
+        Some(width) => width.saturating_sub(OTHER_COLUMNS).max(8),
         None => usize::MAX,
     }
 }
@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn caches_fit_into_80_columns() {
+    fn caches_fit_in_80_columns() {
         let mut figures = Figures::default();
         let handlers = &mut figures.node.handlers;
         (handlers.idle, handlers.bytes, handlers.budget) = (12_345, 1 << 40, 1 << 40);
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn zygotes_stand_below_what_they_were_grown_from() {
+    fn zygotes_are_listed_below_their_parents() {
         let one = |id, parent, modules: &[&str]| ZygoteFigures {
             id,
             parent,

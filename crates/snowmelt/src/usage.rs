@@ -1,4 +1,4 @@
-//! What was typed, parsed; what is wrong with it, in the house form.
+//! Parses the command line, and turns the parser's errors into error reports.
 
 use std::ffi::OsString;
 
@@ -9,8 +9,8 @@ use snowmelt_types::{Code, ErrorReport};
 use crate::args::{Cli, ErrorForm};
 use crate::env;
 
-/// Why there is nothing to run.
-pub enum Ended {
+/// Why no command runs.
+pub enum Stop {
     /// Help or version was shown, and this is the exit code.
     Shown(u8),
     /// The command line is wrong.
@@ -18,31 +18,31 @@ pub enum Ended {
 }
 
 /// Parses the command line; shows help and version.
-pub fn parse(typed: Vec<OsString>) -> Result<Cli, Ended> {
-    Cli::try_parse_from(asked_for_help(typed)).map_err(|error| match error.kind() {
+pub fn parse(typed: Vec<OsString>) -> Result<Cli, Stop> {
+    Cli::try_parse_from(help_as_option(typed)).map_err(|error| match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
             let _ = error.print();
-            Ended::Shown(0)
+            Stop::Shown(0)
         }
-        // Whoever types `snowmelt` alone wants to know what there is.
+        // `snowmelt` without arguments shows the help.
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             let _ = error.print();
-            Ended::Shown(2)
+            Stop::Shown(2)
         }
-        _ => Ended::Wrong(Box::new(report(&error))),
+        _ => Stop::Wrong(Box::new(report(&error))),
     })
 }
 
-/// `snowmelt help fn deploy` and `snowmelt fn help deploy` are `snowmelt fn deploy --help`.
-fn asked_for_help(mut typed: Vec<OsString>) -> Vec<OsString> {
+/// Turns `snowmelt help fn deploy` and `snowmelt fn help deploy` into `snowmelt fn deploy --help`.
+fn help_as_option(mut typed: Vec<OsString>) -> Vec<OsString> {
     let mut command = Cli::command();
-    for place in 1..typed.len() {
-        if typed[place] == "help" && command.has_subcommands() {
-            typed.remove(place);
+    for index in 1..typed.len() {
+        if typed[index] == "help" && command.has_subcommands() {
+            typed.remove(index);
             typed.push("--help".into());
             return typed;
         }
-        let named = typed[place].to_str().and_then(|word| command.find_subcommand(word));
+        let named = typed[index].to_str().and_then(|word| command.find_subcommand(word));
         match named.cloned() {
             Some(inner) => command = inner,
             None => return typed,
@@ -51,7 +51,7 @@ fn asked_for_help(mut typed: Vec<OsString>) -> Vec<OsString> {
     typed
 }
 
-/// The form of errors, as far as it can be known before the command line is parsed.
+/// The form of errors, as far as it is known before the command line is parsed.
 pub fn error_form(typed: &[OsString]) -> ErrorForm {
     let asked = |pair: &[OsString]| pair[0] == "--errors" && pair[1] == "json";
     let given = typed.windows(2).any(asked) || typed.iter().any(|typed| typed == "--errors=json");
@@ -59,7 +59,7 @@ pub fn error_form(typed: &[OsString]) -> ErrorForm {
     if given || named { ErrorForm::Json } else { ErrorForm::Text }
 }
 
-/// The parser's paragraphs: what is wrong, a tip, and how to use it.
+/// Converts the parser's text, which has the error, a tip and the usage as paragraphs.
 fn report(error: &clap::Error) -> ErrorReport {
     let shown = error.render().to_string();
     let marked = |mark: &str| {
@@ -75,7 +75,7 @@ fn report(error: &clap::Error) -> ErrorReport {
         None => (message, None),
     };
     let hint = marked("tip:")
-        .map(|tip| meant(&tip))
+        .map(|tip| suggestion(&tip))
         .or(values)
         .or_else(|| marked("Usage:").map(|usage| format!("usage: {usage}")));
     let report = ErrorReport::new(Code::OPTION, message);
@@ -85,8 +85,8 @@ fn report(error: &clap::Error) -> ErrorReport {
     }
 }
 
-/// `a similar argument exists: '--workers'` in our own words.
-fn meant(tip: &str) -> String {
+/// Turns the tip `a similar argument exists: '--workers'` into a question.
+fn suggestion(tip: &str) -> String {
     match tip.split('\'').collect::<Vec<_>>().as_slice() {
         [similar, name, ""] if similar.starts_with("a similar") => {
             format!("did you mean `{name}`?")

@@ -1,9 +1,9 @@
-//! Integers and decimals that never wrap: a result that does not fit its type is an error, as in
-//! DuckDB and PostgreSQL, and never another number.
+//! Overflow-checked arithmetic of integers and decimals: a result that does not fit its type is an
+//! error, as in DuckDB and PostgreSQL, and never wraps.
 //!
-//! DataFusion's own operators on integers and its `sum` wrap. Here `+`, `-`, `*` and the unary `-`
-//! of integers become functions that check (once types are known, before constants are folded),
-//! and `sum` is one that adds in 128 bits. Both are built-in functions to the plan and its codec.
+//! DataFusion's operators on integers and its `sum` wrap. Here `+`, `-`, `*` and the unary `-` of
+//! integers become checked functions (once types are known, before constants are folded), and `sum`
+//! adds in 128 bits. For the plan and its codec both are built-in functions.
 
 mod operator;
 mod rule;
@@ -19,7 +19,7 @@ use snowmelt_types::{Code, ErrorReport};
 
 pub(crate) use rule::CheckIntegers;
 
-/// Adds the checked functions to those that plans may name.
+/// Registers the checked functions.
 pub(crate) fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
     for function in operator::all() {
         registry.register_udf(Arc::new(ScalarUDF::from(function)))?;
@@ -28,12 +28,12 @@ pub(crate) fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
     Ok(())
 }
 
-/// True for the functions that replace operators, which SQL cannot call by name.
+/// True for functions that replace operators, which are hidden from SQL.
 pub(crate) fn is_operator(name: &str) -> bool {
     name.starts_with(operator::PREFIX)
 }
 
-/// The error for a result that its type cannot hold.
+/// The error for a result that does not fit its type.
 fn overflow(what: &str, data_type: &DataType) -> DataFusionError {
     let message = format!("{what} does not fit {}", sql_name(data_type));
     let report = ErrorReport::new(Code::SQL_VALUE, message)

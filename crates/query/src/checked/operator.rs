@@ -18,10 +18,10 @@ use datafusion::scalar::ScalarValue;
 
 use super::overflow;
 
-/// How the names of the functions begin.
+/// Prefix of the functions' names.
 pub(super) const PREFIX: &str = "checked_";
 
-/// Which operator a function stands for.
+/// The operator that a function replaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Kind {
     Binary(Operator),
@@ -36,7 +36,7 @@ pub(super) struct Checked {
     signature: Signature,
 }
 
-/// All of them.
+/// All checked operators.
 pub(super) fn all() -> [Checked; 4] {
     let new = |(kind, name)| {
         let signature = Signature::user_defined(Volatility::Immutable);
@@ -56,7 +56,7 @@ impl Checked {
         self.kind
     }
 
-    /// The expression that this function replaces, which still gives its name to columns.
+    /// The replaced expression, which names the column.
     fn written(&self, args: &[Expr]) -> Expr {
         match (self.kind, args) {
             (Kind::Binary(operator), [left, right]) => {
@@ -90,8 +90,8 @@ impl ScalarUDFImpl for Checked {
     }
 
     fn schema_name(&self, args: &[Expr]) -> Result<String> {
-        // Written here and not by `written`, which copies all below: names of nested expressions
-        // are asked for at every level.
+        // Not by `written`, which copies the whole expression: names of nested expressions are
+        // computed at every level.
         match (self.kind, args) {
             (Kind::Binary(operator), [left, right]) => {
                 Ok(format!("{} {operator} {}", left.schema_name(), right.schema_name()))

@@ -1,4 +1,4 @@
-//! Puts the checked functions where the SQL has an operator on integers.
+//! An analyzer rule that replaces operators on integers by the checked functions.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use datafusion::optimizer::AnalyzerRule;
 
 use super::operator::{self, Kind};
 
-/// Runs after the coercion of types: both sides of an operator have one type by then.
+/// Runs after type coercion: both sides of an operator then have the same type.
 #[derive(Debug)]
 pub(crate) struct CheckIntegers {
     functions: Vec<(Kind, Arc<ScalarUDF>)>,
@@ -64,7 +64,7 @@ impl CheckIntegers {
             Expr::Negative(inner) if integer(inner).is_some() => Kind::Negate,
             _ => return Transformed::no(expression),
         };
-        // Comparisons and divisions have two sides too, and no checked function.
+        // Comparisons and divisions are binary too, but have no checked function.
         let Some((_, function)) = self.functions.iter().find(|(known, _)| *known == kind) else {
             return Transformed::no(expression);
         };
@@ -78,8 +78,8 @@ impl CheckIntegers {
     }
 }
 
-/// The type of an expression. That of a checked function is that of its first argument: to ask the
-/// planner for it, at each of many nested levels, would name and type all levels below again.
+/// The type of an expression. A checked function has the type of its first argument: computing it
+/// by the planner at each nested level would name and type all levels below again.
 fn type_of(expression: &Expr, schema: &DFSchema) -> Option<DataType> {
     let mut expression = expression;
     while let Expr::ScalarFunction(call) = expression

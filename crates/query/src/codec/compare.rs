@@ -1,4 +1,4 @@
-//! What a plan lost on its way through the codec.
+//! Detects what a plan loses when it is encoded and decoded.
 //!
 //! DataFusion's codec silently drops some properties of operators and expressions: the FILTER and
 //! the IGNORE NULLS of window functions, the direction of a reversed one. So a decoded plan is
@@ -24,7 +24,7 @@ use crate::plan::file_scan;
 /// A scan's hints about the order in which it reads, for a sort above it that stays in the plan.
 const HINTS: [&str; 2] = ["sort_order_for_reorder=[", "reverse_row_groups=true"];
 
-/// The first difference, in words; `None` if there is none.
+/// A description of the first difference; `None` if the plans are equal.
 pub(super) fn difference(
     original: &Arc<dyn ExecutionPlan>,
     decoded: &Arc<dyn ExecutionPlan>,
@@ -69,7 +69,7 @@ fn text(plan: &Arc<dyn ExecutionPlan>) -> String {
     HINTS.iter().fold(text, |text, hint| without(&text, hint))
 }
 
-/// A text without one of its parts, which ends where its brackets end or where the next part begins.
+/// Removes a part of a text; if the part ends with a bracket, up to the closing bracket.
 fn without(text: &str, part: &str) -> String {
     let Some(start) = text.find(part) else { return text.to_owned() };
     let end = match part.ends_with('[') {
@@ -79,7 +79,7 @@ fn without(text: &str, part: &str) -> String {
     format!("{}{}", text[..start].trim_end_matches(", "), &text[end..])
 }
 
-/// Behind the bracket that closes the one that was opened before `from`. Quoted text does not count.
+/// The index after the bracket that closes the one opened before `from`. Quoted text is skipped.
 fn closing(text: &str, from: usize, open: char, close: char) -> usize {
     let (mut depth, mut quoted, mut escaped) = (1, false, false);
     for (at, c) in text[from..].char_indices() {
@@ -133,13 +133,13 @@ fn same(a: &Arc<dyn PhysicalExpr>, b: &Arc<dyn PhysicalExpr>) -> bool {
     if dynamic(a) || theirs.is_empty() {
         return dynamic(a) && dynamic(b);
     }
-    // Only something below differs, and that is the same in our sense: compare over one of both.
+    // Only the children differ, and they are equal by this definition: compare with equal children.
     let children = theirs.into_iter().cloned().collect();
     Arc::clone(a).with_new_children(children).is_ok_and(|a| &a == b)
 }
 
-/// The functions of an operator with all their fields: text and expressions leave some out. The
-/// schema that each keeps a copy of is the planner's, and the operator's own was compared.
+/// The functions of an operator with all their fields, some of which text and expressions omit. The
+/// copy of the planner's schema in each is omitted; the operator's own schema is compared.
 fn functions(plan: &Arc<dyn ExecutionPlan>) -> Vec<String> {
     let windows = plan
         .downcast_ref::<WindowAggExec>()
@@ -165,7 +165,7 @@ fn without_schemas(text: &str) -> String {
     kept + rest
 }
 
-/// What a scan reads. That it reads in a certain order matters only together with a limit.
+/// Compares what two scans read. The order of reading matters only together with a limit.
 fn same_scan(a: &FileScanConfig, b: &FileScanConfig) -> bool {
     let options = |scan: &FileScanConfig| {
         let source = scan.file_source().downcast_ref::<ParquetSource>();
@@ -196,14 +196,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hints_are_cut_out_and_nothing_else() {
+    fn only_hints_are_removed() {
         let text = "p=x, sort_order_for_reorder=[a[1] ASC], reverse_row_groups=true, rest";
         let cut = HINTS.iter().fold(text.to_owned(), |text, hint| without(&text, hint));
         assert_eq!(cut, "p=x, rest");
     }
 
     #[test]
-    fn schemas_are_cut_out_whatever_their_columns_are_called() {
+    fn schemas_are_removed_even_if_column_names_contain_brackets() {
         let text = r#"f { schema: Schema { fields: [Field { name: "}\"{" }] }, filter: None }"#;
         assert_eq!(without_schemas(text), "f { , filter: None }");
         assert_eq!(without_schemas("no schema"), "no schema");

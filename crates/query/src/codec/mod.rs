@@ -1,9 +1,9 @@
-//! A worker's program as bytes: DataFusion's own protobuf, with UDFs by name and signature.
+//! Serialises a worker's program: DataFusion's protobuf, with UDFs as name and signature.
 //!
-//! Expressions that operators share (a top-k's filter that its scan reads) stay shared, because
-//! the converter numbers them.
+//! Expressions that operators share (such as a top-k's filter that its scan reads) stay shared,
+//! because the converter numbers them.
 //!
-//! Invariant: a plan whose bytes leave this module decodes to the same plan ([`compare`]).
+//! Invariant: the bytes of an encoded plan decode to the same plan ([`compare`]).
 
 mod compare;
 
@@ -29,38 +29,38 @@ use crate::fault;
 use crate::plan::{file_scan, function_registry};
 use crate::udf::{RemoteUdf, UdfPool};
 
-/// The bytes of a plan. An error says why no worker would run this plan and no other.
+/// Encodes a plan. An error names the property that the encoding would lose.
 pub(crate) fn encode(
     plan: &Arc<dyn ExecutionPlan>,
     config: &SessionConfig,
 ) -> Result<Bytes, String> {
-    let codec = Codec { pool: UdfPool::shared() };
+    let codec = Codec { pool: UdfPool::empty() };
     let converter = DeduplicatingProtoConverter {};
     let bytes = physical_plan_to_bytes_with_proto_converter(Arc::clone(plan), &codec, &converter)
-        .map_err(|error| fault::plain(&error))?;
-    let decoded = decode(&bytes, &trial(plan, config), UdfPool::shared())
-        .map_err(|error| fault::plain(&error))?;
+        .map_err(|error| fault::root_message(&error))?;
+    let decoded = decode(&bytes, &decoding_context(plan, config), UdfPool::empty())
+        .map_err(|error| fault::root_message(&error))?;
     match compare::difference(plan, &decoded) {
         None => Ok(bytes),
         Some(what) => Err(format!("{what} would be lost")),
     }
 }
 
-/// What a worker decodes with, except that nothing can be read: a plan is only looked at here.
-fn trial(plan: &Arc<dyn ExecutionPlan>, config: &SessionConfig) -> TaskContext {
+/// A worker's context, but with empty stores: the decoded plan is only compared, not run.
+fn decoding_context(plan: &Arc<dyn ExecutionPlan>, config: &SessionConfig) -> TaskContext {
     let runtime = Arc::new(RuntimeEnv::default());
-    let mut below = vec![plan];
-    while let Some(node) = below.pop() {
+    let mut nodes = vec![plan];
+    while let Some(node) = nodes.pop() {
         if let Some(scan) = file_scan(node) {
             runtime
                 .register_object_store(scan.object_store_url.as_ref(), Arc::new(InMemory::new()));
         }
-        below.extend(node.children());
+        nodes.extend(node.children());
     }
     TaskContext::from(function_registry()).with_session_config(config.clone()).with_runtime(runtime)
 }
 
-/// The plan of some bytes. Its UDFs call through `pool`.
+/// Decodes a plan. Its UDFs are called through `pool`.
 pub(crate) fn decode(
     bytes: &[u8],
     context: &TaskContext,
@@ -84,7 +84,7 @@ impl PhysicalExtensionCodec for Codec {
         _ctx: &TaskContext,
         _converter: &dyn PhysicalProtoConverterExtension,
     ) -> DfResult<Arc<dyn ExecutionPlan>> {
-        Err(DataFusionError::Internal("a plan holds an unknown operator".to_owned()))
+        Err(DataFusionError::Internal("a plan contains an unknown operator".to_owned()))
     }
 
     fn try_encode(
@@ -105,7 +105,7 @@ impl PhysicalExtensionCodec for Codec {
         Ok(Arc::new(remote.into()))
     }
 
-    /// Built-in functions leave `buf` empty: they are found by name.
+    /// For a built-in function `buf` stays empty: it is found by its name.
     fn try_encode_udf(&self, node: &ScalarUDF, buf: &mut Vec<u8>) -> DfResult<()> {
         if let Some(remote) = RemoteUdf::inside(node) {
             serde_json::to_writer(buf, remote.wire_signature())

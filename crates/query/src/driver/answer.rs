@@ -1,5 +1,5 @@
-//! Runs a planned query: its tasks and, over their results as they come, the driver's own part,
-//! which streams the answer.
+//! Runs a planned query: its tasks and, over their results, the driver's part of the plan, which
+//! streams the answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use futures::{FutureExt, StreamExt};
 use snowmelt_api::{PhaseSpan, Profile};
 use snowmelt_types::{ByteSize, Report};
 
-use super::shown::{shown, shown_schema};
+use super::output::{output_batch, output_schema};
 use super::tasks::{Finished, run_all};
 use super::{Reporter, TaskRunner, findings, lanes};
 use crate::plan::{BATCH_ROWS, PlannedQuery, execution_config, function_registry};
@@ -27,11 +27,11 @@ use crate::{Error, Result};
 /// How to run a query.
 #[derive(Clone, Copy, Debug)]
 pub struct RunOptions {
-    /// Bytes that the operators of the driver's part may reserve.
+    /// Memory limit of the driver's operators.
     pub memory_bytes: u64,
-    /// How often a task is run again after its worker was lost.
+    /// Maximum number of retries of a task whose worker is lost.
     pub retries: u32,
-    /// Workers that the query was planned for.
+    /// Number of workers for which the query was planned.
     pub workers: u32,
 }
 
@@ -41,12 +41,12 @@ impl Default for RunOptions {
     }
 }
 
-/// The answer of a query, batch by batch, and after the last one its profile.
+/// The result of a query: a stream of batches, and a profile after the last one.
 pub struct Answer {
     schema: SchemaRef,
     stream: SendableRecordBatchStream,
     plan: Option<Arc<dyn ExecutionPlan>>,
-    // The tasks, until all are done.
+    // The tasks; `None` once all are done.
     tasks: Option<BoxFuture<'static, Result<Vec<Finished>>>>,
     query: Arc<PlannedQuery>,
     reporter: Arc<dyn Reporter>,
@@ -57,11 +57,11 @@ pub struct Answer {
 }
 
 impl PlannedQuery {
-    /// Runs the query. Returns at once: the tasks run, and are merged, while the answer is read.
-    /// Dropping it cancels all tasks.
+    /// Starts the query and returns immediately: the tasks run, and their results are merged, while
+    /// the answer is read. Dropping the answer cancels all tasks.
     ///
     /// # Errors
-    /// A function that the driver itself calls cannot be connected.
+    /// A UDF that the driver itself calls cannot be connected.
     pub async fn run(
         self,
         runner: Arc<dyn TaskRunner>,
@@ -81,12 +81,12 @@ impl PlannedQuery {
             Arc::clone(&reporter),
             options.retries,
         );
-        // A task of its own: whatever the reader of the answer does, workers are followed.
+        // A separate task: workers are followed even while the answer is not read.
         let tasks = SpawnedTask::spawn(tasks);
         let mut tasks = async move { tasks.join().await.unwrap_or_else(panicked) }.boxed();
         let connect = connect(&query.cut.driver, runner.as_ref(), &query.pool);
-        let finished = together(&mut tasks, connect).await?;
-        let schema = shown_schema(&query.cut.driver.schema(), &query.tables);
+        let finished = connect_during_tasks(&mut tasks, connect).await?;
+        let schema = output_schema(&query.cut.driver.schema(), &query.tables);
         let stream = query.merge(&memory)?;
         let mut answer = query.answer(schema, stream, reporter, memory);
         answer.plan = Some(Arc::clone(&answer.query.cut.driver));
@@ -133,8 +133,8 @@ fn panicked(error: tokio::task::JoinError) -> Result<Vec<Finished>> {
     Err(DataFusionError::ExecutionJoin(Box::new(error)).into())
 }
 
-/// Waits for `connected` while the tasks run; their result if they were done before.
-async fn together(
+/// Waits for `connected` while the tasks run; returns their results if they finish first.
+async fn connect_during_tasks(
     tasks: &mut BoxFuture<'static, Result<Vec<Finished>>>,
     connected: impl Future<Output = Result<()>>,
 ) -> Result<Option<Vec<Finished>>> {
@@ -149,7 +149,7 @@ async fn together(
     }
 }
 
-/// Connects the UDFs that the driver's own part calls.
+/// Connects the UDFs that the driver's part calls.
 async fn connect(
     plan: &Arc<dyn ExecutionPlan>,
     runner: &dyn TaskRunner,
@@ -169,13 +169,13 @@ impl Answer {
         Arc::clone(&self.schema)
     }
 
-    /// The next batch, or `None` after the last one, when all tasks are done.
+    /// The next batch, or `None` after the last one, once all tasks are done.
     ///
     /// # Errors
-    /// The first failure of a task that would come again, or a worker that was lost too often.
+    /// The first permanent failure of a task, or the loss of a worker after the last retry.
     pub async fn next(&mut self) -> Option<Result<RecordBatch>> {
         let batch = match self.merged().await {
-            Ok(batch) => shown(&batch?, &self.schema),
+            Ok(batch) => output_batch(&batch?, &self.schema),
             Err(error) => Err(error),
         };
         if let Ok(batch) = &batch {
@@ -184,8 +184,8 @@ impl Answer {
         Some(batch)
     }
 
-    /// The next batch of the driver's plan. The tasks go on while it is waited for, and to their
-    /// end after the last one.
+    /// The next batch of the driver's plan. Drives the tasks meanwhile, and waits for their end
+    /// after the last batch.
     async fn merged(&mut self) -> Result<Option<RecordBatch>> {
         let mut ended = false;
         loop {
@@ -214,7 +214,7 @@ impl Answer {
         self.reporter.merging();
     }
 
-    /// All batches. For answers that are known to be small.
+    /// All batches, for answers that are known to be small.
     pub async fn collect(&mut self) -> Result<Vec<RecordBatch>> {
         let mut batches = Vec::new();
         while let Some(batch) = self.next().await {
@@ -223,7 +223,7 @@ impl Answer {
         Ok(batches)
     }
 
-    /// The profile of the query up to now: call it after the last batch.
+    /// The profile of the query. Call it after the last batch.
     pub fn finish(self) -> Profile {
         let mut profile = self.profile;
         let wall = self.query.accepted.elapsed();
@@ -252,7 +252,7 @@ impl Answer {
     }
 }
 
-/// Processor cores that workers share: those of the machine, not of the driver's own sandbox.
+/// CPU cores that workers share: those of the machine, not of the driver's sandbox.
 fn cores() -> u32 {
     let allowed = rustix::thread::sched_getaffinity(None);
     allowed.map_or(1, |allowed| allowed.count())

@@ -1,7 +1,7 @@
-//! One attempt of one task, while it runs: where its batches and its progress go.
+//! One running attempt of a task: receives its batches and its progress.
 //!
-//! Invariant: nothing of an attempt reaches the query before the driver commits it as a whole,
-//! unless its queue passes rows on as they come.
+//! Invariant: no row of an attempt reaches the query before the driver commits the whole attempt,
+//! unless its queue is streaming.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use super::queue::{ResultQueue, Segment, Spool};
 use crate::worker::partition_of;
 use crate::{Error, Result};
 
-/// Called with an attempt's progress.
+/// Callback for an attempt's progress.
 pub(super) type OnProgress = Arc<dyn Fn(&TaskProgress) + Send + Sync>;
 
-/// The results of one attempt so far. Dropped uncommitted, it leaves nothing behind.
+/// The results of one attempt so far. Dropping it without a commit discards them.
 pub struct Attempt {
     number: u32,
     spool: Arc<Spool>,
@@ -37,17 +37,17 @@ impl Attempt {
         Self { number, spool, on_progress, queue, current: None, parts, bytes: 0 }
     }
 
-    /// How often the task was tried before.
+    /// The number of earlier attempts of the task.
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// Tells how far the worker is.
+    /// Reports the worker's progress.
     pub fn progress(&self, progress: &TaskProgress) {
         (self.on_progress)(progress);
     }
 
-    /// Takes a `Schema` or `Batch` frame of the worker's results.
+    /// Adds a `Schema` or `Batch` frame of the worker's results.
     pub fn result(&mut self, frame: Frame) -> Result<()> {
         if frame.kind == Kind::Schema {
             self.current = Some(partition_of(&frame)?);
@@ -59,7 +59,7 @@ impl Attempt {
         self.bytes += frame.payload.len() as u64;
         let segment = self.spool.keep(frame)?;
         let kept = self.parts.entry(partition).or_default();
-        match self.queue.passes_on() {
+        match self.queue.is_streaming() {
             true => self.queue.append(partition, segment),
             false => kept.push(segment),
         }

@@ -1,13 +1,13 @@
-//! What is worth changing about a query, from its own profile: each with its evidence.
+//! Findings: possible improvements of a query, each with evidence from its profile.
 
 use snowmelt_api::{Finding, Lane, Profile};
 
 use crate::plan::TableInfo;
 
-/// A share of the wall time that is worth a word.
-const NOTABLE: f64 = 0.25;
+/// Minimum share of the wall time for a finding.
+const SIGNIFICANT_SHARE: f64 = 0.25;
 
-/// The findings, the one with the largest effect first.
+/// The findings, in descending order of their effect.
 pub(super) fn findings(
     profile: &Profile,
     tables: &[TableInfo],
@@ -38,7 +38,7 @@ fn udf_share(profile: &Profile) -> Option<(f64, Finding)> {
     let busy: u64 = worker_lanes(profile).map(Lane::ran_us).sum();
     let waited = profile.totals.progress.udf_nanos / 1000;
     let share = waited as f64 / busy as f64;
-    (busy > 0 && share > NOTABLE).then(|| {
+    (busy > 0 && share > SIGNIFICANT_SHARE).then(|| {
         let rows = profile.totals.progress.udf_rows;
         let each = waited as f64 / rows.max(1) as f64;
         let finding = Finding {
@@ -64,22 +64,23 @@ fn phase_us(profile: &Profile, name: &str) -> u64 {
 fn package_share(profile: &Profile) -> Option<(f64, Finding)> {
     let took = phase_us(profile, "packages");
     let share = took as f64 / profile.wall_us.max(1) as f64;
-    (share > NOTABLE).then(|| {
+    (share > SIGNIFICANT_SHARE).then(|| {
         let finding = Finding {
-            title: "much of the time is installing packages".to_owned(),
+            title: "much of the time is spent installing packages".to_owned(),
             evidence: format!(
                 "{:.0} % of the wall time: {:.2} s",
                 share * 100.0,
                 took as f64 / 1e6
             ),
-            advice: "it is done once for each set of packages; the next query finds them installed"
-                .to_owned(),
+            advice:
+                "this happens once for each set of packages; the next query finds them installed"
+                    .to_owned(),
         };
         (share, finding)
     })
 }
 
-/// How long the tasks waited for their sandboxes, as a share of what they took in all.
+/// The time that tasks waited for their sandboxes, as a share of their total time.
 fn start_share(profile: &Profile) -> Option<(f64, Finding)> {
     let all: u64 = worker_lanes(profile).map(|it| it.done_us.saturating_sub(it.asked_us)).sum();
     let waited: u64 =
@@ -87,10 +88,10 @@ fn start_share(profile: &Profile) -> Option<(f64, Finding)> {
     let tasks = phase_us(profile, "start") + phase_us(profile, "run");
     let of_tasks = waited as f64 / all.max(1) as f64;
     let share = of_tasks * tasks as f64 / profile.wall_us.max(1) as f64;
-    (share > NOTABLE && profile.totals.cold > 0).then(|| {
+    (share > SIGNIFICANT_SHARE && profile.totals.cold > 0).then(|| {
         let each = waited as f64 / 1e3 / f64::from(profile.totals.tasks.max(1));
         let finding = Finding {
-            title: "much of the time is cold starts".to_owned(),
+            title: "much of the time is spent in cold starts".to_owned(),
             evidence: format!(
                 "{:.0} % of the tasks' time, {each:.0} ms for each: {} sandboxes were started",
                 of_tasks * 100.0,
@@ -103,22 +104,22 @@ fn start_share(profile: &Profile) -> Option<(f64, Finding)> {
     })
 }
 
-/// Tasks that share a core take turns: each start is paid, and nothing is gained.
+/// Tasks that share a core run in turn: each has the cost of a start without a gain.
 fn more_workers_than_cores(profile: &Profile, cores: u32) -> Option<(f64, Finding)> {
     let tasks = profile.totals.tasks;
     let ran: u64 = worker_lanes(profile).map(Lane::ran_us).sum();
     let used = profile.totals.cpu_seconds * 1e6;
     (tasks > cores && used > 0.0 && ran as f64 > 1.5 * used).then(|| {
         let finding = Finding {
-            title: format!("{tasks} workers share {cores} processor cores"),
+            title: format!("{tasks} workers share {cores} CPU cores"),
             evidence: format!(
-                "the tasks ran for {:.2} s in all and had a processor for {:.2} s of it",
+                "the tasks ran for {:.2} s in total and used a CPU for {:.2} s of it",
                 ran as f64 / 1e6,
                 used / 1e6
             ),
-            advice: format!("use --workers {cores}: more of them only take turns"),
+            advice: format!("use --workers {cores}: more workers only run in turn"),
         };
-        (NOTABLE * (1.0 - f64::from(cores) / f64::from(tasks)), finding)
+        (SIGNIFICANT_SHARE * (1.0 - f64::from(cores) / f64::from(tasks)), finding)
     })
 }
 
@@ -129,7 +130,7 @@ fn skew(profile: &Profile) -> Option<(f64, Finding)> {
     let (slowest, name) = *times.last()?;
     let (median, _) = times[(times.len() - 1) / 2];
     let lost = slowest.saturating_sub(median) as f64 / profile.wall_us.max(1) as f64;
-    (times.len() > 1 && slowest > 2 * median && lost > NOTABLE).then(|| {
+    (times.len() > 1 && slowest > 2 * median && lost > SIGNIFICANT_SHARE).then(|| {
         let finding = Finding {
             title: "one task takes much longer than the others".to_owned(),
             evidence: format!(
@@ -157,7 +158,7 @@ fn few_row_groups(profile: &Profile, tables: &[TableInfo], workers: u32) -> Opti
             ),
             advice: "write it in more row groups, of about 64 MiB each".to_owned(),
         };
-        (idle * NOTABLE, finding)
+        (idle * SIGNIFICANT_SHARE, finding)
     })
 }
 
@@ -168,11 +169,11 @@ fn retries(profile: &Profile) -> Option<(f64, Finding)> {
         .collect();
     (!retried.is_empty()).then(|| {
         let finding = Finding {
-            title: "workers were lost and their tasks run again".to_owned(),
+            title: "workers were lost and their tasks were retried".to_owned(),
             evidence: retried.join(", "),
-            advice: "look at the node's log for why they ended".to_owned(),
+            advice: "see the node's log for the reason".to_owned(),
         };
-        (NOTABLE, finding)
+        (SIGNIFICANT_SHARE, finding)
     })
 }
 
@@ -208,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_effect_comes_first() {
+    fn the_largest_effect_is_first() {
         let mut profile = profile(&[300, 310]);
         profile.totals.progress.udf_nanos = 550_000;
         profile.phases.push(phase("packages", 0, 600));
@@ -217,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_that_wait_for_cold_sandboxes_are_told() {
+    fn waiting_for_cold_sandboxes_is_a_finding() {
         let mut profile = profile(&[900, 900]);
         profile.phases = vec![phase("start", 0, 100), phase("run", 100, 1000)];
         profile.totals.cold = 3;
@@ -230,13 +231,13 @@ mod tests {
     }
 
     #[test]
-    fn tasks_that_take_turns_on_few_cores_are_told() {
+    fn more_tasks_than_cores_is_a_finding() {
         let mut profile = profile(&[900; 8]);
         profile.totals.cpu_seconds = 1_800e-6;
         let found = findings(&profile, &[], 8, 2);
-        assert_eq!(found[0].title, "8 workers share 2 processor cores");
+        assert_eq!(found[0].title, "8 workers share 2 CPU cores");
         assert!(found[0].advice.contains("--workers 2"));
-        // With a core for each, and where each had a processor all the time.
+        // No finding with a core for each, or if each had a CPU all the time.
         assert!(findings(&profile, &[], 8, 8).is_empty());
         profile.totals.cpu_seconds = 7_000e-6;
         assert!(findings(&profile, &[], 8, 2).is_empty());

@@ -1,4 +1,4 @@
-//! The profile's lanes, operators and totals, from what the tasks reported.
+//! The profile's lanes, operators and totals, from the reports of the tasks.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use snowmelt_wire::{OperatorMetric, TaskProgress};
 
 use super::tasks::Finished;
 
-/// Fills in everything that is known once all tasks are done. `ended` is when the last one was
-/// done, since the query was accepted.
+/// Fills in the parts of the profile that are known once all tasks are done. `ended` is the end of
+/// the last task, since the query was accepted.
 pub(super) fn fill(
     profile: &mut Profile,
     finished: &[Finished],
@@ -36,8 +36,8 @@ fn worker_lane(finished: &Finished) -> Lane {
     }
 }
 
-/// `start` lasts until the first task begins, with its worker and all of its UDFs there; `run` until
-/// the last one is done.
+/// `start` ends when the first task begins, with its worker and all of its UDFs ready; `run` ends
+/// when the last task is done.
 fn phases(workers: &[Lane], began: u64, ended: u64) -> Vec<PhaseSpan> {
     let Some(first) = workers.iter().map(Lane::runs_from_us).min() else { return Vec::new() };
     let first = first.clamp(began, ended.max(began));
@@ -57,14 +57,14 @@ fn totals(before: &Totals, lanes: &[Lane], finished: &[Finished]) -> Totals {
         warm: lanes.len() as u32 - cold,
         function_seconds: held_us as f64 / 1e6,
         cpu_seconds: cpu_us as f64 / 1e6,
-        progress: progress.fold(TaskProgress::default(), plus),
+        progress: progress.fold(TaskProgress::default(), add_progress),
         bytes_exchanged: finished.iter().map(|task| task.bytes).sum(),
         peak_memory: reserved.chain(held).max().unwrap_or(0),
         ..before.clone()
     }
 }
 
-fn plus(sum: TaskProgress, task: &TaskProgress) -> TaskProgress {
+fn add_progress(sum: TaskProgress, task: &TaskProgress) -> TaskProgress {
     TaskProgress {
         rows_read: sum.rows_read + task.rows_read,
         bytes_read: sum.bytes_read + task.bytes_read,
@@ -74,7 +74,7 @@ fn plus(sum: TaskProgress, task: &TaskProgress) -> TaskProgress {
     }
 }
 
-/// Tasks of one program have the same operators; those of several follow one another.
+/// Sums the operators of the tasks of each program, and lists the programs one after another.
 fn summed_operators(
     finished: &[Finished],
     program_of: impl Fn(u32) -> usize,

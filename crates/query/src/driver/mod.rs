@@ -1,18 +1,18 @@
-//! The driver's side of a query: runs its tasks, keeps their results, merges them.
+//! The driver of a query: runs its tasks, stores their results and merges them.
 
 mod answer;
 mod attempt;
 mod findings;
 mod lanes;
+mod output;
 mod queue;
 mod result_exec;
 mod runner;
-mod shown;
 mod tasks;
 
 pub use answer::{Answer, RunOptions};
 pub use attempt::Attempt;
+pub(crate) use output::output_schema;
 pub(crate) use queue::ResultQueue;
 pub(crate) use result_exec::ResultExec;
 pub use runner::{PlannedTask, Reporter, RunProgress, TaskError, TaskResult, TaskRunner};
-pub(crate) use shown::shown_schema;

@@ -1,9 +1,9 @@
-//! The result queue: what finished tasks posted, until the driver's plan reads it.
+//! The result queue: stores the results of tasks until the driver's plan reads them.
 //!
-//! Results stay as the bytes in which they came and are decoded when read. Beyond a budget they go
-//! to a file that has no name, so that nothing is left behind whatever happens.
+//! Results are stored in their encoded form and decoded when read. Beyond a memory budget they go
+//! to an unnamed file, so that no file is left behind after a crash.
 //!
-//! Invariant: a partition's results come from one task, and each row from one of its attempts.
+//! Invariant: a partition's results are from one task, and each row is from one of its attempts.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 use super::Attempt;
 use crate::{Error, Result};
 
-/// Bytes of results of one query that are kept in memory.
+/// Memory budget for the results of one query.
 pub(crate) const MEMORY_BYTES: u64 = 64 << 20;
 
 /// Frames of results, in memory up to a budget and then in a file.
@@ -30,45 +30,45 @@ pub(crate) struct Spool {
 
 #[derive(Debug, Default)]
 struct State {
-    held: u64,
+    in_memory: u64,
     end: u64,
 }
 
-/// One frame of results. Memory that it holds is given back to the budget when it is dropped.
+/// One frame of results. Dropping it returns its memory to the budget.
 #[derive(Debug)]
 pub(crate) enum Segment {
-    Memory { frame: Frame, _held: Held },
+    Memory { frame: Frame, _share: BudgetShare },
     Disk { kind: Kind, file: Arc<File>, offset: u64, length: usize },
 }
 
 /// A share of the budget.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct BudgetShare {
     spool: Arc<Spool>,
     bytes: u64,
 }
 
-impl Drop for Held {
+impl Drop for BudgetShare {
     fn drop(&mut self) {
         let mut state = self.spool.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.held -= self.bytes;
+        state.in_memory -= self.bytes;
     }
 }
 
 impl Spool {
-    /// Keeps so many bytes in memory; the rest goes to `file`.
+    /// Keeps up to `budget` bytes in memory; the rest goes to `file`.
     pub(crate) fn new(budget: u64, file: File) -> Arc<Self> {
         Arc::new(Self { budget, file: Arc::new(file), state: Mutex::default() })
     }
 
-    /// Keeps a frame until its segment is dropped.
+    /// Stores a frame until its segment is dropped.
     pub(crate) fn keep(self: &Arc<Self>, frame: Frame) -> Result<Segment> {
         let bytes = frame.payload.len() as u64;
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.held + bytes <= self.budget {
-            state.held += bytes;
-            let held = Held { spool: Arc::clone(self), bytes };
-            return Ok(Segment::Memory { frame, _held: held });
+        if state.in_memory + bytes <= self.budget {
+            state.in_memory += bytes;
+            let share = BudgetShare { spool: Arc::clone(self), bytes };
+            return Ok(Segment::Memory { frame, _share: share });
         }
         let offset = state.reserve(bytes);
         drop(state);
@@ -87,7 +87,7 @@ impl State {
 }
 
 impl Segment {
-    /// The frame again.
+    /// Loads the frame.
     pub(crate) fn load(&self) -> Result<Frame> {
         match self {
             Self::Memory { frame, .. } => Ok(frame.clone()),
@@ -100,45 +100,46 @@ impl Segment {
     }
 }
 
-/// What the tasks of one fragment posted, by partition of the fragment.
+/// The results of one fragment's tasks, by partition of the fragment.
 ///
-/// A partition is readable once its task is whole. Where the driver only passes rows on, it may be
-/// read while its task runs ([`ResultQueue::passes_on`]): if that task's worker is lost, the next
-/// attempt gives the same rows in the same order, and its reader skips those that it has.
+/// A partition is readable once its task is complete. If the queue is streaming
+/// ([`ResultQueue::is_streaming`]), it can be read while the task runs: if the task's worker is
+/// lost, the next attempt gives the same rows in the same order, and the reader skips those that it
+/// has.
 #[derive(Debug, Default)]
 pub(crate) struct ResultQueue {
-    passes_on: AtomicBool,
+    streaming: AtomicBool,
     parts: Mutex<BTreeMap<u32, Part>>,
     changed: Notify,
 }
 
-/// The results of one partition that were not read yet.
+/// The unread results of one partition.
 #[derive(Debug, Default)]
 struct Part {
     segments: VecDeque<Segment>,
-    // Counts the attempts that were lost while their results could be read.
+    // The number of attempts that were lost while their results were readable.
     restarts: u32,
     complete: bool,
 }
 
 impl ResultQueue {
-    /// From now on results can be read before their task is whole.
-    pub(crate) fn pass_on(&self) {
-        self.passes_on.store(true, Ordering::Relaxed);
+    /// Makes results readable before their task is complete.
+    pub(crate) fn enable_streaming(&self) {
+        self.streaming.store(true, Ordering::Relaxed);
     }
 
-    /// True if results can be read before their task is whole.
-    pub(crate) fn passes_on(&self) -> bool {
-        self.passes_on.load(Ordering::Relaxed)
+    /// True if results are readable before their task is complete.
+    pub(crate) fn is_streaming(&self) -> bool {
+        self.streaming.load(Ordering::Relaxed)
     }
 
-    /// Adds a result of a task that still runs.
+    /// Adds a result of a running task.
     pub(super) fn append(&self, partition: u32, segment: Segment) {
         self.lock().entry(partition).or_default().segments.push_back(segment);
         self.changed.notify_waiters();
     }
 
-    /// Forgets what a lost attempt posted to its partitions.
+    /// Discards the unread results of a lost attempt.
     pub(super) fn restart(&self, partitions: &[u32]) {
         let mut parts = self.lock();
         for partition in partitions {
@@ -148,8 +149,8 @@ impl ResultQueue {
         }
     }
 
-    /// Takes the results of a whole attempt, which ran these partitions. A partition that is
-    /// complete already is refused: two tasks would have run it.
+    /// Commits the results of a complete attempt, which ran these partitions. Fails if a partition
+    /// is already complete: two tasks would have run it.
     pub(crate) fn commit(&self, attempt: Attempt, partitions: &[u32]) -> Result<()> {
         let mut parts = self.lock();
         for partition in partitions {
@@ -172,7 +173,7 @@ impl ResultQueue {
         loop {
             let changed = self.changed.notified();
             let mut changed = std::pin::pin!(changed);
-            // What is appended between the look and the wait wakes it, too.
+            // Registered before the check, so that a result appended in between wakes it too.
             changed.as_mut().enable();
             if let Some(found) = self.take(partition) {
                 return found;
@@ -181,7 +182,7 @@ impl ResultQueue {
         }
     }
 
-    /// `None` if there is nothing yet, `Some(None)` if there will be nothing more.
+    /// `None` if there is no result yet, `Some(None)` if there will be no more.
     fn take(&self, partition: u32) -> Option<Option<(u32, Segment)>> {
         let mut parts = self.lock();
         let part = parts.entry(partition).or_default();
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_beyond_the_budget_come_back_from_disk() {
+    fn frames_beyond_the_budget_are_read_from_disk() {
         let spool = spool(100);
         let kept: Vec<Segment> = (0..5).map(|byte| spool.keep(frame(byte, 60)).unwrap()).collect();
         assert!(matches!(kept[0], Segment::Memory { .. }));
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn dropped_results_give_their_memory_back() {
+    fn dropped_results_return_their_memory() {
         let spool = spool(100);
         drop(spool.keep(frame(1, 100)).unwrap());
         assert!(matches!(spool.keep(frame(2, 100)).unwrap(), Segment::Memory { .. }));
@@ -242,7 +243,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_reader_waits_for_results_and_learns_of_restarts() {
+    async fn a_reader_waits_for_results_and_sees_restarts() {
         let (queue, spool) = (Arc::new(ResultQueue::default()), spool(1000));
         let reading = Arc::clone(&queue);
         let reader = tokio::spawn(async move {

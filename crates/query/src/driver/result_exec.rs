@@ -1,4 +1,4 @@
-//! The leaf of the driver's plan: what workers posted for one fragment.
+//! The leaf of the driver's plan: reads the workers' results of one fragment.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -34,7 +34,7 @@ pub(crate) struct ResultExec {
 }
 
 impl ResultExec {
-    /// Stands where `root` stood; reads from `queue`.
+    /// Replaces `root` in the plan; reads from `queue`.
     pub(crate) fn new(
         fragment: usize,
         root: &Arc<dyn ExecutionPlan>,
@@ -94,7 +94,7 @@ impl ExecutionPlan for ResultExec {
             queue: Arc::clone(&self.queue),
             partition: partition as u32,
             restarts: 0,
-            given: 0,
+            returned: 0,
             skip: 0,
             decoder: BatchDecoder::default(),
             decoded: VecDeque::new(),
@@ -111,14 +111,14 @@ impl ExecutionPlan for ResultExec {
     }
 }
 
-/// Decodes the segments of a partition one by one, so that only one is held twice.
+/// Decodes the segments of a partition one by one: only one is in memory in both forms.
 struct Reader {
     schema: SchemaRef,
     queue: Arc<ResultQueue>,
     partition: u32,
     restarts: u32,
-    // Rows that were given on, and rows of another attempt that are the same.
-    given: usize,
+    // Rows that were returned, and rows of a retry that must be skipped.
+    returned: usize,
     skip: usize,
     decoder: BatchDecoder,
     decoded: VecDeque<RecordBatch>,
@@ -129,7 +129,7 @@ impl Reader {
     async fn next(&mut self) -> Result<Option<RecordBatch>> {
         loop {
             if let Some(batch) = self.decoded.pop_front() {
-                self.given += batch.num_rows();
+                self.returned += batch.num_rows();
                 self.metrics.record_output(batch.num_rows());
                 return Ok(Some(batch));
             }
@@ -138,7 +138,7 @@ impl Reader {
             };
             if restarts != self.restarts {
                 self.restarts = restarts;
-                self.skip = self.given;
+                self.skip = self.returned;
             }
             self.decode(&segment)
                 .map_err(|error| DataFusionError::External(Box::new(error.report())))?;

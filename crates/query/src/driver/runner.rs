@@ -1,4 +1,4 @@
-//! What the driver asks of its caller: workers for tasks and instances for UDFs.
+//! The interface to the driver's caller, which provides workers for tasks and instances of UDFs.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,10 +12,10 @@ use snowmelt_wire::{Failed, FileGrant, S3Access, TaskAsk, TaskDone, UdfConnectio
 
 use super::Attempt;
 
-/// One worker's share of a query, ready to be sent.
+/// One task of a query, ready to be sent to a worker.
 #[derive(Clone, Debug)]
 pub struct PlannedTask {
-    /// Which task of the query this is, from 0.
+    /// Index of the task, from 0.
     pub task: u32,
     /// The partitions of the plan that it runs.
     pub partitions: Vec<u32>,
@@ -27,13 +27,13 @@ pub struct PlannedTask {
     pub udfs: Vec<String>,
     /// Access to the buckets that its partitions read.
     pub s3: BTreeMap<String, S3Access>,
-    /// Bytes of the parts of files that its partitions read: an upper bound.
+    /// Bytes that its partitions read from files: an upper bound.
     pub bytes: u64,
 }
 
 impl PlannedTask {
-    /// The request for one attempt of it; `plan` is the number under which its plan was sent.
-    pub fn ask(&self, plan: u32, attempt: u32) -> TaskAsk {
+    /// The request for one attempt; `plan` is the number under which its plan was sent.
+    pub fn request(&self, plan: u32, attempt: u32) -> TaskAsk {
         TaskAsk {
             task: self.task,
             attempt,
@@ -47,12 +47,12 @@ impl PlannedTask {
     }
 }
 
-/// What a successful attempt reports.
+/// The result of a successful attempt.
 #[derive(Clone, Debug, Default)]
 pub struct TaskResult {
-    /// The worker's own report: what [`crate::follow()`] returned.
+    /// The worker's report, as returned by [`crate::follow()`].
     pub done: TaskDone,
-    /// The worker's lane. The runner knows `cold`, `asked_us`, `ready_us`, `done_us` (since the
+    /// The worker's lane. The runner sets `cold`, `asked_us`, `ready_us`, `done_us` (since the
     /// query was accepted) and `peak_memory`; the driver fills in the rest.
     pub worker: Lane,
     /// Lanes of the UDF instances that served this task, complete.
@@ -62,25 +62,25 @@ pub struct TaskResult {
 /// Why an attempt has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum TaskError {
-    /// The worker is gone: another one may succeed. Tried again up to
+    /// The worker was lost: another one may succeed. Retried up to
     /// [`RunOptions::retries`](super::RunOptions) times.
     #[error("{}", why.message)]
     Lost {
-        /// What is known of it; shown if no attempt succeeds.
+        /// The reason; shown if no attempt succeeds.
         why: Box<ErrorReport>,
     },
-    /// The same input fails again: the query fails.
+    /// A permanent failure: the query fails.
     #[error("{}", .0.message)]
     Failed(Box<ErrorReport>),
 }
 
 impl TaskError {
-    /// A worker that is gone.
+    /// The loss of a worker.
     pub fn lost(why: ErrorReport) -> Self {
         Self::Lost { why: Box::new(why) }
     }
 
-    /// A failure that would come again.
+    /// A permanent failure.
     pub fn failed(report: ErrorReport) -> Self {
         Self::Failed(Box::new(report))
     }
@@ -104,38 +104,38 @@ impl From<Failed> for TaskError {
     }
 }
 
-/// Runs tasks on workers; implemented by the control plane. All futures may be dropped at any
-/// moment, which cancels: whatever was leased must then be given back.
+/// Runs tasks on workers; implemented by the control plane. All futures may be dropped at any time,
+/// which cancels them: leased resources must then be returned.
 #[async_trait]
 pub trait TaskRunner: Send + Sync {
-    /// Tells before the first [`TaskRunner::run`] which tasks will be asked for at once, so that
-    /// the runner can ask for what all of them need in one request.
+    /// Announces, before the first [`TaskRunner::run`], the tasks that will run concurrently, so
+    /// that the runner can acquire the resources of all of them in one request.
     fn expect(&self, _tasks: &mut dyn Iterator<Item = &PlannedTask>) {}
 
     /// Runs one attempt of one task: leases a worker, grants files and UDFs
-    /// ([`snowmelt_wire::hand_over()`]), and follows it ([`crate::follow()`]). All tasks of a query are asked
-    /// for at once; the runner may make some wait.
+    /// ([`snowmelt_wire::hand_over()`]), and follows it ([`crate::follow()`]). It is called for all
+    /// tasks of a query concurrently; the runner may delay some of them.
     async fn run(&self, task: &PlannedTask, attempt: &mut Attempt)
     -> Result<TaskResult, TaskError>;
 
-    /// An instance of a UDF for the driver itself: `select f(sum(x))` calls `f` above the cut. Held
-    /// until the query ends.
+    /// Connects the driver itself to an instance of a UDF: `select f(sum(x))` calls `f` above the
+    /// cut. The connection is kept until the query ends.
     async fn connect(&self, udf: &str) -> Result<UdfConnection, ErrorReport>;
 
-    /// A file without a name, for results that do not fit into memory. Asked for at most once.
+    /// An unnamed file for results that do not fit into memory. Called at most once.
     fn spool(&self) -> std::io::Result<File> {
         tempfile::tempfile()
     }
 }
 
-/// Told what happens while a query runs. Called often and from any thread: must not block.
+/// Receives events of a running query. Called often and from any thread: must not block.
 pub trait Reporter: Send + Sync {
-    /// The tasks are this far. At most about ten times a second for each task.
+    /// The progress of the tasks. At most about ten times a second for each task.
     fn progress(&self, progress: RunProgress);
 
-    /// All tasks are done; the driver merges.
+    /// All tasks are done; the driver merges the results.
     fn merging(&self) {}
 
-    /// Something that the user should know and that is no failure (a task is run again).
+    /// A note for the user that is not a failure (a task is retried).
     fn note(&self, text: &str);
 }

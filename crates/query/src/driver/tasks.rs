@@ -1,8 +1,8 @@
-//! Runs all tasks of a query at once and keeps what whole attempts posted.
+//! Runs all tasks of a query concurrently and stores the results of complete attempts.
 //!
-//! A lost worker's task is run again from its inputs. Since an attempt counts only when it is
-//! whole, a repeat cannot double rows (Lambada 3.3). The first failure that would come again ends
-//! the query; dropping the other attempts cancels them.
+//! The task of a lost worker is retried from its inputs. Since an attempt counts only when it is
+//! complete, a retry cannot duplicate rows (Lambada 3.3). The first permanent failure ends the
+//! query; dropping the other attempts cancels them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -22,12 +22,12 @@ use crate::{Error, Result};
 pub(super) struct Finished {
     pub(super) task: u32,
     pub(super) retries: u32,
-    /// Bytes that its results took on the wire.
+    /// Bytes of its results on the wire.
     pub(super) bytes: u64,
     pub(super) result: TaskResult,
 }
 
-/// Runs every task to its end. The results go to the fragments' queues.
+/// Runs all tasks. The results go to the fragments' queues.
 pub(super) async fn run_all(
     query: Arc<PlannedQuery>,
     runner: Arc<dyn TaskRunner>,
@@ -36,12 +36,12 @@ pub(super) async fn run_all(
 ) -> Result<Vec<Finished>> {
     let (query, runner) = (query.as_ref(), runner.as_ref());
     let spool = Spool::new(MEMORY_BYTES, runner.spool().map_err(Error::Spool)?);
-    let board = Arc::new(Board::new(query, reporter));
+    let tracker = Arc::new(ProgressTracker::new(query, reporter));
     runner.expect(&mut query.tasks.iter().map(|task| &task.planned));
     let running: FuturesUnordered<BoxFuture<'_, _>> = query
         .tasks
         .iter()
-        .map(|task| run_one(query, task, runner, &spool, &board, retries).boxed())
+        .map(|task| run_one(query, task, runner, &spool, &tracker, retries).boxed())
         .collect();
     let mut finished: Vec<Finished> = running.try_collect().await?;
     finished.sort_by_key(|finished| finished.task);
@@ -53,50 +53,52 @@ async fn run_one(
     task: &FragmentTask,
     runner: &dyn TaskRunner,
     spool: &Arc<Spool>,
-    board: &Arc<Board>,
+    tracker: &Arc<ProgressTracker>,
     retries: u32,
 ) -> Result<Finished> {
     let planned = &task.planned;
     let queue = &query.cut.fragments[task.fragment].queue;
     let mut number = 0;
     loop {
-        let on_progress = board.of(planned.task);
+        let on_progress = tracker.callback(planned.task);
         let mut attempt = Attempt::new(number, Arc::clone(spool), on_progress, Arc::clone(queue));
         match runner.run(planned, &mut attempt).await {
             Ok(result) => {
                 let bytes = attempt.bytes;
                 check_partitions(task, &attempt)?;
                 queue.commit(attempt, &planned.partitions)?;
-                board.done(planned.task, &result.done.progress);
+                tracker.done(planned.task, &result.done.progress);
                 return Ok(Finished { task: planned.task, retries: number, bytes, result });
             }
             Err(TaskError::Lost { why }) if number < retries => {
                 drop(attempt);
-                if queue.passes_on() {
+                if queue.is_streaming() {
                     queue.restart(&planned.partitions);
                 }
-                board.again(planned.task, &why);
+                tracker.retried(planned.task, &why);
                 number += 1;
             }
-            Err(TaskError::Lost { why }) => return Err(lost_for_good(planned.task, number, *why)),
+            Err(TaskError::Lost { why }) => {
+                return Err(retries_exhausted(planned.task, number, *why));
+            }
             Err(TaskError::Failed(report)) => return Err(Error::Task(report)),
         }
     }
 }
 
-/// A worker may post what it was asked for and nothing else.
+/// Checks that a worker posted only partitions of its task.
 fn check_partitions(task: &FragmentTask, attempt: &Attempt) -> Result<()> {
-    let asked = &task.planned.partitions;
-    match attempt.parts.keys().find(|partition| !asked.contains(partition)) {
+    let planned = &task.planned.partitions;
+    match attempt.parts.keys().find(|partition| !planned.contains(partition)) {
         None => Ok(()),
         Some(other) => {
-            let message = format!("a worker posted partition {other}, which is not its own");
+            let message = format!("a worker posted partition {other}, which is not in its task");
             Err(Error::Task(Box::new(ErrorReport::new(Code::PROTOCOL, message))))
         }
     }
 }
 
-fn lost_for_good(task: u32, retries: u32, why: ErrorReport) -> Error {
+fn retries_exhausted(task: u32, retries: u32, why: ErrorReport) -> Error {
     let mut report = why;
     if report.code == Code::WORKER_LOST.code {
         let attempts = retries + 1;
@@ -109,8 +111,8 @@ fn lost_for_good(task: u32, retries: u32, why: ErrorReport) -> Error {
     Error::Task(Box::new(report))
 }
 
-/// How far each task is, for the reporter.
-struct Board {
+/// Sums the progress of all tasks for the reporter.
+struct ProgressTracker {
     reporter: Arc<dyn Reporter>,
     bytes_total: u64,
     state: Mutex<State>,
@@ -121,34 +123,34 @@ struct State {
     done: u32,
 }
 
-impl Board {
+impl ProgressTracker {
     fn new(query: &PlannedQuery, reporter: Arc<dyn Reporter>) -> Self {
         let tasks = vec![TaskProgress::default(); query.tasks.len()];
         let state = Mutex::new(State { tasks, done: 0 });
-        let board = Self { reporter, bytes_total: query.bytes_total(), state };
-        board.tell(|_| ());
-        board
+        let tracker = Self { reporter, bytes_total: query.bytes_total(), state };
+        tracker.update(|_| ());
+        tracker
     }
 
-    fn of(self: &Arc<Self>, task: u32) -> OnProgress {
-        let board = Arc::clone(self);
-        Arc::new(move |progress| board.tell(|state| state.set(task, progress.clone())))
+    fn callback(self: &Arc<Self>, task: u32) -> OnProgress {
+        let tracker = Arc::clone(self);
+        Arc::new(move |progress| tracker.update(|state| state.set(task, progress.clone())))
     }
 
     fn done(&self, task: u32, progress: &TaskProgress) {
-        self.tell(|state| {
+        self.update(|state| {
             state.set(task, progress.clone());
             state.done += 1;
         });
     }
 
-    /// What a lost attempt read does not count.
-    fn again(&self, task: u32, why: &ErrorReport) {
-        self.tell(|state| state.set(task, TaskProgress::default()));
-        self.reporter.note(&format!("task {task} is run again: {}", why.message));
+    /// Discards the progress of a lost attempt.
+    fn retried(&self, task: u32, why: &ErrorReport) {
+        self.update(|state| state.set(task, TaskProgress::default()));
+        self.reporter.note(&format!("task {task} is retried: {}", why.message));
     }
 
-    fn tell(&self, change: impl FnOnce(&mut State)) {
+    fn update(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut state);
         let progress = state.sum(self.bytes_total);
@@ -159,8 +161,8 @@ impl Board {
 
 impl State {
     fn set(&mut self, task: u32, progress: TaskProgress) {
-        if let Some(slot) = self.tasks.get_mut(task as usize) {
-            *slot = progress;
+        if let Some(entry) = self.tasks.get_mut(task as usize) {
+            *entry = progress;
         }
     }
 

@@ -1,10 +1,10 @@
-//! Operators of DataFusion that run with less processor time here.
+//! Faster implementations of some operators of DataFusion, which need less CPU time.
 //!
-//! A plan goes through planning and over the wire as DataFusion made it. Just before it runs, some
-//! operators get another execution.
+//! A plan is planned and sent as DataFusion made it. Just before it runs, the execution of some
+//! operators is replaced.
 //!
-//! Invariant: [`Instead`] is the operator that it stands for to all who look at the plan: its name,
-//! text, schema and order are the same, and so are its rows.
+//! Invariant: [`ReplacedExec`] looks like the original operator in the plan: name, text, schema and
+//! order are the same, and so are the rows.
 
 mod row_number;
 mod sort;
@@ -25,28 +25,30 @@ use datafusion::physical_plan::{
 };
 use futures::stream::BoxStream;
 
-/// Batches as an operator gives them.
+/// The output of an operator.
 type Batches = BoxStream<'static, Result<RecordBatch>>;
 
-/// The plan with the executions of this module.
-pub(crate) fn faster(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-    plan.transform_up(instead).data()
+/// Replaces the execution of the operators that have a faster one.
+pub(crate) fn with_faster_operators(
+    plan: Arc<dyn ExecutionPlan>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    plan.transform_up(replace).data()
 }
 
-fn instead(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
-    let run = match sort::of(&node)? {
+fn replace(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
+    let run = match sort::execution_for(&node)? {
         Some(run) => Some(run),
-        None => row_number::of(&node)?,
+        None => row_number::execution_for(&node)?,
     };
     let Some(run) = run else { return Ok(Transformed::no(node)) };
     let metrics = ExecutionPlanMetricsSet::new();
-    let instead: Arc<dyn ExecutionPlan> = Arc::new(Instead { original: node, run, metrics });
-    Ok(Transformed::yes(instead))
+    let replaced: Arc<dyn ExecutionPlan> = Arc::new(ReplacedExec { original: node, run, metrics });
+    Ok(Transformed::yes(replaced))
 }
 
-/// Another execution of an operator with one input.
-trait Run: fmt::Debug + Send + Sync {
-    /// Runs one partition, over what the input gives of it.
+/// The execution of an operator with one input.
+trait Execution: fmt::Debug + Send + Sync {
+    /// Runs one partition over its input.
     fn run(
         &self,
         input: SendableRecordBatchStream,
@@ -55,21 +57,21 @@ trait Run: fmt::Debug + Send + Sync {
     ) -> Result<Batches>;
 }
 
-/// An operator that is run in another way.
+/// An operator whose execution is replaced.
 #[derive(Debug)]
-struct Instead {
+struct ReplacedExec {
     original: Arc<dyn ExecutionPlan>,
-    run: Arc<dyn Run>,
+    run: Arc<dyn Execution>,
     metrics: ExecutionPlanMetricsSet,
 }
 
-impl DisplayAs for Instead {
+impl DisplayAs for ReplacedExec {
     fn fmt_as(&self, how: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.original.fmt_as(how, f)
     }
 }
 
-impl ExecutionPlan for Instead {
+impl ExecutionPlan for ReplacedExec {
     fn name(&self) -> &str {
         self.original.name()
     }
@@ -94,7 +96,7 @@ impl ExecutionPlan for Instead {
         children: Vec<Arc<dyn ExecutionPlan>>,
         how: ReplaceChildrenOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        instead(Arc::clone(&self.original).replace_children(children, how)?).data()
+        replace(Arc::clone(&self.original).replace_children(children, how)?).data()
     }
 
     fn with_new_children(
@@ -130,7 +132,7 @@ mod tests {
 
     use super::*;
 
-    /// Rows in no order, with nulls and repeated values; `id` alone is unique.
+    /// Unordered rows with nulls and repeated values; only `id` is unique.
     fn batches() -> Vec<RecordBatch> {
         let batch = |start: i64| {
             let mixed = |row: i64, of: i64| (row * 7919 + 13) % of;
@@ -148,8 +150,8 @@ mod tests {
         (0..30).map(|number| batch(number * 100)).collect()
     }
 
-    /// Plans a query with DataFusion, runs it as it is and faster; gives how many operators run in
-    /// another way.
+    /// Plans a query, runs it with and without the replacements, and compares the rows; returns the
+    /// number of replaced operators.
     async fn check(sql: &str) -> usize {
         let config = SessionConfig::new().with_target_partitions(1).with_batch_size(64);
         let session = SessionContext::new_with_config(config);
@@ -158,7 +160,7 @@ mod tests {
         session.register_table("t", Arc::new(table.unwrap())).unwrap();
         // Two plans: one that has run keeps the bounds of its dynamic filters.
         let plan = async || session.sql(sql).await.unwrap().create_physical_plan().await.unwrap();
-        let (plan, ours) = (plan().await, faster(plan().await).unwrap());
+        let (plan, ours) = (plan().await, with_faster_operators(plan().await).unwrap());
         let run = async |plan: &Arc<dyn ExecutionPlan>| {
             let batches = collect(Arc::clone(plan), session.task_ctx()).await.unwrap();
             concat_batches(&plan.schema(), &batches).unwrap()
@@ -168,12 +170,12 @@ mod tests {
     }
 
     fn count(plan: &Arc<dyn ExecutionPlan>) -> usize {
-        let own = usize::from(plan.is::<Instead>());
+        let own = usize::from(plan.is::<ReplacedExec>());
         own + plan.children().into_iter().map(count).sum::<usize>()
     }
 
     #[tokio::test]
-    async fn sorts_give_the_same_rows() {
+    async fn replaced_sorts_give_the_same_rows() {
         for (sql, faster) in [
             ("select * from t order by a, id", 1),
             ("select * from t order by a desc nulls last, b, id", 1),
@@ -188,7 +190,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn numbers_of_rows_are_the_same() {
+    async fn replaced_row_numbers_are_the_same() {
         let number = |over: &str| format!("select id, row_number() over ({over}) n from t");
         for (sql, faster) in [
             (number("partition by a order by id"), 2),

@@ -1,7 +1,7 @@
-//! `row_number()` over rows that are sorted already.
+//! `row_number()` over sorted rows.
 //!
-//! DataFusion keeps the state of a window function for each partition of its window, which costs
-//! dozens of allocations for each. To number rows, a counter is enough.
+//! DataFusion keeps the state of a window function for each partition of its window, with dozens of
+//! allocations for each. To number rows, a counter is enough.
 
 use std::sync::Arc;
 
@@ -18,10 +18,10 @@ use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowUDFExpr};
 use datafusion::physical_plan::{ExecutionPlan, InputOrderMode, SendableRecordBatchStream};
 use futures::{StreamExt, stream};
 
-use super::{Batches, Run};
+use super::{Batches, Execution};
 
-/// The window that a node is, if all that it computes are numbers of rows.
-pub(super) fn of(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn Run>>> {
+/// The execution for a window that computes only row numbers; `None` for other nodes.
+pub(super) fn execution_for(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn Execution>>> {
     let Some(window) = node.downcast_ref::<BoundedWindowAggExec>() else { return Ok(None) };
     let [first, ..] = window.window_expr() else { return Ok(None) };
     let is_sorted = window.input_order_mode == InputOrderMode::Sorted;
@@ -51,12 +51,12 @@ fn numbers_rows(expression: &Arc<dyn WindowExpr>) -> bool {
 struct RowNumber {
     keys: Vec<Arc<dyn PhysicalExpr>>,
     fields: Vec<SortField>,
-    /// How often the number is a column.
+    /// Number of columns with the row number.
     columns: usize,
     schema: SchemaRef,
 }
 
-impl Run for RowNumber {
+impl Execution for RowNumber {
     fn run(
         &self,
         input: SendableRecordBatchStream,
@@ -93,7 +93,7 @@ struct Numbering {
     converter: RowConverter,
     columns: usize,
     schema: SchemaRef,
-    /// The keys of the last row, and its number.
+    /// The keys of the last row.
     last: Option<OwnedRow>,
     number: u64,
 }
@@ -125,7 +125,7 @@ impl Numbering {
         Ok(RecordBatch::try_new(Arc::clone(&self.schema), columns)?)
     }
 
-    /// The keys of one row; none if there is no key, so that all rows have the same.
+    /// The keys of one row; `None` without keys.
     fn keys_at(&self, keys: &[ArrayRef], row: usize) -> Result<Option<OwnedRow>> {
         if keys.is_empty() {
             return Ok(None);

@@ -1,9 +1,9 @@
 //! Sorts by several columns.
 //!
 //! DataFusion sorts each batch and merges all of them: a tree over hundreds of streams, with a
-//! comparison of whole keys at each of its levels. Here the keys become bytes that compare as the
-//! rows do, and all rows are sorted at once by the first eight bytes in which keys differ; the rest
-//! of a key is looked at only where those are equal.
+//! comparison of whole keys at each of its levels. Here the keys are encoded as bytes with the
+//! order of the rows, and all rows are sorted together by the eight bytes after the common prefix
+//! of all keys; the rest of a key is compared only if those are equal.
 
 use std::sync::Arc;
 
@@ -20,10 +20,10 @@ use datafusion::physical_plan::spill::get_record_batch_memory_size;
 use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 
-use super::{Batches, Run};
+use super::{Batches, Execution};
 
-/// The sort that a node is, if it is faster here: one of all rows by more than one column.
-pub(super) fn of(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn Run>>> {
+/// The execution for a sort of all rows by more than one column; `None` for other nodes.
+pub(super) fn execution_for(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn Execution>>> {
     let Some(sort) = node.downcast_ref::<SortExec>() else { return Ok(None) };
     let (input, order) = (sort.input(), sort.expr());
     if sort.fetch().is_some() || order.len() < 2 {
@@ -49,7 +49,7 @@ struct KeySort {
     order: LexOrdering,
 }
 
-impl Run for KeySort {
+impl Execution for KeySort {
     fn run(
         &self,
         mut input: SendableRecordBatchStream,
@@ -88,10 +88,10 @@ struct Unsorted {
     reservation: MemoryReservation,
 }
 
-/// Where a row is, and the first bytes of its key that other keys do not have too.
+/// The position of a row, and the first bytes of its key after the common prefix.
 #[derive(Clone, Copy)]
 struct Entry {
-    begin: u64,
+    prefix: u64,
     batch: u32,
     row: u32,
 }
@@ -115,26 +115,26 @@ impl Unsorted {
 
     fn sort(self) -> Sorted {
         let Self { batches, keys, reservation, .. } = self;
-        let shared = shared_bytes(&keys);
+        let shared = common_prefix_length(&keys);
         let mut entries = Vec::with_capacity(keys.iter().map(Rows::num_rows).sum());
         for (batch, keys) in (0..).zip(&keys) {
             let entry = |(row, key): (u32, Row<'_>)| {
-                let begin = beginning(&key.data()[shared..]);
-                Entry { begin, batch, row }
+                let prefix = key_prefix(&key.data()[shared..]);
+                Entry { prefix, batch, row }
             };
             entries.extend((0..).zip(keys).map(entry));
         }
         let key = |entry: &Entry| keys[entry.batch as usize].row(entry.row as usize);
         entries.sort_unstable_by(|a: &Entry, b: &Entry| {
-            a.begin.cmp(&b.begin).then_with(|| key(a).cmp(&key(b)))
+            a.prefix.cmp(&b.prefix).then_with(|| key(a).cmp(&key(b)))
         });
         reservation.shrink(keys.iter().map(Rows::size).sum());
         Sorted { batches, entries, done: 0, _reservation: reservation }
     }
 }
 
-/// How many bytes all keys begin with.
-fn shared_bytes(keys: &[Rows]) -> usize {
+/// The length of the common prefix of all keys.
+fn common_prefix_length(keys: &[Rows]) -> usize {
     let mut all = keys.iter().flatten();
     let Some(first) = all.next() else { return 0 };
     let mut shared = first.data();
@@ -145,15 +145,15 @@ fn shared_bytes(keys: &[Rows]) -> usize {
     shared.len()
 }
 
-/// The first eight bytes as a number of the same order; missing ones are zero.
-fn beginning(key: &[u8]) -> u64 {
+/// The first eight bytes as a number with the same order; missing bytes are zero.
+fn key_prefix(key: &[u8]) -> u64 {
     let mut bytes = [0; 8];
     let length = key.len().min(bytes.len());
     bytes[..length].copy_from_slice(&key[..length]);
     u64::from_be_bytes(bytes)
 }
 
-/// Rows in their order.
+/// Sorted rows.
 struct Sorted {
     batches: Vec<RecordBatch>,
     entries: Vec<Entry>,
@@ -184,10 +184,10 @@ impl Sorted {
         if rows.is_empty() {
             return Ok(None);
         }
-        let places: Vec<(usize, usize)> =
+        let indices: Vec<(usize, usize)> =
             rows.iter().map(|entry| (entry.batch as usize, entry.row as usize)).collect();
         self.done = end;
         let batches: Vec<&RecordBatch> = self.batches.iter().collect();
-        Ok(Some(interleave_record_batch(&batches, &places)?))
+        Ok(Some(interleave_record_batch(&batches, &indices)?))
     }
 }

@@ -1,4 +1,4 @@
-//! Which objects of a bucket a location stands for.
+//! Finds the objects of a bucket that match a location.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use snowmelt_files::{
 };
 
 use super::location::{Located, Source};
-use crate::scan::{S3Settings, object_path, patiently};
+use crate::scan::{S3Settings, object_path, with_retries};
 use crate::{Error, Result};
 
 /// Finds the objects of `rest`, a bucket and a key.
@@ -35,7 +35,7 @@ pub(super) async fn locate(location: &str, rest: &str, s3: &S3Settings) -> Resul
         None => Vec::new(),
     };
     if files.is_empty() {
-        // `?` and `[` may also be letters of a key.
+        // `?` and `[` may also be characters of a key.
         let found = one_or_all_below(&store, key).await.map_err(storage)?;
         files = match found {
             Some(files) => files,
@@ -63,14 +63,14 @@ async fn matching(
     Ok(files)
 }
 
-/// `None` if there is nothing at all.
+/// The object of a key, or the Parquet objects below it; `None` if no object exists.
 async fn one_or_all_below(
     store: &Arc<dyn ObjectStore>,
     key: &str,
 ) -> object_store::Result<Option<Vec<ObjectMeta>>> {
     if !key.is_empty() && !key.ends_with('/') {
         let path = object_path(key);
-        match patiently(|| store.head(&path)).await {
+        match with_retries(|| store.head(&path)).await {
             Ok(meta) => return Ok(Some(vec![meta])),
             Err(object_store::Error::NotFound { .. }) => (),
             Err(source) => return Err(source),
@@ -90,5 +90,5 @@ async fn one_or_all_below(
 
 async fn list(store: &Arc<dyn ObjectStore>, prefix: &str) -> object_store::Result<Vec<ObjectMeta>> {
     let prefix = object_path(prefix);
-    patiently(|| store.list(Some(&prefix)).try_collect()).await
+    with_retries(|| store.list(Some(&prefix)).try_collect()).await
 }

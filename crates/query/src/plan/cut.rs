@@ -1,14 +1,14 @@
-//! The cut: what workers run and what the driver runs (Lambada 3.2).
+//! Cuts a plan into the part of the workers and the part of the driver (Lambada 3.2).
 //!
-//! A fragment is the largest subtree over a scan in which partition `i` of the result needs only
-//! partition `i` of what lies below: it has no merge of partitions in it. It is replaced by a
-//! [`ResultExec`], a leaf with as many partitions. So the driver's part is the same plan over the
-//! same rows, whatever it is; only where the rows are made has changed.
+//! A fragment is the largest subtree over a scan in which partition `i` of the result depends only
+//! on partition `i` of each child: it contains no merge of partitions. It is replaced by a
+//! [`ResultExec`], a leaf with the same number of partitions. The driver's part is therefore the
+//! same plan over the same rows; only the place where the rows are computed differs.
 //!
-//! A plan of a single partition has no merge: all of it goes to one worker.
+//! A plan with a single partition has no merge: all of it goes to one worker.
 //!
-//! What the codec cannot carry unchanged is not part of a fragment: the driver runs it over a
-//! smaller one. Only a scan has no smaller one, and is refused.
+//! An operator that the codec would change is not part of a fragment: the driver runs it over a
+//! smaller fragment. A scan has no smaller fragment, so it is refused.
 
 use std::sync::Arc;
 
@@ -33,17 +33,17 @@ pub(crate) struct Cut {
     pub(crate) driver: Arc<dyn ExecutionPlan>,
 }
 
-/// A program and where its results go.
+/// A program and the queue of its results.
 #[derive(Clone, Debug)]
 pub(crate) struct Fragment {
     pub(crate) plan: Arc<dyn ExecutionPlan>,
-    /// The plan as its workers get it.
+    /// The encoded plan, which is sent to the workers.
     pub(crate) bytes: Bytes,
     pub(crate) queue: Arc<ResultQueue>,
 }
 
-/// Operators that make partition `i` from partition `i` alone, wherever the optimiser puts them.
-/// What is not named here stays with the driver.
+/// Operators that compute partition `i` from partition `i` alone, wherever the optimiser puts them.
+/// All other operators stay with the driver.
 const PARTITION_WISE: [&str; 13] = [
     "AggregateExec",
     "BoundedWindowAggExec",
@@ -60,10 +60,10 @@ const PARTITION_WISE: [&str; 13] = [
     "WindowAggExec",
 ];
 
-/// Operators that merge partitions, unless there is only one.
+/// Operators that merge partitions, unless there is only one partition.
 const MERGES: [&str; 2] = ["CoalescePartitionsExec", "SortPreservingMergeExec"];
 
-/// Cuts a plan that [`refuse`](super::refuse) let through.
+/// Cuts a plan that [`refuse`](super::refuse) accepted.
 pub(super) fn cut(plan: Arc<dyn ExecutionPlan>, config: &SessionConfig) -> Result<Cut> {
     let mut fragments = Vec::new();
     let driver = replace(plan, config, &mut fragments)?;
@@ -110,7 +110,7 @@ fn partition_wise(node: &Arc<dyn ExecutionPlan>) -> bool {
     let known = match node.name() {
         "DataSourceExec" => file_scan(node).is_some(),
         name if MERGES.contains(&name) => children.iter().all(single),
-        // A sort names itself by what it does: `SortExec(TopK)`.
+        // The name of a sort includes its mode: `SortExec(TopK)`.
         name => PARTITION_WISE.iter().any(|known| name.split('(').next() == Some(*known)),
     };
     known && children.into_iter().all(partition_wise)
@@ -120,13 +120,14 @@ fn reads_files(node: &Arc<dyn ExecutionPlan>) -> bool {
     file_scan(node).is_some() || node.children().into_iter().any(reads_files)
 }
 
-/// The scan of files that a node is, if it is one.
+/// The configuration of a file scan; `None` for other nodes.
 pub(crate) fn file_scan(node: &Arc<dyn ExecutionPlan>) -> Option<&FileScanConfig> {
     let source = node.downcast_ref::<DataSourceExec>()?;
     source.data_source().downcast_ref::<FileScanConfig>()
 }
 
-/// Calls `visit` with every scan under a fragment's partition and the scan's own partition.
+/// Calls `visit` with every scan of a fragment's partition and the corresponding partition of the
+/// scan.
 pub(crate) fn scans_of_partition(
     node: &Arc<dyn ExecutionPlan>,
     partition: usize,

@@ -1,4 +1,5 @@
-//! From fragments to tasks: for each worker the plan's bytes, its partitions, files and UDFs.
+//! Turns fragments into tasks: the plan's bytes, and for each worker its partitions, files and
+//! UDFs.
 //!
 //! Invariant: each partition of each fragment is in exactly one task.
 
@@ -34,7 +35,7 @@ pub(super) fn tasks(cut: &Cut, workers: u32, s3: &S3Settings) -> Result<Vec<Frag
                 task: tasks.len() as u32,
                 plan: bytes.clone(),
                 udfs: udfs.clone(),
-                ..needs(plan, &partitions, s3)
+                ..grants_for(plan, &partitions, s3)
             };
             task.partitions = partitions;
             tasks.push(FragmentTask { fragment, planned: task });
@@ -43,16 +44,16 @@ pub(super) fn tasks(cut: &Cut, workers: u32, s3: &S3Settings) -> Result<Vec<Frag
     Ok(tasks)
 }
 
-/// Worker `id` of `workers` runs the partitions `i` with `i % workers == id`; a worker without any
-/// is not asked for.
+/// Worker `id` of `workers` runs the partitions `i` with `i % workers == id`. A worker without
+/// partitions is omitted.
 fn shares(partitions: u32, workers: u32) -> impl Iterator<Item = Vec<u32>> {
     let workers = workers.max(1);
     let share = move |id| (id..partitions).step_by(workers as usize).collect();
     (0..workers.min(partitions)).map(share)
 }
 
-/// What a worker must be granted to run these partitions.
-fn needs(plan: &Arc<dyn ExecutionPlan>, partitions: &[u32], s3: &S3Settings) -> PlannedTask {
+/// The files and buckets that a worker needs to run these partitions.
+fn grants_for(plan: &Arc<dyn ExecutionPlan>, partitions: &[u32], s3: &S3Settings) -> PlannedTask {
     let mut files = BTreeMap::new();
     let mut buckets: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
     let mut bytes = 0;

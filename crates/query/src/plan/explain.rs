@@ -1,4 +1,4 @@
-//! The answers of EXPLAIN and DESCRIBE, which run nothing.
+//! The results of EXPLAIN and DESCRIBE, which run no task.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use arrow::datatypes::Schema;
 use crate::Result;
 use crate::checked::sql_name;
 
-/// Both halves of the cut, one row for each line: which half, and the line.
+/// Both halves of the plan, one row per line: the half, and the line.
 pub(super) fn plan(worker: &str, driver: &str) -> Result<RecordBatch> {
     let halves = [("driver", driver), ("workers", worker)];
     let lines = halves.iter().flat_map(|(half, text)| text.lines().map(move |line| (*half, line)));
@@ -19,7 +19,7 @@ pub(super) fn plan(worker: &str, driver: &str) -> Result<RecordBatch> {
     ])?)
 }
 
-/// The columns of a table or query with their types, one row for each.
+/// The columns of a table or query with their types, one row per column.
 pub(super) fn columns(schema: &Schema) -> Result<RecordBatch> {
     let fields = || schema.fields().iter();
     let names = StringArray::from_iter_values(fields().map(|field| field.name()));

@@ -1,6 +1,7 @@
-//! The footers of a table's files: schema, statistics and row groups, each read once.
+//! Reads the footers of a table's files once: schema, statistics and row groups.
 //!
-//! A file that is truncated or no Parquet is found here, by name, before any worker starts.
+//! A truncated file, or one that is not Parquet, is reported here by name, before any worker
+//! starts.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,16 +16,16 @@ use parquet::arrow::parquet_to_arrow_schema;
 use parquet::file::metadata::ParquetMetaData;
 use snowmelt_wire::FileGrant;
 
-use super::footer::{self, Unreadable};
+use super::footer::{self, FooterError};
 use super::location::{Located, Source};
 use super::unify::{Conflict, unify};
 use crate::scan::{GrantedFiles, file_path};
 use crate::{Error, Result, fault};
 
-/// Footers that are read at once.
+/// Number of footers that are read concurrently.
 const CONCURRENT_FOOTERS: usize = 32;
 
-/// A file of a table with what its footer says.
+/// A file of a table with its footer and statistics.
 #[derive(Clone, Debug)]
 pub(super) struct TableFile {
     pub(super) meta: ObjectMeta,
@@ -32,18 +33,19 @@ pub(super) struct TableFile {
     pub(super) statistics: Arc<Statistics>,
 }
 
-/// Reads the footers of all files and the schema that they share.
+/// Reads the footers of all files, and their common schema.
 pub(super) async fn read(located: &Located, location: &str) -> Result<(SchemaRef, Vec<TableFile>)> {
-    // Boxed one by one: a stream of unnamed futures could not be sent to another thread.
+    // Boxed individually: a stream of unnamed futures is not `Send`.
     let reads: Vec<BoxFuture<'_, _>> =
         located.files.iter().map(|meta| footer_of(located, meta).boxed()).collect();
     let footers: Vec<(ObjectMeta, Arc<ParquetMetaData>)> =
         futures::stream::iter(reads).buffered(CONCURRENT_FOOTERS).try_collect().await?;
     let (schema, own) = merged_schema(located, &footers, location)?;
     let file = |((meta, footer), own): ((ObjectMeta, Arc<ParquetMetaData>), Schema)| {
-        let corrupt = |why| Error::FileCorrupt { file: shown(located, &meta), why };
-        let read = footer::guarded(|| statistics(&footer, &schema, &own));
-        let statistics = read.map_err(corrupt)?.map_err(|error| corrupt(fault::plain(&error)))?;
+        let corrupt = |why| Error::FileCorrupt { file: display_name(located, &meta), why };
+        let read = footer::catch_panic(|| statistics(&footer, &schema, &own));
+        let statistics =
+            read.map_err(corrupt)?.map_err(|error| corrupt(fault::root_message(&error)))?;
         Ok(TableFile { meta, footer, statistics: Arc::new(statistics) })
     };
     let files = footers.into_iter().zip(own).map(file).collect::<Result<_>>()?;
@@ -56,21 +58,21 @@ async fn footer_of(
 ) -> Result<(ObjectMeta, Arc<ParquetMetaData>)> {
     let store = store_of(located, meta).await?;
     let read = footer::read(store.as_ref(), meta).await;
-    let file = || shown(located, meta);
+    let file = || display_name(located, meta);
     match read {
         Ok(footer) => Ok((meta.clone(), footer)),
-        Err(Unreadable::Corrupt(why)) => Err(Error::FileCorrupt { file: file(), why }),
-        Err(Unreadable::Store(object_store::Error::Precondition { .. })) => {
+        Err(FooterError::Corrupt(why)) => Err(Error::FileCorrupt { file: file(), why }),
+        Err(FooterError::Store(object_store::Error::Precondition { .. })) => {
             Err(Error::FileChanged { file: file() })
         }
-        Err(Unreadable::Store(source)) => {
+        Err(FooterError::Store(source)) => {
             Err(Error::Storage { location: file(), source, anonymous: located.anonymous })
         }
     }
 }
 
-/// The store that holds a file: for a local one, a store of that file alone, so that few are open
-/// at once.
+/// The store of a file. A local file gets a store of its own, so that few files are open
+/// concurrently.
 async fn store_of(located: &Located, meta: &ObjectMeta) -> Result<Arc<dyn ObjectStore>> {
     let files = match &located.source {
         Source::Bucket(store) => return Ok(Arc::clone(store)),
@@ -83,36 +85,38 @@ async fn store_of(located: &Located, meta: &ObjectMeta) -> Result<Arc<dyn Object
     Ok(Arc::new(GrantedFiles::new(vec![(grant, file)], Arc::default())?))
 }
 
-/// A file's name as its user knows it.
-fn shown(located: &Located, meta: &ObjectMeta) -> String {
+/// A file's name for the user.
+fn display_name(located: &Located, meta: &ObjectMeta) -> String {
     if located.url.as_str().starts_with("file:") {
         return file_path(&meta.location).display().to_string();
     }
     format!("{}{}", located.url.as_str(), meta.location)
 }
 
-/// The table's schema, and that of each file.
+/// The table's schema and that of each file.
 fn merged_schema(
     located: &Located,
     footers: &[(ObjectMeta, Arc<ParquetMetaData>)],
     location: &str,
 ) -> Result<(SchemaRef, Vec<Schema>)> {
-    let corrupt =
-        |meta: &ObjectMeta, why: String| Error::FileCorrupt { file: shown(located, meta), why };
+    let corrupt = |meta: &ObjectMeta, why: String| Error::FileCorrupt {
+        file: display_name(located, meta),
+        why,
+    };
     let mut schemas = Vec::with_capacity(footers.len());
     for (meta, footer) in footers {
         let file = footer.file_metadata();
-        let read = footer::guarded(|| {
+        let read = footer::catch_panic(|| {
             parquet_to_arrow_schema(file.schema_descr(), file.key_value_metadata())
         });
         let schema = read.and_then(|schema| schema.map_err(|error| error.to_string()));
         let schema = schema.map_err(|why| corrupt(meta, why))?;
         schemas.push(without_metadata(&schema));
     }
-    let names = |index: usize| shown(located, &footers[index].0);
+    let names = |index: usize| display_name(located, &footers[index].0);
     for (index, schema) in schemas.iter().enumerate() {
-        if let Some(column) = twice(schema) {
-            return Err(Error::ColumnTwice { file: names(index), column });
+        if let Some(column) = duplicate_column(schema) {
+            return Err(Error::DuplicateColumn { file: names(index), column });
         }
     }
     let merged = unify(&schemas).map_err(|Conflict { column, files: [one, other] }| {
@@ -131,14 +135,15 @@ fn merged_schema(
     Ok((Arc::new(Schema::new(views)), schemas))
 }
 
-/// A column that a file has twice: readers take one and lose the other.
-fn twice(schema: &Schema) -> Option<String> {
+/// A column name that occurs twice in a file: readers would read only one of the columns.
+fn duplicate_column(schema: &Schema) -> Option<String> {
     let mut seen = HashSet::new();
     let mut names = schema.fields().iter().map(|field| field.name());
     names.find(|name| !seen.insert(name.as_str())).cloned()
 }
 
-/// The table's schema, with a file's own types where its differ: so its statistics are read.
+/// The table's schema with the types of a file, which are needed to read its statistics; and the
+/// indexes of the columns whose types differ.
 fn as_in_file(schema: &SchemaRef, file: &Schema) -> (SchemaRef, Vec<usize>) {
     let mut differing = Vec::new();
     let own = |(index, field): (usize, &FieldRef)| {
@@ -155,8 +160,8 @@ fn as_in_file(schema: &SchemaRef, file: &Schema) -> (SchemaRef, Vec<usize>) {
     (Arc::new(Schema::new(fields)), differing)
 }
 
-/// What a footer says of its file, in the types of the table. Of a column that is converted only
-/// the nulls are kept.
+/// The statistics of a file, in the types of the table. For a converted column only the number of
+/// nulls is kept.
 fn statistics(
     footer: &ParquetMetaData,
     schema: &SchemaRef,
@@ -173,8 +178,8 @@ fn statistics(
     Ok(statistics)
 }
 
-/// What a writer noted beside the columns differs between files and means nothing to a query.
-/// Most columns have no such note and are shared, not copied.
+/// Removes the metadata of columns, which differs between files and does not affect a query. Most
+/// columns have no metadata and are shared, not copied.
 fn without_metadata(schema: &Schema) -> Schema {
     let clear = |field: &FieldRef| match field.metadata().is_empty() {
         true => Arc::clone(field),
@@ -183,7 +188,7 @@ fn without_metadata(schema: &Schema) -> Schema {
     Schema::new(schema.fields().iter().map(clear).collect::<Vec<FieldRef>>())
 }
 
-/// Strings are read as views, which point into the decoded pages instead of being copied out.
+/// Strings are read as views, which point into the decoded pages and need no copy.
 fn as_view(field: &FieldRef) -> FieldRef {
     let view = match field.data_type() {
         DataType::Utf8 | DataType::LargeUtf8 => DataType::Utf8View,
@@ -202,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_columns_with_notes_are_copied() {
+    fn only_columns_with_metadata_are_copied() {
         let plain = Field::new("a", DataType::Int64, true);
         let note = HashMap::from([("PARQUET:field_id".to_owned(), "1".to_owned())]);
         let noted = Field::new("b", DataType::Int64, true).with_metadata(note);
@@ -210,13 +215,13 @@ mod tests {
         let kept = without_metadata(&read);
         assert!(Arc::ptr_eq(&read.fields()[0], &kept.fields()[0]));
         assert_eq!(kept.field(1), &Field::new("b", DataType::Int64, true));
-        assert_eq!(twice(&kept), None);
+        assert_eq!(duplicate_column(&kept), None);
     }
 
     #[test]
-    fn a_column_that_is_there_twice_is_named() {
+    fn a_duplicate_column_is_named() {
         let column = |name| Field::new(name, DataType::Int64, true);
         let schema = Schema::new(vec![column("a"), column("b"), column("a")]);
-        assert_eq!(twice(&schema).as_deref(), Some("a"));
+        assert_eq!(duplicate_column(&schema).as_deref(), Some("a"));
     }
 }

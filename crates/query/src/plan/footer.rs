@@ -1,7 +1,7 @@
 //! The footer of one Parquet file: read, checked against the file, decoded.
 //!
-//! Invariant: what leaves this module promises nothing that the file does not have. A damaged
-//! footer can hold any number, and a reader that trusts it may ask for impossible ranges.
+//! Invariant: every range in a returned footer lies within the file. A damaged footer can contain
+//! any number, and a reader that trusts it may request impossible ranges.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,90 +11,90 @@ use bytes::Bytes;
 use object_store::{GetOptions, ObjectMeta, ObjectStore, ObjectStoreExt};
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 
-use crate::scan::patiently;
+use crate::scan::with_retries;
 
-/// Bytes that are read from a file's end at first: the footers of most files are shorter.
-const GUESS: u64 = 64 << 10;
+/// Bytes that are first read from a file's end: the footers of most files are shorter.
+const FIRST_READ: u64 = 64 << 10;
 
-/// Behind the metadata come its length and the magic number, four bytes each.
-const TAIL: u64 = 8;
+/// The metadata is followed by its length and the magic number, four bytes each.
+const TRAILER: u64 = 8;
 
-/// Why there is no footer.
+/// Why a footer cannot be read.
 #[derive(Debug)]
-pub(crate) enum Unreadable {
+pub(crate) enum FooterError {
     /// The store failed.
     Store(object_store::Error),
-    /// The bytes are no footer; says why.
+    /// The bytes are not a valid footer; with the reason.
     Corrupt(String),
 }
 
-impl From<object_store::Error> for Unreadable {
+impl From<object_store::Error> for FooterError {
     fn from(error: object_store::Error) -> Self {
         Self::Store(error)
     }
 }
 
-impl From<String> for Unreadable {
+impl From<String> for FooterError {
     fn from(why: String) -> Self {
         Self::Corrupt(why)
     }
 }
 
-/// Reads a file's footer: in one request, unless it is longer than most are.
+/// Reads a file's footer: in one request, or two if it is longer than [`FIRST_READ`].
 pub(crate) async fn read(
     store: &dyn ObjectStore,
     meta: &ObjectMeta,
-) -> Result<Arc<ParquetMetaData>, Unreadable> {
+) -> Result<Arc<ParquetMetaData>, FooterError> {
     let size = meta.size;
-    if size < TAIL + 4 {
-        return Err(format!("it has {size} bytes, fewer than any Parquet file").into());
+    if size < TRAILER + 4 {
+        return Err(format!("it has {size} bytes, which is too few for a Parquet file").into());
     }
-    let guess = bytes(store, meta, size.saturating_sub(GUESS)..size).await?;
-    let length = metadata_length(&guess, size)?;
-    let footer = match guess.len() as u64 {
-        enough if enough >= length + TAIL => {
-            let start = (enough - length - TAIL) as usize;
-            guess.slice(start..start + length as usize)
+    let end = bytes(store, meta, size.saturating_sub(FIRST_READ)..size).await?;
+    let length = metadata_length(&end, size)?;
+    let footer = match end.len() as u64 {
+        enough if enough >= length + TRAILER => {
+            let start = (enough - length - TRAILER) as usize;
+            end.slice(start..start + length as usize)
         }
-        _ => bytes(store, meta, size - length - TAIL..size - TAIL).await?,
+        _ => bytes(store, meta, size - length - TRAILER..size - TRAILER).await?,
     };
-    let decoded = guarded(|| ParquetMetaDataReader::decode_metadata(&footer))?;
+    let decoded = catch_panic(|| ParquetMetaDataReader::decode_metadata(&footer))?;
     let decoded = decoded.map_err(|error| error.to_string())?;
     row_groups_inside(&decoded, size)?;
     Ok(Arc::new(decoded))
 }
 
-/// Bytes of the version that was listed, where it has an entity tag.
+/// Reads bytes of the listed version, if it has an entity tag.
 async fn bytes(
     store: &dyn ObjectStore,
     meta: &ObjectMeta,
     range: Range<u64>,
 ) -> object_store::Result<Bytes> {
     if meta.e_tag.is_none() {
-        return patiently(|| store.get_range(&meta.location, range.clone())).await;
+        return with_retries(|| store.get_range(&meta.location, range.clone())).await;
     }
     let request = GetOptions::new().with_range(Some(range)).with_if_match(meta.e_tag.clone());
-    let got = patiently(|| store.get_opts(&meta.location, request.clone())).await?;
+    let got = with_retries(|| store.get_opts(&meta.location, request.clone())).await?;
     got.bytes().await
 }
 
-/// Runs a reader over bytes that may be damaged: some damage makes it panic.
-pub(crate) fn guarded<T>(read: impl FnOnce() -> T) -> Result<T, String> {
+/// Runs a reader over bytes that may be damaged, and catches its panics.
+pub(crate) fn catch_panic<T>(read: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(read)).map_err(|_| "its footer is damaged".to_owned())
 }
 
 fn metadata_length(end: &[u8], size: u64) -> Result<u64, String> {
     let Some((_, [a, b, c, d, magic @ ..])) = end.split_last_chunk::<8>() else {
-        return Err("it ends too early".to_owned());
+        return Err("it is too short".to_owned());
     };
     match magic {
         b"PAR1" => (),
         b"PARE" => return Err("it is encrypted".to_owned()),
-        _ => return Err("it does not end as a Parquet file does".to_owned()),
+        _ => return Err("it does not end with Parquet's magic number".to_owned()),
     }
     let length = u64::from(u32::from_le_bytes([*a, *b, *c, *d]));
-    if length + TAIL > size {
-        return Err(format!("its footer should have {length} bytes, but the file has {size}"));
+    if length + TRAILER > size {
+        return Err(format!("its footer's length is {length} bytes, but the file has {size}"));
     }
     Ok(length)
 }
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_length_of_the_metadata_is_not_trusted() {
+    fn the_length_of_the_metadata_is_checked() {
         let end = |length: u32| [&length.to_le_bytes()[..], b"PAR1"].concat();
         assert_eq!(metadata_length(&end(92), 100), Ok(92));
         assert!(metadata_length(&end(93), 100).is_err());

@@ -1,8 +1,8 @@
-//! Columns that stand in folder names: `year=2024/month=5/part.parquet`, as Hive and Spark write.
+//! Columns from folder names (Hive partitioning): `year=2024/month=5/part.parquet`.
 //!
-//! As in DuckDB they are columns if the folders of all files have the same keys. Their type is
-//! BIGINT or DATE where every value is one, and VARCHAR otherwise. A column that the files have
-//! themselves is read from them.
+//! As in DuckDB, folders are columns if the folders of all files have the same keys. The type is
+//! BIGINT or DATE if every value is one, and VARCHAR otherwise. A column that the files themselves
+//! have is read from the files.
 
 use std::sync::Arc;
 
@@ -12,18 +12,18 @@ use datafusion::common::{ColumnStatistics, Statistics};
 use datafusion::scalar::ScalarValue;
 use object_store::path::Path;
 
-/// What Hive writes for null.
+/// The value that Hive writes for null.
 const NULL: &str = "__HIVE_DEFAULT_PARTITION__";
 
 /// The columns of a table's folders.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Folders {
+pub(super) struct FolderColumns {
     pub(super) columns: Vec<FieldRef>,
-    /// For each file its value of each column.
+    /// For each file, its value for each column.
     pub(super) values: Vec<Vec<ScalarValue>>,
 }
 
-impl Folders {
+impl FolderColumns {
     /// Finds the columns in the paths of a table's files.
     pub(super) fn find<'a>(paths: impl Iterator<Item = &'a Path>, schema: &Schema) -> Self {
         let files: Vec<Vec<(String, String)>> = paths.map(pairs).collect();
@@ -86,7 +86,7 @@ fn pairs(path: &Path) -> Vec<(String, String)> {
     folders.filter_map(pair).collect()
 }
 
-/// A name without its `%20`s: local paths are encoded once by the plan, and by Hive before.
+/// Decodes a name twice: Hive percent-encodes it, and the plan encodes local paths again.
 fn plain(text: &str) -> String {
     let once = |text: &str| -> String {
         let mut bytes = Vec::with_capacity(text.len());
@@ -115,7 +115,7 @@ fn common_type<'a>(values: impl Iterator<Item = &'a str> + Clone) -> DataType {
         some.peek().is_some()
             && some.all(|text| {
                 let value = typed(text, data_type);
-                // `007` is text: as a number it would not be what was written.
+                // `007` is text: as a number it would lose its zeros.
                 !value.is_null() && value.to_string() == text
             })
     };
@@ -138,9 +138,9 @@ mod tests {
     fn find(paths: &[&str]) -> Vec<(String, DataType)> {
         let paths: Vec<Path> = paths.iter().map(|path| Path::from(*path)).collect();
         let own = Schema::new(vec![Field::new("own", DataType::Int64, true)]);
-        let folders = Folders::find(paths.iter(), &own);
+        let columns = FolderColumns::find(paths.iter(), &own);
         let column = |field: &FieldRef| (field.name().clone(), field.data_type().clone());
-        folders.columns.iter().map(column).collect()
+        columns.columns.iter().map(column).collect()
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! The local files of a query, as the planner may open them.
+//! Access of the planner to the local files of a query.
 //!
-//! A plan is made in a sandbox that can open no path: there the files come as descriptors from the
-//! platform, which opens only files of the query's locations.
+//! A query is planned in a sandbox that cannot open paths. There the platform sends descriptors,
+//! and it opens only files of the query's locations.
 
 use std::fmt::Debug;
 use std::fs::File;
@@ -22,15 +22,15 @@ pub trait LocalFiles: Debug + Send + Sync {
     async fn open(&self, path: &str) -> Result<File>;
 }
 
-/// Files that this process opens by itself, with its own rights.
+/// Files that this process opens itself, with its own permissions.
 #[derive(Clone, Debug)]
-pub struct OwnFiles {
-    /// Folder against which relative locations are read.
+pub struct HostFiles {
+    /// Base folder of relative locations.
     pub folder: PathBuf,
 }
 
 #[async_trait]
-impl LocalFiles for OwnFiles {
+impl LocalFiles for HostFiles {
     async fn list(&self, location: &str) -> Result<Vec<LocalFile>> {
         Ok(snowmelt_files::find(location, &self.folder)?)
     }

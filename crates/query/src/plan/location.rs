@@ -1,4 +1,4 @@
-//! Which Parquet files a location stands for: a file, a folder, a glob, or the like on S3.
+//! Finds the Parquet files of a location: a file, a folder or a glob, local or on S3.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,20 +12,20 @@ use super::{LocalFiles, bucket};
 use crate::Result;
 use crate::scan::{S3Settings, local_path};
 
-/// The files of a table and the store that they are in.
+/// The files of a table and their store.
 #[derive(Clone, Debug)]
 pub(super) struct Located {
     /// `file://` or `s3://bucket`.
     pub(super) url: ObjectStoreUrl,
-    /// Where their footers are read.
+    /// The source of their footers.
     pub(super) source: Source,
     /// True if S3 is read without keys.
     pub(super) anonymous: bool,
-    /// In the order of their names.
+    /// The files, sorted by name.
     pub(super) files: Vec<ObjectMeta>,
 }
 
-/// Where the bytes of a table's files are.
+/// The storage of a table's files.
 #[derive(Clone, Debug)]
 pub(super) enum Source {
     /// On this machine.
@@ -34,7 +34,7 @@ pub(super) enum Source {
     Bucket(Arc<dyn ObjectStore>),
 }
 
-/// True if a table name of the SQL can only be a location.
+/// True if a table name in the SQL can only be a location.
 pub(super) fn looks_like_location(name: &str) -> bool {
     let parquet =
         Path::new(name).extension().is_some_and(|end| end.eq_ignore_ascii_case("parquet"));
@@ -52,7 +52,7 @@ pub(super) async fn locate(
         Some(("file", path)) => local(path, files).await?,
         Some(("s3" | "s3a", rest)) => bucket::locate(location, rest, s3).await?,
         Some((scheme, _)) => {
-            let why = format!("`{scheme}://` is not known: local paths and s3:// are");
+            let why = format!("`{scheme}://` is not supported: use a local path or s3://");
             return Err(snowmelt_files::Error::invalid(location, why).into());
         }
     };
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_with_spaces_and_percents_survive() {
+    fn names_with_spaces_and_percent_signs_are_preserved() {
         let folder = tempfile::tempdir().unwrap();
         let odd = folder.path().join("a b%20c ü#.parquet");
         std::fs::write(&odd, "x").unwrap();

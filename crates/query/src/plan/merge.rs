@@ -1,8 +1,8 @@
-//! Merges instead of exchanges.
+//! Replaces hash exchanges by merges.
 //!
-//! DataFusion redistributes rows by hash where a window has PARTITION BY and no bound at its end,
-//! whatever its settings say. There is no exchange between workers yet, but one partition with all
-//! rows has the rows of each key together too: the driver merges, and the query runs.
+//! DataFusion redistributes rows by hash for a window with PARTITION BY and no bound at its end,
+//! regardless of its settings. There is no exchange between workers yet, but a single partition
+//! with all rows also has the rows of each key together: the driver merges, and the query runs.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitioning};
 
-/// The plan with a merge in the place of each exchange by hash.
-pub(super) fn instead_of_exchanges(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+/// Replaces each hash exchange of a plan by a merge.
+pub(super) fn replace_exchanges(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     let merged = plan.transform_up(|node| {
         let exchange = node.downcast_ref::<RepartitionExec>();
         let by_hash = |e: &&RepartitionExec| matches!(e.partitioning(), Partitioning::Hash(..));

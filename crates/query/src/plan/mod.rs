@@ -1,4 +1,5 @@
-//! From SQL to tasks: parse, find the tables' files, optimise, cut.
+//! Plans a query: parses the SQL, finds the tables' files, optimises the plan and cuts it into
+//! tasks.
 
 mod bucket;
 mod cut;
@@ -11,13 +12,13 @@ mod local;
 mod location;
 mod merge;
 mod names;
-mod passing;
 mod planned;
 mod refuse;
 mod session;
 mod split;
 mod sql_error;
 mod statement;
+mod streaming;
 mod table;
 mod text;
 mod unify;
@@ -30,8 +31,8 @@ use snowmelt_wire::Signature;
 
 pub(crate) use cut::{file_scan, scans_of_partition};
 pub(crate) use encode::FragmentTask;
-pub(crate) use footer::{guarded, read as read_footer};
-pub use local::{LocalFiles, OwnFiles};
+pub(crate) use footer::{catch_panic, read as read_footer};
+pub use local::{HostFiles, LocalFiles};
 pub use planned::PlannedQuery;
 pub(crate) use session::{execution_config, function_registry};
 pub(crate) use split::first_byte;
@@ -39,14 +40,14 @@ pub(crate) use table::TableInfo;
 pub(crate) use text::operator_line;
 
 use crate::Result;
-use crate::faster::faster;
+use crate::faster::with_faster_operators;
 use crate::scan::S3Settings;
 use crate::udf::UdfPool;
 
-/// Rows in a batch: DataFusion's own default, and the most in one call of a UDF.
+/// Rows in a batch: DataFusion's default, and the maximum in one call of a UDF.
 pub(crate) const BATCH_ROWS: usize = 8192;
 
-/// A query as its user asked it.
+/// A query and its inputs.
 #[derive(Clone, Debug)]
 pub struct QuerySpec {
     /// Its id, for the profile and for logs.
@@ -56,36 +57,35 @@ pub struct QuerySpec {
     /// Table name to location: a file, a folder, a glob or an `s3://` URL of Parquet files.
     /// Locations may also be quoted in the SQL's FROM.
     pub tables: BTreeMap<String, String>,
-    /// Functions that the SQL may call beside the built-in ones.
+    /// UDFs that the SQL may call.
     pub udfs: Vec<Signature>,
-    /// The local files that its locations may name.
+    /// Access to the local files of its locations.
     pub files: Arc<dyn LocalFiles>,
     /// `AWS_*` variables, for `s3://` locations.
     pub aws: BTreeMap<String, String>,
-    /// Workers: partitions of each scan. At least 1.
+    /// Number of workers, which is the number of partitions of each scan. At least 1.
     pub workers: u32,
-    /// When the query was accepted: the zero of its profile.
+    /// When the query was accepted: time zero of its profile.
     pub accepted: Instant,
-    /// How long the packages of its functions took to install, from there.
+    /// How long the installation of its UDFs' packages took, from `accepted` on.
     pub packages: Duration,
 }
 
-/// Parses, checks, optimises and cuts a query. Reads the footers of its files and nothing else of
-/// them.
+/// Parses, checks, optimises and cuts a query. Reads only the footers of its files.
 ///
 /// # Errors
-/// Everything that is wrong with the SQL or with its tables' locations, before any worker starts.
+/// Errors of the SQL or of its tables' locations, before any worker starts.
 pub async fn plan(spec: &QuerySpec) -> Result<PlannedQuery> {
     let statement = statement::parse(&spec.sql)?;
-    let pool = UdfPool::shared();
+    let pool = UdfPool::empty();
     let session = session::planning(spec, &pool)?;
     let s3 = S3Settings::new(&spec.aws);
     let tables = table::register(&session, &statement, spec, &s3).await?;
     let physical = session::physical_plan(&session, &statement, spec).await?;
     refuse::check(&physical)?;
     let mut cut = cut::cut(physical, &session.copied_config())?;
-    passing::mark(&cut);
-    cut.driver = faster(cut.driver)?;
+    streaming::mark(&cut);
+    cut.driver = with_faster_operators(cut.driver)?;
     let encoded = encode::tasks(&cut, spec.workers, &s3)?;
-    Ok(PlannedQuery::new(spec, statement.wanted, cut, encoded, tables, pool))
+    Ok(PlannedQuery::new(spec, statement.result_kind, cut, encoded, tables, pool))
 }

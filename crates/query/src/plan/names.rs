@@ -1,5 +1,5 @@
-//! Names of columns: matched with the files in any case, and in the answer named as the SQL writes
-//! them.
+//! Names of columns: matched with the columns of files ignoring case, and written in the answer as
+//! in the SQL.
 
 use std::collections::HashSet;
 use std::convert::Infallible;
@@ -14,24 +14,24 @@ use datafusion::sql::sqlparser::ast::{
     TableFactor, VisitMut, VisitorMut,
 };
 
-/// Quotes a column that the SQL names in another case, if only one can be meant: unquoted names are
-/// lower case to the planner. False if there is nothing to do about this error.
+/// Quotes a column that the SQL writes in another case, if only one column matches: the planner
+/// converts unquoted names to lower case. False if this cannot fix the error.
 pub(super) fn correct_case(statement: &mut Statement, error: &DataFusionError) -> bool {
-    let Some(name) = meant(error) else { return false };
+    let Some(name) = matching_column(error) else { return false };
     let Statement::Statement(statement) = statement else { return false };
     let mut quoting = Quoting { name, changed: false };
     _ = VisitMut::visit(statement.as_mut(), &mut quoting);
     quoting.changed
 }
 
-/// The one column whose name differs from the missing one in case only.
-fn meant(error: &DataFusionError) -> Option<String> {
+/// The only column whose name differs from the missing one just in case.
+fn matching_column(error: &DataFusionError) -> Option<String> {
     let (field, valid) = match error.find_root() {
         DataFusionError::SchemaError(error, _) => match error.as_ref() {
             SchemaError::FieldNotFound { field, valid_fields } => (field, valid_fields),
             _ => return None,
         },
-        DataFusionError::Collection(errors) => return errors.iter().find_map(meant),
+        DataFusionError::Collection(errors) => return errors.iter().find_map(matching_column),
         _ => return None,
     };
     let wanted = field.name.to_lowercase();
@@ -40,7 +40,7 @@ fn meant(error: &DataFusionError) -> Option<String> {
     names.all(|name| name == first || name.to_lowercase() != wanted).then(|| first.clone())
 }
 
-/// Gives every unquoted use of a name its case: uses as an alias too, so that they stay the same.
+/// Quotes every unquoted use of a name in its right case, also aliases, so that they stay equal.
 struct Quoting {
     name: String,
     changed: bool,
@@ -93,13 +93,13 @@ impl VisitorMut for Quoting {
     }
 }
 
-/// The plan with the columns of its answer named as the SQL writes them, where they have no name.
-pub(super) fn as_written(plan: LogicalPlan, statement: &Statement) -> Result<LogicalPlan> {
-    let Some(written) = written(statement, plan.schema().fields().len()) else { return Ok(plan) };
+/// Names the unnamed columns of the answer by their text in the SQL.
+pub(super) fn with_written_names(plan: LogicalPlan, statement: &Statement) -> Result<LogicalPlan> {
+    let Some(texts) = item_texts(statement, plan.schema().fields().len()) else { return Ok(plan) };
     let mut taken: HashSet<String> =
         plan.schema().fields().iter().map(|field| field.name().clone()).collect();
     let mut renamed = false;
-    let columns = plan.schema().iter().zip(written).map(|((table, field), name)| {
+    let columns = plan.schema().iter().zip(texts).map(|((table, field), name)| {
         let column = Expr::Column(Column::new(table.cloned(), field.name()));
         match name {
             Some(name) if taken.insert(name.clone()) => {
@@ -117,14 +117,14 @@ pub(super) fn as_written(plan: LogicalPlan, statement: &Statement) -> Result<Log
 }
 
 /// The text of each column of the answer, if it is an expression without a name.
-fn written(statement: &Statement, columns: usize) -> Option<Vec<Option<String>>> {
+fn item_texts(statement: &Statement, columns: usize) -> Option<Vec<Option<String>>> {
     let Statement::Statement(statement) = statement else { return None };
     let SqlStatement::Query(query) = statement.as_ref() else { return None };
     let items = &select(&query.body)?.projection;
     let plain = |item: &SelectItem| {
         matches!(item, SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. })
     };
-    // The columns of a wildcard are not known here, only those before and after it.
+    // The columns of a wildcard are unknown here; those before and after it are known.
     let before = items.iter().take_while(|item| plain(item)).count();
     let behind = items[before..].iter().rev().take_while(|item| plain(item)).count();
     let whole = before == items.len();

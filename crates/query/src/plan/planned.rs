@@ -1,4 +1,4 @@
-//! A query that is ready to run.
+//! A planned query, ready to run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use snowmelt_wire::{FileGrant, S3Access};
 
 use super::cut::Cut;
 use super::encode::FragmentTask;
-use super::statement::Wanted;
+use super::statement::ResultKind;
 use super::table::TableInfo;
 use super::{QuerySpec, explain, text};
 use crate::Result;
 use crate::driver::PlannedTask;
-use crate::driver::shown_schema;
+use crate::driver::output_schema;
 use crate::udf::UdfPool;
 
 /// A query, cut into tasks and the driver's part. Run it with [`PlannedQuery::run`].
@@ -28,13 +28,13 @@ pub struct PlannedQuery {
     pub(crate) pool: Arc<UdfPool>,
     pub(crate) accepted: Instant,
     pub(crate) profile: Profile,
-    wanted: Wanted,
+    result_kind: ResultKind,
 }
 
 impl PlannedQuery {
     pub(super) fn new(
         spec: &QuerySpec,
-        wanted: Wanted,
+        result_kind: ResultKind,
         cut: Cut,
         tasks: Vec<FragmentTask>,
         tables: Vec<TableInfo>,
@@ -46,14 +46,14 @@ impl PlannedQuery {
         profile.totals.tasks = tasks.len() as u32;
         profile.totals.bytes_total = tasks.iter().map(|task| task.planned.bytes).sum();
         let accepted = spec.accepted;
-        Self { cut, tasks, tables, pool, accepted, profile, wanted }
+        Self { cut, tasks, tables, pool, accepted, profile, result_kind }
     }
 
     /// The schema of the answer.
     pub fn schema(&self) -> Result<SchemaRef> {
         match self.explanation()? {
             Some(batch) => Ok(batch.schema()),
-            None => Ok(shown_schema(&self.cut.driver.schema(), &self.tables)),
+            None => Ok(output_schema(&self.cut.driver.schema(), &self.tables)),
         }
     }
 
@@ -62,17 +62,17 @@ impl PlannedQuery {
         self.tasks.iter().map(|task| &task.planned)
     }
 
-    /// The workers' programs as text.
+    /// The workers' part of the plan as text.
     pub fn worker_plan(&self) -> &str {
         &self.profile.worker_plan
     }
 
-    /// The driver's part as text.
+    /// The driver's part of the plan as text.
     pub fn driver_plan(&self) -> &str {
         &self.profile.driver_plan
     }
 
-    /// Bytes that the scans read at most.
+    /// Upper bound of the bytes that the scans read.
     pub fn bytes_total(&self) -> u64 {
         self.profile.totals.bytes_total
     }
@@ -97,13 +97,13 @@ impl PlannedQuery {
         self.tasks().flat_map(|task| task.s3.clone()).collect()
     }
 
-    /// The answer of an EXPLAIN or DESCRIBE, which runs nothing.
+    /// The result of an EXPLAIN or DESCRIBE, which runs no task.
     pub(crate) fn explanation(&self) -> Result<Option<RecordBatch>> {
-        match self.wanted {
-            Wanted::Rows => Ok(None),
-            Wanted::Plan => explain::plan(self.worker_plan(), self.driver_plan()).map(Some),
-            Wanted::Columns => {
-                explain::columns(&shown_schema(&self.cut.driver.schema(), &self.tables)).map(Some)
+        match self.result_kind {
+            ResultKind::Rows => Ok(None),
+            ResultKind::Plan => explain::plan(self.worker_plan(), self.driver_plan()).map(Some),
+            ResultKind::Columns => {
+                explain::columns(&output_schema(&self.cut.driver.schema(), &self.tables)).map(Some)
             }
         }
     }

@@ -1,7 +1,7 @@
-//! What cannot be run yet, by the name that a user knows.
+//! Refuses unsupported queries, and names the unsupported clause in terms of SQL.
 //!
-//! Until there is an exchange between workers, a plan that needs one is refused here. Everything
-//! else is right wherever it is cut, because the driver's part is a whole plan of its own.
+//! There is no exchange between workers yet, so a plan that needs one is refused here. Every other
+//! plan is correct wherever it is cut, because the driver's part is a complete plan.
 
 use std::sync::Arc;
 
@@ -13,9 +13,10 @@ use datafusion::physical_plan::{ExecutionPlan, Partitioning};
 
 use crate::{Error, Result};
 
-const JOIN_HINT: &str = "joins come later; until then join the tables beforehand into one Parquet table, or query them one at a time";
+const JOIN_HINT: &str =
+    "join the tables beforehand into one Parquet table, or query them one at a time";
 
-/// Refuses by clause: the logical plan still has what the user wrote.
+/// Refuses clauses: the logical plan still has the structure of the SQL.
 pub(super) fn check_logical(plan: &LogicalPlan) -> Result<()> {
     let mut found = None;
     plan.apply_with_subqueries(|node| {
@@ -57,7 +58,7 @@ fn subquery(expression: &Expr) -> Option<String> {
     visited.ok().and(found).map(str::to_owned)
 }
 
-/// Refuses by operator: whatever the optimiser made that needs rows to change workers.
+/// Refuses operators of the optimised plan that move rows between workers.
 pub(super) fn check(plan: &Arc<dyn ExecutionPlan>) -> Result<()> {
     let mut found = None;
     plan.apply(|node| {

@@ -2,7 +2,7 @@
 //!
 //! Invariant: with these settings a plan has no exchange below its merges, so that it can be cut
 //! there; and an execution never moves a file from one partition to another, because the other
-//! partition may be another worker's.
+//! partition may belong to another worker.
 
 use std::sync::{Arc, LazyLock};
 
@@ -19,21 +19,21 @@ use crate::checked::{self, CheckIntegers};
 use crate::udf::{RemoteUdf, UdfPool};
 use crate::{Error, Result};
 
-/// Settings that the operators of a running plan read.
+/// Settings for the execution of a plan.
 pub(crate) fn execution_config(partitions: usize, batch_rows: usize) -> SessionConfig {
     let mut config = SessionConfig::new()
         .with_target_partitions(partitions.max(1))
         .with_batch_size(batch_rows.max(1))
         .with_information_schema(false);
     let options = config.options_mut();
-    // A partition that is out of files would take those of its siblings, which other workers read.
+    // Otherwise a partition without remaining files takes those of other workers' partitions.
     options.execution.enable_file_stream_work_stealing = false;
-    // The first read of a file fetches its footer; this much holds those of most files.
+    // The first read of a file fetches its footer; this size is enough for most files.
     options.execution.parquet.metadata_size_hint = Some(64 << 10);
     config
 }
 
-/// A session that knows the functions of a query and no table yet.
+/// A session with the functions of a query, but without tables.
 pub(super) fn planning(spec: &QuerySpec, pool: &Arc<UdfPool>) -> Result<SessionContext> {
     let mut state = SessionStateBuilder::new()
         .with_config(planning_config(spec.workers))
@@ -66,7 +66,7 @@ fn planning_config(workers: u32) -> SessionConfig {
     config
 }
 
-/// The optimised physical plan of a statement. Wrong SQL becomes a report with a caret.
+/// The optimised physical plan of a statement. An error in the SQL gives a report with a caret.
 pub(super) async fn physical_plan(
     session: &SessionContext,
     statement: &Statement,
@@ -86,12 +86,12 @@ pub(super) async fn physical_plan(
         }
     };
     super::refuse::check_logical(&logical)?;
-    let logical = names::as_written(logical, &query).map_err(wrong)?;
+    let logical = names::with_written_names(logical, &query).map_err(wrong)?;
     let physical = state.create_physical_plan(&logical).await.map_err(wrong)?;
-    merge::instead_of_exchanges(physical).map_err(wrong)
+    merge::replace_exchanges(physical).map_err(wrong)
 }
 
-/// The built-in functions by name, as a plan that is decoded needs them. Made once per process.
+/// The built-in functions by name, for the decoding of plans. Created once per process.
 pub(crate) fn function_registry() -> &'static SessionState {
     static REGISTRY: LazyLock<SessionState> = LazyLock::new(|| {
         let mut state = SessionStateBuilder::new()

@@ -1,14 +1,14 @@
-//! Deals the row groups of a table's files to partitions.
+//! Distributes the row groups of a table's files to partitions.
 //!
-//! A partition gets a run of neighbouring row groups of about its share of the bytes. Borders lie
-//! between row groups, so no two partitions read one page, and a file of one row group is never cut
-//! in two halves of which one is empty.
+//! A partition gets a run of consecutive row groups with about its share of the bytes. Partitions
+//! are split between row groups, so no two partitions read the same page, and a file with one row
+//! group is never split into two halves of which one is empty.
 //!
 //! Invariant: each row group is in exactly one partition.
 
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 
-/// A partition of fewer bytes is not worth a worker.
+/// Minimum size of a partition: a smaller one is not worth a worker.
 pub(super) const MIN_PARTITION_BYTES: u64 = 4 << 10;
 
 /// A row group or a whole file, indivisible.
@@ -16,15 +16,15 @@ pub(super) const MIN_PARTITION_BYTES: u64 = 4 << 10;
 pub(super) struct Unit {
     /// Index of its file.
     pub(super) file: usize,
-    /// First byte; a reader takes the row groups that begin in `start..end`.
+    /// First byte; a reader reads the row groups that begin in `start..end`.
     pub(super) start: i64,
-    /// Byte behind it: where the next unit begins, or the end of the file.
+    /// End, exclusive: the start of the next unit, or the end of the file.
     pub(super) end: i64,
     /// Bytes of the columns that the query reads.
     pub(super) bytes: u64,
 }
 
-/// The units of a file, in order. A file whose row groups do not follow one another stays whole.
+/// The units of a file, in order. A file whose row groups are out of order is a single unit.
 pub(super) fn units(
     file: usize,
     size: u64,
@@ -44,13 +44,13 @@ pub(super) fn units(
     groups.iter().enumerate().map(unit).collect()
 }
 
-/// Where the Parquet reader thinks that a row group begins.
+/// The start of a row group as the Parquet reader computes it.
 pub(crate) fn first_byte(group: &RowGroupMetaData) -> i64 {
     let Some(first) = group.columns().first() else { return 0 };
     first.dictionary_page_offset().unwrap_or(first.data_page_offset())
 }
 
-/// `columns` are top-level fields of the table; a file's leaves belong to one of them each.
+/// `columns` are top-level fields of the table; each leaf of a file belongs to one of them.
 fn column_bytes(group: &RowGroupMetaData, columns: &[usize]) -> u64 {
     let schema = group.schema_descr();
     let wanted = |leaf: &usize| columns.contains(&schema.get_column_root_idx(*leaf));
@@ -58,27 +58,27 @@ fn column_bytes(group: &RowGroupMetaData, columns: &[usize]) -> u64 {
     leaves.map(|leaf| group.column(leaf).compressed_size().max(0) as u64).sum()
 }
 
-/// Deals units to at most `partitions` partitions, none of them empty unless there is no unit: then
-/// it is one, because an aggregate of no rows still has an answer.
-pub(super) fn deal(units: &[Unit], partitions: usize) -> Vec<Vec<Unit>> {
-    // Every unit costs something even if the query reads no column of it.
+/// Distributes units to at most `partitions` partitions, none of them empty. Without units there is
+/// one empty partition, because an aggregate over no rows has a result.
+pub(super) fn distribute(units: &[Unit], partitions: usize) -> Vec<Vec<Unit>> {
+    // Every unit has a cost, even if the query reads no column of it.
     let cost = |unit: &Unit| u128::from(unit.bytes) + 1;
     let total: u128 = units.iter().map(cost).sum();
     let worth = (total as u64).div_ceil(MIN_PARTITION_BYTES).max(1) as usize;
     let partitions = partitions.clamp(1, worth) as u128;
-    let mut dealt: Vec<Vec<Unit>> = vec![Vec::new(); partitions as usize];
+    let mut distributed: Vec<Vec<Unit>> = vec![Vec::new(); partitions as usize];
     let mut before = 0;
     for unit in units {
-        // The partition in whose share of the bytes the unit's middle lies.
+        // The partition whose share of the bytes contains the middle of the unit.
         let middle = 2 * before + cost(unit);
         let partition = (middle * partitions / (2 * total)).min(partitions - 1);
-        merge_or_push(&mut dealt[partition as usize], *unit);
+        merge_or_push(&mut distributed[partition as usize], *unit);
         before += cost(unit);
     }
     if !units.is_empty() {
-        dealt.retain(|units| !units.is_empty());
+        distributed.retain(|units| !units.is_empty());
     }
-    dealt
+    distributed
 }
 
 fn merge_or_push(units: &mut Vec<Unit>, unit: Unit) {
@@ -118,18 +118,18 @@ mod tests {
             partitions in 1usize..20,
         ) {
             let units = files(&sizes);
-            let dealt = deal(&units, partitions);
-            prop_assert!(dealt.len() <= partitions);
-            prop_assert!(units.is_empty() || dealt.iter().all(|part| !part.is_empty()));
-            prop_assert!(!dealt.is_empty());
+            let distributed = distribute(&units, partitions);
+            prop_assert!(distributed.len() <= partitions);
+            prop_assert!(units.is_empty() || distributed.iter().all(|part| !part.is_empty()));
+            prop_assert!(!distributed.is_empty());
             for unit in &units {
-                let holders = dealt.iter().flatten().filter(|part| {
+                let holders = distributed.iter().flatten().filter(|part| {
                     part.file == unit.file && (part.start..part.end).contains(&unit.start)
                 });
                 prop_assert_eq!(holders.count(), 1);
             }
             let bytes = |units: &[Unit]| units.iter().map(|unit| unit.bytes).sum::<u64>();
-            prop_assert_eq!(bytes(&units), bytes(&dealt.concat()));
+            prop_assert_eq!(bytes(&units), bytes(&distributed.concat()));
         }
 
         #[test]
@@ -141,7 +141,7 @@ mod tests {
             let total: u64 = units.iter().map(|unit| unit.bytes).sum();
             let largest = units.iter().map(|unit| unit.bytes).max().unwrap_or(0);
             let share = total / partitions as u64;
-            for part in deal(&units, partitions) {
+            for part in distribute(&units, partitions) {
                 let bytes: u64 = part.iter().map(|unit| unit.bytes).sum();
                 prop_assert!(bytes <= share + largest + 64, "{} > {} + {}", bytes, share, largest);
             }
@@ -150,12 +150,12 @@ mod tests {
 
     #[test]
     fn a_small_table_is_one_partition() {
-        assert_eq!(deal(&files(&[vec![1000], vec![1000]]), 8).len(), 1);
+        assert_eq!(distribute(&files(&[vec![1000], vec![1000]]), 8).len(), 1);
     }
 
     #[test]
-    fn neighbours_become_one_range() {
-        let dealt = deal(&files(&[vec![1 << 20; 4]]), 2);
-        assert_eq!(dealt.iter().map(Vec::len).collect::<Vec<_>>(), [1, 1]);
+    fn consecutive_units_are_merged() {
+        let distributed = distribute(&files(&[vec![1 << 20; 4]]), 2);
+        assert_eq!(distributed.iter().map(Vec::len).collect::<Vec<_>>(), [1, 1]);
     }
 }

@@ -1,4 +1,4 @@
-//! Wrong SQL as its author should see it: the line, a caret under the place, the nearest names.
+//! Error reports for wrong SQL: the line, a caret under the position, and similar names.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +12,14 @@ use super::session::function_names;
 use crate::Error;
 use crate::udf::refused_call;
 
-/// A place in the SQL: line and column, both from 1.
+/// A position in the SQL: line and column, both from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct Position {
     line: usize,
     column: usize,
 }
 
-/// A text that is no SQL.
+/// The error for text that is not valid SQL.
 pub(super) fn syntax(error: &DataFusionError, sql: &str) -> Error {
     let text = match error.find_root() {
         DataFusionError::SQL(error, _) => match error.as_ref() {
@@ -28,19 +28,19 @@ pub(super) fn syntax(error: &DataFusionError, sql: &str) -> Error {
         },
         other => other.strip_backtrace(),
     };
-    let (what, place) = split_place(&text);
+    let (what, position) = split_position(&text);
     let message = format!("the SQL cannot be parsed: {what}");
     let report = ErrorReport::new(Code::SQL_SYNTAX, message);
-    Error::Sql(Box::new(point(report, sql, Some(place.unwrap_or_else(|| end_of(sql))))))
+    Error::Sql(Box::new(with_caret(report, sql, Some(position.unwrap_or_else(|| end_of(sql))))))
 }
 
-/// A table's location that is wrong, with the caret under its name in FROM.
-pub(super) fn in_from(error: Error, name: &str, sql: &str) -> Error {
+/// An error of a table's location, with the caret under its name in FROM.
+pub(super) fn location_error(error: Error, name: &str, sql: &str) -> Error {
     let report = error.report();
-    Error::Sql(Box::new(point(report, sql, find_name(sql, name))))
+    Error::Sql(Box::new(with_caret(report, sql, find_name(sql, name))))
 }
 
-/// SQL that parses and means nothing. `None` if the error is not about the SQL.
+/// The report of an error in planning. `None` if the error is not about the SQL.
 pub(super) fn plan(
     error: &DataFusionError,
     sql: &str,
@@ -49,8 +49,8 @@ pub(super) fn plan(
 ) -> Option<ErrorReport> {
     let spanned = span(error);
     let (report, name) = explain(error, state, given)?;
-    let place = spanned.or_else(|| name.and_then(|name| find_name(sql, &name)));
-    Some(point(report, sql, place))
+    let position = spanned.or_else(|| name.and_then(|name| find_name(sql, &name)));
+    Some(with_caret(report, sql, position))
 }
 
 /// The report and the name to look for in the SQL.
@@ -88,7 +88,7 @@ fn schema(error: &SchemaError) -> Option<(ErrorReport, Option<String>)> {
                 Some(report) => report,
                 None => {
                     let message = format!("there is no column `{}`", field.name);
-                    named(message, &field.name, columns, "the columns are")
+                    unknown_name(message, &field.name, columns, "the columns are")
                 }
             };
             Some((report, Some(field.name.clone())))
@@ -114,7 +114,7 @@ fn unknown_qualifier(field: &Column, mut tables: Vec<String>) -> Option<ErrorRep
         return None;
     }
     let message = format!("there is no table `{wanted}` for the column `{}`", field.name);
-    Some(named(message, &wanted, tables, "the tables are"))
+    Some(unknown_name(message, &wanted, tables, "the tables are"))
 }
 
 fn plan_text(
@@ -137,8 +137,8 @@ fn plan_text(
     }
     if let Some(function) = between(text, "Invalid function '", "'") {
         let message = format!("there is no function `{function}`");
-        let mut report = named(message, function, function_names(state), "");
-        let own = "a function of your own is defined with @sm.udf and passed along (--udf)";
+        let mut report = unknown_name(message, function, function_names(state), "");
+        let own = "a UDF is defined with @sm.udf and passed with --udf";
         report.hint = Some(match report.hint {
             Some(near) => format!("{near} {own}"),
             None => own.to_owned(),
@@ -172,7 +172,7 @@ fn wrong_count(text: &str) -> Option<(String, ErrorReport)> {
     Some((function.to_owned(), ErrorReport::new(Code::SQL_TYPE, message)))
 }
 
-/// A message with literals as SQL writes them: DataFusion writes `Int64(1)` and `Utf8("x")`.
+/// Rewrites literals in a message as in SQL: DataFusion writes `Int64(1)` and `Utf8("x")`.
 fn plain_literals(text: &str) -> String {
     const TYPES: [&str; 13] = [
         "Int8(",
@@ -209,7 +209,7 @@ fn plain_literals(text: &str) -> String {
     plain
 }
 
-/// DataFusion names each type that a function takes, with what it got instead.
+/// DataFusion's message names each type that a function takes, and the type of the argument.
 fn wrong_arguments(function: &str, text: &str) -> ErrorReport {
     let takes: Vec<&str> =
         text.split(" requires ").skip(1).filter_map(|rest| rest.split(',').next()).collect();
@@ -218,19 +218,19 @@ fn wrong_arguments(function: &str, text: &str) -> ErrorReport {
     ErrorReport::new(Code::SQL_TYPE, message).hint("convert the argument with CAST(… AS …)")
 }
 
-/// Only tables that the SQL names are registered: those that were given are what it may have meant.
+/// Only tables that the SQL names are registered, so the suggestions are the given tables.
 fn unknown_table(name: &str, given: &BTreeMap<String, String>) -> ErrorReport {
     let tables = given.keys().cloned().collect();
-    let mut report = named(format!("there is no table `{name}`"), name, tables, "");
+    let mut report = unknown_name(format!("there is no table `{name}`"), name, tables, "");
     report.hint.get_or_insert_with(|| {
-        "name a location in FROM, such as 'data/*.parquet', or give the table one with --table"
+        "quote a location in FROM, such as 'data/*.parquet', or define the table with --table"
             .to_owned()
     });
     report
 }
 
-/// A report about a name, with the nearest of the names that are there.
-fn named(message: String, name: &str, known: Vec<String>, list: &str) -> ErrorReport {
+/// A report about an unknown name, with the most similar known names.
+fn unknown_name(message: String, name: &str, known: Vec<String>, list: &str) -> ErrorReport {
     let report = ErrorReport::new(Code::SQL_NAME, message);
     let near = nearest(name, &known);
     if !near.is_empty() {
@@ -245,8 +245,8 @@ fn named(message: String, name: &str, known: Vec<String>, list: &str) -> ErrorRe
     report.hint(format!("{list} {}{more}", shown.join(", ")))
 }
 
-/// At most three names that are a slip of the keyboard away, the best first: one letter of four
-/// may be wrong, missing, too many or swapped. A word that only begins like another is no slip.
+/// At most three similar names, the best first: one letter of four may be wrong, missing, added or
+/// swapped. A common prefix alone is not enough.
 fn nearest<'a>(name: &str, known: &'a [String]) -> Vec<&'a str> {
     let folded = name.to_lowercase();
     let most = (folded.chars().count() / 4).max(1);
@@ -268,34 +268,34 @@ fn between<'a>(text: &'a str, before: &str, after: &str) -> Option<&'a str> {
     Some(&text[start..start + length])
 }
 
-/// The place that DataFusion noted with the error.
-fn span(error: &DataFusionError) -> Option<Place> {
+/// The position in DataFusion's error.
+fn span(error: &DataFusionError) -> Option<Position> {
     let diagnostic = error.diagnostic()?;
     let start = diagnostic.span?.start;
-    Some(Place { line: start.line as usize, column: start.column as usize })
+    Some(Position { line: start.line as usize, column: start.column as usize })
 }
 
-/// sqlparser writes the place at the end: ` at Line: 1, Column: 8`.
-fn split_place(text: &str) -> (String, Option<Place>) {
+/// sqlparser writes the position at the end: ` at Line: 1, Column: 8`.
+fn split_position(text: &str) -> (String, Option<Position>) {
     let Some((what, rest)) = text.rsplit_once(" at Line: ") else {
         return (text.to_owned(), None);
     };
     let mut numbers = rest.split(", Column: ").map(|number| number.trim().parse().ok());
-    let place = match (numbers.next().flatten(), numbers.next().flatten()) {
-        (Some(line), Some(column)) => Some(Place { line, column }),
+    let position = match (numbers.next().flatten(), numbers.next().flatten()) {
+        (Some(line), Some(column)) => Some(Position { line, column }),
         _ => None,
     };
-    (what.to_owned(), place.filter(|place| place.line > 0))
+    (what.to_owned(), position.filter(|position| position.line > 0))
 }
 
-fn end_of(sql: &str) -> Place {
+fn end_of(sql: &str) -> Position {
     let lines: Vec<&str> = sql.trim_end().lines().collect();
     let last = lines.last().map_or(0, |line| line.chars().count());
-    Place { line: lines.len().max(1), column: last + 1 }
+    Position { line: lines.len().max(1), column: last + 1 }
 }
 
-/// The first place where a name stands alone.
-fn find_name(sql: &str, name: &str) -> Option<Place> {
+/// The first position of a name as a whole word.
+fn find_name(sql: &str, name: &str) -> Option<Position> {
     let (text, name) = (sql.to_ascii_lowercase(), name.to_ascii_lowercase());
     let part_of_word = |c: char| c.is_alphanumeric() || c == '_';
     let mut from = 0;
@@ -307,22 +307,22 @@ fn find_name(sql: &str, name: &str) -> Option<Place> {
         if !before && !after {
             let line = text[..start].matches('\n').count() + 1;
             let column = text[..start].chars().rev().take_while(|c| *c != '\n').count() + 1;
-            return Some(Place { line, column });
+            return Some(Position { line, column });
         }
         from = end;
     }
     None
 }
 
-fn point(mut report: ErrorReport, sql: &str, place: Option<Place>) -> ErrorReport {
-    let Some(place) = place else { return report };
-    let Some(line) = sql.lines().nth(place.line - 1) else { return report };
-    // Tabs stay tabs, so that the caret stands right whatever their width.
+fn with_caret(mut report: ErrorReport, sql: &str, position: Option<Position>) -> ErrorReport {
+    let Some(position) = position else { return report };
+    let Some(line) = sql.lines().nth(position.line - 1) else { return report };
+    // Tabs are kept, so that the caret is aligned for every tab width.
     let blank = |c| if c == '\t' { '\t' } else { ' ' };
     let gap: String =
-        line.chars().chain(std::iter::repeat(' ')).take(place.column - 1).map(blank).collect();
+        line.chars().chain(std::iter::repeat(' ')).take(position.column - 1).map(blank).collect();
     report.location =
-        Some(SourceLocation { file: "query".to_owned(), line: place.line as u32, within: None });
+        Some(SourceLocation { file: "query".to_owned(), line: position.line as u32, within: None });
     report.excerpt = vec![line.to_owned(), format!("{gap}^")];
     report
 }
@@ -332,31 +332,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_the_place_behind_the_message() {
-        let (what, place) = split_place("Expected: x, found: y at Line: 2, Column: 8");
+    fn the_position_is_split_from_the_message() {
+        let (what, position) = split_position("Expected: x, found: y at Line: 2, Column: 8");
         assert_eq!(
-            (what.as_str(), place),
-            ("Expected: x, found: y", Some(Place { line: 2, column: 8 }))
+            (what.as_str(), position),
+            ("Expected: x, found: y", Some(Position { line: 2, column: 8 }))
         );
-        assert_eq!(split_place("no place").1, None);
+        assert_eq!(split_position("no position").1, None);
     }
 
     #[test]
-    fn finds_whole_words_only() {
+    fn names_are_found_as_whole_words() {
         let sql = "select total_x,\n  x from t";
-        assert_eq!(find_name(sql, "x"), Some(Place { line: 2, column: 3 }));
+        assert_eq!(find_name(sql, "x"), Some(Position { line: 2, column: 3 }));
         assert_eq!(find_name(sql, "nowhere"), None);
     }
 
     #[test]
-    fn the_caret_stands_under_the_place() {
+    fn the_caret_is_under_the_position() {
         let report = ErrorReport::new(Code::SQL_NAME, "m");
-        let report = point(report, "select\n\tabc", Some(Place { line: 2, column: 2 }));
+        let report = with_caret(report, "select\n\tabc", Some(Position { line: 2, column: 2 }));
         assert_eq!(report.excerpt, ["\tabc", "\t^"]);
     }
 
     #[test]
-    fn suggests_what_is_near_and_nothing_else() {
+    fn only_similar_names_are_suggested() {
         let known: Vec<String> = ["l_quantity", "l_tax", "l_shipdate"].map(str::to_owned).into();
         assert_eq!(nearest("l_quantitty", &known), ["l_quantity"]);
         assert!(nearest("zzz", &known).is_empty());
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_number_of_arguments_is_counted() {
+    fn a_wrong_number_of_arguments_is_reported() {
         for (text, message) in [
             (
                 "Function 'abs' expects 1 arguments but received 3",

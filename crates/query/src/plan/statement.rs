@@ -1,7 +1,7 @@
-//! One SELECT, or an error that says what else came.
+//! Parses one SELECT statement and refuses all others.
 //!
-//! Invariant: what leaves this module only reads. Everything that writes, defines or sets is
-//! refused by name before it is planned.
+//! Invariant: an accepted statement only reads. Statements that write, define or set something are
+//! refused by name before they are planned.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -21,15 +21,15 @@ use crate::{Error, Result};
 pub(super) struct Statement {
     /// The query, without its EXPLAIN.
     pub(super) query: DfStatement,
-    /// What the user asked for.
-    pub(super) wanted: Wanted,
-    /// What stands in FROM in single quotes: locations, whatever they look like.
+    /// The kind of result that the statement gives.
+    pub(super) result_kind: ResultKind,
+    /// Names in single quotes in FROM, which are always locations.
     pub(super) quoted: BTreeSet<String>,
 }
 
-/// What is answered.
+/// The kind of a statement's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub(super) enum ResultKind {
     /// The rows.
     Rows,
     /// EXPLAIN: the plan.
@@ -38,27 +38,27 @@ pub(super) enum Wanted {
     Columns,
 }
 
-/// Parses a text that must hold exactly one statement that reads.
+/// Parses a text that must contain exactly one statement, which only reads.
 pub(super) fn parse(sql: &str) -> Result<Statement> {
     let parsed = DFParserBuilder::new(sql).build().and_then(|mut parser| parser.parse_statements());
     let mut statements = parsed.map_err(|error| sql_error::syntax(&error, sql))?;
     match (statements.pop_front(), statements.len()) {
         (None, _) => Err(refused("there is no statement in the SQL", "write one SELECT")),
-        (Some(only), 0) => accept(only, Wanted::Rows),
+        (Some(only), 0) => accept(only, ResultKind::Rows),
         (Some(_), more) => {
-            let message = format!("the SQL holds {} statements", more + 1);
+            let message = format!("the SQL contains {} statements", more + 1);
             Err(refused(&message, "run them one by one"))
         }
     }
 }
 
-fn accept(statement: DfStatement, wanted: Wanted) -> Result<Statement> {
+fn accept(statement: DfStatement, result_kind: ResultKind) -> Result<Statement> {
     match statement {
-        DfStatement::Statement(inner) => accept_sql(*inner, wanted),
+        DfStatement::Statement(inner) => accept_sql(*inner, result_kind),
         DfStatement::Explain(inner) if inner.options.analyze => {
-            Err(refused("EXPLAIN ANALYZE is not there", ANALYZE_HINT))
+            Err(refused("EXPLAIN ANALYZE is not supported", ANALYZE_HINT))
         }
-        DfStatement::Explain(inner) => accept(*inner.statement, Wanted::Plan),
+        DfStatement::Explain(inner) => accept(*inner.statement, ResultKind::Plan),
         DfStatement::CopyTo(_) => {
             Err(refused("COPY is not allowed", "choose the output with -o and redirect it"))
         }
@@ -69,28 +69,28 @@ fn accept(statement: DfStatement, wanted: Wanted) -> Result<Statement> {
 const ANALYZE_HINT: &str =
     "the profile has rows and time of each operator: run the query with --profile";
 
-fn accept_sql(statement: SqlStatement, wanted: Wanted) -> Result<Statement> {
+fn accept_sql(statement: SqlStatement, result_kind: ResultKind) -> Result<Statement> {
     let mut query = match statement {
         SqlStatement::Query(query) => query,
         SqlStatement::ExplainTable { table_name, .. } => {
             let all = parse(&format!("select * from {table_name}"))?;
-            return Ok(Statement { wanted: Wanted::Columns, ..all });
+            return Ok(Statement { result_kind: ResultKind::Columns, ..all });
         }
         SqlStatement::Explain { statement, analyze: false, .. } => {
-            return accept_sql(*statement, Wanted::Columns);
+            return accept_sql(*statement, ResultKind::Columns);
         }
         other => return Err(not_a_query(&other.to_string())),
     };
-    let mut reading = Reading::default();
-    if let ControlFlow::Break(refusal) = Visit::visit(&query, &mut reading) {
+    let mut check = ReadOnlyCheck::default();
+    if let ControlFlow::Break(refusal) = Visit::visit(&query, &mut check) {
         return Err(refusal);
     }
     _ = VisitMut::visit(&mut query, &mut FromFirst);
     let query = DfStatement::Statement(Box::new(SqlStatement::Query(query)));
-    Ok(Statement { query, wanted, quoted: reading.quoted })
+    Ok(Statement { query, result_kind, quoted: check.quoted })
 }
 
-/// `FROM t` is `FROM t SELECT *`, as in DuckDB. The planner would select nothing.
+/// Turns `FROM t` into `FROM t SELECT *`, as in DuckDB. The planner would select no column.
 struct FromFirst;
 
 impl VisitorMut for FromFirst {
@@ -105,13 +105,13 @@ impl VisitorMut for FromFirst {
     }
 }
 
-/// Walks a query: refuses what hides a write, or has no value; notes the locations in FROM.
+/// Visits a query: refuses hidden writes and placeholders, and collects the locations in FROM.
 #[derive(Default)]
-struct Reading {
+struct ReadOnlyCheck {
     quoted: BTreeSet<String>,
 }
 
-impl Visitor for Reading {
+impl Visitor for ReadOnlyCheck {
     type Break = Error;
 
     fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<Error> {
@@ -162,7 +162,7 @@ fn not_a_query(text: &str) -> Error {
     let two = words.first().is_some_and(|first| pairs.contains(first));
     let name = words[..words.len().min(if two { 2 } else { 1 })].join(" ");
     refused(
-        &format!("{name} is not allowed: only queries are"),
+        &format!("{name} is not allowed: only queries are allowed"),
         "write one SELECT; tables are Parquet files that it names in FROM",
     )
 }
@@ -185,20 +185,20 @@ mod tests {
     }
 
     #[test]
-    fn accepts_queries_and_their_explanation() {
+    fn queries_explain_and_describe_are_accepted() {
         for sql in ["select 1", "with t as (select 1) select * from t", "values (1), (2)"] {
-            assert_eq!(parse(sql).unwrap().wanted, Wanted::Rows);
+            assert_eq!(parse(sql).unwrap().result_kind, ResultKind::Rows);
         }
-        assert_eq!(parse("explain select 1").unwrap().wanted, Wanted::Plan);
+        assert_eq!(parse("explain select 1").unwrap().result_kind, ResultKind::Plan);
         for sql in ["describe t", "desc 'a/*.parquet'", "describe select 1"] {
-            assert_eq!(parse(sql).unwrap().wanted, Wanted::Columns);
+            assert_eq!(parse(sql).unwrap().result_kind, ResultKind::Columns);
         }
         assert!(parse("describe 'a/*.parquet'").unwrap().quoted.contains("a/*.parquet"));
         assert!(parse("select 1;").is_ok());
     }
 
     #[test]
-    fn refuses_what_writes_by_name() {
+    fn statements_that_write_are_refused_by_name() {
         for (sql, name) in [
             ("drop table t", "DROP TABLE"),
             ("create table t as select 1", "CREATE TABLE"),
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_none_and_several() {
+    fn exactly_one_statement_is_required() {
         assert!(refusal("").contains("no statement"));
         assert!(refusal("  -- only a comment").contains("no statement"));
         assert!(refusal("select 1; select 2").contains("2 statements"));
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_placeholders() {
+    fn placeholders_are_refused() {
         assert!(refusal("select * from t where a = $1").contains("placeholder"));
     }
 }

@@ -1,4 +1,4 @@
-//! A table of Parquet files as DataFusion sees it, and the tables that a statement names.
+//! DataFusion's table provider for Parquet files, and the tables that a statement names.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::resolve::resolve_table_references;
 
 use super::files::{self, TableFile};
-use super::hive::Folders;
+use super::hive::FolderColumns;
 use super::location::{Located, locate, looks_like_location};
 use super::split::{self, Unit};
 use super::statement::Statement;
@@ -28,7 +28,7 @@ use super::{QuerySpec, sql_error};
 use crate::scan::S3Settings;
 use crate::{Error, Result};
 
-/// What the profile says of a table.
+/// Information about a table for the profile.
 #[derive(Clone, Debug)]
 pub(crate) struct TableInfo {
     /// Its name in the SQL, or its location.
@@ -39,12 +39,13 @@ pub(crate) struct TableInfo {
     pub(crate) row_groups: usize,
 }
 
-/// Bytes of the columns that a query reads of a part of a file: noted at the part, for progress.
+/// Bytes of the columns that a query reads from a part of a file; stored with the part, for
+/// progress.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReadBytes(pub(super) u64);
 
-/// Registers every table that a statement names: by its name in the map, or by the location that
-/// its FROM quotes.
+/// Registers every table that a statement names: by its name in `spec.tables`, or by the location
+/// that its FROM quotes.
 pub(super) async fn register(
     session: &SessionContext,
     statement: &Statement,
@@ -61,14 +62,14 @@ pub(super) async fn register(
             Ok(located) => ParquetTable::open(located, location, spec.workers).await,
             Err(error) => Err(error),
         };
-        let table = table.map_err(|error| sql_error::in_from(error, name, &spec.sql))?;
+        let table = table.map_err(|error| sql_error::location_error(error, name, &spec.sql))?;
         infos.push(table.info(name));
         session.register_table(reference, Arc::new(table))?;
     }
     Ok(infos)
 }
 
-/// A name of the map goes before a location of the same name.
+/// The location of a table. A name in `spec.tables` takes precedence over an equal location.
 fn location_of<'a>(name: &'a str, statement: &Statement, spec: &'a QuerySpec) -> Option<&'a str> {
     let folded = || spec.tables.iter().find(|(table, _)| table.eq_ignore_ascii_case(name));
     let mapped = spec.tables.get(name).or_else(|| folded().map(|(_, location)| location));
@@ -80,9 +81,9 @@ fn location_of<'a>(name: &'a str, statement: &Statement, spec: &'a QuerySpec) ->
 
 #[derive(Debug)]
 struct ParquetTable {
-    /// The columns of the files, and behind them those of their folders.
+    /// The columns of the files, followed by those of their folders.
     schema: TableSchema,
-    folders: Folders,
+    folder_columns: FolderColumns,
     url: ObjectStoreUrl,
     files: Vec<TableFile>,
     workers: usize,
@@ -91,10 +92,17 @@ struct ParquetTable {
 impl ParquetTable {
     async fn open(located: Located, location: &str, workers: u32) -> Result<Self> {
         let (schema, files) = files::read(&located, location).await?;
-        let folders = Folders::find(files.iter().map(|file| &file.meta.location), &schema);
-        let columns = folders.columns.clone();
+        let folder_columns =
+            FolderColumns::find(files.iter().map(|file| &file.meta.location), &schema);
+        let columns = folder_columns.columns.clone();
         let schema = TableSchema::builder(schema).with_table_partition_cols(columns).build();
-        Ok(Self { schema, folders, url: located.url, files, workers: workers.max(1) as usize })
+        Ok(Self {
+            schema,
+            folder_columns,
+            url: located.url,
+            files,
+            workers: workers.max(1) as usize,
+        })
     }
 
     fn info(&self, name: &str) -> TableInfo {
@@ -106,12 +114,12 @@ impl ParquetTable {
         let units = self.files.iter().enumerate().flat_map(|(index, file)| {
             split::units(index, file.meta.size, &file.footer, &self.leaves(file, columns))
         });
-        let dealt = split::deal(&units.collect::<Vec<_>>(), self.workers);
+        let distributed = split::distribute(&units.collect::<Vec<_>>(), self.workers);
         let group = |units: Vec<Unit>| FileGroup::new(units.iter().map(|u| self.part(u)).collect());
-        dealt.into_iter().map(group).collect()
+        distributed.into_iter().map(group).collect()
     }
 
-    /// Columns of the table as columns of a file, which may have them in another order.
+    /// Maps columns of the table to columns of a file, which may have another order.
     fn leaves(&self, file: &TableFile, columns: &[usize]) -> Vec<usize> {
         let root = file.footer.file_metadata().schema_descr().root_schema();
         let position = |column: &usize| {
@@ -123,7 +131,7 @@ impl ParquetTable {
 
     fn part(&self, unit: &Unit) -> PartitionedFile {
         let file = &self.files[unit.file];
-        let values = self.folders.values.get(unit.file).cloned().unwrap_or_default();
+        let values = self.folder_columns.values.get(unit.file).cloned().unwrap_or_default();
         let mut part = PartitionedFile::new_from_meta(file.meta.clone())
             .with_range(unit.start, unit.end)
             .with_partition_values(values)
@@ -134,9 +142,9 @@ impl ParquetTable {
 
     fn statistics_of(&self, file: usize) -> Arc<Statistics> {
         let own = &self.files[file].statistics;
-        match self.folders.columns.is_empty() {
+        match self.folder_columns.columns.is_empty() {
             true => Arc::clone(own),
-            false => Arc::new(self.folders.statistics(file, own)),
+            false => Arc::new(self.folder_columns.statistics(file, own)),
         }
     }
 

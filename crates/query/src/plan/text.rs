@@ -1,4 +1,4 @@
-//! Plans as text, for EXPLAIN, for the profile and for the golden tests.
+//! Plans as text, for EXPLAIN, the profile and the golden tests.
 
 use std::sync::Arc;
 
@@ -6,8 +6,8 @@ use datafusion::physical_plan::{ExecutionPlan, displayable};
 
 use super::cut::{Cut, Fragment, file_scan};
 
-/// The most characters of one operator's line.
-const LINE: usize = 160;
+/// Maximum length of an operator's line.
+const MAX_LINE: usize = 160;
 
 /// The workers' programs, one after another.
 pub(super) fn workers(cut: &Cut) -> String {
@@ -39,9 +39,9 @@ fn write_tree(plan: &Arc<dyn ExecutionPlan>, depth: usize, text: &mut String) {
     }
 }
 
-/// One operator as one line. Scans name their files by count, because there may be thousands.
+/// One operator as one line. Scans show the number of their files, because there may be thousands.
 pub(crate) fn operator_line(plan: &Arc<dyn ExecutionPlan>) -> String {
-    operator(plan, LINE)
+    operator(plan, MAX_LINE)
 }
 
 fn operator(plan: &Arc<dyn ExecutionPlan>, limit: usize) -> String {

@@ -1,15 +1,16 @@
-//! One schema for the files of a table, whoever wrote them.
+//! Finds a common schema for the files of a table.
 //!
-//! Columns go by name. A type that differs between files becomes one that holds all values of
-//! both, as in DuckDB: wider numbers, finer times, either layout of strings. The reader converts.
-//! Where there is no such type, the error names the column and both files.
+//! Columns are matched by name. If the types of a column differ between files, the column gets a
+//! type that holds all values of both, as in DuckDB: wider numbers, finer times, either layout of
+//! strings. The reader converts. If there is no such type, the error names the column and both
+//! files.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, TimeUnit};
 
-/// Two files that cannot be one table.
+/// Two files with incompatible schemas.
 #[derive(Debug)]
 pub(super) struct Conflict {
     pub(super) column: String,
@@ -17,14 +18,14 @@ pub(super) struct Conflict {
     pub(super) files: [(usize, DataType); 2],
 }
 
-/// A schema that takes the rows of all files. Columns stand in the order in which files have them.
+/// A schema for the rows of all files. Columns are in the order of their first occurrence.
 pub(super) fn unify(schemas: &[Schema]) -> Result<Schema, Conflict> {
     let mut columns: Vec<Column> = Vec::new();
     let mut known: HashMap<&str, usize> = HashMap::new();
     for (file, schema) in schemas.iter().enumerate() {
         for field in schema.fields() {
             match known.get(field.name().as_str()) {
-                Some(index) => columns[*index].take(file, field)?,
+                Some(index) => columns[*index].add(file, field)?,
                 None => {
                     known.insert(field.name(), columns.len());
                     columns.push(Column { field: field.as_ref().clone(), first: file, files: 1 });
@@ -47,7 +48,7 @@ struct Column {
 }
 
 impl Column {
-    fn take(&mut self, file: usize, other: &Field) -> Result<(), Conflict> {
+    fn add(&mut self, file: usize, other: &Field) -> Result<(), Conflict> {
         let both = common(self.field.data_type(), other.data_type()).ok_or_else(|| Conflict {
             column: other.name().clone(),
             files: [
@@ -107,7 +108,7 @@ fn common_field(a: &FieldRef, b: &FieldRef) -> Option<FieldRef> {
     Some(Arc::new(a.as_ref().clone().with_data_type(both).with_nullable(nullable)))
 }
 
-/// Fields by name; one that only one side has is null on the other.
+/// Matches fields by name; a field of only one side is null on the other.
 fn common_fields(a: &Fields, b: &Fields) -> Option<Fields> {
     let nullable = |field: &FieldRef| Arc::new(field.as_ref().clone().with_nullable(true));
     let mut fields = Vec::with_capacity(a.len());
@@ -149,17 +150,17 @@ fn common_integer(a: &DataType, b: &DataType) -> Option<DataType> {
     use DataType::*;
     const SIGNED: [DataType; 4] = [Int8, Int16, Int32, Int64];
     const UNSIGNED: [DataType; 4] = [UInt8, UInt16, UInt32, UInt64];
-    // Where a type stands among its kind; an unsigned one needs the next wider signed one.
-    let place = |kinds: &[DataType; 4], of: &DataType| kinds.iter().position(|kind| kind == of);
-    match (place(&UNSIGNED, a), place(&UNSIGNED, b)) {
+    // Index of a type by width; an unsigned type needs the next wider signed type.
+    let rank = |kinds: &[DataType; 4], of: &DataType| kinds.iter().position(|kind| kind == of);
+    match (rank(&UNSIGNED, a), rank(&UNSIGNED, b)) {
         (Some(a), Some(b)) => UNSIGNED.get(a.max(b)).cloned(),
-        (None, None) => SIGNED.get(place(&SIGNED, a)?.max(place(&SIGNED, b)?)).cloned(),
-        (Some(unsigned), None) => SIGNED.get((unsigned + 1).max(place(&SIGNED, b)?)).cloned(),
-        (None, Some(unsigned)) => SIGNED.get((unsigned + 1).max(place(&SIGNED, a)?)).cloned(),
+        (None, None) => SIGNED.get(rank(&SIGNED, a)?.max(rank(&SIGNED, b)?)).cloned(),
+        (Some(unsigned), None) => SIGNED.get((unsigned + 1).max(rank(&SIGNED, b)?)).cloned(),
+        (None, Some(unsigned)) => SIGNED.get((unsigned + 1).max(rank(&SIGNED, a)?)).cloned(),
     }
 }
 
-/// Decimal digits in all and behind the point.
+/// Decimal digits in total and after the point.
 fn digits(data_type: &DataType) -> Option<(i16, i16)> {
     use DataType::*;
     Some(match data_type {
@@ -215,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_of_some_files_may_be_null() {
+    fn columns_that_some_files_lack_are_nullable() {
         let schema = |names: &[&str]| {
             Schema::new(
                 names.iter().map(|name| Field::new(*name, Int64, false)).collect::<Vec<_>>(),

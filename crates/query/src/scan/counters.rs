@@ -1,5 +1,5 @@
-//! Bytes and requests of a task, and the decorator that counts them on a bucket and holds its
-//! objects to their versions.
+//! Counters of the bytes and requests of a task, and a store that counts the reads of a bucket and
+//! checks the versions of its objects.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use object_store::{
     PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 
-use super::{Versions, patiently};
+use super::{Versions, with_retries};
 
-/// What was read from storage. Shared by all stores of a task.
+/// Bytes and requests of a task. Shared by all its stores.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     bytes: AtomicU64,
@@ -23,7 +23,7 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// Counts one request that gave so many bytes.
+    /// Counts one request and its bytes.
     pub(crate) fn count(&self, bytes: u64) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.requests.fetch_add(1, Ordering::Relaxed);
@@ -35,40 +35,40 @@ impl Counters {
     }
 }
 
-/// A store whose reads are counted: each range that goes over the wire is a request.
+/// A store that counts reads: each range on the wire is a request.
 #[derive(Debug)]
-pub(crate) struct Counted<S> {
+pub(crate) struct CountingStore<S> {
     inner: S,
     counters: Arc<Counters>,
     versions: Arc<Versions>,
 }
 
-impl<S> Counted<S> {
-    /// Counts the reads of `inner`, which are of these versions.
+impl<S> CountingStore<S> {
+    /// Counts the reads of `inner`, and checks them against `versions`.
     pub(crate) fn new(inner: S, counters: Arc<Counters>, versions: Arc<Versions>) -> Self {
         Self { inner, counters, versions }
     }
 }
 
-impl<S: ObjectStore> fmt::Display for Counted<S> {
+impl<S: ObjectStore> fmt::Display for CountingStore<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.inner)
     }
 }
 
 #[async_trait]
-impl<S: ObjectStore> ObjectStore for Counted<S> {
+impl<S: ObjectStore> ObjectStore for CountingStore<S> {
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         let head = options.head;
         let options = self.versions.condition(location, options);
-        let result = patiently(|| self.inner.get_opts(location, options.clone())).await;
+        let result = with_retries(|| self.inner.get_opts(location, options.clone())).await;
         let result = result.inspect_err(|error| self.versions.note(location, error))?;
         let bytes = if head { 0 } else { result.range.end - result.range.start };
         self.counters.count(bytes);
         Ok(result)
     }
 
-    // `get_ranges` is the default: near ranges merged, the rest concurrently, each by `get_opts`.
+    // `get_ranges` is the default: it merges near ranges and calls `get_opts` concurrently.
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
         self.inner.list(prefix)

@@ -1,9 +1,9 @@
-//! A store of exactly the files that a task was granted, as open descriptors.
+//! A store of the files that a task was granted, as open descriptors.
 //!
 //! Invariant: no path is opened here. A file that was not granted does not exist.
 //!
-//! Reads are done where they are asked for, not on another thread: most files are in the page
-//! cache, and handing the read over costs more than the read.
+//! Reads run on the calling thread: most files are in the page cache, and a handover to another
+//! thread costs more than the read.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -44,8 +44,8 @@ struct GrantedFile {
 }
 
 impl GrantedFiles {
-    /// Takes the descriptors. A grant that is not as it was planned with is refused: its row
-    /// groups would be elsewhere.
+    /// Creates the store. A file that changed since planning is refused: its row groups would be at
+    /// other offsets.
     pub(crate) fn new(
         grants: Vec<(FileGrant, File)>,
         counters: Arc<Counters>,
@@ -58,7 +58,7 @@ impl GrantedFiles {
         Ok(Self { files, counters })
     }
 
-    /// The first file that is no longer as it was planned with, if there is one.
+    /// The report of the first file that changed since planning, if any.
     pub(crate) fn changed(&self) -> Option<ErrorReport> {
         let changed = |granted: &&GrantedFile| {
             !granted
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn serves_granted_files_and_counts() {
+    async fn granted_files_are_served_and_counted() {
         let (store, counters) = store(10).unwrap();
         let path = local_path(FilePath::new("/data/a b.parquet")).unwrap();
         assert_eq!(store.get_range(&path, 2..5).await.unwrap().as_ref(), b"234");
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_else_exists_even_if_it_does_on_disk() {
+    async fn other_files_do_not_exist_in_the_store() {
         let (store, _) = store(10).unwrap();
         let path = local_path(FilePath::new("/etc/passwd")).unwrap();
         assert!(matches!(store.get_range(&path, 0..1).await, Err(Error::NotFound { .. })));
@@ -221,12 +221,12 @@ mod tests {
     }
 
     #[test]
-    fn refuses_a_file_that_changed() {
+    fn a_changed_file_is_refused() {
         assert!(matches!(store(11), Err(crate::Error::FileChanged { .. })));
     }
 
     #[test]
-    fn sees_a_change_while_the_file_is_open() {
+    fn a_change_of_an_open_file_is_detected() {
         let (store, _) = store(10).unwrap();
         assert!(store.changed().is_none());
         store.files.values().next().unwrap().file.write_all_at(b"x", 10).unwrap();

@@ -1,7 +1,7 @@
-//! Paths of local files as the plan names them, and back.
+//! Converts between paths of local files and their names in a plan.
 //!
-//! The plan's paths are object-store paths: without the leading slash, with what a URL cannot hold
-//! percent-encoded. Both directions must agree, because a grant is found by its path.
+//! The plan's paths are object-store paths: without the leading slash, and percent-encoded. Both
+//! directions must agree, because a grant is found by its path.
 
 use std::path::{Path, PathBuf};
 
@@ -20,12 +20,12 @@ pub(crate) fn local_path(path: &Path) -> Result<StorePath> {
     Ok(StorePath::from_absolute_path(path).map_err(|error| invalid(&error.to_string()))?)
 }
 
-/// The key of an object as it is: `?`, `#` and `%` are letters of it.
+/// The unmodified key of an object: `?`, `#` and `%` are ordinary characters.
 pub(crate) fn object_path(key: &str) -> StorePath {
     StorePath::parse(key).unwrap_or_else(|_| StorePath::from(key))
 }
 
-/// The absolute path that a plan's name stands for.
+/// The absolute path of a plan's name.
 pub(crate) fn file_path(path: &StorePath) -> PathBuf {
     let named = Url::parse("file:///").ok().and_then(|mut url| {
         url.path_segments_mut().ok()?.pop_if_empty().extend(path.parts());
@@ -39,13 +39,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_stay_as_they_are() {
+    fn keys_are_not_modified() {
         assert_eq!(object_path("what?/a#b%20.parquet").as_ref(), "what?/a#b%20.parquet");
         assert_eq!(object_path("a/b/").as_ref(), "a/b");
     }
 
     #[test]
-    fn both_directions_agree() {
+    fn conversions_are_inverse() {
         for text in ["/a/b.parquet", "/a b/c%20d#?.parquet", "/ü/ß.parquet", "/a=1/x,y.parquet"] {
             let path = Path::new(text);
             assert_eq!(file_path(&local_path(path).unwrap()), path);

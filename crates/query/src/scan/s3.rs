@@ -1,4 +1,4 @@
-//! S3 and what speaks its protocol, reached by the usual AWS variables.
+//! S3 and compatible stores, configured by the usual AWS variables.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use object_store::{ObjectStore, RetryConfig};
 use snowmelt_wire::S3Access;
 use url::Url;
 
-/// Variables that are passed on. All others stay with the user.
+/// Variables that are passed to workers. All others are ignored.
 const KNOWN: [&str; 8] = [
     "AWS_ACCESS_KEY_ID",
     "AWS_SECRET_ACCESS_KEY",
@@ -26,8 +26,8 @@ const KNOWN: [&str; 8] = [
 pub(crate) struct S3Settings(BTreeMap<String, String>);
 
 impl S3Settings {
-    /// The known ones of a user's `AWS_*` variables. `AWS_ENDPOINT_URL_S3` goes before
-    /// `AWS_ENDPOINT_URL`, as in AWS's own tools.
+    /// The supported ones of a user's `AWS_*` variables. `AWS_ENDPOINT_URL_S3` overrides
+    /// `AWS_ENDPOINT_URL`, as in AWS's tools.
     pub(crate) fn new(variables: &BTreeMap<String, String>) -> Self {
         let known = |name: &&&str| variables.get(**name).is_some_and(|value| !value.is_empty());
         let mut settings: BTreeMap<String, String> = KNOWN
@@ -42,7 +42,7 @@ impl S3Settings {
         Self(settings)
     }
 
-    /// The settings, to be passed on to workers.
+    /// The settings for workers.
     pub(crate) fn settings(&self) -> &BTreeMap<String, String> {
         &self.0
     }
@@ -52,13 +52,15 @@ impl S3Settings {
         !self.0.contains_key("AWS_ACCESS_KEY_ID")
     }
 
-    /// What is wrong with the settings themselves: seen before the first request, because the
-    /// client does not look until it makes one.
+    /// Checks the settings before the first request, because the client checks them only when it
+    /// sends one.
     pub(crate) fn check(&self) -> Result<(), String> {
-        // Session tokens and endpoints too go into headers and addresses as they are.
+        // All values go into headers and addresses without escaping.
         let odd = |(_, value): &(&String, &String)| !value.chars().all(|c| c.is_ascii_graphic());
         if let Some((name, _)) = self.0.iter().find(odd) {
-            return Err(format!("{name} holds a blank, a line end or another odd character"));
+            return Err(format!(
+                "{name} contains a space, a line end or another invalid character"
+            ));
         }
         let set = |name: &str| self.0.contains_key(name);
         match (set("AWS_ACCESS_KEY_ID"), set("AWS_SECRET_ACCESS_KEY")) {
@@ -72,7 +74,7 @@ impl S3Settings {
         }
     }
 
-    /// Opens a bucket. Makes no request.
+    /// Opens a bucket. Sends no request.
     pub(crate) fn open(&self, bucket: &str) -> Result<Arc<dyn ObjectStore>, object_store::Error> {
         Ok(Arc::new(open_bucket(
             bucket,
@@ -85,18 +87,18 @@ fn check_endpoint(endpoint: &str) -> Result<(), String> {
     let wrong = |why: &str| Err(format!("AWS_ENDPOINT_URL is `{endpoint}`: {why}"));
     match Url::parse(endpoint) {
         Ok(url) if !matches!(url.scheme(), "http" | "https") => {
-            wrong("it begins with http:// or https://")
+            wrong("it must begin with http:// or https://")
         }
-        Ok(url) if url.host_str().is_none_or(str::is_empty) => wrong("it names no host"),
+        Ok(url) if url.host_str().is_none_or(str::is_empty) => wrong("it has no host"),
         Ok(url) if url.query().is_some() || url.fragment().is_some() => {
-            wrong("it is an address without ? and #")
+            wrong("it must not contain ? or #")
         }
         Ok(_) => Ok(()),
         Err(why) => wrong(&why.to_string()),
     }
 }
 
-/// Opens a bucket with the settings of a task. Makes no request.
+/// Opens a bucket with the settings of a task. Sends no request.
 pub(crate) fn open_bucket(
     bucket: &str,
     access: &S3Access,
@@ -110,7 +112,7 @@ pub(crate) fn open_bucket(
             ..RetryConfig::default()
         });
     if let Some(endpoint) = access.settings.get("AWS_ENDPOINT_URL") {
-        // Stores other than AWS's have no host name for each bucket, and test servers no TLS.
+        // Other stores than AWS have no host name for each bucket, and test servers have no TLS.
         builder = builder
             .with_virtual_hosted_style_request(false)
             .with_allow_http(endpoint.starts_with("http://"));
@@ -120,8 +122,8 @@ pub(crate) fn open_bucket(
             builder = builder.with_config(key, value);
         }
     }
-    // Without keys a bucket may still be public. Asking the cloud's metadata address for keys
-    // would only wait: a worker cannot reach it.
+    // Without keys the bucket may still be public. Requests for keys to the cloud's metadata
+    // address would only time out: a worker cannot reach it.
     let anonymous = !access.settings.contains_key("AWS_ACCESS_KEY_ID");
     builder.with_skip_signature(anonymous).build()
 }
@@ -135,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn passes_on_known_variables_only() {
+    fn only_supported_variables_are_passed_on() {
         let settings = S3Settings::new(&variables(&[
             ("AWS_REGION", "eu-central-1"),
             ("AWS_PROFILE", "work"),
@@ -145,13 +147,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_setting_is_said_by_name() {
+    fn invalid_settings_are_named() {
         for (pairs, word) in [
             (&[("AWS_ENDPOINT_URL", "localhost:9000")][..], "http://"),
             (&[("AWS_ENDPOINT_URL", "http://")], "AWS_ENDPOINT_URL"),
             (&[("AWS_ENDPOINT_URL", "not-an-address")], "AWS_ENDPOINT_URL"),
-            (&[("AWS_ENDPOINT_URL", "http://a b/")], "AWS_ENDPOINT_URL holds a blank"),
-            (&[("AWS_REGION", "eu\n")], "AWS_REGION holds"),
+            (&[("AWS_ENDPOINT_URL", "http://a b/")], "AWS_ENDPOINT_URL contains a space"),
+            (&[("AWS_REGION", "eu\n")], "AWS_REGION contains"),
             (&[("AWS_ACCESS_KEY_ID", "k")], "AWS_SECRET_ACCESS_KEY is not"),
             (&[("AWS_SECRET_ACCESS_KEY", "k")], "AWS_ACCESS_KEY_ID is not"),
         ] {
@@ -162,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_http_endpoint_is_enough() {
+    fn a_plain_http_endpoint_is_accepted() {
         let settings =
             S3Settings::new(&variables(&[("AWS_ENDPOINT_URL", "http://127.0.0.1:9000")]));
         assert!(settings.open("bucket").is_ok());

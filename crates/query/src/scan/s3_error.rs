@@ -1,11 +1,11 @@
-//! Failures of S3 in words: which variable is wrong, instead of the server's XML.
+//! Error reports for failures of S3, which name the wrong variable instead of the server's XML.
 
 use object_store::Error;
 use snowmelt_types::{Code, ErrorReport};
 
-/// What the server's error codes mean, with the variable that says so.
+/// The server's error codes, with a message that names the variable.
 const REFUSALS: [(&str, &str); 9] = [
-    ("InvalidAccessKeyId", "S3 does not know the key in AWS_ACCESS_KEY_ID"),
+    ("InvalidAccessKeyId", "the key in AWS_ACCESS_KEY_ID does not exist"),
     (
         "SignatureDoesNotMatch",
         "AWS_SECRET_ACCESS_KEY does not belong to the key in AWS_ACCESS_KEY_ID",
@@ -25,7 +25,8 @@ const REGION: &str = "AWS_REGION is not the region of the bucket";
 pub(crate) fn report(error: &Error, what: &str, anonymous: bool) -> ErrorReport {
     let text = error.to_string();
     let new = |code, why: &str| {
-        ErrorReport::new(code, format!("{what} cannot be read: {why}")).excerpt(said(&text))
+        ErrorReport::new(code, format!("{what} cannot be read: {why}"))
+            .excerpt(server_message(&text))
     };
     if let Some((_, why)) = REFUSALS.iter().find(|(code, _)| code_of(&text) == Some(*code)) {
         let region = part(&text, "<Region>", "</Region>").filter(|_| *why == REGION);
@@ -36,7 +37,7 @@ pub(crate) fn report(error: &Error, what: &str, anonymous: bool) -> ErrorReport 
         return new(Code::S3_SETTING, &why);
     }
     if code_of(&text) == Some("NoSuchBucket") {
-        return new(Code::TABLE_MISSING, "there is no such bucket");
+        return new(Code::TABLE_MISSING, "the bucket does not exist");
     }
     if text.contains("redirect without LOCATION") || text.contains("301 Moved Permanently") {
         return new(Code::S3_SETTING, REGION);
@@ -47,21 +48,21 @@ pub(crate) fn report(error: &Error, what: &str, anonymous: bool) -> ErrorReport 
                 Code::S3_SETTING,
                 "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are not set, and the bucket is not public",
             ),
-            false => new(Code::S3_SETTING, "the key in AWS_ACCESS_KEY_ID may not read it"),
+            false => new(Code::S3_SETTING, "the key in AWS_ACCESS_KEY_ID has no read permission"),
         };
     }
     if throttled(error) {
-        return new(Code::STORAGE, "S3 was too busy for longer than was waited")
+        return new(Code::STORAGE, "S3 was too busy until the retries ended")
             .hint("try again later, or with fewer --workers");
     }
     if text.contains("HTTP error: ") {
-        return new(Code::STORAGE, "the store does not answer")
-            .hint("check AWS_ENDPOINT_URL, and AWS_REGION if there is none");
+        return new(Code::STORAGE, "the store does not respond")
+            .hint("check AWS_ENDPOINT_URL, or AWS_REGION if it is not set");
     }
     new(Code::STORAGE, &first_line(&text))
 }
 
-/// True if the server asks to come back later.
+/// True if the server requests a later retry.
 pub(crate) fn throttled(error: &Error) -> bool {
     let text = error.to_string();
     ["status code: 503", "status code: 429", "<Code>SlowDown</Code>"]
@@ -78,8 +79,8 @@ fn code_of(text: &str) -> Option<&str> {
     part(text, "<Code>", "</Code>")
 }
 
-/// The server's own sentence, which may say more.
-fn said(text: &str) -> Option<String> {
+/// The server's own message, which may have more details.
+fn server_message(text: &str) -> Option<String> {
     let message = part(text, "<Message>", "</Message>")?;
     Some(first_line(message)).filter(|line| !line.is_empty())
 }
@@ -104,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn names_the_variable_that_is_wrong() {
+    fn the_wrong_variable_is_named() {
         for (status, body, code, word) in [
             (
                 "403 Forbidden",
@@ -130,7 +131,7 @@ mod tests {
                 "SM-0117",
                 "AWS_SECRET_ACCESS_KEY are not set",
             ),
-            ("404 Not Found", "<Code>NoSuchBucket</Code>", "SM-0105", "no such bucket"),
+            ("404 Not Found", "<Code>NoSuchBucket</Code>", "SM-0105", "bucket does not exist"),
             ("503 Slow Down", "<Code>SlowDown</Code>", "SM-0108", "too busy"),
         ] {
             let report = report(&error(status, body), "`s3://b/k`", true).to_string();
@@ -140,8 +141,8 @@ mod tests {
     }
 
     #[test]
-    fn with_keys_a_refusal_is_about_their_rights() {
+    fn with_keys_a_refusal_is_about_permissions() {
         let report = report(&error("403 Forbidden", ""), "`s3://b/k`", false).to_string();
-        assert!(report.contains("may not read it"), "{report}");
+        assert!(report.contains("has no read permission"), "{report}");
     }
 }

@@ -1,8 +1,8 @@
-//! The version of a file that a plan was made with: every byte of a query comes from that version.
+//! The version of a file at planning: every byte of a query is read from that version.
 //!
 //! A file or object that is replaced while a query reads it would give rows of both versions, or
-//! none that make sense. Objects are read on the condition that they still have the entity tag of
-//! planning; files are looked at when they are opened and once more after the last read.
+//! corrupt ones. Objects are read on the condition that they still have the entity tag of planning;
+//! files are checked when they are opened and again after the last read.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -13,13 +13,13 @@ use snowmelt_types::{Code, ErrorReport};
 
 use super::object_path;
 
-/// The error text for a file that changed since planning.
+/// The error for a file that changed since planning.
 pub(crate) fn changed(file: &str) -> ErrorReport {
     ErrorReport::new(Code::FILE_CHANGED, format!("`{file}` changed while it was read"))
-        .hint("run the query again; write new data to new files, so that queries can go on reading")
+        .hint("run the query again; write new data to new files, so that running queries succeed")
 }
 
-/// The entity tags of a bucket's objects, and the first object that had another one.
+/// The entity tags of a bucket's objects, and the first object that changed.
 #[derive(Debug, Default)]
 pub(crate) struct Versions {
     bucket: String,
@@ -37,7 +37,7 @@ impl Versions {
         Self { bucket: bucket.to_owned(), tags: tags.collect(), changed: OnceLock::new() }
     }
 
-    /// A request for an object, on the condition that it is the version of planning.
+    /// Adds the condition that the object is the version of planning.
     pub(crate) fn condition(&self, object: &Path, request: GetOptions) -> GetOptions {
         match self.tags.get(object) {
             Some(tag) => request.with_if_match(Some(tag.clone())),
@@ -45,7 +45,7 @@ impl Versions {
         }
     }
 
-    /// Records an object that has changed: readers keep only the text of the error.
+    /// Records a changed object, because readers keep only the text of the error.
     pub(crate) fn note(&self, object: &Path, error: &Error) {
         if matches!(error, Error::Precondition { .. }) {
             _ = self.changed.set(object.clone());
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_failed_condition_is_a_change() {
+    fn only_a_failed_precondition_is_a_change() {
         let tags = [("a b/c".to_owned(), "\"tag\"".to_owned())];
         let versions = Versions::new("x", tags.iter().map(|(key, tag)| (key, tag)));
         let path = Path::from("a b/c");

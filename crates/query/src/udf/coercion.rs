@@ -1,8 +1,8 @@
-//! Which SQL types a UDF's argument takes without a CAST.
+//! The SQL types that a UDF's argument accepts without a CAST.
 //!
-//! Only what keeps the value is converted: wider numbers, other layouts of the same strings. A
-//! number does not become text by itself, because a user who wrote the wrong column would get an
-//! answer instead of an error.
+//! Only conversions that preserve the value are implicit: wider numbers, other layouts of the same
+//! strings. A number is not converted to text, because a query with the wrong column would then
+//! give a result instead of an error.
 
 use arrow::datatypes::{DataType, FieldRef};
 use datafusion::common::plan_err;
@@ -11,7 +11,7 @@ use datafusion::error::Result;
 const OPEN: &str = "⟦";
 const CLOSE: &str = "⟧";
 
-/// The types to convert the arguments of a call to, or an error that says what is taken and given.
+/// The types to convert a call's arguments to, or an error with the expected and the given types.
 pub(super) fn coerce(name: &str, takes: &[DataType], got: &[DataType]) -> Result<Vec<DataType>> {
     let fit =
         takes.len() == got.len() && takes.iter().zip(got).all(|(into, from)| fits(into, from));
@@ -28,7 +28,7 @@ pub(super) fn coerce(name: &str, takes: &[DataType], got: &[DataType]) -> Result
     plan_err!("{OPEN}`{name}` takes ({takes}), but the query gives ({got}){CLOSE}")
 }
 
-/// The text of [`coerce`]'s error out of whatever DataFusion wrapped around it.
+/// Extracts the text of [`coerce`]'s error from DataFusion's message.
 pub(crate) fn refused_call(message: &str) -> Option<&str> {
     let (_, rest) = message.split_once(OPEN)?;
     rest.split_once(CLOSE).map(|(text, _)| text)
@@ -97,7 +97,7 @@ fn precision_and_scale(data_type: &DataType) -> Option<(i16, i16)> {
     }
 }
 
-/// Digits before and behind the point must both have room.
+/// True if there are enough digits both before and after the point.
 fn wider_decimal(into: &DataType, from: &DataType) -> bool {
     match (precision_and_scale(into), precision_and_scale(from)) {
         (Some((precision, scale)), Some((from_precision, from_scale))) => {
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn takes_what_keeps_the_value() {
+    fn conversions_that_preserve_the_value_are_accepted() {
         for (into, from) in [
             (Utf8, Utf8View),
             (Int64, Int32),
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_changes_it() {
+    fn conversions_that_may_change_the_value_are_refused() {
         for (into, from) in [
             (Utf8, Int64),
             (Int64, Utf8),
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_is_taken_and_given() {
+    fn the_error_names_expected_and_given_types() {
         let error = coerce("score", &[Utf8], &[Int64]).unwrap_err().to_string();
         let wrapped = format!("wrapped: {error}, and more");
         let text = refused_call(&wrapped).unwrap();

@@ -1,4 +1,4 @@
-//! A user's function in a plan: what DataFusion sees of it, and the connections that calls go over.
+//! UDFs in a plan: the functions that DataFusion sees, and the connections for their calls.
 
 mod coercion;
 mod pool;
@@ -34,7 +34,7 @@ pub(crate) fn signatures_in(plan: &Arc<dyn ExecutionPlan>) -> Result<BTreeMap<St
     Ok(found)
 }
 
-/// The UDFs that one operator calls itself, by name.
+/// The UDFs that one operator calls directly, by name.
 pub(crate) fn called_by(
     operator: &Arc<dyn ExecutionPlan>,
 ) -> DfResult<BTreeMap<String, Signature>> {

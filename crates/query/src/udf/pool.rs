@@ -1,4 +1,4 @@
-//! The connections over which UDFs are called, one for each function.
+//! The connections to UDF instances, one for each function.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,13 +11,13 @@ use snowmelt_types::{Code, ErrorReport, Report};
 use snowmelt_udf::Client;
 use snowmelt_wire::UdfUse;
 
-/// Connections by function, and what was called over them.
+/// Connections by function, with statistics of the calls.
 #[derive(Debug, Default)]
 pub(crate) struct UdfPool {
     connections: RwLock<HashMap<String, Arc<Connected>>>,
 }
 
-/// A connection with what was called over it.
+/// A connection with statistics of its calls.
 #[derive(Debug)]
 struct Connected {
     connection: Mutex<Connection>,
@@ -28,14 +28,14 @@ struct Connected {
 #[derive(Debug)]
 struct Connection {
     client: Client,
-    // DataFusion evaluates a volatile function once for each time that it is written. The last
-    // call is kept, so that `select f(x), f(x) + 1` calls once: its arguments are the same arrays.
+    // DataFusion evaluates each occurrence of a volatile function. The last call is cached, so that
+    // `select f(x), f(x) + 1` calls once: its arguments are the same arrays.
     last: Option<(Vec<ArrayRef>, ArrayRef)>,
 }
 
 impl UdfPool {
     /// A pool without connections.
-    pub(crate) fn shared() -> Arc<Self> {
+    pub(crate) fn empty() -> Arc<Self> {
         Arc::new(Self::default())
     }
 
@@ -47,7 +47,7 @@ impl UdfPool {
         connections.insert(name.to_owned(), Arc::new(connected));
     }
 
-    /// What was called, by UDF.
+    /// The statistics of the calls, by UDF.
     pub(crate) fn used(&self) -> Vec<UdfUse> {
         let connections = self.connections.read().unwrap_or_else(PoisonError::into_inner);
         let used = |(name, connected): (&String, &Arc<Connected>)| UdfUse {
@@ -58,7 +58,7 @@ impl UdfPool {
         connections.iter().map(used).collect()
     }
 
-    /// The results of a batch of arguments. Blocks until they are there.
+    /// Calls a function with a batch of arguments. Blocks until the results arrive.
     pub(crate) fn call(
         &self,
         name: &str,
@@ -67,11 +67,11 @@ impl UdfPool {
         let connections = self.connections.read().unwrap_or_else(PoisonError::into_inner);
         let connected = connections.get(name).cloned();
         drop(connections);
-        // While a query is planned there are no connections, so nothing is called by then.
+        // There are no connections during planning, so no function can be called then.
         let connected = connected.ok_or_else(|| not_connected(name))?;
         let began = Instant::now();
         let mut connection = connected.connection.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(result) = connection.known(batch) {
+        if let Some(result) = connection.cached(batch) {
             return Ok(result);
         }
         let result = connection.client.call(batch);
@@ -84,14 +84,14 @@ impl UdfPool {
 }
 
 impl Connection {
-    fn known(&self, batch: &RecordBatch) -> Option<ArrayRef> {
+    fn cached(&self, batch: &RecordBatch) -> Option<ArrayRef> {
         let (arguments, result) = self.last.as_ref()?;
         let same = |(a, b): (&ArrayRef, &ArrayRef)| a.to_data().ptr_eq(&b.to_data());
-        // A function without arguments is called each time: it can only mean something new.
-        let known = !arguments.is_empty()
+        // A function without arguments is always called: it may return another value.
+        let same_arguments = !arguments.is_empty()
             && arguments.len() == batch.num_columns()
             && arguments.iter().zip(batch.columns()).all(same);
-        known.then(|| Arc::clone(result))
+        same_arguments.then(|| Arc::clone(result))
     }
 }
 

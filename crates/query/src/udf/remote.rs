@@ -1,6 +1,6 @@
 //! A scalar function that runs in another sandbox.
 //!
-//! It is declared volatile: DataFusion then never evaluates it while it plans, and never moves a
+//! It is declared volatile: DataFusion then never evaluates it during planning, and never moves a
 //! filter on it below the projection that computes it, which would call it twice for each row.
 
 use std::hash::{Hash, Hasher};
@@ -25,7 +25,7 @@ use crate::{Error, Result};
 pub(crate) struct RemoteUdf {
     wire: WireSignature,
     types: Vec<DataType>,
-    // As the batches of its calls have it: every argument may be null, whatever is declared.
+    // The schema of the batches of its calls: every argument is nullable, whatever is declared.
     arguments: SchemaRef,
     result: FieldRef,
     signature: Signature,
@@ -33,7 +33,7 @@ pub(crate) struct RemoteUdf {
 }
 
 impl RemoteUdf {
-    /// The function that a signature describes. It is called through `pool`.
+    /// The function of a signature. It is called through `pool`.
     pub(crate) fn from_signature(wire: &WireSignature, pool: Arc<UdfPool>) -> Result<Self> {
         let (arguments, result) = schemas(wire)?;
         let nullable = |field: &FieldRef| field.as_ref().clone().with_nullable(true);
@@ -49,18 +49,18 @@ impl RemoteUdf {
         Ok(Self { wire: wire.clone(), types, arguments, result, signature, pool })
     }
 
-    /// The UDF that a function of a plan is, if it is one.
+    /// The UDF behind a function of a plan; `None` for a built-in function.
     pub(crate) fn inside(function: &ScalarUDF) -> Option<&Self> {
         (function.inner().as_ref() as &dyn std::any::Any).downcast_ref()
     }
 
-    /// What it was made from.
+    /// The signature from which it was created.
     pub(crate) fn wire_signature(&self) -> &WireSignature {
         &self.wire
     }
 }
 
-/// Begins the dialogue of a UDF on a connection to an instance of it.
+/// Opens a client for a UDF on a connection to an instance.
 pub(crate) fn open(wire: &WireSignature, connection: UdfConnection) -> Result<Client> {
     let (arguments, result) = schemas(wire)?;
     let UdfConnection { socket, timeout } = connection;
@@ -68,7 +68,7 @@ pub(crate) fn open(wire: &WireSignature, connection: UdfConnection) -> Result<Cl
         .map_err(|error| Error::Task(Box::new(snowmelt_types::Report::report(&error))))
 }
 
-/// Argument fields as declared, and the result.
+/// The declared argument fields, and the result field.
 fn schemas(wire: &WireSignature) -> Result<(SchemaRef, FieldRef)> {
     let invalid = |why: String| Error::Signature { function: wire.name.clone(), why };
     let schema = schema_from_text(&wire.schema).map_err(|error| invalid(error.to_string()))?;
@@ -115,7 +115,7 @@ impl ScalarUDFImpl for RemoteUdf {
         let rows = args.number_rows;
         let columns = args.args.iter().map(|value| value.to_array(rows));
         let columns = columns.collect::<DfResult<Vec<_>>>()?;
-        // A function without arguments still has rows: the batch says how many.
+        // A function without arguments still has rows: the batch has their number.
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         let batch =
             RecordBatch::try_new_with_options(Arc::clone(&self.arguments), columns, &options)?;
@@ -123,7 +123,7 @@ impl ScalarUDFImpl for RemoteUdf {
     }
 }
 
-/// Lets the runtime's other tasks go on elsewhere while this thread waits.
+/// Lets the runtime's other tasks run on other threads while this thread blocks.
 fn blocking<T>(call: impl FnOnce() -> T) -> T {
     match Handle::try_current().map(|handle| handle.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(call),

@@ -1,7 +1,7 @@
-//! Which file, row group and column a damaged page is in.
+//! Finds the file, row group and column of a damaged page.
 //!
-//! The reader that meets such a page says what is wrong with it and not where it is. So the pages of
-//! a partition whose reading has failed are read once more, column by column, until one fails.
+//! The reader's error names the problem of such a page, but not its location. So the pages
+//! of a partition whose reading has failed are read once more, column by column, until one fails.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,13 +20,13 @@ use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::serialized_reader::SerializedPageReader;
 
-use crate::plan::{first_byte, guarded, read_footer, scans_of_partition};
+use crate::plan::{catch_panic, first_byte, read_footer, scans_of_partition};
 use crate::scan::file_path;
 
 /// A page that cannot be read.
 pub(super) struct Damage {
     pub(super) file: String,
-    /// Column and row group, and what is wrong with the page.
+    /// Column and row group, and the problem of the page.
     pub(super) why: String,
 }
 
@@ -53,7 +53,7 @@ pub(super) async fn find(
 struct Part {
     url: ObjectStoreUrl,
     file: PartitionedFile,
-    /// `None` for all.
+    /// `None` means all columns.
     columns: Option<HashSet<String>>,
 }
 
@@ -87,10 +87,10 @@ impl Part {
                 let (start, length) = column.byte_range();
                 let bytes = store.get_range(&meta.location, start..start + length).await.ok()?;
                 let chunk = Chunk { start, bytes };
-                if let Some(why) = broken(chunk, column, group.num_rows()) {
+                if let Some(why) = page_error(chunk, column, group.num_rows()) {
                     let name = column.column_path().parts().join(".");
                     let why = format!("a page of column `{name}` in row group {index} {why}");
-                    return Some(Damage { file: self.shown(), why });
+                    return Some(Damage { file: self.display_name(), why });
                 }
             }
         }
@@ -102,7 +102,7 @@ impl Part {
         self.columns.as_ref().is_none_or(|read| root.is_some_and(|root| read.contains(root)))
     }
 
-    fn shown(&self) -> String {
+    fn display_name(&self) -> String {
         let location = &self.file.object_meta.location;
         match self.url.as_str().starts_with("file:") {
             true => file_path(location).display().to_string(),
@@ -111,9 +111,9 @@ impl Part {
     }
 }
 
-/// What is wrong with the pages of a column chunk, if anything is.
-fn broken(chunk: Chunk, column: &ColumnChunkMetaData, rows: i64) -> Option<String> {
-    let read = guarded(|| -> ParquetResult<()> {
+/// The problem of the first damaged page of a column chunk, if any.
+fn page_error(chunk: Chunk, column: &ColumnChunkMetaData, rows: i64) -> Option<String> {
+    let read = catch_panic(|| -> ParquetResult<()> {
         let rows = usize::try_from(rows).unwrap_or_default();
         let mut pages = SerializedPageReader::new(Arc::new(chunk), column, rows, None)?;
         while pages.get_next_page()?.is_some() {}
@@ -129,7 +129,7 @@ fn broken(chunk: Chunk, column: &ColumnChunkMetaData, rows: i64) -> Option<Strin
     }
 }
 
-/// The bytes of a column chunk, at their place in the file.
+/// The bytes of a column chunk, with their offset in the file.
 struct Chunk {
     start: u64,
     bytes: Bytes,

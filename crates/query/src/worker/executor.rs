@@ -1,5 +1,5 @@
-//! What runs a task's partitions: DataFusion, behind a trait, because another engine may spend
-//! less processor time on the same program and that is what a user pays for.
+//! Runs a task's partitions. DataFusion is behind a trait, because another engine may need less CPU
+//! time for the same program, and users pay for CPU time.
 
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -22,31 +22,31 @@ use super::inbox::Inbox;
 use super::metrics::{operators, rows_read};
 use super::outbox::Outbox;
 use super::{PeakPool, STACK_BYTES, panics};
-use crate::faster::faster;
-use crate::fault::{self, Setting};
+use crate::faster::with_faster_operators;
+use crate::fault::{self, FaultContext};
 use crate::plan::{execution_config, function_registry};
-use crate::scan::{Counted, Counters, GrantedFiles, Versions, open_bucket};
+use crate::scan::{Counters, CountingStore, GrantedFiles, Versions, open_bucket};
 use crate::udf::{self, UdfPool};
 use crate::{Error, codec};
 
-/// A prepared task. All but `run` may be called from other threads while it runs.
+/// A prepared task. All methods but `run` may be called from other threads while it runs.
 pub(super) trait Executor: Send + Sync {
     /// Runs the task's partitions and posts their batches. Blocks until all are posted.
     fn run(&self, outbox: &Arc<Outbox>) -> Result<(), Box<ErrorReport>>;
 
-    /// Ends `run` soon, with an error.
+    /// Makes `run` return soon, with an error.
     fn cancel(&self);
 
-    /// How far it is.
+    /// The progress of the task.
     fn progress(&self) -> TaskProgress;
 
-    /// The program's operators with what they have done.
+    /// The metrics of the program's operators.
     fn operators(&self) -> Vec<OperatorMetric>;
 
-    /// What it called, by UDF.
+    /// The calls, by UDF.
     fn udfs(&self) -> Vec<UdfUse>;
 
-    /// The most bytes that operators reserved.
+    /// The peak of the bytes that operators reserved.
     fn peak_reserved(&self) -> u64;
 }
 
@@ -62,7 +62,7 @@ pub(super) struct DataFusionExecutor {
     versions: Vec<Arc<Versions>>,
     memory: Arc<PeakPool>,
     udfs: Arc<UdfPool>,
-    // Second handles of the UDFs' connections: a thread that waits for an answer is woken by them.
+    // Duplicates of the UDFs' connections: shutting them down wakes threads that wait for a result.
     sockets: Vec<UnixStream>,
     cancelled: Notify,
 }
@@ -70,7 +70,7 @@ pub(super) struct DataFusionExecutor {
 impl DataFusionExecutor {
     /// Opens the stores, decodes the plan, connects the UDFs.
     pub(super) fn prepare(inbox: Inbox) -> Result<Self, Box<ErrorReport>> {
-        panics::watch();
+        panics::install_hook();
         let Inbox { files, udfs, plan, task } = inbox;
         let counters = Arc::new(Counters::default());
         let memory = PeakPool::new(task.memory_bytes);
@@ -84,10 +84,10 @@ impl DataFusionExecutor {
         let context = TaskContext::from(function_registry())
             .with_session_config(config)
             .with_runtime(runtime);
-        let pool = UdfPool::shared();
+        let pool = UdfPool::empty();
         let plan = codec::decode(&plan, &context, Arc::clone(&pool))
-            .and_then(faster)
-            .map_err(|error| fault::report(&error, &Setting::driver()))?;
+            .and_then(with_faster_operators)
+            .map_err(|error| fault::report(&error, &FaultContext::driver()))?;
         let sockets = connect(udfs, &plan, &pool)?;
         check_partitions(&task, &plan)?;
         Ok(Self {
@@ -106,7 +106,7 @@ impl DataFusionExecutor {
     }
 
     fn runtime(&self) -> Result<Runtime, Box<ErrorReport>> {
-        // One thread runs the plan where the sandbox has one processor: nothing is handed over.
+        // With one CPU a single thread runs the plan, without handovers between threads.
         let mut builder = match self.task.threads {
             0 | 1 => Builder::new_current_thread(),
             threads => {
@@ -136,7 +136,7 @@ impl DataFusionExecutor {
         while let Some(ended) = runs.next().await {
             match ended {
                 Ok(Ok(())) => (),
-                Ok(Err(Stopped { partition, error })) => {
+                Ok(Err(PartitionError { partition, error })) => {
                     return Err(self.explain(partition, &error).await.into());
                 }
                 Err(panicked) => {
@@ -147,7 +147,7 @@ impl DataFusionExecutor {
         Ok(())
     }
 
-    /// A file or object that is another version by now explains every other failure.
+    /// A changed file or object, which explains every other failure.
     fn changed(&self) -> Option<ErrorReport> {
         let object = self.versions.iter().find_map(|versions| versions.report());
         object.or_else(|| self.granted.changed())
@@ -157,17 +157,17 @@ impl DataFusionExecutor {
         if let Some(changed) = self.changed() {
             return changed;
         }
-        if panics::in_reader() {
+        if panics::was_in_reader() {
             if let Some(damaged) = self.damaged(&self.task.partitions).await {
                 return damaged;
             }
-            let setting = Setting { files: self.files.clone(), memory: None };
-            return fault::corrupt("its pages are damaged", &setting);
+            let context = FaultContext { files: self.files.clone(), memory: None };
+            return fault::corrupt("its pages are damaged", &context);
         }
         ErrorReport::new(Code::INTERNAL, format!("a worker panicked: {panicked}"))
     }
 
-    /// Where the files of some partitions are damaged, which their reader does not say.
+    /// The damaged page in the files of some partitions, which the reader's error does not name.
     async fn damaged(&self, partitions: &[u32]) -> Option<ErrorReport> {
         let found = damage::find(&self.plan, partitions, &self.context).await;
         found.map(|Damage { file, why }| fault::corrupt_at(&file, &why))
@@ -178,13 +178,13 @@ impl DataFusionExecutor {
             return changed;
         }
         let memory = Some((ByteSize(self.memory.limit()), ByteSize(self.memory.peak())));
-        let mut report = fault::report(error, &Setting { files: self.files.clone(), memory });
+        let mut report = fault::report(error, &FaultContext { files: self.files.clone(), memory });
         if report.known_code() == Code::FILE_CORRUPT
             && let Some(damaged) = self.damaged(&[partition]).await
         {
             return damaged;
         }
-        // The instance knows the row of its batch only; which batch it was is known here.
+        // The instance only knows the row in its batch; the partition is known here.
         report.input = report
             .input
             .map(|input| input.replace("(row ", &format!("(partition {partition}, row ")));
@@ -238,8 +238,8 @@ impl Executor for DataFusionExecutor {
     }
 }
 
-/// Why a partition's results are not complete.
-struct Stopped {
+/// The error of a partition.
+struct PartitionError {
     partition: u32,
     error: DataFusionError,
 }
@@ -249,8 +249,8 @@ async fn run_partition(
     context: Arc<TaskContext>,
     partition: u32,
     outbox: Arc<Outbox>,
-) -> Result<(), Stopped> {
-    let stopped = |error| Stopped { partition, error };
+) -> Result<(), PartitionError> {
+    let stopped = |error| PartitionError { partition, error };
     let mut stream = plan.execute(partition as usize, context).map_err(stopped)?;
     while let Some(batch) = stream.try_next().await.map_err(stopped)? {
         if batch.num_rows() > 0 {
@@ -281,8 +281,8 @@ fn register_stores(
             anonymous,
         })?;
         let versions = Arc::new(Versions::new(bucket, &access.versions));
-        let counted = Counted::new(store, Arc::clone(counters), Arc::clone(&versions));
-        runtime.register_object_store(&url(&location)?, Arc::new(counted));
+        let store = CountingStore::new(store, Arc::clone(counters), Arc::clone(&versions));
+        runtime.register_object_store(&url(&location)?, Arc::new(store));
         all.push(versions);
     }
     Ok(all)
@@ -310,7 +310,8 @@ fn check_partitions(task: &Task, plan: &Arc<dyn ExecutionPlan>) -> Result<(), Bo
     match task.partitions.iter().find(|partition| **partition as usize >= partitions) {
         None => Ok(()),
         Some(unknown) => {
-            let message = format!("the plan has {partitions} partitions and no number {unknown}");
+            let message =
+                format!("the plan has {partitions} partitions, but not partition {unknown}");
             Err(ErrorReport::new(Code::PROTOCOL, message).into())
         }
     }

@@ -1,4 +1,4 @@
-//! What a task brings along: files, UDFs, the plan, the header.
+//! Receives the inputs of a task: files, UDFs, the plan, the header.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -8,7 +8,7 @@ use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use snowmelt_wire::{Error, FileGrant, Frame, FrameStream, Kind, Result, Task, UdfGrant};
 
-/// Everything that a task needs.
+/// The inputs of a task.
 pub(super) struct Inbox {
     pub(super) files: Vec<(FileGrant, File)>,
     pub(super) udfs: Vec<(UdfGrant, UnixStream)>,
@@ -16,8 +16,8 @@ pub(super) struct Inbox {
     pub(super) task: Task,
 }
 
-/// Receives frames, of which the first is here already, until the task's header has come, which
-/// is the last.
+/// Receives frames until the task's header, which is the last one. The first frame is already
+/// received.
 pub(super) fn receive(first: (Frame, Vec<OwnedFd>), stream: &mut FrameStream) -> Result<Inbox> {
     let (mut files, mut udfs, mut plan) = (Vec::new(), Vec::new(), None);
     let mut next = Some(first);

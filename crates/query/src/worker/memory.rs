@@ -1,8 +1,8 @@
-//! A memory pool that remembers the most that was reserved.
+//! A memory pool that records its peak.
 //!
-//! Nothing spills: a worker has no disk of its own. An operator that wants more than the limit
-//! fails, and the failure names limit and peak, before the kernel would end the sandbox without a
-//! word (Lambada 3.3).
+//! Nothing spills, because a worker has no disk. An operator that requests more than the limit
+//! fails with an error that names limit and peak, before the kernel kills the sandbox without a
+//! message (Lambada 3.3).
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,13 +24,13 @@ pub(crate) struct PeakPool {
 }
 
 impl PeakPool {
-    /// A pool of so many bytes.
+    /// A pool with a limit in bytes.
     pub(crate) fn new(limit: u64) -> Arc<Self> {
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         Arc::new(Self { inner: GreedyMemoryPool::new(limit), limit, peak: AtomicUsize::new(0) })
     }
 
-    /// The most bytes that were reserved at once.
+    /// The peak of the reserved bytes.
     pub(crate) fn peak(&self) -> u64 {
         self.peak.load(Ordering::Relaxed) as u64
     }
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn remembers_the_peak_and_keeps_the_limit() {
+    fn the_pool_records_its_peak_and_enforces_its_limit() {
         let pool = PeakPool::new(100);
         let shared = Arc::clone(&pool) as Arc<dyn MemoryPool>;
         let reservation = MemoryConsumer::new("test").register(&shared);

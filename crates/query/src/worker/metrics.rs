@@ -1,4 +1,4 @@
-//! What an executed plan can tell of itself.
+//! Metrics of an executed plan.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use snowmelt_wire::{OperatorMetric, UdfUse};
 use crate::plan::{file_scan, operator_line};
 use crate::udf;
 
-/// The operators of a plan in preorder, with the rows and the time of all partitions that ran, each
-/// followed by the UDFs that it calls. Its own clock runs while it waits for them.
+/// The operators of a plan in preorder, with the rows and the time of all partitions that ran. Each
+/// operator is followed by the UDFs that it calls, whose time is subtracted from its own.
 pub(crate) fn operators(
     plan: &Arc<dyn ExecutionPlan>,
     mut used: Vec<UdfUse>,
@@ -28,17 +28,17 @@ fn collect(
     found: &mut Vec<OperatorMetric>,
 ) {
     let metrics = plan.metrics().unwrap_or_default();
-    let place = found.len();
+    let index = found.len();
     found.push(OperatorMetric {
-        id: place as u32,
+        id: index as u32,
         depth,
         name: operator_line(plan),
         rows: metrics.output_rows().unwrap_or(0) as u64,
         compute_nanos: compute_nanos(plan, &metrics),
     });
     for name in udf::called_by(plan).unwrap_or_default().into_keys() {
-        let (rows, nanos) = charged(&name, found[place].compute_nanos, used);
-        found[place].compute_nanos -= nanos;
+        let (rows, nanos) = attributed(&name, found[index].compute_nanos, used);
+        found[index].compute_nanos -= nanos;
         found.push(OperatorMetric {
             id: found.len() as u32,
             depth: depth + 1,
@@ -52,16 +52,16 @@ fn collect(
     }
 }
 
-/// What of a UDF's use an operator that computed for `most` nanoseconds can have made; the rest
-/// stays for the other operators that call it.
-fn charged(name: &str, most: u64, used: &mut [UdfUse]) -> (u64, u64) {
+/// The part of a UDF's use that belongs to an operator that computed for `most` nanoseconds; the
+/// rest stays for the other operators that call it.
+fn attributed(name: &str, most: u64, used: &mut [UdfUse]) -> (u64, u64) {
     let Some(it) = used.iter_mut().find(|it| it.name == name) else { return (0, 0) };
     let nanos = it.nanos.min(most);
     it.nanos -= nanos;
     (std::mem::take(&mut it.rows), nanos)
 }
 
-/// A scan has a clock of its own, which runs while it decodes.
+/// The compute time of an operator. A scan has a separate clock, which runs while it decodes.
 fn compute_nanos(plan: &Arc<dyn ExecutionPlan>, metrics: &MetricsSet) -> u64 {
     let scanned = metrics.sum_by_name("time_elapsed_processing");
     match scanned.filter(|_| file_scan(plan).is_some()) {
@@ -70,7 +70,7 @@ fn compute_nanos(plan: &Arc<dyn ExecutionPlan>, metrics: &MetricsSet) -> u64 {
     }
 }
 
-/// Rows that the scans of a plan have given so far.
+/// Number of rows that the scans of a plan have produced so far.
 pub(super) fn rows_read(plan: &Arc<dyn ExecutionPlan>) -> u64 {
     if file_scan(plan).is_some() {
         let rows = plan.metrics().and_then(|metrics| metrics.output_rows());
@@ -79,7 +79,7 @@ pub(super) fn rows_read(plan: &Arc<dyn ExecutionPlan>) -> u64 {
     plan.children().into_iter().map(rows_read).sum()
 }
 
-/// Processor time of this process so far.
+/// CPU time of this process so far.
 pub(super) fn process_cpu() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(now.tv_sec.max(0) as u64, now.tv_nsec.clamp(0, 999_999_999) as u32)

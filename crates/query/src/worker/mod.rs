@@ -1,12 +1,12 @@
-//! What runs inside a worker's sandbox: takes tasks, runs their partitions, posts the results. A
-//! connection may also ask it to drive a whole query (`drive`).
+//! The worker, in its sandbox: receives tasks, runs their partitions and posts the results. A
+//! connection may also request it to drive a whole query (`drive`).
 //!
 //! A worker opens no path and starts no process. It has a listening socket; the node connects for
 //! each task and sends descriptors for files and UDFs, then the plan, then the task. Nothing that
-//! costs memory or time is made before the first task.
+//! costs memory or time is created before the first task.
 //!
-//! The results of partition `p` follow a schema frame whose metadata says `p`. Batches of several
-//! partitions may alternate; each change is announced by a schema frame.
+//! The results of partition `p` follow a schema frame whose metadata contains `p`. Batches of
+//! several partitions may alternate; a schema frame precedes each change.
 
 mod damage;
 mod drive;
@@ -27,18 +27,19 @@ pub(crate) use memory::PeakPool;
 pub(crate) use metrics::operators;
 pub(crate) use outbox::partition_of;
 
-/// The stack of every thread that plans, decodes or runs a plan. An expression of thousands of
-/// terms is a tree as deep as that, and most of what walks it recurses. Only what is touched counts.
+/// The stack size of every thread that plans, decodes or runs a plan. An expression of thousands of
+/// terms is an equally deep tree, and most code that traverses it recurses. Only touched pages use
+/// memory.
 pub(crate) const STACK_BYTES: usize = 256 << 20;
 
-/// Serves tasks, one at a time, until the listener fails. For the binary's `internal worker`.
+/// Serves tasks, one at a time, until the listener fails. The main loop of `snowmelt-query`.
 pub fn serve(listener: UnixListener) -> ExitCode {
     let serving = std::thread::Builder::new().stack_size(STACK_BYTES);
     match serving.spawn(move || accept(&listener)).map(std::thread::JoinHandle::join) {
         Ok(Ok(code)) => code,
         Ok(Err(_)) => ExitCode::FAILURE,
         Err(error) => {
-            tracing::error!(%error, "the worker cannot start the thread that serves");
+            tracing::error!(%error, "the worker cannot start its thread");
             ExitCode::FAILURE
         }
     }
@@ -57,11 +58,11 @@ fn accept(listener: &UnixListener) -> ExitCode {
     }
 }
 
-/// Serves the one task, or the one query, of a connection. A connection that ends early cancels its task. Whatever
-/// happens, the worker can take the next one.
+/// Serves the task or the query of a connection. A connection that ends early cancels its task.
+/// After any failure the worker can serve the next connection.
 pub fn serve_connection(socket: UnixStream) {
     if let Err(error) = answer(socket) {
-        // The node is gone or broke the protocol: there is nobody left to tell.
+        // The node closed the connection or violated the protocol: no error can be sent.
         tracing::warn!(%error, "a task's connection failed");
     }
 }

@@ -1,4 +1,4 @@
-//! What a task sends back: batches by partition, progress, and one last word.
+//! Sends the results of a task: batches by partition, progress, and a final frame.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -10,7 +10,7 @@ use snowmelt_wire::{
     BatchEncoder, Frame, FrameStream, Kind, Result, TaskDone, TaskProgress, decode_schema,
 };
 
-/// The key of a schema frame's metadata that names the partition of the batches behind it.
+/// Metadata key of a schema frame: the partition of the batches that follow it.
 const PARTITION: &str = "snowmelt.partition";
 
 /// The sending side of a task's connection, shared by the threads of a task.
@@ -31,7 +31,7 @@ impl Outbox {
         Self { state: Mutex::new(state) }
     }
 
-    /// Posts a batch of a partition's results. Blocks while the driver is behind.
+    /// Posts a batch of a partition's results. Blocks while the driver reads more slowly.
     pub(super) fn batch(&self, partition: u32, batch: &RecordBatch) -> Result<()> {
         let mut state = self.lock();
         if state.partition != Some(partition) {
@@ -43,17 +43,17 @@ impl Outbox {
         Ok(())
     }
 
-    /// Tells how far the task is.
+    /// Reports the task's progress.
     pub(super) fn progress(&self, progress: &TaskProgress) -> Result<()> {
         self.lock().stream.send(&Frame::json(Kind::Progress, progress)?)
     }
 
-    /// The results are complete.
+    /// Reports that the results are complete.
     pub(super) fn done(&self, done: &TaskDone) -> Result<()> {
         self.lock().stream.send(&Frame::json(Kind::Done, done)?)
     }
 
-    /// There are no results.
+    /// Reports that the task failed.
     pub(super) fn failure(&self, report: &ErrorReport) -> Result<()> {
         self.lock().stream.send(&Frame::json(Kind::Failure, report)?)
     }
@@ -70,7 +70,7 @@ impl Outbox {
 
 impl State {
     fn begin(&mut self, partition: u32, schema: &Schema) -> Result<()> {
-        // A new encoder: dictionaries that were sent for another partition do not count here.
+        // A new encoder, because dictionaries of another partition do not apply here.
         self.encoder = BatchEncoder::default();
         let metadata = HashMap::from([(PARTITION.to_owned(), partition.to_string())]);
         let schema = schema.clone().with_metadata(metadata);
@@ -81,7 +81,7 @@ impl State {
     }
 }
 
-/// The partition that a schema frame of a worker announces.
+/// The partition in a schema frame of a worker.
 pub(crate) fn partition_of(frame: &Frame) -> Result<u32> {
     let schema = decode_schema(&frame.payload)?;
     let named = schema.metadata().get(PARTITION).and_then(|text| text.parse().ok());

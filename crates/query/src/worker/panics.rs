@@ -1,28 +1,28 @@
-//! Where the last panic of this process was.
+//! Records the location of the last panic of this process.
 //!
 //! The Parquet reader panics on some damaged pages. A worker survives that, because its partitions
-//! run on tasks of their own; this tells a damaged file from a fault of the platform.
+//! run on separate tasks; the location distinguishes a damaged file from a bug.
 
 use std::sync::{Mutex, Once, PoisonError};
 
 static LAST: Mutex<Option<String>> = Mutex::new(None);
 
-/// Begins to note where panics happen, beside whatever else is done about them.
-pub(super) fn watch() {
+/// Installs a panic hook that records the location, and then calls the previous hook.
+pub(super) fn install_hook() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        let others = std::panic::take_hook();
+        let previous = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
-            let place = panic.location().map(|location| location.file().to_owned());
-            *LAST.lock().unwrap_or_else(PoisonError::into_inner) = place;
-            others(panic);
+            let file = panic.location().map(|location| location.file().to_owned());
+            *LAST.lock().unwrap_or_else(PoisonError::into_inner) = file;
+            previous(panic);
         }));
     });
 }
 
-/// True if the last panic was in the reader of Parquet files or of their compression.
-pub(super) fn in_reader() -> bool {
-    let place = LAST.lock().unwrap_or_else(PoisonError::into_inner).take();
+/// True if the last panic was in the Parquet reader or in a decompressor.
+pub(super) fn was_in_reader() -> bool {
+    let file = LAST.lock().unwrap_or_else(PoisonError::into_inner).take();
     let readers = ["/parquet-", "/snap-", "/zstd-", "/lz4_flex-", "/arrow-"];
-    place.is_some_and(|place| readers.iter().any(|reader| place.contains(reader)))
+    file.is_some_and(|file| readers.iter().any(|reader| file.contains(reader)))
 }

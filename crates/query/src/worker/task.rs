@@ -1,4 +1,4 @@
-//! One task from its connection to its last frame.
+//! Serves one task, from its connection to its last frame.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use super::inbox;
 use super::metrics::process_cpu;
 use super::outbox::Outbox;
 
-/// How often a task tells how far it is.
+/// Interval between progress reports.
 const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 
-/// Takes the task of a connection whose first frame is given, runs it and answers. An error means
-/// that the connection is of no use.
+/// Receives the task of a connection whose first frame is given, runs it and sends the results. An
+/// error means that the connection is broken.
 pub(super) fn answer(first: (Frame, Vec<OwnedFd>), mut stream: FrameStream) -> Result<()> {
     let (began, cpu) = (Instant::now(), process_cpu());
     let outbox = Arc::new(Outbox::new(stream.try_clone()?));
@@ -50,8 +50,8 @@ pub(super) fn answer(first: (Frame, Vec<OwnedFd>), mut stream: FrameStream) -> R
     }
 }
 
-/// Runs the program while one thread tells the progress and another waits for the connection to
-/// end. Both end with the run.
+/// Runs the program while one thread reports progress and another waits for the end of the
+/// connection. Both end with the run.
 fn run(
     executor: &DataFusionExecutor,
     outbox: &Arc<Outbox>,
@@ -61,9 +61,9 @@ fn run(
     let reading = stream.try_clone().map_err(lost)?.into_inner();
     let (finished, running) = channel::<()>();
     std::thread::scope(|scope| {
-        scope.spawn(|| tell_progress(executor, outbox, running));
+        scope.spawn(|| report_progress(executor, outbox, running));
         scope.spawn(|| {
-            // The node sends nothing more, so whatever comes, even nothing, is an end.
+            // The node sends nothing more, so any result of this call means the end.
             _ = stream.receive();
             executor.cancel();
         });
@@ -74,7 +74,7 @@ fn run(
     })
 }
 
-fn tell_progress(executor: &DataFusionExecutor, outbox: &Outbox, running: Receiver<()>) {
+fn report_progress(executor: &DataFusionExecutor, outbox: &Outbox, running: Receiver<()>) {
     while running.recv_timeout(PROGRESS_EVERY) == Err(RecvTimeoutError::Timeout) {
         if outbox.progress(&executor.progress()).is_err() {
             return;

@@ -1,4 +1,4 @@
-//! Every query gives plain DataFusion's answer with 1, 2, 3 and 8 workers.
+//! Every query gives the same answer as plain DataFusion with 1, 2, 3 and 8 workers.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ const Q6: &str = "select sum(l_extendedprice * l_discount) as revenue from linei
     where l_shipdate >= date '1994-01-01' and l_shipdate < date '1995-01-01'
     and l_discount between 0.05 and 0.07 and l_quantity < 24";
 
-/// Queries whose rows have an order of their own, or only one row.
+/// Queries with ordered rows, or with only one row.
 const ORDERED: &[&str] = &[
     Q1,
     Q6,
@@ -62,7 +62,7 @@ const ORDERED: &[&str] = &[
     "values (1, 'a'), (2, 'b')",
 ];
 
-/// Queries whose rows may come in any order.
+/// Queries whose rows have no order.
 const UNORDERED: &[&str] = &[
     "select l_suppkey, sum(l_quantity), count(*) from lineitem group by l_suppkey",
     "select l_orderkey, l_partkey, l_comment from lineitem where l_quantity = 1 and l_tax = 0",
@@ -81,10 +81,10 @@ async fn plain(sql: &str) -> Vec<RecordBatch> {
     session.sql(sql).await.unwrap().collect().await.unwrap()
 }
 
-/// The rows as text, without the header: columns of expressions are named otherwise here.
+/// The rows as text, without the header, because the names of expressions differ.
 fn rows(batches: &[RecordBatch]) -> Vec<String> {
     let text = pretty_format_batches(batches).unwrap().to_string();
-    // Widths of columns differ where batches are empty, so blanks do not count.
+    // Widths of columns differ if batches are empty, so spaces are ignored.
     let blank = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
     text.lines().filter(|line| line.starts_with('|')).skip(1).map(blank).collect()
 }
@@ -107,14 +107,14 @@ pub async fn check(sql: &str, ordered: bool) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn queries_with_an_order_answer_as_plain_datafusion() {
+async fn ordered_queries_give_the_same_answer_as_plain_datafusion() {
     for sql in ORDERED {
         check(sql, true).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn queries_without_an_order_answer_as_plain_datafusion() {
+async fn unordered_queries_give_the_same_answer_as_plain_datafusion() {
     for sql in UNORDERED {
         check(sql, false).await;
     }
@@ -130,7 +130,7 @@ async fn a_limit_without_order_gives_rows_of_the_table() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_with_several_threads_and_partitions_answers_the_same() {
+async fn a_worker_with_several_threads_and_partitions_gives_the_same_answer() {
     let sql = "select l_orderkey, l_comment from lineitem where l_tax = 0.01
         union all select o_orderkey, o_comment from orders where o_orderkey < 500";
     let mut expected = rows(&plain(sql).await);
@@ -143,7 +143,7 @@ async fn a_worker_with_several_threads_and_partitions_answers_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn results_larger_than_the_queues_memory_come_from_disk() {
+async fn results_larger_than_the_memory_budget_are_read_from_disk() {
     // About 100 MiB: 60,000 rows of 1,600 bytes.
     let sql = "select l_orderkey, repeat(l_comment, 60) c from lineitem";
     let (batches, profile) = answer(&spec(sql, 2), Arc::default()).await.unwrap();
@@ -154,7 +154,7 @@ async fn results_larger_than_the_queues_memory_come_from_disk() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_profile_tells_where_time_and_bytes_went() {
+async fn the_profile_has_phases_bytes_and_operators() {
     let (_, profile) = answer(&spec(Q1, 3), Arc::default()).await.unwrap();
     let phases: Vec<&str> = profile.phases.iter().map(|phase| phase.phase.as_str()).collect();
     assert_eq!(phases, ["plan", "start", "run", "merge"]);

@@ -1,7 +1,7 @@
-//! Pages with checksums, as pyarrow writes them: damage is an error that says where it is.
+//! Pages with checksums, as pyarrow writes them: damage is an error with its location.
 //!
-//! `checksums.parquet` has two row groups of a thousand rows, uncompressed and without dictionaries,
-//! so that nothing but the checksum tells of a flipped bit:
+//! `checksums.parquet` has two row groups of a thousand rows, uncompressed and without
+//! dictionaries, so that only the checksum reveals a flipped bit:
 //! `pq.write_table(pa.table({"n": n, "s": s}), path, compression="none", use_dictionary=False,
 //! write_page_checksum=True, row_group_size=1000, data_page_size=4096, write_batch_size=256)`.
 
@@ -49,7 +49,7 @@ async fn a_flipped_bit_is_an_error_that_names_file_column_and_row_group() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn only_pages_that_are_read_have_to_be_whole() {
+async fn damage_in_unread_columns_is_ignored() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), 1, 1);
     let text = table("select sum(n) n from 't/'", folder.path()).await;

@@ -1,4 +1,4 @@
-//! TPC-H at scale factor 0.01 and a table of odd values, as Parquet files made once per run.
+//! TPC-H at scale factor 0.01 and a table of unusual values, as Parquet files created once per run.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -33,12 +33,12 @@ static FOLDER: LazyLock<TempDir> = LazyLock::new(|| {
     folder
 });
 
-/// The folder with a folder for each table.
+/// The folder that contains a folder for each table.
 pub fn folder() -> &'static Path {
     FOLDER.path()
 }
 
-/// The tables that tests query by name.
+/// The tables that tests refer to by name.
 pub const TABLES: [&str; 5] = ["lineitem", "orders", "nation", "odd", "none"];
 
 fn write_files(folder: &Path, batches: &[RecordBatch], files: usize) {
@@ -65,7 +65,7 @@ pub fn write(path: &Path, batch: &RecordBatch, group_rows: usize) -> PathBuf {
     path.to_owned()
 }
 
-/// Ten thousand rows of every type that a user's table may have, a seventh of them null.
+/// Ten thousand rows with columns of every supported type, with a seventh of the values null.
 fn odd() -> RecordBatch {
     let rows = 10_000;
     let some = |i: &i64| i % 7 != 3;

@@ -1,4 +1,4 @@
-//! Lost workers, too little memory, cancelled queries.
+//! Lost workers, insufficient memory, cancelled queries.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,7 +8,7 @@ use arrow::array::RecordBatch;
 use arrow::util::pretty::pretty_format_batches;
 use snowmelt_query::{RunOptions, plan};
 
-use crate::runner::{InProcess, Told, answer, failure, run, spec};
+use crate::runner::{InProcess, RecordingReporter, answer, failure, run, spec};
 
 const SQL: &str =
     "select l_shipmode, count(*), sum(l_quantity) from lineitem group by 1 order by 1";
@@ -19,47 +19,47 @@ async fn expected() -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lost_workers_task_is_run_again_with_the_same_answer() {
+async fn the_task_of_a_lost_worker_is_retried_with_the_same_answer() {
     let expected = expected().await;
     for lose_late in [false, true] {
         let runner = Arc::new(InProcess { lose: 2, lose_late, ..InProcess::default() });
-        let told = Arc::new(Told::default());
+        let reporter = Arc::new(RecordingReporter::default());
         let query = spec(SQL, 3);
         let planned = plan(&query).await.unwrap();
         let mut answer =
-            run(planned, &query, Arc::clone(&runner), Arc::clone(&told)).await.unwrap();
+            run(planned, &query, Arc::clone(&runner), Arc::clone(&reporter)).await.unwrap();
         let found = pretty_format_batches(&answer.collect().await.unwrap()).unwrap().to_string();
         assert_eq!(found, expected);
         assert_eq!(runner.attempts.load(Ordering::SeqCst), 9);
-        assert_eq!(told.notes.lock().unwrap().len(), 6);
+        assert_eq!(reporter.notes.lock().unwrap().len(), 6);
         let profile = answer.finish();
         assert!(profile.lanes.iter().all(|lane| lane.retries == 2));
         assert!(profile.findings.iter().any(|finding| finding.title.contains("lost")));
-        let last = *told.last.lock().unwrap();
+        let last = *reporter.last.lock().unwrap();
         assert_eq!((last.done, last.running), (3, 0));
         assert_eq!(last.rows, profile.totals.progress.rows_read);
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rows_are_given_before_their_task_is_whole() {
+async fn rows_are_streamed_before_their_task_is_complete() {
     let query = spec("select l_orderkey from lineitem where l_quantity < 30", 2);
     let planned = plan(&query).await.unwrap();
     let tasks = planned.tasks().count() as u32;
     let release = Arc::new(tokio::sync::Semaphore::new(0));
     let runner = InProcess { release: Some(Arc::clone(&release)), ..InProcess::default() };
-    let told = Arc::new(Told::default());
-    let mut answer = run(planned, &query, Arc::new(runner), Arc::clone(&told)).await.unwrap();
+    let reporter = Arc::new(RecordingReporter::default());
+    let mut answer = run(planned, &query, Arc::new(runner), Arc::clone(&reporter)).await.unwrap();
     // No task can end before it is released.
     assert!(answer.next().await.unwrap().unwrap().num_rows() > 0);
-    assert_eq!(told.last.lock().unwrap().done, 0);
+    assert_eq!(reporter.last.lock().unwrap().done, 0);
     release.add_permits(tasks as usize);
     answer.collect().await.unwrap();
-    assert_eq!(told.last.lock().unwrap().done, tasks);
+    assert_eq!(reporter.last.lock().unwrap().done, tasks);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rows_that_were_given_are_not_given_again_by_the_next_attempt() {
+async fn streamed_rows_are_not_repeated_after_a_retry() {
     let query = spec("select l_orderkey, l_linenumber from lineitem where l_quantity < 30", 2);
     let sorted = |batches: &[RecordBatch]| {
         let text = pretty_format_batches(batches).unwrap().to_string();
@@ -81,7 +81,7 @@ async fn a_worker_that_is_always_lost_fails_the_query() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_without_memory_says_limit_and_setting() {
+async fn a_worker_out_of_memory_reports_limit_and_option() {
     let sql = "select l_comment, l_orderkey, count(*) from lineitem group by 1, 2";
     let runner = InProcess { memory_bytes: 1 << 20, ..InProcess::default() };
     let report = failure(&spec(sql, 1), runner).await;
@@ -90,12 +90,13 @@ async fn a_worker_without_memory_says_limit_and_setting() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_driver_without_memory_says_limit_and_setting() {
+async fn a_driver_out_of_memory_reports_limit_and_option() {
     let query = spec("select l_orderkey, l_linenumber, count(*) from lineitem group by 1, 2", 2);
     let planned = plan(&query).await.unwrap();
     let options = RunOptions { memory_bytes: 100_000, ..RunOptions::default() };
     let runner = Arc::new(InProcess::default());
-    let mut answer = planned.run(runner, Arc::new(Told::default()), options).await.unwrap();
+    let mut answer =
+        planned.run(runner, Arc::new(RecordingReporter::default()), options).await.unwrap();
     let error = answer.collect().await.unwrap_err();
     let report = snowmelt_types::Report::report(&error).to_string();
     assert!(report.contains("SM-0111") && report.contains("--memory"), "{report}");
@@ -103,12 +104,12 @@ async fn a_driver_without_memory_says_limit_and_setting() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dropped_query_ends_its_workers() {
-    // The UDF never answers, so the query can only end by being dropped.
+    // The UDF never returns, so the query can only end by being dropped.
     let query = spec("select count(sleeps(id)) from odd", 2);
     let planned = plan(&query).await.unwrap();
     let tasks = planned.tasks().count() as u32;
     let runner = Arc::new(InProcess::default());
-    let running = run(planned, &query, Arc::clone(&runner), Arc::new(Told::default()));
+    let running = run(planned, &query, Arc::clone(&runner), Arc::new(RecordingReporter::default()));
     let mut answer = running.await.unwrap();
     assert!(tokio::time::timeout(Duration::from_millis(200), answer.next()).await.is_err());
     drop(answer);
@@ -120,7 +121,7 @@ async fn a_dropped_query_ends_its_workers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_value_that_breaks_an_expression_fails_the_query() {
+async fn a_division_by_zero_fails_the_query() {
     let sql = "select sum(1 / (l_orderkey - l_orderkey)) from lineitem";
     let report = failure(&spec(sql, 2), InProcess::default()).await;
     assert!(report.contains("SM-0109"), "{report}");

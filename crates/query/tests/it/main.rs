@@ -1,5 +1,5 @@
-//! Queries through the cut: real plans, real worker loops over socket pairs, real UDF dialogues.
-//! The answers are those of plain DataFusion in one process, whatever the number of workers.
+//! Queries with real plans, real worker loops over socket pairs, and real connections to UDFs. The
+//! answers must equal those of plain DataFusion in one process, for any number of workers.
 
 mod answers;
 mod checksums;

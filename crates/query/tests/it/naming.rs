@@ -1,5 +1,5 @@
-//! Names: of columns in any case, of columns in folders, of the columns of an answer, and the
-//! statements that only ask for names.
+//! Names: of columns in any case, of columns from folders, of the columns of an answer, and the
+//! statements that only return names.
 
 use std::sync::Arc;
 
@@ -55,7 +55,7 @@ async fn columns_are_found_in_any_case() {
 }
 
 #[tokio::test]
-async fn a_name_that_two_columns_may_mean_is_asked_about() {
+async fn a_name_that_matches_two_columns_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let column = |n| Arc::new(Int64Array::from(vec![n])) as ArrayRef;
     let batch = RecordBatch::try_from_iter([("Ab", column(1)), ("aB", column(2))]).unwrap();
@@ -106,7 +106,7 @@ async fn from_first_and_describe() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn folders_of_keys_and_values_are_columns() {
+async fn hive_folders_are_columns() {
     let folder = tempfile::tempdir().unwrap();
     for (path, rows) in [
         ("t/year=2023/kind=a b/x.parquet", 2),
@@ -137,7 +137,7 @@ async fn folders_of_keys_and_values_are_columns() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn links_that_lead_nowhere_and_other_formats_are_said() {
+async fn dangling_links_and_other_formats_are_reported() {
     let folder = folder();
     std::os::unix::fs::symlink("gone.parquet", folder.path().join("u.parquet")).unwrap();
     let report = refusal(&located("select * from '.'", folder.path())).await;
@@ -150,7 +150,7 @@ async fn links_that_lead_nowhere_and_other_formats_are_said() {
 }
 
 #[tokio::test]
-async fn hints_fit_what_is_wrong() {
+async fn hints_match_the_error() {
     for (sql, parts) in [
         (
             "select abs(n, n, n) from odd",

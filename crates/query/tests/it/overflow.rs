@@ -1,4 +1,4 @@
-//! Numbers that do not fit their type: an error on workers and in the driver, never another number.
+//! Overflow: an error in workers and in the driver, never a wrapped number.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use crate::data::write;
 use crate::runner::{InProcess, answer, failure, located, spec};
 
-/// `t.parquet`: two groups, of which `a` has a sum that does not fit and `b` one that does.
+/// `t.parquet` with two groups: the sum of `a` overflows, the sum of `b` does not.
 fn folder() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let big = i64::MAX - 1;
@@ -35,7 +35,7 @@ fn folder() -> TempDir {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_does_not_fit_is_an_error() {
+async fn an_overflow_is_an_error() {
     let folder = folder();
     for (sql, fits) in [
         ("n + 10", "BIGINT"),
@@ -80,9 +80,9 @@ async fn table(sql: &str, folder: &TempDir) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn only_the_result_has_to_fit() {
+async fn intermediate_sums_may_overflow() {
     let folder = folder();
-    // The sum of two values of `b` does not fit, that of all three does.
+    // The sum of two values of `b` overflows, the sum of all three does not.
     for sql in [
         "select sum(n) v from 't.parquet' where g = 'b'",
         "select sum(n) v from 't.parquet' where g = 'b' group by g",
@@ -96,8 +96,8 @@ async fn only_the_result_has_to_fit() {
     assert!(text.await.contains("18446744073709551611"), "sums in a wider type");
 }
 
-/// `t.parquet`: a first half of large numbers and a second half of their opposites, so that the sum of
-/// either half does not fit. Of `d` only three rows have a value.
+/// `t.parquet`: a first half of large numbers and a second half of their opposites, so that the sum
+/// of either half does not fit. Of `d` only three rows have a value.
 fn halves() -> TempDir {
     const ROWS: i64 = 20_000;
     let folder = tempfile::tempdir().unwrap();
@@ -124,7 +124,7 @@ fn halves() -> TempDir {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn partial_sums_of_workers_need_not_fit() {
+async fn partial_sums_of_workers_may_overflow() {
     let folder = halves();
     let large = format!("6{}", "0".repeat(37));
     for (sql, sums) in [

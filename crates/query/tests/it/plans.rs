@@ -1,4 +1,4 @@
-//! Golden plans: where each query is cut. `SNOWMELT_BLESS=1` writes them anew.
+//! Golden plans, which show where each query is cut. `SNOWMELT_BLESS=1` writes them again.
 
 use std::path::{Path, PathBuf};
 
@@ -23,7 +23,7 @@ const QUERIES: &[(&str, &str)] = &[
         "window",
         "select l_orderkey, rank() over (partition by l_shipmode order by l_tax) from lineitem",
     ),
-    // One partition: the whole plan goes to one worker, as far as the codec carries it unchanged.
+    // One partition: the whole plan goes to one worker, unless the codec would change it.
     ("window_of_one", "select n_name, sum(n_regionkey) over (order by n_name) from nation"),
     (
         "window_filter",
@@ -49,7 +49,7 @@ fn golden(name: &str) -> PathBuf {
 }
 
 #[tokio::test]
-async fn queries_are_cut_where_they_were() {
+async fn queries_are_cut_as_in_the_golden_plans() {
     for (name, sql) in QUERIES {
         let planned = plan(&spec(sql, 2)).await.unwrap();
         let found = format!(
@@ -63,12 +63,12 @@ async fn queries_are_cut_where_they_were() {
             std::fs::write(&path, &found).unwrap();
         }
         let expected = std::fs::read_to_string(&path).unwrap_or_default();
-        assert_eq!(found, expected, "{name}: SNOWMELT_BLESS=1 writes the plans anew");
+        assert_eq!(found, expected, "{name}: SNOWMELT_BLESS=1 writes the plans again");
     }
 }
 
 #[tokio::test]
-async fn explain_shows_both_halves_and_runs_nothing() {
+async fn explain_shows_both_halves_and_runs_no_task() {
     let runner = std::sync::Arc::new(crate::runner::InProcess::default());
     let query = spec("explain select count(*) from lineitem where l_tax > 0", 2);
     let (batches, _) = answer(&query, std::sync::Arc::clone(&runner)).await.unwrap();
@@ -79,11 +79,11 @@ async fn explain_shows_both_halves_and_runs_nothing() {
 }
 
 #[tokio::test]
-async fn every_file_is_granted_to_those_who_read_it_only() {
+async fn files_are_granted_only_to_the_tasks_that_read_them() {
     let planned = plan(&spec("select l_orderkey from lineitem", 4)).await.unwrap();
     let tasks: Vec<_> = planned.tasks().collect();
     assert_eq!((tasks.len(), planned.files().len()), (4, 4));
-    // Four files, four workers: a border may lie inside a file, but nobody needs all of them.
+    // Four files, four workers: a partition may end inside a file, but no task needs all files.
     assert!(tasks.iter().all(|task| task.files.len() <= 2 && !task.files.is_empty()));
     assert_eq!(tasks.iter().map(|task| task.bytes).sum::<u64>(), planned.bytes_total());
 }

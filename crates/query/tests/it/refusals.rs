@@ -1,4 +1,4 @@
-//! What cannot be run is refused by name; what is wrong is shown with its place.
+//! Unsupported queries are refused by name; errors in the SQL are shown with their position.
 
 use crate::runner::{refusal, spec};
 
@@ -10,7 +10,7 @@ async fn expect(sql: &str, parts: &[&str]) {
 }
 
 #[tokio::test]
-async fn joins_of_all_kinds() {
+async fn all_kinds_of_joins_are_refused() {
     for (sql, name) in [
         ("select * from nation a join nation b on a.n_nationkey = b.n_regionkey", "a join (Inner)"),
         ("select * from nation a left join nation b using (n_nationkey)", "a join (Left)"),
@@ -33,12 +33,12 @@ async fn joins_of_all_kinds() {
             "the recursive query `t`",
         ),
     ] {
-        expect(sql, &["SM-0107", name, "joins come later; until then"]).await;
+        expect(sql, &["SM-0107", name, "join the tables beforehand"]).await;
     }
 }
 
 #[tokio::test]
-async fn wrong_syntax_has_a_caret() {
+async fn a_syntax_error_has_a_caret() {
     expect("selct 1", &["SM-0101", "--> query:1", "selct 1\n   |  ^"]).await;
     expect(
         "select l_orderkey\nfrom lineitem\nwhere where x",
@@ -50,7 +50,7 @@ async fn wrong_syntax_has_a_caret() {
 }
 
 #[tokio::test]
-async fn unknown_names_have_neighbours() {
+async fn unknown_names_have_suggestions() {
     expect(
         "select l_quantitty from lineitem",
         &["SM-0102", "no column `l_quantitty`", "did you mean `l_quantity`?", "\n   |         ^"],
@@ -71,7 +71,7 @@ async fn unknown_names_have_neighbours() {
 }
 
 #[tokio::test]
-async fn types_that_do_not_fit() {
+async fn type_errors_are_reported() {
     expect("select l_shipdate + 'x' * 2 from lineitem", &["SM-010"]).await;
     expect(
         "select sum(n_name) from nation",
@@ -83,7 +83,7 @@ async fn types_that_do_not_fit() {
 }
 
 #[tokio::test]
-async fn statements_that_write() {
+async fn statements_that_write_are_refused() {
     for sql in ["drop table nation", "insert into nation values (1)", "create view v as select 1"] {
         expect(sql, &["SM-0101", "not allowed", "write one SELECT"]).await;
     }

@@ -1,5 +1,5 @@
-//! A task runner in this process: each task gets a real worker loop on a thread of its own, over a
-//! socket pair, with real descriptors. Only the sandbox is missing.
+//! A task runner in this process: each task gets a real worker loop on a separate thread, over a
+//! socket pair, with real descriptors, but without a sandbox.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,7 +13,7 @@ use arrow::array::RecordBatch;
 use async_trait::async_trait;
 use snowmelt_api::Profile;
 use snowmelt_query::{
-    Answer, Attempt, LocalFiles, OwnFiles, PlannedQuery, PlannedTask, QuerySpec, Reporter,
+    Answer, Attempt, HostFiles, LocalFiles, PlannedQuery, PlannedTask, QuerySpec, Reporter,
     RunOptions, RunProgress, TaskError, TaskResult, TaskRunner, follow, plan, worker,
 };
 use snowmelt_types::{Code, ErrorReport, Report};
@@ -22,24 +22,24 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::{data, udfs};
 
-/// What the runner does to its workers, and what it saw.
+/// Runs tasks in this process, with injected faults and counters.
 #[derive(Default)]
 pub struct InProcess {
-    /// Attempts of each task that end before their worker has answered.
+    /// Number of attempts of each task that are lost before their worker has started.
     pub lose: u32,
-    /// Lose them in the middle of their results instead.
+    /// Lose them after their results instead.
     pub lose_late: bool,
-    /// Bytes that a task's operators may reserve; 0 for plenty.
+    /// Memory limit of a task's operators; 0 means 1 GiB.
     pub memory_bytes: u64,
-    /// Threads of a worker; 0 for one.
+    /// Threads of a worker; 0 means one.
     pub threads: u32,
-    /// Each attempt takes a permit of this once its results are posted, before it ends.
+    /// Each attempt acquires a permit after its results are posted, before it ends.
     pub release: Option<Arc<tokio::sync::Semaphore>>,
-    /// Attempts that were made.
+    /// Number of attempts.
     pub attempts: AtomicU32,
-    /// Rows that UDFs were called with, by function.
+    /// Rows passed to UDFs, by function.
     pub udf_rows: Arc<Mutex<BTreeMap<String, u64>>>,
-    /// Workers whose threads have ended.
+    /// Number of workers whose threads have ended.
     pub ended: Arc<AtomicU32>,
 }
 
@@ -83,14 +83,15 @@ impl TaskRunner for InProcess {
             return Err(lost());
         }
         let memory = if self.memory_bytes == 0 { 1 << 30 } else { self.memory_bytes };
-        let header = task.ask(0, attempt.number()).header("q-test", memory, self.threads.max(1));
+        let header =
+            task.request(0, attempt.number()).header("q-test", memory, self.threads.max(1));
         let handed = hand_over(self.worker(), self.grants(task), task.plan.clone(), &header).await;
         let socket = handed.map_err(|error| Failed::of_worker(task.task, error))?;
         let done = follow(socket, task.task, attempt).await?;
         if let Some(release) = &self.release {
             release.acquire().await.unwrap().forget();
         }
-        // The results were posted, and then the worker is lost after all: none of them may count.
+        // The worker is lost after its results were posted: none of them may count.
         if lose {
             return Err(lost());
         }
@@ -106,14 +107,14 @@ fn udf_limit(name: &str) -> u64 {
     if name == "sleeps_briefly" { 200 } else { 600_000 }
 }
 
-/// Keeps what a query tells while it runs.
+/// Records the events of a running query.
 #[derive(Default)]
-pub struct Told {
+pub struct RecordingReporter {
     pub notes: Mutex<Vec<String>>,
     pub last: Mutex<RunProgress>,
 }
 
-impl Reporter for Told {
+impl Reporter for RecordingReporter {
     fn progress(&self, progress: RunProgress) {
         *self.last.lock().unwrap() = progress;
     }
@@ -123,8 +124,8 @@ impl Reporter for Told {
     }
 }
 
-fn own_files(folder: &Path) -> Arc<dyn LocalFiles> {
-    Arc::new(OwnFiles { folder: folder.to_owned() })
+fn host_files(folder: &Path) -> Arc<dyn LocalFiles> {
+    Arc::new(HostFiles { folder: folder.to_owned() })
 }
 
 /// A query over the generated tables.
@@ -135,7 +136,7 @@ pub fn spec(sql: &str, workers: u32) -> QuerySpec {
         sql: sql.to_owned(),
         tables: data::TABLES.iter().map(location).collect(),
         udfs: udfs::signatures(),
-        files: own_files(data::folder()),
+        files: host_files(data::folder()),
         aws: BTreeMap::new(),
         workers,
         accepted: Instant::now(),
@@ -143,12 +144,12 @@ pub fn spec(sql: &str, workers: u32) -> QuerySpec {
     }
 }
 
-/// A query that names its tables by location only.
+/// A query that refers to its tables only by location.
 pub fn located(sql: &str, folder: &Path) -> QuerySpec {
-    QuerySpec { tables: BTreeMap::new(), files: own_files(folder), ..spec(sql, 2) }
+    QuerySpec { tables: BTreeMap::new(), files: host_files(folder), ..spec(sql, 2) }
 }
 
-/// The report of a query that must not even be planned.
+/// The report of a query that must fail in planning.
 pub async fn refusal(spec: &QuerySpec) -> String {
     match plan(spec).await {
         Ok(planned) => panic!("planned: {}\n{}", spec.sql, planned.worker_plan()),
@@ -164,31 +165,31 @@ pub async fn failure(spec: &QuerySpec, runner: InProcess) -> String {
     }
 }
 
-/// Plans and runs a query to its last row.
+/// Plans a query and runs it to the last row.
 pub async fn answer(
     spec: &QuerySpec,
     runner: Arc<InProcess>,
 ) -> snowmelt_query::Result<(Vec<RecordBatch>, Profile)> {
     let asked = spec.clone();
     let planned = tokio::spawn(async move { plan(&asked).await }).await.unwrap()?;
-    let mut answer = run(planned, spec, runner, Arc::new(Told::default())).await?;
+    let mut answer = run(planned, spec, runner, Arc::new(RecordingReporter::default())).await?;
     let batches = answer.collect().await?;
     Ok((batches, answer.finish()))
 }
 
-/// Runs a planned query on a task of its own, as a server does.
+/// Runs a planned query on a separate task, as a server does.
 pub async fn run(
     planned: PlannedQuery,
     spec: &QuerySpec,
     runner: Arc<InProcess>,
-    told: Arc<Told>,
+    reporter: Arc<RecordingReporter>,
 ) -> snowmelt_query::Result<Answer> {
     let options = RunOptions { workers: spec.workers, ..RunOptions::default() };
-    let running = AbortOnDropHandle::new(tokio::spawn(planned.run(runner, told, options)));
+    let running = AbortOnDropHandle::new(tokio::spawn(planned.run(runner, reporter, options)));
     running.await.unwrap()
 }
 
-/// The report of a planned query that must fail while it runs, whenever that shows.
+/// The report of a planned query that must fail at its start or while it runs.
 pub async fn run_failure(planned: PlannedQuery, spec: &QuerySpec) -> String {
     let error = match run(planned, spec, Arc::default(), Arc::default()).await {
         Err(error) => error,

@@ -1,5 +1,5 @@
-//! Tables on S3, against a real server of its protocol. Needs `SNOWMELT_TEST_S3`: the endpoint of a
-//! server whose buckets may be written without asking (`moto_server`, MinIO with default keys).
+//! Tables on S3, with a real server. Needs `SNOWMELT_TEST_S3`: the endpoint of a server with
+//! writable buckets (`moto_server`, MinIO with default keys).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ fn store(variables: &BTreeMap<String, String>) -> AmazonS3 {
         .unwrap()
 }
 
-/// Puts the files of `odd` under `s3://snowmelt-test/odd/`.
+/// Uploads the files of `odd` to `s3://snowmelt-test/odd/`.
 async fn upload(variables: &BTreeMap<String, String>) {
     let store = store(variables);
     for entry in std::fs::read_dir(data::folder().join("odd")).unwrap() {
@@ -57,7 +57,7 @@ fn on_s3(sql: &str, aws: &BTreeMap<String, String>) -> QuerySpec {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tables_on_s3_answer_as_local_ones() {
+async fn tables_on_s3_give_the_same_answer_as_local_ones() {
     let Some(aws) = variables() else { return };
     upload(&aws).await;
     let sql = |from: &str| {
@@ -79,7 +79,7 @@ async fn tables_on_s3_answer_as_local_ones() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn missing_places_on_s3_are_named() {
+async fn missing_locations_on_s3_are_named() {
     let Some(aws) = variables() else { return };
     upload(&aws).await;
     for (location, code) in [
@@ -94,9 +94,9 @@ async fn missing_places_on_s3_are_named() {
     }
 }
 
-/// An object of the same size is put in its place between planning and reading.
+/// The object is replaced by one of the same size between planning and reading.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_object_that_is_replaced_is_never_read() {
+async fn a_replaced_object_is_never_read() {
     let Some(aws) = variables() else { return };
     upload(&aws).await;
     let store = store(&aws);
@@ -112,7 +112,7 @@ async fn an_object_that_is_replaced_is_never_read() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn keys_with_letters_of_patterns_are_found() {
+async fn keys_with_glob_characters_are_found() {
     let Some(aws) = variables() else { return };
     upload(&aws).await;
     let bytes = std::fs::read(data::folder().join("odd/part-0.parquet")).unwrap();
@@ -128,7 +128,7 @@ async fn keys_with_letters_of_patterns_are_found() {
 }
 
 #[tokio::test]
-async fn wrong_settings_are_told_by_their_variable() {
+async fn wrong_settings_are_reported_by_variable() {
     let Some(aws) = variables() else { return };
     for (name, value, code, word) in [
         ("AWS_ENDPOINT_URL", "localhost:9000", "SM-0117", "AWS_ENDPOINT_URL"),

@@ -1,4 +1,4 @@
-//! Locations and files that are wrong, and locations that are right in every form.
+//! Locations in every form, and errors of locations and files.
 
 use std::io::Write;
 use std::path::Path;
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use crate::data::write;
 use crate::runner::{InProcess, answer, failure, located, refusal, run_failure};
-use crate::udfs::MEDDLE;
+use crate::udfs::ACTION;
 
 fn numbers(rows: i64) -> RecordBatch {
     let n: ArrayRef = Arc::new(Int64Array::from_iter_values(0..rows));
@@ -59,7 +59,7 @@ async fn locations_are_quoted_in_from() {
 }
 
 #[tokio::test]
-async fn missing_and_empty_locations() {
+async fn missing_and_empty_locations_are_reported() {
     let folder = folder();
     std::fs::create_dir(folder.path().join("none")).unwrap();
     std::fs::write(folder.path().join("none/notes.txt"), "x").unwrap();
@@ -96,7 +96,7 @@ async fn damaged_footers_name_their_file() {
 }
 
 #[tokio::test]
-async fn files_that_do_not_fit_together() {
+async fn files_with_incompatible_schemas_are_refused() {
     let folder = folder();
     let words: ArrayRef = Arc::new(StringArray::from(vec!["x"]));
     let other = RecordBatch::try_from_iter([("n", words)]).unwrap();
@@ -108,7 +108,7 @@ async fn files_that_do_not_fit_together() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn files_of_mixed_writers_are_one_table() {
+async fn files_of_different_writers_are_one_table() {
     use arrow::array::*;
     let folder = tempfile::tempdir().unwrap();
     let instant = 1_700_000_000_123_i64;
@@ -165,7 +165,7 @@ async fn files_of_mixed_writers_are_one_table() {
 }
 
 #[tokio::test]
-async fn a_column_that_a_file_has_twice_is_said() {
+async fn a_duplicate_column_of_a_file_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let column = || Arc::new(Int64Array::from(vec![1])) as ArrayRef;
     let field = || arrow::datatypes::Field::new("n", arrow::datatypes::DataType::Int64, true);
@@ -198,7 +198,7 @@ async fn a_file_that_changes_after_planning_is_refused() {
     assert!(report.contains("SM-0116") && report.contains("t/b.parquet"), "{report}");
 }
 
-/// The same size and the same time: only that it is another file tells.
+/// The new file has the same size and time, but is another file.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_file_that_is_replaced_after_planning_is_refused() {
     let folder = folder();
@@ -213,14 +213,14 @@ async fn a_file_that_is_replaced_after_planning_is_refused() {
     assert!(report.contains("SM-0116"), "{report}");
 }
 
-/// The file is written to by the function that the query calls: in the middle of the query.
+/// The UDF that the query calls writes to the file, in the middle of the query.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_file_that_is_written_to_while_it_is_read_fails_the_query() {
     let folder = folder();
     let path = folder.path().join("t/a.parquet");
-    let query = located("select count(meddles(n)) from 't/a.parquet'", folder.path());
+    let query = located("select count(runs_action(n)) from 't/a.parquet'", folder.path());
     let planned = plan(&query).await.unwrap();
-    *MEDDLE.lock().unwrap() = Some(Box::new(move || {
+    *ACTION.lock().unwrap() = Some(Box::new(move || {
         let mut file = std::fs::File::options().append(true).open(&path).unwrap();
         file.write_all(b"more").unwrap();
     }));
@@ -228,9 +228,9 @@ async fn a_file_that_is_written_to_while_it_is_read_fails_the_query() {
     assert!(report.contains("SM-0116") && report.contains("t/a.parquet"), "{report}");
 }
 
-/// Whatever bytes are damaged, the query answers or says which file is damaged. It never panics.
+/// For any damaged bytes the query gives an answer or names the damaged file. It never panics.
 #[test]
-fn random_damage_is_an_error_or_an_answer() {
+fn random_damage_gives_an_error_or_an_answer() {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let folder = tempfile::tempdir().unwrap();

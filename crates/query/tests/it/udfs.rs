@@ -1,5 +1,5 @@
-//! UDFs over real connections, to instances that are written in Rust here: the dialogue is that of
-//! `snowmelt_wire`, and so are the ways to break it.
+//! UDFs over real connections, with instances written in Rust here, which use the protocol of
+//! `snowmelt_wire`, or violate it.
 
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
@@ -26,15 +26,15 @@ const FUNCTIONS: &[(&str, &[DataType], DataType)] = &[
     ("fails_at_88", &[DataType::Int64], DataType::Int64),
     ("too_short", &[DataType::Int64], DataType::Int64),
     ("wrong_type", &[DataType::Int64], DataType::Int64),
-    ("vanishes", &[DataType::Int64], DataType::Int64),
+    ("disconnects", &[DataType::Int64], DataType::Int64),
     ("sleeps", &[DataType::Int64], DataType::Int64),
     ("sleeps_briefly", &[DataType::Int64], DataType::Int64),
-    ("babbles", &[DataType::Int64], DataType::Int64),
-    ("meddles", &[DataType::Int64], DataType::Int64),
+    ("sends_garbage", &[DataType::Int64], DataType::Int64),
+    ("runs_action", &[DataType::Int64], DataType::Int64),
 ];
 
-/// What `meddles` does once, at its first batch: in the middle of the query that calls it.
-pub static MEDDLE: Mutex<Option<Box<dyn FnOnce() + Send>>> = Mutex::new(None);
+/// An action that `runs_action` runs once, at its first batch, in the middle of the query.
+pub static ACTION: Mutex<Option<Box<dyn FnOnce() + Send>>> = Mutex::new(None);
 
 pub fn signatures() -> Vec<Signature> {
     FUNCTIONS.iter().map(|(name, takes, gives)| signature(name, takes, gives)).collect()
@@ -44,7 +44,7 @@ fn signature(name: &str, takes: &[DataType], gives: &DataType) -> Signature {
     let mut fields: Vec<Field> = takes
         .iter()
         .enumerate()
-        // Declared as not nullable: nulls are the instance's business and must still arrive.
+        // Declared as not nullable: nulls must still reach the instance.
         .map(|(index, kind)| Field::new(format!("a{index}"), kind.clone(), false))
         .collect();
     fields.push(Field::new("return", gives.clone(), true));
@@ -59,12 +59,12 @@ fn signature(name: &str, takes: &[DataType], gives: &DataType) -> Signature {
     }
 }
 
-/// A connection to a fresh instance.
+/// A connection to a new instance.
 pub fn instance(name: &str, counts: Counts) -> UnixStream {
     let (near, far) = UnixStream::pair().unwrap();
     let name = name.to_owned();
     std::thread::spawn(move || {
-        // An error here is the end of the connection: the query is over.
+        // An error here means that the query has ended and closed the connection.
         _ = serve(&name, FrameStream::new(far), &counts);
     });
     near
@@ -72,7 +72,7 @@ pub fn instance(name: &str, counts: Counts) -> UnixStream {
 
 fn serve(name: &str, mut stream: FrameStream, counts: &Counts) -> snowmelt_wire::Result<()> {
     let mut decoder = BatchDecoder::default();
-    // As pyarrow does, and unlike Rust's Arrow: nulls are taken whatever the schema declares.
+    // Like pyarrow, and unlike Rust's Arrow: nulls are accepted whatever the schema declares.
     let declared = decode_schema(&stream.receive()?.expect(Kind::Schema, "arguments")?.payload)?;
     let fields = declared.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
     let arguments = Schema::new(fields.collect::<Vec<Field>>());
@@ -88,12 +88,12 @@ fn serve(name: &str, mut stream: FrameStream, counts: &Counts) -> snowmelt_wire:
                 stream.send(&Frame::json(Kind::Failure, &failure)?)?;
                 continue;
             }
-            Behaviour::Babble => {
+            Behaviour::SendGarbage => {
                 stream.send(&Frame::new(Kind::Schema, b"no arrow here".to_vec()))?;
                 continue;
             }
-            Behaviour::Vanish => return Ok(()),
-            // Until the other side has enough of it.
+            Behaviour::Disconnect => return Ok(()),
+            // Until the other side closes the connection.
             Behaviour::Sleep => return stream.receive().map(|_| ()),
         };
         let answer = RecordBatch::try_from_iter_with_nullable([("return", column, true)])?;
@@ -110,8 +110,8 @@ fn serve(name: &str, mut stream: FrameStream, counts: &Counts) -> snowmelt_wire:
 enum Behaviour {
     Answer(ArrayRef),
     Fail(Box<FunctionFailure>),
-    Babble,
-    Vanish,
+    SendGarbage,
+    Disconnect,
     Sleep,
 }
 
@@ -121,9 +121,9 @@ fn behave(name: &str, batch: &RecordBatch) -> Behaviour {
         |array: &Int64Array| Int64Array::from_iter(array.iter().map(|n| n.map(|n| n * 2)));
     Behaviour::Answer(match name {
         "double_it" => Arc::new(doubled(numbers())),
-        "meddles" => {
-            if let Some(meddle) = MEDDLE.lock().unwrap().take() {
-                meddle();
+        "runs_action" => {
+            if let Some(action) = ACTION.lock().unwrap().take() {
+                action();
             }
             Arc::new(doubled(numbers()))
         }
@@ -145,8 +145,8 @@ fn behave(name: &str, batch: &RecordBatch) -> Behaviour {
         },
         "too_short" => Arc::new(doubled(numbers()).slice(0, batch.num_rows() - 1)),
         "wrong_type" => Arc::new(StringArray::from(vec!["x"; batch.num_rows()])),
-        "babbles" => return Behaviour::Babble,
-        "vanishes" => return Behaviour::Vanish,
+        "sends_garbage" => return Behaviour::SendGarbage,
+        "disconnects" => return Behaviour::Disconnect,
         _ => return Behaviour::Sleep,
     })
 }
@@ -184,7 +184,7 @@ async fn first_cell(sql: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn workers_call_them_below_the_cut() {
+async fn workers_call_udfs_below_the_cut() {
     let plain = first_cell("select sum(n * 2) from odd").await;
     let (text, rows) = text("select sum(double_it(n)) from odd", 3).await;
     assert!(text.contains(&plain), "{text}");
@@ -192,7 +192,7 @@ async fn workers_call_them_below_the_cut() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_driver_calls_them_above_the_cut() {
+async fn the_driver_calls_udfs_above_the_cut() {
     let plain = first_cell("select sum(n) * 2 from odd").await;
     let (text, rows) = text("select double_it(sum(n)) from odd", 3).await;
     assert!(text.contains(&plain), "{text}");
@@ -200,7 +200,7 @@ async fn the_driver_calls_them_above_the_cut() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn they_group_filter_and_sort() {
+async fn udfs_work_in_group_by_where_and_order_by() {
     let (text, _) = text(
         "select shout(word) w, count(*) c from odd where double_it(id) < 200
          group by 1 having max(double_it(id)) > 100 order by shout(word) desc",
@@ -235,7 +235,7 @@ async fn arguments_are_widened_and_never_narrowed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_row_is_computed_twice() {
+async fn no_row_is_passed_to_a_udf_twice() {
     let (_, rows) = text("select double_it(n), double_it(n) + 1 from odd", 2).await;
     assert_eq!(rows["double_it"], 10_000);
     let (_, rows) =
@@ -247,7 +247,7 @@ async fn no_row_is_computed_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_called_while_a_query_is_planned() {
+async fn no_udf_is_called_during_planning() {
     let planned = snowmelt_query::plan(&spec("select double_it(21), n from odd", 2)).await.unwrap();
     assert!(planned.worker_plan().contains("double_it(21)"), "{}", planned.worker_plan());
     assert_eq!(planned.udfs().unwrap(), ["double_it"]);
@@ -263,12 +263,12 @@ async fn a_failing_row_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_broken_instance_fails_the_query_and_never_gives_nulls() {
+async fn a_broken_instance_fails_the_query_instead_of_giving_nulls() {
     for (name, code) in [
         ("too_short", "SM-0203"),
         ("wrong_type", "SM-0202"),
-        ("vanishes", "SM-0210"),
-        ("babbles", "SM-0507"),
+        ("disconnects", "SM-0210"),
+        ("sends_garbage", "SM-0507"),
     ] {
         let query = spec(&format!("select count({name}(n)) from odd"), 2);
         let report = failure(&query, InProcess::default()).await;
@@ -280,7 +280,7 @@ async fn a_broken_instance_fails_the_query_and_never_gives_nulls() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_instance_that_does_not_answer_times_out() {
+async fn an_unresponsive_instance_times_out() {
     let report = failure(&spec("select sleeps_briefly(n) from odd", 1), InProcess::default()).await;
     assert!(report.contains("SM-0212") && report.contains("within 200ms"), "{report}");
 }

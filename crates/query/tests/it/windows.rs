@@ -1,12 +1,12 @@
-//! Window functions with all that DataFusion's plan codec drops. With one worker the table is one
-//! partition, and whatever can be sent goes to it.
+//! Window functions with properties that DataFusion's plan codec drops. With one worker the table
+//! has one partition, and everything that can be encoded goes to the worker.
 
 use snowmelt_query::plan;
 
 use crate::answers::check;
 use crate::runner::spec;
 
-/// The window functions that are tested with `over (...)`.
+/// The window functions under test, used with `over (...)`.
 const FUNCTIONS: &[&str] = &[
     "sum(n) filter (where n > 50)",
     "count(*) filter (where yes)",
@@ -54,7 +54,7 @@ async fn windows_without_an_order_need_no_exchange() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn filters_and_nulls_of_windows_count_on_workers() {
+async fn filters_and_ignore_nulls_of_windows_are_preserved() {
     for over in OVER {
         for function in FUNCTIONS {
             let sql = format!("select id, {function} over {over} v from odd order by id limit 300");
@@ -97,7 +97,7 @@ async fn several_windows_in_one_query() {
 }
 
 #[tokio::test]
-async fn only_what_would_be_lost_stays_with_the_driver() {
+async fn only_windows_that_the_codec_would_change_stay_with_the_driver() {
     let whole = |function: &str| format!("select id, {function} over (order by id) from odd");
     for (function, sent) in [
         ("sum(n)", true),

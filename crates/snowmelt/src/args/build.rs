@@ -18,73 +18,73 @@ Examples:
   snowmelt image build app:v1 --base docker.io/library/debian:12 --code ./app \\
       --entrypoint 'python3 /app/main.py' --push registry.example/team/app:v1-blocks
 
-Layers from below: base, packages of Debian, packages of Python, models, code. One whose content is
-as before is neither read nor sent again. Packages of Debian are those of this machine's release;
-no script of theirs runs.";
+Layers, from the lowest: base, Debian packages, Python packages, models, code. An unchanged layer is
+neither read nor pushed again. Debian packages are those of this machine's release; their scripts do
+not run.";
 
 /// `snowmelt image build`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct ImageBuildArgs {
-    /// Its name here
+    /// Local name
     #[arg(value_parser = name)]
     pub name: Reference,
-    // No comment of documentation, where the brackets would be links.
-    #[arg(long, value_name = "IMAGE", value_parser = place, help = format!("What it stands on: an image of this machine, {SOURCES} [default: nothing]"))]
+    // Not a doc comment: rustdoc would take the brackets for links.
+    #[arg(long, value_name = "IMAGE", value_parser = place, help = format!("Base: a local image, {SOURCES} [default: none]"))]
     pub base: Option<ImageLocation>,
-    /// Packages of Debian, with all that they need and the base lacks (repeatable)
+    /// Debian packages, with the dependencies that the base lacks (repeatable)
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub debian: Vec<String>,
-    /// One package of Python, as `numpy==2.*` (repeatable)
+    /// A Python package, for example `numpy==2.*` (repeatable)
     #[arg(long, value_name = "REQ")]
     pub python: Vec<String>,
-    /// requirements.txt with packages of Python
+    /// requirements.txt with Python packages
     #[arg(long, value_name = "FILE")]
     pub python_file: Option<PathBuf>,
-    /// Where packages of Python stand [default: where Debian's Python looks]
+    /// Path of the Python packages in the image [default: where Debian's Python searches]
     #[arg(long, value_name = "PATH")]
     pub python_path: Option<String>,
-    /// A folder with a model, and where it stands [default: /model] (repeatable)
+    /// Folder with a model, and its path in the image [default: /model] (repeatable)
     #[arg(long, value_name = "FOLDER[:PATH]")]
     pub model: Vec<Content>,
-    /// A folder with code, and where it stands [default: /app] (repeatable)
+    /// Folder with code, and its path in the image [default: /app] (repeatable)
     #[arg(long, value_name = "FOLDER[:PATH]")]
     pub code: Vec<Content>,
     /// Set an environment variable of the image (repeatable)
     #[arg(long = "env", value_name = "NAME=VALUE", value_parser = variable)]
     pub environment: Vec<(String, String)>,
-    /// The program that it runs, with arguments
+    /// Program to run, with arguments
     #[arg(long, value_name = "COMMAND")]
     pub entrypoint: Option<String>,
-    /// More arguments of the program, that others may replace
+    /// Default arguments of the program, which a deployment can replace
     #[arg(long, value_name = "WORDS")]
     pub command: Option<String>,
-    /// Where the program starts
+    /// Working folder of the program
     #[arg(long, value_name = "PATH")]
     pub working_folder: Option<String>,
-    /// As whom it runs
+    /// User that runs the program
     #[arg(long, value_name = "USER")]
     pub user: Option<String>,
-    /// Bytes of a block, a power of two from 64KiB to 4MiB [default: 512KiB]
+    /// Block size, a power of two from 64KiB to 4MiB [default: 512KiB]
     #[arg(long, value_name = "SIZE", value_parser = block_size)]
     pub block_size: Option<BlockSize>,
-    /// Ask for the packages of Debian again, even if the same were asked for before
+    /// Resolve the Debian packages again, even if they were resolved before
     #[arg(long)]
     pub refresh: bool,
-    /// Send it to a registry under this name
+    /// Push the image to a registry under this name
     #[arg(long, value_name = "IMAGE", value_parser = name)]
     pub push: Option<Reference>,
-    /// Format of what was made
+    /// Format of the result
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub output: ShowFormat,
 }
 
-/// A folder here, and perhaps where it stands in the image.
+/// A local folder, and optionally its path in the image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Content {
-    /// Here.
+    /// The local folder.
     pub folder: PathBuf,
-    /// There.
+    /// The path in the image.
     pub at: Option<String>,
 }
 
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_stands_behind_the_last_colon_with_a_slash() {
+    fn the_path_follows_the_last_colon_before_a_slash() {
         let of = |text: &str| text.parse::<Content>().unwrap();
         let content = |folder: &str, at: Option<&str>| Content {
             folder: folder.into(),

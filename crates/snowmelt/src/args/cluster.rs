@@ -1,4 +1,4 @@
-//! The grammar of what makes several hosts one cluster.
+//! The grammar of the commands and options of a cluster.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,25 +13,25 @@ Examples:
   snowmelt up --listen 10.0.0.1:7070 --token-file token              on the first host
   snowmelt node --control 10.0.0.1:7070 --address 10.0.0.2:7070 --token-file token
 
-It stays in the foreground, for systemd and containers, says once a second that it is there, and
-waits for a control that is gone. The same token file, 16 printable characters or more, must be on
-all hosts; what they say to each other is not encrypted, so use a network of your own.";
+The command runs in the foreground, for systemd and containers. It sends a heartbeat every second,
+and waits for control if control is unreachable. All hosts need the same token file, of 16 printable
+characters or more. Traffic between hosts is not encrypted: use a private network.";
 
 const HOSTS_EXAMPLES: &str = "\
 Examples:
   snowmelt hosts
   snowmelt hosts -o json | jq -r '.[].name'";
 
-/// How a host belongs to a cluster.
+/// Options of a host's membership in a cluster.
 #[derive(Clone, Debug, Default, Args)]
 pub struct MemberArgs {
-    /// File with the secret of the cluster
+    /// File with the secret token of the cluster
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
     /// Name of this host in the cluster [default: its host name]
     #[arg(long, value_name = "NAME")]
     pub name: Option<HostName>,
-    /// The most memory that bursts have on this host [default: what the machine has]
+    /// Memory limit of bursts on this host [default: the machine's memory]
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<ByteSize>,
 }
@@ -40,13 +40,13 @@ pub struct MemberArgs {
 #[derive(Debug, Args)]
 #[command(after_help = NODE_EXAMPLES)]
 pub struct NodeArgs {
-    /// Where control listens for hosts
+    /// Address on which control listens for hosts
     #[arg(long, value_name = "ADDRESS")]
     pub control: SocketAddr,
-    /// Where this host listens, and the others reach it
+    /// Address on which this host listens and other hosts reach it
     #[arg(long, value_name = "ADDRESS")]
     pub address: SocketAddr,
-    /// Trust the authorities of registries in this file of PEM, beside those of the system
+    /// PEM file of certificate authorities to trust for registries, besides the system's
     #[arg(long, value_name = "FILE")]
     pub ca_file: Option<PathBuf>,
     #[command(flatten)]

@@ -24,14 +24,14 @@ Examples:
   snowmelt fn deploy score model.py --requirements requirements.txt --env MODEL=v3 --instances 4
   snowmelt fn deploy hello handler.mjs            Node.js: export function handler(event)
   snowmelt fn deploy hello Hello.java --parked 1  Java: public static Object handle(Map event)
-  snowmelt fn deploy hello ./hello --runtime go   a program made with the package of fn new
+  snowmelt fn deploy hello ./hello --runtime go   a program built from the template of fn new
   snowmelt fn deploy thumb ./app --command './serve --fast' --root images/tools
   snowmelt fn deploy small ./app --command './serve' --image registry.example/tools:v1
-  snowmelt fn deploy whole --image registry.example/app:v1     by the image's own command
-  snowmelt fn deploy score model.py --image registry.example/science:v1   by the image's Python
+  snowmelt fn deploy whole --image registry.example/app:v1     with the image's own command
+  snowmelt fn deploy score model.py --image registry.example/science:v1   with the image's Python
   snowmelt fn deploy score --packed registry.example/team/score:v1
 
-Deploying a name again replaces the function; calls that run then still end with the old one.";
+Deploying an existing name replaces the function; calls in progress end with the old version.";
 
 const PACK_EXAMPLES: &str = "\
 Examples:
@@ -39,15 +39,15 @@ Examples:
   snowmelt fn pack model.py:score registry.example/team/score:v1 --requirements requirements.txt
   snowmelt fn deploy score --packed registry.example/team/score:v1
 
-Each wheel is a layer that all packages with it share. A name with a registry is sent there, from
-where every host reads what its functions touch.";
+Each wheel is one layer, shared by all packages that contain it. A package with a registry in its
+name is pushed there, and each host fetches the blocks that its functions read.";
 
 const NEW_EXAMPLES: &str = "\
 Examples:
   snowmelt fn new hello --runtime node
   snowmelt fn new hello --runtime go && cd hello && CGO_ENABLED=0 go build -o handler .
 
-The folder has a handler to begin with; the commands that follow are printed.";
+The folder contains an example handler. The commands to run next are printed.";
 
 const SHOW_EXAMPLES: &str = "\
 Examples:
@@ -72,18 +72,19 @@ The result is JSON on stdout; what the function itself prints is in `snowmelt fn
 const BURST_EXAMPLES: &str = "\
 Examples:
   snowmelt fn burst hello -n 8
-  snowmelt fn burst ring -n 64 --network                each finds its rank in SNOWMELT_RANK
-  snowmelt fn burst score --events events.jsonl         a function for each line
+  snowmelt fn burst ring -n 64 --network                each reads its rank from SNOWMELT_RANK
+  snowmelt fn burst score --events events.jsonl         one function per line
   snowmelt fn burst score -n 8 --data @event.json | jq -c 'select(.error)'
 
-All start at once, over all hosts, or none does. On stdout is one JSON object a line, by rank: with
-result or error, and log where something was written. The exit code is that of the first failure.";
+Either all functions start, across all hosts, or none. Stdout has one JSON object per line, in order
+of rank, with `result` or `error`, and `log` if the function wrote output. The exit code is that of
+the first failure.";
 
 const RESULT_EXAMPLES: &str = "\
 Examples:
   snowmelt fn result i-0193… --wait
 
-Exit code 3 says that the call is still running.";
+Exit code 3 means that the call is still running.";
 
 const LOGS_EXAMPLES: &str = "\
 Examples:
@@ -98,11 +99,11 @@ Examples:
 /// `snowmelt fn`.
 #[derive(Debug, Subcommand)]
 pub enum FunctionCommand {
-    /// Deploy a function of Python, Node.js, Java, Go, or any program
+    /// Deploy a function written in Python, Node.js, Java or Go, or any program
     Deploy(Box<DeployArgs>),
-    /// Make a code package: Python code with all that it needs
+    /// Build a code package: Python code with its dependencies
     Pack(PackArgs),
-    /// Make a folder with a handler to begin with
+    /// Create a folder with an example handler
     New(NewArgs),
     /// List the deployed functions
     #[command(after_help = LS_EXAMPLES)]
@@ -111,11 +112,11 @@ pub enum FunctionCommand {
     Show(ShowFunctionArgs),
     /// Call a function and print its result
     Call(CallArgs),
-    /// Run a function many times at once, over all hosts
+    /// Run many instances of a function concurrently, across all hosts
     Burst(BurstArgs),
-    /// Ask for the result of an asynchronous call
+    /// Get the result of an asynchronous call
     Result(ResultArgs),
-    /// Print what a function wrote
+    /// Print the output of a function
     Logs(LogArgs),
     /// Remove a function
     #[command(after_help = RM_EXAMPLES)]
@@ -129,48 +130,48 @@ pub struct DeployArgs {
     /// Name of the function: letters, digits, `_` and `-`
     #[arg(value_parser = function_name)]
     pub name: FunctionName,
-    /// File or folder with the code, and what is called in it [default: handler, in Java the class]
+    /// File or folder with the code, and name of the handler [default: handler; in Java the class]
     #[arg(value_name = "PATH[:HANDLER]", required_unless_present_any = ["packed", "image"])]
     pub code: Option<String>,
 
     /// Memory limit of an instance [default: 512MiB]
     #[arg(long, value_name = "SIZE", help_heading = "Resources")]
     pub memory: Option<ByteSize>,
-    /// Processor share of an instance, as 500m or 1.5 [default: 1]
+    /// CPU limit of an instance, for example 500m or 1.5 [default: 1]
     #[arg(long, value_name = "CORES", help_heading = "Resources")]
     pub cpu: Option<CpuMillis>,
-    /// The most time for one call [default: 60s]
+    /// Time limit of one call [default: 60s]
     #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = "Resources")]
     pub timeout: Option<Duration>,
-    /// The most instances at once; further calls wait [default: 10]
+    /// Maximum number of concurrent instances; further calls wait [default: 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Resources")]
     pub instances: Option<u32>,
-    /// Calls that an instance takes at once, for code that is safe for threads [default: 1]
+    /// Concurrent calls per instance, for thread-safe code [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), help_heading = "Resources")]
     pub concurrency: Option<u32>,
-    /// Instances that are started ahead and wait [default: 0]
+    /// Number of instances to keep prewarmed [default: 0]
     #[arg(long, value_name = "N", help_heading = "Resources")]
     pub parked: Option<u32>,
-    /// How long an instance without work is kept [default: 60s]
+    /// How long an idle instance is kept [default: 60s]
     #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = "Resources")]
     pub idle: Option<Duration>,
     /// How long the results of asynchronous calls are kept [default: 24h]
     #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = "Resources")]
     pub keep: Option<Duration>,
-    /// Bytes that it may write to /tmp, its only writable folder [default: 64MiB]
+    /// Size limit of /tmp, the only writable folder [default: 64MiB]
     #[arg(long, value_name = "SIZE", help_heading = "Resources")]
     pub scratch: Option<ByteSize>,
-    /// Processes and threads of an instance [default: 64]
+    /// Maximum number of processes and threads of an instance [default: 64]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Resources")]
     pub pids: Option<u32>,
-    /// Open files of a process [default: 1024]
+    /// Maximum number of open files of a process [default: 1024]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(16..), help_heading = "Resources")]
     pub open_files: Option<u64>,
-    /// Bytes of its output that are kept of one call [default: 1MiB]
+    /// How much of the output of each call is kept [default: 1MiB]
     #[arg(long, value_name = "SIZE", help_heading = "Resources")]
     pub log: Option<ByteSize>,
 
-    /// What runs the code [default: by the ending of the file, python]
+    /// Runtime of the code [default: by the extension of the file, else python]
     #[arg(
         long,
         value_enum,
@@ -179,10 +180,10 @@ pub struct DeployArgs {
         help_heading = "Code"
     )]
     pub runtime: Option<RuntimeName>,
-    /// Run this program, which speaks the protocol of docs/runtimes.md; `./x` is a file of the code
+    /// Run this program, which implements the protocol of docs/runtimes.md; `./x` is in the code
     #[arg(long, value_name = "WORDS", help_heading = "Code")]
     pub command: Option<String>,
-    /// Code package with the code and what it needs, instead of both (snowmelt fn pack)
+    /// Code package with the code and its dependencies (made by snowmelt fn pack)
     #[arg(
         long,
         value_name = "PACKAGE",
@@ -190,26 +191,26 @@ pub struct DeployArgs {
         help_heading = "Code"
     )]
     pub packed: Option<String>,
-    /// Run in this block image, by its own command unless one is named; blocks come as they are read
+    /// Run in this block image, by default with its own command; blocks are fetched when read
     #[arg(long, value_name = "IMAGE", conflicts_with = "root", help_heading = "Code")]
     pub image: Option<String>,
-    /// Run in the unpacked file system of an image, in this folder, instead of the host's programs
+    /// Run in this folder, an unpacked image, instead of the host's file system
     #[arg(long, value_name = "FOLDER", help_heading = "Code")]
     pub root: Option<PathBuf>,
     /// Set an environment variable (repeatable)
     #[arg(long = "env", value_name = "NAME=VALUE", value_parser = variable, help_heading = "Code")]
     pub environment: Vec<(String, String)>,
-    /// One package that it needs, as `pillow==11.*` (repeatable)
+    /// A Python package that it needs, for example `pillow==11.*` (repeatable)
     #[arg(long = "package", value_name = "REQ", help_heading = "Code")]
     pub packages: Vec<String>,
-    /// requirements.txt with packages that it needs
+    /// requirements.txt with the Python packages that it needs
     #[arg(long, value_name = "FILE", help_heading = "Code")]
     pub requirements: Option<PathBuf>,
-    /// Whose code it is: it shares no running code with that of others [default: default]
+    /// Tenant that owns the code; tenants never share a process [default: default]
     #[arg(long, value_name = "NAME", value_parser = str::parse::<Tenant>, help_heading = "Code")]
     pub tenant: Option<Tenant>,
 
-    /// Which platform keeps it.
+    /// The platform to deploy to.
     #[command(flatten, next_help_heading = "Platform")]
     pub platform: PlatformArgs,
 }
@@ -218,19 +219,19 @@ pub struct DeployArgs {
 #[derive(Debug, Args)]
 #[command(after_help = PACK_EXAMPLES)]
 pub struct PackArgs {
-    /// Python file, and what is called in it [default: handler]
+    /// Python file, and the name of the handler [default: handler]
     #[arg(value_name = "PATH[:HANDLER]")]
     pub code: String,
-    /// Its name: of this platform, or in a registry, to which it is sent
+    /// Name on this platform, or in a registry, to which it is pushed
     #[arg(value_name = "PACKAGE", value_parser = package_name)]
     pub name: String,
-    /// One package that it needs, as `pillow==11.*` (repeatable)
+    /// A Python package that it needs, for example `pillow==11.*` (repeatable)
     #[arg(long = "package", value_name = "REQ")]
     pub packages: Vec<String>,
-    /// requirements.txt with packages that it needs
+    /// requirements.txt with the Python packages that it needs
     #[arg(long, value_name = "FILE")]
     pub requirements: Option<PathBuf>,
-    /// Which platform makes it.
+    /// The platform that builds it.
     #[command(flatten, next_help_heading = "Platform")]
     pub platform: PlatformArgs,
 }
@@ -239,9 +240,9 @@ pub struct PackArgs {
 #[derive(Debug, Args)]
 #[command(after_help = NEW_EXAMPLES)]
 pub struct NewArgs {
-    /// The folder to make
+    /// Folder to create
     pub folder: PathBuf,
-    /// What runs the code
+    /// Runtime of the code
     #[arg(long, value_enum, value_name = "NAME", default_value = "python")]
     pub runtime: RuntimeName,
 }
@@ -256,12 +257,12 @@ pub struct ShowFunctionArgs {
     /// Format
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub output: ShowFormat,
-    /// Which platform is asked.
+    /// The platform to query.
     #[command(flatten, next_help_heading = "Platform")]
     pub platform: PlatformArgs,
 }
 
-/// Runtimes that the platform brings.
+/// Runtimes that the platform provides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum RuntimeName {
     // The platform's Python.
@@ -270,7 +271,7 @@ pub enum RuntimeName {
     Node,
     // Java 17 or later.
     Java,
-    // A program made with the Go package.
+    // A program built with the Go package.
     Go,
 }
 
@@ -291,7 +292,7 @@ pub struct ListArgs {
     /// Format of the list
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub output: ListFormat,
-    /// Which platform is asked.
+    /// The platform to query.
     #[command(flatten, next_help_heading = "Platform")]
     pub platform: PlatformArgs,
 }
@@ -306,10 +307,10 @@ pub struct CallArgs {
     /// The event as JSON, `@FILE`, or `-` for stdin [default: {}]
     #[arg(short, long, value_name = "JSON", allow_negative_numbers = true)]
     pub data: Option<String>,
-    /// Print an id at once; `snowmelt fn result` has the answer later
+    /// Print an id without waiting; `snowmelt fn result` gets the result later
     #[arg(long = "async", conflicts_with = "embedded")]
     pub asynchronous: bool,
-    /// Which platform runs it.
+    /// The platform that runs it.
     #[command(flatten, next_help_heading = "Platform")]
     pub platform: PlatformArgs,
 }
@@ -321,25 +322,25 @@ pub struct BurstArgs {
     /// Name of the function
     #[arg(value_parser = function_name)]
     pub name: FunctionName,
-    /// How many
+    /// Number of functions to run
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), required_unless_present = "events")]
     pub functions: Option<u32>,
-    /// The event of all as JSON, `@FILE`, or `-` for stdin [default: {}]
+    /// Event of every function as JSON, `@FILE`, or `-` for stdin [default: {}]
     #[arg(short, long, value_name = "JSON", allow_negative_numbers = true)]
     pub data: Option<String>,
-    /// File with an event on each line, a function for each; `-` for stdin
+    /// File with one event per line, each for one function; `-` for stdin
     #[arg(long, value_name = "FILE", conflicts_with_all = ["functions", "data"])]
     pub events: Option<PathBuf>,
-    /// Give them a network of their own, by which they talk
+    /// Connect the functions by a private network
     #[arg(long)]
     pub network: bool,
-    /// The most hosts to run them on [default: all]
+    /// Maximum number of hosts to use [default: all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub hosts: Option<u32>,
-    /// How long all of them may take to start [default: 60s]
+    /// Time limit for the start of all functions [default: 60s]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub start_within: Option<Duration>,
-    /// Which platform runs them.
+    /// The platform that runs them.
     #[command(flatten, next_help_heading = "Platform")]
     pub platform: PlatformArgs,
 }
@@ -351,10 +352,10 @@ pub struct ResultArgs {
     /// Id that `fn call --async` printed
     #[arg(value_name = "ID")]
     pub id: String,
-    /// Wait until it has ended
+    /// Wait until the call has ended
     #[arg(long)]
     pub wait: bool,
-    /// Use the server at this socket, and no other
+    /// Use only the server at this socket
     #[arg(long, value_name = "SOCKET", help_heading = "Platform")]
     pub server: Option<PathBuf>,
 }
@@ -369,13 +370,13 @@ pub struct LogArgs {
     /// Only this call
     #[arg(long, value_name = "ID")]
     pub invocation: Option<String>,
-    /// Only the last so many calls
+    /// Only the last N calls
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub tail: Option<u32>,
-    /// Format: json is one object a line
+    /// Format; json prints one object per line
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub output: LogFormat,
-    /// Which platform is asked.
+    /// The platform to query.
     #[command(flatten, next_help_heading = "Platform")]
     pub platform: PlatformArgs,
 }
@@ -386,7 +387,7 @@ pub struct RemoveArgs {
     /// Name of the function
     #[arg(value_parser = function_name)]
     pub name: FunctionName,
-    /// Which platform forgets it.
+    /// The platform to remove it from.
     #[command(flatten, next_help_heading = "Platform")]
     pub platform: PlatformArgs,
 }
@@ -397,7 +398,7 @@ pub enum LogFormat {
     // The text as it was written, with a line before each call.
     #[default]
     Text,
-    // One JSON object a line.
+    // One JSON object per line.
     Json,
 }
 
@@ -408,7 +409,7 @@ fn function_name(text: &str) -> Result<FunctionName, String> {
 fn package_name(text: &str) -> Result<String, String> {
     let parsed = text.parse::<Reference>().map_err(|error| error.to_string())?;
     match parsed.digest {
-        Some(_) => Err("a digest is what comes of it: give it a tag".to_owned()),
+        Some(_) => Err("a package name has a tag, not a digest".to_owned()),
         None => Ok(text.to_owned()),
     }
 }

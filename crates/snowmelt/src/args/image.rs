@@ -17,13 +17,13 @@ Examples:
   snowmelt image push app:v1 registry.example/team/app:v1-blocks
   snowmelt fn deploy app ./app --command './serve' --image app:v1
 
-An image is the name of one that was converted here, REGISTRY/REPOSITORY:TAG, or oci:FOLDER[:TAG].";
+IMAGE is the name of a local image, REGISTRY/REPOSITORY:TAG, or oci:FOLDER[:TAG].";
 
 const CONVERT_EXAMPLES: &str = "\
 Examples:
   snowmelt image convert registry.example/team/app:v1
   snowmelt image convert oci:layout:v1 app:v1
-  snowmelt image convert docker-archive:app.tar app:v1          what docker save wrote
+  snowmelt image convert docker-archive:app.tar app:v1          written by docker save
   snowmelt image convert dir:rootfs app:v1 --block-size 128KiB
 
 Layers that were converted before are not read again.";
@@ -46,39 +46,40 @@ Examples:
   snowmelt image push registry.example/team/app:v1-blocks
   snowmelt image push app:v1 registry.example/team/app:v1-blocks
 
-What starts of the image touched here is put beside it, signed. The credentials are those of docker
-login. A tag with an image of another kind is left alone.";
+The blocks that starts of the image read on this machine are recorded in a signed start profile,
+which is pushed with the image. The credentials are those of docker login. A tag of an image of
+another kind is not overwritten.";
 
 const PULL_EXAMPLES: &str = "\
 Examples:
   snowmelt image pull registry.example/team/app:v1-blocks
   snowmelt image pull registry.example/team/app:v1-blocks app:v1
-  snowmelt image pull docker-archive:app.tar.gz app:v1     what docker save wrote, converted
+  snowmelt image pull docker-archive:app.tar.gz app:v1     written by docker save, converted
 
-Functions need no pull: --image fetches the blocks that are read.";
+A function does not need a pull: --image fetches blocks when they are read.";
 
 const WARM_EXAMPLES: &str = "\
 Examples:
   snowmelt image warm registry.example/team/app:v1-blocks
   snowmelt image warm registry.example/team/app:v1-blocks --all
 
-What starts of the image touched here is fetched, or all of it where none is known. A platform that
-runs functions in images of a registry has the cache to itself.";
+The blocks that earlier starts of the image read are fetched, or all blocks if no start is known. A
+platform that runs functions in registry images locks the cache: stop it first.";
 
 const VERIFY_EXAMPLES: &str = "\
 Examples:
   snowmelt image verify app:v1
   snowmelt image verify registry.example/team/app:v1-blocks -o json
 
-Every block is compared with its digest. Exit code 3 says that one differs.";
+Every block is compared with its digest. Exit code 3 means that a block differs.";
 
 const DIFF_EXAMPLES: &str = "\
 Examples:
   snowmelt image diff app:v1 app:v2
   snowmelt image diff app:v1 app:v2 -o json | jq '.blocks.second.bytes'
 
-Two paths are equal if type, permissions, owner, attributes and content are. Exit code 1 says that
-some are not.";
+Two paths are equal if their type, permissions, owner, attributes and content are equal. Exit code 1
+means that some paths differ.";
 
 const PRUNE_EXAMPLES: &str = "\
 Examples:
@@ -86,7 +87,7 @@ Examples:
   snowmelt image rm app:v1 && snowmelt image prune
   snowmelt image prune --blocks
 
-A running platform that has images of registries mounted holds their blocks: end it first.";
+A running platform locks the blocks of the registry images that it has mounted: stop it first.";
 
 const KEY_EXAMPLES: &str = "\
 Examples:
@@ -96,10 +97,10 @@ Examples:
 /// `snowmelt image`.
 #[derive(Debug, Args)]
 pub struct ImageArgs {
-    /// Trust the authorities of registries in this file of PEM, beside those of the system
+    /// PEM file of certificate authorities to trust for registries, besides the system's
     #[arg(long, global = true, value_name = "FILE", help_heading = "Registries")]
     pub ca_file: Option<PathBuf>,
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: ImageCommand,
 }
@@ -107,17 +108,17 @@ pub struct ImageArgs {
 /// The commands of `snowmelt image`.
 #[derive(Debug, Subcommand)]
 pub enum ImageCommand {
-    /// Make a block image of any image, and keep it here
+    /// Convert any image to a local block image
     Convert(ImageConvertArgs),
-    /// Make a block image from a base, packages and code, and keep it here
+    /// Build a local block image from a base, packages and code
     Build(Box<ImageBuildArgs>),
-    /// Send an image that is here to a registry
+    /// Push a local image to a registry
     Push(ImagePushArgs),
-    /// Fetch all of an image from a registry, an archive or a folder
+    /// Fetch a whole image from a registry, an archive or a folder
     Pull(ImagePullArgs),
-    /// Fetch the blocks of a start before it is asked for
+    /// Prefetch the blocks that a start of an image reads
     Warm(ImageWarmArgs),
-    /// List the images of this machine
+    /// List the local images
     #[command(after_help = LS_EXAMPLES)]
     Ls(ImageLsArgs),
     /// Show an image, its blobs and its configuration
@@ -126,15 +127,15 @@ pub enum ImageCommand {
     /// Compare every block of an image with its digest
     #[command(after_help = VERIFY_EXAMPLES)]
     Verify(ImageVerifyArgs),
-    /// Show what two images share, and in which paths they differ
+    /// Show which blocks two images share, and which paths differ
     #[command(after_help = DIFF_EXAMPLES)]
     Diff(ImageDiffArgs),
     /// Remove the name of an image
     Rm(ImageRmArgs),
-    /// Remove what no image of this machine names
+    /// Remove data that no local image refers to
     #[command(after_help = PRUNE_EXAMPLES)]
     Prune(ImagePruneArgs),
-    /// Print the key by which other platforms can trust the starts of this one
+    /// Print the key with which other platforms verify start profiles of this one
     #[command(after_help = KEY_EXAMPLES)]
     Key,
 }
@@ -143,13 +144,13 @@ pub enum ImageCommand {
 #[derive(Debug, Args)]
 #[command(after_help = CONVERT_EXAMPLES)]
 pub struct ImageConvertArgs {
-    // No comment of documentation, where the brackets would be links.
+    // Not a doc comment: rustdoc would take the brackets for links.
     #[arg(value_parser = place, help = SOURCES)]
     pub source: ImageLocation,
-    /// Its name here [default: that of the source, if it comes from a registry]
+    /// Local name [default: that of the source, if it is in a registry]
     #[arg(value_parser = name)]
     pub name: Option<Reference>,
-    /// Bytes of a block, a power of two from 64KiB to 4MiB [default: 512KiB]
+    /// Block size, a power of two from 64KiB to 4MiB [default: 512KiB]
     #[arg(long, value_name = "SIZE", value_parser = block_size)]
     pub block_size: Option<BlockSize>,
 }
@@ -158,10 +159,10 @@ pub struct ImageConvertArgs {
 #[derive(Debug, Args)]
 #[command(after_help = PUSH_EXAMPLES)]
 pub struct ImagePushArgs {
-    /// Its name here
+    /// Local name
     #[arg(value_parser = name)]
     pub name: Reference,
-    /// Its name there [default: the same]
+    /// Name in the registry [default: the same]
     #[arg(value_parser = name)]
     pub to: Option<Reference>,
 }
@@ -170,10 +171,10 @@ pub struct ImagePushArgs {
 #[derive(Debug, Args)]
 #[command(after_help = PULL_EXAMPLES)]
 pub struct ImagePullArgs {
-    // No comment of documentation, where the brackets would be links.
+    // Not a doc comment: rustdoc would take the brackets for links.
     #[arg(value_parser = place, help = SOURCES)]
     pub from: ImageLocation,
-    /// Its name here [default: that of the source, if it comes from a registry]
+    /// Local name [default: that of the source, if it is in a registry]
     #[arg(value_parser = name)]
     pub name: Option<Reference>,
 }
@@ -212,7 +213,7 @@ pub struct ImageInspectArgs {
 pub struct ImageVerifyArgs {
     /// The image
     pub image: String,
-    /// Format of what is damaged
+    /// Format of the list of damaged blocks
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub output: ListFormat,
 }
@@ -220,9 +221,9 @@ pub struct ImageVerifyArgs {
 /// `snowmelt image diff`.
 #[derive(Debug, Args)]
 pub struct ImageDiffArgs {
-    /// An image
+    /// First image
     pub first: String,
-    /// Another one
+    /// Second image
     pub second: String,
     /// Format
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
@@ -232,7 +233,7 @@ pub struct ImageDiffArgs {
 /// `snowmelt image rm`.
 #[derive(Debug, Args)]
 pub struct ImageRmArgs {
-    /// Its name here
+    /// Local name
     #[arg(value_parser = name)]
     pub name: Reference,
 }
@@ -240,10 +241,10 @@ pub struct ImageRmArgs {
 /// `snowmelt image prune`.
 #[derive(Debug, Args)]
 pub struct ImagePruneArgs {
-    /// Only say how much it would be
+    /// Only print how much would be removed
     #[arg(long)]
     pub dry_run: bool,
-    /// And every cached block of images in registries, unless a platform holds them
+    /// Also remove all cached blocks of registry images, unless a platform uses them
     #[arg(long)]
     pub blocks: bool,
 }

@@ -16,22 +16,22 @@ Examples:
   snowmelt lab fail host-3 --how unplug && snowmelt lab heal host-3
   snowmelt lab down
 
-Each host is a network namespace with the real `snowmelt node`; the first one is control.";
+Each host is a network namespace with the real `snowmelt node`; the first is the control host.";
 
 const UP_EXAMPLES: &str = "\
 Examples:
   snowmelt lab up --hosts 8
   snowmelt lab up --hosts 64 --link 1gbit --memory 256MiB
 
-The hosts have the addresses 192.0.2.1 and up, on a bridge of their own: they reach each other and
-nothing else. The lab stays until `snowmelt lab down`, and is there for every terminal.";
+The hosts have the addresses from 192.0.2.1 upward on a private bridge: they reach each other and
+nothing else. The lab runs until `snowmelt lab down`, and every terminal can use it.";
 
 const RUN_EXAMPLES: &str = "\
 Examples:
   snowmelt lab run -- snowmelt hosts
   snowmelt lab run -- python demo/bursts/allreduce.py 64
 
-The command runs in the network of the first host, and finds control by SNOWMELT_SOCKET.";
+The command runs in the network of the first host; SNOWMELT_SOCKET is the socket of its server.";
 
 const EXEC_EXAMPLES: &str = "\
 Examples:
@@ -41,13 +41,13 @@ Examples:
 const FAIL_EXAMPLES: &str = "\
 Examples:
   snowmelt lab fail host-3                      its process is killed
-  snowmelt lab fail host-3 --how partition      only control reaches it
+  snowmelt lab fail host-3 --how partition      only the control host reaches it
   snowmelt lab heal host-3";
 
 /// `snowmelt lab`.
 #[derive(Debug, Subcommand)]
 pub enum LabCommand {
-    /// Make hosts, links and bridge, and start a platform on them
+    /// Create hosts, links and a bridge, and start a platform on the hosts
     Up(LabUpArgs),
     /// Add hosts to a running lab
     Add(LabAddArgs),
@@ -59,12 +59,12 @@ pub enum LabCommand {
     /// Run a command in the network of a host
     #[command(after_help = EXEC_EXAMPLES)]
     Exec(LabExecArgs),
-    /// Have something happen to a host
+    /// Inject a fault into a host
     #[command(after_help = FAIL_EXAMPLES)]
     Fail(LabFailArgs),
-    /// Undo all that happened to a host, and start it if it does not run
+    /// Undo all faults of a host, and start it if it does not run
     Heal(LabHostArgs),
-    /// End a lab and everything that runs in it
+    /// Stop a lab and everything that runs in it
     Down(LabNameArgs),
 }
 
@@ -80,16 +80,16 @@ pub struct LabNameArgs {
 #[derive(Debug, Args)]
 #[command(after_help = UP_EXAMPLES)]
 pub struct LabUpArgs {
-    /// How many hosts, control among them
+    /// Number of hosts, including the control host
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=250))]
     pub hosts: u32,
-    /// Rate of each host's link, in each direction [default: as fast as the machine can]
+    /// Rate of each host's link, in each direction [default: unlimited]
     #[arg(long, value_name = "RATE")]
     pub link: Option<BitRate>,
-    /// How long each packet takes to another host [default: as fast as the machine can]
+    /// Delay of each packet to another host [default: none]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub delay: Option<Duration>,
-    /// Memory of each host [default: an equal part of what the machine has]
+    /// Memory of each host [default: an equal share of the machine's]
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<ByteSize>,
     #[command(flatten)]
@@ -99,7 +99,7 @@ pub struct LabUpArgs {
 /// `snowmelt lab add`.
 #[derive(Debug, Args)]
 pub struct LabAddArgs {
-    /// How many hosts to add
+    /// Number of hosts to add
     #[arg(value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=249))]
     pub hosts: u32,
     #[command(flatten)]
@@ -139,7 +139,7 @@ pub struct LabExecArgs {
 pub struct LabFailArgs {
     #[command(flatten)]
     pub host: LabHostArgs,
-    /// What happens to it
+    /// Fault to inject
     #[arg(long, value_enum, value_name = "FAULT", default_value = "kill")]
     pub how: FaultName,
 }
@@ -147,22 +147,22 @@ pub struct LabFailArgs {
 /// Which host of which lab.
 #[derive(Debug, Args)]
 pub struct LabHostArgs {
-    /// Name of the host, as host-2
+    /// Name of the host, for example host-2
     pub host: String,
     #[command(flatten)]
     pub lab: LabNameArgs,
 }
 
-/// What can happen to a host.
+/// Faults of a host.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum FaultName {
     /// Its process is killed
     Kill,
-    /// Its link carries nothing
+    /// Its link drops all packets
     Unplug,
-    /// Its link has a hundredth of its rate
+    /// Its link runs at a hundredth of its rate
     Slow,
-    /// It reaches no other host but control
+    /// It reaches only the control host
     Partition,
 }
 

@@ -1,7 +1,7 @@
-//! The grammar of the command line: what can be typed, with its help.
+//! The grammar of the command line: commands, options and their help.
 //!
 //! Boundary: this folder only parses. An option that also has a variable or a key in the
-//! configuration file is optional here, and [`crate::config`] decides what holds.
+//! configuration file is optional here, and [`crate::config`] decides which value applies.
 
 mod build;
 mod cluster;
@@ -42,17 +42,17 @@ Examples:
   snowmelt sql \"select count(*) from 'data/*.parquet'\"
   snowmelt fn deploy resize resize.py && snowmelt fn call resize --data '{\"width\": 80}'
   snowmelt up            keep a platform running, so that the next query starts warm
-  snowmelt doctor        see whether this machine has what is needed
+  snowmelt doctor        check whether this machine meets the requirements
 
 Exit codes: 0 success, 1 the input is wrong, 2 the command line is wrong, 3 the platform failed,
-124 the time was up, 130 interrupted, 143 terminated.";
+124 the time limit is exceeded, 130 interrupted, 143 terminated.";
 
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
   snowmelt completions bash > /etc/bash_completion.d/snowmelt
   snowmelt completions zsh > ~/.zfunc/_snowmelt";
 
-/// What was typed.
+/// The parsed command line.
 #[derive(Debug, Parser)]
 #[command(name = "snowmelt", version, about = ABOUT, after_help = EXAMPLES)]
 #[command(max_term_width = 100, disable_help_subcommand = true)]
@@ -66,7 +66,7 @@ pub struct Cli {
 }
 
 impl Cli {
-    /// What a server's own process would have been given: no options.
+    /// The command line of a server's own process: without options.
     pub fn server() -> Self {
         let global = GlobalArgs { progress: None, errors: None };
         Self { global, command: Command::Up(UpArgs::default()) }
@@ -89,50 +89,50 @@ pub struct GlobalArgs {
 pub enum Command {
     /// Run one SELECT over Parquet files
     Sql(Box<SqlArgs>),
-    /// Call a function of a file once; nothing of it stays
+    /// Call a function in a file once, without deploying it
     Run(Box<RunArgs>),
-    /// Deploy, call and look after functions
+    /// Deploy, call and manage functions
     #[command(name = "fn", subcommand, after_help = function::EXAMPLES)]
     Function(FunctionCommand),
-    /// Make and look after block images
+    /// Build and manage block images
     #[command(after_help = image::EXAMPLES)]
     Image(ImageArgs),
-    /// Keep a platform running in the background
+    /// Start a platform in the background
     Up(UpArgs),
-    /// Stop the platform, once what runs has had its time
+    /// Stop the platform after a grace time for running work
     Down(DownArgs),
     /// Show the running platform
     Status(StatusArgs),
     /// Watch instances, caches and zygotes
     Top(TopArgs),
-    /// Serve as a host of a cluster
+    /// Run this machine as a host of a cluster
     Node(NodeArgs),
     /// Show the hosts of the cluster
     Hosts(HostsArgs),
-    /// Make a cluster of emulated hosts on this machine
+    /// Run a cluster of emulated hosts on this machine
     #[command(subcommand, after_help = lab::EXAMPLES)]
     Lab(LabCommand),
-    /// Look at the networks of jobs
+    /// Inspect the networks of jobs
     #[command(subcommand, after_help = net::EXAMPLES)]
     Net(NetCommand),
-    /// Check whether this machine has what is needed
+    /// Check whether this machine meets the requirements
     Doctor(DoctorArgs),
-    /// Look at the configuration
+    /// Inspect the configuration
     #[command(subcommand)]
     Config(ConfigCommand),
-    /// Print a script that completes commands and options in a shell
+    /// Print a completion script for a shell
     #[command(after_help = COMPLETIONS_EXAMPLES)]
     Completions {
         /// The shell
         shell: clap_complete::Shell,
     },
-    /// Write the manual pages into a folder; packages are made with this
+    /// Write the manual pages into a folder, for packages
     #[command(hide = true)]
     Man {
-        /// The folder, which is made
+        /// Folder to create
         folder: PathBuf,
     },
-    /// Serve until told to stop; other programs start this
+    /// Serve until stopped; started by other programs
     #[command(hide = true)]
     Serve(ServeArgs),
 }
@@ -143,12 +143,12 @@ pub struct PlatformArgs {
     /// Start a platform inside this command even if a server is running
     #[arg(long, conflicts_with = "server")]
     pub embedded: bool,
-    /// Use the server at this socket, and no other
+    /// Use only the server at this socket
     #[arg(long, value_name = "SOCKET")]
     pub server: Option<PathBuf>,
 }
 
-// Comments of values are plain, because the help would else show a paragraph for each.
+// The values have plain comments: with doc comments the help would show a paragraph for each.
 
 /// How progress is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -156,9 +156,9 @@ pub struct PlatformArgs {
 pub enum ProgressMode {
     // `tty` where stderr is a terminal, otherwise `plain`.
     Auto,
-    // One line that is drawn again and again.
+    // One line that is redrawn.
     Tty,
-    // Lines, first a second apart and then ever less often.
+    // Lines, first one second apart and then at growing intervals.
     Plain,
     // Nothing, and no summary.
     Quiet,
@@ -180,7 +180,7 @@ pub enum ErrorForm {
 pub enum OutputFormat {
     // For people.
     Table,
-    // One JSON object a line.
+    // One JSON object per line.
     Json,
     // RFC 4180 with a header.
     Csv,
@@ -202,7 +202,7 @@ pub enum ListFormat {
     Csv,
 }
 
-/// Formats of a single thing.
+/// Formats of a single item.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum ShowFormat {
     // For people.

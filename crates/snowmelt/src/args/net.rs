@@ -29,23 +29,23 @@ Examples:
 const TRACE_EXAMPLES: &str = "\
 Examples:
   snowmelt net trace j-0193… 0 7
-  snowmelt net trace j-0193… 0 7:5000            and whether somebody listens there
+  snowmelt net trace j-0193… 0 7:5000            also checks for a listener on that port
   snowmelt net trace j-0193… 0 10.192.64.9:5000
   snowmelt net trace j-0193… 0 7 --ipv6
 
-Each step is asked of the kernel of the host where it is taken; nothing is sent but an echo between
-the hosts. Exit code 1 says that a packet would not arrive.";
+Each step is looked up in the kernel of its host; nothing is sent except an echo between the hosts.
+Exit code 1 means that a packet would not arrive.";
 
 /// `snowmelt net`.
 #[derive(Debug, Subcommand)]
 pub enum NetCommand {
-    /// List the jobs whose functions talk
+    /// List the jobs that have a network
     #[command(after_help = LS_EXAMPLES)]
     Ls(NetLsArgs),
-    /// Show what each host has of a job's network
+    /// Show the part of a job's network on each host
     #[command(after_help = SHOW_EXAMPLES)]
     Show(NetShowArgs),
-    /// Follow a packet from one function of a job to another
+    /// Trace a packet from one function of a job to another
     #[command(after_help = TRACE_EXAMPLES)]
     Trace(NetTraceArgs),
 }
@@ -81,13 +81,13 @@ pub struct NetTraceArgs {
     /// Id of the job
     #[arg(value_name = "JOB", value_parser = job)]
     pub job: JobId,
-    /// The rank that sends
+    /// Rank of the sender
     #[arg(value_name = "FROM")]
     pub from: u32,
-    /// A rank or an address, and a port
+    /// Rank or address of the receiver, and optionally a port
     #[arg(value_name = "TO[:PORT]")]
     pub to: Target,
-    /// Between the IPv6 addresses of the ranks
+    /// Use the IPv6 addresses of the ranks
     #[arg(short = '6', long)]
     pub ipv6: bool,
     /// Format
@@ -101,9 +101,9 @@ pub struct NetTraceArgs {
 /// `7`, `7:5000`, `10.192.0.8`, `10.192.0.8:5000`, `fd73::8` or `[fd73::8]:5000`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Who.
+    /// The receiver.
     pub to: TraceTo,
-    /// At which port.
+    /// The port.
     pub port: Option<u16>,
 }
 

@@ -22,7 +22,7 @@ The result is JSON on stdout; what the function prints is on stderr. Nothing sta
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct RunArgs {
-    /// File with the code, and what is called in it [default: handler, in Java the class]
+    /// File with the code, and the name of the handler [default: handler; in Java the class]
     #[arg(value_name = "PATH[:HANDLER]")]
     pub code: String,
     /// The event as JSON, `@FILE`, or `-` for stdin [default: {}]
@@ -31,22 +31,22 @@ pub struct RunArgs {
     /// Memory limit [default: 512MiB]
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<ByteSize>,
-    /// Processor share, as 500m or 1.5 [default: 1]
+    /// CPU limit, for example 500m or 1.5 [default: 1]
     #[arg(long, value_name = "CORES")]
     pub cpu: Option<CpuMillis>,
-    /// The most time for the call [default: 60s]
+    /// Time limit of the call [default: 60s]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub timeout: Option<Duration>,
     /// Set an environment variable (repeatable)
     #[arg(long = "env", value_name = "NAME=VALUE", value_parser = variable)]
     pub environment: Vec<(String, String)>,
-    /// One package that it needs, as `pillow==11.*` (repeatable)
+    /// A Python package that it needs, for example `pillow==11.*` (repeatable)
     #[arg(long = "package", value_name = "REQ")]
     pub packages: Vec<String>,
-    /// requirements.txt with packages that it needs
+    /// requirements.txt with the Python packages that it needs
     #[arg(long, value_name = "FILE")]
     pub requirements: Option<PathBuf>,
-    /// Which platform runs it.
+    /// The platform that runs it.
     #[command(flatten, next_help_heading = "Platform")]
     pub platform: PlatformArgs,
 }

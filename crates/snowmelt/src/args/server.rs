@@ -1,4 +1,4 @@
-//! The grammar of the commands that start, stop and look at a platform.
+//! The grammar of the commands that start, stop and inspect a platform.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -22,18 +22,18 @@ const DOWN_EXAMPLES: &str = "\
 Examples:
   snowmelt down
   snowmelt down --grace 5m        let long calls end
-  snowmelt down --grace 0s        cancel what runs
+  snowmelt down --grace 0s        cancel running work immediately
 
-Nothing new is accepted, and what runs may end within the grace time; then it is cancelled.
+New work is refused. Running work can end within the grace time, and is cancelled after it.
 Asynchronous calls that have not ended run again after the next `snowmelt up`. Deployed functions
-stay.";
+are kept.";
 
 const STATUS_EXAMPLES: &str = "\
 Examples:
   snowmelt status
   snowmelt status -o json | jq .memory_bytes
 
-Exit code 3 says that no server is running.";
+Exit code 3 means that no server is running.";
 
 const TOP_EXAMPLES: &str = "\
 Examples:
@@ -41,22 +41,22 @@ Examples:
   snowmelt top --once
   snowmelt top -o json | jq .node.imports.zygotes
 
-The same figures for Prometheus: curl --unix-socket SOCKET http://snowmelt/metrics";
+The same metrics for Prometheus: curl --unix-socket SOCKET http://snowmelt/metrics";
 
 const DOCTOR_EXAMPLES: &str = "\
 Examples:
   snowmelt doctor
   snowmelt doctor -o json | jq '.[] | select(.status == \"fail\")'
 
-Exit codes: 0 all is well, 1 there are warnings, 2 something that is needed is missing.";
+Exit codes: 0 no problems, 1 warnings, 2 a requirement is missing.";
 
 const SHOW_EXAMPLES: &str = "\
 Examples:
   snowmelt config show
   snowmelt config show --origin
 
-An option wins over its SNOWMELT_* variable, that over the configuration file
-(SNOWMELT_CONFIG, or ~/.config/snowmelt/config.toml), and that over the default.";
+Precedence, from the highest: the option, its SNOWMELT_* variable, the configuration file
+(SNOWMELT_CONFIG, or ~/.config/snowmelt/config.toml), the default.";
 
 /// `snowmelt up`.
 #[derive(Debug, Default, Args)]
@@ -68,7 +68,7 @@ pub struct UpArgs {
     /// Let other hosts join at this address (`snowmelt node`)
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Option<SocketAddr>,
-    /// Trust the authorities of registries in this file of PEM, beside those of the system
+    /// PEM file of certificate authorities to trust for registries, besides the system's
     #[arg(long, value_name = "FILE")]
     pub ca_file: Option<PathBuf>,
     #[command(flatten)]
@@ -79,7 +79,7 @@ pub struct UpArgs {
 #[derive(Debug, Args)]
 #[command(after_help = DOWN_EXAMPLES)]
 pub struct DownArgs {
-    /// How long running calls and queries may go on [default: 10s]
+    /// Grace time for running calls and queries [default: 10s]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub grace: Option<Duration>,
 }
@@ -97,7 +97,7 @@ pub struct StatusArgs {
 #[derive(Debug, Args)]
 #[command(after_help = TOP_EXAMPLES)]
 pub struct TopArgs {
-    /// Print once and end, as happens where stdout is no terminal
+    /// Print once and exit, which is the default if stdout is not a terminal
     #[arg(long)]
     pub once: bool,
     /// Format; json prints once
@@ -120,10 +120,10 @@ pub struct DoctorArgs {
 /// `snowmelt config`.
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
-    /// Print the settings that hold, as TOML
+    /// Print the effective settings as TOML
     #[command(after_help = SHOW_EXAMPLES)]
     Show {
-        /// Say of each where it comes from
+        /// Print where each setting comes from
         #[arg(long)]
         origin: bool,
     },
@@ -132,7 +132,7 @@ pub enum ConfigCommand {
 /// `snowmelt serve`.
 #[derive(Debug, Args)]
 pub struct ServeArgs {
-    /// Serve a socket of one's own, print it as one JSON line, and end when stdin ends
+    /// Serve a private socket, print its path as one JSON line, and exit when stdin closes
     #[arg(long, required = true)]
     pub private: bool,
 }

@@ -21,7 +21,7 @@ Examples:
 Tables: quote a location in FROM ('file.parquet', 'folder/', 'glob*.parquet', 's3://bucket/prefix/')
 or name it with --table. S3 uses the usual AWS_* variables.
 
-Formats: table for people; json is one object a line; csv has a header; arrow is an IPC stream on
+Formats: table for people; json is one object per line; csv has a header; arrow is an IPC stream on
 stdout and an IPC file with -O; parquet is compressed with zstd. Data goes to stdout, everything
 else to stderr.";
 
@@ -29,40 +29,40 @@ else to stderr.";
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct SqlArgs {
-    /// The statement; `-`, or none at all, reads it from stdin
+    /// The statement; read from stdin if it is `-` or omitted
     #[arg(value_name = "QUERY", conflicts_with = "file")]
     pub query: Option<String>,
     /// Read the statement from a file, or from stdin with `-`
     #[arg(short, long, value_name = "FILE")]
     pub file: Option<PathBuf>,
 
-    /// Format of the answer [default: table]
+    /// Format of the result [default: table]
     #[arg(short, long, value_enum, value_name = "FORMAT", help_heading = "Output")]
     pub output: Option<OutputFormat>,
-    /// Write the answer to this file, which appears only once it is whole
+    /// Write the result to this file, which is created only when it is complete
     #[arg(short = 'O', long, value_name = "FILE", help_heading = "Output")]
     pub output_file: Option<PathBuf>,
-    /// Rows that a table shows on a terminal; 0 shows all [default: 40]
+    /// Maximum rows of a table on a terminal; 0 shows all [default: 40]
     #[arg(long, value_name = "N", value_parser = whole::<u64>, help_heading = "Output")]
     pub rows: Option<u64>,
-    /// Print on stderr where time, bytes and memory went
+    /// Print a profile of time, bytes and memory on stderr
     #[arg(long, help_heading = "Output")]
     pub profile: bool,
-    /// Write the same as a page for the browser: one file that needs no other
+    /// Write the profile as a self-contained HTML page
     #[arg(long, value_name = "FILE.html", help_heading = "Output")]
     pub profile_out: Option<PathBuf>,
 
-    /// Workers; 0 means one for each core [default: 0]
+    /// Number of workers; 0 means one for each core [default: 0]
     #[arg(long, value_name = "N", value_parser = whole::<u32>, help_heading = "Resources")]
     pub workers: Option<u32>,
     /// Memory limit of each worker [default: 1GiB]
     #[arg(long, value_name = "SIZE", help_heading = "Resources")]
     pub memory: Option<ByteSize>,
-    /// The most time for the whole query, as 30s or 10m; 0 means no limit [default: 0]
+    /// Time limit of the query, for example 30s or 10m; 0 means no limit [default: 0]
     #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = "Resources")]
     pub timeout: Option<Duration>,
 
-    /// Name a location: a file, folder, glob or s3:// URL of Parquet files (repeatable)
+    /// Name a table: a file, folder, glob or s3:// URL of Parquet files (repeatable)
     #[arg(long = "table", value_name = "NAME=LOCATION", value_parser = named_location, help_heading = "Data and code")]
     pub tables: Vec<(String, String)>,
     /// Python file with functions decorated with @sm.udf (repeatable)
@@ -71,17 +71,17 @@ pub struct SqlArgs {
     /// requirements.txt with packages that the UDFs need
     #[arg(long, value_name = "FILE", requires = "udfs", help_heading = "Data and code")]
     pub requirements: Option<PathBuf>,
-    /// One package that the UDFs need, as `phonenumbers==8.13.*` (repeatable)
+    /// A Python package that the UDFs need, for example `phonenumbers==8.13.*` (repeatable)
     #[arg(long = "package", value_name = "REQ", requires = "udfs", help_heading = "Data and code")]
     pub packages: Vec<String>,
-    /// Run the UDFs in this block image, by its Python and with its packages
+    /// Run the UDFs in this block image, with its Python and its packages
     #[arg(long, value_name = "IMAGE", requires = "udfs", help_heading = "Data and code")]
     pub image: Option<String>,
-    /// Whose functions they are: they share no running code with others' [default: default]
+    /// Tenant that owns the UDFs; tenants never share a process [default: default]
     #[arg(long, value_name = "NAME", value_parser = str::parse::<Tenant>, help_heading = "Data and code")]
     pub tenant: Option<Tenant>,
 
-    /// Which platform runs it.
+    /// The platform that runs it.
     #[command(flatten, next_help_heading = "Platform")]
     pub platform: PlatformArgs,
 }

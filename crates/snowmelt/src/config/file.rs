@@ -1,6 +1,6 @@
 //! The configuration file as flat keys with their lines.
 //!
-//! Invariant: a key that no setting has is refused, with the nearest one named.
+//! Invariant: an unknown key is refused, and the error names the nearest known key.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -27,8 +27,8 @@ pub struct File {
 }
 
 impl File {
-    /// Reads the file that `SNOWMELT_CONFIG` names, which must exist, or the usual one, which need
-    /// not.
+    /// Reads the file that `SNOWMELT_CONFIG` names, which must exist, or else the default one,
+    /// which may be missing.
     pub fn find() -> Result<Option<Self>, ErrorReport> {
         let named = env::path(env::CONFIG);
         let must_exist = named.is_some();
@@ -41,36 +41,36 @@ impl File {
     }
 
     fn parse(path: PathBuf, text: &str) -> Result<Self, ErrorReport> {
-        let at = |place: usize, message: String| {
+        let at = |offset: usize, message: String| {
             ErrorReport::new(Code::OPTION, message).location(SourceLocation {
                 file: path.display().to_string(),
-                line: line_of(text, place),
+                line: line_of(text, offset),
                 within: None,
             })
         };
         let table = DeTable::parse(text).map_err(|error| {
-            let place = error.span().map_or(0, |span| span.start);
-            at(place, format!("the configuration is not TOML: {}", error.message()))
+            let offset = error.span().map_or(0, |span| span.start);
+            at(offset, format!("the configuration is not TOML: {}", error.message()))
         })?;
         let mut entries = BTreeMap::new();
         for (section, value) in table.get_ref() {
-            let place = section.span().start;
+            let offset = section.span().start;
             let DeValue::Table(keys) = value.get_ref() else {
-                return Err(unknown(section.get_ref(), at, place));
+                return Err(unknown(section.get_ref(), at, offset));
             };
             if keys.is_empty() && !known_section(section.get_ref()) {
-                return Err(unknown(section.get_ref(), at, place));
+                return Err(unknown(section.get_ref(), at, offset));
             }
             for (key, value) in keys {
                 let name = format!("{}.{}", section.get_ref(), key.get_ref());
-                let place = key.span().start;
+                let offset = key.span().start;
                 if !KEYS.iter().any(|known| known.name == name) {
-                    return Err(unknown(&name, at, place));
+                    return Err(unknown(&name, at, offset));
                 }
                 let text_of = scalar(value.get_ref()).ok_or_else(|| {
-                    at(place, format!("`{name}` must be a text, a number or a list"))
+                    at(offset, format!("`{name}` must be a string, a number, a boolean or a list"))
                 })?;
-                entries.insert(name, Entry { text: text_of, line: line_of(text, place) });
+                entries.insert(name, Entry { text: text_of, line: line_of(text, offset) });
             }
         }
         Ok(Self { path, entries })
@@ -81,8 +81,8 @@ fn scalar(value: &DeValue<'_>) -> Option<String> {
     match value {
         DeValue::String(text) => Some(text.to_string()),
         DeValue::Integer(number) => Some(number.to_string()),
-        DeValue::Boolean(truth) => Some(truth.to_string()),
-        // As a variable has it.
+        DeValue::Boolean(boolean) => Some(boolean.to_string()),
+        // The form of a list in an environment variable.
         DeValue::Array(items) => {
             let items = items.iter().map(|item| scalar(item.get_ref()));
             items.collect::<Option<Vec<_>>>().map(|items| items.join(","))
@@ -95,9 +95,9 @@ fn known_section(name: &str) -> bool {
     KEYS.iter().any(|key| key.name.split('.').next() == Some(name))
 }
 
-fn unknown(name: &str, at: impl Fn(usize, String) -> ErrorReport, place: usize) -> ErrorReport {
-    let report = at(place, format!("there is no setting `{name}`"));
-    // A key without its section is likened to the keys' own names.
+fn unknown(name: &str, at: impl Fn(usize, String) -> ErrorReport, offset: usize) -> ErrorReport {
+    let report = at(offset, format!("unknown setting `{name}`"));
+    // A key without a section is compared with the keys' names without theirs.
     let own = |known: &'static str| match name.contains('.') {
         true => known,
         false => known.rsplit('.').next().unwrap_or(known),
@@ -109,8 +109,8 @@ fn unknown(name: &str, at: impl Fn(usize, String) -> ErrorReport, place: usize) 
     }
 }
 
-fn line_of(text: &str, place: usize) -> u32 {
-    let before = text.as_bytes().iter().take(place);
+fn line_of(text: &str, offset: usize) -> u32 {
+    let before = text.as_bytes().iter().take(offset);
     1 + before.filter(|byte| **byte == b'\n').count() as u32
 }
 
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn knows_the_line_of_each_key() {
+    fn entries_have_line_numbers() {
         let file = parse("# comment\n[query]\nworkers = 3\nmemory = \"2GiB\"\n").unwrap();
         assert_eq!(file.entries["query.workers"].text, "3");
         assert_eq!(file.entries["query.memory"].line, 4);
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn says_where_the_file_is_no_toml() {
+    fn a_syntax_error_has_a_line_number() {
         let report = parse("[query]\nworkers = \n").unwrap_err();
         assert_eq!(report.location.unwrap().line, 2);
     }

@@ -1,7 +1,7 @@
-//! The settings that hold, and where each comes from.
+//! The effective settings, and the origin of each.
 //!
-//! Invariant: an option wins over its variable, that over the file, and that over the default;
-//! the default of every key stands in [`KEYS`] and nowhere else.
+//! Invariant: an option overrides its variable, which overrides the file, which overrides the
+//! default; the default of every key is defined only in [`KEYS`].
 
 mod file;
 mod show;
@@ -23,21 +23,21 @@ use file::{Entry, File};
 
 pub use show::show;
 
-/// A key of the configuration file with the variable that stands above it.
+/// A key of the configuration file, and the variable that overrides it.
 #[derive(Debug)]
 pub struct Key {
     /// Section and name, as `query.memory`.
     pub name: &'static str,
     /// Its environment variable.
     pub variable: &'static str,
-    /// What holds where nobody says anything; computed for paths.
+    /// The default; empty if it is computed or if there is none.
     default: &'static str,
 }
 
 macro_rules! keys {
     ($($constant:ident = $name:literal, $variable:expr, $default:literal;)*) => {
         $(const $constant: Key = Key { name: $name, variable: $variable, default: $default };)*
-        /// Every key there is.
+        /// All keys.
         pub const KEYS: &[Key] = &[$($constant),*];
     };
 }
@@ -72,7 +72,7 @@ keys! {
     ERRORS = "output.errors", env::ERRORS, "text";
 }
 
-/// Where a value comes from.
+/// The origin of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// An option on the command line.
@@ -81,67 +81,67 @@ pub enum Origin {
     Variable(&'static str),
     /// A line of the configuration file.
     File(PathBuf, u32),
-    /// Nobody said anything.
+    /// The default.
     Default,
 }
 
-/// A value with where it comes from.
+/// A value and its origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Value<T> {
     /// The value.
     pub value: T,
-    /// Where it comes from.
+    /// Its origin.
     pub origin: Origin,
 }
 
-/// The settings that hold.
+/// The effective settings.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Folder of everything that is kept.
+    /// Folder of the persistent state.
     pub state: Value<PathBuf>,
     /// Socket of the server.
     pub socket: Value<PathBuf>,
-    /// Group whose members may use the server; nobody but its user where absent.
+    /// Group whose members may use the server; if absent, only the server's user may.
     pub group: Option<Value<Group>>,
-    /// Folder of what a running platform holds and gives back.
+    /// Folder of the files of a running platform, which it removes at its end.
     pub run: Value<PathBuf>,
-    /// Interpreter for user code; found where absent.
+    /// Interpreter for user code; discovered if absent.
     pub python: Option<Value<PathBuf>>,
-    /// Address at which other hosts may join; none may where absent.
+    /// Address at which other hosts may join; none may if absent.
     pub listen: Option<Value<SocketAddr>>,
-    /// File with the secret of the cluster.
+    /// File with the secret token of the cluster.
     pub token_file: Option<Value<PathBuf>>,
-    /// Name of this host in the cluster; its host name where absent.
+    /// Name of this host in the cluster; its host name if absent.
     pub host: Option<Value<HostName>>,
-    /// The most memory that bursts have on this host; what the machine has where absent.
+    /// Memory limit of bursts on this host; the machine's memory if absent.
     pub host_memory: Option<Value<ByteSize>>,
-    /// The most memory of all sandboxes together; the spawner's own choice where absent.
+    /// Memory limit of all sandboxes together; chosen by the spawner if absent.
     pub sandboxes_memory: Option<Value<ByteSize>>,
-    /// The most processes of them; likewise.
+    /// Limit of processes of all sandboxes together; likewise.
     pub sandboxes_processes: Option<Value<u32>>,
-    /// What holds the functions of a job to their addresses.
+    /// How the addresses of a job's functions are enforced.
     pub hold: Value<Hold>,
-    /// The most memory of idle instances.
+    /// Memory limit of idle instances.
     pub handler_cache: Value<ByteSize>,
-    /// The most memory of zygotes.
+    /// Memory limit of zygotes.
     pub import_cache: Value<ByteSize>,
     /// How images are mounted.
     pub image_mount: Value<Choice>,
-    /// The most disk that complete images take as raw files.
+    /// Disk limit of the raw files of complete images.
     pub raw_images: Value<ByteSize>,
-    /// The most bytes of cached blocks of images.
+    /// Size limit of the block cache.
     pub image_cache: Value<ByteSize>,
-    /// File with authorities of registries that are trusted beside those of the system.
+    /// PEM file of certificate authorities to trust for registries, besides the system's.
     pub ca_file: Option<Value<PathBuf>>,
-    /// Whether starts are put beside their images in registries.
+    /// Whether start profiles are pushed to the registries of their images.
     pub publish_starts: Value<bool>,
-    /// Whose starts are used beside those of this platform.
+    /// Keys of other platforms whose start profiles are used.
     pub trusted_keys: Value<Vec<PublicKey>>,
     /// Workers of a query; 0 means one for each core.
     pub workers: Value<u32>,
     /// Memory limit of each worker.
     pub memory: Value<ByteSize>,
-    /// The most time for a query; zero means no limit.
+    /// Time limit of a query; zero means no limit.
     pub timeout: Value<Duration>,
     /// Format of the answer.
     pub format: Value<OutputFormat>,
@@ -154,11 +154,11 @@ pub struct Config {
 }
 
 impl Config {
-    /// Puts options, variables, file and defaults together.
+    /// Merges options, variables, file and defaults.
     ///
     /// # Errors
-    /// `SM-0110` for a file that cannot be read or has an unknown key, and for a value that is
-    /// none, wherever it stands.
+    /// `SM-0110` for a file that cannot be read or has an unknown key, and for an invalid value
+    /// from any origin.
     pub fn load(cli: &Cli) -> Result<Self, ErrorReport> {
         let sources = Sources { file: File::find()? };
         let sql = match &cli.command {
@@ -198,7 +198,7 @@ impl Config {
             raw_images: sources.get(&RAW_IMAGES, None, amount)?,
             image_cache: sources.get(&IMAGE_CACHE, None, amount)?,
             ca_file: sources.file(&CA_FILE, ca_file)?,
-            publish_starts: sources.get(&PUBLISH_STARTS, None, truth)?,
+            publish_starts: sources.get(&PUBLISH_STARTS, None, boolean)?,
             trusted_keys: sources.get(&TRUSTED_KEYS, None, keys)?,
             workers: sources.get(&WORKERS, sql.and_then(|sql| sql.workers), number)?,
             memory: sources.get(&MEMORY, sql.and_then(|sql| sql.memory), amount)?,
@@ -213,7 +213,7 @@ impl Config {
 }
 
 impl Config {
-    /// The most that all sandboxes of a platform have together.
+    /// Limits of all sandboxes of a platform together.
     pub fn total(&self) -> snowmelt_sandbox::Total {
         snowmelt_sandbox::Total {
             memory: self.sandboxes_memory.as_ref().map(|memory| memory.value),
@@ -221,7 +221,7 @@ impl Config {
         }
     }
 
-    /// What a platform does with images.
+    /// The platform's settings for images.
     pub fn images(&self) -> ImageSettings {
         ImageSettings {
             mount: self.image_mount.value,
@@ -279,7 +279,7 @@ impl Sources {
 
     fn named_path(&self, key: &'static Key) -> Result<Option<Value<PathBuf>>, ErrorReport> {
         let Some((text, origin)) = self.text(key) else { return Ok(None) };
-        // The server works in `/`, so a path must mean the same there.
+        // The server's working folder is `/`, so paths are made absolute here.
         let value = match &origin {
             Origin::File(file, _) => file.parent().unwrap_or(Path::new("/")).join(text),
             _ => std::path::absolute(&text)
@@ -338,13 +338,13 @@ fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| format!("`{text}` is not a whole number from 0"))
 }
 
-fn truth(text: &str) -> Result<bool, String> {
+fn boolean(text: &str) -> Result<bool, String> {
     text.parse().map_err(|_| format!("`{text}` is neither true nor false"))
 }
 
 fn keys(text: &str) -> Result<Vec<PublicKey>, String> {
     let key = |text: &str| {
-        let wrong = format!("`{text}` is no key: `snowmelt image key` prints one");
+        let wrong = format!("`{text}` is not a key: `snowmelt image key` prints one");
         PublicKey::parse(text).map_err(|_| wrong)
     };
     text.split(',').map(str::trim).filter(|key| !key.is_empty()).map(key).collect()

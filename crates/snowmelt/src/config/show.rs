@@ -1,4 +1,4 @@
-//! The settings that hold, as a configuration file that says the same.
+//! The effective settings as a configuration file with the same meaning.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use super::{Config, Origin, Value};
 use crate::text;
 
-/// TOML of all settings; with `origin` each line ends in a comment that says where it comes from.
+/// TOML of all settings; with `origin` each line ends with a comment that names its origin.
 pub fn show(config: &Config, origin: bool) -> String {
     let mut server = vec![
         path("state", &config.state),

@@ -14,11 +14,11 @@ use snowmelt_image::{Converted, Options, Result, build};
 use snowmelt_package::{Environment, Installer, Python};
 use snowmelt_types::{Code, ErrorReport, Report};
 
-use super::below::Below;
-use super::made::Made;
-use super::transfer::{amount, summary, told};
+use super::base::BaseImage;
+use super::report::BuildReport;
+use super::transfer::{amount, progress_callback, summary};
 use super::watched::{Watch, WatchedOrigin, blocking};
-use super::{failure, layout, shown, work_of_several};
+use super::{display_name, failure, layout, work_of_several};
 use crate::args::{Content, ImageBuildArgs};
 use crate::config::Config;
 use crate::failure::Outcome;
@@ -26,10 +26,10 @@ use crate::input;
 use crate::printer::Printer;
 use crate::progress::Progress;
 
-/// Where a model stands unless the user says so.
-const MODEL: &str = "/model";
-/// Where code stands unless the user says so.
-const CODE: &str = "/app";
+/// Default path of a model in the image.
+const MODEL_PATH: &str = "/model";
+/// Default path of code in the image.
+const CODE_PATH: &str = "/app";
 
 pub(super) fn build(args: &ImageBuildArgs, config: &Config, printer: Printer) -> Outcome {
     let began = Instant::now();
@@ -41,50 +41,51 @@ pub(super) fn build(args: &ImageBuildArgs, config: &Config, printer: Printer) ->
         && requirements.is_empty()
         && contents.is_empty()
     {
-        let hint = "give --base, --debian, --python, --model or --code";
-        return Err(option("an image of nothing".to_owned()).hint(hint).into());
+        let hint = "use --base, --debian, --python, --model or --code";
+        return Err(option("the image has no content".to_owned()).hint(hint).into());
     }
     let store = layout(config).map_err(failure)?;
     let options = Options { block_size: args.block_size.unwrap_or_default(), ..Options::default() };
-    let label = format!("building {}", shown(&args.name));
-    let (built, names, lacking, sent) =
+    let label = format!("building {}", display_name(&args.name));
+    let (built, names, missing, sent) =
         work_of_several(config, printer, &label, async |progress| {
-            let below =
-                Below::find(args.base.as_ref(), &store, progress).await.map_err(reported)?;
+            let base =
+                BaseImage::find(args.base.as_ref(), &store, progress).await.map_err(reported)?;
             let packages = Packages::unpacked(&requirements, config, progress).await?;
             let libraries = packages.libraries()?;
-            let (below, debian) =
-                debian((args, &libraries), config, below, (&store, options), progress).await?;
+            let (base, debian) =
+                debian((args, &libraries), config, base, (&store, options), progress).await?;
             let parts = debian.into_iter().chain(packages.parts(args)?).chain(contents).collect();
-            let (built, names) = pressed((below, parts, settings), (&store, options), progress)
+            let (built, names) = build_image((base, parts, settings), (&store, options), progress)
                 .await
                 .map_err(reported)?;
             store.tag(&args.name.to_string(), &built.manifest).map_err(reported)?;
-            let lacking = libraries.missing(&store, &built.image).await.map_err(reported)?;
-            let Some(to) = &args.push else { return Ok((built, names, lacking, None)) };
-            let told = told(progress, "sending");
-            let sent = exchange::push(&store, &built.image, to, &told).await.map_err(reported)?;
-            Ok::<_, ErrorReport>((built, names, lacking, Some(sent)))
+            let missing = libraries.missing(&store, &built.image).await.map_err(reported)?;
+            let Some(to) = &args.push else { return Ok((built, names, missing, None)) };
+            let on_progress = progress_callback(progress, "sending");
+            let sent =
+                exchange::push(&store, &built.image, to, &on_progress).await.map_err(reported)?;
+            Ok::<_, ErrorReport>((built, names, missing, Some(sent)))
         })?;
-    if !lacking.is_empty() {
-        printer.warning(&lacks(&lacking));
+    if !missing.is_empty() {
+        printer.warning(&missing_libraries(&missing));
     }
-    let name = shown(&args.name);
+    let name = display_name(&args.name);
     let pushed = sent.as_ref().map(|sent| format!("; pushed: {}", amount(sent)));
     let note = format!("{}{}", summary(&built, &name), pushed.unwrap_or_default());
-    Made::new(name, &built, &names, sent, began).lacking(lacking).print(args.output)?;
+    BuildReport::new(name, &built, &names, sent, began).lacking(missing).print(args.output)?;
     printer.note(&note);
     Ok(0)
 }
 
-/// What packages need and the image does not have.
-fn lacks(lacking: &[(String, String)]) -> ErrorReport {
-    let told = lacking.iter().map(|(library, by)| format!("{library} (needed by {by})"));
-    let message = format!("the image lacks {}", told.collect::<Vec<_>>().join(", "));
-    let packages: BTreeSet<_> = lacking.iter().filter_map(|(it, _)| debian_package(it)).collect();
+/// The warning about libraries that packages need and the image does not have.
+fn missing_libraries(missing: &[(String, String)]) -> ErrorReport {
+    let named = missing.iter().map(|(library, by)| format!("{library} (needed by {by})"));
+    let message = format!("the image lacks {}", named.collect::<Vec<_>>().join(", "));
+    let packages: BTreeSet<_> = missing.iter().filter_map(|(it, _)| debian_package(it)).collect();
     let report = ErrorReport::new(Code::IMAGE_LIBRARY, message);
     match packages.is_empty() {
-        true => report.hint("put them into the image, with a package of Debian or with the code"),
+        true => report.hint("add them to the image, by a Debian package or with the code"),
         false => {
             let packages = packages.into_iter().collect::<Vec<_>>().join(",");
             report.hint(format!("add them: --debian {packages}"))
@@ -108,7 +109,7 @@ fn settings(args: &ImageBuildArgs) -> Result<Settings, ErrorReport> {
     };
     let mut environment = args.environment.clone();
     let has_python = !args.python.is_empty() || args.python_file.is_some();
-    // For a Python that is not Debian's; the user's own word counts more.
+    // For a Python that is not Debian's. The user's own PYTHONPATH takes precedence.
     if let Some(path) = args.python_path.as_ref().filter(|_| has_python)
         && !environment.iter().any(|(name, _)| name == "PYTHONPATH")
     {
@@ -124,63 +125,63 @@ fn settings(args: &ImageBuildArgs) -> Result<Settings, ErrorReport> {
     })
 }
 
-/// Models below code: code changes more often.
+/// Models are below code, because code changes more often.
 fn contents(args: &ImageBuildArgs) -> Result<Vec<Part>, ErrorReport> {
-    let models = args.model.iter().map(|content| content_part("model", content, MODEL));
-    let codes = args.code.iter().map(|content| content_part("code", content, CODE));
+    let models = args.model.iter().map(|content| content_part("model", content, MODEL_PATH));
+    let codes = args.code.iter().map(|content| content_part("code", content, CODE_PATH));
     models.chain(codes).collect()
 }
 
-fn content_part(kind: &str, content: &Content, usual: &str) -> Result<Part, ErrorReport> {
+fn content_part(kind: &str, content: &Content, default: &str) -> Result<Part, ErrorReport> {
     let folder = &content.folder;
     if !folder.is_dir() {
-        let message = format!("the {kind} {} is no folder", folder.display());
+        let message = format!("the {kind} {} is not a folder", folder.display());
         return Err(option(message).hint("name a folder: FOLDER or FOLDER:/PATH/IN/THE/IMAGE"));
     }
-    let at = content.at.as_deref().unwrap_or(usual);
+    let at = content.at.as_deref().unwrap_or(default);
     let part = Part::content(folder, at).map_err(reported)?;
     Ok(Part { name: format!("{kind} {at}"), ..part })
 }
 
-/// The layer of Debian's packages, from the shelf if the same were asked for before.
+/// The layer of Debian packages, from the cache if the same were resolved before.
 async fn debian(
     (args, libraries): (&ImageBuildArgs, &Libraries),
     config: &Config,
-    below: Below,
+    base_image: BaseImage,
     (store, options): (&Layout, Options),
     progress: &Arc<Progress>,
-) -> Result<(Below, Option<Part>), ErrorReport> {
+) -> Result<(BaseImage, Option<Part>), ErrorReport> {
     if args.debian.is_empty() {
-        return Ok((below, None));
+        return Ok((base_image, None));
     }
     let shelf = config.state.value.join("debian");
     let shelf = DebianCache::open(&shelf).map_err(reported)?;
-    // Libraries that the wheels leave to the system come along.
+    // Libraries that the wheels expect from the system are added.
     let mut names = args.debian.clone();
     let more =
         libraries.packages().into_iter().filter(|more| !args.debian.iter().any(|it| it == more));
     names.extend(more.map(str::to_owned));
     let refresh = args.refresh;
-    let base = below.identity(progress).await.map_err(reported)?;
-    let asked = DebianPackages { names: &names, base: &base, refresh };
-    let (below, folder) = match shelf.get(&asked) {
-        Some(folder) => (below, folder),
+    let base = base_image.identity(progress).await.map_err(reported)?;
+    let requested = DebianPackages { names: &names, base: &base, refresh };
+    let (base_image, folder) = match shelf.get(&requested) {
+        Some(folder) => (base_image, folder),
         None => {
-            let (below, status) =
-                below.with_status(store, options, progress).await.map_err(reported)?;
-            progress.doing(format!("fetching {} of Debian", names.join(", ")));
+            let (base_image, status) =
+                base_image.with_status(store, options, progress).await.map_err(reported)?;
+            progress.set_label(format!("fetching Debian packages {}", names.join(", ")));
             let fetch = move |watch: Watch| {
-                let asked = DebianPackages { names: &names, base: &base, refresh };
-                shelf.fetch(&asked, status.as_deref(), &|what, bytes| watch.read(what, bytes))
+                let requested = DebianPackages { names: &names, base: &base, refresh };
+                shelf.fetch(&requested, status.as_deref(), &|what, bytes| watch.read(what, bytes))
             };
-            (below, blocking(progress, fetch).await.map_err(reported)?)
+            (base_image, blocking(progress, fetch).await.map_err(reported)?)
         }
     };
     let name = format!("debian {}", args.debian.join(" "));
-    Ok((below, Some(Part { name, ..Part::packages(&folder) })))
+    Ok((base_image, Some(Part { name, ..Part::packages(&folder) })))
 }
 
-/// Packages of Python that stay unpacked as long as this is held.
+/// Python packages, which stay unpacked until this is dropped.
 struct Packages(Option<(Installer, Environment)>);
 
 impl Packages {
@@ -196,12 +197,13 @@ impl Packages {
         let named = config.python.as_ref().map(|python| python.value.as_path());
         let python = Python::discover(named, state).map_err(reported)?;
         let installer = Installer::new(state.join("packages"), python).map_err(reported)?;
-        let told = |step: &snowmelt_package::Progress| progress.doing(step.to_string());
-        let environment = installer.environment(requirements, &told).await.map_err(reported)?;
+        let on_progress = |step: &snowmelt_package::Progress| progress.set_label(step.to_string());
+        let environment =
+            installer.environment(requirements, &on_progress).await.map_err(reported)?;
         Ok(Self(Some((installer, environment))))
     }
 
-    /// What they leave to the system.
+    /// The libraries that they expect from the system.
     fn libraries(&self) -> Result<Libraries, ErrorReport> {
         let mut libraries = Libraries::default();
         let Some((installer, environment)) = &self.0 else { return Ok(libraries) };
@@ -211,12 +213,12 @@ impl Packages {
         Ok(libraries)
     }
 
-    /// A layer for each wheel: images that have one in common share it.
+    /// One layer for each wheel, which all images with this wheel share.
     fn parts(&self, args: &ImageBuildArgs) -> Result<Vec<Part>, ErrorReport> {
         let Some((installer, environment)) = &self.0 else { return Ok(Vec::new()) };
-        let usual =
+        let default =
             format!("/usr/local/lib/python{}/dist-packages", installer.python().minor_version());
-        let at = args.python_path.as_ref().unwrap_or(&usual);
+        let at = args.python_path.as_ref().unwrap_or(&default);
         let part = |wheel: &snowmelt_package::Wheel| {
             let part = Part::content(&installer.files(wheel), at).map_err(reported)?;
             Ok(Part { name: format!("python {} {}", wheel.name, wheel.version), ..part })
@@ -225,35 +227,35 @@ impl Packages {
     }
 }
 
-/// Builds, and says what each added layer is called.
-async fn pressed(
-    (below, mut parts, settings): (Below, Vec<Part>, Settings),
+/// Builds the image; returns it with the names of the added layers.
+async fn build_image(
+    (base_image, mut parts, settings): (BaseImage, Vec<Part>, Settings),
     (store, options): (&Layout, Options),
     progress: &Arc<Progress>,
 ) -> Result<(Converted, Vec<String>)> {
-    if let Below::Folder(folder) = &below {
+    if let BaseImage::Folder(folder) = &base_image {
         parts.insert(0, base_part(folder));
     }
     let store = store.clone();
-    let press = move |watch: Watch| {
+    let run = move |watch: Watch| {
         let names = parts.iter().map(|part| part.name.clone()).collect();
-        let told = |what: &str, bytes| watch.read(what, bytes);
+        let on_progress = |what: &str, bytes| watch.read(what, bytes);
         let (origin, blocks);
-        let base = match below {
-            Below::Nothing | Below::Folder(_) => None,
-            Below::Origin(found) => {
+        let base = match base_image {
+            BaseImage::Nothing | BaseImage::Folder(_) => None,
+            BaseImage::Origin(found) => {
                 origin = WatchedOrigin::new(found, watch.clone());
                 Some(Base::Origin(&origin))
             }
-            Below::Blocks(found) => {
+            BaseImage::Blocks(found) => {
                 blocks = found;
                 Some(Base::Blocks(&blocks.base))
             }
         };
         let recipe = Recipe { base, parts, settings };
-        build::build_with_progress(&recipe, &store, options, &told).map(|built| (built, names))
+        build::build_with_progress(&recipe, &store, options, &on_progress).map(|built| (built, names))
     };
-    blocking(progress, press).await
+    blocking(progress, run).await
 }
 
 fn base_part(folder: &Path) -> Part {

@@ -4,14 +4,14 @@ use serde::Serialize;
 use snowmelt_image::Damage;
 use snowmelt_types::{ByteSize, Code, ErrorReport};
 
-use super::{familiar, work};
+use super::{short_name, work};
 use crate::args::ImageVerifyArgs;
 use crate::config::Config;
 use crate::failure::Outcome;
 use crate::printer::Printer;
 use crate::{list, text};
 
-/// Something that is not what its digest says.
+/// A block, or a table of blocks, that does not match its digest.
 #[derive(Serialize)]
 struct Damaged {
     blob: String,
@@ -23,7 +23,7 @@ struct Damaged {
 pub(super) fn verify(args: &ImageVerifyArgs, config: &Config, printer: Printer) -> Outcome {
     let label = format!("verifying {}", args.image);
     let (found, verified) = work(config, printer, &label, async |_| {
-        // The manifest and the configuration are compared with their digests as they are read.
+        // The manifest and the configuration are compared with their digests while they are read.
         let found = snowmelt_node::find_image(&config.state.value, &args.image).await?;
         found.config().await?;
         let source = found.origin.source()?;
@@ -34,16 +34,16 @@ pub(super) fn verify(args: &ImageVerifyArgs, config: &Config, printer: Printer) 
     let headings = ["blob", ">block", "reason"];
     let rows: Vec<_> = damages.iter().map(row).collect();
     list::print(args.output, &headings, &rows, &damages)?;
-    let name = familiar(&found.name);
+    let name = short_name(&found.name);
     if damages.is_empty() {
         let blocks = text::counted(verified.blocks, "block");
-        printer.note(&format!("{name} is whole: {blocks}, {}", ByteSize(verified.bytes)));
+        printer.note(&format!("{name} is intact: {blocks}, {}", ByteSize(verified.bytes)));
         return Ok(0);
     }
     let places = text::counted(damages.len() as u64, "place");
     let message = format!("the image {name} is damaged in {places}");
     Err(ErrorReport::new(Code::IMAGE_DAMAGED, message)
-        .hint("build the image again, or fetch it from elsewhere")
+        .hint("build the image again, or fetch it from another source")
         .into())
 }
 

@@ -1,22 +1,22 @@
-//! `snowmelt image`: block images of this machine, and between it and registries.
+//! `snowmelt image`: local block images, and their transfer from and to registries.
 //!
 //! | part | file |
 //! |---|---|
-//! | into the folder of images, and out of it | `transfer` |
-//! | made from a base, packages and code | `build`, `below`, `made` |
-//! | work that blocks, and its end | `watched` |
-//! | what is there | `show` |
-//! | into the cache of blocks before it is needed | `warm` |
-//! | whether it is whole | `check` |
-//! | what two of them share | `compare` |
+//! | `convert`, `push`, `pull` | `transfer` |
+//! | `build`: an image from a base, packages and code | `build`, `base`, `report` |
+//! | progress and cancellation of blocking work | `watched` |
+//! | `ls`, `inspect` | `show` |
+//! | `warm`: prefetch of blocks into the cache | `warm` |
+//! | `verify` | `check` |
+//! | `diff` | `compare` |
 //!
-//! Boundary: no platform is needed; what they do is in `snowmelt_image`.
+//! Boundary: these commands need no platform; the work itself is in `snowmelt_image`.
 
-mod below;
+mod base;
 mod build;
 mod check;
 mod compare;
-mod made;
+mod report;
 mod show;
 mod transfer;
 mod warm;
@@ -79,13 +79,13 @@ fn prune(args: &ImagePruneArgs, config: &Config, printer: Printer) -> Outcome {
         printer.note(&format!("{verb} {files}, {}", ByteSize(collected.bytes)));
     }
     if args.blocks {
-        // Who has the cache alone knows that nothing is mounted that needs a block of it.
+        // The lock of the cache guarantees that no mounted image needs its blocks.
         let cache = stores(config).cache().map_err(failure)?;
         let bytes = ByteSize(cache.bytes());
         if !args.dry_run {
             cache.empty();
         }
-        printer.note(&format!("{verb} {bytes} of blocks of images in registries"));
+        printer.note(&format!("{verb} {bytes} of cached blocks of registry images"));
     }
     Ok(0)
 }
@@ -96,31 +96,31 @@ fn key(config: &Config) -> Outcome {
     Ok(0)
 }
 
-/// What is kept of images in registries.
+/// The stores of registry images on this machine.
 fn stores(config: &Config) -> ImageStores {
     ImageStores::new(&config.state.value, config.images())
 }
 
-/// The folder of the images of this machine; made if it is not there.
+/// The folder of local images; created if it does not exist.
 fn layout(config: &Config) -> Result<Layout> {
     Layout::create(&Found::local_folder(&config.state.value))
 }
 
-/// A name without what stands before every name that has no registry.
-fn familiar(name: &str) -> &str {
+/// A name without the prefix `docker.io/library/`, which names without a registry get.
+fn short_name(name: &str) -> &str {
     let short = name.strip_prefix("docker.io/").unwrap_or(name);
     short.strip_prefix("library/").unwrap_or(short)
 }
 
-fn shown(name: &Reference) -> String {
-    familiar(&name.to_string()).to_owned()
+fn display_name(name: &Reference) -> String {
+    short_name(&name.to_string()).to_owned()
 }
 
 fn failure(error: snowmelt_image::Error) -> Failure {
     error.report().into()
 }
 
-/// Does some work in a runtime, with a display of how far it is, until a signal comes.
+/// Runs work in a runtime, with a progress display, until it ends or a signal arrives.
 fn work<T>(
     config: &Config,
     printer: Printer,
@@ -130,7 +130,7 @@ fn work<T>(
     work_of_several(config, printer, label, work)
 }
 
-/// The same where other crates than that of images fail too.
+/// [`work`] for errors of several crates.
 fn work_of_several<T, E: Report>(
     config: &Config,
     printer: Printer,
@@ -140,14 +140,14 @@ fn work_of_several<T, E: Report>(
     let runtime = platform::server_runtime()?;
     let done = runtime.block_on(async {
         let signals = Signals::listen(printer)?;
-        let progress = Arc::new(Progress::watched(config.progress.value, printer, label));
+        let progress = Arc::new(Progress::on_terminal(config.progress.value, printer, label));
         tokio::select! {
             biased;
             () = signals.token().cancelled() => Err(signals.failure()),
             done = work(&progress) => done.map_err(|error| error.report().into()),
         }
     });
-    // A layer that is being read must not hold up the end.
+    // A blocking read of a layer must not delay the exit.
     runtime.shutdown_background();
     done
 }

@@ -6,7 +6,7 @@ use snowmelt_image::{Image, Result, exchange};
 use snowmelt_node::{Found, ImageOrigin};
 use snowmelt_types::ByteSize;
 
-use super::{failure, familiar, layout, work};
+use super::{failure, layout, short_name, work};
 use crate::args::{ImageInspectArgs, ImageLsArgs, ShowFormat};
 use crate::config::Config;
 use crate::failure::Outcome;
@@ -19,7 +19,7 @@ use crate::{list, text};
 struct Listed {
     name: String,
     manifest: OciDigest,
-    /// Stored bytes; layers that images share count for each.
+    /// Stored bytes; a shared layer counts in each image.
     bytes: u64,
     raw_bytes: u64,
     layers: usize,
@@ -34,7 +34,7 @@ pub(super) fn ls(args: &ImageLsArgs, config: &Config, printer: Printer) -> Outco
     let rows: Vec<_> = images.iter().map(row).collect();
     list::print(args.output, &headings, &rows, &images)?;
     if images.is_empty() {
-        printer.note("there is no image here: snowmelt image convert makes one");
+        printer.note("no images; make one with `snowmelt image convert` or `image build`");
     }
     Ok(0)
 }
@@ -45,7 +45,7 @@ fn listed(config: &Config) -> Result<Vec<Listed>> {
         let image = exchange::read(&layout, &manifest)?;
         let (bytes, raw_bytes) = sizes(&image);
         Ok(Listed {
-            name: familiar(&name.unwrap_or_default()).to_owned(),
+            name: short_name(&name.unwrap_or_default()).to_owned(),
             manifest: manifest.digest,
             bytes,
             raw_bytes,
@@ -76,7 +76,7 @@ fn short(digest: &OciDigest) -> String {
     digest.hex()[..12].to_owned()
 }
 
-/// An image with all that is known of it.
+/// An image with all its details.
 #[derive(Serialize)]
 struct Inspected {
     name: String,
@@ -120,7 +120,7 @@ fn inspected(found: Found, config: &[u8]) -> Inspected {
     };
     let blobs = found.image.blobs().enumerate().map(|(index, blob)| of_blob(part(index), blob));
     Inspected {
-        name: familiar(&found.name).to_owned(),
+        name: short_name(&found.name).to_owned(),
         blobs: blobs.collect(),
         manifest: found.manifest,
         origin: found.origin,
@@ -161,9 +161,9 @@ fn lines(image: &Inspected) -> String {
         ("environment", of_config("Env")),
         ("user", of_config("User")),
     ];
-    let told = rows.iter().filter(|(_, value)| !value.is_empty());
+    let present = rows.iter().filter(|(_, value)| !value.is_empty());
     let head: String =
-        told.map(|(name, value)| format!("{name:<12} {}\n", text::visible(value))).collect();
+        present.map(|(name, value)| format!("{name:<12} {}\n", text::visible(value))).collect();
     let headings = ["part", "digest", ">stored", ">raw", ">blocks", ">block"];
     let row = |blob: &Blob| {
         let cells = [

@@ -8,7 +8,7 @@ use snowmelt_image::{Converted, Options, exchange};
 use snowmelt_types::{ByteSize, Code, ErrorReport};
 
 use super::watched::{WatchedOrigin, blocking};
-use super::{failure, layout, shown, stores, work};
+use super::{display_name, failure, layout, stores, work};
 use crate::args::{ImageConvertArgs, ImagePullArgs, ImagePushArgs};
 use crate::config::Config;
 use crate::failure::Outcome;
@@ -21,19 +21,19 @@ pub(super) fn convert(args: &ImageConvertArgs, config: &Config, printer: Printer
     let name = match (&args.name, source) {
         (Some(name), _) => name,
         (None, ImageLocation::Registry(name)) => name,
-        (None, _) => return Err(nameless("convert", source).into()),
+        (None, _) => return Err(name_required("convert", source).into()),
     };
     let options = Options { block_size: args.block_size.unwrap_or_default(), ..Options::default() };
-    converted(source, name, options, config, printer)
+    convert_source(source, name, options, config, printer)
 }
 
-fn nameless(verb: &str, source: &ImageLocation) -> ErrorReport {
-    let message = format!("the image of {source} needs a name here");
+fn name_required(verb: &str, source: &ImageLocation) -> ErrorReport {
+    let message = format!("the image of {source} needs a local name");
     let hint = format!("for example: snowmelt image {verb} {source} app:v1");
     ErrorReport::new(Code::OPTION, message).hint(hint)
 }
 
-fn converted(
+fn convert_source(
     source: &ImageLocation,
     name: &Reference,
     options: Options,
@@ -51,7 +51,7 @@ fn converted(
         blocking(progress, convert).await
     })?;
     layout.tag(&name.to_string(), &converted.manifest).map_err(failure)?;
-    printer.note(&summary(&converted, &shown(name)));
+    printer.note(&summary(&converted, &display_name(name)));
     Ok(0)
 }
 
@@ -62,11 +62,11 @@ pub(super) fn summary(converted: &Converted, name: &str) -> String {
     let layers = text::counted(image.layers.len() as u64, "layer");
     let reused = match converted.reused {
         0 => String::new(),
-        reused => format!(", {reused} of them here already"),
+        reused => format!(", {reused} of them already here"),
     };
     let devices = match converted.devices {
         0 => String::new(),
-        devices => format!("; {} left out", text::counted(devices, "device node")),
+        devices => format!("; {} omitted", text::counted(devices, "device node")),
     };
     format!("{name}: {layers}{reused}, {} of {}{devices}", ByteSize(stored), ByteSize(raw))
 }
@@ -77,50 +77,51 @@ pub(super) fn push(args: &ImagePushArgs, config: &Config, printer: Printer) -> O
     let manifest = layout.find(Some(&args.name.to_string())).map_err(failure)?;
     let image = exchange::read(&layout, &manifest).map_err(failure)?;
     let stores = stores(config);
-    let asking = format!("asking {}", to.registry);
-    let (sent, has_start) = work(config, printer, &asking, async |progress| {
-        let sent = exchange::push(&layout, &image, to, &told(progress, "sending")).await?;
+    let label = format!("querying {}", to.registry);
+    let (sent, has_start) = work(config, printer, &label, async |progress| {
+        let sent =
+            exchange::push(&layout, &image, to, &progress_callback(progress, "sending")).await?;
         Ok((sent, stores.publish_start(to, &manifest).await?))
     })?;
-    let start = if has_start { ", and what its starts touched" } else { "" };
-    printer.note(&format!("sent {to}@{}: {}{start}", manifest.digest, amount(&sent)));
+    let start = if has_start { ", with its start profile" } else { "" };
+    printer.note(&format!("pushed {to}@{}: {}{start}", manifest.digest, amount(&sent)));
     Ok(0)
 }
 
 pub(super) fn pull(args: &ImagePullArgs, config: &Config, printer: Printer) -> Outcome {
     let from = match (&args.from, &args.name) {
         (ImageLocation::Registry(from), _) => from,
-        // All of it is on this machine, as an image of another kind.
+        // The source is local, and an image of another kind.
         (source, Some(name)) => {
-            return converted(source, name, Options::default(), config, printer);
+            return convert_source(source, name, Options::default(), config, printer);
         }
-        (source, None) => return Err(nameless("pull", source).into()),
+        (source, None) => return Err(name_required("pull", source).into()),
     };
     let layout = layout(config).map_err(failure)?;
-    let label = format!("asking {}", from.registry);
+    let label = format!("querying {}", from.registry);
     let pulled = work(config, printer, &label, async |progress| {
-        exchange::pull(from, &layout, &told(progress, "fetching")).await
+        exchange::pull(from, &layout, &progress_callback(progress, "fetching")).await
     })?;
     let name = args.name.as_ref().unwrap_or(from);
     layout.tag(&name.to_string(), &pulled.manifest).map_err(failure)?;
-    printer.note(&format!("fetched {} as {}", pulled.manifest.digest, shown(name)));
+    printer.note(&format!("fetched {} as {}", pulled.manifest.digest, display_name(name)));
     Ok(0)
 }
 
-/// How much of an image a registry did not have.
+/// The amount of data that the registry did not have.
 pub(super) fn amount(sent: &Sent) -> String {
     match sent.blobs.len() as u64 {
-        0 => "all of its blobs were there".to_owned(),
+        0 => "all blobs already existed".to_owned(),
         blobs => format!("{} of {}", text::counted(blobs, "new blob"), ByteSize(sent.bytes)),
     }
 }
 
-pub(super) fn told(
+pub(super) fn progress_callback(
     progress: &Arc<Progress>,
     verb: &'static str,
 ) -> impl Fn(usize, usize, u64) + Sync {
     let progress = Arc::clone(progress);
     move |blob, blobs, bytes| {
-        progress.doing(format!("{verb} blob {blob} of {blobs} · {}", ByteSize(bytes)));
+        progress.set_label(format!("{verb} blob {blob} of {blobs} · {}", ByteSize(bytes)));
     }
 }

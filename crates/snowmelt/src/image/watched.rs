@@ -1,4 +1,4 @@
-//! Work on images that blocks: told how far it is, and ended when nobody waits for it any more.
+//! Blocking work on images, with progress updates and cancellation.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -12,35 +12,35 @@ use snowmelt_types::ByteSize;
 
 use crate::progress::Progress;
 
-/// How long an end is waited for. What is left then is removed by the next work.
-const ENDS_WITHIN: Duration = Duration::from_secs(5);
-/// Bytes between two words of how far it is.
-const SAID_EACH: u64 = 1 << 20;
+/// How long to wait for cancelled work. The next command removes any files that it leaves.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
+/// Bytes between two progress updates.
+const REPORT_EVERY: u64 = 1 << 20;
 
-/// What work says that it does, and whether it is to go on.
+/// The progress display and the cancellation flag of blocking work.
 #[derive(Clone)]
 pub(super) struct Watch {
     progress: Arc<Progress>,
     stopped: Arc<AtomicBool>,
-    said: Arc<AtomicU64>,
+    reported: Arc<AtomicU64>,
 }
 
 impl Watch {
-    /// Bytes of something were read; an error if nobody waits for more.
+    /// Reports the bytes read so far; an error if the work was cancelled.
     pub fn read(&self, what: &str, bytes: u64) -> io::Result<()> {
         if self.stopped.load(Ordering::Relaxed) {
             return Err(io::Error::other("it was cancelled"));
         }
-        if bytes.abs_diff(self.said.load(Ordering::Relaxed)) >= SAID_EACH {
-            self.said.store(bytes, Ordering::Relaxed);
-            self.progress.doing(format!("{what} · {} read", ByteSize(bytes)));
+        if bytes.abs_diff(self.reported.load(Ordering::Relaxed)) >= REPORT_EVERY {
+            self.reported.store(bytes, Ordering::Relaxed);
+            self.progress.set_label(format!("{what} · {} read", ByteSize(bytes)));
         }
         Ok(())
     }
 }
 
-/// Does work on a thread that may block. Dropped before its end it stops the work and waits until
-/// what was half-made is removed.
+/// Runs work on a thread that may block. Dropping the future cancels the work and waits until its
+/// partial files are removed.
 pub(super) async fn blocking<T: Send + 'static>(
     progress: &Arc<Progress>,
     work: impl FnOnce(Watch) -> Result<T> + Send + 'static,
@@ -50,11 +50,11 @@ pub(super) async fn blocking<T: Send + 'static>(
     let watch = Watch {
         progress: Arc::clone(progress),
         stopped: Arc::clone(&stopped),
-        said: Arc::new(AtomicU64::new(u64::MAX / 2)),
+        reported: Arc::new(AtomicU64::new(u64::MAX / 2)),
     };
     let _stopping = Stopping { stopped, ended };
     let worked = tokio::task::spawn_blocking(move || {
-        // Dropped behind all that the work had.
+        // Dropped after everything that the work owns.
         let _done = done;
         work(watch)
     });
@@ -72,11 +72,11 @@ impl Drop for Stopping {
     fn drop(&mut self) {
         self.stopped.store(true, Ordering::Relaxed);
         // Nothing is ever sent: the other end is dropped.
-        let _ = self.ended.recv_timeout(ENDS_WITHIN);
+        let _ = self.ended.recv_timeout(END_TIMEOUT);
     }
 }
 
-/// An origin whose readers are watched.
+/// An origin whose readers report progress and can be cancelled.
 pub(super) struct WatchedOrigin {
     inner: Arc<dyn Origin + Send + Sync>,
     watch: Watch,

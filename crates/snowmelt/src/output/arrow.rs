@@ -1,5 +1,5 @@
-//! Arrow IPC: a stream on stdout, where it can be read as it comes, and a file (Feather 2) in a
-//! file, where it can be mapped.
+//! Arrow IPC: the stream format on stdout, which can be read incrementally, and the file format
+//! (Feather 2) in a file, which can be mapped.
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;

@@ -10,29 +10,29 @@ use super::{Sink, Target};
 struct Csv {
     writer: Writer<Target>,
     schema: SchemaRef,
-    begun: bool,
+    started: bool,
 }
 
 pub(super) fn sink(target: Target, schema: &SchemaRef) -> Result<Box<dyn Sink>, ArrowError> {
     let nested = schema.fields().iter().find(|field| field.data_type().is_nested());
     if let Some(field) = nested {
         let (name, kind) = (field.name(), field.data_type());
-        let problem = format!("CSV has no place for column `{name}` of type {kind}");
+        let problem = format!("CSV cannot represent column `{name}` of type {kind}");
         return Err(ArrowError::CsvError(problem));
     }
     let writer = WriterBuilder::new().with_header(true).build(target);
-    Ok(Box::new(Csv { writer, schema: schema.clone(), begun: false }))
+    Ok(Box::new(Csv { writer, schema: schema.clone(), started: false }))
 }
 
 impl Sink for Csv {
     fn write(&mut self, batch: &RecordBatch) -> Result<(), ArrowError> {
-        self.begun = true;
+        self.started = true;
         self.writer.write(batch)
     }
 
     fn finish(mut self: Box<Self>) -> Result<(Target, Vec<String>), ArrowError> {
-        if !self.begun {
-            // An answer without rows has a header all the same.
+        if !self.started {
+            // A result without rows has a header too.
             self.writer.write(&RecordBatch::new_empty(self.schema.clone()))?;
         }
         Ok((self.writer.into_inner(), Vec::new()))

@@ -1,4 +1,4 @@
-//! One JSON object a line (NDJSON), nulls written out, so that every line has every key.
+//! One JSON object per line (NDJSON) with explicit nulls, so that every line has every key.
 
 use arrow::array::RecordBatch;
 use arrow::error::ArrowError;

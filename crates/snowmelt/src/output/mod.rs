@@ -1,7 +1,7 @@
-//! The answer of a query in the format that the user asked for.
+//! Writes the result of a query in the format that the user chose.
 //!
-//! Invariant: a file appears under its name only once the answer in it is whole; a reader of
-//! stdout that went away ends the query quietly.
+//! Invariant: a file gets its final name only when its content is complete; if the reader of
+//! stdout closes the pipe, the query ends without an error.
 
 mod arrow;
 mod csv;
@@ -25,15 +25,15 @@ use crate::printer;
 pub use table::{Cell, Layout, draw};
 pub use target::Target;
 
-/// What turns batches into one format.
+/// Encodes batches in one format.
 trait Sink {
     /// Writes one batch.
     fn write(&mut self, batch: &RecordBatch) -> Result<(), ArrowError>;
-    /// Writes what is left; gives the target and what the user should know.
+    /// Writes the remaining bytes; returns the target and notes for the user.
     fn finish(self: Box<Self>) -> Result<(Target, Vec<String>), ArrowError>;
 }
 
-/// Where and how an answer is written; opened once its schema is known.
+/// Target and format of a result; opened once its schema is known.
 pub struct Output<'a> {
     /// The format.
     pub format: OutputFormat,
@@ -44,7 +44,7 @@ pub struct Output<'a> {
 }
 
 impl Output<'_> {
-    /// The format that the user meant: the one that was asked for, else by the file's name.
+    /// The format of a file by its extension, if it is known.
     pub fn format_for(file: Option<&Path>) -> Option<OutputFormat> {
         match file?.extension()?.to_str()? {
             "json" | "jsonl" | "ndjson" => Some(OutputFormat::Json),
@@ -55,7 +55,7 @@ impl Output<'_> {
         }
     }
 
-    /// Refuses to flood a terminal with bytes.
+    /// Refuses to write binary data to a terminal.
     ///
     /// # Errors
     /// `SM-0110` for a binary format on a terminal.
@@ -73,10 +73,10 @@ impl Output<'_> {
             .hint(format!("write a file with -O {file}, or pipe it to a program")))
     }
 
-    /// Writes what comes before the first row.
+    /// Opens the writer and writes the header of the format.
     ///
     /// # Errors
-    /// `SM-0114` where the target cannot be written or the format cannot hold the schema.
+    /// `SM-0114` if the target cannot be written or the format cannot represent the schema.
     pub fn open(&self, target: Target, schema: &SchemaRef) -> Result<Writer, ErrorReport> {
         let failures = target.failures();
         let sink: Result<Box<dyn Sink>, ArrowError> = match self.format {
@@ -99,14 +99,14 @@ impl Output<'_> {
     }
 }
 
-/// An answer that is being written. Dropping it leaves no file behind.
+/// A result that is being written. Dropping it before [`Self::finish`] leaves no file.
 pub struct Writer {
     sink: Box<dyn Sink>,
     failures: target::Failures,
 }
 
 impl Writer {
-    /// Writes one batch. False where the reader went away and no more is wanted.
+    /// Writes one batch. False if the reader closed the pipe.
     ///
     /// # Errors
     /// `SM-0114`, or `SM-0506` for a full disk.
@@ -118,7 +118,7 @@ impl Writer {
         }
     }
 
-    /// Writes what is left and gives the file its name. Gives what the user should know.
+    /// Writes the remaining bytes and gives the file its final name. Returns notes for the user.
     ///
     /// # Errors
     /// As [`Self::write`].

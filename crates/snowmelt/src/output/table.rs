@@ -1,7 +1,8 @@
-//! A table for people: numbers to the right, nulls unlike any text, no wider than the terminal.
+//! Text tables: numbers are right-aligned, nulls differ from any text, and the table fits the
+//! terminal.
 //!
-//! Invariant: at most [`SAMPLE`] rows are held. Widths are decided by those; a longer cell that
-//! comes later moves its own line and no other.
+//! Invariant: at most [`SAMPLE`] rows are buffered. They determine the widths; a longer cell in a
+//! later row shifts only its own line.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -15,12 +16,11 @@ use unicode_width::UnicodeWidthStr;
 use super::{Sink, Target};
 use crate::{printer, text};
 
-/// Rows that decide how wide the columns are.
+/// Number of rows that determine the widths of the columns.
 const SAMPLE: usize = 10_000;
-/// Columns that a cell may take where not everything fits.
+/// Width to which columns can be reduced if the table is too wide.
 const NARROW: usize = 32;
-/// Columns to which other cells are filled up beside a long one: one text of a megabyte must not
-/// make every line that long.
+/// Width up to which cells are padded: one text of a megabyte must not make every line that long.
 const PADDED: usize = 120;
 
 /// How much of a table is shown.
@@ -32,13 +32,13 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Everything.
+    /// All rows and columns.
     pub fn unlimited() -> Self {
         Self { width: None, rows: None, colour: false }
     }
 
-    /// What fits on stdout: a terminal has a width and shows at most so many rows (0 means all),
-    /// a pipe takes everything.
+    /// The layout for stdout: a terminal limits the width and the number of rows (0 means all); a
+    /// pipe has no limits.
     pub fn stdout(rows: u64) -> Self {
         if !printer::stdout_is_terminal() {
             return Self::unlimited();
@@ -51,14 +51,14 @@ impl Layout {
 /// A cell; `None` is null.
 pub type Cell = Option<String>;
 
-/// A column's heading and whether its cells stand to the right.
+/// A column's heading, and whether its cells are right-aligned.
 #[derive(Clone, Debug)]
 pub struct Column {
     name: String,
     right: bool,
 }
 
-/// Draws a small table whole. A heading that begins with `>` puts its column to the right.
+/// Draws a small table. A heading that begins with `>` right-aligns its column.
 pub fn draw(headings: &[&str], rows: &[Vec<Cell>], layout: Layout) -> String {
     let column = |heading: &&str| Column {
         name: heading.trim_start_matches('>').to_owned(),
@@ -75,7 +75,7 @@ struct Table {
     target: Target,
     columns: Vec<Column>,
     layout: Layout,
-    held: Vec<Vec<Cell>>,
+    buffered: Vec<Vec<Cell>>,
     frame: Option<Frame>,
     seen: u64,
 }
@@ -86,7 +86,7 @@ pub(super) fn sink(target: Target, schema: &SchemaRef, layout: Layout) -> Box<dy
         right: field.data_type().is_numeric(),
     });
     let columns = columns.collect();
-    Box::new(Table { target, columns, layout, held: Vec::new(), frame: None, seen: 0 })
+    Box::new(Table { target, columns, layout, buffered: Vec::new(), frame: None, seen: 0 })
 }
 
 impl Sink for Table {
@@ -100,18 +100,18 @@ impl Sink for Table {
         self.seen += batch.num_rows() as u64;
         let shown = usize::try_from(wanted).unwrap_or(usize::MAX).min(batch.num_rows());
         for row in 0..shown {
-            self.take(cells(batch, &formatters, row)?)?;
+            self.add(cells(batch, &formatters, row)?)?;
         }
         Ok(())
     }
 
     fn finish(mut self: Box<Self>) -> Result<(Target, Vec<String>), ArrowError> {
-        self.settle()?;
+        self.write_buffered()?;
         let mut notes = Vec::new();
         let hidden = self.seen.saturating_sub(self.layout.rows.unwrap_or(u64::MAX));
         if hidden > 0 {
             let more = text::counted(hidden, "more row");
-            notes.push(format!("… {more} (all of them: --rows 0, or -o csv)"));
+            notes.push(format!("… {more} (show all with --rows 0, or -o csv)"));
         }
         notes.extend(self.frame.and_then(|frame| frame.note()));
         Ok((self.target, notes))
@@ -119,23 +119,23 @@ impl Sink for Table {
 }
 
 impl Table {
-    fn take(&mut self, row: Vec<Cell>) -> Result<(), ArrowError> {
+    fn add(&mut self, row: Vec<Cell>) -> Result<(), ArrowError> {
         if let Some(frame) = &self.frame {
             let mut line = String::new();
             frame.row(&row, &mut line);
             return Ok(self.target.write_all(line.as_bytes())?);
         }
-        self.held.push(row);
-        if self.held.len() == SAMPLE { self.settle() } else { Ok(()) }
+        self.buffered.push(row);
+        if self.buffered.len() == SAMPLE { self.write_buffered() } else { Ok(()) }
     }
 
-    fn settle(&mut self) -> Result<(), ArrowError> {
+    fn write_buffered(&mut self) -> Result<(), ArrowError> {
         if self.frame.is_some() {
             return Ok(());
         }
-        let frame = Frame::fit(self.columns.clone(), &self.held, self.layout);
+        let frame = Frame::fit(self.columns.clone(), &self.buffered, self.layout);
         let mut drawn = frame.head();
-        self.held.drain(..).for_each(|row| frame.row(&row, &mut drawn));
+        self.buffered.drain(..).for_each(|row| frame.row(&row, &mut drawn));
         self.frame = Some(frame);
         Ok(self.target.write_all(drawn.as_bytes())?)
     }
@@ -151,7 +151,7 @@ fn cells(
             return Ok(None);
         }
         let shown = one_line(&formatter.value(row).try_to_string()?);
-        // A text that reads NULL must not be taken for one.
+        // The text NULL must differ from a null.
         Ok(Some(if shown == "NULL" { "\"NULL\"".to_owned() } else { shown }))
     };
     batch.columns().iter().zip(formatters).map(cell).collect()
@@ -165,7 +165,7 @@ fn one_line(shown: &str) -> String {
 struct Frame {
     columns: Vec<Column>,
     widths: Vec<usize>,
-    // Columns from the left that fit.
+    // Number of leftmost columns that fit.
     shown: usize,
     cut: bool,
     colour: bool,
@@ -235,7 +235,7 @@ impl Frame {
     fn note(&self) -> Option<String> {
         let (shown, all) = (self.shown, self.columns.len());
         (shown < all)
-            .then(|| format!("… {shown} of {all} columns (all of them: -o csv or -o json)"))
+            .then(|| format!("… {shown} of {all} columns (show all with -o csv or -o json)"))
     }
 }
 
@@ -247,7 +247,7 @@ fn total(widths: &[usize]) -> usize {
     widths.iter().sum::<usize>() + 3 * widths.len().saturating_sub(1)
 }
 
-/// Takes room from the widest columns first, down to [`NARROW`].
+/// Narrows the widest columns first, down to [`NARROW`].
 fn narrow(widths: &mut [usize], room: usize) {
     while total(widths) > room {
         let Some(widest) = widths.iter_mut().max().filter(|widest| **widest > NARROW) else {
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_stand_to_the_right_and_nulls_are_named() {
+    fn numbers_are_right_aligned_and_nulls_are_shown_as_null() {
         let rows = [some(&["a", "7"]), vec![None, Some("1234".into())]];
         let drawn = draw(&["name", ">n"], &rows, Layout::unlimited());
         assert_eq!(drawn, "name │    n\n─────┼─────\na    │    7\nNULL │ 1234\n");

@@ -1,7 +1,7 @@
-//! Where an answer goes: stdout, or a file that gets its name when it is whole.
+//! The target of a result: stdout, or a file that gets its name when it is complete.
 //!
-//! Invariant: a regular file is written beside its final name and renamed; what is no regular file
-//! (`/dev/null`, a named pipe) is written to as it is and never replaced.
+//! Invariant: a regular file is written under a temporary name in the same folder and renamed;
+//! other files (`/dev/null`, a named pipe) are written in place and never replaced.
 
 use std::fs::{File, Permissions};
 use std::io::{self, BufWriter, ErrorKind, Write};
@@ -16,10 +16,10 @@ use tempfile::{NamedTempFile, TempPath};
 
 use crate::text;
 
-/// Bytes that are gathered before a system call.
+/// Size of the write buffer.
 const BUFFER: usize = 256 << 10;
 
-/// A place to write an answer to.
+/// A file or stdout, to which a result is written.
 pub struct Target {
     writer: BufWriter<File>,
     // The temporary file with its final name; dropping it removes it.
@@ -27,7 +27,7 @@ pub struct Target {
     failures: Failures,
 }
 
-/// The last error of a target, which survives however a format library wraps it.
+/// The last I/O error of a target, kept because format libraries wrap errors.
 #[derive(Clone)]
 pub struct Failures {
     name: String,
@@ -38,7 +38,7 @@ impl Target {
     /// Opens a file, or stdout.
     ///
     /// # Errors
-    /// `SM-0114` where it cannot be opened, `SM-0506` for a full disk.
+    /// `SM-0114` if it cannot be opened, `SM-0506` for a full disk.
     pub fn open(file: Option<&Path>) -> Result<Self, ErrorReport> {
         let name = file.map_or_else(|| "stdout".to_owned(), |file| file.display().to_string());
         let failures = Failures { name, last: Arc::default() };
@@ -59,7 +59,7 @@ impl Target {
         self.failures.clone()
     }
 
-    /// Writes what is buffered and gives the file its name.
+    /// Flushes the buffer and gives the file its final name.
     pub fn commit(mut self) -> io::Result<()> {
         self.flush()?;
         let Some((temporary, name)) = self.pending.take() else { return Ok(()) };
@@ -79,24 +79,24 @@ impl Write for Target {
 }
 
 impl Drop for Target {
-    // A failed write leaves bytes in the buffer; writing them again would fail again.
+    // Removes the temporary file of a target that was not committed.
     fn drop(&mut self) {
         self.pending = None;
     }
 }
 
 impl Failures {
-    /// True if the reader of stdout went away.
+    /// True if the reader of stdout closed the pipe.
     pub fn reader_gone(&self) -> bool {
         self.lock().as_ref().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
     }
 
-    /// What the user is told: the system's own error where there is one.
+    /// The error report: of the system's error if there is one, else of `error`.
     pub fn report(&self, error: &ArrowError) -> ErrorReport {
         match &*self.lock() {
             Some(cause) => self.describe(cause),
             None => {
-                ErrorReport::new(Code::OUTPUT, format!("the answer cannot be written: {error}"))
+                ErrorReport::new(Code::OUTPUT, format!("the result cannot be written: {error}"))
                     .hint("cast the column in the query, or choose another format with -o")
             }
         }
@@ -120,7 +120,7 @@ impl Failures {
     }
 }
 
-// A second descriptor goes round std's line buffer, which would cut large writes to lines.
+// A duplicated descriptor bypasses std's line buffer, which would split large writes into lines.
 fn stdout() -> io::Result<File> {
     Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?))
 }
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_appears_only_when_it_is_whole() {
+    fn a_file_gets_its_name_only_when_it_is_complete() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("answer.csv");
         let mut target = Target::open(Some(&path)).unwrap();
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_target_leaves_nothing_and_the_old_file_as_it_was() {
+    fn a_dropped_target_leaves_no_temporary_file_and_keeps_the_old_one() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("answer.csv");
         std::fs::write(&path, "old").unwrap();
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_is_never_replaced() {
+    fn a_device_is_written_in_place() {
         let mut target = Target::open(Some(Path::new("/dev/null"))).unwrap();
         target.write_all(b"gone").unwrap();
         target.commit().unwrap();
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_device_is_told_as_such() {
+    fn a_full_device_is_reported_as_a_full_disk() {
         let mut target = Target::open(Some(Path::new("/dev/full"))).unwrap();
         target.write_all(b"x").unwrap();
         let failures = target.failures();

@@ -1,5 +1,5 @@
-//! Every format with the values that break naive writers: nulls, decimals, dates, quotes, lists,
-//! no rows at all.
+//! Every format with values that break naive writers: nulls, decimals, dates, quotes, lists, and no
+//! rows.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ fn text(format: OutputFormat, batches: &[RecordBatch]) -> String {
 }
 
 #[test]
-fn a_table_shows_nulls_and_one_line_a_row() {
+fn a_table_shows_nulls_and_one_line_per_row() {
     assert_eq!(
         text(OutputFormat::Table, &[batch()]),
         "                 id │ price │ day        │ word\n\
@@ -74,7 +74,7 @@ fn csv_of_no_rows_has_a_header() {
 }
 
 #[test]
-fn csv_refuses_lists_by_name() {
+fn csv_refuses_lists_and_names_the_column() {
     let batch = with_list();
     let report = written(OutputFormat::Csv, &batch.schema(), &[]).unwrap_err();
     assert_eq!(report.code, Code::OUTPUT.code);
@@ -92,7 +92,7 @@ fn json_has_every_key_on_every_line() {
 }
 
 #[test]
-fn arrow_and_parquet_give_back_what_they_were_given() {
+fn arrow_and_parquet_files_contain_the_same_batch() {
     let batch = batch();
     let bytes =
         written(OutputFormat::Arrow, &batch.schema(), std::slice::from_ref(&batch)).unwrap();
@@ -121,7 +121,7 @@ fn rows_beyond_the_sample_are_written_too() {
 }
 
 #[test]
-fn a_full_disk_is_told_as_such() {
+fn a_full_disk_is_reported() {
     let batch = batch();
     for format in
         [OutputFormat::Csv, OutputFormat::Json, OutputFormat::Parquet, OutputFormat::Table]

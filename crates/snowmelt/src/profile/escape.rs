@@ -1,10 +1,10 @@
-//! Foreign text inside HTML.
+//! Escaping of untrusted text in HTML.
 //!
 //! Invariant: SQL, names and messages reach the page only through [`Escaped`].
 
 use std::fmt::{self, Display, Write};
 
-/// Shows a value with everything replaced that HTML gives a meaning, in text and in attributes.
+/// Shows a value with HTML's special characters escaped, for text and for attributes.
 pub struct Escaped<T>(pub T);
 
 impl<T: Display> Display for Escaped<T> {
@@ -40,10 +40,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_leaves_text_or_attribute() {
-        let foreign = "</pre><script x='\"'>&\0";
+    fn special_and_control_characters_are_escaped() {
+        let untrusted = "</pre><script x='\"'>&\0";
         assert_eq!(
-            Escaped(foreign).to_string(),
+            Escaped(untrusted).to_string(),
             "&lt;/pre&gt;&lt;script x=&#39;&quot;&#39;&gt;&amp;\u{fffd}"
         );
     }

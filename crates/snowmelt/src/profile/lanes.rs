@@ -1,7 +1,7 @@
 //! The timeline of the profile page: a lane for each worker and UDF instance, as inline SVG.
 //!
-//! Positions are percentages, so that the picture is as wide as the window and its text is not
-//! stretched.
+//! Positions are percentages, so that the picture fills the width of the window without stretching
+//! its text.
 
 use std::fmt::Write;
 
@@ -11,11 +11,11 @@ use snowmelt_types::ByteSize;
 use super::escape::Escaped;
 use crate::text;
 
-/// Pixels from lane to lane.
+/// Pixels between the tops of two lanes.
 const PITCH: usize = 20;
-/// Pixels of a lane.
+/// Height of a lane in pixels.
 const THICKNESS: usize = 13;
-/// Ticks on the axis, at most.
+/// Maximum number of ticks on the axis.
 const TICKS: u64 = 8;
 
 /// The axis, the names of the lanes and the lanes.
@@ -29,31 +29,31 @@ pub fn timeline(profile: &Profile) -> String {
     let _ = write!(shown, "</div><div class=\"lanes\"><svg height=\"{height}\" role=\"img\">");
     shown.push_str("<title>What each sandbox did, over time</title>");
     grid(profile, wall, height, &mut shown);
-    for (place, lane) in profile.lanes.iter().enumerate() {
-        bars(lane, place * PITCH + (PITCH - THICKNESS) / 2, wall, &mut shown);
+    for (index, lane) in profile.lanes.iter().enumerate() {
+        bars(lane, index * PITCH + (PITCH - THICKNESS) / 2, wall, &mut shown);
     }
     let _ = write!(shown, "</svg><div class=\"axis\">{}</div></div></div>", axis(wall));
     shown
 }
 
-/// The colours of the timeline.
+/// The legend of the timeline's colours.
 pub fn legend(profile: &Profile) -> String {
     let mut shown = String::from("<p class=\"legend\">");
     let udfs = profile.lanes.iter().any(is_udf);
-    for (class, label, there) in [
+    for (class, label, present) in [
         ("cold", "cold start", profile.lanes.iter().any(|lane| lane.cold)),
-        ("wait", "waits for the task's other sandboxes", profile.lanes.iter().any(waits)),
-        ("work", "worker runs", true),
-        ("udf", "UDF instance runs", udfs),
+        ("wait", "waiting for the task's other sandboxes", profile.lanes.iter().any(waits)),
+        ("work", "worker running", true),
+        ("udf", "UDF instance running", udfs),
     ] {
-        if there {
+        if present {
             let _ = write!(shown, "<span><i class=\"{class}\"></i>{label}</span>");
         }
     }
     shown + "</p>"
 }
 
-/// The same figures as a table, for reading and copying.
+/// The metrics of the lanes as a table.
 pub fn table(profile: &Profile) -> String {
     let mut shown = String::from(
         "<table><thead><tr><th>sandbox<th class=n>start<th class=n>run<th class=n>cpu\
@@ -62,14 +62,14 @@ pub fn table(profile: &Profile) -> String {
     );
     for lane in &profile.lanes {
         let _ = write!(shown, "<tr><td>{}", Escaped(&lane.name));
-        for figure in figures(lane) {
-            let _ = write!(shown, "<td class=n>{figure}");
+        for metric in metrics(lane) {
+            let _ = write!(shown, "<td class=n>{metric}");
         }
     }
     shown + "</tbody></table>"
 }
 
-fn figures(lane: &Lane) -> [String; 9] {
+fn metrics(lane: &Lane) -> [String; 9] {
     let progress = &lane.progress;
     [
         start(lane),
@@ -84,7 +84,7 @@ fn figures(lane: &Lane) -> [String; 9] {
     ]
 }
 
-/// The time that it was ready and its task had not begun is seen where it is a pixel wide.
+/// True if the time between ready and the start of the task is about a pixel wide or more.
 fn waits(lane: &Lane) -> bool {
     lane.runs_from_us().saturating_sub(lane.ready_us) * 500 > lane.done_us
 }
@@ -119,8 +119,8 @@ fn bars(lane: &Lane, top: usize, wall: u64, shown: &mut String) {
 }
 
 fn tip(lane: &Lane) -> String {
-    let [start, run, cpu, rows, read, _, udf_rows, peak, retries] = figures(lane);
-    let rows_of = if is_udf(lane) { "rows taken" } else { "rows given" };
+    let [start, run, cpu, rows, read, _, udf_rows, peak, retries] = metrics(lane);
+    let rows_of = if is_udf(lane) { "rows in" } else { "rows out" };
     let mut tip = format!("{}\nstart {start}, run {run}, cpu {cpu}\n{rows} {rows_of}", lane.name);
     if lane.progress.bytes_read > 0 {
         let _ = write!(tip, ", {read} read");
@@ -132,12 +132,12 @@ fn tip(lane: &Lane) -> String {
         let _ = write!(tip, "\npeak {peak}");
     }
     if lane.retries > 0 {
-        let _ = write!(tip, "\nrun again {retries} times");
+        let _ = write!(tip, "\nretried {retries} times");
     }
     tip
 }
 
-// Lines where a phase ends and, fainter, at each tick.
+// Lines at the end of each phase and, fainter, at each tick.
 fn grid(profile: &Profile, wall: u64, height: usize, shown: &mut String) {
     let mut line = |class: &str, at: u64| {
         let x = percent(at, wall);
@@ -165,7 +165,7 @@ fn short(micros: u64) -> String {
     }
 }
 
-/// Round moments from 0 to the end: steps of 1, 2 or 5 times a power of ten.
+/// Round times from 0 to the end, in steps of 1, 2 or 5 times a power of ten.
 fn ticks(wall: u64) -> impl Iterator<Item = u64> {
     let steps = (0..19).flat_map(|power| [1, 2, 5].map(|step| step * 10u64.pow(power)));
     let step = steps.into_iter().find(|step| wall / step < TICKS).unwrap_or(wall);

@@ -1,6 +1,6 @@
-//! A query's profile as people read it: one line, a page of text, and a page for the browser.
+//! The output forms of a query's profile: one line, text, and an HTML page.
 //!
-//! Boundary: the figures are the driver's; nothing here measures or judges.
+//! Boundary: the driver computes the metrics and the findings; this folder only formats them.
 
 mod escape;
 mod lanes;
@@ -16,7 +16,7 @@ use crate::text;
 pub use page::page;
 pub use text_form::text;
 
-/// The last line of a query: what it gave and what it took.
+/// The summary line of a query: its rows and the resources that it used.
 pub fn summary(profile: &Profile) -> String {
     let totals = &profile.totals;
     let mut parts = vec![
@@ -33,7 +33,7 @@ pub fn summary(profile: &Profile) -> String {
     parts.join(" · ")
 }
 
-/// A part of a whole, from 0 to 1.
+/// `part / whole`, from 0 to 1.
 fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { (part as f64 / whole as f64).min(1.0) }
 }

@@ -1,4 +1,4 @@
-// One tip for everything that has data-tip. Text only: nothing is ever parsed as HTML.
+// One tooltip for all elements with data-tip. Text only: nothing is ever parsed as HTML.
 "use strict";
 const tip = document.getElementById("tip");
 function place(x, y) {

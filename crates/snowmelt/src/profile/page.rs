@@ -1,7 +1,7 @@
-//! The profile as one page for the browser.
+//! The profile as a self-contained HTML page.
 //!
-//! Invariant: the page needs nothing but itself. Its policy allows no request at all and no script
-//! but its own.
+//! Invariant: the page needs no other file. Its content security policy allows no requests, and
+//! only its own script.
 
 use std::fmt::Write;
 
@@ -17,7 +17,7 @@ const SCRIPT: &str = include_str!("page.js");
 
 /// The whole page.
 pub fn page(profile: &Profile) -> String {
-    // The query's id is random, so that no SQL can guess it.
+    // The query's id is random, so SQL text cannot contain the nonce.
     let nonce = Digest::of(&profile.query);
     let nonce = nonce.short();
     let mut page = format!(
@@ -46,11 +46,11 @@ pub fn page(profile: &Profile) -> String {
 fn header(profile: &Profile) -> String {
     let totals = &profile.totals;
     let (read, all) = (ByteSize(totals.progress.bytes_read), ByteSize(totals.bytes_total));
-    let figures = [
+    let metrics = [
         (text::micros(profile.wall_us), "wall time".to_owned()),
         (text::count(profile.rows), "rows".to_owned()),
         (format!("{:.2} s", totals.function_seconds), "function time".to_owned()),
-        (format!("{:.2} s", totals.cpu_seconds), "processor time".to_owned()),
+        (format!("{:.2} s", totals.cpu_seconds), "CPU time".to_owned()),
         (read.to_string(), format!("read of {all}")),
         (ByteSize(totals.bytes_exchanged).to_string(), "exchanged".to_owned()),
         (ByteSize(totals.peak_memory).to_string(), "peak memory".to_owned()),
@@ -61,8 +61,8 @@ fn header(profile: &Profile) -> String {
         Escaped(&profile.query),
         text::moment(profile.accepted_ms)
     );
-    for (figure, label) in figures {
-        let _ = write!(shown, "<div><dd>{figure}</dd><dt>{label}</dt></div>");
+    for (value, label) in metrics {
+        let _ = write!(shown, "<div><dd>{value}</dd><dt>{label}</dt></div>");
     }
     shown + "</dl>"
 }
@@ -90,7 +90,7 @@ fn phases(profile: &Profile) -> String {
 
 fn findings(profile: &Profile) -> String {
     if profile.findings.is_empty() {
-        return section("Findings", "<p class=\"none\">Nothing stands out.</p>");
+        return section("Findings", "<p class=\"none\">No findings.</p>");
     }
     let mut shown = String::from("<ol class=\"findings\">");
     for finding in &profile.findings {
@@ -110,7 +110,7 @@ fn timeline(profile: &Profile) -> String {
         return String::new();
     }
     let (legend, lanes) = (lanes::legend(profile), lanes::timeline(profile));
-    let details = details("The same as a table", &lanes::table(profile));
+    let details = details("As a table", &lanes::table(profile));
     section("Timeline", &format!("{legend}{lanes}{details}"))
 }
 
@@ -130,10 +130,9 @@ fn trees(profile: &Profile) -> String {
 fn texts(profile: &Profile) -> String {
     let text = |text: &str| format!("<pre>{}</pre>", Escaped(text.trim_end()));
     let mut shown = section("SQL", &text(&profile.sql));
-    for (title, plan) in [
-        ("Plan of the workers", &profile.worker_plan),
-        ("Plan of the driver", &profile.driver_plan),
-    ] {
+    for (title, plan) in
+        [("Worker plan", &profile.worker_plan), ("Driver plan", &profile.driver_plan)]
+    {
         if !plan.is_empty() {
             shown += &details(title, &text(plan));
         }
@@ -154,12 +153,12 @@ mod tests {
     use super::*;
     use crate::profile::sample;
 
-    /// Elements that HTML leaves open.
+    /// Void elements: they have no end tag.
     const VOID: [&str; 2] = ["meta", "br"];
-    /// Elements whose end may be left out.
+    /// Elements whose end tag is optional.
     const IMPLIED: [&str; 4] = ["tr", "td", "th", "html"];
 
-    /// Checks that every element that is opened is closed, in order.
+    /// Checks that every element is closed, in order.
     fn assert_well_formed(page: &str) {
         let mut open: Vec<&str> = Vec::new();
         let mut rest = page;
@@ -195,15 +194,15 @@ mod tests {
     }
 
     #[test]
-    fn needs_no_other_file() {
+    fn the_page_refers_to_no_other_file() {
         let page = page(&sample::profile());
-        for way_out in ["http://", "https://", "src=", "href=", "@import", "url("] {
-            assert!(!page.contains(way_out), "{way_out}");
+        for reference in ["http://", "https://", "src=", "href=", "@import", "url("] {
+            assert!(!page.contains(reference), "{reference}");
         }
     }
 
     #[test]
-    fn an_empty_profile_is_a_page_too() {
+    fn the_page_of_an_empty_profile_is_well_formed() {
         assert_well_formed(&page(&Profile::default()));
     }
 }

@@ -1,9 +1,9 @@
-//! A profile for tests: eight workers, a UDF, a straggler that was run again.
+//! A profile for tests: eight workers, a UDF, and a straggler that was retried.
 
 use snowmelt_api::{Finding, Lane, PhaseSpan, Profile, Totals};
 use snowmelt_wire::{OperatorMetric, TaskProgress};
 
-/// SQL that would break out of a page that does not escape it.
+/// SQL with HTML that would take effect in a page without escaping.
 pub const SQL: &str = "select l_returnflag, score(l_comment) as s, count(*) as n\n\
                        from 'data/tpch/sf1/lineitem/*.parquet'\n\
                        where l_comment <> '</pre><script>alert(1)</script>' and l_quantity < 24\n\

@@ -10,9 +10,9 @@ use super::share;
 use crate::output::{Cell, Layout, draw};
 use crate::text;
 
-/// Columns of the bar that shows an operator's share of the time.
+/// Width in columns of the bar of an operator's share of the time.
 const BAR: usize = 12;
-/// Columns of an operator's description.
+/// Width in columns of an operator's description.
 const DESCRIPTION: usize = 72;
 
 /// Phases, findings, operators and lanes.
@@ -41,8 +41,8 @@ fn findings(profile: &Profile, shown: &mut String) {
         return;
     }
     shown.push_str("\nfindings\n");
-    for (place, finding) in profile.findings.iter().enumerate() {
-        let _ = writeln!(shown, "  {}. {}", place + 1, finding.title);
+    for (index, finding) in profile.findings.iter().enumerate() {
+        let _ = writeln!(shown, "  {}. {}", index + 1, finding.title);
         let _ = writeln!(shown, "     {}", finding.evidence);
         let _ = writeln!(shown, "     → {}", finding.advice);
     }
@@ -94,7 +94,7 @@ fn lanes(lanes: &[Lane], shown: &mut String) {
     let _ = write!(shown, "\n{}", draw(&headings, &rows, Layout::unlimited()));
 }
 
-/// A bar in eighths of a column.
+/// A bar with a resolution of an eighth of a column.
 fn bar(share: f64, columns: usize) -> String {
     let eighths = (share * columns as f64 * 8.0).round() as usize;
     let mut drawn = "█".repeat(eighths / 8);

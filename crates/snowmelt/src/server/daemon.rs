@@ -1,8 +1,8 @@
 //! `snowmelt up`: a server that outlives its terminal.
 //!
-//! `up` starts `internal daemon`, which begins a session of its own and starts `internal serve` in
-//! it: the server has no terminal and can never get one. Both hold the pipe on which `up` waits,
-//! so that a server that fails to start is noticed at once, and its error is read from the log.
+//! `up` starts `internal daemon`, which calls setsid(2) and starts `internal serve` in the new
+//! session: the server has no terminal and cannot acquire one. Both hold the pipe on which `up`
+//! waits, so that `up` detects a failed start immediately and reads the error from the log.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
@@ -19,15 +19,15 @@ use crate::failure::Outcome;
 use crate::printer::Printer;
 use crate::{env, text};
 
-/// Lines of the log that are shown where a server did not start and did not say why.
+/// Lines of the log that are shown if a server failed to start without an error report.
 const TAIL: usize = 10;
-/// Bytes of the log that are looked at for them.
+/// Bytes at the end of the log that are searched for them.
 const TAIL_BYTES: u64 = 64 << 10;
 
-/// Starts a server in the background and waits until it answers.
+/// Starts a server in the background and waits until it responds.
 ///
 /// # Errors
-/// `SM-0504` where one is running, what the server failed with, `SM-0505` for the state folder.
+/// `SM-0504` if one is running, the error of a server that fails, `SM-0505` for the state folder.
 pub fn up(args: &UpArgs, config: &Config, printer: Printer) -> Outcome {
     if args.foreground {
         return super::foreground(config, printer);
@@ -44,12 +44,12 @@ pub fn up(args: &UpArgs, config: &Config, printer: Printer) -> Outcome {
     Ok(0)
 }
 
-/// Starts the server; gives its socket, or `None` where it ended before it was ready.
+/// Starts the server; returns its socket, or `None` if it exited before it was ready.
 fn start(config: &Config, log: &Log) -> io::Result<Option<String>> {
     let mut command = Command::new(std::env::current_exe()?);
     command
         .args(["internal", "daemon"])
-        // The server works in `/` and must see the same paths.
+        // The server's working folder is `/`, and the paths must mean the same there.
         .env(env::STATE, &config.state.value)
         .env(env::SOCKET, &config.socket.value)
         .env(env::RUN, &config.run.value)
@@ -88,10 +88,11 @@ fn start(config: &Config, log: &Log) -> io::Result<Option<String>> {
     Ok(announced.and_then(|ready| ready["socket"].as_str().map(str::to_owned)))
 }
 
-/// `internal daemon`: leaves the terminal and starts the server. Must not lead a process group.
+/// `internal daemon`: detaches from the terminal and starts the server. Must not be the leader of a
+/// process group.
 ///
 /// # Errors
-/// `SM-0901` where the kernel refuses.
+/// `SM-0901` if a system call fails.
 pub fn detach() -> Outcome {
     let detached = || -> io::Result<()> {
         rustix::process::setsid()?;
@@ -104,11 +105,11 @@ pub fn detach() -> Outcome {
     })
 }
 
-/// The server's log, from where this start begins.
+/// The server's log, from the position of this start.
 struct Log {
     path: PathBuf,
     file: File,
-    begin: u64,
+    start: u64,
 }
 
 impl Log {
@@ -116,37 +117,37 @@ impl Log {
         let path = state.join("snowmelt.log");
         let open = || -> io::Result<(File, u64)> {
             let file = File::options().create(true).append(true).mode(0o600).open(&path)?;
-            let begin = file.metadata()?.len();
-            Ok((file, begin))
+            let start = file.metadata()?.len();
+            Ok((file, start))
         };
         match open() {
-            Ok((file, begin)) => Ok(Self { path, file, begin }),
+            Ok((file, start)) => Ok(Self { path, file, start }),
             Err(error) => {
                 let message =
                     format!("{} cannot be written: {}", path.display(), text::reason(&error));
                 Err(ErrorReport::new(Code::STATE, message)
-                    .hint("choose another place with SNOWMELT_STATE"))
+                    .hint("choose another state folder with SNOWMELT_STATE"))
             }
         }
     }
 
-    /// What the server failed with: its last line, or the end of its log.
+    /// The error of the failed server: a report in its log, or the last lines of the log.
     fn failure(&self) -> ErrorReport {
         let written = self.written().unwrap_or_default();
         let report = written.lines().rev().find_map(|line| serde_json::from_str(line).ok());
         report.unwrap_or_else(|| {
             let lines: Vec<_> = written.lines().map(str::to_owned).collect();
             let tail = lines[lines.len().saturating_sub(TAIL)..].to_vec();
-            ErrorReport::new(Code::INTERNAL, "the server ended before it was ready")
+            ErrorReport::new(Code::INTERNAL, "the server exited before it was ready")
                 .excerpt(tail)
-                .hint(format!("the whole log is {}", self.path.display()))
+                .hint(format!("the whole log is in {}", self.path.display()))
         })
     }
 
     fn written(&self) -> io::Result<String> {
         let mut file = File::open(&self.path)?;
         let length = file.metadata()?.len();
-        file.seek(SeekFrom::Start(self.begin.max(length.saturating_sub(TAIL_BYTES))))?;
+        file.seek(SeekFrom::Start(self.start.max(length.saturating_sub(TAIL_BYTES))))?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())

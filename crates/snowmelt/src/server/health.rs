@@ -1,4 +1,4 @@
-//! Whether the running server can do its work, for `snowmelt status` and `snowmelt doctor`.
+//! The health of the running server, for `snowmelt status` and `snowmelt doctor`.
 
 use std::time::Duration;
 
@@ -9,21 +9,21 @@ use crate::config::Config;
 use crate::platform::{self, Platform};
 use crate::printer::Printer;
 
-/// A server that does not answer within this time is unhealthy.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+/// A server that does not respond within this time is unhealthy.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A row about the running server; none if none runs, or it belongs to another user.
+/// A row about the running server; `None` if none is running or it belongs to another user.
 pub fn check(config: &Config, printer: Printer) -> Option<Check> {
     if !platform::answers(&config.socket.value).ok()? {
         return None;
     }
     let asked = platform::with(Platform::server(None, config), printer, async |client, _| {
-        Ok(tokio::time::timeout(ANSWERS_WITHIN, client.status()).await)
+        Ok(tokio::time::timeout(RESPONSE_TIMEOUT, client.status()).await)
     });
     Some(match asked {
         Ok(Ok(Ok(status))) => row(of(&status.spawner), of_spawner(&status.spawner)),
         Ok(Ok(Err(report))) => row(Status::Fail, report.message),
-        Ok(Err(_)) => row(Status::Fail, "it does not answer".to_owned()),
+        Ok(Err(_)) => row(Status::Fail, "it does not respond".to_owned()),
         Err(failure) => row(Status::Fail, failure.report.message),
     })
 }
@@ -31,10 +31,10 @@ pub fn check(config: &Config, printer: Printer) -> Option<Check> {
 fn row(status: Status, found: String) -> Check {
     let mend = match status {
         Status::Ok => None,
-        Status::Warn => Some("wait a moment, and look again".to_owned()),
+        Status::Warn => Some("wait a moment and check again".to_owned()),
         Status::Fail => Some("snowmelt down; snowmelt up".to_owned()),
     };
-    let needed = "a spawner that runs".to_owned();
+    let needed = "a running spawner".to_owned();
     Check { name: "running server".to_owned(), status, found, needed, mend }
 }
 
@@ -56,8 +56,8 @@ pub fn of_spawner(spawner: &SpawnerHealth) -> String {
     };
     match spawner.replaced {
         0 => now,
-        1 => format!("{now}; replaced once after it had died"),
-        more => format!("{now}; replaced {more} times after it had died"),
+        1 => format!("{now}; replaced once after it died"),
+        more => format!("{now}; replaced {more} times after it died"),
     }
 }
 
@@ -66,16 +66,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_spawner_that_is_gone_is_never_well() {
-        let gone = SpawnerHealth::default();
+    fn a_missing_or_failed_spawner_is_unhealthy() {
+        let missing = SpawnerHealth::default();
         assert_eq!(
-            (of(&gone), &*of_spawner(&gone)),
+            (of(&missing), &*of_spawner(&missing)),
             (Status::Warn, "it died; another is being started")
         );
-        let failed = SpawnerHealth { failure: Some("no memory".to_owned()), ..gone.clone() };
+        let failed = SpawnerHealth { failure: Some("no memory".to_owned()), ..missing.clone() };
         assert_eq!((of(&failed), &*of_spawner(&failed)), (Status::Fail, "no memory"));
-        let well = SpawnerHealth { processes: vec![7, 8], replaced: 2, failure: None };
-        assert_eq!(of(&well), Status::Ok);
-        assert_eq!(of_spawner(&well), "2 processes; replaced 2 times after it had died");
+        let healthy = SpawnerHealth { processes: vec![7, 8], replaced: 2, failure: None };
+        assert_eq!(of(&healthy), Status::Ok);
+        assert_eq!(of_spawner(&healthy), "2 processes; replaced 2 times after it died");
     }
 }

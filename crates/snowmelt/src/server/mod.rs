@@ -20,18 +20,18 @@ use crate::{list, text};
 
 pub use daemon::{detach, up};
 pub use health::check;
-pub use serve::{background, foreground, private, usual_modes};
+pub use serve::{background, foreground, private, set_umask};
 
-/// What a server gives to what runs where nothing is said.
+/// The server's default grace time for running work.
 const GRACE: Duration = Duration::from_secs(10);
-/// How long `down` waits beyond that for the server to be gone.
-const ENDS_WITHIN: Duration = Duration::from_secs(20);
-const ASKED_EVERY: Duration = Duration::from_millis(20);
+/// How long `down` waits for the server to exit, beyond the grace time.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Ends the server, once what runs has had its time, and waits until it is gone.
+/// Stops the server after the grace time for running work, and waits until it exits.
 ///
 /// # Errors
-/// `SM-0503` where it refuses us, `SM-0901` where it does not end.
+/// `SM-0503` if it refuses the connection, `SM-0901` if it does not exit.
 pub fn down(args: &DownArgs, config: &Config, printer: Printer) -> Outcome {
     if !platform::answers(&config.socket.value)? {
         printer.note("no server is running");
@@ -41,27 +41,27 @@ pub fn down(args: &DownArgs, config: &Config, printer: Printer) -> Outcome {
         let pid = client.status().await?.pid;
         let grace_ms = args.grace.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
         client.shutdown(&ShutdownRequest { grace_ms }).await?;
-        signals.waiting_for("the server to end");
-        until_gone(pid, ENDS_WITHIN + args.grace.unwrap_or(GRACE)).await
+        signals.waiting_for("the server to exit");
+        wait_for_exit(pid, EXIT_TIMEOUT + args.grace.unwrap_or(GRACE)).await
     })?;
-    printer.note("the server has ended");
+    printer.note("the server has stopped");
     Ok(0)
 }
 
-async fn until_gone(pid: u32, within: Duration) -> Result<(), ErrorReport> {
+async fn wait_for_exit(pid: u32, within: Duration) -> Result<(), ErrorReport> {
     let began = Instant::now();
     while is_alive(pid) {
         if began.elapsed() > within {
-            let message = format!("the server (pid {pid}) did not end");
+            let message = format!("the server (pid {pid}) did not exit");
             return Err(ErrorReport::new(Code::INTERNAL, message)
-                .hint(format!("kill -9 {pid}: the next start cleans up what is left")));
+                .hint(format!("kill -9 {pid}: the next start cleans up")));
         }
-        tokio::time::sleep(ASKED_EVERY).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
     Ok(())
 }
 
-// A process that ended and was not reaped yet has no executable any more.
+// A zombie has no executable: reading the link of one fails.
 fn is_alive(pid: u32) -> bool {
     std::fs::read_link(format!("/proc/{pid}/exe")).is_ok()
 }
@@ -69,12 +69,12 @@ fn is_alive(pid: u32) -> bool {
 /// Shows the running server.
 ///
 /// # Errors
-/// `SM-0503` where none is running.
+/// `SM-0503` if none is running.
 pub fn status(args: &StatusArgs, config: &Config, printer: Printer) -> Outcome {
     let asked = platform::with(Platform::server(None, config), printer, async |client, _| {
         client.status().await
     });
-    let status = asked.map_err(|failure| explained(failure, &config.socket.value))?;
+    let status = asked.map_err(|failure| explain_unreachable(failure, &config.socket.value))?;
     let shown = match args.output {
         ShowFormat::Json => list::json(&status)?,
         ShowFormat::Table => lines(&status),
@@ -83,8 +83,8 @@ pub fn status(args: &StatusArgs, config: &Config, printer: Printer) -> Outcome {
     Ok(0)
 }
 
-/// Says plainly that there is no server.
-pub fn explained(failure: Failure, socket: &Path) -> Failure {
+/// Replaces a connection error by a message that no server is running.
+pub fn explain_unreachable(failure: Failure, socket: &Path) -> Failure {
     if failure.report.code != Code::SERVER_UNREACHABLE.code {
         return failure;
     }
@@ -110,12 +110,12 @@ fn lines(status: &Status) -> String {
     rows.iter().map(|(name, value)| format!("{name:<10} {value}\n")).collect()
 }
 
-/// Waits until a server answers that was started just now.
+/// Waits until a newly started server responds.
 async fn ready(client: &Client) -> Status {
     loop {
         if let Ok(status) = client.status().await {
             return status;
         }
-        tokio::time::sleep(ASKED_EVERY).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }

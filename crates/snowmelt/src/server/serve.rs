@@ -1,6 +1,6 @@
-//! The processes that serve: in the foreground, in the background, or for one client.
+//! The server processes: in the foreground, in the background, or for one client.
 //!
-//! Invariant: who started a server is told that it is ready only once it answered a request.
+//! Invariant: a server is announced as ready only once it has answered a request.
 
 use std::fs::File;
 use std::future::Future;
@@ -24,52 +24,49 @@ use crate::signals::Signals;
 /// `snowmelt up --foreground`.
 ///
 /// # Errors
-/// What [`Launch`] gives.
+/// Those of [`Launch`].
 pub fn foreground(config: &Config, printer: Printer) -> Outcome {
-    usual_modes();
+    set_umask();
     refuse_second(config)?;
     let launch = Launch::prepare(platform::server_settings(config)?)?;
     serve(launch, printer, std::future::pending(), move |status| {
-        printer.note(&format!("serving at {} (Ctrl-C ends it)", status.socket));
+        printer.note(&format!("serving at {} (Ctrl-C stops it)", status.socket));
         Ok(())
     })
 }
 
-/// The background process of `snowmelt up`: tells its starter over stdout, then lets go of it.
+/// The background process of `snowmelt up`: announces itself on stdout, then closes the pipe.
 ///
 /// # Errors
-/// What [`Launch`] gives; the starter finds it in the log.
+/// Those of [`Launch`]; `snowmelt up` reads the error from the log.
 pub fn background(config: &Config, printer: Printer) -> Outcome {
-    usual_modes();
+    set_umask();
     let launch = Launch::prepare(platform::server_settings(config)?)?;
     serve(launch, printer, std::future::pending(), |status| {
         announce(status)?;
-        // The starter waits for the end of this pipe.
-        snowmelt_kernel::fds::duplicate_to(
-            File::options().write(true).open("/dev/null")?.as_fd(),
-            1,
-        )?;
+        // `snowmelt up` waits until this pipe is closed.
+        snowmelt_kernel::fds::duplicate_to(File::options().write(true).open("/dev/null")?.as_fd(), 1)?;
         Ok(())
     })
 }
 
-/// `snowmelt serve --private`: a server that lives as long as whoever holds its stdin.
+/// `snowmelt serve --private`: a server that runs until its stdin is closed.
 ///
 /// # Errors
-/// What [`Launch`] gives.
+/// Those of [`Launch`].
 pub fn private(config: &Config, printer: Printer) -> Outcome {
-    usual_modes();
+    set_umask();
     let launch = Launch::prepare(platform::embedded_settings(config)?)?;
     serve(launch, printer, end_of_stdin(), announce)
 }
 
-/// Whatever the umask of whoever starts it: what it makes is written by itself alone, and what
-/// sandboxes are shown can be read in them.
-pub fn usual_modes() {
+/// Replaces the inherited umask: only the server's user may write its files, and sandboxes can
+/// read the files that are mounted in them.
+pub fn set_umask() {
     rustix::process::umask(Mode::from_raw_mode(0o022));
 }
 
-/// Refuses to start where a server answers.
+/// Refuses to start if a server is running.
 ///
 /// # Errors
 /// `SM-0504`.
@@ -78,9 +75,9 @@ pub fn refuse_second(config: &Config) -> Result<(), ErrorReport> {
     if !platform::answers(socket)? {
         return Ok(());
     }
-    let message = format!("a server is running already at {}", socket.display());
+    let message = format!("a server is already running at {}", socket.display());
     Err(ErrorReport::new(Code::SERVER_RUNNING, message)
-        .hint("`snowmelt status` shows it, `snowmelt down` ends it"))
+        .hint("`snowmelt status` shows it, `snowmelt down` stops it"))
 }
 
 fn serve(
@@ -103,7 +100,7 @@ fn serve(
     served.map(|()| 0).map_err(Failure::from)
 }
 
-/// Announces the server, and ends it when it is time.
+/// Announces the server, and stops it on `end`, a signal or a shutdown request.
 async fn watch(
     socket: PathBuf,
     signals: &Signals,
@@ -113,7 +110,7 @@ async fn watch(
 ) {
     let announced = async {
         let status = super::ready(&Client::new(socket)).await;
-        // Nobody waits for this server any more.
+        // The process that started this server has exited.
         if ready(&status).is_err() {
             shutdown.cancel();
         }
@@ -135,7 +132,7 @@ fn announce(status: &Status) -> std::io::Result<()> {
     out.flush()
 }
 
-/// A thread reads stdin, because a read of a pipe cannot be taken back from a runtime.
+/// A thread reads stdin, because a runtime cannot cancel a blocking read of a pipe.
 fn end_of_stdin() -> impl Future<Output = ()> {
     let ended = CancellationToken::new();
     let reader = ended.clone();

@@ -1,11 +1,11 @@
-//! Which setting holds, and what is said of one that cannot.
+//! The precedence of settings, and the errors of invalid ones.
 
-use crate::run::Place;
+use crate::run::TestEnv;
 
 #[test]
-fn an_option_wins_over_a_variable_over_the_file_over_the_default() {
-    let place = Place::new();
-    let file = place.write(
+fn options_override_variables_which_override_the_file_and_the_defaults() {
+    let env = TestEnv::new();
+    let file = env.write(
         "config.toml",
         "[query]\nworkers = 3\nmemory = \"2GiB\"\n\n[output]\nprogress = \"plain\"\nrows = 7\n",
     );
@@ -15,9 +15,9 @@ fn an_option_wins_over_a_variable_over_the_file_over_the_default() {
         ("SNOWMELT_PROGRESS", "tty"),
         ("SNOWMELT_SOCKET", "there.sock"),
     ];
-    let ran = place.run_with(&variables, &["config", "show", "--origin", "--progress", "quiet"]);
+    let ran = env.run_with(&variables, &["config", "show", "--origin", "--progress", "quiet"]);
     assert_eq!((ran.exit, ran.err.as_str()), (Some(0), ""));
-    insta::assert_snapshot!("origins", squeezed(&place.anonymous(&ran.out)));
+    insta::assert_snapshot!("origins", squeezed(&env.anonymous(&ran.out)));
 }
 
 // Paths of different lengths must not move the comments.
@@ -30,25 +30,25 @@ fn squeezed(shown: &str) -> String {
 }
 
 #[test]
-fn what_is_shown_is_a_configuration_that_says_the_same() {
-    let place = Place::new();
-    let shown = place.run(&["config", "show"]).out;
-    let file = place.write("config.toml", &shown);
-    let again = place.run_with(&[("SNOWMELT_CONFIG", file.to_str().unwrap())], &["config", "show"]);
+fn the_shown_configuration_gives_the_same_settings_when_read_again() {
+    let env = TestEnv::new();
+    let shown = env.run(&["config", "show"]).out;
+    let file = env.write("config.toml", &shown);
+    let again = env.run_with(&[("SNOWMELT_CONFIG", file.to_str().unwrap())], &["config", "show"]);
     assert_eq!((again.exit, again.out), (Some(0), shown));
 }
 
 #[test]
-fn the_file_is_found_in_the_home() {
-    let place = Place::new();
-    std::fs::create_dir_all(place.path(".config/snowmelt")).unwrap();
-    place.write(".config/snowmelt/config.toml", "[query]\nworkers = 12\n");
-    assert!(place.run(&["config", "show"]).out.contains("workers = 12\n"));
+fn the_file_in_the_home_folder_is_read() {
+    let env = TestEnv::new();
+    std::fs::create_dir_all(env.path(".config/snowmelt")).unwrap();
+    env.write(".config/snowmelt/config.toml", "[query]\nworkers = 12\n");
+    assert!(env.run(&["config", "show"]).out.contains("workers = 12\n"));
 }
 
 #[test]
-fn a_setting_that_is_none_is_refused_where_it_stands() {
-    let place = Place::new();
+fn an_invalid_setting_is_refused_with_its_location() {
+    let env = TestEnv::new();
     let mut all = String::new();
     for text in [
         "[query]\nworker = 3\n",
@@ -59,13 +59,13 @@ fn a_setting_that_is_none_is_refused_where_it_stands() {
         "[query\n",
         "workers = 3\n",
     ] {
-        let file = place.write("config.toml", text);
-        let ran = place.run_with(&[("SNOWMELT_CONFIG", file.to_str().unwrap())], &["doctor"]);
+        let file = env.write("config.toml", text);
+        let ran = env.run_with(&[("SNOWMELT_CONFIG", file.to_str().unwrap())], &["doctor"]);
         assert_eq!((ran.exit, ran.out.as_str()), (Some(2), ""), "{text}");
-        all += &format!("{text}---\n{}\n", place.anonymous(&ran.err));
+        all += &format!("{text}---\n{}\n", env.anonymous(&ran.err));
     }
     for (variable, value) in [("SNOWMELT_ROWS", "-1"), ("SNOWMELT_CONFIG", "missing.toml")] {
-        let ran = place.run_with(&[(variable, value)], &["doctor"]);
+        let ran = env.run_with(&[(variable, value)], &["doctor"]);
         assert_eq!(ran.exit, Some(2), "{variable}");
         all += &format!("{variable}={value}\n---\n{}\n", ran.err);
     }
@@ -73,7 +73,7 @@ fn a_setting_that_is_none_is_refused_where_it_stands() {
 }
 
 #[test]
-fn an_empty_variable_is_no_variable() {
-    let ran = Place::new().run_with(&[("SNOWMELT_WORKERS", "")], &["config", "show"]);
+fn an_empty_variable_is_ignored() {
+    let ran = TestEnv::new().run_with(&[("SNOWMELT_WORKERS", "")], &["config", "show"]);
     assert_eq!(ran.exit, Some(0), "{}", ran.err);
 }

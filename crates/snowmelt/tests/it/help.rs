@@ -1,6 +1,6 @@
-//! Every help text as it is shown, so that no change of it goes unseen.
+//! Snapshots of every help text.
 
-use crate::run::Place;
+use crate::run::TestEnv;
 
 #[test]
 fn help_texts() {
@@ -52,10 +52,10 @@ fn help_texts() {
         "config",
         "config show",
     ];
-    let place = Place::new();
+    let env = TestEnv::new();
     for command in commands {
         let arguments: Vec<_> = command.split_whitespace().chain(["--help"]).collect();
-        let ran = place.run_with(&[("COLUMNS", "100")], &arguments);
+        let ran = env.run_with(&[("COLUMNS", "100")], &arguments);
         assert_eq!((ran.exit, ran.err.as_str()), (Some(0), ""), "{command}");
         let name = format!("help {command}").trim_end().replace(' ', "-");
         insta::assert_snapshot!(name, ran.out);
@@ -63,8 +63,8 @@ fn help_texts() {
 }
 
 #[test]
-fn every_command_shows_an_example_of_itself() {
-    let place = Place::new();
+fn the_help_of_every_command_has_an_example() {
+    let env = TestEnv::new();
     let commands = [
         "sql",
         "fn deploy",
@@ -99,49 +99,49 @@ fn every_command_shows_an_example_of_itself() {
     ];
     for command in commands {
         let arguments: Vec<_> = command.split_whitespace().chain(["--help"]).collect();
-        let shown = place.run(&arguments).out;
+        let shown = env.run(&arguments).out;
         assert!(shown.contains(&format!("  snowmelt {command}")), "{shown}");
     }
 }
 
 #[test]
-fn help_is_a_word_as_well() {
-    let place = Place::new();
+fn the_word_help_is_the_same_as_the_option() {
+    let env = TestEnv::new();
     for (asked, option) in [
         (["help"].as_slice(), ["--help"].as_slice()),
         (&["help", "sql"], &["sql", "--help"]),
         (&["help", "fn", "deploy"], &["fn", "deploy", "--help"]),
         (&["fn", "help", "deploy"], &["fn", "deploy", "--help"]),
     ] {
-        let (asked, option) = (place.run(asked), place.run(option));
+        let (asked, option) = (env.run(asked), env.run(option));
         assert_eq!((asked.exit, &asked.out), (Some(0), &option.out), "{asked:?}");
     }
-    // Where a name may stand, it is one.
-    assert!(!place.run(&["fn", "show", "help"]).out.contains("Usage"));
+    // In the position of a name, it is a name.
+    assert!(!env.run(&["fn", "show", "help"]).out.contains("Usage"));
 }
 
 #[test]
-fn completions_and_manual_pages_are_made_from_the_grammar() {
-    let place = Place::new();
+fn completions_and_manual_pages_are_generated_from_the_grammar() {
+    let env = TestEnv::new();
     for shell in ["bash", "zsh", "fish"] {
-        let script = place.run(&["completions", shell]).out;
+        let script = env.run(&["completions", shell]).out;
         assert!(script.contains("snowmelt") && script.contains("profile-out"), "{shell}");
     }
-    assert_eq!(place.run(&["man", "pages"]).exit, Some(0));
-    let page = std::fs::read_to_string(place.path("pages/snowmelt-fn-deploy.1")).unwrap();
+    assert_eq!(env.run(&["man", "pages"]).exit, Some(0));
+    let page = std::fs::read_to_string(env.path("pages/snowmelt-fn-deploy.1")).unwrap();
     assert!(page.contains(".TH SNOWMELT-FN-DEPLOY 1") && page.contains("\\-\\-memory"), "{page}");
-    assert!(!place.path("pages/snowmelt-serve.1").exists(), "it is hidden");
+    assert!(!env.path("pages/snowmelt-serve.1").exists(), "it is hidden");
 }
 
 #[test]
-fn the_name_alone_shows_what_there_is() {
-    let ran = Place::new().run(&[]);
+fn without_arguments_the_help_is_shown() {
+    let ran = TestEnv::new().run(&[]);
     assert_eq!((ran.exit, ran.out.as_str()), (Some(2), ""));
     assert!(ran.err.contains("Commands:"), "{}", ran.err);
 }
 
 #[test]
-fn says_its_version() {
-    let ran = Place::new().run(&["--version"]);
+fn the_option_version_prints_the_version() {
+    let ran = TestEnv::new().run(&["--version"]);
     assert_eq!(ran.out, format!("snowmelt {}\n", env!("CARGO_PKG_VERSION")));
 }

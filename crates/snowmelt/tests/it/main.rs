@@ -1,5 +1,5 @@
-//! The real binary, run as a user runs it: help, mistakes, configuration, and (in `platform`)
-//! queries, functions and servers with real sandboxes.
+//! Tests of the real binary: help, mistakes, configuration, and (in `platform`) queries, functions
+//! and servers with real sandboxes.
 
 mod configuration;
 mod help;

@@ -1,22 +1,22 @@
-//! Runs the binary in a folder and an environment of its own.
+//! Runs the binary in a temporary folder with a clean environment.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// A place where nothing of the machine's own configuration is seen.
-pub struct Place {
+/// A test environment without the machine's own configuration.
+pub struct TestEnv {
     folder: tempfile::TempDir,
 }
 
-/// What a command gave.
+/// The output of a command.
 #[derive(Debug)]
-pub struct Ran {
+pub struct RunOutput {
     pub exit: Option<i32>,
     pub out: String,
     pub err: String,
 }
 
-impl Place {
+impl TestEnv {
     pub fn new() -> Self {
         Self { folder: tempfile::tempdir().unwrap() }
     }
@@ -31,8 +31,8 @@ impl Place {
         path
     }
 
-    /// The binary in this place, with nothing on stdin and no setting of the user's own. Proxies,
-    /// certificates and package indexes stay as the machine has them.
+    /// The binary in this environment, with an empty stdin and without the user's settings.
+    /// Proxies, certificates and package indexes are the machine's.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_snowmelt"));
         for (name, _) in std::env::vars_os() {
@@ -50,26 +50,27 @@ impl Place {
         command
     }
 
-    pub fn run(&self, arguments: &[&str]) -> Ran {
-        Ran::of(self.command(arguments).output().unwrap())
+    pub fn run(&self, arguments: &[&str]) -> RunOutput {
+        RunOutput::of(self.command(arguments).output().unwrap())
     }
 
-    pub fn run_with(&self, variables: &[(&str, &str)], arguments: &[&str]) -> Ran {
+    pub fn run_with(&self, variables: &[(&str, &str)], arguments: &[&str]) -> RunOutput {
         let mut command = self.command(arguments);
         command.envs(variables.iter().copied());
-        Ran::of(command.output().unwrap())
+        RunOutput::of(command.output().unwrap())
     }
 
-    pub fn run_fed(&self, input: &str, arguments: &[&str]) -> Ran {
+    pub fn run_fed(&self, input: &str, arguments: &[&str]) -> RunOutput {
         let file = self.write("stdin", input);
         let stdin = std::fs::File::open(file).unwrap();
-        Ran::of(self.command(arguments).stdin(stdin).output().unwrap())
+        RunOutput::of(self.command(arguments).stdin(stdin).output().unwrap())
     }
 
-    /// Runs it with stdin, stdout and stderr on a terminal; gives what it shows, escapes visible.
+    /// Runs it with stdin, stdout and stderr on a terminal; returns the output with visible
+    /// escapes.
     pub fn run_on_terminal(&self, variables: &[(&str, &str)], arguments: &[&str]) -> String {
-        // Python makes the terminal: the `pty` feature of rustix, for this test alone, would have
-        // every crate above it built a second time.
+        // Python creates the terminal: the `pty` feature of rustix, for this test alone, would make
+        // cargo build every dependent crate a second time.
         const ON_A_TERMINAL: &str = "import pty, sys; pty.spawn(sys.argv[1:])";
         let program = self.command(&[]);
         let mut command = Command::new("python3");
@@ -88,9 +89,9 @@ impl Place {
         String::from_utf8(shown).unwrap().replace("\r\n", "\n").replace('\x1b', "\\u{1b}")
     }
 
-    /// Text with this place's own path replaced.
+    /// Text with the path of the temporary folder replaced.
     pub fn anonymous(&self, text: &str) -> String {
-        text.replace(&*self.folder.path().to_string_lossy(), "[place]")
+        text.replace(&*self.folder.path().to_string_lossy(), "[folder]")
     }
 
     pub fn names(&self) -> Vec<String> {
@@ -98,14 +99,14 @@ impl Place {
     }
 }
 
-/// True for what changes a command's answer; where a tool is may differ from machine to machine.
+/// True for variables that change a command's output, except the paths of tools.
 fn is_setting(name: &str) -> bool {
     let tool = ["SNOWMELT_UV", "SNOWMELT_PYTHON"].contains(&name);
     let ours = ["SNOWMELT_", "XDG_", "AWS_"].iter().any(|prefix| name.starts_with(prefix));
     (ours && !tool) || name == "NO_COLOR"
 }
 
-impl Ran {
+impl RunOutput {
     fn of(output: Output) -> Self {
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         Self { exit: output.status.code(), out: text(output.stdout), err: text(output.stderr) }

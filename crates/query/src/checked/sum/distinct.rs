@@ -21,7 +21,7 @@ pub(super) fn sliding<T: Summed>(data_type: DataType) -> Box<dyn Accumulator> {
     Box::new(Sliding { counts: HashMap::new(), sum: Rows::<T>::new(data_type) })
 }
 
-/// DataFusion's set of values, added up here.
+/// DataFusion's set of distinct values, summed here.
 #[derive(Debug)]
 struct Distinct<T: Summed> {
     values: DistinctSumAccumulator<T>,
@@ -56,7 +56,7 @@ impl<T: Summed> Accumulator for Distinct<T> {
     }
 }
 
-/// How often each value is in the window, and the sum of those that are.
+/// The number of occurrences of each value in the window, and the sum of the distinct values.
 #[derive(Debug)]
 struct Sliding<T> {
     counts: HashMap<i128, u64>,

@@ -1,4 +1,4 @@
-//! The sums of many groups at once.
+//! The sums of many groups.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ struct Groups<T> {
 }
 
 impl<T> Groups<T> {
-    /// Adds values or partial sums to those of their groups.
+    /// Adds values or partial sums to the sums of their groups.
     fn add<A: Summed>(
         &mut self,
         values: &ArrayRef,
@@ -34,14 +34,14 @@ impl<T> Groups<T> {
         groups: usize,
     ) -> Result<()> {
         self.sums.resize(groups, 0);
-        let (sums, mut too_far) = (&mut self.sums, false);
+        let (sums, mut overflowed) = (&mut self.sums, false);
         let values = values.as_primitive::<A>();
         self.nulls.accumulate(group_indices, values, filter, groups, |group, value| {
             let (sum, over) = sums[group].overflowing_add(value.into());
             sums[group] = sum;
-            too_far |= over;
+            overflowed |= over;
         });
-        if too_far { Err(too_large(&self.data_type)) } else { Ok(()) }
+        if overflowed { Err(too_large(&self.data_type)) } else { Ok(()) }
     }
 
     fn partials(&self, sums: Vec<i128>, nulls: Option<NullBuffer>) -> ArrayRef {
@@ -112,7 +112,7 @@ mod tests {
         let (mut up, mut total) = (new(), new());
         up.update_batch(&array(vec![Some(i64::MAX), Some(i64::MAX)]), &[0, 0], None, 1).unwrap();
         total.merge_batch(&up.state(EmitTo::All).unwrap(), &[0], 1).unwrap();
-        // Where partial sums would not save rows, the values themselves are sent on.
+        // If partial sums would not reduce the rows, the values are passed on as partial sums.
         let filter = BooleanArray::from(vec![true, true, true, false]);
         let down = array(vec![Some(-i64::MAX), Some(-7), None, Some(9)]);
         let down = total.convert_to_state(&down, Some(&filter)).unwrap();

@@ -1,7 +1,6 @@
-//! `sum` of integers and decimals, added in 128 bits and checked when it becomes its type.
+//! `sum` of integers and decimals: adds in 128 bits and checks the total when it is converted.
 //!
-//! Partial sums keep their 128 bits on the way to whoever adds them up, so that only a total has to
-//! fit.
+//! Partial sums stay 128 bits wide until they are merged, so that only the total must fit.
 
 mod distinct;
 mod groups;
@@ -26,7 +25,7 @@ use datafusion::scalar::ScalarValue;
 
 use super::overflow;
 
-/// DataFusion's `sum`, with accumulators of our own where its would wrap.
+/// DataFusion's `sum`, with other accumulators for types whose sums would wrap.
 #[derive(Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct CheckedSum {
     inner: Sum,
@@ -39,7 +38,7 @@ impl Summed for Int64Type {}
 impl Summed for UInt64Type {}
 impl Summed for Decimal128Type {}
 
-/// The sum as a value of its type.
+/// Converts a sum to its type.
 fn narrow<T: Summed>(sum: i128, data_type: &DataType) -> Result<T::Native> {
     let fits = match data_type {
         DataType::Decimal128(precision, _) => {
@@ -51,7 +50,7 @@ fn narrow<T: Summed>(sum: i128, data_type: &DataType) -> Result<T::Native> {
     narrow.ok_or_else(|| too_large(data_type))
 }
 
-/// The type of a partial sum: any number of 128 bits, whatever the precision says.
+/// The type of a partial sum: any 128-bit number, regardless of the precision.
 fn partial_type(data_type: &DataType) -> DataType {
     let scale = if let DataType::Decimal128(_, scale) = data_type { *scale } else { 0 };
     DataType::Decimal128(DECIMAL128_MAX_PRECISION, scale)
@@ -61,7 +60,7 @@ fn too_large(data_type: &DataType) -> datafusion::error::DataFusionError {
     overflow("a sum", data_type)
 }
 
-/// What a function makes for the type of a sum, or `$other` for types that are not added here.
+/// Calls a function for the type of a sum; `$other` for types that are not added here.
 macro_rules! by_type {
     ($args:ident, $($make:ident)::+, $other:expr) => {{
         let data_type = $args.return_field.data_type().clone();

@@ -1,4 +1,4 @@
-//! The sum of all rows, or of the rows of a window that moves over them.
+//! The sum of all rows, or of the rows of a sliding window.
 
 use std::marker::PhantomData;
 
@@ -17,7 +17,7 @@ pub(super) fn accumulator<T: Summed>(data_type: DataType) -> Box<dyn Accumulator
 #[derive(Debug)]
 pub(super) struct Rows<T> {
     sum: i128,
-    /// Values that are in the sum: without any it is null.
+    /// Number of values in the sum, which is null without values.
     values: u64,
     data_type: DataType,
     of: PhantomData<T>,
@@ -43,10 +43,10 @@ impl<T: Summed> Rows<T> {
     }
 }
 
-/// The values that are not null, wide.
+/// The non-null values as 128-bit numbers.
 pub(super) fn wide<T: Summed>(array: &ArrayRef) -> impl Iterator<Item = i128> + '_ {
     let array = array.as_primitive::<T>();
-    // Most columns have no null: those are not asked value by value.
+    // Most columns have no nulls and need no check of each value.
     let all = (array.null_count() == 0).then(|| array.values().iter().copied());
     let some = (array.null_count() > 0).then(|| array.iter().flatten());
     all.into_iter().flatten().chain(some.into_iter().flatten()).map(Into::into)

@@ -1,12 +1,12 @@
-//! The driver of a query, in a sandbox: it plans, runs the tasks and merges.
+//! The driver of a query, in a sandbox: it plans the query, runs the tasks and merges the results.
 //!
 //! All untrusted input is read here and not in the server: SQL, Parquet footers, results of
-//! workers, values of functions. The driver cannot open files: it asks the platform over its
-//! connection and receives descriptors. The answer goes over a socket of its own, so that a slow
+//! workers, values of functions. The driver cannot open files: it requests them from the platform
+//! over its connection and receives descriptors. The answer has a separate socket, so that a slow
 //! client delays no task.
 //!
-//! Invariant: the last frame of the answer is `End` or `Failure`; an answer without either
-//! means that the driver was lost.
+//! Invariant: the last frame of the answer is `End` or `Failure`; an answer without either means
+//! that the driver was lost.
 
 mod platform;
 mod runner;
@@ -38,8 +38,8 @@ use runner::PlatformRunner;
 /// A batch whose frame is longer is split.
 const FRAME_BYTES: usize = 16 << 20;
 
-/// Drives the query of a connection whose first frame was this one. Returns when the answer is
-/// complete or its reader is gone.
+/// Drives the query of a connection whose first frame is given. Returns when the answer is complete
+/// or its reader closes the socket.
 pub(super) fn answer(
     frame: &Frame,
     descriptors: Vec<OwnedFd>,
@@ -51,7 +51,7 @@ pub(super) fn answer(
         .map_err(|_| WireError::Descriptors { found, expected })?;
     let socket = std::os::unix::net::UnixStream::from(answer);
     socket.set_nonblocking(true)?;
-    panics::watch();
+    panics::install_hook();
     let runtime = Builder::new_multi_thread()
         .worker_threads(drive.threads.max(1) as usize)
         .thread_stack_size(STACK_BYTES)
@@ -72,14 +72,14 @@ pub(super) fn answer(
     driven
 }
 
-/// Writes the answer. An error means that its reader is gone.
+/// Writes the answer. An error means that its reader closed the socket.
 async fn run(drive: Drive, runner: Arc<PlatformRunner>, answer: &mut UnixStream) -> WireResult<()> {
-    // Some plans make DataFusion panic: that is a failure of this query.
+    // Some plans make DataFusion panic: only this query fails then.
     match AssertUnwindSafe(query(drive, runner, answer)).catch_unwind().await {
         Ok(Ok(())) => write_frame(answer, &Frame::new(Kind::End, Bytes::new())).await,
-        Ok(Err(Stopped::Gone(error))) => Err(error),
+        Ok(Err(DriveError::ReaderClosed(error))) => Err(error),
         Err(_) => write_frame(answer, &Frame::json(Kind::Failure, &panicked())?).await,
-        Ok(Err(Stopped::Failed(report))) => {
+        Ok(Err(DriveError::Failed(report))) => {
             write_frame(answer, &Frame::json(Kind::Failure, &report)?).await
         }
     }
@@ -87,27 +87,27 @@ async fn run(drive: Drive, runner: Arc<PlatformRunner>, answer: &mut UnixStream)
 
 fn panicked() -> ErrorReport {
     ErrorReport::new(Code::INTERNAL, "the driver of the query panicked")
-        .hint("its log says where: please report it with the SQL")
+        .hint("its log has the location: please report it with the SQL")
 }
 
-/// Why an answer is not complete.
-enum Stopped {
-    /// Its reader is gone.
-    Gone(WireError),
+/// Why an answer is incomplete.
+enum DriveError {
+    /// Its reader closed the socket.
+    ReaderClosed(WireError),
     /// The query failed.
     Failed(Box<ErrorReport>),
 }
 
-impl From<WireError> for Stopped {
+impl From<WireError> for DriveError {
     fn from(error: WireError) -> Self {
         match error {
-            WireError::Io(_) | WireError::Closed => Self::Gone(error),
+            WireError::Io(_) | WireError::Closed => Self::ReaderClosed(error),
             other => Self::Failed(Box::new(other.report())),
         }
     }
 }
 
-impl From<Error> for Stopped {
+impl From<Error> for DriveError {
     fn from(error: Error) -> Self {
         Self::Failed(Box::new(error.report()))
     }
@@ -117,7 +117,7 @@ async fn query(
     drive: Drive,
     runner: Arc<PlatformRunner>,
     socket: &mut UnixStream,
-) -> Result<(), Stopped> {
+) -> Result<(), DriveError> {
     let options = RunOptions {
         memory_bytes: drive.memory_bytes,
         retries: drive.retries,
@@ -128,7 +128,8 @@ async fn query(
     runner.planned();
     let mut answer = planned.run(Arc::clone(&runner) as _, runner, options).await?;
     let mut encoder = BatchEncoder::default();
-    // A client shows the progress until the schema comes: so that comes with the first batch.
+    // A client shows progress until it receives the schema, so the schema is sent with the first
+    // batch.
     let mut next = answer.next().await.transpose()?;
     write_frame(socket, &encoder.schema(&answer.schema())?).await?;
     while let Some(batch) = next {
@@ -139,12 +140,12 @@ async fn query(
     Ok(())
 }
 
-/// Writes a batch in frames of a bounded length: several of them may wait for a client.
+/// Writes a batch in frames of limited length, because several frames may be buffered for a client.
 async fn write_batch(
     socket: &mut UnixStream,
     encoder: &mut BatchEncoder,
     batch: RecordBatch,
-) -> Result<(), Stopped> {
+) -> Result<(), DriveError> {
     let mut rest = vec![batch];
     while let Some(batch) = rest.pop() {
         let (rows, frame) = (batch.num_rows(), encoder.batch(&batch)?);

@@ -1,4 +1,4 @@
-//! The driver's side of its connection to the platform: requests out, replies with descriptors in.
+//! The driver's connection to the platform: sends requests and receives replies with descriptors.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -24,14 +24,14 @@ pub(super) struct Platform {
 
 #[derive(Debug)]
 struct Shared {
-    // Held while a frame is written, and with it the plan that it names.
+    // Locked while a frame is written.
     writer: Mutex<FrameStream>,
     waiting: Mutex<Waiting>,
     next: AtomicU64,
 }
 
 impl Platform {
-    /// Takes the connection; a thread reads its replies until it ends.
+    /// Starts a thread that reads the replies until the connection ends.
     pub(super) fn new(stream: FrameStream) -> WireResult<Self> {
         let reader = stream.try_clone()?;
         let shared = Arc::new(Shared {
@@ -50,11 +50,11 @@ impl Platform {
         Ok(Self { shared, closed })
     }
 
-    /// Asks and waits for the reply.
+    /// Sends a request and waits for the reply.
     ///
     /// # Errors
     /// The platform's error, or that the connection ended.
-    pub(super) async fn ask(&self, ask: Ask) -> Result<(Answered, Vec<OwnedFd>), Failed> {
+    pub(super) async fn request(&self, ask: Ask) -> Result<(Answered, Vec<OwnedFd>), Failed> {
         let id = self.shared.next.fetch_add(1, Ordering::Relaxed);
         let (sender, receiver) = oneshot::channel();
         self.shared.lock_waiting().insert(id, sender);
@@ -67,21 +67,21 @@ impl Platform {
     }
 
     /// Sends a message that needs no reply. A closed connection is ignored.
-    pub(super) fn tell(&self, ask: Ask) {
+    pub(super) fn notify(&self, ask: Ask) {
         let _ = self.send(0, ask);
     }
 
-    /// Sends a plan, which later requests name by its number.
+    /// Sends a plan, to which later requests refer by number.
     pub(super) fn send_plan(&self, plan: bytes::Bytes) -> WireResult<()> {
         self.send_frame(&Frame::new(Kind::Plan, plan))
     }
 
-    /// Returns when the platform has ended the connection.
+    /// Returns when the platform closes the connection.
     pub(super) async fn closed(&self) {
         let _ = self.closed.clone().wait_for(|closed| *closed).await;
     }
 
-    /// Ends the connection, so that the thread that reads it ends.
+    /// Closes the connection, so that its reading thread ends.
     pub(super) fn close(&self) {
         let _ = self.shared.lock_writer().socket().shutdown(std::net::Shutdown::Both);
     }
@@ -90,7 +90,7 @@ impl Platform {
         self.send_frame(&Frame::json(Kind::Request, &Request { id, ask })?)
     }
 
-    /// What the platform would not take is refused here: there it would end the connection.
+    /// Refuses a frame that is too long, for which the platform would close the connection.
     fn send_frame(&self, frame: &Frame) -> WireResult<()> {
         match frame.payload.len() {
             long if long > MAX_REQUEST_BYTES as usize => Err(WireError::TooLong(long as u64)),
@@ -113,7 +113,7 @@ fn receive(mut reader: FrameStream, shared: &Shared) {
     while let Ok((frame, descriptors)) = reader.receive_with() {
         let Ok(Reply { id, answered }) = frame.parse() else { return };
         if let Some(waiting) = shared.lock_waiting().remove(&id) {
-            // The future that asked may have been dropped: then the descriptors are closed.
+            // The requesting future may have been dropped: then the descriptors are closed.
             let _ = waiting.send((answered, descriptors));
         }
     }
@@ -122,7 +122,7 @@ fn receive(mut reader: FrameStream, shared: &Shared) {
 pub(super) fn failed(error: WireError) -> Failed {
     if let WireError::TooLong(bytes) = error {
         let message = format!("the plan of the query takes {} and is too long", ByteSize(bytes));
-        let hint = "query fewer files or columns at once";
+        let hint = "query fewer files or columns";
         return Failed::of(ErrorReport::new(Code::PLAN_UNSUPPORTED, message).hint(hint));
     }
     Failed::of(error.report())

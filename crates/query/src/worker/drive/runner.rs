@@ -1,4 +1,4 @@
-//! Tasks, files and functions of a query, all asked of the platform.
+//! Requests the tasks, files and functions of a query from the platform.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -22,17 +22,17 @@ use crate::driver::{Attempt, PlannedTask, Reporter, TaskError, TaskResult, TaskR
 use crate::plan::LocalFiles;
 use crate::{Error, Result};
 
-/// The shortest time between two reports of progress in which only amounts change.
+/// Minimum interval between progress reports, unless the number of finished tasks changes.
 const PROGRESS_EVERY: Duration = Duration::from_millis(50);
 
-/// Asks the platform for everything that a query needs.
+/// Requests everything that a query needs from the platform.
 #[derive(Debug)]
 pub(super) struct PlatformRunner {
     platform: Platform,
     spool: Mutex<Option<File>>,
-    // Plans that were sent, by where their bytes are: the tasks of a fragment share them.
+    // Sent plans, by the address and length of their bytes, which a fragment's tasks share.
     plans: Mutex<HashMap<(usize, usize), u32>>,
-    told: Mutex<Option<(Instant, u32)>>,
+    last_report: Mutex<Option<(Instant, u32)>>,
 }
 
 impl PlatformRunner {
@@ -41,20 +41,20 @@ impl PlatformRunner {
             platform,
             spool: Mutex::new(Some(spool)),
             plans: Mutex::default(),
-            told: Mutex::default(),
+            last_report: Mutex::default(),
         }
     }
 
     /// Reports that the query is planned.
     pub(super) fn planned(&self) {
-        self.platform.tell(Ask::Planned);
+        self.platform.notify(Ask::Planned);
     }
 
-    /// The number of a plan, which is sent when its first task is asked for.
+    /// The number of a plan, which is sent with the first request that needs it.
     fn plan_number(&self, plan: &Bytes) -> Result<u32, Failed> {
         let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = (plan.as_ptr() as usize, plan.len());
-        if let Some(number) = plans.get(&place) {
+        let key = (plan.as_ptr() as usize, plan.len());
+        if let Some(number) = plans.get(&key) {
             return Ok(*number);
         }
         let number = plans.len() as u32;
@@ -62,7 +62,7 @@ impl PlatformRunner {
             return Err(too_many_plans());
         }
         self.platform.send_plan(plan.clone()).map_err(failed)?;
-        plans.insert(place, number);
+        plans.insert(key, number);
         Ok(number)
     }
 
@@ -72,20 +72,21 @@ impl PlatformRunner {
         attempt: u32,
     ) -> Result<(u64, UnixStream), TaskError> {
         let plan = self.plan_number(&task.plan)?;
-        let (answered, descriptors) = self.platform.ask(Ask::Run(task.ask(plan, attempt))).await?;
+        let (answered, descriptors) =
+            self.platform.request(Ask::Run(task.request(plan, attempt))).await?;
         match (answered, one(descriptors)) {
             (Answered::Started { started }, Some(socket)) => Ok((started, socket.into())),
             _ => Err(unexpected().into()),
         }
     }
 
-    /// Reports how an attempt ended; the platform adds what its sandboxes used.
+    /// Reports the end of an attempt; the platform returns the resource usage of its sandboxes.
     async fn ended(
         &self,
         started: u64,
         failure: Option<Failed>,
     ) -> Result<(SandboxUse, Vec<SandboxUse>), TaskError> {
-        let asked = self.platform.ask(Ask::Ended { started, failure }).await;
+        let asked = self.platform.request(Ask::Ended { started, failure }).await;
         match asked?.0 {
             Answered::Ended { worker, udfs } => Ok((worker, udfs)),
             _ => Err(unexpected().into()),
@@ -98,7 +99,7 @@ impl TaskRunner for PlatformRunner {
     fn expect(&self, tasks: &mut dyn Iterator<Item = &PlannedTask>) {
         let udfs: Vec<String> = tasks.flat_map(|task| task.udfs.iter().cloned()).collect();
         if !udfs.is_empty() {
-            self.platform.tell(Ask::Expect { udfs });
+            self.platform.notify(Ask::Expect { udfs });
         }
     }
 
@@ -117,7 +118,7 @@ impl TaskRunner for PlatformRunner {
                 Ok(TaskResult { worker: lane(worker), udfs, done })
             }
             Err(error) => {
-                // The platform may know a better reason: that a sandbox was out of memory.
+                // The platform may know a more precise reason: that a sandbox was out of memory.
                 let explained = self.ended(started, Some(error.into())).await;
                 Err(explained.err().unwrap_or_else(|| unexpected().into()))
             }
@@ -125,7 +126,7 @@ impl TaskRunner for PlatformRunner {
     }
 
     async fn connect(&self, udf: &str) -> Result<UdfConnection, ErrorReport> {
-        let asked = self.platform.ask(Ask::Connect { udf: udf.to_owned() }).await;
+        let asked = self.platform.request(Ask::Connect { udf: udf.to_owned() }).await;
         let (answered, descriptors) = asked.map_err(|failed| *failed.report)?;
         match (answered, one(descriptors)) {
             (Answered::Connected { timeout_ms }, Some(socket)) => Ok(UdfConnection {
@@ -138,7 +139,7 @@ impl TaskRunner for PlatformRunner {
 
     fn spool(&self) -> std::io::Result<File> {
         let granted = self.spool.lock().unwrap_or_else(PoisonError::into_inner).take();
-        granted.ok_or_else(|| std::io::Error::other("the spool was taken already"))
+        granted.ok_or_else(|| std::io::Error::other("the spool was already taken"))
     }
 }
 
@@ -146,7 +147,7 @@ impl TaskRunner for PlatformRunner {
 impl LocalFiles for PlatformRunner {
     async fn list(&self, location: &str) -> Result<Vec<LocalFile>> {
         let ask = Ask::List { location: location.to_owned() };
-        match self.platform.ask(ask).await.map_err(refused)?.0 {
+        match self.platform.request(ask).await.map_err(refused)?.0 {
             Answered::Listed { files } => Ok(files),
             _ => Err(refused(unexpected())),
         }
@@ -154,28 +155,28 @@ impl LocalFiles for PlatformRunner {
 
     async fn open(&self, path: &str) -> Result<File> {
         let ask = Ask::Open { paths: vec![path.to_owned()] };
-        let (_, descriptors) = self.platform.ask(ask).await.map_err(refused)?;
+        let (_, descriptors) = self.platform.request(ask).await.map_err(refused)?;
         one(descriptors).map(File::from).ok_or_else(|| refused(unexpected()))
     }
 }
 
 impl Reporter for PlatformRunner {
     fn progress(&self, progress: RunProgress) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let due = told
+        let mut last_report = self.last_report.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = last_report
             .is_none_or(|(last, done)| done != progress.done || last.elapsed() >= PROGRESS_EVERY);
         if due {
-            *told = Some((Instant::now(), progress.done));
-            self.platform.tell(Ask::Progress(progress));
+            *last_report = Some((Instant::now(), progress.done));
+            self.platform.notify(Ask::Progress(progress));
         }
     }
 
     fn merging(&self) {
-        self.platform.tell(Ask::Merging);
+        self.platform.notify(Ask::Merging);
     }
 
     fn note(&self, text: &str) {
-        self.platform.tell(Ask::Note { text: text.to_owned() });
+        self.platform.notify(Ask::Note { text: text.to_owned() });
     }
 }
 
@@ -197,7 +198,7 @@ fn lane(used: SandboxUse) -> Lane {
     }
 }
 
-/// The lane of an instance; its worker counts the rows of its calls.
+/// The lane of a UDF instance; its worker counts the rows of its calls.
 fn udf_lane(done: &TaskDone, name: &str, used: SandboxUse) -> Lane {
     let calls = done.udfs.iter().find(|calls| calls.name == name).cloned().unwrap_or_default();
     let progress =
@@ -213,7 +214,7 @@ fn broken(error: &WireError) -> Failed {
     Failed::of(error.report())
 }
 
-/// The platform would end the connection.
+/// For more plans than [`MAX_PLANS`] the platform would close the connection.
 fn too_many_plans() -> Failed {
     let message = format!("the query has more than {MAX_PLANS} parts that workers run");
     let hint = "put fewer aggregates together with UNION ALL";

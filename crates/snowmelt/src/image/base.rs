@@ -1,4 +1,4 @@
-//! What a built image stands on, as the user names it.
+//! The base of a built image, as the user names it.
 
 use std::fs;
 use std::io;
@@ -12,48 +12,48 @@ use snowmelt_image::read::LocalSource;
 use snowmelt_image::source::{ImageLocation, Layout, Origin, Reference, Registry};
 use snowmelt_image::{Error, Image, Options, Result};
 
-use super::transfer::told;
+use super::transfer::progress_callback;
 use super::watched::{WatchedOrigin, blocking};
 use crate::progress::Progress;
 
-/// Which packages the base has installed.
+/// The list of the packages that the base has installed.
 const STATUS: &str = "var/lib/dpkg/status";
-/// A list of so many bytes has every package of Debian.
+/// Size limit of this list; a list of all Debian packages is smaller.
 const LARGEST_STATUS: u64 = 256 << 20;
 
 /// A base.
-pub(super) enum Below {
+pub(super) enum BaseImage {
     Nothing,
-    /// The lowest layer, remembered like any other.
+    /// A folder, which becomes the lowest layer and is cached like any other.
     Folder(PathBuf),
-    /// Converted with the rest.
+    /// An image of another kind, which is converted.
     Origin(Arc<dyn Origin + Send + Sync>),
-    /// A block image of this machine.
+    /// A local block image.
     Blocks(Box<Blocks>),
 }
 
 pub(super) struct Blocks {
     pub base: BlockBase,
     manifest: OciDigest,
-    /// Keeps the blobs until the new image has a name.
-    _held: Box<dyn Send>,
+    /// Protects the blobs from `prune` until the new image has a name.
+    _lock: Box<dyn Send>,
 }
 
 impl Blocks {
     async fn fetch(
         image: Image,
         manifest: OciDigest,
-        held: Box<dyn Send>,
+        lock: Box<dyn Send>,
         layout: &Layout,
     ) -> Result<Box<Self>> {
         let source = Arc::new(LocalSource::new(layout.folder()));
         let base = BlockBase::fetch(image, source).await?;
-        Ok(Box::new(Self { base, manifest, _held: held }))
+        Ok(Box::new(Self { base, manifest, _lock: lock }))
     }
 }
 
-impl Below {
-    /// A name means an image of this machine first, as everywhere.
+impl BaseImage {
+    /// Finds the base. A name means a local image first, as in all commands.
     pub async fn find(
         place: Option<&ImageLocation>,
         layout: &Layout,
@@ -72,22 +72,22 @@ impl Below {
             Err(Error::Missing { .. }) => {}
             found => {
                 let manifest = found?;
-                let held = Box::new(layout.pin(&manifest.digest)?);
+                let lock = Box::new(layout.pin(&manifest.digest)?);
                 let image = exchange::read(layout, &manifest)?;
-                return Blocks::fetch(image, manifest.digest, held, layout).await.map(Self::Blocks);
+                return Blocks::fetch(image, manifest.digest, lock, layout).await.map(Self::Blocks);
             }
         }
-        progress.doing(format!("asking {}", name.registry));
+        progress.set_label(format!("querying {}", name.registry));
         let (_, bytes) = Registry::new(name)?.manifest(name.selector()).await?;
         if Image::decode(&bytes).is_err() {
             return Ok(Self::Origin(ImageLocation::Registry(name.clone()).open().await?.into()));
         }
-        let pulled = exchange::pull(name, layout, &told(progress, "fetching")).await?;
+        let pulled = exchange::pull(name, layout, &progress_callback(progress, "fetching")).await?;
         let (image, digest) = (pulled.image.clone(), pulled.manifest.digest.clone());
         Blocks::fetch(image, digest, Box::new(pulled), layout).await.map(Self::Blocks)
     }
 
-    /// What tells it from other bases, as far as its packages matter.
+    /// An identity of the base that changes when its packages change.
     pub async fn identity(&self, progress: &Arc<Progress>) -> Result<String> {
         Ok(match self {
             Self::Nothing => String::new(),
@@ -107,8 +107,8 @@ impl Below {
         })
     }
 
-    /// The list of its packages, if it has one, and the base itself: one that only its layers tell
-    /// is converted now.
+    /// The list of its installed packages, if it has one, and the base itself. An image of another
+    /// kind is converted first, because the list is in its layers.
     pub async fn with_status(
         self,
         layout: &Layout,

@@ -1,4 +1,4 @@
-//! What `image build` tells of its result.
+//! The report of `image build`.
 
 use std::time::Instant;
 
@@ -13,31 +13,31 @@ use crate::args::ShowFormat;
 use crate::output::{Layout, draw};
 use crate::{list, printer};
 
-/// What was made.
+/// The result of a build.
 #[derive(Serialize)]
-pub(super) struct Made {
+pub(super) struct BuildReport {
     name: String,
     manifest: OciDigest,
-    /// From below.
+    /// From the lowest.
     layers: Vec<Layer>,
-    /// Layers that were here already.
+    /// Layers that already existed locally.
     reused: usize,
-    /// Blocks that were compressed, those of the metadata part too.
+    /// Number of compressed blocks, including those of the metadata part.
     written_blocks: u64,
-    /// What a registry did not have, if it was pushed.
+    /// Blobs that the registry did not have, if the image was pushed.
     sent: Option<Sent>,
-    /// Libraries that packages of Python need and the image does not have.
+    /// Libraries that Python packages need and the image does not have.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    lacking: Vec<Lacking>,
-    /// From the command to its end.
+    lacking: Vec<MissingLibrary>,
+    /// Duration of the command.
     seconds: f64,
 }
 
 #[derive(Serialize)]
-struct Lacking {
+struct MissingLibrary {
     library: String,
     needed_by: String,
-    /// The package of Debian that has it, if it is known.
+    /// The Debian package that contains it, if known.
     package: Option<&'static str>,
 }
 
@@ -47,12 +47,12 @@ struct Layer {
     digest: OciDigest,
     bytes: u64,
     raw_bytes: u64,
-    /// Read and compressed now; otherwise it was here already.
+    /// False if the layer already existed locally.
     written: bool,
 }
 
-impl Made {
-    /// `names` are those of the layers on the base.
+impl BuildReport {
+    /// `names` are the names of the layers above the base.
     pub fn new(
         name: String,
         built: &Converted,
@@ -61,8 +61,8 @@ impl Made {
         began: Instant,
     ) -> Self {
         let all = &built.image.layers;
-        let below = all.len().saturating_sub(names.len());
-        let named = (0..below).map(|_| "base").chain(names.iter().map(String::as_str));
+        let base_layers = all.len().saturating_sub(names.len());
+        let named = (0..base_layers).map(|_| "base").chain(names.iter().map(String::as_str));
         let layers = all.iter().zip(named).map(|(blob, name)| Layer {
             name: name.to_owned(),
             digest: blob.digest.clone(),
@@ -82,16 +82,16 @@ impl Made {
         }
     }
 
-    /// With libraries that the image lacks, each with what needs it.
+    /// Adds the missing libraries, each with the package that needs it.
     pub fn lacking(self, lacking: Vec<(String, String)>) -> Self {
         let one = |(library, needed_by): (String, String)| {
             let package = debian_package(&library);
-            Lacking { library, needed_by, package }
+            MissingLibrary { library, needed_by, package }
         };
         Self { lacking: lacking.into_iter().map(one).collect(), ..self }
     }
 
-    /// On stdout.
+    /// Prints the report to stdout.
     pub fn print(&self, format: ShowFormat) -> Result<(), ErrorReport> {
         printer::print(&match format {
             ShowFormat::Json => list::json(self)?,
@@ -101,7 +101,7 @@ impl Made {
 
     fn table(&self) -> String {
         let row = |layer: &Layer| {
-            let what = if layer.written { "written" } else { "was here" };
+            let what = if layer.written { "written" } else { "reused" };
             let (stored, raw) =
                 (ByteSize(layer.bytes).to_string(), ByteSize(layer.raw_bytes).to_string());
             vec![Some(layer.name.clone()), Some(stored), Some(raw), Some(what.to_owned())]

@@ -1,7 +1,7 @@
-//! Repeats requests to a busy store, for longer than the store's own client does.
+//! Retries requests to a busy store, for longer than the store's client does.
 //!
 //! The client gives up after a few attempts, because most failures are permanent. A busy store
-//! (503, 429) recovers, so its requests are repeated for [`PATIENCE`].
+//! (503, 429) recovers, so its requests are retried for [`RETRY_TIME`].
 
 use std::future::Future;
 use std::time::{Duration, Instant};
@@ -10,29 +10,29 @@ use object_store::Result;
 
 use super::s3_error::throttled;
 
-/// How long requests to a busy store are repeated.
-const PATIENCE: Duration = Duration::from_secs(45);
+/// How long requests to a busy store are retried.
+const RETRY_TIME: Duration = Duration::from_secs(45);
 
 /// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// The answer of a request, which is repeated while the store is busy.
-pub(crate) async fn patiently<T, F>(ask: impl FnMut() -> F) -> Result<T>
+/// Sends a request, and retries it while the store is busy.
+pub(crate) async fn with_retries<T, F>(request: impl FnMut() -> F) -> Result<T>
 where
     F: Future<Output = Result<T>>,
 {
-    until(Instant::now() + PATIENCE, ask).await
+    retry_until(Instant::now() + RETRY_TIME, request).await
 }
 
-async fn until<T, F>(end: Instant, mut ask: impl FnMut() -> F) -> Result<T>
+async fn retry_until<T, F>(end: Instant, mut request: impl FnMut() -> F) -> Result<T>
 where
     F: Future<Output = Result<T>>,
 {
     let mut pause = Duration::from_millis(500);
     loop {
-        match ask().await {
+        match request().await {
             Err(error) if throttled(&error) && Instant::now() + pause < end => (),
-            answered => return answered,
+            result => return result,
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
@@ -50,9 +50,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_busy_store_is_asked_again() {
+    async fn requests_to_a_busy_store_are_retried() {
         let mut left = 2;
-        let answer = patiently(|| {
+        let answer = with_retries(|| {
             left -= 1;
             let answer = if left >= 0 { Err(busy()) } else { Ok(7) };
             async { answer }
@@ -61,15 +61,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn patience_ends_and_other_failures_are_told_at_once() {
-        let mut asked = 0;
-        let answer: Result<()> = until(Instant::now(), || {
-            asked += 1;
+    async fn retries_end_and_other_failures_are_returned_immediately() {
+        let mut requests = 0;
+        let answer: Result<()> = retry_until(Instant::now(), || {
+            requests += 1;
             async { Err(busy()) }
         })
         .await;
-        assert!(answer.is_err() && asked == 1);
-        let answer: Result<()> = patiently(|| async {
+        assert!(answer.is_err() && requests == 1);
+        let answer: Result<()> = with_retries(|| async {
             Err(Error::NotImplemented { operation: "x".to_owned(), implementer: "y".to_owned() })
         })
         .await;

@@ -1,0 +1,116 @@
+//! Decides which results may be read before their task is complete.
+//!
+//! If the driver only passes rows on, the user should see the first row as soon as it exists. A row
+//! cannot be retracted, so the program must give the same rows in the same order when it is
+//! retried: scans, filters and projections do, unless a filter is random or calls a UDF.
+
+use std::sync::Arc;
+
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::physical_expr_common::physical_expr::is_volatile;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::filter::FilterExec;
+
+use super::cut::Cut;
+
+/// Operators of the driver that need no other row to output a row.
+const PASS_THROUGH: [&str; 6] = [
+    "CoalescePartitionsExec",
+    "CooperativeExec",
+    "GlobalLimitExec",
+    "ProjectionExec",
+    "ResultExec",
+    "UnionExec",
+];
+
+/// Operators of workers that preserve the order of their input.
+const ORDER_PRESERVING: [&str; 7] = [
+    "CoalesceBatchesExec",
+    "CooperativeExec",
+    "DataSourceExec",
+    "FilterExec",
+    "GlobalLimitExec",
+    "LocalLimitExec",
+    "ProjectionExec",
+];
+
+/// Enables streaming for the results of a query where that is safe.
+pub(super) fn mark(cut: &Cut) {
+    if !all(&cut.driver, &|node| PASS_THROUGH.contains(&node.name())) {
+        return;
+    }
+    for fragment in &cut.fragments {
+        if is_repeatable(&fragment.plan, &is_nondeterministic).is_some() {
+            fragment.queue.enable_streaming();
+        }
+    }
+}
+
+/// `None` if the rows of a plan, or their order, may differ when it runs again. Otherwise whether
+/// an operator of it is nondeterministic: a filter may use a column that a projection below it
+/// computed.
+fn is_repeatable(
+    node: &Arc<dyn ExecutionPlan>,
+    is_random: &dyn Fn(&Arc<dyn ExecutionPlan>) -> bool,
+) -> Option<bool> {
+    if !ORDER_PRESERVING.contains(&node.name()) {
+        return None;
+    }
+    let mut random = is_random(node);
+    for child in node.children() {
+        random |= is_repeatable(child, is_random)?;
+    }
+    (!random || !node.is::<FilterExec>()).then_some(random)
+}
+
+/// True if an expression of the operator itself may give another value the next time. UDFs count as
+/// nondeterministic.
+fn is_nondeterministic(node: &Arc<dyn ExecutionPlan>) -> bool {
+    let mut found = false;
+    let visited = node.apply_expressions(&mut |expression| {
+        found |= is_volatile(expression);
+        Ok(TreeNodeRecursion::Continue)
+    });
+    found || visited.is_err()
+}
+
+fn all(node: &Arc<dyn ExecutionPlan>, test: &dyn Fn(&Arc<dyn ExecutionPlan>) -> bool) -> bool {
+    test(node) && node.children().into_iter().all(|child| all(child, test))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use arrow::datatypes::Schema;
+    use datafusion::datasource::memory::MemorySourceConfig;
+    use datafusion::physical_expr::expressions::lit;
+
+    use super::*;
+
+    /// Filters over an empty scan.
+    fn filters(depth: usize) -> Arc<dyn ExecutionPlan> {
+        let schema = Arc::new(Schema::empty());
+        let scan: Arc<dyn ExecutionPlan> =
+            MemorySourceConfig::try_new_exec(&[vec![]], schema, None).unwrap();
+        (0..depth).fold(scan, |input, _| Arc::new(FilterExec::try_new(lit(true), input).unwrap()))
+    }
+
+    #[test]
+    fn each_operator_is_visited_once() {
+        let visits = Cell::new(0);
+        let visit = |_: &Arc<dyn ExecutionPlan>| {
+            visits.set(visits.get() + 1);
+            false
+        };
+        assert_eq!(is_repeatable(&filters(50), &visit), Some(false));
+        assert_eq!(visits.get(), 51);
+    }
+
+    #[test]
+    fn a_filter_over_a_nondeterministic_operator_is_not_repeatable() {
+        let scan = |node: &Arc<dyn ExecutionPlan>| !node.is::<FilterExec>();
+        assert_eq!(is_repeatable(&filters(0), &scan), Some(true));
+        assert_eq!(is_repeatable(&filters(2), &scan), None);
+    }
+}
