@@ -70,6 +70,3 @@ pub use networks::{
 pub use platform::{CallFigures, Figures, ShutdownRequest, SpawnerHealth, Status};
 pub use profile::{Finding, Lane, PhaseSpan, Profile, Totals};
 pub use queries::{Event, Phase, Progress, QueryOptions, QueryRequest, UdfSource};
-
-/// The longest request: code and events by value, never data.
-pub const MOST_REQUEST_BYTES: usize = 256 << 20;

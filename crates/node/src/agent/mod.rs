@@ -23,7 +23,7 @@ use crate::network::RankNetwork;
 use api::{BringCode, CodeThere, JobPart, PartCalls, PartOpen, PartReady, RankEnd};
 use part::Part;
 
-pub use serve::{Admission, Problem, Token, admit, router};
+pub use serve::router;
 
 /// The jobs of a host. Cheap to clone.
 #[derive(Clone, Debug)]
