@@ -13,9 +13,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use snowmelt_api::{
     BurstAnswer, BurstCalls, BurstRequest, Event, Figures, FunctionSpec, FunctionSummary,
-    HostSummary, Invocation, InvokeRequest, LogEntry, NetworkDetail,
-    NetworkSummary, PackRequest, Packed, Profile, QueryRequest, ShutdownRequest, Status, Trace,
-    TraceRequest,
+    HostSummary, Invocation, InvokeRequest, LogEntry, NetworkDetail, NetworkSummary, PackRequest,
+    Packed, Profile, QueryRequest, ShutdownRequest, Status, Trace, TraceRequest,
 };
 use snowmelt_rpc::client::NO_BODY;
 use snowmelt_types::{Code, ErrorReport, FunctionName, InvocationId, JobId, Report};

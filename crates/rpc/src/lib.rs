@@ -14,8 +14,10 @@ pub mod problem;
 pub mod server;
 pub mod token;
 pub mod trace;
+mod version;
 
 pub use client::{Client, Endpoint};
 pub use problem::Problem;
 pub use token::{Admission, Token, admit};
 pub use trace::RequestId;
+pub use version::version;

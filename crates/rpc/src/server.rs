@@ -85,12 +85,7 @@ impl Listener for TcpListener {
 }
 
 /// Serves until it is asked to end and every connection has ended, or until it is aborted.
-pub async fn serve<L: Listener>(
-    listener: L,
-    router: Router,
-    bounds: Bounds,
-    ending: Ending,
-) {
+pub async fn serve<L: Listener>(listener: L, router: Router, bounds: Bounds, ending: Ending) {
     let router = router
         .layer(DefaultBodyLimit::max(MAX_REQUEST_BYTES))
         .layer(middleware::from_fn(trace::identify));
@@ -183,9 +178,9 @@ mod tests {
     use std::net::SocketAddr;
     use std::sync::Arc;
 
+    use crate::{Token, admit};
     use axum::middleware::from_fn_with_state;
     use axum::routing::get;
-    use crate::{Token, admit};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpStream;
     use tokio::sync::Notify;

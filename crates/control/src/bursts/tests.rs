@@ -7,13 +7,13 @@ use snowmelt_api::{BurstCalls, FunctionSpec, InvocationState};
 use snowmelt_node::agent::api::JobPart;
 use snowmelt_types::{Code, ErrorReport, JobId};
 
-use super::{Opened, Part};
 use super::gather::{Ended, gather};
+use super::{Opened, Part};
 use crate::hosts::SILENT;
 use crate::hosts::fake::{FakeHost, end, silence};
 
 fn function() -> FunctionSpec {
-    let code = serde_json::json!({ "source": { "file": "f.py", "text": "" } });
+    let code = serde_json::json!({ "kind": "source", "file": "f.py", "text": "" });
     let spec = serde_json::json!({ "name": "f", "code": code, "handler": "handler" });
     serde_json::from_value(spec).unwrap()
 }
@@ -78,7 +78,10 @@ async fn run(parts: &[Part], talks: bool) -> Result<Ended, ErrorReport> {
 
 fn failing(rank: u32) -> FakeHost {
     let error = Some(ErrorReport::new(Code::FUNCTION_RAISED, "ValueError"));
-    FakeHost { ends: vec![snowmelt_node::agent::api::RankEnd { error, ..end(rank) }], ..FakeHost::default() }
+    FakeHost {
+        ends: vec![snowmelt_node::agent::api::RankEnd { error, ..end(rank) }],
+        ..FakeHost::default()
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -156,7 +159,8 @@ async fn a_failed_rank_ends_the_others_of_its_network_after_a_grace_time() {
 
 #[tokio::test(start_paused = true)]
 async fn a_failed_rank_without_a_network_ends_no_others() {
-    let (fakes, parts) = parts([failing(0), FakeHost { ends: vec![end(1)], ..FakeHost::default() }]);
+    let (fakes, parts) =
+        parts([failing(0), FakeHost { ends: vec![end(1)], ..FakeHost::default() }]);
     let ended = run(&parts, false).await.unwrap();
     let failed: Vec<_> = ended.invocations.iter().map(|call| call.error.is_some()).collect();
     assert_eq!(failed, [true, false]);

@@ -86,11 +86,7 @@ impl HostApi for FakeHost {
         Ok(PartReady::default())
     }
 
-    async fn call(
-        &self,
-        _: &JobId,
-        _: PartCalls,
-    ) -> Result<mpsc::Receiver<RankEnd>, ErrorReport> {
+    async fn call(&self, _: &JobId, _: PartCalls) -> Result<mpsc::Receiver<RankEnd>, ErrorReport> {
         self.note("call");
         let (sender, receiver) = mpsc::channel(64);
         for end in &self.ends {
@@ -127,12 +123,5 @@ impl HostApi for FakeHost {
 
 /// The end of a rank that succeeded.
 pub(crate) fn end(rank: u32) -> RankEnd {
-    RankEnd {
-        rank,
-        result: None,
-        error: None,
-        log: String::new(),
-        log_dropped: 0,
-        wall_us: 0,
-    }
+    RankEnd { rank, result: None, error: None, log: String::new(), log_dropped: 0, wall_us: 0 }
 }

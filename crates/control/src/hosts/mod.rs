@@ -97,7 +97,7 @@ impl Hosts {
             return Err(ErrorReport::new(Code::HOST_REFUSED, "this platform takes no hosts")
                 .hint("start it with `snowmelt up --listen ADDRESS --token-file FILE`"));
         };
-        let ours = env!("CARGO_PKG_VERSION");
+        let ours = snowmelt_rpc::version();
         if join.facts.version != ours {
             let theirs = &join.facts.version;
             let message = format!("{} is of version {theirs}, control of {ours}", join.name);

@@ -3,13 +3,13 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
+use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
-use axum::Router;
 use futures::StreamExt;
 use serde::de::DeserializeOwned;
 use snowmelt_rpc::{Problem, Token, admit};

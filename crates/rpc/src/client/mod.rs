@@ -20,13 +20,13 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use snowmelt_types::{Code, ErrorReport};
 
-pub use connect::Endpoint;
 use connect::Connector;
+pub use connect::Endpoint;
 pub use lines::Lines;
 
+use crate::Token;
 use crate::body::{MAX_REQUEST_BYTES, too_long};
 use crate::trace::{RequestId, TRACEPARENT};
-use crate::Token;
 
 /// How long an idle connection is kept. Less than any server here keeps it, so that a request is
 /// not sent on a connection that the server is closing.
@@ -144,7 +144,8 @@ impl Client {
 
     /// The error of a response whose body ended too early.
     pub fn cut_short(&self, error: &dyn std::error::Error) -> ErrorReport {
-        let message = format!("{} closed the connection before the answer was complete", self.named());
+        let message =
+            format!("{} closed the connection before the answer was complete", self.named());
         let reason = innermost(error);
         tracing::debug!(%reason, "{message}");
         ErrorReport::new(Code::SERVER_UNREACHABLE, message).hint("try again")

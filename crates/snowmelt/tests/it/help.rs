@@ -141,7 +141,9 @@ fn the_name_alone_shows_what_there_is() {
 }
 
 #[test]
-fn says_its_version() {
+fn says_its_version_and_build() {
     let ran = Place::new().run(&["--version"]);
-    assert_eq!(ran.out, format!("snowmelt {}\n", env!("CARGO_PKG_VERSION")));
+    let shown = ran.out.strip_prefix(concat!("snowmelt ", env!("CARGO_PKG_VERSION"), "+"));
+    let build = shown.unwrap().trim_end();
+    assert!(build.len() == 12 && build.bytes().all(|byte| byte.is_ascii_hexdigit()), "{build}");
 }
