@@ -32,6 +32,7 @@ pub(crate) fn router(platform: Arc<Platform>) -> Router {
         .route("/v1/status", get(status))
         .route("/v1/figures", get(figures))
         .route("/metrics", get(metrics))
+        .route("/openapi.json", get(openapi))
         .route("/v1/shutdown", post(shutdown))
         .route("/v1/queries", post(query))
         .route("/v1/functions", get(functions).post(deploy))
@@ -64,6 +65,10 @@ async fn figures(State(platform): State<Arc<Platform>>) -> Answer {
 async fn metrics(State(platform): State<Arc<Platform>>) -> Response {
     let headers = [(header::CONTENT_TYPE, metrics::CONTENT_TYPE)];
     (headers, metrics::text(&platform.figures())).into_response()
+}
+
+async fn openapi() -> Answer {
+    json(StatusCode::OK, &snowmelt_api::openapi::document(snowmelt_rpc::version()))
 }
 
 async fn shutdown(State(platform): State<Arc<Platform>>, body::Body(body): body::Body) -> Answer {

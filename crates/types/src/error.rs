@@ -6,6 +6,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// A stable error code with its meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,7 +147,7 @@ impl Code {
 }
 
 /// Where in the user's own code something failed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SourceLocation {
     /// File as the user named it.
     pub file: String,
@@ -158,7 +159,7 @@ pub struct SourceLocation {
 }
 
 /// An error as a user meets it: what failed, where, on which input, and what to do.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ErrorReport {
     /// One of [`CODES`].
     pub code: String,
