@@ -4,16 +4,18 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use snowmelt_network::{Counters, Egress};
 use snowmelt_types::{HostName, JobId};
+use utoipa::ToSchema;
 
 use crate::{FunctionSpec, Invocation, LogEntry};
 
 /// A function to be run once for each event, all at once, over all hosts.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BurstRequest {
     /// The function; it is not deployed.
     pub function: FunctionSpec,
     /// One event for each rank.
+    #[schema(value_type = Vec<serde_json::Value>)]
     pub events: Vec<Box<RawValue>>,
     /// How long all of it may take to start, in milliseconds; then none of it runs.
     #[serde(default = "burst_starts_within")]
@@ -28,10 +30,11 @@ pub struct BurstRequest {
 
 /// A deployed function to be run once for each event, all at once, over all hosts. How many
 /// instances it may have for single calls does not matter here.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BurstCalls {
     /// One event for each rank.
+    #[schema(value_type = Vec<serde_json::Value>)]
     pub events: Vec<Box<RawValue>>,
     /// How long all of it may take to start, in milliseconds; then none of it runs.
     #[serde(default = "burst_starts_within")]
@@ -45,7 +48,7 @@ pub struct BurstCalls {
 }
 
 /// The network of a burst.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NetworkRequest {
     /// What functions may reach outside the job; nothing by default.
@@ -58,7 +61,7 @@ fn burst_starts_within() -> u64 {
 }
 
 /// What became of a burst.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct BurstAnswer {
     /// Its id.
     pub job: JobId,
@@ -75,7 +78,7 @@ pub struct BurstAnswer {
 }
 
 /// What one host ran of a burst.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct BurstPart {
     /// The host.
     pub host: HostName,

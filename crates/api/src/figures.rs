@@ -1,13 +1,14 @@
 //! What a host tells of itself: who is alive, how the caches do, and how long starts take.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// Upper bounds of the histograms of starts, in microseconds; what is above them all counts too.
 pub const START_BOUNDS_US: [u64; 12] =
     [100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 100_000, 500_000, 2_000_000, 10_000_000];
 
 /// Where an instance came from, the fastest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Start {
     /// A seat on an instance that has calls already, or is started for them.
@@ -58,7 +59,7 @@ impl Start {
 }
 
 /// Starts of one kind.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct StartFigures {
     /// Which.
     pub kind: Start,
@@ -76,7 +77,7 @@ impl StartFigures {
 }
 
 /// The install cache: packages that are unpacked.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct InstallFigures {
     /// Environments that were there.
     pub environment_hits: u64,
@@ -91,7 +92,7 @@ pub struct InstallFigures {
 }
 
 /// All figures of a node.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct NodeFigures {
     /// Instances that are leased.
     pub busy: u32,
@@ -114,7 +115,7 @@ pub struct NodeFigures {
 }
 
 /// The import cache: how it did since the node started, and what it holds now.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ImportFigures {
     /// Forks of a zygote that had imported all that the function declares.
     pub hits: u64,
@@ -135,7 +136,7 @@ pub struct ImportFigures {
 }
 
 /// One zygote.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ZygoteFigures {
     /// A number of its own; 0 for one that is no longer kept.
     pub id: u64,
@@ -162,7 +163,7 @@ pub struct ZygoteFigures {
 }
 
 /// How a pool did since it was made, and what it holds now.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PoolFigures {
     /// Times that something idle was there.
     pub hits: u64,

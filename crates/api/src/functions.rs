@@ -6,12 +6,13 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use snowmelt_types::{ByteSize, CpuMillis, FunctionName, Tenant};
 use snowmelt_wire::SourceCode;
+use utoipa::ToSchema;
 
 /// How long the result of an asynchronous call is kept by default, in milliseconds.
 pub const RESULT_KEPT_MS: u64 = 24 * 60 * 60 * 1000;
 
 /// A function to deploy.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FunctionSpec {
     /// Its name; deploying a name again replaces the function.
@@ -68,7 +69,7 @@ pub fn no_code() -> SourceCode {
 
 /// What runs a function's code. Python takes [`SourceCode::Source`] and [`SourceCode::Pickle`], the
 /// others take [`SourceCode::Files`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Runtime {
     /// The platform's Python, or that of an image.
@@ -85,7 +86,7 @@ pub enum Runtime {
 }
 
 /// What a function takes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CallMode {
     /// One JSON event.
@@ -98,7 +99,7 @@ pub enum CallMode {
 }
 
 /// Limits and environment of a function's instances.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct FunctionOptions {
     /// Memory limit.
@@ -150,7 +151,7 @@ impl Default for FunctionOptions {
 }
 
 /// A deployed function in a list.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct FunctionSummary {
     /// Its name.
     pub name: FunctionName,
@@ -187,7 +188,7 @@ pub struct FunctionSummary {
 }
 
 /// Python code to make a code package of.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PackRequest {
     /// The package's name; with a registry in it, it is sent there.
@@ -203,7 +204,7 @@ pub struct PackRequest {
 }
 
 /// A code package that was made.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Packed {
     /// Its name with everything that was left out.
     pub name: String,
@@ -224,7 +225,7 @@ pub struct Packed {
 }
 
 /// A wheel of a user's own that was sent.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Wheel {
     /// Names it among other requirements, by its content.
     pub requirement: String,

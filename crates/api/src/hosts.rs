@@ -4,9 +4,10 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 use snowmelt_types::HostName;
+use utoipa::ToSchema;
 
 /// What a host has and does.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct HostFacts {
     /// Version of the binary.
     pub version: String,
@@ -19,23 +20,25 @@ pub struct HostFacts {
 }
 
 /// A host that is there.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HostJoin {
     /// Its name, unique in the cluster.
     pub name: HostName,
     /// Where its agent listens.
+    #[schema(value_type = Option<String>)]
     pub address: Option<SocketAddr>,
     /// What it has and does.
     pub facts: HostFacts,
 }
 
 /// A host in a list.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct HostSummary {
     /// Its name.
     pub name: HostName,
     /// Where its agent listens; absent for the host of control.
+    #[schema(value_type = Option<String>)]
     pub address: Option<SocketAddr>,
     /// What it has and does.
     pub facts: HostFacts,

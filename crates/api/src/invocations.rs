@@ -3,14 +3,16 @@
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use snowmelt_types::{ErrorReport, FunctionName, InvocationId};
+use utoipa::ToSchema;
 
 use crate::Answer;
 
 /// A call of a function.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct InvokeRequest {
     /// The event.
+    #[schema(value_type = serde_json::Value)]
     pub event: Box<RawValue>,
     /// True to get an id at once and ask for the answer later.
     #[serde(default)]
@@ -18,15 +20,16 @@ pub struct InvokeRequest {
 }
 
 /// Calls of a function, all at once.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BatchRequest {
     /// The events.
+    #[schema(value_type = Vec<serde_json::Value>)]
     pub events: Vec<Box<RawValue>>,
 }
 
 /// A call with what is known of it.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Invocation {
     /// Its id.
     pub id: InvocationId,
@@ -36,6 +39,7 @@ pub struct Invocation {
     pub state: InvocationState,
     /// The answer, once it succeeded.
     #[serde(default)]
+    #[schema(value_type = Option<serde_json::Value>)]
     pub result: Option<Answer>,
     /// The error, once it failed.
     #[serde(default)]
@@ -57,7 +61,7 @@ pub struct Invocation {
 }
 
 /// Where an invocation stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum InvocationState {
     /// It waits or runs.
@@ -69,7 +73,7 @@ pub enum InvocationState {
 }
 
 /// A call that failed, as the problem that its caller is told.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct FailedCall {
     /// What it failed with.
     #[serde(flatten)]
@@ -79,7 +83,7 @@ pub struct FailedCall {
 }
 
 /// Why no instance was there for a call.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ColdReason {
     /// Which reason.
     pub kind: ColdKind,
@@ -91,7 +95,7 @@ pub struct ColdReason {
 }
 
 /// The reasons for a cold start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ColdKind {
     /// There was none since the function was deployed or the platform started.
@@ -107,7 +111,7 @@ pub enum ColdKind {
 }
 
 /// What one invocation wrote to stdout and stderr.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct LogEntry {
     /// The invocation.
     pub invocation: InvocationId,

@@ -23,6 +23,7 @@
 //! | `POST /v1/networks/{job}/trace` | [`TraceRequest`] | [`Trace`] |
 //! | `GET /v1/figures` | | [`Figures`] |
 //! | `GET /metrics` | | the same for Prometheus, as text |
+//! | `GET /openapi.json` | | this table as an OpenAPI document |
 //! | `POST /v1/shutdown` | [`ShutdownRequest`], or nothing | 202 |
 //!
 //! Errors are `ErrorReport` objects with a 4xx or 5xx status, as problem+json (RFC 9457).
@@ -44,6 +45,7 @@ mod functions;
 mod hosts;
 mod invocations;
 mod networks;
+pub mod openapi;
 mod platform;
 mod profile;
 mod queries;
@@ -70,6 +72,3 @@ pub use networks::{
 pub use platform::{CallFigures, Figures, ShutdownRequest, SpawnerHealth, Status};
 pub use profile::{Finding, Lane, PhaseSpan, Profile, Totals};
 pub use queries::{Event, Phase, Progress, QueryOptions, QueryRequest, UdfSource};
-
-/// The longest request: code and events by value, never data.
-pub const MOST_REQUEST_BYTES: usize = 256 << 20;

@@ -5,9 +5,10 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 use snowmelt_network::{AddressEnforcement, Counters, JobSpec, NamespaceContents, Range};
 use snowmelt_types::{ErrorReport, FunctionName, HostName, JobId, Tenant};
+use utoipa::ToSchema;
 
 /// A job whose functions talk, in a list.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct NetworkSummary {
     /// The job.
     pub job: JobId,
@@ -30,7 +31,7 @@ pub struct NetworkSummary {
 }
 
 /// A job's network on each of its hosts.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct NetworkDetail {
     /// What is known without asking.
     #[serde(flatten)]
@@ -40,7 +41,7 @@ pub struct NetworkDetail {
 }
 
 /// The part of one host.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct NetworkPart {
     /// The host.
     pub host: HostName,
@@ -57,7 +58,7 @@ pub struct NetworkPart {
 }
 
 /// The network of a job on one host, as the kernel has it now.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct PartNetwork {
     /// What was asked for, with the other hosts.
     pub spec: JobSpec,
@@ -76,7 +77,7 @@ pub struct PartNetwork {
 }
 
 /// Asks for the way of a packet between functions of a job.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TraceRequest {
     /// The rank that would send it.
@@ -92,17 +93,17 @@ pub struct TraceRequest {
 }
 
 /// Where a packet would go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum TraceTo {
     /// To a function of the job.
     Rank(u32),
     /// To an address, of the job or not.
-    Address(IpAddr),
+    Address(#[schema(value_type = String)] IpAddr),
 }
 
 /// The way of a packet, each step asked of the kernel of the host where it is taken.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Trace {
     /// The job.
     pub job: JobId,
@@ -120,7 +121,7 @@ pub struct Trace {
 }
 
 /// An end of a way.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct TracePoint {
     /// The function, if the address is one of a function's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -129,11 +130,12 @@ pub struct TracePoint {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<HostName>,
     /// The address.
+    #[schema(value_type = String)]
     pub address: IpAddr,
 }
 
 /// One step of a way.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TraceStep {
     /// The host on which it was looked at.
     pub host: HostName,

@@ -1,11 +1,12 @@
 //! The server itself: its status, its figures, and its end.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::NodeFigures;
 
 /// A running platform.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Status {
     /// Version of the binary.
     pub version: String,
@@ -32,7 +33,7 @@ pub struct Status {
 }
 
 /// What a platform counts.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct Figures {
     /// Queries that run now.
     pub queries: u32,
@@ -45,7 +46,7 @@ pub struct Figures {
 }
 
 /// Calls of functions since the platform started.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct CallFigures {
     /// Under way.
     pub running: u64,
@@ -56,7 +57,7 @@ pub struct CallFigures {
 }
 
 /// How the server is to end.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ShutdownRequest {
     /// How long what runs may go on, in milliseconds; absent: the usual time.
@@ -65,7 +66,7 @@ pub struct ShutdownRequest {
 }
 
 /// How the processes that make sandboxes are.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct SpawnerHealth {
     /// Their process ids; none while others are started in their place.

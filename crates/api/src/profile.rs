@@ -3,10 +3,11 @@
 
 use serde::{Deserialize, Serialize};
 use snowmelt_wire::{OperatorMetric, TaskProgress};
+use utoipa::ToSchema;
 
 /// Where the time, bytes and memory of one query went. Times are microseconds since the query was
 /// accepted; amounts of memory are bytes.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct Profile {
     /// The query's id.
     pub query: String,
@@ -37,7 +38,7 @@ pub struct Profile {
 }
 
 /// One phase.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct PhaseSpan {
     /// `packages`, `plan`, `start`, `run` or `merge`.
     pub phase: String,
@@ -48,7 +49,7 @@ pub struct PhaseSpan {
 }
 
 /// What one sandbox did.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct Lane {
     /// `worker 3` or `score 3`.
     pub name: String,
@@ -88,7 +89,7 @@ impl Lane {
 }
 
 /// Sums over the tasks of a query.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct Totals {
     /// Tasks.
     pub tasks: u32,
@@ -111,7 +112,7 @@ pub struct Totals {
 }
 
 /// A ranked observation with its evidence.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Finding {
     /// What it is, in one line.
     pub title: String,

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use snowmelt_types::{ByteSize, QueryId, Tenant};
 use snowmelt_wire::{Signature, SourceCode};
+use utoipa::ToSchema;
 
 /// A query with everything that it needs.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct QueryRequest {
     /// One SELECT statement.
@@ -32,7 +33,7 @@ pub struct QueryRequest {
 }
 
 /// Code that defines UDFs.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UdfSource {
     /// The code.
@@ -49,7 +50,7 @@ pub struct UdfSource {
 }
 
 /// How to run a query.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct QueryOptions {
     /// Workers; 0 means one for each core.
@@ -67,7 +68,7 @@ impl Default for QueryOptions {
 }
 
 /// What happens in a query, for its progress display.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Event {
     /// The query was accepted.
@@ -90,7 +91,7 @@ pub enum Event {
 }
 
 /// The phases of a query, in order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
     /// Resolving and unpacking packages, asking the code for its signatures.
@@ -106,7 +107,7 @@ pub enum Phase {
 }
 
 /// How far the workers are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Progress {
     /// Tasks in all.
     pub tasks: u32,

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use snowmelt_api::{Invocation, InvocationState, InvokeRequest};
-use snowmelt_types::{Code, ErrorReport, ExitClass, FunctionName, InvocationId};
+use snowmelt_types::{Code, ErrorReport, FunctionName, InvocationId};
 use tokio_util::sync::CancellationToken;
 
 use crate::functions::{Functions, accepted, failed};
@@ -159,7 +159,7 @@ impl Functions {
     async fn try_once(&self, id: &InvocationId, name: &FunctionName) -> Tried {
         let live = match self.find(name).await {
             Ok(live) => live,
-            Err(error) if is_platforms(&error) => return Tried::Again(error),
+            Err(error) if error.retryable => return Tried::Again(error),
             Err(error) => return self.give_up(id, error).await,
         };
         let stopping = &self.waiting().stopping;
@@ -181,12 +181,12 @@ impl Functions {
             Err(error) => return Tried::Again(error),
         };
         let slot = match self.lease(&live).await {
-            Err(error) if is_platforms(&error) => return Tried::Again(error),
+            Err(error) if error.retryable => return Tried::Again(error),
             slot => slot,
         };
         let ended = self.run(&live, record.invocation, record.event, Some(slot)).await;
         match &ended.error {
-            Some(error) if is_platforms(error) => Tried::Again(error.clone()),
+            Some(error) if error.retryable => Tried::Again(error.clone()),
             // The failure may be caused by the end of the platform.
             Some(_) if stopping.is_cancelled() => Tried::Done,
             _ => self.keep(ended, live.record.spec.options.keep_ms).await,
@@ -227,33 +227,5 @@ impl Functions {
     async fn stored(&self, id: &InvocationId) -> Result<Option<InvocationRecord>, ErrorReport> {
         let id = id.clone();
         self.blocking(move |inner| inner.store.invocation(&id)).await
-    }
-}
-
-/// Whether the platform failed and not the function. One that breaks the protocol would do so each
-/// time.
-fn is_platforms(error: &ErrorReport) -> bool {
-    let code = error.known_code();
-    match code.exit {
-        ExitClass::Platform => code != Code::PROTOCOL,
-        ExitClass::Interrupted => true,
-        ExitClass::Input | ExitClass::Usage | ExitClass::Timeout => false,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_failure_of_the_platform_is_a_reason_to_try_again() {
-        let again = |code| is_platforms(&ErrorReport::new(code, ""));
-        for code in [Code::SPAWNER_LOST, Code::SANDBOX_START, Code::DISK_FULL, Code::CANCELLED] {
-            assert!(again(code), "{}", code.code);
-        }
-        let of_function = [Code::FUNCTION_RAISED, Code::FUNCTION_TIMEOUT, Code::FUNCTION_MISSING];
-        for code in of_function.into_iter().chain([Code::FUNCTION_MEMORY, Code::PROTOCOL]) {
-            assert!(!again(code), "{}", code.code);
-        }
     }
 }

@@ -1,28 +1,24 @@
-//! The client of the gateway: HTTP over a unix socket, one connection for each request.
+//! The client of the gateway: HTTP over a unix socket.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
-use bytes::{Buf, Bytes, BytesMut};
-use http::{Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt, Full};
+use bytes::{Buf, BytesMut};
+use http::Method;
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use snowmelt_api::{
     BurstAnswer, BurstCalls, BurstRequest, Event, Figures, FunctionSpec, FunctionSummary,
-    HostSummary, Invocation, InvokeRequest, LogEntry, MOST_REQUEST_BYTES, NetworkDetail,
-    NetworkSummary, PackRequest, Packed, Profile, QueryRequest, ShutdownRequest, Status, Trace,
-    TraceRequest,
+    HostSummary, Invocation, InvokeRequest, LogEntry, NetworkDetail, NetworkSummary, PackRequest,
+    Packed, Profile, QueryRequest, ShutdownRequest, Status, Trace, TraceRequest,
 };
+use snowmelt_rpc::client::NO_BODY;
 use snowmelt_types::{Code, ErrorReport, FunctionName, InvocationId, JobId, Report};
 use snowmelt_wire::{BatchDecoder, Frame, HEADER_BYTES, Kind};
-use tokio::net::UnixStream;
-
-use crate::answers::too_long;
 
 /// How long a server may take for what it knows. One that is busy answers; one that is stopped does
 /// not.
@@ -30,19 +26,16 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 /// How often a server that takes long is asked whether it is there.
 const ASKED_EVERY: Duration = Duration::from_secs(5);
 
-/// How long to wait for a place among its connections.
-const CONNECTS_AGAIN_AFTER: Duration = Duration::from_millis(20);
-
 /// A failure of a call that was begun.
 #[derive(Deserialize)]
 struct Begun {
     invocation: Invocation,
 }
 
-/// Talks to a platform. Cheap to make; it holds no connection.
+/// Sends requests to a platform. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Client {
-    socket: PathBuf,
+    http: snowmelt_rpc::Client,
 }
 
 /// What comes of a query, in order.
@@ -70,7 +63,7 @@ pub struct QueryStream {
 impl Client {
     /// A client of the platform that serves this socket.
     pub fn new(socket: impl Into<PathBuf>) -> Self {
-        Self { socket: socket.into() }
+        Self { http: snowmelt_rpc::Client::unix(socket) }
     }
 
     /// What runs there.
@@ -80,7 +73,8 @@ impl Client {
 
     /// Runs a query.
     pub async fn query(&self, request: &QueryRequest) -> Result<QueryStream, ErrorReport> {
-        let response = self.send(Method::POST, "/v1/queries", Some(request)).await?;
+        let asked = self.http.send(Method::POST, "/v1/queries", Some(request));
+        let response = self.unless_silent(asked).await?;
         Ok(QueryStream {
             body: response.into_body(),
             buffer: BytesMut::new(),
@@ -92,12 +86,12 @@ impl Client {
 
     /// Makes a code package.
     pub async fn pack(&self, request: &PackRequest) -> Result<Packed, ErrorReport> {
-        parse(self.send(Method::POST, "/v1/packages", Some(request)).await?).await
+        self.json(Method::POST, "/v1/packages", Some(request)).await
     }
 
     /// Deploys a function, or replaces it.
     pub async fn deploy(&self, spec: &FunctionSpec) -> Result<FunctionSummary, ErrorReport> {
-        parse(self.send(Method::POST, "/v1/functions", Some(spec)).await?).await
+        self.json(Method::POST, "/v1/functions", Some(spec)).await
     }
 
     /// Every deployed function.
@@ -108,8 +102,7 @@ impl Client {
     /// Removes a function.
     pub async fn remove(&self, name: &FunctionName) -> Result<(), ErrorReport> {
         let path = format!("/v1/functions/{name}");
-        self.soon(self.send::<()>(Method::DELETE, &path, None)).await?;
-        Ok(())
+        self.soon(self.http.no_content(Method::DELETE, &path, NO_BODY)).await
     }
 
     /// A deployed function.
@@ -124,13 +117,15 @@ impl Client {
         request: &InvokeRequest,
     ) -> Result<Invocation, ErrorReport> {
         let path = format!("/v1/functions/{name}/invocations");
-        let response = self.request(Method::POST, &path, Some(request)).await?;
-        if response.status().is_success() {
-            return parse(response).await;
-        }
+        let asked = self.http.exchange(Method::POST, &path, Some(request));
+        let response = self.unless_silent(asked).await?;
         let status = response.status();
-        let body = response.into_body().collect().await.map_err(|_| cut_short())?.to_bytes();
-        let report: ErrorReport = serde_json::from_slice(&body).map_err(|_| unexplained(status))?;
+        let body = self.http.whole(response).await?;
+        if status.is_success() {
+            return serde_json::from_slice(&body).map_err(internal);
+        }
+        let unexplained = |_| self.http.unexplained(status);
+        let report: ErrorReport = serde_json::from_slice(&body).map_err(unexplained)?;
         // A call that was begun is told with its failure.
         match serde_json::from_slice(&body) {
             Ok(Begun { invocation }) => Ok(Invocation { error: Some(report), ..invocation }),
@@ -179,18 +174,18 @@ impl Client {
     pub async fn network(&self, job: &JobId) -> Result<NetworkDetail, ErrorReport> {
         // Its hosts are asked, and one that does not answer is waited for.
         let path = format!("/v1/networks/{}", segment(job.as_str()));
-        parse(self.send::<()>(Method::GET, &path, None).await?).await
+        self.json(Method::GET, &path, NO_BODY).await
     }
 
     /// The way of a packet between functions of a job.
     pub async fn trace(&self, job: &JobId, asked: &TraceRequest) -> Result<Trace, ErrorReport> {
         let path = format!("/v1/networks/{}/trace", segment(job.as_str()));
-        parse(self.send(Method::POST, &path, Some(asked)).await?).await
+        self.json(Method::POST, &path, Some(asked)).await
     }
 
     /// Runs a function once for each event, all at once.
     pub async fn burst(&self, request: &BurstRequest) -> Result<BurstAnswer, ErrorReport> {
-        parse(self.send(Method::POST, "/v1/bursts", Some(request)).await?).await
+        self.json(Method::POST, "/v1/bursts", Some(request)).await
     }
 
     /// Runs a deployed function once for each event, all at once.
@@ -200,7 +195,7 @@ impl Client {
         calls: &BurstCalls,
     ) -> Result<BurstAnswer, ErrorReport> {
         let path = format!("/v1/functions/{name}/bursts");
-        parse(self.send(Method::POST, &path, Some(calls)).await?).await
+        self.json(Method::POST, &path, Some(calls)).await
     }
 
     /// What the platform counts.
@@ -210,12 +205,20 @@ impl Client {
 
     /// Asks the server to end; it answers before it does.
     pub async fn shutdown(&self, request: &ShutdownRequest) -> Result<(), ErrorReport> {
-        self.soon(self.send(Method::POST, "/v1/shutdown", Some(request))).await?;
-        Ok(())
+        self.soon(self.http.no_content(Method::POST, "/v1/shutdown", Some(request))).await
     }
 
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ErrorReport> {
-        self.soon(async { parse(self.send::<()>(Method::GET, path, None).await?).await }).await
+        self.soon(self.json(Method::GET, path, NO_BODY)).await
+    }
+
+    async fn json<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<T, ErrorReport> {
+        self.unless_silent(self.http.json(method, path, body)).await
     }
 
     /// What a server that runs answers at once.
@@ -235,10 +238,10 @@ impl Client {
         let silent = async {
             loop {
                 tokio::time::sleep(ASKED_EVERY).await;
-                let asked = self.exchange(status_request()?);
+                let asked = self.http.no_content(Method::GET, "/v1/figures", NO_BODY);
                 match tokio::time::timeout(ANSWERS_WITHIN, asked).await {
                     Err(_) => return Err(self.silent()),
-                    // Why a server does not take a further connection is of no interest here.
+                    // A server that refuses a further connection is not silent.
                     Ok(_) => continue,
                 }
             }
@@ -250,76 +253,12 @@ impl Client {
     }
 
     fn silent(&self) -> ErrorReport {
-        let (socket, time) = (self.socket.display(), ANSWERS_WITHIN.as_secs());
+        let (socket, time) = (self.http.endpoint(), ANSWERS_WITHIN.as_secs());
         let message = format!("the server at {socket} does not answer within {time} s");
         ErrorReport::new(Code::SERVER_SILENT, message).hint(
             "it is stopped or hangs: `kill -CONT` lets a stopped one go on, `kill -9` ends it, and \
              `snowmelt up` starts another",
         )
-    }
-
-    async fn send<T: Serialize>(
-        &self,
-        method: Method,
-        path: &str,
-        message: Option<&T>,
-    ) -> Result<Response<Incoming>, ErrorReport> {
-        let response = self.request(method, path, message).await?;
-        if response.status().is_success() { Ok(response) } else { Err(problem(response).await) }
-    }
-
-    async fn request<T: Serialize>(
-        &self,
-        method: Method,
-        path: &str,
-        message: Option<&T>,
-    ) -> Result<Response<Incoming>, ErrorReport> {
-        let body = message.map(serde_json::to_vec).transpose().map_err(internal)?;
-        // The server would refuse it while it is being sent, and not be heard.
-        if body.as_ref().is_some_and(|body| body.len() > MOST_REQUEST_BYTES) {
-            return Err(too_long());
-        }
-        let request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header("host", "snowmelt")
-            .header("content-type", "application/json")
-            .body(Full::new(Bytes::from(body.unwrap_or_default())))
-            .map_err(internal)?;
-        self.unless_silent(self.exchange(request)).await
-    }
-
-    async fn exchange(
-        &self,
-        request: Request<Full<Bytes>>,
-    ) -> Result<Response<Incoming>, ErrorReport> {
-        let stream = self.connect().await.map_err(|error| self.lost(&error))?;
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
-            .await
-            .map_err(|error| self.lost(&error))?;
-        tokio::spawn(connection);
-        sender.send_request(request).await.map_err(|error| self.lost(&error))
-    }
-
-    /// A server that has all the connections that it may have takes this one later.
-    async fn connect(&self) -> std::io::Result<UnixStream> {
-        loop {
-            match UnixStream::connect(&self.socket).await {
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                    tokio::time::sleep(CONNECTS_AGAIN_AFTER).await;
-                }
-                connected => return connected,
-            }
-        }
-    }
-
-    fn lost(&self, error: &dyn std::fmt::Display) -> ErrorReport {
-        let socket = self.socket.display();
-        ErrorReport::new(
-            Code::SERVER_UNREACHABLE,
-            format!("no platform answers at {socket}: {error}"),
-        )
-        .hint("start one with `snowmelt up`")
     }
 }
 
@@ -391,12 +330,6 @@ impl QueryStream {
     }
 }
 
-/// The least that a server can be asked.
-fn status_request() -> Result<Request<Full<Bytes>>, ErrorReport> {
-    let request = Request::get("/v1/figures").header("host", "snowmelt");
-    request.body(Full::default()).map_err(internal)
-}
-
 /// What somebody typed, as part of a path.
 fn segment(text: &str) -> String {
     url::form_urlencoded::byte_serialize(text.as_bytes()).collect()
@@ -405,22 +338,6 @@ fn segment(text: &str) -> String {
 fn cut_short() -> ErrorReport {
     let message = "the platform went away before the answer was complete";
     ErrorReport::new(Code::SERVER_UNREACHABLE, message).hint("run the query again")
-}
-
-async fn parse<T: DeserializeOwned>(response: Response<Incoming>) -> Result<T, ErrorReport> {
-    let body = response.into_body().collect().await.map_err(|_| cut_short())?.to_bytes();
-    serde_json::from_slice(&body).map_err(internal)
-}
-
-async fn problem(response: Response<Incoming>) -> ErrorReport {
-    let status = response.status();
-    let body = response.into_body().collect().await.map(|body| body.to_bytes());
-    let report = body.ok().and_then(|body| serde_json::from_slice(&body).ok());
-    report.unwrap_or_else(|| unexplained(status))
-}
-
-fn unexplained(status: StatusCode) -> ErrorReport {
-    ErrorReport::new(Code::PROTOCOL, format!("the platform answered {status} without a reason"))
 }
 
 fn internal(error: impl std::fmt::Display) -> ErrorReport {

@@ -6,18 +6,20 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
+use axum::extract::{Path, Query, Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde::Deserialize;
-use snowmelt_api::{BatchRequest, InvokeRequest, MOST_REQUEST_BYTES, ShutdownRequest};
+use snowmelt_api::{BatchRequest, InvokeRequest, ShutdownRequest};
+use snowmelt_rpc::Problem;
+use snowmelt_rpc::body::{self, json};
 use snowmelt_types::{Code, ErrorReport, FunctionName, InvocationId, JobId};
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
-use crate::answers::{Answer, Problem, Sent, answered, hold, json, parse, take_room};
+use crate::answers::{Answer, answered, hold, take_room};
 use crate::metrics;
 use crate::platform::Platform;
 
@@ -30,6 +32,7 @@ pub(crate) fn router(platform: Arc<Platform>) -> Router {
         .route("/v1/status", get(status))
         .route("/v1/figures", get(figures))
         .route("/metrics", get(metrics))
+        .route("/openapi.json", get(openapi))
         .route("/v1/shutdown", post(shutdown))
         .route("/v1/queries", post(query))
         .route("/v1/functions", get(functions).post(deploy))
@@ -48,7 +51,6 @@ pub(crate) fn router(platform: Arc<Platform>) -> Router {
         .route("/v1/networks/{job}/trace", post(trace))
         .fallback(unknown)
         .method_not_allowed_fallback(not_allowed)
-        .layer(DefaultBodyLimit::max(MOST_REQUEST_BYTES))
         .with_state(platform)
 }
 
@@ -65,9 +67,13 @@ async fn metrics(State(platform): State<Arc<Platform>>) -> Response {
     (headers, metrics::text(&platform.figures())).into_response()
 }
 
-async fn shutdown(State(platform): State<Arc<Platform>>, Sent(body): Sent) -> Answer {
+async fn openapi() -> Answer {
+    json(StatusCode::OK, &snowmelt_api::openapi::document(snowmelt_rpc::version()))
+}
+
+async fn shutdown(State(platform): State<Arc<Platform>>, body::Body(body): body::Body) -> Answer {
     let request: ShutdownRequest =
-        if body.is_empty() { ShutdownRequest::default() } else { parse(&body)? };
+        if body.is_empty() { ShutdownRequest::default() } else { body::parse(&body)? };
     if let Some(grace_ms) = request.grace_ms {
         platform.grace.set(Duration::from_millis(grace_ms));
     }
@@ -77,8 +83,8 @@ async fn shutdown(State(platform): State<Arc<Platform>>, Sent(body): Sent) -> An
 
 /// Runs a query; its frames follow as they come. A client that goes away drops the receiver, which
 /// the query notices.
-async fn query(State(platform): State<Arc<Platform>>, Sent(body): Sent) -> Answer {
-    let request = parse(&body)?;
+async fn query(State(platform): State<Arc<Platform>>, body::Body(body): body::Body) -> Answer {
+    let request = body::parse(&body)?;
     let (sender, receiver) = mpsc::channel(FRAMES_AHEAD);
     tokio::spawn(async move { platform.queries.run(request, sender).await });
     let bytes = ReceiverStream::new(receiver).map(Ok::<_, std::convert::Infallible>);
@@ -87,16 +93,16 @@ async fn query(State(platform): State<Arc<Platform>>, Sent(body): Sent) -> Answe
 }
 
 /// A client that goes away drops this, and with it what still runs.
-async fn burst(State(platform): State<Arc<Platform>>, Sent(body): Sent) -> Answer {
-    json(StatusCode::OK, &platform.bursts.run(parse(&body)?).await?)
+async fn burst(State(platform): State<Arc<Platform>>, body::Body(body): body::Body) -> Answer {
+    json(StatusCode::OK, &platform.bursts.run(body::parse(&body)?).await?)
 }
 
 async fn burst_deployed(
     State(platform): State<Arc<Platform>>,
     Path(name): Path<String>,
-    Sent(body): Sent,
+    body::Body(body): body::Body,
 ) -> Answer {
-    let calls = parse(&body)?;
+    let calls = body::parse(&body)?;
     let record = platform.functions.record(&function_name(name)?).await?;
     json(StatusCode::OK, &platform.bursts.run_accepted(record, calls).await?)
 }
@@ -116,9 +122,9 @@ async fn network(State(platform): State<Arc<Platform>>, Path(job): Path<String>)
 async fn trace(
     State(platform): State<Arc<Platform>>,
     Path(job): Path<String>,
-    Sent(body): Sent,
+    body::Body(body): body::Body,
 ) -> Answer {
-    let asked = parse(&body)?;
+    let asked = body::parse(&body)?;
     json(StatusCode::OK, &platform.bursts.jobs.trace(&JobId::from(job), asked).await?)
 }
 
@@ -126,18 +132,18 @@ async fn functions(State(platform): State<Arc<Platform>>) -> Answer {
     json(StatusCode::OK, &platform.functions.list().await?)
 }
 
-async fn deploy(State(platform): State<Arc<Platform>>, Sent(body): Sent) -> Answer {
-    json(StatusCode::CREATED, &platform.functions.deploy(parse(&body)?).await?)
+async fn deploy(State(platform): State<Arc<Platform>>, body::Body(body): body::Body) -> Answer {
+    json(StatusCode::CREATED, &platform.functions.deploy(body::parse(&body)?).await?)
 }
 
-async fn pack(State(platform): State<Arc<Platform>>, Sent(body): Sent) -> Answer {
-    json(StatusCode::CREATED, &platform.functions.pack(parse(&body)?).await?)
+async fn pack(State(platform): State<Arc<Platform>>, body::Body(body): body::Body) -> Answer {
+    json(StatusCode::CREATED, &platform.functions.pack(body::parse(&body)?).await?)
 }
 
 async fn keep_wheel(
     State(platform): State<Arc<Platform>>,
     Path(file): Path<String>,
-    Sent(body): Sent,
+    body::Body(body): body::Body,
 ) -> Answer {
     json(StatusCode::CREATED, &platform.functions.keep_wheel(file, body.to_vec()).await?)
 }
@@ -154,17 +160,15 @@ async fn remove(State(platform): State<Arc<Platform>>, Path(name): Path<String>)
 async fn invoke(
     State(platform): State<Arc<Platform>>,
     Path(name): Path<String>,
-    Sent(body): Sent,
+    body::Body(body): body::Body,
 ) -> Answer {
-    let (name, request) = (function_name(name)?, parse::<InvokeRequest>(&body)?);
+    let (name, request) = (function_name(name)?, body::parse::<InvokeRequest>(&body)?);
     if !request.asynchronous {
         return answered(platform.functions.invoke(&name, request).await?);
     }
     if platform.private {
         let message = "an asynchronous call needs a platform that keeps running";
-        return Err(Problem(
-            ErrorReport::new(Code::OPTION, message).hint("start one: snowmelt up"),
-        ));
+        return Err(ErrorReport::new(Code::OPTION, message).hint("start one: snowmelt up").into());
     }
     json(StatusCode::ACCEPTED, &platform.functions.submit(&name, request).await?)
 }
@@ -172,9 +176,9 @@ async fn invoke(
 async fn invoke_all(
     State(platform): State<Arc<Platform>>,
     Path(name): Path<String>,
-    Sent(body): Sent,
+    body::Body(body): body::Body,
 ) -> Answer {
-    let (name, request) = (function_name(name)?, parse::<BatchRequest>(&body)?);
+    let (name, request) = (function_name(name)?, body::parse::<BatchRequest>(&body)?);
     let mut invocations = platform.functions.invoke_all(&name, request).await?;
     let rooms = invocations.iter_mut().filter_map(take_room).collect();
     Ok(hold(json(StatusCode::OK, &invocations)?, rooms))
@@ -196,7 +200,7 @@ async fn logs(
     query: Result<Query<LogsQuery>, QueryRejection>,
 ) -> Answer {
     let Query(query) =
-        query.map_err(|rejected| Problem(ErrorReport::new(Code::OPTION, rejected.body_text())))?;
+        query.map_err(|rejected| ErrorReport::new(Code::OPTION, rejected.body_text()))?;
     let invocation = query.invocation.map(InvocationId::from);
     let entries = platform.functions.logs(&function_name(name)?, invocation, query.tail).await?;
     json(StatusCode::OK, &entries)
@@ -204,9 +208,10 @@ async fn logs(
 
 async fn unknown(request: Request) -> Problem {
     let message = format!("there is no {} {}", request.method(), request.uri().path());
-    Problem(ErrorReport::new(Code::REQUEST_UNKNOWN, message).hint(
+    let report = ErrorReport::new(Code::REQUEST_UNKNOWN, message).hint(
         "requests begin with /v1/; /v1/status is one, and docs/functions.md lists those of functions",
-    ))
+    );
+    report.into()
 }
 
 /// The path is known; which methods it has stands in the header `allow`.
@@ -216,5 +221,5 @@ async fn not_allowed(request: Request) -> (StatusCode, Problem) {
 
 fn function_name(name: String) -> Result<FunctionName, Problem> {
     FunctionName::try_from(name)
-        .map_err(|message| Problem(ErrorReport::new(Code::FUNCTION_NAME, message)))
+        .map_err(|message| ErrorReport::new(Code::FUNCTION_NAME, message).into())
 }

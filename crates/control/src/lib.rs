@@ -22,9 +22,7 @@ pub mod place;
 mod platform;
 mod progress;
 mod queries;
-mod request;
 pub mod server;
-mod serving;
 mod store;
 mod udfs;
 

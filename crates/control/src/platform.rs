@@ -66,7 +66,7 @@ impl Platform {
         let functions = self.functions.list().await.map_or(0, |functions| functions.len());
         let spawner = self.node.spawner();
         Status {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
+            version: snowmelt_rpc::version().to_owned(),
             pid: std::process::id(),
             started_ms: self.started_ms,
             socket: self.socket.clone(),

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use snowmelt_node::Node;
-use snowmelt_node::agent::{Agent, Token};
+use snowmelt_node::agent::Agent;
+use snowmelt_rpc::Token;
+use snowmelt_rpc::server::{self, Ending};
 use snowmelt_sandbox::{Spawner, SpawnerProcess};
 use snowmelt_types::{ByteSize, Code, ErrorReport, HostName, Report};
 use tokio::net::UnixListener;
@@ -24,7 +26,6 @@ use crate::now_ms;
 use crate::place::{self, Group};
 use crate::platform::{Grace, Platform};
 use crate::queries::Queries;
-use crate::serving::{self, Ending};
 use crate::store::Store;
 
 /// How long what runs may go on once the server is asked to end, unless it is told otherwise.
@@ -268,7 +269,7 @@ async fn serve_connections(
     let failed =
         |error: std::io::Error| ErrorReport::new(Code::INTERNAL, format!("cannot serve: {error}"));
     let listening = listener.set_nonblocking(true).and_then(|()| UnixListener::from_std(listener));
-    serving::serve(listening.map_err(failed)?, router, serving::LOCAL, ending).await;
+    server::serve(listening.map_err(failed)?, router, server::LOCAL, ending).await;
     Ok(())
 }
 

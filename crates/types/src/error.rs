@@ -6,6 +6,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// A stable error code with its meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,8 +134,20 @@ codes! {
     IMAGE_LIBRARY = "SM-1007", Input, "an image lacks libraries that its packages need";
 }
 
+impl Code {
+    /// Whether the same request may succeed later. A peer that breaks the protocol does so each
+    /// time, and one that refuses a host goes on refusing it.
+    pub fn is_retryable(self) -> bool {
+        match self.exit {
+            ExitClass::Platform => ![Self::PROTOCOL, Self::HOST_REFUSED].contains(&self),
+            ExitClass::Interrupted => true,
+            ExitClass::Input | ExitClass::Usage | ExitClass::Timeout => false,
+        }
+    }
+}
+
 /// The location of a failure in the user's own code.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SourceLocation {
     /// File as the user named it.
     pub file: String,
@@ -146,7 +159,7 @@ pub struct SourceLocation {
 }
 
 /// An error as shown to a user: what failed, where, on which input, and what to do.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ErrorReport {
     /// One of [`CODES`].
     pub code: String,
@@ -167,12 +180,20 @@ pub struct ErrorReport {
     /// The query that failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub query_id: Option<String>,
+    /// Whether the same request may succeed later: the platform failed, not the input.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub retryable: bool,
 }
 
 impl ErrorReport {
     /// A report with a code and one line.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code: code.code.to_owned(), message: message.into(), ..Self::default() }
+        Self {
+            code: code.code.to_owned(),
+            message: message.into(),
+            retryable: code.is_retryable(),
+            ..Self::default()
+        }
     }
 
     /// Adds what the user can do.
@@ -248,6 +269,22 @@ mod tests {
     #[test]
     fn codes_are_unique_and_sorted() {
         assert!(CODES.windows(2).all(|pair| pair[0].code < pair[1].code));
+    }
+
+    #[test]
+    fn only_a_failure_of_the_platform_is_retryable() {
+        let retryable = |code| ErrorReport::new(code, "").retryable;
+        for code in [Code::SPAWNER_LOST, Code::SANDBOX_START, Code::DISK_FULL, Code::CANCELLED] {
+            assert!(retryable(code), "{}", code.code);
+        }
+        let of_function = [Code::FUNCTION_RAISED, Code::FUNCTION_TIMEOUT, Code::FUNCTION_MISSING];
+        for code in of_function.into_iter().chain([
+            Code::FUNCTION_MEMORY,
+            Code::PROTOCOL,
+            Code::HOST_REFUSED,
+        ]) {
+            assert!(!retryable(code), "{}", code.code);
+        }
     }
 
     #[test]

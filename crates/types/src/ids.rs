@@ -4,11 +4,12 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 macro_rules! generated_identifier {
     ($(#[$doc:meta])* $name:ident, $prefix:literal) => {
         $(#[$doc])*
-        #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
         #[serde(transparent)]
         pub struct $name(String);
 
@@ -58,7 +59,7 @@ generated_identifier!(
 
 /// The owner of code: state of one tenant's code is never shared with another tenant. 1 to 64 of
 /// `a-z A-Z 0-9 _ -`, beginning with a letter.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(try_from = "String", into = "String")]
 pub struct Tenant(String);
 
@@ -76,7 +77,7 @@ impl Default for Tenant {
 }
 
 /// The name of a deployed function: 1 to 64 of `a-z A-Z 0-9 _ -`, beginning with a letter.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(try_from = "String", into = "String")]
 pub struct FunctionName(String);
 
@@ -88,7 +89,7 @@ impl FunctionName {
 }
 
 /// The name of a host: 1 to 64 of `a-z A-Z 0-9 _ -`, beginning with a letter.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(try_from = "String", into = "String")]
 pub struct HostName(String);
 

@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// A text is not a valid amount; the message says what is expected.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -16,7 +17,18 @@ pub struct ParseResourceError {
 
 /// An amount of bytes. Text form: `512MiB`, `2GB`, `1048576`.
 #[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    ToSchema,
 )]
 #[serde(transparent)]
 pub struct ByteSize(pub u64);
@@ -85,7 +97,9 @@ impl fmt::Display for ByteSize {
 }
 
 /// Thousandths of one processor core. Text form: `500m` or `1.5`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, ToSchema,
+)]
 #[serde(transparent)]
 pub struct CpuMillis(pub u32);
 

@@ -11,6 +11,8 @@ mod network;
 mod placement;
 mod program;
 mod reach;
+#[cfg(test)]
+mod tests;
 mod trace;
 
 use std::sync::Arc;
@@ -215,14 +217,14 @@ impl Opened<'_> {
         orders: Vec<JobPart>,
         within: Duration,
     ) -> Result<(Vec<PartOpen>, Vec<PartReady>), ErrorReport> {
-        let deadline = Instant::now() + within;
+        let deadline = tokio::time::Instant::now() + within;
         let opening = self
             .parts
             .iter()
             .zip(orders)
             .map(|(part, order)| part.within(deadline, within, part.host.agent.open(order)));
         let open = futures::future::try_join_all(opening).await?;
-        let left = deadline.saturating_duration_since(Instant::now());
+        let left = deadline.saturating_duration_since(tokio::time::Instant::now());
         // A host knows who did not answer it: it says so before the time is up.
         let reached = (left - (left / 10).min(ANSWERS_WITHIN)).min(REACHED_WITHIN);
         let loading = self
@@ -249,11 +251,11 @@ impl Opened<'_> {
 impl Part {
     async fn within<T>(
         &self,
-        deadline: Instant,
+        deadline: tokio::time::Instant,
         within: Duration,
         step: impl Future<Output = Result<T, ErrorReport>>,
     ) -> Result<T, ErrorReport> {
-        let done = tokio::time::timeout_at(deadline.into(), self.unless_lost(step)).await;
+        let done = tokio::time::timeout_at(deadline, self.unless_lost(step)).await;
         done.unwrap_or_else(|_| {
             Err(not_begun(format!("the part of {self} was not ready within {within:?}")))
         })

@@ -5,7 +5,6 @@ use snowmelt_node::agent::api::{BringCode, ProgramPart};
 use snowmelt_types::{Code, Digest, ErrorReport, Report};
 
 use super::Part;
-use crate::hosts::HostAgent;
 use crate::live;
 use crate::store::FunctionRecord;
 
@@ -19,7 +18,7 @@ pub(super) fn program(
     let (Some(request), Some(files)) = (live::request(spec), &record.files) else {
         return Ok(None);
     };
-    let elsewhere = parts.iter().find(|part| matches!(part.host.agent, HostAgent::Remote(_)));
+    let elsewhere = parts.iter().find(|part| !part.host.is_local());
     if let (Some(root), Some(part)) = (&request.root, elsewhere) {
         let (name, root) = (&spec.name, root.display());
         let message = format!("`{name}` runs in {root}, a folder of this host, and {part} is not");

@@ -1,8 +1,9 @@
-//! A host's agent, wherever it is.
+//! What control asks of a host: one trait, in process for this host, over HTTP for another one.
 
 use std::time::Duration;
 
-use snowmelt_api::PartNetwork;
+use async_trait::async_trait;
+use snowmelt_api::{HostFacts, PartNetwork};
 use snowmelt_node::agent::Agent;
 use snowmelt_node::agent::api::{
     BringCode, CodeThere, JobPart, PartCalls, PartOpen, PartReady, RankEnd, WayFound, WayTo,
@@ -10,90 +11,92 @@ use snowmelt_node::agent::api::{
 use snowmelt_types::{ErrorReport, JobId};
 use tokio::sync::mpsc;
 
-use super::Remote;
-
-/// In this process, or behind HTTP.
-#[derive(Clone, Debug)]
-pub(crate) enum HostAgent {
-    /// Of this host.
-    Local(Agent),
-    /// Of another one.
-    Remote(Remote),
-}
-
-impl HostAgent {
-    /// Whether a host has the files of a program; brings them if they are given.
-    pub async fn bring(&self, code: &BringCode) -> Result<CodeThere, ErrorReport> {
-        match self {
-            Self::Local(agent) => agent.bring(code.clone()).await,
-            Self::Remote(remote) => remote.bring(code).await,
-        }
+/// The requests to the agent of a host.
+#[async_trait]
+pub(crate) trait HostApi: std::fmt::Debug + Send + Sync {
+    /// The facts of this host, without a request; `None` for another host.
+    fn local_facts(&self) -> Option<HostFacts> {
+        None
     }
+
+    /// The facts of a host, if it answers within this time.
+    async fn facts(&self, within: Duration) -> Result<HostFacts, ErrorReport>;
+
+    /// Whether a host has the files of a program; uploads them if they are given.
+    async fn bring(&self, code: &BringCode) -> Result<CodeThere, ErrorReport>;
 
     /// Starts a part of a job.
-    pub async fn open(&self, part: JobPart) -> Result<PartOpen, ErrorReport> {
-        match self {
-            Self::Local(agent) => agent.open(part).await,
-            Self::Remote(remote) => remote.open(&part).await,
-        }
-    }
+    async fn open(&self, part: JobPart) -> Result<PartOpen, ErrorReport>;
 
     /// Waits until all hosts of a job answer each other, and has a part load its code.
-    pub async fn ready(&self, job: &JobId, within: Duration) -> Result<PartReady, ErrorReport> {
-        match self {
-            Self::Local(agent) => agent.ready(job, within).await,
-            Self::Remote(remote) => remote.ready(job, within).await,
-        }
+    async fn ready(&self, job: &JobId, within: Duration) -> Result<PartReady, ErrorReport>;
+
+    /// Calls the ranks of a part; dropping the receiver ends the ranks that still run.
+    async fn call(
+        &self,
+        job: &JobId,
+        calls: PartCalls,
+    ) -> Result<mpsc::Receiver<RankEnd>, ErrorReport>;
+
+    /// Ends the calls of a part that still run, each with this error. What they sent is not waited
+    /// for.
+    async fn end(&self, job: &JobId, error: &ErrorReport) -> Result<(), ErrorReport>;
+
+    /// The network of a job on the host.
+    async fn network(&self, job: &JobId) -> Result<PartNetwork, ErrorReport>;
+
+    /// The route of a packet from the host.
+    async fn way(&self, job: &JobId, asked: WayTo) -> Result<WayFound, ErrorReport>;
+
+    /// Ends a part that was not called.
+    async fn close(&self, job: &JobId) -> Result<(), ErrorReport>;
+}
+
+#[async_trait]
+impl HostApi for Agent {
+    fn local_facts(&self) -> Option<HostFacts> {
+        Some(Self::facts(self))
     }
 
-    /// Calls the ranks of a part; dropping the receiver ends what still runs.
-    pub async fn call(
+    async fn facts(&self, _: Duration) -> Result<HostFacts, ErrorReport> {
+        Ok(Self::facts(self))
+    }
+
+    async fn bring(&self, code: &BringCode) -> Result<CodeThere, ErrorReport> {
+        Self::bring(self, code.clone()).await
+    }
+
+    async fn open(&self, part: JobPart) -> Result<PartOpen, ErrorReport> {
+        Self::open(self, part).await
+    }
+
+    async fn ready(&self, job: &JobId, within: Duration) -> Result<PartReady, ErrorReport> {
+        Self::ready(self, job, within).await
+    }
+
+    async fn call(
         &self,
         job: &JobId,
         calls: PartCalls,
     ) -> Result<mpsc::Receiver<RankEnd>, ErrorReport> {
-        match self {
-            Self::Local(agent) => agent.call(job, calls),
-            Self::Remote(remote) => remote.call(job, &calls).await,
-        }
+        Self::call(self, job, calls)
     }
 
-    /// Ends the calls of a part that still run, each with this error, and its wait for what they
-    /// sent.
-    pub async fn end(&self, job: &JobId, error: &ErrorReport) -> Result<(), ErrorReport> {
-        match self {
-            Self::Local(agent) => {
-                agent.end(job, error.clone());
-                Ok(())
-            }
-            Self::Remote(remote) => remote.end(job, error).await,
-        }
+    async fn end(&self, job: &JobId, error: &ErrorReport) -> Result<(), ErrorReport> {
+        Self::end(self, job, error.clone());
+        Ok(())
     }
 
-    /// The network of a job there.
-    pub async fn network(&self, job: &JobId) -> Result<PartNetwork, ErrorReport> {
-        match self {
-            Self::Local(agent) => agent.network(job).await,
-            Self::Remote(remote) => remote.network(job).await,
-        }
+    async fn network(&self, job: &JobId) -> Result<PartNetwork, ErrorReport> {
+        Self::network(self, job).await
     }
 
-    /// The way of a packet from there.
-    pub async fn way(&self, job: &JobId, asked: WayTo) -> Result<WayFound, ErrorReport> {
-        match self {
-            Self::Local(agent) => agent.way(job, asked).await,
-            Self::Remote(remote) => remote.way(job, &asked).await,
-        }
+    async fn way(&self, job: &JobId, asked: WayTo) -> Result<WayFound, ErrorReport> {
+        Self::way(self, job, asked).await
     }
 
-    /// Ends a part that was not called.
-    pub async fn close(&self, job: &JobId) -> Result<(), ErrorReport> {
-        match self {
-            Self::Local(agent) => {
-                agent.close(job);
-                Ok(())
-            }
-            Self::Remote(remote) => remote.close(job).await,
-        }
+    async fn close(&self, job: &JobId) -> Result<(), ErrorReport> {
+        Self::close(self, job);
+        Ok(())
     }
 }

@@ -7,13 +7,13 @@ use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::routing::{delete, post};
-use snowmelt_node::agent::{Problem, Token, admit};
+use snowmelt_rpc::server::{self, Ending};
+use snowmelt_rpc::{Problem, Token, admit};
 use snowmelt_types::{Code, ErrorReport, HostName};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::Hosts;
-use crate::serving::{self, Ending};
 
 /// Binds the address before anything else is started.
 pub(crate) fn bind(address: SocketAddr) -> Result<std::net::TcpListener, ErrorReport> {
@@ -62,6 +62,6 @@ pub(crate) async fn serve(
     let listener = TcpListener::from_std(listener).map_err(failed)?;
     // Other hosts notice at once that this one goes, and need no answer any more.
     let ending = Ending { asked: shutdown.clone(), over: shutdown };
-    serving::serve(listener, router, serving::NETWORK, ending).await;
+    server::serve(listener, router, server::NETWORK, ending).await;
     Ok(())
 }

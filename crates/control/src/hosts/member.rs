@@ -7,7 +7,8 @@ use std::net::SocketAddr;
 
 use snowmelt_api::HostJoin;
 use snowmelt_node::Node;
-use snowmelt_node::agent::{self, Agent, Token};
+use snowmelt_node::agent::{self, Agent};
+use snowmelt_rpc::Token;
 use snowmelt_types::{ErrorReport, HostName, Report};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -113,7 +114,7 @@ async fn beat(
                 }
                 was_there = true;
             }
-            Err(error) if error.code == snowmelt_types::Code::SERVER_UNREACHABLE.code => {
+            Err(error) if error.retryable => {
                 if was_there {
                     tracing::warn!(%error, "control does not answer; trying again");
                 }

@@ -8,6 +8,8 @@
 
 mod agent;
 mod clock;
+#[cfg(test)]
+pub(crate) mod fake;
 mod first;
 pub(crate) mod listen;
 mod member;
@@ -18,15 +20,16 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use snowmelt_api::{HostJoin, HostSummary};
+use snowmelt_api::{HostFacts, HostJoin, HostSummary};
 use snowmelt_node::agent::Agent;
+pub use snowmelt_rpc::Token;
 use snowmelt_types::{Code, ErrorReport, HostName};
 
-pub(crate) use agent::HostAgent;
+pub(crate) use agent::HostApi;
 use clock::Clock;
 pub(crate) use first::in_time;
 pub use member::{Member, Membership};
-pub use remote::{Remote, Token};
+pub use remote::Remote;
 
 /// How often a host says that it is there.
 pub const BEAT: Duration = Duration::from_secs(1);
@@ -54,7 +57,7 @@ pub(crate) struct Hosts {
 #[derive(Debug)]
 pub(crate) struct Host {
     pub name: HostName,
-    pub agent: HostAgent,
+    pub agent: Arc<dyn HostApi>,
     clock: Arc<Clock>,
     facts: Mutex<Facts>,
 }
@@ -84,7 +87,7 @@ impl Hosts {
         };
         let facts = agent.facts();
         let join = HostJoin { name: name.clone(), address, facts };
-        let local = Arc::new(Host::new(HostAgent::Local(agent), join, &clock));
+        let local = Arc::new(Host::new(Arc::new(agent), join, &clock));
         Ok(Self { clock, local, token, remote: Arc::default() })
     }
 
@@ -94,7 +97,7 @@ impl Hosts {
             return Err(ErrorReport::new(Code::HOST_REFUSED, "this platform takes no hosts")
                 .hint("start it with `snowmelt up --listen ADDRESS --token-file FILE`"));
         };
-        let ours = env!("CARGO_PKG_VERSION");
+        let ours = snowmelt_rpc::version();
         if join.facts.version != ours {
             let theirs = &join.facts.version;
             let message = format!("{} is of version {theirs}, control of {ours}", join.name);
@@ -113,7 +116,7 @@ impl Hosts {
             Some(host) => host.hear(join),
             None => {
                 tracing::info!(host = %join.name, %address, "a host joined");
-                let agent = HostAgent::Remote(Remote::new(address, token.clone()));
+                let agent = Arc::new(Remote::new(address, token.clone()));
                 let host = Host::new(agent, join, &self.clock);
                 hosts.insert(host.name.clone(), Arc::new(host));
             }
@@ -159,10 +162,7 @@ impl Hosts {
 impl Host {
     /// Memory that it has to give, in bytes: what it said last, or what this machine has now.
     pub fn memory(&self) -> u64 {
-        match &self.agent {
-            HostAgent::Local(agent) => agent.facts().memory,
-            HostAgent::Remote(_) => self.lock().join.facts.memory,
-        }
+        self.facts().memory
     }
 
     /// Its cores.
@@ -170,7 +170,17 @@ impl Host {
         self.lock().join.facts.cores
     }
 
-    fn new(agent: HostAgent, join: HostJoin, clock: &Arc<Clock>) -> Self {
+    /// Whether it is the host of this process.
+    pub fn is_local(&self) -> bool {
+        self.agent.local_facts().is_some()
+    }
+
+    /// What it reported last, or what this machine has now.
+    fn facts(&self) -> HostFacts {
+        self.agent.local_facts().unwrap_or_else(|| self.lock().join.facts.clone())
+    }
+
+    fn new(agent: Arc<dyn HostApi>, join: HostJoin, clock: &Arc<Clock>) -> Self {
         let (name, heard) = (join.name.clone(), clock.now());
         let facts = Mutex::new(Facts { join, heard, late: Duration::ZERO });
         Self { name, agent, clock: Arc::clone(clock), facts }
@@ -178,7 +188,9 @@ impl Host {
 
     /// Whether it was heard of lately.
     pub fn is_heard(&self) -> bool {
-        let HostAgent::Remote(_) = &self.agent else { return true };
+        if self.is_local() {
+            return true;
+        }
         let patience = {
             let facts = self.lock();
             (SILENT + facts.late * 2).min(LATE)
@@ -192,8 +204,7 @@ impl Host {
             while self.is_heard() {
                 tokio::time::sleep(BEAT / 4).await;
             }
-            let HostAgent::Remote(remote) = &self.agent else { return };
-            match remote.facts(ASKED).await {
+            match self.agent.facts(ASKED).await {
                 Ok(facts) => {
                     let join = HostJoin { facts, ..self.lock().join.clone() };
                     tracing::debug!(host = %self.name, "a silent host answers");
@@ -226,21 +237,12 @@ impl Host {
     }
 
     fn summary(&self) -> HostSummary {
-        let facts = match &self.agent {
-            HostAgent::Local(agent) => agent.facts(),
-            HostAgent::Remote(_) => self.lock().join.facts.clone(),
-        };
-        let heard = match self.agent {
-            HostAgent::Local(_) => Duration::ZERO,
-            HostAgent::Remote(_) => self.silence(),
-        };
+        let is_local = self.is_local();
+        let heard = if is_local { Duration::ZERO } else { self.silence() };
         HostSummary {
             name: self.name.clone(),
-            address: match self.agent {
-                HostAgent::Local(_) => None,
-                HostAgent::Remote(_) => self.address(),
-            },
-            facts,
+            address: self.address().filter(|_| !is_local),
+            facts: self.facts(),
             heard_ms: u64::try_from(heard.as_millis()).unwrap_or(u64::MAX),
         }
     }
@@ -261,7 +263,7 @@ mod tests {
     fn host(address: SocketAddr) -> Host {
         let clock = Arc::new(Clock::default());
         let token = Token::new("sixteen-characters").unwrap();
-        let agent = HostAgent::Remote(Remote::new(address, token));
+        let agent = Arc::new(Remote::new(address, token));
         Host::new(agent, joins(address), &clock)
     }
 

@@ -23,7 +23,7 @@ use crate::network::RankNetwork;
 use api::{BringCode, CodeThere, JobPart, PartCalls, PartOpen, PartReady, RankEnd};
 use part::Part;
 
-pub use serve::{Admission, Problem, Token, admit, router};
+pub use serve::router;
 
 /// The jobs of a host. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -67,7 +67,7 @@ impl Agent {
     pub fn facts(&self) -> HostFacts {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         HostFacts {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
+            version: snowmelt_rpc::version().to_owned(),
             cores: u32::try_from(cores).unwrap_or(u32::MAX),
             memory: self.inner.memory_left(),
             ranks: self.inner.ranks.load(Ordering::Relaxed),

@@ -1,73 +1,22 @@
 //! The agent over HTTP, for a control on another host.
 
 use std::convert::Infallible;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::{DefaultBodyLimit, Path, Request, State};
+use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
-use axum::middleware::{self, Next};
+use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use futures::StreamExt;
 use serde::de::DeserializeOwned;
-use snowmelt_types::{Code, Digest, ErrorReport, JobId};
+use snowmelt_rpc::{Problem, Token, admit};
+use snowmelt_types::{Code, ErrorReport, JobId};
 
 use super::Agent;
 use super::api::ReadyWithin;
-
-/// The largest request: code and events by value, never data.
-const MOST_REQUEST_BYTES: usize = 256 << 20;
-
-/// The secret that the hosts of a cluster share. It shows in no log.
-#[derive(Clone)]
-pub struct Token(Arc<str>);
-
-impl Token {
-    /// Reads it from what a file says.
-    ///
-    /// # Errors
-    /// What is wrong with it: at least 16 printable characters are asked for.
-    pub fn new(text: &str) -> Result<Self, String> {
-        let text = text.trim();
-        if text.len() < 16 || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err("a token has at least 16 printable characters and no space".to_owned());
-        }
-        Ok(Self(text.into()))
-    }
-
-    /// The value of the `authorization` header.
-    pub fn header(&self) -> String {
-        format!("Bearer {}", self.0)
-    }
-
-    /// Whether a request carries it. Digests are compared, so that the time it takes tells nothing
-    /// of the token.
-    pub fn is_in(&self, header: Option<&str>) -> bool {
-        header.is_some_and(|header| Digest::of(header) == Digest::of(self.header()))
-    }
-}
-
-impl std::fmt::Debug for Token {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Token")
-    }
-}
-
-/// Whether a request with the token came over a connection: whoever serves it puts one of these
-/// into each of its requests, and may let go of those who have none.
-#[derive(Clone, Debug, Default)]
-pub struct Admission(Arc<AtomicBool>);
-
-impl Admission {
-    /// Whether one came.
-    pub fn is_given(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-}
 
 /// The routes of the table in [`super::api`].
 pub fn router(agent: Agent, token: Token) -> Router {
@@ -81,42 +30,8 @@ pub fn router(agent: Agent, token: Token) -> Router {
         .route("/v1/jobs/{id}/end", post(end))
         .route("/v1/jobs/{id}/network", get(network))
         .route("/v1/jobs/{id}/way", post(way))
-        .layer(DefaultBodyLimit::max(MOST_REQUEST_BYTES))
         .layer(middleware::from_fn_with_state(token, admit))
         .with_state(agent)
-}
-
-/// An error on its way to another host, as problem+json (RFC 9457).
-#[derive(Debug)]
-pub struct Problem(StatusCode, ErrorReport);
-
-impl From<ErrorReport> for Problem {
-    fn from(report: ErrorReport) -> Self {
-        Self(StatusCode::UNPROCESSABLE_ENTITY, report)
-    }
-}
-
-impl IntoResponse for Problem {
-    fn into_response(self) -> Response {
-        let headers = [(header::CONTENT_TYPE, "application/problem+json")];
-        (self.0, headers, serde_json::to_vec(&self.1).unwrap_or_default()).into_response()
-    }
-}
-
-/// Lets only requests with the token of the cluster through.
-pub async fn admit(State(token): State<Token>, request: Request, next: Next) -> Response {
-    let given = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    if token.is_in(given) {
-        if let Some(Admission(given)) = request.extensions().get() {
-            given.store(true, Ordering::Relaxed);
-        }
-        return next.run(request).await;
-    }
-    let report = ErrorReport::new(Code::HOST_REFUSED, "the request does not carry our token")
-        .hint("all hosts of a cluster need the same token file");
-    // Nothing of what may follow is read.
-    let close = [(header::CONNECTION, "close")];
-    (close, Problem(StatusCode::UNAUTHORIZED, report)).into_response()
 }
 
 async fn facts(State(agent): State<Agent>) -> Response {
@@ -186,6 +101,7 @@ async fn close(State(agent): State<Agent>, Path(job): Path<String>) -> StatusCod
 fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     serde_json::from_slice(body).map_err(|error| {
         let message = format!("control and this host speak different versions: {error}");
-        Problem(StatusCode::BAD_REQUEST, ErrorReport::new(Code::PROTOCOL, message))
+        let report = ErrorReport::new(Code::PROTOCOL, message);
+        Problem { status: StatusCode::BAD_REQUEST, report }
     })
 }

@@ -141,7 +141,9 @@ fn without_arguments_the_help_is_shown() {
 }
 
 #[test]
-fn the_option_version_prints_the_version() {
+fn the_option_version_prints_the_version_and_the_build() {
     let ran = TestEnv::new().run(&["--version"]);
-    assert_eq!(ran.out, format!("snowmelt {}\n", env!("CARGO_PKG_VERSION")));
+    let shown = ran.out.strip_prefix(concat!("snowmelt ", env!("CARGO_PKG_VERSION"), "+"));
+    let build = shown.unwrap().trim_end();
+    assert!(build.len() == 12 && build.bytes().all(|byte| byte.is_ascii_hexdigit()), "{build}");
 }

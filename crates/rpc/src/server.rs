@@ -1,9 +1,8 @@
-//! HTTP on a listener: how many connections there may be, how long one may be silent, and how all
-//! of them end.
+//! The server: HTTP on a listener, with bounds on its connections and an orderly end.
 //!
 //! Invariant: clients that only connect cannot exhaust the descriptors or the time that requests
 //! need. A connection over the network is unauthenticated until a request with the token of the
-//! cluster came over it. Few unauthenticated connections are kept; the oldest is closed first.
+//! cluster arrives on it. Few unauthenticated connections are kept; the oldest is closed first.
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,53 +10,59 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
+use axum::extract::DefaultBodyLimit;
+use axum::middleware;
 use http::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use snowmelt_node::agent::Admission;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-/// How long a listener that cannot accept waits: a descriptor may become free.
-const AGAIN_AFTER: Duration = Duration::from_millis(50);
+use crate::body::MAX_REQUEST_BYTES;
+use crate::{Admission, trace};
 
-/// What a listener allows.
+/// After which time a failed accept is tried again: a descriptor may become free.
+const ACCEPT_RETRY: Duration = Duration::from_millis(50);
+
+/// The bounds of a listener.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounds {
+pub struct Bounds {
     /// Connections in all; further ones wait to be accepted.
     pub connections: usize,
-    /// Of these, unauthenticated ones; `None` where no token is needed.
-    pub strangers: Option<usize>,
-    /// How long a connection may be silent, before the first request and between two requests.
-    pub silent: Duration,
+    /// Of these, unauthenticated ones; `None` on a listener that needs no token.
+    pub unauthenticated: Option<usize>,
+    /// How long a connection may be idle, before the first request and between two requests.
+    pub idle: Duration,
 }
 
-/// The socket of this machine: every process that can open it is trusted.
-pub(crate) const LOCAL: Bounds =
-    Bounds { connections: 4096, strangers: None, silent: Duration::from_secs(75) };
+/// Bounds of a unix socket: every process that can open it is trusted.
+pub const LOCAL: Bounds =
+    Bounds { connections: 4096, unauthenticated: None, idle: Duration::from_secs(75) };
 
-/// An address at which other hosts connect.
-pub(crate) const NETWORK: Bounds =
-    Bounds { connections: 2048, strangers: Some(128), silent: Duration::from_secs(10) };
+/// Bounds of an address at which other hosts connect.
+pub const NETWORK: Bounds =
+    Bounds { connections: 2048, unauthenticated: Some(128), idle: Duration::from_secs(10) };
 
 /// How a server ends.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Ending {
+pub struct Ending {
     /// Nothing new is accepted, and what is under way goes on.
     pub asked: CancellationToken,
     /// Requests that are still running are aborted.
     pub over: CancellationToken,
 }
 
-/// Where connections come from.
-pub(crate) trait Listener {
+/// A source of connections.
+pub trait Listener {
+    /// A connection.
     type Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static;
 
+    /// Waits for the next connection.
     fn accept(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
 }
 
@@ -80,14 +85,12 @@ impl Listener for TcpListener {
 }
 
 /// Serves until it is asked to end and every connection has ended, or until it is aborted.
-pub(crate) async fn serve<L: Listener>(
-    listener: L,
-    router: Router,
-    bounds: Bounds,
-    ending: Ending,
-) {
+pub async fn serve<L: Listener>(listener: L, router: Router, bounds: Bounds, ending: Ending) {
+    let router = router
+        .layer(DefaultBodyLimit::max(MAX_REQUEST_BYTES))
+        .layer(middleware::from_fn(trace::identify));
     let mut connections = JoinSet::new();
-    let mut strangers = Strangers::default();
+    let mut unauthenticated = Unauthenticated::default();
     while !ending.asked.is_cancelled() {
         let is_full = connections.len() >= bounds.connections;
         tokio::select! {
@@ -103,13 +106,13 @@ pub(crate) async fn serve<L: Listener>(
                         ending.asked.clone(),
                     );
                     let handle = connections.spawn(connection);
-                    if let Some(most) = bounds.strangers {
-                        strangers.add(handle, admission, most);
+                    if let Some(most) = bounds.unauthenticated {
+                        unauthenticated.add(handle, admission, most);
                     }
                 }
                 Err(error) => {
                     tracing::warn!(%error, "a connection cannot be accepted");
-                    tokio::time::sleep(AGAIN_AFTER).await;
+                    tokio::time::sleep(ACCEPT_RETRY).await;
                 }
             },
         }
@@ -133,7 +136,7 @@ async fn connection(
         routes.call(request.map(Body::new))
     });
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(bounds.silent);
+    http.timer(TokioTimer::new()).header_read_timeout(bounds.idle);
     let mut served = std::pin::pin!(http.serve_connection(TokioIo::new(stream), service));
     let ended = tokio::select! {
         ended = served.as_mut() => ended,
@@ -149,12 +152,12 @@ async fn connection(
 
 /// Unauthenticated connections, the oldest first.
 #[derive(Default)]
-struct Strangers {
+struct Unauthenticated {
     waiting: VecDeque<(AbortHandle, Admission)>,
 }
 
-impl Strangers {
-    /// Adds one, and closes the oldest if there are too many.
+impl Unauthenticated {
+    /// Adds a connection, and closes the oldest if there are too many.
     fn add(&mut self, connection: AbortHandle, admission: Admission, most: usize) {
         self.waiting.push_back((connection, admission));
         if self.waiting.len() <= most {
@@ -175,9 +178,9 @@ mod tests {
     use std::net::SocketAddr;
     use std::sync::Arc;
 
+    use crate::{Token, admit};
     use axum::middleware::from_fn_with_state;
     use axum::routing::get;
-    use snowmelt_node::agent::{Token, admit};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpStream;
     use tokio::sync::Notify;
@@ -220,8 +223,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_says_nothing_is_let_go() {
-        let bounds = Bounds { silent: Duration::from_millis(50), ..NETWORK };
+    async fn an_idle_connection_is_closed() {
+        let bounds = Bounds { idle: Duration::from_millis(50), ..NETWORK };
         let (address, _ending) = serving(bounds, guarded()).await;
         closed(TcpStream::connect(address).await.unwrap()).await;
         let mut slow = TcpStream::connect(address).await.unwrap();
@@ -232,36 +235,36 @@ mod tests {
         closed(idle).await;
     }
 
-    /// Once, 15,000 silent connections were all kept.
+    /// 15,000 silent connections were all kept before there was a bound.
     #[tokio::test]
-    async fn strangers_are_few_and_keep_nobody_out() {
-        let bounds = Bounds { strangers: Some(4), ..NETWORK };
+    async fn unauthenticated_connections_are_few_and_block_no_others() {
+        let bounds = Bounds { unauthenticated: Some(4), ..NETWORK };
         let (address, _ending) = serving(bounds, guarded()).await;
-        let mut friend = TcpStream::connect(address).await.unwrap();
-        assert_eq!(first_line(&mut friend, &with_token()).await, "HTTP/1.1 200 OK");
+        let mut member = TcpStream::connect(address).await.unwrap();
+        assert_eq!(first_line(&mut member, &with_token()).await, "HTTP/1.1 200 OK");
         let mut silent = Vec::new();
         for _ in 0..40 {
             silent.push(TcpStream::connect(address).await.unwrap());
         }
         let mut late = TcpStream::connect(address).await.unwrap();
         assert_eq!(first_line(&mut late, &with_token()).await, "HTTP/1.1 200 OK");
-        assert_eq!(first_line(&mut friend, &with_token()).await, "HTTP/1.1 200 OK");
+        assert_eq!(first_line(&mut member, &with_token()).await, "HTTP/1.1 200 OK");
         for stream in silent.drain(..36) {
             closed(stream).await;
         }
     }
 
     #[tokio::test]
-    async fn who_has_no_token_is_let_go_at_once() {
+    async fn a_request_without_the_token_closes_its_connection() {
         let (address, _ending) = serving(NETWORK, guarded()).await;
-        let mut stranger = TcpStream::connect(address).await.unwrap();
+        let mut unknown = TcpStream::connect(address).await.unwrap();
         let long = format!("{HELLO}content-length: 1000000000\r\n\r\n");
-        assert_eq!(first_line(&mut stranger, &long).await, "HTTP/1.1 401 Unauthorized");
-        closed(stranger).await;
+        assert_eq!(first_line(&mut unknown, &long).await, "HTTP/1.1 401 Unauthorized");
+        closed(unknown).await;
     }
 
     #[tokio::test]
-    async fn what_is_under_way_may_end_before_the_server_does() {
+    async fn a_running_request_ends_before_the_server() {
         let (begun, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let (tell, wait) = (Arc::clone(&begun), Arc::clone(&go));
         let slow = async move || {
@@ -289,7 +292,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_never_ends_is_given_up_when_the_time_is_over() {
+    async fn a_request_that_never_ends_is_aborted_after_the_grace_time() {
         let begun = Arc::new(Notify::new());
         let tell = Arc::clone(&begun);
         let never = async move || {

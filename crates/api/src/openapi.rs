@@ -1,0 +1,245 @@
+//! The API as an OpenAPI 3.1 document, made from the shapes of this crate.
+//!
+//! Invariant: the document has the routes of the table in the crate's documentation, no more and no
+//! fewer; the gateway has a test that each of them is served.
+
+use std::collections::BTreeMap;
+
+use snowmelt_types::ErrorReport;
+use utoipa::openapi::content::{Content, ContentBuilder};
+use utoipa::openapi::path::{
+    HttpMethod, Operation, OperationBuilder, Parameter, ParameterBuilder, ParameterIn, PathItem,
+};
+use utoipa::openapi::request_body::RequestBodyBuilder;
+use utoipa::openapi::schema::{ArrayBuilder, KnownFormat, ObjectBuilder, SchemaFormat, Type};
+use utoipa::openapi::{
+    ComponentsBuilder, InfoBuilder, OpenApi, OpenApiBuilder, Paths, Ref, RefOr, Required,
+    ResponseBuilder, Schema,
+};
+use utoipa::{PartialSchema, ToSchema};
+
+use crate::{
+    BatchRequest, BurstAnswer, BurstCalls, BurstRequest, Figures, FunctionSpec, FunctionSummary,
+    HostSummary, Invocation, InvokeRequest, LogEntry, NetworkDetail, NetworkSummary, PackRequest,
+    Packed, QueryRequest, ShutdownRequest, Status, Trace, TraceRequest, Wheel,
+};
+
+const JSON: &str = "application/json";
+const BYTES: &str = "application/octet-stream";
+
+/// The document, for a platform of this version.
+pub fn document(version: &str) -> OpenApi {
+    let (mut paths, mut schemas) = (Paths::default(), BTreeMap::new());
+    for route in [platform(), queries(), functions(), calls(), bursts()].into_iter().flatten() {
+        let item = PathItem::new(route.method, route.operation);
+        match paths.paths.get_mut(route.path) {
+            Some(path) => path.merge_operations(item),
+            None => drop(paths.paths.insert(route.path.to_owned(), item)),
+        }
+        schemas.extend(route.schemas);
+    }
+    let info = InfoBuilder::new()
+        .title("Snowmelt")
+        .version(version)
+        .description(Some("The API of a platform, over HTTP on its unix socket."));
+    OpenApiBuilder::new()
+        .info(info)
+        .paths(paths)
+        .components(Some(ComponentsBuilder::new().schemas_from_iter(schemas).build()))
+        .build()
+}
+
+fn platform() -> Vec<Route> {
+    vec![
+        get("/v1/status", "What runs on the platform").answers::<Status>(200),
+        get("/v1/figures", "What the platform counts").answers::<Figures>(200),
+        get("/metrics", "The same for Prometheus")
+            .answers_bytes("text/plain", "Metrics in the text format of Prometheus"),
+        post("/v1/shutdown", "Ends the server after a grace time")
+            .may_take::<ShutdownRequest>()
+            .answers_nothing(202),
+        get("/openapi.json", "This document").answers_bytes(JSON, "An OpenAPI document"),
+        get("/v1/hosts", "Hosts of the cluster").answers_list::<HostSummary>(),
+    ]
+}
+
+fn queries() -> Vec<Route> {
+    vec![
+        post("/v1/queries", "Runs a query; closing the connection cancels it")
+            .takes::<QueryRequest>()
+            .answers_bytes(
+                "application/vnd.snowmelt.frames",
+                "Frames: events, then a schema, batches and a profile, or a failure",
+            ),
+    ]
+}
+
+fn functions() -> Vec<Route> {
+    vec![
+        get("/v1/functions", "Deployed functions").answers_list::<FunctionSummary>(),
+        post("/v1/functions", "Deploys a function, or replaces it")
+            .takes::<FunctionSpec>()
+            .answers::<FunctionSummary>(201),
+        get("/v1/functions/{name}", "A deployed function").answers::<FunctionSummary>(200),
+        delete("/v1/functions/{name}", "Removes a function").answers_nothing(204),
+        post("/v1/packages", "Makes a code package").takes::<PackRequest>().answers::<Packed>(201),
+        post("/v1/wheels/{file}", "Uploads a wheel").takes_bytes().answers::<Wheel>(201),
+        get("/v1/functions/{name}/logs", "What invocations wrote")
+            .query("invocation", Type::String)
+            .query("tail", Type::Integer)
+            .answers_list::<LogEntry>(),
+    ]
+}
+
+fn calls() -> Vec<Route> {
+    vec![
+        post("/v1/functions/{name}/invocations", "Calls a function")
+            .takes::<InvokeRequest>()
+            .answers::<Invocation>(200)
+            .answers::<Invocation>(202),
+        post("/v1/functions/{name}/batches", "Calls a function for each event")
+            .takes::<BatchRequest>()
+            .answers_list::<Invocation>(),
+        get("/v1/invocations/{id}", "An asynchronous call").answers::<Invocation>(200),
+    ]
+}
+
+fn bursts() -> Vec<Route> {
+    vec![
+        post("/v1/bursts", "Runs a function once for each event, all at once")
+            .takes::<BurstRequest>()
+            .answers::<BurstAnswer>(200),
+        post("/v1/functions/{name}/bursts", "Runs a deployed function as a burst")
+            .takes::<BurstCalls>()
+            .answers::<BurstAnswer>(200),
+        get("/v1/networks", "Networks of jobs").answers_list::<NetworkSummary>(),
+        get("/v1/networks/{job}", "The network of a job").answers::<NetworkDetail>(200),
+        post("/v1/networks/{job}/trace", "The route between two functions")
+            .takes::<TraceRequest>()
+            .answers::<Trace>(200),
+    ]
+}
+
+/// One operation on a path, with the shapes that it refers to.
+struct Route {
+    method: HttpMethod,
+    path: &'static str,
+    operation: Operation,
+    schemas: Vec<(String, RefOr<Schema>)>,
+}
+
+fn get(path: &'static str, summary: &str) -> Route {
+    Route::new(HttpMethod::Get, path, summary)
+}
+
+fn post(path: &'static str, summary: &str) -> Route {
+    Route::new(HttpMethod::Post, path, summary)
+}
+
+fn delete(path: &'static str, summary: &str) -> Route {
+    Route::new(HttpMethod::Delete, path, summary)
+}
+
+impl Route {
+    fn new(method: HttpMethod, path: &'static str, summary: &str) -> Self {
+        let mut operation = OperationBuilder::new().summary(Some(summary));
+        for name in path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}')) {
+            operation = operation.parameter(parameter(name, ParameterIn::Path, Type::String));
+        }
+        let mut route = Self { method, path, operation: operation.build(), schemas: Vec::new() };
+        let problem = route.refer::<ErrorReport>();
+        route.respond(
+            "default",
+            "An error, as a problem document (RFC 9457)",
+            Some(("application/problem+json", problem)),
+        )
+    }
+
+    /// A reference to a shape, which becomes part of the document with all that it refers to.
+    fn refer<T: ToSchema>(&mut self) -> RefOr<Schema> {
+        self.schemas.push((T::name().into_owned(), T::schema()));
+        T::schemas(&mut self.schemas);
+        Ref::from_schema_name(T::name()).into()
+    }
+
+    fn query(mut self, name: &str, kind: Type) -> Self {
+        let parameters = self.operation.parameters.get_or_insert_default();
+        parameters.push(parameter(name, ParameterIn::Query, kind));
+        self
+    }
+
+    fn takes<T: ToSchema>(mut self) -> Self {
+        let schema = self.refer::<T>();
+        self.body(JSON, schema, Required::True)
+    }
+
+    fn may_take<T: ToSchema>(mut self) -> Self {
+        let schema = self.refer::<T>();
+        self.body(JSON, schema, Required::False)
+    }
+
+    fn takes_bytes(self) -> Self {
+        self.body(BYTES, bytes(), Required::True)
+    }
+
+    fn body(mut self, kind: &str, schema: RefOr<Schema>, required: Required) -> Self {
+        let body = RequestBodyBuilder::new().content(kind, content(schema));
+        self.operation.request_body = Some(body.required(Some(required)).build());
+        self
+    }
+
+    fn answers<T: ToSchema>(mut self, status: u16) -> Self {
+        let schema = self.refer::<T>();
+        self.respond(&status.to_string(), &T::name(), Some((JSON, schema)))
+    }
+
+    fn answers_list<T: ToSchema>(mut self) -> Self {
+        let items = self.refer::<T>();
+        let list = Schema::Array(ArrayBuilder::new().items(items).build());
+        self.respond("200", &format!("A list of {}", T::name()), Some((JSON, list.into())))
+    }
+
+    fn answers_bytes(self, kind: &str, description: &str) -> Self {
+        self.respond("200", description, Some((kind, bytes())))
+    }
+
+    fn answers_nothing(self, status: u16) -> Self {
+        self.respond(&status.to_string(), "No body", None)
+    }
+
+    fn respond(
+        mut self,
+        status: &str,
+        description: &str,
+        body: Option<(&str, RefOr<Schema>)>,
+    ) -> Self {
+        let mut response = ResponseBuilder::new().description(description);
+        if let Some((kind, schema)) = body {
+            response = response.content(kind, content(schema));
+        }
+        let responses = &mut self.operation.responses.responses;
+        responses.insert(status.to_owned(), response.build().into());
+        self
+    }
+}
+
+fn content(schema: RefOr<Schema>) -> Content {
+    ContentBuilder::new().schema(Some(schema)).build()
+}
+
+fn bytes() -> RefOr<Schema> {
+    let binary = SchemaFormat::KnownFormat(KnownFormat::Binary);
+    Schema::Object(ObjectBuilder::new().schema_type(Type::String).format(Some(binary)).build())
+        .into()
+}
+
+fn parameter(name: &str, place: ParameterIn, kind: Type) -> Parameter {
+    let required = if place == ParameterIn::Path { Required::True } else { Required::False };
+    let schema = Schema::Object(ObjectBuilder::new().schema_type(kind).build());
+    ParameterBuilder::new()
+        .name(name)
+        .parameter_in(place)
+        .required(required)
+        .schema(Some(schema))
+        .build()
+}

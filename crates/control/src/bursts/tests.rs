@@ -1,0 +1,168 @@
+//! Bursts over hosts that do what each test needs, on a paused clock.
+
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+use snowmelt_api::{BurstCalls, FunctionSpec, InvocationState};
+use snowmelt_node::agent::api::JobPart;
+use snowmelt_types::{Code, ErrorReport, JobId};
+
+use super::gather::{Ended, gather};
+use super::{Opened, Part};
+use crate::hosts::SILENT;
+use crate::hosts::fake::{FakeHost, end, silence};
+
+fn function() -> FunctionSpec {
+    let code = serde_json::json!({ "kind": "source", "file": "f.py", "text": "" });
+    let spec = serde_json::json!({ "name": "f", "code": code, "handler": "handler" });
+    serde_json::from_value(spec).unwrap()
+}
+
+fn calls(ranks: u32, talks: bool) -> BurstCalls {
+    let event = || RawValue::from_string("null".to_owned()).unwrap();
+    let network = talks.then(|| serde_json::from_str("{}").unwrap());
+    let events = (0..ranks).map(|_| event()).collect();
+    BurstCalls { events, start_within_ms: 1000, network, most_hosts: None }
+}
+
+fn order(part: &Part, job: &JobId) -> JobPart {
+    let spec = function();
+    JobPart {
+        job: job.clone(),
+        tenant: spec.tenant,
+        code: spec.code,
+        program: None,
+        packed: None,
+        handler: spec.handler,
+        mode: snowmelt_wire::Mode::Function,
+        packages: Vec::new(),
+        imports: Vec::new(),
+        limits: snowmelt_node::InstanceLimits::from(&spec.options),
+        size: 2,
+        first: part.first,
+        count: part.count,
+        network: None,
+        hosts: Vec::new(),
+        start_within_ms: 1000,
+    }
+}
+
+/// A part of one rank on each host.
+fn parts<const N: usize>(hosts: [FakeHost; N]) -> ([std::sync::Arc<FakeHost>; N], Vec<Part>) {
+    let mut parts = Vec::new();
+    let mut first = 0;
+    let fakes = hosts.map(|host| {
+        let (fake, host) = host.named(&format!("host-{first}"));
+        parts.push(Part { host, first, count: 1 });
+        first += 1;
+        fake
+    });
+    (fakes, parts)
+}
+
+async fn start(parts: &[Part]) -> Result<(), ErrorReport> {
+    let job = JobId::new();
+    let orders = parts.iter().map(|part| order(part, &job)).collect();
+    let opened = Opened { job: &job, parts };
+    let started = opened.start(orders, Duration::from_secs(1)).await.map(drop);
+    if started.is_err() {
+        opened.close().await;
+    }
+    started
+}
+
+async fn run(parts: &[Part], talks: bool) -> Result<Ended, ErrorReport> {
+    let calls = calls(parts.len() as u32, talks);
+    gather(&JobId::new(), parts, (&function(), &calls)).await
+}
+
+fn failing(rank: u32) -> FakeHost {
+    let error = Some(ErrorReport::new(Code::FUNCTION_RAISED, "ValueError"));
+    FakeHost {
+        ends: vec![snowmelt_node::agent::api::RankEnd { error, ..end(rank) }],
+        ..FakeHost::default()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_are_in_the_order_of_their_ranks() {
+    let ends = |rank| FakeHost { ends: vec![end(rank)], ..FakeHost::default() };
+    let (_fakes, parts) = parts([ends(0), ends(1), ends(2)]);
+    let ended = run(&parts, false).await.unwrap();
+    assert_eq!(ended.invocations.len(), 3);
+    assert!(ended.invocations.iter().all(|call| call.state == InvocationState::Succeeded));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_cannot_open_its_part_is_named_and_all_parts_are_closed() {
+    let why = ErrorReport::new(Code::SANDBOX_START, "no memory");
+    let refusing = FakeHost { open_fails: Some(why), ..FakeHost::default() };
+    let (fakes, parts) = parts([FakeHost::default(), refusing]);
+    let error = start(&parts).await.unwrap_err();
+    assert_eq!(error.code, Code::SANDBOX_START.code);
+    assert_eq!(error.message, "host-1: no memory");
+    for fake in fakes {
+        assert_eq!(fake.asked().last(), Some(&"close"));
+        assert!(!fake.asked().contains(&"call"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_is_not_ready_in_time_is_named_and_nothing_is_called() {
+    let late = FakeHost { never_ready: true, ..FakeHost::default() };
+    let (fakes, parts) = parts([FakeHost::default(), late]);
+    let error = start(&parts).await.unwrap_err();
+    assert_eq!(error.code, Code::BURST_START.code);
+    assert!(error.message.contains("host-1 (rank 1) was not ready within 1s"), "{error}");
+    assert!(fakes.iter().all(|fake| fake.asked() == ["open", "ready", "close"]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_is_lost_before_the_calls_is_named() {
+    let gone = FakeHost { never_ready: true, silent: true, ..FakeHost::default() };
+    let (_fakes, parts) = parts([FakeHost::default(), gone]);
+    silence(&parts[1].host, SILENT);
+    let error = start(&parts).await.unwrap_err();
+    assert_eq!(error.code, Code::BURST_START.code);
+    assert!(error.message.contains("host-1 (rank 1) was lost"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_ends_without_all_ends_is_a_lost_host() {
+    let gone = FakeHost::default();
+    let (_fakes, parts) = parts([FakeHost { ends: vec![end(0)], ..FakeHost::default() }, gone]);
+    let error = run(&parts, false).await.err().unwrap();
+    assert_eq!(error.code, Code::HOST_LOST.code);
+    assert!(error.message.contains("host-1 (rank 1)"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_falls_silent_during_its_calls_is_lost() {
+    let gone = FakeHost { runs_on: Some(1), silent: true, ..FakeHost::default() };
+    let (_fakes, parts) = parts([FakeHost { ends: vec![end(0)], ..FakeHost::default() }, gone]);
+    silence(&parts[1].host, SILENT);
+    let error = run(&parts, false).await.err().unwrap();
+    assert_eq!(error.code, Code::HOST_LOST.code);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_rank_ends_the_others_of_its_network_after_a_grace_time() {
+    let waiting = FakeHost { runs_on: Some(1), ..FakeHost::default() };
+    let (fakes, parts) = parts([failing(0), waiting]);
+    let begun = tokio::time::Instant::now();
+    let ended = run(&parts, true).await.unwrap();
+    assert_eq!(begun.elapsed(), Duration::from_secs(2), "the others have time to end themselves");
+    let codes: Vec<_> = ended.invocations.iter().map(|c| c.error.clone().unwrap().code).collect();
+    assert_eq!(codes, [Code::FUNCTION_RAISED.code, Code::RANK_ENDED.code]);
+    assert!(fakes[1].asked().contains(&"end"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_rank_without_a_network_ends_no_others() {
+    let (fakes, parts) =
+        parts([failing(0), FakeHost { ends: vec![end(1)], ..FakeHost::default() }]);
+    let ended = run(&parts, false).await.unwrap();
+    let failed: Vec<_> = ended.invocations.iter().map(|call| call.error.is_some()).collect();
+    assert_eq!(failed, [true, false]);
+    assert!(fakes.iter().all(|fake| !fake.asked().contains(&"end")));
+}

@@ -1,0 +1,127 @@
+//! A host for tests: it answers as the test says, and records what it is asked.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use snowmelt_api::{HostFacts, HostJoin, PartNetwork};
+use snowmelt_node::agent::api::{
+    BringCode, CodeThere, JobPart, PartCalls, PartOpen, PartReady, RankEnd, WayFound, WayTo,
+};
+use snowmelt_types::{Code, ErrorReport, JobId};
+use tokio::sync::mpsc;
+
+use super::clock::Clock;
+use super::{Host, HostApi};
+
+/// What a fake host does when it is asked.
+#[derive(Debug, Default)]
+pub(crate) struct FakeHost {
+    /// The error of `open`.
+    pub open_fails: Option<ErrorReport>,
+    /// `ready` never answers.
+    pub never_ready: bool,
+    /// It answers no request for its facts.
+    pub silent: bool,
+    /// The ends that a call gives, in this order.
+    pub ends: Vec<RankEnd>,
+    /// A rank that runs until `end`.
+    pub runs_on: Option<u32>,
+    /// The names of the requests, in order.
+    pub asked: Mutex<Vec<&'static str>>,
+    /// The streams of calls, so that they stay open.
+    calls: Mutex<Vec<(u32, mpsc::Sender<RankEnd>)>>,
+}
+
+impl FakeHost {
+    /// A host of this name in a cluster.
+    pub fn named(self, name: &str) -> (Arc<Self>, Arc<Host>) {
+        let facts = HostFacts { version: String::new(), cores: 1, memory: 1 << 30, ranks: 0 };
+        let address = Some("127.0.0.1:1".parse().unwrap());
+        let join = HostJoin { name: name.to_owned().try_into().unwrap(), address, facts };
+        let fake = Arc::new(self);
+        let host = Host::new(Arc::clone(&fake) as _, join, &Arc::new(Clock::default()));
+        (fake, Arc::new(host))
+    }
+
+    /// The names of the requests so far.
+    pub fn asked(&self) -> Vec<&'static str> {
+        self.asked.lock().unwrap().clone()
+    }
+
+    fn note(&self, request: &'static str) {
+        self.asked.lock().unwrap().push(request);
+    }
+}
+
+/// How long a host was silent.
+pub(crate) fn silence(host: &Host, time: Duration) {
+    let tick = Duration::from_millis(250);
+    (0..time.as_millis() / tick.as_millis()).for_each(|_| host.clock.tick(tick));
+}
+
+#[async_trait]
+impl HostApi for FakeHost {
+    async fn facts(&self, _: Duration) -> Result<HostFacts, ErrorReport> {
+        if self.silent {
+            return Err(ErrorReport::new(Code::SERVER_UNREACHABLE, "it does not answer"));
+        }
+        Ok(HostFacts { version: String::new(), cores: 1, memory: 1 << 30, ranks: 0 })
+    }
+
+    async fn bring(&self, _: &BringCode) -> Result<CodeThere, ErrorReport> {
+        Ok(CodeThere { there: true })
+    }
+
+    async fn open(&self, _: JobPart) -> Result<PartOpen, ErrorReport> {
+        self.note("open");
+        self.open_fails.clone().map_or_else(|| Ok(PartOpen::default()), Err)
+    }
+
+    async fn ready(&self, _: &JobId, _: Duration) -> Result<PartReady, ErrorReport> {
+        self.note("ready");
+        if self.never_ready {
+            std::future::pending::<()>().await;
+        }
+        Ok(PartReady::default())
+    }
+
+    async fn call(&self, _: &JobId, _: PartCalls) -> Result<mpsc::Receiver<RankEnd>, ErrorReport> {
+        self.note("call");
+        let (sender, receiver) = mpsc::channel(64);
+        for end in &self.ends {
+            sender.try_send(end.clone()).unwrap();
+        }
+        if let Some(rank) = self.runs_on {
+            self.calls.lock().unwrap().push((rank, sender));
+        }
+        Ok(receiver)
+    }
+
+    async fn end(&self, _: &JobId, error: &ErrorReport) -> Result<(), ErrorReport> {
+        self.note("end");
+        for (rank, calls) in self.calls.lock().unwrap().drain(..) {
+            // The test may have dropped the receiver.
+            let _ = calls.try_send(RankEnd { error: Some(error.clone()), ..end(rank) });
+        }
+        Ok(())
+    }
+
+    async fn network(&self, _: &JobId) -> Result<PartNetwork, ErrorReport> {
+        Err(ErrorReport::new(Code::NETWORK_MISSING, "there is none"))
+    }
+
+    async fn way(&self, _: &JobId, _: WayTo) -> Result<WayFound, ErrorReport> {
+        Err(ErrorReport::new(Code::NETWORK_MISSING, "there is none"))
+    }
+
+    async fn close(&self, _: &JobId) -> Result<(), ErrorReport> {
+        self.note("close");
+        Ok(())
+    }
+}
+
+/// The end of a rank that succeeded.
+pub(crate) fn end(rank: u32) -> RankEnd {
+    RankEnd { rank, result: None, error: None, log: String::new(), log_dropped: 0, wall_us: 0 }
+}

@@ -1,0 +1,153 @@
+//! Connections of the client: to a unix socket, or to an address.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::Uri;
+use hyper_util::client::legacy::connect::{Connected, Connection};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+use tower_service::Service;
+
+/// How long another host may take to accept a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long data may stay unacknowledged, so that a connection to a host that vanished breaks.
+const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(10);
+/// After which time a full listen queue of a unix socket is tried again. Connecting to one fails at
+/// once instead of waiting, as it does over TCP.
+const FULL_QUEUE_RETRY: Duration = Duration::from_millis(20);
+
+/// Where a server listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    /// A socket of this machine.
+    Unix(Arc<PathBuf>),
+    /// An address.
+    Tcp(SocketAddr),
+}
+
+impl std::fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unix(path) => write!(f, "{}", path.display()),
+            Self::Tcp(address) => write!(f, "{address}"),
+        }
+    }
+}
+
+impl Endpoint {
+    async fn connect(self) -> io::Result<Stream> {
+        match self {
+            Self::Unix(path) => loop {
+                match UnixStream::connect(&*path).await {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        tokio::time::sleep(FULL_QUEUE_RETRY).await;
+                    }
+                    connected => return connected.map(Stream::Unix),
+                }
+            },
+            Self::Tcp(address) => {
+                let connecting = TcpStream::connect(address);
+                let connected = tokio::time::timeout(CONNECT_TIMEOUT, connecting).await;
+                let stream = connected.map_err(|_| io::ErrorKind::TimedOut)??;
+                stream.set_nodelay(true)?;
+                let timeout = u32::try_from(UNACKNOWLEDGED_TIMEOUT.as_millis()).unwrap_or(u32::MAX);
+                rustix::net::sockopt::set_tcp_user_timeout(&stream, timeout)?;
+                Ok(Stream::Tcp(stream))
+            }
+        }
+    }
+}
+
+/// Opens connections to one endpoint, whatever the host in a request's URI is.
+#[derive(Clone, Debug)]
+pub(super) struct Connector(pub Endpoint);
+
+impl Service<Uri> for Connector {
+    type Response = TokioIo<Stream>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<TokioIo<Stream>>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        let connecting = self.0.clone().connect();
+        Box::pin(async { connecting.await.map(TokioIo::new) })
+    }
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(super) enum Stream {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+impl Connection for Stream {
+    fn connected(&self) -> Connected {
+        Connected::new()
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Unix(stream) => Pin::new(stream).poll_read(context, buffer),
+            Self::Tcp(stream) => Pin::new(stream).poll_read(context, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Unix(stream) => Pin::new(stream).poll_write(context, bytes),
+            Self::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Unix(stream) => Pin::new(stream).poll_flush(context),
+            Self::Tcp(stream) => Pin::new(stream).poll_flush(context),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Unix(stream) => Pin::new(stream).poll_shutdown(context),
+            Self::Tcp(stream) => Pin::new(stream).poll_shutdown(context),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffers: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Unix(stream) => Pin::new(stream).poll_write_vectored(context, buffers),
+            Self::Tcp(stream) => Pin::new(stream).poll_write_vectored(context, buffers),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,194 @@
+//! The client: requests with JSON bodies to one server, over pooled connections.
+//!
+//! Invariant: dropping a request, or the body of a response that has not ended, closes its
+//! connection. The server then ends what it did for the request.
+
+mod connect;
+mod lines;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_util::client::legacy;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use snowmelt_types::{Code, ErrorReport};
+
+use connect::Connector;
+pub use connect::Endpoint;
+pub use lines::Lines;
+
+use crate::Token;
+use crate::body::{MAX_REQUEST_BYTES, too_long};
+use crate::trace::{RequestId, TRACEPARENT};
+
+/// How long an idle connection is kept. Less than any server here keeps it, so that a request is
+/// not sent on a connection that the server is closing.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
+/// The most idle connections.
+const MAX_IDLE: usize = 16;
+
+/// A request without a body.
+pub const NO_BODY: Option<&()> = None;
+
+/// Sends requests to one server. Cheap to clone; clones share connections.
+#[derive(Clone, Debug)]
+pub struct Client {
+    endpoint: Endpoint,
+    token: Option<Token>,
+    http: legacy::Client<Connector, Full<Bytes>>,
+}
+
+impl Client {
+    /// A client of the server on a socket of this machine.
+    pub fn unix(socket: impl Into<PathBuf>) -> Self {
+        Self::new(Endpoint::Unix(Arc::new(socket.into())), None)
+    }
+
+    /// A client of a server of the cluster with this token.
+    pub fn tcp(address: std::net::SocketAddr, token: Token) -> Self {
+        Self::new(Endpoint::Tcp(address), Some(token))
+    }
+
+    fn new(endpoint: Endpoint, token: Option<Token>) -> Self {
+        let mut builder = legacy::Client::builder(TokioExecutor::new());
+        builder.pool_timer(TokioTimer::new());
+        builder.pool_idle_timeout(IDLE_TIMEOUT).pool_max_idle_per_host(MAX_IDLE);
+        let http = builder.build(Connector(endpoint.clone()));
+        Self { endpoint, token, http }
+    }
+
+    /// Where the server listens.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// Sends a request and reads a JSON response.
+    pub async fn json<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<T, ErrorReport> {
+        let response = self.send(method, path, body).await?;
+        let body = self.whole(response).await?;
+        serde_json::from_slice(&body).map_err(internal)
+    }
+
+    /// Sends a request whose response has no body.
+    pub async fn no_content(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<(), ErrorReport> {
+        let response = self.send(method, path, body).await?;
+        // A body that is read to its end lets the connection be used again.
+        self.whole(response).await.map(drop)
+    }
+
+    /// Sends a request and gives the response as its body arrives.
+    ///
+    /// # Errors
+    /// A server that cannot be reached; the error of a response that is not a success.
+    pub async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<Response<Incoming>, ErrorReport> {
+        let response = self.exchange(method, path, body).await?;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        let status = response.status();
+        let body = self.whole(response).await?;
+        Err(serde_json::from_slice(&body).unwrap_or_else(|_| self.unexplained(status)))
+    }
+
+    /// Sends a request and gives the response, whatever its status is.
+    pub async fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<Response<Incoming>, ErrorReport> {
+        let body = body.map(serde_json::to_vec).transpose().map_err(internal)?.unwrap_or_default();
+        // The server refuses it while it is still being sent, and its response would be lost.
+        if body.len() > MAX_REQUEST_BYTES {
+            return Err(too_long());
+        }
+        let mut request = Request::builder()
+            .method(method)
+            .uri(format!("http://snowmelt{path}"))
+            .header(header::CONTENT_TYPE, "application/json")
+            .header(TRACEPARENT, RequestId::current_or_new().traceparent());
+        if let Some(token) = &self.token {
+            request = request.header(header::AUTHORIZATION, token.header());
+        }
+        let request = request.body(Full::new(Bytes::from(body))).map_err(internal)?;
+        self.http.request(request).await.map_err(|error| self.unreachable(&error))
+    }
+
+    /// Reads the whole body of a response.
+    pub async fn whole(&self, response: Response<Incoming>) -> Result<Bytes, ErrorReport> {
+        let body = response.into_body().collect().await;
+        Ok(body.map_err(|error| self.cut_short(&error))?.to_bytes())
+    }
+
+    /// The error of a response whose body ended too early.
+    pub fn cut_short(&self, error: &dyn std::error::Error) -> ErrorReport {
+        let message =
+            format!("{} closed the connection before the answer was complete", self.named());
+        let reason = innermost(error);
+        tracing::debug!(%reason, "{message}");
+        ErrorReport::new(Code::SERVER_UNREACHABLE, message).hint("try again")
+    }
+
+    /// The error of a response without a problem document.
+    pub fn unexplained(&self, status: StatusCode) -> ErrorReport {
+        let message = format!("{} answered {status} without a reason", self.named());
+        ErrorReport::new(Code::PROTOCOL, message)
+    }
+
+    fn unreachable(&self, error: &dyn std::error::Error) -> ErrorReport {
+        let (endpoint, reason) = (&self.endpoint, innermost(error));
+        match endpoint {
+            Endpoint::Unix(_) => {
+                let message = format!("no platform answers at {endpoint}: {reason}");
+                ErrorReport::new(Code::SERVER_UNREACHABLE, message)
+                    .hint("start one with `snowmelt up`")
+            }
+            Endpoint::Tcp(_) => {
+                let message = format!("{endpoint} cannot be reached: {reason}");
+                ErrorReport::new(Code::SERVER_UNREACHABLE, message)
+            }
+        }
+    }
+
+    fn named(&self) -> String {
+        match &self.endpoint {
+            Endpoint::Unix(_) => "the platform".to_owned(),
+            Endpoint::Tcp(address) => address.to_string(),
+        }
+    }
+}
+
+/// The first cause of an error: those above it say only that a request failed.
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}
+
+fn internal(error: impl std::fmt::Display) -> ErrorReport {
+    ErrorReport::new(Code::INTERNAL, error.to_string())
+}

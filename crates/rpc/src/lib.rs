@@ -1,0 +1,23 @@
+//! HTTP between the processes of Snowmelt: command line to control, control to hosts, hosts to
+//! control.
+//!
+//! Owns one client, one server and one form of errors for all of them. Knows no routes and no
+//! shapes of resources: those are in `snowmelt_api` and in the agent's API.
+//!
+//! Invariant: every refusal or failure crosses HTTP as a problem document (RFC 9457) made of an
+//! [`ErrorReport`](snowmelt_types::ErrorReport), and every request has an identifier that both
+//! sides log.
+
+pub mod body;
+pub mod client;
+pub mod problem;
+pub mod server;
+pub mod token;
+pub mod trace;
+mod version;
+
+pub use client::{Client, Endpoint};
+pub use problem::Problem;
+pub use token::{Admission, Token, admit};
+pub use trace::RequestId;
+pub use version::version;

@@ -1,0 +1,70 @@
+//! Errors over HTTP: the status of each, and its body, a problem document (RFC 9457).
+
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use snowmelt_types::{Code, ErrorReport, ExitClass};
+
+/// An error as the response to a request.
+#[derive(Debug)]
+pub struct Problem {
+    /// The status of the response.
+    pub status: StatusCode,
+    /// The body of the response.
+    pub report: ErrorReport,
+}
+
+impl From<ErrorReport> for Problem {
+    fn from(report: ErrorReport) -> Self {
+        Self { status: status_of(&report), report }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        document(self.status, &self.report)
+    }
+}
+
+/// A response with a problem document.
+pub fn document(status: StatusCode, body: &impl Serialize) -> Response {
+    let headers = [(header::CONTENT_TYPE, "application/problem+json")];
+    (status, headers, serde_json::to_vec(body).unwrap_or_default()).into_response()
+}
+
+/// The status of a request that was refused or failed; docs/functions.md has the table.
+pub fn status_of(report: &ErrorReport) -> StatusCode {
+    let code = report.known_code();
+    let special = [
+        (Code::FUNCTION_MISSING, StatusCode::NOT_FOUND),
+        (Code::INVOCATION_MISSING, StatusCode::NOT_FOUND),
+        (Code::NETWORK_MISSING, StatusCode::NOT_FOUND),
+        (Code::REQUEST_UNKNOWN, StatusCode::NOT_FOUND),
+        (Code::REQUEST_SIZE, StatusCode::PAYLOAD_TOO_LARGE),
+        (Code::CALLS_WAITING, StatusCode::TOO_MANY_REQUESTS),
+        (Code::INTERNAL, StatusCode::INTERNAL_SERVER_ERROR),
+    ];
+    if let Some((_, status)) = special.iter().find(|(special, _)| *special == code) {
+        return *status;
+    }
+    match code.exit {
+        ExitClass::Input => StatusCode::UNPROCESSABLE_ENTITY,
+        ExitClass::Usage => StatusCode::BAD_REQUEST,
+        ExitClass::Platform | ExitClass::Interrupted => StatusCode::SERVICE_UNAVAILABLE,
+        ExitClass::Timeout => StatusCode::GATEWAY_TIMEOUT,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_status_follows_from_the_code() {
+        let status = |code| Problem::from(ErrorReport::new(code, "")).status.as_u16();
+        assert_eq!([status(Code::FUNCTION_MISSING), status(Code::REQUEST_UNKNOWN)], [404, 404]);
+        assert_eq!([status(Code::REQUEST_SIZE), status(Code::CALLS_WAITING)], [413, 429]);
+        assert_eq!([status(Code::OPTION), status(Code::FUNCTION_LOAD)], [400, 422]);
+        assert_eq!([status(Code::SPAWNER_LOST), status(Code::QUERY_TIMEOUT)], [503, 504]);
+    }
+}

@@ -1,0 +1,201 @@
+//! The client against the server of this crate, over a unix socket and over TCP.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::routing::{get, post};
+use http::Method;
+use snowmelt_rpc::body::{self, json};
+use snowmelt_rpc::client::{Lines, NO_BODY};
+use snowmelt_rpc::server::{self, Ending, Listener};
+use snowmelt_rpc::{Client, Problem, RequestId, Token, admit};
+use snowmelt_types::{Code, ErrorReport};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::mpsc;
+
+const TOKEN: &str = "0123456789abcdef";
+
+/// A listener that counts its connections.
+struct Counted<L>(L, Arc<AtomicUsize>);
+
+impl<L: Listener + Sync> Listener for Counted<L> {
+    type Stream = L::Stream;
+
+    async fn accept(&self) -> std::io::Result<L::Stream> {
+        let stream = self.0.accept().await?;
+        self.1.fetch_add(1, Ordering::Relaxed);
+        Ok(stream)
+    }
+}
+
+fn serve_unix(socket: &Path, router: Router) -> Arc<AtomicUsize> {
+    let accepted = Arc::default();
+    let listener = Counted(UnixListener::bind(socket).unwrap(), Arc::clone(&accepted));
+    tokio::spawn(server::serve(listener, router, server::LOCAL, Ending::default()));
+    accepted
+}
+
+async fn serve_tcp(router: Router) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let token = Token::new(TOKEN).unwrap();
+    let router = router.layer(axum::middleware::from_fn_with_state(token, admit));
+    tokio::spawn(server::serve(listener, router, server::NETWORK, Ending::default()));
+    address
+}
+
+fn add() -> Router {
+    let add = async |body::Body(body): body::Body| {
+        let numbers: Vec<u32> = body::parse(&body)?;
+        json(StatusCode::OK, &numbers.iter().sum::<u32>())
+    };
+    Router::new().route("/add", post(add))
+}
+
+#[tokio::test]
+async fn requests_one_after_another_share_a_connection() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("api.sock");
+    let accepted = serve_unix(&socket, add());
+    let client = Client::unix(&socket);
+    for _ in 0..10 {
+        let sum: u32 = client.json(Method::POST, "/add", Some(&[1, 2])).await.unwrap();
+        assert_eq!(sum, 3);
+    }
+    assert_eq!(accepted.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn a_server_that_was_started_again_is_reached_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("api.sock");
+    let client = Client::unix(&socket);
+    for _ in 0..3 {
+        let ending = Ending::default();
+        let listener = UnixListener::bind(&socket).unwrap();
+        let serving = server::serve(listener, add(), server::LOCAL, ending.clone());
+        let serving = tokio::spawn(serving);
+        let sum: u32 = client.json(Method::POST, "/add", Some(&[1])).await.unwrap();
+        assert_eq!(sum, 1);
+        ending.asked.cancel();
+        serving.await.unwrap();
+        std::fs::remove_file(&socket).unwrap();
+    }
+    let error = client.json::<u32>(Method::POST, "/add", Some(&[1])).await.unwrap_err();
+    assert_eq!(error.code, Code::SERVER_UNREACHABLE.code);
+    assert!(error.retryable);
+    assert!(error.message.contains("No such file or directory"), "{error}");
+}
+
+#[tokio::test]
+async fn an_error_arrives_as_it_was_sent() {
+    let report = ErrorReport::new(Code::FUNCTION_MISSING, "there is no function `f`")
+        .hint("`snowmelt fn ls` lists them");
+    let sent = report.clone();
+    let refuse = async move || -> Problem { sent.clone().into() };
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("api.sock");
+    serve_unix(&socket, Router::new().route("/f", get(refuse)).merge(add()));
+    let client = Client::unix(&socket);
+    assert_eq!(client.json::<()>(Method::GET, "/f", NO_BODY).await.unwrap_err(), report);
+    let wrong = client.json::<u32>(Method::POST, "/add", Some(&["x"])).await.unwrap_err();
+    assert_eq!(wrong.code, Code::OPTION.code);
+    let unknown = client.json::<u32>(Method::GET, "/none", NO_BODY).await.unwrap_err();
+    assert_eq!(unknown.code, Code::PROTOCOL.code, "a 404 without a problem document");
+}
+
+#[tokio::test]
+async fn only_a_client_with_the_token_is_admitted() {
+    let address = serve_tcp(add()).await;
+    let good = Client::tcp(address, Token::new(TOKEN).unwrap());
+    let bad = Client::tcp(address, Token::new("another-token-of-16").unwrap());
+    let sum: u32 = good.json(Method::POST, "/add", Some(&[4])).await.unwrap();
+    assert_eq!(sum, 4);
+    let error = bad.json::<u32>(Method::POST, "/add", Some(&[4])).await.unwrap_err();
+    assert_eq!(error.code, Code::HOST_REFUSED.code);
+    assert!(!error.retryable, "it would be refused again");
+}
+
+/// Sends when it is dropped.
+struct OnDrop(mpsc::Sender<()>);
+
+impl Drop for OnDrop {
+    fn drop(&mut self) {
+        // The test has ended if the channel is full or closed.
+        let _ = self.0.try_send(());
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_is_dropped_ends_on_the_server() {
+    let (begun, mut has_begun) = mpsc::channel(1);
+    let (ended, mut has_ended) = mpsc::channel(1);
+    let never = async move |State(()): State<()>| {
+        let _dropped = OnDrop(ended.clone());
+        begun.send(()).await.unwrap();
+        std::future::pending::<()>().await;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("api.sock");
+    serve_unix(&socket, Router::new().route("/", get(never)).with_state(()));
+    let client = Client::unix(&socket);
+    let asked = client.clone();
+    let asking = tokio::spawn(async move { asked.send(Method::GET, "/", NO_BODY).await });
+    has_begun.recv().await.unwrap();
+    asking.abort();
+    has_ended.recv().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_body_that_is_dropped_ends_on_the_server() {
+    let (ended, mut has_ended) = mpsc::channel(1);
+    let lines = async move || {
+        let dropped = OnDrop(ended.clone());
+        axum::body::Body::from_stream(futures::stream::unfold(0, move |line| {
+            let _ = &dropped;
+            async move { Some((Ok::<_, std::io::Error>(format!("{line}\n")), line + 1)) }
+        }))
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("api.sock");
+    serve_unix(&socket, Router::new().route("/", get(lines)));
+    let response = Client::unix(&socket).send(Method::GET, "/", NO_BODY).await.unwrap();
+    let mut lines = Lines::<u32>::new(response);
+    for line in 0..1000 {
+        assert_eq!(lines.next().await.unwrap(), Some(line));
+    }
+    drop(lines);
+    has_ended.recv().await.unwrap();
+}
+
+#[tokio::test]
+async fn requests_that_follow_from_a_request_have_its_identifier() {
+    let inner = async || RequestId::current().unwrap().to_string();
+    let address = serve_tcp(Router::new().route("/inner", get(inner))).await;
+    let outer = async move || {
+        let client = Client::tcp(address, Token::new(TOKEN).unwrap());
+        let response = client.send(Method::GET, "/inner", NO_BODY).await.unwrap();
+        client.whole(response).await.unwrap()
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("api.sock");
+    serve_unix(&socket, Router::new().route("/outer", get(outer)));
+    let client = Client::unix(&socket);
+    let id = RequestId::new();
+    let response = id.scope(client.send(Method::GET, "/outer", NO_BODY)).await.unwrap();
+    assert_eq!(response.headers()["x-request-id"], id.to_string());
+    assert_eq!(client.whole(response).await.unwrap(), id.to_string());
+}
+
+#[tokio::test]
+async fn a_request_that_is_too_long_is_refused_before_it_is_sent() {
+    let client = Client::unix("/nonexistent.sock");
+    let long = "x".repeat(body::MAX_REQUEST_BYTES);
+    let error = client.json::<()>(Method::POST, "/", Some(&long)).await.unwrap_err();
+    assert_eq!(error.code, Code::REQUEST_SIZE.code);
+}
