@@ -62,6 +62,14 @@ pub enum Error {
         /// How much that is.
         most: ByteSize,
     },
+    /// The answers of other calls of a tenant take all the memory that there is for them.
+    #[error("the answers of tenant `{tenant}` under way take the {most} that they may together")]
+    AnswersOfTenantFull {
+        /// Whose answers.
+        tenant: Tenant,
+        /// How much that is.
+        most: ByteSize,
+    },
     /// The imports of a zygote left threads running: such a process cannot be forked safely.
     #[error("the imports started {threads} threads")]
     ImportsStartThreads {
@@ -171,8 +179,10 @@ impl Report for Error {
             }
             Self::AnswerTooLong { .. } => ErrorReport::new(Code::FUNCTION_ANSWER, self.to_string())
                 .hint("return less at once, or write it to storage and return its place"),
-            Self::AnswersFull { .. } => ErrorReport::new(Code::ANSWERS_FULL, self.to_string())
-                .hint("call fewer functions with long answers at once, or try again"),
+            Self::AnswersFull { .. } | Self::AnswersOfTenantFull { .. } => {
+                ErrorReport::new(Code::ANSWERS_FULL, self.to_string())
+                    .hint("call fewer functions with long answers at once, or try again")
+            }
             Self::ImportsStartThreads { .. } => {
                 ErrorReport::new(Code::FUNCTION_LOAD, self.to_string())
             }

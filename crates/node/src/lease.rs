@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use snowmelt_api::{Answer, Start};
-use snowmelt_types::{ByteSize, Digest, End, Outcome};
+use snowmelt_types::{ByteSize, Digest, End, Outcome, Tenant};
 use snowmelt_wire::{Call, Frame, FunctionFailure, Kind, Load, Ready};
 
 use crate::answer;
@@ -31,6 +31,7 @@ const LEFT_ALONE: Duration = Duration::from_millis(2);
 pub struct InstanceLease {
     node: Arc<Inner>,
     key: Digest,
+    tenant: Tenant,
     limits: Arc<InstanceLimits>,
     seat: Arc<Occupied>,
     sound: bool,
@@ -50,7 +51,7 @@ impl InstanceLease {
     /// Sits down; the instance may be on its way. Dropped now it harms nobody.
     pub(crate) fn sit(
         node: Arc<Inner>,
-        key: Digest,
+        (key, tenant): (Digest, Tenant),
         limits: Arc<InstanceLimits>,
         seat: Arc<Occupied>,
         asked: Instant,
@@ -58,7 +59,7 @@ impl InstanceLease {
         node.busy_instances.enter();
         let (start, ready) = (Start::Shared, asked);
         let (sound, owes, cold) = (true, AtomicBool::new(false), false);
-        Self { node, key, limits, seat, sound, owes, cold, start, asked, ready }
+        Self { node, key, tenant, limits, seat, sound, owes, cold, start, asked, ready }
     }
 
     /// The instance is there; from now on dropping the lease is giving up.
@@ -113,7 +114,7 @@ impl InstanceLease {
         let instance = self.instance()?;
         let dialogue = async {
             instance.tell(&mut stream, &request).await?;
-            self.node.answers.read(&mut stream, &load.function).await
+            self.node.answers.read(&mut stream, &self.tenant, &load.function).await
         };
         let (frame, room) = self.within_of(left, limit, &load.function, dialogue).await?;
         // A function that raised is as good as new for the next call.

@@ -30,6 +30,7 @@ mod pool;
 mod programs;
 mod quiet;
 mod ranks;
+mod room;
 mod runner;
 mod seats;
 mod supply;

@@ -315,8 +315,8 @@ impl Node {
         }
         let (instance, start) = self.inner.waiting(&key)?;
         let (seat, _) = self.inner.seats.sit(&key, 1);
-        let lease =
-            InstanceLease::sit(Arc::clone(&self.inner), key, Arc::clone(limits), seat, asked);
+        let (inner, whose) = (Arc::clone(&self.inner), (key, unit.tenant.clone()));
+        let lease = InstanceLease::sit(inner, whose, Arc::clone(limits), seat, asked);
         lease.seat().instance.set(instance).ok()?;
         Some(lease.begin(start))
     }
@@ -335,7 +335,8 @@ impl Node {
         for _ in 0..count {
             let (seat, is_new) = self.inner.seats.sit(&key, limits.concurrency);
             let (inner, limits) = (Arc::clone(&self.inner), Arc::clone(limits));
-            let lease = InstanceLease::sit(inner, key.clone(), limits, seat, asked);
+            let whose = (key.clone(), unit.tenant.clone());
+            let lease = InstanceLease::sit(inner, whose, limits, seat, asked);
             if is_new { new.push(lease) } else { joined.push(lease) }
         }
         let seats: Vec<_> = new.iter().map(|lease| Arc::clone(lease.seat())).collect();
