@@ -23,6 +23,8 @@ mod platform;
 mod progress;
 mod queries;
 mod request;
+#[cfg(test)]
+mod rig;
 pub mod server;
 mod serving;
 mod store;
