@@ -189,6 +189,7 @@ impl Inner {
         let memory = instance.memory();
         if instance.pause() {
             drop(self.instances.put(key.clone(), instance, limits.idle, memory));
+            self.imports.instance_is_idle();
         }
     }
 }

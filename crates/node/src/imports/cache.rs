@@ -13,6 +13,7 @@ use tokio::sync::OnceCell;
 use super::admission::Admission;
 use super::demand::Demand;
 use super::figures::Counts;
+use super::first;
 use super::member::{Child, Found, Member};
 use super::plan::{Experience, Growth};
 use super::slot::Slot;
@@ -122,6 +123,11 @@ impl ImportCache {
         for slot in state.slots.values() {
             slot.member.get().inspect(|member| member.kill());
         }
+    }
+
+    /// An instance has become idle, so its zygote may make room for another.
+    pub fn instance_is_idle(&self) {
+        self.inner.admission.may_be_idle();
     }
 
     /// How many are kept.
@@ -249,9 +255,11 @@ impl Inner {
         slot: &Arc<Slot>,
         source: &Source,
     ) -> Result<Arc<Member>> {
+        // From now on for each caller: when the start of one has failed, the next one tries.
+        let deadline = first::deadline();
         let start = || async {
             // Rare, and large: nobody who finds a zygote is to carry it.
-            let Fresh { member, us } = Box::pin(self.start_first(tenant, source)).await?;
+            let Fresh { member, us } = Box::pin(self.start_first(tenant, source, deadline)).await?;
             let member = Arc::new(member);
             self.measured_root(slot, &member, us);
             Ok::<_, Error>(member)

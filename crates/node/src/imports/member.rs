@@ -130,5 +130,6 @@ impl Child {
 impl Drop for Child {
     fn drop(&mut self) {
         self.member.children.fetch_sub(1, Ordering::Relaxed);
+        self.slot().inspect(|slot| slot.child_ended());
     }
 }

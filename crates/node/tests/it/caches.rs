@@ -222,10 +222,21 @@ fn where_every_zygote_is_in_use_a_tenant_more_is_told_so() {
             leases.push(rig.lease(&rig.unit_of(&tenant, text, &[]).await, &limits()).await);
         }
         let third = rig.unit_of(&"third".parse().unwrap(), text, &[]).await;
-        let error = rig.node.lease_instance(&third, &limits()).await.unwrap_err();
-        assert_eq!(error.report().known_code(), snowmelt_types::Code::ZYGOTES_BUSY, "{error}");
-        leases.pop().unwrap().give_back();
-        let mut lease = rig.lease(&third, &limits()).await;
-        assert_eq!(call(&mut lease, json!(3)).await.unwrap(), 3);
+        let begun = std::time::Instant::now();
+        let limits = limits();
+        let refused = (0..4).map(|_| rig.node.lease_instance(&third, &limits));
+        for refused in futures::future::join_all(refused).await {
+            let error = refused.unwrap_err();
+            assert_eq!(error.report().known_code(), snowmelt_types::Code::ZYGOTES_BUSY, "{error}");
+        }
+        // Each waits 10 s from its own beginning on, and not one after another.
+        assert!(begun.elapsed().as_secs() < 30, "{:?}", begun.elapsed());
+        let waiting = rig.node.lease_instance(&third, &limits);
+        let making_room = async {
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            leases.pop().unwrap().give_back();
+        };
+        let (lease, ()) = tokio::join!(waiting, making_room);
+        assert_eq!(call(&mut lease.unwrap(), json!(3)).await.unwrap(), 3);
     });
 }
