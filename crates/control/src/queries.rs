@@ -76,7 +76,8 @@ impl Queries {
             answered = self.answer(&request, id.clone(), frames.clone()) => answered.err(),
             () = frames.closed() => None,
             () = self.shutdown.cancelled() => {
-                Some(ErrorReport::new(Code::CANCELLED, "the query was cancelled because the server ends"))
+                let message = "the query was cancelled because the server ends";
+                Some(ErrorReport::new(Code::CANCELLED, message).hint("run it again when it is back"))
             }
             () = time_is_up => Some(timed_out(limit)),
         };
