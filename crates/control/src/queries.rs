@@ -77,7 +77,7 @@ impl Queries {
             () = frames.closed() => None,
             () = self.shutdown.cancelled() => {
                 let message = "the query was cancelled because the server ends";
-                Some(ErrorReport::new(Code::CANCELLED, message).hint("run it again when it is back"))
+                Some(ErrorReport::new(Code::CANCELLED, message).hint("run it again when the server is back"))
             }
             () = time_is_up => Some(timed_out(limit)),
         };
