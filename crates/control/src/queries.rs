@@ -75,10 +75,7 @@ impl Queries {
         let failure = tokio::select! {
             answered = self.answer(&request, id.clone(), frames.clone()) => answered.err(),
             () = frames.closed() => None,
-            () = self.shutdown.cancelled() => {
-                let message = "the query was cancelled because the server ends";
-                Some(ErrorReport::new(Code::CANCELLED, message).hint("run it again when the server is back"))
-            }
+            () = self.shutdown.cancelled() => Some(server_ends()),
             () = time_is_up => Some(timed_out(limit)),
         };
         if let Some(mut report) = failure {
@@ -249,6 +246,11 @@ async fn send(frames: &mpsc::Sender<Bytes>, frame: snowmelt_wire::Result<Frame>)
             false
         }
     }
+}
+
+fn server_ends() -> ErrorReport {
+    ErrorReport::new(Code::CANCELLED, "the query was cancelled because the server ends")
+        .hint("run it again when the server is back")
 }
 
 fn timed_out(limit_ms: u64) -> ErrorReport {
