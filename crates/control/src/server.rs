@@ -1,12 +1,12 @@
 //! The life of a server: what it holds while it runs, and that nothing is left when it ends.
 
 use std::ffi::OsString;
-use std::fs::{File, TryLockError};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use snowmelt_kernel::lock::{Lock, Share};
 use snowmelt_node::Node;
 use snowmelt_node::agent::{Agent, Token};
 use snowmelt_sandbox::{Spawner, SpawnerProcess};
@@ -147,7 +147,7 @@ pub struct Launch {
     hosts: Option<std::net::TcpListener>,
     socket: PathBuf,
     // Held until the end: one server that is not private for each state folder.
-    _lock: Option<File>,
+    _lock: Option<Lock>,
 }
 
 impl Launch {
@@ -272,17 +272,14 @@ async fn serve_connections(
     Ok(())
 }
 
-fn lock(state_dir: &Path) -> Result<File, ErrorReport> {
+fn lock(state_dir: &Path) -> Result<Lock, ErrorReport> {
     let path = state_dir.join("server.lock");
     // Who could open it could hold its lock, and no server would ever start again.
-    let file = place::private_file(&path).map_err(|error| place::failure(&path, &error))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => {
-            let message = format!("a server is running already with {}", state_dir.display());
-            Err(ErrorReport::new(Code::SERVER_RUNNING, message)
-                .hint("`snowmelt status` shows it, `snowmelt down` ends it"))
-        }
-        Err(TryLockError::Error(error)) => Err(place::failure(&path, &error)),
-    }
+    let file = place::private_file(&path);
+    let locked = file.and_then(|file| Lock::attempt(file, Share::Exclusive));
+    locked.map_err(|error| place::failure(&path, &error))?.ok_or_else(|| {
+        let message = format!("a server is running already with {}", state_dir.display());
+        ErrorReport::new(Code::SERVER_RUNNING, message)
+            .hint("`snowmelt status` shows it, `snowmelt down` ends it")
+    })
 }

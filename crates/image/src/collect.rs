@@ -85,7 +85,7 @@ fn named(layout: &Layout) -> Result<HashSet<String>> {
         keep(layout, &manifest, &mut named)?;
     }
     for (name, path, _) in files(&layout.private(HELD))? {
-        let free = Lock::attempt(&path, Share::Alone)?;
+        let free = Lock::attempt(&path, Share::Exclusive)?;
         let digest = format!("sha256:{name}").parse::<OciDigest>();
         match digest {
             Ok(digest) if free.is_none() => {

@@ -208,7 +208,7 @@ impl Lab {
     }
 
     /// The lock that changes of labs hold.
-    pub(crate) fn lock(&self) -> Result<std::os::fd::OwnedFd> {
+    pub(crate) fn lock(&self) -> Result<snowmelt_kernel::lock::Lock> {
         folder::lock(&self.roots)
     }
 

@@ -280,7 +280,7 @@ impl Store {
 
 /// The right to hold a cache; `None` if another process has it.
 fn lock(folder: &Path) -> Result<Option<Lock>> {
-    Lock::attempt(&folder.join("lock"), Share::Alone)
+    Lock::attempt(&folder.join("lock"), Share::Exclusive)
 }
 
 /// What an earlier process left half-done.

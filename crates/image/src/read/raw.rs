@@ -113,7 +113,7 @@ impl RawFiles {
 
     /// The right to write here, and nothing half-written; `None` if another process has it.
     fn lock(&self) -> Result<Option<Lock>> {
-        let Some(lock) = Lock::attempt(&self.folder.join("lock"), Share::Alone)? else {
+        let Some(lock) = Lock::attempt(&self.folder.join("lock"), Share::Exclusive)? else {
             return Ok(None);
         };
         let entries = fs::read_dir(&self.folder).map_err(Error::io("read", &self.folder))?;
@@ -172,7 +172,7 @@ fn is_sealed(found: &Metadata, blob: &BlobSummary) -> bool {
 
 /// Whether nobody holds it.
 fn is_free(path: &Path) -> bool {
-    attempt_at(path, Share::Alone).is_some()
+    attempt_at(path, Share::Exclusive).is_some()
 }
 
 fn attempt_at(path: &Path, share: Share) -> Option<Lock> {

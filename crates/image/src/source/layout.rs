@@ -223,12 +223,12 @@ impl Layout {
 
     /// The right to remove blobs that nothing names; `None` if somebody keeps collectors away.
     pub(crate) fn collect_alone(&self) -> Result<Option<Lock>> {
-        Lock::attempt(&self.private(COLLECTING), Share::Alone)
+        Lock::attempt(&self.private(COLLECTING), Share::Exclusive)
     }
 
     /// The right to give and take names.
     pub(crate) fn change_names(&self) -> Result<Lock> {
-        Lock::wait(&self.private("lock"), Share::Alone)
+        Lock::wait(&self.private("lock"), Share::Exclusive)
     }
 
     fn write_index(&self, index: &Index) -> Result<()> {
