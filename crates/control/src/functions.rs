@@ -12,8 +12,10 @@ use snowmelt_api::{
     Answer, BatchRequest, CallFigures, FunctionSpec, FunctionSummary, Invocation, InvocationState,
     InvokeRequest, LogEntry, PackRequest, Packed, Wheel,
 };
-use snowmelt_node::{InstanceLease, Node};
-use snowmelt_types::{ByteSize, Code, Digest, ErrorReport, FunctionName, InvocationId, Report};
+use snowmelt_node::{InstanceLease, LOAD_LIMIT, Node};
+use snowmelt_types::{
+    ByteSize, Code, Digest, ErrorReport, FunctionName, InvocationId, Report, micros,
+};
 use snowmelt_wire::Call;
 
 use crate::accepted::Waiting;
@@ -23,9 +25,6 @@ use crate::logs::Logs;
 use crate::memos::Memos;
 use crate::store::{FunctionRecord, Store};
 use crate::{cold, now_ms};
-
-/// How long code may take to load at its deployment, beside its own time limit for calls.
-const LOAD_LIMIT: Duration = Duration::from_secs(120);
 
 /// How often a server that is about to end looks whether calls still run.
 const ASKED_EVERY: Duration = Duration::from_millis(10);
@@ -256,7 +255,7 @@ impl Functions {
             }
             Err(error) => invocation = failed(invocation, error),
         }
-        invocation.wall_us = u64::try_from(begun.elapsed().as_micros()).ok();
+        invocation.wall_us = Some(micros(begun.elapsed()));
         invocation
     }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use snowmelt_api::{Event, Phase, QueryRequest};
 use snowmelt_node::{Driver, Frames, Node, QueryRunner, WorkerLimits};
-use snowmelt_types::{ByteSize, Code, CpuMillis, ErrorReport, QueryId, Report};
+use snowmelt_types::{ByteSize, Code, CpuMillis, ErrorReport, QueryId, Report, micros};
 use snowmelt_wire::{Drive, Frame, Kind, MAX_ANSWER_BYTES, read_frame_within};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -182,10 +182,6 @@ fn drive(
         elapsed_us: 0,
         packages_us: if udfs.signatures.is_empty() { 0 } else { micros(accepted.elapsed()) },
     }
-}
-
-fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// How the passing on of an answer ended.

@@ -9,7 +9,9 @@ use crate::{Error, Result};
 
 /// A locked file; dropping it releases the lock.
 #[derive(Debug)]
-pub struct Lock(snowmelt_kernel::lock::Lock);
+pub struct Lock {
+    _held: snowmelt_kernel::lock::Lock,
+}
 
 impl Lock {
     /// A lock file, made if it is not there. Waits for whoever has it.
@@ -25,13 +27,17 @@ impl Lock {
     /// Locks an open file, which is at `path`.
     pub(crate) fn wait_for(file: File, share: Share, path: &Path) -> Result<Self> {
         let locked = snowmelt_kernel::lock::Lock::wait(file, share);
-        locked.map(Self).map_err(Error::io("lock", path))
+        locked.map(Self::of).map_err(Error::io("lock", path))
     }
 
     /// The same without waiting; `None` if it is not free.
     pub(crate) fn attempt_at(file: File, share: Share, path: &Path) -> Result<Option<Self>> {
         let locked = snowmelt_kernel::lock::Lock::attempt(file, share);
-        Ok(locked.map_err(Error::io("lock", path))?.map(Self))
+        Ok(locked.map_err(Error::io("lock", path))?.map(Self::of))
+    }
+
+    fn of(held: snowmelt_kernel::lock::Lock) -> Self {
+        Self { _held: held }
     }
 }
 

@@ -18,6 +18,9 @@ use crate::quiet::Quiet;
 use crate::seats::Occupied;
 use crate::{Error, InstanceLimits, Result};
 
+/// How long code may take to load in a fresh instance, beside the time limit of its calls.
+pub const LOAD_LIMIT: Duration = Duration::from_secs(120);
+
 /// How long the kernel may take to tell why a sandbox whose connection closed came to its end.
 const END_IS_KNOWN_WITHIN: Duration = Duration::from_secs(3);
 

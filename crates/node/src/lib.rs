@@ -47,7 +47,7 @@ pub use images::{
     Found, Origin as ImageOrigin, Settings as ImageSettings, Stores as ImageStores, find_image,
     image_daemon_main,
 };
-pub use lease::InstanceLease;
+pub use lease::{InstanceLease, LOAD_LIMIT};
 pub use limits::InstanceLimits;
 pub use log::LogText;
 pub use machine::machine_memory;

@@ -10,6 +10,9 @@ use snowmelt_types::ByteSize;
 use tokio::net::unix::pipe;
 use tokio::task::AbortHandle;
 
+/// What is kept of the output of query workers and of imports. Functions have limits of their own.
+pub(crate) const PLATFORM_LOG: ByteSize = ByteSize::mib(1);
+
 /// What was written since the last look.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogText {

@@ -12,10 +12,7 @@ use snowmelt_wire::{Kind, Load};
 
 use crate::instance::Instance;
 use crate::node::Inner;
-use crate::{InstanceLimits, Result, Unit};
-
-/// How long code may take to load ahead.
-const LOAD_LIMIT: Duration = Duration::from_secs(120);
+use crate::{InstanceLimits, LOAD_LIMIT, Result, Unit};
 
 /// How long after one was taken its replacement is started: most calls have ended by then, and the
 /// others have begun.

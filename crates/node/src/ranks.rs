@@ -47,8 +47,8 @@ impl Node {
             let (seat, _) = self.inner.seats.sit(&key, 1);
             // The seat is new, so it is empty.
             let _ = seat.instance.set(Arc::new(instance));
-            let inner = Arc::clone(&self.inner);
-            let lease = InstanceLease::sit(inner, key.clone(), Arc::clone(limits), seat, asked);
+            let (inner, whose) = (Arc::clone(&self.inner), (key.clone(), unit.tenant.clone()));
+            let lease = InstanceLease::sit(inner, whose, Arc::clone(limits), seat, asked);
             Ok(lease.begin(start))
         };
         started.into_iter().map(lease).collect()

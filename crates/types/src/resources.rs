@@ -117,6 +117,11 @@ impl fmt::Display for CpuMillis {
     }
 }
 
+/// Whole microseconds; a time too long to be counted so is the longest that can be.
+pub fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
 /// Reads `250ms`, `30s`, `5m`, `1h`, or a plain count of seconds.
 pub fn parse_duration(text: &str) -> Result<Duration, ParseResourceError> {
     let refused = || ParseResourceError {

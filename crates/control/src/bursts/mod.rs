@@ -20,7 +20,7 @@ use snowmelt_api::{BurstAnswer, BurstCalls, BurstPart, BurstRequest, CallMode, F
 use snowmelt_network::JobSpec;
 use snowmelt_node::agent::api::{JobPart, PartOpen, PartReady};
 use snowmelt_node::{InstanceLimits, Node};
-use snowmelt_types::{Code, ErrorReport, JobId};
+use snowmelt_types::{Code, ErrorReport, JobId, micros};
 use snowmelt_wire::Mode;
 
 use crate::declared::{Declared, declared};
@@ -305,8 +305,4 @@ fn check(request: &BurstCalls) -> Result<(), ErrorReport> {
         }
         _ => Ok(()),
     }
-}
-
-fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }

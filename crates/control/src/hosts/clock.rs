@@ -9,6 +9,8 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use snowmelt_types::micros;
+
 const TICK: Duration = Duration::from_millis(250);
 
 /// Stands still when this process does.
@@ -32,7 +34,7 @@ impl Clock {
     /// Adds the time that passed.
     pub fn tick(&self, passed: Duration) {
         let passed = passed.min(TICK * 2);
-        self.0.fetch_add(u64::try_from(passed.as_micros()).unwrap_or(0), Ordering::Relaxed);
+        self.0.fetch_add(micros(passed), Ordering::Relaxed);
     }
 }
 

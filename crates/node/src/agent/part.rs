@@ -5,17 +5,14 @@ use std::time::{Duration, Instant};
 
 use futures::stream::{FuturesUnordered, StreamExt};
 use serde_json::value::RawValue;
-use snowmelt_types::{ByteSize, ErrorReport, InvocationId, Report};
+use snowmelt_types::{ByteSize, ErrorReport, InvocationId, Report, micros};
 use snowmelt_wire::{Call, Load, OnError};
 use tokio::sync::{mpsc, watch};
 
 use super::api::{JobPart, PartCalls, PartOpen, PartReady, RankEnd};
 use crate::network::{PEERS, PEERS6, RankNetwork};
 use crate::supply::Environment;
-use crate::{Error, InstanceLease, InstanceLimits, Node, Result, Unit};
-
-/// How long code may take to load.
-const LOAD_LIMIT: Duration = Duration::from_secs(120);
+use crate::{Error, InstanceLease, InstanceLimits, LOAD_LIMIT, Node, Result, Unit};
 
 /// A part is tried once more with another zygote, if the one that it had is gone.
 const TRIES: usize = 2;
@@ -228,8 +225,4 @@ fn environment(order: &JobPart, slot: u32, network: Option<&RankNetwork>) -> Res
         variables.push(("SNOWMELT_PEERS6", PEERS6.to_owned()));
     }
     Ok(variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
-}
-
-fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }

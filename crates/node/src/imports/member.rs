@@ -14,10 +14,7 @@ use snowmelt_types::{ByteSize, End};
 use super::admission::Admitted;
 use crate::Result;
 use crate::ahead::Ahead;
-use crate::log::LogCollector;
-
-/// What is kept of what the imports print.
-const LOG: ByteSize = ByteSize::mib(1);
+use crate::log::{LogCollector, PLATFORM_LOG};
 
 /// A running zygote.
 #[derive(Debug)]
@@ -59,7 +56,7 @@ impl Member {
         environment: Option<Environment>,
         parent: Option<Arc<Self>>,
     ) -> Result<Self> {
-        let log = zygote.take_log().map(|log| LogCollector::new(log, LOG)).transpose()?;
+        let log = zygote.take_log().map(|log| LogCollector::new(log, PLATFORM_LOG)).transpose()?;
         Ok(Self {
             zygote,
             _log: log,

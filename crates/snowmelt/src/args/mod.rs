@@ -148,6 +148,17 @@ pub struct PlatformArgs {
     pub server: Option<PathBuf>,
 }
 
+/// The Python packages that a function needs.
+#[derive(Clone, Debug, Default, Args)]
+pub struct PackageArgs {
+    /// One package that it needs, as `pillow==11.*` (repeatable)
+    #[arg(long = "package", value_name = "REQ")]
+    pub packages: Vec<String>,
+    /// requirements.txt with packages that it needs
+    #[arg(long, value_name = "FILE")]
+    pub requirements: Option<PathBuf>,
+}
+
 // Comments of values are plain, because the help would else show a paragraph for each.
 
 /// How progress is shown.
