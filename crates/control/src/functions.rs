@@ -19,10 +19,10 @@ use snowmelt_types::{
 use snowmelt_wire::Call;
 
 use crate::accepted::Waiting;
+use crate::analysis_cache::AnalysisCache;
 use crate::calls::{Calls, Counted};
 use crate::live::{self, Live};
 use crate::logs::Logs;
-use crate::memos::Memos;
 use crate::store::{FunctionRecord, Store};
 use crate::{cold, now_ms};
 
@@ -38,7 +38,7 @@ pub(crate) struct Functions {
 #[derive(Debug)]
 pub(crate) struct Inner {
     node: Node,
-    memos: Memos,
+    analysis: AnalysisCache,
     pub(crate) store: Store,
     logs: Logs,
     calls: Arc<Calls>,
@@ -48,9 +48,9 @@ pub(crate) struct Inner {
 }
 
 impl Functions {
-    pub fn new(node: Node, memos: Memos, store: Store, logs: Logs) -> Self {
+    pub fn new(node: Node, analysis: AnalysisCache, store: Store, logs: Logs) -> Self {
         let (calls, waiting, live) = (Arc::default(), Waiting::default(), Mutex::default());
-        Self { inner: Arc::new(Inner { node, memos, store, logs, calls, waiting, live }) }
+        Self { inner: Arc::new(Inner { node, analysis, store, logs, calls, waiting, live }) }
     }
 
     /// Prepares, loads and stores a function; on return it survives a crash.
@@ -74,7 +74,7 @@ impl Functions {
         if let Some(old) = replaced.filter(other) {
             self.inner.node.forget(&old.unit, &old.limits);
         }
-        self.park(&live);
+        self.prewarm(&live);
         Ok(self.summary(&live.record))
     }
 
@@ -86,7 +86,7 @@ impl Functions {
 
     /// Makes a code package.
     pub async fn pack(&self, request: PackRequest) -> Result<Packed, ErrorReport> {
-        live::pack(&self.inner.node, &self.inner.memos, request).await
+        live::pack(&self.inner.node, &self.inner.analysis, request).await
     }
 
     /// Starts and loads what calls are expected to need, at least one, in one request.
@@ -94,10 +94,10 @@ impl Functions {
         let options = &live.record.spec.options;
         let each = live.limits.concurrency.max(1);
         let expected = live.record.spec.expected.clamp(1, options.instances.max(1));
-        // A lease is a seat, and an instance has as many as it takes calls.
-        let seats = (expected * each) as usize;
+        // A lease is a slot, and an instance has as many as it takes calls.
+        let slots = (expected * each) as usize;
         let mut leases = Vec::new();
-        for lease in self.inner.node.lease_instances(&live.unit, &live.limits, seats).await {
+        for lease in self.inner.node.lease_instances(&live.unit, &live.limits, slots).await {
             leases.push(lease.map_err(|error| error.report())?);
         }
         let loading = leases.iter_mut().map(|lease| lease.preload(&live.load, LOAD_LIMIT));
@@ -108,9 +108,9 @@ impl Functions {
         Ok(())
     }
 
-    fn park(&self, live: &Live) {
+    fn prewarm(&self, live: &Live) {
         let count = live.record.spec.options.parked.min(live.record.spec.options.instances);
-        self.inner.node.park(&live.unit, &live.limits, &live.load, count as usize);
+        self.inner.node.prewarm(&live.unit, &live.limits, &live.load, count as usize);
     }
 
     /// Every deployed function, by name.
@@ -176,11 +176,11 @@ impl Functions {
         let permits: Vec<_> = (0..now).map_while(|_| live.permits.try_acquire().ok()).collect();
         let node = &self.inner.node;
         let leased = node.lease_instances(&live.unit, &live.limits, permits.len()).await;
-        let mut seats = permits.into_iter().zip(leased);
+        let mut slots = permits.into_iter().zip(leased);
         let calls = request.events.into_iter().map(|event| {
-            let seat = seats.next();
+            let slot = slots.next();
             async {
-                let (permit, lease) = seat.unzip();
+                let (permit, lease) = slot.unzip();
                 let lease = lease.map(|lease| lease.map_err(|error| error.report()));
                 let ended = self.run(&live, accepted(name), event, lease).await;
                 drop(permit);
@@ -237,17 +237,17 @@ impl Functions {
         self.blocking(move |inner| inner.logs.read(&name, invocation.as_ref(), tail)).await
     }
 
-    /// Runs a call, on a seat that it has or on one that it waits for.
+    /// Runs a call, on a slot that it has or on one that it waits for.
     pub(crate) async fn run(
         &self,
         live: &Live,
         mut invocation: Invocation,
         event: Box<RawValue>,
-        seat: Option<Result<InstanceLease, ErrorReport>>,
+        slot: Option<Result<InstanceLease, ErrorReport>>,
     ) -> Invocation {
         let begun = Instant::now();
         let counted = Counted::begin(&self.inner.calls);
-        match self.call(live, &mut invocation, event, seat).await {
+        match self.call(live, &mut invocation, event, slot).await {
             Ok(result) => {
                 invocation.state = InvocationState::Succeeded;
                 invocation.result = Some(result);
@@ -264,16 +264,16 @@ impl Functions {
         live: &Live,
         invocation: &mut Invocation,
         event: Box<RawValue>,
-        seat: Option<Result<InstanceLease, ErrorReport>>,
+        slot: Option<Result<InstanceLease, ErrorReport>>,
     ) -> Result<Answer, ErrorReport> {
         let limit = Duration::from_millis(live.record.spec.options.timeout_ms);
-        let _permit = match seat {
+        let _permit = match slot {
             Some(_) => None,
             None => Some(live.permits.acquire().await.map_err(|error| {
                 ErrorReport::new(Code::INTERNAL, format!("the permits are closed: {error}"))
             })?),
         };
-        let mut lease = match seat {
+        let mut lease = match slot {
             Some(lease) => lease?,
             None => self.lease(live).await?,
         };
@@ -340,7 +340,7 @@ impl Functions {
         let Some(record) = record else { return Err(self.missing(name).await) };
         let live = Arc::new(self.prepare(record).await?);
         let live = Arc::clone(self.live().entry(name.clone()).or_insert(live));
-        self.park(&live);
+        self.prewarm(&live);
         Ok(live)
     }
 
@@ -360,7 +360,7 @@ impl Functions {
     }
 
     async fn prepare(&self, record: FunctionRecord) -> Result<Live, ErrorReport> {
-        Live::prepare(&self.inner.node, &self.inner.memos, record).await
+        Live::prepare(&self.inner.node, &self.inner.analysis, record).await
     }
 
     fn summary(&self, record: &FunctionRecord) -> FunctionSummary {

@@ -22,7 +22,7 @@ use crate::metrics;
 use crate::platform::Platform;
 
 /// Frames of an answer that wait for a slow client before the query waits too.
-const FRAMES_AHEAD: usize = 8;
+const BUFFERED_FRAMES: usize = 8;
 
 /// The routes of the table in [`snowmelt_api`].
 pub(crate) fn router(platform: Arc<Platform>) -> Router {
@@ -79,7 +79,7 @@ async fn shutdown(State(platform): State<Arc<Platform>>, Sent(body): Sent) -> An
 /// the query notices.
 async fn query(State(platform): State<Arc<Platform>>, Sent(body): Sent) -> Answer {
     let request = parse(&body)?;
-    let (sender, receiver) = mpsc::channel(FRAMES_AHEAD);
+    let (sender, receiver) = mpsc::channel(BUFFERED_FRAMES);
     tokio::spawn(async move { platform.queries.run(request, sender).await });
     let bytes = ReceiverStream::new(receiver).map(Ok::<_, std::convert::Infallible>);
     let headers = [(header::CONTENT_TYPE, "application/vnd.snowmelt.frames")];

@@ -5,6 +5,7 @@
 //! acknowledged is in the store, everything else can be lost and rebuilt.
 
 mod accepted;
+mod analysis_cache;
 mod answers;
 mod bursts;
 mod calls;
@@ -16,7 +17,6 @@ mod gateway;
 pub mod hosts;
 mod live;
 mod logs;
-mod memos;
 mod metrics;
 pub mod place;
 mod platform;

@@ -13,7 +13,7 @@ use snowmelt_wire::{Drive, Frame, Kind, MAX_ANSWER_BYTES, read_frame_within};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::memos::Memos;
+use crate::analysis_cache::AnalysisCache;
 use crate::progress::{EventReporter, Events, encoded};
 use crate::udfs::{UdfCatalog, UdfSet};
 
@@ -48,8 +48,8 @@ impl Drop for Running {
 }
 
 impl Queries {
-    pub fn new(node: Node, memos: Memos, shutdown: CancellationToken) -> Self {
-        let udfs = UdfCatalog::new(node.clone(), memos);
+    pub fn new(node: Node, analysis: AnalysisCache, shutdown: CancellationToken) -> Self {
+        let udfs = UdfCatalog::new(node.clone(), analysis);
         Self { node, udfs, shutdown, running: Arc::default() }
     }
 

@@ -4,14 +4,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use snowmelt_api::{CallMode, FunctionOptions, FunctionSpec, Runtime};
-use snowmelt_node::{Hold, ImageSettings, Node, Options};
+use snowmelt_node::{AddressEnforcement, ImageSettings, Node, Options};
 use snowmelt_sandbox::Spawner;
 use snowmelt_types::{ByteSize, FunctionName, SandboxId, Tenant};
 use snowmelt_wire::Code;
 
+use crate::analysis_cache::AnalysisCache;
 use crate::functions::Functions;
 use crate::logs::Logs;
-use crate::memos::Memos;
 use crate::store::Store;
 
 /// Deploys a Python function and runs a test with it.
@@ -43,15 +43,15 @@ pub(crate) fn with_functions<F: Future<Output = ()>>(
             import_cache: ByteSize::mib(1024),
             zygotes: None,
             images: ImageSettings::default(),
-            hold: Hold::default(),
+            hold: AddressEnforcement::default(),
             control_group,
             networks_dir: base.path().join("networks"),
         };
         let node = Node::new(options, process.attach().unwrap()).unwrap();
-        let memos = Memos::new(state_dir.join("known"));
+        let analysis = AnalysisCache::new(state_dir.join("known"));
         let store = Store::open(state_dir.join("state.redb"), true).unwrap();
         let logs = Logs::new(state_dir.join("logs"));
-        let functions = Functions::new(node.clone(), memos, store, logs);
+        let functions = Functions::new(node.clone(), analysis, store, logs);
         let deployed = functions.deploy(spec(text)).await.unwrap();
         test(functions, deployed.name).await;
         node.stop().await.unwrap();

@@ -14,12 +14,12 @@ use snowmelt_types::{ByteSize, Code, ErrorReport, HostName, Report};
 use tokio::net::UnixListener;
 use tokio_util::sync::CancellationToken;
 
+use crate::analysis_cache::AnalysisCache;
 use crate::bursts::Bursts;
 use crate::functions::Functions;
 use crate::gateway;
 use crate::hosts::{Hosts, in_time, listen};
 use crate::logs::Logs;
-use crate::memos::Memos;
 use crate::now_ms;
 use crate::place::{self, Group};
 use crate::platform::{Grace, Platform};
@@ -60,7 +60,7 @@ pub struct Settings {
     /// The most that all sandboxes have together.
     pub total: snowmelt_sandbox::Total,
     /// What holds the functions of a job to their addresses.
-    pub hold: snowmelt_node::Hold,
+    pub hold: snowmelt_node::AddressEnforcement,
     /// True for a server that ends with its client: it takes no lock and no asynchronous calls.
     pub private: bool,
     /// For what is known of the networks of jobs, which is to outlive a crash; `None` for the
@@ -238,7 +238,7 @@ fn platform(
     ending: &Ending,
 ) -> Result<Arc<Platform>, ErrorReport> {
     let store = Store::open(settings.state_dir.join("state.redb"), !settings.private)?;
-    let memos = Memos::new(settings.state_dir.join("known"));
+    let analysis = AnalysisCache::new(settings.state_dir.join("known"));
     let logs = Logs::new(settings.state_dir.join("logs"));
     let cluster = settings.cluster.clone();
     let address = cluster.as_ref().map(|cluster| cluster.listen);
@@ -247,9 +247,9 @@ fn platform(
     let name = name.map_err(|message: String| ErrorReport::new(Code::OPTION, message))?;
     let hosts = Hosts::new(name, Agent::new(node.clone(), settings.memory), token, address)?;
     Ok(Arc::new(Platform {
-        queries: Queries::new(node.clone(), memos.clone(), ending.over.clone()),
-        functions: Functions::new(node.clone(), memos.clone(), store, logs),
-        bursts: Bursts::new(node.clone(), memos, hosts.clone()),
+        queries: Queries::new(node.clone(), analysis.clone(), ending.over.clone()),
+        functions: Functions::new(node.clone(), analysis.clone(), store, logs),
+        bursts: Bursts::new(node.clone(), analysis, hosts.clone()),
         hosts,
         node,
         shutdown: ending.asked.clone(),

@@ -39,18 +39,18 @@ pub(crate) struct Bounds {
     /// Connections in all; further ones wait to be accepted.
     pub connections: usize,
     /// Of these, unauthenticated ones; `None` where no token is needed.
-    pub strangers: Option<usize>,
+    pub unauthenticated: Option<usize>,
     /// How long a connection may be silent, before the first request and between two requests.
     pub silent: Duration,
 }
 
 /// The socket of this machine: every process that can open it is trusted.
 pub(crate) const LOCAL: Bounds =
-    Bounds { connections: 4096, strangers: None, silent: Duration::from_secs(75) };
+    Bounds { connections: 4096, unauthenticated: None, silent: Duration::from_secs(75) };
 
 /// An address at which other hosts connect.
 pub(crate) const NETWORK: Bounds =
-    Bounds { connections: 2048, strangers: Some(128), silent: Duration::from_secs(10) };
+    Bounds { connections: 2048, unauthenticated: Some(128), silent: Duration::from_secs(10) };
 
 /// How a server ends.
 #[derive(Clone, Debug, Default)]
@@ -103,7 +103,7 @@ pub(crate) async fn serve<L: Listener>(
     ending: Ending,
 ) {
     let mut connections = JoinSet::new();
-    let mut strangers = Strangers::default();
+    let mut unauthenticated = Unauthenticated::default();
     while !ending.asked.is_cancelled() {
         let is_full = connections.len() >= bounds.connections;
         tokio::select! {
@@ -119,8 +119,8 @@ pub(crate) async fn serve<L: Listener>(
                         ending.clone(),
                     );
                     let handle = connections.spawn(connection);
-                    if let Some(most) = bounds.strangers {
-                        strangers.add(handle, admission, most);
+                    if let Some(most) = bounds.unauthenticated {
+                        unauthenticated.add(handle, admission, most);
                     }
                 }
                 Err(error) => {
@@ -176,11 +176,11 @@ async fn connection(
 
 /// Unauthenticated connections, the oldest first.
 #[derive(Default)]
-struct Strangers {
+struct Unauthenticated {
     waiting: VecDeque<(AbortHandle, Admission)>,
 }
 
-impl Strangers {
+impl Unauthenticated {
     /// Adds one, and closes the oldest if there are too many.
     fn add(&mut self, connection: AbortHandle, admission: Admission, most: usize) {
         self.waiting.push_back((connection, admission));
@@ -263,7 +263,7 @@ mod tests {
     /// Once, 15,000 silent connections were all kept.
     #[tokio::test]
     async fn strangers_are_few_and_keep_nobody_out() {
-        let bounds = Bounds { strangers: Some(4), ..NETWORK };
+        let bounds = Bounds { unauthenticated: Some(4), ..NETWORK };
         let (address, _ending) = serving(bounds, guarded()).await;
         let mut friend = TcpStream::connect(address).await.unwrap();
         assert_eq!(first_line(&mut friend, &with_token()).await, "HTTP/1.1 200 OK");

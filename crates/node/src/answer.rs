@@ -8,7 +8,7 @@ use snowmelt_api::{Answer, Held};
 use snowmelt_types::{ByteSize, Tenant};
 use snowmelt_wire::{Frame, Kind, read_header, read_payload};
 
-use crate::quiet::Quiet;
+use crate::readable_stream::ReadableStream;
 use crate::room::{Room, Rooms};
 use crate::{Error, Result};
 
@@ -27,7 +27,7 @@ impl Answers {
     /// Reads what a function of a tenant answers, or why it failed.
     pub async fn read(
         &self,
-        from: &mut Quiet,
+        from: &mut ReadableStream,
         tenant: &Tenant,
         name: &str,
     ) -> Result<(Frame, Option<Room>)> {
@@ -45,12 +45,12 @@ impl Answers {
 }
 
 /// Reads a message that is not the answer of a function.
-pub(crate) async fn read_other(from: &mut Quiet) -> Result<Frame> {
+pub(crate) async fn read_other(from: &mut ReadableStream) -> Result<Frame> {
     let (kind, length) = read_header(from).await?.ok_or(snowmelt_wire::Error::Closed)?;
     other(from, kind, length).await
 }
 
-async fn other(from: &mut Quiet, kind: Kind, length: usize) -> Result<Frame> {
+async fn other(from: &mut ReadableStream, kind: Kind, length: usize) -> Result<Frame> {
     if length as u64 > MOST_OTHER.bytes() {
         return Err(snowmelt_wire::Error::TooLong(length as u64).into());
     }
@@ -84,7 +84,7 @@ mod tests {
         let (near, mut far) = UnixStream::pair().unwrap();
         far.write_all(bytes).unwrap();
         drop(far);
-        answers.read(&mut Quiet::new(near).unwrap(), &tenant(), "f").await
+        answers.read(&mut ReadableStream::new(near).unwrap(), &tenant(), "f").await
     }
 
     #[tokio::test]
@@ -114,7 +114,7 @@ mod tests {
         let (near, mut far) = UnixStream::pair().unwrap();
         let sending = std::thread::spawn(move || far.write_all(&whole));
         let answers = Answers::default();
-        let mut near = Quiet::new(near).unwrap();
+        let mut near = ReadableStream::new(near).unwrap();
         let (frame, room) = answers.read(&mut near, &tenant(), "f").await.unwrap();
         sending.join().unwrap().unwrap();
         drop(parsed(&frame, room));

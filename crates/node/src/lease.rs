@@ -1,4 +1,4 @@
-//! A seat on an instance for one call or one task of a query, and the dialogue over it.
+//! A slot on an instance for one call or one task of a query, and the dialogue over it.
 
 use std::os::unix::net::UnixStream as BlockingStream;
 use std::pin::pin;
@@ -14,8 +14,8 @@ use crate::answer;
 use crate::instance::{Instance, next};
 use crate::log::LogText;
 use crate::node::Inner;
-use crate::quiet::Quiet;
-use crate::seats::Occupied;
+use crate::readable_stream::ReadableStream;
+use crate::slots::SharedInstance;
 use crate::{Error, InstanceLimits, Result};
 
 /// How long code may take to load in a fresh instance, beside the time limit of its calls.
@@ -28,7 +28,7 @@ const END_IS_KNOWN_WITHIN: Duration = Duration::from_secs(3);
 /// woke it, and whatever that thread does next is then done before the call.
 const LEFT_ALONE: Duration = Duration::from_millis(2);
 
-/// A seat on an instance until it is given back. Dropping it is giving up on what goes on there:
+/// A slot on an instance until it is given back. Dropping it is giving up on what goes on there:
 /// the instance takes no further calls and ends with the last of those that it has.
 #[derive(Debug)]
 pub struct InstanceLease {
@@ -36,7 +36,7 @@ pub struct InstanceLease {
     key: Digest,
     tenant: Tenant,
     limits: Arc<InstanceLimits>,
-    seat: Arc<Occupied>,
+    slot: Arc<SharedInstance>,
     sound: bool,
     /// It has one that was started ahead, whose replacement nobody has asked for yet.
     owes: AtomicBool,
@@ -52,17 +52,17 @@ pub struct InstanceLease {
 
 impl InstanceLease {
     /// Sits down; the instance may be on its way. Dropped now it harms nobody.
-    pub(crate) fn sit(
+    pub(crate) fn reserve(
         node: Arc<Inner>,
         (key, tenant): (Digest, Tenant),
         limits: Arc<InstanceLimits>,
-        seat: Arc<Occupied>,
+        slot: Arc<SharedInstance>,
         asked: Instant,
     ) -> Self {
         node.busy_instances.enter();
         let (start, ready) = (Start::Shared, asked);
         let (sound, owes, cold) = (true, AtomicBool::new(false), false);
-        Self { node, key, tenant, limits, seat, sound, owes, cold, start, asked, ready }
+        Self { node, key, tenant, limits, slot, sound, owes, cold, start, asked, ready }
     }
 
     /// The instance is there; from now on dropping the lease is giving up.
@@ -74,8 +74,8 @@ impl InstanceLease {
         self
     }
 
-    pub(crate) fn seat(&self) -> &Arc<Occupied> {
-        &self.seat
+    pub(crate) fn slot(&self) -> &Arc<SharedInstance> {
+        &self.slot
     }
 
     /// Loads code on a new connection, which the caller may hand to a query worker.
@@ -149,12 +149,12 @@ impl InstanceLease {
         Some(self.ended_with(name, outcome, None))
     }
 
-    /// Gives the seat back for the next call.
+    /// Gives the slot back for the next call.
     pub fn give_back(mut self) {
         self.sound = true;
     }
 
-    async fn load(&self, load: &Load, limit: Duration) -> Result<Quiet> {
+    async fn load(&self, load: &Load, limit: Duration) -> Result<ReadableStream> {
         let loading = self.instance()?.load(load);
         let (stream, frame) = self.within(limit, &load.function, loading).await?;
         let ready = self.refuse_failure(frame)?.expect(Kind::Ready, "the word that it is ready")?;
@@ -211,7 +211,7 @@ impl InstanceLease {
         };
         let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
         let end = End::Timeout { limit_ms };
-        if self.node.seats.taken(&self.seat) > 1 {
+        if self.node.slots.taken(&self.slot) > 1 {
             instance.spoil();
             let outcome = Outcome { end, peak_memory: None, cpu: None, wall: limit };
             return self.ended_with(name, outcome, throttled);
@@ -226,7 +226,7 @@ impl InstanceLease {
     /// Has another one started ahead.
     fn replace(&self) {
         if self.owes.swap(false, Ordering::Relaxed) {
-            self.node.parked.replenish_soon(&self.node);
+            self.node.prewarmed.replenish_soon(&self.node);
         }
     }
 
@@ -256,7 +256,7 @@ impl InstanceLease {
     }
 
     fn instance(&self) -> Result<&Arc<Instance>> {
-        self.seat.instance.get().ok_or(Error::Wire(snowmelt_wire::Error::Closed))
+        self.slot.instance.get().ok_or(Error::Wire(snowmelt_wire::Error::Closed))
     }
 }
 
@@ -269,7 +269,7 @@ impl Drop for InstanceLease {
         {
             instance.spoil();
         }
-        if self.node.seats.leave(&self.key, &self.seat)
+        if self.node.slots.leave(&self.key, &self.slot)
             && let Ok(instance) = self.instance()
         {
             self.node.came_back(&self.key, &self.limits, Arc::clone(instance));

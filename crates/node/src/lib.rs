@@ -6,16 +6,16 @@
 //! below (`sandbox`). Invariant: whatever is leased is either given back idle or destroyed, also
 //! when the future that holds the lease is dropped.
 
+mod acquire;
 pub mod agent;
-mod ahead;
 mod answer;
 mod code;
 mod code_package;
 pub mod doctor;
 mod drive;
+mod enforcement;
 mod error;
 mod figures;
-mod hold;
 mod images;
 mod imports;
 mod instance;
@@ -25,15 +25,15 @@ mod log;
 mod machine;
 mod network;
 mod node;
-mod parked;
 mod pool;
+mod precreated;
+mod prewarmed;
 mod programs;
-mod quiet;
 mod ranks;
+mod readable_stream;
 mod room;
 mod runner;
-mod seats;
-mod supply;
+mod slots;
 mod unit;
 mod worker;
 
@@ -41,8 +41,8 @@ pub use answer::MOST_ANSWER;
 pub use code::CodeStore;
 pub use code_package::PackageAt;
 pub use drive::{Driver, DriverReporter, Frames};
+pub use enforcement::AddressEnforcement;
 pub use error::Error;
-pub use hold::Hold;
 pub use images::{
     Found, Origin as ImageOrigin, Settings as ImageSettings, Stores as ImageStores, find_image,
     image_daemon_main,
@@ -52,7 +52,7 @@ pub use limits::InstanceLimits;
 pub use log::LogText;
 pub use machine::machine_memory;
 pub use node::{Node, Options, Usage};
-pub use pool::LetGo;
+pub use pool::RemovalReason;
 pub use programs::{Language, ProgramRequest};
 pub use runner::{QueryRunner, UdfBinding, WorkerLimits};
 pub use unit::{Program, Unit};

@@ -14,9 +14,9 @@ use snowmelt_network::{Address, Counters, JobNetwork, JobSpec, Networks, RESERVE
 use snowmelt_sandbox::{Bind, NetworkNamespace, Sandbox};
 
 use crate::agent::api::HostRanks;
-use crate::ahead::Fresh;
 use crate::imports::{Found, Member};
 use crate::node::Inner;
+use crate::precreated::Fresh;
 use crate::unit::WarmStart;
 use crate::{Error, Result, Unit};
 
@@ -76,7 +76,7 @@ impl Inner {
         let member = zygote.as_ref().map(|(member, _)| &**member);
         let fresh = self.fresh_network(&networks, member).await.inspect_err(|error| {
             if let Some((member, _)) = zygote.as_ref().filter(|_| error.is_of_zygote()) {
-                self.imports.let_go(member);
+                self.imports.release(member);
             }
         });
         let Fresh { namespace, furnished } = fresh?;

@@ -13,24 +13,24 @@ use snowmelt_sandbox::Spawner;
 use snowmelt_types::{ByteSize, Digest, ErrorReport, Tenant};
 use snowmelt_wire::{Code, Load};
 
-use crate::ahead::Ahead;
 use crate::answer::Answers;
 use crate::figures::Starts;
 use crate::images::{Images, Settings as ImageSettings};
 use crate::imports::ImportCache;
 use crate::instance::Instance;
-use crate::parked::Parked;
 use crate::pool::Pool;
-use crate::seats::Seats;
+use crate::precreated::Precreated;
+use crate::prewarmed::Prewarmed;
+use crate::slots::Slots;
 use crate::unit::WarmStart;
 use crate::worker::Worker;
 use crate::{
-    CodeStore, Error, Hold, InstanceLease, InstanceLimits, Language, LetGo, ProgramRequest, Result,
-    Unit, WorkerLease, WorkerSpec, programs,
+    AddressEnforcement, CodeStore, Error, InstanceLease, InstanceLimits, Language, ProgramRequest,
+    RemovalReason, Result, Unit, WorkerLease, WorkerSpec, programs,
 };
 
 /// How often idle things are looked after.
-const CARE_INTERVAL: Duration = Duration::from_secs(1);
+const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Where a node keeps its things.
 #[derive(Clone, Debug)]
@@ -57,7 +57,7 @@ pub struct Options {
     /// For what is known of the networks of jobs; nobody else's.
     pub networks_dir: PathBuf,
     /// What holds the functions of a job to their addresses.
-    pub hold: Hold,
+    pub hold: AddressEnforcement,
 }
 
 /// A host's agent. Cheap to clone.
@@ -83,20 +83,20 @@ pub(crate) struct Inner {
     pub(crate) spawner: Spawner,
     pub(crate) control_group: String,
     pub(crate) networks_dir: PathBuf,
-    pub(crate) hold: Hold,
+    pub(crate) hold: AddressEnforcement,
     // Opened ahead, or by the first job with a network. Held for that and for a look.
     pub(crate) networks: Mutex<Option<Arc<Networks>>>,
     /// A network for the next job of programs, and how many may be made ahead.
-    pub(crate) ahead: Ahead,
-    pub(crate) ahead_bound: Arc<tokio::sync::Semaphore>,
+    pub(crate) precreated: Precreated,
+    pub(crate) precreated_bound: Arc<tokio::sync::Semaphore>,
     pub(crate) codes: CodeStore,
     pub(crate) images: Arc<Images>,
     // Python is asked for at the first user function only: a plain query needs none.
     python: tokio::sync::OnceCell<Interpreter>,
     pub(crate) imports: ImportCache,
     pub(crate) instances: Arc<Pool<Arc<Instance>>>,
-    pub(crate) parked: Parked,
-    pub(crate) seats: Seats,
+    pub(crate) prewarmed: Prewarmed,
+    pub(crate) slots: Slots,
     pub(crate) starts: Starts,
     pub(crate) answers: Answers,
     pub(crate) workers: Pool<Worker>,
@@ -153,11 +153,11 @@ impl Node {
             networks_dir: options.networks_dir.clone(),
             hold: options.hold,
             networks: Mutex::default(),
-            ahead: Ahead::default(),
-            ahead_bound: crate::ahead::bound(),
+            precreated: Precreated::default(),
+            precreated_bound: crate::precreated::bound(),
             instances,
-            parked: Parked::default(),
-            seats: Seats::default(),
+            prewarmed: Prewarmed::default(),
+            slots: Slots::default(),
             starts: Starts::default(),
             answers: Answers::default(),
             workers: Pool::new(ByteSize(u64::MAX)),
@@ -169,9 +169,9 @@ impl Node {
         let weak = Arc::downgrade(&inner);
         tokio::spawn(async move {
             loop {
-                tokio::time::sleep(CARE_INTERVAL).await;
+                tokio::time::sleep(MAINTENANCE_INTERVAL).await;
                 let Some(inner) = weak.upgrade() else { return };
-                inner.tend(Instant::now());
+                inner.maintain(Instant::now());
             }
         });
         Ok(Self { inner })
@@ -302,7 +302,7 @@ impl Node {
         leased.pop().unwrap_or(Err(Error::Wire(snowmelt_wire::Error::Closed)))
     }
 
-    /// An instance that waits, for one call at a time: nobody else can want its seat.
+    /// An instance that waits, for one call at a time: nobody else can want its slot.
     fn lease_at_once(&self, unit: &Unit, limits: &Arc<InstanceLimits>) -> Option<InstanceLease> {
         if limits.concurrency > 1 {
             return None;
@@ -310,14 +310,14 @@ impl Node {
         let asked = Instant::now();
         let key = limits.key(&unit.digest);
         // Who finds none is counted where others are started.
-        if self.inner.instances.count(&key) + self.inner.parked.count(&key) == 0 {
+        if self.inner.instances.count(&key) + self.inner.prewarmed.count(&key) == 0 {
             return None;
         }
         let (instance, start) = self.inner.waiting(&key)?;
-        let (seat, _) = self.inner.seats.sit(&key, 1);
+        let (slot, _) = self.inner.slots.take(&key, 1);
         let (inner, whose) = (Arc::clone(&self.inner), (key, unit.tenant.clone()));
-        let lease = InstanceLease::sit(inner, whose, Arc::clone(limits), seat, asked);
-        lease.seat().instance.set(instance).ok()?;
+        let lease = InstanceLease::reserve(inner, whose, Arc::clone(limits), slot, asked);
+        lease.slot().instance.set(instance).ok()?;
         Some(lease.begin(start))
     }
 
@@ -333,25 +333,25 @@ impl Node {
         let key = limits.key(&unit.digest);
         let (mut new, mut joined) = (Vec::new(), Vec::new());
         for _ in 0..count {
-            let (seat, is_new) = self.inner.seats.sit(&key, limits.concurrency);
+            let (slot, is_new) = self.inner.slots.take(&key, limits.concurrency);
             let (inner, limits) = (Arc::clone(&self.inner), Arc::clone(limits));
             let whose = (key.clone(), unit.tenant.clone());
-            let lease = InstanceLease::sit(inner, whose, limits, seat, asked);
+            let lease = InstanceLease::reserve(inner, whose, limits, slot, asked);
             if is_new { new.push(lease) } else { joined.push(lease) }
         }
-        let seats: Vec<_> = new.iter().map(|lease| Arc::clone(lease.seat())).collect();
-        let mut filled = self.inner.fill(unit, limits, &key, &seats).await;
+        let slots: Vec<_> = new.iter().map(|lease| Arc::clone(lease.slot())).collect();
+        let mut filled = self.inner.fill(unit, limits, &key, &slots).await;
         for lease in &joined {
-            filled.push(self.inner.join(unit, limits, &key, lease.seat()).await);
+            filled.push(self.inner.join(unit, limits, &key, lease.slot()).await);
         }
         let leases = new.into_iter().chain(joined).zip(filled);
         leases.map(|(lease, start)| start.map(|start| lease.begin(start))).collect()
     }
 
     /// Keeps so many instances of a unit started ahead: loaded, paused, and replaced when taken.
-    pub fn park(&self, unit: &Unit, limits: &Arc<InstanceLimits>, load: &Load, count: usize) {
-        self.inner.parked.ask(unit, limits, load, count);
-        self.inner.parked.replenish(&self.inner, Instant::now());
+    pub fn prewarm(&self, unit: &Unit, limits: &Arc<InstanceLimits>, load: &Load, count: usize) {
+        self.inner.prewarmed.ask(unit, limits, load, count);
+        self.inner.prewarmed.replenish(&self.inner, Instant::now());
     }
 
     /// Grows a zygote with all that a unit declares, unless there is one: what many starts in
@@ -398,7 +398,7 @@ impl Node {
     /// Idle instances of a unit, parked ones included.
     pub fn idle_instances(&self, unit: &Unit, limits: &InstanceLimits) -> usize {
         let key = limits.key(&unit.digest);
-        self.inner.instances.count(&key) + self.inner.parked.count(&key)
+        self.inner.instances.count(&key) + self.inner.prewarmed.count(&key)
     }
 
     /// Whether the mounts of its images are dead, because what served them was given up: it has to be
@@ -408,21 +408,21 @@ impl Node {
     }
 
     /// Why no instance of a unit is idle any more.
-    pub fn let_go(&self, unit: &Unit, limits: &InstanceLimits) -> Option<LetGo> {
-        self.inner.instances.let_go(&limits.key(&unit.digest))
+    pub fn removal_reason(&self, unit: &Unit, limits: &InstanceLimits) -> Option<RemovalReason> {
+        self.inner.instances.removal_reason(&limits.key(&unit.digest))
     }
 
     /// Ends the idle instances of a unit, because its function was replaced or removed.
     pub fn forget(&self, unit: &Unit, limits: &InstanceLimits) {
         let key = limits.key(&unit.digest);
-        self.inner.parked.forget(&key);
+        self.inner.prewarmed.forget(&key);
         drop(self.inner.instances.remove(&key));
     }
 
     /// How much is alive.
     pub fn usage(&self) -> Usage {
         let short = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
-        let (parked, _) = self.inner.parked.figures();
+        let (parked, _) = self.inner.prewarmed.figures();
         let idle = short(self.inner.instances.figures().idle).saturating_add(parked);
         Usage {
             workers: [self.inner.busy_workers.get(), short(self.inner.workers.figures().idle)],
@@ -441,7 +441,7 @@ impl Node {
     /// How the caches do.
     pub fn figures(&self) -> NodeFigures {
         let inner = &self.inner;
-        let (parked, parked_bytes) = inner.parked.figures();
+        let (parked, parked_bytes) = inner.prewarmed.figures();
         NodeFigures {
             busy: inner.busy_instances.get(),
             parked,
@@ -457,7 +457,7 @@ impl Node {
 
     /// Ends every sandbox, busy or not, and the spawner; returns when nothing is left.
     pub async fn stop(&self) -> Result<()> {
-        self.inner.parked.clear();
+        self.inner.prewarmed.clear();
         drop(self.inner.instances.drain());
         drop(self.inner.workers.drain());
         self.inner.imports.clear();
@@ -486,14 +486,14 @@ impl Inner {
         Ok(Interpreter { python, installer, runtime })
     }
 
-    fn tend(self: &Arc<Self>, now: Instant) {
+    fn maintain(self: &Arc<Self>, now: Instant) {
         drop(self.instances.expired(now));
         drop(self.workers.expired(now));
         // What has ended by itself, or with a lane of the spawner.
         drop(self.instances.discard(|instance| !instance.is_sound()));
         drop(self.workers.discard(|worker| !worker.is_alive()));
-        self.imports.tend(now);
-        self.parked.replenish(self, now);
+        self.imports.maintain(now);
+        self.prewarmed.replenish(self, now);
     }
 
     fn installs(&self) -> InstallFigures {

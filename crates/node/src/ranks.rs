@@ -8,11 +8,11 @@ use snowmelt_sandbox::Error::{SpawnerLost, ZygoteLost};
 use snowmelt_sandbox::{ForkSpec, Network, Policy, Sandbox, SandboxSpec};
 use snowmelt_types::{Digest, JobId, SandboxId};
 
+use crate::acquire::Environment;
 use crate::imports::Child;
 use crate::instance::Instance;
 use crate::network::RankNetwork;
 use crate::node::Inner;
-use crate::supply::Environment;
 use crate::unit::{ENTRY, WarmStart};
 use crate::{Error, InstanceLease, InstanceLimits, Node, Result, Unit};
 
@@ -44,11 +44,11 @@ impl Node {
         };
         let lease = |started: Result<(Instance, Start)>| {
             let (instance, start) = started?;
-            let (seat, _) = self.inner.seats.sit(&key, 1);
-            // The seat is new, so it is empty.
-            let _ = seat.instance.set(Arc::new(instance));
+            let (slot, _) = self.inner.slots.take(&key, 1);
+            // The slot is new, so it is empty.
+            let _ = slot.instance.set(Arc::new(instance));
             let (inner, whose) = (Arc::clone(&self.inner), (key.clone(), unit.tenant.clone()));
-            let lease = InstanceLease::sit(inner, whose, Arc::clone(limits), seat, asked);
+            let lease = InstanceLease::reserve(inner, whose, Arc::clone(limits), slot, asked);
             Ok(lease.begin(start))
         };
         started.into_iter().map(lease).collect()
@@ -81,7 +81,7 @@ impl Inner {
                 let specs = environments.into_iter().map(spec).collect();
                 let forked = self.spawner.fork_many(member.zygote(), specs).await;
                 if forked.iter().any(|one| matches!(one, Err(ZygoteLost { .. } | SpawnerLost))) {
-                    self.imports.let_go(member);
+                    self.imports.release(member);
                 }
                 let start = Start::from(*found);
                 let child = || Some(member.child(*found));

@@ -166,7 +166,7 @@ pub(crate) fn images(root: &Root) -> impl Iterator<Item = &MountedImage> {
 /// What a zygote of this function may see and import.
 pub(crate) fn set(wheels: BTreeMap<Digest, Arc<BTreeSet<String>>>, imports: Vec<String>) -> Set {
     let mut set = Set { wheels, modules: imports.into_iter().collect() };
-    if set.brings("pyarrow") {
+    if set.provides("pyarrow") {
         set.modules.insert(WARMS_ARROW.to_owned());
     }
     set

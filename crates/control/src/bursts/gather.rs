@@ -66,7 +66,7 @@ async fn run(
         let all = collect(part, &mut ends, |end| first.hear(end, &part.host.name)).await?;
         if request.network.is_some() {
             all_ended.wait().await;
-            let_go(job, part, ends).await;
+            release(job, part, ends).await;
         }
         Ok(all)
     };
@@ -95,7 +95,7 @@ async fn collect(
 
 /// A host keeps the network until what its ranks sent has arrived. Once all have ended nobody is
 /// left to hear it: what is still on its way to a host whose part has gone would never arrive.
-async fn let_go(job: &JobId, part: &Part, mut ends: mpsc::Receiver<RankEnd>) {
+async fn release(job: &JobId, part: &Part, mut ends: mpsc::Receiver<RankEnd>) {
     let over = ErrorReport::new(Code::RANK_ENDED, "all ranks have ended");
     if let Err(error) = part.host.agent.end(job, &over).await {
         tracing::warn!(%job, %error, "a part could not be told that all ranks have ended");

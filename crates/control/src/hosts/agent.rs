@@ -5,7 +5,7 @@ use std::time::Duration;
 use snowmelt_api::PartNetwork;
 use snowmelt_node::agent::Agent;
 use snowmelt_node::agent::api::{
-    BringCode, CodeThere, JobPart, PartCalls, PartOpen, PartReady, RankEnd, WayFound, WayTo,
+    CodePresence, JobPart, PartCalls, PartOpen, PartReady, RankEnd, RouteFound, RouteTo, UploadCode,
 };
 use snowmelt_types::{ErrorReport, JobId};
 use tokio::sync::mpsc;
@@ -23,10 +23,10 @@ pub(crate) enum HostAgent {
 
 impl HostAgent {
     /// Whether a host has the files of a program; brings them if they are given.
-    pub async fn bring(&self, code: &BringCode) -> Result<CodeThere, ErrorReport> {
+    pub async fn upload(&self, code: &UploadCode) -> Result<CodePresence, ErrorReport> {
         match self {
-            Self::Local(agent) => agent.bring(code.clone()).await,
-            Self::Remote(remote) => remote.bring(code).await,
+            Self::Local(agent) => agent.upload(code.clone()).await,
+            Self::Remote(remote) => remote.upload(code).await,
         }
     }
 
@@ -79,10 +79,10 @@ impl HostAgent {
     }
 
     /// The way of a packet from there.
-    pub async fn way(&self, job: &JobId, asked: WayTo) -> Result<WayFound, ErrorReport> {
+    pub async fn route(&self, job: &JobId, asked: RouteTo) -> Result<RouteFound, ErrorReport> {
         match self {
-            Self::Local(agent) => agent.way(job, asked).await,
-            Self::Remote(remote) => remote.way(job, &asked).await,
+            Self::Local(agent) => agent.route(job, asked).await,
+            Self::Remote(remote) => remote.route(job, &asked).await,
         }
     }
 

@@ -12,8 +12,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use snowmelt_api::{HostFacts, HostJoin, PartNetwork};
 use snowmelt_node::agent::api::{
-    BringCode, CodeThere, JobPart, PartCalls, PartOpen, PartReady, RankEnd, ReadyWithin, WayFound,
-    WayTo,
+    CodePresence, JobPart, PartCalls, PartOpen, PartReady, RankEnd, ReadyWithin, RouteFound,
+    RouteTo, UploadCode,
 };
 use snowmelt_types::{Code, ErrorReport, HostName, JobId};
 use tokio::net::TcpStream;
@@ -66,7 +66,7 @@ impl Remote {
         self.send::<()>(Method::DELETE, &path, None).await.map(drop)
     }
 
-    pub(super) async fn bring(&self, code: &BringCode) -> Result<CodeThere, ErrorReport> {
+    pub(super) async fn upload(&self, code: &UploadCode) -> Result<CodePresence, ErrorReport> {
         let response = self.send(Method::POST, "/v1/code", Some(code)).await?;
         parse(&self.whole(response).await?)
     }
@@ -115,7 +115,11 @@ impl Remote {
         parse(&self.whole(self.send::<()>(Method::GET, &path, None).await?).await?)
     }
 
-    pub(super) async fn way(&self, job: &JobId, asked: &WayTo) -> Result<WayFound, ErrorReport> {
+    pub(super) async fn route(
+        &self,
+        job: &JobId,
+        asked: &RouteTo,
+    ) -> Result<RouteFound, ErrorReport> {
         let path = format!("/v1/jobs/{job}/way");
         parse(&self.whole(self.send(Method::POST, &path, Some(asked)).await?).await?)
     }

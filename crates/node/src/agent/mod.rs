@@ -5,7 +5,7 @@
 //! nobody calls it in time.
 
 pub mod api;
-mod look;
+mod inspect;
 mod part;
 mod serve;
 
@@ -20,7 +20,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::Node;
 use crate::network::RankNetwork;
-use api::{BringCode, CodeThere, JobPart, PartCalls, PartOpen, PartReady, RankEnd};
+use api::{CodePresence, JobPart, PartCalls, PartOpen, PartReady, RankEnd, UploadCode};
 use part::Part;
 
 pub use serve::{Admission, Problem, Token, admit, router};
@@ -74,11 +74,11 @@ impl Agent {
         }
     }
 
-    /// Whether the files of a program are there; puts them there if they were brought.
-    pub async fn bring(&self, brought: BringCode) -> Result<CodeThere, ErrorReport> {
-        let BringCode { digest, code } = brought;
+    /// Whether the files of a program are there; puts them there if they were uploaded.
+    pub async fn upload(&self, uploaded: UploadCode) -> Result<CodePresence, ErrorReport> {
+        let UploadCode { digest, code } = uploaded;
         let Some(code) = code else {
-            return Ok(CodeThere { there: self.inner.node.has_code(&digest) });
+            return Ok(CodePresence { there: self.inner.node.has_code(&digest) });
         };
         let node = self.inner.node.clone();
         let stored = tokio::task::spawn_blocking(move || node.store(&code)).await;
@@ -88,7 +88,7 @@ impl Agent {
             let message = format!("files of {digest} were announced, and those of {stored} came");
             return Err(ErrorReport::new(Code::PROTOCOL, message));
         }
-        Ok(CodeThere { there: true })
+        Ok(CodePresence { there: true })
     }
 
     /// Makes the network of a part and starts its instances; on an error nothing of it is left.

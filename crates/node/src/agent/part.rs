@@ -10,8 +10,8 @@ use snowmelt_wire::{Call, Load, OnError};
 use tokio::sync::{mpsc, watch};
 
 use super::api::{JobPart, PartCalls, PartOpen, PartReady, RankEnd};
+use crate::acquire::Environment;
 use crate::network::{PEERS, PEERS6, RankNetwork};
-use crate::supply::Environment;
 use crate::{Error, InstanceLease, InstanceLimits, LOAD_LIMIT, Node, Result, Unit};
 
 /// A part is tried once more with another zygote, if the one that it had is gone.

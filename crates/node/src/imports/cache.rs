@@ -109,8 +109,8 @@ impl ImportCache {
 
     /// Forgets what faded, lets go of what nobody uses, and grows what is worth it. Call it now
     /// and then.
-    pub fn tend(&self, now: Instant) {
-        let growth = self.inner.tend(now);
+    pub fn maintain(&self, now: Instant) {
+        let growth = self.inner.maintain(now);
         if let Some(growth) = growth {
             let cache = self.clone();
             tokio::spawn(async move { cache.inner.grow(growth).await });
@@ -162,7 +162,7 @@ impl ImportCache {
     }
 
     /// Lets go of a zygote that is gone, so that nobody finds it again.
-    pub fn let_go(&self, member: &Arc<Member>) {
+    pub fn release(&self, member: &Arc<Member>) {
         let is_it = |slot: &&Arc<Slot>| slot.member.get().is_some_and(|m| Arc::ptr_eq(m, member));
         let slot = self.inner.lock().slots.values().find(is_it).cloned();
         if let Some(slot) = slot {

@@ -13,8 +13,8 @@ use snowmelt_types::{ByteSize, End};
 
 use super::admission::Admitted;
 use crate::Result;
-use crate::ahead::Ahead;
 use crate::log::{LogCollector, PLATFORM_LOG};
+use crate::precreated::Precreated;
 
 /// A running zygote.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub(crate) struct Member {
     forks: AtomicU64,
     children: AtomicU32,
     /// A network for the next job of its children.
-    pub ahead: Ahead,
+    pub precreated: Precreated,
 }
 
 /// A child of a zygote, as long as it is held.
@@ -63,7 +63,7 @@ impl Member {
             _environment: environment,
             parent,
             admitted: None,
-            ahead: Ahead::default(),
+            precreated: Precreated::default(),
             forks: AtomicU64::new(0),
             children: AtomicU32::new(0),
         })

@@ -3,18 +3,18 @@
 //!
 //! [`tree`] says who may be forked for whom, [`demand`] what is asked for and how often, [`plan`]
 //! what is worth its memory; these three are plain data without a process or a clock. [`cache`]
-//! looks the real zygotes up and forks them, [`grow`] makes them and [`care`] lets them go;
+//! looks the real zygotes up and forks them, [`grow`] makes them and [`maintenance`] lets them go;
 //! [`admission`] shares the slots of first zygotes among tenants.
 //! Invariant: a zygote serves only a function that declares everything that the zygote could see
 //! or has imported, of the same tenant.
 
 mod admission;
 mod cache;
-mod care;
 mod demand;
 mod figures;
 mod first;
 mod grow;
+mod maintenance;
 mod member;
 mod plan;
 mod slot;

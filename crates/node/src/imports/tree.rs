@@ -60,7 +60,7 @@ impl Node {
         let Grown { set, missed, .. } = &self.grown;
         self.place == want.place
             && set.is_subset(&want.set)
-            && want.set.names_beyond(set).all(|name| !missed.contains(name) && !set.brings(name))
+            && want.set.names_beyond(set).all(|name| !missed.contains(name) && !set.provides(name))
     }
 }
 

@@ -173,7 +173,7 @@ fn a_parked_instance_is_loaded_and_replaced_when_it_is_taken() {
     with_node(PLENTY, async |rig| {
         let unit = rig.unit("import os\ndef handler(event): return os.getpid()", &[]).await;
         let limits = limits();
-        rig.node.park(&unit, &limits, &load(), 2);
+        rig.node.prewarm(&unit, &limits, &load(), 2);
         let parked = || rig.node.figures().parked;
         until("two are parked", || parked() == 2).await;
         for _ in 0..5 {

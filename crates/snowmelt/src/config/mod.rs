@@ -14,7 +14,7 @@ use clap::ValueEnum;
 use snowmelt_control::place::Group;
 use snowmelt_image::mount::Choice;
 use snowmelt_image::profile::PublicKey;
-use snowmelt_node::{Hold, ImageSettings};
+use snowmelt_node::{AddressEnforcement, ImageSettings};
 use snowmelt_types::{ByteSize, Code, ErrorReport, HostName, SourceLocation, parse_duration};
 
 use crate::args::{Cli, Command, ErrorForm, OutputFormat, ProgressMode};
@@ -120,7 +120,7 @@ pub struct Config {
     /// The most processes of them; likewise.
     pub sandboxes_processes: Option<Value<u32>>,
     /// What holds the functions of a job to their addresses.
-    pub hold: Value<Hold>,
+    pub hold: Value<AddressEnforcement>,
     /// The most memory of idle instances.
     pub handler_cache: Value<ByteSize>,
     /// The most memory of zygotes.

@@ -18,7 +18,7 @@ use tokio::net::unix::pipe::Receiver;
 
 /// A connection. What is longer than the socket holds makes it an ordinary one.
 #[derive(Debug)]
-pub(crate) struct Quiet(State);
+pub(crate) struct ReadableStream(State);
 
 #[derive(Debug)]
 enum State {
@@ -30,7 +30,7 @@ enum State {
     Lost,
 }
 
-impl Quiet {
+impl ReadableStream {
     pub fn new(stream: BlockingStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         Ok(Self(State::Reading(Receiver::from_owned_fd_unchecked(stream.into())?)))
@@ -59,7 +59,7 @@ impl Quiet {
     }
 }
 
-impl AsyncRead for Quiet {
+impl AsyncRead for ReadableStream {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -73,7 +73,7 @@ impl AsyncRead for Quiet {
     }
 }
 
-impl AsyncWrite for Quiet {
+impl AsyncWrite for ReadableStream {
     fn poll_write(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -124,7 +124,7 @@ mod tests {
     #[tokio::test]
     async fn short_and_long_messages_go_both_ways() {
         let (near, far) = BlockingStream::pair().unwrap();
-        let mut near = Quiet::new(near).unwrap();
+        let mut near = ReadableStream::new(near).unwrap();
         let echo = std::thread::spawn(move || {
             let mut far = far;
             loop {
@@ -154,7 +154,7 @@ mod tests {
     #[tokio::test]
     async fn the_other_sides_reading_wakes_nobody() {
         let (near, mut far) = BlockingStream::pair().unwrap();
-        let mut near = Quiet::new(near).unwrap();
+        let mut near = ReadableStream::new(near).unwrap();
         near.write_all(b"ask").await.unwrap();
         let wakes = Arc::new(Wakes::default());
         let waker = Waker::from(Arc::clone(&wakes));
@@ -192,7 +192,7 @@ mod tests {
     #[tokio::test]
     async fn the_end_of_the_other_side_is_heard() {
         let (near, far) = BlockingStream::pair().unwrap();
-        let mut near = Quiet::new(near).unwrap();
+        let mut near = ReadableStream::new(near).unwrap();
         let reading = async { near.read(&mut [0; 1]).await.unwrap() };
         let (read, ()) = tokio::join!(reading, async { drop(far) });
         assert_eq!(read, 0);

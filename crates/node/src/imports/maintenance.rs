@@ -13,7 +13,7 @@ const KEPT: Duration = Duration::from_secs(600);
 
 impl Inner {
     /// Lets go of what is not needed, and says what is worth growing now.
-    pub(super) fn tend(&self, now: Instant) -> Option<Growth> {
+    pub(super) fn maintain(&self, now: Instant) -> Option<Growth> {
         let mut state = self.lock();
         let State { tree, demand, slots, sources, retired, experience, growing } = &mut *state;
         demand.fade(now);
@@ -31,9 +31,9 @@ impl Inner {
         let old = |id: &NodeId| slots.get(id).is_none_or(|slot| slot.idle_for(now) > KEPT);
         let unused: Vec<NodeId> = tree.leaves().map(|leaf| leaf.id).filter(old).collect();
         gone.extend(unused.into_iter().flat_map(|id| tree.remove(id)));
-        let quiet = growing.is_empty();
+        let is_idle = growing.is_empty();
         let next =
-            if quiet { experience.next(tree, demand, self.budget.bytes(), now) } else { None };
+            if is_idle { experience.next(tree, demand, self.budget.bytes(), now) } else { None };
         let mut dropped = self.retire(&mut state, &gone);
         dropped.extend(self.shrink(&mut state, self.budget.bytes(), None));
         drop(state);

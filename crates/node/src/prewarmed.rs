@@ -27,7 +27,7 @@ const LEFT_ALONE: Duration = Duration::from_secs(30);
 
 /// Instances that wait, by function.
 #[derive(Debug, Default)]
-pub(crate) struct Parked {
+pub(crate) struct Prewarmed {
     // Held for a look only, never across a wait.
     sets: Mutex<HashMap<Digest, Set>>,
 }
@@ -51,7 +51,7 @@ struct Order {
     load: Load,
 }
 
-impl Parked {
+impl Prewarmed {
     /// Asks for so many of a function from now on; 0 ends those that wait.
     pub fn ask(&self, unit: &Unit, limits: &Arc<InstanceLimits>, load: &Load, wanted: usize) {
         let key = limits.key(&unit.digest);
@@ -105,7 +105,7 @@ impl Parked {
         runtime.spawn(async move {
             tokio::time::sleep(REPLACED_AFTER).await;
             if let Some(node) = node.upgrade() {
-                node.parked.replenish(&node, Instant::now());
+                node.prewarmed.replenish(&node, Instant::now());
             }
         });
     }
@@ -157,7 +157,7 @@ async fn fill(node: Weak<Inner>, key: Digest, order: Arc<Order>, count: usize) {
         let order = &order;
         async move {
             let (instance, _) = one?;
-            load_ahead(&instance, &order.load).await?;
+            preload(&instance, &order.load).await?;
             // It waits for its first call then, which finds nothing else left to do.
             tokio::time::sleep(SETTLES_WITHIN).await;
             Ok::<_, crate::Error>(Arc::new(instance))
@@ -171,11 +171,11 @@ async fn fill(node: Weak<Inner>, key: Digest, order: Arc<Order>, count: usize) {
             Err(error) => tracing::debug!(%error, "an instance could not be started ahead"),
         }
     }
-    node.parked.came(&key, &order, come, count);
+    node.prewarmed.came(&key, &order, come, count);
 }
 
 /// Loads the function and keeps the connection, so that the first call finds all done.
-async fn load_ahead(instance: &Instance, load: &Load) -> Result<()> {
+async fn preload(instance: &Instance, load: &Load) -> Result<()> {
     let loaded = tokio::time::timeout(LOAD_LIMIT, instance.load(load)).await;
     let (stream, said) = loaded.map_err(|_| snowmelt_wire::Error::Closed)??;
     said.expect(Kind::Ready, "the word that it is ready")?;

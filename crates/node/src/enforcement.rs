@@ -11,7 +11,7 @@ use crate::{Error, Result};
 
 /// How functions are held to their addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Hold {
+pub enum AddressEnforcement {
     /// By programs on control groups where the host has version 2, by answers elsewhere.
     #[default]
     Auto,
@@ -21,10 +21,13 @@ pub enum Hold {
     Guard,
 }
 
-const ALL: [(Hold, &str); 3] =
-    [(Hold::Auto, "auto"), (Hold::Groups, "groups"), (Hold::Guard, "guard")];
+const ALL: [(AddressEnforcement, &str); 3] = [
+    (AddressEnforcement::Auto, "auto"),
+    (AddressEnforcement::Groups, "groups"),
+    (AddressEnforcement::Guard, "guard"),
+];
 
-impl Hold {
+impl AddressEnforcement {
     /// Opens the networks of this host; `control_group` is above those of all functions.
     pub(crate) fn open(self, control_group: &str, options: Options) -> Result<Arc<Networks>> {
         let by_guard = || Ok(Arc::new(Networks::open(options.clone())?));
@@ -50,7 +53,7 @@ fn unified(control_group: &str) -> Result<PathBuf> {
     })
 }
 
-impl FromStr for Hold {
+impl FromStr for AddressEnforcement {
     type Err = String;
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
@@ -62,7 +65,7 @@ impl FromStr for Hold {
     }
 }
 
-impl fmt::Display for Hold {
+impl fmt::Display for AddressEnforcement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = ALL.iter().find(|(hold, _)| hold == self).map_or("", |(_, name)| name);
         f.write_str(name)
@@ -78,6 +81,8 @@ mod tests {
         for (hold, name) in ALL {
             assert_eq!((name.parse(), hold.to_string()), (Ok(hold), name.to_owned()));
         }
-        assert!("cgroup".parse::<Hold>().unwrap_err().contains("auto, groups, guard"));
+        assert!(
+            "cgroup".parse::<AddressEnforcement>().unwrap_err().contains("auto, groups, guard")
+        );
     }
 }

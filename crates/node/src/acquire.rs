@@ -10,7 +10,7 @@ use snowmelt_types::{Digest, SandboxId};
 use crate::imports::Child;
 use crate::instance::Instance;
 use crate::node::Inner;
-use crate::seats::Occupied;
+use crate::slots::SharedInstance;
 use crate::unit::{ENTRY, Forked, LOAD_AHEAD, WarmStart};
 use crate::{Error, InstanceLimits, Program, Result, Unit};
 
@@ -18,21 +18,21 @@ use crate::{Error, InstanceLimits, Program, Result, Unit};
 pub(crate) type Environment = Vec<(String, String)>;
 
 impl Inner {
-    /// Puts instances on new seats: what is idle, what is parked, and the rest in one request.
+    /// Puts instances on new slots: what is idle, what is parked, and the rest in one request.
     pub(crate) async fn fill(
         self: &Arc<Self>,
         unit: &Unit,
         limits: &InstanceLimits,
         key: &Digest,
-        seats: &[Arc<Occupied>],
+        slots: &[Arc<SharedInstance>],
     ) -> Vec<Result<Start>> {
-        let channels = seats.iter().map(|_| tokio::sync::oneshot::channel());
+        let channels = slots.iter().map(|_| tokio::sync::oneshot::channel());
         let (senders, receivers): (Vec<_>, Vec<_>) = channels.unzip();
-        let filling = seats.iter().zip(receivers).map(|(seat, own)| {
-            seat.fill(async { own.await.unwrap_or(Err(Error::Wire(snowmelt_wire::Error::Closed))) })
+        let filling = slots.iter().zip(receivers).map(|(slot, own)| {
+            slot.fill(async { own.await.unwrap_or(Err(Error::Wire(snowmelt_wire::Error::Closed))) })
         });
         let deliver = async {
-            let instances = self.instances(unit, limits, key, seats.len()).await;
+            let instances = self.instances(unit, limits, key, slots.len()).await;
             for (sender, instance) in senders.into_iter().zip(instances) {
                 // Somebody who joined was faster: keep what was made.
                 if let Err(Ok((instance, _))) = sender.send(instance) {
@@ -44,19 +44,19 @@ impl Inner {
         filled
     }
 
-    /// Waits for the instance of a seat that was joined; starts one if whoever wanted to could not.
+    /// Waits for the instance of a slot that was joined; starts one if whoever wanted to could not.
     pub(crate) async fn join(
         self: &Arc<Self>,
         unit: &Unit,
         limits: &InstanceLimits,
         key: &Digest,
-        seat: &Occupied,
+        slot: &SharedInstance,
     ) -> Result<Start> {
         let start = async {
             let mut started = self.instances(unit, limits, key, 1).await;
             started.pop().unwrap_or(Err(Error::Wire(snowmelt_wire::Error::Closed)))
         };
-        seat.fill(start).await
+        slot.fill(start).await
     }
 
     async fn instances(
@@ -88,7 +88,7 @@ impl Inner {
                 return Some((instance, Start::Idle));
             }
         }
-        while let Some(instance) = self.parked.take(key) {
+        while let Some(instance) = self.prewarmed.take(key) {
             if instance.is_sound() {
                 return Some((instance, Start::Parked));
             }

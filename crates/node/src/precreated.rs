@@ -25,7 +25,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// Room for one that was made ahead.
 #[derive(Debug, Default)]
-pub(crate) struct Ahead(Mutex<Option<Waiting>>);
+pub(crate) struct Precreated(Mutex<Option<Waiting>>);
 
 #[derive(Debug)]
 struct Waiting {
@@ -40,7 +40,7 @@ pub(crate) struct Fresh {
     pub furnished: Furnished,
 }
 
-impl Ahead {
+impl Precreated {
     fn take(&self) -> Option<Fresh> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take().map(|waiting| waiting.fresh)
     }
@@ -100,16 +100,16 @@ impl Inner {
             tokio::time::sleep(PAUSE).await;
             let Some(node) = node.upgrade() else { return };
             // Whoever comes next is told why there can be none.
-            if let Err(error) = node.make_ahead(zygote.as_deref()).await {
+            if let Err(error) = node.precreate(zygote.as_deref()).await {
                 tracing::debug!(%error, "no network was made ahead");
             }
         });
     }
 
-    async fn make_ahead(&self, zygote: Option<&Member>) -> Result<()> {
+    async fn precreate(&self, zygote: Option<&Member>) -> Result<()> {
         let is_gone = zygote.is_some_and(|member| !member.is_alive());
         let room = self.room(zygote);
-        let counted = Arc::clone(&self.ahead_bound).try_acquire_owned();
+        let counted = Arc::clone(&self.precreated_bound).try_acquire_owned();
         // None once the node is ending.
         let networks = self.networks.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let (false, true, Ok(counted), Some(networks)) =
@@ -121,7 +121,7 @@ impl Inner {
         Ok(())
     }
 
-    fn room<'a>(&'a self, zygote: Option<&'a Member>) -> &'a Ahead {
-        zygote.map_or(&self.ahead, |member| &member.ahead)
+    fn room<'a>(&'a self, zygote: Option<&'a Member>) -> &'a Precreated {
+        zygote.map_or(&self.precreated, |member| &member.precreated)
     }
 }

@@ -9,7 +9,7 @@ use snowmelt_api::PartNetwork;
 use snowmelt_types::{Code, ErrorReport, JobId, Report};
 
 use super::Agent;
-use super::api::{WayFound, WayTo};
+use super::api::{RouteFound, RouteTo};
 use crate::network::RankNetwork;
 
 impl Agent {
@@ -38,7 +38,7 @@ impl Agent {
     ///
     /// # Errors
     /// `SM-0605` where the job has no network here.
-    pub async fn way(&self, job: &JobId, asked: WayTo) -> Result<WayFound, ErrorReport> {
+    pub async fn route(&self, job: &JobId, asked: RouteTo) -> Result<RouteFound, ErrorReport> {
         let network = self.network_of(job)?;
         let within = Duration::from_millis(asked.within_ms);
         let looked = network.ask(move |network| {
@@ -47,7 +47,7 @@ impl Agent {
                 Some(port) => network.listeners(asked.to, port)?,
                 None => Vec::new(),
             };
-            Ok(WayFound { way, listeners })
+            Ok(RouteFound { way, listeners })
         });
         looked.await.map_err(|error| error.report())
     }
