@@ -1,7 +1,7 @@
-//! What was found out about code, remembered on disk by content: a file for each piece of it.
+//! Results of the analysis of code, cached on disk by its content: a file for each entry.
 //!
-//! Invariant: a entry is only a shortcut. One that is missing, broken or cannot be written costs
-//! time and no answer.
+//! Invariant: the cache saves time only. An entry that is missing, broken or cannot be written
+//! costs time and changes no answer.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use snowmelt_types::Digest;
 
-/// A folder of analysis. Cheap to clone.
+/// A folder of cache entries. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct AnalysisCache {
     folder: PathBuf,
@@ -33,7 +33,7 @@ impl AnalysisCache {
             Ok(())
         };
         if let Err(error) = written() {
-            tracing::debug!(%error, "cannot remember what code declares");
+            tracing::debug!(%error, "cannot cache the analysis of code");
         }
     }
 

@@ -397,7 +397,7 @@ fn status_request() -> Result<Request<Full<Bytes>>, ErrorReport> {
     request.body(Full::default()).map_err(internal)
 }
 
-/// What somebody typed, as part of a path.
+/// User input as a segment of a path.
 fn segment(text: &str) -> String {
     url::form_urlencoded::byte_serialize(text.as_bytes()).collect()
 }

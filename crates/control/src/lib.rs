@@ -1,8 +1,8 @@
 //! The control plane: the HTTP gateway on a unix socket, queries, functions, and the store of what
 //! was acknowledged. The same server runs inside `snowmelt sql` for one query and as `snowmelt up`.
 //!
-//! Boundary: it decides what runs and answers for it; the node does it. Invariant: what was
-//! acknowledged is in the store, everything else can be lost and rebuilt.
+//! Boundary: it decides what runs and answers the clients; the node runs it. Invariant: everything
+//! that was acknowledged is in the store; all other state can be lost and rebuilt.
 
 mod accepted;
 mod analysis_cache;

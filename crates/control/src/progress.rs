@@ -19,7 +19,7 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// Forwards to a client until it is gone or nobody sends any more.
+    /// Forwards to a client until it disconnects or all senders are dropped.
     pub fn forward_to(frames: mpsc::Sender<Bytes>) -> Self {
         let (sender, mut receiver) = mpsc::channel(MOST_WAITING);
         tokio::spawn(async move {

@@ -41,7 +41,7 @@ pub struct Settings {
     pub run_base: PathBuf,
     /// The socket to serve; `None` for one in the running server's own folder.
     pub socket: Option<PathBuf>,
-    /// Whose members may use the server; nobody's but its own user where absent.
+    /// The group whose members may use the server; only its own user where absent.
     pub group: Option<Group>,
     /// How to start the spawner: this binary with `internal spawner`.
     pub spawner_command: Vec<OsString>,

@@ -1,4 +1,4 @@
-//! What holds the functions of a job to their addresses.
+//! How the node enforces that the functions of a job use their own addresses only.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,15 +9,15 @@ use snowmelt_network::{Networks, Options};
 
 use crate::{Error, Result};
 
-/// How functions are held to their addresses.
+/// The method of address enforcement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AddressEnforcement {
-    /// By programs on control groups where the host has version 2, by answers elsewhere.
+    /// By programs on control groups where the host has version 2, by a seccomp notifier elsewhere.
     #[default]
     Auto,
-    /// By programs on control groups, or there are no networks.
+    /// By programs on control groups; without them jobs have no networks.
     Groups,
-    /// By answers to their system calls.
+    /// By a seccomp notifier, which answers their system calls.
     Guard,
 }
 
@@ -39,7 +39,7 @@ impl AddressEnforcement {
             Self::Guard => by_guard(),
             Self::Groups => by_groups(),
             Self::Auto => by_groups().or_else(|error| {
-                tracing::info!(%error, "functions are held to their addresses by answers");
+                tracing::info!(%error, "addresses are enforced by a seccomp notifier");
                 by_guard()
             }),
         }
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shown_is_what_is_read() {
+    fn a_method_is_parsed_as_it_is_displayed() {
         for (hold, name) in ALL {
             assert_eq!((name.parse(), hold.to_string()), (Ok(hold), name.to_owned()));
         }

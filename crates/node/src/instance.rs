@@ -1,8 +1,8 @@
 //! An instance: one sandbox that runs one unit of user code.
 //!
-//! Invariant: an instance that nobody uses is paused, so it takes no processor time whatever its
-//! threads want. It goes on when it is told something, and just after that: then it finds what to
-//! do at once, and is not woken twice.
+//! Invariant: an unused instance is paused, so it takes no processor time whatever its threads do.
+//! It resumes just after a message was written to it, so that it finds the message immediately and
+//! is not woken twice.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,14 +30,14 @@ pub(crate) struct Instance {
     // Connections with the function that is loaded on them: a call that takes one needs no load.
     // Functions of the same code share instances.
     loaded: Mutex<Vec<(Load, ReadableStream)>>,
-    // A call was given up: what goes on inside is not known.
+    // A call was given up: the state inside is not known.
     spoiled: AtomicBool,
     // The image that it runs in, until its first function is loaded.
     starts_in: Mutex<Option<String>>,
 }
 
 impl Instance {
-    /// Takes charge of a sandbox; keeps `log` bytes of what it writes between two looks.
+    /// Takes charge of a sandbox; keeps `log` bytes of its output between two reads.
     pub fn new(mut sandbox: Sandbox, zygote: Option<Child>, log: ByteSize) -> Result<Self> {
         let read_end = sandbox.take_log().ok_or(snowmelt_wire::Error::Closed)?;
         let log = LogCollector::new(read_end, log)?;
@@ -72,7 +72,7 @@ impl Instance {
         !self.spoiled.load(Ordering::Acquire) && self.is_alive()
     }
 
-    /// Lets nobody else use it.
+    /// Marks it as not to be used again.
     pub fn spoil(&self) {
         self.spoiled.store(true, Ordering::Release);
     }
@@ -82,7 +82,7 @@ impl Instance {
         self.sandbox.pause().inspect_err(|error| tracing::debug!(%error, "cannot pause")).is_ok()
     }
 
-    /// Tells it something over a connection of its own, and lets its processes go on.
+    /// Sends it a message over a connection of its own, and resumes its processes.
     pub async fn tell(&self, stream: &mut ReadableStream, frame: &Frame) -> Result<()> {
         let mut writing = pin!(write_frame(stream, frame));
         // What the socket does not hold waits until it is read.
@@ -133,7 +133,7 @@ impl Instance {
     }
 }
 
-/// The next frame that is no answer of a function; that none comes any more is an error.
+/// The next frame that is not the answer of a function; the end of the stream is an error.
 pub(crate) async fn next(stream: &mut ReadableStream) -> Result<Frame> {
     answer::read_other(stream).await
 }

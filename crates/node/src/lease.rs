@@ -21,15 +21,15 @@ use crate::{Error, InstanceLimits, Result};
 /// How long code may take to load in a fresh instance, beside the time limit of its calls.
 pub const LOAD_LIMIT: Duration = Duration::from_secs(120);
 
-/// How long the kernel may take to tell why a sandbox whose connection closed came to its end.
+/// How long it may take until the end of a sandbox whose connection closed is known.
 const END_IS_KNOWN_WITHIN: Duration = Duration::from_secs(3);
 
-/// A call is left alone for so long. Its instance is often woken on the processor of the thread that
-/// woke it, and whatever that thread does next is then done before the call.
+/// How long a call runs before this thread does other work for it. Its instance is often woken on
+/// the processor of the thread that woke it, and further work of that thread delays the call.
 const LEFT_ALONE: Duration = Duration::from_millis(2);
 
-/// A slot on an instance until it is given back. Dropping it is giving up on what goes on there:
-/// the instance takes no further calls and ends with the last of those that it has.
+/// A slot on an instance until it is returned. Dropping it gives up on the call: the instance takes
+/// no further calls and ends with the last of those that it has.
 #[derive(Debug)]
 pub struct InstanceLease {
     node: Arc<Inner>,
@@ -38,20 +38,20 @@ pub struct InstanceLease {
     limits: Arc<InstanceLimits>,
     slot: Arc<SharedInstance>,
     sound: bool,
-    /// It has one that was started ahead, whose replacement nobody has asked for yet.
+    /// It has a prewarmed instance, whose replacement is not requested yet.
     owes: AtomicBool,
     /// True if a sandbox was started for this lease.
     pub cold: bool,
     /// Where the instance came from.
     pub start: Start,
-    /// When it was asked for.
+    /// When it was requested.
     pub asked: Instant,
-    /// When it was there.
+    /// When it was ready.
     pub ready: Instant,
 }
 
 impl InstanceLease {
-    /// Sits down; the instance may be on its way. Dropped now it harms nobody.
+    /// Reserves the slot; the instance may still be starting. Dropping it now has no effect on it.
     pub(crate) fn reserve(
         node: Arc<Inner>,
         (key, tenant): (Digest, Tenant),
@@ -65,7 +65,7 @@ impl InstanceLease {
         Self { node, key, tenant, limits, slot, sound, owes, cold, start, asked, ready }
     }
 
-    /// The instance is there; from now on dropping the lease is giving up.
+    /// The instance is ready; from now on dropping the lease gives up on the call.
     pub(crate) fn begin(mut self, start: Start) -> Self {
         (self.start, self.cold, self.sound) = (start, start.is_cold(), false);
         self.owes = AtomicBool::new(start == Start::Parked);
@@ -126,8 +126,8 @@ impl InstanceLease {
         answer::parsed(&frame, room)
     }
 
-    /// What it wrote since the last look. Of an instance with several calls at once this is what
-    /// all of them wrote.
+    /// Its output since the last read. Of an instance with several concurrent calls this is the
+    /// output of all of them.
     pub fn take_log(&self) -> LogText {
         self.instance().map(|instance| instance.log.take()).unwrap_or_default()
     }
@@ -149,7 +149,7 @@ impl InstanceLease {
         Some(self.ended_with(name, outcome, None))
     }
 
-    /// Gives the slot back for the next call.
+    /// Returns the slot for the next call.
     pub fn give_back(mut self) {
         self.sound = true;
     }
@@ -223,7 +223,7 @@ impl InstanceLease {
         }
     }
 
-    /// Has another one started ahead.
+    /// Requests the replacement of a prewarmed instance.
     fn replace(&self) {
         if self.owes.swap(false, Ordering::Relaxed) {
             self.node.prewarmed.replenish_soon(&self.node);

@@ -1,6 +1,5 @@
-//! The agent on a host: it turns "run this task" and "call this function" into sandboxes, takes
-//! idle ones again, grants them exactly the files and connections that they need, and knows why
-//! they ended.
+//! The agent on a host: it runs tasks and calls of functions in sandboxes, reuses idle ones, grants
+//! them exactly the files and connections that they need, and reports why they ended.
 //!
 //! Boundary: what is to run is decided above (`control`, `query`); how a sandbox is made is decided
 //! below (`sandbox`). Invariant: whatever is leased is either given back idle or destroyed, also

@@ -1,8 +1,8 @@
 //! The network of a job on this host, for the instances that run its ranks.
 //!
-//! Order of life: the network is made for whoever will fork or execute the ranks, then the ranks
-//! are started in it, then each is held to its addresses; only then does it load any code. The
-//! network goes when the last of them has.
+//! Order of life: the network is made for the process that forks or executes the ranks, then the
+//! ranks are started in it, then each is held to its addresses; only then does it load any code.
+//! The network goes when the last of them has.
 
 use std::fmt::Write as _;
 use std::io;

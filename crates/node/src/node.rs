@@ -54,7 +54,7 @@ pub struct Options {
     pub images: ImageSettings,
     /// The control group above those of the sandboxes: `snowmelt/<instance>`.
     pub control_group: String,
-    /// For what is known of the networks of jobs; nobody else's.
+    /// For records of the networks of jobs; used by this node alone.
     pub networks_dir: PathBuf,
     /// What holds the functions of a job to their addresses.
     pub hold: AddressEnforcement,
@@ -271,8 +271,8 @@ impl Node {
         }
     }
 
-    /// Why blocks of the image of a unit could not be had since then, if that was so: what failed in
-    /// it failed for that reason, and could not tell.
+    /// Why blocks of the image of a unit could not be had since then, if that was so: what failed
+    /// in it failed for that reason, and could not tell.
     pub async fn why_image_failed(&self, unit: &Unit, since: Instant) -> Option<ErrorReport> {
         for image in unit.images() {
             if let Some(report) = self.inner.images.why(image, since).await {
@@ -302,14 +302,14 @@ impl Node {
         leased.pop().unwrap_or(Err(Error::Wire(snowmelt_wire::Error::Closed)))
     }
 
-    /// An instance that waits, for one call at a time: nobody else can want its slot.
+    /// An instance that waits, for one call at a time: no other call shares its slots.
     fn lease_at_once(&self, unit: &Unit, limits: &Arc<InstanceLimits>) -> Option<InstanceLease> {
         if limits.concurrency > 1 {
             return None;
         }
         let asked = Instant::now();
         let key = limits.key(&unit.digest);
-        // Who finds none is counted where others are started.
+        // A miss is counted where an instance is started.
         if self.inner.instances.count(&key) + self.inner.prewarmed.count(&key) == 0 {
             return None;
         }
@@ -401,8 +401,8 @@ impl Node {
         self.inner.instances.count(&key) + self.inner.prewarmed.count(&key)
     }
 
-    /// Whether the mounts of its images are dead, because what served them was given up: it has to be
-    /// prepared again.
+    /// Whether the mounts of its images are dead, because what served them was given up: it has to
+    /// be prepared again.
     pub fn is_dead(&self, unit: &Unit) -> bool {
         self.inner.images.is_dead(&unit.root)
     }

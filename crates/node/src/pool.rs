@@ -34,7 +34,7 @@ struct State<T> {
 /// Why the last idle thing of a key was let go of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemovalReason {
-    /// Nobody took it in time.
+    /// It was not taken in time.
     Expired,
     /// The budget of memory was full.
     Evicted,
@@ -72,7 +72,7 @@ impl<T> Pool<T> {
         taken
     }
 
-    /// Returns a thing that nobody uses; it stays for at most `keep`. Gives what had to make room
+    /// Returns an unused item; it stays for at most `keep`. Gives the items that had to make room
     /// for it, which may be the thing itself: the caller destroys it outside the lock.
     pub fn put(&self, key: Digest, item: T, keep: Duration, memory: ByteSize) -> Vec<T> {
         let mut state = self.lock();

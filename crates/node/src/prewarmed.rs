@@ -1,7 +1,7 @@
-//! Instances that were started ahead: forked or executed, loaded, and paused until they are needed.
+//! Prewarmed instances: forked or executed, loaded, and paused until they are needed.
 //!
-//! Invariant: of each function that asks for it, as many wait as it asks for, or are about to;
-//! whoever takes one is not kept waiting by its replacement, which is started a moment later.
+//! Invariant: each function that asks for it has as many as it asks for, ready or being started. A
+//! call that takes one does not wait for its replacement, which is started a moment later.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -22,13 +22,13 @@ const REPLACED_AFTER: Duration = Duration::from_millis(20);
 /// call. One that takes longer is as ready, but slower at its first call.
 const SETTLES_WITHIN: Duration = Duration::from_millis(5);
 
-/// How long a function that could not be started ahead is left alone.
+/// How long after a failure no instance of a function is prewarmed.
 const LEFT_ALONE: Duration = Duration::from_secs(30);
 
 /// Instances that wait, by function.
 #[derive(Debug, Default)]
 pub(crate) struct Prewarmed {
-    // Held for a look only, never across a wait.
+    // Held for a lookup only, never across a wait.
     sets: Mutex<HashMap<Digest, Set>>,
 }
 
@@ -38,12 +38,12 @@ struct Set {
     wanted: usize,
     order: Arc<Order>,
     ready: Vec<Arc<Instance>>,
-    /// On their way.
+    /// Being started.
     coming: usize,
     not_before: Option<Instant>,
 }
 
-/// What is started ahead.
+/// What is prewarmed.
 #[derive(Debug)]
 struct Order {
     unit: Unit,
@@ -133,7 +133,7 @@ impl Prewarmed {
         missing
     }
 
-    /// Takes in what has come; what nobody asks for any more is dropped.
+    /// Adds started instances; those of a function that does not ask for them any more are dropped.
     fn came(&self, key: &Digest, order: &Arc<Order>, come: Vec<Arc<Instance>>, expected: usize) {
         let mut sets = self.lock();
         let Some(set) = sets.get_mut(key).filter(|set| Arc::ptr_eq(&set.order, order)) else {
@@ -168,7 +168,7 @@ async fn fill(node: Weak<Inner>, key: Digest, order: Arc<Order>, count: usize) {
         match loaded {
             Ok(instance) if instance.pause() => come.push(instance),
             Ok(_) => {}
-            Err(error) => tracing::debug!(%error, "an instance could not be started ahead"),
+            Err(error) => tracing::debug!(%error, "an instance could not be prewarmed"),
         }
     }
     node.prewarmed.came(&key, &order, come, count);

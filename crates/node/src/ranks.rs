@@ -1,4 +1,4 @@
-//! Instances of a job: one for each rank, always new, and never anybody else's afterwards.
+//! Instances of a job: one for each rank, always new, and never used for anything else afterwards.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -28,7 +28,7 @@ impl Node {
         network: Option<&RankNetwork>,
     ) -> Vec<Result<InstanceLease>> {
         let asked = Instant::now();
-        // A job's own key: what is under it is found by nobody who looks for the function.
+        // The job's own key: a call of the function does not find these instances.
         let key = Digest::of_parts([limits.key(&unit.digest).as_str(), job.as_str()]);
         let started = match network {
             None => self.inner.start_each(unit, limits, &environments).await,

@@ -1,5 +1,5 @@
-//! Starts the tasks of one query in sandboxes: a worker for each, an instance of each UDF beside it.
-//! The instances that all tasks need at first are one request for each UDF.
+//! Starts the tasks of one query in sandboxes: a worker for each, an instance of each UDF beside
+//! it. The instances that all tasks need at first are one request for each UDF.
 //!
 //! Whatever ends a task early (an error, a cancelled query, a dropped future) drops its leases,
 //! and a dropped lease destroys its sandbox: only what ended well is taken again.
@@ -270,7 +270,7 @@ impl QueryRunner {
     /// them can ask for what all of them need in one request.
     pub fn expect(&self, udfs: &[String]) {
         for name in udfs {
-            // Nobody has asked for one yet.
+            // None was requested yet.
             if let Some(mut burst) = self.udfs.get(name).and_then(|it| it.burst.try_lock().ok()) {
                 burst.expected += 1;
             }

@@ -1,4 +1,4 @@
-//! Instances that take several calls at once: who sits where.
+//! Instances that take several calls concurrently: which call has a slot on which instance.
 //!
 //! Invariant: no instance has more calls than its function allows, and a new one is started only
 //! when all that run or start are full. An instance that a call was given up on takes no new
@@ -30,8 +30,8 @@ pub(crate) struct SharedInstance {
 }
 
 impl Slots {
-    /// A slot on an instance that has one free, or on a new one (true), which whoever sits there
-    /// first starts.
+    /// Takes a slot on an instance that has a free one, or on a new instance (true), which the
+    /// caller starts.
     pub fn take(&self, key: &Digest, each: u32) -> (Arc<SharedInstance>, bool) {
         if each <= 1 {
             return (Arc::new(SharedInstance::one()), true);
@@ -56,7 +56,7 @@ impl Slots {
         shared_instance.taken()
     }
 
-    /// Gives a slot back; true for the last one, and then nobody can sit there any more.
+    /// Returns a slot; true for the last one, after which the instance has no slots any more.
     pub fn leave(&self, key: &Digest, shared_instance: &Arc<SharedInstance>) -> bool {
         let mut shared = self.lock();
         shared_instance.add(-1);
@@ -82,7 +82,7 @@ impl SharedInstance {
         Self { instance: OnceCell::new(), taken: Mutex::new(1) }
     }
 
-    /// Waits for the instance, which `start` gives unless somebody else's start is under way.
+    /// Waits for the instance, which `start` gives unless another caller's start is in progress.
     pub async fn fill(
         &self,
         start: impl Future<Output = Result<(Arc<Instance>, Start)>>,

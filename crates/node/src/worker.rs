@@ -96,7 +96,7 @@ impl Worker {
     }
 }
 
-/// A worker that nobody else uses until it is given back. Dropping it destroys the sandbox.
+/// Exclusive use of a worker until it is returned. Dropping it destroys the sandbox.
 #[derive(Debug)]
 pub struct WorkerLease {
     node: Arc<Inner>,

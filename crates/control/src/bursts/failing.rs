@@ -58,7 +58,8 @@ impl First {
         });
     }
 
-    /// Why a rank failed, if it did: of a pickled function, what its runtime says beside the pickle.
+    /// Why a rank failed, if it did: of a pickled function, what its runtime says beside the
+    /// pickle.
     fn why(&self, end: &RankEnd) -> Option<String> {
         if let Some(error) = &end.error {
             return Some(error.message.clone());
@@ -69,8 +70,8 @@ impl First {
         Some(format!("`{function}` raised {exception}"))
     }
 
-    /// Waits for a failure and ends whoever still runs some time later. It never returns: those
-    /// who wait for the ends hear of them.
+    /// Waits for a failure and ends the ranks that still run some time later. It never returns:
+    /// those who wait for the ends hear of them.
     pub async fn end_others(&self, job: &JobId, parts: &[Part]) -> Infallible {
         let mut told = self.told.subscribe();
         let failure = told.wait_for(Option::is_some).await.ok().and_then(|first| first.clone());

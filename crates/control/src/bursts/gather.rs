@@ -18,7 +18,7 @@ pub(super) struct Ended {
 }
 
 /// Calls all at once. A host that is lost, or that ends without a word about a rank, is the
-/// failure of the job: whoever is still running is ended by letting go of the others.
+/// failure of the job: ranks that still run are ended by releasing the others.
 pub(super) async fn gather(
     job: &JobId,
     parts: &[Part],

@@ -15,7 +15,7 @@ use snowmelt_types::{Code, ErrorReport, JobId, Tenant};
 
 use super::Part;
 
-/// Where the addresses of jobs begin; private, and rarely used by anybody (RFC 1918, RFC 4193).
+/// Where the addresses of jobs begin; private, and rarely used elsewhere (RFC 1918, RFC 4193).
 const BASE4: Ipv4Addr = Ipv4Addr::new(10, 192, 0, 0);
 const PREFIX4: u8 = 10;
 const BASE6: [u16; 2] = [0xfd73, 0x6d00];

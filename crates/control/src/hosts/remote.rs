@@ -27,7 +27,7 @@ const CONNECTS_WITHIN: Duration = Duration::from_secs(3);
 /// How long an answer may take that takes no work.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 
-/// Ends of ranks that wait for whoever reads them.
+/// How many ends of ranks are buffered for their reader.
 const ENDS_AHEAD: usize = 64;
 
 /// Another host by its address. Holds no connection.
@@ -96,7 +96,7 @@ impl Remote {
         let response = self.send(Method::POST, &path, Some(calls)).await?;
         let (sender, receiver) = mpsc::channel(ENDS_AHEAD);
         tokio::spawn(async move {
-            // Nobody listens any more: the body is dropped, and the host ends the rest.
+            // The receiver is gone: the body is dropped, and the host ends the remaining ranks.
             tokio::select! {
                 () = sender.closed() => {}
                 () = lines(response.into_body(), &sender) => {}

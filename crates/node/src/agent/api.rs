@@ -173,7 +173,7 @@ pub struct RankEnd {
 pub struct RouteTo {
     /// Where it is to go.
     pub to: IpAddr,
-    /// At which port somebody should listen, if that host is this one.
+    /// The port at which a process should listen, if that host is this one.
     #[serde(default)]
     pub port: Option<u16>,
     /// How long another host may take to answer, in milliseconds.

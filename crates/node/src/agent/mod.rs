@@ -1,8 +1,8 @@
 //! The agent: the parts of jobs that run on this host, from the order to the last answer.
 //!
 //! Invariant: a part is there as a whole or not at all. It is closed, and nothing of it is left,
-//! when its calls have ended, when whoever asked for them goes away, when it is told to, or when
-//! nobody calls it in time.
+//! when its calls have ended, when the caller disconnects, on request, or when it is not called in
+//! time.
 
 pub mod api;
 mod inspect;
@@ -47,7 +47,7 @@ struct Inner {
 /// Where a part stands.
 #[derive(Debug)]
 enum Stage {
-    /// Somebody opens it or makes it ready.
+    /// It is being opened or made ready.
     Opening,
     /// It waits for its calls.
     Waiting(Part),

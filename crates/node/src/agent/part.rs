@@ -127,7 +127,7 @@ impl Part {
     }
 
     /// Calls each rank and tells its end; an instance goes as soon as its call has ended. Once
-    /// there is an error for all in `ended`, it is that of whoever still runs.
+    /// there is an error for all in `ended`, it is that of all that still run.
     pub async fn run(
         self,
         calls: PartCalls,
@@ -150,7 +150,8 @@ impl Part {
         }
         drop(running);
         if let Some(network) = network.filter(|_| is_heard && !is_whole) {
-            // Ranks on other hosts may still wait for what those here sent last, until they end too.
+            // Ranks on other hosts may still wait for what those here sent last, until they end
+            // too.
             tokio::select! {
                 () = network.settle() => {}
                 _ = told(&mut ended) => {}
@@ -205,7 +206,7 @@ async fn told(ended: &mut watch::Receiver<Option<ErrorReport>>) -> ErrorReport {
     let error = ended.wait_for(Option::is_some).await.ok().and_then(|error| error.clone());
     match error {
         Some(error) => error,
-        // Nobody can say anything any more.
+        // The sender has ended, so no reason will come.
         None => std::future::pending().await,
     }
 }

@@ -57,7 +57,7 @@ impl std::fmt::Debug for Token {
     }
 }
 
-/// Whether a request with the token came over a connection: whoever serves it puts one of these
+/// Whether a request with the token came over a connection: its server puts one of these
 /// into each of its requests, and may let go of those who have none.
 #[derive(Clone, Debug, Default)]
 pub struct Admission(Arc<AtomicBool>);

@@ -117,7 +117,7 @@ impl Mounts {
                 let slot = self.slot(&spec.digest);
                 *locked(&slot) = Some(mount);
             }
-            // Nobody may be left who reads through it.
+            // No reader may use it any more.
             Err(error) if is_mounted(&self.raw_point(&spec.digest)) => {
                 tracing::debug!(image = %spec.digest, %error, "a mount is needed no more");
             }
@@ -168,7 +168,7 @@ impl Mounts {
         let _nobody_copies = self.replacing.write().unwrap_or_else(PoisonError::into_inner);
         self.attach_raw(&mount.spec, &files)?;
         let point = self.point(&mount.spec.digest);
-        // What is left of it is in the way of nobody.
+        // The rest of it does no harm.
         let _ = mount::detach(&point).and_then(|()| fs::remove_dir(&point));
         (mount.lazy, mount._files) = (None, Some(files));
         Ok(())
@@ -250,7 +250,7 @@ impl Mounts {
         self.folder.join(format!("{}.raw", digest.hex()))
     }
 
-    /// What starts touched here, or if there was none yet, elsewhere. Nobody waits for either.
+    /// What starts touched here, or if there was none yet, elsewhere. No mount waits for either.
     fn fetch_ahead(&self, spec: ImageSpec, lazy: &LazyMount) {
         let (stores, readers) = (self.stores.clone(), readers(lazy));
         self.runtime.spawn(async move {

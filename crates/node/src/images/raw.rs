@@ -23,7 +23,7 @@ const INTERVAL: Duration = Duration::from_secs(2);
 /// How long the first start in an image has been over before its files are written: a burst of
 /// starts is over then too.
 const SETTLED: Duration = Duration::from_secs(5);
-/// Only time that nobody else wants.
+/// Only processor time that is idle otherwise.
 const NICE: i32 = 19;
 
 /// Makes raw files of images and mounts them, as long as the process lives; `told` has each.

@@ -16,8 +16,8 @@ use super::want::{Place, Set, Want};
 use crate::{Error, Result};
 
 impl Inner {
-    /// Grows a zygote, or waits for whoever does. That it could not be grown is no failure of
-    /// whoever asked: a child imports the rest itself.
+    /// Grows a zygote, or waits while another caller grows it. That it could not be grown is not a
+    /// failure of the caller: a child imports the rest itself.
     pub(super) async fn grow(&self, growth: Growth) {
         let key = (growth.place.clone(), growth.set.clone());
         let cell = Arc::clone(self.lock().growing.entry(key.clone()).or_default());

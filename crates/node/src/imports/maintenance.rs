@@ -1,4 +1,4 @@
-//! Letting go of zygotes: of those that failed, that ended, and that nobody forks.
+//! Releasing zygotes: those that failed, those that ended, and those that are not forked any more.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,11 +8,11 @@ use super::plan::Growth;
 use super::slot::Slot;
 use super::tree::NodeId;
 
-/// How long a zygote that nobody forks is kept.
+/// How long a zygote is kept after its last fork.
 const KEPT: Duration = Duration::from_secs(600);
 
 impl Inner {
-    /// Lets go of what is not needed, and says what is worth growing now.
+    /// Releases zygotes that are not needed, and says which one is worth growing now.
     pub(super) fn maintain(&self, now: Instant) -> Option<Growth> {
         let mut state = self.lock();
         let State { tree, demand, slots, sources, retired, experience, growing } = &mut *state;
@@ -41,7 +41,7 @@ impl Inner {
         next
     }
 
-    /// Lets go of a zygote that failed, with those that were grown from it.
+    /// Releases a zygote that failed, with those that were grown from it.
     pub(super) fn lose(&self, slot: &Arc<Slot>) {
         let mut state = self.lock();
         let id = state.slots.iter().find(|(_, one)| Arc::ptr_eq(one, slot)).map(|(id, _)| *id);

@@ -1,7 +1,7 @@
 //! A zygote that runs, and its children as far as they are counted.
 //!
-//! Invariant: whoever holds a child, or a zygote that was grown from this one, holds this one too:
-//! an evicted zygote ends with the last of them and not before.
+//! Invariant: a child, or a zygote that was grown from this one, holds a reference to this one: an
+//! evicted zygote ends with the last of them and not before.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
