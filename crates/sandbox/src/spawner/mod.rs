@@ -36,7 +36,7 @@ use rustix::process::{PidfdFlags, Resource, Rlimit, getpid, pidfd_open, setrlimi
 use snowmelt_kernel::{fds, keyring, packet, process};
 
 use crate::cgroup;
-use crate::message::{LONGEST_PACKET, Setup, SetupDone};
+use crate::message::{LONGEST_PACKET, MADE, Setup, SetupDone};
 use crate::policy::Programs;
 use crate::root::{Fault, Roots};
 use crate::weaken::{Defence, lacks};
@@ -72,7 +72,7 @@ fn run() -> io::Result<()> {
     if lacks(Defence::Init) || !rustix::process::geteuid().is_root() {
         return first_lane(control, setup, process, None);
     }
-    init::make(|init| {
+    init::make(control, |control, init| {
         let lived = first_lane(control, setup, process, Some(init));
         drop(lock);
         i32::from(lived.inspect_err(|error| eprintln!("snowmelt spawner: {error}")).is_err())
@@ -81,6 +81,9 @@ fn run() -> io::Result<()> {
 
 /// `process` is the one that the server executed.
 fn first_lane(control: OwnedFd, setup: Setup, process: u32, init: Option<Init>) -> io::Result<()> {
+    if init.is_some() {
+        packet::send(&control, MADE, &[pidfd_open(getpid(), PidfdFlags::empty())?.as_fd()])?;
+    }
     match set_up(&setup, process) {
         Ok(tools) => Service::new(control, setup, tools, init)?.live(),
         // The run directory is the server's, which has other things in it where we are to take
