@@ -1,9 +1,9 @@
-//! Asynchronous calls: accepted into the store, run when there is an instance for them, and run
-//! again where it was the platform that failed.
+//! Asynchronous calls: accepted into the store, run when there is an instance for them, and retried
+//! where the platform failed.
 //!
-//! Invariant: a call that was accepted stays in the store as one that waits until the function
-//! itself has answered or failed, or has been removed. A platform that fails, ends or is killed
-//! does not end the call. So a call may run more than once.
+//! Invariant: an accepted call waits in the store until the function itself has answered or failed,
+//! or has been removed. A platform that fails, ends or is killed does not end the call. So a call
+//! may run more than once.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_broken_was_never_known() {
+    fn a_broken_entry_is_a_miss() {
         let folder = tempfile::tempdir().unwrap();
         let analysis = AnalysisCache::new(folder.path().join("known"));
         let key = Digest::of("code");

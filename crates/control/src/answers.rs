@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_fails_has_a_status_of_its_own() {
+    fn each_kind_of_failure_has_its_status() {
         let call = |code| status_of_call(&ErrorReport::new(code, "")).as_u16();
         let request = |code| status_of(&ErrorReport::new(code, "")).as_u16();
         assert_eq!([call(Code::FUNCTION_RAISED), call(Code::FUNCTION_MEMORY)], [502, 502]);

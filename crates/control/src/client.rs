@@ -24,13 +24,13 @@ use tokio::net::UnixStream;
 
 use crate::answers::too_long;
 
-/// How long a server may take for what it knows. One that is busy answers; one that is stopped does
-/// not.
+/// How long a server may take for a request that needs no work. A busy server answers; a stopped
+/// one does not.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
-/// How often a server that takes long is asked whether it is there.
+/// How often a server that takes long is probed.
 const ASKED_EVERY: Duration = Duration::from_secs(5);
 
-/// How long to wait for a place among its connections.
+/// How long to wait before the next attempt when the server has all connections that it may have.
 const CONNECTS_AGAIN_AFTER: Duration = Duration::from_millis(20);
 
 /// A failure of a call that was begun.
@@ -45,7 +45,7 @@ pub struct Client {
     socket: PathBuf,
 }
 
-/// What comes of a query, in order.
+/// The parts of the answer of a query, in order.
 #[derive(Debug)]
 pub enum QueryFrame {
     /// For the progress display.
@@ -58,7 +58,7 @@ pub enum QueryFrame {
     Profile(Box<Profile>),
 }
 
-/// The answer of a query as it comes. Dropping it cancels the query.
+/// The answer of a query as a stream. Dropping it cancels the query.
 pub struct QueryStream {
     body: Incoming,
     buffer: BytesMut,
@@ -131,7 +131,7 @@ impl Client {
         let status = response.status();
         let body = response.into_body().collect().await.map_err(|_| cut_short())?.to_bytes();
         let report: ErrorReport = serde_json::from_slice(&body).map_err(|_| unexplained(status))?;
-        // A call that was begun is told with its failure.
+        // The failure of a call that was begun contains the call.
         match serde_json::from_slice(&body) {
             Ok(Begun { invocation }) => Ok(Invocation { error: Some(report), ..invocation }),
             Err(_) => Err(report),
@@ -165,12 +165,12 @@ impl Client {
         self.get(&format!("/v1/functions/{name}/logs?{}", query.finish())).await
     }
 
-    /// Every host that is there.
+    /// All hosts of the cluster.
     pub async fn hosts(&self) -> Result<Vec<HostSummary>, ErrorReport> {
         self.get("/v1/hosts").await
     }
 
-    /// The jobs whose functions talk.
+    /// The jobs that have a network.
     pub async fn networks(&self) -> Result<Vec<NetworkSummary>, ErrorReport> {
         self.get("/v1/networks").await
     }
@@ -182,7 +182,7 @@ impl Client {
         parse(self.send::<()>(Method::GET, &path, None).await?).await
     }
 
-    /// The way of a packet between functions of a job.
+    /// The route of a packet between functions of a job.
     pub async fn trace(&self, job: &JobId, asked: &TraceRequest) -> Result<Trace, ErrorReport> {
         let path = format!("/v1/networks/{}/trace", segment(job.as_str()));
         parse(self.send(Method::POST, &path, Some(asked)).await?).await
@@ -218,7 +218,7 @@ impl Client {
         self.soon(async { parse(self.send::<()>(Method::GET, path, None).await?).await }).await
     }
 
-    /// What a server that runs answers at once.
+    /// A request that a running server answers without delay.
     async fn soon<T>(
         &self,
         asked: impl Future<Output = Result<T, ErrorReport>>,
@@ -227,7 +227,7 @@ impl Client {
         answer.unwrap_or_else(|_| Err(self.silent()))
     }
 
-    /// What a server may take long for. Meanwhile it is asked whether it is there at all.
+    /// A request that may take long. Meanwhile the server is probed.
     async fn unless_silent<T>(
         &self,
         asked: impl Future<Output = Result<T, ErrorReport>>,
@@ -275,7 +275,7 @@ impl Client {
         message: Option<&T>,
     ) -> Result<Response<Incoming>, ErrorReport> {
         let body = message.map(serde_json::to_vec).transpose().map_err(internal)?;
-        // The server would refuse it while it is being sent, and not be heard.
+        // The server would refuse it while it is being sent, and the answer would be lost.
         if body.as_ref().is_some_and(|body| body.len() > MOST_REQUEST_BYTES) {
             return Err(too_long());
         }
@@ -324,7 +324,7 @@ impl Client {
 }
 
 impl QueryStream {
-    /// What comes next; `None` once the answer is complete.
+    /// The next part; `None` once the answer is complete.
     pub async fn next(&mut self) -> Result<Option<QueryFrame>, ErrorReport> {
         loop {
             if let Some(ready) = self.ready.pop_front() {
@@ -391,7 +391,7 @@ impl QueryStream {
     }
 }
 
-/// The least that a server can be asked.
+/// The cheapest request.
 fn status_request() -> Result<Request<Full<Bytes>>, ErrorReport> {
     let request = Request::get("/v1/figures").header("host", "snowmelt");
     request.body(Full::default()).map_err(internal)

@@ -26,7 +26,7 @@ use crate::logs::Logs;
 use crate::store::{FunctionRecord, Store};
 use crate::{cold, now_ms};
 
-/// How often a server that is about to end looks whether calls still run.
+/// How often a server that is about to end checks whether calls still run.
 const ASKED_EVERY: Duration = Duration::from_millis(10);
 
 /// Functions, their instances' limits, and the calls in flight. Cheap to clone.
@@ -43,7 +43,7 @@ pub(crate) struct Inner {
     logs: Logs,
     calls: Arc<Calls>,
     waiting: Waiting,
-    // What is prepared in this process. Held for a look-up only.
+    // Functions that are prepared in this process. Held for a lookup only.
     live: Mutex<HashMap<FunctionName, Arc<Live>>>,
 }
 
@@ -163,8 +163,8 @@ impl Functions {
         Ok(self.run(&live, accepted(name), request.event, None).await)
     }
 
-    /// Calls a function with many events at once, and waits for all answers. The instances that
-    /// are missing are asked for in one request; the failure of one call is its own.
+    /// Calls a function with many events concurrently, and waits for all answers. Missing instances
+    /// are requested together; the failure of one call does not affect the others.
     pub async fn invoke_all(
         &self,
         name: &FunctionName,
@@ -289,7 +289,7 @@ impl Functions {
                 lease.give_back();
                 Ok(result)
             }
-            // The function raised: its instance is as good as before.
+            // The function raised an error: its instance can be used again.
             Err(error @ snowmelt_node::Error::Function(_)) => {
                 lease.give_back();
                 Err(error.report())
@@ -344,7 +344,7 @@ impl Functions {
         Ok(live)
     }
 
-    /// Lets go of a function whose images are dead, unless another one has its name meanwhile.
+    /// Forgets a function whose images are dead, unless another one has its name meanwhile.
     fn forget(&self, name: &FunctionName, dead: &Arc<Live>) {
         let mut live = self.live();
         if live.get(name).is_some_and(|found| Arc::ptr_eq(found, dead)) {

@@ -75,8 +75,8 @@ async fn shutdown(State(platform): State<Arc<Platform>>, Sent(body): Sent) -> An
     Ok(StatusCode::ACCEPTED.into_response())
 }
 
-/// Runs a query; its frames follow as they come. A client that goes away drops the receiver, which
-/// the query notices.
+/// Runs a query and streams its frames. A client that disconnects drops the receiver, which ends
+/// the query.
 async fn query(State(platform): State<Arc<Platform>>, Sent(body): Sent) -> Answer {
     let request = parse(&body)?;
     let (sender, receiver) = mpsc::channel(BUFFERED_FRAMES);
@@ -86,7 +86,7 @@ async fn query(State(platform): State<Arc<Platform>>, Sent(body): Sent) -> Answe
     Ok((headers, Body::from_stream(bytes)).into_response())
 }
 
-/// A client that goes away drops this, and with it what still runs.
+/// A client that disconnects drops this future, and with it the ranks that still run.
 async fn burst(State(platform): State<Arc<Platform>>, Sent(body): Sent) -> Answer {
     json(StatusCode::OK, &platform.bursts.run(parse(&body)?).await?)
 }

@@ -34,7 +34,8 @@ impl Events {
         Self { sender }
     }
 
-    /// Sends an event. A client that went away needs none, and one that does not read misses some.
+    /// Sends an event. A client that disconnected needs none, and one that does not read misses
+    /// some.
     pub fn send(&self, event: Event) {
         let _ = self.sender.try_send(event);
     }

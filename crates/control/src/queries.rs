@@ -53,12 +53,12 @@ impl Queries {
         Self { node, udfs, shutdown, running: Arc::default() }
     }
 
-    /// Queries that run now.
+    /// Running queries.
     pub fn running(&self) -> u32 {
         self.running.load(Ordering::Relaxed)
     }
 
-    /// Runs a query and sends its frames. It ends early when the client goes away, when its time
+    /// Runs a query and sends its frames. It ends early when the client disconnects, when its time
     /// is up, and when the server ends; dropping it destroys its sandboxes.
     pub async fn run(&self, request: QueryRequest, frames: mpsc::Sender<Bytes>) {
         self.running.fetch_add(1, Ordering::Relaxed);
@@ -80,7 +80,7 @@ impl Queries {
         };
         if let Some(mut report) = failure {
             report.query_id.get_or_insert_with(|| id.as_str().to_owned());
-            // A client that went away needs no reason.
+            // A client that disconnected needs no reason.
             let _ = send(&frames, Frame::json(Kind::Failure, &report)).await;
         }
     }
@@ -137,7 +137,7 @@ impl Queries {
     }
 }
 
-/// As many workers as asked for, or one for each core.
+/// The requested number of workers, or one for each core.
 fn workers(asked: u32) -> Result<u32, ErrorReport> {
     if asked > MOST_WORKERS {
         let message = format!("{asked} workers are more than one query may have");
@@ -151,7 +151,7 @@ fn cores() -> u32 {
     std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32)
 }
 
-/// As much memory as asked for, which no worker could have where the machine has less.
+/// The requested memory, if the machine has that much.
 fn memory(asked: ByteSize) -> Result<ByteSize, ErrorReport> {
     let all = snowmelt_node::machine_memory();
     if asked > all {
@@ -184,19 +184,19 @@ fn drive(
     }
 }
 
-/// How the passing on of an answer ended.
+/// How the forwarding of an answer ended.
 enum Relayed {
     /// With its last frame.
     Complete,
-    /// With a failure, which the client is yet to be told.
+    /// With a failure, which is still to be sent to the client.
     Failed(Box<ErrorReport>),
-    /// The client went away.
+    /// The client disconnected.
     ClientGone,
     /// Without an end: the driver was lost.
     Lost,
 }
 
-/// Passes the driver's answer on as it comes, without decoding it.
+/// Forwards the driver's answer as it arrives, without decoding it.
 async fn relay(
     mut answer: Frames,
     runner: &QueryRunner,
@@ -224,7 +224,7 @@ async fn relay(
     }
 }
 
-/// Shows what UDFs wrote: `print` in a function is how people look into it.
+/// Shows what UDFs wrote: users debug their functions with `print`.
 fn tell_written(runner: &QueryRunner, events: &Events) {
     for (name, text) in runner.written() {
         for line in text.lines().take(20) {

@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_by_its_place() {
+    fn an_invalid_field_is_named_by_its_path() {
         let options =
             |options: &str| refused(&format!("{{\"sql\": \"\", \"options\": {options}}}"));
         assert_eq!(

@@ -1,4 +1,4 @@
-//! The life of a server: what it holds while it runs, and that nothing is left when it ends.
+//! The life of a server: its resources while it runs, and their removal when it ends.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -27,17 +27,17 @@ use crate::queries::Queries;
 use crate::serving::{self, Ending};
 use crate::store::Store;
 
-/// How long what runs may go on once the server is asked to end, unless it is told otherwise.
+/// How long calls and queries may run once the server is asked to end, by default.
 const GRACE: Duration = Duration::from_secs(10);
-/// The same of a platform whose client has what it wanted, or is gone.
+/// The same of a platform whose client has its answer, or has ended.
 const PRIVATE_GRACE: Duration = Duration::from_millis(500);
 
-/// Where a server lives.
+/// Folders, budgets and sockets of a server.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Packages, code, functions and logs: what stays.
+    /// For packages, code, functions and logs, which are kept.
     pub state_dir: PathBuf,
-    /// Folder for the running server's own folder: what goes.
+    /// For the folder of the running server, which is removed with it.
     pub run_base: PathBuf,
     /// The socket to serve; `None` for one in the running server's own folder.
     pub socket: Option<PathBuf>,
@@ -53,13 +53,13 @@ pub struct Settings {
     pub handler_cache: ByteSize,
     /// The most memory of zygotes.
     pub import_cache: ByteSize,
-    /// What is done with images.
+    /// Settings of images.
     pub images: snowmelt_node::ImageSettings,
     /// The most memory that bursts have on this host; what the machine has where absent.
     pub memory: Option<ByteSize>,
     /// The most that all sandboxes have together.
     pub total: snowmelt_sandbox::Total,
-    /// What holds the functions of a job to their addresses.
+    /// How the addresses of functions of a job are enforced.
     pub hold: snowmelt_node::AddressEnforcement,
     /// True for a server that ends with its client: it takes no lock and no asynchronous calls.
     pub private: bool,
@@ -75,7 +75,7 @@ pub struct Settings {
 pub struct Cluster {
     /// The name of control's own host.
     pub name: HostName,
-    /// The address at which hosts say that they are there.
+    /// The address at which hosts report to control.
     pub listen: SocketAddr,
     /// The secret of the cluster.
     pub token: Token,
@@ -215,7 +215,7 @@ impl Launch {
     }
 }
 
-/// Once the server is asked to end: begins nothing that waits, and gives what runs its time.
+/// Once the server is asked to end: starts no waiting call, and gives running ones the grace time.
 async fn drain(platform: &Platform, ending: &Ending, all_ended: &CancellationToken) {
     tokio::select! {
         () = ending.asked.cancelled() => {}
@@ -274,7 +274,7 @@ async fn serve_connections(
 
 fn lock(state_dir: &Path) -> Result<Lock, ErrorReport> {
     let path = state_dir.join("server.lock");
-    // Who could open it could hold its lock, and no server would ever start again.
+    // A user who could open it could keep its lock, and no server would ever start again.
     let file = place::private_file(&path);
     let locked = file.and_then(|file| Lock::attempt(file, Share::Exclusive));
     locked.map_err(|error| place::failure(&path, &error))?.ok_or_else(|| {

@@ -1,5 +1,5 @@
-//! HTTP on a listener: how many connections there may be, how long one may be silent, and how all
-//! of them end.
+//! HTTP on a listener: bounds of the number of connections and of their silence, and how all of
+//! them end.
 //!
 //! Invariant: clients that only connect cannot exhaust the descriptors or the time that requests
 //! need. A connection over the network is unauthenticated until a request with the token of the
@@ -26,7 +26,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-/// How long a listener that cannot accept waits: a descriptor may become free.
+/// How long to wait when a connection cannot be accepted: a descriptor may become free.
 const AGAIN_AFTER: Duration = Duration::from_millis(50);
 
 /// How long an answer that is being sent may take to end once the time of the server is over: its
@@ -55,7 +55,7 @@ pub(crate) const NETWORK: Bounds =
 /// How a server ends.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ending {
-    /// Nothing new is accepted, and what is under way goes on.
+    /// No connection is accepted any more, and running requests continue.
     pub asked: CancellationToken,
     /// Requests that are still running are aborted, and answers that are being sent come to their
     /// end.
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_says_nothing_is_let_go() {
+    async fn a_silent_connection_is_closed() {
         let bounds = Bounds { silent: Duration::from_millis(50), ..NETWORK };
         let (address, _ending) = serving(bounds, guarded()).await;
         closed(TcpStream::connect(address).await.unwrap()).await;
@@ -262,7 +262,7 @@ mod tests {
 
     /// Once, 15,000 silent connections were all kept.
     #[tokio::test]
-    async fn strangers_are_few_and_keep_nobody_out() {
+    async fn unauthenticated_connections_are_bounded_and_keep_no_client_out() {
         let bounds = Bounds { unauthenticated: Some(4), ..NETWORK };
         let (address, _ending) = serving(bounds, guarded()).await;
         let mut friend = TcpStream::connect(address).await.unwrap();
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_has_no_token_is_let_go_at_once() {
+    async fn a_request_without_the_token_is_refused_and_its_connection_closed() {
         let (address, _ending) = serving(NETWORK, guarded()).await;
         let mut stranger = TcpStream::connect(address).await.unwrap();
         let long = format!("{HELLO}content-length: 1000000000\r\n\r\n");
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_under_way_may_end_before_the_server_does() {
+    async fn a_running_request_may_end_before_the_server_does() {
         let (begun, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let (tell, wait) = (Arc::clone(&begun), Arc::clone(&go));
         let slow = async move || {
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_never_ends_is_given_up_when_the_time_is_over() {
+    async fn a_request_that_never_ends_is_aborted_when_the_time_is_over() {
         let begun = Arc::new(Notify::new());
         let tell = Arc::clone(&begun);
         let never = async move || {

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_json_is_no_answer() {
+    async fn invalid_json_is_not_accepted_as_an_answer() {
         for text in [&b"{\"a\": }"[..], b"\"\xff\"", b"1 2", b""] {
             let whole = [&header(Kind::Return, text.len() as u32)[..], text].concat();
             let (frame, room) = said(&Answers::default(), &whole).await.unwrap();

@@ -17,7 +17,7 @@ pub enum Error {
     /// An image cannot be found, read or mounted.
     #[error(transparent)]
     Image(#[from] snowmelt_image::Error),
-    /// A code package is none, or was made for something else than this host.
+    /// An image is not a code package, or was made for another kind of host.
     #[error("the code package `{name}` cannot be used: {reason}")]
     CodePackage {
         /// As it was named.
@@ -103,7 +103,7 @@ pub enum Error {
         /// Why.
         reason: String,
     },
-    /// The code of a deployed function is no longer there.
+    /// The code of a deployed function was removed.
     #[error("the code of the function is gone: there is no {}", folder.display())]
     CodeMissing {
         /// Where it was.
@@ -130,7 +130,7 @@ pub enum Error {
         /// What the user can do.
         hint: String,
     },
-    /// A failure that is told already.
+    /// A failure that has its report already.
     #[error("{}", .0.message)]
     Report(Box<ErrorReport>),
     /// A file of the state folder could not be read or written.
@@ -144,8 +144,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether a zygote ended, by itself or with its lane of the spawner, so that another one may do
-    /// what this one did not.
+    /// Whether a zygote ended, by itself or with its lane of the spawner, so that another one may
+    /// do what this one did not.
     pub(crate) fn is_of_zygote(&self) -> bool {
         use snowmelt_sandbox::Error::{SpawnerLost, ZygoteLost};
         matches!(self, Self::Sandbox(ZygoteLost { .. } | SpawnerLost))

@@ -29,10 +29,10 @@ use crate::{
     RemovalReason, Result, Unit, WorkerLease, WorkerSpec, programs,
 };
 
-/// How often idle things are looked after.
+/// How often idle instances, workers and zygotes are maintained.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Where a node keeps its things.
+/// Folders and budgets of a node.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Packages, code and the Python runtime live here, by content.
@@ -50,13 +50,13 @@ pub struct Options {
     /// The most zygotes that are below no other, of all tenants; as many as the spawner has slots
     /// for where absent.
     pub zygotes: Option<u32>,
-    /// What is done with images.
+    /// Settings of images.
     pub images: ImageSettings,
     /// The control group above those of the sandboxes: `snowmelt/<instance>`.
     pub control_group: String,
     /// For records of the networks of jobs; used by this node alone.
     pub networks_dir: PathBuf,
-    /// What holds the functions of a job to their addresses.
+    /// How the addresses of functions of a job are enforced.
     pub hold: AddressEnforcement,
 }
 
@@ -66,12 +66,12 @@ pub struct Node {
     pub(crate) inner: Arc<Inner>,
 }
 
-/// How much is alive.
+/// Numbers of living sandboxes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Query workers: busy and idle.
     pub workers: [u32; 2],
-    /// Instances of user code: busy and idle, parked ones included.
+    /// Instances of user code: busy and idle, prewarmed ones included.
     pub instances: [u32; 2],
     /// Zygotes.
     pub zygotes: u32,
@@ -84,9 +84,9 @@ pub(crate) struct Inner {
     pub(crate) control_group: String,
     pub(crate) networks_dir: PathBuf,
     pub(crate) hold: AddressEnforcement,
-    // Opened ahead, or by the first job with a network. Held for that and for a look.
+    // Opened in advance, or by the first job with a network. Held for that and for a lookup.
     pub(crate) networks: Mutex<Option<Arc<Networks>>>,
-    /// A network for the next job of programs, and how many may be made ahead.
+    /// A network for the next job of programs, and how many may be pre-created.
     pub(crate) precreated: Precreated,
     pub(crate) precreated_bound: Arc<tokio::sync::Semaphore>,
     pub(crate) codes: CodeStore,
@@ -130,7 +130,7 @@ impl Count {
 }
 
 impl Node {
-    /// Opens the stores; starts nothing but the care for what is idle.
+    /// Opens the stores; starts only the maintenance of what is idle.
     pub fn new(options: Options, spawner: Spawner) -> Result<Self> {
         let instances = Arc::new(Pool::new(options.handler_cache));
         let slots = options.zygotes.unwrap_or_else(|| spawner.zygote_slots());
@@ -272,7 +272,7 @@ impl Node {
     }
 
     /// Why blocks of the image of a unit could not be had since then, if that was so: what failed
-    /// in it failed for that reason, and could not tell.
+    /// in it failed for that reason, without knowing it.
     pub async fn why_image_failed(&self, unit: &Unit, since: Instant) -> Option<ErrorReport> {
         for image in unit.images() {
             if let Some(report) = self.inner.images.why(image, since).await {
@@ -287,8 +287,8 @@ impl Node {
         Ok(&self.interpreter().await?.python)
     }
 
-    /// An instance of user code: idle or parked if there is one, forked from a zygote or executed
-    /// otherwise.
+    /// An instance of user code: an idle or a prewarmed one if there is any, otherwise forked from
+    /// a zygote or executed.
     pub async fn lease_instance(
         &self,
         unit: &Unit,
@@ -348,7 +348,7 @@ impl Node {
         leases.map(|(lease, start)| start.map(|start| lease.begin(start))).collect()
     }
 
-    /// Keeps so many instances of a unit started ahead: loaded, paused, and replaced when taken.
+    /// Keeps so many instances of a unit prewarmed: loaded, paused, and replaced when taken.
     pub fn prewarm(&self, unit: &Unit, limits: &Arc<InstanceLimits>, load: &Load, count: usize) {
         self.inner.prewarmed.ask(unit, limits, load, count);
         self.inner.prewarmed.replenish(&self.inner, Instant::now());
@@ -364,7 +364,7 @@ impl Node {
 
     /// Opens what jobs with a network need, ahead of the first: to load the programs that hold
     /// functions to their addresses takes the kernel some time. A job that asks meanwhile waits; a
-    /// failure is told again to each that asks.
+    /// failure is reported to each caller.
     pub fn open_networks(&self) {
         let inner = Arc::clone(&self.inner);
         tokio::task::spawn_blocking(move || {
@@ -395,7 +395,7 @@ impl Node {
         Ok(WorkerLease::new(Arc::clone(&self.inner), key, worker, true, asked))
     }
 
-    /// Idle instances of a unit, parked ones included.
+    /// Idle instances of a unit, prewarmed ones included.
     pub fn idle_instances(&self, unit: &Unit, limits: &InstanceLimits) -> usize {
         let key = limits.key(&unit.digest);
         self.inner.instances.count(&key) + self.inner.prewarmed.count(&key)
@@ -419,7 +419,7 @@ impl Node {
         drop(self.inner.instances.remove(&key));
     }
 
-    /// How much is alive.
+    /// Numbers of living sandboxes.
     pub fn usage(&self) -> Usage {
         let short = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
         let (parked, _) = self.inner.prewarmed.figures();

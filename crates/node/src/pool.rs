@@ -2,7 +2,7 @@
 //!
 //! The pool hands out what was returned last, because its pages are still warm in the caches; what
 //! was returned longest ago goes first when the budget is full (SOCK 4.3, the handler cache). What
-//! is busy is not in the pool, so it is never let go of.
+//! is busy is not in the pool, so it is never evicted.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -31,7 +31,7 @@ struct State<T> {
     figures: PoolFigures,
 }
 
-/// Why the last idle thing of a key was let go of.
+/// Why the last idle item of a key was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemovalReason {
     /// It was not taken in time.
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_budget_lets_go_of_the_least_recently_used_of_all_keys() {
+    fn a_full_budget_evicts_the_least_recently_used_of_all_keys() {
         let pool = Pool::new(mib(10));
         let (one, other) = (Digest::of("one"), Digest::of("other"));
         pool.put(one.clone(), "first", LONG, mib(4));

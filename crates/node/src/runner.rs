@@ -174,7 +174,7 @@ impl QueryRunner {
     /// connection that broke because of it.
     async fn explain(&self, failure: Failed, started: &Started) -> Failed {
         let code = if failure.lost { Code::WORKER_LOST } else { failure.report.known_code() };
-        // Code that failed told its own reason; only a broken connection is worth the wait.
+        // Code that failed gave its own reason; only a broken connection is worth the wait.
         let broken = [Code::FUNCTION_EXIT, Code::PROTOCOL, Code::WORKER_LOST].contains(&code);
         let patience = if broken { END_REPORTED_WITHIN } else { Duration::from_millis(20) };
         if code == Code::WORKER_LOST

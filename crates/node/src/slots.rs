@@ -17,11 +17,11 @@ use crate::instance::Instance;
 /// Instances with calls under way, by what they run.
 #[derive(Debug, Default)]
 pub(crate) struct Slots {
-    // Held for a look only, never across a wait.
+    // Held for a lookup only, never across a wait.
     shared: Mutex<HashMap<Digest, Vec<Arc<SharedInstance>>>>,
 }
 
-/// One instance, running or about to, and how many calls it has.
+/// One instance, running or being started, and how many calls it has.
 #[derive(Debug, Default)]
 pub(crate) struct SharedInstance {
     pub instance: OnceCell<Arc<Instance>>,

@@ -1,7 +1,7 @@
 //! What becomes of a job whose functions talk when one of them fails: the others would wait for it
 //! until their time is up, so they are ended, and told why.
 //!
-//! Invariant: at most one failure is told, the one that was heard of first.
+//! Invariant: at most one failure is reported, the first that was received.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -25,7 +25,7 @@ struct MapAnswer {
     failed: Option<String>,
 }
 
-/// The failure that was heard of first.
+/// The first failure that was received.
 #[derive(Debug)]
 pub(super) struct First {
     /// The name of a pickled function: the platform does not see by its answers how it ended.
@@ -83,7 +83,7 @@ impl First {
                 let ending = parts.iter().map(|part| part.host.agent.end(job, &report));
                 for ended in futures::future::join_all(ending).await {
                     if let Err(error) = ended {
-                        tracing::warn!(%job, %error, "a part could not be told of a failed rank");
+                        tracing::warn!(%job, %error, "a part could not be informed of a failed rank");
                     }
                 }
             }

@@ -98,7 +98,7 @@ async fn collect(
 async fn release(job: &JobId, part: &Part, mut ends: mpsc::Receiver<RankEnd>) {
     let over = ErrorReport::new(Code::RANK_ENDED, "all ranks have ended");
     if let Err(error) = part.host.agent.end(job, &over).await {
-        tracing::warn!(%job, %error, "a part could not be told that all ranks have ended");
+        tracing::warn!(%job, %error, "a part could not be informed that all ranks have ended");
     }
     // It ends when nothing of the part is left.
     while ends.recv().await.is_some() {}

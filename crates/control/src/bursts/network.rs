@@ -65,7 +65,7 @@ impl Drop for Overlay {
     }
 }
 
-/// What each host is told: its network, and who has which ranks.
+/// What each host receives: its network, and which host has which ranks.
 pub(super) struct Plan {
     pub specs: Vec<JobSpec>,
     pub ranks: Vec<HostRanks>,

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leads_nowhere_or_to_nobody_does_not_arrive() {
+    fn a_packet_without_a_route_or_a_listener_does_not_arrive() {
         let missing = Way::Nowhere { missing: "a route".into() };
         assert!(told(&missing, &point(None))[0].1.is_err());
         assert!(told(&Way::Here, &point(None))[0].1.is_err());

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_in_which_nothing_could_be_heard_does_not_count() {
+    fn time_in_which_control_was_stopped_does_not_count() {
         let clock = Clock::default();
         clock.tick(TICK);
         assert_eq!(clock.now(), TICK);

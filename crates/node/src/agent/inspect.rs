@@ -1,5 +1,5 @@
-//! Looking at the networks of jobs on this host, for `snowmelt net`: what is shown is asked of the
-//! kernel, and nothing is changed.
+//! Inspects the networks of jobs on this host, for `snowmelt net`: it shows the state of the kernel
+//! and changes nothing.
 
 use std::os::fd::AsFd;
 use std::sync::{Arc, PoisonError, Weak};
@@ -34,7 +34,7 @@ impl Agent {
         looked.await.map_err(|error| error.report())
     }
 
-    /// The way of a packet from this host's part of a job, and who listens if it stays here.
+    /// The route of a packet from this host's part of a job, and the listeners if it stays here.
     ///
     /// # Errors
     /// `SM-0605` where the job has no network here.

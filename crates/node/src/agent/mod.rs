@@ -160,7 +160,7 @@ impl Agent {
         }
     }
 
-    /// Ends a part that was not called yet; one that is not there is none.
+    /// Ends a part that was not called yet; an unknown part is ignored.
     pub fn close(&self, job: &JobId) {
         drop(self.inner.take(job));
     }
@@ -199,7 +199,7 @@ impl Inner {
     }
 }
 
-/// The name of a part that is being opened; let go of unless it is filled.
+/// The name of a part that is being opened; released unless it is filled.
 struct Place<'a> {
     inner: &'a Inner,
     job: JobId,
@@ -235,7 +235,7 @@ fn missing(job: &JobId) -> ErrorReport {
         .hint("it was not called in time, or its host was started again")
 }
 
-/// `MemAvailable`; 0 where the kernel does not tell.
+/// `MemAvailable`; 0 where the kernel does not report it.
 fn memory_available() -> u64 {
     let Ok(text) = std::fs::read_to_string("/proc/meminfo") else { return 0 };
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));

@@ -126,7 +126,7 @@ impl Part {
         self.memory
     }
 
-    /// Calls each rank and tells its end; an instance goes as soon as its call has ended. Once
+    /// Calls each rank and reports its end; an instance goes as soon as its call has ended. Once
     /// there is an error for all in `ended`, it is that of all that still run.
     pub async fn run(
         self,

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_are_asked_for_ahead_within_bounds_and_connected_once() {
+    fn functions_are_requested_in_advance_within_bounds_and_connected_once() {
         let mut allowance = allowance();
         let names = |name: &str, count| vec![name.to_owned(); count];
         assert_eq!(allowance.expect(names("f", 5)).len(), 5);

@@ -142,7 +142,7 @@ impl Images {
         root
     }
 
-    /// Why reads of this image failed since then, if some did: who reads is told a number only.
+    /// Why reads of this image failed since then, if some did: readers get an error number only.
     pub async fn why(&self, image: &MountedImage, since: Instant) -> Option<ErrorReport> {
         let (socket, digest) = (image.socket.clone(), image.digest.parse().ok()?);
         let ms = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -157,7 +157,7 @@ impl Images {
         let keeper = self.keeper().clone();
         if let (Some(keeper), Ok(digest)) = (keeper, digest.parse()) {
             let kept = keeper.kept();
-            // A daemon that has just died has no start to tell of.
+            // A daemon that has just died has no start to report.
             let _ = kept.control.as_ref().map(|it| say(it, &Control::Ready(digest), &[]));
         }
     }

@@ -99,7 +99,7 @@ impl Mounts {
         Ok((said.map_err(|error| failed("answer")(error.into()))?, fds))
     }
 
-    /// Why reads of an image failed lately; told once.
+    /// Why reads of an image failed lately; reported once.
     pub fn why(&self, digest: &OciDigest, within: Duration) -> Option<Error> {
         let slot = self.slot(digest);
         let slot = locked(&slot);
@@ -109,7 +109,7 @@ impl Mounts {
     }
 
     /// Goes on with a mount of the daemon before. One that cannot be is left to its readers as it
-    /// is: they get errors once the node lets go of its connection.
+    /// is: they get errors once the node closes its connection.
     pub fn adopt(&self, spec: &ImageSpec, form: Form, device: Option<OwnedFd>) {
         let adopted = device.ok_or(Error::Missing { what: "its connection".to_owned() });
         match adopted.and_then(|device| self.taken_over(spec, form, device)) {

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_its_share_makes_room_for_itself() {
+    fn a_tenant_with_its_share_evicts_its_own_zygotes() {
         let admission = Admission::new(8);
         let _greedy: Vec<_> = (0..6).map(|_| admission.take(&tenant("greedy"))).collect();
         let _other = admission.take(&tenant("other")).unwrap();

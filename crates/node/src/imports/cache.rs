@@ -206,7 +206,7 @@ impl Inner {
         };
         let forked = self.spawner.fork_many(member.zygote(), specs).await;
         if forked.iter().any(|one| one.as_ref().is_err_and(blames_the_zygote)) {
-            tracing::debug!("a zygote failed to fork; it is let go of");
+            tracing::debug!("a zygote failed to fork and is released");
             self.lose(&slot);
         }
         let with_child = |sandbox| (sandbox, member.child(found));
@@ -222,8 +222,8 @@ impl Inner {
     }
 
     /// Looks up a zygote, and makes the slot of a root that has to be started. Those that have
-    /// ended are let go of at once, and not by the care of the next second: with a lane of the
-    /// spawner all of its zygotes end.
+    /// ended are released immediately, and not by the maintenance of the next second: with a lane
+    /// of the spawner all of its zygotes end.
     fn lookup(&self, state: &mut State, want: &Want) -> NodeId {
         let mut id = state.tree.lookup(want);
         while state.slots.get(&id).is_some_and(|slot| slot.is_dead()) {

@@ -35,7 +35,7 @@ fn an_idle_instance_is_taken_again() {
 }
 
 #[test]
-fn an_instance_executes_its_code_before_anybody_connects() {
+fn an_instance_executes_its_code_before_the_first_connection() {
     with_node(PLENTY, async |rig| {
         let text = "import os\nprint('here')\n\
             def handler(event): return 'SNOWMELT_LOAD_AHEAD' in os.environ";
@@ -105,7 +105,7 @@ fn a_full_handler_cache_keeps_nothing() {
 }
 
 #[test]
-fn a_zygote_is_grown_and_serves_only_who_declares_as_much() {
+fn a_grown_zygote_serves_only_functions_that_declare_all_its_imports() {
     with_node(PLENTY, async |rig| {
         let modules = ["decimal", "sqlite3", "xml.etree.ElementTree"];
         let all = rig.unit(SEEN, &modules).await;
@@ -169,7 +169,7 @@ fn a_budget_for_no_zygote_still_starts_instances() {
 }
 
 #[test]
-fn a_parked_instance_is_loaded_and_replaced_when_it_is_taken() {
+fn a_prewarmed_instance_is_loaded_and_replaced_when_it_is_taken() {
     with_node(PLENTY, async |rig| {
         let unit = rig.unit("import os\ndef handler(event): return os.getpid()", &[]).await;
         let limits = limits();
@@ -213,7 +213,7 @@ fn a_tenant_more_than_there_are_slots_has_the_least_useful_idle_zygote_make_room
 }
 
 #[test]
-fn where_every_zygote_is_in_use_a_tenant_more_is_told_so() {
+fn a_tenant_is_refused_where_every_zygote_is_in_use() {
     with_node(Budgets { zygotes: Some(2), ..PLENTY }, async |rig| {
         let text = "def handler(event): return event";
         let mut leases = Vec::new();

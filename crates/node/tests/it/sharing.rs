@@ -76,7 +76,7 @@ fn a_call_that_fails_or_hangs_harms_no_other() {
 }
 
 #[test]
-fn all_calls_of_a_process_that_ends_are_told() {
+fn all_calls_of_a_process_that_ends_get_the_reason() {
     with_node(PLENTY, async |rig| {
         let unit = rig.unit(TOGETHER, &[]).await;
         let limits = shared(2);
