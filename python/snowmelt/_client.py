@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import select
 import socket
 import threading
 from collections.abc import Iterator
@@ -19,6 +20,9 @@ from ._server import Server
 from .errors import Error, from_report, make
 
 _MOST_REQUEST_BYTES = 256 << 20
+
+# How often a server that takes long for a request is asked whether it answers at all.
+_ASKED_EVERY_SECONDS = 5.0
 
 
 class _UnixConnection(http.client.HTTPConnection):
@@ -53,7 +57,7 @@ class Client:
         with self._lock:
             self._open.add(connected)
         try:
-            response = _send(connected, method, path, body)
+            response = self._answer(_send(connected, method, path, body))
             if response.status >= 400:
                 raise _problem(response)
             yield response
@@ -64,6 +68,15 @@ class Client:
                 self._open.discard(connected)
             _hang_up(connected)
 
+    def _answer(self, connection: _UnixConnection) -> http.client.HTTPResponse:
+        """The response once it begins. A server whose process is stopped is an error, and one that
+        takes long is not."""
+        begins = select.poll()
+        begins.register(connection.sock, select.POLLIN)
+        while not begins.poll(_ASKED_EVERY_SECONDS * 1000):
+            self.server.check()
+        return connection.getresponse()
+
     def cancel(self) -> None:
         """Ends every request that is under way."""
         with self._lock:
@@ -72,7 +85,7 @@ class Client:
                     connected.shutdown(socket.SHUT_RDWR)
 
 
-def _send(connected: socket.socket, method: str, path: str, body: Any) -> http.client.HTTPResponse:
+def _send(connected: socket.socket, method: str, path: str, body: Any) -> _UnixConnection:
     connection = _UnixConnection(connected)
     headers = {"Connection": "close"}
     payload = None
@@ -88,7 +101,7 @@ def _send(connected: socket.socket, method: str, path: str, body: Any) -> http.c
             )
         headers["Content-Type"] = "application/json"
     connection.request(method, path, body=payload, headers=headers)
-    return connection.getresponse()
+    return connection
 
 
 def _problem(response: http.client.HTTPResponse) -> Error:

@@ -14,12 +14,22 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from typing import IO
 
 from . import _binary
 from .errors import Error, make
 
 _LEAVE_SECONDS = 10.0
+
+# How long a server may take for what it knows, as on the command line. One that is busy answers;
+# one whose process is stopped does not.
+ANSWERS_WITHIN_SECONDS = 10.0
+
+# How long to wait for a place among a server's connections before the next attempt.
+_CONNECTS_AGAIN_SECONDS = 0.02
+
+_SMALL_REQUEST = b"GET /v1/figures HTTP/1.1\r\nHost: snowmelt\r\nConnection: close\r\n\r\n"
 
 
 class Server:
@@ -30,6 +40,8 @@ class Server:
     ) -> None:
         self.path = path
         self._process, self._log = process, log
+        # A private server has said where it listens.
+        self._has_answered = process is not None
 
     @property
     def private(self) -> bool:
@@ -40,21 +52,63 @@ class Server:
         """False once a private server's process has ended, or nobody serves the socket."""
         if self._process is not None:
             return self._process.poll() is None
+        connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            self.connect().close()
-        except Error:
+            connected.setblocking(False)
+            connected.connect(self.path)
+        except BlockingIOError:
+            # It has not accepted the connections before this one yet.
+            return True
+        except OSError:
             return False
+        finally:
+            connected.close()
         return True
 
     def connect(self) -> socket.socket:
         """A new connection. Raises `PlatformError`."""
+        deadline = time.monotonic() + ANSWERS_WITHIN_SECONDS
         connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            connected.connect(self.path)
+            connected.setblocking(False)
+            while not _connects(connected, self.path):
+                if time.monotonic() > deadline:
+                    raise self._silent()
+                time.sleep(_CONNECTS_AGAIN_SECONDS)
+            connected.setblocking(True)
         except OSError as error:
             connected.close()
             raise self.lost(error) from None
+        except BaseException:
+            connected.close()
+            raise
         return connected
+
+    def check_at_first_contact(self) -> None:
+        """Returns once the server has answered anything. Raises `PlatformError`."""
+        if not self._has_answered:
+            self.check()
+            self._has_answered = True
+
+    def check(self) -> None:
+        """Returns when the server answers a small request. Raises `PlatformError`."""
+        with self.connect() as connected:
+            connected.settimeout(ANSWERS_WITHIN_SECONDS)
+            try:
+                connected.sendall(_SMALL_REQUEST)
+                connected.recv(1)
+            except TimeoutError:
+                raise self._silent() from None
+            except OSError as error:
+                raise self.lost(error) from None
+
+    def _silent(self) -> Error:
+        return make(
+            "SM-0511",
+            f"the server at {self.path} does not answer within {ANSWERS_WITHIN_SECONDS:.0f} s",
+            hint="it is stopped or hangs: `kill -CONT` lets a stopped one go on, `kill -9` ends "
+            "it, and `snowmelt up` starts another",
+        )
 
     def lost(self, error: BaseException) -> Error:
         """The error for a connection that failed or ended too soon."""
@@ -96,6 +150,15 @@ class Server:
             return None
 
 
+def _connects(connecting: socket.socket, path: str) -> bool:
+    """False if the server has not accepted the connections before this one yet."""
+    try:
+        connecting.connect(path)
+    except BlockingIOError:
+        return False
+    return True
+
+
 def _close(stream: IO[bytes] | None) -> None:
     try:
         if stream is not None:
@@ -114,7 +177,10 @@ def current() -> Server:
     with _lock:
         if _current is None or not _current.alive():
             _current = _running() or _start()
-        return _current
+        server = _current
+    # Not under the lock: other threads need not wait for this one's time to be over first.
+    server.check_at_first_contact()
+    return server
 
 
 def _running() -> Server | None:

@@ -8,7 +8,10 @@ import io
 import json
 import os
 import pickle
+import socket
+import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +24,7 @@ import pytest
 from peer import run_program
 
 import snowmelt as sm
-from snowmelt import _amounts, _names, _progress, errors
+from snowmelt import _amounts, _client, _names, _progress, _server, errors
 from snowmelt._answer import Answer
 from snowmelt._runtime import frames
 from snowmelt._tables import Folder, Table
@@ -382,6 +385,81 @@ def test_a_named_server_that_is_away_is_an_error() -> None:
     program = "import snowmelt as sm\ntry: sm.map(abs, [1])\nexcept sm.PlatformError as e: print(e)"
     printed = run_program(program, SNOWMELT_SOCKET="/nonexistent/s")
     assert "the server at /nonexistent/s cannot be reached" in printed
+
+
+STOPPED = """
+import os, signal, socket, sys
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(sys.argv[1])
+listener.listen(int(sys.argv[2]))
+print("ready", flush=True)
+os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+CONTACT = """
+import time, snowmelt as sm
+begun = time.monotonic()
+try: sm.map(abs, [1])
+except sm.PlatformError as e: print(e.code, e.hint)
+print(time.monotonic() - begun)
+"""
+
+
+@pytest.mark.parametrize("backlog", [128, 0])
+def test_a_server_whose_process_is_stopped_is_an_error_and_no_hang(
+    tmp_path: Path, backlog: int
+) -> None:
+    path = str(tmp_path / "socket")
+    command = [sys.executable, "-c", STOPPED, path, str(backlog)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        try:
+            server.stdout.readline()
+            if backlog == 0:
+                full = socket.socket(socket.AF_UNIX)
+                full.connect(path)
+            said, seconds = run_program(CONTACT, SNOWMELT_SOCKET=path).splitlines()
+        finally:
+            server.kill()
+    assert said.startswith("SM-0511") and "kill -CONT" in said
+    assert float(seconds) < 15
+
+
+def _serve(listener: socket.socket, answers: int) -> None:
+    """Takes a request that it never answers, and answers so many small ones after it."""
+    held, _ = listener.accept()
+    for _ in range(answers):
+        with listener.accept()[0] as asked:
+            asked.recv(4096)
+            asked.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
+    if answers:
+        held.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\ntrue")
+    else:
+        held.recv(1 << 20)
+        held.recv(1)
+    held.close()
+
+
+@pytest.mark.parametrize("answers", [0, 3])
+def test_a_server_that_takes_long_is_asked_whether_it_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: int
+) -> None:
+    monkeypatch.setattr(_server, "ANSWERS_WITHIN_SECONDS", 0.5)
+    monkeypatch.setattr(_client, "_ASKED_EVERY_SECONDS", 0.1)
+    path = str(tmp_path / "socket")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen()
+        thread = threading.Thread(target=_serve, args=(listener, answers))
+        thread.start()
+        client = _client.Client(_server.Server(path, None, None))
+        if answers:
+            assert client.call("POST", "/v1/slow", {}) is True
+        else:
+            with pytest.raises(sm.PlatformError) as silent:
+                client.call("POST", "/v1/slow", {})
+            assert silent.value.code == "SM-0511"
+        thread.join()
 
 
 def test_progress_tells_what_runs() -> None:

@@ -1,6 +1,7 @@
 """Ctrl-C and kill -9, of whom and whenever: the same answer or a typed error, nothing left."""
 
 import contextlib
+import json
 import os
 import random
 import signal
@@ -168,6 +169,18 @@ def test_a_reader_that_goes_away_is_no_failure(snowmelt: Snowmelt, data: Path) -
     process.wait(timeout=60)
     assert "panic" not in process.stderr.read()
     process.stderr.close()
+
+
+def test_the_end_of_the_server_is_reported_to_a_query_that_runs(
+    alone: Snowmelt, data: Path, udf_file: Callable[[str], Path]
+) -> None:
+    alone.run("up").succeeded()
+    server = json.loads(alone.run("status", "-o", "json").succeeded().out)["pid"]
+    sql = f"select sum(slow(c_custkey)) as s from '{data / 'customer'}'"
+    process = alone.start("sql", sql, "--udf", udf_file(SLOW), "--workers", 2)
+    wait_for("a worker", lambda: workers(server))
+    alone.run("down", "--grace", "0s").succeeded()
+    alone.finish(process).failed_with("SM-0113", "the server ends")
 
 
 def test_no_output_file_is_left_by_a_query_that_ends_early(

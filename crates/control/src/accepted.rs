@@ -1,9 +1,9 @@
-//! Asynchronous calls: accepted into the store, run when there is an instance for them, and run
-//! again where it was the platform that failed.
+//! Asynchronous calls: accepted into the store, run when there is an instance for them, and retried
+//! where the platform failed.
 //!
-//! Invariant: a call that was accepted stays in the store as one that waits until the function
-//! itself has answered or failed, or has been removed. A platform that fails, ends or is killed
-//! does not end the call. So a call may run more than once.
+//! Invariant: an accepted call waits in the store until the function itself has answered or failed,
+//! or has been removed. A platform that fails, ends or is killed does not end the call. So a call
+//! may run more than once.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -88,7 +88,8 @@ enum Tried {
 }
 
 impl Functions {
-    /// Accepts a call: on return it survives a crash and will be run at least once.
+    /// Accepts a call: on return it survives a crash and will be run at least once. A caller that
+    /// stops waiting before does not keep a call that is stored from being run.
     pub async fn submit(
         &self,
         name: &FunctionName,
@@ -97,9 +98,20 @@ impl Functions {
         self.find(name).await?;
         let invocation = accepted(name);
         let record = InvocationRecord { invocation: invocation.clone(), event: request.event };
-        self.blocking(move |inner| inner.store.accept(&record)).await?;
-        self.run_accepted(invocation.id.clone(), name.clone());
+        // A task of its own, because the future of a request is dropped with its connection.
+        let accepting = tokio::spawn(self.clone().accept(record));
+        accepting.await.unwrap_or_else(|error| {
+            Err(ErrorReport::new(Code::INTERNAL, format!("accepting a call panicked: {error}")))
+        })?;
         Ok(invocation)
+    }
+
+    /// Stores a call and starts its run.
+    async fn accept(self, record: InvocationRecord) -> Result<(), ErrorReport> {
+        let Invocation { id, function, .. } = record.invocation.clone();
+        self.blocking(move |inner| inner.store.accept(&record)).await?;
+        self.run_accepted(id, function);
+        Ok(())
     }
 
     /// Runs the accepted calls that no server has ended.
@@ -227,5 +239,31 @@ impl Functions {
     async fn stored(&self, id: &InvocationId) -> Result<Option<InvocationRecord>, ErrorReport> {
         let id = id.clone();
         self.blocking(move |inner| inner.store.invocation(&id)).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rig::{until, with_functions};
+
+    /// Without a task of its own, such a call is run by the next server only.
+    #[test]
+    fn a_stored_call_is_run_although_its_request_was_dropped() {
+        with_functions("def handler(event): return event", async |functions, name| {
+            // Found before, so that the first poll of a request gets as far as its storing.
+            functions.find(&name).await.unwrap();
+            let event = serde_json::value::to_raw_value("x").unwrap();
+            let request = InvokeRequest { event, asynchronous: true };
+            let mut submitting = Box::pin(functions.submit(&name, request));
+            drop(futures::poll!(&mut submitting));
+            let stored = async || {
+                let waiting = functions.blocking(|inner| inner.store.waiting()).await.unwrap();
+                !waiting.is_empty() || functions.calls().succeeded > 0
+            };
+            until("the call is stored", stored).await;
+            drop(submitting);
+            until("the call has run", async || functions.calls().succeeded == 1).await;
+        });
     }
 }

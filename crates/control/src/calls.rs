@@ -1,6 +1,6 @@
 //! Counts calls of functions by how they end.
 //!
-//! Invariant: a call that began is counted once, however it ends; one that is given up has failed.
+//! Invariant: a call that began is counted once, however it ends; one that is dropped has failed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ pub(crate) struct Calls {
     failed: AtomicU64,
 }
 
-/// A call that is under way.
+/// A running call.
 pub(crate) struct Counted {
     calls: Arc<Calls>,
     succeeded: bool,

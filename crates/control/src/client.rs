@@ -20,10 +20,10 @@ use snowmelt_rpc::client::NO_BODY;
 use snowmelt_types::{Code, ErrorReport, FunctionName, InvocationId, JobId, Report};
 use snowmelt_wire::{BatchDecoder, Frame, HEADER_BYTES, Kind};
 
-/// How long a server may take for what it knows. One that is busy answers; one that is stopped does
-/// not.
+/// How long a server may take for a request that needs no work. A busy server answers; a stopped
+/// one does not.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
-/// How often a server that takes long is asked whether it is there.
+/// How often a server that takes long is probed.
 const ASKED_EVERY: Duration = Duration::from_secs(5);
 
 /// A failure of a call that was begun.
@@ -38,7 +38,7 @@ pub struct Client {
     http: snowmelt_rpc::Client,
 }
 
-/// What comes of a query, in order.
+/// The parts of the answer of a query, in order.
 #[derive(Debug)]
 pub enum QueryFrame {
     /// For the progress display.
@@ -51,7 +51,7 @@ pub enum QueryFrame {
     Profile(Box<Profile>),
 }
 
-/// The answer of a query as it comes. Dropping it cancels the query.
+/// The answer of a query as a stream. Dropping it cancels the query.
 pub struct QueryStream {
     body: Incoming,
     buffer: BytesMut,
@@ -126,7 +126,7 @@ impl Client {
         }
         let unexplained = |_| self.http.unexplained(status);
         let report: ErrorReport = serde_json::from_slice(&body).map_err(unexplained)?;
-        // A call that was begun is told with its failure.
+        // The failure of a call that was begun contains the call.
         match serde_json::from_slice(&body) {
             Ok(Begun { invocation }) => Ok(Invocation { error: Some(report), ..invocation }),
             Err(_) => Err(report),
@@ -160,12 +160,12 @@ impl Client {
         self.get(&format!("/v1/functions/{name}/logs?{}", query.finish())).await
     }
 
-    /// Every host that is there.
+    /// All hosts of the cluster.
     pub async fn hosts(&self) -> Result<Vec<HostSummary>, ErrorReport> {
         self.get("/v1/hosts").await
     }
 
-    /// The jobs whose functions talk.
+    /// The jobs that have a network.
     pub async fn networks(&self) -> Result<Vec<NetworkSummary>, ErrorReport> {
         self.get("/v1/networks").await
     }
@@ -177,7 +177,7 @@ impl Client {
         self.json(Method::GET, &path, NO_BODY).await
     }
 
-    /// The way of a packet between functions of a job.
+    /// The route of a packet between functions of a job.
     pub async fn trace(&self, job: &JobId, asked: &TraceRequest) -> Result<Trace, ErrorReport> {
         let path = format!("/v1/networks/{}/trace", segment(job.as_str()));
         self.json(Method::POST, &path, Some(asked)).await
@@ -221,7 +221,7 @@ impl Client {
         self.unless_silent(self.http.json(method, path, body)).await
     }
 
-    /// What a server that runs answers at once.
+    /// A request that a running server answers without delay.
     async fn soon<T>(
         &self,
         asked: impl Future<Output = Result<T, ErrorReport>>,
@@ -230,7 +230,7 @@ impl Client {
         answer.unwrap_or_else(|_| Err(self.silent()))
     }
 
-    /// What a server may take long for. Meanwhile it is asked whether it is there at all.
+    /// A request that may take long. Meanwhile the server is probed.
     async fn unless_silent<T>(
         &self,
         asked: impl Future<Output = Result<T, ErrorReport>>,
@@ -263,7 +263,7 @@ impl Client {
 }
 
 impl QueryStream {
-    /// What comes next; `None` once the answer is complete.
+    /// The next part; `None` once the answer is complete.
     pub async fn next(&mut self) -> Result<Option<QueryFrame>, ErrorReport> {
         loop {
             if let Some(ready) = self.ready.pop_front() {
@@ -330,7 +330,7 @@ impl QueryStream {
     }
 }
 
-/// What somebody typed, as part of a path.
+/// User input as a segment of a path.
 fn segment(text: &str) -> String {
     url::form_urlencoded::byte_serialize(text.as_bytes()).collect()
 }

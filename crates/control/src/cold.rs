@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use snowmelt_api::{ColdKind, ColdReason};
-use snowmelt_node::{LetGo, Node};
+use snowmelt_node::{Node, RemovalReason};
 use snowmelt_types::ByteSize;
 
 use crate::live::Live;
@@ -12,10 +12,10 @@ use crate::live::Live;
 /// The reason, for a call that has just been given a new instance.
 pub(crate) fn reason(node: &Node, live: &Live) -> ColdReason {
     let ended = live.take_ended();
-    match node.let_go(&live.unit, &live.limits) {
+    match node.removal_reason(&live.unit, &live.limits) {
         _ if live.calls() > 1 => busy(live.calls() - 1),
-        Some(LetGo::Expired) => idle_time(live.limits.idle),
-        Some(LetGo::Evicted) => room(ByteSize(node.figures().handlers.budget)),
+        Some(RemovalReason::Expired) => idle_time(live.limits.idle),
+        Some(RemovalReason::Evicted) => room(ByteSize(node.figures().handlers.budget)),
         None => ended.map_or_else(|| first(live.limits.idle), |code| after(&code)),
     }
 }

@@ -9,7 +9,7 @@ use snowmelt_types::{Code, Digest, ErrorReport, Report};
 use snowmelt_udf::{BatchKind, inspect_source, with_runtime};
 use snowmelt_wire::SourceCode;
 
-use crate::memos::Memos;
+use crate::analysis_cache::AnalysisCache;
 
 /// What a piece of code says of itself.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -35,7 +35,7 @@ impl Declared {
 /// Reads what code declares; `packages` are the requirements that stand beside it.
 pub(crate) async fn declared(
     node: &Node,
-    memos: &Memos,
+    analysis: &AnalysisCache,
     code: &SourceCode,
     packages: &[String],
 ) -> Result<Declared, ErrorReport> {
@@ -46,11 +46,11 @@ pub(crate) async fn declared(
     declared.shared = packages.to_vec();
     if let SourceCode::Source { file, text } = code {
         let key = Digest::of_parts(["declared-2", &version, file, text]);
-        let source: Declared = match memos.get(&key) {
+        let source: Declared = match analysis.get(&key) {
             Some(known) => known,
             None => {
                 let found = inspect(python.executable.clone(), file, text).await?;
-                memos.put(&key, &found);
+                analysis.put(&key, &found);
                 found
             }
         };

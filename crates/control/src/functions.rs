@@ -12,22 +12,21 @@ use snowmelt_api::{
     Answer, BatchRequest, CallFigures, FunctionSpec, FunctionSummary, Invocation, InvocationState,
     InvokeRequest, LogEntry, PackRequest, Packed, Wheel,
 };
-use snowmelt_node::{InstanceLease, Node};
-use snowmelt_types::{ByteSize, Code, Digest, ErrorReport, FunctionName, InvocationId, Report};
+use snowmelt_node::{InstanceLease, LOAD_LIMIT, Node};
+use snowmelt_types::{
+    ByteSize, Code, Digest, ErrorReport, FunctionName, InvocationId, Report, micros,
+};
 use snowmelt_wire::Call;
 
 use crate::accepted::Waiting;
+use crate::analysis_cache::AnalysisCache;
 use crate::calls::{Calls, Counted};
 use crate::live::{self, Live};
 use crate::logs::Logs;
-use crate::memos::Memos;
 use crate::store::{FunctionRecord, Store};
 use crate::{cold, now_ms};
 
-/// How long code may take to load at its deployment, beside its own time limit for calls.
-const LOAD_LIMIT: Duration = Duration::from_secs(120);
-
-/// How often a server that is about to end looks whether calls still run.
+/// How often a server that is about to end checks whether calls still run.
 const ASKED_EVERY: Duration = Duration::from_millis(10);
 
 /// Functions, their instances' limits, and the calls in flight. Cheap to clone.
@@ -39,19 +38,19 @@ pub(crate) struct Functions {
 #[derive(Debug)]
 pub(crate) struct Inner {
     node: Node,
-    memos: Memos,
+    analysis: AnalysisCache,
     pub(crate) store: Store,
     logs: Logs,
     calls: Arc<Calls>,
     waiting: Waiting,
-    // What is prepared in this process. Held for a look-up only.
+    // Functions that are prepared in this process. Held for a lookup only.
     live: Mutex<HashMap<FunctionName, Arc<Live>>>,
 }
 
 impl Functions {
-    pub fn new(node: Node, memos: Memos, store: Store, logs: Logs) -> Self {
+    pub fn new(node: Node, analysis: AnalysisCache, store: Store, logs: Logs) -> Self {
         let (calls, waiting, live) = (Arc::default(), Waiting::default(), Mutex::default());
-        Self { inner: Arc::new(Inner { node, memos, store, logs, calls, waiting, live }) }
+        Self { inner: Arc::new(Inner { node, analysis, store, logs, calls, waiting, live }) }
     }
 
     /// Prepares, loads and stores a function; on return it survives a crash.
@@ -75,7 +74,7 @@ impl Functions {
         if let Some(old) = replaced.filter(other) {
             self.inner.node.forget(&old.unit, &old.limits);
         }
-        self.park(&live);
+        self.prewarm(&live);
         Ok(self.summary(&live.record))
     }
 
@@ -87,7 +86,7 @@ impl Functions {
 
     /// Makes a code package.
     pub async fn pack(&self, request: PackRequest) -> Result<Packed, ErrorReport> {
-        live::pack(&self.inner.node, &self.inner.memos, request).await
+        live::pack(&self.inner.node, &self.inner.analysis, request).await
     }
 
     /// Starts and loads what calls are expected to need, at least one, in one request.
@@ -95,10 +94,10 @@ impl Functions {
         let options = &live.record.spec.options;
         let each = live.limits.concurrency.max(1);
         let expected = live.record.spec.expected.clamp(1, options.instances.max(1));
-        // A lease is a seat, and an instance has as many as it takes calls.
-        let seats = (expected * each) as usize;
+        // A lease is a slot, and an instance has as many as it takes calls.
+        let slots = (expected * each) as usize;
         let mut leases = Vec::new();
-        for lease in self.inner.node.lease_instances(&live.unit, &live.limits, seats).await {
+        for lease in self.inner.node.lease_instances(&live.unit, &live.limits, slots).await {
             leases.push(lease.map_err(|error| error.report())?);
         }
         let loading = leases.iter_mut().map(|lease| lease.preload(&live.load, LOAD_LIMIT));
@@ -109,9 +108,9 @@ impl Functions {
         Ok(())
     }
 
-    fn park(&self, live: &Live) {
+    fn prewarm(&self, live: &Live) {
         let count = live.record.spec.options.parked.min(live.record.spec.options.instances);
-        self.inner.node.park(&live.unit, &live.limits, &live.load, count as usize);
+        self.inner.node.prewarm(&live.unit, &live.limits, &live.load, count as usize);
     }
 
     /// Every deployed function, by name.
@@ -164,8 +163,8 @@ impl Functions {
         Ok(self.run(&live, accepted(name), request.event, None).await)
     }
 
-    /// Calls a function with many events at once, and waits for all answers. The instances that
-    /// are missing are asked for in one request; the failure of one call is its own.
+    /// Calls a function with many events concurrently, and waits for all answers. Missing instances
+    /// are requested together; the failure of one call does not affect the others.
     pub async fn invoke_all(
         &self,
         name: &FunctionName,
@@ -177,11 +176,11 @@ impl Functions {
         let permits: Vec<_> = (0..now).map_while(|_| live.permits.try_acquire().ok()).collect();
         let node = &self.inner.node;
         let leased = node.lease_instances(&live.unit, &live.limits, permits.len()).await;
-        let mut seats = permits.into_iter().zip(leased);
+        let mut slots = permits.into_iter().zip(leased);
         let calls = request.events.into_iter().map(|event| {
-            let seat = seats.next();
+            let slot = slots.next();
             async {
-                let (permit, lease) = seat.unzip();
+                let (permit, lease) = slot.unzip();
                 let lease = lease.map(|lease| lease.map_err(|error| error.report()));
                 let ended = self.run(&live, accepted(name), event, lease).await;
                 drop(permit);
@@ -238,17 +237,17 @@ impl Functions {
         self.blocking(move |inner| inner.logs.read(&name, invocation.as_ref(), tail)).await
     }
 
-    /// Runs a call, on a seat that it has or on one that it waits for.
+    /// Runs a call, on a slot that it has or on one that it waits for.
     pub(crate) async fn run(
         &self,
         live: &Live,
         mut invocation: Invocation,
         event: Box<RawValue>,
-        seat: Option<Result<InstanceLease, ErrorReport>>,
+        slot: Option<Result<InstanceLease, ErrorReport>>,
     ) -> Invocation {
         let begun = Instant::now();
         let counted = Counted::begin(&self.inner.calls);
-        match self.call(live, &mut invocation, event, seat).await {
+        match self.call(live, &mut invocation, event, slot).await {
             Ok(result) => {
                 invocation.state = InvocationState::Succeeded;
                 invocation.result = Some(result);
@@ -256,7 +255,7 @@ impl Functions {
             }
             Err(error) => invocation = failed(invocation, error),
         }
-        invocation.wall_us = u64::try_from(begun.elapsed().as_micros()).ok();
+        invocation.wall_us = Some(micros(begun.elapsed()));
         invocation
     }
 
@@ -265,16 +264,16 @@ impl Functions {
         live: &Live,
         invocation: &mut Invocation,
         event: Box<RawValue>,
-        seat: Option<Result<InstanceLease, ErrorReport>>,
+        slot: Option<Result<InstanceLease, ErrorReport>>,
     ) -> Result<Answer, ErrorReport> {
         let limit = Duration::from_millis(live.record.spec.options.timeout_ms);
-        let _permit = match seat {
+        let _permit = match slot {
             Some(_) => None,
             None => Some(live.permits.acquire().await.map_err(|error| {
                 ErrorReport::new(Code::INTERNAL, format!("the permits are closed: {error}"))
             })?),
         };
-        let mut lease = match seat {
+        let mut lease = match slot {
             Some(lease) => lease?,
             None => self.lease(live).await?,
         };
@@ -290,7 +289,7 @@ impl Functions {
                 lease.give_back();
                 Ok(result)
             }
-            // The function raised: its instance is as good as before.
+            // The function raised an error: its instance can be used again.
             Err(error @ snowmelt_node::Error::Function(_)) => {
                 lease.give_back();
                 Err(error.report())
@@ -341,11 +340,11 @@ impl Functions {
         let Some(record) = record else { return Err(self.missing(name).await) };
         let live = Arc::new(self.prepare(record).await?);
         let live = Arc::clone(self.live().entry(name.clone()).or_insert(live));
-        self.park(&live);
+        self.prewarm(&live);
         Ok(live)
     }
 
-    /// Lets go of a function whose images are dead, unless another one has its name meanwhile.
+    /// Forgets a function whose images are dead, unless another one has its name meanwhile.
     fn forget(&self, name: &FunctionName, dead: &Arc<Live>) {
         let mut live = self.live();
         if live.get(name).is_some_and(|found| Arc::ptr_eq(found, dead)) {
@@ -361,7 +360,7 @@ impl Functions {
     }
 
     async fn prepare(&self, record: FunctionRecord) -> Result<Live, ErrorReport> {
-        Live::prepare(&self.inner.node, &self.inner.memos, record).await
+        Live::prepare(&self.inner.node, &self.inner.analysis, record).await
     }
 
     fn summary(&self, record: &FunctionRecord) -> FunctionSummary {

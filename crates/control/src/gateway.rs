@@ -24,7 +24,7 @@ use crate::metrics;
 use crate::platform::Platform;
 
 /// Frames of an answer that wait for a slow client before the query waits too.
-const FRAMES_AHEAD: usize = 8;
+const BUFFERED_FRAMES: usize = 8;
 
 /// The routes of the table in [`snowmelt_api`].
 pub(crate) fn router(platform: Arc<Platform>) -> Router {
@@ -81,18 +81,18 @@ async fn shutdown(State(platform): State<Arc<Platform>>, body::Body(body): body:
     Ok(StatusCode::ACCEPTED.into_response())
 }
 
-/// Runs a query; its frames follow as they come. A client that goes away drops the receiver, which
-/// the query notices.
+/// Runs a query and streams its frames. A client that disconnects drops the receiver, which ends
+/// the query.
 async fn query(State(platform): State<Arc<Platform>>, body::Body(body): body::Body) -> Answer {
     let request = body::parse(&body)?;
-    let (sender, receiver) = mpsc::channel(FRAMES_AHEAD);
+    let (sender, receiver) = mpsc::channel(BUFFERED_FRAMES);
     tokio::spawn(async move { platform.queries.run(request, sender).await });
     let bytes = ReceiverStream::new(receiver).map(Ok::<_, std::convert::Infallible>);
     let headers = [(header::CONTENT_TYPE, "application/vnd.snowmelt.frames")];
     Ok((headers, Body::from_stream(bytes)).into_response())
 }
 
-/// A client that goes away drops this, and with it what still runs.
+/// A client that disconnects drops this future, and with it the ranks that still run.
 async fn burst(State(platform): State<Arc<Platform>>, body::Body(body): body::Body) -> Answer {
     json(StatusCode::OK, &platform.bursts.run(body::parse(&body)?).await?)
 }

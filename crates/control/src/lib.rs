@@ -1,10 +1,11 @@
 //! The control plane: the HTTP gateway on a unix socket, queries, functions, and the store of what
 //! was acknowledged. The same server runs inside `snowmelt sql` for one query and as `snowmelt up`.
 //!
-//! Boundary: it decides what runs and answers for it; the node does it. Invariant: what was
-//! acknowledged is in the store, everything else can be lost and rebuilt.
+//! Boundary: it decides what runs and answers the clients; the node runs it. Invariant: everything
+//! that was acknowledged is in the store; all other state can be lost and rebuilt.
 
 mod accepted;
+mod analysis_cache;
 mod answers;
 mod bursts;
 mod calls;
@@ -16,12 +17,13 @@ mod gateway;
 pub mod hosts;
 mod live;
 mod logs;
-mod memos;
 mod metrics;
 pub mod place;
 mod platform;
 mod progress;
 mod queries;
+#[cfg(test)]
+mod rig;
 pub mod server;
 mod store;
 mod udfs;

@@ -10,8 +10,8 @@ use snowmelt_types::{Code, Digest, ErrorReport, Report};
 use snowmelt_wire::{Load, Mode, OnError, SourceCode};
 use tokio::sync::Semaphore;
 
+use crate::analysis_cache::AnalysisCache;
 use crate::declared::{Declared, declared};
-use crate::memos::Memos;
 use crate::store::FunctionRecord;
 
 /// The most instances of a function.
@@ -34,14 +34,14 @@ impl Live {
     /// Finds and makes all that its instances need.
     pub async fn prepare(
         node: &Node,
-        memos: &Memos,
+        analysis: &AnalysisCache,
         record: FunctionRecord,
     ) -> Result<Self, ErrorReport> {
         let spec = &record.spec;
         let limits = Arc::new(InstanceLimits::from(&spec.options));
         let unit = match language(spec) {
             None if record.packed.is_some() => packed(node, &record).await?,
-            None => python(node, memos, spec).await?,
+            None => python(node, analysis, spec).await?,
             Some(language) => program(node, &record, language, &limits).await?,
         };
         let load = Load {
@@ -167,7 +167,7 @@ pub(crate) async fn pin(node: &Node, record: &mut FunctionRecord) -> Result<(), 
 /// Makes a code package.
 pub(crate) async fn pack(
     node: &Node,
-    memos: &Memos,
+    analysis: &AnalysisCache,
     request: PackRequest,
 ) -> Result<Packed, ErrorReport> {
     let PackRequest { name, code, handler, packages } = request;
@@ -176,7 +176,7 @@ pub(crate) async fn pack(
         let hint = "put a program into an image (snowmelt image convert) and name that (--image)";
         return Err(ErrorReport::new(Code::OPTION, message).hint(hint));
     }
-    let Declared { packages, imports, .. } = declared(node, memos, &code, &packages).await?;
+    let Declared { packages, imports, .. } = declared(node, analysis, &code, &packages).await?;
     let handler = if handler.is_empty() { "handler" } else { &handler };
     let (asked, silent) = ((&packages[..], &imports[..]), &snowmelt_package::Silent);
     node.pack(&name, &code, handler, asked, silent).await.map_err(|error| error.report())
@@ -189,9 +189,13 @@ async fn packed(node: &Node, record: &FunctionRecord) -> Result<Unit, ErrorRepor
     prepared.map_err(|error| error.report())
 }
 
-async fn python(node: &Node, memos: &Memos, spec: &FunctionSpec) -> Result<Unit, ErrorReport> {
+async fn python(
+    node: &Node,
+    analysis: &AnalysisCache,
+    spec: &FunctionSpec,
+) -> Result<Unit, ErrorReport> {
     let Declared { packages, imports, .. } =
-        declared(node, memos, &spec.code, &spec.packages).await?;
+        declared(node, analysis, &spec.code, &spec.packages).await?;
     let silent = &snowmelt_package::Silent;
     let prepared = node.prepare(&spec.tenant, &spec.code, &packages, &imports, silent).await;
     prepared.map_err(|error| error.report())

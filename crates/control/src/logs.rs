@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use snowmelt_api::LogEntry;
 use snowmelt_types::{Code, ErrorReport, FunctionName, InvocationId};
 
-/// Invocations that are shown where nobody says how many.
+/// Invocations that are shown by default.
 const SHOWN: usize = 200;
 
 /// A file that is longer becomes the one before, and that one goes.
@@ -97,7 +97,7 @@ impl Logs {
             Ok(found) if found.len() > self.most_bytes => {
                 std::fs::rename(&current, folder.join(BEFORE))
             }
-            // Somebody else was first.
+            // Another thread was first.
             _ => Ok(()),
         }
     }

@@ -59,12 +59,12 @@ fn caches(text: &mut Text, figures: &Figures) {
     for (cache, count) in misses {
         text.sample("cache_misses_total", &[("cache", cache)], count);
     }
-    text.family("cache_evictions_total", "counter", "What was let go of to make room.");
+    text.family("cache_evictions_total", "counter", "Items evicted to make room.");
     for (cache, count) in [("handler", handlers.evicted), ("import", imports.evicted)] {
         text.sample("cache_evictions_total", &[("cache", cache)], count);
     }
     let PoolFigures { expired, .. } = handlers;
-    text.counter("cache_expired_total", "Idle instances that nobody took in time.", expired);
+    text.counter("cache_expired_total", "Idle instances that expired unused.", expired);
     text.family("cache_bytes", "gauge", "What a cache holds: memory, and for installs disk.");
     let bytes = [
         ("handler", handlers.bytes),

@@ -186,7 +186,7 @@ mod tests {
 
     /// A user may name `/tmp`.
     #[test]
-    fn a_folder_of_somebody_elses_things_keeps_its_mode() {
+    fn a_folder_of_another_owner_keeps_its_mode() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::set_permissions(folder.path(), Permissions::from_mode(0o1777)).unwrap();
         state_folder(folder.path(), None).unwrap();

@@ -81,13 +81,14 @@ impl Platform {
     }
 }
 
-/// Resident memory of the server and of the spawner's first process, of which the others are copies.
+/// Resident memory of the server and of the spawner's first process, of which the others are
+/// copies.
 fn memory(spawner: &SpawnerHealth) -> u64 {
     resident_bytes(std::process::id())
         + spawner.processes.first().copied().map_or(0, resident_bytes)
 }
 
-/// Resident memory of a process; 0 where the kernel does not tell.
+/// Resident memory of a process; 0 where the kernel does not report it.
 fn resident_bytes(pid: u32) -> u64 {
     let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/status")) else { return 0 };
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));

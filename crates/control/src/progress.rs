@@ -19,7 +19,7 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// Forwards to a client until it is gone or nobody sends any more.
+    /// Forwards to a client until it disconnects or all senders are dropped.
     pub fn forward_to(frames: mpsc::Sender<Bytes>) -> Self {
         let (sender, mut receiver) = mpsc::channel(MOST_WAITING);
         tokio::spawn(async move {
@@ -34,7 +34,8 @@ impl Events {
         Self { sender }
     }
 
-    /// Sends an event. A client that went away needs none, and one that does not read misses some.
+    /// Sends an event. A client that disconnected needs none, and one that does not read misses
+    /// some.
     pub fn send(&self, event: Event) {
         let _ = self.sender.try_send(event);
     }

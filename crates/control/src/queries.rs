@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use snowmelt_api::{Event, Phase, QueryRequest};
 use snowmelt_node::{Driver, Frames, Node, QueryRunner, WorkerLimits};
-use snowmelt_types::{ByteSize, Code, CpuMillis, ErrorReport, QueryId, Report};
+use snowmelt_types::{ByteSize, Code, CpuMillis, ErrorReport, QueryId, Report, micros};
 use snowmelt_wire::{Drive, Frame, Kind, MAX_ANSWER_BYTES, read_frame_within};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::memos::Memos;
+use crate::analysis_cache::AnalysisCache;
 use crate::progress::{EventReporter, Events, encoded};
 use crate::udfs::{UdfCatalog, UdfSet};
 
@@ -48,17 +48,17 @@ impl Drop for Running {
 }
 
 impl Queries {
-    pub fn new(node: Node, memos: Memos, shutdown: CancellationToken) -> Self {
-        let udfs = UdfCatalog::new(node.clone(), memos);
+    pub fn new(node: Node, analysis: AnalysisCache, shutdown: CancellationToken) -> Self {
+        let udfs = UdfCatalog::new(node.clone(), analysis);
         Self { node, udfs, shutdown, running: Arc::default() }
     }
 
-    /// Queries that run now.
+    /// Running queries.
     pub fn running(&self) -> u32 {
         self.running.load(Ordering::Relaxed)
     }
 
-    /// Runs a query and sends its frames. It ends early when the client goes away, when its time
+    /// Runs a query and sends its frames. It ends early when the client disconnects, when its time
     /// is up, and when the server ends; dropping it destroys its sandboxes.
     pub async fn run(&self, request: QueryRequest, frames: mpsc::Sender<Bytes>) {
         self.running.fetch_add(1, Ordering::Relaxed);
@@ -75,14 +75,12 @@ impl Queries {
         let failure = tokio::select! {
             answered = self.answer(&request, id.clone(), frames.clone()) => answered.err(),
             () = frames.closed() => None,
-            () = self.shutdown.cancelled() => {
-                Some(ErrorReport::new(Code::CANCELLED, "the query was cancelled because the server ends"))
-            }
+            () = self.shutdown.cancelled() => Some(server_ends()),
             () = time_is_up => Some(timed_out(limit)),
         };
         if let Some(mut report) = failure {
             report.query_id.get_or_insert_with(|| id.as_str().to_owned());
-            // A client that went away needs no reason.
+            // A client that disconnected needs no reason.
             let _ = send(&frames, Frame::json(Kind::Failure, &report)).await;
         }
     }
@@ -139,7 +137,7 @@ impl Queries {
     }
 }
 
-/// As many workers as asked for, or one for each core.
+/// The requested number of workers, or one for each core.
 fn workers(asked: u32) -> Result<u32, ErrorReport> {
     if asked > MOST_WORKERS {
         let message = format!("{asked} workers are more than one query may have");
@@ -153,7 +151,7 @@ fn cores() -> u32 {
     std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32)
 }
 
-/// As much memory as asked for, which no worker could have where the machine has less.
+/// The requested memory, if the machine has that much.
 fn memory(asked: ByteSize) -> Result<ByteSize, ErrorReport> {
     let all = snowmelt_node::machine_memory();
     if asked > all {
@@ -186,23 +184,19 @@ fn drive(
     }
 }
 
-fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
-}
-
-/// How the passing on of an answer ended.
+/// How the forwarding of an answer ended.
 enum Relayed {
     /// With its last frame.
     Complete,
-    /// With a failure, which the client is yet to be told.
+    /// With a failure, which is still to be sent to the client.
     Failed(Box<ErrorReport>),
-    /// The client went away.
+    /// The client disconnected.
     ClientGone,
     /// Without an end: the driver was lost.
     Lost,
 }
 
-/// Passes the driver's answer on as it comes, without decoding it.
+/// Forwards the driver's answer as it arrives, without decoding it.
 async fn relay(
     mut answer: Frames,
     runner: &QueryRunner,
@@ -230,7 +224,7 @@ async fn relay(
     }
 }
 
-/// Shows what UDFs wrote: `print` in a function is how people look into it.
+/// Shows what UDFs wrote: users debug their functions with `print`.
 fn tell_written(runner: &QueryRunner, events: &Events) {
     for (name, text) in runner.written() {
         for line in text.lines().take(20) {
@@ -248,6 +242,11 @@ async fn send(frames: &mpsc::Sender<Bytes>, frame: snowmelt_wire::Result<Frame>)
             false
         }
     }
+}
+
+fn server_ends() -> ErrorReport {
+    ErrorReport::new(Code::CANCELLED, "the query was cancelled because the server ends")
+        .hint("run it again when the server is back")
 }
 
 fn timed_out(limit_ms: u64) -> ErrorReport {

@@ -1,12 +1,12 @@
-//! The life of a server: what it holds while it runs, and that nothing is left when it ends.
+//! The life of a server: its resources while it runs, and their removal when it ends.
 
 use std::ffi::OsString;
-use std::fs::{File, TryLockError};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use snowmelt_kernel::lock::{Lock, Share};
 use snowmelt_node::Node;
 use snowmelt_node::agent::Agent;
 use snowmelt_rpc::Token;
@@ -16,33 +16,33 @@ use snowmelt_types::{ByteSize, Code, ErrorReport, HostName, Report};
 use tokio::net::UnixListener;
 use tokio_util::sync::CancellationToken;
 
+use crate::analysis_cache::AnalysisCache;
 use crate::bursts::Bursts;
 use crate::functions::Functions;
 use crate::gateway;
 use crate::hosts::{Hosts, in_time, listen};
 use crate::logs::Logs;
-use crate::memos::Memos;
 use crate::now_ms;
 use crate::place::{self, Group};
 use crate::platform::{Grace, Platform};
 use crate::queries::Queries;
 use crate::store::Store;
 
-/// How long what runs may go on once the server is asked to end, unless it is told otherwise.
+/// How long calls and queries may run once the server is asked to end, by default.
 const GRACE: Duration = Duration::from_secs(10);
-/// The same of a platform whose client has what it wanted, or is gone.
+/// The same of a platform whose client has its answer, or has ended.
 const PRIVATE_GRACE: Duration = Duration::from_millis(500);
 
-/// Where a server lives.
+/// Folders, budgets and sockets of a server.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Packages, code, functions and logs: what stays.
+    /// For packages, code, functions and logs, which are kept.
     pub state_dir: PathBuf,
-    /// Folder for the running server's own folder: what goes.
+    /// For the folder of the running server, which is removed with it.
     pub run_base: PathBuf,
     /// The socket to serve; `None` for one in the running server's own folder.
     pub socket: Option<PathBuf>,
-    /// Whose members may use the server; nobody's but its own user where absent.
+    /// The group whose members may use the server; only its own user where absent.
     pub group: Option<Group>,
     /// How to start the spawner: this binary with `internal spawner`.
     pub spawner_command: Vec<OsString>,
@@ -54,14 +54,14 @@ pub struct Settings {
     pub handler_cache: ByteSize,
     /// The most memory of zygotes.
     pub import_cache: ByteSize,
-    /// What is done with images.
+    /// Settings of images.
     pub images: snowmelt_node::ImageSettings,
     /// The most memory that bursts have on this host; what the machine has where absent.
     pub memory: Option<ByteSize>,
     /// The most that all sandboxes have together.
     pub total: snowmelt_sandbox::Total,
-    /// What holds the functions of a job to their addresses.
-    pub hold: snowmelt_node::Hold,
+    /// How the addresses of functions of a job are enforced.
+    pub hold: snowmelt_node::EnforcementChoice,
     /// True for a server that ends with its client: it takes no lock and no asynchronous calls.
     pub private: bool,
     /// For what is known of the networks of jobs, which is to outlive a crash; `None` for the
@@ -76,7 +76,7 @@ pub struct Settings {
 pub struct Cluster {
     /// The name of control's own host.
     pub name: HostName,
-    /// The address at which hosts say that they are there.
+    /// The address at which hosts report to control.
     pub listen: SocketAddr,
     /// The secret of the cluster.
     pub token: Token,
@@ -148,7 +148,7 @@ pub struct Launch {
     hosts: Option<std::net::TcpListener>,
     socket: PathBuf,
     // Held until the end: one server that is not private for each state folder.
-    _lock: Option<File>,
+    _lock: Option<Lock>,
 }
 
 impl Launch {
@@ -216,7 +216,7 @@ impl Launch {
     }
 }
 
-/// Once the server is asked to end: begins nothing that waits, and gives what runs its time.
+/// Once the server is asked to end: starts no waiting call, and gives running ones the grace time.
 async fn drain(platform: &Platform, ending: &Ending, all_ended: &CancellationToken) {
     tokio::select! {
         () = ending.asked.cancelled() => {}
@@ -239,7 +239,7 @@ fn platform(
     ending: &Ending,
 ) -> Result<Arc<Platform>, ErrorReport> {
     let store = Store::open(settings.state_dir.join("state.redb"), !settings.private)?;
-    let memos = Memos::new(settings.state_dir.join("known"));
+    let analysis = AnalysisCache::new(settings.state_dir.join("known"));
     let logs = Logs::new(settings.state_dir.join("logs"));
     let cluster = settings.cluster.clone();
     let address = cluster.as_ref().map(|cluster| cluster.listen);
@@ -248,9 +248,9 @@ fn platform(
     let name = name.map_err(|message: String| ErrorReport::new(Code::OPTION, message))?;
     let hosts = Hosts::new(name, Agent::new(node.clone(), settings.memory), token, address)?;
     Ok(Arc::new(Platform {
-        queries: Queries::new(node.clone(), memos.clone(), ending.over.clone()),
-        functions: Functions::new(node.clone(), memos.clone(), store, logs),
-        bursts: Bursts::new(node.clone(), memos, hosts.clone()),
+        queries: Queries::new(node.clone(), analysis.clone(), ending.over.clone()),
+        functions: Functions::new(node.clone(), analysis.clone(), store, logs),
+        bursts: Bursts::new(node.clone(), analysis, hosts.clone()),
         hosts,
         node,
         shutdown: ending.asked.clone(),
@@ -273,17 +273,14 @@ async fn serve_connections(
     Ok(())
 }
 
-fn lock(state_dir: &Path) -> Result<File, ErrorReport> {
+fn lock(state_dir: &Path) -> Result<Lock, ErrorReport> {
     let path = state_dir.join("server.lock");
-    // Who could open it could hold its lock, and no server would ever start again.
-    let file = place::private_file(&path).map_err(|error| place::failure(&path, &error))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => {
-            let message = format!("a server is running already with {}", state_dir.display());
-            Err(ErrorReport::new(Code::SERVER_RUNNING, message)
-                .hint("`snowmelt status` shows it, `snowmelt down` ends it"))
-        }
-        Err(TryLockError::Error(error)) => Err(place::failure(&path, &error)),
-    }
+    // A user who could open it could keep its lock, and no server would ever start again.
+    let file = place::private_file(&path);
+    let locked = file.and_then(|file| Lock::attempt(file, Share::Exclusive));
+    locked.map_err(|error| place::failure(&path, &error))?.ok_or_else(|| {
+        let message = format!("a server is running already with {}", state_dir.display());
+        ErrorReport::new(Code::SERVER_RUNNING, message)
+            .hint("`snowmelt status` shows it, `snowmelt down` ends it")
+    })
 }

@@ -16,8 +16,8 @@ use snowmelt_types::{ByteSize, Code, Digest, ErrorReport, Report, Tenant};
 use snowmelt_udf::{BatchKind, ParsedSignature, Registration, with_runtime};
 use snowmelt_wire::{Load, Mode, OnError, Signature, SourceCode};
 
+use crate::analysis_cache::AnalysisCache;
 use crate::declared::{Declared, declared};
-use crate::memos::Memos;
 use crate::progress::Events;
 
 /// How long code may take to say which UDFs it defines.
@@ -52,7 +52,7 @@ struct Known {
 #[derive(Debug)]
 pub(crate) struct UdfCatalog {
     node: Node,
-    memos: Memos,
+    analysis: AnalysisCache,
 }
 
 impl UdfSet {
@@ -76,8 +76,8 @@ impl UdfSet {
 }
 
 impl UdfCatalog {
-    pub fn new(node: Node, memos: Memos) -> Self {
-        Self { node, memos }
+    pub fn new(node: Node, analysis: AnalysisCache) -> Self {
+        Self { node, analysis }
     }
 
     /// Prepares all UDFs of a query; a name that two of them have is refused.
@@ -141,17 +141,17 @@ impl UdfCatalog {
     ) -> Result<Known, ErrorReport> {
         let asked = serde_json::to_string(source).unwrap_or_default();
         let key = Digest::of_parts(["udfs-2", &asked]);
-        if let Some(known) = self.memos.get(&key) {
+        if let Some(known) = self.analysis.get(&key) {
             return Ok(known);
         }
-        let declared = declared(&self.node, &self.memos, &source.code, &source.packages).await?;
+        let declared = declared(&self.node, &self.analysis, &source.code, &source.packages).await?;
         let apart = self.go_apart(&declared, events).await?;
         let signatures = match &source.signatures {
             Some(signatures) => signatures.clone(),
             None => self.describe(tenant, &source.code, &declared, apart, events).await?,
         };
         let known = Known { declared, signatures, apart };
-        self.memos.put(&key, &known);
+        self.analysis.put(&key, &known);
         Ok(known)
     }
 

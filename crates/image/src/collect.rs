@@ -87,7 +87,7 @@ fn referenced(layout: &Layout) -> Result<HashSet<String>> {
         reference(layout, &manifest, &mut named)?;
     }
     for (name, path, _) in files(&layout.private(PINNED))? {
-        let free = Lock::attempt(&path, Share::Alone)?;
+        let free = Lock::attempt(&path, Share::Exclusive)?;
         let digest = format!("sha256:{name}").parse::<OciDigest>();
         match digest {
             Ok(digest) if free.is_none() => {

@@ -1,24 +1,16 @@
-//! Locks between processes, which die with their holder (`flock`).
+//! Lock files.
 
-use std::fs::{File, TryLockError};
+use std::fs::File;
 use std::path::Path;
+
+pub(crate) use snowmelt_kernel::lock::Share;
 
 use crate::{Error, Result};
 
-/// A locked file; dropping it gives the lock back.
-///
-/// Invariant: it is given back by name and not by closing the file. A child that another thread has
-/// forked has the file open too until its exec, and would keep the lock that long.
+/// A locked file; dropping it releases the lock.
 #[derive(Debug)]
-pub struct Lock(File);
-
-/// How many may hold a lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Share {
-    /// Any number, while nobody holds it alone.
-    Shared,
-    /// One.
-    Alone,
+pub struct Lock {
+    _held: snowmelt_kernel::lock::Lock,
 }
 
 impl Lock {
@@ -34,31 +26,18 @@ impl Lock {
 
     /// Locks an open file, which is at `path`.
     pub(crate) fn wait_for(file: File, share: Share, path: &Path) -> Result<Self> {
-        let locked = match share {
-            Share::Shared => file.lock_shared(),
-            Share::Alone => file.lock(),
-        };
-        locked.map(|()| Self(file)).map_err(Error::io("lock", path))
+        let locked = snowmelt_kernel::lock::Lock::wait(file, share);
+        locked.map(Self::of).map_err(Error::io("lock", path))
     }
 
     /// The same without waiting; `None` if it is not free.
     pub(crate) fn attempt_at(file: File, share: Share, path: &Path) -> Result<Option<Self>> {
-        let locked = match share {
-            Share::Shared => file.try_lock_shared(),
-            Share::Alone => file.try_lock(),
-        };
-        match locked {
-            Ok(()) => Ok(Some(Self(file))),
-            Err(TryLockError::WouldBlock) => Ok(None),
-            Err(TryLockError::Error(error)) => Err(Error::io("lock", path)(error)),
-        }
+        let locked = snowmelt_kernel::lock::Lock::attempt(file, share);
+        Ok(locked.map_err(Error::io("lock", path))?.map(Self::of))
     }
-}
 
-impl Drop for Lock {
-    fn drop(&mut self) {
-        // What cannot be given back goes with the file.
-        let _ = self.0.unlock();
+    fn of(held: snowmelt_kernel::lock::Lock) -> Self {
+        Self { _held: held }
     }
 }
 
@@ -76,21 +55,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lock");
         let attempt = |share| Lock::attempt(&path, share).unwrap();
-        let alone = Lock::wait(&path, Share::Alone).unwrap();
-        assert!(attempt(Share::Shared).is_none() && attempt(Share::Alone).is_none());
+        let alone = Lock::wait(&path, Share::Exclusive).unwrap();
+        assert!(attempt(Share::Shared).is_none() && attempt(Share::Exclusive).is_none());
         drop(alone);
         let together = [attempt(Share::Shared), Some(Lock::wait(&path, Share::Shared).unwrap())];
-        assert!(together.iter().all(Option::is_some) && attempt(Share::Alone).is_none());
-    }
-
-    #[test]
-    fn it_is_free_at_once_whoever_has_the_file_open_too() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("lock");
-        let lock = Lock::wait(&path, Share::Alone).unwrap();
-        let as_a_child_has_it = lock.0.try_clone().unwrap();
-        drop(lock);
-        assert!(Lock::attempt(&path, Share::Alone).unwrap().is_some());
-        drop(as_a_child_has_it);
+        assert!(together.iter().all(Option::is_some) && attempt(Share::Exclusive).is_none());
     }
 }

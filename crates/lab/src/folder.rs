@@ -6,13 +6,12 @@
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read};
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use snowmelt_kernel::lock::{Lock, Share};
 use snowmelt_types::HostName;
 
 use crate::{Error, Result};
@@ -114,16 +113,14 @@ impl Folder {
     }
 }
 
-/// The lock that is held while labs are created, changed and removed.
-pub(crate) fn lock(roots: &Roots) -> Result<OwnedFd> {
+/// Held while labs are made, changed and ended.
+pub(crate) fn lock(roots: &Roots) -> Result<Lock> {
     make(&roots.run, 0o711)?;
     // Outside the labs' folder, which is removed with the last lab.
     let path = roots.run.join("labs.lock");
     let file = File::options().create(true).truncate(false).write(true).mode(0o600).open(&path);
     let file = file.map_err(Error::folder(&path))?;
-    let locked = flock(&file, FlockOperation::LockExclusive);
-    locked.map_err(|error| Error::folder(&path)(error.into()))?;
-    Ok(file.into())
+    Lock::wait(file, Share::Exclusive).map_err(Error::folder(&path))
 }
 
 /// The names of labs that exist, completely or not.

@@ -207,8 +207,8 @@ impl Lab {
         namespace::open(&self.folder.namespace(BRIDGE))
     }
 
-    /// The lock for changes of labs.
-    pub(crate) fn lock(&self) -> Result<std::os::fd::OwnedFd> {
+    /// The lock that changes of labs hold.
+    pub(crate) fn lock(&self) -> Result<snowmelt_kernel::lock::Lock> {
         folder::lock(&self.roots)
     }
 

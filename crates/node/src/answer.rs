@@ -4,51 +4,33 @@
 //! process that serves all tenants. Invariant: no more is read from an instance than one answer may
 //! have, and only once there is memory for it in addition to all other answers in progress.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use snowmelt_api::{Answer, Held};
-use snowmelt_types::ByteSize;
+use snowmelt_types::{ByteSize, Tenant};
 use snowmelt_wire::{Frame, Kind, read_header, read_payload};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::quiet::Quiet;
+use crate::readable_stream::ReadableStream;
+use crate::room::{Room, Rooms};
 use crate::{Error, Result};
 
 /// The longest answer of a function.
 pub const MOST_ANSWER: ByteSize = ByteSize::mib(64);
 /// The longest of all other messages of an instance: failures, signatures.
 const MOST_OTHER: ByteSize = ByteSize::mib(4);
-/// The most memory that all answers take together from when they are read until they are sent.
-const MOST_UNDER_WAY: ByteSize = ByteSize::mib(512);
-/// How many copies of an answer are in memory at once while it is passed on.
-const COPIES: u64 = 2;
-/// How long an answer waits for memory; the time-outs of the server free it.
-const ROOM_WITHIN: Duration = Duration::from_secs(2);
-/// Room is counted in so many bytes.
-const UNIT: u64 = 1 << 10;
 
-/// A part of the memory that answers may take, until it is dropped.
-#[derive(Debug)]
-pub(crate) struct Room {
-    _permit: OwnedSemaphorePermit,
-}
-
-/// The room for answers.
-#[derive(Debug)]
+/// Reads answers, as long as there is memory for them.
+#[derive(Debug, Default)]
 pub(crate) struct Answers {
-    room: Arc<Semaphore>,
-}
-
-impl Default for Answers {
-    fn default() -> Self {
-        Self { room: Arc::new(Semaphore::new(units(MOST_UNDER_WAY.bytes()) as usize)) }
-    }
+    rooms: Rooms,
 }
 
 impl Answers {
-    /// Reads what a function answers, or why it failed.
-    pub async fn read(&self, from: &mut Quiet, name: &str) -> Result<(Frame, Option<Room>)> {
+    /// Reads what a function of a tenant answers, or why it failed.
+    pub async fn read(
+        &self,
+        from: &mut ReadableStream,
+        tenant: &Tenant,
+        name: &str,
+    ) -> Result<(Frame, Option<Room>)> {
         let (kind, length) = read_header(from).await?.ok_or(snowmelt_wire::Error::Closed)?;
         if kind != Kind::Return {
             return Ok((other(from, kind, length).await?, None));
@@ -57,34 +39,22 @@ impl Answers {
             let bytes = ByteSize(length as u64);
             return Err(Error::AnswerTooLong { name: name.to_owned(), bytes });
         }
-        let room = self.make_room(length as u64).await?;
+        let room = self.rooms.make(tenant, length as u64).await?;
         Ok((read_payload(from, kind, length).await?, Some(room)))
-    }
-
-    async fn make_room(&self, length: u64) -> Result<Room> {
-        let room = Arc::clone(&self.room).acquire_many_owned(units(length * COPIES));
-        match tokio::time::timeout(ROOM_WITHIN, room).await {
-            Ok(Ok(permit)) => Ok(Room { _permit: permit }),
-            _ => Err(Error::AnswersFull { most: MOST_UNDER_WAY }),
-        }
     }
 }
 
 /// Reads a message that is not the answer of a function.
-pub(crate) async fn read_other(from: &mut Quiet) -> Result<Frame> {
+pub(crate) async fn read_other(from: &mut ReadableStream) -> Result<Frame> {
     let (kind, length) = read_header(from).await?.ok_or(snowmelt_wire::Error::Closed)?;
     other(from, kind, length).await
 }
 
-async fn other(from: &mut Quiet, kind: Kind, length: usize) -> Result<Frame> {
+async fn other(from: &mut ReadableStream, kind: Kind, length: usize) -> Result<Frame> {
     if length as u64 > MOST_OTHER.bytes() {
         return Err(snowmelt_wire::Error::TooLong(length as u64).into());
     }
     Ok(read_payload(from, kind, length).await?)
-}
-
-fn units(bytes: u64) -> u32 {
-    u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX)
 }
 
 /// The answer that a frame holds.
@@ -106,11 +76,15 @@ mod tests {
         header
     }
 
+    fn tenant() -> Tenant {
+        "t".parse().unwrap()
+    }
+
     async fn said(answers: &Answers, bytes: &[u8]) -> Result<(Frame, Option<Room>)> {
         let (near, mut far) = UnixStream::pair().unwrap();
         far.write_all(bytes).unwrap();
         drop(far);
-        answers.read(&mut Quiet::new(near).unwrap(), "f").await
+        answers.read(&mut ReadableStream::new(near).unwrap(), &tenant(), "f").await
     }
 
     #[tokio::test]
@@ -124,7 +98,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_json_is_no_answer() {
+    async fn invalid_json_is_not_accepted_as_an_answer() {
         for text in [&b"{\"a\": }"[..], b"\"\xff\"", b"1 2", b""] {
             let whole = [&header(Kind::Return, text.len() as u32)[..], text].concat();
             let (frame, room) = said(&Answers::default(), &whole).await.unwrap();
@@ -140,7 +114,8 @@ mod tests {
         let (near, mut far) = UnixStream::pair().unwrap();
         let sending = std::thread::spawn(move || far.write_all(&whole));
         let answers = Answers::default();
-        let (frame, room) = answers.read(&mut Quiet::new(near).unwrap(), "f").await.unwrap();
+        let mut near = ReadableStream::new(near).unwrap();
+        let (frame, room) = answers.read(&mut near, &tenant(), "f").await.unwrap();
         sending.join().unwrap().unwrap();
         drop(parsed(&frame, room));
     }
@@ -152,19 +127,5 @@ mod tests {
         assert!(matches!(said(&answers, &long).await, Err(Error::AnswerTooLong { .. })));
         let long = header(Kind::Failure, (MOST_OTHER.bytes() + 1) as u32);
         assert!(matches!(said(&answers, &long).await, Err(Error::Wire(_))));
-    }
-
-    #[tokio::test]
-    async fn there_is_room_for_so_many_and_for_more_once_they_are_gone() {
-        let answers = Answers::default();
-        let each = MOST_ANSWER.bytes();
-        let many = MOST_UNDER_WAY.bytes() / (each * COPIES);
-        let mut held = Vec::new();
-        for _ in 0..many {
-            held.push(answers.make_room(each).await.unwrap());
-        }
-        assert!(matches!(answers.make_room(each).await, Err(Error::AnswersFull { .. })));
-        held.pop();
-        answers.make_room(each).await.unwrap();
     }
 }

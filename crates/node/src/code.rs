@@ -141,7 +141,8 @@ fn publish(whole: tempfile::TempDir, folder: &Path) -> Result<()> {
     }
 }
 
-fn state(path: &Path) -> impl Fn(std::io::Error) -> Error + use<'_> {
+/// The error for a path of the state folder that cannot be used.
+pub(crate) fn state(path: &Path) -> impl Fn(std::io::Error) -> Error + use<'_> {
     move |source| Error::State { path: path.to_owned(), source }
 }
 

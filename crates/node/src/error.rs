@@ -17,7 +17,7 @@ pub enum Error {
     /// An image cannot be found, read or mounted.
     #[error(transparent)]
     Image(#[from] snowmelt_image::Error),
-    /// A code package is none, or was made for something else than this host.
+    /// An image is not a code package, or was made for another kind of host.
     #[error("the code package `{name}` cannot be used: {reason}")]
     CodePackage {
         /// As it was named.
@@ -62,6 +62,14 @@ pub enum Error {
         /// How much that is.
         most: ByteSize,
     },
+    /// The answers of other calls of a tenant take all the memory that there is for them.
+    #[error("the answers of tenant `{tenant}` under way take the {most} that they may together")]
+    AnswersOfTenantFull {
+        /// Whose answers.
+        tenant: Tenant,
+        /// How much that is.
+        most: ByteSize,
+    },
     /// The imports of a zygote left threads running: such a process cannot be forked safely.
     #[error("the imports started {threads} threads")]
     ImportsStartThreads {
@@ -95,7 +103,7 @@ pub enum Error {
         /// Why.
         reason: String,
     },
-    /// The code of a deployed function is no longer there.
+    /// The code of a deployed function was removed.
     #[error("the code of the function is gone: there is no {}", folder.display())]
     CodeMissing {
         /// Where it was.
@@ -122,7 +130,7 @@ pub enum Error {
         /// What the user can do.
         hint: String,
     },
-    /// A failure that is told already.
+    /// A failure that has its report already.
     #[error("{}", .0.message)]
     Report(Box<ErrorReport>),
     /// A file of the state folder could not be read or written.
@@ -136,8 +144,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether a zygote ended, by itself or with its lane of the spawner, so that another one may do
-    /// what this one did not.
+    /// Whether a zygote ended, by itself or with its lane of the spawner, so that another one may
+    /// do what this one did not.
     pub(crate) fn is_of_zygote(&self) -> bool {
         use snowmelt_sandbox::Error::{SpawnerLost, ZygoteLost};
         matches!(self, Self::Sandbox(ZygoteLost { .. } | SpawnerLost))
@@ -171,8 +179,10 @@ impl Report for Error {
             }
             Self::AnswerTooLong { .. } => ErrorReport::new(Code::FUNCTION_ANSWER, self.to_string())
                 .hint("return less at once, or write it to storage and return its place"),
-            Self::AnswersFull { .. } => ErrorReport::new(Code::ANSWERS_FULL, self.to_string())
-                .hint("call fewer functions with long answers at once, or try again"),
+            Self::AnswersFull { .. } | Self::AnswersOfTenantFull { .. } => {
+                ErrorReport::new(Code::ANSWERS_FULL, self.to_string())
+                    .hint("call fewer functions with long answers at once, or try again")
+            }
             Self::ImportsStartThreads { .. } => {
                 ErrorReport::new(Code::FUNCTION_LOAD, self.to_string())
             }

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use snowmelt_api::{START_BOUNDS_US, Start, StartFigures};
+use snowmelt_types::micros;
 
 use crate::imports::Found;
 
@@ -29,7 +30,7 @@ struct Histogram {
 
 impl Starts {
     pub fn observe(&self, start: Start, took: Duration) {
-        let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        let us = micros(took);
         let histogram = &self.0[start as usize];
         let bucket = START_BOUNDS_US.partition_point(|bound| *bound < us);
         histogram.buckets[bucket].fetch_add(1, Ordering::Relaxed);

@@ -1,8 +1,8 @@
 //! An instance: one sandbox that runs one unit of user code.
 //!
-//! Invariant: an instance that nobody uses is paused, so it takes no processor time whatever its
-//! threads want. It goes on when it is told something, and just after that: then it finds what to
-//! do at once, and is not woken twice.
+//! Invariant: an unused instance is paused, so it takes no processor time whatever its threads do.
+//! It resumes just after a message was written to it, so that it finds the message immediately and
+//! is not woken twice.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ use crate::Result;
 use crate::answer;
 use crate::imports::{Admitted, Child};
 use crate::log::LogCollector;
-use crate::quiet::Quiet;
+use crate::readable_stream::ReadableStream;
 
 /// A sandbox that runs user code.
 #[derive(Debug)]
@@ -29,15 +29,15 @@ pub(crate) struct Instance {
     zygote: Option<Child>,
     // Connections with the function that is loaded on them: a call that takes one needs no load.
     // Functions of the same code share instances.
-    loaded: Mutex<Vec<(Load, Quiet)>>,
-    // A call was given up: what goes on inside is not known.
+    loaded: Mutex<Vec<(Load, ReadableStream)>>,
+    // A call was given up: the state inside is not known.
     spoiled: AtomicBool,
     // The image that it runs in, until its first function is loaded.
     starts_in: Mutex<Option<String>>,
 }
 
 impl Instance {
-    /// Takes charge of a sandbox; keeps `log` bytes of what it writes between two looks.
+    /// Takes charge of a sandbox; keeps `log` bytes of its output between two reads.
     pub fn new(mut sandbox: Sandbox, zygote: Option<Child>, log: ByteSize) -> Result<Self> {
         let read_end = sandbox.take_log().ok_or(snowmelt_wire::Error::Closed)?;
         let log = LogCollector::new(read_end, log)?;
@@ -47,7 +47,7 @@ impl Instance {
     }
 
     /// The number of the slot that the first zygote above it has.
-    pub fn slot(&self) -> Option<u64> {
+    pub fn zygote_slot(&self) -> Option<u64> {
         self.zygote.as_ref()?.slot().map(Admitted::number)
     }
 
@@ -72,7 +72,7 @@ impl Instance {
         !self.spoiled.load(Ordering::Acquire) && self.is_alive()
     }
 
-    /// Lets nobody else use it.
+    /// Marks it as not to be used again.
     pub fn spoil(&self) {
         self.spoiled.store(true, Ordering::Release);
     }
@@ -82,8 +82,8 @@ impl Instance {
         self.sandbox.pause().inspect_err(|error| tracing::debug!(%error, "cannot pause")).is_ok()
     }
 
-    /// Tells it something over a connection of its own, and lets its processes go on.
-    pub async fn tell(&self, stream: &mut Quiet, frame: &Frame) -> Result<()> {
+    /// Sends it a message over a connection of its own, and resumes its processes.
+    pub async fn tell(&self, stream: &mut ReadableStream, frame: &Frame) -> Result<()> {
         let mut writing = pin!(write_frame(stream, frame));
         // What the socket does not hold waits until it is read.
         let written = futures::poll!(&mut writing);
@@ -100,26 +100,26 @@ impl Instance {
     }
 
     /// Loads code on a new connection; gives it with what the instance said first.
-    pub async fn load(&self, load: &Load) -> Result<(Quiet, Frame)> {
+    pub async fn load(&self, load: &Load) -> Result<(ReadableStream, Frame)> {
         let mut stream = self.connect().map_err(snowmelt_wire::Error::from)?;
         self.tell(&mut stream, &Frame::json(Kind::Load, load)?).await?;
         let said = next(&mut stream).await?;
         Ok((stream, said))
     }
 
-    fn connect(&self) -> std::io::Result<Quiet> {
-        Quiet::new(self.sandbox.connect()?)
+    fn connect(&self) -> std::io::Result<ReadableStream> {
+        ReadableStream::new(self.sandbox.connect()?)
     }
 
     /// A connection on which this function is loaded, for one call at a time.
-    pub fn take_loaded(&self, load: &Load) -> Option<Quiet> {
+    pub fn take_loaded(&self, load: &Load) -> Option<ReadableStream> {
         let mut loaded = self.loaded();
         let place = loaded.iter().rposition(|(other, _)| other == load)?;
         Some(loaded.swap_remove(place).1)
     }
 
     /// Keeps such a connection for the next call.
-    pub fn keep_loaded(&self, load: &Load, stream: Quiet) {
+    pub fn keep_loaded(&self, load: &Load, stream: ReadableStream) {
         self.loaded().push((load.clone(), stream));
     }
 
@@ -128,12 +128,12 @@ impl Instance {
         self.loaded().iter().any(|(other, _)| other == load)
     }
 
-    fn loaded(&self) -> MutexGuard<'_, Vec<(Load, Quiet)>> {
+    fn loaded(&self) -> MutexGuard<'_, Vec<(Load, ReadableStream)>> {
         self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The next frame that is no answer of a function; that none comes any more is an error.
-pub(crate) async fn next(stream: &mut Quiet) -> Result<Frame> {
+/// The next frame that is not the answer of a function; the end of the stream is an error.
+pub(crate) async fn next(stream: &mut ReadableStream) -> Result<Frame> {
     answer::read_other(stream).await
 }

@@ -1,4 +1,4 @@
-//! A seat on an instance for one call or one task of a query, and the dialogue over it.
+//! A slot on an instance for one call or one task of a query, and the dialogue over it.
 
 use std::os::unix::net::UnixStream as BlockingStream;
 use std::pin::pin;
@@ -7,61 +7,65 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use snowmelt_api::{Answer, Start};
-use snowmelt_types::{ByteSize, Digest, End, Outcome};
+use snowmelt_types::{ByteSize, Digest, End, Outcome, Tenant};
 use snowmelt_wire::{Call, Frame, FunctionFailure, Kind, Load, Ready};
 
 use crate::answer;
 use crate::instance::{Instance, next};
 use crate::log::LogText;
 use crate::node::Inner;
-use crate::quiet::Quiet;
-use crate::seats::Occupied;
+use crate::readable_stream::ReadableStream;
+use crate::slots::SharedInstance;
 use crate::{Error, InstanceLimits, Result};
 
-/// How long the kernel may take to tell why a sandbox whose connection closed came to its end.
+/// How long code may take to load in a fresh instance, beside the time limit of its calls.
+pub const LOAD_LIMIT: Duration = Duration::from_secs(120);
+
+/// How long it may take until the end of a sandbox whose connection closed is known.
 const END_IS_KNOWN_WITHIN: Duration = Duration::from_secs(3);
 
-/// A call is left alone for so long. Its instance is often woken on the processor of the thread that
-/// woke it, and whatever that thread does next is then done before the call.
+/// How long a call runs before this thread does other work for it. Its instance is often woken on
+/// the processor of the thread that woke it, and further work of that thread delays the call.
 const LEFT_ALONE: Duration = Duration::from_millis(2);
 
-/// A seat on an instance until it is given back. Dropping it is giving up on what goes on there:
-/// the instance takes no further calls and ends with the last of those that it has.
+/// A slot on an instance until it is returned. Dropping it gives up on the call: the instance takes
+/// no further calls and ends with the last of those that it has.
 #[derive(Debug)]
 pub struct InstanceLease {
     node: Arc<Inner>,
     key: Digest,
+    tenant: Tenant,
     limits: Arc<InstanceLimits>,
-    seat: Arc<Occupied>,
+    slot: Arc<SharedInstance>,
     sound: bool,
-    /// It has one that was started ahead, whose replacement nobody has asked for yet.
+    /// It has a prewarmed instance, whose replacement is not requested yet.
     owes: AtomicBool,
     /// True if a sandbox was started for this lease.
     pub cold: bool,
     /// Where the instance came from.
     pub start: Start,
-    /// When it was asked for.
+    /// When it was requested.
     pub asked: Instant,
-    /// When it was there.
+    /// When it was ready.
     pub ready: Instant,
 }
 
 impl InstanceLease {
-    /// Sits down; the instance may be on its way. Dropped now it harms nobody.
-    pub(crate) fn sit(
+    /// Reserves the slot; the instance may still be starting. Dropping it now has no effect on it.
+    pub(crate) fn reserve(
         node: Arc<Inner>,
-        key: Digest,
+        (key, tenant): (Digest, Tenant),
         limits: Arc<InstanceLimits>,
-        seat: Arc<Occupied>,
+        slot: Arc<SharedInstance>,
         asked: Instant,
     ) -> Self {
         node.busy_instances.enter();
         let (start, ready) = (Start::Shared, asked);
         let (sound, owes, cold) = (true, AtomicBool::new(false), false);
-        Self { node, key, limits, seat, sound, owes, cold, start, asked, ready }
+        Self { node, key, tenant, limits, slot, sound, owes, cold, start, asked, ready }
     }
 
-    /// The instance is there; from now on dropping the lease is giving up.
+    /// The instance is ready; from now on dropping the lease gives up on the call.
     pub(crate) fn begin(mut self, start: Start) -> Self {
         (self.start, self.cold, self.sound) = (start, start.is_cold(), false);
         self.owes = AtomicBool::new(start == Start::Parked);
@@ -70,8 +74,8 @@ impl InstanceLease {
         self
     }
 
-    pub(crate) fn seat(&self) -> &Arc<Occupied> {
-        &self.seat
+    pub(crate) fn slot(&self) -> &Arc<SharedInstance> {
+        &self.slot
     }
 
     /// Loads code on a new connection, which the caller may hand to a query worker.
@@ -113,7 +117,7 @@ impl InstanceLease {
         let instance = self.instance()?;
         let dialogue = async {
             instance.tell(&mut stream, &request).await?;
-            self.node.answers.read(&mut stream, &load.function).await
+            self.node.answers.read(&mut stream, &self.tenant, &load.function).await
         };
         let (frame, room) = self.within_of(left, limit, &load.function, dialogue).await?;
         // A function that raised is as good as new for the next call.
@@ -122,8 +126,8 @@ impl InstanceLease {
         answer::parsed(&frame, room)
     }
 
-    /// What it wrote since the last look. Of an instance with several calls at once this is what
-    /// all of them wrote.
+    /// Its output since the last read. Of an instance with several concurrent calls this is the
+    /// output of all of them.
     pub fn take_log(&self) -> LogText {
         self.instance().map(|instance| instance.log.take()).unwrap_or_default()
     }
@@ -145,12 +149,12 @@ impl InstanceLease {
         Some(self.ended_with(name, outcome, None))
     }
 
-    /// Gives the seat back for the next call.
+    /// Returns the slot for the next call.
     pub fn give_back(mut self) {
         self.sound = true;
     }
 
-    async fn load(&self, load: &Load, limit: Duration) -> Result<Quiet> {
+    async fn load(&self, load: &Load, limit: Duration) -> Result<ReadableStream> {
         let loading = self.instance()?.load(load);
         let (stream, frame) = self.within(limit, &load.function, loading).await?;
         let ready = self.refuse_failure(frame)?.expect(Kind::Ready, "the word that it is ready")?;
@@ -207,7 +211,7 @@ impl InstanceLease {
         };
         let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
         let end = End::Timeout { limit_ms };
-        if self.node.seats.taken(&self.seat) > 1 {
+        if self.node.slots.taken(&self.slot) > 1 {
             instance.spoil();
             let outcome = Outcome { end, peak_memory: None, cpu: None, wall: limit };
             return self.ended_with(name, outcome, throttled);
@@ -219,10 +223,10 @@ impl InstanceLease {
         }
     }
 
-    /// Has another one started ahead.
+    /// Requests the replacement of a prewarmed instance.
     fn replace(&self) {
         if self.owes.swap(false, Ordering::Relaxed) {
-            self.node.parked.replenish_soon(&self.node);
+            self.node.prewarmed.replenish_soon(&self.node);
         }
     }
 
@@ -252,7 +256,7 @@ impl InstanceLease {
     }
 
     fn instance(&self) -> Result<&Arc<Instance>> {
-        self.seat.instance.get().ok_or(Error::Wire(snowmelt_wire::Error::Closed))
+        self.slot.instance.get().ok_or(Error::Wire(snowmelt_wire::Error::Closed))
     }
 }
 
@@ -265,7 +269,7 @@ impl Drop for InstanceLease {
         {
             instance.spoil();
         }
-        if self.node.seats.leave(&self.key, &self.seat)
+        if self.node.slots.leave(&self.key, &self.slot)
             && let Ok(instance) = self.instance()
         {
             self.node.came_back(&self.key, &self.limits, Arc::clone(instance));

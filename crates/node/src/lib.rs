@@ -1,21 +1,20 @@
-//! The agent on a host: it turns "run this task" and "call this function" into sandboxes, takes
-//! idle ones again, grants them exactly the files and connections that they need, and knows why
-//! they ended.
+//! The agent on a host: it runs tasks and calls of functions in sandboxes, reuses idle ones, grants
+//! them exactly the files and connections that they need, and reports why they ended.
 //!
 //! Boundary: what is to run is decided above (`control`, `query`); how a sandbox is made is decided
 //! below (`sandbox`). Invariant: whatever is leased is either given back idle or destroyed, also
 //! when the future that holds the lease is dropped.
 
+mod acquire;
 pub mod agent;
-mod ahead;
 mod answer;
 mod code;
 mod code_package;
 pub mod doctor;
 mod drive;
+mod enforcement;
 mod error;
 mod figures;
-mod hold;
 mod images;
 mod imports;
 mod instance;
@@ -25,14 +24,15 @@ mod log;
 mod machine;
 mod network;
 mod node;
-mod parked;
 mod pool;
+mod precreated;
+mod prewarmed;
 mod programs;
-mod quiet;
 mod ranks;
+mod readable_stream;
+mod room;
 mod runner;
-mod seats;
-mod supply;
+mod slots;
 mod unit;
 mod worker;
 
@@ -40,18 +40,18 @@ pub use answer::MOST_ANSWER;
 pub use code::CodeStore;
 pub use code_package::PackageAt;
 pub use drive::{Driver, DriverReporter, Frames};
+pub use enforcement::EnforcementChoice;
 pub use error::Error;
-pub use hold::Hold;
 pub use images::{
     Found, Origin as ImageOrigin, Settings as ImageSettings, Stores as ImageStores, find_image,
     image_daemon_main,
 };
-pub use lease::InstanceLease;
+pub use lease::{InstanceLease, LOAD_LIMIT};
 pub use limits::InstanceLimits;
 pub use log::LogText;
 pub use machine::machine_memory;
 pub use node::{Node, Options, Usage};
-pub use pool::LetGo;
+pub use pool::RemovalReason;
 pub use programs::{Language, ProgramRequest};
 pub use runner::{QueryRunner, UdfBinding, WorkerLimits};
 pub use unit::{Program, Unit};

@@ -1,7 +1,7 @@
 //! What a sandbox writes to stdout and stderr, bounded.
 //!
-//! The pipe is always read, or a function that prints much would stand still; what goes beyond the
-//! bound is counted and dropped, or a function that prints gigabytes would fill the memory.
+//! The pipe is always read, or a function that prints much would block; output beyond the bound is
+//! counted and dropped, or a function that prints gigabytes would fill the memory.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,10 @@ use snowmelt_types::ByteSize;
 use tokio::net::unix::pipe;
 use tokio::task::AbortHandle;
 
-/// What was written since the last look.
+/// What is kept of the output of query workers and of imports. Functions have limits of their own.
+pub(crate) const PLATFORM_LOG: ByteSize = ByteSize::mib(1);
+
+/// The output since the last read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogText {
     /// The first bytes, as many as are kept, as text.
@@ -63,7 +66,7 @@ impl LogCollector {
     /// What was written since the last call, to the last byte that is in the pipe now.
     pub fn take(&self) -> LogText {
         let mut kept = self.shared.lock();
-        // Not `try_read`, which reads nothing until the runtime has heard that there is something.
+        // Not `try_read`, which reads nothing until the runtime has seen that the pipe is readable.
         let read = |buffer: &mut [u8]| rustix::io::read(&self.shared.pipe, buffer);
         drain(&mut kept, self.shared.most, |buffer| Ok(read(buffer)?));
         let kept = std::mem::take(&mut *kept);
@@ -136,7 +139,8 @@ mod tests {
 
     use super::*;
 
-    /// What is in the pipe is taken before the runtime, which has one thread here, has looked at it.
+    /// What is in the pipe is taken before the runtime, which has one thread here, has looked at
+    /// it.
     #[tokio::test]
     async fn what_was_written_just_now_is_taken() {
         let (reader, mut writer) = std::io::pipe().unwrap();

@@ -1,8 +1,8 @@
 //! The network of a job on this host, for the instances that run its ranks.
 //!
-//! Order of life: the network is made for whoever will fork or execute the ranks, then the ranks
-//! are started in it, then each is held to its addresses; only then does it load any code. The
-//! network goes when the last of them has.
+//! Order of life: the network is made for the process that forks or executes the ranks, then the
+//! ranks are started in it, then each is held to its addresses; only then does it load any code.
+//! The network goes when the last of them has.
 
 use std::fmt::Write as _;
 use std::io;
@@ -14,9 +14,9 @@ use snowmelt_network::{Address, Counters, JobNetwork, JobSpec, Networks, RESERVE
 use snowmelt_sandbox::{Bind, NetworkNamespace, Sandbox};
 
 use crate::agent::api::HostRanks;
-use crate::ahead::Fresh;
 use crate::imports::{Found, Member};
 use crate::node::Inner;
+use crate::precreated::Fresh;
 use crate::unit::WarmStart;
 use crate::{Error, Result, Unit};
 
@@ -76,7 +76,7 @@ impl Inner {
         let member = zygote.as_ref().map(|(member, _)| &**member);
         let fresh = self.fresh_network(&networks, member).await.inspect_err(|error| {
             if let Some((member, _)) = zygote.as_ref().filter(|_| error.is_of_zygote()) {
-                self.imports.let_go(member);
+                self.imports.release(member);
             }
         });
         let Fresh { namespace, furnished } = fresh?;

@@ -13,26 +13,26 @@ use snowmelt_sandbox::Spawner;
 use snowmelt_types::{ByteSize, Digest, ErrorReport, Tenant};
 use snowmelt_wire::{Load, SourceCode};
 
-use crate::ahead::Ahead;
 use crate::answer::Answers;
 use crate::figures::Starts;
 use crate::images::{Images, Settings as ImageSettings};
 use crate::imports::ImportCache;
 use crate::instance::Instance;
-use crate::parked::Parked;
 use crate::pool::Pool;
-use crate::seats::Seats;
+use crate::precreated::Precreated;
+use crate::prewarmed::Prewarmed;
+use crate::slots::Slots;
 use crate::unit::WarmStart;
 use crate::worker::Worker;
 use crate::{
-    CodeStore, Error, Hold, InstanceLease, InstanceLimits, Language, LetGo, ProgramRequest, Result,
-    Unit, WorkerLease, WorkerSpec, programs,
+    CodeStore, EnforcementChoice, Error, InstanceLease, InstanceLimits, Language, ProgramRequest,
+    RemovalReason, Result, Unit, WorkerLease, WorkerSpec, programs,
 };
 
-/// How often idle things are looked after.
-const CARE_INTERVAL: Duration = Duration::from_secs(1);
+/// How often idle instances, workers and zygotes are maintained.
+const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Where a node keeps its things.
+/// Folders and budgets of a node.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Packages, code and the Python runtime live here, by content.
@@ -50,14 +50,14 @@ pub struct Options {
     /// The most zygotes that are below no other, of all tenants; as many as the spawner has slots
     /// for where absent.
     pub zygotes: Option<u32>,
-    /// What is done with images.
+    /// Settings of images.
     pub images: ImageSettings,
     /// The control group above those of the sandboxes: `snowmelt/<instance>`.
     pub control_group: String,
-    /// For what is known of the networks of jobs; nobody else's.
+    /// For records of the networks of jobs; used by this node alone.
     pub networks_dir: PathBuf,
-    /// What holds the functions of a job to their addresses.
-    pub hold: Hold,
+    /// How the addresses of functions of a job are enforced.
+    pub hold: EnforcementChoice,
 }
 
 /// A host's agent. Cheap to clone.
@@ -66,12 +66,12 @@ pub struct Node {
     pub(crate) inner: Arc<Inner>,
 }
 
-/// How much is alive.
+/// Numbers of living sandboxes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Query workers: busy and idle.
     pub workers: [u32; 2],
-    /// Instances of user code: busy and idle, parked ones included.
+    /// Instances of user code: busy and idle, prewarmed ones included.
     pub instances: [u32; 2],
     /// Zygotes.
     pub zygotes: u32,
@@ -83,20 +83,20 @@ pub(crate) struct Inner {
     pub(crate) spawner: Spawner,
     pub(crate) control_group: String,
     pub(crate) networks_dir: PathBuf,
-    pub(crate) hold: Hold,
-    // Opened ahead, or by the first job with a network. Held for that and for a look.
+    pub(crate) hold: EnforcementChoice,
+    // Opened in advance, or by the first job with a network. Held for that and for a lookup.
     pub(crate) networks: Mutex<Option<Arc<Networks>>>,
-    /// A network for the next job of programs, and how many may be made ahead.
-    pub(crate) ahead: Ahead,
-    pub(crate) ahead_bound: Arc<tokio::sync::Semaphore>,
+    /// A network for the next job of programs, and how many may be pre-created.
+    pub(crate) precreated: Precreated,
+    pub(crate) precreated_bound: Arc<tokio::sync::Semaphore>,
     pub(crate) codes: CodeStore,
     pub(crate) images: Arc<Images>,
     // Python is asked for at the first user function only: a plain query needs none.
     python: tokio::sync::OnceCell<Interpreter>,
     pub(crate) imports: ImportCache,
     pub(crate) instances: Arc<Pool<Arc<Instance>>>,
-    pub(crate) parked: Parked,
-    pub(crate) seats: Seats,
+    pub(crate) prewarmed: Prewarmed,
+    pub(crate) slots: Slots,
     pub(crate) starts: Starts,
     pub(crate) answers: Answers,
     pub(crate) workers: Pool<Worker>,
@@ -130,7 +130,7 @@ impl Count {
 }
 
 impl Node {
-    /// Opens the stores; starts nothing but the care for what is idle.
+    /// Opens the stores; starts only the maintenance of what is idle.
     pub fn new(options: Options, spawner: Spawner) -> Result<Self> {
         let instances = Arc::new(Pool::new(options.handler_cache));
         let slots = options.zygotes.unwrap_or_else(|| spawner.zygote_slots());
@@ -153,11 +153,11 @@ impl Node {
             networks_dir: options.networks_dir.clone(),
             hold: options.hold,
             networks: Mutex::default(),
-            ahead: Ahead::default(),
-            ahead_bound: crate::ahead::bound(),
+            precreated: Precreated::default(),
+            precreated_bound: crate::precreated::bound(),
             instances,
-            parked: Parked::default(),
-            seats: Seats::default(),
+            prewarmed: Prewarmed::default(),
+            slots: Slots::default(),
             starts: Starts::default(),
             answers: Answers::default(),
             workers: Pool::new(ByteSize(u64::MAX)),
@@ -169,9 +169,9 @@ impl Node {
         let weak = Arc::downgrade(&inner);
         tokio::spawn(async move {
             loop {
-                tokio::time::sleep(CARE_INTERVAL).await;
+                tokio::time::sleep(MAINTENANCE_INTERVAL).await;
                 let Some(inner) = weak.upgrade() else { return };
-                inner.tend(Instant::now());
+                inner.maintain(Instant::now());
             }
         });
         Ok(Self { inner })
@@ -271,8 +271,8 @@ impl Node {
         }
     }
 
-    /// Why blocks of the image of a unit could not be had since then, if that was so: what failed in
-    /// it failed for that reason, and could not tell.
+    /// Why blocks of the image of a unit could not be had since then, if that was so: what failed
+    /// in it failed for that reason, without knowing it.
     pub async fn why_image_failed(&self, unit: &Unit, since: Instant) -> Option<ErrorReport> {
         for image in unit.images() {
             if let Some(report) = self.inner.images.why(image, since).await {
@@ -287,8 +287,8 @@ impl Node {
         Ok(&self.interpreter().await?.python)
     }
 
-    /// An instance of user code: idle or parked if there is one, forked from a zygote or executed
-    /// otherwise.
+    /// An instance of user code: an idle or a prewarmed one if there is any, otherwise forked from
+    /// a zygote or executed.
     pub async fn lease_instance(
         &self,
         unit: &Unit,
@@ -302,22 +302,22 @@ impl Node {
         leased.pop().unwrap_or(Err(Error::Wire(snowmelt_wire::Error::Closed)))
     }
 
-    /// An instance that waits, for one call at a time: nobody else can want its seat.
+    /// An instance that waits, for one call at a time: no other call shares its slots.
     fn lease_at_once(&self, unit: &Unit, limits: &Arc<InstanceLimits>) -> Option<InstanceLease> {
         if limits.concurrency > 1 {
             return None;
         }
         let asked = Instant::now();
         let key = limits.key(&unit.digest);
-        // Who finds none is counted where others are started.
-        if self.inner.instances.count(&key) + self.inner.parked.count(&key) == 0 {
+        // A miss is counted where an instance is started.
+        if self.inner.instances.count(&key) + self.inner.prewarmed.count(&key) == 0 {
             return None;
         }
         let (instance, start) = self.inner.waiting(&key)?;
-        let (seat, _) = self.inner.seats.sit(&key, 1);
-        let lease =
-            InstanceLease::sit(Arc::clone(&self.inner), key, Arc::clone(limits), seat, asked);
-        lease.seat().instance.set(instance).ok()?;
+        let (slot, _) = self.inner.slots.take(&key, 1);
+        let (inner, whose) = (Arc::clone(&self.inner), (key, unit.tenant.clone()));
+        let lease = InstanceLease::reserve(inner, whose, Arc::clone(limits), slot, asked);
+        lease.slot().instance.set(instance).ok()?;
         Some(lease.begin(start))
     }
 
@@ -333,24 +333,25 @@ impl Node {
         let key = limits.key(&unit.digest);
         let (mut new, mut joined) = (Vec::new(), Vec::new());
         for _ in 0..count {
-            let (seat, is_new) = self.inner.seats.sit(&key, limits.concurrency);
+            let (slot, is_new) = self.inner.slots.take(&key, limits.concurrency);
             let (inner, limits) = (Arc::clone(&self.inner), Arc::clone(limits));
-            let lease = InstanceLease::sit(inner, key.clone(), limits, seat, asked);
+            let whose = (key.clone(), unit.tenant.clone());
+            let lease = InstanceLease::reserve(inner, whose, limits, slot, asked);
             if is_new { new.push(lease) } else { joined.push(lease) }
         }
-        let seats: Vec<_> = new.iter().map(|lease| Arc::clone(lease.seat())).collect();
-        let mut filled = self.inner.fill(unit, limits, &key, &seats).await;
+        let slots: Vec<_> = new.iter().map(|lease| Arc::clone(lease.slot())).collect();
+        let mut filled = self.inner.fill(unit, limits, &key, &slots).await;
         for lease in &joined {
-            filled.push(self.inner.join(unit, limits, &key, lease.seat()).await);
+            filled.push(self.inner.join(unit, limits, &key, lease.slot()).await);
         }
         let leases = new.into_iter().chain(joined).zip(filled);
         leases.map(|(lease, start)| start.map(|start| lease.begin(start))).collect()
     }
 
-    /// Keeps so many instances of a unit started ahead: loaded, paused, and replaced when taken.
-    pub fn park(&self, unit: &Unit, limits: &Arc<InstanceLimits>, load: &Load, count: usize) {
-        self.inner.parked.ask(unit, limits, load, count);
-        self.inner.parked.replenish(&self.inner, Instant::now());
+    /// Keeps so many instances of a unit prewarmed: loaded, paused, and replaced when taken.
+    pub fn prewarm(&self, unit: &Unit, limits: &Arc<InstanceLimits>, load: &Load, count: usize) {
+        self.inner.prewarmed.ask(unit, limits, load, count);
+        self.inner.prewarmed.replenish(&self.inner, Instant::now());
     }
 
     /// Grows a zygote with all that a unit declares, unless there is one: what many starts in
@@ -363,7 +364,7 @@ impl Node {
 
     /// Opens what jobs with a network need, ahead of the first: to load the programs that hold
     /// functions to their addresses takes the kernel some time. A job that asks meanwhile waits; a
-    /// failure is told again to each that asks.
+    /// failure is reported to each caller.
     pub fn open_networks(&self) {
         let inner = Arc::clone(&self.inner);
         tokio::task::spawn_blocking(move || {
@@ -394,34 +395,34 @@ impl Node {
         Ok(WorkerLease::new(Arc::clone(&self.inner), key, worker, true, asked))
     }
 
-    /// Idle instances of a unit, parked ones included.
+    /// Idle instances of a unit, prewarmed ones included.
     pub fn idle_instances(&self, unit: &Unit, limits: &InstanceLimits) -> usize {
         let key = limits.key(&unit.digest);
-        self.inner.instances.count(&key) + self.inner.parked.count(&key)
+        self.inner.instances.count(&key) + self.inner.prewarmed.count(&key)
     }
 
-    /// Whether the mounts of its images are dead, because what served them was given up: it has to be
-    /// prepared again.
+    /// Whether the mounts of its images are dead, because what served them was given up: it has to
+    /// be prepared again.
     pub fn is_dead(&self, unit: &Unit) -> bool {
         self.inner.images.is_dead(&unit.root)
     }
 
     /// Why no instance of a unit is idle any more.
-    pub fn let_go(&self, unit: &Unit, limits: &InstanceLimits) -> Option<LetGo> {
-        self.inner.instances.let_go(&limits.key(&unit.digest))
+    pub fn removal_reason(&self, unit: &Unit, limits: &InstanceLimits) -> Option<RemovalReason> {
+        self.inner.instances.removal_reason(&limits.key(&unit.digest))
     }
 
     /// Ends the idle instances of a unit, because its function was replaced or removed.
     pub fn forget(&self, unit: &Unit, limits: &InstanceLimits) {
         let key = limits.key(&unit.digest);
-        self.inner.parked.forget(&key);
+        self.inner.prewarmed.forget(&key);
         drop(self.inner.instances.remove(&key));
     }
 
-    /// How much is alive.
+    /// Numbers of living sandboxes.
     pub fn usage(&self) -> Usage {
         let short = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
-        let (parked, _) = self.inner.parked.figures();
+        let (parked, _) = self.inner.prewarmed.figures();
         let idle = short(self.inner.instances.figures().idle).saturating_add(parked);
         Usage {
             workers: [self.inner.busy_workers.get(), short(self.inner.workers.figures().idle)],
@@ -440,7 +441,7 @@ impl Node {
     /// How the caches do.
     pub fn figures(&self) -> NodeFigures {
         let inner = &self.inner;
-        let (parked, parked_bytes) = inner.parked.figures();
+        let (parked, parked_bytes) = inner.prewarmed.figures();
         NodeFigures {
             busy: inner.busy_instances.get(),
             parked,
@@ -456,7 +457,7 @@ impl Node {
 
     /// Ends every sandbox, busy or not, and the spawner; returns when nothing is left.
     pub async fn stop(&self) -> Result<()> {
-        self.inner.parked.clear();
+        self.inner.prewarmed.clear();
         drop(self.inner.instances.drain());
         drop(self.inner.workers.drain());
         self.inner.imports.clear();
@@ -485,14 +486,14 @@ impl Inner {
         Ok(Interpreter { python, installer, runtime })
     }
 
-    fn tend(self: &Arc<Self>, now: Instant) {
+    fn maintain(self: &Arc<Self>, now: Instant) {
         drop(self.instances.expired(now));
         drop(self.workers.expired(now));
         // What has ended by itself, or with a lane of the spawner.
         drop(self.instances.discard(|instance| !instance.is_sound()));
         drop(self.workers.discard(|worker| !worker.is_alive()));
-        self.imports.tend(now);
-        self.parked.replenish(self, now);
+        self.imports.maintain(now);
+        self.prewarmed.replenish(self, now);
     }
 
     fn installs(&self) -> InstallFigures {

@@ -2,7 +2,7 @@
 //!
 //! The pool hands out what was returned last, because its pages are still warm in the caches; what
 //! was returned longest ago goes first when the budget is full (SOCK 4.3, the handler cache). What
-//! is busy is not in the pool, so it is never let go of.
+//! is busy is not in the pool, so it is never evicted.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -26,15 +26,15 @@ struct State<T> {
     /// Places in `idle`, the last returned last.
     keys: HashMap<Digest, Vec<u64>>,
     /// Why of a key nothing is idle any more.
-    gone: HashMap<Digest, LetGo>,
+    gone: HashMap<Digest, RemovalReason>,
     returned: u64,
     figures: PoolFigures,
 }
 
-/// Why the last idle thing of a key was let go of.
+/// Why the last idle item of a key was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LetGo {
-    /// Nobody took it in time.
+pub enum RemovalReason {
+    /// It was not taken in time.
     Expired,
     /// The budget of memory was full.
     Evicted,
@@ -72,7 +72,7 @@ impl<T> Pool<T> {
         taken
     }
 
-    /// Returns a thing that nobody uses; it stays for at most `keep`. Gives what had to make room
+    /// Returns an unused item; it stays for at most `keep`. Gives the items that had to make room
     /// for it, which may be the thing itself: the caller destroys it outside the lock.
     pub fn put(&self, key: Digest, item: T, keep: Duration, memory: ByteSize) -> Vec<T> {
         let mut state = self.lock();
@@ -86,7 +86,7 @@ impl<T> Pool<T> {
         let mut evicted = Vec::new();
         while state.figures.bytes > self.budget {
             let Some((&oldest, _)) = state.idle.first_key_value() else { break };
-            evicted.extend(state.let_go(oldest, LetGo::Evicted));
+            evicted.extend(state.remove_because(oldest, RemovalReason::Evicted));
         }
         state.figures.evicted += evicted.len() as u64;
         evicted
@@ -98,11 +98,13 @@ impl<T> Pool<T> {
         let old = state.idle.iter().filter(|(_, idle)| idle.until <= now);
         let old: Vec<u64> = old.map(|(place, _)| *place).collect();
         state.figures.expired += old.len() as u64;
-        old.into_iter().filter_map(|place| state.let_go(place, LetGo::Expired)).collect()
+        old.into_iter()
+            .filter_map(|place| state.remove_because(place, RemovalReason::Expired))
+            .collect()
     }
 
     /// Why of a key nothing is idle any more; `None` if nothing ever was, or it was taken.
-    pub fn let_go(&self, key: &Digest) -> Option<LetGo> {
+    pub fn removal_reason(&self, key: &Digest) -> Option<RemovalReason> {
         self.lock().gone.get(key).copied()
     }
 
@@ -119,7 +121,10 @@ impl<T> Pool<T> {
         let places = state.idle.iter().filter(|(_, idle)| which(&idle.item));
         let places: Vec<u64> = places.map(|(place, _)| *place).collect();
         state.figures.evicted += places.len() as u64;
-        places.into_iter().filter_map(|place| state.let_go(place, LetGo::Evicted)).collect()
+        places
+            .into_iter()
+            .filter_map(|place| state.remove_because(place, RemovalReason::Evicted))
+            .collect()
     }
 
     /// Removes what `which` names, because it is of no use any more.
@@ -166,7 +171,7 @@ impl<T> Pool<T> {
 }
 
 impl<T> State<T> {
-    fn let_go(&mut self, place: u64, why: LetGo) -> Option<T> {
+    fn remove_because(&mut self, place: u64, why: RemovalReason) -> Option<T> {
         let key = self.idle.get(&place)?.key.clone();
         if self.gone.len() >= MOST_GONE {
             self.gone.clear();
@@ -214,14 +219,14 @@ mod tests {
     #[test]
     fn it_is_known_why_nothing_is_idle() {
         let (pool, key) = (Pool::new(mib(10)), Digest::of("key"));
-        assert_eq!(pool.let_go(&key), None);
+        assert_eq!(pool.removal_reason(&key), None);
         pool.put(key.clone(), "old", Duration::ZERO, mib(1));
         pool.expired(Instant::now());
-        assert_eq!(pool.let_go(&key), Some(LetGo::Expired));
+        assert_eq!(pool.removal_reason(&key), Some(RemovalReason::Expired));
         pool.put(key.clone(), "new", LONG, mib(1));
-        assert_eq!(pool.let_go(&key), None);
+        assert_eq!(pool.removal_reason(&key), None);
         pool.put(Digest::of("other"), "large", LONG, mib(10));
-        assert_eq!(pool.let_go(&key), Some(LetGo::Evicted));
+        assert_eq!(pool.removal_reason(&key), Some(RemovalReason::Evicted));
     }
 
     #[test]
@@ -234,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_budget_lets_go_of_the_least_recently_used_of_all_keys() {
+    fn a_full_budget_evicts_the_least_recently_used_of_all_keys() {
         let pool = Pool::new(mib(10));
         let (one, other) = (Digest::of("one"), Digest::of("other"));
         pool.put(one.clone(), "first", LONG, mib(4));

@@ -1,4 +1,4 @@
-//! Instances of a job: one for each rank, always new, and never anybody else's afterwards.
+//! Instances of a job: one for each rank, always new, and never used for anything else afterwards.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,11 +8,11 @@ use snowmelt_sandbox::Error::{SpawnerLost, ZygoteLost};
 use snowmelt_sandbox::{ForkSpec, Network, Policy, Sandbox, SandboxSpec};
 use snowmelt_types::{Digest, JobId, SandboxId};
 
+use crate::acquire::Environment;
 use crate::imports::Child;
 use crate::instance::Instance;
 use crate::network::RankNetwork;
 use crate::node::Inner;
-use crate::supply::Environment;
 use crate::unit::{ENTRY, WarmStart};
 use crate::{Error, InstanceLease, InstanceLimits, Node, Result, Unit};
 
@@ -28,7 +28,7 @@ impl Node {
         network: Option<&RankNetwork>,
     ) -> Vec<Result<InstanceLease>> {
         let asked = Instant::now();
-        // A job's own key: what is under it is found by nobody who looks for the function.
+        // The job's own key: a call of the function does not find these instances.
         let key = Digest::of_parts([limits.key(&unit.digest).as_str(), job.as_str()]);
         let started = match network {
             None => self.inner.start_each(unit, limits, &environments).await,
@@ -44,11 +44,11 @@ impl Node {
         };
         let lease = |started: Result<(Instance, Start)>| {
             let (instance, start) = started?;
-            let (seat, _) = self.inner.seats.sit(&key, 1);
-            // The seat is new, so it is empty.
-            let _ = seat.instance.set(Arc::new(instance));
-            let inner = Arc::clone(&self.inner);
-            let lease = InstanceLease::sit(inner, key.clone(), Arc::clone(limits), seat, asked);
+            let (slot, _) = self.inner.slots.take(&key, 1);
+            // The slot is new, so it is empty.
+            let _ = slot.instance.set(Arc::new(instance));
+            let (inner, whose) = (Arc::clone(&self.inner), (key.clone(), unit.tenant.clone()));
+            let lease = InstanceLease::reserve(inner, whose, Arc::clone(limits), slot, asked);
             Ok(lease.begin(start))
         };
         started.into_iter().map(lease).collect()
@@ -81,7 +81,7 @@ impl Inner {
                 let specs = environments.into_iter().map(spec).collect();
                 let forked = self.spawner.fork_many(member.zygote(), specs).await;
                 if forked.iter().any(|one| matches!(one, Err(ZygoteLost { .. } | SpawnerLost))) {
-                    self.imports.let_go(member);
+                    self.imports.release(member);
                 }
                 let start = Start::from(*found);
                 let child = || Some(member.child(*found));

@@ -1,5 +1,5 @@
-//! Starts the tasks of one query in sandboxes: a worker for each, an instance of each UDF beside it.
-//! The instances that all tasks need at first are one request for each UDF.
+//! Starts the tasks of one query in sandboxes: a worker for each, an instance of each UDF beside
+//! it. The instances that all tasks need at first are one request for each UDF.
 //!
 //! Whatever ends a task early (an error, a cancelled query, a dropped future) drops its leases,
 //! and a dropped lease destroys its sandbox: only what ended well is taken again.
@@ -13,18 +13,15 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::future::try_join_all;
-use snowmelt_types::{ByteSize, Code, CpuMillis, End, ErrorReport, Report};
+use snowmelt_types::{ByteSize, Code, CpuMillis, End, ErrorReport, Report, micros};
 use snowmelt_wire::{
     Failed, FileGrant, Grants, Load, SandboxUse, Task, TaskAsk, UdfConnection, UdfGrant, hand_over,
 };
 
-use crate::{Error, InstanceLease, InstanceLimits, Node, Unit, WorkerLease, WorkerSpec};
-
-/// How long code may take to load in a fresh instance.
-const LOAD_LIMIT: Duration = Duration::from_secs(120);
-
-/// How long to wait for the news that a sandbox ended, once its connection failed.
-const NEWS_TAKE_AT_MOST: Duration = Duration::from_millis(500);
+use crate::worker::END_REPORTED_WITHIN;
+use crate::{
+    Error, InstanceLease, InstanceLimits, LOAD_LIMIT, Node, Unit, WorkerLease, WorkerSpec,
+};
 
 /// Of a worker's memory limit, what its operators may reserve, in percent. The rest is for buffers
 /// that they do not account for, and for the program itself.
@@ -158,8 +155,7 @@ impl QueryRunner {
     }
 
     fn since_accepted(&self, moment: Instant) -> u64 {
-        let elapsed = moment.saturating_duration_since(self.accepted);
-        u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX)
+        micros(moment.saturating_duration_since(self.accepted))
     }
 
     fn keep_written(&self, name: &str, lease: &InstanceLease) {
@@ -178,9 +174,9 @@ impl QueryRunner {
     /// connection that broke because of it.
     async fn explain(&self, failure: Failed, started: &Started) -> Failed {
         let code = if failure.lost { Code::WORKER_LOST } else { failure.report.known_code() };
-        // Code that failed told its own reason; only a broken connection is worth the wait.
+        // Code that failed gave its own reason; only a broken connection is worth the wait.
         let broken = [Code::FUNCTION_EXIT, Code::PROTOCOL, Code::WORKER_LOST].contains(&code);
-        let patience = if broken { NEWS_TAKE_AT_MOST } else { Duration::from_millis(20) };
+        let patience = if broken { END_REPORTED_WITHIN } else { Duration::from_millis(20) };
         if code == Code::WORKER_LOST
             && let Some((outcome, output)) = started.worker.ended(patience).await
         {
@@ -204,7 +200,7 @@ impl QueryRunner {
         let held =
             std::mem::take(&mut *self.for_driver.lock().unwrap_or_else(PoisonError::into_inner));
         for Beside { name, lease, .. } in held.iter().filter(|_| broken) {
-            if let Some(ended) = lease.ended(name, NEWS_TAKE_AT_MOST).await {
+            if let Some(ended) = lease.ended(name, END_REPORTED_WITHIN).await {
                 return ended.report();
             }
         }
@@ -233,7 +229,7 @@ impl Beside {
     /// Processor time since it was leased.
     fn cpu_us(&self) -> u64 {
         let used = self.lease.cpu_time().zip(self.cpu);
-        used.map_or(0, |(now, before)| now.saturating_sub(before).as_micros() as u64)
+        used.map_or(0, |(now, before)| micros(now.saturating_sub(before)))
     }
 }
 
@@ -274,7 +270,7 @@ impl QueryRunner {
     /// them can ask for what all of them need in one request.
     pub fn expect(&self, udfs: &[String]) {
         for name in udfs {
-            // Nobody has asked for one yet.
+            // None was requested yet.
             if let Some(mut burst) = self.udfs.get(name).and_then(|it| it.burst.try_lock().ok()) {
                 burst.expected += 1;
             }

@@ -19,15 +19,15 @@ pub(crate) const RUNTIME: &str = "/opt/snowmelt/runtime";
 pub(crate) const PACKAGES: &str = "/opt/snowmelt/packages";
 pub(crate) const CODE: &str = "/opt/snowmelt/code";
 
-/// Where a program finds its files, and the runtime that the platform brings for it. Beneath `/run`,
-/// which is ours in every root: nothing is made in an image.
+/// Where a program finds its files, and the runtime that the platform brings for it. Beneath
+/// `/run`, which is ours in every root: nothing is made in an image.
 pub(crate) const PROGRAM_CODE: &str = "/run/snowmelt/code";
 pub(crate) const PROGRAM_RUNTIME: &str = "/run/snowmelt/runtime";
 
 /// The function that a forked child runs.
 pub(crate) const ENTRY: &str = "snowmelt._runtime.serve:main";
 
-/// Names the code that this process is to execute before anybody connects; the runtime takes it out
+/// Names the code that this process executes before the first connection; the runtime takes it out
 /// of the environment.
 pub(crate) const LOAD_AHEAD: &str = "SNOWMELT_LOAD_AHEAD";
 
@@ -166,7 +166,7 @@ pub(crate) fn images(root: &Root) -> impl Iterator<Item = &MountedImage> {
 /// What a zygote of this function may see and import.
 pub(crate) fn set(wheels: BTreeMap<Digest, Arc<BTreeSet<String>>>, imports: Vec<String>) -> Set {
     let mut set = Set { wheels, modules: imports.into_iter().collect() };
-    if set.brings("pyarrow") {
+    if set.provides("pyarrow") {
         set.modules.insert(WARMS_ARROW.to_owned());
     }
     set

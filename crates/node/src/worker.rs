@@ -13,17 +13,17 @@ use snowmelt_sandbox::{
 };
 use snowmelt_types::{ByteSize, CpuMillis, Digest, Outcome, SandboxId};
 
-use crate::log::LogCollector;
+use crate::log::{LogCollector, PLATFORM_LOG};
 use crate::node::Inner;
 use crate::{Error, Result};
 
 pub(crate) const BINARY: &str = "/opt/snowmelt/bin/snowmelt-query";
 
-/// What is kept of a worker's output.
-const LOG: ByteSize = ByteSize::mib(1);
-
 /// How long an idle worker is kept.
 pub(crate) const KEPT: Duration = Duration::from_secs(60);
+
+/// How long to wait for the report that a sandbox ended, once its connection failed.
+pub(crate) const END_REPORTED_WITHIN: Duration = Duration::from_millis(500);
 
 /// Files that name resolution and TLS need; only a worker that reads from S3 gets them.
 const NETWORK_FILES: [&str; 6] = [
@@ -87,7 +87,7 @@ pub(crate) struct Worker {
 impl Worker {
     pub fn new(mut sandbox: Sandbox) -> Result<Self> {
         let read_end = sandbox.take_log().ok_or(snowmelt_wire::Error::Closed)?;
-        let log = LogCollector::new(read_end, LOG).map_err(snowmelt_wire::Error::from)?;
+        let log = LogCollector::new(read_end, PLATFORM_LOG).map_err(snowmelt_wire::Error::from)?;
         Ok(Self { sandbox, log })
     }
 
@@ -96,7 +96,7 @@ impl Worker {
     }
 }
 
-/// A worker that nobody else uses until it is given back. Dropping it destroys the sandbox.
+/// Exclusive use of a worker until it is returned. Dropping it destroys the sandbox.
 #[derive(Debug)]
 pub struct WorkerLease {
     node: Arc<Inner>,

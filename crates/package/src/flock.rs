@@ -1,4 +1,4 @@
-//! Locks that hold between processes and die with their holder (`flock`).
+//! Lock files.
 //!
 //! A lock file may be removed by its exclusive holder. Whoever opened it before finds, once it has
 //! the lock, that the path names another file or none, and begins again.
@@ -8,24 +8,15 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use rustix::fs::FlockOperation;
-use rustix::io::Errno;
+use snowmelt_kernel::lock::Lock;
+pub(crate) use snowmelt_kernel::lock::Share;
 
 use crate::{Error, Result};
-
-/// How many may hold a lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Share {
-    /// Any number, while nobody holds it alone.
-    Shared,
-    /// One.
-    Exclusive,
-}
 
 /// A held lock; dropping it gives it back.
 #[derive(Debug)]
 pub(crate) struct FileLock {
-    file: File,
+    lock: Lock,
     path: PathBuf,
 }
 
@@ -36,11 +27,9 @@ impl FileLock {
             let mut options = File::options();
             options.create(true).truncate(false).write(true);
             let file = options.open(path).map_err(Error::io("open the lock", path))?;
-            if !try_flock(&file, share, path)? {
-                return Ok(None);
-            }
-            if is_at(&file, path)? {
-                return Ok(Some(Self { file, path: path.to_owned() }));
+            let Some(lock) = attempt(file, share, path)? else { return Ok(None) };
+            if is_at(lock.file(), path)? {
+                return Ok(Some(Self { lock, path: path.to_owned() }));
             }
         }
     }
@@ -63,7 +52,7 @@ impl FileLock {
 
     /// Records that what it guards was used now.
     pub(crate) fn touch(&self) -> Result<()> {
-        self.file.set_modified(SystemTime::now()).map_err(Error::io("touch", &self.path))
+        self.lock.file().set_modified(SystemTime::now()).map_err(Error::io("touch", &self.path))
     }
 
     /// Gives an exclusive lock back together with its file.
@@ -72,20 +61,9 @@ impl FileLock {
     }
 }
 
-/// Locks an open file or folder without waiting; says whether it could.
-pub(crate) fn try_flock(file: &File, share: Share, path: &Path) -> Result<bool> {
-    let operation = match share {
-        Share::Shared => FlockOperation::NonBlockingLockShared,
-        Share::Exclusive => FlockOperation::NonBlockingLockExclusive,
-    };
-    loop {
-        match rustix::fs::flock(file, operation) {
-            Ok(()) => return Ok(true),
-            Err(Errno::WOULDBLOCK) => return Ok(false),
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(Error::io("lock", path)(errno.into())),
-        }
-    }
+/// Locks an open file or folder without waiting; `None` if it is not free.
+pub(crate) fn attempt(file: File, share: Share, path: &Path) -> Result<Option<Lock>> {
+    Lock::attempt(file, share).map_err(Error::io("lock", path))
 }
 
 fn is_at(file: &File, path: &Path) -> Result<bool> {

@@ -6,15 +6,17 @@
 use std::fs::{self, File};
 use std::path::Path;
 
+use snowmelt_kernel::lock::Lock;
+
 use crate::files::remove_tree;
-use crate::flock::{Share, try_flock};
+use crate::flock::{Share, attempt};
 use crate::{Error, Result};
 
 /// A temporary folder, removed when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Workspace {
     folder: tempfile::TempDir,
-    _lock: File,
+    _lock: Lock,
 }
 
 impl Workspace {
@@ -42,9 +44,7 @@ impl Workspace {
     pub(crate) fn sweep(tmp: &Path) -> Result<()> {
         let folder = File::open(tmp).map_err(Error::io("open", tmp))?;
         // Another process is creating a folder that is not locked yet: the next start sweeps.
-        if !try_flock(&folder, Share::Exclusive, tmp)? {
-            return Ok(());
-        }
+        let Some(_alone) = attempt(folder, Share::Exclusive, tmp)? else { return Ok(()) };
         for entry in fs::read_dir(tmp).map_err(Error::io("read", tmp))?.flatten() {
             if is_abandoned(&entry.path()) {
                 tracing::info!(folder = %entry.path().display(), "removing interrupted work");
@@ -57,18 +57,15 @@ impl Workspace {
     }
 }
 
-fn lock_folder(path: &Path, share: Share) -> Result<File> {
+/// Waits for a sweep, which alone holds a folder exclusively, as long as it removes folders.
+fn lock_folder(path: &Path, share: Share) -> Result<Lock> {
     let folder = File::open(path).map_err(Error::io("open", path))?;
-    while !try_flock(&folder, share, path)? {
-        // Only a sweep holds it exclusively, and only while it removes folders.
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
-    Ok(folder)
+    Lock::wait(folder, share).map_err(Error::io("lock", path))
 }
 
 fn is_abandoned(path: &Path) -> bool {
     let Ok(folder) = File::open(path) else { return false };
-    try_flock(&folder, Share::Exclusive, path).unwrap_or(false)
+    attempt(folder, Share::Exclusive, path).is_ok_and(|lock| lock.is_some())
 }
 
 #[cfg(test)]

@@ -6,12 +6,15 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware;
+use futures::FutureExt;
 use http::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -28,6 +31,10 @@ use crate::{Admission, trace};
 
 /// After which time a failed accept is tried again: a descriptor may become free.
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
+
+/// How long a response that is being sent may take to end after the grace time: its last part says
+/// why it ends.
+const LAST_PART_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The bounds of a listener.
 #[derive(Clone, Copy, Debug)]
@@ -51,10 +58,18 @@ pub const NETWORK: Bounds =
 /// How a server ends.
 #[derive(Clone, Debug, Default)]
 pub struct Ending {
-    /// Nothing new is accepted, and what is under way goes on.
+    /// No connection is accepted any more, and running requests continue.
     pub asked: CancellationToken,
-    /// Requests that are still running are aborted.
+    /// Requests that still run are aborted, and responses that are being sent end.
     pub over: CancellationToken,
+}
+
+impl Ending {
+    /// Waits until no connection may be open any more.
+    async fn all_sent(&self) {
+        self.over.cancelled().await;
+        tokio::time::sleep(LAST_PART_TIMEOUT).await;
+    }
 }
 
 /// A source of connections.
@@ -103,7 +118,7 @@ pub async fn serve<L: Listener>(listener: L, router: Router, bounds: Bounds, end
                         stream,
                         router.clone(),
                         (bounds, admission.clone()),
-                        ending.asked.clone(),
+                        ending.clone(),
                     );
                     let handle = connections.spawn(connection);
                     if let Some(most) = bounds.unauthenticated {
@@ -120,7 +135,7 @@ pub async fn serve<L: Listener>(listener: L, router: Router, bounds: Bounds, end
     drop(listener);
     tokio::select! {
         () = async { while connections.join_next().await.is_some() {} } => {}
-        () = ending.over.cancelled() => {}
+        () = ending.all_sent() => {}
     }
 }
 
@@ -128,21 +143,32 @@ async fn connection(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     router: Router,
     (bounds, admission): (Bounds, Admission),
-    asked: CancellationToken,
+    ending: Ending,
 ) {
     let routes = TowerToHyperService::new(router);
+    let is_waiting = Arc::new(AtomicBool::new(true));
+    let state = Arc::clone(&is_waiting);
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(admission.clone());
-        routes.call(request.map(Body::new))
+        state.store(true, Ordering::Relaxed);
+        let (state, answer) = (Arc::clone(&state), routes.call(request.map(Body::new)));
+        answer.inspect(move |_| state.store(false, Ordering::Relaxed))
     });
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(bounds.idle);
     let mut served = std::pin::pin!(http.serve_connection(TokioIo::new(stream), service));
     let ended = tokio::select! {
         ended = served.as_mut() => ended,
-        () = asked.cancelled() => {
+        () = ending.asked.cancelled() => {
             served.as_mut().graceful_shutdown();
-            served.await
+            tokio::select! {
+                ended = served.as_mut() => ended,
+                () = ending.over.cancelled() => match is_waiting.load(Ordering::Relaxed) {
+                    true => return,
+                    // The response has begun.
+                    false => served.await,
+                }
+            }
         }
     };
     if let Err(error) = ended {
@@ -181,6 +207,7 @@ mod tests {
     use crate::{Token, admit};
     use axum::middleware::from_fn_with_state;
     use axum::routing::get;
+    use futures::StreamExt;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpStream;
     use tokio::sync::Notify;
@@ -289,6 +316,34 @@ mod tests {
         assert!(said.ends_with("done"), "{said}");
         server.await.unwrap();
         assert!(TcpStream::connect(address).await.is_err());
+    }
+
+    /// The last frame of a query's answer says why the query has failed.
+    #[tokio::test]
+    async fn an_answer_that_is_being_sent_ends_with_its_last_part_when_the_time_is_over() {
+        let ending = Ending::default();
+        let over = ending.over.clone();
+        let answer = async move || {
+            let first = futures::stream::once(async { Ok::<_, io::Error>("first") });
+            let last = over.cancelled_owned().map(|()| Ok("last"));
+            Body::from_stream(first.chain(futures::stream::once(last)))
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let router = Router::new().route("/", get(answer));
+        let server = tokio::spawn(serve(listener, router, LOCAL, ending.clone()));
+        let mut client = TcpStream::connect(address).await.unwrap();
+        client.write_all(format!("{HELLO}\r\n").as_bytes()).await.unwrap();
+        let mut said = Vec::new();
+        while !said.ends_with(b"first\r\n") {
+            assert!(client.read_buf(&mut said).await.unwrap() > 0);
+        }
+        ending.asked.cancel();
+        ending.over.cancel();
+        client.read_to_end(&mut said).await.unwrap();
+        let said = String::from_utf8(said).unwrap();
+        assert!(said.ends_with("last\r\n0\r\n\r\n"), "{said}");
+        server.await.unwrap();
     }
 
     #[tokio::test]

@@ -13,20 +13,21 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags, open};
 use snowmelt_kernel::packet;
 
 use crate::handle::Options;
-use crate::message::{LONGEST_PACKET, Setup};
+use crate::message::{LONGEST_PACKET, MADE, Setup};
 use crate::reader::{self, Processes};
 use crate::run_dir::RunDir;
 use crate::{Error, Result};
 
-/// How long the spawner may take for its set-up, in seconds. It takes milliseconds; a program that
-/// is not a spawner would never answer.
-const SETUP_SECONDS: i64 = 10;
+/// How long the spawner may take to set itself up. It takes milliseconds; a program that is not a
+/// spawner would never answer.
+const SETUP_WITHIN: Duration = Duration::from_secs(10);
 
 /// The spawner's command.
 pub(crate) struct Launcher {
@@ -66,7 +67,8 @@ impl Launcher {
             .stdout(Stdio::null())
             .spawn()
             .map_err(failed)?;
-        match self.set_up(run_dir, &ours) {
+        let mut made = Vec::new();
+        match self.set_up(run_dir, &ours, &mut made) {
             Ok(Ok((pidfd, init))) => {
                 init.into_iter().for_each(|init| run_dir.add_init(init));
                 if reader::pid_of(&pidfd) != child.id() {
@@ -79,6 +81,9 @@ impl Launcher {
                 // It may have exited already.
                 drop(child.kill());
                 drop(child.wait());
+                reader::end_all(&made);
+                // What cannot be removed now is removed before the next attempt.
+                drop(run_dir.clean_lanes());
                 Err(outcome.map_or_else(failed, |refused| match refused {
                     Err(reason) => Error::Unsupported { reason },
                     Ok(_) => Error::SpawnerLost,
@@ -100,27 +105,35 @@ impl Launcher {
     }
 
     /// Sends the spawner its set-up message, and waits until it is ready or reports an error.
+    /// `made` gets the processes that it makes meanwhile.
     fn set_up(
         &self,
         run_dir: &RunDir,
         socket: &OwnedFd,
+        made: &mut Vec<OwnedFd>,
     ) -> io::Result<std::result::Result<Processes, String>> {
         let parent_cgroup = self.options.parent_cgroup.clone();
         let total = self.options.total;
         let setup = Setup { run_dir: run_dir.path().to_owned(), parent_cgroup, total };
         packet::send(socket, &serde_json::to_vec(&setup)?, &[run_dir.lock().as_fd()])?;
-        let timeout = Timespec { tv_sec: SETUP_SECONDS, tv_nsec: 0 };
-        if poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&timeout))? == 0 {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "it did not answer"));
+        let (deadline, mut buffer) = (Instant::now() + SETUP_WITHIN, vec![0; LONGEST_PACKET]);
+        loop {
+            wait_for_packet(socket, deadline)?;
+            let packet = packet::receive(socket, &mut buffer)?;
+            if &buffer[..packet.length] != MADE {
+                return reader::ready(&packet, &buffer);
+            }
+            made.extend(packet.fds);
         }
-        let mut buffer = vec![0; LONGEST_PACKET];
-        let packet = packet::receive(socket, &mut buffer)?;
-        let ready = reader::ready(&packet, &buffer)?;
-        if ready.is_err() {
-            // A spawner that reports an error is about to end.
-            packet.fds.iter().for_each(reader::reap);
-        }
-        Ok(ready)
+    }
+}
+
+fn wait_for_packet(socket: &OwnedFd, deadline: Instant) -> io::Result<()> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+    match poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&left))? {
+        0 => Err(io::Error::new(io::ErrorKind::TimedOut, "it did not answer")),
+        _ => Ok(()),
     }
 }
 

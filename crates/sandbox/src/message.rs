@@ -31,6 +31,10 @@ pub struct Setup {
     pub total: Total,
 }
 
+/// A packet while a spawner is set up, with the pidfd of a process that it has made: first of init,
+/// then of the first lane. The server ends them if the spawner does not become ready in time.
+pub const MADE: &[u8] = b"made";
+
 /// The first packet from each lane, with its pidfd and that of init: ready, or the error.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct SetupDone(pub Result<(), String>);

@@ -165,10 +165,20 @@ pub(crate) fn reap(pidfd: &OwnedFd) {
     drop(process::reap(pidfd.as_fd()));
 }
 
-/// Waits for the end of the init processes of spawners without lanes: when init has ended, its pid
-/// namespace is empty.
+/// Ends the pid namespaces of spawners without lanes: when init has ended, its pid namespace is
+/// empty.
 pub(crate) fn end_inits(run_dir: &RunDir) {
-    run_dir.take_inits().iter().for_each(reap);
+    end_all(&run_dir.take_inits());
+}
+
+/// Ends processes and waits for that. All are killed first, because the init of a pid namespace ends
+/// after the others in it have been reaped.
+pub(crate) fn end_all(processes: &[OwnedFd]) {
+    for process in processes {
+        // Fails only for one that has ended already.
+        let _ = pidfd_send_signal(process, Signal::KILL);
+    }
+    processes.iter().rev().for_each(reap);
 }
 
 /// Removes the run directory if this is its last user.

@@ -157,9 +157,10 @@ impl Lanes {
         }
         let (launcher, folder) = (self.replacement.launcher.clone(), run_dir.clone());
         let launched = tokio::task::spawn_blocking(move || {
+            // First, because what is still in a control group keeps it from being removed.
+            reader::end_inits(&folder);
             // Again, because nothing of the last one may remain.
             folder.clean_lanes()?;
-            reader::end_inits(&folder);
             launcher.launch(&folder)
         });
         let launched =

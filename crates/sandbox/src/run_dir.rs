@@ -7,12 +7,12 @@
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::{FlockOperation, flock};
+use snowmelt_kernel::lock::{Lock, Share};
 
 use crate::message::MOST_LANES;
 use crate::{Error, Result, cgroup};
@@ -25,7 +25,7 @@ const CGROUP_FILE: &str = "cgroup";
 pub(crate) struct RunDir {
     path: PathBuf,
     parent_cgroup: String,
-    lock: OwnedFd,
+    lock: Lock,
     /// The init process of each of its spawners' pid namespaces.
     inits: Mutex<Vec<OwnedFd>>,
 }
@@ -35,9 +35,10 @@ impl RunDir {
     pub fn create(path: &Path, parent_cgroup: &str) -> Result<Self> {
         let base = path.parent().unwrap_or(Path::new("/"));
         make_folder(base, true).map_err(at(base))?;
-        let _base_lock = lock(base, FlockOperation::LockExclusive).map_err(at(base))?;
+        let _base_lock = lock(base).map_err(at(base))?;
         make_folder(path, false).map_err(at(path))?;
-        let lock = lock(path, FlockOperation::LockExclusive).map_err(at(path))?;
+        // The spawner has it too.
+        let lock = lock(path).map_err(at(path))?.until_closed();
         let file = path.join(CGROUP_FILE);
         fs::write(&file, parent_cgroup).map_err(at(&file))?;
         let (path, parent_cgroup) = (path.to_owned(), parent_cgroup.to_owned());
@@ -64,8 +65,8 @@ impl RunDir {
         &self.path
     }
 
-    /// The descriptor that holds the lock, to be shared with the spawner.
-    pub fn lock(&self) -> &OwnedFd {
+    /// The descriptor that holds the lock, for the spawner to hold it too.
+    pub fn lock(&self) -> &Lock {
         &self.lock
     }
 
@@ -89,9 +90,7 @@ impl RunDir {
 /// Removes the remains of dead processes under `base`: processes, control groups and folders.
 /// Returns the removed folders. Folders of live processes stay.
 pub fn sweep(base: &Path) -> Result<Vec<PathBuf>> {
-    let Ok(_base_lock) = lock(base, FlockOperation::LockExclusive) else {
-        return Ok(Vec::new());
-    };
+    let Ok(_base_lock) = lock(base) else { return Ok(Vec::new()) };
     let mut removed = Vec::new();
     for entry in fs::read_dir(base).map_err(at(base))? {
         let path = entry.map_err(at(base))?.path();
@@ -99,7 +98,7 @@ pub fn sweep(base: &Path) -> Result<Vec<PathBuf>> {
         // its owner has the lock.
         let file = path.join(CGROUP_FILE);
         let ours = file.is_file() || is_empty(&path);
-        if ours && lock(&path, FlockOperation::NonBlockingLockExclusive).is_ok() {
+        if ours && is_free(&path) {
             remove(&path, &fs::read_to_string(&file).unwrap_or_default())?;
             removed.push(path);
         }
@@ -163,10 +162,13 @@ fn make_folder(path: &Path, with_parents: bool) -> io::Result<()> {
     DirBuilder::new().mode(0o711).recursive(with_parents).create(path)
 }
 
-fn lock(folder: &Path, operation: FlockOperation) -> io::Result<OwnedFd> {
-    let folder = File::open(folder)?;
-    flock(folder.as_fd(), operation)?;
-    Ok(folder.into())
+fn lock(folder: &Path) -> io::Result<Lock> {
+    Lock::wait(File::open(folder)?, Share::Exclusive)
+}
+
+fn is_free(folder: &Path) -> bool {
+    let locked = File::open(folder).and_then(|folder| Lock::attempt(folder, Share::Exclusive));
+    locked.is_ok_and(|lock| lock.is_some())
 }
 
 fn at(path: &Path) -> impl FnOnce(io::Error) -> Error {

@@ -52,7 +52,7 @@ fn spec(args: &DeployArgs) -> Result<FunctionSpec, ErrorReport> {
         root: program::root(args)?,
         image: program::image(args)?,
         mode: CallMode::Event,
-        packages: input::requirements(&args.packages, args.requirements.as_deref())?,
+        packages: input::requirements(&args.needs)?,
         options: FunctionOptions {
             memory: args.memory.unwrap_or(default.memory),
             cpu: args.cpu.unwrap_or(default.cpu),

@@ -6,6 +6,7 @@ use std::path::Path;
 use snowmelt_types::{Code, ErrorReport};
 use snowmelt_wire::SourceCode;
 
+use crate::args::PackageArgs;
 use crate::text;
 
 /// Text of a file that the user named.
@@ -38,15 +39,20 @@ pub fn code(path: &Path) -> Result<SourceCode, ErrorReport> {
     Ok(SourceCode::Source { file: path.display().to_string(), text: file(path)? })
 }
 
+/// The requirements of a function.
+///
+/// # Errors
+/// As [`listed`].
+pub fn requirements(args: &PackageArgs) -> Result<Vec<String>, ErrorReport> {
+    listed(&args.packages, args.requirements.as_deref())
+}
+
 /// Requirements from `--package` options and from a `requirements.txt`; the installer interprets
 /// the lines.
 ///
 /// # Errors
 /// `SM-0110` with the file's name.
-pub fn requirements(
-    packages: &[String],
-    listed: Option<&Path>,
-) -> Result<Vec<String>, ErrorReport> {
+pub fn listed(packages: &[String], listed: Option<&Path>) -> Result<Vec<String>, ErrorReport> {
     let listed = listed.map(file).transpose()?.unwrap_or_default();
     let lines = listed.lines().map(without_comment).filter(|line| !line.is_empty());
     Ok(packages.iter().map(String::as_str).chain(lines).map(str::to_owned).collect())

@@ -24,7 +24,7 @@ pub fn run(args: &PackArgs, config: &Config, printer: Printer) -> Outcome {
         name: args.name.clone(),
         code: input::code(Path::new(path))?,
         handler: handler.to_owned(),
-        packages: input::requirements(&args.packages, args.requirements.as_deref())?,
+        packages: input::requirements(&args.needs)?,
     };
     let label = format!("packing {}", args.name);
     let platform = &args.platform;

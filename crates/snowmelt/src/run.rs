@@ -73,7 +73,7 @@ fn spec(args: &RunArgs) -> Result<FunctionSpec, ErrorReport> {
         root: None,
         image: None,
         mode: CallMode::Event,
-        packages: input::requirements(&args.packages, args.requirements.as_deref())?,
+        packages: input::requirements(&args.needs)?,
         options: FunctionOptions {
             memory: args.memory.unwrap_or(default.memory),
             cpu: args.cpu.unwrap_or(default.cpu),

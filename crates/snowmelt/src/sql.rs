@@ -110,7 +110,7 @@ fn report(
 }
 
 fn request(args: &SqlArgs, config: &Config) -> Result<QueryRequest, ErrorReport> {
-    let packages = input::requirements(&args.packages, args.requirements.as_deref())?;
+    let packages = input::listed(&args.packages, args.requirements.as_deref())?;
     let source = |path: &std::path::PathBuf| {
         Ok(UdfSource {
             code: input::code(path)?,

@@ -14,4 +14,4 @@ pub use error::{CODES, Code, ErrorReport, ExitClass, Report, SourceLocation};
 pub use ids::{FunctionName, HostName, InvocationId, JobId, QueryId, SandboxId, Tenant};
 pub use nearest::nearest;
 pub use outcome::{End, Outcome};
-pub use resources::{ByteSize, CpuMillis, ParseResourceError, parse_duration};
+pub use resources::{ByteSize, CpuMillis, ParseResourceError, micros, parse_duration};

@@ -131,6 +131,11 @@ impl fmt::Display for CpuMillis {
     }
 }
 
+/// Whole microseconds, at most `u64::MAX`.
+pub fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
 /// Parses `250ms`, `30s`, `5m`, `1h`, or a plain number of seconds.
 pub fn parse_duration(text: &str) -> Result<Duration, ParseResourceError> {
     let refused = || ParseResourceError {

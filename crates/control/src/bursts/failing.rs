@@ -1,7 +1,7 @@
 //! What becomes of a job whose functions talk when one of them fails: the others would wait for it
 //! until their time is up, so they are ended, and told why.
 //!
-//! Invariant: at most one failure is told, the one that was heard of first.
+//! Invariant: at most one failure is reported, the first that was received.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -25,7 +25,7 @@ struct MapAnswer {
     failed: Option<String>,
 }
 
-/// The failure that was heard of first.
+/// The first failure that was received.
 #[derive(Debug)]
 pub(super) struct First {
     /// The name of a pickled function: the platform does not see by its answers how it ended.
@@ -58,7 +58,8 @@ impl First {
         });
     }
 
-    /// Why a rank failed, if it did: of a pickled function, what its runtime says beside the pickle.
+    /// Why a rank failed, if it did: of a pickled function, what its runtime says beside the
+    /// pickle.
     fn why(&self, end: &RankEnd) -> Option<String> {
         if let Some(error) = &end.error {
             return Some(error.message.clone());
@@ -69,8 +70,8 @@ impl First {
         Some(format!("`{function}` raised {exception}"))
     }
 
-    /// Waits for a failure and ends whoever still runs some time later. It never returns: those
-    /// who wait for the ends hear of them.
+    /// Waits for a failure and ends the ranks that still run some time later. It never returns:
+    /// those who wait for the ends hear of them.
     pub async fn end_others(&self, job: &JobId, parts: &[Part]) -> Infallible {
         let mut told = self.told.subscribe();
         let failure = told.wait_for(Option::is_some).await.ok().and_then(|first| first.clone());
@@ -82,7 +83,7 @@ impl First {
                 let ending = parts.iter().map(|part| part.host.agent.end(job, &report));
                 for ended in futures::future::join_all(ending).await {
                     if let Err(error) = ended {
-                        tracing::warn!(%job, %error, "a part could not be told of a failed rank");
+                        tracing::warn!(%job, %error, "a part could not be informed of a failed rank");
                     }
                 }
             }

@@ -18,7 +18,7 @@ pub(super) struct Ended {
 }
 
 /// Calls all at once. A host that is lost, or that ends without a word about a rank, is the
-/// failure of the job: whoever is still running is ended by letting go of the others.
+/// failure of the job: ranks that still run are ended by releasing the others.
 pub(super) async fn gather(
     job: &JobId,
     parts: &[Part],
@@ -66,7 +66,7 @@ async fn run(
         let all = collect(part, &mut ends, |end| first.hear(end, &part.host.name)).await?;
         if request.network.is_some() {
             all_ended.wait().await;
-            let_go(job, part, ends).await;
+            release(job, part, ends).await;
         }
         Ok(all)
     };
@@ -95,10 +95,10 @@ async fn collect(
 
 /// A host keeps the network until what its ranks sent has arrived. Once all have ended nobody is
 /// left to hear it: what is still on its way to a host whose part has gone would never arrive.
-async fn let_go(job: &JobId, part: &Part, mut ends: mpsc::Receiver<RankEnd>) {
+async fn release(job: &JobId, part: &Part, mut ends: mpsc::Receiver<RankEnd>) {
     let over = ErrorReport::new(Code::RANK_ENDED, "all ranks have ended");
     if let Err(error) = part.host.agent.end(job, &over).await {
-        tracing::warn!(%job, %error, "a part could not be told that all ranks have ended");
+        tracing::warn!(%job, %error, "a part could not be informed that all ranks have ended");
     }
     // It ends when nothing of the part is left.
     while ends.recv().await.is_some() {}

@@ -17,7 +17,7 @@ type Running = BTreeMap<JobId, Arc<Job>>;
 /// Every job that has a network now. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Jobs {
-    // Held for a look only.
+    // Held for a lookup only.
     running: Arc<Mutex<Running>>,
 }
 

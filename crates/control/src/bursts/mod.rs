@@ -22,20 +22,20 @@ use snowmelt_api::{BurstAnswer, BurstCalls, BurstPart, BurstRequest, CallMode, F
 use snowmelt_network::JobSpec;
 use snowmelt_node::agent::api::{JobPart, PartOpen, PartReady};
 use snowmelt_node::{InstanceLimits, Node};
-use snowmelt_types::{Code, ErrorReport, JobId};
+use snowmelt_types::{Code, ErrorReport, JobId, micros};
 use snowmelt_wire::Mode;
 
+use crate::analysis_cache::AnalysisCache;
 use crate::declared::{Declared, declared};
 use crate::hosts::{Host, Hosts};
 use crate::live;
-use crate::memos::Memos;
 use crate::now_ms;
 use crate::store::FunctionRecord;
 use gather::gather;
 use jobs::Jobs;
 use network::{Overlay, Overlays, plan};
 use placement::{Room, place};
-use program::{bring, program};
+use program::{program, upload};
 
 /// The most functions of one burst.
 const MOST_RANKS: usize = 20_000;
@@ -51,7 +51,7 @@ const REACHED_WITHIN: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct Bursts {
     node: Node,
-    memos: Memos,
+    analysis: AnalysisCache,
     hosts: Hosts,
     overlays: Overlays,
     /// Those with a network.
@@ -67,8 +67,8 @@ pub(crate) struct Part {
 }
 
 impl Bursts {
-    pub fn new(node: Node, memos: Memos, hosts: Hosts) -> Self {
-        Self { node, memos, hosts, overlays: Overlays::new(), jobs: Jobs::default() }
+    pub fn new(node: Node, analysis: AnalysisCache, hosts: Hosts) -> Self {
+        Self { node, analysis, hosts, overlays: Overlays::new(), jobs: Jobs::default() }
     }
 
     /// Runs a function once for each event, all at once. The failure of one is in its invocation;
@@ -173,10 +173,10 @@ impl Bursts {
         let Declared { packages, imports, .. } = match &program {
             None if record.packed.is_some() => Declared::default(),
             Some(program) => {
-                bring(&self.node, &program.files, parts).await?;
+                upload(&self.node, &program.files, parts).await?;
                 Declared::default()
             }
-            None => declared(&self.node, &self.memos, &spec.code, &spec.packages).await?,
+            None => declared(&self.node, &self.analysis, &spec.code, &spec.packages).await?,
         };
         let limits = InstanceLimits::from(&spec.options);
         let (specs, hosts) = plan.map(|plan| (plan.specs, plan.ranks)).unzip();
@@ -307,8 +307,4 @@ fn check(request: &BurstCalls) -> Result<(), ErrorReport> {
         }
         _ => Ok(()),
     }
-}
-
-fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }

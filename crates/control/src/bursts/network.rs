@@ -15,7 +15,7 @@ use snowmelt_types::{Code, ErrorReport, JobId, Tenant};
 
 use super::Part;
 
-/// Where the addresses of jobs begin; private, and rarely used by anybody (RFC 1918, RFC 4193).
+/// Where the addresses of jobs begin; private, and rarely used elsewhere (RFC 1918, RFC 4193).
 const BASE4: Ipv4Addr = Ipv4Addr::new(10, 192, 0, 0);
 const PREFIX4: u8 = 10;
 const BASE6: [u16; 2] = [0xfd73, 0x6d00];
@@ -65,7 +65,7 @@ impl Drop for Overlay {
     }
 }
 
-/// What each host is told: its network, and who has which ranks.
+/// What each host receives: its network, and which host has which ranks.
 pub(super) struct Plan {
     pub specs: Vec<JobSpec>,
     pub ranks: Vec<HostRanks>,

@@ -1,7 +1,7 @@
 //! Programs of bursts: their files go to each host that lacks them, once by their content.
 
 use snowmelt_node::Node;
-use snowmelt_node::agent::api::{BringCode, ProgramPart};
+use snowmelt_node::agent::api::{ProgramPart, UploadCode};
 use snowmelt_types::{Code, Digest, ErrorReport, Report};
 
 use super::Part;
@@ -30,10 +30,10 @@ pub(super) fn program(
 }
 
 /// Brings files to the hosts that lack them.
-pub(super) async fn bring(node: &Node, files: &Digest, parts: &[Part]) -> Result<(), ErrorReport> {
-    let ask = &BringCode { digest: files.clone(), code: None };
+pub(super) async fn upload(node: &Node, files: &Digest, parts: &[Part]) -> Result<(), ErrorReport> {
+    let ask = &UploadCode { digest: files.clone(), code: None };
     let asking = parts.iter().map(|part| async move {
-        let answer = part.unless_lost(part.host.agent.bring(ask)).await;
+        let answer = part.unless_lost(part.host.agent.upload(ask)).await;
         answer.map(|answer| (!answer.there).then_some(part))
     });
     let lacking = futures::future::try_join_all(asking).await?;
@@ -45,9 +45,9 @@ pub(super) async fn bring(node: &Node, files: &Digest, parts: &[Part]) -> Result
     let read = tokio::task::spawn_blocking(move || node.stored_files(&digest)).await;
     let read = read.map_err(|error| ErrorReport::new(Code::INTERNAL, error.to_string()))?;
     let code = Some(read.map_err(|error| error.report())?);
-    let brought = &BringCode { digest: files.clone(), code };
-    let bringing = lacking
+    let uploaded = &UploadCode { digest: files.clone(), code };
+    let uploading = lacking
         .iter()
-        .map(|part| async move { part.unless_lost(part.host.agent.bring(brought)).await });
-    futures::future::try_join_all(bringing).await.map(drop)
+        .map(|part| async move { part.unless_lost(part.host.agent.upload(uploaded)).await });
+    futures::future::try_join_all(uploading).await.map(drop)
 }

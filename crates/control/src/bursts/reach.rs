@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_host_with_most_cuts_is_named_whoever_says_so() {
+    fn the_host_with_most_unreachable_peers_is_named() {
         // Both ends, one end, and among others that have one of their own.
         for (cut, at, ends) in [
             (&[(1, 2), (2, 1), (2, 3), (3, 2)][..], 2, &[1, 3][..]),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use snowmelt_api::{Trace, TracePoint, TraceRequest, TraceStep, TraceTo};
 use snowmelt_network::{AddressEnforcement, Listener, TracedRoute, Transport};
-use snowmelt_node::agent::api::{WayFound, WayTo};
+use snowmelt_node::agent::api::{RouteFound, RouteTo};
 use snowmelt_types::{ErrorReport, HostName, JobId};
 
 use super::jobs::{Job, Jobs};
@@ -26,17 +26,17 @@ impl Jobs {
         let mut steps = Steps { job: &job, list: Vec::new() };
         steps.sender(near, &from).await?;
         let port_near = asked.port.filter(|_| far == Some(near));
-        let there = steps.way(near, &to, port_near, "").await?;
+        let there = steps.route(near, &to, port_near, "").await?;
         if let Some(port) = port_near {
             steps.port(near, port, &there.listeners);
         }
         if let Some(far) = far.filter(|far| *far != near) {
             steps.receiver(near, far, &there.way).await?;
-            let arrived = steps.way(far, &to, asked.port, "").await?;
+            let arrived = steps.route(far, &to, asked.port, "").await?;
             if let Some(port) = asked.port {
                 steps.port(far, port, &arrived.listeners);
             }
-            steps.way(far, &from, None, "way back: ").await?;
+            steps.route(far, &from, None, "way back: ").await?;
         }
         let steps = steps.list;
         let arrives = steps.iter().all(|step| step.ok);
@@ -69,16 +69,16 @@ impl Steps<'_> {
     }
 
     /// Asks a host for its kernel's way to an address, and takes down what it says.
-    async fn way(
+    async fn route(
         &mut self,
         part: usize,
         to: &TracePoint,
         port: Option<u16>,
         prefix: &str,
-    ) -> Result<WayFound, ErrorReport> {
+    ) -> Result<RouteFound, ErrorReport> {
         let within_ms = u64::try_from(ECHO.as_millis()).unwrap_or(u64::MAX);
-        let asked = WayTo { to: to.address, port, within_ms };
-        let found = self.job.parts[part].host.agent.way(&self.job.id, asked).await?;
+        let asked = RouteTo { to: to.address, port, within_ms };
+        let found = self.job.parts[part].host.agent.route(&self.job.id, asked).await?;
         for (check, found) in told(&found.way, to) {
             self.add(part, format!("{prefix}{check}"), found);
         }
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leads_nowhere_or_to_nobody_does_not_arrive() {
+    fn a_packet_without_a_route_or_a_listener_does_not_arrive() {
         let missing = TracedRoute::Unreachable { missing: "a route".into() };
         assert!(told(&missing, &point(None))[0].1.is_err());
         assert!(told(&TracedRoute::Local, &point(None))[0].1.is_err());

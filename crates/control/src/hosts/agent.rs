@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use snowmelt_api::{HostFacts, PartNetwork};
 use snowmelt_node::agent::Agent;
 use snowmelt_node::agent::api::{
-    BringCode, CodeThere, JobPart, PartCalls, PartOpen, PartReady, RankEnd, WayFound, WayTo,
+    CodePresence, JobPart, PartCalls, PartOpen, PartReady, RankEnd, RouteFound, RouteTo, UploadCode,
 };
 use snowmelt_types::{ErrorReport, JobId};
 use tokio::sync::mpsc;
@@ -23,7 +23,7 @@ pub(crate) trait HostApi: std::fmt::Debug + Send + Sync {
     async fn facts(&self, within: Duration) -> Result<HostFacts, ErrorReport>;
 
     /// Whether a host has the files of a program; uploads them if they are given.
-    async fn bring(&self, code: &BringCode) -> Result<CodeThere, ErrorReport>;
+    async fn upload(&self, code: &UploadCode) -> Result<CodePresence, ErrorReport>;
 
     /// Starts a part of a job.
     async fn open(&self, part: JobPart) -> Result<PartOpen, ErrorReport>;
@@ -46,7 +46,7 @@ pub(crate) trait HostApi: std::fmt::Debug + Send + Sync {
     async fn network(&self, job: &JobId) -> Result<PartNetwork, ErrorReport>;
 
     /// The route of a packet from the host.
-    async fn way(&self, job: &JobId, asked: WayTo) -> Result<WayFound, ErrorReport>;
+    async fn route(&self, job: &JobId, asked: RouteTo) -> Result<RouteFound, ErrorReport>;
 
     /// Ends a part that was not called.
     async fn close(&self, job: &JobId) -> Result<(), ErrorReport>;
@@ -62,8 +62,8 @@ impl HostApi for Agent {
         Ok(Self::facts(self))
     }
 
-    async fn bring(&self, code: &BringCode) -> Result<CodeThere, ErrorReport> {
-        Self::bring(self, code.clone()).await
+    async fn upload(&self, code: &UploadCode) -> Result<CodePresence, ErrorReport> {
+        Self::upload(self, code.clone()).await
     }
 
     async fn open(&self, part: JobPart) -> Result<PartOpen, ErrorReport> {
@@ -91,8 +91,8 @@ impl HostApi for Agent {
         Self::network(self, job).await
     }
 
-    async fn way(&self, job: &JobId, asked: WayTo) -> Result<WayFound, ErrorReport> {
-        Self::way(self, job, asked).await
+    async fn route(&self, job: &JobId, asked: RouteTo) -> Result<RouteFound, ErrorReport> {
+        Self::route(self, job, asked).await
     }
 
     async fn close(&self, job: &JobId) -> Result<(), ErrorReport> {

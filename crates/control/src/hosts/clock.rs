@@ -9,6 +9,8 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use snowmelt_types::micros;
+
 const TICK: Duration = Duration::from_millis(250);
 
 /// Stands still when this process does.
@@ -32,7 +34,7 @@ impl Clock {
     /// Adds the time that passed.
     pub fn tick(&self, passed: Duration) {
         let passed = passed.min(TICK * 2);
-        self.0.fetch_add(u64::try_from(passed.as_micros()).unwrap_or(0), Ordering::Relaxed);
+        self.0.fetch_add(micros(passed), Ordering::Relaxed);
     }
 }
 
@@ -55,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_in_which_nothing_could_be_heard_does_not_count() {
+    fn time_in_which_control_was_stopped_does_not_count() {
         let clock = Clock::default();
         clock.tick(TICK);
         assert_eq!(clock.now(), TICK);

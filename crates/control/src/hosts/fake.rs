@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use snowmelt_api::{HostFacts, HostJoin, PartNetwork};
 use snowmelt_node::agent::api::{
-    BringCode, CodeThere, JobPart, PartCalls, PartOpen, PartReady, RankEnd, WayFound, WayTo,
+    CodePresence, JobPart, PartCalls, PartOpen, PartReady, RankEnd, RouteFound, RouteTo, UploadCode,
 };
 use snowmelt_types::{Code, ErrorReport, JobId};
 use tokio::sync::mpsc;
@@ -69,8 +69,8 @@ impl HostApi for FakeHost {
         Ok(HostFacts { version: String::new(), cores: 1, memory: 1 << 30, ranks: 0 })
     }
 
-    async fn bring(&self, _: &BringCode) -> Result<CodeThere, ErrorReport> {
-        Ok(CodeThere { there: true })
+    async fn upload(&self, _: &UploadCode) -> Result<CodePresence, ErrorReport> {
+        Ok(CodePresence { there: true })
     }
 
     async fn open(&self, _: JobPart) -> Result<PartOpen, ErrorReport> {
@@ -111,7 +111,7 @@ impl HostApi for FakeHost {
         Err(ErrorReport::new(Code::NETWORK_MISSING, "there is none"))
     }
 
-    async fn way(&self, _: &JobId, _: WayTo) -> Result<WayFound, ErrorReport> {
+    async fn route(&self, _: &JobId, _: RouteTo) -> Result<RouteFound, ErrorReport> {
         Err(ErrorReport::new(Code::NETWORK_MISSING, "there is none"))
     }
 

@@ -20,7 +20,7 @@ pub(crate) async fn in_time<T: Send + 'static, F: Future<Output = T>>(
     let (done, waits) = oneshot::channel();
     let run = move || {
         if let Err(error) = raise_scheduling_priority() {
-            tracing::debug!(%error, "hosts are heard like everything else");
+            tracing::debug!(%error, "the thread of hosts runs without priority");
         }
         // The receiver may have been dropped.
         drop(done.send(runtime.block_on(work())));

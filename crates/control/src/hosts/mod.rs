@@ -1,10 +1,10 @@
-//! The hosts of a cluster: who is there, and how they are reached.
+//! The hosts of a cluster: which there are, and how they are reached.
 //!
-//! A host says once a second that it is there and what it has to give; one that was silent for
-//! [`SILENT`] is gone, or for as much longer as it is late at other times. Silence is measured by
-//! the time in which control could have heard something (`clock`), and whoever waits for a host
-//! asks it once more. So nothing has to be kept: a control that was started again knows its hosts
-//! after a second. The control's own host is always there.
+//! A host reports once a second, with the resources that it has. One that is silent for [`SILENT`]
+//! counts as lost; one that was late before is given that much longer. Silence is measured in the
+//! time in which control could have received a report (`clock`), and a caller that waits for a host
+//! probes it once more. So nothing has to be stored: a control that was restarted knows its hosts
+//! after a second. The control's own host is always known.
 
 mod agent;
 mod clock;
@@ -31,25 +31,25 @@ pub(crate) use first::in_time;
 pub use member::{Member, Membership};
 pub use remote::Remote;
 
-/// How often a host says that it is there.
+/// How often a host reports.
 pub const BEAT: Duration = Duration::from_secs(1);
 
-/// After this long without a word a host is taken for lost.
+/// After this long without a report a host counts as lost.
 pub const SILENT: Duration = Duration::from_secs(5);
 
-/// The most that a host which is late now and then may be silent.
+/// The longest silence of a host that was late before.
 const LATE: Duration = Duration::from_secs(15);
 
-/// How long a host that is silent has to answer when it is asked.
+/// How long a silent host may take to answer a probe.
 const ASKED: Duration = Duration::from_secs(2);
 
-/// Every host that is there. Cheap to clone.
+/// All known hosts. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Hosts {
     clock: Arc<Clock>,
     local: Arc<Host>,
     token: Option<Token>,
-    // Held for a look only.
+    // Held for a lookup only.
     remote: Arc<Mutex<BTreeMap<HostName, Arc<Host>>>>,
 }
 
@@ -65,9 +65,9 @@ pub(crate) struct Host {
 #[derive(Debug)]
 struct Facts {
     join: HostJoin,
-    /// When it was heard last, by the clock.
+    /// When its last report came, by the clock.
     heard: Duration,
-    /// By how much it was late at most; what is long ago counts less.
+    /// By how much it was late at most; this decays with time.
     late: Duration,
 }
 
@@ -91,7 +91,7 @@ impl Hosts {
         Ok(Self { clock, local, token, remote: Arc::default() })
     }
 
-    /// Takes in a host, or hears from it again.
+    /// Adds a host, or takes its next report.
     pub fn join(&self, join: HostJoin) -> Result<(), ErrorReport> {
         let (Some(token), Some(address)) = (&self.token, join.address) else {
             return Err(ErrorReport::new(Code::HOST_REFUSED, "this platform takes no hosts")
@@ -186,7 +186,7 @@ impl Host {
         Self { name, agent, clock: Arc::clone(clock), facts }
     }
 
-    /// Whether it was heard of lately.
+    /// Whether it has reported lately.
     pub fn is_heard(&self) -> bool {
         if self.is_local() {
             return true;
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_silent_host_is_asked_before_it_is_given_up() {
+    async fn a_silent_host_is_probed_before_it_is_removed() {
         let (there, gone) = (host(agent(true)), host(agent(false)));
         for host in [&there, &gone] {
             pass(host, SILENT);

@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use http::Method;
 use snowmelt_api::{HostFacts, HostJoin, PartNetwork};
 use snowmelt_node::agent::api::{
-    BringCode, CodeThere, JobPart, PartCalls, PartOpen, PartReady, RankEnd, ReadyWithin, WayFound,
-    WayTo,
+    CodePresence, JobPart, PartCalls, PartOpen, PartReady, RankEnd, ReadyWithin, RouteFound,
+    RouteTo, UploadCode,
 };
 use snowmelt_rpc::client::{Lines, NO_BODY};
 use snowmelt_rpc::{Client, Token};
@@ -67,7 +67,7 @@ impl HostApi for Remote {
         self.within(within, self.http.json(Method::GET, "/v1/host", NO_BODY)).await
     }
 
-    async fn bring(&self, code: &BringCode) -> Result<CodeThere, ErrorReport> {
+    async fn upload(&self, code: &UploadCode) -> Result<CodePresence, ErrorReport> {
         self.http.json(Method::POST, "/v1/code", Some(code)).await
     }
 
@@ -107,7 +107,7 @@ impl HostApi for Remote {
         self.http.json(Method::GET, &format!("/v1/jobs/{job}/network"), NO_BODY).await
     }
 
-    async fn way(&self, job: &JobId, asked: WayTo) -> Result<WayFound, ErrorReport> {
+    async fn route(&self, job: &JobId, asked: RouteTo) -> Result<RouteFound, ErrorReport> {
         self.http.json(Method::POST, &format!("/v1/jobs/{job}/way"), Some(&asked)).await
     }
 

@@ -69,13 +69,13 @@ impl UdfCatalog {
         let asked = serde_json::to_string(source).unwrap_or_default();
         let image = unit.image().unwrap_or_default();
         let key = Digest::of_parts(["udfs-in-image-1", &asked, &image]);
-        if let Some(known) = self.memos.get(&key) {
+        if let Some(known) = self.analysis.get(&key) {
             return Ok(known);
         }
         let began = Instant::now();
         match self.ask(unit).await {
             Ok(signatures) => {
-                self.memos.put(&key, &signatures);
+                self.analysis.put(&key, &signatures);
                 Ok(signatures)
             }
             // What failed in the image may have failed for want of a block of it.

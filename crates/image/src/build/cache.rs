@@ -39,7 +39,7 @@ impl DebianCache {
         let known = folder.join("known");
         fs::create_dir_all(&known).map_err(Error::io("make the folder", &known))?;
         let path = folder.join("lock");
-        if let Some(_alone) = Lock::attempt(&path, Share::Alone)? {
+        if let Some(_alone) = Lock::attempt(&path, Share::Exclusive)? {
             sweep(folder)?;
             sweep(&known)?;
         }

@@ -64,7 +64,7 @@ impl ProfileStore {
 
     /// Merges the blocks of a start into the stored profile; returns whether any was new.
     pub fn merge(&self, keys: &Keys, image: &OciDigest, start: &StartProfile) -> Result<bool> {
-        let _lock = Lock::wait(&self.folder.join("lock"), Share::Alone)?;
+        let _lock = Lock::wait(&self.folder.join("lock"), Share::Exclusive)?;
         let before = self.get(keys, image).unwrap_or_default();
         let mut merged = before.clone();
         merged.merge(start);

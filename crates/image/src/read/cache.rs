@@ -282,7 +282,7 @@ impl Store {
 
 /// The owner's lock; `None` if another process has it.
 fn lock(folder: &Path) -> Result<Option<Lock>> {
-    Lock::attempt(&folder.join("lock"), Share::Alone)
+    Lock::attempt(&folder.join("lock"), Share::Exclusive)
 }
 
 /// Removes incomplete files of an earlier process.

@@ -114,7 +114,7 @@ impl RawFiles {
 
     /// Acquires the write lock and removes temporary files; `None` if another process has the lock.
     fn lock(&self) -> Result<Option<Lock>> {
-        let Some(lock) = Lock::attempt(&self.folder.join("lock"), Share::Alone)? else {
+        let Some(lock) = Lock::attempt(&self.folder.join("lock"), Share::Exclusive)? else {
             return Ok(None);
         };
         let entries = fs::read_dir(&self.folder).map_err(Error::io("read", &self.folder))?;
@@ -173,7 +173,7 @@ fn is_sealed(found: &Metadata, blob: &BlobSummary) -> bool {
 
 /// Whether no process has it locked.
 fn is_free(path: &Path) -> bool {
-    attempt_at(path, Share::Alone).is_some()
+    attempt_at(path, Share::Exclusive).is_some()
 }
 
 fn attempt_at(path: &Path, share: Share) -> Option<Lock> {

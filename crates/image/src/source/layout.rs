@@ -226,12 +226,12 @@ impl Layout {
 
     /// The exclusive lock to remove unreferenced blobs; `None` while collection is blocked.
     pub(crate) fn collect_alone(&self) -> Result<Option<Lock>> {
-        Lock::attempt(&self.private(COLLECTING), Share::Alone)
+        Lock::attempt(&self.private(COLLECTING), Share::Exclusive)
     }
 
     /// The exclusive lock to change names.
     pub(crate) fn change_names(&self) -> Result<Lock> {
-        Lock::wait(&self.private("lock"), Share::Alone)
+        Lock::wait(&self.private("lock"), Share::Exclusive)
     }
 
     fn write_index(&self, index: &Index) -> Result<()> {

@@ -71,7 +71,8 @@ impl Function {
         let mut function = Self::run(network, linked, &file, address);
         let said = function.line();
         let number = said.strip_prefix("listener ").unwrap().parse().unwrap();
-        let listener = snowmelt_kernel::notify::copy_descriptor(function.process.id(), number).unwrap();
+        let listener =
+            snowmelt_kernel::notify::copy_descriptor(function.process.id(), number).unwrap();
         assert_eq!(network.attach_notifier(listener, slot).unwrap(), address);
         writeln!(function.input, "go").unwrap();
         assert_eq!(function.line(), "ready");

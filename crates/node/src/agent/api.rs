@@ -2,13 +2,13 @@
 //!
 //! | request | body | answer |
 //! |---|---|---|
-//! | `POST /v1/code` | [`BringCode`] | [`CodeThere`] |
+//! | `POST /v1/code` | [`UploadCode`] | [`CodePresence`] |
 //! | `POST /v1/jobs` | [`JobPart`] | [`PartOpen`]: the network is there, every instance is started |
 //! | `POST /v1/jobs/{id}/ready` | [`ReadyWithin`] | [`PartReady`]: all hosts answer over the network and the code is loaded, or which do not |
 //! | `POST /v1/jobs/{id}/calls` | [`PartCalls`] | lines of JSON: a [`RankEnd`] for each rank as it ends |
 //! | `POST /v1/jobs/{id}/end` | `ErrorReport` | 204: calls that still run end with this error, and nothing waits for what they sent |
 //! | `GET /v1/jobs/{id}/network` | | [`snowmelt_api::PartNetwork`] |
-//! | `POST /v1/jobs/{id}/way` | [`WayTo`] | [`WayFound`] |
+//! | `POST /v1/jobs/{id}/way` | [`RouteTo`] | [`RouteFound`] |
 //! | `DELETE /v1/jobs/{id}` | | 204: nothing of the part is left |
 //! | `GET /v1/host` | | [`snowmelt_api::HostFacts`] |
 //!
@@ -79,7 +79,7 @@ pub struct ProgramPart {
 
 /// Asks whether the files of a program are there, or brings them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct BringCode {
+pub struct UploadCode {
     /// Their digest.
     pub digest: Digest,
     /// The files; absent: it is only asked.
@@ -89,7 +89,7 @@ pub struct BringCode {
 
 /// Whether files are there now.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct CodeThere {
+pub struct CodePresence {
     /// True if nothing has to be brought.
     pub there: bool,
 }
@@ -170,10 +170,10 @@ pub struct RankEnd {
 
 /// Asks for the way of a packet from a host of a job.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct WayTo {
+pub struct RouteTo {
     /// Where it is to go.
     pub to: IpAddr,
-    /// At which port somebody should listen, if that host is this one.
+    /// The port at which a process should listen, if that host is this one.
     #[serde(default)]
     pub port: Option<u16>,
     /// How long another host may take to answer, in milliseconds.
@@ -182,7 +182,7 @@ pub struct WayTo {
 
 /// The way of a packet from a host of a job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct WayFound {
+pub struct RouteFound {
     /// Where the kernel would send it.
     pub way: TracedRoute,
     /// Who listens there on this host.

@@ -1,11 +1,11 @@
 //! The agent: the parts of jobs that run on this host, from the order to the last answer.
 //!
 //! Invariant: a part is there as a whole or not at all. It is closed, and nothing of it is left,
-//! when its calls have ended, when whoever asked for them goes away, when it is told to, or when
-//! nobody calls it in time.
+//! when its calls have ended, when the caller disconnects, on request, or when it is not called in
+//! time.
 
 pub mod api;
-mod look;
+mod inspect;
 mod part;
 mod serve;
 
@@ -20,7 +20,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::Node;
 use crate::network::RankNetwork;
-use api::{BringCode, CodeThere, JobPart, PartCalls, PartOpen, PartReady, RankEnd};
+use api::{CodePresence, JobPart, PartCalls, PartOpen, PartReady, RankEnd, UploadCode};
 use part::Part;
 
 pub use serve::router;
@@ -47,7 +47,7 @@ struct Inner {
 /// Where a part stands.
 #[derive(Debug)]
 enum Stage {
-    /// Somebody opens it or makes it ready.
+    /// It is being opened or made ready.
     Opening,
     /// It waits for its calls.
     Waiting(Part),
@@ -74,11 +74,11 @@ impl Agent {
         }
     }
 
-    /// Whether the files of a program are there; puts them there if they were brought.
-    pub async fn bring(&self, brought: BringCode) -> Result<CodeThere, ErrorReport> {
-        let BringCode { digest, code } = brought;
+    /// Whether the files of a program are there; puts them there if they were uploaded.
+    pub async fn upload(&self, uploaded: UploadCode) -> Result<CodePresence, ErrorReport> {
+        let UploadCode { digest, code } = uploaded;
         let Some(code) = code else {
-            return Ok(CodeThere { there: self.inner.node.has_code(&digest) });
+            return Ok(CodePresence { there: self.inner.node.has_code(&digest) });
         };
         let node = self.inner.node.clone();
         let stored = tokio::task::spawn_blocking(move || node.store(&code)).await;
@@ -88,7 +88,7 @@ impl Agent {
             let message = format!("files of {digest} were announced, and those of {stored} came");
             return Err(ErrorReport::new(Code::PROTOCOL, message));
         }
-        Ok(CodeThere { there: true })
+        Ok(CodePresence { there: true })
     }
 
     /// Makes the network of a part and starts its instances; on an error nothing of it is left.
@@ -160,7 +160,7 @@ impl Agent {
         }
     }
 
-    /// Ends a part that was not called yet; one that is not there is none.
+    /// Ends a part that was not called yet; an unknown part is ignored.
     pub fn close(&self, job: &JobId) {
         drop(self.inner.take(job));
     }
@@ -199,7 +199,7 @@ impl Inner {
     }
 }
 
-/// The name of a part that is being opened; let go of unless it is filled.
+/// The name of a part that is being opened; released unless it is filled.
 struct Place<'a> {
     inner: &'a Inner,
     job: JobId,
@@ -235,7 +235,7 @@ fn missing(job: &JobId) -> ErrorReport {
         .hint("it was not called in time, or its host was started again")
 }
 
-/// `MemAvailable`; 0 where the kernel does not tell.
+/// `MemAvailable`; 0 where the kernel does not report it.
 fn memory_available() -> u64 {
     let Ok(text) = std::fs::read_to_string("/proc/meminfo") else { return 0 };
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));

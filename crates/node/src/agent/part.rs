@@ -5,17 +5,14 @@ use std::time::{Duration, Instant};
 
 use futures::stream::{FuturesUnordered, StreamExt};
 use serde_json::value::RawValue;
-use snowmelt_types::{ByteSize, ErrorReport, InvocationId, Report};
+use snowmelt_types::{ByteSize, ErrorReport, InvocationId, Report, micros};
 use snowmelt_wire::{Call, Load, OnError};
 use tokio::sync::{mpsc, watch};
 
 use super::api::{JobPart, PartCalls, PartOpen, PartReady, RankEnd};
+use crate::acquire::Environment;
 use crate::network::{PEERS, PEERS6, RankNetwork};
-use crate::supply::Environment;
-use crate::{Error, InstanceLease, InstanceLimits, Node, Result, Unit};
-
-/// How long code may take to load.
-const LOAD_LIMIT: Duration = Duration::from_secs(120);
+use crate::{Error, InstanceLease, InstanceLimits, LOAD_LIMIT, Node, Result, Unit};
 
 /// A part is tried once more with another zygote, if the one that it had is gone.
 const TRIES: usize = 2;
@@ -129,8 +126,8 @@ impl Part {
         self.memory
     }
 
-    /// Calls each rank and tells its end; an instance goes as soon as its call has ended. Once
-    /// there is an error for all in `ended`, it is that of whoever still runs.
+    /// Calls each rank and reports its end; an instance goes as soon as its call has ended. Once
+    /// there is an error for all in `ended`, it is that of all that still run.
     pub async fn run(
         self,
         calls: PartCalls,
@@ -153,7 +150,8 @@ impl Part {
         }
         drop(running);
         if let Some(network) = network.filter(|_| is_heard && !is_whole) {
-            // Ranks on other hosts may still wait for what those here sent last, until they end too.
+            // Ranks on other hosts may still wait for what those here sent last, until they end
+            // too.
             tokio::select! {
                 () = network.settle() => {}
                 _ = told(&mut ended) => {}
@@ -208,7 +206,7 @@ async fn told(ended: &mut watch::Receiver<Option<ErrorReport>>) -> ErrorReport {
     let error = ended.wait_for(Option::is_some).await.ok().and_then(|error| error.clone());
     match error {
         Some(error) => error,
-        // Nobody can say anything any more.
+        // The sender has ended, so no reason will come.
         None => std::future::pending().await,
     }
 }
@@ -228,8 +226,4 @@ fn environment(order: &JobPart, slot: u32, network: Option<&RankNetwork>) -> Res
         variables.push(("SNOWMELT_PEERS6", PEERS6.to_owned()));
     }
     Ok(variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
-}
-
-fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }

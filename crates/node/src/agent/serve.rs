@@ -22,14 +22,14 @@ use super::api::ReadyWithin;
 pub fn router(agent: Agent, token: Token) -> Router {
     Router::new()
         .route("/v1/host", get(facts))
-        .route("/v1/code", post(bring))
+        .route("/v1/code", post(upload))
         .route("/v1/jobs", post(open))
         .route("/v1/jobs/{id}", delete(close))
         .route("/v1/jobs/{id}/ready", post(ready))
         .route("/v1/jobs/{id}/calls", post(call))
         .route("/v1/jobs/{id}/end", post(end))
         .route("/v1/jobs/{id}/network", get(network))
-        .route("/v1/jobs/{id}/way", post(way))
+        .route("/v1/jobs/{id}/way", post(route))
         .layer(middleware::from_fn_with_state(token, admit))
         .with_state(agent)
 }
@@ -38,8 +38,8 @@ async fn facts(State(agent): State<Agent>) -> Response {
     axum::Json(agent.facts()).into_response()
 }
 
-async fn bring(State(agent): State<Agent>, body: Bytes) -> Result<Response, Problem> {
-    Ok(axum::Json(agent.bring(parse(&body)?).await?).into_response())
+async fn upload(State(agent): State<Agent>, body: Bytes) -> Result<Response, Problem> {
+    Ok(axum::Json(agent.upload(parse(&body)?).await?).into_response())
 }
 
 async fn open(State(agent): State<Agent>, body: Bytes) -> Result<Response, Problem> {
@@ -85,12 +85,12 @@ async fn network(State(agent): State<Agent>, Path(job): Path<String>) -> Result<
     Ok(axum::Json(agent.network(&JobId::from(job)).await?).into_response())
 }
 
-async fn way(
+async fn route(
     State(agent): State<Agent>,
     Path(job): Path<String>,
     body: Bytes,
 ) -> Result<Response, Problem> {
-    Ok(axum::Json(agent.way(&JobId::from(job), parse(&body)?).await?).into_response())
+    Ok(axum::Json(agent.route(&JobId::from(job), parse(&body)?).await?).into_response())
 }
 
 async fn close(State(agent): State<Agent>, Path(job): Path<String>) -> StatusCode {

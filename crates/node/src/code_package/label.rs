@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_package_is_refused_by_name() {
+    fn an_image_that_is_not_a_package_is_refused_by_name() {
         let text = serde_json::to_string(&contents()).unwrap();
         let large = text.replace("json", &"x".repeat(LONGEST));
         for (configuration, layers, reason) in [

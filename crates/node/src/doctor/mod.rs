@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_row_says_what_was_found_and_bad_ones_how_to_mend_it() {
+    fn every_row_has_a_finding_and_failed_ones_a_remedy() {
         let folder = tempfile::tempdir().unwrap();
         let state = folder.path().join("state");
         let checks = run(&state, Choice::Auto);

@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_a_warning_with_its_command() {
+    fn a_missing_tool_is_a_warning_with_its_command() {
         let probe = Probe { name: "VXLAN", found: "Operation not supported".into(), ok: false };
         let row = check(probe);
         assert_eq!((row.status, row.mend.as_deref()), (Status::Warn, Some("modprobe vxlan")));

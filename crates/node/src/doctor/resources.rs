@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn grades_have_two_borders() {
+    fn amounts_are_graded_by_two_limits() {
         assert_eq!(
             [9, 10, 99, 100].map(|found| grade(found, 10, 100)),
             [Status::Fail, Status::Warn, Status::Warn, Status::Ok]
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn looks_at_the_folder_that_is_there() {
+    fn inspects_the_nearest_existing_folder() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(nearest(&folder.path().join("not/yet")), folder.path());
     }

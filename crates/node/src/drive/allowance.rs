@@ -1,7 +1,7 @@
 //! How much a driver may ask for in all: as much as a correct driver of its query at most.
 //!
-//! A driver that hostile input has taken over can repeat what it may ask for once. Everything that a
-//! request costs is counted here: folders that are searched, files, workers and instances.
+//! A driver that hostile input has taken over can repeat what it may ask for once. Everything that
+//! a request costs is counted here: folders that are searched, files, workers and instances.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -12,8 +12,8 @@ use super::locations::Locations;
 /// Lists beside those of the named locations: a table can be named in several ways.
 const SPARE_LISTS: usize = 64;
 
-/// Instances of a function that can be asked for ahead, for each worker. Whoever needs more gets
-/// them one by one.
+/// Instances of a function that can be requested in advance, for each worker. A worker that needs
+/// more gets them one by one.
 const AHEAD: usize = 4;
 
 /// What one driver has asked for, and may ask for.
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_are_asked_for_ahead_within_bounds_and_connected_once() {
+    fn functions_are_requested_in_advance_within_bounds_and_connected_once() {
         let mut allowance = allowance();
         let names = |name: &str, count| vec![name.to_owned(); count];
         assert_eq!(allowance.expect(names("f", 5)).len(), 5);

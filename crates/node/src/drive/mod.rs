@@ -19,9 +19,9 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream as StdStream;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use snowmelt_types::{ByteSize, Code, CpuMillis, End, ErrorReport};
+use snowmelt_types::{ByteSize, Code, CpuMillis, End, ErrorReport, micros};
 use snowmelt_wire::{Drive, Frame, FrameStream, Kind};
 use tokio::net::UnixStream;
 
@@ -30,13 +30,11 @@ use desk::{Desk, Scope};
 use locations::Locations;
 
 use crate::runner::{QueryRunner, RESERVABLE_PERCENT};
+use crate::worker::END_REPORTED_WITHIN;
 use crate::{Node, Result, WorkerLease, WorkerSpec};
 
 /// The least memory of a driver. It merges what all workers found.
 const LEAST_MEMORY: ByteSize = ByteSize::mib(1536);
-
-/// How long to wait for the exit status of a driver, once its connection failed.
-const NEWS_TAKE_AT_MOST: Duration = Duration::from_millis(500);
 
 /// Receives the progress of a driver. Must not block.
 pub trait DriverReporter: Send + Sync {
@@ -82,8 +80,7 @@ impl Driver {
         let (near, far) = StdStream::pair()?;
         let spool = tempfile::tempfile()?;
         // The driver's own start is part of the query's time.
-        let elapsed = accepted.elapsed().as_micros();
-        drive.elapsed_us = u64::try_from(elapsed).unwrap_or(u64::MAX);
+        drive.elapsed_us = micros(accepted.elapsed());
         let socket = tokio::task::spawn_blocking(move || hand_over(socket, &drive, &far, &spool));
         let socket = socket.await.map_err(std::io::Error::other)??;
         let control = nonblocking(socket)?;
@@ -106,7 +103,7 @@ impl Driver {
 
     /// Why the driver ended without an answer.
     pub async fn lost(&self) -> ErrorReport {
-        let ended = self.lease.ended(NEWS_TAKE_AT_MOST).await;
+        let ended = self.lease.ended(END_REPORTED_WITHIN).await;
         let Some((outcome, output)) = ended else {
             return ErrorReport::new(Code::DRIVER_LOST, "the driver of the query was lost")
                 .hint("run the query again");

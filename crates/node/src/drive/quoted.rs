@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_anywhere_else_is_none() {
+    fn a_text_anywhere_else_is_not_a_table() {
         check("select '/etc', 'x' as \"y\" from t", &[]);
         check("select replace(a, '/etc', 'b') from 'a'", &["a"]);
         check("select * from 'a' where path = '/etc' and b in ('/x', '/y')", &["a"]);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_a_parser_can_tell_is_not_told() {
+    fn ambiguous_quotations_are_left_to_the_parser() {
         for sql in [
             "select e'\\'' from 'a'",
             "select $$it's$$ from 'a'",

@@ -74,7 +74,7 @@ fn run() -> io::Result<()> {
         let (making, telling) = (Arc::clone(&mounts), control.try_clone()?);
         thread::Builder::new().name("image-raw".to_owned()).spawn(move || {
             super::raw::make(&making, |digest| {
-                // Without a node nobody is left to know it.
+                // A node that has ended needs no message.
                 let _ = serde_json::to_vec(&Notice::IsRaw(digest.clone()))
                     .map(|said| packet::send(&telling, &said, &[]));
             });

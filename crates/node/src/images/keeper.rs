@@ -2,7 +2,7 @@
 //!
 //! Invariant: the node holds the daemon's mount namespace and each mount's connection to the
 //! kernel. While it does, reads wait for the next daemon; when it gives up, or is killed itself,
-//! they fail at once and nobody waits.
+//! they fail immediately and no reader waits.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -66,8 +66,8 @@ pub(crate) struct Mounted {
 /// Images that are mounted on raw files meanwhile, by their digests.
 type OnRawFiles = Arc<Mutex<HashSet<String>>>;
 
-/// The socket at which images are served now; none while nobody does. Each keeper has a socket of its
-/// own, so that a root in an image of one that gave up is another root than one made later.
+/// The socket at which images are served now; none without a daemon. Each keeper has a socket of
+/// its own, so that a root in an image of one that gave up is another root than one made later.
 type ServedAt = Arc<Mutex<Option<PathBuf>>>;
 
 /// A daemon, and what its successor will need.
@@ -142,12 +142,12 @@ impl Images {
         root
     }
 
-    /// Why reads of this image failed since then, if some did: who reads is told a number only.
+    /// Why reads of this image failed since then, if some did: readers get an error number only.
     pub async fn why(&self, image: &MountedImage, since: Instant) -> Option<ErrorReport> {
         let (socket, digest) = (image.socket.clone(), image.digest.parse().ok()?);
         let ms = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
         let ask = move || say_to(&socket, &Ask::Why(digest, ms), ANSWERS_WITHIN);
-        // Without a daemon nobody knows.
+        // Only a daemon knows.
         let (said, _) = tokio::task::spawn_blocking(ask).await.ok()?.ok()?;
         serde_json::from_slice(&said).ok()?
     }
@@ -157,7 +157,7 @@ impl Images {
         let keeper = self.keeper().clone();
         if let (Some(keeper), Ok(digest)) = (keeper, digest.parse()) {
             let kept = keeper.kept();
-            // A daemon that has just died has no start to tell of.
+            // A daemon that has just died has no start to report.
             let _ = kept.control.as_ref().map(|it| say(it, &Control::Ready(digest), &[]));
         }
     }

@@ -58,7 +58,7 @@ pub(super) enum Control {
         folder: PathBuf,
         /// What the user wants.
         settings: Settings,
-        /// How many `Adopt` follow, before which nobody is answered.
+        /// How many `Adopt` follow; requests are answered after them.
         mounts: usize,
     },
     /// A mount that is there in this form, with its connection to the kernel.

@@ -10,7 +10,7 @@
 //! | complete images as files that need no daemon | `raw` |
 //! | the node's side: it starts the daemon, asks it, replaces one that died | `keeper` |
 //!
-//! Why a process: a node that is killed must not leave anybody waiting for a block, and a fault in
+//! Why a process: a node that is killed must not leave a reader waiting for a block, and a fault in
 //! what reads foreign bytes must not end the node. Invariant: mounts are in a mount namespace that
 //! only the daemon and the node hold, so they are gone with both of them; what the kernel needs to
 //! go on with a mount is held by both, so one alone can die.

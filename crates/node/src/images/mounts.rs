@@ -99,7 +99,7 @@ impl Mounts {
         Ok((said.map_err(|error| failed("answer")(error.into()))?, fds))
     }
 
-    /// Why reads of an image failed lately; told once.
+    /// Why reads of an image failed lately; reported once.
     pub fn why(&self, digest: &OciDigest, within: Duration) -> Option<Error> {
         let slot = self.slot(digest);
         let slot = locked(&slot);
@@ -109,7 +109,7 @@ impl Mounts {
     }
 
     /// Goes on with a mount of the daemon before. One that cannot be is left to its readers as it
-    /// is: they get errors once the node lets go of its connection.
+    /// is: they get errors once the node closes its connection.
     pub fn adopt(&self, spec: &ImageSpec, form: Form, device: Option<OwnedFd>) {
         let adopted = device.ok_or(Error::Missing { what: "its connection".to_owned() });
         match adopted.and_then(|device| self.taken_over(spec, form, device)) {
@@ -117,7 +117,7 @@ impl Mounts {
                 let slot = self.slot(&spec.digest);
                 *locked(&slot) = Some(mount);
             }
-            // Nobody may be left who reads through it.
+            // No reader may use it any more.
             Err(error) if is_mounted(&self.raw_point(&spec.digest)) => {
                 tracing::debug!(image = %spec.digest, %error, "a mount is needed no more");
             }
@@ -168,7 +168,7 @@ impl Mounts {
         let _nobody_copies = self.replacing.write().unwrap_or_else(PoisonError::into_inner);
         self.attach_raw(&mount.spec, &files)?;
         let point = self.point(&mount.spec.digest);
-        // What is left of it is in the way of nobody.
+        // The rest of it does no harm.
         let _ = mount::detach(&point).and_then(|()| fs::remove_dir(&point));
         (mount.lazy, mount._files) = (None, Some(files));
         Ok(())
@@ -250,7 +250,7 @@ impl Mounts {
         self.folder.join(format!("{}.raw", digest.hex()))
     }
 
-    /// What starts touched here, or if there was none yet, elsewhere. Nobody waits for either.
+    /// What starts touched here, or if there was none yet, elsewhere. No mount waits for either.
     fn fetch_ahead(&self, spec: ImageSpec, lazy: &LazyMount) {
         let (stores, readers) = (self.stores.clone(), readers(lazy));
         self.runtime.spawn(async move {

@@ -23,10 +23,10 @@ const INTERVAL: Duration = Duration::from_secs(2);
 /// How long the first start in an image has been over before its files are written: a burst of
 /// starts is over then too.
 const SETTLED: Duration = Duration::from_secs(5);
-/// Only time that nobody else wants.
+/// Only processor time that is idle otherwise.
 const NICE: i32 = 19;
 
-/// Makes raw files of images and mounts them, as long as the process lives; `told` has each.
+/// Makes raw files of images and mounts them, as long as the process lives; `told` gets each.
 pub(super) fn make(mounts: &Mounts, told: impl Fn(&OciDigest)) {
     let _ = rustix::process::nice(NICE);
     // One of this thread, so that what it does is as nice.

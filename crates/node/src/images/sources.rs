@@ -27,7 +27,7 @@ impl Sources {
     /// Keeps the blobs of a local image while it is mounted, whatever becomes of its name.
     pub fn hold(&self, spec: &ImageSpec) -> Result<Option<Lock>> {
         let Origin::Layout(folder) = &spec.origin else { return Ok(None) };
-        // Somebody else's layout is only read.
+        // The layout of another owner is only read.
         let ours = folder.starts_with(&self.stores.state);
         ours.then(|| Layout::open(folder)?.pin(&spec.digest)).transpose()
     }

@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use snowmelt_types::Tenant;
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 
 use super::tree::NodeId;
 use crate::Error;
@@ -19,6 +21,7 @@ use crate::Error;
 pub(super) struct Admission {
     most: u32,
     held: Arc<Mutex<Held>>,
+    changed: Arc<Notify>,
 }
 
 #[derive(Debug, Default)]
@@ -33,6 +36,7 @@ pub(crate) struct Admitted {
     number: u64,
     tenant: Tenant,
     held: Arc<Mutex<Held>>,
+    changed: Arc<Notify>,
 }
 
 /// A first zygote that is not in use.
@@ -50,7 +54,18 @@ pub(super) struct Idle {
 
 impl Admission {
     pub fn new(most: u32) -> Self {
-        Self { most, held: Arc::default() }
+        Self { most, held: Arc::default(), changed: Arc::default() }
+    }
+
+    /// Ends when a slot has become free, or a zygote that may make room has become idle, after
+    /// this call.
+    pub(super) fn changed(&self) -> Notified<'_> {
+        self.changed.notified()
+    }
+
+    /// A zygote may have become idle.
+    pub(super) fn may_be_idle(&self) {
+        self.changed.notify_waiters();
     }
 
     /// A slot, if the tenant may have one now.
@@ -64,7 +79,9 @@ impl Admission {
         held.last += 1;
         *held.by.entry(tenant.clone()).or_default() += 1;
         let (number, tenant) = (held.last, tenant.clone());
-        Some(Admitted { number, tenant, held: Arc::clone(&self.held) })
+        drop(held);
+        let (held, changed) = (Arc::clone(&self.held), Arc::clone(&self.changed));
+        Some(Admitted { number, tenant, held, changed })
     }
 
     /// The share of every tenant.
@@ -115,6 +132,11 @@ impl Admitted {
     pub fn tenant(&self) -> &Tenant {
         &self.tenant
     }
+
+    /// A child of its zygote has ended, so the zygote may be idle.
+    pub(super) fn child_ended(&self) {
+        self.changed.notify_waiters();
+    }
 }
 
 impl Drop for Admitted {
@@ -126,6 +148,8 @@ impl Drop for Admitted {
                 held.by.remove(&self.tenant);
             }
         }
+        drop(held);
+        self.changed.notify_waiters();
     }
 }
 
@@ -135,6 +159,8 @@ fn lock(held: &Mutex<Held>) -> MutexGuard<'_, Held> {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt;
+
     use super::*;
 
     fn tenant(name: &str) -> Tenant {
@@ -162,6 +188,20 @@ mod tests {
     }
 
     #[test]
+    fn a_slot_that_becomes_free_wakes_all_that_wait_for_one() {
+        let admission = Admission::new(1);
+        let slot = admission.take(&tenant("one")).unwrap();
+        let mut waiting = [admission.changed(), admission.changed()].map(Box::pin);
+        assert!(waiting.iter_mut().all(|one| one.now_or_never().is_none()));
+        drop(slot);
+        assert!(waiting.iter_mut().all(|one| one.now_or_never().is_some()));
+        let slot = admission.take(&tenant("two")).unwrap();
+        let waiting = admission.changed();
+        slot.child_ended();
+        assert!(waiting.now_or_never().is_some(), "its zygote may make room now");
+    }
+
+    #[test]
     fn a_tenant_with_more_than_its_share_makes_room_first_and_the_least_useful_zygote_of_it() {
         let admission = Admission::new(4);
         let _greedy: Vec<_> = (0..3).map(|_| admission.take(&tenant("greedy"))).collect();
@@ -174,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_its_share_makes_room_for_itself() {
+    fn a_tenant_with_its_share_evicts_its_own_zygotes() {
         let admission = Admission::new(8);
         let _greedy: Vec<_> = (0..6).map(|_| admission.take(&tenant("greedy"))).collect();
         let _other = admission.take(&tenant("other")).unwrap();

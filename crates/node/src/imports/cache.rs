@@ -1,4 +1,4 @@
-//! The zygotes that run: looked up, grown when that is worth it, let go of when they are not.
+//! The running zygotes: looked up, grown when that is worth it, released when it is not.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -13,6 +13,7 @@ use tokio::sync::OnceCell;
 use super::admission::Admission;
 use super::demand::Demand;
 use super::figures::Counts;
+use super::first;
 use super::member::{Child, Found, Member};
 use super::plan::{Experience, Growth};
 use super::slot::Slot;
@@ -40,7 +41,7 @@ pub(super) struct Inner {
     state: Mutex<State>,
     pub(super) counts: Counts,
     pub(super) admission: Admission,
-    /// What keeps zygotes alive that nobody uses.
+    /// Idle instances, which keep zygotes alive.
     pub(super) idle: Arc<Pool<Arc<Instance>>>,
 }
 
@@ -53,15 +54,15 @@ pub(super) struct State {
     pub(super) slots: HashMap<NodeId, Arc<Slot>>,
     /// How to start what is demanded.
     pub(super) sources: HashMap<Want, Source>,
-    /// Sets that are being grown: whoever wants the same waits for it.
+    /// Sets that are being grown: callers that want the same one wait for it.
     pub(super) growing: HashMap<(Place, Set), Arc<OnceCell<()>>>,
-    /// Let go of, and alive as long as their children.
+    /// Released, and alive as long as their children.
     pub(super) retired: Vec<Weak<Member>>,
 }
 
 impl ImportCache {
-    /// A cache of at most `slots` first zygotes, which let go of the instances in `idle` where one
-    /// has to make room.
+    /// A cache of at most `slots` first zygotes; where one has to make room, its instances in
+    /// `idle` are ended.
     pub fn new(
         spawner: Spawner,
         budget: ByteSize,
@@ -106,10 +107,10 @@ impl ImportCache {
         self.grow_if_worth(want).await;
     }
 
-    /// Forgets what faded, lets go of what nobody uses, and grows what is worth it. Call it now
-    /// and then.
-    pub fn tend(&self, now: Instant) {
-        let growth = self.inner.tend(now);
+    /// Forgets faded demand, releases unused zygotes, and grows those that are worth it. Call it
+    /// regularly.
+    pub fn maintain(&self, now: Instant) {
+        let growth = self.inner.maintain(now);
         if let Some(growth) = growth {
             let cache = self.clone();
             tokio::spawn(async move { cache.inner.grow(growth).await });
@@ -122,6 +123,11 @@ impl ImportCache {
         for slot in state.slots.values() {
             slot.member.get().inspect(|member| member.kill());
         }
+    }
+
+    /// An instance has become idle, so its zygote may make room for another.
+    pub fn instance_is_idle(&self) {
+        self.inner.admission.may_be_idle();
     }
 
     /// How many are kept.
@@ -155,8 +161,8 @@ impl ImportCache {
         }
     }
 
-    /// Lets go of a zygote that is gone, so that nobody finds it again.
-    pub fn let_go(&self, member: &Arc<Member>) {
+    /// Releases a zygote that has ended, so that it is not found again.
+    pub fn release(&self, member: &Arc<Member>) {
         let is_it = |slot: &&Arc<Slot>| slot.member.get().is_some_and(|m| Arc::ptr_eq(m, member));
         let slot = self.inner.lock().slots.values().find(is_it).cloned();
         if let Some(slot) = slot {
@@ -178,7 +184,7 @@ impl Inner {
     }
 
     /// Whether this very want should have a zygote of its own now. The import takes as long in
-    /// the zygote as it would in the child, so whoever asks can wait for it.
+    /// the zygote as it would in the child, so the caller can wait for it.
     fn wanted(&self, want: &Want) -> Option<Growth> {
         let mut state = self.lock();
         let state = &mut *state;
@@ -200,7 +206,7 @@ impl Inner {
         };
         let forked = self.spawner.fork_many(member.zygote(), specs).await;
         if forked.iter().any(|one| one.as_ref().is_err_and(blames_the_zygote)) {
-            tracing::debug!("a zygote failed to fork; it is let go of");
+            tracing::debug!("a zygote failed to fork and is released");
             self.lose(&slot);
         }
         let with_child = |sandbox| (sandbox, member.child(found));
@@ -215,14 +221,14 @@ impl Inner {
         (Arc::clone(&state.slots[&id]), found)
     }
 
-    /// Looks up a zygote, and makes the slot of a root that has to be started. Those that have ended
-    /// are let go of at once, and not by the care of the next second: with a lane of the spawner all
-    /// of its zygotes end.
+    /// Looks up a zygote, and makes the slot of a root that has to be started. Those that have
+    /// ended are released immediately, and not by the maintenance of the next second: with a lane
+    /// of the spawner all of its zygotes end.
     fn lookup(&self, state: &mut State, want: &Want) -> NodeId {
         let mut id = state.tree.lookup(want);
         while state.slots.get(&id).is_some_and(|slot| slot.is_dead()) {
             let gone = state.tree.remove(id);
-            // Nobody else has to be told: dropping what has ended kills nothing.
+            // Dropping zygotes that have ended kills nothing.
             drop(self.retire(state, &gone));
             id = state.tree.lookup(want);
         }
@@ -242,16 +248,18 @@ impl Inner {
         found
     }
 
-    /// The process of a slot; a root is started by whoever needs it first.
+    /// The process of a slot; a root is started by the first caller that needs it.
     pub(super) async fn member(
         &self,
         tenant: &Tenant,
         slot: &Arc<Slot>,
         source: &Source,
     ) -> Result<Arc<Member>> {
+        // From now on for each caller: when the start of one has failed, the next one tries.
+        let deadline = first::deadline();
         let start = || async {
-            // Rare, and large: nobody who finds a zygote is to carry it.
-            let Fresh { member, us } = Box::pin(self.start_first(tenant, source)).await?;
+            // Boxed, so that callers that find a zygote do not carry its size.
+            let Fresh { member, us } = Box::pin(self.start_first(tenant, source, deadline)).await?;
             let member = Arc::new(member);
             self.measured_root(slot, &member, us);
             Ok::<_, Error>(member)

@@ -1,4 +1,4 @@
-//! What the import cache tells of itself.
+//! Metrics of the import cache.
 
 use std::sync::Weak;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -5,22 +5,32 @@ use std::sync::Weak;
 use std::time::{Duration, Instant};
 
 use snowmelt_types::Tenant;
+use tokio::time::timeout_at;
 
 use super::admission::{Admitted, Idle};
 use super::cache::{Inner, State};
 use super::start::{Fresh, Source};
 use crate::{Error, Result};
 
-/// How long a zygote may wait for a slot: most calls end sooner.
+/// How long a caller waits for the slot of a zygote: most calls end sooner.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How often to check whether another zygote has become idle.
-const LOOKED_EVERY: Duration = Duration::from_millis(20);
+/// How often to ask a spawner again that has no slot: it does not report when it has one.
+const ASKED_EVERY: Duration = Duration::from_millis(20);
+
+/// Until when a caller that asks for a zygote now waits for its slot.
+pub(super) fn deadline() -> Instant {
+    Instant::now() + PATIENCE
+}
 
 impl Inner {
     /// Starts the first zygote of a place, once there is a slot for it.
-    pub(super) async fn start_first(&self, tenant: &Tenant, source: &Source) -> Result<Fresh> {
-        let deadline = Instant::now() + PATIENCE;
+    pub(super) async fn start_first(
+        &self,
+        tenant: &Tenant,
+        source: &Source,
+        deadline: Instant,
+    ) -> Result<Fresh> {
         let admitted = self.admit(tenant, deadline).await?;
         loop {
             match source.root(&self.spawner).await {
@@ -28,7 +38,7 @@ impl Inner {
                 Err(Error::Sandbox(snowmelt_sandbox::Error::ZygoteSlots { .. }))
                     if Instant::now() < deadline =>
                 {
-                    tokio::time::sleep(LOOKED_EVERY).await;
+                    tokio::time::sleep(ASKED_EVERY).await;
                 }
                 fresh => {
                     let Fresh { member, us } = fresh?;
@@ -40,18 +50,20 @@ impl Inner {
 
     async fn admit(&self, tenant: &Tenant, deadline: Instant) -> Result<Admitted> {
         loop {
-            if let Some(admitted) = self.admission.take(tenant) {
+            // Before the attempt, so that no change after it is missed.
+            let changed = self.admission.changed();
+            if let Some(admitted) = self.admit_now(tenant) {
                 return Ok(admitted);
             }
-            let has_evicted = self.evict_one(tenant);
-            if has_evicted && let Some(admitted) = self.admission.take(tenant) {
-                return Ok(admitted);
-            }
-            if Instant::now() >= deadline {
+            if timeout_at(deadline.into(), changed).await.is_err() {
                 return Err(self.admission.refusal(tenant));
             }
-            tokio::time::sleep(LOOKED_EVERY).await;
         }
+    }
+
+    fn admit_now(&self, tenant: &Tenant) -> Option<Admitted> {
+        let admitted = self.admission.take(tenant);
+        admitted.or_else(|| self.evict_one(tenant).then(|| self.admission.take(tenant))?)
     }
 
     /// Ends the idle zygote that is of least use, with its idle instances.
@@ -64,13 +76,13 @@ impl Inner {
         drop(state);
         tracing::debug!(tenant = %victim.tenant, "an idle zygote makes room for another");
         drop(gone);
-        drop(self.idle.evict(|instance| instance.slot() == Some(victim.slot)));
+        drop(self.idle.evict(|instance| instance.zygote_slot() == Some(victim.slot)));
         true
     }
 
     /// First zygotes all of whose instances are idle.
     fn idle_zygotes(&self, state: &State) -> Vec<Idle> {
-        let paused = self.idle.tally(|instance| instance.slot());
+        let paused = self.idle.tally(|instance| instance.zygote_slot());
         let children = children(state);
         let is_idle = |slot: &u64| {
             let paused = paused.get(slot).copied().unwrap_or(0);

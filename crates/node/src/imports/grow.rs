@@ -16,8 +16,8 @@ use super::want::{Place, Set, Want};
 use crate::{Error, Result};
 
 impl Inner {
-    /// Grows a zygote, or waits for whoever does. That it could not be grown is no failure of
-    /// whoever asked: a child imports the rest itself.
+    /// Grows a zygote, or waits while another caller grows it. That it could not be grown is not a
+    /// failure of the caller: a child imports the rest itself.
     pub(super) async fn grow(&self, growth: Growth) {
         let key = (growth.place.clone(), growth.set.clone());
         let cell = Arc::clone(self.lock().growing.entry(key.clone()).or_default());
@@ -66,7 +66,7 @@ impl Inner {
     fn keep(&self, place: &Place, set: &Set, parent: NodeId, fresh: Fresh) {
         let mut state = self.lock();
         let member = Arc::new(fresh.member);
-        // The parent was let go of meanwhile, and nothing can be kept without it.
+        // The parent was released meanwhile, and nothing can be kept without it.
         let Some(parent_us) = state.tree.get(parent).map(|parent| parent.grown.us) else { return };
         let ready = member.zygote().ready();
         for one in &ready.imported {
@@ -74,7 +74,7 @@ impl Inner {
         }
         let bytes = member.memory().map_or(0, ByteSize::bytes);
         let missed = ready.missed.iter().cloned().collect();
-        // The start of the process is no import: a fork of any zygote saves that.
+        // The start of the process is not an import: a fork of any zygote saves it.
         let imports = ready.imported.iter().map(|one| one.us).sum();
         let us = parent_us + if ready.imported.is_empty() { fresh.us } else { imports };
         let grown = Grown { set: set.clone(), missed, bytes, us };

@@ -1,7 +1,7 @@
 //! A zygote that runs, and its children as far as they are counted.
 //!
-//! Invariant: whoever holds a child, or a zygote that was grown from this one, holds this one too:
-//! an evicted zygote ends with the last of them and not before.
+//! Invariant: a child, or a zygote that was grown from this one, holds a reference to this one: an
+//! evicted zygote ends with the last of them and not before.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -13,11 +13,8 @@ use snowmelt_types::{ByteSize, End};
 
 use super::admission::Admitted;
 use crate::Result;
-use crate::ahead::Ahead;
-use crate::log::LogCollector;
-
-/// What is kept of what the imports print.
-const LOG: ByteSize = ByteSize::mib(1);
+use crate::log::{LogCollector, PLATFORM_LOG};
+use crate::precreated::Precreated;
 
 /// A running zygote.
 #[derive(Debug)]
@@ -33,7 +30,7 @@ pub(crate) struct Member {
     forks: AtomicU64,
     children: AtomicU32,
     /// A network for the next job of its children.
-    pub ahead: Ahead,
+    pub precreated: Precreated,
 }
 
 /// A child of a zygote, as long as it is held.
@@ -59,14 +56,14 @@ impl Member {
         environment: Option<Environment>,
         parent: Option<Arc<Self>>,
     ) -> Result<Self> {
-        let log = zygote.take_log().map(|log| LogCollector::new(log, LOG)).transpose()?;
+        let log = zygote.take_log().map(|log| LogCollector::new(log, PLATFORM_LOG)).transpose()?;
         Ok(Self {
             zygote,
             _log: log,
             _environment: environment,
             parent,
             admitted: None,
-            ahead: Ahead::default(),
+            precreated: Precreated::default(),
             forks: AtomicU64::new(0),
             children: AtomicU32::new(0),
         })
@@ -130,5 +127,6 @@ impl Child {
 impl Drop for Child {
     fn drop(&mut self) {
         self.member.children.fetch_sub(1, Ordering::Relaxed);
+        self.slot().inspect(|slot| slot.child_ended());
     }
 }

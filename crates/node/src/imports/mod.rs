@@ -1,20 +1,21 @@
 //! The import cache (SOCK 4.2): a tree of zygotes for each tenant and interpreter, which grows
 //! from use.
 //!
-//! [`tree`] says who may be forked for whom, [`demand`] what is asked for and how often, [`plan`]
-//! what is worth its memory; these three are plain data without a process or a clock. [`cache`]
-//! looks the real zygotes up and forks them, [`grow`] makes them and [`care`] lets them go;
-//! [`admission`] shares the slots of first zygotes among tenants.
+//! [`tree`] says which zygote may be forked for which function, [`demand`] which imports are
+//! requested and how often, [`plan`] which zygotes are worth their memory; these three are plain
+//! data without a process or a clock. [`cache`] looks up the running zygotes and forks them,
+//! [`grow`] makes them and [`maintenance`] releases them; [`admission`] shares the slots of first
+//! zygotes among tenants.
 //! Invariant: a zygote serves only a function that declares everything that the zygote could see
 //! or has imported, of the same tenant.
 
 mod admission;
 mod cache;
-mod care;
 mod demand;
 mod figures;
 mod first;
 mod grow;
+mod maintenance;
 mod member;
 mod plan;
 mod slot;

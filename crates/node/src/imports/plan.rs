@@ -157,7 +157,7 @@ fn key(set: &Set, module: &str) -> (Option<Digest>, String) {
     (wheel.map(|(wheel, _)| wheel.clone()), module.to_owned())
 }
 
-/// Sets that somebody declares, and what two of those that lack most have in common.
+/// Sets that functions declare, and what two of those that lack most have in common.
 fn candidates(tree: &Tree, demand: &Demand, now: Instant) -> BTreeSet<Want> {
     let lacking = |want: &Want, count: f64| {
         let imported = tree.best(want, |_| true).map_or(0, |best| best.grown.set.modules.len());

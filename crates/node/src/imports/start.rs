@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use snowmelt_package::{Environment, Installer};
 use snowmelt_sandbox::{Bind, ImageBind, Limits, Root, Spawner, Zygote, ZygoteSpec};
-use snowmelt_types::{ByteSize, Code, CpuMillis, ErrorReport, SandboxId};
+use snowmelt_types::{ByteSize, Code, CpuMillis, ErrorReport, SandboxId, micros};
 
 use super::member::Member;
 use super::want::Set;
@@ -62,7 +62,7 @@ impl Source {
         let begun = Instant::now();
         let spec = self.spec(self.base.clone(), self.runtime_modules.clone());
         let zygote = imported(spawner.start_zygote(spec), &[]).await?;
-        Ok(Fresh { member: Member::new(zygote, None, None)?, us: micros(begun) })
+        Ok(Fresh { member: Member::new(zygote, None, None)?, us: micros(begun.elapsed()) })
     }
 
     /// Grows a zygote that sees and imports exactly this set.
@@ -77,7 +77,7 @@ impl Source {
         let begun = Instant::now();
         let spec = self.spec(root, modules.clone());
         let zygote = imported(spawner.grow(parent.zygote(), spec), &modules).await?;
-        let us = micros(begun);
+        let us = micros(begun.elapsed());
         Ok(Fresh { member: Member::new(zygote, environment, Some(parent))?, us })
     }
 
@@ -129,8 +129,4 @@ fn took_too_long(modules: &[String]) -> Error {
     let message = format!("importing {} took more than {seconds} s", modules.join(", "));
     let report = ErrorReport::new(Code::FUNCTION_LOAD, message);
     Error::Report(Box::new(report.hint("import what is slow inside the function")))
-}
-
-fn micros(begun: Instant) -> u64 {
-    u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX)
 }

@@ -1,7 +1,7 @@
 //! The zygotes that are kept, as data: who may be forked for whom, and which goes first.
 //!
 //! Invariant: what a look-up gives is of the want's own place and declares nothing that the want
-//! does not declare; a zygote with kept children of its own is never let go before them.
+//! does not declare; a zygote with kept children of its own is never released before them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -33,7 +33,7 @@ pub(crate) struct Grown {
     pub set: Set,
     /// Top-level names that the imports looked for and did not find.
     pub missed: BTreeSet<String>,
-    /// Memory of its own, in bytes: what letting go of it gives back.
+    /// Memory of its own, in bytes: what its release gives back.
     pub bytes: u64,
     /// Microseconds of import time in it, those of its ancestors included: what a fork saves.
     pub us: u64,
@@ -60,7 +60,7 @@ impl Node {
         let Grown { set, missed, .. } = &self.grown;
         self.place == want.place
             && set.is_subset(&want.set)
-            && want.set.names_beyond(set).all(|name| !missed.contains(name) && !set.brings(name))
+            && want.set.names_beyond(set).all(|name| !missed.contains(name) && !set.provides(name))
     }
 }
 

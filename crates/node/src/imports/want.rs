@@ -52,7 +52,7 @@ impl Set {
         let mut shared = Self { wheels, modules: BTreeSet::new() };
         let importable = |module: &&String| {
             let top = top(module);
-            other.modules.contains(*module) && (!self.brings(top) || shared.brings(top))
+            other.modules.contains(*module) && (!self.provides(top) || shared.provides(top))
         };
         let modules: BTreeSet<String> = self.modules.iter().filter(importable).cloned().collect();
         shared.modules = modules;
@@ -60,7 +60,7 @@ impl Set {
     }
 
     /// Whether one of the wheels has this top-level name.
-    pub fn brings(&self, name: &str) -> bool {
+    pub fn provides(&self, name: &str) -> bool {
         self.wheels.values().any(|names| names.contains(name))
     }
 

@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_sandboxes_do_not_see_of_the_host_is_told() {
+    fn programs_of_the_host_that_sandboxes_do_not_see_are_reported() {
         let hidden = image();
         let inside = Inside::open(None, hidden.path(), &InstanceLimits::default()).unwrap();
         assert_eq!(inside.program("/bin/sh", "").unwrap(), "/bin/sh");
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_root_that_is_not_there_is_told() {
+    fn a_missing_root_is_reported() {
         let missing = Path::new("/no/such/image");
         let opened = Inside::open(Some(missing), missing, &InstanceLimits::default());
         assert!(opened.err().unwrap().to_string().contains("/no/such/image"));

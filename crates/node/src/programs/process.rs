@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_one_of_the_image() {
+    fn a_working_folder_is_looked_up_in_the_image() {
         let (folder, top) = image();
         std::os::unix::fs::symlink("/usr", folder.path().join("out")).unwrap();
         assert_eq!(working_folder(&top, "/app"), Ok("/app".into()));
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_users_that_makes_its_readers_wait_is_none() {
+    fn a_file_of_users_that_blocks_its_readers_is_ignored() {
         let (folder, top) = image();
         let path = folder.path().join("etc/passwd");
         std::fs::remove_file(&path).unwrap();
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_the_platforms_is_not_set() {
+    fn variables_of_the_platform_are_not_set_by_an_image() {
         let all = [("PATH", "/x"), ("SNOWMELT_CHANNEL_FD", "9"), ("SNOWMELT", "1")];
         let environment = all.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
         let run = RunConfig { environment, ..RunConfig::default() };

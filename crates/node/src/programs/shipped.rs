@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 
 use snowmelt_types::Digest;
 
+use crate::code::state;
 use crate::{Error, Result};
 
 type Files = [(&'static str, &'static str)];
@@ -98,8 +99,4 @@ fn compile(sources: &Path, whole: &Path) -> Result<()> {
         }
         Err(error) => Err(failed(format!("it cannot be started: {error}"))),
     }
-}
-
-fn state(path: &Path) -> impl Fn(std::io::Error) -> Error + use<'_> {
-    move |source| Error::State { path: path.to_owned(), source }
 }

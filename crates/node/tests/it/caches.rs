@@ -35,7 +35,7 @@ fn an_idle_instance_is_taken_again() {
 }
 
 #[test]
-fn an_instance_executes_its_code_before_anybody_connects() {
+fn an_instance_executes_its_code_before_the_first_connection() {
     with_node(PLENTY, async |rig| {
         let text = "import os\nprint('here')\n\
             def handler(event): return 'SNOWMELT_LOAD_AHEAD' in os.environ";
@@ -105,7 +105,7 @@ fn a_full_handler_cache_keeps_nothing() {
 }
 
 #[test]
-fn a_zygote_is_grown_and_serves_only_who_declares_as_much() {
+fn a_grown_zygote_serves_only_functions_that_declare_all_its_imports() {
     with_node(PLENTY, async |rig| {
         let modules = ["decimal", "sqlite3", "xml.etree.ElementTree"];
         let all = rig.unit(SEEN, &modules).await;
@@ -169,11 +169,11 @@ fn a_budget_for_no_zygote_still_starts_instances() {
 }
 
 #[test]
-fn a_parked_instance_is_loaded_and_replaced_when_it_is_taken() {
+fn a_prewarmed_instance_is_loaded_and_replaced_when_it_is_taken() {
     with_node(PLENTY, async |rig| {
         let unit = rig.unit("import os\ndef handler(event): return os.getpid()", &[]).await;
         let limits = limits();
-        rig.node.park(&unit, &limits, &load(), 2);
+        rig.node.prewarm(&unit, &limits, &load(), 2);
         let parked = || rig.node.figures().parked;
         until("two are parked", || parked() == 2).await;
         for _ in 0..5 {
@@ -213,7 +213,7 @@ fn a_tenant_more_than_there_are_slots_has_the_least_useful_idle_zygote_make_room
 }
 
 #[test]
-fn where_every_zygote_is_in_use_a_tenant_more_is_told_so() {
+fn a_tenant_is_refused_where_every_zygote_is_in_use() {
     with_node(Budgets { zygotes: Some(2), ..PLENTY }, async |rig| {
         let text = "def handler(event): return event";
         let mut leases = Vec::new();
@@ -222,10 +222,21 @@ fn where_every_zygote_is_in_use_a_tenant_more_is_told_so() {
             leases.push(rig.lease(&rig.unit_of(&tenant, text, &[]).await, &limits()).await);
         }
         let third = rig.unit_of(&"third".parse().unwrap(), text, &[]).await;
-        let error = rig.node.lease_instance(&third, &limits()).await.unwrap_err();
-        assert_eq!(error.report().known_code(), snowmelt_types::Code::ZYGOTES_BUSY, "{error}");
-        leases.pop().unwrap().give_back();
-        let mut lease = rig.lease(&third, &limits()).await;
-        assert_eq!(call(&mut lease, json!(3)).await.unwrap(), 3);
+        let begun = std::time::Instant::now();
+        let limits = limits();
+        let refused = (0..4).map(|_| rig.node.lease_instance(&third, &limits));
+        for refused in futures::future::join_all(refused).await {
+            let error = refused.unwrap_err();
+            assert_eq!(error.report().known_code(), snowmelt_types::Code::ZYGOTES_BUSY, "{error}");
+        }
+        // Each waits 10 s from its own beginning on, and not one after another.
+        assert!(begun.elapsed().as_secs() < 30, "{:?}", begun.elapsed());
+        let waiting = rig.node.lease_instance(&third, &limits);
+        let making_room = async {
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            leases.pop().unwrap().give_back();
+        };
+        let (lease, ()) = tokio::join!(waiting, making_room);
+        assert_eq!(call(&mut lease.unwrap(), json!(3)).await.unwrap(), 3);
     });
 }

@@ -75,7 +75,7 @@ fn a_program_is_started_ahead_and_waits_paused() {
         let limits = limits();
         let unit = unit(&rig, "export const handler = (event) => event + 1;", &limits).await;
         let load = load_of(&unit);
-        rig.node.park(&unit, &limits, &load, 1);
+        rig.node.prewarm(&unit, &limits, &load, 1);
         until("one is parked", || rig.node.figures().parked == 1).await;
         let mut lease = rig.lease(&unit, &limits).await;
         assert_eq!(lease.start, Start::Parked);

@@ -70,7 +70,7 @@ fn a_call_under_way_is_told_that_the_spawner_died() {
 fn prewarmed_instances_are_started_again() {
     with_node(PLENTY, async |rig| {
         let unit = rig.unit("def handler(event): return event", &[]).await;
-        rig.node.park(&unit, &limits(), &load(), 2);
+        rig.node.prewarm(&unit, &limits(), &load(), 2);
         until("two are there", || rig.node.figures().parked == 2).await;
         kill_spawner(&rig);
         until("the spawner is there again", || rig.node.spawner().replaced == 1).await;

@@ -56,7 +56,7 @@ pub fn with_node<F: Future<Output = ()>>(budgets: Budgets, test: impl FnOnce(Rig
             import_cache: budgets.imports,
             zygotes: budgets.zygotes,
             images: snowmelt_node::ImageSettings::default(),
-            hold: snowmelt_node::Hold::default(),
+            hold: snowmelt_node::EnforcementChoice::default(),
             control_group: parent_cgroup,
             networks_dir: base.path().join("networks"),
         };

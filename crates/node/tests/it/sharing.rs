@@ -32,8 +32,8 @@ fn an_instance_takes_as_many_calls_as_its_function_says() {
         let mut leases: Vec<_> = leases.into_iter().map(Result::unwrap).collect();
         let cold = leases.iter().filter(|lease| lease.cold).count();
         assert_eq!(cold, 2, "three calls need two instances");
-        let shared_seat = leases.iter().position(|lease| lease.start == Start::Shared).unwrap();
-        let mut go = leases.remove(shared_seat);
+        let shared_slot = leases.iter().position(|lease| lease.start == Start::Shared).unwrap();
+        let mut go = leases.remove(shared_slot);
         let mut wait = leases.remove(0);
         let (waited, gone) =
             tokio::join!(call(&mut wait, json!("wait")), call(&mut go, json!("go")));
@@ -76,7 +76,7 @@ fn a_call_that_fails_or_hangs_harms_no_other() {
 }
 
 #[test]
-fn all_calls_of_a_process_that_ends_are_told() {
+fn all_calls_of_a_process_that_ends_get_the_reason() {
     with_node(PLENTY, async |rig| {
         let unit = rig.unit(TOGETHER, &[]).await;
         let limits = shared(2);

@@ -14,7 +14,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::pipe::{PipeFlags, pipe_with};
 use snowmelt_kernel::clone::clone_sibling;
 use snowmelt_kernel::namespace::{flags, unshare};
-use snowmelt_kernel::{fds, process};
+use snowmelt_kernel::{fds, packet, process};
+
+use crate::message::MADE;
 
 /// The lanes' handle of init.
 pub(super) struct Init {
@@ -29,15 +31,16 @@ impl AsFd for Init {
     }
 }
 
-/// Makes the namespace, init, and the first lane, which runs `work`; both are children of the
-/// server. This process can exit afterwards.
-pub(super) fn make(work: impl FnOnce(Init) -> i32) -> io::Result<()> {
+/// Makes the namespace, init, and the first lane, which does `work`; both are children of the server.
+/// Init is announced before there is anything that it can end. This process can exit then.
+pub(super) fn make(control: OwnedFd, work: impl FnOnce(OwnedFd, Init) -> i32) -> io::Result<()> {
     let (end, lifeline) = pipe_with(PipeFlags::CLOEXEC)?;
     unshare(flags::PID)?;
     let init = clone_sibling(|| i32::from(wait(&end).is_err()))?;
+    packet::send(&control, MADE, &[init.pidfd.as_fd()])?;
     clone_sibling(|| {
         drop(end);
-        work(Init { pidfd: init.pidfd, _lifeline: lifeline })
+        work(control, Init { pidfd: init.pidfd, _lifeline: lifeline })
     })?;
     Ok(())
 }

@@ -36,7 +36,7 @@ use rustix::process::{PidfdFlags, Resource, Rlimit, getpid, pidfd_open, setrlimi
 use snowmelt_kernel::{fds, keyring, packet, process};
 
 use crate::cgroup;
-use crate::message::{LONGEST_PACKET, Setup, SetupDone};
+use crate::message::{LONGEST_PACKET, MADE, Setup, SetupDone};
 use crate::policy::Programs;
 use crate::root::{Fault, Roots};
 use crate::weaken::{Defence, is_disabled};
@@ -72,7 +72,7 @@ fn run() -> io::Result<()> {
     if is_disabled(Defence::Init) || !rustix::process::geteuid().is_root() {
         return first_lane(control, setup, process, None);
     }
-    init::make(|init| {
+    init::make(control, |control, init| {
         let result = first_lane(control, setup, process, Some(init));
         drop(lock);
         i32::from(result.inspect_err(|error| eprintln!("snowmelt spawner: {error}")).is_err())
@@ -81,6 +81,9 @@ fn run() -> io::Result<()> {
 
 /// `process` is the id of the process that the server executed.
 fn first_lane(control: OwnedFd, setup: Setup, process: u32, init: Option<Init>) -> io::Result<()> {
+    if init.is_some() {
+        packet::send(&control, MADE, &[pidfd_open(getpid(), PidfdFlags::empty())?.as_fd()])?;
+    }
     match set_up(&setup, process) {
         Ok(tools) => Service::new(control, setup, tools, init)?.run(),
         // The run directory stays: it is the server's, and has other contents if this spawner

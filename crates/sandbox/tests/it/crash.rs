@@ -1,5 +1,6 @@
 //! kill -9 of the server, of the spawner, and of both.
 
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -203,6 +204,36 @@ fn a_sweep_removes_the_remains_of_dead_processes_only() {
         rig.spawner.shutdown().await.unwrap();
         rig.assert_nothing_left();
     });
+}
+
+/// A spawner that has made its init and then hangs.
+const HANGS: &str = "import os, socket, sys, time
+control = socket.socket(fileno=0)
+control.recv(4096)
+init = os.fork()
+if init == 0:
+    time.sleep(600)
+open(sys.argv[1], 'w').write(str(init))
+socket.send_fds(control, [b'made'], [os.pidfd_open(init)])
+time.sleep(600)
+";
+
+#[test]
+fn a_spawner_that_hangs_in_its_set_up_is_ended_with_what_it_has_made() {
+    let base = tempfile::tempdir().unwrap();
+    let file = base.path().join("init");
+    let (python, _) = interpreter();
+    let command = ["-c", HANGS, file.to_str().unwrap()].map(OsString::from);
+    let error = snowmelt_sandbox::Spawner::launch(snowmelt_sandbox::Options {
+        run_dir: base.path().join("base/run"),
+        spawner_command: [OsString::from(python)].into_iter().chain(command).collect(),
+        parent_cgroup: format!("snowmelt/test-{}", SandboxId::new()),
+        total: Default::default(),
+    });
+    assert!(matches!(error.err(), Some(Error::Launch { .. })));
+    let init: i32 = std::fs::read_to_string(&file).unwrap().parse().unwrap();
+    assert!(!lives(init));
+    assert_eq!(std::fs::read_dir(base.path().join("base")).unwrap().count(), 0);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use snowmelt_api::Runtime;
 use snowmelt_image::source::Reference;
 use snowmelt_types::{ByteSize, CpuMillis, FunctionName, Tenant, parse_duration};
 
-use super::{ListFormat, PlatformArgs, ShowFormat};
+use super::{ListFormat, PackageArgs, PlatformArgs, ShowFormat};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -200,12 +200,9 @@ pub struct DeployArgs {
     /// Set an environment variable (repeatable)
     #[arg(long = "env", value_name = "NAME=VALUE", value_parser = variable, help_heading = "Code")]
     pub environment: Vec<(String, String)>,
-    /// A Python package that it needs, for example `pillow==11.*` (repeatable)
-    #[arg(long = "package", value_name = "REQ", help_heading = "Code")]
-    pub packages: Vec<String>,
-    /// requirements.txt with the Python packages that it needs
-    #[arg(long, value_name = "FILE", help_heading = "Code")]
-    pub requirements: Option<PathBuf>,
+    /// The packages that it needs.
+    #[command(flatten, next_help_heading = "Code")]
+    pub needs: PackageArgs,
     /// Tenant that owns the code; tenants never share a process [default: default]
     #[arg(long, value_name = "NAME", value_parser = str::parse::<Tenant>, help_heading = "Code")]
     pub tenant: Option<Tenant>,
@@ -225,12 +222,9 @@ pub struct PackArgs {
     /// Name on this platform, or in a registry, to which it is pushed
     #[arg(value_name = "PACKAGE", value_parser = package_name)]
     pub name: String,
-    /// A Python package that it needs, for example `pillow==11.*` (repeatable)
-    #[arg(long = "package", value_name = "REQ")]
-    pub packages: Vec<String>,
-    /// requirements.txt with the Python packages that it needs
-    #[arg(long, value_name = "FILE")]
-    pub requirements: Option<PathBuf>,
+    /// The packages that it needs.
+    #[command(flatten)]
+    pub needs: PackageArgs,
     /// The platform that builds it.
     #[command(flatten, next_help_heading = "Platform")]
     pub platform: PlatformArgs,

@@ -148,6 +148,17 @@ pub struct PlatformArgs {
     pub server: Option<PathBuf>,
 }
 
+/// The Python packages that a function needs.
+#[derive(Clone, Debug, Default, Args)]
+pub struct PackageArgs {
+    /// A Python package that it needs, for example `pillow==11.*` (repeatable)
+    #[arg(long = "package", value_name = "REQ")]
+    pub packages: Vec<String>,
+    /// requirements.txt with the Python packages that it needs
+    #[arg(long, value_name = "FILE")]
+    pub requirements: Option<PathBuf>,
+}
+
 // The values have plain comments: with doc comments the help would show a paragraph for each.
 
 /// How progress is shown.

@@ -1,13 +1,12 @@
 //! The grammar of `snowmelt run`.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 use snowmelt_types::{ByteSize, CpuMillis, parse_duration};
 
-use super::PlatformArgs;
 use super::function::variable;
+use super::{PackageArgs, PlatformArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -40,12 +39,9 @@ pub struct RunArgs {
     /// Set an environment variable (repeatable)
     #[arg(long = "env", value_name = "NAME=VALUE", value_parser = variable)]
     pub environment: Vec<(String, String)>,
-    /// A Python package that it needs, for example `pillow==11.*` (repeatable)
-    #[arg(long = "package", value_name = "REQ")]
-    pub packages: Vec<String>,
-    /// requirements.txt with the Python packages that it needs
-    #[arg(long, value_name = "FILE")]
-    pub requirements: Option<PathBuf>,
+    /// The packages that it needs.
+    #[command(flatten)]
+    pub needs: PackageArgs,
     /// The platform that runs it.
     #[command(flatten, next_help_heading = "Platform")]
     pub platform: PlatformArgs,

@@ -14,7 +14,7 @@ use clap::ValueEnum;
 use snowmelt_control::place::Group;
 use snowmelt_image::mount::Choice;
 use snowmelt_image::profile::PublicKey;
-use snowmelt_node::{Hold, ImageSettings};
+use snowmelt_node::{EnforcementChoice, ImageSettings};
 use snowmelt_types::{ByteSize, Code, ErrorReport, HostName, SourceLocation, parse_duration};
 
 use crate::args::{Cli, Command, ErrorForm, OutputFormat, ProgressMode};
@@ -120,7 +120,7 @@ pub struct Config {
     /// Limit of processes of all sandboxes together; likewise.
     pub sandboxes_processes: Option<Value<u32>>,
     /// How the addresses of a job's functions are enforced.
-    pub hold: Value<Hold>,
+    pub hold: Value<EnforcementChoice>,
     /// Memory limit of idle instances.
     pub handler_cache: Value<ByteSize>,
     /// Memory limit of zygotes.

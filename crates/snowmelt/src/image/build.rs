@@ -35,7 +35,7 @@ pub(super) fn build(args: &ImageBuildArgs, config: &Config, printer: Printer) ->
     let began = Instant::now();
     let settings = settings(args)?;
     let contents = contents(args)?;
-    let requirements = input::requirements(&args.python, args.python_file.as_deref())?;
+    let requirements = input::listed(&args.python, args.python_file.as_deref())?;
     if args.base.is_none()
         && args.debian.is_empty()
         && requirements.is_empty()
@@ -253,7 +253,8 @@ async fn build_image(
             }
         };
         let recipe = Recipe { base, parts, settings };
-        build::build_with_progress(&recipe, &store, options, &on_progress).map(|built| (built, names))
+        build::build_with_progress(&recipe, &store, options, &on_progress)
+            .map(|built| (built, names))
     };
     blocking(progress, run).await
 }

@@ -45,7 +45,10 @@ pub fn background(config: &Config, printer: Printer) -> Outcome {
     serve(launch, printer, std::future::pending(), |status| {
         announce(status)?;
         // `snowmelt up` waits until this pipe is closed.
-        snowmelt_kernel::fds::duplicate_to(File::options().write(true).open("/dev/null")?.as_fd(), 1)?;
+        snowmelt_kernel::fds::duplicate_to(
+            File::options().write(true).open("/dev/null")?.as_fd(),
+            1,
+        )?;
         Ok(())
     })
 }

@@ -1,7 +1,7 @@
-//! What was found out about code, remembered on disk by content: a file for each piece of it.
+//! Results of the analysis of code, cached on disk by its content: a file for each entry.
 //!
-//! Invariant: a memo is only a shortcut. One that is missing, broken or cannot be written costs
-//! time and no answer.
+//! Invariant: the cache saves time only. An entry that is missing, broken or cannot be written
+//! costs time and changes no answer.
 
 use std::path::PathBuf;
 
@@ -9,13 +9,13 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use snowmelt_types::Digest;
 
-/// A folder of memos. Cheap to clone.
+/// A folder of cache entries. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct Memos {
+pub(crate) struct AnalysisCache {
     folder: PathBuf,
 }
 
-impl Memos {
+impl AnalysisCache {
     pub fn new(folder: PathBuf) -> Self {
         Self { folder }
     }
@@ -24,16 +24,16 @@ impl Memos {
         serde_json::from_slice(&std::fs::read(self.path(key)).ok()?).ok()
     }
 
-    pub fn put(&self, key: &Digest, memo: &impl Serialize) {
+    pub fn put(&self, key: &Digest, entry: &impl Serialize) {
         let written = || -> std::io::Result<()> {
             std::fs::create_dir_all(&self.folder)?;
             let mut file = tempfile::NamedTempFile::new_in(&self.folder)?;
-            serde_json::to_writer(&mut file, memo)?;
+            serde_json::to_writer(&mut file, entry)?;
             file.persist(self.path(key))?;
             Ok(())
         };
         if let Err(error) = written() {
-            tracing::debug!(%error, "cannot remember what code declares");
+            tracing::debug!(%error, "cannot cache the analysis of code");
         }
     }
 
@@ -47,14 +47,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_broken_was_never_known() {
+    fn a_broken_entry_is_a_miss() {
         let folder = tempfile::tempdir().unwrap();
-        let memos = Memos::new(folder.path().join("known"));
+        let analysis = AnalysisCache::new(folder.path().join("known"));
         let key = Digest::of("code");
-        assert_eq!(memos.get::<Vec<String>>(&key), None);
-        memos.put(&key, &["numpy"]);
-        assert_eq!(memos.get::<Vec<String>>(&key).unwrap(), ["numpy"]);
-        std::fs::write(memos.path(&key), "[\"num").unwrap();
-        assert_eq!(memos.get::<Vec<String>>(&key), None);
+        assert_eq!(analysis.get::<Vec<String>>(&key), None);
+        analysis.put(&key, &["numpy"]);
+        assert_eq!(analysis.get::<Vec<String>>(&key).unwrap(), ["numpy"]);
+        std::fs::write(analysis.path(&key), "[\"num").unwrap();
+        assert_eq!(analysis.get::<Vec<String>>(&key), None);
     }
 }

@@ -1,5 +1,5 @@
-//! Where instances come from: the handler cache, those that were started ahead, the import cache;
-//! and where they go when their last call has ended.
+//! Acquires instances: from the handler cache, from the prewarmed ones, or by a new start; and
+//! returns them to the handler cache when their last call has ended.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use snowmelt_types::{Digest, SandboxId};
 use crate::imports::Child;
 use crate::instance::Instance;
 use crate::node::Inner;
-use crate::seats::Occupied;
+use crate::slots::SharedInstance;
 use crate::unit::{ENTRY, Forked, LOAD_AHEAD, WarmStart};
 use crate::{Error, InstanceLimits, Program, Result, Unit};
 
@@ -18,23 +18,23 @@ use crate::{Error, InstanceLimits, Program, Result, Unit};
 pub(crate) type Environment = Vec<(String, String)>;
 
 impl Inner {
-    /// Puts instances on new seats: what is idle, what is parked, and the rest in one request.
+    /// Fills new slots with idle and prewarmed instances; starts the rest in one request.
     pub(crate) async fn fill(
         self: &Arc<Self>,
         unit: &Unit,
         limits: &InstanceLimits,
         key: &Digest,
-        seats: &[Arc<Occupied>],
+        slots: &[Arc<SharedInstance>],
     ) -> Vec<Result<Start>> {
-        let channels = seats.iter().map(|_| tokio::sync::oneshot::channel());
+        let channels = slots.iter().map(|_| tokio::sync::oneshot::channel());
         let (senders, receivers): (Vec<_>, Vec<_>) = channels.unzip();
-        let filling = seats.iter().zip(receivers).map(|(seat, own)| {
-            seat.fill(async { own.await.unwrap_or(Err(Error::Wire(snowmelt_wire::Error::Closed))) })
+        let filling = slots.iter().zip(receivers).map(|(slot, own)| {
+            slot.fill(async { own.await.unwrap_or(Err(Error::Wire(snowmelt_wire::Error::Closed))) })
         });
         let deliver = async {
-            let instances = self.instances(unit, limits, key, seats.len()).await;
+            let instances = self.instances(unit, limits, key, slots.len()).await;
             for (sender, instance) in senders.into_iter().zip(instances) {
-                // Somebody who joined was faster: keep what was made.
+                // A caller that joined has filled the slot already: keep the instance for another.
                 if let Err(Ok((instance, _))) = sender.send(instance) {
                     self.came_back(key, limits, instance);
                 }
@@ -44,19 +44,19 @@ impl Inner {
         filled
     }
 
-    /// Waits for the instance of a seat that was joined; starts one if whoever wanted to could not.
+    /// Waits for the instance of a slot that was joined; starts one if its first caller could not.
     pub(crate) async fn join(
         self: &Arc<Self>,
         unit: &Unit,
         limits: &InstanceLimits,
         key: &Digest,
-        seat: &Occupied,
+        slot: &SharedInstance,
     ) -> Result<Start> {
         let start = async {
             let mut started = self.instances(unit, limits, key, 1).await;
             started.pop().unwrap_or(Err(Error::Wire(snowmelt_wire::Error::Closed)))
         };
-        seat.fill(start).await
+        slot.fill(start).await
     }
 
     async fn instances(
@@ -81,14 +81,14 @@ impl Inner {
         found
     }
 
-    /// Takes an idle or a parked instance.
+    /// Takes an idle or a prewarmed instance.
     pub(crate) fn waiting(self: &Arc<Self>, key: &Digest) -> Option<(Arc<Instance>, Start)> {
         while let Some(instance) = self.instances.take(key) {
             if instance.is_sound() {
                 return Some((instance, Start::Idle));
             }
         }
-        while let Some(instance) = self.parked.take(key) {
+        while let Some(instance) = self.prewarmed.take(key) {
             if instance.is_sound() {
                 return Some((instance, Start::Parked));
             }
@@ -103,7 +103,7 @@ impl Inner {
         limits: &InstanceLimits,
         count: usize,
     ) -> Vec<Result<(Instance, Start)>> {
-        // Who starts an instance of its own will load the function next.
+        // The caller loads the function next.
         let own = match &unit.start {
             WarmStart::Zygote(_) => vec![(LOAD_AHEAD.to_owned(), unit.code())],
             WarmStart::Program(_) => Vec::new(),
@@ -142,7 +142,7 @@ impl Inner {
             sys_path: forked.source.python_path.clone(),
         };
         let specs = own.iter().map(spec).collect();
-        // Large, and nothing to those who find an instance.
+        // Boxed, so that callers that find an instance do not carry its size.
         let forking = Box::pin(self.imports.fork(&forked.want, &forked.source, specs));
         let started = forking.await;
         let instance = |(sandbox, child): (_, Child)| {
@@ -189,6 +189,7 @@ impl Inner {
         let memory = instance.memory();
         if instance.pause() {
             drop(self.instances.put(key.clone(), instance, limits.idle, memory));
+            self.imports.instance_is_idle();
         }
     }
 }

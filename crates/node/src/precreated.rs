@@ -1,8 +1,8 @@
-//! Network namespaces made ahead: when a job's network has gone, the next one for functions of the
-//! same zygote is begun, because only its children may enter it (decision 013).
+//! Pre-created network namespaces: when the network of a job is removed, the next one for functions
+//! of the same zygote is made, because only its children may enter it (decision 013).
 //!
-//! Invariant: each serves one job and was touched by nobody before; there is at most one for each
-//! zygote and one for programs, and never more than [`MOST`] on a node. It goes with its zygote.
+//! Invariant: each serves one job and was not used before; there is at most one for each zygote and
+//! one for programs, and never more than [`MOST`] on a node. It is removed with its zygote.
 
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,12 +20,12 @@ use crate::{Error, Result};
 /// The most on a node.
 pub(crate) const MOST: usize = 16;
 
-/// How long after a job the next network is begun: not while its functions are being ended.
+/// How long after a job the next network is made: not while its functions are being ended.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Room for one that was made ahead.
+/// A place for one pre-created namespace.
 #[derive(Debug, Default)]
-pub(crate) struct Ahead(Mutex<Option<Waiting>>);
+pub(crate) struct Precreated(Mutex<Option<Waiting>>);
 
 #[derive(Debug)]
 struct Waiting {
@@ -33,14 +33,14 @@ struct Waiting {
     _counted: OwnedSemaphorePermit,
 }
 
-/// A namespace that nobody has used, and what the node needs in it.
+/// An unused namespace, and what the node needs in it.
 #[derive(Debug)]
 pub(crate) struct Fresh {
     pub namespace: NetworkNamespace,
     pub furnished: ConfiguredNamespace,
 }
 
-impl Ahead {
+impl Precreated {
     fn take(&self) -> Option<Fresh> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take().map(|waiting| waiting.fresh)
     }
@@ -60,15 +60,14 @@ pub(crate) fn bound() -> Arc<Semaphore> {
 }
 
 impl Inner {
-    /// A namespace for functions of a zygote, or for programs: one that was made ahead, or a new
-    /// one.
+    /// A namespace for functions of a zygote, or for programs: a pre-created one, or a new one.
     pub(crate) async fn fresh_network(
         &self,
         networks: &Arc<Networks>,
         zygote: Option<&Member>,
     ) -> Result<Fresh> {
         let made = self.room(zygote).take();
-        // Into one of a lane that died nobody can be put any more.
+        // A process cannot be put into the namespace of a lane that died.
         let usable = made.filter(|fresh| fresh.namespace.is_alive());
         let untouched = usable.and_then(|mut fresh| fresh.furnished.is_unused().then_some(fresh));
         match untouched {
@@ -98,17 +97,17 @@ impl Inner {
         runtime.spawn(async move {
             tokio::time::sleep(PAUSE).await;
             let Some(node) = node.upgrade() else { return };
-            // Whoever comes next is told why there can be none.
-            if let Err(error) = node.make_ahead(zygote.as_deref()).await {
-                tracing::debug!(%error, "no network was made ahead");
+            // The next job gets the reason if it fails again.
+            if let Err(error) = node.precreate(zygote.as_deref()).await {
+                tracing::debug!(%error, "no network was pre-created");
             }
         });
     }
 
-    async fn make_ahead(&self, zygote: Option<&Member>) -> Result<()> {
+    async fn precreate(&self, zygote: Option<&Member>) -> Result<()> {
         let is_gone = zygote.is_some_and(|member| !member.is_alive());
         let room = self.room(zygote);
-        let counted = Arc::clone(&self.ahead_bound).try_acquire_owned();
+        let counted = Arc::clone(&self.precreated_bound).try_acquire_owned();
         // None once the node is ending.
         let networks = self.networks.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let (false, true, Ok(counted), Some(networks)) =
@@ -120,7 +119,7 @@ impl Inner {
         Ok(())
     }
 
-    fn room<'a>(&'a self, zygote: Option<&'a Member>) -> &'a Ahead {
-        zygote.map_or(&self.ahead, |member| &member.ahead)
+    fn room<'a>(&'a self, zygote: Option<&'a Member>) -> &'a Precreated {
+        zygote.map_or(&self.precreated, |member| &member.precreated)
     }
 }

@@ -1,9 +1,8 @@
-//! A connection to an instance, on which the node hears of what there is to read and of nothing
-//! else.
+//! A connection to an instance that wakes its task on readability only.
 //!
-//! Why not tokio's own stream: that one also hears whenever the other side has read, which is of no
-//! use and wakes a thread of the node in the middle of each call, often on the processor that has
-//! just begun with it.
+//! Why not tokio's own stream: it also becomes ready whenever the other side has read, which wakes
+//! a thread of the node in the middle of each call for no use, often on the processor that has just
+//! begun with the call.
 
 use std::io;
 use std::os::unix::net::UnixStream as BlockingStream;
@@ -16,21 +15,21 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe::Receiver;
 
-/// A connection. What is longer than the socket holds makes it an ordinary one.
+/// A connection. A write that the socket buffer cannot take turns it into an ordinary stream.
 #[derive(Debug)]
-pub(crate) struct Quiet(State);
+pub(crate) struct ReadableStream(State);
 
 #[derive(Debug)]
 enum State {
-    /// What tokio calls the reading end of a pipe hears of nothing but what there is to read, of
-    /// whatever kind its descriptor is.
+    /// The reading end of a pipe in tokio wakes on readability only, whatever kind of descriptor
+    /// it has.
     Reading(Receiver),
     Both(UnixStream),
-    /// It could not be made an ordinary one.
+    /// The conversion into an ordinary stream failed.
     Lost,
 }
 
-impl Quiet {
+impl ReadableStream {
     pub fn new(stream: BlockingStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         Ok(Self(State::Reading(Receiver::from_owned_fd_unchecked(stream.into())?)))
@@ -47,7 +46,7 @@ impl Quiet {
         Ok(stream)
     }
 
-    /// From now on it hears when there is room.
+    /// From now on it wakes on writability too.
     fn widen(&mut self) -> io::Result<()> {
         self.0 = match std::mem::replace(&mut self.0, State::Lost) {
             State::Reading(stream) => {
@@ -59,7 +58,7 @@ impl Quiet {
     }
 }
 
-impl AsyncRead for Quiet {
+impl AsyncRead for ReadableStream {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -73,7 +72,7 @@ impl AsyncRead for Quiet {
     }
 }
 
-impl AsyncWrite for Quiet {
+impl AsyncWrite for ReadableStream {
     fn poll_write(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -124,7 +123,7 @@ mod tests {
     #[tokio::test]
     async fn short_and_long_messages_go_both_ways() {
         let (near, far) = BlockingStream::pair().unwrap();
-        let mut near = Quiet::new(near).unwrap();
+        let mut near = ReadableStream::new(near).unwrap();
         let echo = std::thread::spawn(move || {
             let mut far = far;
             loop {
@@ -152,9 +151,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_other_sides_reading_wakes_nobody() {
+    async fn a_read_of_the_other_side_wakes_no_task() {
         let (near, mut far) = BlockingStream::pair().unwrap();
-        let mut near = Quiet::new(near).unwrap();
+        let mut near = ReadableStream::new(near).unwrap();
         near.write_all(b"ask").await.unwrap();
         let wakes = Arc::new(Wakes::default());
         let waker = Waker::from(Arc::clone(&wakes));
@@ -184,15 +183,15 @@ mod tests {
         }
     }
 
-    /// Lets the runtime hear of what the kernel has for it.
+    /// Has the runtime process the events of the kernel.
     async fn turn() {
         tokio::time::sleep(std::time::Duration::from_millis(2)).await;
     }
 
     #[tokio::test]
-    async fn the_end_of_the_other_side_is_heard() {
+    async fn the_end_of_the_other_side_is_reported() {
         let (near, far) = BlockingStream::pair().unwrap();
-        let mut near = Quiet::new(near).unwrap();
+        let mut near = ReadableStream::new(near).unwrap();
         let reading = async { near.read(&mut [0; 1]).await.unwrap() };
         let (read, ()) = tokio::join!(reading, async { drop(far) });
         assert_eq!(read, 0);

@@ -1,4 +1,4 @@
-//! Letting go of zygotes: of those that failed, that ended, and that nobody forks.
+//! Releasing zygotes: those that failed, those that ended, and those that are not forked any more.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,12 +8,12 @@ use super::plan::Growth;
 use super::slot::Slot;
 use super::tree::NodeId;
 
-/// How long a zygote that nobody forks is kept.
+/// How long a zygote is kept after its last fork.
 const KEPT: Duration = Duration::from_secs(600);
 
 impl Inner {
-    /// Lets go of what is not needed, and says what is worth growing now.
-    pub(super) fn tend(&self, now: Instant) -> Option<Growth> {
+    /// Releases zygotes that are not needed, and says which one is worth growing now.
+    pub(super) fn maintain(&self, now: Instant) -> Option<Growth> {
         let mut state = self.lock();
         let State { tree, demand, slots, sources, retired, experience, growing } = &mut *state;
         demand.fade(now);
@@ -31,9 +31,9 @@ impl Inner {
         let old = |id: &NodeId| slots.get(id).is_none_or(|slot| slot.idle_for(now) > KEPT);
         let unused: Vec<NodeId> = tree.leaves().map(|leaf| leaf.id).filter(old).collect();
         gone.extend(unused.into_iter().flat_map(|id| tree.remove(id)));
-        let quiet = growing.is_empty();
+        let is_idle = growing.is_empty();
         let next =
-            if quiet { experience.next(tree, demand, self.budget.bytes(), now) } else { None };
+            if is_idle { experience.next(tree, demand, self.budget.bytes(), now) } else { None };
         let mut dropped = self.retire(&mut state, &gone);
         dropped.extend(self.shrink(&mut state, self.budget.bytes(), None));
         drop(state);
@@ -41,7 +41,7 @@ impl Inner {
         next
     }
 
-    /// Lets go of a zygote that failed, with those that were grown from it.
+    /// Releases a zygote that failed, with those that were grown from it.
     pub(super) fn lose(&self, slot: &Arc<Slot>) {
         let mut state = self.lock();
         let id = state.slots.iter().find(|(_, one)| Arc::ptr_eq(one, slot)).map(|(id, _)| *id);

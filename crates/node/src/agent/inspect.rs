@@ -1,5 +1,5 @@
-//! Looking at the networks of jobs on this host, for `snowmelt net`: what is shown is asked of the
-//! kernel, and nothing is changed.
+//! Inspects the networks of jobs on this host, for `snowmelt net`: it shows the state of the kernel
+//! and changes nothing.
 
 use std::os::fd::AsFd;
 use std::sync::{Arc, PoisonError, Weak};
@@ -9,7 +9,7 @@ use snowmelt_api::PartNetwork;
 use snowmelt_types::{Code, ErrorReport, JobId, Report};
 
 use super::Agent;
-use super::api::{WayFound, WayTo};
+use super::api::{RouteFound, RouteTo};
 use crate::network::RankNetwork;
 
 impl Agent {
@@ -34,11 +34,11 @@ impl Agent {
         looked.await.map_err(|error| error.report())
     }
 
-    /// The way of a packet from this host's part of a job, and who listens if it stays here.
+    /// The route of a packet from this host's part of a job, and the listeners if it stays here.
     ///
     /// # Errors
     /// `SM-0605` where the job has no network here.
-    pub async fn way(&self, job: &JobId, asked: WayTo) -> Result<WayFound, ErrorReport> {
+    pub async fn route(&self, job: &JobId, asked: RouteTo) -> Result<RouteFound, ErrorReport> {
         let network = self.network_of(job)?;
         let within = Duration::from_millis(asked.within_ms);
         let looked = network.ask(move |network| {
@@ -47,7 +47,7 @@ impl Agent {
                 Some(port) => network.listeners(asked.to, port)?,
                 None => Vec::new(),
             };
-            Ok(WayFound { way, listeners })
+            Ok(RouteFound { way, listeners })
         });
         looked.await.map_err(|error| error.report())
     }

@@ -1,4 +1,4 @@
-//! Instances that take several calls at once: who sits where.
+//! Instances that take several calls concurrently: which call has a slot on which instance.
 //!
 //! Invariant: no instance has more calls than its function allows, and a new one is started only
 //! when all that run or start are full. An instance that a call was given up on takes no new
@@ -16,53 +16,55 @@ use crate::instance::Instance;
 
 /// Instances with calls under way, by what they run.
 #[derive(Debug, Default)]
-pub(crate) struct Seats {
-    // Held for a look only, never across a wait.
-    shared: Mutex<HashMap<Digest, Vec<Arc<Occupied>>>>,
+pub(crate) struct Slots {
+    // Held for a lookup only, never across a wait.
+    shared: Mutex<HashMap<Digest, Vec<Arc<SharedInstance>>>>,
 }
 
-/// One instance, running or about to, and how many calls it has.
+/// One instance, running or being started, and how many calls it has.
 #[derive(Debug, Default)]
-pub(crate) struct Occupied {
+pub(crate) struct SharedInstance {
     pub instance: OnceCell<Arc<Instance>>,
-    // Changed under the lock of `Seats` only.
+    // Changed under the lock of `Slots` only.
     taken: Mutex<u32>,
 }
 
-impl Seats {
-    /// A seat on an instance that has one free, or on a new one (true), which whoever sits there
-    /// first starts.
-    pub fn sit(&self, key: &Digest, each: u32) -> (Arc<Occupied>, bool) {
+impl Slots {
+    /// Takes a slot on an instance that has a free one, or on a new instance (true), which the
+    /// caller starts.
+    pub fn take(&self, key: &Digest, each: u32) -> (Arc<SharedInstance>, bool) {
         if each <= 1 {
-            return (Arc::new(Occupied::one()), true);
+            return (Arc::new(SharedInstance::one()), true);
         }
         let mut shared = self.lock();
         let all = shared.entry(key.clone()).or_default();
-        all.retain(|occupied| occupied.is_open());
-        if let Some(occupied) = all.iter().find(|occupied| occupied.taken() < each) {
-            occupied.add(1);
-            return (Arc::clone(occupied), false);
+        all.retain(|shared_instance| shared_instance.is_open());
+        if let Some(shared_instance) =
+            all.iter().find(|shared_instance| shared_instance.taken() < each)
+        {
+            shared_instance.add(1);
+            return (Arc::clone(shared_instance), false);
         }
-        let occupied = Arc::new(Occupied::one());
-        all.push(Arc::clone(&occupied));
-        (occupied, true)
+        let shared_instance = Arc::new(SharedInstance::one());
+        all.push(Arc::clone(&shared_instance));
+        (shared_instance, true)
     }
 
     /// Calls on this instance, one's own included.
-    pub fn taken(&self, occupied: &Occupied) -> u32 {
+    pub fn taken(&self, shared_instance: &SharedInstance) -> u32 {
         let _shared = self.lock();
-        occupied.taken()
+        shared_instance.taken()
     }
 
-    /// Gives a seat back; true for the last one, and then nobody can sit there any more.
-    pub fn leave(&self, key: &Digest, occupied: &Arc<Occupied>) -> bool {
+    /// Returns a slot; true for the last one, after which the instance has no slots any more.
+    pub fn leave(&self, key: &Digest, shared_instance: &Arc<SharedInstance>) -> bool {
         let mut shared = self.lock();
-        occupied.add(-1);
-        if occupied.taken() > 0 {
+        shared_instance.add(-1);
+        if shared_instance.taken() > 0 {
             return false;
         }
         if let Some(all) = shared.get_mut(key) {
-            all.retain(|other| !Arc::ptr_eq(other, occupied));
+            all.retain(|other| !Arc::ptr_eq(other, shared_instance));
             if all.is_empty() {
                 shared.remove(key);
             }
@@ -70,17 +72,17 @@ impl Seats {
         true
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Digest, Vec<Arc<Occupied>>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Digest, Vec<Arc<SharedInstance>>>> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Occupied {
+impl SharedInstance {
     fn one() -> Self {
         Self { instance: OnceCell::new(), taken: Mutex::new(1) }
     }
 
-    /// Waits for the instance, which `start` gives unless somebody else's start is under way.
+    /// Waits for the instance, which `start` gives unless another caller's start is in progress.
     pub async fn fill(
         &self,
         start: impl Future<Output = Result<(Arc<Instance>, Start)>>,
@@ -116,24 +118,24 @@ mod tests {
 
     #[test]
     fn fills_an_instance_before_it_starts_another() {
-        let (seats, key) = (Seats::default(), Digest::of("f"));
-        let (first, new) = seats.sit(&key, 2);
-        let (second, joined) = seats.sit(&key, 2);
+        let (slots, key) = (Slots::default(), Digest::of("f"));
+        let (first, new) = slots.take(&key, 2);
+        let (second, joined) = slots.take(&key, 2);
         assert!(new && !joined && Arc::ptr_eq(&first, &second));
-        let (third, new) = seats.sit(&key, 2);
+        let (third, new) = slots.take(&key, 2);
         assert!(new && !Arc::ptr_eq(&first, &third));
-        assert!(!seats.leave(&key, &first));
-        assert!(Arc::ptr_eq(&first, &seats.sit(&key, 2).0));
-        assert!(!seats.leave(&key, &first) && seats.leave(&key, &first));
-        assert!(seats.sit(&Digest::of("g"), 2).1);
-        assert_eq!(seats.taken(&third), 1);
+        assert!(!slots.leave(&key, &first));
+        assert!(Arc::ptr_eq(&first, &slots.take(&key, 2).0));
+        assert!(!slots.leave(&key, &first) && slots.leave(&key, &first));
+        assert!(slots.take(&Digest::of("g"), 2).1);
+        assert_eq!(slots.taken(&third), 1);
     }
 
     #[test]
     fn an_instance_for_one_call_is_not_shared() {
-        let (seats, key) = (Seats::default(), Digest::of("f"));
-        let (first, _) = seats.sit(&key, 1);
-        assert!(seats.sit(&key, 1).1);
-        assert!(seats.leave(&key, &first));
+        let (slots, key) = (Slots::default(), Digest::of("f"));
+        let (first, _) = slots.take(&key, 1);
+        assert!(slots.take(&key, 1).1);
+        assert!(slots.leave(&key, &first));
     }
 }

@@ -1,7 +1,7 @@
-//! Instances that were started ahead: forked or executed, loaded, and paused until they are needed.
+//! Prewarmed instances: forked or executed, loaded, and paused until they are needed.
 //!
-//! Invariant: of each function that asks for it, as many wait as it asks for, or are about to;
-//! whoever takes one is not kept waiting by its replacement, which is started a moment later.
+//! Invariant: each function that asks for it has as many as it asks for, ready or being started. A
+//! call that takes one does not wait for its replacement, which is started a moment later.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -12,10 +12,7 @@ use snowmelt_wire::{Kind, Load};
 
 use crate::instance::Instance;
 use crate::node::Inner;
-use crate::{InstanceLimits, Result, Unit};
-
-/// How long code may take to load ahead.
-const LOAD_LIMIT: Duration = Duration::from_secs(120);
+use crate::{InstanceLimits, LOAD_LIMIT, Result, Unit};
 
 /// How long after one was taken its replacement is started: most calls have ended by then, and the
 /// others have begun.
@@ -25,13 +22,13 @@ const REPLACED_AFTER: Duration = Duration::from_millis(20);
 /// call. One that takes longer is as ready, but slower at its first call.
 const SETTLES_WITHIN: Duration = Duration::from_millis(5);
 
-/// How long a function that could not be started ahead is left alone.
+/// How long after a failure no instance of a function is prewarmed.
 const LEFT_ALONE: Duration = Duration::from_secs(30);
 
 /// Instances that wait, by function.
 #[derive(Debug, Default)]
-pub(crate) struct Parked {
-    // Held for a look only, never across a wait.
+pub(crate) struct Prewarmed {
+    // Held for a lookup only, never across a wait.
     sets: Mutex<HashMap<Digest, Set>>,
 }
 
@@ -41,12 +38,12 @@ struct Set {
     wanted: usize,
     order: Arc<Order>,
     ready: Vec<Arc<Instance>>,
-    /// On their way.
+    /// Being started.
     coming: usize,
     not_before: Option<Instant>,
 }
 
-/// What is started ahead.
+/// What is prewarmed.
 #[derive(Debug)]
 struct Order {
     unit: Unit,
@@ -54,7 +51,7 @@ struct Order {
     load: Load,
 }
 
-impl Parked {
+impl Prewarmed {
     /// Asks for so many of a function from now on; 0 ends those that wait.
     pub fn ask(&self, unit: &Unit, limits: &Arc<InstanceLimits>, load: &Load, wanted: usize) {
         let key = limits.key(&unit.digest);
@@ -108,7 +105,7 @@ impl Parked {
         runtime.spawn(async move {
             tokio::time::sleep(REPLACED_AFTER).await;
             if let Some(node) = node.upgrade() {
-                node.parked.replenish(&node, Instant::now());
+                node.prewarmed.replenish(&node, Instant::now());
             }
         });
     }
@@ -136,7 +133,7 @@ impl Parked {
         missing
     }
 
-    /// Takes in what has come; what nobody asks for any more is dropped.
+    /// Adds started instances; those of a function that does not ask for them any more are dropped.
     fn came(&self, key: &Digest, order: &Arc<Order>, come: Vec<Arc<Instance>>, expected: usize) {
         let mut sets = self.lock();
         let Some(set) = sets.get_mut(key).filter(|set| Arc::ptr_eq(&set.order, order)) else {
@@ -160,7 +157,7 @@ async fn fill(node: Weak<Inner>, key: Digest, order: Arc<Order>, count: usize) {
         let order = &order;
         async move {
             let (instance, _) = one?;
-            load_ahead(&instance, &order.load).await?;
+            preload(&instance, &order.load).await?;
             // It waits for its first call then, which finds nothing else left to do.
             tokio::time::sleep(SETTLES_WITHIN).await;
             Ok::<_, crate::Error>(Arc::new(instance))
@@ -171,14 +168,14 @@ async fn fill(node: Weak<Inner>, key: Digest, order: Arc<Order>, count: usize) {
         match loaded {
             Ok(instance) if instance.pause() => come.push(instance),
             Ok(_) => {}
-            Err(error) => tracing::debug!(%error, "an instance could not be started ahead"),
+            Err(error) => tracing::debug!(%error, "an instance could not be prewarmed"),
         }
     }
-    node.parked.came(&key, &order, come, count);
+    node.prewarmed.came(&key, &order, come, count);
 }
 
 /// Loads the function and keeps the connection, so that the first call finds all done.
-async fn load_ahead(instance: &Instance, load: &Load) -> Result<()> {
+async fn preload(instance: &Instance, load: &Load) -> Result<()> {
     let loaded = tokio::time::timeout(LOAD_LIMIT, instance.load(load)).await;
     let (stream, said) = loaded.map_err(|_| snowmelt_wire::Error::Closed)??;
     said.expect(Kind::Ready, "the word that it is ready")?;

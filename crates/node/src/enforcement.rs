@@ -1,4 +1,4 @@
-//! What holds the functions of a job to their addresses.
+//! How the node enforces that the functions of a job use their own addresses only.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,22 +9,25 @@ use snowmelt_network::{Networks, Options};
 
 use crate::{Error, Result};
 
-/// How functions are held to their addresses.
+/// The method of address enforcement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Hold {
-    /// By programs on control groups where the host has version 2, by answers elsewhere.
+pub enum EnforcementChoice {
+    /// By programs on control groups where the host has version 2, by a seccomp notifier elsewhere.
     #[default]
     Auto,
-    /// By programs on control groups, or there are no networks.
+    /// By programs on control groups; without them jobs have no networks.
     Groups,
-    /// By answers to their system calls.
+    /// By a seccomp notifier, which answers their system calls.
     Guard,
 }
 
-const ALL: [(Hold, &str); 3] =
-    [(Hold::Auto, "auto"), (Hold::Groups, "groups"), (Hold::Guard, "guard")];
+const ALL: [(EnforcementChoice, &str); 3] = [
+    (EnforcementChoice::Auto, "auto"),
+    (EnforcementChoice::Groups, "groups"),
+    (EnforcementChoice::Guard, "guard"),
+];
 
-impl Hold {
+impl EnforcementChoice {
     /// Opens the networks of this host; `control_group` is above those of all functions.
     pub(crate) fn open(self, control_group: &str, options: Options) -> Result<Arc<Networks>> {
         let by_guard = || Ok(Arc::new(Networks::open(options.clone())?));
@@ -36,7 +39,7 @@ impl Hold {
             Self::Guard => by_guard(),
             Self::Groups => by_groups(),
             Self::Auto => by_groups().or_else(|error| {
-                tracing::info!(%error, "functions are held to their addresses by answers");
+                tracing::info!(%error, "addresses are enforced by a seccomp notifier");
                 by_guard()
             }),
         }
@@ -50,7 +53,7 @@ fn unified(control_group: &str) -> Result<PathBuf> {
     })
 }
 
-impl FromStr for Hold {
+impl FromStr for EnforcementChoice {
     type Err = String;
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
@@ -62,7 +65,7 @@ impl FromStr for Hold {
     }
 }
 
-impl fmt::Display for Hold {
+impl fmt::Display for EnforcementChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = ALL.iter().find(|(hold, _)| hold == self).map_or("", |(_, name)| name);
         f.write_str(name)
@@ -74,10 +77,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shown_is_what_is_read() {
+    fn a_method_is_parsed_as_it_is_displayed() {
         for (hold, name) in ALL {
             assert_eq!((name.parse(), hold.to_string()), (Ok(hold), name.to_owned()));
         }
-        assert!("cgroup".parse::<Hold>().unwrap_err().contains("auto, groups, guard"));
+        assert!("cgroup".parse::<EnforcementChoice>().unwrap_err().contains("auto, groups, guard"));
     }
 }

@@ -1,0 +1,138 @@
+//! The memory that answers take from when they are read until they are sent: a client that reads
+//! slowly can make that long.
+//!
+//! Invariant: all answers together take at most [`MOST_UNDER_WAY`], and those of one tenant at most
+//! a quarter of it, so no tenant can keep the others' answers from being read.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use snowmelt_types::{ByteSize, Tenant};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout_at};
+
+use crate::{Error, Result};
+
+/// The most memory that all answers take together.
+const MOST_UNDER_WAY: ByteSize = ByteSize::mib(512);
+/// The most of it that the answers of one tenant take: one answer of the greatest length.
+const MOST_OF_TENANT: ByteSize = ByteSize::mib(128);
+/// How many copies of an answer are in memory at the same time while it is passed on.
+const COPIES: u64 = 2;
+/// How long an answer waits for memory; the time-outs of the server free it.
+const ROOM_WITHIN: Duration = Duration::from_secs(2);
+/// The permits of the semaphores stand for so many bytes each.
+const UNIT: u64 = 1 << 10;
+
+/// A part of the memory that answers may take, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Room {
+    _of_tenant: OwnedSemaphorePermit,
+    _of_all: OwnedSemaphorePermit,
+}
+
+/// The memory that answers may take.
+#[derive(Debug)]
+pub(crate) struct Rooms {
+    all: Arc<Semaphore>,
+    // Each lives as long as answers of its tenant have or wait for memory.
+    tenants: Mutex<HashMap<Tenant, Weak<Semaphore>>>,
+}
+
+impl Default for Rooms {
+    fn default() -> Self {
+        Self { all: semaphore(MOST_UNDER_WAY), tenants: Mutex::default() }
+    }
+}
+
+impl Rooms {
+    /// Waits for the memory of an answer of `length` bytes.
+    ///
+    /// # Errors
+    /// [`Error::AnswersOfTenantFull`] or [`Error::AnswersFull`] when other answers keep it too long.
+    pub async fn make(&self, tenant: &Tenant, length: u64) -> Result<Room> {
+        let (count, until) = (units(length * COPIES), Instant::now() + ROOM_WITHIN);
+        // The tenant's own bound first: what waits for it takes nothing from other tenants.
+        let Some(of_tenant) = acquire(self.of_tenant(tenant), count, until).await else {
+            return Err(Error::AnswersOfTenantFull {
+                tenant: tenant.clone(),
+                most: MOST_OF_TENANT,
+            });
+        };
+        match acquire(Arc::clone(&self.all), count, until).await {
+            Some(of_all) => Ok(Room { _of_tenant: of_tenant, _of_all: of_all }),
+            None => Err(Error::AnswersFull { most: MOST_UNDER_WAY }),
+        }
+    }
+
+    fn of_tenant(&self, tenant: &Tenant) -> Arc<Semaphore> {
+        let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = tenants.get(tenant).and_then(Weak::upgrade) {
+            return known;
+        }
+        tenants.retain(|_, semaphore| semaphore.strong_count() > 0);
+        let new = semaphore(MOST_OF_TENANT);
+        tenants.insert(tenant.clone(), Arc::downgrade(&new));
+        new
+    }
+}
+
+async fn acquire(
+    semaphore: Arc<Semaphore>,
+    count: u32,
+    until: Instant,
+) -> Option<OwnedSemaphorePermit> {
+    timeout_at(until, semaphore.acquire_many_owned(count)).await.ok()?.ok()
+}
+
+fn semaphore(size: ByteSize) -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(units(size.bytes()) as usize))
+}
+
+fn units(bytes: u64) -> u32 {
+    u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MOST_ANSWER;
+
+    fn tenant(number: u64) -> Tenant {
+        format!("t{number}").parse().unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_tenant_whose_answers_are_not_read_leaves_memory_for_those_of_others() {
+        let (rooms, longest) = (Rooms::default(), MOST_ANSWER.bytes());
+        let held = rooms.make(&tenant(0), longest).await.unwrap();
+        let refused = rooms.make(&tenant(0), 1).await;
+        assert!(matches!(refused, Err(Error::AnswersOfTenantFull { .. })), "{refused:?}");
+        rooms.make(&tenant(1), longest).await.unwrap();
+        drop(held);
+        rooms.make(&tenant(0), longest).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn all_tenants_together_are_bounded_too() {
+        let (rooms, longest) = (Rooms::default(), MOST_ANSWER.bytes());
+        let mut held = Vec::new();
+        for number in 0..MOST_UNDER_WAY.bytes() / (longest * COPIES) {
+            held.push(rooms.make(&tenant(number), longest).await.unwrap());
+        }
+        let refused = rooms.make(&tenant(99), longest).await;
+        assert!(matches!(refused, Err(Error::AnswersFull { .. })), "{refused:?}");
+        held.pop();
+        rooms.make(&tenant(99), longest).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_tenant_without_answers_leaves_no_entry() {
+        let rooms = Rooms::default();
+        for number in 0..100 {
+            drop(rooms.make(&tenant(number), 1).await.unwrap());
+        }
+        assert!(rooms.tenants.lock().unwrap().len() <= 1);
+    }
+}
