@@ -71,17 +71,17 @@ def test_an_answer_is_read_with_events_dictionaries_and_profile() -> None:
 def test_an_answer_that_is_cut_anywhere_is_an_error() -> None:
     whole = ACCEPTED + _stream_frames(BATCH) + PROFILE + _frame(frames.END)
     for end in range(0, len(whole), 37):
-        with pytest.raises(sm.PlatformError, match="not whole") as broken:
+        with pytest.raises(sm.PlatformError, match="incomplete") as broken:
             _read(whole[:end])
         assert broken.value.code == "SM-0507"
 
 
 def test_an_answer_without_valid_arrow_data_is_an_error() -> None:
     for broken in (_frame(frames.SCHEMA, b"no arrow"), _frame(frames.BATCH, b"too early")):
-        with pytest.raises(sm.PlatformError, match="not whole"):
+        with pytest.raises(sm.PlatformError, match="incomplete"):
             _read(broken, _frame(frames.END))
     schema = _frame(frames.SCHEMA, BATCH.schema.serialize())
-    with pytest.raises(sm.PlatformError, match="no valid Arrow data"):
+    with pytest.raises(sm.PlatformError, match="invalid Arrow data"):
         _read(schema, _frame(frames.BATCH, BATCH.schema.serialize()))
 
 
@@ -308,9 +308,9 @@ def test_tables_that_the_query_does_not_name_are_refused() -> None:
     for text, table, hint in [
         ("select 1 from t", "memroy", "did you mean `memory`?"),
         ("select 'sales' from sale -- sales", "sales", "did you mean `sale`?"),
-        ("select 1", "zzz", "name it after FROM or JOIN"),
+        ("select 1", "zzz", "use it after FROM or JOIN"),
     ]:
-        with pytest.raises(sm.QueryError, match=f"names no table `{table}`") as refused:
+        with pytest.raises(sm.QueryError, match=f"does not use the table `{table}`") as refused:
             sm.sql(text, **{table: "2GiB"})
         assert (refused.value.code, refused.value.hint) == ("SM-0110", hint)
     sm.sql('select * from "T" a, b', t="a", b="b")
@@ -335,7 +335,9 @@ def test_functions_in_an_image_bring_no_packages() -> None:
 
 def test_counts_that_are_none_are_refused_by_name() -> None:
     for bad in (-1, 0, 1.5, "4", True, 2**32):
-        with pytest.raises(sm.QueryError, match=r"workers=.* is no whole number from 1") as refused:
+        with pytest.raises(
+            sm.QueryError, match=r"workers=.* is not a whole number from 1"
+        ) as refused:
             sm.sql("select 1", workers=bad)  # type: ignore[arg-type]
         assert refused.value.code == "SM-0110"
     for wrong in (
@@ -375,7 +377,7 @@ def test_a_missing_binary_says_what_to_type() -> None:
     program = "import snowmelt as sm\ntry: sm.sql('select 1').collect()\nexcept sm.PlatformError as e: print(e)"
     variables = {"SNOWMELT_BIN": "/nonexistent", "SNOWMELT_STATE": "/nonexistent"}
     printed = run_program(program, SNOWMELT_SOCKET="", **variables)
-    assert printed.startswith("error[SM-0503]: SNOWMELT_BIN names /nonexistent")
+    assert printed.startswith("error[SM-0503]: SNOWMELT_BIN is /nonexistent")
 
 
 def test_a_named_server_that_is_away_is_an_error() -> None:
@@ -394,7 +396,7 @@ def test_progress_tells_what_runs() -> None:
         "2 running · 5 of 8 done (3 cold, 5 warm) · 12,345 rows, 3.0 MiB of 2.0 GiB read · "
         "7 rows to functions"
     )
-    assert _progress.wanted(False) is False
+    assert _progress.enabled(False) is False
 
 
 AWAY = """

@@ -28,20 +28,20 @@ def test_destinations_are_addresses_or_ranges_with_or_without_ports() -> None:
 @pytest.mark.parametrize(
     ("egress", "reason"),
     [
-        ("example.org:443", "names are not looked up"),
-        ("203.0.113.7/24:443", "the one around it is 203.0.113.0/24"),
+        ("example.org:443", "names are not resolved"),
+        ("203.0.113.7/24:443", "its network is 203.0.113.0/24"),
         ("203.0.113.0/33", "203.0.113.0/33"),
         ("300.1.1.1", "300.1.1.1"),
         ("[2001:db8::1]:443", "only IPv4 leaves a job"),
         ("2001:db8::/32", "only IPv4 leaves a job"),
-        ("203.0.113.7:", "no port"),
-        ("203.0.113.7:https", "no port"),
-        ("203.0.113.7:0", "no ports 0"),
-        ("203.0.113.7:443-80", "no ports 443-80"),
-        ("203.0.113.7:70000", "no ports 70000"),
-        ("169.254.169.254:80", "never reached"),
+        ("203.0.113.7:", "neither a port"),
+        ("203.0.113.7:https", "neither a port"),
+        ("203.0.113.7:0", "ports 0 do not exist"),
+        ("203.0.113.7:443-80", "ports 443-80 do not exist"),
+        ("203.0.113.7:70000", "ports 70000 do not exist"),
+        ("169.254.169.254:80", "never be reached"),
         ("", "''"),
-        (443, "no text"),
+        (443, "not a string"),
     ],
 )
 def test_what_is_no_destination_is_refused_with_the_reason(egress: str, reason: str) -> None:
@@ -63,7 +63,7 @@ def test_a_network_is_named_or_described() -> None:
     assert network_of("job") == sm.Network()
     named = sm.Network(egress=["203.0.113.7:443"])
     assert network_of(named) is named and named != sm.Network()
-    with pytest.raises(sm.QueryError, match="no network 'host'"):
+    with pytest.raises(sm.QueryError, match="network 'host' does not exist"):
         network_of("host")  # type: ignore[arg-type]
 
 
@@ -80,5 +80,5 @@ def test_a_function_keeps_its_network_on_its_way() -> None:
 
 
 def test_a_wrong_network_is_refused_when_the_function_is_decorated() -> None:
-    with pytest.raises(sm.QueryError, match="no network 'jobs'"):
+    with pytest.raises(sm.QueryError, match="network 'jobs' does not exist"):
         sm.function(network="jobs")(lambda event: event)

@@ -40,16 +40,16 @@ def test_what_cannot_be_deployed_is_refused_before_anybody_is_asked(tmp_path: Pa
     (tmp_path / "loop").mkdir()
     (tmp_path / "loop" / "up").symlink_to(tmp_path)
     refused: list[tuple[str, Any, dict[str, Any]]] = [
-        ("what runs .*empty is not known", tmp_path / "empty", {}),
+        ("the runtime of .*empty is unknown", tmp_path / "empty", {}),
         ("empty is empty", tmp_path / "empty", {"runtime": "go"}),
-        ("no runtime ruby", tmp_path / "empty", {"runtime": "ruby"}),
-        ("no runtime", tmp_path / "empty", {"runtime": "go", "command": "x"}),
+        ("unknown runtime ruby", tmp_path / "empty", {"runtime": "ruby"}),
+        ("cannot be combined", tmp_path / "empty", {"runtime": "go", "command": "x"}),
         ("none.mjs cannot be read", tmp_path / "none.mjs", {}),
         ("link to a folder", tmp_path / "loop", {"runtime": "node"}),
     ]
     refused += [
         ("either code or a code package", tmp_path / "empty", {"packed": "app:v1"}),
-        ("says itself what runs it", None, {"packed": "app:v1", "runtime": "python"}),
+        ("determines its own runtime", None, {"packed": "app:v1", "runtime": "python"}),
     ]
     for reason, path, more in refused:
         with pytest.raises(sm.QueryError, match=reason) as error:

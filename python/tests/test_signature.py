@@ -59,10 +59,10 @@ def test_annotations_become_fields(annotation: Any, kind: pa.DataType, nullable:
 @pytest.mark.parametrize(
     ("annotation", "reason"),
     [
-        (list, "parameter `v`: list does not name its items' type: write for example list[float]"),
-        (dict, "parameter `v`: dict does not name its fields: write a TypedDict or a dataclass"),
-        (dict[str, int], "does not name its fields"),
-        (None, "parameter `v`: None is no column type"),
+        (list, "parameter `v`: list has no item type: write for example list[float]"),
+        (dict, "parameter `v`: dict has no declared fields: write a TypedDict or a dataclass"),
+        (dict[str, int], "has no declared fields"),
+        (None, "parameter `v`: None is not a column type"),
         (Any, "has no column type"),
         (object, "object has no column type"),
         (Union[int, str], "is several types"),
@@ -73,7 +73,7 @@ def test_annotations_become_fields(annotation: Any, kind: pa.DataType, nullable:
         (np.complex128, "numpy.complex128 has no column type"),
         (Loop, "contains itself"),
         (Annotated[int, "decimal(12, 2)"], "does not hold values of int"),
-        (Annotated[int, "int99"], "is no Arrow type"),
+        (Annotated[int, "int99"], "is not an Arrow type"),
         (Annotated[decimal.Decimal, "decimal(99, 2)"], "precision"),
         (pa.dictionary(pa.int8(), pa.string()), "is not supported"),
         (3, "3 has no column type"),
@@ -140,9 +140,9 @@ def test_mixed_batch_forms_are_refused() -> None:
         (mixed, {}, "mixes batch forms: arrow, pandas"),
         (mixed, {"batch": "scalar"}, "mixes batch forms"),
         (nothing, {}, "needs a parameter"),
-        (nothing, {"batch": "spark"}, "is none of scalar, arrow, pandas, numpy"),
+        (nothing, {"batch": "spark"}, "is not one of scalar, arrow, pandas, numpy"),
         (mixed, {"args": [int, int]}, "args= has 2 types for 1 parameters"),
-        (lambda v: v, {"args": [int], "returns": int}, "'<lambda>' is no name in SQL"),
+        (lambda v: v, {"args": [int], "returns": int}, "'<lambda>' is not a SQL name"),
         (len, {"args": [sm.Array[str]], "returns": int, "on_error": "null"}, "row by row"),
     ]:
         with pytest.raises(sm.SignatureError) as refused:
@@ -182,9 +182,9 @@ def test_a_udf_stays_plainly_callable_and_shows_its_signature() -> None:
 def test_wrong_options_are_refused_at_once() -> None:
     with pytest.raises(TypeError, match="on_error='ignore'"):
         sm.udf(on_error="ignore")
-    with pytest.raises(sm.QueryError, match="no amount of memory"):
+    with pytest.raises(sm.QueryError, match="not an amount of memory"):
         sm.udf(memory="much")
-    with pytest.raises(sm.QueryError, match="no amount of time"):
+    with pytest.raises(sm.QueryError, match="not an amount of time"):
         sm.udf(timeout="5 parsecs")
     with pytest.raises(TypeError, match=r'packages=\["six"\]'):
         sm.udf(packages="six")
