@@ -68,7 +68,7 @@ def test_an_answer_is_read_with_events_dictionaries_and_profile() -> None:
     assert events == [{"event": "accepted", "query": "q-7"}]
 
 
-def test_an_answer_that_is_cut_anywhere_is_an_error() -> None:
+def test_a_truncated_answer_is_an_error() -> None:
     whole = ACCEPTED + _stream_frames(BATCH) + PROFILE + _frame(frames.END)
     for end in range(0, len(whole), 37):
         with pytest.raises(sm.PlatformError, match="incomplete") as broken:
@@ -93,7 +93,7 @@ def test_a_failure_after_rows_is_raised_with_the_query() -> None:
     assert (error.code, error.hint, error.query_id) == ("SM-0201", "do not", "q-7")
 
 
-def test_errors_look_as_on_the_command_line(
+def test_errors_are_rendered_as_on_the_command_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     report = {
@@ -133,7 +133,7 @@ def test_codes_choose_the_class(code: str, kind: type) -> None:
     assert type(errors.from_report({"code": code, "message": ""})) is kind
 
 
-def test_amounts_are_read_as_the_platform_reads_them() -> None:
+def test_amounts_are_parsed_as_by_the_platform() -> None:
     assert _amounts.memory_bytes("512MiB") == 512 << 20
     assert _amounts.memory_bytes("1.5 GiB") == 1536 << 20
     assert _amounts.memory_bytes("2GB") == 2 * 10**9
@@ -146,7 +146,7 @@ def test_amounts_are_read_as_the_platform_reads_them() -> None:
     assert _amounts.milliseconds(datetime.timedelta(hours=1)) == 3_600_000
 
 
-def test_what_is_no_amount_is_refused_with_an_example() -> None:
+def test_invalid_amounts_are_refused_with_an_example() -> None:
     for bad in ("", "MiB", "-1", "5 parsecs", "nan", True, None):
         with pytest.raises(sm.QueryError, match="write for example 512MiB"):
             _amounts.memory_bytes(bad)  # type: ignore[arg-type]
@@ -200,7 +200,7 @@ def _answered(query: sm.Query, table: pa.Table) -> sm.Query:
     return query
 
 
-def test_frames_of_pandas_come_back_with_their_types() -> None:
+def test_pandas_frames_keep_their_types() -> None:
     frame = _pandas_frame()
     query = sm.sql("select * from frame", frame=frame)
     pd.testing.assert_frame_equal(
@@ -208,7 +208,7 @@ def test_frames_of_pandas_come_back_with_their_types() -> None:
     )
 
 
-def test_no_integer_and_no_boolean_becomes_another_type_for_a_null() -> None:
+def test_integers_and_booleans_with_nulls_keep_their_type() -> None:
     table = pa.table(
         {
             "i": pa.array([2**60 + 1, None]),
@@ -223,7 +223,7 @@ def test_no_integer_and_no_boolean_becomes_another_type_for_a_null() -> None:
     assert frame.iloc[0, 0] == 2**60 + 1 and frame.iloc[1, 0] is pd.NA
 
 
-def test_types_of_other_values_are_not_forced() -> None:
+def test_input_types_are_not_applied_to_other_values() -> None:
     query = sm.sql("select * from frame", frame=_pandas_frame())
     other = pa.table(
         {
@@ -236,7 +236,7 @@ def test_types_of_other_values_are_not_forced() -> None:
     assert frame.values.tolist() == [["text", "unknown", 1.5]]
 
 
-def test_enums_of_polars_come_back() -> None:
+def test_polars_enums_are_kept() -> None:
     enum = pl.Enum(["b", "a"])
     frame = pl.DataFrame({"e": pl.Series(["a", None], dtype=enum), "n": [1, None]})
     query = sm.sql("select * from frame", frame=frame)
@@ -283,7 +283,7 @@ def test_empty_frames_keep_their_columns() -> None:
     assert ds.dataset(place).schema.names == ["n", "s"]
 
 
-def test_the_folder_goes_with_its_query() -> None:
+def test_the_folder_is_deleted_with_its_query() -> None:
     folder = Folder()
     path = folder.path
     assert os.path.isdir(path)
@@ -299,12 +299,12 @@ def test_a_frame_is_a_snapshot() -> None:
     assert table.data.to_pydict() == {"n": [1, 2]}
 
 
-def test_what_is_no_table_is_refused_by_name() -> None:
+def test_an_invalid_table_is_refused_by_name() -> None:
     with pytest.raises(sm.QueryError, match="table `t` is a dict"):
         sm.sql("select 1 from t", t={"a": [1]})
 
 
-def test_tables_that_the_query_does_not_name_are_refused() -> None:
+def test_unused_tables_are_refused() -> None:
     for text, table, hint in [
         ("select 1 from t", "memroy", "did you mean `memory`?"),
         ("select 'sales' from sale -- sales", "sales", "did you mean `sale`?"),
@@ -316,7 +316,7 @@ def test_tables_that_the_query_does_not_name_are_refused() -> None:
     sm.sql('select * from "T" a, b', t="a", b="b")
 
 
-def test_functions_in_an_image_bring_no_packages() -> None:
+def test_functions_in_an_image_send_no_packages() -> None:
     @sm.udf(packages=["six"])
     def one(n: int) -> int:
         return n
@@ -333,7 +333,7 @@ def test_functions_in_an_image_bring_no_packages() -> None:
         sm.sql("select 1", image="science:v1")
 
 
-def test_counts_that_are_none_are_refused_by_name() -> None:
+def test_invalid_counts_are_refused_by_name() -> None:
     for bad in (-1, 0, 1.5, "4", True, 2**32):
         with pytest.raises(
             sm.QueryError, match=r"workers=.* is not a whole number from 1"
@@ -373,20 +373,20 @@ def test_showing_a_query_runs_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_missing_binary_says_what_to_type() -> None:
+def test_a_missing_binary_is_an_error() -> None:
     program = "import snowmelt as sm\ntry: sm.sql('select 1').collect()\nexcept sm.PlatformError as e: print(e)"
     variables = {"SNOWMELT_BIN": "/nonexistent", "SNOWMELT_STATE": "/nonexistent"}
     printed = run_program(program, SNOWMELT_SOCKET="", **variables)
     assert printed.startswith("error[SM-0503]: SNOWMELT_BIN is /nonexistent")
 
 
-def test_a_named_server_that_is_away_is_an_error() -> None:
+def test_an_unreachable_named_server_is_an_error() -> None:
     program = "import snowmelt as sm\ntry: sm.map(abs, [1])\nexcept sm.PlatformError as e: print(e)"
     printed = run_program(program, SNOWMELT_SOCKET="/nonexistent/s")
     assert "the server at /nonexistent/s cannot be reached" in printed
 
 
-def test_progress_tells_what_runs() -> None:
+def test_progress_shows_phases_and_counts() -> None:
     event = {
         "event": "progress",
         **{"tasks": 8, "running": 2, "done": 5, "cold": 3, "warm": 5},
@@ -422,7 +422,7 @@ except sm.PlatformError as error:
         "sm.deployed('name')",
     ],
 )
-def test_tracebacks_show_the_callers_lines_and_none_of_ours(call: str) -> None:
+def test_tracebacks_show_only_the_callers_lines(call: str) -> None:
     program = "import sys\n" + AWAY.replace("{call}", call).replace("\\\\n", "\\n")
     printed = run_program(program, SNOWMELT_SOCKET="/nonexistent/s")
     plain, _, notebook = printed.partition("in a notebook\n")

@@ -44,7 +44,7 @@ def test_destinations_are_addresses_or_ranges_with_or_without_ports() -> None:
         (443, "not a string"),
     ],
 )
-def test_what_is_no_destination_is_refused_with_the_reason(egress: str, reason: str) -> None:
+def test_invalid_destinations_are_refused_with_the_reason(egress: str, reason: str) -> None:
     with pytest.raises(sm.QueryError) as failed:
         sm.Network(egress=[egress])
     assert failed.value.code == "SM-0110"
@@ -52,13 +52,13 @@ def test_what_is_no_destination_is_refused_with_the_reason(egress: str, reason: 
     assert failed.value.hint is not None and "203.0.113.0/24:443" in failed.value.hint
 
 
-def test_one_text_is_no_list_of_destinations() -> None:
+def test_a_string_is_refused_as_list_of_destinations() -> None:
     with pytest.raises(sm.QueryError) as failed:
         sm.Network(egress="203.0.113.7:443")
     assert failed.value.hint == "write egress=['203.0.113.7:443']"
 
 
-def test_a_network_is_named_or_described() -> None:
+def test_a_network_is_given_by_name_or_object() -> None:
     assert network_of(None) is None and network_of("none") is None
     assert network_of("job") == sm.Network()
     named = sm.Network(egress=["203.0.113.7:443"])
@@ -67,7 +67,7 @@ def test_a_network_is_named_or_described() -> None:
         network_of("host")  # type: ignore[arg-type]
 
 
-def test_a_function_keeps_its_network_on_its_way() -> None:
+def test_a_pickled_function_keeps_its_network() -> None:
     @sm.function(network=sm.Network(egress=["203.0.113.7:443"]))
     def fetch(rank: int) -> int:
         return rank

@@ -28,14 +28,14 @@ def test_a_folder_travels_with_its_programs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "runtime"), [("a.mjs", "node"), ("a.jar", "java"), ("a.py", "python")]
 )
-def test_the_ending_says_what_runs_it(tmp_path: Path, name: str, runtime: str) -> None:
+def test_the_file_ending_selects_the_runtime(tmp_path: Path, name: str, runtime: str) -> None:
     (tmp_path / name).write_text("text")
     spec = _program._code(tmp_path / name, None, None, None)
     assert spec["runtime"] == runtime and "root" not in spec
     assert spec["code"]["kind"] == ("source" if runtime == "python" else "files")
 
 
-def test_what_cannot_be_deployed_is_refused_before_anybody_is_asked(tmp_path: Path) -> None:
+def test_invalid_deployments_are_refused_before_any_request(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "loop").mkdir()
     (tmp_path / "loop" / "up").symlink_to(tmp_path)

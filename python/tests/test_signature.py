@@ -79,7 +79,7 @@ def test_annotations_become_fields(annotation: Any, kind: pa.DataType, nullable:
         (3, "3 has no column type"),
     ],
 )
-def test_annotations_without_a_meaning_are_refused(annotation: Any, reason: str) -> None:
+def test_unsupported_annotations_are_refused(annotation: Any, reason: str) -> None:
     def f(v: Any) -> int:
         return 1
 
@@ -93,7 +93,7 @@ def test_annotations_without_a_meaning_are_refused(annotation: Any, reason: str)
     assert error.report["location"]["within"] == "f()"
 
 
-def test_what_is_no_parameter_of_sql_is_refused() -> None:
+def test_unsupported_parameters_are_refused() -> None:
     def variadic(*v: int) -> int:
         return 1
 
@@ -114,7 +114,7 @@ def test_what_is_no_parameter_of_sql_is_refused() -> None:
         assert reason in str(refused.value)
 
 
-def test_batch_forms_come_from_the_option_or_the_annotations() -> None:
+def test_the_option_or_the_annotations_set_the_batch_form() -> None:
     @sm.udf
     def series(v: sm.Series[float], w: sm.Series[int | None]) -> sm.Series[str]:
         return v
@@ -168,7 +168,7 @@ def test_names_of_the_surrounding_function_are_found() -> None:
             return v
 
 
-def test_a_udf_stays_plainly_callable_and_shows_its_signature() -> None:
+def test_a_udf_can_be_called_and_shows_its_signature() -> None:
     @sm.udf(packages=["six"])
     def price(amount: float, note: str | None = None) -> float:
         """Doubles."""
@@ -179,7 +179,7 @@ def test_a_udf_stays_plainly_callable_and_shows_its_signature() -> None:
     assert repr(price) == "<udf price(amount: float64, note: string or null) -> float64>"
 
 
-def test_wrong_options_are_refused_at_once() -> None:
+def test_wrong_options_are_refused_when_decorating() -> None:
     with pytest.raises(TypeError, match="on_error='ignore'"):
         sm.udf(on_error="ignore")
     with pytest.raises(sm.QueryError, match="not an amount of memory"):

@@ -60,7 +60,7 @@ def up_with_umask_0(alone: Snowmelt, tmp_path: Path) -> Iterator[Snowmelt]:
     alone.run("down")
 
 
-def test_the_umask_opens_nothing(up_with_umask_0: Snowmelt) -> None:
+def test_file_modes_do_not_depend_on_the_umask(up_with_umask_0: Snowmelt) -> None:
     state = up_with_umask_0.folder / "state"
     assert mode(state) == 0o700
     for name in ("state.redb", "server.lock", "snowmelt.sock", "snowmelt.log"):
@@ -94,7 +94,7 @@ def test_members_of_the_group_may_use_the_server(alone: Snowmelt) -> None:
         alone.run("down")
 
 
-def test_a_group_that_is_not_there_is_refused(alone: Snowmelt) -> None:
+def test_a_missing_group_is_refused(alone: Snowmelt) -> None:
     alone.environment = {"SNOWMELT_GROUP": "no-such-group-e2e"}
     alone.run("up").failed_with("SM-0110", "no-such-group-e2e", "groupadd")
 
@@ -103,7 +103,7 @@ def descriptors(pid: int) -> int:
     return len(list(Path(f"/proc/{pid}/fd").iterdir()))
 
 
-def test_strangers_take_few_descriptors_and_keep_no_host_out(
+def test_unauthenticated_connections_are_bounded_and_block_no_host(
     alone: Snowmelt, tmp_path: Path
 ) -> None:
     token = tmp_path / "token"

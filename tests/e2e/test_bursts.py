@@ -148,7 +148,7 @@ def cluster(snowmelt: Snowmelt, request: pytest.FixtureRequest) -> Iterator[Clus
 
 
 @pytest.mark.parametrize("cluster", ["groups", "guard"], indirect=True)
-def test_functions_on_two_hosts_talk_by_plain_sockets(cluster: Cluster) -> None:
+def test_functions_on_two_hosts_communicate_by_plain_sockets(cluster: Cluster) -> None:
     code = RING + textwrap.dedent("""
         done = sm.burst(ring, 12, network="job", memory="64MiB")
         print(json.dumps([done, [(h["host"], h["first"], h["count"]) for h in done.hosts],
@@ -168,7 +168,7 @@ def test_functions_on_two_hosts_talk_by_plain_sockets(cluster: Cluster) -> None:
     assert messages == more, "the network costs the same for 12 functions and for 40"
 
 
-def test_what_a_function_sent_before_it_returned_arrives(cluster: Cluster) -> None:
+def test_data_sent_before_a_function_returned_arrives(cluster: Cluster) -> None:
     """The reader begins when all senders' host has nothing more to run."""
     done = cluster.python("""
         def hands_over(rank):
@@ -193,7 +193,7 @@ def test_what_a_function_sent_before_it_returned_arrives(cluster: Cluster) -> No
     wait_for("nothing", lambda: not any(cluster.job_devices(host) for host in cluster.hosts))
 
 
-def test_functions_on_two_hosts_talk_by_ipv6_and_by_name(cluster: Cluster) -> None:
+def test_functions_on_two_hosts_communicate_by_ipv6_and_by_name(cluster: Cluster) -> None:
     code = """
         @sm.function(network="job", memory="64MiB")
         def greet(rank):
@@ -285,7 +285,7 @@ def outside(cluster: Cluster) -> Iterator[str]:
         subprocess.run(["ip", "netns", "del", name], capture_output=True)
 
 
-def test_outside_is_reached_only_as_the_policy_names_it(cluster: Cluster, outside: str) -> None:
+def test_egress_is_limited_to_the_policy(cluster: Cluster, outside: str) -> None:
     code = f"""
         def ask(rank):
             import errno, socket
@@ -312,7 +312,7 @@ def test_outside_is_reached_only_as_the_policy_names_it(cluster: Cluster, outsid
 
 
 @pytest.mark.parametrize("cluster", ["groups", "guard"], indirect=True)
-def test_two_jobs_with_the_same_addresses_are_apart(cluster: Cluster) -> None:
+def test_two_jobs_with_the_same_addresses_are_isolated(cluster: Cluster) -> None:
     code = """
         import threading
 
@@ -355,7 +355,7 @@ def test_two_jobs_with_the_same_addresses_are_apart(cluster: Cluster) -> None:
     assert probed == [[]], "neither another job, nor the hosts, nor the metadata address"
 
 
-def test_a_host_that_vanishes_is_told_and_leaves_nothing(cluster: Cluster) -> None:
+def test_a_lost_host_is_reported_and_cleaned_up(cluster: Cluster) -> None:
     program = subprocess.Popen(
         [
             sys.executable,
@@ -498,7 +498,7 @@ export async function handler(event) {
 """
 
 
-def test_programs_on_two_hosts_talk(cluster: Cluster, tmp_path: Path) -> None:
+def test_programs_on_two_hosts_communicate(cluster: Cluster, tmp_path: Path) -> None:
     if not Path("/usr/bin/node").exists():
         pytest.skip("Node.js is not installed on this machine (scripts/setup e2e installs it)")
     (tmp_path / "handler.mjs").write_text(NODE)

@@ -168,7 +168,7 @@ def test_a_flipped_bit_is_found(home: Snowmelt, code: Path, alone: Snowmelt) -> 
     assert call(alone) == SHOWN
 
 
-def test_what_is_no_package_for_this_host_is_refused_by_name(
+def test_a_package_for_another_platform_is_refused_by_name(
     home: Snowmelt, alone: Snowmelt, tmp_path: Path, code: Path
 ) -> None:
     (tmp_path / "root").mkdir()
@@ -224,7 +224,7 @@ def relabelled(layout: Path, found: str, other: str) -> Path:
     return layout
 
 
-def test_a_tag_that_moves_changes_no_function(
+def test_a_moved_tag_does_not_change_a_function(
     home: Snowmelt, code: Path, served: Registry, away: Snowmelt, tmp_path: Path
 ) -> None:
     name = f"{served.address}/team/moves:v1"
@@ -240,7 +240,7 @@ def test_a_tag_that_moves_changes_no_function(
     assert call(away)["place"] == "CH"
 
 
-def test_each_host_of_a_burst_reads_the_package_by_itself(
+def test_each_host_of_a_burst_reads_the_package_from_the_registry(
     pushed: str, served: Registry, cluster: Cluster
 ) -> None:
     # The registry's data, served on the loopback of each host.

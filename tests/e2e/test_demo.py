@@ -50,7 +50,7 @@ def _run(script: str, *arguments: object) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_the_demo_looks_only_at_what_its_own_run_left(alone: Snowmelt) -> None:
+def test_the_demo_checks_only_its_own_processes(alone: Snowmelt) -> None:
     alone.run("up").succeeded()
     try:
         demo = subprocess.run(
@@ -71,7 +71,7 @@ def test_the_demo_looks_only_at_what_its_own_run_left(alone: Snowmelt) -> None:
         alone.run("down").succeeded()
 
 
-def test_an_orphan_and_a_run_folder_are_left_behind_and_nothing_of_others() -> None:
+def test_orphans_and_run_folders_are_detected_and_those_of_others_ignored() -> None:
     with subprocess.Popen(["sleep", "300"]) as other:
         try:
             _run(ORPHAN)
@@ -79,5 +79,5 @@ def test_an_orphan_and_a_run_folder_are_left_behind_and_nothing_of_others() -> N
             other.kill()
 
 
-def test_a_platform_that_runs_is_seen_and_one_that_ended_is_not() -> None:
+def test_running_platforms_are_detected_and_ended_ones_are_not() -> None:
     _run(KEPT, SNOWMELT)

@@ -52,7 +52,7 @@ def _flags(shown: str) -> list[str]:
     return sorted(json.loads(line)["l_returnflag"] for line in shown.splitlines())
 
 
-def test_the_wheel_brings_the_command(dist: Path, wheels: Path, bare: debian.Machine) -> None:
+def test_the_wheel_contains_the_command(dist: Path, wheels: Path, bare: debian.Machine) -> None:
     (wheel,) = dist.glob("*.whl")
     assert re.fullmatch(r"snowmelt-[\d.]+-py3-none-manylinux_2_\d+_\w+\.whl", wheel.name)
     for path in [wheel, *wheels.glob("*.whl")]:
@@ -67,7 +67,7 @@ def test_the_wheel_brings_the_command(dist: Path, wheels: Path, bare: debian.Mac
     assert bare.run("/opt/venv/bin/python", "-c", script).strip() == "3"
 
 
-def test_the_debian_package_brings_command_unit_group_and_pages(
+def test_the_debian_package_contains_command_unit_group_and_pages(
     dist: Path, bare: debian.Machine
 ) -> None:
     (package,) = dist.glob("*.deb")
@@ -86,7 +86,7 @@ def test_the_debian_package_brings_command_unit_group_and_pages(
     assert not (bare.root / "var/lib/snowmelt").exists()
 
 
-def test_the_tarball_has_a_program_without_symbols(dist: Path, tmp_path: Path) -> None:
+def test_the_tarball_contains_a_stripped_program(dist: Path, tmp_path: Path) -> None:
     (archive,) = dist.glob("*.tar.gz")
     with tarfile.open(archive) as opened:
         opened.extractall(tmp_path, filter="data")

@@ -91,7 +91,7 @@ def test_kill_of_a_worker_gives_the_same_answer(
     assert snowmelt.finish(process).succeeded().out.strip() == ANSWER
 
 
-def test_kill_of_the_driver_is_told(
+def test_kill_of_the_driver_is_reported(
     snowmelt: Snowmelt, start_slow: Callable[[], subprocess.Popen[str]]
 ) -> None:
     process = start_slow()
@@ -102,7 +102,7 @@ def test_kill_of_the_driver_is_told(
     done.failed_with("SM-0403")
 
 
-def test_kill_of_a_worker_again_and_again_is_told(
+def test_repeated_kills_of_a_worker_are_reported(
     snowmelt: Snowmelt, start_slow: Callable[[], subprocess.Popen[str]]
 ) -> None:
     process = start_slow()
@@ -116,7 +116,7 @@ def test_kill_of_a_worker_again_and_again_is_told(
     done.failed_with("SM-0401")
 
 
-def test_kill_of_the_command_leaves_nothing(
+def test_kill_of_the_command_is_cleaned_up(
     start_slow: Callable[[], subprocess.Popen[str]],
 ) -> None:
     before = Stock()
@@ -127,7 +127,7 @@ def test_kill_of_the_command_leaves_nothing(
     assert not before.left_within(CLEAN_WITHIN_S)
 
 
-def test_kill_of_the_spawner_gives_the_same_answer_or_is_told(
+def test_kill_of_the_spawner_gives_the_same_answer_or_an_error(
     snowmelt: Snowmelt, start_slow: Callable[[], subprocess.Popen[str]]
 ) -> None:
     before = Stock()
@@ -143,7 +143,7 @@ def test_kill_of_the_spawner_gives_the_same_answer_or_is_told(
     assert not before.left_within(CLEAN_WITHIN_S)
 
 
-def test_kill_of_both_is_cleaned_by_the_next_start(
+def test_kill_of_server_and_spawner_is_cleaned_up_by_the_next_start(
     snowmelt: Snowmelt, data: Path, start_slow: Callable[[], subprocess.Popen[str]]
 ) -> None:
     before = Stock()
@@ -160,7 +160,7 @@ def test_kill_of_both_is_cleaned_by_the_next_start(
     assert not before.left_within(CLEAN_WITHIN_S)
 
 
-def test_a_reader_that_goes_away_is_no_failure(snowmelt: Snowmelt, data: Path) -> None:
+def test_a_closed_output_pipe_is_not_a_failure(snowmelt: Snowmelt, data: Path) -> None:
     process = snowmelt.start("sql", f"select * from '{data / 'lineitem'}'", "-o", "csv")
     assert process.stdout is not None and process.stderr is not None
     process.stdout.readline()
@@ -170,7 +170,7 @@ def test_a_reader_that_goes_away_is_no_failure(snowmelt: Snowmelt, data: Path) -
     process.stderr.close()
 
 
-def test_no_output_file_is_left_by_a_query_that_ends_early(
+def test_a_query_that_ends_early_leaves_no_output_file(
     snowmelt: Snowmelt,
     data: Path,
     udf_file: Callable[[str], Path],

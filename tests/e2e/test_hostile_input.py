@@ -112,7 +112,7 @@ def test_expressions_of_a_thousand_terms(up: Snowmelt, data: Path) -> None:
     ]
 
 
-def test_a_function_that_lies_about_its_batch(
+def test_a_function_that_claims_a_huge_batch(
     up: Snowmelt, data: Path, udf_file: Callable[[str], Path]
 ) -> None:
     udfs = udf_file(LIAR)

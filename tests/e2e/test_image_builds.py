@@ -57,7 +57,7 @@ def reads(snowmelt: Snowmelt, code: Path, image: str, path: str) -> str:
     return str(json.loads(done.out))
 
 
-def test_a_change_of_code_presses_and_sends_the_code_alone(
+def test_a_change_of_code_compresses_and_sends_only_the_code(
     alone: Snowmelt, served: Registry, app: Path, code: Path
 ) -> None:
     name = f"{served.address}/team/built:v1"
@@ -94,7 +94,7 @@ def read(event):
 while True:"""
 
 
-def test_the_configuration_of_an_image_holds_below_the_functions_own_settings(
+def test_function_settings_override_the_configuration_of_an_image(
     alone: Snowmelt, served: Registry, app: Path
 ) -> None:
     (app / "serve").write_text(SERVE.replace("while True:", SELF, 1))
@@ -126,7 +126,7 @@ def test_the_configuration_of_an_image_holds_below_the_functions_own_settings(
     silent.failed_with("SM-0206", "neither an entrypoint nor a command")
 
 
-def test_python_in_an_image_runs_by_the_interpreter_of_the_image(
+def test_python_in_an_image_runs_in_the_interpreter_of_the_image(
     alone: Snowmelt, app: Path, tmp_path: Path
 ) -> None:
     place = ("--python-path", "/opt/python")
@@ -209,7 +209,7 @@ def test_udfs_in_an_image_have_its_files_its_python_and_its_packages(
     assert (done.stdout, done.returncode) == ("['one', 'two']\n", 0), done.stderr
 
 
-def test_libraries_that_wheels_leave_to_the_system_are_added_or_named(
+def test_system_libraries_of_wheels_are_added_or_reported(
     alone: Snowmelt, app: Path, tmp_path: Path
 ) -> None:
     numpy = ("--python", "numpy")
@@ -230,7 +230,7 @@ def test_libraries_that_wheels_leave_to_the_system_are_added_or_named(
     assert "lacking" not in json.loads(on.out)
 
 
-def test_what_is_built_on_an_image_shares_its_layers(
+def test_an_image_built_on_another_shares_its_layers(
     alone: Snowmelt, served: Registry, app: Path, tmp_path: Path
 ) -> None:
     base = alone.run("image", "build", "base:v1", "--code", app, "-o", "json").succeeded()
@@ -252,7 +252,7 @@ def test_what_is_built_on_an_image_shares_its_layers(
     alone.run("image", "verify", "b:v1").succeeded()
 
 
-def test_what_cannot_be_built_is_named(alone: Snowmelt, app: Path, tmp_path: Path) -> None:
+def test_build_errors_name_the_cause(alone: Snowmelt, app: Path, tmp_path: Path) -> None:
     build = ("image", "build", "app:v1")
     alone.run(*build).failed_with("SM-0110", "an image of nothing", "--code")
     missing = tmp_path / "none"
@@ -269,7 +269,7 @@ def test_what_cannot_be_built_is_named(alone: Snowmelt, app: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_a_builder_that_is_ended_leaves_nothing_half_made(
+def test_an_interrupted_build_removes_partial_files(
     alone: Snowmelt, app: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
     model = tmp_path / "model"

@@ -94,7 +94,7 @@ def listed(snowmelt: Snowmelt) -> list[dict[str, Any]]:
     return list(json.loads(snowmelt.run("image", "ls", "-o", "json").succeeded().out))
 
 
-def test_an_image_that_nobody_here_wrote_runs(made: Image, home: Snowmelt, code: Path) -> None:
+def test_an_image_made_by_other_tools_runs(made: Image, home: Snowmelt, code: Path) -> None:
     deploy(home, code, "debian:v1").succeeded()
     name = "usr/share/doc/libc6/copyright"
     assert answer(read(home, f"/{name}")) == digest(made.rootfs / name)
@@ -105,7 +105,7 @@ def test_an_image_that_nobody_here_wrote_runs(made: Image, home: Snowmelt, code:
 
 
 @both_ways
-def test_both_ways_show_the_same_image(
+def test_both_mount_methods_show_the_same_image(
     pushed: str, made: Image, code: Path, up: Snowmelt, home: Snowmelt
 ) -> None:
     deploy(up, code, pushed).succeeded()
@@ -153,7 +153,7 @@ def test_the_same_input_gives_the_same_image(
 
 
 @both_ways
-def test_another_host_fetches_what_a_start_touches(
+def test_another_host_fetches_the_blocks_of_a_start(
     pushed: str, served: Registry, made: Image, code: Path, up: Snowmelt, home: Snowmelt
 ) -> None:
     whole = next(image["bytes"] for image in listed(home) if image["name"] == "debian:v1")
@@ -191,7 +191,7 @@ def test_a_daemon_that_is_killed_is_replaced_under_its_readers(
 
 
 @both_ways
-def test_without_a_daemon_reads_fail_and_the_next_call_has_a_new_one(
+def test_without_a_daemon_reads_fail_and_the_next_call_starts_one(
     pushed: str, served: Registry, made: Image, code: Path, up: Snowmelt
 ) -> None:
     deploy(up, code, pushed).succeeded()
@@ -310,7 +310,7 @@ def flip(path: Path, at: int) -> None:
         file.write(bytes([byte ^ 1]))
 
 
-def test_what_nothing_names_is_removed(made: Image, alone: Snowmelt) -> None:
+def test_unreferenced_blobs_are_removed(made: Image, alone: Snowmelt) -> None:
     alone.run("image", "convert", f"oci:{made.layout}", "debian:v1").succeeded()
     blobs = alone.folder / "state/images/blobs/sha256"
     before = set(blobs.iterdir())
@@ -324,7 +324,7 @@ def test_what_nothing_names_is_removed(made: Image, alone: Snowmelt) -> None:
     assert not set(blobs.iterdir())
 
 
-def test_wrong_names_and_places(alone: Snowmelt, served: Registry, tmp_path: Path) -> None:
+def test_wrong_names_and_paths(alone: Snowmelt, served: Registry, tmp_path: Path) -> None:
     convert = ("image", "convert")
     alone.run(*convert, f"oci:{tmp_path / 'none'}", "a").failed_with("SM-1003", "none")
     alone.run(*convert, "UPPER/case").failed_with("SM-0110", "a repository has a-z")
@@ -337,7 +337,7 @@ def test_wrong_names_and_places(alone: Snowmelt, served: Registry, tmp_path: Pat
     alone.run(*convert, f"dir:{tmp_path}", "a", *both).failed_with("SM-0110", "power of two")
 
 
-def test_what_two_images_share(alone: Snowmelt, tmp_path: Path) -> None:
+def test_blocks_shared_by_two_images(alone: Snowmelt, tmp_path: Path) -> None:
     root = tmp_path / "root"
     (root / "etc").mkdir(parents=True)
     (root / "data").write_bytes(os.urandom(2 << 20))
@@ -356,7 +356,7 @@ def test_what_two_images_share(alone: Snowmelt, tmp_path: Path) -> None:
     assert "content    /etc/name" in alone.run("image", "diff", "a", "b").out
 
 
-def test_a_host_that_was_warmed_fetches_no_block(
+def test_a_warmed_host_fetches_no_block(
     pushed: str, served: Registry, made: Image, code: Path, alone: Snowmelt
 ) -> None:
     served.fetched()
@@ -374,7 +374,7 @@ def test_a_host_that_was_warmed_fetches_no_block(
     assert served.fetched() == 0
 
 
-def test_a_platform_that_runs_finds_what_was_warmed_beside_it(
+def test_a_running_platform_uses_blocks_that_were_warmed(
     pushed: str, served: Registry, made: Image, code: Path, up: Snowmelt
 ) -> None:
     # Reads of raw files would say nothing of the cache.
@@ -399,7 +399,7 @@ def test_a_platform_that_runs_finds_what_was_warmed_beside_it(
     assert answer(read(up, "/opt/ballast")) == digest(made.ballast)
 
 
-def test_a_start_travels_with_its_image_to_who_trusts_it(
+def test_a_start_profile_is_used_by_platforms_that_trust_its_key(
     made: Image, served: Registry, code: Path, up: Snowmelt, home: Snowmelt
 ) -> None:
     """The start of one platform reads a file that functions of others never touch."""
@@ -440,7 +440,7 @@ def test_a_start_travels_with_its_image_to_who_trusts_it(
     held.failed_with("SM-0504", "running platform", "snowmelt down")
 
 
-def test_a_start_is_pushed_with_its_image(
+def test_a_start_profile_is_pushed_with_its_image(
     served: Registry, code: Path, alone: Snowmelt, made: Image
 ) -> None:
     name = f"{served.address}/team/pushed:blocks"
@@ -484,7 +484,7 @@ def own(made: Image, home: Snowmelt, tmp_path: Path) -> Iterator[tuple[Registry,
 
 
 @both_ways
-def test_a_blob_that_cannot_be_had_is_told_with_its_cause(
+def test_an_unavailable_blob_is_reported_with_its_cause(
     own: tuple[Registry, str], code: Path, up: Snowmelt
 ) -> None:
     served, name = own
@@ -508,7 +508,7 @@ def test_a_blob_that_cannot_be_had_is_told_with_its_cause(
     answer(read(up, "/usr/bin/python3"))
 
 
-def test_readers_and_who_asks_for_a_manifest_wait_while_their_registry_starts_again(
+def test_reads_and_manifest_requests_wait_while_the_registry_restarts(
     own: tuple[Registry, str], made: Image, code: Path, up: Snowmelt
 ) -> None:
     served, name = own
@@ -531,7 +531,7 @@ def test_readers_and_who_asks_for_a_manifest_wait_while_their_registry_starts_ag
 
 
 @pytest.mark.parametrize("signed", ["by itself", "by an authority"])
-def test_a_registry_with_an_authority_of_its_own(
+def test_a_registry_with_its_own_certificate_authority(
     made: Image, home: Snowmelt, code: Path, alone: Snowmelt, tmp_path: Path, signed: str
 ) -> None:
     key, certificate, authority = (tmp_path / name for name in ("key", "certificate", "authority"))
@@ -564,9 +564,7 @@ def test_a_registry_with_an_authority_of_its_own(
         served.stop()
 
 
-def test_other_tools_find_images_by_the_names_that_users_write(
-    made: Image, alone: Snowmelt
-) -> None:
+def test_other_tools_find_images_by_their_names(made: Image, alone: Snowmelt) -> None:
     alone.run("image", "convert", f"oci:{made.layout}", "debian:v1").succeeded()
     layout = alone.folder / "state/images"
     found = json.loads(run("skopeo", "inspect", "--raw", f"oci:{layout}:debian:v1"))

@@ -45,7 +45,7 @@ QUERIES = {
 
 @pytest.mark.parametrize("name", QUERIES)
 @pytest.mark.parametrize("workers", [1, 3])
-def test_answers_as_duckdb_does(
+def test_answers_are_equal_to_those_of_duckdb(
     snowmelt: Snowmelt, data: Path, tmp_path: Path, name: str, workers: int
 ) -> None:
     text, ordered = QUERIES[name]
@@ -59,7 +59,7 @@ def test_answers_as_duckdb_does(
     assert difference(peers.read_arrow(answer), expected, ordered=ordered) is None
 
 
-def test_a_location_is_quoted_in_from_and_nothing_is_left(snowmelt: Snowmelt, data: Path) -> None:
+def test_a_location_quoted_in_from_and_complete_clean_up(snowmelt: Snowmelt, data: Path) -> None:
     """The issue's own example: processes, mounts, namespaces, cgroups, files as before."""
     before = Stock()
     sql = "select l_returnflag, count(*) as n from '{}' group by 1"
@@ -84,14 +84,14 @@ def test_every_format_holds_the_same_rows(snowmelt: Snowmelt, data: Path, tmp_pa
     assert all(r["c_name"] in table for r in expected)
 
 
-def test_data_goes_to_stdout_and_all_else_to_stderr(snowmelt: Snowmelt, data: Path) -> None:
+def test_data_is_written_to_stdout_and_the_rest_to_stderr(snowmelt: Snowmelt, data: Path) -> None:
     sql = f"select count(*) as n from '{data / 'customer'}'"
     done = snowmelt.run("sql", sql, "-o", "json", "--progress", "plain", "--profile").succeeded()
     assert json.loads(done.out) == {"n": 1500}
     assert done.err
 
 
-def test_a_profile_page_loads_nothing(snowmelt: Snowmelt, data: Path, tmp_path: Path) -> None:
+def test_a_profile_page_is_self_contained(snowmelt: Snowmelt, data: Path, tmp_path: Path) -> None:
     page = tmp_path / "profile.html"
     sql = f"select count(*) from '{data / 'lineitem'}' where l_comment <> '<script>'"
     snowmelt.sql(sql, "--profile-out", page).succeeded()
@@ -100,7 +100,7 @@ def test_a_profile_page_loads_nothing(snowmelt: Snowmelt, data: Path, tmp_path: 
     assert not any(word in text for word in ('src="http', 'href="http', "@import", "url(http"))
 
 
-def test_two_queries_at_once(snowmelt: Snowmelt, data: Path) -> None:
+def test_two_concurrent_queries(snowmelt: Snowmelt, data: Path) -> None:
     sql = f"select sum(l_orderkey) as s from '{data / 'lineitem'}' where l_linenumber = "
     alone = [snowmelt.rows(f"{sql}{n}") for n in (1, 2)]
     started = [snowmelt.start("sql", f"{sql}{n}", "-o", "json", "--workers", 2) for n in (1, 2)]

@@ -80,7 +80,7 @@ def test_a_second_server_is_refused(up: Snowmelt) -> None:
     assert done.code == 2
 
 
-def test_two_clients_at_once(up: Snowmelt, data: Path) -> None:
+def test_two_concurrent_clients(up: Snowmelt, data: Path) -> None:
     sql = f"select sum(l_orderkey) as s from '{data / 'lineitem'}' where l_linenumber = "
     alone = [up.rows(f"{sql}{n}", "--embedded") for n in (1, 2)]
     started = [up.start("sql", f"{sql}{n}", "-o", "json") for n in (1, 2)]
@@ -155,7 +155,7 @@ def test_wrong_names_and_events(up: Snowmelt, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("victim", ["server", "server and spawner"])
-def test_kill_of_the_server_loses_nothing_that_was_acknowledged(
+def test_kill_of_the_server_loses_no_acknowledged_call(
     up: Snowmelt, tmp_path: Path, victim: str
 ) -> None:
     deploy(up, tmp_path, HELLO)

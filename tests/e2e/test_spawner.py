@@ -191,7 +191,7 @@ def ended(snowmelt: Snowmelt) -> None:
     assert not list(run.iterdir()), list(run.iterdir())
 
 
-def test_it_is_told_while_no_spawner_can_be_started(alone: Snowmelt, tmp_path: Path) -> None:
+def test_the_status_shows_that_no_spawner_can_be_started(alone: Snowmelt, tmp_path: Path) -> None:
     """The machine has no room for a control group: nothing can be started, until it has."""
     file = tmp_path / "function.py"
     file.write_text("def handler(event):\n    return event\n")

@@ -27,7 +27,7 @@ def _anchors(document: Path) -> set[str]:
     return {_anchor(h) for h in re.findall(r"^#+ (.*)$", document.read_text(), re.MULTILINE)}
 
 
-def test_links_lead_somewhere(checkout: Path) -> None:
+def test_links_have_existing_targets(checkout: Path) -> None:
     broken = []
     for document in _documents(checkout):
         for link in re.findall(r"\]\(([^)\s]+)\)", document.read_text()):
@@ -54,7 +54,7 @@ def test_files_named_in_tables_and_text_exist(checkout: Path) -> None:
     assert not missing
 
 
-def test_every_escape_attempt_named_is_made(checkout: Path) -> None:
+def test_security_md_names_the_escape_tests(checkout: Path) -> None:
     """`module::test` in SECURITY.md is a test of tests/escape, and each of those is named."""
     folder = checkout / "crates/sandbox/tests/escape"
     made = {
@@ -110,7 +110,7 @@ def _is_built(checkout: Path) -> bool:
     return SNOWMELT.stat().st_mtime > max(source.stat().st_mtime for source in sources)
 
 
-def test_every_command_shown_is_known_to_the_binary(checkout: Path) -> None:
+def test_the_binary_accepts_every_documented_command(checkout: Path) -> None:
     if not _is_built(checkout):
         pytest.skip("the binary is not built, or older than the sources: make build")
     unknown = []
@@ -133,7 +133,7 @@ def test_every_command_shown_is_known_to_the_binary(checkout: Path) -> None:
     assert not unknown
 
 
-def test_every_door_named_is_in_the_makefile(checkout: Path) -> None:
+def test_every_documented_make_target_exists(checkout: Path) -> None:
     doors = set(re.findall(r"^([a-z0-9]+):", (checkout / "Makefile").read_text(), re.M))
     named = {
         door

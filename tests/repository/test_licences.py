@@ -106,6 +106,6 @@ def test_no_banned_crate_and_no_second_version(tree: dict[str, Any], rules: dict
         assert len(versions[rule["name"]]) <= most, rule
 
 
-def test_the_licence_is_ours_everywhere(workspace: dict[str, Any], checkout: Path) -> None:
+def test_every_package_has_the_project_licence(workspace: dict[str, Any], checkout: Path) -> None:
     assert {package["license"] for package in workspace["packages"]} == {"Apache-2.0"}
     assert "Version 2.0, January 2004" in (checkout / "LICENSE").read_text()

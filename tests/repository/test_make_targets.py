@@ -10,7 +10,7 @@ def _recipe(checkout: Path, door: str) -> str:
     return subprocess.run(command, cwd=checkout, check=True, capture_output=True, text=True).stdout
 
 
-def test_the_demo_needs_root_and_says_so_before_it_builds(checkout: Path) -> None:
+def test_the_demo_checks_for_root_before_it_builds(checkout: Path) -> None:
     recipe = _recipe(checkout, "demo")
     assert 0 <= recipe.index("scripts/needs-root demo") < recipe.index("scripts/build")
     nobody = ["setpriv", "--reuid", "65534", "--clear-groups"] if os.geteuid() == 0 else []
@@ -25,13 +25,13 @@ def test_the_demo_needs_root_and_says_so_before_it_builds(checkout: Path) -> Non
     assert refused.returncode == 2 and "sudo make demo" in refused.stderr
 
 
-def test_the_demo_builds_the_product_alone(checkout: Path) -> None:
+def test_the_demo_builds_only_the_product(checkout: Path) -> None:
     assert "cargo" not in _recipe(checkout, "demo")
     built = (checkout / "scripts/build").read_text()
     assert "--package snowmelt --package snowmelt-query\n" in built and "--workspace" not in built
 
 
-def test_the_demo_installs_nothing_that_only_tests_use(checkout: Path) -> None:
+def test_the_demo_installs_no_test_dependencies(checkout: Path) -> None:
     """What `scripts/setup` looks for without an argument, on a machine that has nothing."""
     script = (checkout / "scripts/setup").read_text()
     functions = script.split("missing_packages() {")[1].split("\n}\n")[0]
