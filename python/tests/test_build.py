@@ -1,4 +1,4 @@
-"""`pip install ./python`: the package has its binary, or pip says at once why not."""
+"""`pip install ./python`: the package contains its binary, or pip reports immediately why not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from peer import PACKAGE_FOLDER
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
-    """The package's sources in a checkout of their own, where nothing is built."""
+    """The package's sources in a separate checkout without builds."""
     place = tmp_path / "checkout" / "python"
     unwanted = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "tests", "bin")
     shutil.copytree(PACKAGE_FOLDER, place, ignore=unwanted)

@@ -37,7 +37,7 @@ def _frame(kind: int, payload: Any = b"") -> bytes:
 
 
 def _stream_frames(*batches: pa.RecordBatch) -> bytes:
-    """Schema and batches with their dictionaries, as the platform's encoder cuts them."""
+    """Schema and batches with their dictionaries, split into frames as by the platform."""
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, batches[0].schema) as writer:
         done = len(batches[0].schema.serialize())
@@ -195,7 +195,7 @@ def _pandas_frame() -> pd.DataFrame:
 
 
 def _answered(query: sm.Query, table: pa.Table) -> sm.Query:
-    """The query with an answer that the platform gave."""
+    """The query with a given answer of the platform."""
     query._table = table
     return query
 

@@ -1,4 +1,4 @@
-"""Code files in a process of the platform's: read, compiled and executed once each."""
+"""Code files in a process of the platform: each is read, compiled and executed once."""
 
 import base64
 import json
@@ -74,7 +74,7 @@ def test_a_pickled_object_is_prefetched_and_not_unpickled(tmp_path: Path) -> Non
 
 
 class Marks:
-    """Becomes a function when it is unpickled."""
+    """Is unpickled as a function."""
 
     def __reduce__(self) -> Any:
         return mark, ()

@@ -1,4 +1,4 @@
-"""What a burst's network may be asked for, and what is refused before anything is sent."""
+"""Valid networks of a burst, and invalid ones, which are refused before anything is sent."""
 
 from __future__ import annotations
 

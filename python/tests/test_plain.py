@@ -1,4 +1,4 @@
-"""Results as plain data: what comes back is what was sent, and reading it executes nothing."""
+"""Results as plain data: values survive a round trip, and decoding executes no code."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_arrow_and_polars_survive_a_round_trip() -> None:
 
 
 class Own:
-    """A class of the user's."""
+    """A class defined by the user."""
 
 
 def _within_itself() -> list[Any]:
@@ -196,7 +196,7 @@ def test_other_types_are_refused_by_name(value: Any, reason: str) -> None:
 
 
 class Trap:
-    """What a hostile sandbox sends: a pickle that executes."""
+    """Data of a hostile sandbox: a pickle that executes code."""
 
     def __init__(self, marker: pathlib.Path) -> None:
         self.marker = marker
@@ -257,7 +257,7 @@ def test_data_from_a_sandbox_is_never_executed(tmp_path: pathlib.Path) -> None:
             assert not succeeded and getattr(value, "code", None), (sent, value)
             assert isinstance(str(value), str)
             assert not marker.exists(), sent
-    # The trap is one: where the caller asks for pickles it is executed.
+    # The pickle works: it is executed if the caller requests pickles.
     trap = base64.b64encode(pickle.dumps([(True, pickle.dumps(Trap(marker)))])).decode()
     _outcomes.read({"results": trap}, 1, "pickle")
     assert marker.exists()
@@ -290,7 +290,7 @@ def test_builtin_exceptions_keep_their_class(instance: Instance) -> None:
 
 def test_pickles_are_sent_on_request(instance: Instance) -> None:
     class OwnError(Exception):
-        """An exception of the user's."""
+        """An exception defined by the user."""
 
     def f(n: int) -> Any:
         if n:

@@ -1,4 +1,4 @@
-"""The whole way: this package, the real binary, real sandboxes. Skipped where it is not built."""
+"""End to end: this package, the real binary, real sandboxes. Skipped if it is not built."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ ROWS = 10_000
 
 @pytest.fixture(scope="module")
 def platform(binary: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[_server.Server]:
-    """A private platform with a state folder of its own."""
+    """A private platform with its own state folder."""
     state = tmp_path_factory.mktemp("state")
-    # Sandboxes reach code and packages below it by their own ids.
+    # Sandboxes read code and packages below it with their own user ids.
     state.chmod(0o755)
     patch = pytest.MonkeyPatch()
     patch.setenv("SNOWMELT_STATE", str(state))
@@ -123,7 +123,7 @@ def test_the_profile_separates_function_time_from_operator_time(sales: str) -> N
     functions = [lane for name, lane in lanes.items() if name.startswith("spun ")]
     assert sum(lane["rows"] for lane in functions) == 10_000
     assert all(lane["cpu_us"] > 0 for lane in functions)
-    # No task runs before the function beside it is there.
+    # A task runs only when its function is ready.
     for name, lane in lanes.items():
         beside = lanes[name.replace("worker", "spun")]
         assert lane["ready_us"] <= lane["began_us"] and beside["ready_us"] <= lane["began_us"]
@@ -252,7 +252,7 @@ def test_packages_of_the_host_are_hidden() -> None:
 
 
 def wheel(folder: Path, text: str) -> str:
-    """A wheel of one module, as one builds it oneself."""
+    """A wheel with one module, as a user would build it."""
     name = "own_pkg-1.0-py3-none-any.whl"
     info = "own_pkg-1.0.dist-info"
     files = {
@@ -434,7 +434,7 @@ def test_the_end_of_a_sandbox_fails_only_its_chunk() -> None:
 
 def test_exceeding_the_memory_limit_is_reported() -> None:
     def greedy(item: int) -> int:
-        # Written to, because memory that was never touched costs nothing.
+        # Written to, because untouched memory is not counted.
         return len(b"x" * (1 << 30)) + item
 
     (outcome,) = sm.map(greedy, [1], memory="128MiB", on_error="return")
@@ -540,7 +540,7 @@ def test_an_interrupt_cancels_the_query_and_the_program_continues(sales: str) ->
     )
     assert running.stdout is not None
     assert running.stdout.readline() == "ready\n"
-    # Any moment of the query is right: before, during or after its start.
+    # At any moment of the query: before, during or after its start.
     time.sleep(0.3)
     running.send_signal(signal.SIGINT)
     out, _ = running.communicate(timeout=PATIENCE_SECONDS)

@@ -1,4 +1,4 @@
-"""Scalar UDFs in a real instance: every type there and back, nulls, and each kind of failure."""
+"""Scalar UDFs in a real instance: a round trip of every type, nulls, and each kind of failure."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ TYPES: list[tuple[str, pa.DataType, Any]] = [
 
 @pytest.fixture(scope="module")
 def identities(instance: Instance) -> str:
-    """The identity for each type, for values and for values or null."""
+    """The identity function for each type, not nullable and nullable."""
     text = HEAD
     for number, (annotation, _, _) in enumerate(TYPES):
         text += f"@sm.udf\ndef strict_{number}(v: {annotation}) -> {annotation}:\n"

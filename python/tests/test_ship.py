@@ -1,4 +1,4 @@
-"""Functions that travel by value, from this process into a real instance."""
+"""Functions that are sent by value, from this process into a real instance."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_the_users_own_modules_are_sent_but_installed_ones_are_not(
     helpers = importlib.import_module("own_helpers")
     code = instance.pickled(lambda item: helpers.boxed(item))
     ((good, box),) = instance.map(code, [[1]], results="pickle")
-    # The class that comes back is the one that went.
+    # The returned class is the same as the sent one.
     assert good and type(box) is helpers.Box and box.v == "[1]"
     data = cloudpickle.dumps(pytest.raises)
     assert b"own_helpers" not in data and len(data) < 200
@@ -89,7 +89,7 @@ def test_the_users_own_modules_are_sent_but_installed_ones_are_not(
 
 
 def test_a_udf_is_sent_with_its_signature(instance: Instance) -> None:
-    # Annotations of this module are text and are not looked at again where the function runs.
+    # Annotations of this module are strings and are not evaluated again where the function runs.
     @sm.udf(timeout=5)
     def f(v: sm.Array[int]) -> sm.Array[int]:
         return v

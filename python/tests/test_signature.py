@@ -1,4 +1,4 @@
-"""What annotations mean, and what is said of those that mean nothing."""
+"""The types of annotations, and the errors of unsupported ones."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_annotations_become_fields(annotation: Any, kind: pa.DataType, nullable:
     made = sm.udf(args=[annotation], returns=annotation, name="f")(lambda v: v)
     schema = made.signature.arrow_schema()
     assert schema.field("v") == pa.field("v", kind, nullable)
-    # A row that is skipped gives null, so a result is nullable whatever it says.
+    # A skipped row gives null, so a result is always nullable.
     assert schema.field("return") == pa.field("return", kind, True)
 
 

@@ -1,4 +1,4 @@
-"""Batch UDFs in a real instance: pyarrow, pandas and numpy in and out, nulls, wrong answers."""
+"""Batch UDFs in a real instance: pyarrow, pandas and numpy values, nulls, wrong results."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ COLUMNS: list[tuple[str, pa.DataType, Any]] = [
 
 
 def _integers(r: random.Random) -> list[int | None]:
-    """Integers that no float holds, beside nulls."""
+    """Nulls and integers that a float cannot represent."""
     return [r.choice([2**60 + 1, -(2**60) - 1, None]) for _ in range(r.randrange(4))]
 
 

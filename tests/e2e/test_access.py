@@ -1,5 +1,5 @@
-"""Who may use a server and read its state, whatever the umask; and what strangers on the network
-can take from it."""
+"""Access to a server and its state, independent of the umask; and limits of unauthenticated
+connections."""
 
 import contextlib
 import http.client
@@ -48,7 +48,7 @@ def as_user(group: int, program: str, path: Path) -> subprocess.CompletedProcess
 
 @pytest.fixture
 def up_with_umask_0(alone: Snowmelt, tmp_path: Path) -> Iterator[Snowmelt]:
-    # Others may pass through the folder above, as through /var/lib.
+    # Other users can traverse the parent folder, as /var/lib.
     alone.folder.chmod(0o755)
     command = f"umask 0; exec {SNOWMELT} up"
     subprocess.run(["sh", "-c", command], env=alone.environ(), check=True, cwd=alone.folder)
@@ -86,7 +86,7 @@ def test_members_of_the_group_may_use_the_server(alone: Snowmelt) -> None:
         assert "200 OK" in as_user(MEMBERS, CONNECT, state / "snowmelt.sock").stdout
         assert "PermissionError" in as_user(STRANGER, CONNECT, state / "snowmelt.sock").stderr
         assert "PermissionError" in as_user(MEMBERS, OPEN, state / "state.redb").stderr
-        # A command of root beside the server takes nobody's way to it.
+        # A command of root does not change the access of members.
         alone.environment = {}
         alone.run("fn", "ls", "--embedded")
         assert "200 OK" in as_user(MEMBERS, CONNECT, state / "snowmelt.sock").stdout

@@ -1,4 +1,4 @@
-"""Wrong SQL, wrong data and wrong options: the code, what is named, the hint."""
+"""Wrong SQL, wrong data and wrong options: error code, message and hint."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Bursts over hosts, each a network namespace of its own with the real `snowmelt node`."""
+"""Bursts over hosts, each a network namespace with the real `snowmelt node`."""
 
 import json
 import os
@@ -42,14 +42,14 @@ def ip(*arguments: str) -> None:
 
 @dataclass
 class Cluster:
-    """Two hosts with one link; control is on the first."""
+    """Two hosts connected by a link; control is on the first."""
 
     snowmelt: Snowmelt
     hosts: list[str]
     member: "subprocess.Popen[str]"
 
     def python(self, code: str, timeout: float = 120) -> list[object]:
-        """What a program prints, each line a JSON value."""
+        """The output of a program, each line a JSON value."""
         text = "import json\nimport snowmelt as sm\n" + textwrap.dedent(code)
         done = subprocess.run(
             [sys.executable, "-c", text],
@@ -63,12 +63,12 @@ class Cluster:
         return [json.loads(line) for line in done.stdout.splitlines()]
 
     def ranks(self) -> list[int]:
-        """How many functions each host runs."""
+        """The number of functions on each host."""
         shown = self.snowmelt.run("hosts", "-o", "json").succeeded().out
         return [host["facts"]["ranks"] for host in json.loads(shown)]
 
     def job_devices(self, host: str) -> list[str]:
-        """Devices of jobs there."""
+        """Network devices of jobs."""
         shown = subprocess.run(
             ["ip", "-n", host, "-o", "link"], check=True, capture_output=True, text=True
         )
@@ -169,7 +169,7 @@ def test_functions_on_two_hosts_communicate_by_plain_sockets(cluster: Cluster) -
 
 
 def test_data_sent_before_a_function_returned_arrives(cluster: Cluster) -> None:
-    """The reader begins when all senders' host has nothing more to run."""
+    """The reader begins when all functions on the senders' host have ended."""
     done = cluster.python("""
         def hands_over(rank):
             import time
@@ -244,7 +244,7 @@ def test_a_deployed_function_bursts_in_its_own_network_from_python(cluster: Clus
     assert [row["event"] for row in asked] == [{"n": 1}, {"n": 2}]
 
 
-# Answers with the address that it sees; 8080 is what the policy names.
+# Answers with the client's address; the policy allows port 8080.
 OUTSIDE = """
 import socket, threading
 def serve(port):
@@ -261,7 +261,7 @@ threads = [threading.Thread(target=serve, args=(port,)) for port in (8080, 8081)
 
 @pytest.fixture
 def outside(cluster: Cluster) -> Iterator[str]:
-    """The address of a server that is no host of the cluster, behind its first host."""
+    """The address of a server outside the cluster, reachable from its first host."""
     name, first = f"{cluster.hosts[0]}o", cluster.hosts[0]
     device, inner = f"{name[3:]}a", f"{name[3:]}b"
     server = None
@@ -519,7 +519,7 @@ def test_programs_on_two_hosts_communicate(cluster: Cluster, tmp_path: Path) -> 
     words = [json.loads(line)["result"]["word"] for line in alone.succeeded().out.splitlines()]
     assert words == ["two from 1", "one from 0"] and "on 1 host" in alone.err
 
-    # An image lies on one host, and nobody said that another has the same.
+    # A root folder is on one host; the other need not have the same.
     image = ("--root", "/", "--memory", "128MiB")
     run("fn", "deploy", "imaged", tmp_path / "handler.mjs", *image).succeeded()
     run("fn", "burst", "imaged", "-n", "4").failed_with("SM-0206", "imaged", "two (ranks 2 to 3)")
@@ -576,7 +576,7 @@ def test_networks_are_listed_shown_and_traced(cluster: Cluster) -> None:
         text = cluster.snowmelt.run("net", "show", job).succeeded().out
         assert "host two with ranks 2 to 3" in text and "held by" in text, text
 
-        # The listener is there some time after the function was called.
+        # The socket listens only some time after the function was called.
         wait_for("rank 3 to listen", lambda: shown("trace", job, "0", "3:5000")["arrives"])
         traced = shown("trace", job, "0", "3:5000")
         steps = [(step["host"], step["check"]) for step in traced["steps"]]

@@ -1,5 +1,5 @@
-"""Calls of functions over the life of a server: what HTTP says of them, what a planned end and a
-lost spawner do to them, what they cost the server, and what is told of their logs and handlers."""
+"""Calls of functions over the lifetime of a server: HTTP statuses, shutdown, a lost spawner, memory
+of the server, logs and handlers."""
 
 import http.client
 import json
@@ -93,7 +93,7 @@ def test_down_cancels_calls_after_the_grace_time(up: Snowmelt, tmp_path: Path) -
 
 
 def test_accepted_calls_run_again_after_down(up: Snowmelt, tmp_path: Path) -> None:
-    """One runs, the others wait for it; `kill -9` did not lose them, and `down` did."""
+    """One runs, the others wait. A former version lost them at `down`."""
     deploy(up, tmp_path, SLEEPS, "--instances", "1")
     called = [submit(up, {"seconds": seconds}) for seconds in (3, 0, 0.5)]
     wait_for("the first", lambda: busy(up) == 1)

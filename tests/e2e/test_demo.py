@@ -1,4 +1,4 @@
-"""`make demo` on a machine where others run platforms as well, and what it calls left behind."""
+"""`make demo` beside other platforms, and its check for remaining processes and folders."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ from conftest import Snowmelt
 
 from common.places import CHECKOUT, DATA, SNOWMELT
 
-# Ours are known by descent, and orphans are adopted: each script is a process of its own.
+# Own processes are identified by descent, and orphans are adopted: so each script is a process.
 ORPHAN = """
 import os, signal, time
 from pathlib import Path
@@ -67,7 +67,7 @@ def test_the_demo_checks_only_its_own_processes(alone: Snowmelt) -> None:
         table = [line for line in demo.stdout.splitlines() if line.startswith("country ")][-1]
         assert all(float(seconds) > 0 for seconds in table.split()[1:]), table
     finally:
-        # It is still there: the demo neither used it nor ended it.
+        # It still runs: the demo neither used it nor ended it.
         alone.run("down").succeeded()
 
 

@@ -1,4 +1,4 @@
-"""What `make dist` makes, installed on a bare Debian: the README's first query runs there."""
+"""The packages of `make dist`, installed on a bare Debian, run the README's first query."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from conftest import short_folder
 
 from common.places import CHECKOUT, DATA
 
-# The README's own, whose data is that of the demo.
+# The query of the README, with the data of the demo.
 README = (CHECKOUT / "README.md").read_text()
 FIRST_QUERY = re.search(r'^snowmelt sql "(select [^"]*)"$', README, re.MULTILINE)
 AT = "root/data/tpch/sf1"
@@ -33,7 +33,7 @@ def dist(machine: None) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def wheels() -> Path:
-    """The wheel that ours depends on; the Debian has no way to an index."""
+    """The wheel of the dependency; the bare Debian cannot reach an index."""
     folder = DATA / f"wheels-{sys.version_info[0]}.{sys.version_info[1]}"
     if not list(folder.glob(f"pyarrow-{pyarrow.__version__}-*")):
         command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", str(folder)]
@@ -62,7 +62,7 @@ def test_the_wheel_contains_the_command(dist: Path, wheels: Path, bare: debian.M
     assert FIRST_QUERY
     shown = bare.run("/opt/venv/bin/snowmelt", "sql", FIRST_QUERY[1], "-o", "json")
     assert _flags(shown) == ["A", "N", "R"]
-    # The SDK finds the command of its own environment, which is not on the PATH.
+    # The SDK finds the command in its own environment, which is not on the PATH.
     script = f"import snowmelt as sm; print(len(sm.sql({FIRST_QUERY[1]!r}).rows()))"
     assert bare.run("/opt/venv/bin/python", "-c", script).strip() == "3"
 
@@ -92,7 +92,7 @@ def test_the_tarball_contains_a_stripped_program(dist: Path, tmp_path: Path) -> 
         opened.extractall(tmp_path, filter="data")
     (program,) = tmp_path.glob("*/bin/snowmelt")
     (engine,) = tmp_path.glob("*/libexec/snowmelt/snowmelt-query")
-    # Limits that a mistake in a profile or a feature would pass.
+    # Limits that a wrong profile or feature would exceed.
     for path, most in [(program, 40_000_000), (engine, 100_000_000)]:
         shown = subprocess.check_output([path, "--version"], text=True)
         assert shown.startswith(f"{path.name} ")

@@ -1,4 +1,4 @@
-"""Ctrl-C and kill -9, of whom and whenever: the same answer or a typed error, nothing left."""
+"""Ctrl-C and kill -9 of each process at any time: the same answer or an error, and clean-up."""
 
 import contextlib
 import os
@@ -51,7 +51,7 @@ def test_a_signal_at_any_moment(
 ) -> None:
     before = Stock()
     process = start_slow()
-    # From before the spawner is up to the middle of the query.
+    # From before the start of the spawner to the middle of the query.
     time.sleep(random.Random(f"{seed} {sent}").uniform(0.0, 2.5) * seed / 5)
     process.send_signal(sent)
     moment = time.monotonic()
@@ -150,7 +150,7 @@ def test_kill_of_server_and_spawner_is_cleaned_up_by_the_next_start(
     process = start_slow()
     process_below(process.pid, "internal worker")
     spawner = process_below(process.pid, "internal spawner")
-    # Stopped first, so that neither sees the other's end.
+    # Stopped first, so that neither detects the end of the other.
     os.kill(spawner, signal.SIGSTOP)
     process.kill()
     os.kill(spawner, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""A function that misbehaves hurts its own query only: the code, what is named, the hint."""
+"""A misbehaving function affects only its own query: error code, message and hint."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -141,7 +141,7 @@ def test_forks_without_limit(ask: Ask) -> None:
 
 @pytest.mark.parametrize("target", ["os.getppid()", "1", "-1", "0"])
 def test_sends_signals_to_its_parent_and_all_processes(ask: Ask, target: str) -> None:
-    """In its own pid namespace there is nobody else; it may end itself."""
+    """Its pid namespace contains no other processes; it may end itself."""
     done = ask("import os\n\n" + body(f"os.kill({target}, 9)", "return 1"))
     if done.code != 0:
         assert done.report["code"] in ("SM-0201", "SM-0210", "SM-0211"), done.report

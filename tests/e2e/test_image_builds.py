@@ -1,4 +1,4 @@
-"""Images built from packages and code: what is unchanged is neither read nor sent again."""
+"""Images built from packages and code: unchanged parts are neither read nor uploaded again."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from test_bursts import PYTHON as PACKAGE
 
 from common.places import SNOWMELT
 
-# A wheel of one file that needs nothing.
+# A wheel with one file and no dependencies.
 WHEEL = "six==1.17.0"
 BIG_MIB = 128
 
@@ -32,7 +32,7 @@ def app(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def code(tmp_path: Path) -> Path:
-    """A function that starts only where the wheel is."""
+    """A function that starts only if the wheel is installed."""
     folder = tmp_path / "code"
     folder.mkdir()
     (folder / "serve").write_text(SERVE.replace("import hashlib", "import six, hashlib"))
@@ -86,7 +86,7 @@ def test_a_change_of_code_compresses_and_sends_only_the_code(
     assert third["sent"] == {"blobs": [], "bytes": 0}
 
 
-# What a program sees of itself.
+# A program that returns its own environment.
 SELF = """import os
 def read(event):
     seen = {name: os.environ.get(name) for name in event["read"]}
@@ -225,7 +225,7 @@ def test_system_libraries_of_wheels_are_added_or_reported(
     assert lacking["libstdc++.so.6"]["package"] == "libstdc++6"
     assert lacking["libstdc++.so.6"]["needed_by"] == "numpy"
     assert "SM-1007" in done.err and "--debian" in done.err
-    # What the base has is not named.
+    # Libraries of the base are not reported.
     on = alone.run("image", "build", "on:v1", "--base", "numpy:v1", *parts).succeeded()
     assert "lacking" not in json.loads(on.out)
 
@@ -293,8 +293,8 @@ def half_made(snowmelt: Snowmelt) -> list[Path]:
 
 
 def settled(folder: Path) -> None:
-    """Waits until the kernel's clock for files has gone on: a change within one of its steps could
-    not be told from the one before."""
+    """Waits for the next tick of the kernel's clock for files: two changes within one tick cannot
+    be distinguished."""
     probe = folder.parent / "probe"
     last = max(path.stat().st_ctime_ns for path in [folder, *folder.rglob("*")])
 

@@ -1,4 +1,4 @@
-"""Block images: made, sent, run by the blocks that are read, and what becomes of bad ones."""
+"""Block images: converted, pushed, run by reading single blocks; errors of invalid ones."""
 
 import hashlib
 import json
@@ -14,11 +14,11 @@ import pytest
 from conftest import Result, Snowmelt, descendants, short_folder, wait_for
 from images import SERVE, Image, Registry, debian, registry, run
 
-# Every request of a test that must not hang.
+# Time limit of every request that must not hang.
 LIMIT_S = 120.0
-# Bytes that one function reads before it is ready.
+# Bytes that a function reads before it is ready.
 STARTS_WITH = 24 << 20
-# Both ways to mount; the machine of these tests can do both.
+# Both mount methods; the machine of these tests supports both.
 both_ways = pytest.mark.parametrize("up", ["erofs", "fuse"], indirect=True)
 
 
@@ -30,7 +30,7 @@ def made(machine: None) -> Iterator[Image]:
 
 @pytest.fixture(scope="module")
 def home(made: Image) -> Iterator[Snowmelt]:
-    """Where the image is converted."""
+    """The platform that converts the image."""
     with short_folder() as folder:
         home = Snowmelt(folder)
         home.run("image", "convert", f"oci:{made.layout}", "debian:v1").succeeded()
@@ -182,7 +182,7 @@ def test_a_daemon_that_is_killed_is_replaced_under_its_readers(
     server = json.loads(up.run("status", "-o", "json").succeeded().out)["pid"]
     seen: set[int] = set()
     for _ in range(4):
-        # As soon as it is there, so that some have not begun.
+        # As soon as it runs, so that some reads have not begun.
         pid = wait_for("the next daemon", lambda: daemon_below(server, seen), pause=0)
         seen.add(pid)
         os.kill(pid, signal.SIGKILL)
@@ -236,7 +236,7 @@ def test_a_complete_image_needs_no_daemon(
     deploy(up, code, pushed).succeeded()
     raw = up.folder / "state/raw"
     event = json.dumps({"read": "/usr/bin/python3", "pause": 1.5})
-    # It occupies the first sandbox, whose mount stays as it is.
+    # It occupies the first sandbox, whose mount does not change.
     first = up.start("fn", "call", "read", "--data", event)
     wait_for("raw files of all blobs", lambda: len(list(raw.glob("*.raw"))) == 3)
     assert answer(up.finish(first, LIMIT_S)) == digest((made.rootfs / "usr/bin/python3").resolve())
@@ -253,14 +253,14 @@ def test_a_complete_image_needs_no_daemon(
     ends = [up.finish(one, LIMIT_S) for one in reading]
     assert any(end.code == 0 and answer(end) == digest(made.ballast) for end in ends)
     up.run("down").succeeded()
-    # The next platform mounts them at once.
+    # The next platform mounts them immediately.
     up.run("up").succeeded()
     answer(read(up, "/usr/bin/python3"))
     while pid := daemon(up):
         os.kill(pid, signal.SIGKILL)
     wait_for("the last daemon to be given up", lambda: daemon(up) is None)
     assert answer(read(up, "/opt/ballast")) == digest(made.ballast)
-    # What is mounted stays; what is not goes.
+    # Mounted files are kept, others are removed.
     up.run("down").succeeded()
     wait_for("the files to be free", lambda: "3 raw files" in pruned(up, "--dry-run"))
     assert "3 raw files" in pruned(up)
@@ -280,7 +280,7 @@ def programs(snowmelt: Snowmelt) -> list[int]:
 
 
 def mounts(snowmelt: Snowmelt) -> list[str]:
-    """Those of the daemon of images."""
+    """The mounts of the image daemon."""
     pid = daemon(snowmelt)
     return Path(f"/proc/{pid}/mountinfo").read_text().splitlines() if pid else []
 
@@ -377,7 +377,7 @@ def test_a_warmed_host_fetches_no_block(
 def test_a_running_platform_uses_blocks_that_were_warmed(
     pushed: str, served: Registry, made: Image, code: Path, up: Snowmelt
 ) -> None:
-    # Reads of raw files would say nothing of the cache.
+    # Reads of raw files would not use the cache.
     up.environment["SNOWMELT_IMAGES_RAW"] = "0"
     up.run("down").succeeded()
     up.run("up").succeeded()
@@ -402,7 +402,7 @@ def test_a_running_platform_uses_blocks_that_were_warmed(
 def test_a_start_profile_is_used_by_platforms_that_trust_its_key(
     made: Image, served: Registry, code: Path, up: Snowmelt, home: Snowmelt
 ) -> None:
-    """The start of one platform reads a file that functions of others never touch."""
+    """The start on one platform reads a file that functions of others never read."""
     name = f"{served.address}/team/starts:blocks"
     home.run("image", "push", "debian:v1", name).succeeded()
     start = f"open({made.inside!r}, 'rb').read({STARTS_WITH})\nlistener ="
@@ -420,7 +420,7 @@ def test_a_start_profile_is_used_by_platforms_that_trust_its_key(
         del home.environment["SNOWMELT_IMAGES_PUBLISH_STARTS"]
     key = home.run("image", "key").succeeded().out.strip()
 
-    # A stranger's is looked at and left alone.
+    # The profile of an untrusted key is read and ignored.
     served.fetched()
     deploy(up, code, name).succeeded()
     profile = starts(served, name, home)[0]
@@ -455,7 +455,7 @@ def test_a_start_profile_is_pushed_with_its_image(
 
 
 def starts(served: Registry, name: str, snowmelt: Snowmelt) -> list[str]:
-    """Digests of the starts that are beside an image, in the list of a registry without one."""
+    """Digests of the start profiles of an image, in the tag of a registry without referrers API."""
     shown = json.loads(snowmelt.run("image", "inspect", name, "-o", "json").succeeded().out)
     repository = name.removeprefix(served.address + "/").rsplit(":", 1)[0]
     tag = shown["manifest"].replace(":", "-")
@@ -474,7 +474,7 @@ def cached(snowmelt: Snowmelt) -> int:
 
 @pytest.fixture
 def own(made: Image, home: Snowmelt, tmp_path: Path) -> Iterator[tuple[Registry, str]]:
-    """A registry of the test's own, with the image."""
+    """A separate registry of the test, with the image."""
     (tmp_path / "own").mkdir()
     own = registry(tmp_path / "own")
     name = f"{own.address}/team/debian:blocks"
@@ -489,7 +489,7 @@ def test_an_unavailable_blob_is_reported_with_its_cause(
 ) -> None:
     served, name = own
     shown = json.loads(up.run("image", "inspect", name, "-o", "json").succeeded().out)
-    # The metadata part, without which there is no mount, and the layer with the program.
+    # The metadata blob, which the mount needs, and the layer with the program.
     for blob in shown["blobs"][:2]:
         data = served.blob(blob["digest"])
         whole = data.read_bytes()
@@ -498,7 +498,7 @@ def test_an_unavailable_blob_is_reported_with_its_cause(
         data.write_bytes(whole[:1])
         deploy(up, code, name).failed_with("SM-1001", blob["digest"])
         flipped = bytearray(whole)
-        # Neither a block nor the table is what it was.
+        # Both blocks and table are damaged.
         for at in range(0, len(whole), 32):
             flipped[at] ^= 1
         data.write_bytes(bytes(flipped))
@@ -518,7 +518,7 @@ def test_reads_and_manifest_requests_wait_while_the_registry_restarts(
     event = json.dumps({"read": "/opt/ballast"})
     reading = up.start("fn", "call", "read", "--data", event)
     inspecting = up.start("image", "inspect", name, "-o", "json")
-    # Longer than five tries took.
+    # Longer than five attempts take.
     time.sleep(4)
     assert reading.poll() is None, up.finish(reading)
     assert inspecting.poll() is None, up.finish(inspecting)

@@ -1,4 +1,4 @@
-"""Bursts over the hosts of a lab: rings, tenants, and what happens to hosts in the middle."""
+"""Bursts over the hosts of a lab: rings, tenants, and faults of hosts during a burst."""
 
 import contextlib
 import json
@@ -54,7 +54,7 @@ def test_a_ring_runs_on_all_hosts_and_on_hosts_that_join_later(four: Lab) -> Non
     assert four.python(ring) == names(1, 2, 3, 4)
     four.command("add", "1").succeeded()
     assert four.python(ring) == names(1, 2, 3, 4, 5)
-    # Nothing was learned: of that the kernel keeps little for all hosts of a large lab together.
+    # No address was learned: the kernel keeps few learned addresses for all hosts of a large lab.
     for host in range(1, 6):
         shown = four.command(
             "exec", f"host-{host}", "--", "ip", "-o", "neigh", "show", "dev", "eth0"
@@ -90,7 +90,7 @@ def test_unsent_data_to_an_ended_rank_delays_nothing(four: Lab) -> None:
                 return
             with job.connect(0, 5000) as connection:
                 connection.recv(1)
-                # Its host has let go of the network then, and answers nothing any more.
+                # Its host has released the network by then, and does not answer any more.
                 time.sleep(1)
 
         done = sm.burst(part, 4, network="job", memory="64MiB", progress=False)
@@ -157,7 +157,7 @@ def test_a_host_killed_in_a_job_is_reported_and_the_next_burst_runs(four: Lab) -
 
 def test_an_unreachable_host_fails_the_job_before_it_starts(four: Lab) -> None:
     four.fail("host-3", "partition")
-    # Long before the time is up that starting may take.
+    # Long before the time limit of the start.
     program = four.start("""
         sm.burst(lambda rank: rank, 8, network="job", memory="64MiB", start_within="30m",
                  progress=False)
@@ -186,7 +186,7 @@ def test_an_unplugged_host_is_lost_and_rejoins(four: Lab) -> None:
 def test_a_burst_begun_while_a_host_is_unplugged_names_it(four: Lab) -> None:
     four.python(RING_OF_8)
     four.fail("host-4", "unplug")
-    # Control takes it for there, as it was heard of a moment ago, or places the burst without it.
+    # Control still lists it because of its last heartbeat, or places the burst without it.
     program = four.start(RING + "    print(json.dumps(burst(8)))")
     out, said = program.communicate(timeout=120)
     assert ("host-4" in said) if program.returncode else json.loads(out) == names(1, 2, 3), said
@@ -204,7 +204,7 @@ def test_hosts_are_not_lost_while_control_is_stopped(four: Lab) -> None:
     wait_for("the functions", lambda: sum(four.ranks().values()) == 8)
     control = four.states()[0]["pid"]
     os.kill(control, signal.SIGSTOP)
-    # Longer than a host may be silent.
+    # Longer than the heartbeat timeout of a host.
     time.sleep(8)
     os.kill(control, signal.SIGCONT)
     out, said = program.communicate(timeout=120)
@@ -230,7 +230,7 @@ def test_a_node_killed_at_any_moment_is_cleaned_up(four: Lab) -> None:
         program = four.start(WAITS)
         time.sleep(delay)
         four.fail("host-2")
-        # Placed without the host if it was gone by then, or ended with it.
+        # Placed without the host if it had already ended, or ended with it.
         wait_for(
             "the job to end or to run without the host",
             lambda program=program: (
@@ -251,7 +251,7 @@ def test_a_lab_whose_processes_were_all_killed_can_be_ended(alone: Snowmelt) -> 
     made = Lab(alone)
     program = made.start(WAITS)
     wait_for("the functions", lambda: sum(made.ranks().values()) == 8)
-    # Spawners too, which would have cleaned up after their nodes.
+    # Also the spawners, which would have cleaned up after their nodes.
     nodes = [state["pid"] for state in made.states()]
     for pid in [*nodes, *(pid for node in nodes for pid in descendants(node))]:
         with contextlib.suppress(ProcessLookupError):

@@ -1,4 +1,4 @@
-"""Functions in other languages: deployed, called, kept, parked, and what becomes of bad ones."""
+"""Functions in other languages: deployed, called, kept, prewarmed; errors of invalid ones."""
 
 import json
 import shutil
@@ -91,7 +91,7 @@ except sm.FunctionError as error:
     print(error.code)
 """
     python = [sys.executable, "-c", program]
-    # The package of this checkout, whichever is installed.
+    # The package of this checkout, even if another one is installed.
     environment = up.environ() | {"PYTHONPATH": str(RUNTIMES.parent / "python")}
     done = subprocess.run(python, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "SM-0220\n"), done.stderr
@@ -200,7 +200,7 @@ def test_a_module_of_a_folder_imports_its_neighbours(snowmelt: Snowmelt, tmp_pat
     assert snowmelt.run("fn", "call", "twice", "--data", "21").succeeded().out == "42\n"
 
 
-# The smallest runtime: what docs/runtimes.md says, in 20 lines.
+# The smallest runtime: the protocol of docs/runtimes.md in 20 lines.
 OWN = """
 import json, os, socket, struct, sys
 listener = socket.socket(fileno=int(os.environ["SNOWMELT_CHANNEL_FD"]))

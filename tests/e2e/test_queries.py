@@ -1,4 +1,4 @@
-"""Answers are DuckDB's, in every format, alone and two at once, and nothing is left."""
+"""Answers equal DuckDB's, in every format, single and concurrent, with complete clean-up."""
 
 import json
 import resource
@@ -60,7 +60,7 @@ def test_answers_are_equal_to_those_of_duckdb(
 
 
 def test_a_location_quoted_in_from_and_complete_clean_up(snowmelt: Snowmelt, data: Path) -> None:
-    """The issue's own example: processes, mounts, namespaces, cgroups, files as before."""
+    """Afterwards processes, mounts, namespaces, cgroups and files are as before."""
     before = Stock()
     sql = "select l_returnflag, count(*) as n from '{}' group by 1"
     rows = snowmelt.rows(sql.format("lineitem/*.parquet"), cwd=data)
@@ -110,7 +110,7 @@ def test_two_concurrent_queries(snowmelt: Snowmelt, data: Path) -> None:
 
 @pytest.fixture
 def low_soft_limit() -> Iterator[None]:
-    """What a test starts may have 256 open files, until it asks for more."""
+    """Processes of the test have a soft limit of 256 open files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
     yield

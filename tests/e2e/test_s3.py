@@ -1,4 +1,4 @@
-"""The same answers from S3 as from a folder, with the client's credentials and no others."""
+"""The same answers from S3 as from a folder, with only the client's credentials."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`up`, `down`, `status`, and functions that live with the server and outlive its death."""
+"""`up`, `down`, `status`, and deployed functions, which persist when the server is killed."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The comparison of answers, on which demo, benches and end-to-end tests rely, can fail."""
+"""Tests of the comparison of answers that demo, benchmarks and end-to-end tests use."""
 
 import sys
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""What the documentation says is there: links, error codes, commands, doors."""
+"""Links, error codes, commands and make targets in the documentation exist."""
 
 import re
 import shlex
@@ -19,7 +19,7 @@ def _documents(checkout: Path) -> list[Path]:
 
 
 def _anchor(heading: str) -> str:
-    """As code hosts make it: lower case, punctuation away, spaces to hyphens."""
+    """As on code hosts: lower case, without punctuation, hyphens for spaces."""
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
 
 
@@ -43,7 +43,7 @@ def test_links_have_existing_targets(checkout: Path) -> None:
 
 
 def test_files_named_in_tables_and_text_exist(checkout: Path) -> None:
-    """`crates/query/src/plan.rs` in a document is a file or a folder."""
+    """A path such as `crates/query/src/plan.rs` in a document is an existing file or folder."""
     roots = "crates|python|bench|docs|demo|scripts|tests"
     missing = [
         f"{document.relative_to(checkout)}: {path}"
@@ -55,7 +55,7 @@ def test_files_named_in_tables_and_text_exist(checkout: Path) -> None:
 
 
 def test_security_md_names_the_escape_tests(checkout: Path) -> None:
-    """`module::test` in SECURITY.md is a test of tests/escape, and each of those is named."""
+    """Each `module::test` in SECURITY.md is a test of tests/escape, and each of those is listed."""
     folder = checkout / "crates/sandbox/tests/escape"
     made = {
         f"{file.stem}::{name}"
@@ -103,7 +103,7 @@ def _help(subcommands: list[str]) -> str:
 
 
 def _is_built(checkout: Path) -> bool:
-    """Whether the binary has all of the sources in it; a cache may hold an older one."""
+    """Whether the binary is newer than all sources; a cache may contain an older one."""
     if not SNOWMELT.exists():
         return False
     sources = (checkout / "crates").glob("*/src/**/*.rs")
@@ -119,7 +119,7 @@ def test_the_binary_accepts_every_documented_command(checkout: Path) -> None:
     for place, words in shown:
         if words[:1] == ["--version"]:
             continue
-        # What follows is for another program.
+        # The arguments after `--` are for another program.
         words = words[: words.index("--")] if "--" in words else words
         depth = 2 if words[0] in ("fn", "image", "net", "lab", "config") else 1
         text = _help(words[:depth])

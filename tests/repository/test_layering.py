@@ -23,7 +23,7 @@ LAYERS = [
     "lab",
     "snowmelt",
 ]
-# Beside the layers, by folder: may use all of them, and none may use it.
+# Outside the layers, by folder: these may use all layers, and no layer may use them.
 BESIDE = {"bench": "bench", "bench-lean": "bench/lean"}
 
 
@@ -44,7 +44,7 @@ def test_crate_folders_match_their_names(workspace: dict[str, Any], checkout: Pa
 
 
 def test_crates_depend_only_on_lower_layers(workspace: dict[str, Any]) -> None:
-    """Dependencies of tests too: a test that looks up turns the layers into a ring."""
+    """Including dev-dependencies: tests that use higher layers would make cycles."""
     upward = [
         f"{package['name']} depends on {dependency['name']}"
         for package in workspace["packages"]
@@ -60,7 +60,7 @@ def test_crates_depend_only_on_lower_layers(workspace: dict[str, Any]) -> None:
 
 
 def test_the_server_links_no_query_engine(workspace: dict[str, Any]) -> None:
-    """What parses SQL and files of users is the program `snowmelt-query`, in sandboxes."""
+    """SQL and user files are parsed only by `snowmelt-query`, in sandboxes."""
     by_name = {package["name"]: package for package in workspace["packages"]}
     reached, waiting = set(), ["snowmelt"]
     while waiting:
@@ -99,7 +99,7 @@ def test_only_kernel_allows_unsafe_code(checkout: Path) -> None:
 
 
 def test_every_unsafe_block_has_a_safety_comment(checkout: Path) -> None:
-    """A SAFETY comment stands in the lines just above each `unsafe` block or impl."""
+    """A SAFETY comment is directly above each `unsafe` block or impl."""
     silent = []
     for file in sorted((checkout / "crates/kernel").rglob("*.rs")):
         lines = file.read_text().splitlines()

@@ -1,4 +1,4 @@
-"""What is built in is allowed by deny.toml: licences, sources and crates that must not be there."""
+"""Dependencies comply with deny.toml: licences, sources and banned crates."""
 
 import re
 import tomllib

@@ -1,4 +1,4 @@
-"""`make demo` says what it needs before it builds, and builds no more than it uses."""
+"""`make demo` checks its requirements before it builds, and builds only what it uses."""
 
 import os
 import subprocess
@@ -32,7 +32,7 @@ def test_the_demo_builds_only_the_product(checkout: Path) -> None:
 
 
 def test_the_demo_installs_no_test_dependencies(checkout: Path) -> None:
-    """What `scripts/setup` looks for without an argument, on a machine that has nothing."""
+    """The packages of `scripts/setup` without an argument, on a machine without any of them."""
     script = (checkout / "scripts/setup").read_text()
     functions = script.split("missing_packages() {")[1].split("\n}\n")[0]
     shell = f'command() {{ return 1; }}; python3() {{ return 1; }}; extra=""; {functions}'
