@@ -10,7 +10,7 @@ from typing import Any
 from common import plots
 from common.figures import Section, median, short, spread
 from common.lab import Lab
-from common.places import LEAN, scratch
+from common.paths import LEAN, scratch
 from lean import drive
 
 HOSTS, LINK, MEMORY = 8, "1gbit", "16GiB"

@@ -16,7 +16,7 @@ from typing import Any
 
 from common import plots
 from common.figures import Section, median, percentile, short, spread
-from common.places import BENCH, DATA, HELPER, scratch, shown
+from common.paths import BENCH, DATA, HELPER, scratch, shown
 
 # Samples of each level; the first call of a platform is asked of so many platforms.
 COUNT, FIRST = 150, 3

@@ -6,9 +6,9 @@ import time
 from pathlib import Path
 
 from common.figures import Section
-from common.places import SNOWMELT, shown, tpch
+from common.machine_state import MachineState
+from common.paths import SNOWMELT, shown, tpch
 from common.server import Server
-from common.stock import Stock
 
 LIMIT_MIB = 60
 
@@ -34,9 +34,9 @@ def run() -> Section:
     section = Section("Idle cost")
     lineitem = tpch("1", ["lineitem"]) / "lineitem"
     sql = f"select count(*) from '{shown(lineitem)}'"
-    before = Stock()
+    before = MachineState()
     subprocess.run([SNOWMELT, "sql", sql, "--embedded"], check=True, stdout=subprocess.DEVNULL)
-    left = before.left_by_now()
+    left = before.new_since()
     section.promise(
         "after `snowmelt sql`", "no process", str(left) if left else "nothing left", not left
     )

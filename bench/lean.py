@@ -15,7 +15,7 @@ from typing import Any
 
 from common import plots
 from common.figures import Section, median, percentile, short, spread
-from common.places import LEAN
+from common.paths import LEAN
 from peers import containerd, docker, oci
 
 CONCURRENCY = [1, 2, 5, 10, 20]

@@ -9,7 +9,7 @@ from typing import Any
 
 from common import plots
 from common.figures import Section, median, short, spread
-from common.places import LEAN
+from common.paths import LEAN
 from lean import drive
 from peers import docker
 

@@ -15,7 +15,7 @@ from block_images.link import ADDRESS, Link, link
 from block_images.made import IMAGES, Made
 from common import plots
 from common.figures import Section, median, short, spread
-from common.places import SNOWMELT, scratch
+from common.paths import SNOWMELT, scratch
 from peers import containerd
 from rebuilds import rebuilds
 

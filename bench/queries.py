@@ -17,7 +17,7 @@ from pathlib import Path
 from common import peers
 from common.answers import difference
 from common.figures import Section, median, spread
-from common.places import CHECKOUT, HELPER, SNOWMELT, shown, tpch
+from common.paths import CHECKOUT, HELPER, SNOWMELT, shown, tpch
 from common.server import Server
 
 QUERIES = ["q1", "q6"]

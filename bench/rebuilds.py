@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from block_images.made import Made
 from common.figures import Section, median, spread
-from common.places import scratch
+from common.paths import scratch
 
 TIMES = 5
 # "Well under a second".

@@ -17,7 +17,7 @@ from PIL import Image
 
 from common import plots, s3
 from common.figures import Section, median, short, spread
-from common.places import scratch
+from common.paths import scratch
 from common.server import Server
 from common.unix_http import Connection
 

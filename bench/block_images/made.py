@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from common import debian
-from common.places import DATA
+from common.paths import DATA
 
 # With what a base image of a distribution has.
 DEBIAN = ["python3", "python3-distutils", "bash", "coreutils", "ca-certificates", "curl", "git"]

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from .places import BENCH, CHECKOUT, SNOWMELT
+from .paths import BENCH, CHECKOUT, SNOWMELT
 
 
 class Lab:

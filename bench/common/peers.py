@@ -17,7 +17,7 @@ import pyarrow.ipc
 from duckdb.func import FunctionNullHandling
 from duckdb.sqltypes import DuckDBPyType
 
-from .places import CHECKOUT, HELPER
+from .paths import CHECKOUT, HELPER
 
 # Name, callable, argument types, result type.
 Function = tuple[str, Callable[..., str | None], list[Any], DuckDBPyType]

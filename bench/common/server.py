@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from .places import SNOWMELT
+from .paths import SNOWMELT
 
 
 class Server:

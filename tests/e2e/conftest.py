@@ -20,8 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
 
 from images import Registry, registry
 
-from common.places import SNOWMELT, tpch
-from common.stock import Stock
+from common.machine_state import MachineState
+from common.paths import SNOWMELT, tpch
 
 # The guarantee is 2 s; a loaded machine of continuous integration gets three times as much.
 CLEAN_WITHIN_S = 6.0
@@ -200,9 +200,9 @@ def served(machine: None) -> Iterator[Registry]:
 @pytest.fixture(autouse=True)
 def nothing_left(machine: None) -> Iterator[None]:
     """After each test the machine has the same processes, mounts and files as before."""
-    before = Stock()
+    before = MachineState()
     yield
-    left = before.left_within(CLEAN_WITHIN_S)
+    left = before.remaining_within(CLEAN_WITHIN_S)
     assert not left, f"left behind: {left}"
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from common.places import DATA
+from common.paths import DATA
 
 PACKAGES = "python3,python3-venv,ca-certificates"
 

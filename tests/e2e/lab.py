@@ -12,7 +12,7 @@ from typing import Any
 
 from conftest import Result, Snowmelt, wait_for
 
-from common.places import SNOWMELT
+from common.paths import SNOWMELT
 
 PYTHON = Path(__file__).resolve().parents[2] / "python"
 

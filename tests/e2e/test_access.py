@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from conftest import Snowmelt, wait_for
 
-from common.places import SNOWMELT
+from common.paths import SNOWMELT
 
 STRANGER = 65534
 MEMBERS = 64321

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from conftest import Snowmelt, wait_for
 
-from common.places import SNOWMELT
+from common.paths import SNOWMELT
 
 PYTHON = Path(__file__).resolve().parents[2] / "python"
 

@@ -5,14 +5,14 @@ import sys
 
 from conftest import Snowmelt
 
-from common.places import CHECKOUT, DATA, SNOWMELT
+from common.paths import CHECKOUT, DATA, SNOWMELT
 
 # Own processes are identified by descent, and orphans are adopted: so each script is a process.
 ORPHAN = """
 import os, signal, time
 from pathlib import Path
-from own import own_platform
-with own_platform(Path("/bin/sh")) as platform:
+from platform_run import demo_platform
+with demo_platform(Path("/bin/sh")) as platform:
     assert platform.run(["-c", "sleep 300 & exit 0"]) == 0
     while not (left := platform.left()) or not left[0].endswith(" sleep 300"):
         time.sleep(0.01)
@@ -21,20 +21,20 @@ with own_platform(Path("/bin/sh")) as platform:
     assert platform.left() == [*left, f"folder {platform.folder}/run/1-1"]
     os.kill(int(left[0].split()[1]), signal.SIGKILL)
     (platform.folder / "run" / "1-1").rmdir()
-    assert not platform.left_within(30)
+    assert not platform.remaining_within(30)
 """
 
 KEPT = """
 import sys
 from pathlib import Path
-from own import own_platform
-with own_platform(Path(sys.argv[1])) as platform:
+from platform_run import demo_platform
+with demo_platform(Path(sys.argv[1])) as platform:
     with platform.kept():
         left = platform.left()
         assert any("internal spawner" in line for line in left), left
         assert any(line.startswith("control group ") for line in left), left
         assert any(line.startswith("folder ") for line in left), left
-    assert platform.left_within(30) == []
+    assert platform.remaining_within(30) == []
 """
 
 

@@ -15,7 +15,7 @@ import pyarrow
 import pytest
 from conftest import short_folder
 
-from common.places import CHECKOUT, DATA
+from common.paths import CHECKOUT, DATA
 
 # The query of the README, with the data of the demo.
 README = (CHECKOUT / "README.md").read_text()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from conftest import CLEAN_WITHIN_S, Snowmelt, descendants, process_below, wait_for
 
-from common.stock import Stock
+from common.machine_state import MachineState
 
 SLOW = """import time
 
@@ -49,7 +49,7 @@ def test_a_signal_at_any_moment(
     seed: int,
     sent: signal.Signals,
 ) -> None:
-    before = Stock()
+    before = MachineState()
     process = start_slow()
     # From before the start of the spawner to the middle of the query.
     time.sleep(random.Random(f"{seed} {sent}").uniform(0.0, 2.5) * seed / 5)
@@ -58,20 +58,20 @@ def test_a_signal_at_any_moment(
     done = snowmelt.finish(process, timeout=30)
     assert time.monotonic() - moment < CLEAN_WITHIN_S
     assert done.code in (0, 128 + sent, -sent), done
-    assert not before.left_within(CLEAN_WITHIN_S)
+    assert not before.remaining_within(CLEAN_WITHIN_S)
 
 
 def test_a_second_ctrl_c_does_not_skip_the_clean_up(
     snowmelt: Snowmelt, start_slow: Callable[[], subprocess.Popen[str]]
 ) -> None:
-    before = Stock()
+    before = MachineState()
     process = start_slow()
     process_below(process.pid, "internal worker")
     for _ in range(3):
         process.send_signal(signal.SIGINT)
         time.sleep(0.01)
     assert snowmelt.finish(process, timeout=30).code in (130, -signal.SIGINT)
-    assert not before.left_within(CLEAN_WITHIN_S)
+    assert not before.remaining_within(CLEAN_WITHIN_S)
 
 
 def drivers_and_workers(pid: int) -> list[int]:
@@ -119,18 +119,18 @@ def test_repeated_kills_of_a_worker_are_reported(
 def test_kill_of_the_command_is_cleaned_up(
     start_slow: Callable[[], subprocess.Popen[str]],
 ) -> None:
-    before = Stock()
+    before = MachineState()
     process = start_slow()
     process_below(process.pid, "internal worker")
     process.kill()
     process.communicate()
-    assert not before.left_within(CLEAN_WITHIN_S)
+    assert not before.remaining_within(CLEAN_WITHIN_S)
 
 
 def test_kill_of_the_spawner_gives_the_same_answer_or_an_error(
     snowmelt: Snowmelt, start_slow: Callable[[], subprocess.Popen[str]]
 ) -> None:
-    before = Stock()
+    before = MachineState()
     process = start_slow()
     process_below(process.pid, "internal worker")
     os.kill(process_below(process.pid, "internal spawner"), signal.SIGKILL)
@@ -140,13 +140,13 @@ def test_kill_of_the_spawner_gives_the_same_answer_or_an_error(
     else:
         assert (done.code, done.report["code"]) == (3, "SM-0502"), done
         assert "again" in done.report["hint"]
-    assert not before.left_within(CLEAN_WITHIN_S)
+    assert not before.remaining_within(CLEAN_WITHIN_S)
 
 
 def test_kill_of_server_and_spawner_is_cleaned_up_by_the_next_start(
     snowmelt: Snowmelt, data: Path, start_slow: Callable[[], subprocess.Popen[str]]
 ) -> None:
-    before = Stock()
+    before = MachineState()
     process = start_slow()
     process_below(process.pid, "internal worker")
     spawner = process_below(process.pid, "internal spawner")
@@ -155,9 +155,9 @@ def test_kill_of_server_and_spawner_is_cleaned_up_by_the_next_start(
     process.kill()
     os.kill(spawner, signal.SIGKILL)
     process.communicate()
-    wait_for("the sandboxes' end", lambda: "processes" not in before.left_by_now())
+    wait_for("the sandboxes' end", lambda: "processes" not in before.new_since())
     assert snowmelt.rows(f"select count(*) as n from '{data / 'customer'}'") == [{"n": 1500}]
-    assert not before.left_within(CLEAN_WITHIN_S)
+    assert not before.remaining_within(CLEAN_WITHIN_S)
 
 
 def test_a_closed_output_pipe_is_not_a_failure(snowmelt: Snowmelt, data: Path) -> None:

@@ -15,7 +15,7 @@ from conftest import Snowmelt, wait_for
 from images import PYTHON, SERVE, Registry
 from test_bursts import PYTHON as PACKAGE
 
-from common.places import SNOWMELT
+from common.paths import SNOWMELT
 
 # A wheel with one file and no dependencies.
 WHEEL = "six==1.17.0"

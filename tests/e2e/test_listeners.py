@@ -12,7 +12,7 @@ from conftest import Snowmelt
 from programs import RUNTIMES, build_go
 from test_bursts import PYTHON, Cluster, cluster
 
-from common.places import SNOWMELT
+from common.paths import SNOWMELT
 
 __all__ = ["cluster"]
 

@@ -12,7 +12,7 @@ from conftest import Snowmelt
 
 from common import peers
 from common.answers import difference
-from common.stock import Stock
+from common.machine_state import MachineState
 
 QUERIES = {
     "the issue's": ("select l_returnflag, count(*) as n from lineitem group by 1", False),
@@ -61,10 +61,10 @@ def test_answers_are_equal_to_those_of_duckdb(
 
 def test_a_location_quoted_in_from_and_complete_clean_up(snowmelt: Snowmelt, data: Path) -> None:
     """Afterwards processes, mounts, namespaces, cgroups and files are as before."""
-    before = Stock()
+    before = MachineState()
     sql = "select l_returnflag, count(*) as n from '{}' group by 1"
     rows = snowmelt.rows(sql.format("lineitem/*.parquet"), cwd=data)
-    left = before.left_by_now()
+    left = before.new_since()
     theirs = peers.duck_answer(sql.format(data / "lineitem/*.parquet"), {}, threads=1).table
     assert {r["l_returnflag"]: r["n"] for r in rows} == {
         r["l_returnflag"]: r["n"] for r in theirs.to_pylist()

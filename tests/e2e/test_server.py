@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from conftest import CLEAN_WITHIN_S, Snowmelt, wait_for
 
-from common.stock import Stock
+from common.machine_state import MachineState
 
 HELLO = """import os
 
@@ -60,7 +60,7 @@ def call(snowmelt: Snowmelt, event: object) -> Any:
 
 
 def test_up_status_down(alone: Snowmelt, data: Path) -> None:
-    before = Stock()
+    before = MachineState()
     assert alone.run("status").code == 3
     alone.run("up").succeeded()
     pid = status(alone)["pid"]
@@ -71,7 +71,7 @@ def test_up_status_down(alone: Snowmelt, data: Path) -> None:
     assert rows == [{"n": 18}]
     assert workers[1] > 0, "the worker waits idle for the next query"
     assert alone.run("status").code == 3
-    assert not before.left_within(CLEAN_WITHIN_S)
+    assert not before.remaining_within(CLEAN_WITHIN_S)
 
 
 def test_a_second_server_is_refused(up: Snowmelt) -> None:

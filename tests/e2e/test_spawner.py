@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from conftest import CLEAN_WITHIN_S, Snowmelt, descendants, wait_for
 
-from common.places import SNOWMELT
-from common.stock import Stock
+from common.machine_state import MachineState
+from common.paths import SNOWMELT
 
 PYTHON = Path(__file__).resolve().parents[2] / "python"
 
@@ -178,7 +178,7 @@ def ended(snowmelt: Snowmelt) -> None:
     """The server ends normally, and all spawners are cleaned up."""
     server = status(snowmelt)["pid"]
     below = set(descendants(server))
-    groups = {folder for folder in Stock().cgroups if f"/{server}-" in folder}
+    groups = {folder for folder in MachineState().cgroups if f"/{server}-" in folder}
     assert groups
     snowmelt.run("down").succeeded()
     wait_for(
@@ -186,7 +186,7 @@ def ended(snowmelt: Snowmelt) -> None:
         lambda: not any(Path(f"/proc/{pid}").exists() for pid in below),
         CLEAN_WITHIN_S,
     )
-    assert not groups & Stock().cgroups
+    assert not groups & MachineState().cgroups
     run = snowmelt.folder / "run"
     assert not list(run.iterdir()), list(run.iterdir())
 

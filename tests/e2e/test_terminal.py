@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import pytest
 from conftest import Snowmelt
 
-from common.places import SNOWMELT
+from common.paths import SNOWMELT
 
 COLUMNS = 80
 

@@ -10,12 +10,12 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
 
-from common.places import SNOWMELT
+from common.paths import SNOWMELT
 
 
 def _documents(checkout: Path) -> list[Path]:
-    places = ("*.md", "docs/**/*.md", "bench/*.md", "python/*.md")
-    return sorted(document for place in places for document in checkout.glob(place))
+    patterns = ("*.md", "docs/**/*.md", "bench/*.md", "python/*.md")
+    return sorted(document for pattern in patterns for document in checkout.glob(pattern))
 
 
 def _anchor(heading: str) -> str:
@@ -134,10 +134,10 @@ def test_the_binary_accepts_every_documented_command(checkout: Path) -> None:
 
 
 def test_every_documented_make_target_exists(checkout: Path) -> None:
-    doors = set(re.findall(r"^([a-z0-9]+):", (checkout / "Makefile").read_text(), re.M))
+    targets = set(re.findall(r"^([a-z0-9]+):", (checkout / "Makefile").read_text(), re.M))
     named = {
-        door
+        target
         for document in _documents(checkout)
-        for door in re.findall(r"`make ([a-z0-9]+)`", document.read_text())
+        for target in re.findall(r"`make ([a-z0-9]+)`", document.read_text())
     }
-    assert named <= doors
+    assert named <= targets

@@ -5,8 +5,8 @@ import subprocess
 from pathlib import Path
 
 
-def _recipe(checkout: Path, door: str) -> str:
-    command = ["make", "--no-print-directory", "-n", door]
+def _recipe(checkout: Path, target: str) -> str:
+    command = ["make", "--no-print-directory", "-n", target]
     return subprocess.run(command, cwd=checkout, check=True, capture_output=True, text=True).stdout
 
 

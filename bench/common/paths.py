@@ -1,4 +1,4 @@
-"""Where things are, relative to the checkout, and the binaries that the doors built."""
+"""Paths of the checkout, of data, and of the binaries that the make targets build."""
 
 import fcntl
 import os
