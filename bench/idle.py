@@ -1,4 +1,4 @@
-"""What the platform costs when nobody uses it."""
+"""The cost of an idle platform."""
 
 import subprocess
 import tempfile
@@ -14,7 +14,7 @@ LIMIT_MIB = 60
 
 
 def _memory_of_tree(pid: int) -> dict[str, int]:
-    """Proportional set size of a process and all below it, by command line."""
+    """Proportional set size of a process and its descendants, by command line."""
     found: dict[str, int] = {}
     todo = [pid]
     while todo:
