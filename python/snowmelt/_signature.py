@@ -94,7 +94,7 @@ def read(
 
 
 def function_annotation(function: Any, name: str, explicit: Any) -> Any:
-    """The explicit type, or what the function says, or `inspect.Parameter.empty`."""
+    """The explicit type, or the annotation of the function, or `inspect.Parameter.empty`."""
     if explicit is not None:
         return explicit
     return getattr(function, "__annotations__", {}).get(name, inspect.Parameter.empty)

@@ -1,5 +1,5 @@
-"""A scout tells what a child of its zygote will touch. Each test is a process of its own: it forks
-and freezes."""
+"""The fault probe reports the pages that a child of its zygote will write and read. Each test runs
+in a separate process, which forks and freezes its memory."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""What `sm.deploy` sends for a path, and what it refuses before it asks anybody."""
+"""The request that `sm.deploy` sends for a path, and paths that it refuses before any request."""
 
 from __future__ import annotations
 

@@ -476,7 +476,7 @@ import net from "node:net";
 export async function handler(event) {
   const rank = Number(process.env.SNOWMELT_RANK);
   const peers = readFileSync(process.env.SNOWMELT_PEERS, "utf8").trim().split("\\n");
-  const heard = new Promise((resolve) => {
+  const received = new Promise((resolve) => {
     const server = net.createServer((socket) => {
       socket.on("data", (data) => resolve([String(data), socket.remoteAddress]));
     });
@@ -491,8 +491,8 @@ export async function handler(event) {
     tell();
   });
   await told;
-  const [word, from] = await heard;
-  console.log(`heard ${word}`);
+  const [word, from] = await received;
+  console.log(`received ${word}`);
   return { word, by: peers.indexOf(from) };
 }
 """
@@ -510,7 +510,7 @@ def test_programs_on_two_hosts_communicate(cluster: Cluster, tmp_path: Path) -> 
     for rank, line in enumerate(lines):
         left = (rank - 1) % 4
         assert line["result"] == {"word": f"hello from {left}", "by": left}, lines
-        assert line["log"] == f"heard hello from {left}\n"
+        assert line["log"] == f"received hello from {left}\n"
     assert "4 functions on 2 hosts" in done.err, done.err
 
     events = tmp_path / "events.jsonl"

@@ -530,7 +530,7 @@ def test_reads_and_manifest_requests_wait_while_the_registry_restarts(
         again.stop()
 
 
-@pytest.mark.parametrize("signed", ["by itself", "by an authority"])
+@pytest.mark.parametrize("signed", ["self-signed", "by an authority"])
 def test_a_registry_with_its_own_certificate_authority(
     made: Image, home: Snowmelt, code: Path, alone: Snowmelt, tmp_path: Path, signed: str
 ) -> None:

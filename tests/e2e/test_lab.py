@@ -137,7 +137,7 @@ def test_two_tenants_with_the_same_addresses_on_the_same_hosts_are_isolated(four
     answers, hosts = probed
     assert hosts == names(1, 2, 3, 4)
     assert all(not found for _, found in answers), answers
-    assert listening.poll() is None, "nobody reached it"
+    assert listening.poll() is None, "a connection reached it"
     listening.kill()
     listening.communicate()
     four.wait_until_clean()

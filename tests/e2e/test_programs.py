@@ -65,11 +65,11 @@ def test_is_deployed_called_kept_and_survives_a_restart(up: Snowmelt, written: L
 def test_is_prewarmed(up: Snowmelt, written: Language) -> None:
     up.run("fn", "deploy", "f", *written.deploy, "--parked", 1, "--idle", "0s").succeeded()
 
-    def parked() -> bool:
+    def is_prewarmed() -> bool:
         return int(json.loads(up.run("top", "-o", "json").out)["node"]["parked"]) == 1
 
     for _ in range(2):
-        wait_for("an instance to be parked", parked)
+        wait_for("a prewarmed instance", is_prewarmed)
         assert answer(up, "f", do="x")["calls"] == 1
     assert starts(up)["parked"] == 2
 

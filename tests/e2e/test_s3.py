@@ -71,6 +71,6 @@ def test_a_prefix_without_files(snowmelt: Snowmelt, store: s3.Store) -> None:
 
 
 def test_a_store_that_does_not_answer(snowmelt: Snowmelt, store: s3.Store) -> None:
-    nobody = f"http://127.0.0.1:{s3.free_ports(1)[0]}"
-    snowmelt.environment = store.variables | {"AWS_ENDPOINT_URL": nobody}
+    unused = f"http://127.0.0.1:{s3.free_ports(1)[0]}"
+    snowmelt.environment = store.variables | {"AWS_ENDPOINT_URL": unused}
     snowmelt.sql(SQL.format(f"s3://{BUCKET}/lineitem/")).failed_with("SM-0108")

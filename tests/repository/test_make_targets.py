@@ -13,8 +13,8 @@ def _recipe(checkout: Path, target: str) -> str:
 def test_the_demo_checks_for_root_before_it_builds(checkout: Path) -> None:
     recipe = _recipe(checkout, "demo")
     assert 0 <= recipe.index("scripts/needs-root demo") < recipe.index("scripts/build")
-    nobody = ["setpriv", "--reuid", "65534", "--clear-groups"] if os.geteuid() == 0 else []
-    command = [*nobody, "bash", "-s", "demo"]
+    unprivileged = ["setpriv", "--reuid", "65534", "--clear-groups"] if os.geteuid() == 0 else []
+    command = [*unprivileged, "bash", "-s", "demo"]
     refused = subprocess.run(
         command,
         input=(checkout / "scripts/needs-root").read_text(),
