@@ -1,4 +1,4 @@
-# The doors. Each makes ready what it needs and can be the first thing typed in a fresh clone.
+# Each target installs what it needs and works in a fresh clone.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -14,18 +14,18 @@ endef
 # One profile for demo, tests, benches and lints: nothing is built twice.
 profile = --release
 
-help: ## show the doors
-	@sed -n 's/^\([a-z0-9]*\):.*## /\1\t/p' Makefile | while IFS=$$'\t' read -r door what; do
-	printf '  make %-7s %s\n' "$$door" "$$what"; done
+help: ## show the targets
+	@sed -n 's/^\([a-z0-9]*\):.*## /\1\t/p' Makefile | while IFS=$$'\t' read -r target what; do
+	printf '  make %-7s %s\n' "$$target" "$$what"; done
 
-setup: ## install what is missing, or say what to type
+setup: ## install missing dependencies, or print the command that installs them
 	@scripts/setup
 
 build: ## the binary, in release
 	@$(ready)
 	scripts/build
 
-demo: ## real queries with a Python function over TPC-H, every answer checked (as root)
+demo: ## TPC-H queries with a Python function, every answer checked (as root)
 	@scripts/needs-root demo
 	$(ready)
 	scripts/build
@@ -48,13 +48,13 @@ check: ## format, lints, types, layering, licences, docs
 	(cd python && ../scripts/timed mypy-sdk mypy)
 	scripts/timed repository python -m pytest -q tests/repository
 
-e2e: build ## the whole platform: escapes, faults, kill -9, S3, nothing left behind (as root)
+e2e: build ## end-to-end tests: escapes, faults, kill -9, S3, complete clean-up (as root)
 	@scripts/setup e2e
 	. scripts/env
 	scripts/timed escape scripts/escape
 	scripts/timed e2e python -m pytest -q tests/e2e
 
-bench: ## figures beside Docker, DataFusion and DuckDB, into bench/RESULTS.md (as root)
+bench: ## benchmarks beside Docker, DataFusion and DuckDB, into bench/RESULTS.md (as root)
 	@scripts/setup bench
 	. scripts/env
 	scripts/timed build cargo build --locked $(profile) --workspace --bins
@@ -64,9 +64,9 @@ dist: build ## a wheel, a Debian package, a tarball and an image of the binary, 
 	@. scripts/env
 	scripts/timed dist scripts/dist
 
-fuzz: ## bytes that nobody has seen for every parser of images, FUZZ_SECONDS (600) each
+fuzz: ## fuzzing of every parser of images, FUZZ_SECONDS (600) each
 	@scripts/setup
 	scripts/fuzz
 
-clean: ## remove what builds and tests made; data/ stays
+clean: ## remove the files of builds and tests; data/ is kept
 	@rm -rf target fuzz/target .venv .cache bench/out dist

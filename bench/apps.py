@@ -1,7 +1,7 @@
-"""The applications of the Particle paper, on hosts of a lab: whole bursts of real functions.
+"""The applications of the Particle paper, on hosts of a lab: complete bursts of real functions.
 
-What a conventional overlay costs is measured by itself in the same run and put in the place of our
-network's time: whatever else a conventional platform would do slower is not counted.
+The cost of a conventional overlay is measured separately in the same run and replaces our network's
+time: other steps that may be slower on a conventional platform are not counted.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from typing import Any
 from common import plots
 from common.figures import Section, median, short, spread
 from common.lab import Lab
-from common.places import LEAN, scratch
+from common.paths import LEAN, scratch
 from lean import drive
 
 HOSTS, LINK, MEMORY = 8, "1gbit", "16GiB"
@@ -23,14 +23,14 @@ TIMES = 3
 
 NETLINK, COMMANDS = "overlay by netlink", "overlay by `ip`"
 DESIGNS = {NETLINK: "per-container-netlink", COMMANDS: "per-container-iproute2"}
-# What the paper has found beside a Linux overlay that is made by commands.
+# The paper's results compared with a Linux overlay that is created by commands.
 BARS = {"aggregation": 2.0, "sort": 1.22, "tenants": 1.1}
 
 Row = dict[str, Any]
 
 
 class Conventional:
-    """Milliseconds in which a host connects so many endpoints to an overlay, one by one."""
+    """Milliseconds in which a host connects that many endpoints to an overlay, sequentially."""
 
     def __init__(self, section: Section) -> None:
         self._ms: dict[tuple[str, int], list[float]] = {}
@@ -47,13 +47,13 @@ class Conventional:
         return median(self._ms[DESIGNS[name], endpoints])
 
     def instead(self, rows: Sequence[Row], what: str, name: str, endpoints: int) -> float:
-        """A time of the rows with this network's time in the place of ours."""
+        """A time of the rows with the time of this network instead of ours."""
         others = median([row[what] - row["network_ms"] for row in rows])
         return others + self.network_ms(name, endpoints)
 
 
 class Applications:
-    """The programs, with what they told and the commands that show how they were run."""
+    """The programs, with their output and the commands that were run."""
 
     def __init__(self, section: Section, lab: Lab) -> None:
         self.section, self._lab = section, lab
@@ -71,7 +71,7 @@ def _times(rows: Sequence[Row], what: str) -> str:
 
 
 def aggregation(run: Applications, conventional: Conventional) -> None:
-    """All to one, with as many functions on each host."""
+    """All to one, with the same number of functions on each host."""
     section, found = run.section, {}
     for hosts in BY_HOSTS:
         found[hosts] = run("aggregate", functions=EACH * hosts, hosts=hosts, times=TIMES)
@@ -111,7 +111,7 @@ def _faster(section: Section, what: str, bar: str, ratio: float) -> None:
 
 
 def shuffle(run: Applications, conventional: Conventional) -> None:
-    """Messages against time, the functions' own start included."""
+    """Messages against time, including the start of the functions."""
     rows = run("shuffle", senders=EACH, times=TIMES)
     middle = sorted(rows, key=lambda row: row["arrived_ms"][-1])[len(rows) // 2]
     run.section.say(
@@ -148,7 +148,7 @@ def shuffle(run: Applications, conventional: Conventional) -> None:
 
 
 def phases(row: Row, network_ms: float) -> dict[str, float]:
-    """Milliseconds of a sort: one phase ends when the last function has ended it."""
+    """Milliseconds of a sort: a phase ends when the last function has finished it."""
     at = row["moments_ms"]
     start = at["mapping"] - row["network_ms"]
     return {
@@ -161,7 +161,7 @@ def phases(row: Row, network_ms: float) -> dict[str, float]:
 
 
 def sort(run: Applications, conventional: Conventional) -> None:
-    """The whole, and in the manner of the paper's Table 5 what it consists of."""
+    """The total time, and its parts as in the paper's Table 5."""
     run.section.say(
         f"Map-reduce sort of random 64-bit keys in plain Python, {MIB:.3g} MiB for each mapper,"
         " 1/128 of the paper's 64 MB: mappers on one host, as many reducers on another, links of"
@@ -191,7 +191,7 @@ def sort(run: Applications, conventional: Conventional) -> None:
 
 
 def tenants(run: Applications) -> None:
-    """As many functions on two hosts, of one tenant or of several at once."""
+    """The same number of functions on two hosts, of one tenant or of several concurrently."""
     total, lines, middles = 2 * EACH, [], []
     for count in TENANTS:
         rows = run("aggregate", functions=total, hosts=2, tenants=count, times=TIMES)

@@ -16,13 +16,13 @@ from typing import Any
 
 from common import plots
 from common.figures import Section, median, percentile, short, spread
-from common.places import BENCH, DATA, HELPER, scratch, shown
+from common.paths import BENCH, DATA, HELPER, scratch, shown
 
-# Samples of each level; the first call of a platform is asked of so many platforms.
+# Samples of each level; number of platforms for the first call of a platform.
 COUNT, FIRST = 150, 3
 PARTS = 20
 ALIVE, BURST = 1000, 1000
-# No driver takes longer, on a machine that does nothing else.
+# Time limit of a driver, on an otherwise idle machine.
 TIMEOUT_S = 300
 
 Row = dict[str, Any]
@@ -36,8 +36,8 @@ WORK = {
     ),
 }
 
-# The first thing that happens in the file, and in the handler, is that the time is taken; and the
-# last in the handler.
+# The file and the handler take the time as their first step; the handler also takes it as its
+# last step.
 FILE = """import time
 
 FIRST_LINE = time.monotonic_ns()
@@ -56,7 +56,7 @@ def handler(hold):
 
 @dataclass(frozen=True)
 class Case:
-    """A handler that needs some packages."""
+    """A handler and the packages that it needs."""
 
     name: str
     packages: tuple[str, ...]
@@ -71,7 +71,7 @@ class Case:
 
     def write(self, folder: Path) -> Path:
         """Its file."""
-        # Not a name that would stand before a package's own.
+        # A name that does not shadow a package.
         file = folder / f"needs_{len(self.packages)}_from_{self.modules[0]}.py"
         imports = "\n".join(f"import {module}" for module in self.modules)
         work = ", ".join(WORK[package][1] for package in self.packages)
@@ -92,7 +92,7 @@ class Bench:
         self.state = DATA / "bench/handlers"
 
     def drive(self, level: str, case: Case, count: int = 1, state: Path | None = None) -> Row:
-        """What one driver printed."""
+        """The output of one driver."""
         file = case.write(self.folder)
         words = ["handlers", level, "--count", str(count)]
         words += [w for package in case.requirements for w in ("--package", package)]
@@ -118,17 +118,17 @@ class Bench:
         return dict(json.loads(done.stdout))
 
     def cold(self, case: Case) -> Row:
-        """With a state folder that holds nothing."""
+        """With an empty state folder."""
         with scratch() as state:
             return self.drive("first", case, state=state)
 
     def installed(self, case: Case) -> Row:
-        """The first call of a few platforms, one after the other, that all find the packages."""
+        """The first call of several platforms, one after another, with installed packages."""
         rows = [self.drive("first", case) for _ in range(FIRST + 1)][1:]
         return {key: [value for row in rows for value in row[key]] for key in rows[0]}
 
     def packages(self, case: Case) -> Path:
-        """The same packages for a plain Python, unpacked at the first time."""
+        """The same packages for a plain Python, unpacked at the first use."""
         folder = DATA / "bench/plain" / "-".join(case.requirements)
         if not folder.is_dir():
             workspace = folder.with_suffix(".tmp")
@@ -151,7 +151,7 @@ class Bench:
         return dict(json.loads(done.stdout))
 
     def process(self, case: Case) -> list[float]:
-        """Milliseconds of a plain Python that starts, runs the handler's file and ends."""
+        """Milliseconds in which a plain Python starts, runs the handler's file and exits."""
         samples = []
         environment = os.environ | SINGLE_THREADED | {"PYTHONPATH": str(self.packages(case))}
         command = [sys.executable, "-S", str(case.write(self.folder))]
@@ -168,14 +168,14 @@ SINGLE_THREADED = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 @dataclass
 class Found:
-    """What was measured of one case: rows by level, in microseconds."""
+    """The measurements of one case: rows by level, in microseconds."""
 
     rows: dict[str, Row]
     process_ms: list[float]
     memory: Row
 
 
-# By the name in the tables: what it means stands in the text above them.
+# By the name in the tables; the text above the tables explains them.
 LEVELS = ["cold", "install cache", "import cache", "no spare", "handler cache", "parked"]
 
 

@@ -1,4 +1,4 @@
-"""What the platform costs when nobody uses it."""
+"""The cost of an idle platform."""
 
 import subprocess
 import tempfile
@@ -6,15 +6,15 @@ import time
 from pathlib import Path
 
 from common.figures import Section
-from common.places import SNOWMELT, shown, tpch
+from common.machine_state import MachineState
+from common.paths import SNOWMELT, shown, tpch
 from common.server import Server
-from common.stock import Stock
 
 LIMIT_MIB = 60
 
 
 def _memory_of_tree(pid: int) -> dict[str, int]:
-    """Proportional set size of a process and all below it, by command line."""
+    """Proportional set size of a process and its descendants, by command line."""
     found: dict[str, int] = {}
     todo = [pid]
     while todo:
@@ -34,9 +34,9 @@ def run() -> Section:
     section = Section("Idle cost")
     lineitem = tpch("1", ["lineitem"]) / "lineitem"
     sql = f"select count(*) from '{shown(lineitem)}'"
-    before = Stock()
+    before = MachineState()
     subprocess.run([SNOWMELT, "sql", sql, "--embedded"], check=True, stdout=subprocess.DEVNULL)
-    left = before.left_by_now()
+    left = before.new_since()
     section.promise(
         "after `snowmelt sql`", "no process", str(left) if left else "nothing left", not left
     )

@@ -1,7 +1,7 @@
-"""No-op sandboxes, cold, nothing kept: ours, container runtimes as their users run them, and the
-bare system calls below all of them.
+"""No-op sandboxes, cold, without caches: ours, container runtimes in their usual configuration, and
+the bare system calls that all of them need.
 
-Systems take turns at each concurrency, so that a change of the machine's load meets all of them.
+Systems take turns at each concurrency, so that a change of the machine's load affects all of them.
 """
 
 import json
@@ -15,13 +15,13 @@ from typing import Any
 
 from common import plots
 from common.figures import Section, median, percentile, short, spread
-from common.places import LEAN
+from common.paths import LEAN
 from peers import containerd, docker, oci
 
 CONCURRENCY = [1, 2, 5, 10, 20]
 CLUTTER = 1000
 
-# A series ends at the count or after the seconds, whichever comes first.
+# A series ends at the count or after the seconds, whichever is reached first.
 COUNT, SECONDS = 2000, 4
 SLOW_SECONDS = 8
 
@@ -30,7 +30,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class System:
-    """Something that runs a no-op `concurrency` times at once."""
+    """A system that runs `concurrency` no-ops concurrently."""
 
     name: str
     measure: Callable[[int], Row]
@@ -38,7 +38,7 @@ class System:
 
 
 def drive(*arguments: str, wrap: Callable[[list[str]], list[str]] = list) -> list[Row]:
-    """What a driver printed; its errors and those of what it runs go where ours go."""
+    """The output of a driver; its errors and those of its children go to our stderr."""
     command = wrap([str(LEAN), *arguments])
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -77,14 +77,14 @@ def ctr(daemon: containerd.Containerd) -> System:
 
 
 def busy_ms() -> float:
-    """Processor time of the whole machine so far; a tick is 10 ms."""
+    """CPU time of the whole machine so far; a tick is 10 ms."""
     with open("/proc/stat") as file:
         ticks = list(map(int, file.readline().split()[1:9]))
     return (sum(ticks) - ticks[3] - ticks[4]) * 10.0
 
 
 def dockerd(daemon: docker.Docker) -> System:
-    """Docker, by its API: its command line would add 50 ms of its own."""
+    """Docker, by its API: its command line would add 50 ms."""
 
     def measure(concurrency: int) -> Row:
         connections = [daemon.connection() for _ in range(concurrency)]
@@ -131,7 +131,7 @@ def measure(section: Section) -> dict[str, dict[int, Row]]:
 
 
 def cluttered(section: Section) -> dict[str, dict[int, list[Row]]]:
-    """Our sandboxes without and with clutter on the host, in turns."""
+    """Our sandboxes without and with other mounts and namespaces on the host, in turns."""
     counts = ["--mounts", str(CLUTTER), "--networks", str(CLUTTER)]
     arguments = _arguments("sandbox", "1,10", 2)
     section.commands.append(" ".join([LEAN.name, "clutter", *counts, "--", LEAN.name, *arguments]))

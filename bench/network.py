@@ -9,13 +9,13 @@ from typing import Any
 
 from common import plots
 from common.figures import Section, median, short, spread
-from common.places import LEAN
+from common.paths import LEAN
 from lean import drive
 from peers import docker
 
 ENDPOINTS = [10, 100, 1000, 10_000]
 REPEAT = 25
-# Designs whose work does not grow, or hardly, and those that take seconds for a thousand.
+# Designs whose cost is nearly constant, and those that take seconds for a thousand endpoints.
 QUICK = ["floor", "snowmelt", "snowmelt-pooled"]
 CONVENTIONAL = ["per-container-netlink", "per-container-netlink-moved", "shared", "batched"]
 DOCKER_ENDPOINTS = [10, 100]
@@ -38,9 +38,9 @@ def _add(
 
 
 def measure(section: Section) -> Rows:
-    """Rows by design and number of endpoints. What takes long runs less often."""
+    """Rows by design and number of endpoints. Slow designs run less often."""
     rows: Rows = {}
-    # The first networks of a process meet cold caches: not counted.
+    # The first networks of a process run with cold caches and are not counted.
     drive("network", "--design", ",".join(QUICK), "--endpoints", "10")
     _add(section, rows, QUICK, ENDPOINTS, REPEAT)
     _add(section, rows, ["consolidated"], ENDPOINTS, 3)
@@ -79,7 +79,7 @@ def draw(section: Section, rows: Rows, by_docker: dict[str, dict[int, float]]) -
 
 
 def shuffle(section: Section) -> None:
-    """Messages that have arrived against time, from the first system call for the network."""
+    """Number of arrived messages against time, from the first system call for the network."""
     found = {}
     for design in ("snowmelt", "per-container-netlink"):
         arguments = ["shuffle", "--design", design, "--functions", "100", "--seconds", "20"]
@@ -122,7 +122,7 @@ def shuffle(section: Section) -> None:
 
 
 def _start_all(daemon: docker.Docker, network: str, count: int) -> float:
-    """Seconds until so many containers run, several at a time as their users start them."""
+    """Seconds until that many containers run, started several at a time as usual."""
     connections = [daemon.connection() for _ in range(LANES)]
     made: list[str] = []
 
@@ -235,7 +235,7 @@ def bind(section: Section) -> None:
     section.commands.append(f"{LEAN.name} bind")
     (row,) = drive("bind")
     free, held = row["free_ns"], row["held_ns"]
-    # The least of each: what a loaded machine adds, it adds to either by chance.
+    # The minimum of each: a loaded machine adds random delays to both.
     more = min(held) - min(free)
     section.say(
         f"`bind` of a TCP socket takes {spread(free)} ns, and {spread(held)} ns for a function that"

@@ -1,5 +1,5 @@
-"""Block images against whole ones, from a registry behind a link: time until a handler in an image
-answers, and bytes over the link (FaaSNet 5.4, Figures 15 and 20)."""
+"""Block images compared with complete images, from a registry behind a link: time until a handler
+in an image answers, and bytes over the link (FaaSNet 5.4, Figures 15 and 20)."""
 
 import json
 import shutil
@@ -15,7 +15,7 @@ from block_images.link import ADDRESS, Link, link
 from block_images.made import IMAGES, Made
 from common import plots
 from common.figures import Section, median, short, spread
-from common.places import SNOWMELT, scratch
+from common.paths import SNOWMELT, scratch
 from peers import containerd
 from rebuilds import rebuilds
 
@@ -25,7 +25,7 @@ BLOCKS = ["64KiB", "128KiB", "256KiB", "512KiB", "1MiB", "2MiB"]
 LOCAL_TIMES = 5
 RAW, RAW_WITHIN_S = "10GiB", 240
 MIB = 1 << 20
-# Of a pull's bytes, by image; of containerd's time; of an unpacked folder's.
+# Bars: fraction of a pull's bytes, by image; of containerd's time; of an unpacked folder's time.
 MOST_BYTES = {"python": 0.2, "science": 0.4}
 MOST_TIME, MOST_LOCAL, MOST_RESIDENT_MIB = 0.2, 1.1, 30
 
@@ -35,17 +35,17 @@ CONTAINERD, UNPACKED = "containerd: pull and run", "skopeo, umoci, and a start i
 
 @dataclass
 class Start:
-    """One start: seconds until the handler has answered, and what went over the link."""
+    """One start: seconds until the handler has answered, and bytes over the link."""
 
     seconds: float
     bytes: int
 
 
 class Platform:
-    """A platform of its own on the near end of the link."""
+    """A separate platform on the near end of the link."""
 
     def __init__(self, near: Link, folder: Path, raw: str = "0") -> None:
-        """Without raw files, which would be made beside what is measured, unless it says so."""
+        """By default without raw files, which would be written during the measurement."""
         self.near = near
         self.environment = {
             "SNOWMELT_STATE": str(folder / "state"),
@@ -57,7 +57,7 @@ class Platform:
         return self.near.run(SNOWMELT, *words, env=self.environment)
 
     def deploy(self, image: Made, where: list[str], idle: str = "1m") -> None:
-        """A function in the image. Its handler is ready then, and stays so for `idle`."""
+        """Deploys a function in the image. Its handler is ready and stays so for `idle`."""
         with scratch() as folder:
             image.write(folder / "code")
             words = ["--command", "./serve", "--memory", "1GiB", "--timeout", "10m"]
@@ -65,14 +65,14 @@ class Platform:
             self.run("fn", "deploy", image.name, folder / "code", *words)
 
     def call(self, image: Made) -> float:
-        """Seconds of a call."""
+        """The seconds of a call."""
         begun = time.perf_counter()
         if json.loads(self.run("fn", "call", image.name)) != "ready":
             raise RuntimeError(f"{image.name} gave another answer")
         return time.perf_counter() - begun
 
     def resident_mib(self) -> float:
-        """Of the daemon that serves the blocks."""
+        """The memory of the daemon that serves the blocks."""
         found = 0
         for process in Path("/proc").iterdir():
             if not process.name.isdigit():
@@ -103,7 +103,7 @@ def reference(image: Made, kind: str) -> str:
 
 
 def fill_registry(near: Link, section: Section, home: Path) -> dict[str, float]:
-    """All images as they are and as block images; the seconds that each conversion took."""
+    """Pushes all images in original form and as block images; the seconds of each conversion."""
     took = {}
     with platform(near, home) as platform_:
         for image in IMAGES:
@@ -131,16 +131,16 @@ def measured(near: Link, work: Callable[[], object]) -> Start:
 
 
 def drop_caches() -> None:
-    """What was read before comes from the disk again."""
+    """Drops the page cache, so that files are read from the disk again."""
     subprocess.run(["sync"], check=True)
     Path("/proc/sys/vm/drop_caches").write_text("1")
 
 
 def first_start(near: Link, image: Made, starts: Path | None, tag: str = "blocks") -> Start:
-    """On a host that has nothing of the image but, with `starts`, the profiles of another host."""
+    """On a host without the image; with `starts`, it has the start profiles of another host."""
     with scratch() as folder:
         if starts is not None:
-            # What a host signed is believed by one with the same key.
+            # Profiles are trusted if they are signed with the same key.
             shutil.copytree(starts, folder / "state/starts")
             shutil.copy(starts.parent / "profile-key", folder / "state/profile-key")
         with platform(near, folder) as fresh:
@@ -153,7 +153,7 @@ def first_start(near: Link, image: Made, starts: Path | None, tag: str = "blocks
 
 
 def profiled(near: Link, image: Made, folder: Path) -> Path:
-    """The profiles that a start leaves."""
+    """The start profiles that a start writes."""
     with platform(near, folder) as one:
         one.deploy(image, ["--image", reference(image, "blocks")])
         one.call(image)
@@ -175,7 +175,7 @@ def pulled(near: Link, image: Made) -> Start:
 
 
 def unpacked(near: Link, image: Made) -> Start:
-    """The image as a folder, and a start of ours in that."""
+    """The image as an unpacked folder, and a start in it."""
     with scratch() as folder, platform(near, folder) as fresh:
 
         def start() -> None:
@@ -282,7 +282,7 @@ def blocks(near: Link, section: Section, home: Path) -> None:
 
 
 def local(near: Link, section: Section, home: Path) -> None:
-    """All is there: a new sandbox in the image, in the image on raw files, and in a folder."""
+    """With all blocks present: a new sandbox in the image, on raw files, and in a folder."""
     with platform(near, home) as warm:
         lazy = {image.name: new_sandboxes(warm, image, "block image") for image in IMAGES}
         resident = warm.resident_mib()
@@ -318,13 +318,13 @@ def local(near: Link, section: Section, home: Path) -> None:
 
 def new_sandboxes(warm: Platform, image: Made, kind: str) -> tuple[list[float], list[float]]:
     """Milliseconds of calls in the image and in a folder, by turns."""
-    places = {
+    locations = {
         kind: ["--image", f"{image.name}:blocks"],
         "folder": ["--root", str(image.root)],
     }
-    took = {name: list[float]() for name in places}
+    took = {name: list[float]() for name in locations}
     for _ in range(LOCAL_TIMES + 1):
-        for name, where in places.items():
+        for name, where in locations.items():
             warm.deploy(image, where, idle="0s")
             warm.call(image)
             took[name].append(warm.call(image) * 1000)
@@ -342,7 +342,7 @@ def make_raw(near: Link, home: Path) -> None:
             json.loads(writing.run("image", "inspect", f"{image.name}:blocks", "-o", "json"))
             for image in IMAGES
         ]
-        # Of a blob that several images have, there is one file.
+        # A blob of several images has one file.
         blobs = {blob["digest"] for one in shown for blob in one["blobs"]}
         while len(list((home / "state/raw").glob("*.raw"))) < len(blobs):
             if time.monotonic() > deadline:
@@ -376,6 +376,6 @@ def run() -> Section:
         blocks(near, section, home)
         conversion(near, section, took)
         near.unshape()
-        places = (f"{IMAGES[1].name}:blocks", reference(IMAGES[1], "rebuilt"))
-        rebuilds(Platform(near, home).run, section, IMAGES[1], places)
+        images = (f"{IMAGES[1].name}:blocks", reference(IMAGES[1], "rebuilt"))
+        rebuilds(Platform(near, home).run, section, IMAGES[1], images)
     return section

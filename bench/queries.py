@@ -1,6 +1,6 @@
 """Q1 and Q6 at scale factor 1: ours with two workers, plain DataFusion, DuckDB; two threads each.
 
-Runs of the engines take turns, so that a change of the machine's load meets all of them.
+Runs of the engines take turns, so that a change of the machine's load affects all of them.
 """
 
 import json
@@ -17,14 +17,14 @@ from pathlib import Path
 from common import peers
 from common.answers import difference
 from common.figures import Section, median, spread
-from common.places import CHECKOUT, HELPER, SNOWMELT, shown, tpch
+from common.paths import CHECKOUT, HELPER, SNOWMELT, shown, tpch
 from common.server import Server
 
 QUERIES = ["q1", "q6"]
 RUNS = 9
 THREADS = 2
 
-# The library in a process of Python, which has Python's own start and an import of 0.2 s in it.
+# The library in a Python process; includes Python's start and an import of 0.2 s.
 IMPORTED = """
 import sys, duckdb
 with duckdb.connect(config={"threads": int(sys.argv[1])}) as c:
@@ -32,8 +32,8 @@ with duckdb.connect(config={"threads": int(sys.argv[1])}) as c:
     c.sql(open(sys.argv[3]).read()).fetchall()
 """
 
-# Processor time is that of the whole machine, because a server's is spread over processes: figures
-# of a machine that does something else as well are too large, for all engines alike.
+# CPU time is that of the whole machine, because a server's is spread over several processes: on a
+# machine with other load it is too large, for all engines alike.
 TICKS_MS = 1000 / os.sysconf("SC_CLK_TCK")
 
 
@@ -44,7 +44,7 @@ def _busy_ms() -> float:
 
 
 def _duckdb(query: Path, lineitem: Path) -> list[str]:
-    """DuckDB's own command on the same query, which prints the answer as ours does."""
+    """DuckDB's command line on the same query, which also prints the answer."""
     view = f"create view lineitem as select * from '{lineitem}/*.parquet';"
     words = [str(peers.duckdb_command()), "-csv", "-c", f"set threads = {THREADS};", "-c", view]
     return [*words, "-c", query.read_text()]
@@ -64,7 +64,7 @@ def _snowmelt(server: Server, query: Path, lineitem: Path, answer: Path, *more: 
 
 @dataclass
 class Taken:
-    """Milliseconds by engine, of the clock and of all processors together."""
+    """Milliseconds by engine, wall time and total CPU time."""
 
     wall: dict[str, list[float]]
     processor: dict[str, list[float]]

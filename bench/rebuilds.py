@@ -1,11 +1,11 @@
-"""One file of code changes in a large image: built again and pushed (CAGE 5.4.1 has 0.2 s)."""
+"""A change of one code file in a large image, rebuilt and pushed (CAGE 5.4.1: 0.2 s)."""
 
 import json
 from collections.abc import Callable
 
 from block_images.made import Made
 from common.figures import Section, median, spread
-from common.places import scratch
+from common.paths import scratch
 
 TIMES = 5
 # "Well under a second".
@@ -14,10 +14,10 @@ MIB = 1 << 20
 
 
 def rebuilds(
-    run: Callable[..., str], section: Section, image: Made, places: tuple[str, str]
+    run: Callable[..., str], section: Section, image: Made, images: tuple[str, str]
 ) -> None:
-    """`run` is the command line; `places` are the base there and where the result goes."""
-    base, target = places
+    """`run` is the command line; `images` are the names of the base and of the result."""
+    base, target = images
     build = ["image", "build", "rebuilt:v1", "--base", base, "--push", target, "-o", "json"]
     with scratch() as folder:
         code = folder / "code"
@@ -27,7 +27,7 @@ def rebuilds(
             with (code / "serve").open("a") as file:
                 file.write(f"# {number}\n")
             rounds.append(json.loads(run(*build, "--code", code)))
-    # The first one sends the base too.
+    # The first push also uploads the base.
     changed = rounds[1:]
     for made in changed:
         if [layer["written"] for layer in made["layers"]][:-1].count(True):

@@ -1,7 +1,7 @@
-"""The image-resize case of the SOCK paper: a JPEG from S3, made smaller by Pillow, back into S3.
+"""The image-resize case of the SOCK paper: a JPEG from S3, resized by Pillow, written back to S3.
 
-A function has no network, so the driver reads the image from S3, gives its bytes as the event and
-writes the answer's bytes; the times of S3 are told apart, which the paper leaves out too.
+A function has no network, so the driver reads the image from S3, sends its bytes as the event and
+writes the result's bytes. The times of S3 are reported separately; the paper also excludes them.
 """
 
 import base64
@@ -17,13 +17,13 @@ from PIL import Image
 
 from common import plots, s3
 from common.figures import Section, median, short, spread
-from common.places import scratch
+from common.paths import scratch
 from common.server import Server
 from common.unix_http import Connection
 
 ROUNDS = 7
 BUCKET = "images"
-# A photograph that is in the public domain, and comes with matplotlib.
+# A photograph in the public domain, included in matplotlib.
 PHOTOGRAPH = Path(matplotlib.get_data_path()) / "sample_data/grace_hopper.jpg"
 PILLOW = f"pillow=={version('pillow')}"
 
@@ -44,7 +44,7 @@ def handler(event):
     return {{"image": answer, "compute_us": (time.perf_counter_ns() - begun) // 1000}}
 """
 
-# Two handlers with the same packages: the name, and the longer side of what they make.
+# Two handlers with the same packages: the name, and the longer side of their result.
 HANDLERS = {"thumbnail": 128, "preview": 256}
 CASES = ["cold", "cold+", "warm"]
 
@@ -92,7 +92,7 @@ class Photographs:
         times.s3_write.append((written - answered) * 1000)
 
     def check(self, handler: str) -> None:
-        """What is in the bucket is the photograph, smaller."""
+        """Checks that the bucket contains the resized photograph."""
         with self.files.open_input_stream(f"{BUCKET}/{handler}.jpg") as file:
             image = Image.open(io.BytesIO(file.read()))
             image.load()
@@ -110,7 +110,7 @@ def deploy(folder: Path, server: Server, section: Section) -> None:
 
 
 def one_round(photographs: Photographs, server: Server, times: dict[str, Times]) -> None:
-    """A platform that has just started: no zygote, no instance, packages unpacked."""
+    """A new platform: no zygote, no instance, packages unpacked."""
     first, second = HANDLERS
     connection = Connection(server.socket)
     photographs.resize(connection, first, times["cold"])

@@ -1,7 +1,7 @@
 """`make bench`: all experiments, and RESULTS.md with the commands that made each figure.
 
-An experiment can be asked for by name: `python bench/run.py lean idle`. Then only its section
-is printed, its plots are in bench/out/plots, and RESULTS.md stays as it is.
+Experiments can be selected by name: `python bench/run.py lean idle`. Then only their sections are
+printed, their plots are in bench/out/plots, and RESULTS.md is not changed.
 """
 
 import os
@@ -38,7 +38,7 @@ EXPERIMENTS = {
 
 
 def machine() -> str:
-    """The machine in one line: figures of two machines do not compare, ratios do."""
+    """The machine in one line: absolute numbers of two machines are not comparable, ratios are."""
     model = next(
         (
             line.split(":")[1].strip()
@@ -78,7 +78,7 @@ def page(sections: list[Section], where: str) -> str:
 
 
 def draw(sections: list[Section], place: Path) -> None:
-    """The plots as files, without the date, so that equal figures give equal files."""
+    """Writes the plots without the date, so that equal data gives equal files."""
     for section in sections:
         for name, figure in section.plots.items():
             (place / "plots").mkdir(parents=True, exist_ok=True)
@@ -91,7 +91,7 @@ def main() -> None:
         sys.exit(f"no experiment {', '.join(unknown)}; there are {', '.join(EXPERIMENTS)}")
     if os.geteuid() != 0:
         sys.exit("sandboxes and Docker need root: sudo make bench")
-    # A polite end is as Ctrl-C: everything that was started is taken away again.
+    # SIGTERM is handled like Ctrl-C: everything that was started is removed again.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     where, sections = machine(), []
     for name in asked:

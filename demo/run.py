@@ -1,8 +1,8 @@
 """`make demo`: three queries over TPC-H, each answer checked by DuckDB.
 
-Run it through the door, which builds the binary and the environment first. Everything that stays is
-under `data/`: the tables once, the profile pages at each run. The platform is the demo's own:
-others on the machine are neither used nor looked at.
+Run it by `make demo`, which builds the binary and the environment first. All files that it keeps
+are under `data/`: the tables, created once, and the profile pages of each run. It uses a separate
+platform: others on the machine are neither used nor inspected.
 """
 
 import os
@@ -21,12 +21,12 @@ from duckdb.sqltypes import VARCHAR
 
 from common import peers
 from common.answers import difference
-from common.places import CHECKOUT, DATA, SNOWMELT, shown, tpch
-from own import OwnPlatform, own_platform
+from common.paths import CHECKOUT, DATA, SNOWMELT, shown, tpch
+from platform_run import DemoPlatform, demo_platform
 
-# Of TPC-H; tests ask for less.
+# Scale factor of TPC-H; tests use a smaller one.
 SCALE = sys.argv[1] if len(sys.argv) > 1 else "1"
-# A platform that ends has this long to take everything away.
+# Time limit for the clean-up of a platform.
 GONE_WITHIN_S = 10
 
 
@@ -59,13 +59,13 @@ def say(text: str = "") -> None:
 class Demo:
     """The platform, the data, and the seconds of each query by kind of run."""
 
-    platform: OwnPlatform
+    platform: DemoPlatform
     folder: Path
     out: Path
     seconds: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def run(self, query: Query, kind: str, *more: str) -> pa.Table:
-        """Runs it once, takes its time and gives its answer."""
+        """Runs it once, measures its time and returns its answer."""
         answer, page = self.out / f"{query.name}.arrow", self.out / f"{query.name}-{kind}.html"
         command = ["sql", "-f", shown(query.file)]
         command += ["--table", f"{query.table}={shown(self.folder / query.table)}"]
@@ -82,20 +82,20 @@ class Demo:
         return peers.read_arrow(answer)
 
     def first(self, query: Query) -> None:
-        """Runs it with everything new, shows the answer and has it checked."""
+        """Runs it with a new platform, prints the answer and compares it with DuckDB's."""
         say(f"\n== {query.title}")
         ours = self.run(query, "install" if query.uses_function else "cold")
         say(ours.to_pandas().to_string(index=False, max_rows=10, na_rep="NULL"))
         theirs = duckdb(query, self.folder)
         if wrong := difference(ours, theirs.table, ordered=True):
-            sys.exit(f"WRONG ANSWER of {query.name}, DuckDB says otherwise: {wrong}")
+            sys.exit(f"WRONG ANSWER of {query.name}, DuckDB's answer differs: {wrong}")
         self.seconds[query.name]["DuckDB"] = theirs.seconds
         say("the same answer as DuckDB's")
         if query.uses_function:
             self.run(query, "cold", "--progress", "quiet")
 
     def warm(self, queries: Sequence[Query]) -> None:
-        """Runs each twice on a platform that stays: the second finds idle sandboxes."""
+        """Runs each twice on a running server: the second run uses idle sandboxes."""
         with self.platform.kept():
             for query in queries:
                 for _ in range(2):
@@ -103,7 +103,7 @@ class Demo:
 
 
 def duckdb(query: Query, folder: Path) -> peers.Answer:
-    """DuckDB's answer, inside this process; a decorated function stays plainly callable."""
+    """DuckDB's answer, inside this process; it calls the decorated function as a plain one."""
     import udfs
 
     def country(phone: str) -> str | None:
@@ -128,28 +128,28 @@ def table_of(seconds: dict[str, dict[str, float]]) -> str:
 
 def main() -> None:
     os.chdir(CHECKOUT)
-    # As `. scripts/env` has it: the resolver is beside this Python.
+    # As in `. scripts/env`: the resolver is beside this Python.
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     out = DATA / "demo"
     out.mkdir(parents=True, exist_ok=True)
-    say(f"TPC-H at scale factor {SCALE} in {shown(DATA)}/tpch/sf{SCALE} (made once)")
+    say(f"TPC-H at scale factor {SCALE} in {shown(DATA)}/tpch/sf{SCALE} (generated once)")
     folder = tpch(SCALE, ["lineitem", "customer"])
-    with own_platform(SNOWMELT) as platform:
+    with demo_platform(SNOWMELT) as platform:
         demo = Demo(platform, folder, out)
         for query in QUERIES:
             demo.first(query)
-        say("\n== once more, with a platform that stays (snowmelt up, snowmelt down)")
+        say("\n== the same with a running server (snowmelt up, snowmelt down)")
         demo.warm(QUERIES)
         say(table_of(demo.seconds))
-        say("install  the whole command; its packages are resolved, downloaded and unpacked first")
-        say("cold     the whole command; platform and sandboxes are started and gone again")
-        say("warm     the whole command against a platform that runs, in sandboxes that are idle")
-        say("DuckDB   the query alone, inside a process that is there already\n")
-        if left := platform.left_within(GONE_WITHIN_S):
+        say("install  the whole command; packages are resolved, downloaded and unpacked first")
+        say("cold     the whole command; platform and sandboxes are started and removed again")
+        say("warm     the whole command with a running server and idle sandboxes")
+        say("DuckDB   only the query, inside a running process\n")
+        if left := platform.remaining_within(GONE_WITHIN_S):
             say("LEFT BEHIND:")
             sys.exit("\n".join(f"  {thing}" for thing in left))
-    say("nothing is left behind: no process, mount, control group or file of it")
-    say(f"where the time went: open {shown(out)}/country-install.html in a browser")
+    say("nothing is left behind: no process, mount, control group or file")
+    say(f"profile: open {shown(out)}/country-install.html in a browser")
     say("next: . scripts/env, then `snowmelt --help`, and README.md")
 
 

@@ -1,7 +1,7 @@
-"""The demo's own function: the country behind a phone number.
+"""The function of the demo: the country of a phone number.
 
-TPC-H's phone numbers begin with a made-up country code. The package `phonenumbers`, which knows
-the real ones, is installed for this function alone; inside its sandbox there is no network.
+TPC-H's phone numbers begin with a generated country code. The package `phonenumbers`, which has the
+real ones, is installed only for this function; its sandbox has no network.
 """
 
 import phonenumbers
@@ -11,7 +11,7 @@ import snowmelt as sm
 
 @sm.udf(packages=["phonenumbers==8.13.*"])
 def country(phone: str) -> str | None:
-    """The region that the number would ring in ("NL"), or None where no such code exists."""
+    """The region of the number's country code ("NL"), or None if the code does not exist."""
     try:
         number = phonenumbers.parse("+" + phone)
     except phonenumbers.NumberParseException:

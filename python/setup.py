@@ -1,7 +1,8 @@
-"""Puts `snowmelt` and `snowmelt-query` into the package: those that are built, or with
-SNOWMELT_BUILD=1 those that cargo builds now. With SNOWMELT_BUILD=0 there are none.
+"""Copies `snowmelt` and `snowmelt-query` into the package: the existing builds, or with
+SNOWMELT_BUILD=1 new ones. With SNOWMELT_BUILD=0 the package has no programs.
 
-Everything else stands in pyproject.toml; `build_backend.py` has refused what cannot be built.
+All other settings are in pyproject.toml; `build_backend.py` has already checked that the programs
+exist or can be built.
 """
 
 import os
@@ -18,21 +19,21 @@ from build_backend import ROOT, built  # noqa: E402
 
 
 class BuildWithBinary(build_py):
-    """Puts the programs beside the Python files."""
+    """Copies the programs into the package."""
 
     def run(self):
         super().run()
-        asked = os.environ.get("SNOWMELT_BUILD")
-        if asked == "0" or self.editable_mode:
+        requested = os.environ.get("SNOWMELT_BUILD")
+        if requested == "0" or self.editable_mode:
             return
-        if asked == "1":
+        if requested == "1":
             command = ["cargo", "build", "--locked", "--release", "-p", "snowmelt"]
             command += ["-p", "snowmelt-query"]
             subprocess.run(command, cwd=ROOT, check=True)
-        place = Path(self.build_lib, "snowmelt", "bin")
-        place.mkdir(parents=True, exist_ok=True)
+        folder = Path(self.build_lib, "snowmelt", "bin")
+        folder.mkdir(parents=True, exist_ok=True)
         for program in built():
-            shutil.copy2(program, place / program.name)
+            shutil.copy2(program, folder / program.name)
 
 
 setup(cmdclass={"build_py": BuildWithBinary})

@@ -1,4 +1,5 @@
-"""Puts programs into a pure wheel: they are then commands of whoever installs it, on its platform.
+"""Adds programs to a pure wheel: they are installed as commands, and the wheel becomes
+platform-specific.
 
 python scripts/wheel.py PURE.whl TAG OUT PROGRAM...
 """
@@ -15,7 +16,7 @@ RUNS = 0o100755
 
 
 def digest(content: bytes) -> str:
-    """As RECORD has it."""
+    """The digest in the format of RECORD."""
     text = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=")
     return f"sha256={text.decode()}"
 

@@ -16,12 +16,12 @@ import snowmelt as sm
 
 PORT = 5000
 MEMORY = "16MiB"
-# Of a start and of a call: machines may be busy.
+# Time limits of a start and of a call: machines may be busy.
 LIMIT = "4m"
 
 
 def aggregate(rank: int) -> float:
-    """When the message of this function was heard; of the first one, when it had heard all."""
+    """When the message of this function was received; for the first one, when all were received."""
     job = sm.job()
     if rank > 0:
         with job.connect(0, PORT, timeout=60) as connection:
@@ -40,7 +40,7 @@ def aggregate(rank: int) -> float:
 
 
 def run(functions: int, hosts: int, tenant: str) -> sm.BurstResults[float]:
-    """One job. The first function heard the last of the others."""
+    """One job. The first function received the last message of the others."""
     made = sm.function(network="job", memory=MEMORY, timeout=LIMIT, tenant=tenant)(aggregate)
     results = made.burst(functions, hosts=hosts, start_within=LIMIT, progress=False)
     if max(results) != results[0]:
@@ -58,7 +58,7 @@ def main() -> None:
     tenants = [f"tenant-{number}" for number in range(given.tenants)]
     each = given.functions // given.tenants
     with ThreadPoolExecutor(given.tenants) as pool:
-        # Each tenant's interpreter is there: what is measured is a job, not a first one.
+        # Each tenant's interpreter runs already: this measures a job that is not the first.
         list(pool.map(lambda tenant: run(given.hosts, given.hosts, tenant), tenants))
         for _ in range(given.times):
             jobs = pool.map(lambda tenant: run(each, given.hosts, tenant), tenants)

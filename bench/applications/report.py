@@ -1,4 +1,4 @@
-"""What every application tells about a run, as a line of JSON."""
+"""The report of an application about a run, as a line of JSON."""
 
 import json
 from typing import Any
@@ -7,12 +7,12 @@ import snowmelt as sm
 
 
 def network_ms(results: "sm.BurstResults[Any]") -> float:
-    """What the network took where it took longest: made, and all hosts reached by it."""
+    """The longest time of the network on a host: created, and all hosts reached."""
     return max(host["network_us"] + host["reached_us"] for host in results.hosts) / 1000
 
 
 def tell(results: "sm.BurstResults[Any]", **more: Any) -> None:
-    """Prints the times of a burst in milliseconds, and what else is known of it."""
+    """Prints the times of a burst in milliseconds, and further fields."""
     row = {
         "functions": len(results),
         "hosts": len(results.hosts),

@@ -14,18 +14,18 @@ import report
 import snowmelt as sm
 
 PORT = 5000
-# Of a start and of a call: machines may be busy.
+# Time limits of a start and of a call: machines may be busy.
 LIMIT = "4m"
 
 
 @sm.function(network="job", memory="16MiB", timeout=LIMIT)
 def shuffle(rank: int) -> list[float]:
-    """When each message arrived, of a receiver."""
+    """The arrival times of the messages of a receiver."""
     job = sm.job()
     half = job.size // 2
     if rank < half:
         for place in range(half):
-            # Not all to the same one first.
+            # Each sender begins with a different receiver.
             receiver = half + (rank + place) % half
             with job.connect(receiver, PORT, timeout=60) as connection:
                 connection.sendall(struct.pack("!I", rank))

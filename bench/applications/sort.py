@@ -20,7 +20,7 @@ import report
 import snowmelt as sm
 
 PORT = 5000
-# Of a start and of a call: machines may be busy.
+# Time limits of a start and of a call: machines may be busy.
 LIMIT = "4m"
 KEY = 8
 ALL = 1 << 64

@@ -1,5 +1,5 @@
-"""A registry at the other end of a link of some rate: both ends are the loopback of a network
-namespace of its own, so that nothing else goes over it, and nothing needs certificates."""
+"""A registry at the other end of a link with a rate limit: both ends are the loopback of a separate
+network namespace, so that there is no other traffic, and certificates are not needed."""
 
 import json
 import os
@@ -18,14 +18,14 @@ PATIENCE_S = 600.0
 
 
 class Link:
-    """Where commands run that use the registry."""
+    """Runs commands that use the registry."""
 
     def enter(self, command: Sequence[object]) -> list[str]:
         # Not `ip netns exec`, which hides the control groups.
         return ["nsenter", f"--net=/run/netns/{NAMESPACE}", *map(str, command)]
 
     def run(self, *command: object, env: Mapping[str, str] | None = None) -> str:
-        """A command; its output."""
+        """Runs a command; returns its output."""
         done = subprocess.run(
             self.enter(command),
             env=os.environ | (env or {}),
@@ -39,7 +39,7 @@ class Link:
         return done.stdout
 
     def shape(self, rate: str) -> None:
-        """Makes the link so fast, in both directions together."""
+        """Sets the rate of the link, of both directions together."""
         shape = ["rate", rate, "burst", "256kb", "latency", "50ms"]
         self.run("tc", "qdisc", "replace", "dev", "lo", "root", "tbf", *shape)
 
@@ -51,19 +51,19 @@ class Link:
         )
 
     def sent(self) -> int:
-        """Bytes that went over it."""
+        """Bytes sent over the link."""
         [device] = json.loads(self.run("ip", "-j", "-s", "link", "show", "lo"))
         return int(device["stats64"]["tx"]["bytes"])
 
 
 @contextmanager
 def link(folder: Path) -> Iterator[Link]:
-    """With the registry, for the time of the block."""
+    """A link with the registry, during the block."""
     subprocess.run(["ip", "netns", "del", NAMESPACE], check=False, capture_output=True)
     subprocess.run(["ip", "netns", "add", NAMESPACE], check=True)
     made, registry = Link(), None
     try:
-        # Packets as they are on a wire.
+        # The packet size of an Ethernet link.
         made.run("ip", "link", "set", "lo", "mtu", "1500", "up")
         registry = _registry(made, folder)
         yield made

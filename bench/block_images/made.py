@@ -1,5 +1,5 @@
 """Three images like the paper's (FaaSNet 5.1): Python; Python with scientific packages; the same
-with as much again. From Debian's packages and wheels, one layer each; made once and kept."""
+twice as large. From Debian packages and wheels, one layer each; created once and kept."""
 
 import os
 import shutil
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from common import debian
-from common.places import DATA
+from common.paths import DATA
 
-# With what a base image of a distribution has.
+# Including the packages of a distribution's base image.
 DEBIAN = ["python3", "python3-distutils", "bash", "coreutils", "ca-certificates", "curl", "git"]
 DEBIAN += ["apt", "perl", "procps", "util-linux", "locales", "tzdata", "libgomp1"]
 SCIENCE = ["numpy==2.2.6", "pandas==2.2.3", "scipy==1.15.3", "scikit-learn==1.6.1"]
 SCIENCE += ["matplotlib==3.10.3"]
-# The paper's third has PyStan, which is of this size.
+# The third image of the paper has PyStan, which has this size.
 MORE = ["pyarrow==20.0.0", "polars==1.30.0", "duckdb==1.3.0", "xgboost-cpu==3.0.2"]
 PLACE = "usr/lib/python3/dist-packages"
 
@@ -46,7 +46,7 @@ class Made:
 
     @property
     def layout(self) -> str:
-        """As `skopeo` names it."""
+        """The name for `skopeo`."""
         return f"oci:{folder() / 'layout'}:{self.name}"
 
     @property
@@ -56,7 +56,7 @@ class Made:
 
     @property
     def python(self) -> str:
-        """What the handler needs, for a Python that only starts and ends."""
+        """The packages of the handler, for a Python that only starts and exits."""
         return "import " + ", ".join(("json", *self.imports))
 
     def write(self, code: Path) -> None:
@@ -82,8 +82,8 @@ def folder() -> Path:
 
 
 def make() -> None:
-    """Makes what is not there."""
-    # Another name for each other way to make them.
+    """Creates the images if they do not exist."""
+    # Change the name when the images are built differently.
     done = folder() / "done-2"
     if done.exists():
         return
@@ -106,7 +106,7 @@ def make() -> None:
     done.touch()
 
 
-# Of the wheels, without their optional parts.
+# Dependencies of the wheels, without optional ones.
 _NEEDED = ["python-dateutil==2.9.0.post0", "pytz==2025.2", "tzdata==2025.2", "six==1.17.0"]
 _NEEDED += ["joblib==1.5.1", "threadpoolctl==3.6.0", "packaging==25.0", "pyparsing==3.2.3"]
 _NEEDED += ["cycler==0.12.1", "kiwisolver==1.4.8", "contourpy==1.3.2", "fonttools==4.58.1"]
@@ -114,7 +114,7 @@ _NEEDED += ["pillow==11.2.1"]
 
 
 def _layer(layout: Path, bundle: Path, before: str, name: str) -> None:
-    """What was added since the last one, as a layer, and all that is there then as a folder."""
+    """The files added since the last layer as a new layer, and all files as a folder."""
     _whole_seconds(bundle / "rootfs")
     _run("umoci", "repack", "--image", f"{layout}:{name}", "--refresh-bundle", bundle)
     unpacked = folder() / "unpacked" / name
@@ -123,8 +123,8 @@ def _layer(layout: Path, bundle: Path, before: str, name: str) -> None:
 
 
 def _whole_seconds(root: Path) -> None:
-    """A layer has times in whole seconds, rounded by some and cut by others; Python compiles each
-    file again whose time is not the one that it was compiled at, which it cuts."""
+    """A layer has times in whole seconds, which some tools round and others truncate. Python
+    recompiles a file if its truncated time differs from the one at its compilation."""
     for folder, _, files in os.walk(root):
         for path in (Path(folder) / name for name in files):
             if not path.is_symlink():

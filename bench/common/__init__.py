@@ -1,1 +1,1 @@
-"""What demo, benches and end-to-end tests share: running, comparing answers, taking stock."""
+"""Shared by demo, benchmarks and end-to-end tests: running, comparing answers, finding leaks."""

@@ -1,4 +1,4 @@
-"""Whether two engines gave the same answer.
+"""Compares the answers of two engines.
 
 Engines differ in the types of the same answer (a sum of decimals is a decimal of another
 precision, an average a float), so values are compared, not types: numbers within a relative
@@ -24,7 +24,7 @@ def _plain(value: Any) -> Any:
 
 
 def _sort_key(row: Row) -> tuple[Any, ...]:
-    """Exact values first and numbers rounded: equal rows sort alike in both answers."""
+    """Exact values first, then rounded numbers: equal rows sort alike in both answers."""
     exact = [(0, "") if v is None else (1, str(v)) for v in row if not isinstance(v, float)]
     numbers = [float(f"{v:.6g}") for v in row if isinstance(v, float)]
     return (exact, numbers)
@@ -37,8 +37,8 @@ def rows(table: pa.Table) -> list[Row]:
 
 
 def _last_digit(ours: pa.Field, theirs: pa.Field) -> float:
-    """What the coarser type of a column cannot tell apart: an average as decimal(19, 6) has been
-    cut at the sixth digit, where another engine gives a float."""
+    """The tolerance for the coarser type of a column: an average as decimal(19, 6) is truncated
+    at the sixth digit, while another engine returns a float."""
     decimals = [f.type.scale for f in (ours, theirs) if pa.types.is_decimal(f.type)]
     return TOLERANCE if ours.type == theirs.type or not decimals else 10.0 ** -min(decimals)
 
@@ -52,7 +52,7 @@ def _same_value(left: Any, right: Any, last_digit: float) -> bool:
 
 
 def difference(ours: pa.Table, theirs: pa.Table, *, ordered: bool) -> str | None:
-    """None if both are the same answer, else one line that says where they differ."""
+    """None if both answers are equal, otherwise one line that describes the difference."""
     if ours.num_columns != theirs.num_columns:
         return f"{ours.num_columns} columns, expected {theirs.num_columns}"
     left, right = rows(ours), rows(theirs)

@@ -1,4 +1,4 @@
-"""Debian's packages as archives, to be unpacked where they are not installed."""
+"""Downloads Debian packages, to be unpacked without installing them."""
 
 import re
 import subprocess
@@ -9,7 +9,7 @@ _RELATIONS = ("recommends", "suggests", "conflicts", "breaks", "replaces", "enha
 
 
 def download(names: Sequence[str], folder: Path) -> list[Path]:
-    """The packages with all that they depend on, in this folder."""
+    """The packages with all their dependencies, in this folder."""
     only_needed = [f"--no-{relation}" for relation in _RELATIONS]
     told = _run("apt-cache", "depends", "--recurse", *only_needed, *names)
     found = {line for line in told.splitlines() if re.fullmatch(r"[a-z0-9][a-z0-9.+-]*", line)}

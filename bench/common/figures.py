@@ -1,4 +1,4 @@
-"""Medians, spreads and Markdown: how figures are shown in RESULTS.md."""
+"""Medians, spreads and Markdown: the format of measurements in RESULTS.md."""
 
 import statistics
 import textwrap
@@ -11,17 +11,17 @@ if TYPE_CHECKING:
 
 
 def median(values: Sequence[float]) -> float:
-    """The middle one."""
+    """The median."""
     return statistics.median(values)
 
 
 def short(value: float) -> str:
-    """Three digits, never an exponent."""
+    """Three significant digits, without exponent."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def spread(values: Sequence[float]) -> str:
-    """The middle with its quartiles; of few samples the least and the greatest, of one itself."""
+    """The median with quartiles; for few samples minimum and maximum, for one the value."""
     if len(values) == 1:
         return short(values[0])
     if len(values) < 4:
@@ -38,7 +38,7 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 @dataclass
 class Promise:
-    """A bar that a figure has to reach."""
+    """A target that a measurement has to reach."""
 
     what: str
     bar: str
@@ -48,7 +48,7 @@ class Promise:
 
 @dataclass
 class Section:
-    """One experiment: its text, its tables, the commands that made it."""
+    """One experiment: its text, its tables, and its commands."""
 
     title: str
     lines: list[str] = field(default_factory=list)
@@ -64,7 +64,7 @@ class Section:
         self.lines += ["| " + " | ".join(row) + " |" for row in cells] + [""]
 
     def plot(self, name: str, shows: str, figure: "Figure") -> None:
-        """Shown here, and kept as a file of that name; its title is what it shows."""
+        """Adds a plot to the section and writes it to a file of that name."""
         figure.axes[0].set_title(textwrap.fill(shows, 70), fontsize=9)
         self.plots[name] = figure
         self.lines += [f"![{shows}](plots/{name}.svg)", ""]

@@ -1,4 +1,4 @@
-"""`snowmelt lab` for the time of a block: hosts of a cluster on this machine, with shaped links."""
+"""`snowmelt lab` during a block: hosts of a cluster on this machine, with shaped links."""
 
 import json
 import os
@@ -8,11 +8,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from .places import BENCH, CHECKOUT, SNOWMELT
+from .paths import BENCH, CHECKOUT, SNOWMELT
 
 
 class Lab:
-    """Runs while the block does; its control is a client's platform."""
+    """A lab that runs during the block; its control is the platform of the clients."""
 
     def __init__(self, folder: Path, hosts: int, link: str, memory: str) -> None:
         self.up = ["up", "--hosts", str(hosts), "--link", link, "--memory", memory]
@@ -26,7 +26,7 @@ class Lab:
         }
 
     def lab(self, *arguments: str, timeout: float = 300) -> str:
-        """A `snowmelt lab` command; its output."""
+        """Runs a `snowmelt lab` command; returns its output."""
         command = [str(SNOWMELT), "lab", *arguments]
         environment = self.environment
         done = subprocess.run(
@@ -35,7 +35,7 @@ class Lab:
         return done.stdout
 
     def application(self, name: str, *arguments: str) -> list[dict[str, Any]]:
-        """What a program of `bench/applications` tells, as a client of the lab."""
+        """The output of a program of `bench/applications`, run as a client of the lab."""
         program = BENCH / "applications" / f"{name}.py"
         said = self.lab("run", "--", sys.executable, str(program), *arguments)
         return [json.loads(line) for line in said.splitlines()]

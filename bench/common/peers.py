@@ -1,4 +1,4 @@
-"""Answers of other engines in their own processes or in this one: what ours must equal."""
+"""Answers of other engines, in their own processes or in this one, for comparison with ours."""
 
 import json
 import platform
@@ -17,13 +17,13 @@ import pyarrow.ipc
 from duckdb.func import FunctionNullHandling
 from duckdb.sqltypes import DuckDBPyType
 
-from .places import CHECKOUT, HELPER
+from .paths import CHECKOUT, HELPER
 
 # Name, callable, argument types, result type.
 Function = tuple[str, Callable[..., str | None], list[Any], DuckDBPyType]
 
 
-# Commands that print what version they are, and where in the line it stands.
+# Commands that print their version, and its position in the line.
 COMMANDS = {
     "Docker": ["docker", "--version"],
     "containerd": ["containerd", "--version"],
@@ -33,14 +33,14 @@ COMMANDS = {
 
 
 def duckdb_command() -> Path:
-    """DuckDB's own command: the program in the wheel `duckdb-cli`, without the Python before it."""
+    """DuckDB's command line: the program in the wheel `duckdb-cli`, without its Python wrapper."""
     import duckdb_cli
 
     return Path(duckdb_cli.__file__).parent / "duckdb"
 
 
 def versions() -> list[str]:
-    """Of every peer that is on this machine."""
+    """The versions of all peers that are installed on this machine."""
     found = [
         f"{name} {number[0]}"
         for name, command in COMMANDS.items()
@@ -110,7 +110,7 @@ def duck_answer(
         start = time.perf_counter()
         table = connection.sql(sql).to_arrow_table()
         seconds = time.perf_counter() - start
-        # Else DuckDB complains at the end of the process that its bindings hold on to it.
+        # Otherwise DuckDB reports at exit that its bindings still refer to it.
         for name, *_ in functions:
             connection.remove_function(name)
         return Answer(table, seconds)

@@ -1,4 +1,4 @@
-"""The two kinds of plot: lines of a figure against concurrency, and groups of bars."""
+"""The kinds of plots: lines and bars."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -6,7 +6,7 @@ from typing import Any
 
 import matplotlib
 
-# Never a window; and the same figures give the same file.
+# Never opens a window; equal data gives equal files.
 matplotlib.use("svg")
 matplotlib.rcParams["svg.hashsalt"] = "snowmelt"
 matplotlib.rcParams["font.size"] = 9
@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from .figures import short
 
-# Fixed colours, so that a system looks alike in all plots; readable without telling red from green.
+# Fixed colours, the same for a system in all plots, and distinguishable with colour blindness.
 COLOURS = {
     "snowmelt": "#0072b2",
     "floor": "#999999",
@@ -55,7 +55,7 @@ def _axes(width: float, unit: str) -> tuple[Figure, Axes]:
 
 
 def lines(x: str, unit: str, series: Mapping[str, Mapping[int, float]]) -> Figure:
-    """A line for each name over the same few whole numbers, on a logarithmic scale."""
+    """A line for each name over the same integers, on a logarithmic scale."""
     figure, axes = _axes(5.6, unit)
     for name, points in series.items():
         axes.plot(range(len(points)), list(points.values()), "o-", label=name, color=COLOURS[name])
@@ -68,7 +68,7 @@ def lines(x: str, unit: str, series: Mapping[str, Mapping[int, float]]) -> Figur
 
 
 def growth(x: str, unit: str, series: Mapping[str, Mapping[int, float]]) -> Figure:
-    """A line for each name, each over the numbers that it has, on logarithmic scales."""
+    """A line for each name, each over its own numbers, on logarithmic scales."""
     figure, axes = _axes(7.2, unit)
     styles = iter(STYLES * len(series))
     for name, points in series.items():
@@ -97,7 +97,7 @@ def progress(x: str, unit: str, series: Mapping[str, Sequence[tuple[float, float
 
 
 def bars(unit: str, groups: Sequence[str], series: Mapping[str, Sequence[float | None]]) -> Figure:
-    """For each group a bar of each name, side by side, with its figure on top; `None`: no bar."""
+    """For each group one bar per name, side by side, with its value on top; `None`: no bar."""
     figure, axes = _axes(7.2, unit)
     width = 0.8 / len(series)
     for number, (name, values) in enumerate(series.items()):
@@ -118,7 +118,7 @@ def bars(unit: str, groups: Sequence[str], series: Mapping[str, Sequence[float |
 
 
 def stacked(unit: str, groups: Sequence[str], parts: Mapping[str, Sequence[float]]) -> Figure:
-    """One bar for each group, made of parts."""
+    """One stacked bar for each group."""
     figure, axes = _axes(5.6, unit)
     below = [0.0] * len(groups)
     for number, (name, values) in enumerate(parts.items()):
@@ -131,8 +131,8 @@ def stacked(unit: str, groups: Sequence[str], parts: Mapping[str, Sequence[float
 
 
 def _honest(axes: Axes, values: Sequence[float]) -> None:
-    """An axis for bars: from zero where they can be seen so, else logarithmic from a whole decade.
-    Above them is room for their figures and the legend."""
+    """An axis for bars: linear from zero if all are visible, otherwise logarithmic from a power of
+    ten. Leaves space above them for their values and the legend."""
     least, most = min(values), max(values)
     if least > 0 and most / least > 30:
         decade = 10.0 ** math.floor(math.log10(least * 0.99))

@@ -1,4 +1,4 @@
-"""SeaweedFS for the time of a block: the S3 server of tests and benches."""
+"""SeaweedFS during a block: the S3 server of tests and benchmarks."""
 
 import json
 import shutil
@@ -28,7 +28,7 @@ class Store:
 
     @property
     def variables(self) -> dict[str, str]:
-        """What a client's environment needs."""
+        """The environment variables of a client."""
         return {
             "AWS_ENDPOINT_URL": f"http://{self.endpoint}",
             "AWS_ACCESS_KEY_ID": KEY,
@@ -49,8 +49,8 @@ class Store:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the loopback that nobody has, and neither the ones 10,000 above them: SeaweedFS
-    listens there too."""
+    """Free ports of the loopback, such that the ports 10,000 above them are free as well: SeaweedFS
+    also listens there."""
     found: list[int] = []
     for port in range(18_000, 28_000):
         with socket.socket() as one, socket.socket() as other:
@@ -71,7 +71,7 @@ def _identity() -> dict[str, object]:
 
 
 def _command(folder: Path) -> tuple[str, list[str]]:
-    """The endpoint, and what serves it."""
+    """The endpoint and the process that serves it."""
     (folder / "s3.json").write_text(json.dumps({"identities": [_identity()]}))
     master, volume, filer, s3 = free_ports(4)
     command = [WEED, "server", f"-dir={folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1"]
@@ -108,7 +108,7 @@ def running(bucket: str) -> Iterator[Store]:
         _wait(store, bucket, server, folder / "log")
         yield store
     finally:
-        # Its orderly end takes 15 s, for data that nobody wants.
+        # An orderly shutdown takes 15 s, and the data is not needed.
         server.kill()
         server.wait(timeout=60)
         shutil.rmtree(folder)

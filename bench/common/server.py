@@ -1,4 +1,4 @@
-"""`snowmelt up` for the time of a block, with a state folder of its own."""
+"""`snowmelt up` during a block, with a separate state folder."""
 
 import json
 import os
@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from .places import SNOWMELT
+from .paths import SNOWMELT
 
 
 class Server:
@@ -21,11 +21,11 @@ class Server:
 
     @property
     def socket(self) -> Path:
-        """Where its gateway listens."""
+        """The socket of its gateway."""
         return Path(self.environment["SNOWMELT_STATE"]) / "snowmelt.sock"
 
     def run(self, *arguments: str) -> str:
-        """A command of the same platform; its output."""
+        """Runs a command on the same platform; returns its output."""
         command = [str(SNOWMELT), *arguments]
         done = subprocess.run(
             command, env=self.environment, check=True, stdout=subprocess.PIPE, text=True
@@ -36,7 +36,7 @@ class Server:
         try:
             self.run("up")
         except BaseException:
-            # Interrupted, it may be up all the same.
+            # It may be running even if `up` was interrupted.
             subprocess.run([str(SNOWMELT), "down"], env=self.environment, check=False)
             raise
         return self
@@ -50,5 +50,5 @@ class Server:
         self.run("down")
 
     def status(self) -> dict[str, Any]:
-        """What `snowmelt status` says."""
+        """The output of `snowmelt status`."""
         return dict(json.loads(self.run("status", "-o", "json")))

@@ -1,4 +1,4 @@
-"""HTTP over a unix socket: how Docker and Snowmelt are asked."""
+"""HTTP over a unix socket, for requests to Docker and Snowmelt."""
 
 import http.client
 import socket

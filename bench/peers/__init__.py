@@ -1,1 +1,1 @@
-"""The real peers, started and stopped by the bench itself."""
+"""The peers, started and stopped by the benchmark."""

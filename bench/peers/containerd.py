@@ -1,4 +1,4 @@
-"""Debian's containerd with folders of its own, asked by its own command line, `ctr run`."""
+"""Debian's containerd with separate folders, used by its command line, `ctr run`."""
 
 import subprocess
 import tempfile
@@ -32,7 +32,7 @@ class Containerd:
         return ["ctr", "-a", f"{self.folder}/socket", "-n", NAMESPACE, *arguments]
 
     def command(self) -> list[str]:
-        """What runs a no-op container, for `snowmelt-bench-lean peer`."""
+        """The command that runs a no-op container, for `snowmelt-bench-lean peer`."""
         limits = ["--memory-limit", str(images.MEMORY), "--cpus", "1", "--read-only", "--seccomp"]
         fifos = ["--fifo-dir", f"{self.folder}/fifo"]
         return self.ctr("run", "--rm", *limits, *fifos, IMAGE, "{id}", *images.COMMAND)
@@ -42,7 +42,7 @@ class Containerd:
         return done.returncode == 0
 
     def end_containers(self) -> None:
-        """Those that an interrupted bench left: their shims would outlive the daemon."""
+        """Removes containers of an interrupted benchmark: their shims would outlive the daemon."""
         listed = subprocess.run(
             self.ctr("containers", "ls", "-q"), check=False, capture_output=True, text=True
         )
@@ -72,7 +72,7 @@ def _import_image(containerd: Containerd) -> None:
 
 @contextmanager
 def running() -> Iterator[Containerd]:
-    """A daemon for the time of the block."""
+    """A daemon that runs during the block."""
     folder = Path(tempfile.mkdtemp(prefix="sm-ctr-"))
     containerd, log = Containerd(folder), folder / "log"
     (folder / "config.toml").write_text(CONFIGURATION.format(folder=folder))

@@ -1,4 +1,4 @@
-"""Debian's docker.io, with a data folder, a socket and a network namespace of its own.
+"""Debian's docker.io, with a separate data folder, socket and network namespace.
 
 Its bridge and firewall rules stay inside that namespace, and everything is gone afterwards. It
 asks the daemon's API directly, as the command line adds 50 ms of its own.
@@ -19,7 +19,7 @@ from common.unix_http import Connection
 
 from . import images, remains
 
-# Of its network namespace, and of the control group above its containers.
+# The name of its network namespace, and of the parent control group of its containers.
 NAMESPACE = "snowmelt-bench-docker"
 IMAGE = "snowmelt-bench:1"
 LIMITS = {
@@ -75,7 +75,7 @@ class Docker:
         return Connection(self.api)
 
     def no_op(self, connection: http.client.HTTPConnection) -> tuple[float, float]:
-        """One container that writes a byte: seconds to that byte, seconds of its whole life."""
+        """One container that writes a byte: seconds to that byte, seconds of its whole lifetime."""
         begun = time.perf_counter()
         body = {
             "Image": IMAGE,
@@ -95,7 +95,7 @@ class Docker:
         return first_byte, time.perf_counter() - begun
 
     def _attach(self, identity: str) -> socket.socket:
-        """The container's output from before its start."""
+        """The container's output, attached before its start."""
         stream = socket.socket(socket.AF_UNIX)
         stream.connect(str(self.api))
         stream.sendall(
@@ -139,7 +139,7 @@ def _network() -> Iterator[None]:
 
 @contextmanager
 def running() -> Iterator[Docker]:
-    """A daemon for the time of the block."""
+    """A daemon that runs during the block."""
     folder = Path(tempfile.mkdtemp(prefix="sm-docker-"))
     docker, log = Docker(folder), folder / "log"
     command = ["nsenter", f"--net=/run/netns/{NAMESPACE}", "dockerd"]

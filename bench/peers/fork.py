@@ -1,4 +1,4 @@
-"""The peer of a zygote: a plain Python that imported the same and forks, with nothing around it.
+"""The peer of a zygote: a plain Python that imports the same and forks, without a sandbox.
 
 Run as a program: a folder of packages, the user's file, how often, and the modules to import.
 It prints what `snowmelt-bench handlers` prints. The first line is that of the child: at once after

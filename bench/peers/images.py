@@ -1,4 +1,4 @@
-"""The image that all peers run: one static busybox. And what a container of it may use."""
+"""The image that all peers run: one static busybox. Also the limits of its containers."""
 
 import hashlib
 import io
@@ -9,7 +9,7 @@ import tarfile
 from pathlib import Path
 
 COMMAND = ["/bin/busybox", "echo", "x"]
-# The limits of a sandbox of ours that says nothing else; a whole core.
+# The default limits of a sandbox; one whole core.
 MEMORY = 512 << 20
 PIDS = 64
 

@@ -1,4 +1,4 @@
-"""runc and crun, on bundles as `runc spec` makes them, with the limits of our sandboxes."""
+"""runc and crun, with the bundles of `runc spec` and the limits of our sandboxes."""
 
 import json
 import shlex
@@ -17,12 +17,12 @@ UNIFIED = Path("/sys/fs/cgroup/unified")
 
 @dataclass(frozen=True)
 class Bundles:
-    """One bundle for each container that lives at the same time; all share one root."""
+    """One bundle for each concurrent container; all share one root."""
 
     folder: Path
 
     def command(self, runtime: str) -> list[str]:
-        """What runs a no-op container, for `snowmelt-bench-lean peer`."""
+        """The command that runs a no-op container, for `snowmelt-bench-lean peer`."""
         words = [runtime, "--root", f"{self.folder}/{runtime}", "run"]
         return [*words, "--bundle", f"{self.folder}/bundle-{{lane}}", "{id}"]
 
@@ -40,7 +40,7 @@ def _config(folder: Path, lane: int) -> str:
     config = json.loads((folder / "config.json").read_text())
     config["process"] |= {"terminal": False, "args": images.COMMAND}
     config["root"] = {"path": str(folder.parent / "root"), "readonly": True}
-    # Swap as a limit of both together: none beside the memory.
+    # The swap limit is the sum of memory and swap: equal values mean no swap.
     memory = {"limit": images.MEMORY, "swap": images.MEMORY}
     cpu = {"quota": 100_000, "period": 100_000}
     resources = {"memory": memory, "cpu": cpu, "pids": {"limit": images.PIDS}}
@@ -51,7 +51,7 @@ def _config(folder: Path, lane: int) -> str:
 
 @contextmanager
 def bundles(lanes: int) -> Iterator[Bundles]:
-    """Bundles for so many at once."""
+    """Bundles for that many concurrent containers."""
     folder = Path(tempfile.mkdtemp(prefix="sm-oci-"))
     with remains.cleaned(folder, GROUP):
         images.fill(folder / "root")

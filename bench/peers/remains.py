@@ -1,4 +1,4 @@
-"""Taking away what a peer could leave behind, however its bench ended.
+"""Removes resources that a peer may leave behind, however its benchmark ended.
 
 All of it lies in a folder and in control groups that the bench named, so nothing of another
 program is ever touched.
@@ -14,12 +14,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 CGROUPS = Path("/sys/fs/cgroup")
-# Shims have their sockets there, wherever their daemon has its own folders.
+# The folder of the shims' sockets, independent of their daemon's folders.
 SHIM_SOCKETS = Path("/run/containerd/s")
 
 
 def end(daemon: subprocess.Popen[bytes]) -> None:
-    """Ends a daemon that the bench started: politely, then not."""
+    """Ends a daemon of the benchmark: SIGTERM, then SIGKILL."""
     daemon.terminate()
     try:
         daemon.wait(timeout=30)
@@ -29,7 +29,7 @@ def end(daemon: subprocess.Popen[bytes]) -> None:
 
 
 def _processes_of(folder: Path) -> list[int]:
-    """containerd and its shims, which outlive their daemon, if they were given the folder."""
+    """containerd and its shims (which outlive it), if their command line has the folder."""
     mark, found = f"{folder}/".encode(), []
     for process in Path("/proc").iterdir():
         with suppress(OSError):
@@ -63,7 +63,7 @@ def _end_processes_in(group: Path) -> None:
 
 
 def remove_groups(name: str) -> None:
-    """Removes a control group of every hierarchy, with all below it and who is in there."""
+    """Removes a control group from every hierarchy, with its descendants and processes."""
     for top in [CGROUPS / name, *CGROUPS.glob(f"*/{name}")]:
         for folder, _, _ in os.walk(top, topdown=False):
             group, deadline = Path(folder), time.monotonic() + 5
@@ -81,7 +81,7 @@ def _sockets() -> set[Path]:
 
 @contextmanager
 def cleaned(folder: Path, group: str) -> Iterator[None]:
-    """After the block, of which the daemons have ended, nothing of the peer is left."""
+    """Removes all resources of the peer after the block, in which its daemons have ended."""
     sockets, made = _sockets(), [p for p in (SHIM_SOCKETS, SHIM_SOCKETS.parent) if not p.exists()]
     try:
         yield

@@ -1,7 +1,7 @@
-"""A ring all-reduce over plain sockets: each function has a vector, all end with its sum.
+"""A ring all-reduce over plain sockets: each function has a vector, all get the sum of the vectors.
 
 In each of 2 (n - 1) steps every function sends a part of 1 / n to its right neighbour and receives
-one from its left, so the bytes that one function moves hardly grow with how many there are.
+one from its left, so the bytes per function are nearly independent of the number of functions.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LENGTH = 1 << 16
 
 
 def all_reduce(rank: int) -> tuple[float, int]:
-    """Sums the vectors (rank, rank, …) of all; gives the sum of the result and the bytes sent."""
+    """Sums the vectors (rank, rank, …) of all; returns the sum of the result and the bytes sent."""
     job = sm.job()
     server = job.listen(5000)
     right = job.connect((rank + 1) % job.size, 5000)
@@ -29,7 +29,7 @@ def all_reduce(rank: int) -> tuple[float, int]:
     def exchange(out: int, into: int) -> array.array[float]:
         nonlocal sent
         data = vector[bounds[out] : bounds[out + 1]].tobytes()
-        # At the same time, or two neighbours with full buffers would wait for each other.
+        # Concurrently, because two neighbours with full buffers would wait for each other.
         sending = threading.Thread(target=right.sendall, args=(data,))
         sending.start()
         size = (bounds[into + 1] - bounds[into]) * vector.itemsize
@@ -38,11 +38,11 @@ def all_reduce(rank: int) -> tuple[float, int]:
         sent += len(data)
         return part
 
-    for step in range(job.size - 1):  # each part is summed up on its way round
+    for step in range(job.size - 1):  # reduce-scatter: each part is summed along the ring
         into = (rank - step - 1) % job.size
-        for place, value in enumerate(exchange((rank - step) % job.size, into), bounds[into]):
-            vector[place] += value
-    for step in range(job.size - 1):  # and the sums go round once more
+        for index, value in enumerate(exchange((rank - step) % job.size, into), bounds[into]):
+            vector[index] += value
+    for step in range(job.size - 1):  # all-gather: the sums are sent along the ring
         into = (rank - step) % job.size
         vector[bounds[into] : bounds[into + 1]] = exchange((rank - step + 1) % job.size, into)
     return sum(vector), sent

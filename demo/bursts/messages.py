@@ -1,5 +1,5 @@
-"""Messages between ranks as MPI has them (send, receive by source and tag) in plain sockets: the
-first rank deals out pieces of a sum, the others work and answer.
+"""Messages between ranks as in MPI (send, receive by source and tag) over plain sockets: the first
+rank distributes parts of a sum, the others compute and answer.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ WORK, ANSWER, DONE = 1, 2, 3
 
 
 def work(rank: int) -> int:
-    """Rank 0 deals out ranges and adds up the answers; the others sum squares."""
+    """Rank 0 distributes ranges and adds up the answers; the others sum squares."""
     messages = Messages()
     others = range(1, messages.job.size)
     if rank == 0:
@@ -68,7 +68,7 @@ def work(rank: int) -> int:
         return int(total)
     messages.send(0, ANSWER, sum(n * n for n in messages.receive(0, WORK)))
     total = messages.receive(0, DONE)
-    # Whoever returns takes its address along: rank 0 waits until all have heard.
+    # A returned function releases its address: rank 0 waits until all have received the total.
     messages.send(0, DONE, None)
     return int(total)
 

@@ -1,6 +1,6 @@
 """Snowmelt: SQL and Python functions as bursts of short-lived containers, from Python.
 
-`import snowmelt as sm` is cheap: every name below is loaded on its first use.
+`import snowmelt as sm` is cheap: every name below is imported on its first use.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
         SignatureError as SignatureError,
     )
 
-_HOMES = {
+_NAMES_BY_MODULE = {
     "_batch_types": ("Array", "NDArray", "Series"),
     "_burst": ("BurstResults", "burst"),
     "_function": ("Deployed", "Function", "Invocation", "function"),
@@ -73,16 +73,16 @@ _HOMES = {
     ),
 }
 
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+_MODULE_OF = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}
 
-__all__ = sorted(_HOME_OF)
+__all__ = sorted(_MODULE_OF)
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOME_OF.get(name)
-    if home is None:
+    module = _MODULE_OF.get(name)
+    if module is None:
         raise AttributeError(f"module 'snowmelt' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f".{home}", __name__), name)
+    value = getattr(importlib.import_module(f".{module}", __name__), name)
     globals()[name] = value
     return value
 

@@ -10,7 +10,7 @@ from .errors import Error
 
 
 def main() -> None:
-    """Becomes the binary, with the same arguments."""
+    """Executes the binary, with the same arguments."""
     try:
         binary = _binary.find()
     except Error as error:

@@ -1,7 +1,7 @@
-"""Amounts as users write them: memory, processor share, time.
+"""Parses amounts that users write: memory, CPU share, time.
 
-The same texts as `crates/types/src/resources.rs` takes. Invariant: what is no amount is refused
-here, with an example of one, before anything is sent.
+Accepts the same syntax as `crates/types/src/resources.rs`. Invariant: an invalid amount is refused
+here, with an example of a valid one, before anything is sent.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ def milliseconds(amount: Duration) -> int:
 
 
 def count(name: str, given: Any, least: int = 1) -> int:
-    """A whole number, as the platform takes it."""
+    """A whole number in the range that the platform accepts."""
     number = -1
     with contextlib.suppress(TypeError):
-        # Also those of numpy.
+        # Accepts integers of numpy as well.
         number = -1 if isinstance(given, bool) else operator.index(given)
     if not least <= number <= _MOST:
-        raise make("SM-0110", f"{name}={given!r} is no whole number from {least} to {_MOST:,}")
+        raise make("SM-0110", f"{name}={given!r} is not a whole number from {least} to {_MOST:,}")
     return number
 
 
@@ -78,4 +78,4 @@ def _split(amount: object, what: str, example: str) -> tuple[float, str]:
 
 
 def _refused(amount: object, what: str, example: str) -> Exception:
-    return make("SM-0110", f"{amount!r} is no amount of {what}: write for example {example}")
+    return make("SM-0110", f"{amount!r} is not an amount of {what}: write for example {example}")

@@ -1,7 +1,7 @@
 """The frames of a query's answer, as record batches and events.
 
-Invariant: an answer is whole only with its `End` frame; one that stops before is an error, never a
-shorter table.
+Invariant: an answer is complete only with its `End` frame; one that ends before is an error, never
+a shorter table.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .errors import from_report, make
 
 
 class _Payloads(io.RawIOBase):
-    """Arrow messages one behind the other, as `pyarrow.ipc` reads them."""
+    """Consecutive Arrow messages as a stream for `pyarrow.ipc`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class _Payloads(io.RawIOBase):
         return bytes(self._take(size))
 
     def read_buffer(self, size: int = -1) -> Any:
-        """What pyarrow asks for instead of `read`: the bytes without a copy."""
+        """The bytes without a copy; pyarrow calls this instead of `read`."""
         import pyarrow as pa
 
         return pa.py_buffer(self._take(size))
@@ -44,7 +44,7 @@ class _Payloads(io.RawIOBase):
 
 
 class Answer:
-    """Reads one answer; `schema`, `profile` and `query_id` are known once they came."""
+    """Reads one answer; `schema`, `profile` and `query_id` are set when they arrive."""
 
     def __init__(self, on_event: Callable[[dict[str, Any]], None]) -> None:
         self._on_event = on_event
@@ -55,7 +55,7 @@ class Answer:
     def batches(self, source: frames.Source) -> Iterator[Any]:
         """The record batches of a response in order.
 
-        Raises `Error` for a failed query and a broken answer.
+        Raises `Error` for a failed query and for an invalid answer.
         """
         import pyarrow as pa
 
@@ -69,7 +69,7 @@ class Answer:
                     continue
                 batch = reader.read_next_batch() if kind == frames.BATCH and reader else None
             except (pa.ArrowException, StopIteration) as error:
-                raise self._broken(f"it holds no valid Arrow data: {error}") from None
+                raise self._broken(f"it has invalid Arrow data: {error}") from None
             if batch is not None:
                 yield batch
             else:
@@ -82,7 +82,7 @@ class Answer:
             except frames.ProtocolError as error:
                 raise self._broken(str(error)) from None
             if frame is None:
-                raise self._broken("it ended before its end")
+                raise self._broken("the stream ended before the End frame")
             if frame[0] == frames.END:
                 return
             yield frame
@@ -100,7 +100,7 @@ class Answer:
             report.setdefault("query_id", self.query_id)
             raise from_report(report)
         else:
-            raise self._broken(f"a frame of kind {kind} came")
+            raise self._broken(f"it has an unexpected frame of kind {kind}")
 
     def _broken(self, reason: str) -> Exception:
-        return make("SM-0507", f"the answer is not whole: {reason}", query_id=self.query_id)
+        return make("SM-0507", f"the answer is incomplete: {reason}", query_id=self.query_id)

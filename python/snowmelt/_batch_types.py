@@ -1,7 +1,7 @@
 """`sm.Array[T]`, `sm.Series[T]`, `sm.NDArray[T]`: annotations of batch functions.
 
-Invariant: at run time they only say which batch form it is and of what values; to a type checker
-they are values on which everything may be called, because pyarrow has no types of its own.
+Invariant: at run time they only declare the batch form and the type of its values. For a type
+checker they are values that accept every call, because pyarrow has no type annotations.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     S = TypeVar("S", bound="_Values")
 
     class _Values(Any):  # type: ignore[misc]
-        """Values on which every operation gives such values."""
+        """Values on which every operation returns values of the same type."""
 
         def __add__(self: S, other: Any, /) -> S: ...
         def __radd__(self: S, other: Any, /) -> S: ...
@@ -44,12 +44,12 @@ if TYPE_CHECKING:
         """A `pandas.Series` of values of one type."""
 
     class NDArray(_Values, Generic[T]):
-        """A `numpy.ndarray` of one dimension and of values of one type."""
+        """A one-dimensional `numpy.ndarray` of values of one type."""
 
 else:
 
     class _Form:
-        """One batch form; indexed by the type of a value it is an annotation."""
+        """One batch form. Indexed by the type of its values it gives an annotation."""
 
         def __init__(self, batch: str, shown: str) -> None:
             self._batch, self._shown = batch, shown

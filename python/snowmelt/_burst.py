@@ -1,4 +1,4 @@
-"""`sm.burst`: one function over ranks or items, all at once on all hosts, or not at all.
+"""`sm.burst`: one function over ranks or items, concurrently on all hosts; all start or none.
 
 Invariant: either every function was started before the first was called, or none was called.
 """
@@ -10,38 +10,38 @@ from typing import Any, Generic, TypeVar
 
 from . import _amounts, _outcomes, _progress
 from ._client import Client, client
-from ._function import Deployed, limits, passing_name
+from ._function import Deployed, limits, unique_name
 from ._map import with_options
-from ._network import Network, Wanted, network_of
+from ._network import Network, NetworkArgument, network_of
 from ._outcomes import Outcome
 from ._ship import pickled
-from ._wheels import sent
-from .errors import folded, from_report, make
+from ._wheels import upload_wheels
+from .errors import from_report, hide_internal_frames, make
 
 R = TypeVar("R")
 
 
 class BurstResults(list[R], Generic[R]):
-    """What the functions returned, by rank, and how the burst went."""
+    """The results of the functions by rank, with information about the burst."""
 
     job: str
-    """Its id."""
+    """The job's id."""
     hosts: list[dict[str, Any]]
-    """Where it ran: name, first rank, count, microseconds until started and until loaded."""
+    """Its hosts: name, first rank, count, microseconds until started and until loaded."""
     started_ms: float
-    """From the request until every function could be called."""
+    """Milliseconds from the request until every function was ready to be called."""
     wall_ms: float
-    """From the request to the last answer."""
+    """Milliseconds from the request to the last result."""
     logs: list[str]
-    """What functions wrote."""
+    """The output of the functions."""
 
 
-@folded
+@hide_internal_frames
 def burst(
     function: Callable[[Any], R],
     over: int | Iterable[Any],
     *,
-    network: Wanted = None,
+    network: NetworkArgument = None,
     packages: Sequence[str] | None = None,
     memory: _amounts.Memory | None = None,
     cpu: _amounts.Processor | None = None,
@@ -54,20 +54,20 @@ def burst(
     progress: bool | None = None,
 ) -> BurstResults[R]:
     """Calls `function(rank)` for each rank from 0 to `over - 1`, or `function(item)` for each of
-    the items, in as many sandboxes at once. See docs/python.md.
+    the items, each in its own sandbox, concurrently. See docs/python.md.
 
-    With `network="job"` the functions can talk to each other by plain sockets (`sm.job()`); with
-    `network=sm.Network(egress=[...])` they reach outside what that names as well. Left out, it is
-    the network of `@sm.function`.
-    Raises `MapError` once all ended, if some failed; `on_error="return"` gives their exceptions in
-    their places instead. `results` is as in `sm.map`.
+    With `network="job"` the functions can communicate by plain sockets (`sm.job()`); with
+    `network=sm.Network(egress=[...])` they can also reach the listed addresses. The default is the
+    network of `@sm.function`.
+    Raises `MapError` once all have ended, if some failed; with `on_error="return"` the result
+    contains the exceptions instead. `results` is as in `sm.map`.
     """
     _outcomes.check(on_error, results)
     items = _items(over)
     given = limits(memory=memory, cpu=cpu, timeout=timeout, environment=environment)
     made = with_options(function, packages, given)
     wanted = made.network if network is None else network_of(network)
-    name = passing_name(made.function)
+    name = unique_name(made.function)
     platform = client()
     request: dict[str, Any] = {
         "function": {
@@ -75,7 +75,7 @@ def burst(
             "code": pickled(made.function, made.function.__name__),
             "handler": made.function.__name__,
             "mode": "map",
-            "packages": sent(platform, made.packages),
+            "packages": upload_wheels(platform, made.packages),
             "options": made.options,
             "ephemeral": True,
         },
@@ -83,8 +83,8 @@ def burst(
     }
     if made.tenant is not None:
         request["function"]["tenant"] = made.tenant
-    request |= _terms(wanted, start_within, hosts)
-    answer = _run(platform, "/v1/bursts", request, _progress.wanted(progress))
+    request |= _common_fields(wanted, start_within, hosts)
+    answer = _run(platform, "/v1/bursts", request, _progress.enabled(progress))
     return _results(answer, made.function.__name__, on_error, lambda done: _ended(done, results))
 
 
@@ -92,20 +92,20 @@ def burst_deployed(
     deployed: Deployed,
     over: int | Iterable[Any],
     *,
-    network: Wanted = None,
+    network: NetworkArgument = None,
     start_within: _amounts.Duration | None = None,
     hosts: int | None = None,
     on_error: str = "raise",
     progress: bool | None = None,
 ) -> BurstResults[Any]:
-    """`burst` of a deployed function, in whatever language it is: events and results are JSON."""
+    """`burst` of a deployed function of any language: events and results are JSON."""
     _outcomes.check(on_error, "plain")
     events = _items(over)
     wanted = deployed.network if network is None else network_of(network)
-    request = {"events": events, **_terms(wanted, start_within, hosts)}
+    request = {"events": events, **_common_fields(wanted, start_within, hosts)}
     path = f"/v1/functions/{deployed.name}/bursts"
     try:
-        answer = _run(deployed.client, path, request, _progress.wanted(progress))
+        answer = _run(deployed.client, path, request, _progress.enabled(progress))
     except (TypeError, ValueError) as error:
         hint = "give JSON values; sm.burst takes any object that can be pickled"
         raise make("SM-0222", f"an event is not JSON: {error}", hint=hint) from None
@@ -115,22 +115,22 @@ def burst_deployed(
 def _items(over: int | Iterable[Any]) -> list[Any]:
     items = list(range(_amounts.count("over", over))) if isinstance(over, int) else list(over)
     if not items:
-        raise make("SM-0110", "a burst has at least one function")
+        raise make("SM-0110", "a burst needs at least one function")
     return items
 
 
-def _terms(
+def _common_fields(
     network: Network | None, start_within: _amounts.Duration | None, hosts: int | None
 ) -> dict[str, Any]:
-    """What `BurstRequest` and `BurstCalls` of the API have in common, beside the events."""
-    terms: dict[str, Any] = {}
+    """The fields that `BurstRequest` and `BurstCalls` of the API share, except the events."""
+    fields: dict[str, Any] = {}
     if start_within is not None:
-        terms["start_within_ms"] = _amounts.milliseconds(start_within)
+        fields["start_within_ms"] = _amounts.milliseconds(start_within)
     if hosts is not None:
-        terms["most_hosts"] = _amounts.count("hosts", hosts)
+        fields["most_hosts"] = _amounts.count("hosts", hosts)
     if network is not None:
-        terms["network"] = network.request()
-    return terms
+        fields["network"] = network.request()
+    return fields
 
 
 def _event(item: Any, name: str, results: str) -> dict[str, str]:
@@ -170,7 +170,7 @@ def _results(
     results.logs = [entry["text"] for entry in answer["logs"]]
     if not errors:
         return results
-    # Before those that were ended because of it comes who failed by itself.
+    # The original failure first, then the ranks that were ended because of it.
     errors.sort(key=lambda error: getattr(error[1], "code", None) == "SM-0705")
     raise _outcomes.map_error(errors, values, name) from errors[0][1]
 

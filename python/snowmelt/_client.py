@@ -1,7 +1,7 @@
-"""HTTP on the platform's unix socket: one request on one connection.
+"""HTTP on the platform's unix socket: one request for each connection.
 
-Invariant: whatever ends a request early closes its connection, which is how the platform is told to
-cancel the work.
+Invariant: a request that ends early closes its connection, which makes the platform cancel the
+work.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ASKED_EVERY_SECONDS = 5.0
 
 
 class _UnixConnection(http.client.HTTPConnection):
-    """HTTP over a unix socket that is connected already."""
+    """HTTP over a connected unix socket."""
 
     def __init__(self, connected: socket.socket) -> None:
         super().__init__("localhost")
@@ -34,7 +34,7 @@ class _UnixConnection(http.client.HTTPConnection):
 
 
 class Client:
-    """Requests to one platform; threads may share it."""
+    """Sends requests to one platform; thread-safe."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -42,8 +42,8 @@ class Client:
         self._lock = threading.Lock()
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
-        """The JSON answer; None where there is none. A body of bytes is sent as it is, any other
-        as JSON. Raises `Error`."""
+        """The JSON answer, or None if it is empty. A body of bytes is sent unchanged, any other as
+        JSON. Raises `Error`."""
         with self.stream(method, path, body) as response:
             text = response.read()
         return json.loads(text) if text else None
@@ -52,7 +52,7 @@ class Client:
     def stream(
         self, method: str, path: str, body: Any = None
     ) -> Iterator[http.client.HTTPResponse]:
-        """The response as a stream. Raises `Error`, for a connection that breaks too."""
+        """The response as a stream. Raises `Error`, also if the connection fails."""
         connected = self.server.connect()
         with self._lock:
             self._open.add(connected)
@@ -66,7 +66,7 @@ class Client:
         finally:
             with self._lock:
                 self._open.discard(connected)
-            _hang_up(connected)
+            _close(connected)
 
     def _answer(self, connection: _UnixConnection) -> http.client.HTTPResponse:
         """The response once it begins. A server whose process is stopped is an error, and one that
@@ -78,7 +78,7 @@ class Client:
         return connection.getresponse()
 
     def cancel(self) -> None:
-        """Ends every request that is under way."""
+        """Ends every running request."""
         with self._lock:
             for connected in self._open:
                 with contextlib.suppress(OSError):
@@ -95,10 +95,8 @@ def _send(connected: socket.socket, method: str, path: str, body: Any) -> _UnixC
     elif body is not None:
         payload = json.dumps(body, allow_nan=False).encode()
         if len(payload) > _MOST_REQUEST_BYTES:
-            # The server would refuse it while it is being sent, and not be heard.
-            raise make(
-                "SM-0509", f"the request has {len(payload):,} bytes, and 256 MiB are the most"
-            )
+            # The server would refuse it while it is being sent, and its answer would not be read.
+            raise make("SM-0509", f"the request has {len(payload):,} bytes, at most 256 MiB")
         headers["Content-Type"] = "application/json"
     connection.request(method, path, body=payload, headers=headers)
     return connection
@@ -112,12 +110,12 @@ def _problem(response: http.client.HTTPResponse) -> Error:
             return from_report(report)
     except ValueError:
         pass
-    said = text[:200].decode(errors="replace")
-    return make("SM-0507", f"the server answered {response.status}: {said}")
+    body = text[:200].decode(errors="replace")
+    return make("SM-0507", f"the server answered {response.status}: {body}")
 
 
-def _hang_up(connected: socket.socket) -> None:
-    # The response holds the descriptor too: closing alone would not tell the other side.
+def _close(connected: socket.socket) -> None:
+    # The response also holds the descriptor, so `close` alone would not end the connection.
     with contextlib.suppress(OSError):
         connected.shutdown(socket.SHUT_RDWR)
     connected.close()

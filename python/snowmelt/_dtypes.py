@@ -1,7 +1,7 @@
-"""Answers as frames of pandas and polars whose types are those of the frames that went in.
+"""Answers as frames of pandas and polars, with the column types of the input frames.
 
-Invariant: no number changes. Where pandas' plain types have no null, as for integers and booleans,
-a column with nulls gets the type that has one (`Int64`, `boolean`).
+Invariant: numbers never change. A column of integers or booleans with nulls gets a nullable pandas
+type (`Int64`, `boolean`), because the plain types have no null.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def known(given: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """The types of columns by their names, but for names that two tables have differently."""
+    """The types of columns by name, except names that have different types in two tables."""
     found: dict[str, Any] = {}
     for types in given:
         for name, dtype in types.items():
@@ -20,7 +20,7 @@ def known(given: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def of_pandas(frame: Any) -> dict[str, Any]:
-    """Columns whose type Arrow does not keep: with a mask for nulls, texts, categories."""
+    """Columns whose type is lost in Arrow: nullable types, strings, categories."""
     import pandas as pd
 
     return {
@@ -31,7 +31,7 @@ def of_pandas(frame: Any) -> dict[str, Any]:
 
 
 def of_polars(frame: Any) -> dict[str, Any]:
-    """Columns whose type Arrow does not keep: enums."""
+    """Columns whose type is lost in Arrow: enums."""
     import polars as pl
 
     return {name: dtype for name, dtype in frame.schema.items() if isinstance(dtype, pl.Enum)}
@@ -40,15 +40,15 @@ def of_polars(frame: Any) -> dict[str, Any]:
 def to_pandas(table: Any, types: Mapping[str, Any]) -> Any:
     """The table as a `pandas.DataFrame`."""
     frame = table.to_pandas()
-    for place, field in enumerate(table.schema):
-        dtype = _wanted(table.column(place), types.get(field.name))
+    for index, field in enumerate(table.schema):
+        dtype = _wanted(table.column(index), types.get(field.name))
         if dtype is not None:
-            frame.isetitem(place, _as(table.column(place), dtype))
+            frame.isetitem(index, _as(table.column(index), dtype))
     return frame
 
 
 def _wanted(column: Any, given: Any) -> Any:
-    """A type for the column other than the one that it gets by itself."""
+    """The type of the column if it is not the default of the conversion, otherwise None."""
     import pandas as pd
     import pyarrow as pa
 

@@ -1,7 +1,7 @@
-"""What a Python annotation means in a query: the type of one value, an `Element`.
+"""The SQL type of a Python annotation: the type of one value, an `Element`.
 
-Invariant: nothing here imports pyarrow until `Element.arrow_type` asks for it, so that decorating a
-function costs nothing; an annotation without a meaning is refused with what to write instead.
+Invariant: pyarrow is imported only by `Element.arrow_type`, so that decorating a function is cheap.
+An unsupported annotation is refused with a suggestion.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ _NUMPY = {"bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"
 _NUMPY |= {"float32", "float64"}
 
 
-class Meaningless(Exception):
-    """An annotation has no meaning in SQL; the text says why and what to write."""
+class UnsupportedAnnotation(Exception):
+    """An annotation has no SQL type; the text says why and what to write instead."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,8 +56,8 @@ class Element:
 
     `kind` is the Python side (`int`, `str`, `list`, `struct`, …), `arrow` the Arrow side: the text
     of a type, or a `pyarrow.DataType` that the user gave. `fields` are the fields of a struct, or
-    the one element of a list. `python` makes the value that the function gets, where that is no
-    plain one (a dataclass, a tuple, a numpy number).
+    the one element of a list. `python` constructs the function's argument if it is not a plain
+    value (a dataclass, a tuple, a numpy number).
     """
 
     kind: str
@@ -67,7 +67,7 @@ class Element:
     python: Callable[..., Any] | None = None
 
     def arrow_type(self) -> Any:
-        """The `pyarrow.DataType`. Inner fields are always nullable, as engines make them."""
+        """The `pyarrow.DataType`. Inner fields are always nullable, as in query engines."""
         import pyarrow as pa
 
         if isinstance(self.arrow, str):
@@ -84,7 +84,7 @@ class Element:
 
 
 def arrow_type(text: str) -> Any:
-    """A `pyarrow.DataType` from text as `Annotated[int, "int32"]` has it."""
+    """A `pyarrow.DataType` from text as in `Annotated[int, "int32"]`."""
     import pyarrow as pa
 
     try:
@@ -92,13 +92,13 @@ def arrow_type(text: str) -> Any:
             return pa.decimal128(int(match[1]), int(match[2]))
         return pa.type_for_alias(_ALIASES.get(text, text))
     except ValueError as error:
-        raise Meaningless(f"{text!r} is no Arrow type: {error}") from None
+        raise UnsupportedAnnotation(f"{text!r} is not an Arrow type: {error}") from None
 
 
 def element(annotation: Any, depth: int = 0) -> Element:
-    """The meaning of an annotation. Raises `Meaningless`."""
+    """The element of an annotation. Raises `UnsupportedAnnotation`."""
     if depth > _DEEPEST:
-        raise Meaningless("the type contains itself")
+        raise UnsupportedAnnotation("the type contains itself")
     if _is_arrow(annotation):
         return _from_arrow(annotation)
     origin = typing.get_origin(annotation)
@@ -116,28 +116,32 @@ def _class(annotation: Any, depth: int) -> Element:
         if annotation in _PLAIN:
             kind, arrow = _PLAIN[annotation]
             return Element(kind, arrow)
-    except TypeError:  # Not hashable: certainly no type.
-        raise Meaningless(f"{annotation!r} is no type") from None
+    except TypeError:  # Not hashable, so not a type.
+        raise UnsupportedAnnotation(f"{annotation!r} is not a type") from None
     if isinstance(annotation, type):
         if any((b.__module__, b.__name__) == ("numpy", "generic") for b in annotation.__mro__):
             return _from_numpy(annotation)
         if fields := _struct_fields(annotation):
             made = tuple((name, element(hint, depth + 1)) for name, hint in fields.items())
             return Element("struct", fields=made, python=_maker(annotation))
-    raise Meaningless(_advice(annotation))
+    raise UnsupportedAnnotation(_advice(annotation))
 
 
 def _optional(members: tuple[Any, ...], annotation: Any, depth: int) -> Element:
     named = [member for member in members if member is not type(None)]
     if len(named) != 1 or len(named) == len(members):
-        raise Meaningless(f"{_text(annotation)} is several types; a column has one (and `None`)")
+        raise UnsupportedAnnotation(
+            f"{_text(annotation)} is several types; a column has one (and `None`)"
+        )
     return dataclasses.replace(element(named[0], depth), nullable=True)
 
 
 def _list(annotation: Any, origin: Any, depth: int) -> Element:
     arguments = typing.get_args(annotation)
     if origin is tuple and not (len(arguments) == 2 and arguments[1] is Ellipsis):
-        raise Meaningless(f"{_text(annotation)} has a fixed length: write tuple[T, ...] or list[T]")
+        raise UnsupportedAnnotation(
+            f"{_text(annotation)} has a fixed length: write tuple[T, ...] or list[T]"
+        )
     item = element(arguments[0], depth + 1)
     return Element("list", fields=(("item", item),), python=tuple if origin is tuple else None)
 
@@ -149,7 +153,7 @@ def _annotated(annotation: Any, depth: int) -> Element:
         if isinstance(extra, str) or _is_arrow(extra):
             exact = _from_arrow(arrow_type(extra) if isinstance(extra, str) else extra)
             if exact.kind != plain.kind:
-                raise Meaningless(f"{extra} does not hold values of {_text(base)}")
+                raise UnsupportedAnnotation(f"{extra} does not hold values of {_text(base)}")
             kept = extra if isinstance(extra, str) else exact.arrow
             return dataclasses.replace(plain, arrow=kept, fields=plain.fields or exact.fields)
     return plain
@@ -158,13 +162,13 @@ def _annotated(annotation: Any, depth: int) -> Element:
 def _from_numpy(annotation: Any) -> Element:
     name = annotation.__name__.rstrip("_")
     if name not in _NUMPY:
-        raise Meaningless(f"numpy.{annotation.__name__} has no column type")
+        raise UnsupportedAnnotation(f"numpy.{annotation.__name__} has no column type")
     kind = "bool" if name == "bool" else "float" if name.startswith("float") else "int"
     return Element(kind, name, python=annotation)
 
 
 def _is_arrow(thing: Any) -> bool:
-    # Without importing pyarrow: who gives a DataType has imported it.
+    # By name, to avoid importing pyarrow: a caller with a DataType has imported it.
     names = [(base.__module__, base.__name__) for base in type(thing).__mro__]
     return ("pyarrow.lib", "DataType") in names
 
@@ -193,7 +197,7 @@ def _from_arrow(given: Any) -> Element:
     if at.is_struct(given):
         fields = [(f.name, dataclasses.replace(_from_arrow(f.type), nullable=True)) for f in given]
         return Element("struct", given, fields=tuple(fields))
-    raise Meaningless(f"the Arrow type {given} is not supported in functions")
+    raise UnsupportedAnnotation(f"the Arrow type {given} is not supported in functions")
 
 
 def _struct_fields(annotation: Any) -> dict[str, Any]:
@@ -203,7 +207,9 @@ def _struct_fields(annotation: Any) -> dict[str, Any]:
     try:
         hints = typing.get_type_hints(annotation, include_extras=True)
     except NameError as error:
-        raise Meaningless(f"{annotation.__name__} names an unknown type: {error}") from None
+        raise UnsupportedAnnotation(
+            f"{annotation.__name__} names an unknown type: {error}"
+        ) from None
     if dataclasses.is_dataclass(annotation):
         return {field.name: hints[field.name] for field in dataclasses.fields(annotation)}
     return hints
@@ -221,11 +227,11 @@ def _advice(annotation: Any) -> str:
     text = _text(annotation)
     module = getattr(annotation, "__module__", "").partition(".")[0]
     if annotation in (list, tuple, list, tuple):
-        return f"{text} does not name its items' type: write for example list[float]"
+        return f"{text} has no item type: write for example list[float]"
     if annotation is dict or typing.get_origin(annotation) is dict:
-        return f"{text} does not name its fields: write a TypedDict or a dataclass"
+        return f"{text} has no declared fields: write a TypedDict or a dataclass"
     if annotation is None or annotation is type(None):
-        return "None is no column type: write for example float | None"
+        return "None is not a column type: write for example float | None"
     wrappers = {
         "pandas": "sm.Series",
         "pyarrow": "sm.Array",
@@ -233,7 +239,7 @@ def _advice(annotation: Any) -> str:
         "polars": "sm.Array",
     }
     if module in wrappers:
-        return f"{text} does not name its values' type: write for example {wrappers[module]}[float]"
+        return f"{text} has no value type: write for example {wrappers[module]}[float]"
     return (
         f"{text} has no column type: write bool, int, float, str, bytes, Decimal, date, datetime, "
         "time, timedelta, list[…], a dataclass or a TypedDict"

@@ -1,7 +1,7 @@
-"""`@sm.function`: a Python handler that runs in a sandbox, here or deployed by a name.
+"""`@sm.function`: a Python handler that runs in a sandbox, temporarily or deployed under a name.
 
-Invariant: an event and its answer are JSON wherever the handler runs remotely, so that a handler
-that works with `remote` works deployed; only `map` takes any object.
+Invariant: events and results of remote calls are JSON, so that a handler that works with `remote`
+also works when it is deployed; only `map` accepts arbitrary objects.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from . import _amounts
 from ._client import Client, client
-from ._network import Network, Wanted, network_of
+from ._network import Network, NetworkArgument, network_of
 from ._ship import pickled
-from ._wheels import sent
-from .errors import folded, from_report, make
+from ._wheels import upload_wheels
+from .errors import from_report, hide_internal_frames, make
 
 if TYPE_CHECKING:
     from ._burst import BurstResults
@@ -28,7 +28,7 @@ R = TypeVar("R")
 
 
 class Function(Generic[E, R]):
-    """A handler with its limits; calling it calls the handler here."""
+    """A handler with its limits; calling it calls the handler in this process."""
 
     def __init__(
         self,
@@ -64,20 +64,20 @@ class Function(Generic[E, R]):
         """Calls the handler in this process."""
         return self.function(event)
 
-    @folded
+    @hide_internal_frames
     def remote(self, event: E) -> Any:
-        """Calls the handler in a sandbox and waits. `event` and the answer are JSON values."""
+        """Calls the handler in a sandbox and waits. `event` and the result are JSON values."""
         return self._deployed().remote(event)
 
-    @folded
+    @hide_internal_frames
     def spawn(self, event: E) -> Invocation:
         """Calls the handler in a sandbox and does not wait."""
         return self._deployed().spawn(event)
 
-    @folded
+    @hide_internal_frames
     def spawn_map(self, events: Iterable[E]) -> list[Invocation]:
-        """Calls the handler with many events at once, and does not wait: a call for each event, in
-        order. The sandboxes that are missing are asked for in one request."""
+        """Calls the handler for each event concurrently, and does not wait. Returns the invocations
+        in order. Missing sandboxes are started by one request."""
         return self._deployed().spawn_map(events)
 
     def map(self, items: Iterable[E], **options: Any) -> list[R]:
@@ -92,14 +92,14 @@ class Function(Generic[E, R]):
 
         return burst(self, over, **options)
 
-    @folded
+    @hide_internal_frames
     def deploy(self, name: str | None = None) -> Deployed:
-        """Deploys the handler on the running platform (`snowmelt up`) until it is removed."""
+        """Deploys the handler to the running server (`snowmelt up`) until it is removed."""
         running = client()
         if running.server.private:
             raise make(
                 "SM-0503",
-                "there is no platform that a function could stay deployed on",
+                "no server is running that can keep a deployed function",
                 hint="start one: snowmelt up",
             )
         return deploy(running, self, name or self.function.__name__, "event", ephemeral=False)
@@ -108,13 +108,13 @@ class Function(Generic[E, R]):
         with self._lock:
             here = client()
             if self._ephemeral is None or self._ephemeral.client.server is not here.server:
-                name = passing_name(self.function)
+                name = unique_name(self.function)
                 self._ephemeral = deploy(here, self, name, "event", ephemeral=True)
             return self._ephemeral
 
 
 class Deployed:
-    """A function on a platform, by its name."""
+    """A deployed function of a platform."""
 
     def __init__(self, platform: Client, name: str, network: Network | None = None) -> None:
         self.client, self.name, self.network = platform, name, network
@@ -122,7 +122,7 @@ class Deployed:
     def __repr__(self) -> str:
         return f"<deployed function {self.name}>"
 
-    @folded
+    @hide_internal_frames
     def remote(self, event: Any) -> Any:
         """Calls it and waits. Raises `FunctionError` if it failed."""
         return _answer(self._post("invocations", {"event": event}, "the event"))
@@ -132,17 +132,19 @@ class Deployed:
         return Invocation(lambda: self.remote(event))
 
     def spawn_map(self, events: Iterable[Any]) -> list[Invocation]:
-        """Calls it with many events at once, and does not wait: a call for each event, in order."""
+        """Calls it for each event concurrently, and does not wait. Returns the invocations in
+        order."""
         all_events = list(events)
         if not all_events:
             return []
         batch = Invocation(lambda: self._batch(all_events))
-        return [_Part(batch, place) for place in range(len(all_events))]
+        return [_Part(batch, index) for index in range(len(all_events))]
 
-    @folded
+    @hide_internal_frames
     def burst(self, over: int | Iterable[Any], **options: Any) -> BurstResults[Any]:
-        """Calls it for each rank from 0 to `over - 1`, or for each event, all at once in as many
-        sandboxes on all hosts: `sm.burst` with JSON events, answers, and the function's network."""
+        """Calls it for each rank from 0 to `over - 1`, or for each event, concurrently, each in its
+        own sandbox, on all hosts: `sm.burst` with JSON events and results, and the function's
+        network."""
         from ._burst import burst_deployed
 
         return burst_deployed(self, over, **options)
@@ -151,21 +153,21 @@ class Deployed:
         return list(self._post("batches", {"events": events}, "an event"))
 
     def _post(self, what: str, body: dict[str, Any], sent: str) -> Any:
-        """Asks for calls; `sent` names in an error what could not be sent."""
+        """Requests calls; `sent` describes the body in errors."""
         try:
             return self.client.call("POST", f"/v1/functions/{self.name}/{what}", body)
         except (TypeError, ValueError) as error:
             hint = "give JSON values; `map` takes any object that can be pickled"
             raise make("SM-0222", f"{sent} is not JSON: {error}", hint=hint) from None
 
-    @folded
+    @hide_internal_frames
     def logs(self, tail: int = 100) -> list[dict[str, Any]]:
-        """What its last invocations wrote, oldest first."""
+        """The output of its last invocations, oldest first."""
         return list(self.client.call("GET", f"/v1/functions/{self.name}/logs?tail={tail}"))
 
-    @folded
+    @hide_internal_frames
     def remove(self) -> None:
-        """Takes it off the platform."""
+        """Removes it from the platform."""
         self.client.call("DELETE", f"/v1/functions/{self.name}")
 
 
@@ -176,13 +178,13 @@ def _answer(done: dict[str, Any]) -> Any:
 
 
 class Invocation:
-    """A call that is under way."""
+    """A running call."""
 
     def __init__(self, call: Callable[[], Any]) -> None:
         self._done = threading.Event()
         self._value: Any = None
         self._error: BaseException | None = None
-        # A daemon, so that a call that hangs does not keep the program from ending.
+        # A daemon thread, so that a hanging call does not keep the program from exiting.
         threading.Thread(target=self._run, args=(call,), daemon=True).start()
 
     def _run(self, call: Callable[[], Any]) -> None:
@@ -193,13 +195,13 @@ class Invocation:
         self._done.set()
 
     def done(self) -> bool:
-        """Whether the answer, or the error, is there."""
+        """Whether the call has returned or failed."""
         return self._done.is_set()
 
-    @folded
+    @hide_internal_frames
     def get(self, timeout: float | None = None) -> Any:
-        """The answer; waits for it, at most `timeout` seconds. Raises `TimeoutError`, and the
-        call's own error."""
+        """The result; waits for it at most `timeout` seconds. Raises `TimeoutError`, or the error
+        of the call."""
         if not self._done.wait(timeout):
             raise TimeoutError(f"the call did not end within {timeout} s")
         if self._error is not None:
@@ -208,17 +210,17 @@ class Invocation:
 
 
 class _Part(Invocation):
-    """One call of a batch: it is done when the batch is."""
+    """One call of a batch; it is done when the whole batch is done."""
 
-    def __init__(self, batch: Invocation, place: int) -> None:
-        self._batch, self._place = batch, place
+    def __init__(self, batch: Invocation, index: int) -> None:
+        self._batch, self._index = batch, index
 
     def done(self) -> bool:
         return self._batch.done()
 
-    @folded
+    @hide_internal_frames
     def get(self, timeout: float | None = None) -> Any:
-        return _answer(self._batch.get(timeout)[self._place])
+        return _answer(self._batch.get(timeout)[self._index])
 
 
 @overload
@@ -243,14 +245,14 @@ def function(
     open_files: int | None = None,
     log: _amounts.Memory | None = None,
     tenant: str | None = None,
-    network: Wanted = None,
+    network: NetworkArgument = None,
 ) -> Callable[[Callable[[E], R]], Function[E, R]]: ...
 
 
 def function(
     handler: Callable[[Any], Any] | None = None, /, *, packages: Sequence[str] = (), **given: Any
 ) -> Any:
-    """Makes `def handler(event)` a function that runs in sandboxes; see docs/python.md."""
+    """Turns `def handler(event)` into a function that runs in sandboxes; see docs/python.md."""
     tenant = given.pop("tenant", None)
     network = network_of(given.pop("network", None))
     options = limits(**given)
@@ -261,7 +263,7 @@ def function(
     return decorate if handler is None else decorate(handler)
 
 
-# Argument to the name in `FunctionOptions` of the API, and how its value is read.
+# For each argument: its name in `FunctionOptions` of the API, and the parser of its value.
 _OPTIONS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "memory": ("memory", _amounts.memory_bytes),
     "cpu": ("cpu", _amounts.cpu_millis),
@@ -280,7 +282,7 @@ _OPTIONS: dict[str, tuple[str, Callable[[Any], Any]]] = {
 
 
 def limits(**given: Any) -> dict[str, Any]:
-    """`FunctionOptions` of the API, with only what was given: the platform has the defaults."""
+    """`FunctionOptions` of the API with only the given options; the platform has the defaults."""
     options: dict[str, Any] = {}
     for argument, value in given.items():
         if argument not in _OPTIONS:
@@ -300,14 +302,14 @@ def deploy(
     ephemeral: bool,
     expected: int = 1,
 ) -> Deployed:
-    """Deploys a handler for JSON events (`event`) or pickled items (`map`), and starts as many
-    instances as are expected to be needed at once."""
+    """Deploys a handler for JSON events (`event`) or pickled items (`map`), and starts `expected`
+    instances."""
     spec = {
         "name": name,
         "code": pickled(made.function, made.function.__name__),
         "handler": made.function.__name__,
         "mode": mode,
-        "packages": sent(platform, made.packages),
+        "packages": upload_wheels(platform, made.packages),
         "options": made.options,
         "expected": expected,
         "ephemeral": ephemeral,
@@ -318,8 +320,8 @@ def deploy(
     return Deployed(platform, name, made.network)
 
 
-def passing_name(handler: Any) -> str:
-    """A name that no other function has, for one that nobody calls by its name."""
+def unique_name(handler: Any) -> str:
+    """A unique name for a temporary function."""
     stem = re.sub(r"[^A-Za-z0-9_-]", "", getattr(handler, "__name__", ""))[:40]
     stem = stem if stem[:1].isalpha() else f"f{stem}"
     return f"{stem}-{uuid.uuid4().hex[:16]}"

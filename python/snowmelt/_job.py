@@ -1,7 +1,7 @@
-"""A function's place in its burst, and plain sockets to its peers.
+"""A function's rank and addresses in its burst, and plain sockets to its peers.
 
-Invariant: everything here is read from the environment and three files that the platform wrote
-before the function began, so a function in any language can do the same (docs/network.md).
+Invariant: everything is read from environment variables and three files that the platform wrote
+before the function started, so a function in any language can do the same (docs/network.md).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ class Job:
     """The burst that this function belongs to."""
 
     id: str
-    """Its id."""
+    """The job's id."""
     rank: int
     """This function's number, from 0."""
     size: int
-    """How many functions there are."""
+    """The number of functions."""
     address: str | None = None
     """This function's own IPv4 address; None without a job network."""
     address6: str | None = None
@@ -42,7 +42,7 @@ class Job:
         return _lines(self._peers6)
 
     def listen(self, port: int, backlog: int = 1024, *, ipv6: bool = False) -> socket.socket:
-        """A TCP socket that listens at this function's IPv4 or IPv6 address."""
+        """A listening TCP socket at this function's IPv4 or IPv6 address."""
         self._need_network()
         family = socket.AF_INET6 if ipv6 else socket.AF_INET
         return socket.create_server(("", port), family=family, backlog=backlog)
@@ -50,9 +50,9 @@ class Job:
     def connect(
         self, rank: int, port: int, timeout: float = 30.0, *, ipv6: bool = False
     ) -> socket.socket:
-        """A TCP connection to another function. One that does not listen yet is tried again until
-        the time is up: functions of a burst begin at the same time, but none knows how far the
-        others are."""
+        """A TCP connection to another function. Retries until the timeout if that function does not
+        listen yet: all functions of a burst are called at the same time, but reach their `listen`
+        at different times."""
         import time
 
         self._need_network()
@@ -67,26 +67,26 @@ class Job:
                 now = time.monotonic()
                 if now >= until:
                     raise
-                # In step with the time that passed: thousands that wait for one that is late
-                # would take from it the processor that it needs.
+                # Pauses grow with the time that has passed: thousands of functions that wait for
+                # a late one would take the CPU time that it needs.
                 time.sleep(min(max((now - begun) / 4, 0.002), 0.25, until - now))
 
     def _need_network(self) -> None:
         if self.address is None:
-            hint = 'ask for one: sm.burst(f, n, network="job")'
+            hint = 'request one: sm.burst(f, n, network="job")'
             raise make("SM-0110", "this burst has no job network", hint=hint)
 
 
 def _lines(file: str | None) -> list[str]:
     if file is None:
         return []
-    # Not by pathlib, which costs a function as much as all the rest of its start.
+    # Without pathlib: importing it takes as long as the rest of a function's start.
     with open(file, encoding="ascii") as lines:
         return lines.read().split()
 
 
 def job() -> Job:
-    """The burst that this function belongs to. Raises `Error` outside of one."""
+    """The burst that this function belongs to. Raises `Error` outside a burst."""
     try:
         return Job(
             os.environ["SNOWMELT_JOB"],

@@ -1,7 +1,7 @@
-"""`sm.map`: one function over many items, many sandboxes at once.
+"""`sm.map`: one function over many items, in many concurrent sandboxes.
 
-Invariant: results have the order of their items, and every item has exactly one outcome, whatever
-became of its neighbours.
+Invariant: results have the order of their items, and every item has exactly one outcome,
+independent of the other items.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 
 from . import _amounts, _outcomes, _progress
 from ._client import client
-from ._function import Deployed, Function, deploy, limits, passing_name
+from ._function import Deployed, Function, deploy, limits, unique_name
 from ._outcomes import Outcome
 from ._udf import Udf
-from .errors import Error, PackageError, folded
+from .errors import Error, PackageError, hide_internal_frames
 
 _CHUNKS_PER_WORKER = 4
 _LARGEST_CHUNK = 1_000
@@ -26,11 +26,11 @@ _LARGEST_CHUNK = 1_000
 T = TypeVar("T")
 R = TypeVar("R")
 
-# The code cannot be loaded, the server is gone, the function is no longer there.
+# The code cannot be loaded, the server cannot be reached, the function was removed.
 _OF_ALL_ITEMS = {"SM-0204", "SM-0220", "SM-0503"}
 
 
-@folded
+@hide_internal_frames
 def map(
     function: Callable[[T], R],
     items: Iterable[T],
@@ -48,9 +48,9 @@ def map(
 ) -> list[R]:
     """`[function(item) for item in items]`, in sandboxes. See docs/python.md.
 
-    Raises `MapError` once all items ran, if some failed; `on_error="return"` gives their exceptions
-    in their places instead. Results are plain data; with `results="pickle"` they are anything, and
-    whoever rules the sandbox can run code here.
+    Raises `MapError` once all items ran, if some failed; with `on_error="return"` the result
+    contains the exceptions instead. Results are plain data; with `results="pickle"` they are any
+    objects, and code that controls the sandbox can run code in this process.
     """
     _outcomes.check(on_error, results)
     all_items = list(items)
@@ -64,7 +64,7 @@ def map(
     made = with_options(function, packages, {**given, "instances": count})
     chunks = _chunks(all_items, chunk, count)
     work = _Work(chunks, results)
-    _run(made, work, min(count, len(chunks)), _progress.wanted(progress))
+    _run(made, work, min(count, len(chunks)), _progress.enabled(progress))
     values, errors = _outcomes.gather(work.outcomes, on_error)
     if errors:
         raise _outcomes.map_error(errors, values, made.function.__name__) from errors[0][1]
@@ -74,17 +74,17 @@ def map(
 def with_options(
     function: Any, packages: Sequence[str] | None, options: dict[str, Any]
 ) -> Function[Any, Any]:
-    """The function with its own packages and limits, where none are given."""
+    """The function with the given packages and limits, or its own where none are given."""
     if isinstance(function, Function):
         own = packages if packages is not None else function.packages
-        # A worker sends one chunk at a time, and items may do what is not safe for threads.
+        # A worker sends one chunk at a time, and the code may not be thread-safe.
         own_options = {**function.options, **options, "concurrency": 1}
         return Function(function.function, own, own_options, function.tenant, function.network)
     if isinstance(function, Udf):
         own = packages if packages is not None else function.signature.packages
         return Function(function.function, own, options)
     if not callable(function):
-        raise TypeError(f"{function!r} is no function")
+        raise TypeError(f"{function!r} is not a function")
     if not hasattr(function, "__name__"):
         wrapped = function
         return Function(lambda item: wrapped(item), packages or (), options)
@@ -92,14 +92,14 @@ def with_options(
 
 
 def _chunks(items: list[Any], chunk: int | None, workers: int) -> list[tuple[int, list[Any]]]:
-    """Runs of items with the index of their first."""
+    """Contiguous chunks of items, each with the index of its first item."""
     size = chunk or min(_LARGEST_CHUNK, -(-len(items) // (workers * _CHUNKS_PER_WORKER)))
     return [(start, items[start : start + size]) for start in range(0, len(items), size)]
 
 
 def _run(made: Function[Any, Any], work: _Work, workers: int, shown: bool) -> None:
     platform = client()
-    name = passing_name(made.function)
+    name = unique_name(made.function)
     deployed = deploy(platform, made, name, "map", ephemeral=True, expected=workers)
     line = _progress.Line(shown)
     try:
@@ -114,13 +114,13 @@ def _run(made: Function[Any, Any], work: _Work, workers: int, shown: bool) -> No
         raise
     finally:
         line.clear()
-        # A function of this process only: if the platform is gone, so is the function.
+        # The function is temporary: if the platform has ended, it is already removed.
         with contextlib.suppress(Error):
             deployed.remove()
 
 
 class _Work:
-    """Chunks that wait, and threads that send them; each thread has one chunk under way."""
+    """The queue of chunks, and the threads that send them, one chunk each at a time."""
 
     def __init__(self, chunks: list[tuple[int, list[Any]]], results: str) -> None:
         self._results = results
@@ -133,18 +133,18 @@ class _Work:
         self._changed = threading.Condition()
         self._threads: list[threading.Thread] = []
         self._stopped = False
-        # What no item is to blame for: it would be the same for all of them.
+        # An error that does not depend on the item: it would occur for all of them.
         self.fatal: Error | None = None
 
     def start(self, deployed: Deployed, count: int) -> None:
         for _ in range(count):
-            # Daemons: an interrupted program ends without waiting for them.
+            # Daemon threads: an interrupted program exits without waiting for them.
             thread = threading.Thread(target=self._send_all, args=(deployed,), daemon=True)
             self._threads.append(thread)
             thread.start()
 
     def wait(self, seconds: float) -> bool:
-        """Whether all is done, after at most that time."""
+        """Waits at most that time. Whether the work has ended."""
         with self._changed:
             return self._changed.wait_for(self._ended, seconds)
 
@@ -175,7 +175,7 @@ def _fatal(outcome: Outcome) -> Error | None:
 
 
 def _send(deployed: Deployed, items: list[Any], results: str) -> list[Outcome]:
-    """The outcomes of a chunk; a chunk whose sandbox ended fails as a whole."""
+    """The outcomes of a chunk. If its sandbox ended, all of its items have failed."""
     try:
         answer = deployed.remote(_outcomes.event(items, results))
         return _outcomes.read(answer, len(items), results)

@@ -1,6 +1,7 @@
 """Names in a SQL text that may be the caller's variables: functions, and frames after FROM.
 
-Invariant: this only proposes; a name counts if the caller has a UDF or a frame of that name.
+Invariant: these are only candidates; a name is used if the caller has a UDF or a frame of that
+name.
 """
 
 from __future__ import annotations
@@ -15,21 +16,21 @@ from ._tables import is_frame
 from ._udf import AnyUdf, Udf
 from .errors import make
 
-# Text, quoted names and comments, in which nothing is a name.
+# String literals and comments, which contain no names.
 _OPAQUE = re.compile(r"'(?:[^']|'')*'|--[^\n]*|/\*.*?\*/", re.DOTALL)
 _CALLED = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
 _READ = re.compile(r"\b(?:from|join)\s+([A-Za-z_]\w*(?:\s*,\s*[A-Za-z_]\w*)*)", re.IGNORECASE)
 
 
 def called_udfs(sql: str, caller: FrameType) -> list[AnyUdf]:
-    """The caller's UDFs that the text calls, once each."""
+    """The caller's UDFs that the text calls, without duplicates."""
     names = _CALLED.findall(_OPAQUE.sub(" ", sql))
     found = {id(value): value for name in names if isinstance(value := _lookup(caller, name), Udf)}
     return list(found.values())
 
 
 def read_frames(sql: str, caller: FrameType, known: set[str]) -> dict[str, Any]:
-    """The caller's frames that the text reads, but for names that are tables already."""
+    """The caller's frames that the text reads, except names that are already tables."""
     lists = _READ.findall(_OPAQUE.sub(" ", sql))
     names = [name.strip() for text in lists for name in text.split(",")]
     candidates = {name: _lookup(caller, name) for name in names if name not in known}
@@ -37,7 +38,7 @@ def read_frames(sql: str, caller: FrameType, known: set[str]) -> dict[str, Any]:
 
 
 def refuse_unread(sql: str, tables: Iterable[str], options: Iterable[str]) -> None:
-    """Raises `QueryError` for a table that the text does not name: most are misspelt options."""
+    """Raises `QueryError` for a table that the text does not use: most are misspelt options."""
     text = _OPAQUE.sub(" ", sql)
     for table in tables:
         if re.search(rf"(?<!\w){re.escape(table)}(?!\w)", text, re.IGNORECASE):
@@ -45,8 +46,8 @@ def refuse_unread(sql: str, tables: Iterable[str], options: Iterable[str]) -> No
         lists = _READ.findall(text)
         read = [name.strip() for names in lists for name in names.split(",")]
         alike = difflib.get_close_matches(table, [*options, *read], n=1)
-        hint = f"did you mean `{alike[0]}`?" if alike else "name it after FROM or JOIN"
-        raise make("SM-0110", f"the query names no table `{table}`", hint=hint)
+        hint = f"did you mean `{alike[0]}`?" if alike else "use it after FROM or JOIN"
+        raise make("SM-0110", f"the query does not use the table `{table}`", hint=hint)
 
 
 def _lookup(caller: FrameType, name: str) -> Any:

@@ -1,7 +1,8 @@
-"""What became of the items of `sm.map` and `sm.burst`: sent as pickles, read as the caller asked.
+"""The outcomes of the items of `sm.map` and `sm.burst`: items are pickled, results are decoded in
+the form that the caller chose.
 
-Boundary: what a sandbox sends is taken to be hostile. Invariant: it is unpickled only where the
-caller said `results="pickle"`, whatever it says that it is.
+Boundary: data from a sandbox is assumed to be hostile. Invariant: it is unpickled only if the
+caller chose `results="pickle"`, independent of its content.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ def check(on_error: str, results: str) -> None:
 
 
 def event(items: Sequence[Any], results: str) -> dict[str, str]:
-    """The event that asks for the results of some items."""
+    """The event that requests the results of some items."""
     return {"items": base64.b64encode(cloudpickle.dumps(items)).decode(), "results": results}
 
 
 def read(answer: Any, count: int, results: str) -> list[Outcome]:
-    """The outcomes of so many items. Raises `Error` for an invalid answer."""
+    """The outcomes of `count` items. Raises `Error` for an invalid answer."""
     try:
         text = answer["results"]
         sent = pickle.loads(base64.b64decode(text)) if results == "pickle" else json.loads(text)
@@ -45,7 +46,7 @@ def read(answer: Any, count: int, results: str) -> list[Outcome]:
     except Exception as error:
         raise make("SM-0507", f"the results cannot be read: {_line(error)}") from None
     if len(pairs) != count:
-        raise make("SM-0507", f"{len(pairs)} results came for {count} items")
+        raise make("SM-0507", f"received {len(pairs)} results for {count} items")
     return [_outcome(succeeded, value, results) for succeeded, value in pairs]
 
 
@@ -55,7 +56,7 @@ def _outcome(succeeded: Any, value: Any, results: str) -> Outcome:
     try:
         return True, _value(value, results)
     except Exception as error:
-        return False, make("SM-0202", f"a result cannot be read here: {_line(error)}")
+        return False, make("SM-0202", f"a result cannot be decoded: {_line(error)}")
 
 
 def _value(sent: Any, results: str) -> Any:
@@ -65,12 +66,12 @@ def _value(sent: Any, results: str) -> Any:
 
 
 def _exception(failed: Any, results: str) -> Exception:
-    """The user's own exception where it could be sent, with the platform's report as cause."""
+    """The user's own exception if it could be sent, with the platform's report as its cause."""
     try:
         report = from_failure(failed)
         str(report)
     except Exception as error:
-        return make("SM-0507", f"a failure cannot be read: {_line(error)}")
+        return make("SM-0507", f"a failure cannot be decoded: {_line(error)}")
     try:
         own = _own(failed["own"], results)
     except Exception:
@@ -86,7 +87,7 @@ def _own(sent: Any, results: str) -> Any:
         return sent and pickle.loads(sent)
     name, arguments = _plain.decode(json.loads(sent))
     kind = getattr(builtins, name)
-    # An exception of Python itself: making it runs no other code.
+    # A built-in exception: constructing it runs no other code.
     is_exception = isinstance(kind, type) and issubclass(kind, Exception)
     return kind(*arguments) if is_exception else None
 
@@ -96,7 +97,7 @@ def _line(error: Exception) -> str:
 
 
 def gather(outcomes: list[Outcome], on_error: str) -> tuple[list[Any], list[tuple[int, Exception]]]:
-    """Values in order, and (index, exception) of those that count as failed."""
+    """Values in order, and (index, exception) of the failed items."""
     errors = [(index, value) for index, (succeeded, value) in enumerate(outcomes) if not succeeded]
     if not errors or on_error == "return":
         return [value for _, value in outcomes], []
@@ -104,7 +105,7 @@ def gather(outcomes: list[Outcome], on_error: str) -> tuple[list[Any], list[tupl
 
 
 def map_error(errors: list[tuple[int, Exception]], results: list[Any], name: str) -> MapError:
-    """The error for failed items, which tells of the first of them."""
+    """The error for failed items, with the report of the first of them."""
     index, first = errors[0]
     known = first if isinstance(first, Error) else first.__cause__
     report: dict[str, Any] = {"excerpt": [repr(first)]}

@@ -1,7 +1,7 @@
-"""Reads the plain data that a sandbox sent (`_runtime/plain.py` writes it).
+"""Decodes the plain data that a sandbox sent (encoded by `_runtime/plain.py`).
 
-Boundary: the text is taken to be hostile. Invariant: reading it calls nothing that it names; each
-kind has its reader here, and a kind without one is refused.
+Boundary: the text is assumed to be hostile. Invariant: decoding calls only the readers defined
+here, one for each kind; unknown kinds are refused.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Decode = Callable[..., Any]
 
 
 def decode(sent: Any) -> Any:
-    """The value of what `plain.encode` made. Invalid input raises any exception."""
+    """The value that `plain.encode` encoded. Invalid input raises any exception."""
     if not isinstance(sent, list):
         if isinstance(sent, dict):
             raise ValueError("an object has no kind")
@@ -38,7 +38,7 @@ def decode(sent: Any) -> Any:
 
 
 def items(sent: Iterable[Any]) -> list[Any]:
-    """Each of the values."""
+    """Decodes each of the values."""
     return [decode(one) for one in sent]
 
 
@@ -59,7 +59,7 @@ def _counter(sent: list[list[Any]]) -> Any:
 
 
 def _defaultdict(factory: int, sent: list[list[Any]]) -> Any:
-    # A name in a fixed list, by its place.
+    # The factory is an index into a fixed list.
     return collections.defaultdict(FACTORIES[factory], _pairs(sent))
 
 

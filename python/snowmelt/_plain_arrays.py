@@ -1,7 +1,7 @@
-"""Reads arrays and frames that a sandbox sent as plain data (`_runtime/plain_arrays.py`).
+"""Decodes arrays and frames that a sandbox sent as plain data (`_runtime/plain_arrays.py`).
 
-Boundary: as in `_plain.py`, nothing that was sent is believed. Invariant: no pickle is read, no
-memory is taken that is larger than what came, and Arrow data is validated before it is used.
+Boundary: as in `_plain.py`, the input is not trusted. Invariant: pickles are never read, no more
+memory is allocated than was received, and Arrow data is validated before it is used.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ def _npy(text: str) -> Any:
     }
     shape, is_fortran, dtype = headers[version](stream)
     if dtype.hasobject:
-        raise ValueError("an array of objects came as bytes")
+        raise ValueError("an array of objects was sent as bytes")
     if 0 in shape:
         return np.empty(shape, dtype)
-    # By the number of bytes received, whatever shape the header claims.
+    # The size is that of the received bytes, not that of the header.
     array = np.frombuffer(content, dtype, offset=stream.tell())
-    # A copy, because what bytes hold cannot be written to.
+    # A copy, because memory of `bytes` is read-only.
     return array.reshape(shape, order="F" if is_fortran else "C").copy(order="K")
 
 
@@ -39,8 +39,8 @@ def _objects(shape: list[int], sent: list[Any]) -> Any:
     import numpy as np
 
     array = np.empty(len(sent), dtype=object)
-    for place, value in enumerate(items(sent)):
-        array[place] = value
+    for number, value in enumerate(items(sent)):
+        array[number] = value
     return array.reshape(shape)
 
 
@@ -78,7 +78,7 @@ def _series(sent: list[Any], index: list[Any], name: Any) -> Any:
 def _frame(sent: list[Any], names: list[Any], index: list[Any]) -> Any:
     import pandas as pd
 
-    columns = {place: _column(column) for place, column in enumerate(sent)}
+    columns = {number: _column(column) for number, column in enumerate(sent)}
     frame = pd.DataFrame(columns, index=_index(index))
     frame.columns = _index(names)
     return frame
@@ -120,7 +120,7 @@ def _strings(name: str, texts: list[Any]) -> Any:
 
     if name == "string":
         return pd.array(texts, dtype="string")
-    # The type that pandas 3 has for texts; before, they are objects.
+    # The string type of pandas 3; older versions use objects.
     kind: Any = "str" if int(pd.__version__.partition(".")[0]) >= 3 else object
     return pd.Series(texts, dtype=kind).array
 
@@ -129,7 +129,7 @@ def _nullable(name: str, values: str, mask: str) -> Any:
     import pandas as pd
 
     if name not in NULLABLE:
-        raise ValueError(f"{name} is no type with a mask")
+        raise ValueError(f"{name} is not a nullable type")
     array = pd.array(_npy(values), dtype=name)
     array[_npy(mask)] = pd.NA
     return array
@@ -153,7 +153,7 @@ def _arrow(kind: str, text: str) -> Any:
     import pyarrow as pa
 
     table = pa.ipc.open_stream(data(text)).read_all()
-    # Offsets and lengths are as sent until this compared them with the buffers.
+    # Before this check, offsets and lengths may be outside the buffers.
     table.validate(full=True)
     if kind == "table":
         return table

@@ -1,6 +1,6 @@
-"""`sm.deploy` and `sm.deployed`: functions of any language on a running platform, by their names.
+"""`sm.deploy` and `sm.deployed`: functions of any language on a running server, by their names.
 
-Invariant: what is deployed travels by value; only the folder of an image is named by its place.
+Invariant: code is uploaded by value; only the root folder of an image is passed as a path.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any
 
 from ._client import Client, client
 from ._function import Deployed, limits
-from ._wheels import sent
-from .errors import folded, make
+from ._wheels import upload_wheels
+from .errors import hide_internal_frames, make
 
-# What the ending of a file stands for.
+# The runtime for the ending of a file.
 _ENDINGS = {
     ".cjs": "node",
     ".js": "node",
@@ -28,11 +28,11 @@ _ENDINGS = {
 }
 _RUNTIMES = ("python", "node", "java", "go")
 
-# As base64 the files fit into one request.
+# Limit of all files together, so that they fit into one request as base64.
 _MOST_BYTES = 180 << 20
 
 
-@folded
+@hide_internal_frames
 def deploy(
     name: str,
     path: str | os.PathLike[str] | None = None,
@@ -47,16 +47,16 @@ def deploy(
     tenant: str | None = None,
     **options: Any,
 ) -> Deployed:
-    """Deploys a file or folder on the running platform, as `snowmelt fn deploy` does.
+    """Deploys a file or folder to the running server, as `snowmelt fn deploy` does.
 
-    `runtime` is `python`, `node`, `java` or `go`, by default what the file's ending says; `command`
-    is a program of your own instead, with its arguments. `image` is a block image to run in, `root`
-    the unpacked file system of one. `packed` is a code package (`snowmelt fn pack`) instead of the
-    path. The other arguments are those of `@sm.function`.
+    `runtime` is `python`, `node`, `java` or `go`; the default depends on the file's ending.
+    `command` is your own program with its arguments instead. `image` is a block image to run in,
+    `root` the unpacked file system of one. `packed` is a code package (`snowmelt fn pack`) instead
+    of the path. The other arguments are those of `@sm.function`.
     """
     if (path is None) == (packed is None):
         message = "a function is either code or a code package"
-        raise make("SM-0110", message, hint="name one of them")
+        raise make("SM-0110", message, hint="give either path or packed=")
     images = {} if image is None else {"image": image}
     tenants = {} if tenant is None else {"tenant": tenant}
     spec: dict[str, Any] = {
@@ -69,7 +69,7 @@ def deploy(
         "expected": 1,
     }
     running = _running()
-    spec["packages"] = sent(running, packages)
+    spec["packages"] = upload_wheels(running, packages)
     running.call("POST", "/v1/functions", spec)
     return Deployed(running, name)
 
@@ -84,28 +84,28 @@ def _source_of(
     if path is not None:
         return _code(Path(path), runtime, command, root)
     if runtime is not None or command is not None or root is not None:
-        hint = "name the package alone"
-        raise make("SM-0110", "a code package says itself what runs it", hint=hint)
+        hint = "omit runtime=, command= and root="
+        raise make("SM-0110", "a code package determines its own runtime", hint=hint)
     return {"packed": packed}
 
 
 def _code(
-    place: Path,
+    path: Path,
     runtime: str | None,
     command: str | Sequence[str] | None,
     root: str | os.PathLike[str] | None,
 ) -> dict[str, Any]:
-    """What of the API's `FunctionSpec` says which code is run by what."""
+    """The fields of the API's `FunctionSpec` for the code and its runtime."""
     words = shlex.split(command) if isinstance(command, str) else list(command or ())
-    chosen = _runtime(place, runtime, command is not None)
+    chosen = _runtime(path, runtime, command is not None)
     images = {} if root is None else {"root": str(Path(root).resolve())}
-    code = _source(place) if chosen == "python" else _files(place)
+    code = _source(path) if chosen == "python" else _files(path)
     return {"code": code, "runtime": chosen, "command": words, **images}
 
 
-@folded
+@hide_internal_frames
 def deployed(name: str) -> Deployed:
-    """A function of the running platform by its name, in whatever language it is."""
+    """A function of any language on the running server, by its name."""
     running = _running()
     running.call("GET", f"/v1/functions/{name}")
     return Deployed(running, name)
@@ -114,71 +114,73 @@ def deployed(name: str) -> Deployed:
 def _running() -> Client:
     running = client()
     if running.server.private:
-        message = "there is no platform that a function could stay deployed on"
+        message = "no server is running that can keep a deployed function"
         raise make("SM-0503", message, hint="start one: snowmelt up")
     return running
 
 
-def _runtime(place: Path, runtime: str | None, has_command: bool) -> str:
+def _runtime(path: Path, runtime: str | None, has_command: bool) -> str:
     if has_command:
         if runtime is not None:
-            raise make("SM-0110", "a command goes with no runtime", hint="leave one of them out")
+            raise make(
+                "SM-0110", "runtime= cannot be combined with command=", hint="omit one of them"
+            )
         return "command"
-    found = runtime or (None if place.is_dir() else _ENDINGS.get(place.suffix))
+    found = runtime or (None if path.is_dir() else _ENDINGS.get(path.suffix))
     if found not in _RUNTIMES:
         raise make(
             "SM-0110",
-            f"what runs {place} is not known" if found is None else f"there is no runtime {found}",
-            hint=f"name one of {', '.join(_RUNTIMES)} as runtime=, or give a command=",
+            f"the runtime of {path} is unknown" if found is None else f"unknown runtime {found}",
+            hint=f"give one of {', '.join(_RUNTIMES)} as runtime=, or a command=",
         )
     return found
 
 
-def _source(place: Path) -> dict[str, Any]:
-    with _reading(place):
-        return {"kind": "source", "file": str(place), "text": place.read_text(encoding="utf-8")}
+def _source(path: Path) -> dict[str, Any]:
+    with _read_errors(path):
+        return {"kind": "source", "file": str(path), "text": path.read_text(encoding="utf-8")}
 
 
-def _files(place: Path) -> dict[str, Any]:
+def _files(path: Path) -> dict[str, Any]:
     files: dict[str, Any] = {}
     total = 0
-    with _reading(place):
-        for name, file in _walk(place):
+    with _read_errors(path):
+        for name, file in _walk(path):
             data = file.read_bytes()
             total += len(data)
             if total > _MOST_BYTES:
-                hint = "put what is large into an image and name it as image="
-                raise make("SM-0110", "the files have more than 180 MiB together", hint=hint)
+                hint = "put large files into an image and use image="
+                raise make("SM-0110", "the files are larger than 180 MiB together", hint=hint)
             executable = bool(file.stat().st_mode & 0o111)
             files[name] = {"data": base64.b64encode(data).decode(), "executable": executable}
     if not files:
-        raise make("SM-0110", f"{place} is empty")
+        raise make("SM-0110", f"{path} is empty")
     return {"kind": "files", "files": files}
 
 
-def _walk(place: Path) -> Iterator[tuple[str, Path]]:
-    if not place.is_dir():
-        yield place.name, place
+def _walk(path: Path) -> Iterator[tuple[str, Path]]:
+    if not path.is_dir():
+        yield path.name, path
         return
-    for entry in sorted(place.rglob("*")):
+    for entry in sorted(path.rglob("*")):
         if entry.is_symlink() and entry.is_dir():
             raise make("SM-0110", f"{entry} cannot be sent: it is a link to a folder")
         if entry.is_file():
-            yield entry.relative_to(place).as_posix(), entry
+            yield entry.relative_to(path).as_posix(), entry
 
 
-class _reading:
-    """Turns what the file system says into an error of the platform's form."""
+class _read_errors:
+    """Turns errors of the file system into errors of the platform."""
 
-    def __init__(self, place: Path) -> None:
-        self._place = place
+    def __init__(self, path: Path) -> None:
+        self._path = path
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, OSError):
-            message = f"{error.filename or self._place} cannot be read: {error.strerror}"
+            message = f"{error.filename or self._path} cannot be read: {error.strerror}"
             raise make("SM-0110", message) from None
         if isinstance(error, UnicodeDecodeError):
-            raise make("SM-0110", f"{self._place} is no text in UTF-8") from None
+            raise make("SM-0110", f"{self._path} is not UTF-8 text") from None

@@ -1,6 +1,7 @@
-"""One line on stderr that tells how far a query or a map is.
+"""A progress line on stderr for a query or a map.
 
-Invariant: nothing is shown for what takes less than 300 ms, and nothing at all where nobody looks.
+Invariant: nothing is shown in the first 300 ms, and nothing at all if stderr is neither a terminal
+nor a notebook, unless the caller requests it.
 """
 
 from __future__ import annotations
@@ -9,15 +10,15 @@ import sys
 import time
 from typing import Any
 
-_QUIET_SECONDS = 0.3
+_DELAY_SECONDS = 0.3
 _REDRAW_SECONDS = 0.1
 _PLAIN_SECONDS = 1.0
 
 
-def wanted(asked: bool | None) -> bool:
-    """Whether to show progress: as asked, else on a terminal and in a notebook."""
-    if asked is not None:
-        return asked
+def enabled(requested: bool | None) -> bool:
+    """Whether to show progress: as requested, by default on a terminal and in a notebook."""
+    if requested is not None:
+        return requested
     return bool(sys.stderr and sys.stderr.isatty()) or _in_notebook()
 
 
@@ -28,17 +29,17 @@ def _in_notebook() -> bool:
 
 
 class Line:
-    """A line that is drawn again and again, or a line a second where that is not possible."""
+    """A line that is redrawn, or one new line per second if redrawing is not possible."""
 
     def __init__(self, shown: bool) -> None:
         self._shown = shown
         self._redraws = shown and (_in_notebook() or bool(sys.stderr.isatty()))
         self._every = _REDRAW_SECONDS if self._redraws else _PLAIN_SECONDS
-        self._next = time.monotonic() + _QUIET_SECONDS
+        self._next = time.monotonic() + _DELAY_SECONDS
         self._drawn = 0
 
     def show(self, text: str) -> None:
-        """Shows the text, unless it is too early for it."""
+        """Shows the text, unless the next update is not due yet."""
         if not self._shown or time.monotonic() < self._next:
             return
         self._next = time.monotonic() + self._every
@@ -63,7 +64,7 @@ class Line:
         self._shown = False
 
     def clear(self) -> None:
-        """Takes the drawn line away."""
+        """Removes the drawn line."""
         if self._redraws and self._drawn:
             self._write("\r" + " " * self._drawn + "\r")
 
@@ -107,7 +108,7 @@ def summary(profile: dict[str, Any]) -> str:
 
 
 def size(count: float) -> str:
-    """Bytes for people: `12.5 MiB`."""
+    """A byte count as text: `12.5 MiB`."""
     for unit in ("B", "KiB", "MiB"):
         if count < 1024:
             return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"

@@ -1,6 +1,6 @@
 """`sm.sql`: a query over Parquet files and frames, with the caller's functions.
 
-Invariant: making and showing a query runs nothing; its first use runs it once, and what it gave is
+Invariant: creating and showing a query runs nothing. Its first use runs it once, and the answer is
 kept.
 """
 
@@ -20,8 +20,8 @@ from ._client import client
 from ._ship import pickled
 from ._tables import Folder, Table
 from ._udf import AnyUdf, Udf, udf
-from ._wheels import sent
-from .errors import Error, folded, make
+from ._wheels import upload_wheels
+from .errors import Error, hide_internal_frames, make
 
 UdfLike = Union[AnyUdf, str, "os.PathLike[str]", Any]
 
@@ -41,7 +41,7 @@ def sql(
     progress: bool | None = None,
     **tables: Any,
 ) -> Query:
-    """A query; nothing runs before its answer is asked for. See docs/python.md."""
+    """A query; it runs when its answer is first used. See docs/python.md."""
     caller = sys._getframe(1)
     _names.refuse_unread(query, tables, _OPTIONS)
     tables = {**_names.read_frames(query, caller, set(tables)), **tables}
@@ -61,10 +61,10 @@ def sql(
 def _check_image(image: Any, functions: Sequence[Any]) -> None:
     if image is not None and not isinstance(image, str):
         message = f"image= is the name of a block image, not a {type(image).__name__}"
-        raise make("SM-0110", message, hint="give a table that is called so another name")
+        raise make("SM-0110", message, hint="use another name for the table")
     if image is not None and not functions:
-        hint = "leave image= out, or name the functions with udfs="
-        raise make("SM-0110", "image= is where functions run, and the query has none", hint=hint)
+        hint = "omit image=, or list the functions in udfs="
+        raise make("SM-0110", "image= is for functions, and the query has none", hint=hint)
 
 
 def _as_udf(given: UdfLike) -> AnyUdf | Path:
@@ -75,11 +75,13 @@ def _as_udf(given: UdfLike) -> AnyUdf | Path:
     if callable(given):
         made: AnyUdf = udf(given)
         return made
-    raise make("SM-0110", f"udfs= has {given!r}, which is no function and no path of a Python file")
+    raise make(
+        "SM-0110", f"udfs= has {given!r}, which is neither a function nor a path of a Python file"
+    )
 
 
 class Query:
-    """A query and, once it ran, its answer."""
+    """A query and, after it ran, its answer."""
 
     def __init__(
         self,
@@ -102,7 +104,7 @@ class Query:
 
     @property
     def profile(self) -> dict[str, Any] | None:
-        """Where its time, bytes and memory went; None before it ran."""
+        """Times, bytes and memory of its last run; None before it ran."""
         return self._profile
 
     @property
@@ -110,7 +112,7 @@ class Query:
         """The platform's id for its last run; None before it ran."""
         return self._query_id
 
-    @folded
+    @hide_internal_frames
     def collect(self) -> Any:
         """The answer as a `pyarrow.Table`. Runs the query unless it ran before."""
         import pyarrow as pa
@@ -124,12 +126,12 @@ class Query:
 
     arrow = collect
 
-    @folded
+    @hide_internal_frames
     def pandas(self) -> Any:
         """The answer as a `pandas.DataFrame`."""
         return _dtypes.to_pandas(self.collect(), self._types())
 
-    @folded
+    @hide_internal_frames
     def polars(self) -> Any:
         """The answer as a `polars.DataFrame`."""
         return _dtypes.to_polars(self.collect(), self._types())
@@ -137,14 +139,14 @@ class Query:
     def _types(self) -> dict[str, Any]:
         return _dtypes.known(table.types for table in self._tables)
 
-    @folded
+    @hide_internal_frames
     def rows(self) -> list[tuple[Any, ...]]:
         """The answer as a list of tuples."""
         columns = [column.to_pylist() for column in self.collect().columns]
         return list(zip(*columns))
 
     def batches(self) -> Iterator[Any]:
-        """The answer as `pyarrow.RecordBatch`es as they come; runs the query each time, unless it
+        """The answer as `pyarrow.RecordBatch`es as they arrive. Runs the query each time, unless it
         was collected. Leaving the loop early cancels the query."""
         if self._table is not None:
             yield from self._table.to_batches()
@@ -179,7 +181,7 @@ class Query:
 
     def _run(self) -> tuple[Answer, Iterator[Any]]:
         request = self._request()
-        line = _progress.Line(_progress.wanted(self._progress))
+        line = _progress.Line(_progress.enabled(self._progress))
         answer = Answer(lambda event: _show(line, event))
         return answer, self._stream(request, answer, line)
 
@@ -219,9 +221,9 @@ def _source(function: AnyUdf | Path, image: str | None) -> dict[str, Any]:
     if isinstance(function, Udf):
         code = pickled(function, function.signature.name)
         signature = function.signature.to_wire()
-        # What runs in an image has the packages of that.
+        # A function in an image uses the packages of the image.
         packages = signature["packages"] if image is None else []
-        signature["packages"] = sent(client(), packages)
+        signature["packages"] = upload_wheels(client(), packages)
         return {"code": code, "packages": [], "signatures": [signature], **inside}
     try:
         text = function.read_text(encoding="utf-8")
@@ -239,7 +241,7 @@ def _show(line: _progress.Line, event: dict[str, Any]) -> None:
 
 
 def _plain(table: Any) -> Any:
-    """String views are the engine's own form; few tools beside it take them yet."""
+    """Converts string views, which the engine uses and few other tools support, to strings."""
     import pyarrow as pa
 
     if not hasattr(pa.types, "is_string_view"):

@@ -1,7 +1,7 @@
-"""The platform that this process talks to: one that runs, or a private one that it starts.
+"""The platform that this process uses: a running server, or a private one that it starts.
 
-Invariant: a private server lives no longer than this process, however it ends: it leaves when its
-standard input ends, and only this process holds the other end of that pipe.
+Invariant: a private server never outlives this process: it exits when its standard input reaches
+end of file, and only this process holds the other end of that pipe.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import IO
 from . import _binary
 from .errors import Error, make
 
-_LEAVE_SECONDS = 10.0
+_EXIT_SECONDS = 10.0
 
 # How long a server may take for what it knows, as on the command line. One that is busy answers;
 # one whose process is stopped does not.
@@ -49,7 +49,7 @@ class Server:
         return self._process is not None
 
     def alive(self) -> bool:
-        """False once a private server's process has ended, or nobody serves the socket."""
+        """False once a private server's process has ended, or if the socket has no server."""
         if self._process is not None:
             return self._process.poll() is None
         connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -114,32 +114,32 @@ class Server:
         """The error for a connection that failed or ended too soon."""
         message = f"the server at {self.path} cannot be reached: {error or type(error).__name__}"
         if self._process is not None and self._process.poll() is not None:
-            message = "the private server ended"
-        return make("SM-0503", message, excerpt=self.last_words())
+            message = "the private server has ended"
+        return make("SM-0503", message, excerpt=self.log_tail())
 
     def stop(self) -> None:
-        """Lets a private server clean up and leave."""
+        """Makes a private server clean up and exit, and waits for it."""
         if self._process is None:
             return
         _close(self._process.stdin)
         try:
-            self._process.wait(_LEAVE_SECONDS)
+            self._process.wait(_EXIT_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
         _close(self._process.stdout)
         _close(self._log)
 
-    def forget(self) -> None:
-        """In a forked child: lets go of the pipe, so that the parent's end is the only one."""
+    def detach(self) -> None:
+        """In a forked child: closes the pipe, so that only the parent holds its end."""
         if self._process is not None:
             _close(self._process.stdin)
             _close(self._process.stdout)
-            # It is the parent's to wait for.
+            # Only the parent can wait for the process.
             self._process.returncode = 0
 
-    def last_words(self) -> list[str] | None:
-        """The end of what a private server wrote to its log."""
+    def log_tail(self) -> list[str] | None:
+        """The last lines of a private server's log."""
         if self._log is None:
             return None
         try:
@@ -186,7 +186,7 @@ def current() -> Server:
 def _running() -> Server | None:
     named = os.environ.get("SNOWMELT_SOCKET")
     server = Server(named or os.path.join(_state_folder(), "snowmelt.sock"), None, None)
-    # A server that was named is used or missed, never replaced by another.
+    # A server named by the user is never replaced by a private one.
     return server if named or server.alive() else None
 
 
@@ -206,9 +206,9 @@ def _start() -> Server:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=log,
-        # A pickle holds byte code: the platform's Python must be this one.
+        # A pickle contains byte code: the platform must use this Python.
         env={"SNOWMELT_PYTHON": sys.executable, **os.environ},
-        # Ctrl-C is for this process; what it means for a query is told over its connection.
+        # Ctrl-C must reach this process only, which cancels a query by closing its connection.
         start_new_session=True,
     )
     server = Server("(starting)", process, log)
@@ -217,20 +217,20 @@ def _start() -> Server:
     try:
         server.path = json.loads(line)["socket"]
     except (ValueError, KeyError, TypeError):
-        failed = _did_not_start(server, process)
+        failed = _start_failure(server, process)
         server.stop()
         raise failed from None
     return server
 
 
-def _did_not_start(server: Server, process: subprocess.Popen[bytes]) -> Error:
+def _start_failure(server: Server, process: subprocess.Popen[bytes]) -> Error:
     _close(process.stdin)
     try:
-        code = process.wait(_LEAVE_SECONDS)
+        code = process.wait(_EXIT_SECONDS)
         message = f"the private server did not start (exit code {code})"
     except subprocess.TimeoutExpired:
-        message = "the private server did not say where it listens"
-    return make("SM-0503", message, excerpt=server.last_words(), hint="see `snowmelt doctor`")
+        message = "the private server did not report its socket"
+    return make("SM-0503", message, excerpt=server.log_tail(), hint="see `snowmelt doctor`")
 
 
 def _stop_at_exit() -> None:
@@ -245,7 +245,7 @@ def _after_fork_in_child() -> None:
     _lock = threading.Lock()
     server, _current = _current, None
     if server is not None:
-        server.forget()
+        server.detach()
 
 
 atexit.register(_stop_at_exit)

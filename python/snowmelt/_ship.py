@@ -1,7 +1,7 @@
-"""Functions as they travel: pickled by value, with the source lines that tracebacks will show.
+"""Serialises functions: pickled by value, with the source lines that tracebacks show.
 
-Invariant: the user's own modules travel inside the pickle, installed packages never do: those are
-named in `packages=` and imported where the function runs.
+Invariant: the user's own modules are inside the pickle, installed packages never are: those are
+listed in `packages=` and imported where the function runs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def pickled(thing: Any, name: str) -> dict[str, Any]:
         raise make(
             "SM-0204",
             f"`{name}` cannot be sent: {type(error).__name__}: {error}",
-            hint="make what cannot be pickled (connections, locks, open files) inside the function",
+            hint="create connections, locks and open files inside the function",
         ) from error
     return {
         "kind": "pickle",
@@ -78,7 +78,7 @@ _ROOTS = _library_roots()
 
 
 def is_own_file(file: str) -> bool:
-    """Whether a file is the user's: neither of Python, nor of an installed package, nor of this."""
+    """Whether a file is the user's: not of Python, of an installed package or of this package."""
     parts = file.split(os.sep)
     if "site-packages" in parts or "dist-packages" in parts or file.startswith("<frozen"):
         return False
@@ -97,7 +97,7 @@ def _sources(thing: Any) -> dict[str, str]:
 
 
 def _files(thing: Any) -> Iterator[str]:
-    """The user's files that the function and what it calls came from, nearest first."""
+    """The user's files that define the function and its dependencies, nearest first."""
     seen: set[int] = set()
     named: set[str] = set()
     waiting = [thing]
@@ -115,7 +115,7 @@ def _files(thing: Any) -> Iterator[str]:
 
 
 def _parts(thing: Any) -> tuple[str | None, list[Any]]:
-    """Where it was written, and what else it refers to."""
+    """The file that defines it, and the objects that it refers to."""
     if isinstance(thing, FunctionType):
         names = {name for code in _nested(thing.__code__) for name in code.co_names}
         used = [thing.__globals__[name] for name in names if name in thing.__globals__]
@@ -139,6 +139,6 @@ def _nested(code: CodeType) -> Iterator[CodeType]:
 
 def _contents(function: FunctionType) -> Iterator[Any]:
     for cell in function.__closure__ or ():
-        # A cell that is not filled yet raises.
+        # An empty cell raises.
         with contextlib.suppress(ValueError):
             yield cell.cell_contents

@@ -1,7 +1,7 @@
 """The signature of a user's function in SQL, read from its annotations.
 
-Invariant: what a signature says is settled when the function is decorated; the sandbox gets the
-result and never reads annotations of a pickled function again.
+Invariant: the signature is determined when the function is decorated; the sandbox receives it and
+never evaluates the annotations of a pickled function again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ._elements import Element, Meaningless, element
+from ._elements import Element, UnsupportedAnnotation, element
 from .errors import SignatureError
 
 _HINT = "annotate every parameter and the return value with the type of one value"
@@ -24,20 +24,20 @@ BATCHES = ("scalar", "arrow", "pandas", "numpy")
 
 
 class BatchOf:
-    """`sm.Series[float]` and its like: batches of values of one type."""
+    """A batch annotation such as `sm.Series[float]`: batches of values of one type."""
 
     def __init__(self, batch: str, values: Any) -> None:
         self.batch = batch
         self.values = values
 
     def __call__(self, *_: Any) -> Any:
-        # `typing` of Python 3.10 takes only what can be called for an annotation.
+        # `typing` of Python 3.10 accepts only callables as annotations.
         raise TypeError("this is an annotation, not a constructor")
 
 
 @dataclasses.dataclass(frozen=True)
 class Signature:
-    """Name, batch form, types and options of a function of a query."""
+    """Name, batch form, types and options of a SQL function."""
 
     name: str
     batch: str
@@ -53,7 +53,7 @@ class Signature:
         import pyarrow as pa
 
         fields = [pa.field(name, e.arrow_type(), e.nullable) for name, e in self.arguments]
-        # Rows that are skipped for a null give null, so the result is nullable in any case.
+        # Rows that are skipped because of a null give null, so the result is always nullable.
         fields.append(pa.field("return", self.returns.arrow_type(), True))
         return pa.schema(fields)
 
@@ -94,14 +94,14 @@ def read(
 
 
 def function_annotation(function: Any, name: str, explicit: Any) -> Any:
-    """The explicit type, or what the function says, or `inspect.Parameter.empty`."""
+    """The explicit type, or the annotation of the function, or `inspect.Parameter.empty`."""
     if explicit is not None:
         return explicit
     return getattr(function, "__annotations__", {}).get(name, inspect.Parameter.empty)
 
 
 class _Reader:
-    """Reads one function's annotations; every refusal names the function and its place."""
+    """Reads one function's annotations; every error contains the function and its location."""
 
     def __init__(self, function: Any, name: str, local_names: dict[str, Any]) -> None:
         self.function, self.name, self._local_names = function, name, local_names
@@ -134,7 +134,7 @@ class _Reader:
 
     def batch(self, given: str | None, found: set[str], count: int) -> str:
         if given is not None and given not in BATCHES:
-            raise self.refused(f"batch={given!r} is none of {', '.join(BATCHES)}")
+            raise self.refused(f"batch={given!r} is not one of {', '.join(BATCHES)}")
         if len(found | ({given} if given else set())) > 1:
             raise self.refused(
                 f"it mixes batch forms: {', '.join(sorted(found | {given or 'scalar'}))}"
@@ -142,14 +142,14 @@ class _Reader:
         form = given or next(iter(found), "scalar")
         if form != "scalar" and count == 0:
             raise self.refused(
-                "a batch function needs a parameter: it could not know how many rows to give"
+                "a batch function needs a parameter, which determines the number of rows"
             )
         return form
 
     def check(self, form: str, on_error: str | None) -> None:
-        """Refuses what the platform would refuse later."""
+        """Refuses signatures that the platform would refuse later."""
         if not _SQL_NAME.fullmatch(self.name):
-            raise self.refused(f"{self.name!r} is no name in SQL: give it one with name=")
+            raise self.refused(f"{self.name!r} is not a SQL name: set one with name=")
         if on_error == "null" and form != "scalar":
             raise self.refused('on_error="null" is for functions that are called row by row')
 
@@ -161,7 +161,7 @@ class _Reader:
             raise self.refused(f"{where} has no annotation: write for example {example}", _HINT)
         try:
             return element(annotation)
-        except Meaningless as error:
+        except UnsupportedAnnotation as error:
             raise self.refused(f"{where}: {error}", _HINT) from None
 
     def _example(self, where: str) -> str:
@@ -169,7 +169,7 @@ class _Reader:
 
     def refused(self, reason: str, hint: str | None = None) -> SignatureError:
         code = getattr(inspect.unwrap(self.function), "__code__", None)
-        place = code and {
+        location = code and {
             "file": code.co_filename,
             "line": code.co_firstlineno,
             "within": f"{self.name}()",
@@ -180,8 +180,8 @@ class _Reader:
             "function": self.name,
             "reason": reason,
         }
-        if place:
-            report["location"] = place
+        if location:
+            report["location"] = location
         if hint:
             report["hint"] = hint
         return SignatureError(report)

@@ -1,7 +1,7 @@
-"""Tables that a query reads: places of Parquet files, and frames in memory.
+"""Tables that a query reads: locations of Parquet files, and frames in memory.
 
-Invariant: a frame is a snapshot of the moment when the query was made; its file lies in a temporary
-folder that goes with the query.
+Invariant: a frame is a snapshot taken when the query was created; its file is in a temporary folder
+that is deleted with the query.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Location = Union[str, "os.PathLike[str]"]
 
 
 def is_frame(thing: Any) -> bool:
-    """Whether a thing is a frame in memory; imports nothing to find out."""
+    """Whether an object is a frame in memory; imports no package for this check."""
     kind = type(thing)
     return kind.__module__.partition(".")[0] in _FRAME_MODULES and kind.__name__ in _FRAME_NAMES
 
@@ -40,7 +40,7 @@ class Table:
         self.name = name
         self.location: str | None = None
         self.data: Any = None
-        # Of columns, where the frame's own types say more than Arrow's.
+        # Types of columns that Arrow does not preserve.
         self.types: dict[str, Any] = {}
         if isinstance(given, (str, os.PathLike)):
             self.location = os.fspath(given)
@@ -57,7 +57,7 @@ class Table:
 
 
 def _arrow(name: str, given: Any) -> Any:
-    """The frame as a `pyarrow.Table`, or a pyarrow dataset as it is."""
+    """The frame as a `pyarrow.Table`, or a pyarrow dataset unchanged."""
     import pyarrow as pa
 
     module, kind = _library(given)
@@ -76,7 +76,7 @@ def _arrow(name: str, given: Any) -> Any:
         if hasattr(given, "__arrow_c_stream__"):
             return pa.RecordBatchReader.from_stream(given).read_all()
     except pa.ArrowException as error:
-        raise make("SM-0103", f"table `{name}` has no Arrow form: {error}") from None
+        raise make("SM-0103", f"table `{name}` cannot be converted to Arrow: {error}") from None
     raise make(
         "SM-0110",
         f"table `{name}` is a {type(given).__qualname__}",
@@ -89,7 +89,7 @@ def _library(given: Any) -> tuple[str, str]:
 
 
 def _with_index(given: Any) -> Any:
-    """A frame of pandas with the named levels of its index as columns; SQL knows no index."""
+    """A pandas frame with the named levels of its index as columns; SQL has no index."""
     if _library(given) != ("pandas", "DataFrame"):
         return given
     levels = [n for n in given.index.names if n is not None and n not in given.columns]
@@ -106,28 +106,28 @@ def _types(given: Any) -> dict[str, Any]:
 def _from_polars(frame: Any) -> Any:
     import polars as pl
 
-    # The newest forms (string views) are beyond what some versions of pyarrow write to Parquet.
+    # Some versions of pyarrow cannot write the newest types (string views) to Parquet.
     return frame.to_arrow(compat_level=pl.CompatLevel.oldest())
 
 
 class Folder:
-    """The temporary folder of a query's frames; gone with the query, at the latest at exit."""
+    """The temporary folder of a query's frames; deleted with the query, at the latest at exit."""
 
     def __init__(self) -> None:
         self.path = tempfile.mkdtemp(prefix="snowmelt-tables-")
         weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
 
     def write(self, table: Table) -> str:
-        """Writes a frame as Parquet files and gives their folder."""
+        """Writes a frame as Parquet files and returns their folder."""
         import pyarrow as pa
         import pyarrow.dataset as ds
 
-        place = Path(self.path, table.name)
+        folder = Path(self.path, table.name)
         options = ds.ParquetFileFormat().make_write_options(compression="lz4")
         try:
             ds.write_dataset(
                 table.data,
-                place,
+                folder,
                 format="parquet",
                 file_options=options,
                 max_rows_per_file=_FILE_ROWS,
@@ -137,14 +137,14 @@ class Folder:
             )
         except (pa.ArrowException, OSError) as error:
             raise make("SM-0114", f"table `{table.name}` cannot be written: {error}") from None
-        if not any(place.glob("*.parquet")):
-            _write_empty(table, place)
-        return str(place)
+        if not any(folder.glob("*.parquet")):
+            _write_empty(table, folder)
+        return str(folder)
 
 
-def _write_empty(table: Table, place: Path) -> None:
-    """A file without rows: a table that is empty still has its columns."""
+def _write_empty(table: Table, folder: Path) -> None:
+    """Writes a file without rows, so that an empty table has its columns."""
     import pyarrow.parquet as pq
 
-    place.mkdir(exist_ok=True)
-    pq.write_table(table.data.schema.empty_table(), place / "part-0.parquet")
+    folder.mkdir(exist_ok=True)
+    pq.write_table(table.data.schema.empty_table(), folder / "part-0.parquet")

@@ -1,7 +1,7 @@
 """`@sm.udf`: a Python function that SQL can call.
 
-Invariant: a decorated function stays plainly callable, and its signature is settled (or refused)
-when it is decorated.
+Invariant: a decorated function can still be called as a plain function, and its signature is
+determined (or refused) when it is decorated.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ON_ERROR = ("raise", "null")
 
 
 class Udf(Generic[P, R]):
-    """A function with the signature by which queries call it; calling it calls the function."""
+    """A function with its SQL signature; calling it calls the function."""
 
     def __init__(self, function: Callable[P, R], signature: Signature) -> None:
         functools.update_wrapper(self, function)
@@ -37,8 +37,8 @@ class Udf(Generic[P, R]):
         return f"<udf {self.signature.name}({arguments}) -> {self.signature.returns}{form}>"
 
     def __getstate__(self) -> dict[str, Any]:
-        # Without the annotations and documents that `update_wrapper` copied: they may name types
-        # that cannot be imported where the function runs.
+        # Without the annotations and docstrings that `update_wrapper` copied: they may refer to
+        # types that cannot be imported where the function runs.
         return {"function": self.function, "signature": self.signature}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -82,7 +82,7 @@ def udf(
 ) -> Any:
     """Makes a function callable in SQL; docs/python.md has the types and batch forms.
 
-    Raises `SignatureError` for annotations that give no schema.
+    Raises `SignatureError` for unsupported annotations.
     """
     _check(on_error, packages)
     options: dict[str, Any] = {
@@ -109,7 +109,7 @@ def udf(
 
 
 def _text(amount: Any, parse: Callable[[Any], int]) -> str | None:
-    """An amount as the wire has it; one that is none is refused here."""
+    """An amount as text for the request; an invalid one is refused here."""
     if amount is None:
         return None
     parse(amount)

@@ -1,4 +1,4 @@
-"""The errors that users meet: one shape, the platform's `ErrorReport`, as Python exceptions.
+"""The errors that users see: the platform's `ErrorReport` as Python exceptions.
 
 Invariant: `str(error)` is the same text that the command line shows.
 """
@@ -16,7 +16,7 @@ R = TypeVar("R")
 
 
 class Error(Exception):
-    """Something failed. `report` is the whole of what is known, as JSON-like data."""
+    """The base class of all errors. `report` is the complete report, as JSON-like data."""
 
     def __init__(self, report: dict[str, Any]) -> None:
         super().__init__(report.get("message", ""))
@@ -24,12 +24,12 @@ class Error(Exception):
 
     @property
     def code(self) -> str:
-        """The stable code, `SM-` and four digits; each stands in docs/errors.md."""
+        """The stable code, `SM-` and four digits; docs/errors.md explains each."""
         return str(self.report.get("code", "SM-0901"))
 
     @property
     def message(self) -> str:
-        """One line: what failed, by name."""
+        """One line that says what failed."""
         return str(self.report.get("message", ""))
 
     @property
@@ -49,20 +49,20 @@ class Error(Exception):
         return type(self), (self.report,)
 
     def _render_traceback_(self) -> list[str]:
-        """What a notebook shows (IPython asks for this): the caller's lines and the report."""
+        """The traceback in a notebook (IPython calls this): the caller's lines and the report."""
         frames = [
             frame
             for frame, (inner, _) in zip(
                 traceback.extract_tb(self.__traceback__), traceback.walk_tb(self.__traceback__)
             )
-            if str(inner.f_globals.get("__name__")).partition(".")[0] not in _FOLDED
+            if str(inner.f_globals.get("__name__")).partition(".")[0] not in _HIDDEN_PACKAGES
         ]
         lines = "".join(traceback.format_list(frames)).splitlines()
         return [*lines, *str(self).splitlines()]
 
 
-# Packages whose frames say nothing of what the caller did.
-_FOLDED = {"snowmelt", "IPython", "ipykernel"}
+# Packages whose frames are not part of the user's code.
+_HIDDEN_PACKAGES = {"snowmelt", "IPython", "ipykernel"}
 
 
 class QueryError(Error):
@@ -78,7 +78,7 @@ class PackageError(Error):
 
 
 class PlatformError(Error):
-    """The platform could not do it (SM-04xx to SM-09xx)."""
+    """The platform failed (SM-04xx to SM-10xx)."""
 
 
 class SignatureError(FunctionError):
@@ -91,8 +91,8 @@ class SignatureError(FunctionError):
 
 
 class MapError(FunctionError):
-    """Some items of `map` failed. `errors` has (index, exception) for each; the others' results
-    are in `results`, in order, with None where an item failed."""
+    """Some items of `map` failed. `errors` has (index, exception) for each. `results` has the
+    results of the other items, in order, with None for failed items."""
 
     def __init__(
         self,
@@ -129,7 +129,8 @@ _FAILURES = {
 
 
 def from_failure(failure: dict[str, Any]) -> Error:
-    """The exception for a `FunctionFailure` that came past the platform, inside a map's results."""
+    """The exception for a `FunctionFailure` inside the results of `map`, which the platform does
+    not decode."""
     code, message = _FAILURES[failure["kind"]]
     return make(
         code,
@@ -141,9 +142,9 @@ def from_failure(failure: dict[str, Any]) -> Error:
     )
 
 
-def folded(function: Callable[P, R]) -> Callable[P, R]:
-    """Has a function of the API raise `Error` as its own: without the frames beneath it, which are
-    of this package and say nothing of what the caller did."""
+def hide_internal_frames(function: Callable[P, R]) -> Callable[P, R]:
+    """Removes the frames of this package from the traceback of an `Error` that a function of the
+    API raises."""
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -157,18 +158,18 @@ def folded(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def make(code: str, message: str, **more: Any) -> Error:
-    """An error that this package found itself."""
+    """An error that this package itself detected."""
     found = {name: value for name, value in more.items() if value is not None}
     return from_report({"code": code, "message": message, **found})
 
 
 def render(report: dict[str, Any]) -> str:
-    """A report in the form that the command line shows."""
+    """A report as the command line prints it."""
     lines = [f"error[{report.get('code', 'SM-0901')}]: {report.get('message', '')}"]
     if location := report.get("location"):
-        place = f"{_short_path(location['file'])}:{location['line']}"
+        position = f"{_short_path(location['file'])}:{location['line']}"
         within = f" in {location['within']}" if location.get("within") else ""
-        lines.append(f"  --> {place}{within}")
+        lines.append(f"  --> {position}{within}")
     lines += [f"   |  {line}" for line in report.get("excerpt") or []]
     if report.get("input"):
         lines.append(f"input: {report['input']}")

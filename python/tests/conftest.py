@@ -1,4 +1,4 @@
-"""What tests share: an instance for a session, and the platform's binary where it is built."""
+"""Shared fixtures: an instance for a session, and the platform's binary if it is built."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from snowmelt.errors import Error
 
 @pytest.fixture(scope="session")
 def instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
-    """A process that runs user code; tests use connections and code of their own."""
+    """A process that runs user code; each test uses its own connections and code."""
     started = Instance(tmp_path_factory.mktemp("instance"))
     yield started
     started.stop()

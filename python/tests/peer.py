@@ -1,4 +1,4 @@
-"""The platform's side of the dialogue with an instance, for tests: a real process, a real socket."""
+"""The platform's side of the protocol with an instance, for tests: a real process and socket."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATIENCE_SECONDS = 60.0
 
 
 def run_program(program: str, **environment: str) -> str:
-    """What a program of its own printed; the program must succeed."""
+    """The output of a separate program, which must succeed."""
     variables = {**os.environ, "PYTHONPATH": str(PACKAGE_FOLDER), **environment}
     variables = {name: value for name, value in variables.items() if value}
     done = subprocess.run(
@@ -78,12 +78,12 @@ class Instance:
         self.process.wait()
 
     def source(self, text: str, file: str = "udfs.py") -> str:
-        """Puts source code in the instance's reach; gives the path for `Load`."""
+        """Writes source code where the instance can read it; returns the path for `Load`."""
         text = textwrap.dedent(text)
         return self._put({"kind": "source", "file": file, "text": text})
 
     def pickled(self, thing: Any, **changes: Any) -> str:
-        """Puts a pickled function in the instance's reach."""
+        """Writes a pickled function where the instance can read it."""
         return self._put({**_ship.pickled(thing, "function"), **changes})
 
     def _put(self, code: dict[str, Any]) -> str:
@@ -103,14 +103,14 @@ class Instance:
         return connection
 
     def call(self, code: str, event: Any, function: str = "handler") -> Any:
-        """One call of a function on a connection of its own."""
+        """One call of a function on its own connection."""
         connection = self.open("function", code, function)
         return call(connection, event)
 
     def map(
         self, code: str, items: list[Any], function: str = "f", results: str = "plain"
     ) -> list[tuple[bool, Any]]:
-        """The outcomes of one call of a map, as the caller of `sm.map` has them."""
+        """The outcomes of one call of a map, as the caller of `sm.map` receives them."""
         connection = self.open("map", code, function)
         answer = call(connection, _outcomes.event(items, results))
         return _outcomes.read(answer, len(items), results)
@@ -128,7 +128,7 @@ class Caller:
         self._connection = connection
         self._result: pa.Schema | None = None
         connection.send(frames.SCHEMA, arguments.serialize())
-        # What the platform expects is told too; this peer takes the answer's own schema.
+        # The platform also sends the schema that it expects; this peer uses that of the answer.
         connection.send(frames.SCHEMA, pa.schema([pa.field("return", pa.null())]).serialize())
 
     def __call__(self, *batches: pa.RecordBatch) -> pa.Array:

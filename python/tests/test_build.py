@@ -1,4 +1,4 @@
-"""`pip install ./python`: the package has its binary, or pip says at once why not."""
+"""`pip install ./python`: the package contains its binary, or pip reports immediately why not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from peer import PACKAGE_FOLDER
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
-    """The package's sources in a checkout of their own, where nothing is built."""
+    """The package's sources in a separate checkout without builds."""
     place = tmp_path / "checkout" / "python"
     unwanted = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "tests", "bin")
     shutil.copytree(PACKAGE_FOLDER, place, ignore=unwanted)
@@ -34,7 +34,7 @@ def install(package: Path, **environment: str) -> subprocess.CompletedProcess[st
     )
 
 
-def test_without_a_binary_it_says_at_once_what_to_type(package: Path) -> None:
+def test_a_missing_binary_is_reported_with_a_command(package: Path) -> None:
     for environment in ({}, {"SNOWMELT_BUILD": "1", "PATH": "/nonexistent"}):
         done = install(package, **environment)
         assert done.returncode != 0
@@ -43,7 +43,7 @@ def test_without_a_binary_it_says_at_once_what_to_type(package: Path) -> None:
         assert "Building wheel" not in said and "Traceback" not in said, said
 
 
-def test_a_binary_that_is_built_comes_along(package: Path) -> None:
+def test_a_built_binary_is_installed(package: Path) -> None:
     built = package.parent / "target" / "release" / "snowmelt"
     built.parent.mkdir(parents=True)
     shutil.copy2("/bin/true", built)
@@ -53,7 +53,7 @@ def test_a_binary_that_is_built_comes_along(package: Path) -> None:
     assert inside.read_bytes() == built.read_bytes() and os.access(inside, os.X_OK)
 
 
-def test_the_sdk_alone_is_there_by_choice(package: Path) -> None:
+def test_the_sdk_can_be_installed_without_a_binary(package: Path) -> None:
     done = install(package, SNOWMELT_BUILD="0")
     assert done.returncode == 0, done.stdout + done.stderr
     assert not (package.parent / "to" / "snowmelt" / "bin").exists()

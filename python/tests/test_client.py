@@ -40,7 +40,7 @@ def _frame(kind: int, payload: Any = b"") -> bytes:
 
 
 def _stream_frames(*batches: pa.RecordBatch) -> bytes:
-    """Schema and batches with their dictionaries, as the platform's encoder cuts them."""
+    """Schema and batches with their dictionaries, split into frames as by the platform."""
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, batches[0].schema) as writer:
         done = len(batches[0].schema.serialize())
@@ -71,20 +71,20 @@ def test_an_answer_is_read_with_events_dictionaries_and_profile() -> None:
     assert events == [{"event": "accepted", "query": "q-7"}]
 
 
-def test_an_answer_that_is_cut_anywhere_is_an_error() -> None:
+def test_a_truncated_answer_is_an_error() -> None:
     whole = ACCEPTED + _stream_frames(BATCH) + PROFILE + _frame(frames.END)
     for end in range(0, len(whole), 37):
-        with pytest.raises(sm.PlatformError, match="not whole") as broken:
+        with pytest.raises(sm.PlatformError, match="incomplete") as broken:
             _read(whole[:end])
         assert broken.value.code == "SM-0507"
 
 
 def test_an_answer_without_valid_arrow_data_is_an_error() -> None:
     for broken in (_frame(frames.SCHEMA, b"no arrow"), _frame(frames.BATCH, b"too early")):
-        with pytest.raises(sm.PlatformError, match="not whole"):
+        with pytest.raises(sm.PlatformError, match="incomplete"):
             _read(broken, _frame(frames.END))
     schema = _frame(frames.SCHEMA, BATCH.schema.serialize())
-    with pytest.raises(sm.PlatformError, match="no valid Arrow data"):
+    with pytest.raises(sm.PlatformError, match="invalid Arrow data"):
         _read(schema, _frame(frames.BATCH, BATCH.schema.serialize()))
 
 
@@ -96,7 +96,7 @@ def test_a_failure_after_rows_is_raised_with_the_query() -> None:
     assert (error.code, error.hint, error.query_id) == ("SM-0201", "do not", "q-7")
 
 
-def test_errors_look_as_on_the_command_line(
+def test_errors_are_rendered_as_on_the_command_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     report = {
@@ -136,7 +136,7 @@ def test_codes_choose_the_class(code: str, kind: type) -> None:
     assert type(errors.from_report({"code": code, "message": ""})) is kind
 
 
-def test_amounts_are_read_as_the_platform_reads_them() -> None:
+def test_amounts_are_parsed_as_by_the_platform() -> None:
     assert _amounts.memory_bytes("512MiB") == 512 << 20
     assert _amounts.memory_bytes("1.5 GiB") == 1536 << 20
     assert _amounts.memory_bytes("2GB") == 2 * 10**9
@@ -149,7 +149,7 @@ def test_amounts_are_read_as_the_platform_reads_them() -> None:
     assert _amounts.milliseconds(datetime.timedelta(hours=1)) == 3_600_000
 
 
-def test_what_is_no_amount_is_refused_with_an_example() -> None:
+def test_invalid_amounts_are_refused_with_an_example() -> None:
     for bad in ("", "MiB", "-1", "5 parsecs", "nan", True, None):
         with pytest.raises(sm.QueryError, match="write for example 512MiB"):
             _amounts.memory_bytes(bad)  # type: ignore[arg-type]
@@ -198,12 +198,12 @@ def _pandas_frame() -> pd.DataFrame:
 
 
 def _answered(query: sm.Query, table: pa.Table) -> sm.Query:
-    """The query with an answer that the platform gave."""
+    """The query with a given answer of the platform."""
     query._table = table
     return query
 
 
-def test_frames_of_pandas_come_back_with_their_types() -> None:
+def test_pandas_frames_keep_their_types() -> None:
     frame = _pandas_frame()
     query = sm.sql("select * from frame", frame=frame)
     pd.testing.assert_frame_equal(
@@ -211,7 +211,7 @@ def test_frames_of_pandas_come_back_with_their_types() -> None:
     )
 
 
-def test_no_integer_and_no_boolean_becomes_another_type_for_a_null() -> None:
+def test_integers_and_booleans_with_nulls_keep_their_type() -> None:
     table = pa.table(
         {
             "i": pa.array([2**60 + 1, None]),
@@ -226,7 +226,7 @@ def test_no_integer_and_no_boolean_becomes_another_type_for_a_null() -> None:
     assert frame.iloc[0, 0] == 2**60 + 1 and frame.iloc[1, 0] is pd.NA
 
 
-def test_types_of_other_values_are_not_forced() -> None:
+def test_input_types_are_not_applied_to_other_values() -> None:
     query = sm.sql("select * from frame", frame=_pandas_frame())
     other = pa.table(
         {
@@ -239,7 +239,7 @@ def test_types_of_other_values_are_not_forced() -> None:
     assert frame.values.tolist() == [["text", "unknown", 1.5]]
 
 
-def test_enums_of_polars_come_back() -> None:
+def test_polars_enums_are_kept() -> None:
     enum = pl.Enum(["b", "a"])
     frame = pl.DataFrame({"e": pl.Series(["a", None], dtype=enum), "n": [1, None]})
     query = sm.sql("select * from frame", frame=frame)
@@ -286,7 +286,7 @@ def test_empty_frames_keep_their_columns() -> None:
     assert ds.dataset(place).schema.names == ["n", "s"]
 
 
-def test_the_folder_goes_with_its_query() -> None:
+def test_the_folder_is_deleted_with_its_query() -> None:
     folder = Folder()
     path = folder.path
     assert os.path.isdir(path)
@@ -302,24 +302,24 @@ def test_a_frame_is_a_snapshot() -> None:
     assert table.data.to_pydict() == {"n": [1, 2]}
 
 
-def test_what_is_no_table_is_refused_by_name() -> None:
+def test_an_invalid_table_is_refused_by_name() -> None:
     with pytest.raises(sm.QueryError, match="table `t` is a dict"):
         sm.sql("select 1 from t", t={"a": [1]})
 
 
-def test_tables_that_the_query_does_not_name_are_refused() -> None:
+def test_unused_tables_are_refused() -> None:
     for text, table, hint in [
         ("select 1 from t", "memroy", "did you mean `memory`?"),
         ("select 'sales' from sale -- sales", "sales", "did you mean `sale`?"),
-        ("select 1", "zzz", "name it after FROM or JOIN"),
+        ("select 1", "zzz", "use it after FROM or JOIN"),
     ]:
-        with pytest.raises(sm.QueryError, match=f"names no table `{table}`") as refused:
+        with pytest.raises(sm.QueryError, match=f"does not use the table `{table}`") as refused:
             sm.sql(text, **{table: "2GiB"})
         assert (refused.value.code, refused.value.hint) == ("SM-0110", hint)
     sm.sql('select * from "T" a, b', t="a", b="b")
 
 
-def test_functions_in_an_image_bring_no_packages() -> None:
+def test_functions_in_an_image_send_no_packages() -> None:
     @sm.udf(packages=["six"])
     def one(n: int) -> int:
         return n
@@ -336,9 +336,11 @@ def test_functions_in_an_image_bring_no_packages() -> None:
         sm.sql("select 1", image="science:v1")
 
 
-def test_counts_that_are_none_are_refused_by_name() -> None:
+def test_invalid_counts_are_refused_by_name() -> None:
     for bad in (-1, 0, 1.5, "4", True, 2**32):
-        with pytest.raises(sm.QueryError, match=r"workers=.* is no whole number from 1") as refused:
+        with pytest.raises(
+            sm.QueryError, match=r"workers=.* is not a whole number from 1"
+        ) as refused:
             sm.sql("select 1", workers=bad)  # type: ignore[arg-type]
         assert refused.value.code == "SM-0110"
     for wrong in (
@@ -374,14 +376,14 @@ def test_showing_a_query_runs_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_missing_binary_says_what_to_type() -> None:
+def test_a_missing_binary_is_an_error() -> None:
     program = "import snowmelt as sm\ntry: sm.sql('select 1').collect()\nexcept sm.PlatformError as e: print(e)"
     variables = {"SNOWMELT_BIN": "/nonexistent", "SNOWMELT_STATE": "/nonexistent"}
     printed = run_program(program, SNOWMELT_SOCKET="", **variables)
-    assert printed.startswith("error[SM-0503]: SNOWMELT_BIN names /nonexistent")
+    assert printed.startswith("error[SM-0503]: SNOWMELT_BIN is /nonexistent")
 
 
-def test_a_named_server_that_is_away_is_an_error() -> None:
+def test_an_unreachable_named_server_is_an_error() -> None:
     program = "import snowmelt as sm\ntry: sm.map(abs, [1])\nexcept sm.PlatformError as e: print(e)"
     printed = run_program(program, SNOWMELT_SOCKET="/nonexistent/s")
     assert "the server at /nonexistent/s cannot be reached" in printed
@@ -462,7 +464,7 @@ def test_a_server_that_takes_long_is_asked_whether_it_answers(
         thread.join()
 
 
-def test_progress_tells_what_runs() -> None:
+def test_progress_shows_phases_and_counts() -> None:
     event = {
         "event": "progress",
         **{"tasks": 8, "running": 2, "done": 5, "cold": 3, "warm": 5},
@@ -472,7 +474,7 @@ def test_progress_tells_what_runs() -> None:
         "2 running · 5 of 8 done (3 cold, 5 warm) · 12,345 rows, 3.0 MiB of 2.0 GiB read · "
         "7 rows to functions"
     )
-    assert _progress.wanted(False) is False
+    assert _progress.enabled(False) is False
 
 
 AWAY = """
@@ -498,7 +500,7 @@ except sm.PlatformError as error:
         "sm.deployed('name')",
     ],
 )
-def test_tracebacks_show_the_callers_lines_and_none_of_ours(call: str) -> None:
+def test_tracebacks_show_only_the_callers_lines(call: str) -> None:
     program = "import sys\n" + AWAY.replace("{call}", call).replace("\\\\n", "\\n")
     printed = run_program(program, SNOWMELT_SOCKET="/nonexistent/s")
     plain, _, notebook = printed.partition("in a notebook\n")

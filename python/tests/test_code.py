@@ -1,4 +1,4 @@
-"""Code files in a process of the platform's: read, compiled and executed once each."""
+"""Code files in a process of the platform: each is read, compiled and executed once."""
 
 import base64
 import json
@@ -31,7 +31,7 @@ def write(folder: Path, text: str, **more: Any) -> str:
     return str(path)
 
 
-def test_what_is_read_ahead_is_executed_when_it_is_asked_for(tmp_path: Path) -> None:
+def test_prefetched_code_is_executed_on_request(tmp_path: Path) -> None:
     path = write(tmp_path, f"from {__name__} import RAN\nRAN.append('it')\ndef f(): return 7\n")
     code.prefetch(path)
     assert RAN == []
@@ -42,7 +42,7 @@ def test_what_is_read_ahead_is_executed_when_it_is_asked_for(tmp_path: Path) -> 
     assert RAN == ["it"]
 
 
-def test_nothing_goes_wrong_ahead(tmp_path: Path) -> None:
+def test_errors_of_prefetching_are_ignored(tmp_path: Path) -> None:
     code.prefetch(str(tmp_path / "none"))
     broken = tmp_path / "broken"
     broken.write_text("{")
@@ -62,7 +62,7 @@ def test_nothing_goes_wrong_ahead(tmp_path: Path) -> None:
     assert code.load(path, "f").callable("f")() == 8
 
 
-def test_an_object_that_was_pickled_is_read_ahead_and_not_made(tmp_path: Path) -> None:
+def test_a_pickled_object_is_prefetched_and_not_unpickled(tmp_path: Path) -> None:
     path = tmp_path / "code.json"
     data = base64.b64encode(pickle.dumps(Marks())).decode()
     here = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -74,7 +74,7 @@ def test_an_object_that_was_pickled_is_read_ahead_and_not_made(tmp_path: Path) -
 
 
 class Marks:
-    """Becomes a function when it is unpickled."""
+    """Is unpickled as a function."""
 
     def __reduce__(self) -> Any:
         return mark, ()
@@ -118,6 +118,6 @@ def test_a_handler_that_cannot_be_called_with_an_event_is_refused(
         "f = len",
     ],
 )
-def test_a_handler_that_takes_an_event_is_taken(tmp_path: Path, text: str) -> None:
+def test_a_handler_with_one_parameter_is_accepted(tmp_path: Path, text: str) -> None:
     loaded = code.load(write(tmp_path, text + "\n"), "f")
     code.takes_one(loaded.callable("f"), "f", loaded.file)

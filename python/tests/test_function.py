@@ -44,7 +44,7 @@ def test_answers_that_are_not_json_are_refused(instance: Instance, value: str) -
     assert failure["hint"].startswith("return None, bool")
 
 
-def test_an_async_handler_is_told_apart(instance: Instance) -> None:
+def test_an_async_handler_is_recognised(instance: Instance) -> None:
     assert "async def" in _failure(instance, "async def handler(_): return 1")["hint"]
 
 
@@ -77,7 +77,9 @@ def test_a_raise_names_line_event_and_cause(instance: Instance) -> None:
         ("_raise(MemoryError())", "memory="),
     ],
 )
-def test_the_sandboxs_limits_are_explained(instance: Instance, expression: str, hint: str) -> None:
+def test_errors_of_sandbox_limits_have_a_hint(
+    instance: Instance, expression: str, hint: str
+) -> None:
     text = f"import os\ndef _raise(error): raise error\ndef handler(_): return {expression}"
     assert hint in _failure(instance, text)["hint"]
 
@@ -98,7 +100,7 @@ def test_output_is_written_before_the_answer(own_instance: Instance) -> None:
         assert f"out {number}" in log and f"err \\ud800 {number}" in log
 
 
-def test_closing_standard_output_harms_nobody(own_instance: Instance) -> None:
+def test_a_handler_may_close_standard_output(own_instance: Instance) -> None:
     text = "import sys\ndef handler(event):\n    sys.stdout.close()\n    sys.stderr = None\n"
     code = own_instance.source(text + "    return event")
     assert [own_instance.call(code, number) for number in (1, 2)] == [1, 2]
@@ -107,7 +109,7 @@ def test_closing_standard_output_harms_nobody(own_instance: Instance) -> None:
 @pytest.mark.parametrize(
     ("statement", "code"), [("sys.exit(7)", 7), ("sys.exit('bye')", 1), ("os._exit(9)", 9)]
 )
-def test_leaving_ends_the_process(own_instance: Instance, statement: str, code: int) -> None:
+def test_exit_ends_the_process(own_instance: Instance, statement: str, code: int) -> None:
     text = f"import os, sys\ndef handler(_):\n    print('last words')\n    sys.stdout.flush()\n    {statement}"
     connection = own_instance.open("function", own_instance.source(text), "handler")
     connection.send_json(frames.CALL, {"invocation": "i-1", "event": None})
@@ -116,7 +118,7 @@ def test_leaving_ends_the_process(own_instance: Instance, statement: str, code: 
     assert "last words" in own_instance.log.read_text()
 
 
-def test_code_that_cannot_be_loaded_says_why(instance: Instance) -> None:
+def test_a_load_failure_has_a_reason(instance: Instance) -> None:
     broken = _failure(instance, "import snowmelt\n\ndef handler(:\n    pass")
     assert broken["kind"] == "load"
     assert broken["exception"].startswith("SyntaxError: ")
@@ -153,7 +155,7 @@ def test_a_file_may_have_the_name_of_a_library(instance: Instance) -> None:
     assert instance.call(instance.source(text, file="json.py"), None) == [1]
 
 
-def test_map_keeps_order_and_tells_failures_in_place(instance: Instance) -> None:
+def test_map_keeps_order_and_returns_failures_in_order(instance: Instance) -> None:
     code = instance.source("def f(n):\n    return {1 / n}\n")
     outcomes = instance.map(code, [1, 0, 2])
     assert [good for good, _ in outcomes] == [True, False, True]
@@ -167,7 +169,7 @@ def test_map_keeps_order_and_tells_failures_in_place(instance: Instance) -> None
 @pytest.mark.parametrize(
     ("results", "reason"), [("plain", "is not plain data"), ("pickle", "cannot be pickled")]
 )
-def test_map_results_that_cannot_be_sent_fail_alone(
+def test_a_map_result_that_cannot_be_sent_fails_only_its_item(
     instance: Instance, results: str, reason: str
 ) -> None:
     code = instance.source("import threading\ndef f(n): return threading.Lock() if n else n\n")
@@ -210,7 +212,7 @@ def test_describe_lists_the_udfs_of_the_code(instance: Instance) -> None:
     assert (h["name"], h["batch"]) == ("h", "arrow")
 
 
-def test_bad_annotations_are_a_failure_of_their_own_kind(instance: Instance) -> None:
+def test_bad_annotations_give_a_signature_failure(instance: Instance) -> None:
     code = instance.source("import snowmelt as sm\n@sm.udf\ndef f(x, y: int) -> int: return 1")
     with pytest.raises(Refused) as refused:
         instance.open("describe", code)
@@ -220,7 +222,7 @@ def test_bad_annotations_are_a_failure_of_their_own_kind(instance: Instance) -> 
     assert failure["location"] == {"file": "udfs.py", "line": 2, "within": "f()"}
 
 
-def test_connections_run_beside_each_other(instance: Instance) -> None:
+def test_connections_run_concurrently(instance: Instance) -> None:
     code = instance.source(
         """
         import threading, snowmelt as sm
@@ -257,7 +259,7 @@ def test_connections_run_beside_each_other(instance: Instance) -> None:
     ],
     ids=["too long", "not a load", "not json", "not expected", "cut short"],
 )
-def test_what_is_no_protocol_ends_its_connection_only(instance: Instance, sent: bytes) -> None:
+def test_a_protocol_violation_ends_only_its_connection(instance: Instance, sent: bytes) -> None:
     connected = socket.socket(socket.AF_UNIX)
     connected.settimeout(PATIENCE_SECONDS)
     connected.connect(instance._path)
@@ -267,7 +269,7 @@ def test_what_is_no_protocol_ends_its_connection_only(instance: Instance, sent: 
     assert instance.call(instance.source("def handler(event): return event"), 1) == 1
 
 
-def test_garbage_in_a_batch_ends_its_connection_only(instance: Instance) -> None:
+def test_a_malformed_batch_ends_only_its_connection(instance: Instance) -> None:
     code = instance.source("import snowmelt as sm\n@sm.udf\ndef f(v: int) -> int: return v")
     schema = pa.schema([("v", pa.int64())])
     good = pa.record_batch({"v": [1]}, schema=schema)
@@ -283,7 +285,7 @@ def test_garbage_in_a_batch_ends_its_connection_only(instance: Instance) -> None
 
 
 @pytest.mark.parametrize("libraries", [True, False], ids=["with libraries", "bare"])
-def test_preloading_leaves_a_process_that_may_be_forked(libraries: bool) -> None:
+def test_a_process_can_be_forked_after_preloading(libraries: bool) -> None:
     program = """
 import os, sys
 if not {libraries}:
@@ -298,7 +300,7 @@ print(len(os.listdir("/proc/self/task")), "pyarrow" in sys.modules)
     assert printed == f"1 {libraries}\n"
 
 
-def test_an_answer_that_no_frame_holds_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_larger_than_a_frame_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frames, "MAX_ANSWER_BYTES", 1000)
     near, far = socket.socketpair()
     near.settimeout(PATIENCE_SECONDS)

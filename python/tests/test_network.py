@@ -1,4 +1,4 @@
-"""What a burst's network may be asked for, and what is refused before anything is sent."""
+"""Valid networks of a burst, and invalid ones, which are refused before anything is sent."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ def test_destinations_are_addresses_or_ranges_with_or_without_ports() -> None:
 @pytest.mark.parametrize(
     ("egress", "reason"),
     [
-        ("example.org:443", "names are not looked up"),
-        ("203.0.113.7/24:443", "the one around it is 203.0.113.0/24"),
+        ("example.org:443", "names are not resolved"),
+        ("203.0.113.7/24:443", "its network is 203.0.113.0/24"),
         ("203.0.113.0/33", "203.0.113.0/33"),
         ("300.1.1.1", "300.1.1.1"),
         ("[2001:db8::1]:443", "only IPv4 leaves a job"),
         ("2001:db8::/32", "only IPv4 leaves a job"),
-        ("203.0.113.7:", "no port"),
-        ("203.0.113.7:https", "no port"),
-        ("203.0.113.7:0", "no ports 0"),
-        ("203.0.113.7:443-80", "no ports 443-80"),
-        ("203.0.113.7:70000", "no ports 70000"),
-        ("169.254.169.254:80", "never reached"),
+        ("203.0.113.7:", "neither a port"),
+        ("203.0.113.7:https", "neither a port"),
+        ("203.0.113.7:0", "ports 0 do not exist"),
+        ("203.0.113.7:443-80", "ports 443-80 do not exist"),
+        ("203.0.113.7:70000", "ports 70000 do not exist"),
+        ("169.254.169.254:80", "never be reached"),
         ("", "''"),
-        (443, "no text"),
+        (443, "not a string"),
     ],
 )
-def test_what_is_no_destination_is_refused_with_the_reason(egress: str, reason: str) -> None:
+def test_invalid_destinations_are_refused_with_the_reason(egress: str, reason: str) -> None:
     with pytest.raises(sm.QueryError) as failed:
         sm.Network(egress=[egress])
     assert failed.value.code == "SM-0110"
@@ -52,22 +52,22 @@ def test_what_is_no_destination_is_refused_with_the_reason(egress: str, reason: 
     assert failed.value.hint is not None and "203.0.113.0/24:443" in failed.value.hint
 
 
-def test_one_text_is_no_list_of_destinations() -> None:
+def test_a_string_is_refused_as_list_of_destinations() -> None:
     with pytest.raises(sm.QueryError) as failed:
         sm.Network(egress="203.0.113.7:443")
     assert failed.value.hint == "write egress=['203.0.113.7:443']"
 
 
-def test_a_network_is_named_or_described() -> None:
+def test_a_network_is_given_by_name_or_object() -> None:
     assert network_of(None) is None and network_of("none") is None
     assert network_of("job") == sm.Network()
     named = sm.Network(egress=["203.0.113.7:443"])
     assert network_of(named) is named and named != sm.Network()
-    with pytest.raises(sm.QueryError, match="no network 'host'"):
+    with pytest.raises(sm.QueryError, match="network 'host' does not exist"):
         network_of("host")  # type: ignore[arg-type]
 
 
-def test_a_function_keeps_its_network_on_its_way() -> None:
+def test_a_pickled_function_keeps_its_network() -> None:
     @sm.function(network=sm.Network(egress=["203.0.113.7:443"]))
     def fetch(rank: int) -> int:
         return rank
@@ -80,5 +80,5 @@ def test_a_function_keeps_its_network_on_its_way() -> None:
 
 
 def test_a_wrong_network_is_refused_when_the_function_is_decorated() -> None:
-    with pytest.raises(sm.QueryError, match="no network 'jobs'"):
+    with pytest.raises(sm.QueryError, match="network 'jobs' does not exist"):
         sm.function(network="jobs")(lambda event: event)

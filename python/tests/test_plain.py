@@ -1,4 +1,4 @@
-"""Results as plain data: what comes back is what was sent, and reading it executes nothing."""
+"""Results as plain data: values survive a round trip, and decoding executes no code."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def there_and_back(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("value", VALUES, ids=repr)
-def test_plain_values_come_back_equal_and_of_their_type(value: Any) -> None:
+def test_plain_values_keep_value_and_type(value: Any) -> None:
     found = there_and_back(value)
     assert found == value and type(found) is type(value)
     assert repr(found) == repr(value)
@@ -96,14 +96,14 @@ def test_plain_values_come_back_equal_and_of_their_type(value: Any) -> None:
     ],
     ids=repr,
 )
-def test_arrays_come_back(array: Any) -> None:
+def test_arrays_are_equal_after_a_round_trip(array: Any) -> None:
     found = there_and_back(array)
     np.testing.assert_array_equal(found, array)
     assert found.dtype == array.dtype and found.shape == array.shape
     assert type(found) is np.ndarray and found.flags.writeable
 
 
-def test_numbers_and_masked_arrays_of_numpy_come_back() -> None:
+def test_numpy_numbers_and_masked_arrays_survive_a_round_trip() -> None:
     for number in (np.int8(3), np.float32(0.5), np.bool_(True), np.datetime64("2024-01-01")):
         found = there_and_back(number)
         assert type(found) is type(number) and found == number
@@ -133,7 +133,7 @@ def _frame() -> pd.DataFrame:
     )
 
 
-def test_frames_of_pandas_come_back_with_types_and_index() -> None:
+def test_pandas_frames_keep_types_and_index() -> None:
     frame = _frame()
     pd.testing.assert_frame_equal(there_and_back(frame), frame)
     for column in frame:
@@ -152,7 +152,7 @@ def test_frames_of_pandas_come_back_with_types_and_index() -> None:
     assert there_and_back(pd.NA) is pd.NA and there_and_back(pd.NaT) is pd.NaT
 
 
-def test_arrow_and_polars_come_back() -> None:
+def test_arrow_and_polars_survive_a_round_trip() -> None:
     table = pa.table({"n": [1, None], "l": [[1], None], "s": [{"a": 2**60 + 1}, None]})
     assert there_and_back(table).equals(table)
     [batch] = table.to_batches()
@@ -168,7 +168,7 @@ def test_arrow_and_polars_come_back() -> None:
 
 
 class Own:
-    """A class of the user's."""
+    """A class defined by the user."""
 
 
 def _within_itself() -> list[Any]:
@@ -190,13 +190,13 @@ def _within_itself() -> list[Any]:
     ],
     ids=str,
 )
-def test_anything_else_is_refused_by_name(value: Any, reason: str) -> None:
+def test_other_types_are_refused_by_name(value: Any, reason: str) -> None:
     with pytest.raises(plain.NotPlain, match=reason):
         plain.dumps(value)
 
 
 class Trap:
-    """What a hostile sandbox sends: a pickle that executes."""
+    """Data of a hostile sandbox: a pickle that executes code."""
 
     def __init__(self, marker: pathlib.Path) -> None:
         self.marker = marker
@@ -246,7 +246,7 @@ def _hostile(marker: pathlib.Path) -> list[Any]:
     ]
 
 
-def test_nothing_that_a_sandbox_sends_is_executed(tmp_path: pathlib.Path) -> None:
+def test_data_from_a_sandbox_is_never_executed(tmp_path: pathlib.Path) -> None:
     marker = tmp_path / "marker"
     for sent in _hostile(marker):
         for answer in ({"results": sent}, {"results": json.dumps(sent)}, sent):
@@ -257,13 +257,13 @@ def test_nothing_that_a_sandbox_sends_is_executed(tmp_path: pathlib.Path) -> Non
             assert not succeeded and getattr(value, "code", None), (sent, value)
             assert isinstance(str(value), str)
             assert not marker.exists(), sent
-    # The trap is one: where the caller asks for pickles it is executed.
+    # The pickle works: it is executed if the caller requests pickles.
     trap = base64.b64encode(pickle.dumps([(True, pickle.dumps(Trap(marker)))])).decode()
     _outcomes.read({"results": trap}, 1, "pickle")
     assert marker.exists()
 
 
-def test_a_function_that_is_not_asked_for_pickles_sends_none(instance: Instance) -> None:
+def test_a_function_sends_pickles_only_on_request(instance: Instance) -> None:
     text = """
     class Own: pass
     class OwnError(ValueError): pass
@@ -281,16 +281,16 @@ def test_a_function_that_is_not_asked_for_pickles_sends_none(instance: Instance)
     assert raised.code == "SM-0201" and "OwnError: of the user" in raised.message
 
 
-def test_exceptions_of_python_itself_are_themselves(instance: Instance) -> None:
+def test_builtin_exceptions_keep_their_class(instance: Instance) -> None:
     code = instance.source("def f(item): return {}[item]")
     [(succeeded, error)] = instance.map(code, ["a"])
     assert not succeeded and type(error) is KeyError and error.args == ("a",)
     assert error.__cause__.code == "SM-0201"
 
 
-def test_pickles_are_there_by_choice(instance: Instance) -> None:
+def test_pickles_are_sent_on_request(instance: Instance) -> None:
     class OwnError(Exception):
-        """An exception of the user's."""
+        """An exception defined by the user."""
 
     def f(n: int) -> Any:
         if n:
@@ -302,7 +302,7 @@ def test_pickles_are_there_by_choice(instance: Instance) -> None:
     assert type(outcomes[1][1]).__name__ == "OwnError" and outcomes[1][1].args == (1,)
 
 
-def test_writing_plain_data_imports_only_what_is_there_already() -> None:
+def test_encoding_plain_data_imports_no_further_modules() -> None:
     program = """
 import base64, json, sys
 before = set(sys.modules)

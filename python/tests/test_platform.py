@@ -1,4 +1,4 @@
-"""The whole way: this package, the real binary, real sandboxes. Skipped where it is not built."""
+"""End to end: this package, the real binary, real sandboxes. Skipped if it is not built."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ ROWS = 10_000
 
 @pytest.fixture(scope="module")
 def platform(binary: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[_server.Server]:
-    """A private platform with a state folder of its own."""
+    """A private platform with its own state folder."""
     state = tmp_path_factory.mktemp("state")
-    # Sandboxes reach code and packages below it by their own ids.
+    # Sandboxes read code and packages below it with their own user ids.
     state.chmod(0o755)
     patch = pytest.MonkeyPatch()
     patch.setenv("SNOWMELT_STATE", str(state))
@@ -106,7 +106,7 @@ def spun(n: int) -> int:
     return n + sum(range(2_000)) % 2
 
 
-def test_the_profile_tells_a_functions_time_from_that_of_operators(sales: str) -> None:
+def test_the_profile_separates_function_time_from_operator_time(sales: str) -> None:
     query = sm.sql(
         "select spun(n) % 2 as odd, count(*) from sales group by 1", sales=sales, workers=2
     )
@@ -123,7 +123,7 @@ def test_the_profile_tells_a_functions_time_from_that_of_operators(sales: str) -
     functions = [lane for name, lane in lanes.items() if name.startswith("spun ")]
     assert sum(lane["rows"] for lane in functions) == 10_000
     assert all(lane["cpu_us"] > 0 for lane in functions)
-    # No task runs before the function beside it is there.
+    # A task runs only when its function is ready.
     for name, lane in lanes.items():
         beside = lanes[name.replace("worker", "spun")]
         assert lane["ready_us"] <= lane["began_us"] and beside["ready_us"] <= lane["began_us"]
@@ -178,11 +178,11 @@ def test_functions_of_the_caller_are_called(sales: str) -> None:
     assert [row[0] for row in rows] == [*"0123456", None]
 
 
-def test_a_batch_function_brings_its_library(sales: str) -> None:
+def test_the_library_of_a_batch_function_is_installed(sales: str) -> None:
     assert sm.sql("select sum(doubled(n)) from s", s=sales).rows() == [(ROWS * (ROWS - 1),)]
 
 
-def test_a_file_of_functions_is_asked_for_its_signatures(sales: str, tmp_path: Path) -> None:
+def test_signatures_are_read_from_a_file_of_functions(sales: str, tmp_path: Path) -> None:
     file = tmp_path / "udfs.py"
     file.write_text(
         "import snowmelt as sm\n"
@@ -195,9 +195,7 @@ def test_a_file_of_functions_is_asked_for_its_signatures(sales: str, tmp_path: P
     assert query.rows() == [("NAME 11.16.0",)]
 
 
-def test_functions_of_one_file_may_ask_for_packages_that_do_not_go_together(
-    sales: str, tmp_path: Path
-) -> None:
+def test_functions_of_one_file_may_have_conflicting_packages(sales: str, tmp_path: Path) -> None:
     file = tmp_path / "udfs.py"
     file.write_text(
         "import snowmelt as sm\n"
@@ -254,7 +252,7 @@ def test_packages_of_the_host_are_hidden() -> None:
 
 
 def wheel(folder: Path, text: str) -> str:
-    """A wheel of one module, as one builds it oneself."""
+    """A wheel with one module, as a user would build it."""
     name = "own_pkg-1.0-py3-none-any.whl"
     info = "own_pkg-1.0.dist-info"
     files = {
@@ -274,7 +272,7 @@ def wheel(folder: Path, text: str) -> str:
     return str(folder / name)
 
 
-def test_a_wheel_of_ones_own_is_a_package_by_its_content(sales: str, tmp_path: Path) -> None:
+def test_an_uploaded_wheel_is_identified_by_its_content(sales: str, tmp_path: Path) -> None:
     def version(item: int) -> object:
         import own_pkg
         import six
@@ -300,14 +298,14 @@ def test_a_wheel_of_ones_own_is_a_package_by_its_content(sales: str, tmp_path: P
         sm.map(version, [1], packages=[str(broken)])
 
 
-def test_a_count_that_is_none_is_refused_by_the_server_too(sales: str) -> None:
+def test_an_invalid_count_is_also_refused_by_the_server(sales: str) -> None:
     query = sm.sql("select 1 from s", s=sales)
     query._options["workers"] = -1
     with pytest.raises(sm.QueryError, match=r"`options\.workers` of the request is integer `-1`"):
         query.collect()
 
 
-def test_results_of_map_are_plain_data_unless_pickles_are_asked_for() -> None:
+def test_results_of_map_are_plain_data_unless_pickles_are_requested() -> None:
     def framed(item: int) -> object:
         return {"frame": pd.DataFrame({"n": [item]}), "when": datetime.date(2024, 1, item)}
 
@@ -348,7 +346,7 @@ def test_wrong_queries_are_query_errors(sales: str) -> None:
     assert failed.value.code == "SM-0105"
 
 
-def test_batches_come_one_by_one_and_may_be_left(sales: str) -> None:
+def test_batches_are_streamed_and_can_be_abandoned(sales: str) -> None:
     query = sm.sql("select n from s", s=sales)
     assert sum(batch.num_rows for batch in query) == ROWS
     for batch in query.batches():
@@ -368,7 +366,7 @@ def test_a_query_that_takes_too_long_is_ended(sales: str) -> None:
     assert failed.value.code == "SM-0112"
 
 
-def test_functions_are_called_here_and_there() -> None:
+def test_functions_are_called_locally_and_remotely() -> None:
     @sm.function(environment={"GREETING": "hello"})
     def greet(event: dict[str, str]) -> dict[str, object]:
         return {"text": f"{os.environ.get('GREETING')} {event['name']}", "pid": os.getpid()}
@@ -410,7 +408,7 @@ def test_map_keeps_order_over_many_sandboxes() -> None:
     assert sm.map(lambda item: {item}, "ab") == [{"a"}, {"b"}]
 
 
-def test_map_collects_errors_at_the_end_or_in_place() -> None:
+def test_map_raises_errors_at_the_end_or_returns_them() -> None:
     outcomes = sm.map(squared, range(12, 15), chunk=1, on_error="return")
     assert (outcomes[0], outcomes[2]) == (144, 196)
     assert isinstance(outcomes[1], sm.FunctionError) and "OwnError: 13" in outcomes[1].message
@@ -423,7 +421,7 @@ def test_map_collects_errors_at_the_end_or_in_place() -> None:
     assert "failed for 1 of 3 items, first for item 1" in str(failed.value)
 
 
-def test_a_sandbox_that_ends_fails_its_chunk_only() -> None:
+def test_the_end_of_a_sandbox_fails_only_its_chunk() -> None:
     def leaving(item: int) -> int:
         if item == 2:
             os._exit(3)
@@ -434,16 +432,16 @@ def test_a_sandbox_that_ends_fails_its_chunk_only() -> None:
     assert isinstance(outcomes[2], sm.FunctionError) and outcomes[2].code == "SM-0210"
 
 
-def test_memory_that_a_function_may_not_have_is_told() -> None:
+def test_exceeding_the_memory_limit_is_reported() -> None:
     def greedy(item: int) -> int:
-        # Written to, because memory that was never touched costs nothing.
+        # Written to, because untouched memory is not counted.
         return len(b"x" * (1 << 30)) + item
 
     (outcome,) = sm.map(greedy, [1], memory="128MiB", on_error="return")
     assert isinstance(outcome, sm.FunctionError) and outcome.code == "SM-0213"
 
 
-def test_packages_are_brought_and_wrong_ones_told() -> None:
+def test_packages_are_installed_and_wrong_ones_reported() -> None:
     def version(item: int) -> str:
         import six
 
@@ -501,7 +499,7 @@ def test_the_private_platform_ends_with_the_program(end: str) -> None:
     assert _gone(int(printed[1]))
 
 
-def test_a_forked_child_has_a_platform_of_its_own() -> None:
+def test_a_forked_child_has_its_own_platform() -> None:
     program = LATER + textwrap.dedent(
         """
         child = os.fork()
@@ -518,7 +516,7 @@ def test_a_forked_child_has_a_platform_of_its_own() -> None:
     assert lines[2:] == ["None [2] True", "[3] True"]
 
 
-def test_an_interrupt_cancels_the_query_and_the_program_goes_on(sales: str) -> None:
+def test_an_interrupt_cancels_the_query_and_the_program_continues(sales: str) -> None:
     program = textwrap.dedent(
         f"""
         import time, sys, snowmelt as sm
@@ -542,14 +540,14 @@ def test_an_interrupt_cancels_the_query_and_the_program_goes_on(sales: str) -> N
     )
     assert running.stdout is not None
     assert running.stdout.readline() == "ready\n"
-    # Any moment of the query is right: before, during or after its start.
+    # At any moment of the query: before, during or after its start.
     time.sleep(0.3)
     running.send_signal(signal.SIGINT)
     out, _ = running.communicate(timeout=PATIENCE_SECONDS)
     assert out == f"interrupted\n[({ROWS},)]\n"
 
 
-def test_the_command_line_is_there() -> None:
+def test_the_command_line_can_be_run_as_a_module() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "snowmelt", "--version"],
         env={**os.environ, "PYTHONPATH": str(PACKAGE_FOLDER)},

@@ -1,4 +1,4 @@
-"""What `sm.deploy` sends for a path, and what it refuses before it asks anybody."""
+"""The request that `sm.deploy` sends for a path, and paths that it refuses before any request."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ def test_a_folder_travels_with_its_programs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "runtime"), [("a.mjs", "node"), ("a.jar", "java"), ("a.py", "python")]
 )
-def test_the_ending_says_what_runs_it(tmp_path: Path, name: str, runtime: str) -> None:
+def test_the_file_ending_selects_the_runtime(tmp_path: Path, name: str, runtime: str) -> None:
     (tmp_path / name).write_text("text")
     spec = _program._code(tmp_path / name, None, None, None)
     assert spec["runtime"] == runtime and "root" not in spec
     assert spec["code"]["kind"] == ("source" if runtime == "python" else "files")
 
 
-def test_what_cannot_be_deployed_is_refused_before_anybody_is_asked(tmp_path: Path) -> None:
+def test_invalid_deployments_are_refused_before_any_request(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "loop").mkdir()
     (tmp_path / "loop" / "up").symlink_to(tmp_path)
     refused: list[tuple[str, Any, dict[str, Any]]] = [
-        ("what runs .*empty is not known", tmp_path / "empty", {}),
+        ("the runtime of .*empty is unknown", tmp_path / "empty", {}),
         ("empty is empty", tmp_path / "empty", {"runtime": "go"}),
-        ("no runtime ruby", tmp_path / "empty", {"runtime": "ruby"}),
-        ("no runtime", tmp_path / "empty", {"runtime": "go", "command": "x"}),
+        ("unknown runtime ruby", tmp_path / "empty", {"runtime": "ruby"}),
+        ("cannot be combined", tmp_path / "empty", {"runtime": "go", "command": "x"}),
         ("none.mjs cannot be read", tmp_path / "none.mjs", {}),
         ("link to a folder", tmp_path / "loop", {"runtime": "node"}),
     ]
     refused += [
         ("either code or a code package", tmp_path / "empty", {"packed": "app:v1"}),
-        ("says itself what runs it", None, {"packed": "app:v1", "runtime": "python"}),
+        ("determines its own runtime", None, {"packed": "app:v1", "runtime": "python"}),
     ]
     for reason, path, more in refused:
         with pytest.raises(sm.QueryError, match=reason) as error:

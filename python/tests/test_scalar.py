@@ -1,4 +1,4 @@
-"""Scalar UDFs in a real instance: every type there and back, nulls, and each kind of failure."""
+"""Scalar UDFs in a real instance: a round trip of every type, nulls, and each kind of failure."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ TYPES: list[tuple[str, pa.DataType, Any]] = [
 
 @pytest.fixture(scope="module")
 def identities(instance: Instance) -> str:
-    """The identity for each type, for values and for values or null."""
+    """The identity function for each type, not nullable and nullable."""
     text = HEAD
     for number, (annotation, _, _) in enumerate(TYPES):
         text += f"@sm.udf\ndef strict_{number}(v: {annotation}) -> {annotation}:\n"
@@ -197,7 +197,7 @@ def test_a_raise_names_line_input_and_row(instance: Instance) -> None:
     assert "on_error" in failure["hint"]
 
 
-def test_frames_of_libraries_are_folded(instance: Instance) -> None:
+def test_frames_of_libraries_are_hidden(instance: Instance) -> None:
     body = "import json\n@sm.udf\ndef f(v: int) -> int: return json.loads('{')\n"
     failure = _refused(instance, body, ONE_TO_FOUR)
     assert failure["location"] == {"file": "udfs.py", "line": 4, "within": "f()"}
@@ -230,7 +230,7 @@ def test_every_exception_is_a_failure_of_the_call_only(instance: Instance) -> No
         assert (failure["row"], failure["failed"], failure["calls"]) == (2, 1, 3)
 
 
-def test_exceptions_that_cannot_be_shown_are_still_told(instance: Instance) -> None:
+def test_exceptions_without_printable_text_are_reported(instance: Instance) -> None:
     body = """
 class Shy(Exception):
     def __str__(self): raise RuntimeError
@@ -291,7 +291,7 @@ def test_decimals_are_rounded_to_the_columns_scale(instance: Instance) -> None:
     assert instance.udf(code, "f", ONE_TO_FOUR).to_pylist()[0] == Decimal("0.3333333333")
 
 
-def test_a_connection_goes_on_after_a_failure(instance: Instance) -> None:
+def test_a_connection_continues_after_a_failure(instance: Instance) -> None:
     code = instance.source("import snowmelt as sm\n@sm.udf\ndef f(v: int) -> int: return 12 // v")
     caller = Caller(instance.open("udf", code, "f"), _ints("v"))
     with pytest.raises(Refused):
@@ -299,7 +299,7 @@ def test_a_connection_goes_on_after_a_failure(instance: Instance) -> None:
     assert caller(pa.record_batch({"v": [4]}, schema=_ints("v"))).to_pylist() == [3]
 
 
-def test_columns_that_python_cannot_hold_are_refused(instance: Instance) -> None:
+def test_columns_without_a_python_type_are_refused(instance: Instance) -> None:
     code = instance.source(HEAD + "@sm.udf\ndef f(v: datetime.date) -> int: return 1")
     with pytest.raises(Refused) as refused:
         instance.udf(

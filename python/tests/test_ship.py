@@ -1,4 +1,4 @@
-"""Functions that travel by value, from this process into a real instance."""
+"""Functions that are sent by value, from this process into a real instance."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def _fail(v: int) -> float:
 ONE = pa.record_batch({"v": [5]})
 
 
-def test_functions_take_their_helpers_and_constants_along(instance: Instance) -> None:
+def test_functions_are_sent_with_helpers_and_constants(instance: Instance) -> None:
     assert instance.udf(instance.pickled(tripled), "tripled", ONE).to_pylist() == [15]
     assert instance.udf(instance.pickled(factorial), "factorial", ONE).to_pylist() == [120]
 
 
-def test_closures_and_lambdas_travel(instance: Instance) -> None:
+def test_closures_and_lambdas_can_be_sent(instance: Instance) -> None:
     more = 4
     added = sm.udf(args=[int], returns=int, name="added")(lambda v: v + more)
     assert instance.udf(instance.pickled(added), "added", ONE).to_pylist() == [9]
@@ -69,7 +69,7 @@ def test_tracebacks_show_the_lines_of_pickled_functions(instance: Instance) -> N
     ]
 
 
-def test_the_users_own_modules_travel_but_installed_ones_do_not(
+def test_the_users_own_modules_are_sent_but_installed_ones_are_not(
     instance: Instance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "own_helpers.py").write_text(
@@ -80,7 +80,7 @@ def test_the_users_own_modules_travel_but_installed_ones_do_not(
     helpers = importlib.import_module("own_helpers")
     code = instance.pickled(lambda item: helpers.boxed(item))
     ((good, box),) = instance.map(code, [[1]], results="pickle")
-    # The class that comes back is the one that went.
+    # The returned class is the same as the sent one.
     assert good and type(box) is helpers.Box and box.v == "[1]"
     data = cloudpickle.dumps(pytest.raises)
     assert b"own_helpers" not in data and len(data) < 200
@@ -88,8 +88,8 @@ def test_the_users_own_modules_travel_but_installed_ones_do_not(
     del sys.modules["own_helpers"]
 
 
-def test_the_udfs_signature_travels_settled(instance: Instance) -> None:
-    # Annotations of this module are text and are not looked at again where the function runs.
+def test_a_udf_is_sent_with_its_signature(instance: Instance) -> None:
+    # Annotations of this module are strings and are not evaluated again where the function runs.
     @sm.udf(timeout=5)
     def f(v: sm.Array[int]) -> sm.Array[int]:
         return v
@@ -97,7 +97,7 @@ def test_the_udfs_signature_travels_settled(instance: Instance) -> None:
     assert instance.udf(instance.pickled(f), "f", ONE).to_pylist() == [5]
 
 
-def test_what_cannot_be_pickled_is_told_here() -> None:
+def test_an_unpicklable_function_is_refused_locally() -> None:
     lock = threading.Lock()
     with pytest.raises(sm.FunctionError) as refused:
         _ship.pickled(lambda: lock, "locked")
@@ -105,7 +105,7 @@ def test_what_cannot_be_pickled_is_told_here() -> None:
     assert "`locked` cannot be sent" in refused.value.message
 
 
-def test_exceptions_of_own_classes_come_back_as_themselves(instance: Instance) -> None:
+def test_exceptions_keep_their_own_class(instance: Instance) -> None:
     class OwnError(Exception):
         pass
 

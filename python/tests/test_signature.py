@@ -1,4 +1,4 @@
-"""What annotations mean, and what is said of those that mean nothing."""
+"""The types of annotations, and the errors of unsupported ones."""
 
 from __future__ import annotations
 
@@ -52,17 +52,17 @@ def test_annotations_become_fields(annotation: Any, kind: pa.DataType, nullable:
     made = sm.udf(args=[annotation], returns=annotation, name="f")(lambda v: v)
     schema = made.signature.arrow_schema()
     assert schema.field("v") == pa.field("v", kind, nullable)
-    # A row that is skipped gives null, so a result is nullable whatever it says.
+    # A skipped row gives null, so a result is always nullable.
     assert schema.field("return") == pa.field("return", kind, True)
 
 
 @pytest.mark.parametrize(
     ("annotation", "reason"),
     [
-        (list, "parameter `v`: list does not name its items' type: write for example list[float]"),
-        (dict, "parameter `v`: dict does not name its fields: write a TypedDict or a dataclass"),
-        (dict[str, int], "does not name its fields"),
-        (None, "parameter `v`: None is no column type"),
+        (list, "parameter `v`: list has no item type: write for example list[float]"),
+        (dict, "parameter `v`: dict has no declared fields: write a TypedDict or a dataclass"),
+        (dict[str, int], "has no declared fields"),
+        (None, "parameter `v`: None is not a column type"),
         (Any, "has no column type"),
         (object, "object has no column type"),
         (Union[int, str], "is several types"),
@@ -73,13 +73,13 @@ def test_annotations_become_fields(annotation: Any, kind: pa.DataType, nullable:
         (np.complex128, "numpy.complex128 has no column type"),
         (Loop, "contains itself"),
         (Annotated[int, "decimal(12, 2)"], "does not hold values of int"),
-        (Annotated[int, "int99"], "is no Arrow type"),
+        (Annotated[int, "int99"], "is not an Arrow type"),
         (Annotated[decimal.Decimal, "decimal(99, 2)"], "precision"),
         (pa.dictionary(pa.int8(), pa.string()), "is not supported"),
         (3, "3 has no column type"),
     ],
 )
-def test_annotations_without_a_meaning_are_refused(annotation: Any, reason: str) -> None:
+def test_unsupported_annotations_are_refused(annotation: Any, reason: str) -> None:
     def f(v: Any) -> int:
         return 1
 
@@ -93,7 +93,7 @@ def test_annotations_without_a_meaning_are_refused(annotation: Any, reason: str)
     assert error.report["location"]["within"] == "f()"
 
 
-def test_what_is_no_parameter_of_sql_is_refused() -> None:
+def test_unsupported_parameters_are_refused() -> None:
     def variadic(*v: int) -> int:
         return 1
 
@@ -114,7 +114,7 @@ def test_what_is_no_parameter_of_sql_is_refused() -> None:
         assert reason in str(refused.value)
 
 
-def test_batch_forms_come_from_the_option_or_the_annotations() -> None:
+def test_the_option_or_the_annotations_set_the_batch_form() -> None:
     @sm.udf
     def series(v: sm.Series[float], w: sm.Series[int | None]) -> sm.Series[str]:
         return v
@@ -140,9 +140,9 @@ def test_mixed_batch_forms_are_refused() -> None:
         (mixed, {}, "mixes batch forms: arrow, pandas"),
         (mixed, {"batch": "scalar"}, "mixes batch forms"),
         (nothing, {}, "needs a parameter"),
-        (nothing, {"batch": "spark"}, "is none of scalar, arrow, pandas, numpy"),
+        (nothing, {"batch": "spark"}, "is not one of scalar, arrow, pandas, numpy"),
         (mixed, {"args": [int, int]}, "args= has 2 types for 1 parameters"),
-        (lambda v: v, {"args": [int], "returns": int}, "'<lambda>' is no name in SQL"),
+        (lambda v: v, {"args": [int], "returns": int}, "'<lambda>' is not a SQL name"),
         (len, {"args": [sm.Array[str]], "returns": int, "on_error": "null"}, "row by row"),
     ]:
         with pytest.raises(sm.SignatureError) as refused:
@@ -168,7 +168,7 @@ def test_names_of_the_surrounding_function_are_found() -> None:
             return v
 
 
-def test_a_udf_stays_plainly_callable_and_shows_its_signature() -> None:
+def test_a_udf_can_be_called_and_shows_its_signature() -> None:
     @sm.udf(packages=["six"])
     def price(amount: float, note: str | None = None) -> float:
         """Doubles."""
@@ -179,12 +179,12 @@ def test_a_udf_stays_plainly_callable_and_shows_its_signature() -> None:
     assert repr(price) == "<udf price(amount: float64, note: string or null) -> float64>"
 
 
-def test_wrong_options_are_refused_at_once() -> None:
+def test_wrong_options_are_refused_when_decorating() -> None:
     with pytest.raises(TypeError, match="on_error='ignore'"):
         sm.udf(on_error="ignore")
-    with pytest.raises(sm.QueryError, match="no amount of memory"):
+    with pytest.raises(sm.QueryError, match="not an amount of memory"):
         sm.udf(memory="much")
-    with pytest.raises(sm.QueryError, match="no amount of time"):
+    with pytest.raises(sm.QueryError, match="not an amount of time"):
         sm.udf(timeout="5 parsecs")
     with pytest.raises(TypeError, match=r'packages=\["six"\]'):
         sm.udf(packages="six")

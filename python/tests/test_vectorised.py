@@ -1,4 +1,4 @@
-"""Batch UDFs in a real instance: pyarrow, pandas and numpy in and out, nulls, wrong answers."""
+"""Batch UDFs in a real instance: pyarrow, pandas and numpy values, nulls, wrong results."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ COLUMNS: list[tuple[str, pa.DataType, Any]] = [
 
 
 def _integers(r: random.Random) -> list[int | None]:
-    """Integers that no float holds, beside nulls."""
+    """Nulls and integers that a float cannot represent."""
     return [r.choice([2**60 + 1, -(2**60) - 1, None]) for _ in range(r.randrange(4))]
 
 
@@ -82,7 +82,7 @@ SOME = pa.record_batch({"x": pa.array([1.0, None, 3.0]), "y": pa.array([10, 20, 
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_rows_with_a_null_are_left_out_unless_it_is_asked_for(
+def test_rows_with_a_null_are_skipped_unless_nulls_are_allowed(
     instance: Instance, form: str
 ) -> None:
     code = instance.source(
@@ -211,7 +211,7 @@ def test_wrong_answers_are_refused(
     assert refused.value.failure["function"] == "f"
 
 
-def test_values_that_do_not_fit_are_refused_not_cut(instance: Instance) -> None:
+def test_values_that_do_not_fit_are_refused_not_truncated(instance: Instance) -> None:
     for expression in ("x.cast(pa.int64())", "pc.multiply(x.cast(pa.int64()), 1000)"):
         text = HEAD + "from typing import Annotated\n@sm.udf(batch='arrow')\n"
         code = instance.source(
@@ -235,7 +235,7 @@ def test_a_raise_shows_the_first_rows(instance: Instance) -> None:
     assert failure["input"] == "x = [1.0, 2.0] (the first of 2 rows)"
 
 
-def test_a_missing_library_says_what_to_name(tmp_path: Any) -> None:
+def test_a_missing_library_gives_a_hint_with_its_name(tmp_path: Any) -> None:
     (tmp_path / "pandas.py").write_text(
         "raise ModuleNotFoundError(\"No module named 'pandas'\", name='pandas')"
     )

@@ -1,4 +1,4 @@
-"""The real binary on this machine: data, a place of its own, and that nothing is left behind."""
+"""Fixtures with the real binary: data, separate folders, and a check of complete clean-up."""
 
 import json
 import os
@@ -20,16 +20,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
 
 from images import Registry, registry
 
-from common.places import SNOWMELT, tpch
-from common.stock import Stock
+from common.machine_state import MachineState
+from common.paths import SNOWMELT, tpch
 
-# The promise is 2 s; a loaded machine of continuous integration gets thrice that.
+# The guarantee is 2 s; a loaded machine of continuous integration gets three times as much.
 CLEAN_WITHIN_S = 6.0
 
 
 @dataclass
 class Result:
-    """What a command ended with."""
+    """The exit code and output of a command."""
 
     code: int
     out: str
@@ -44,7 +44,7 @@ class Result:
             pytest.fail(f"no error object; exit code {self.code}, stderr:\n{self.err}")
 
     def failed_with(self, code: str, *parts: str) -> dict[str, Any]:
-        """Asserts an error's code, and that its text names what it should."""
+        """Asserts an error's code, and that its text contains the given words."""
         assert self.code != 0, self.out
         report = self.report
         text = json.dumps(report, ensure_ascii=False)
@@ -70,7 +70,7 @@ def short_folder() -> Iterator[Path]:
 
 @dataclass
 class Snowmelt:
-    """The command line with a state and run folder of its own."""
+    """The command line with its own state and run folder."""
 
     folder: Path
     environment: dict[str, str] = field(default_factory=dict)
@@ -137,7 +137,7 @@ def descendants(pid: int) -> dict[int, str]:
 def wait_for(
     what: str, condition: Callable[[], Any], seconds: float = 60, pause: float = 0.02
 ) -> Any:
-    """Its first true value; says what it waited for when that never comes."""
+    """Waits for a true value and returns it; the failure says what was expected."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if value := condition():
@@ -147,7 +147,7 @@ def wait_for(
 
 
 def process_below(pid: int, words: str) -> int:
-    """A process below `pid` whose command line has the words, once there is one."""
+    """Waits for a process below `pid` whose command line has the words."""
 
     def find() -> int | None:
         return next((p for p, line in descendants(pid).items() if words in line), None)
@@ -190,7 +190,7 @@ def alone(machine: None) -> Iterator[Snowmelt]:
 
 @pytest.fixture(scope="module")
 def served(machine: None) -> Iterator[Registry]:
-    """A registry that holds what the tests of one file send to it."""
+    """A registry that the tests of one file share."""
     with short_folder() as folder:
         running = registry(folder)
         yield running
@@ -199,10 +199,10 @@ def served(machine: None) -> Iterator[Registry]:
 
 @pytest.fixture(autouse=True)
 def nothing_left(machine: None) -> Iterator[None]:
-    """After each test the machine holds what it held before."""
-    before = Stock()
+    """After each test the machine has the same processes, mounts and files as before."""
+    before = MachineState()
     yield
-    left = before.left_within(CLEAN_WITHIN_S)
+    left = before.remaining_within(CLEAN_WITHIN_S)
     assert not left, f"left behind: {left}"
 
 

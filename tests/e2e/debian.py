@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from common.places import DATA
+from common.paths import DATA
 
 PACKAGES = "python3,python3-venv,ca-certificates"
 
-# Namespaces of users cannot be made in a `chroot`, so the copy becomes the root of a mount
-# namespace. Arguments: the copy, its own folder of data, the data; then the command.
+# User namespaces cannot be created in a `chroot`, so the copy becomes the root of a mount
+# namespace. Arguments: the copy, its data folder, the data; then the command.
 ENTER = """
 set -e
 root=$1 at=$2 data=$3
@@ -42,8 +42,8 @@ def _release() -> str:
 
 
 def _mirror(release: str) -> list[str]:
-    """Where apt has this release from; without any, debootstrap's own choice."""
-    # Only Debian's: other repositories may have the same name of a release.
+    """The mirror from which apt gets this release; empty for debootstrap's default."""
+    # Only Debian's mirrors: other repositories may use the same release name.
     chosen = ["Created-By: Packages", "Component: main", "Origin: Debian", f"Codename: {release}"]
     command = ["apt-get", "indextargets", "--format", "$(REPO_URI)", *chosen]
     found = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
@@ -51,7 +51,7 @@ def _mirror(release: str) -> list[str]:
 
 
 def bare() -> Path:
-    """The folder, made once."""
+    """The folder, created once."""
     release = _release()
     folder = DATA / f"debian-{release}"
     DATA.mkdir(parents=True, exist_ok=True)
@@ -76,7 +76,7 @@ class Machine:
     data: Path
 
     def run(self, *command: str, seconds: float = 120) -> str:
-        """What a command writes to stdout; fails with all that it wrote where it fails."""
+        """The stdout of a command; if it fails, the error contains its output."""
         enter = ["unshare", "--mount", "--propagation", "private", "sh", "-c", ENTER, "enter"]
         environment = {"PATH": "/usr/local/bin:/usr/bin:/usr/sbin:/bin:/sbin", "HOME": "/root"}
         done = subprocess.run(
@@ -93,7 +93,7 @@ class Machine:
 
 
 def copy_of(bare_root: Path, folder: Path, at: str, data: Path) -> Machine:
-    """A machine of one's own in `folder`."""
+    """A new machine in `folder`."""
     root = folder / "root"
     command = ["cp", "-a", "--reflink=auto", str(bare_root), str(root)]
     subprocess.run(command, check=True)

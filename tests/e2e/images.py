@@ -1,4 +1,4 @@
-"""An image that nobody here wrote, and a registry that holds it."""
+"""An image made by other tools, and a registry that stores it."""
 
 import json
 import os
@@ -17,10 +17,10 @@ from common import debian as debian_packages
 
 PYTHON = ("python3-minimal", "libpython3-stdlib")
 
-# What is in the image beside the packages, and that no start touches.
+# A file in the image beside the packages, which no start reads.
 BALLAST_MIB = 48
 
-# A program as docs/runtimes.md has it. It reads a file of the image in pieces and gives its digest.
+# A program as in docs/runtimes.md. It reads a file of the image in pieces and returns its digest.
 SERVE = """#!/usr/bin/python3
 import hashlib, json, os, socket, struct, time
 listener = socket.socket(fileno=int(os.environ["SNOWMELT_CHANNEL_FD"]))
@@ -78,7 +78,7 @@ class Image:
 
 
 def debian(folder: Path) -> Image:
-    """Two layers: the packages, and on them a file that no start touches."""
+    """Two layers: the packages, and above them a file that no start reads."""
     layout, bundle, archives = folder / "layout", folder / "bundle", folder / "archives"
     image = f"{layout}:v1"
     archives.mkdir()
@@ -99,7 +99,7 @@ def debian(folder: Path) -> Image:
 
 @dataclass
 class Registry:
-    """A docker-registry of its own on loopback."""
+    """A separate docker-registry on loopback."""
 
     folder: Path
     address: str
@@ -110,7 +110,7 @@ class Registry:
         self.process.wait()
 
     def blob(self, digest: str) -> Path:
-        """Where it has a blob."""
+        """The path of a blob."""
         name = digest.removeprefix("sha256:")
         blobs = self.folder / "registry/docker/registry/v2/blobs/sha256"
         return blobs / name[:2] / name / "data"
@@ -119,7 +119,7 @@ class Registry:
         return (self.folder / "log").read_text()
 
     def json(self, path: str) -> dict[str, Any]:
-        """A manifest, or nothing where there is none."""
+        """A manifest, or None if it does not exist."""
         kinds = (
             "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json"
         )
@@ -132,14 +132,14 @@ class Registry:
             return {}
 
     def fetched(self) -> int:
-        """Bytes that it has sent since it was asked last."""
+        """Bytes that it has sent since the last call."""
         text = self.log()
         (self.folder / "log").write_text("")
         return sum(map(int, re.findall(r"http\.response\.written=(\d+)", text)))
 
 
 def registry(folder: Path, address: str = "", tls: str = "") -> Registry:
-    """At a free port unless it is told which; `tls` is YAML."""
+    """At a free port, unless an address is given; `tls` is YAML."""
     if not address:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))

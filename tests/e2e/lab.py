@@ -1,4 +1,4 @@
-"""A lab of emulated hosts, as tests use one: programs of its clients, and what its hosts hold."""
+"""A lab for tests: runs client programs and inspects the hosts."""
 
 import json
 import subprocess
@@ -12,14 +12,14 @@ from typing import Any
 
 from conftest import Result, Snowmelt, wait_for
 
-from common.places import SNOWMELT
+from common.paths import SNOWMELT
 
 PYTHON = Path(__file__).resolve().parents[2] / "python"
 
 
 @dataclass
 class Lab:
-    """Hosts of a lab that is up."""
+    """A running lab."""
 
     snowmelt: Snowmelt
 
@@ -36,7 +36,7 @@ class Lab:
         )
 
     def python(self, code: str, timeout: float = 120) -> Any:
-        """What a program prints, a JSON value."""
+        """The output of a program, a JSON value."""
         program = self.start(code)
         out, err = program.communicate(timeout=timeout)
         assert program.returncode == 0, err
@@ -55,12 +55,12 @@ class Lab:
         self.command("fail", host, "--how", how).succeeded()
 
     def heal(self, host: str) -> None:
-        """Undoes what happened, and waits until control knows the host."""
+        """Heals the host, and waits until control has it in its list."""
         self.command("heal", host).succeeded()
         wait_for(f"{host} to join", lambda: host in self.ranks())
 
     def ranks(self) -> dict[str, int]:
-        """How many functions each host runs that control knows."""
+        """The number of functions on each host, from control."""
         shown = self.command("run", "--", SNOWMELT, "hosts", "-o", "json").succeeded()
         return {host["name"]: host["facts"]["ranks"] for host in json.loads(shown.out)}
 
@@ -69,7 +69,7 @@ class Lab:
         return list(lab["hosts"])
 
     def log(self, host: str) -> str:
-        """What a host's node has logged."""
+        """The log of a host's node."""
         found = (self.snowmelt.folder / "run" / "labs").glob(f"*/{host}/log")
         return "".join(file.read_text() for file in found)
 
@@ -88,7 +88,7 @@ class Lab:
 
 @contextmanager
 def lab(snowmelt: Snowmelt, hosts: int, *options: object) -> Iterator[Lab]:
-    """For the time of the block."""
+    """A lab that is removed after the block."""
     snowmelt.run("lab", "up", "--hosts", hosts, *options).succeeded()
     try:
         yield Lab(snowmelt)

@@ -1,4 +1,4 @@
-"""Handlers in other languages that do what the tests ask of them, as files to deploy."""
+"""Handlers in other languages that do what the event says, as files to deploy."""
 
 import shutil
 import subprocess
@@ -142,7 +142,7 @@ func main() { snowmelt.Serve(handler) }
 
 @dataclass(frozen=True)
 class Language:
-    """What a test needs to know of a language."""
+    """The properties of a language that tests need."""
 
     name: str
     deploy: tuple[object, ...]
@@ -150,7 +150,7 @@ class Language:
 
 
 def language(name: str, folder: Path) -> Language:
-    """Writes the handler; skips the test where this machine cannot run it."""
+    """Writes the handler; skips the test if this machine cannot run it."""
     tool = {"node": "/usr/bin/node", "java": "/usr/bin/java", "go": shutil.which("go")}[name]
     if not tool or not Path(tool).exists():
         pytest.skip(f"{name} is not installed on this machine (scripts/setup e2e installs it)")
@@ -181,7 +181,7 @@ def _go(folder: Path) -> Language:
 
 
 def build_go(folder: Path) -> None:
-    """Makes a static `handler` of a module."""
+    """Builds a static `handler` from a module."""
     import os
 
     environment = os.environ | {"CGO_ENABLED": "0", "GOFLAGS": "-mod=mod", "GOPROXY": "off"}

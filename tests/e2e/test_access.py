@@ -1,5 +1,5 @@
-"""Who may use a server and read its state, whatever the umask; and what strangers on the network
-can take from it."""
+"""Access to a server and its state, independent of the umask; and limits of unauthenticated
+connections."""
 
 import contextlib
 import http.client
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from conftest import Snowmelt, wait_for
 
-from common.places import SNOWMELT
+from common.paths import SNOWMELT
 
 STRANGER = 65534
 MEMBERS = 64321
@@ -48,7 +48,7 @@ def as_user(group: int, program: str, path: Path) -> subprocess.CompletedProcess
 
 @pytest.fixture
 def up_with_umask_0(alone: Snowmelt, tmp_path: Path) -> Iterator[Snowmelt]:
-    # Others may pass through the folder above, as through /var/lib.
+    # Other users can traverse the parent folder, as /var/lib.
     alone.folder.chmod(0o755)
     command = f"umask 0; exec {SNOWMELT} up"
     subprocess.run(["sh", "-c", command], env=alone.environ(), check=True, cwd=alone.folder)
@@ -60,7 +60,7 @@ def up_with_umask_0(alone: Snowmelt, tmp_path: Path) -> Iterator[Snowmelt]:
     alone.run("down")
 
 
-def test_the_umask_opens_nothing(up_with_umask_0: Snowmelt) -> None:
+def test_file_modes_do_not_depend_on_the_umask(up_with_umask_0: Snowmelt) -> None:
     state = up_with_umask_0.folder / "state"
     assert mode(state) == 0o700
     for name in ("state.redb", "server.lock", "snowmelt.sock", "snowmelt.log"):
@@ -86,7 +86,7 @@ def test_members_of_the_group_may_use_the_server(alone: Snowmelt) -> None:
         assert "200 OK" in as_user(MEMBERS, CONNECT, state / "snowmelt.sock").stdout
         assert "PermissionError" in as_user(STRANGER, CONNECT, state / "snowmelt.sock").stderr
         assert "PermissionError" in as_user(MEMBERS, OPEN, state / "state.redb").stderr
-        # A command of root beside the server takes nobody's way to it.
+        # A command of root does not change the access of members.
         alone.environment = {}
         alone.run("fn", "ls", "--embedded")
         assert "200 OK" in as_user(MEMBERS, CONNECT, state / "snowmelt.sock").stdout
@@ -94,7 +94,7 @@ def test_members_of_the_group_may_use_the_server(alone: Snowmelt) -> None:
         alone.run("down")
 
 
-def test_a_group_that_is_not_there_is_refused(alone: Snowmelt) -> None:
+def test_a_missing_group_is_refused(alone: Snowmelt) -> None:
     alone.environment = {"SNOWMELT_GROUP": "no-such-group-e2e"}
     alone.run("up").failed_with("SM-0110", "no-such-group-e2e", "groupadd")
 
@@ -103,7 +103,7 @@ def descriptors(pid: int) -> int:
     return len(list(Path(f"/proc/{pid}/fd").iterdir()))
 
 
-def test_strangers_take_few_descriptors_and_keep_no_host_out(
+def test_unauthenticated_connections_are_bounded_and_block_no_host(
     alone: Snowmelt, tmp_path: Path
 ) -> None:
     token = tmp_path / "token"
@@ -120,15 +120,15 @@ def test_strangers_take_few_descriptors_and_keep_no_host_out(
                 connection = socket.create_connection(("127.0.0.1", port))
                 silent.enter_context(connection)
             few = lambda: descriptors(server) - before <= 140  # noqa: E731
-            wait_for("all but a few to be let go", few)
+            wait_for("most connections to be closed", few)
             host = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
             leave = {"authorization": f"Bearer {TOKEN}"}
             host.request("DELETE", "/v1/hosts/none", headers=leave)
             assert host.getresponse().status == 204
             alone.run("status").succeeded()
-            stranger = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-            stranger.request("DELETE", "/v1/hosts/none")
-            refused = stranger.getresponse()
+            unauthenticated = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+            unauthenticated.request("DELETE", "/v1/hosts/none")
+            refused = unauthenticated.getresponse()
             assert (refused.status, refused.headers["connection"]) == (401, "close")
     finally:
         alone.run("down")

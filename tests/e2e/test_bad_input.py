@@ -1,4 +1,4 @@
-"""Wrong SQL, wrong data and wrong options: the code, what is named, the hint."""
+"""Wrong SQL, wrong data and wrong options: error code, message and hint."""
 
 from pathlib import Path
 
@@ -37,7 +37,7 @@ def test_an_unknown_function_gets_the_nearest_name(snowmelt: Snowmelt, customer:
     snowmelt.sql(f"select uper(c_name) from {customer}").failed_with("SM-0102", "upper")
 
 
-def test_a_location_that_is_not_there(snowmelt: Snowmelt) -> None:
+def test_a_missing_location(snowmelt: Snowmelt) -> None:
     snowmelt.sql("select 1 from 'no/such/folder/'").failed_with("SM-0105", "no/such/folder")
 
 
@@ -56,7 +56,7 @@ def test_a_truncated_file_is_named(
     snowmelt.sql(f"select count(*) from '{tmp_path}'").failed_with("SM-0106", "p0.parquet")
 
 
-def test_damage_in_the_middle_of_a_file_is_no_answer(
+def test_damage_in_the_middle_of_a_file_is_an_error(
     snowmelt: Snowmelt, data: Path, tmp_path: Path
 ) -> None:
     content = bytearray(next((data / "customer").glob("*.parquet")).read_bytes())
@@ -97,7 +97,7 @@ def test_a_join_is_refused_by_name(snowmelt: Snowmelt, data: Path) -> None:
     "statement",
     ["create table t (a int)", "insert into t values (1)", "copy t to 'x'", "set a = 1"],
 )
-def test_what_would_change_something_is_refused(snowmelt: Snowmelt, statement: str) -> None:
+def test_statements_that_change_data_are_refused(snowmelt: Snowmelt, statement: str) -> None:
     report = snowmelt.sql(statement).report
     assert report["code"] in ("SM-0101", "SM-0107"), report
 

@@ -1,4 +1,4 @@
-"""Bursts over hosts, each a network namespace of its own with the real `snowmelt node`."""
+"""Bursts over hosts, each a network namespace with the real `snowmelt node`."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from conftest import Snowmelt, wait_for
 
-from common.places import SNOWMELT
+from common.paths import SNOWMELT
 
 PYTHON = Path(__file__).resolve().parents[2] / "python"
 
@@ -42,14 +42,14 @@ def ip(*arguments: str) -> None:
 
 @dataclass
 class Cluster:
-    """Two hosts with one link; control is on the first."""
+    """Two hosts connected by a link; control is on the first."""
 
     snowmelt: Snowmelt
     hosts: list[str]
     member: "subprocess.Popen[str]"
 
     def python(self, code: str, timeout: float = 120) -> list[object]:
-        """What a program prints, each line a JSON value."""
+        """The output of a program, each line a JSON value."""
         text = "import json\nimport snowmelt as sm\n" + textwrap.dedent(code)
         done = subprocess.run(
             [sys.executable, "-c", text],
@@ -63,12 +63,12 @@ class Cluster:
         return [json.loads(line) for line in done.stdout.splitlines()]
 
     def ranks(self) -> list[int]:
-        """How many functions each host runs."""
+        """The number of functions on each host."""
         shown = self.snowmelt.run("hosts", "-o", "json").succeeded().out
         return [host["facts"]["ranks"] for host in json.loads(shown)]
 
     def job_devices(self, host: str) -> list[str]:
-        """Devices of jobs there."""
+        """Network devices of jobs."""
         shown = subprocess.run(
             ["ip", "-n", host, "-o", "link"], check=True, capture_output=True, text=True
         )
@@ -148,7 +148,7 @@ def cluster(snowmelt: Snowmelt, request: pytest.FixtureRequest) -> Iterator[Clus
 
 
 @pytest.mark.parametrize("cluster", ["groups", "guard"], indirect=True)
-def test_functions_on_two_hosts_talk_by_plain_sockets(cluster: Cluster) -> None:
+def test_functions_on_two_hosts_communicate_by_plain_sockets(cluster: Cluster) -> None:
     code = RING + textwrap.dedent("""
         done = sm.burst(ring, 12, network="job", memory="64MiB")
         print(json.dumps([done, [(h["host"], h["first"], h["count"]) for h in done.hosts],
@@ -168,8 +168,8 @@ def test_functions_on_two_hosts_talk_by_plain_sockets(cluster: Cluster) -> None:
     assert messages == more, "the network costs the same for 12 functions and for 40"
 
 
-def test_what_a_function_sent_before_it_returned_arrives(cluster: Cluster) -> None:
-    """The reader begins when all senders' host has nothing more to run."""
+def test_data_sent_before_a_function_returned_arrives(cluster: Cluster) -> None:
+    """The reader begins when all functions on the senders' host have ended."""
     done = cluster.python("""
         def hands_over(rank):
             import time
@@ -193,7 +193,7 @@ def test_what_a_function_sent_before_it_returned_arrives(cluster: Cluster) -> No
     wait_for("nothing", lambda: not any(cluster.job_devices(host) for host in cluster.hosts))
 
 
-def test_functions_on_two_hosts_talk_by_ipv6_and_by_name(cluster: Cluster) -> None:
+def test_functions_on_two_hosts_communicate_by_ipv6_and_by_name(cluster: Cluster) -> None:
     code = """
         @sm.function(network="job", memory="64MiB")
         def greet(rank):
@@ -244,7 +244,7 @@ def test_a_deployed_function_bursts_in_its_own_network_from_python(cluster: Clus
     assert [row["event"] for row in asked] == [{"n": 1}, {"n": 2}]
 
 
-# Answers with the address that it sees; 8080 is what the policy names.
+# Answers with the client's address; the policy allows port 8080.
 OUTSIDE = """
 import socket, threading
 def serve(port):
@@ -261,7 +261,7 @@ threads = [threading.Thread(target=serve, args=(port,)) for port in (8080, 8081)
 
 @pytest.fixture
 def outside(cluster: Cluster) -> Iterator[str]:
-    """The address of a server that is no host of the cluster, behind its first host."""
+    """The address of a server outside the cluster, reachable from its first host."""
     name, first = f"{cluster.hosts[0]}o", cluster.hosts[0]
     device, inner = f"{name[3:]}a", f"{name[3:]}b"
     server = None
@@ -285,7 +285,7 @@ def outside(cluster: Cluster) -> Iterator[str]:
         subprocess.run(["ip", "netns", "del", name], capture_output=True)
 
 
-def test_outside_is_reached_only_as_the_policy_names_it(cluster: Cluster, outside: str) -> None:
+def test_egress_is_limited_to_the_policy(cluster: Cluster, outside: str) -> None:
     code = f"""
         def ask(rank):
             import errno, socket
@@ -312,7 +312,7 @@ def test_outside_is_reached_only_as_the_policy_names_it(cluster: Cluster, outsid
 
 
 @pytest.mark.parametrize("cluster", ["groups", "guard"], indirect=True)
-def test_two_jobs_with_the_same_addresses_are_apart(cluster: Cluster) -> None:
+def test_two_jobs_with_the_same_addresses_are_isolated(cluster: Cluster) -> None:
     code = """
         import threading
 
@@ -355,7 +355,7 @@ def test_two_jobs_with_the_same_addresses_are_apart(cluster: Cluster) -> None:
     assert probed == [[]], "neither another job, nor the hosts, nor the metadata address"
 
 
-def test_a_host_that_vanishes_is_told_and_leaves_nothing(cluster: Cluster) -> None:
+def test_a_lost_host_is_reported_and_cleaned_up(cluster: Cluster) -> None:
     program = subprocess.Popen(
         [
             sys.executable,
@@ -476,7 +476,7 @@ import net from "node:net";
 export async function handler(event) {
   const rank = Number(process.env.SNOWMELT_RANK);
   const peers = readFileSync(process.env.SNOWMELT_PEERS, "utf8").trim().split("\\n");
-  const heard = new Promise((resolve) => {
+  const received = new Promise((resolve) => {
     const server = net.createServer((socket) => {
       socket.on("data", (data) => resolve([String(data), socket.remoteAddress]));
     });
@@ -491,14 +491,14 @@ export async function handler(event) {
     tell();
   });
   await told;
-  const [word, from] = await heard;
-  console.log(`heard ${word}`);
+  const [word, from] = await received;
+  console.log(`received ${word}`);
   return { word, by: peers.indexOf(from) };
 }
 """
 
 
-def test_programs_on_two_hosts_talk(cluster: Cluster, tmp_path: Path) -> None:
+def test_programs_on_two_hosts_communicate(cluster: Cluster, tmp_path: Path) -> None:
     if not Path("/usr/bin/node").exists():
         pytest.skip("Node.js is not installed on this machine (scripts/setup e2e installs it)")
     (tmp_path / "handler.mjs").write_text(NODE)
@@ -510,7 +510,7 @@ def test_programs_on_two_hosts_talk(cluster: Cluster, tmp_path: Path) -> None:
     for rank, line in enumerate(lines):
         left = (rank - 1) % 4
         assert line["result"] == {"word": f"hello from {left}", "by": left}, lines
-        assert line["log"] == f"heard hello from {left}\n"
+        assert line["log"] == f"received hello from {left}\n"
     assert "4 functions on 2 hosts" in done.err, done.err
 
     events = tmp_path / "events.jsonl"
@@ -519,7 +519,7 @@ def test_programs_on_two_hosts_talk(cluster: Cluster, tmp_path: Path) -> None:
     words = [json.loads(line)["result"]["word"] for line in alone.succeeded().out.splitlines()]
     assert words == ["two from 1", "one from 0"] and "on 1 host" in alone.err
 
-    # An image lies on one host, and nobody said that another has the same.
+    # A root folder is on one host; the other need not have the same.
     image = ("--root", "/", "--memory", "128MiB")
     run("fn", "deploy", "imaged", tmp_path / "handler.mjs", *image).succeeded()
     run("fn", "burst", "imaged", "-n", "4").failed_with("SM-0206", "imaged", "two (ranks 2 to 3)")
@@ -576,7 +576,7 @@ def test_networks_are_listed_shown_and_traced(cluster: Cluster) -> None:
         text = cluster.snowmelt.run("net", "show", job).succeeded().out
         assert "host two with ranks 2 to 3" in text and "enforced" in text, text
 
-        # The listener is there some time after the function was called.
+        # The socket listens only some time after the function was called.
         wait_for("rank 3 to listen", lambda: shown("trace", job, "0", "3:5000")["arrives"])
         traced = shown("trace", job, "0", "3:5000")
         steps = [(step["host"], step["check"]) for step in traced["steps"]]

@@ -1,5 +1,5 @@
-"""Calls of functions over the life of a server: what HTTP says of them, what a planned end and a
-lost spawner do to them, what they cost the server, and what is told of their logs and handlers."""
+"""Calls of functions over the lifetime of a server: HTTP statuses, shutdown, a lost spawner, memory
+of the server, logs and handlers."""
 
 import http.client
 import json
@@ -76,7 +76,7 @@ def ask(
     return response.status, said, response.headers["content-type"] or ""
 
 
-def test_down_lets_running_calls_end(up: Snowmelt, tmp_path: Path) -> None:
+def test_down_waits_for_running_calls(up: Snowmelt, tmp_path: Path) -> None:
     deploy(up, tmp_path, SLEEPS)
     calling = up.start("fn", "call", "f", "--data", '{"seconds": 2}')
     wait_for("the call", lambda: busy(up) == 1)
@@ -84,7 +84,7 @@ def test_down_lets_running_calls_end(up: Snowmelt, tmp_path: Path) -> None:
     assert json.loads(up.finish(calling).succeeded().out) == {"slept": 2}
 
 
-def test_down_gives_up_what_has_no_time_left(up: Snowmelt, tmp_path: Path) -> None:
+def test_down_cancels_calls_after_the_grace_time(up: Snowmelt, tmp_path: Path) -> None:
     deploy(up, tmp_path, SLEEPS, "--timeout", "15m")
     calling = up.start("fn", "call", "f", "--data", '{"seconds": 600}')
     wait_for("the call", lambda: busy(up) == 1)
@@ -93,7 +93,7 @@ def test_down_gives_up_what_has_no_time_left(up: Snowmelt, tmp_path: Path) -> No
 
 
 def test_accepted_calls_run_again_after_down(up: Snowmelt, tmp_path: Path) -> None:
-    """One runs, the others wait for it; `kill -9` did not lose them, and `down` did."""
+    """One runs, the others wait. A former version lost them at `down`."""
     deploy(up, tmp_path, SLEEPS, "--instances", "1")
     called = [submit(up, {"seconds": seconds}) for seconds in (3, 0, 0.5)]
     wait_for("the first", lambda: busy(up) == 1)
@@ -102,7 +102,7 @@ def test_accepted_calls_run_again_after_down(up: Snowmelt, tmp_path: Path) -> No
     assert [result(up, identity)["slept"] for identity in called] == [3, 0, 0.5]
 
 
-def test_calls_of_a_function_that_is_removed_end(up: Snowmelt, tmp_path: Path) -> None:
+def test_calls_of_a_removed_function_end(up: Snowmelt, tmp_path: Path) -> None:
     deploy(up, tmp_path, SLEEPS, "--instances", "1")
     first, second = (submit(up, {"seconds": seconds}) for seconds in (3, 600))
     wait_for("the first", lambda: busy(up) == 1)
@@ -111,7 +111,7 @@ def test_calls_of_a_function_that_is_removed_end(up: Snowmelt, tmp_path: Path) -
     up.run("fn", "result", second, "--wait").failed_with("SM-0220", "f")
 
 
-def test_a_lost_spawner_uses_up_no_accepted_call(up: Snowmelt, tmp_path: Path) -> None:
+def test_accepted_calls_survive_the_loss_of_the_spawner(up: Snowmelt, tmp_path: Path) -> None:
     deploy(up, tmp_path, SLEEPS, "--instances", "2")
     running = submit(up, {"seconds": 4})
     wait_for("the call", lambda: busy(up) == 1)
@@ -128,7 +128,7 @@ def test_a_lost_spawner_uses_up_no_accepted_call(up: Snowmelt, tmp_path: Path) -
     assert [result(up, identity)["slept"] for identity in (running, later)] == [4, 0]
 
 
-def test_a_failed_call_is_no_success_for_http(up: Snowmelt, tmp_path: Path) -> None:
+def test_a_failed_call_has_an_http_error_status(up: Snowmelt, tmp_path: Path) -> None:
     deploy(up, tmp_path, FAILS)
     path = "/v1/functions/f/invocations"
     code, said, kind = ask(up, "POST", path, {"event": {}})
@@ -151,7 +151,7 @@ def test_a_failed_call_is_no_success_for_http(up: Snowmelt, tmp_path: Path) -> N
         ("GET", "/v1/functions/f/logs?tail=x", (400, "SM-0110")),
     ],
 )
-def test_what_is_not_there_is_told_as_a_problem(
+def test_missing_resources_give_a_problem_document(
     up: Snowmelt, method: str, path: str, expected: tuple[int, str]
 ) -> None:
     code, said, kind = ask(up, method, path)
@@ -189,7 +189,7 @@ def test_an_answer_that_is_too_long_is_the_failure_of_its_call(
     assert json.loads(up.run("fn", "call", "f", "--data", "3").succeeded().out) == "xxx"
 
 
-def test_a_server_that_is_stopped_is_told_from_one_that_is_not_there(up: Snowmelt) -> None:
+def test_a_stopped_server_and_a_missing_server_give_different_errors(up: Snowmelt) -> None:
     server = status(up)["pid"]
     os.kill(server, signal.SIGSTOP)
     try:
@@ -200,13 +200,13 @@ def test_a_server_that_is_stopped_is_told_from_one_that_is_not_there(up: Snowmel
     assert status(up)["pid"] == server
 
 
-def test_logs_of_silent_functions_say_so(up: Snowmelt, tmp_path: Path) -> None:
+def test_logs_report_that_a_function_wrote_nothing(up: Snowmelt, tmp_path: Path) -> None:
     deploy(up, tmp_path, "def handler(event): return 1\n")
     up.run("fn", "call", "f").succeeded()
     assert "f has written nothing" in up.run("fn", "logs", "f").succeeded().err
 
 
-def test_concurrent_calls_that_print_keep_all_logs_and_raise_no_alarm(
+def test_concurrent_calls_that_print_keep_all_logs_without_warnings(
     up: Snowmelt, tmp_path: Path
 ) -> None:
     code = "import time\ndef handler(event):\n    print('said', event)\n    return event\n"
@@ -229,7 +229,7 @@ def test_a_handler_that_takes_no_event_is_refused_at_its_deployment(
 
 
 @pytest.mark.parametrize("place", ["--embedded", "server"])
-def test_run_calls_once_and_leaves_nothing(alone: Snowmelt, tmp_path: Path, place: str) -> None:
+def test_run_calls_once_and_cleans_up(alone: Snowmelt, tmp_path: Path, place: str) -> None:
     file = tmp_path / "hello.py"
     file.write_text(
         "def handler(event):\n    print('printed')\n    return {'hello': event['name']}\n"

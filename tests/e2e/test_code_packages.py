@@ -1,4 +1,4 @@
-"""Code packages: made once, run where no package index is asked, and what becomes of bad ones."""
+"""Code packages: created once, run without a package index; errors of invalid ones."""
 
 import hashlib
 import json
@@ -19,7 +19,7 @@ from test_images import flip
 
 __all__ = ["cluster"]
 
-# Nobody listens there.
+# No server listens at this address.
 NO_INDEX = {"UV_DEFAULT_INDEX": "http://127.0.0.1:9/simple"}
 
 REGION = """
@@ -53,7 +53,7 @@ def code(machine: None) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def home(code: Path) -> Iterator[Snowmelt]:
-    """Where packages are made."""
+    """The platform that creates packages."""
     with short_folder() as folder:
         home = Snowmelt(folder)
         home.run("fn", "pack", f"{code}:region", "region:v1").succeeded()
@@ -105,7 +105,7 @@ def test_a_package_runs_where_no_index_can_be_reached(
     assert not wheels.exists() or not list(wheels.iterdir())
     shown = json.loads(away.run("fn", "show", "region", "-o", "json").succeeded().out)
     assert (shown["packed"], shown["handler"], shown["packages"]) == (pushed, "region", [])
-    # What was acknowledged is there after a crash, and its blocks too.
+    # The deployed function and its blocks are still present after a crash.
     server = json.loads(away.run("status", "-o", "json").succeeded().out)["pid"]
     os.kill(server, signal.SIGKILL)
     wait_for("the platform to end", lambda: not Path(f"/proc/{server}/ns").exists())
@@ -121,7 +121,7 @@ def test_functions_with_the_same_wheels_share_zygotes_and_tenants_do_not(
     other.write_text(REGION.replace("def region", "def other"))
     name = pushed.replace("region:v1", "other:v1")
     home.run("fn", "pack", f"{other}:other", name).succeeded()
-    # No instance is kept, so that each call is a start.
+    # No idle instance is kept, so that each call needs a start.
     deploy(away, "region", pushed, "--idle", "0s").succeeded()
     deploy(away, "other", name, "--idle", "0s").succeeded()
     deploy(away, "foreign", pushed, "--idle", "0s", "--tenant", "another").succeeded()
@@ -168,7 +168,7 @@ def test_a_flipped_bit_is_found(home: Snowmelt, code: Path, alone: Snowmelt) -> 
     assert call(alone) == SHOWN
 
 
-def test_what_is_no_package_for_this_host_is_refused_by_name(
+def test_a_package_for_another_platform_is_refused_by_name(
     home: Snowmelt, alone: Snowmelt, tmp_path: Path, code: Path
 ) -> None:
     (tmp_path / "root").mkdir()
@@ -193,7 +193,7 @@ def test_what_is_no_package_for_this_host_is_refused_by_name(
 
 
 def relabelled(layout: Path, found: str, other: str) -> Path:
-    """The same package, which says that it is made for something else."""
+    """The same package with a label for another platform."""
     blobs, index = layout / "blobs/sha256", json.loads((layout / "index.json").read_text())
 
     def read(descriptor: dict[str, Any]) -> Any:
@@ -224,7 +224,7 @@ def relabelled(layout: Path, found: str, other: str) -> Path:
     return layout
 
 
-def test_a_tag_that_moves_changes_no_function(
+def test_a_moved_tag_does_not_change_a_function(
     home: Snowmelt, code: Path, served: Registry, away: Snowmelt, tmp_path: Path
 ) -> None:
     name = f"{served.address}/team/moves:v1"
@@ -240,7 +240,7 @@ def test_a_tag_that_moves_changes_no_function(
     assert call(away)["place"] == "CH"
 
 
-def test_each_host_of_a_burst_reads_the_package_by_itself(
+def test_each_host_of_a_burst_reads_the_package_from_the_registry(
     pushed: str, served: Registry, cluster: Cluster
 ) -> None:
     # The registry's data, served on the loopback of each host.

@@ -1,18 +1,18 @@
-"""`make demo` on a machine where others run platforms as well, and what it calls left behind."""
+"""`make demo` beside other platforms, and its check for remaining processes and folders."""
 
 import subprocess
 import sys
 
 from conftest import Snowmelt
 
-from common.places import CHECKOUT, DATA, SNOWMELT
+from common.paths import CHECKOUT, DATA, SNOWMELT
 
-# Ours are known by descent, and orphans are adopted: each script is a process of its own.
+# Own processes are identified by descent, and orphans are adopted: so each script is a process.
 ORPHAN = """
 import os, signal, time
 from pathlib import Path
-from own import own_platform
-with own_platform(Path("/bin/sh")) as platform:
+from platform_run import demo_platform
+with demo_platform(Path("/bin/sh")) as platform:
     assert platform.run(["-c", "sleep 300 & exit 0"]) == 0
     while not (left := platform.left()) or not left[0].endswith(" sleep 300"):
         time.sleep(0.01)
@@ -21,20 +21,20 @@ with own_platform(Path("/bin/sh")) as platform:
     assert platform.left() == [*left, f"folder {platform.folder}/run/1-1"]
     os.kill(int(left[0].split()[1]), signal.SIGKILL)
     (platform.folder / "run" / "1-1").rmdir()
-    assert not platform.left_within(30)
+    assert not platform.remaining_within(30)
 """
 
 KEPT = """
 import sys
 from pathlib import Path
-from own import own_platform
-with own_platform(Path(sys.argv[1])) as platform:
+from platform_run import demo_platform
+with demo_platform(Path(sys.argv[1])) as platform:
     with platform.kept():
         left = platform.left()
         assert any("internal spawner" in line for line in left), left
         assert any(line.startswith("control group ") for line in left), left
         assert any(line.startswith("folder ") for line in left), left
-    assert platform.left_within(30) == []
+    assert platform.remaining_within(30) == []
 """
 
 
@@ -50,7 +50,7 @@ def _run(script: str, *arguments: object) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_the_demo_looks_only_at_what_its_own_run_left(alone: Snowmelt) -> None:
+def test_the_demo_checks_only_its_own_processes(alone: Snowmelt) -> None:
     alone.run("up").succeeded()
     try:
         demo = subprocess.run(
@@ -67,11 +67,11 @@ def test_the_demo_looks_only_at_what_its_own_run_left(alone: Snowmelt) -> None:
         table = [line for line in demo.stdout.splitlines() if line.startswith("country ")][-1]
         assert all(float(seconds) > 0 for seconds in table.split()[1:]), table
     finally:
-        # It is still there: the demo neither used it nor ended it.
+        # It still runs: the demo neither used it nor ended it.
         alone.run("down").succeeded()
 
 
-def test_an_orphan_and_a_run_folder_are_left_behind_and_nothing_of_others() -> None:
+def test_orphans_and_run_folders_are_detected_and_those_of_others_ignored() -> None:
     with subprocess.Popen(["sleep", "300"]) as other:
         try:
             _run(ORPHAN)
@@ -79,5 +79,5 @@ def test_an_orphan_and_a_run_folder_are_left_behind_and_nothing_of_others() -> N
             other.kill()
 
 
-def test_a_platform_that_runs_is_seen_and_one_that_ended_is_not() -> None:
+def test_running_platforms_are_detected_and_ended_ones_are_not() -> None:
     _run(KEPT, SNOWMELT)

@@ -1,4 +1,4 @@
-"""A full disk: a typed error, nothing half-written, and all is well once there is room."""
+"""A full disk: a typed error, no partial files, and normal operation once there is space."""
 
 import subprocess
 from collections.abc import Callable, Iterator

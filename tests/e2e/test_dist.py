@@ -1,4 +1,4 @@
-"""What `make dist` makes, installed on a bare Debian: the README's first query runs there."""
+"""The packages of `make dist`, installed on a bare Debian, run the README's first query."""
 
 import json
 import os
@@ -15,9 +15,9 @@ import pyarrow
 import pytest
 from conftest import short_folder
 
-from common.places import CHECKOUT, DATA
+from common.paths import CHECKOUT, DATA
 
-# The README's own, whose data is that of the demo.
+# The query of the README, with the data of the demo.
 README = (CHECKOUT / "README.md").read_text()
 FIRST_QUERY = re.search(r'^snowmelt sql "(select [^"]*)"$', README, re.MULTILINE)
 AT = "root/data/tpch/sf1"
@@ -33,7 +33,7 @@ def dist(machine: None) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def wheels() -> Path:
-    """The wheel that ours depends on; the Debian has no way to an index."""
+    """The wheel of the dependency; the bare Debian cannot reach an index."""
     folder = DATA / f"wheels-{sys.version_info[0]}.{sys.version_info[1]}"
     if not list(folder.glob(f"pyarrow-{pyarrow.__version__}-*")):
         command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", str(folder)]
@@ -52,7 +52,7 @@ def _flags(shown: str) -> list[str]:
     return sorted(json.loads(line)["l_returnflag"] for line in shown.splitlines())
 
 
-def test_the_wheel_brings_the_command(dist: Path, wheels: Path, bare: debian.Machine) -> None:
+def test_the_wheel_contains_the_command(dist: Path, wheels: Path, bare: debian.Machine) -> None:
     (wheel,) = dist.glob("*.whl")
     assert re.fullmatch(r"snowmelt-[\d.]+-py3-none-manylinux_2_\d+_\w+\.whl", wheel.name)
     for path in [wheel, *wheels.glob("*.whl")]:
@@ -62,12 +62,12 @@ def test_the_wheel_brings_the_command(dist: Path, wheels: Path, bare: debian.Mac
     assert FIRST_QUERY
     shown = bare.run("/opt/venv/bin/snowmelt", "sql", FIRST_QUERY[1], "-o", "json")
     assert _flags(shown) == ["A", "N", "R"]
-    # The SDK finds the command of its own environment, which is not on the PATH.
+    # The SDK finds the command in its own environment, which is not on the PATH.
     script = f"import snowmelt as sm; print(len(sm.sql({FIRST_QUERY[1]!r}).rows()))"
     assert bare.run("/opt/venv/bin/python", "-c", script).strip() == "3"
 
 
-def test_the_debian_package_brings_command_unit_group_and_pages(
+def test_the_debian_package_contains_command_unit_group_and_pages(
     dist: Path, bare: debian.Machine
 ) -> None:
     (package,) = dist.glob("*.deb")
@@ -86,13 +86,13 @@ def test_the_debian_package_brings_command_unit_group_and_pages(
     assert not (bare.root / "var/lib/snowmelt").exists()
 
 
-def test_the_tarball_has_a_program_without_symbols(dist: Path, tmp_path: Path) -> None:
+def test_the_tarball_contains_a_stripped_program(dist: Path, tmp_path: Path) -> None:
     (archive,) = dist.glob("*.tar.gz")
     with tarfile.open(archive) as opened:
         opened.extractall(tmp_path, filter="data")
     (program,) = tmp_path.glob("*/bin/snowmelt")
     (engine,) = tmp_path.glob("*/libexec/snowmelt/snowmelt-query")
-    # Limits that a mistake in a profile or a feature would pass.
+    # Limits that a wrong profile or feature would exceed.
     for path, most in [(program, 40_000_000), (engine, 100_000_000)]:
         shown = subprocess.check_output([path, "--version"], text=True)
         assert shown.startswith(f"{path.name} ")

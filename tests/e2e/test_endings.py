@@ -1,4 +1,4 @@
-"""Ctrl-C and kill -9, of whom and whenever: the same answer or a typed error, nothing left."""
+"""Ctrl-C and kill -9 of each process at any time: the same answer or an error, and clean-up."""
 
 import contextlib
 import json
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from conftest import CLEAN_WITHIN_S, Snowmelt, descendants, process_below, wait_for
 
-from common.stock import Stock
+from common.machine_state import MachineState
 
 SLOW = """import time
 
@@ -50,29 +50,29 @@ def test_a_signal_at_any_moment(
     seed: int,
     sent: signal.Signals,
 ) -> None:
-    before = Stock()
+    before = MachineState()
     process = start_slow()
-    # From before the spawner is up to the middle of the query.
+    # From before the start of the spawner to the middle of the query.
     time.sleep(random.Random(f"{seed} {sent}").uniform(0.0, 2.5) * seed / 5)
     process.send_signal(sent)
     moment = time.monotonic()
     done = snowmelt.finish(process, timeout=30)
     assert time.monotonic() - moment < CLEAN_WITHIN_S
     assert done.code in (0, 128 + sent, -sent), done
-    assert not before.left_within(CLEAN_WITHIN_S)
+    assert not before.remaining_within(CLEAN_WITHIN_S)
 
 
 def test_a_second_ctrl_c_does_not_skip_the_clean_up(
     snowmelt: Snowmelt, start_slow: Callable[[], subprocess.Popen[str]]
 ) -> None:
-    before = Stock()
+    before = MachineState()
     process = start_slow()
     process_below(process.pid, "internal worker")
     for _ in range(3):
         process.send_signal(signal.SIGINT)
         time.sleep(0.01)
     assert snowmelt.finish(process, timeout=30).code in (130, -signal.SIGINT)
-    assert not before.left_within(CLEAN_WITHIN_S)
+    assert not before.remaining_within(CLEAN_WITHIN_S)
 
 
 def drivers_and_workers(pid: int) -> list[int]:
@@ -92,7 +92,7 @@ def test_kill_of_a_worker_gives_the_same_answer(
     assert snowmelt.finish(process).succeeded().out.strip() == ANSWER
 
 
-def test_kill_of_the_driver_is_told(
+def test_kill_of_the_driver_is_reported(
     snowmelt: Snowmelt, start_slow: Callable[[], subprocess.Popen[str]]
 ) -> None:
     process = start_slow()
@@ -103,7 +103,7 @@ def test_kill_of_the_driver_is_told(
     done.failed_with("SM-0403")
 
 
-def test_kill_of_a_worker_again_and_again_is_told(
+def test_repeated_kills_of_a_worker_are_reported(
     snowmelt: Snowmelt, start_slow: Callable[[], subprocess.Popen[str]]
 ) -> None:
     process = start_slow()
@@ -117,21 +117,21 @@ def test_kill_of_a_worker_again_and_again_is_told(
     done.failed_with("SM-0401")
 
 
-def test_kill_of_the_command_leaves_nothing(
+def test_kill_of_the_command_is_cleaned_up(
     start_slow: Callable[[], subprocess.Popen[str]],
 ) -> None:
-    before = Stock()
+    before = MachineState()
     process = start_slow()
     process_below(process.pid, "internal worker")
     process.kill()
     process.communicate()
-    assert not before.left_within(CLEAN_WITHIN_S)
+    assert not before.remaining_within(CLEAN_WITHIN_S)
 
 
-def test_kill_of_the_spawner_gives_the_same_answer_or_is_told(
+def test_kill_of_the_spawner_gives_the_same_answer_or_an_error(
     snowmelt: Snowmelt, start_slow: Callable[[], subprocess.Popen[str]]
 ) -> None:
-    before = Stock()
+    before = MachineState()
     process = start_slow()
     process_below(process.pid, "internal worker")
     os.kill(process_below(process.pid, "internal spawner"), signal.SIGKILL)
@@ -141,27 +141,27 @@ def test_kill_of_the_spawner_gives_the_same_answer_or_is_told(
     else:
         assert (done.code, done.report["code"]) == (3, "SM-0502"), done
         assert "again" in done.report["hint"]
-    assert not before.left_within(CLEAN_WITHIN_S)
+    assert not before.remaining_within(CLEAN_WITHIN_S)
 
 
-def test_kill_of_both_is_cleaned_by_the_next_start(
+def test_kill_of_server_and_spawner_is_cleaned_up_by_the_next_start(
     snowmelt: Snowmelt, data: Path, start_slow: Callable[[], subprocess.Popen[str]]
 ) -> None:
-    before = Stock()
+    before = MachineState()
     process = start_slow()
     process_below(process.pid, "internal worker")
     spawner = process_below(process.pid, "internal spawner")
-    # Stopped first, so that neither sees the other's end.
+    # Stopped first, so that neither detects the end of the other.
     os.kill(spawner, signal.SIGSTOP)
     process.kill()
     os.kill(spawner, signal.SIGKILL)
     process.communicate()
-    wait_for("the sandboxes' end", lambda: "processes" not in before.left_by_now())
+    wait_for("the sandboxes' end", lambda: "processes" not in before.new_since())
     assert snowmelt.rows(f"select count(*) as n from '{data / 'customer'}'") == [{"n": 1500}]
-    assert not before.left_within(CLEAN_WITHIN_S)
+    assert not before.remaining_within(CLEAN_WITHIN_S)
 
 
-def test_a_reader_that_goes_away_is_no_failure(snowmelt: Snowmelt, data: Path) -> None:
+def test_a_closed_output_pipe_is_not_a_failure(snowmelt: Snowmelt, data: Path) -> None:
     process = snowmelt.start("sql", f"select * from '{data / 'lineitem'}'", "-o", "csv")
     assert process.stdout is not None and process.stderr is not None
     process.stdout.readline()
@@ -183,7 +183,7 @@ def test_the_end_of_the_server_is_reported_to_a_query_that_runs(
     alone.finish(process).failed_with("SM-0113", "the server ends")
 
 
-def test_no_output_file_is_left_by_a_query_that_ends_early(
+def test_a_query_that_ends_early_leaves_no_output_file(
     snowmelt: Snowmelt,
     data: Path,
     udf_file: Callable[[str], Path],

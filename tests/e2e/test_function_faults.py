@@ -1,4 +1,4 @@
-"""A function that misbehaves hurts its own query only: the code, what is named, the hint."""
+"""A misbehaving function affects only its own query: error code, message and hint."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -54,7 +54,9 @@ def test_raises_where_errors_become_null(ask: Ask) -> None:
         ("hold = [bytearray(8 << 20) for _ in range(10_000)]", "SM-0213"),
     ],
 )
-def test_an_end_is_told_where_the_driver_calls_the_function(ask: Ask, line: str, code: str) -> None:
+def test_an_end_is_reported_when_the_driver_calls_the_function(
+    ask: Ask, line: str, code: str
+) -> None:
     """Above a LIMIT or an aggregate the driver calls: the reason is that of the instance."""
     ask(body(line, "return x"), "f(sum(c_custkey)) as n").failed_with(code, "`f`")
 
@@ -84,12 +86,12 @@ def test_has_a_syntax_error(ask: Ask) -> None:
     ask("def f(x: int) -> int\n    return x\n").failed_with("SM-0204", "udfs.py")
 
 
-def test_needs_a_package_that_is_not_there(ask: Ask) -> None:
+def test_needs_a_missing_package(ask: Ask) -> None:
     code = body("return x", decorator='@sm.udf(packages=["snowmelt-no-such-package-e2e==1.0"])')
     ask(code).failed_with("SM-0301", "snowmelt-no-such-package-e2e")
 
 
-def test_needs_a_version_that_is_not_there(ask: Ask) -> None:
+def test_needs_a_missing_version(ask: Ask) -> None:
     ask(body("return x", decorator='@sm.udf(packages=["six==99.0"])')).failed_with("SM-0301", "six")
 
 
@@ -109,7 +111,7 @@ def test_prints_gigabytes(ask: Ask) -> None:
     assert len(done.err) < 1 << 20
 
 
-def test_sleeps_for_ever(ask: Ask) -> None:
+def test_sleeps_indefinitely(ask: Ask) -> None:
     code = "import time\n\n" + body(
         "while True:", "    time.sleep(1)", decorator='@sm.udf(timeout="2s")'
     )
@@ -118,7 +120,7 @@ def test_sleeps_for_ever(ask: Ask) -> None:
     assert done.code == 124
 
 
-def test_allocates_without_end(ask: Ask) -> None:
+def test_allocates_without_limit(ask: Ask) -> None:
     code = body(
         "hold = []",
         "while True:",
@@ -128,7 +130,7 @@ def test_allocates_without_end(ask: Ask) -> None:
     ask(code).failed_with("SM-0213", "256", "peak")
 
 
-def test_forks_without_end(ask: Ask) -> None:
+def test_forks_without_limit(ask: Ask) -> None:
     code = "import os, time\n\n" + body(
         "while True:", "    if os.fork() == 0:", "        time.sleep(600)"
     )
@@ -138,8 +140,8 @@ def test_forks_without_end(ask: Ask) -> None:
 
 
 @pytest.mark.parametrize("target", ["os.getppid()", "1", "-1", "0"])
-def test_kills_its_parent_and_everybody(ask: Ask, target: str) -> None:
-    """In its own pid namespace there is nobody else; it may end itself."""
+def test_sends_signals_to_its_parent_and_all_processes(ask: Ask, target: str) -> None:
+    """Its pid namespace contains no other processes; it may end itself."""
     done = ask("import os\n\n" + body(f"os.kill({target}, 9)", "return 1"))
     if done.code != 0:
         assert done.report["code"] in ("SM-0201", "SM-0210", "SM-0211"), done.report
@@ -157,7 +159,7 @@ def test_crashes(ask: Ask) -> None:
 
 
 @pytest.mark.parametrize("place", ["/usr/e2e", "/e2e", "/etc/e2e", "/proc/sys/kernel/hostname"])
-def test_writes_to_what_is_read_only(ask: Ask, place: str) -> None:
+def test_writes_to_a_read_only_path(ask: Ask, place: str) -> None:
     report = ask(body(f"open('{place}', 'w').write('x')", "return x")).failed_with("SM-0201", place)
     assert "OSError" in str(report) or "PermissionError" in str(report)
 
@@ -171,12 +173,12 @@ def test_fills_its_scratch(ask: Ask) -> None:
     ask(code).failed_with("SM-0215", "limit 64 MiB", "No space left")
 
 
-def test_opens_files_without_end(ask: Ask) -> None:
+def test_opens_files_without_limit(ask: Ask) -> None:
     code = body("files = [open('/dev/null') for _ in range(100000)]", "return len(files)")
     ask(code).failed_with("SM-0216", "limit 1024", "close what is done with")
 
 
-def test_starts_threads_without_end(ask: Ask) -> None:
+def test_starts_threads_without_limit(ask: Ask) -> None:
     code = "import threading, time\n\n" + body(
         "while True:", "    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()"
     )

@@ -1,4 +1,4 @@
-"""What others made is read in sandboxes: it ends its own query, never the server."""
+"""Untrusted input is parsed in sandboxes: it can end its own query, never the server."""
 
 import json
 import struct
@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from conftest import Snowmelt
 
-# A function whose reply claims to decompress to 2^62 bytes: it writes to the platform itself.
+# A function whose reply claims to decompress to 2^62 bytes: it writes to the platform's socket.
 LIAR = """
 import os, struct
 import pyarrow as pa
@@ -55,7 +55,7 @@ def varint(number: int) -> bytes:
 
 
 def claims_row_groups(path: Path, count: int) -> None:
-    """A Parquet file whose footer, in Thrift's compact form, announces a list of row groups."""
+    """A Parquet file whose footer, in Thrift's compact form, claims a number of row groups."""
 
     def integer(header: int, value: int) -> bytes:
         return bytes([header]) + varint(value << 1)
@@ -112,7 +112,7 @@ def test_expressions_of_a_thousand_terms(up: Snowmelt, data: Path) -> None:
     ]
 
 
-def test_a_function_that_lies_about_its_batch(
+def test_a_function_that_claims_a_huge_batch(
     up: Snowmelt, data: Path, udf_file: Callable[[str], Path]
 ) -> None:
     udfs = udf_file(LIAR)

@@ -1,4 +1,4 @@
-"""Images built from packages and code: what is unchanged is neither read nor sent again."""
+"""Images built from packages and code: unchanged parts are neither read nor uploaded again."""
 
 import json
 import os
@@ -15,9 +15,9 @@ from conftest import Snowmelt, wait_for
 from images import PYTHON, SERVE, Registry
 from test_bursts import PYTHON as PACKAGE
 
-from common.places import SNOWMELT
+from common.paths import SNOWMELT
 
-# A wheel of one file that needs nothing.
+# A wheel with one file and no dependencies.
 WHEEL = "six==1.17.0"
 BIG_MIB = 128
 
@@ -32,7 +32,7 @@ def app(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def code(tmp_path: Path) -> Path:
-    """A function that starts only where the wheel is."""
+    """A function that starts only if the wheel is installed."""
     folder = tmp_path / "code"
     folder.mkdir()
     (folder / "serve").write_text(SERVE.replace("import hashlib", "import six, hashlib"))
@@ -57,7 +57,7 @@ def reads(snowmelt: Snowmelt, code: Path, image: str, path: str) -> str:
     return str(json.loads(done.out))
 
 
-def test_a_change_of_code_presses_and_sends_the_code_alone(
+def test_a_change_of_code_compresses_and_sends_only_the_code(
     alone: Snowmelt, served: Registry, app: Path, code: Path
 ) -> None:
     name = f"{served.address}/team/built:v1"
@@ -86,7 +86,7 @@ def test_a_change_of_code_presses_and_sends_the_code_alone(
     assert third["sent"] == {"blobs": [], "bytes": 0}
 
 
-# What a program sees of itself.
+# A program that returns its own environment.
 SELF = """import os
 def read(event):
     seen = {name: os.environ.get(name) for name in event["read"]}
@@ -94,7 +94,7 @@ def read(event):
 while True:"""
 
 
-def test_the_configuration_of_an_image_holds_below_the_functions_own_settings(
+def test_function_settings_override_the_configuration_of_an_image(
     alone: Snowmelt, served: Registry, app: Path
 ) -> None:
     (app / "serve").write_text(SERVE.replace("while True:", SELF, 1))
@@ -126,7 +126,7 @@ def test_the_configuration_of_an_image_holds_below_the_functions_own_settings(
     silent.failed_with("SM-0206", "neither an entrypoint nor a command")
 
 
-def test_python_in_an_image_runs_by_the_interpreter_of_the_image(
+def test_python_in_an_image_runs_in_the_interpreter_of_the_image(
     alone: Snowmelt, app: Path, tmp_path: Path
 ) -> None:
     place = ("--python-path", "/opt/python")
@@ -209,7 +209,7 @@ def test_udfs_in_an_image_have_its_files_its_python_and_its_packages(
     assert (done.stdout, done.returncode) == ("['one', 'two']\n", 0), done.stderr
 
 
-def test_libraries_that_wheels_leave_to_the_system_are_added_or_named(
+def test_system_libraries_of_wheels_are_added_or_reported(
     alone: Snowmelt, app: Path, tmp_path: Path
 ) -> None:
     numpy = ("--python", "numpy")
@@ -225,12 +225,12 @@ def test_libraries_that_wheels_leave_to_the_system_are_added_or_named(
     assert lacking["libstdc++.so.6"]["package"] == "libstdc++6"
     assert lacking["libstdc++.so.6"]["needed_by"] == "numpy"
     assert "SM-1007" in done.err and "--debian" in done.err
-    # What the base has is not named.
+    # Libraries of the base are not reported.
     on = alone.run("image", "build", "on:v1", "--base", "numpy:v1", *parts).succeeded()
     assert "lacking" not in json.loads(on.out)
 
 
-def test_what_is_built_on_an_image_shares_its_layers(
+def test_an_image_built_on_another_shares_its_layers(
     alone: Snowmelt, served: Registry, app: Path, tmp_path: Path
 ) -> None:
     base = alone.run("image", "build", "base:v1", "--code", app, "-o", "json").succeeded()
@@ -252,7 +252,7 @@ def test_what_is_built_on_an_image_shares_its_layers(
     alone.run("image", "verify", "b:v1").succeeded()
 
 
-def test_what_cannot_be_built_is_named(alone: Snowmelt, app: Path, tmp_path: Path) -> None:
+def test_build_errors_name_the_cause(alone: Snowmelt, app: Path, tmp_path: Path) -> None:
     build = ("image", "build", "app:v1")
     alone.run(*build).failed_with("SM-0110", "the image has no content", "--code")
     missing = tmp_path / "none"
@@ -269,7 +269,7 @@ def test_what_cannot_be_built_is_named(alone: Snowmelt, app: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_a_builder_that_is_ended_leaves_nothing_half_made(
+def test_an_interrupted_build_removes_partial_files(
     alone: Snowmelt, app: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
     model = tmp_path / "model"
@@ -293,8 +293,8 @@ def half_made(snowmelt: Snowmelt) -> list[Path]:
 
 
 def settled(folder: Path) -> None:
-    """Waits until the kernel's clock for files has gone on: a change within one of its steps could
-    not be told from the one before."""
+    """Waits for the next tick of the kernel's clock for files: two changes within one tick cannot
+    be distinguished."""
     probe = folder.parent / "probe"
     last = max(path.stat().st_ctime_ns for path in [folder, *folder.rglob("*")])
 

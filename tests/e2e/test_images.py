@@ -1,4 +1,4 @@
-"""Block images: made, sent, run by the blocks that are read, and what becomes of bad ones."""
+"""Block images: converted, pushed, run by reading single blocks; errors of invalid ones."""
 
 import hashlib
 import json
@@ -14,11 +14,11 @@ import pytest
 from conftest import Result, Snowmelt, descendants, short_folder, wait_for
 from images import SERVE, Image, Registry, debian, registry, run
 
-# Every request of a test that must not hang.
+# Time limit of every request that must not hang.
 LIMIT_S = 120.0
-# Bytes that one function reads before it is ready.
+# Bytes that a function reads before it is ready.
 STARTS_WITH = 24 << 20
-# Both ways to mount; the machine of these tests can do both.
+# Both mount methods; the machine of these tests supports both.
 both_ways = pytest.mark.parametrize("up", ["erofs", "fuse"], indirect=True)
 
 
@@ -30,7 +30,7 @@ def made(machine: None) -> Iterator[Image]:
 
 @pytest.fixture(scope="module")
 def home(made: Image) -> Iterator[Snowmelt]:
-    """Where the image is converted."""
+    """The platform that converts the image."""
     with short_folder() as folder:
         home = Snowmelt(folder)
         home.run("image", "convert", f"oci:{made.layout}", "debian:v1").succeeded()
@@ -94,7 +94,7 @@ def listed(snowmelt: Snowmelt) -> list[dict[str, Any]]:
     return list(json.loads(snowmelt.run("image", "ls", "-o", "json").succeeded().out))
 
 
-def test_an_image_that_nobody_here_wrote_runs(made: Image, home: Snowmelt, code: Path) -> None:
+def test_an_image_made_by_other_tools_runs(made: Image, home: Snowmelt, code: Path) -> None:
     deploy(home, code, "debian:v1").succeeded()
     name = "usr/share/doc/libc6/copyright"
     assert answer(read(home, f"/{name}")) == digest(made.rootfs / name)
@@ -105,7 +105,7 @@ def test_an_image_that_nobody_here_wrote_runs(made: Image, home: Snowmelt, code:
 
 
 @both_ways
-def test_both_ways_show_the_same_image(
+def test_both_mount_methods_show_the_same_image(
     pushed: str, made: Image, code: Path, up: Snowmelt, home: Snowmelt
 ) -> None:
     deploy(up, code, pushed).succeeded()
@@ -153,7 +153,7 @@ def test_the_same_input_gives_the_same_image(
 
 
 @both_ways
-def test_another_host_fetches_what_a_start_touches(
+def test_another_host_fetches_the_blocks_of_a_start(
     pushed: str, served: Registry, made: Image, code: Path, up: Snowmelt, home: Snowmelt
 ) -> None:
     whole = next(image["bytes"] for image in listed(home) if image["name"] == "debian:v1")
@@ -182,7 +182,7 @@ def test_a_daemon_that_is_killed_is_replaced_under_its_readers(
     server = json.loads(up.run("status", "-o", "json").succeeded().out)["pid"]
     seen: set[int] = set()
     for _ in range(4):
-        # As soon as it is there, so that some have not begun.
+        # As soon as it runs, so that some reads have not begun.
         pid = wait_for("the next daemon", lambda: daemon_below(server, seen), pause=0)
         seen.add(pid)
         os.kill(pid, signal.SIGKILL)
@@ -191,7 +191,7 @@ def test_a_daemon_that_is_killed_is_replaced_under_its_readers(
 
 
 @both_ways
-def test_without_a_daemon_reads_fail_and_the_next_call_has_a_new_one(
+def test_without_a_daemon_reads_fail_and_the_next_call_starts_one(
     pushed: str, served: Registry, made: Image, code: Path, up: Snowmelt
 ) -> None:
     deploy(up, code, pushed).succeeded()
@@ -236,7 +236,7 @@ def test_a_complete_image_needs_no_daemon(
     deploy(up, code, pushed).succeeded()
     raw = up.folder / "state/raw"
     event = json.dumps({"read": "/usr/bin/python3", "pause": 1.5})
-    # It occupies the first sandbox, whose mount stays as it is.
+    # It occupies the first sandbox, whose mount does not change.
     first = up.start("fn", "call", "read", "--data", event)
     wait_for("raw files of all blobs", lambda: len(list(raw.glob("*.raw"))) == 3)
     assert answer(up.finish(first, LIMIT_S)) == digest((made.rootfs / "usr/bin/python3").resolve())
@@ -253,14 +253,14 @@ def test_a_complete_image_needs_no_daemon(
     ends = [up.finish(one, LIMIT_S) for one in reading]
     assert any(end.code == 0 and answer(end) == digest(made.ballast) for end in ends)
     up.run("down").succeeded()
-    # The next platform mounts them at once.
+    # The next platform mounts them immediately.
     up.run("up").succeeded()
     answer(read(up, "/usr/bin/python3"))
     while pid := daemon(up):
         os.kill(pid, signal.SIGKILL)
     wait_for("the last daemon to be given up", lambda: daemon(up) is None)
     assert answer(read(up, "/opt/ballast")) == digest(made.ballast)
-    # What is mounted stays; what is not goes.
+    # Mounted files are kept, others are removed.
     up.run("down").succeeded()
     wait_for("the files to be free", lambda: "3 raw files" in pruned(up, "--dry-run"))
     assert "3 raw files" in pruned(up)
@@ -280,7 +280,7 @@ def programs(snowmelt: Snowmelt) -> list[int]:
 
 
 def mounts(snowmelt: Snowmelt) -> list[str]:
-    """Those of the daemon of images."""
+    """The mounts of the image daemon."""
     pid = daemon(snowmelt)
     return Path(f"/proc/{pid}/mountinfo").read_text().splitlines() if pid else []
 
@@ -310,7 +310,7 @@ def flip(path: Path, at: int) -> None:
         file.write(bytes([byte ^ 1]))
 
 
-def test_what_nothing_names_is_removed(made: Image, alone: Snowmelt) -> None:
+def test_unreferenced_blobs_are_removed(made: Image, alone: Snowmelt) -> None:
     alone.run("image", "convert", f"oci:{made.layout}", "debian:v1").succeeded()
     blobs = alone.folder / "state/images/blobs/sha256"
     before = set(blobs.iterdir())
@@ -324,7 +324,7 @@ def test_what_nothing_names_is_removed(made: Image, alone: Snowmelt) -> None:
     assert not set(blobs.iterdir())
 
 
-def test_wrong_names_and_places(alone: Snowmelt, served: Registry, tmp_path: Path) -> None:
+def test_wrong_names_and_paths(alone: Snowmelt, served: Registry, tmp_path: Path) -> None:
     convert = ("image", "convert")
     alone.run(*convert, f"oci:{tmp_path / 'none'}", "a").failed_with("SM-1003", "none")
     alone.run(*convert, "UPPER/case").failed_with("SM-0110", "a repository consists of a-z")
@@ -337,7 +337,7 @@ def test_wrong_names_and_places(alone: Snowmelt, served: Registry, tmp_path: Pat
     alone.run(*convert, f"dir:{tmp_path}", "a", *both).failed_with("SM-0110", "power of two")
 
 
-def test_what_two_images_share(alone: Snowmelt, tmp_path: Path) -> None:
+def test_blocks_shared_by_two_images(alone: Snowmelt, tmp_path: Path) -> None:
     root = tmp_path / "root"
     (root / "etc").mkdir(parents=True)
     (root / "data").write_bytes(os.urandom(2 << 20))
@@ -356,7 +356,7 @@ def test_what_two_images_share(alone: Snowmelt, tmp_path: Path) -> None:
     assert "content    /etc/name" in alone.run("image", "diff", "a", "b").out
 
 
-def test_a_host_that_was_warmed_fetches_no_block(
+def test_a_warmed_host_fetches_no_block(
     pushed: str, served: Registry, made: Image, code: Path, alone: Snowmelt
 ) -> None:
     served.fetched()
@@ -374,10 +374,10 @@ def test_a_host_that_was_warmed_fetches_no_block(
     assert served.fetched() == 0
 
 
-def test_a_platform_that_runs_finds_what_was_warmed_beside_it(
+def test_a_running_platform_uses_blocks_that_were_warmed(
     pushed: str, served: Registry, made: Image, code: Path, up: Snowmelt
 ) -> None:
-    # Reads of raw files would say nothing of the cache.
+    # Reads of raw files would not use the cache.
     up.environment["SNOWMELT_IMAGES_RAW"] = "0"
     up.run("down").succeeded()
     up.run("up").succeeded()
@@ -399,10 +399,10 @@ def test_a_platform_that_runs_finds_what_was_warmed_beside_it(
     assert answer(read(up, "/opt/ballast")) == digest(made.ballast)
 
 
-def test_a_start_travels_with_its_image_to_who_trusts_it(
+def test_a_start_profile_is_used_by_platforms_that_trust_its_key(
     made: Image, served: Registry, code: Path, up: Snowmelt, home: Snowmelt
 ) -> None:
-    """The start of one platform reads a file that functions of others never touch."""
+    """The start on one platform reads a file that functions of others never read."""
     name = f"{served.address}/team/starts:blocks"
     home.run("image", "push", "debian:v1", name).succeeded()
     start = f"open({made.inside!r}, 'rb').read({STARTS_WITH})\nlistener ="
@@ -420,7 +420,7 @@ def test_a_start_travels_with_its_image_to_who_trusts_it(
         del home.environment["SNOWMELT_IMAGES_PUBLISH_STARTS"]
     key = home.run("image", "key").succeeded().out.strip()
 
-    # A stranger's is looked at and left alone.
+    # The profile of an untrusted key is read and ignored.
     served.fetched()
     deploy(up, code, name).succeeded()
     profile = starts(served, name, home)[0]
@@ -440,7 +440,7 @@ def test_a_start_travels_with_its_image_to_who_trusts_it(
     held.failed_with("SM-0504", "running platform", "snowmelt down")
 
 
-def test_a_start_is_pushed_with_its_image(
+def test_a_start_profile_is_pushed_with_its_image(
     served: Registry, code: Path, alone: Snowmelt, made: Image
 ) -> None:
     name = f"{served.address}/team/pushed:blocks"
@@ -455,7 +455,7 @@ def test_a_start_is_pushed_with_its_image(
 
 
 def starts(served: Registry, name: str, snowmelt: Snowmelt) -> list[str]:
-    """Digests of the starts that are beside an image, in the list of a registry without one."""
+    """Digests of the start profiles of an image, in the tag of a registry without referrers API."""
     shown = json.loads(snowmelt.run("image", "inspect", name, "-o", "json").succeeded().out)
     repository = name.removeprefix(served.address + "/").rsplit(":", 1)[0]
     tag = shown["manifest"].replace(":", "-")
@@ -474,7 +474,7 @@ def cached(snowmelt: Snowmelt) -> int:
 
 @pytest.fixture
 def own(made: Image, home: Snowmelt, tmp_path: Path) -> Iterator[tuple[Registry, str]]:
-    """A registry of the test's own, with the image."""
+    """A separate registry of the test, with the image."""
     (tmp_path / "own").mkdir()
     own = registry(tmp_path / "own")
     name = f"{own.address}/team/debian:blocks"
@@ -484,12 +484,12 @@ def own(made: Image, home: Snowmelt, tmp_path: Path) -> Iterator[tuple[Registry,
 
 
 @both_ways
-def test_a_blob_that_cannot_be_had_is_told_with_its_cause(
+def test_an_unavailable_blob_is_reported_with_its_cause(
     own: tuple[Registry, str], code: Path, up: Snowmelt
 ) -> None:
     served, name = own
     shown = json.loads(up.run("image", "inspect", name, "-o", "json").succeeded().out)
-    # The metadata part, without which there is no mount, and the layer with the program.
+    # The metadata blob, which the mount needs, and the layer with the program.
     for blob in shown["blobs"][:2]:
         data = served.blob(blob["digest"])
         whole = data.read_bytes()
@@ -498,7 +498,7 @@ def test_a_blob_that_cannot_be_had_is_told_with_its_cause(
         data.write_bytes(whole[:1])
         deploy(up, code, name).failed_with("SM-1001", blob["digest"])
         flipped = bytearray(whole)
-        # Neither a block nor the table is what it was.
+        # Both blocks and table are damaged.
         for at in range(0, len(whole), 32):
             flipped[at] ^= 1
         data.write_bytes(bytes(flipped))
@@ -508,7 +508,7 @@ def test_a_blob_that_cannot_be_had_is_told_with_its_cause(
     answer(read(up, "/usr/bin/python3"))
 
 
-def test_readers_and_who_asks_for_a_manifest_wait_while_their_registry_starts_again(
+def test_reads_and_manifest_requests_wait_while_the_registry_restarts(
     own: tuple[Registry, str], made: Image, code: Path, up: Snowmelt
 ) -> None:
     served, name = own
@@ -518,7 +518,7 @@ def test_readers_and_who_asks_for_a_manifest_wait_while_their_registry_starts_ag
     event = json.dumps({"read": "/opt/ballast"})
     reading = up.start("fn", "call", "read", "--data", event)
     inspecting = up.start("image", "inspect", name, "-o", "json")
-    # Longer than five tries took.
+    # Longer than five attempts take.
     time.sleep(4)
     assert reading.poll() is None, up.finish(reading)
     assert inspecting.poll() is None, up.finish(inspecting)
@@ -530,8 +530,8 @@ def test_readers_and_who_asks_for_a_manifest_wait_while_their_registry_starts_ag
         again.stop()
 
 
-@pytest.mark.parametrize("signed", ["by itself", "by an authority"])
-def test_a_registry_with_an_authority_of_its_own(
+@pytest.mark.parametrize("signed", ["self-signed", "by an authority"])
+def test_a_registry_with_its_own_certificate_authority(
     made: Image, home: Snowmelt, code: Path, alone: Snowmelt, tmp_path: Path, signed: str
 ) -> None:
     key, certificate, authority = (tmp_path / name for name in ("key", "certificate", "authority"))
@@ -564,9 +564,7 @@ def test_a_registry_with_an_authority_of_its_own(
         served.stop()
 
 
-def test_other_tools_find_images_by_the_names_that_users_write(
-    made: Image, alone: Snowmelt
-) -> None:
+def test_other_tools_find_images_by_their_names(made: Image, alone: Snowmelt) -> None:
     alone.run("image", "convert", f"oci:{made.layout}", "debian:v1").succeeded()
     layout = alone.folder / "state/images"
     found = json.loads(run("skopeo", "inspect", "--raw", f"oci:{layout}:debian:v1"))

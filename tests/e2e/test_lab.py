@@ -1,4 +1,4 @@
-"""Bursts over the hosts of a lab: rings, tenants, and what happens to hosts in the middle."""
+"""Bursts over the hosts of a lab: rings, tenants, and faults of hosts during a burst."""
 
 import contextlib
 import json
@@ -49,12 +49,12 @@ def names(*numbers: int) -> list[str]:
     return [f"host-{number}" for number in numbers]
 
 
-def test_a_ring_runs_over_all_hosts_with_those_that_join_later(four: Lab) -> None:
+def test_a_ring_runs_on_all_hosts_and_on_hosts_that_join_later(four: Lab) -> None:
     ring = RING + "    print(json.dumps(burst(10)))"
     assert four.python(ring) == names(1, 2, 3, 4)
     four.command("add", "1").succeeded()
     assert four.python(ring) == names(1, 2, 3, 4, 5)
-    # Nothing was learned: of that the kernel keeps little for all hosts of a large lab together.
+    # No address was learned: the kernel keeps few learned addresses for all hosts of a large lab.
     for host in range(1, 6):
         shown = four.command(
             "exec", f"host-{host}", "--", "ip", "-o", "neigh", "show", "dev", "eth0"
@@ -79,7 +79,7 @@ def test_no_host_is_lost_on_a_busy_machine(alone: Snowmelt) -> None:
         made.wait_until_clean()
 
 
-def test_nothing_waits_for_what_was_sent_to_a_rank_that_ended(four: Lab) -> None:
+def test_unsent_data_to_an_ended_rank_delays_nothing(four: Lab) -> None:
     hosts = four.python("""
         def part(rank):
             import socket, time
@@ -90,7 +90,7 @@ def test_nothing_waits_for_what_was_sent_to_a_rank_that_ended(four: Lab) -> None
                 return
             with job.connect(0, 5000) as connection:
                 connection.recv(1)
-                # Its host has let go of the network then, and answers nothing any more.
+                # Its host has released the network by then, and does not answer any more.
                 time.sleep(1)
 
         done = sm.burst(part, 4, network="job", memory="64MiB", progress=False)
@@ -102,7 +102,7 @@ def test_nothing_waits_for_what_was_sent_to_a_rank_that_ended(four: Lab) -> None
     four.wait_until_clean()
 
 
-def test_two_tenants_with_the_same_addresses_on_the_same_hosts_are_apart(four: Lab) -> None:
+def test_two_tenants_with_the_same_addresses_on_the_same_hosts_are_isolated(four: Lab) -> None:
     listening = four.start("""
         @sm.function(tenant="one")
         def listens(rank):
@@ -137,13 +137,13 @@ def test_two_tenants_with_the_same_addresses_on_the_same_hosts_are_apart(four: L
     answers, hosts = probed
     assert hosts == names(1, 2, 3, 4)
     assert all(not found for _, found in answers), answers
-    assert listening.poll() is None, "nobody reached it"
+    assert listening.poll() is None, "a connection reached it"
     listening.kill()
     listening.communicate()
     four.wait_until_clean()
 
 
-def test_a_host_killed_in_a_job_is_told_and_the_next_burst_goes_on(four: Lab) -> None:
+def test_a_host_killed_in_a_job_is_reported_and_the_next_burst_runs(four: Lab) -> None:
     program = four.start(WAITS)
     wait_for("the functions", lambda: sum(four.ranks().values()) == 8)
     four.fail("host-3")
@@ -155,9 +155,9 @@ def test_a_host_killed_in_a_job_is_told_and_the_next_burst_goes_on(four: Lab) ->
     assert four.python(RING_OF_8) == names(1, 2, 3, 4)
 
 
-def test_a_host_that_others_do_not_reach_stops_the_job_before_it_begins(four: Lab) -> None:
+def test_an_unreachable_host_fails_the_job_before_it_starts(four: Lab) -> None:
     four.fail("host-3", "partition")
-    # Long before the time is up that starting may take.
+    # Long before the time limit of the start.
     program = four.start("""
         sm.burst(lambda rank: rank, 8, network="job", memory="64MiB", start_within="30m",
                  progress=False)
@@ -173,7 +173,7 @@ def test_a_host_that_others_do_not_reach_stops_the_job_before_it_begins(four: La
     assert four.python(RING_OF_8) == names(1, 2, 3, 4)
 
 
-def test_an_unplugged_host_is_lost_and_comes_back(four: Lab) -> None:
+def test_an_unplugged_host_is_lost_and_rejoins(four: Lab) -> None:
     program = four.start(WAITS)
     wait_for("the functions", lambda: sum(four.ranks().values()) == 8)
     four.fail("host-2", "unplug")
@@ -186,7 +186,7 @@ def test_an_unplugged_host_is_lost_and_comes_back(four: Lab) -> None:
 def test_a_burst_begun_while_a_host_is_unplugged_names_it(four: Lab) -> None:
     four.python(RING_OF_8)
     four.fail("host-4", "unplug")
-    # Control takes it for there, as it was heard of a moment ago, or places the burst without it.
+    # Control still lists it because of its last heartbeat, or places the burst without it.
     program = four.start(RING + "    print(json.dumps(burst(8)))")
     out, said = program.communicate(timeout=120)
     assert ("host-4" in said) if program.returncode else json.loads(out) == names(1, 2, 3), said
@@ -194,7 +194,7 @@ def test_a_burst_begun_while_a_host_is_unplugged_names_it(four: Lab) -> None:
     four.wait_until_clean()
 
 
-def test_hosts_are_not_lost_while_control_stands_still(four: Lab) -> None:
+def test_hosts_are_not_lost_while_control_is_stopped(four: Lab) -> None:
     program = four.start("""
         import time
         done = sm.burst(lambda rank: time.sleep(12) or rank, 8, network="job", memory="64MiB",
@@ -204,7 +204,7 @@ def test_hosts_are_not_lost_while_control_stands_still(four: Lab) -> None:
     wait_for("the functions", lambda: sum(four.ranks().values()) == 8)
     control = four.states()[0]["pid"]
     os.kill(control, signal.SIGSTOP)
-    # Longer than a host may be silent.
+    # Longer than the heartbeat timeout of a host.
     time.sleep(8)
     os.kill(control, signal.SIGCONT)
     out, said = program.communicate(timeout=120)
@@ -212,7 +212,7 @@ def test_hosts_are_not_lost_while_control_stands_still(four: Lab) -> None:
     assert json.loads(out) == list(range(8))
 
 
-def test_a_burst_that_meets_a_zygote_that_is_gone_takes_another(four: Lab) -> None:
+def test_a_burst_whose_zygote_has_ended_uses_another(four: Lab) -> None:
     four.python(RING_OF_8)
     nodes = [state["pid"] for state in four.states()]
     zygotes = [pid for node in nodes for pid, line in descendants(node).items() if "zygote" in line]
@@ -224,13 +224,13 @@ def test_a_burst_that_meets_a_zygote_that_is_gone_takes_another(four: Lab) -> No
     four.wait_until_clean()
 
 
-def test_a_node_killed_at_any_moment_leaves_nothing(four: Lab) -> None:
+def test_a_node_killed_at_any_moment_is_cleaned_up(four: Lab) -> None:
     four.python(RING_OF_8)
     for delay in (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6):
         program = four.start(WAITS)
         time.sleep(delay)
         four.fail("host-2")
-        # Placed without the host if it was gone by then, or ended with it.
+        # Placed without the host if it had already ended, or ended with it.
         wait_for(
             "the job to end or to run without the host",
             lambda program=program: (
@@ -251,7 +251,7 @@ def test_a_lab_whose_processes_were_all_killed_can_be_ended(alone: Snowmelt) -> 
     made = Lab(alone)
     program = made.start(WAITS)
     wait_for("the functions", lambda: sum(made.ranks().values()) == 8)
-    # Spawners too, which would have cleaned up after their nodes.
+    # Also the spawners, which would have cleaned up after their nodes.
     nodes = [state["pid"] for state in made.states()]
     for pid in [*nodes, *(pid for node in nodes for pid in descendants(node))]:
         with contextlib.suppress(ProcessLookupError):
@@ -263,7 +263,7 @@ def test_a_lab_whose_processes_were_all_killed_can_be_ended(alone: Snowmelt) -> 
     assert made.command("ls", "-o", "json").succeeded().out.strip() == "[]"
 
 
-def test_a_lab_that_was_killed_while_it_was_made_is_cleared_by_the_next(alone: Snowmelt) -> None:
+def test_a_lab_killed_during_its_start_is_removed_by_the_next(alone: Snowmelt) -> None:
     for delay in (0.01, 0.03, 0.06, 0.12):
         making = alone.start("lab", "up", "--hosts", 8)
         time.sleep(delay)
@@ -275,7 +275,7 @@ def test_a_lab_that_was_killed_while_it_was_made_is_cleared_by_the_next(alone: S
         assert [state["runs"] for state in made.states()] == [True, True]
 
 
-def test_mistakes_are_told(alone: Snowmelt) -> None:
+def test_wrong_arguments_are_reported(alone: Snowmelt) -> None:
     alone.run("lab", "up", "--hosts", 2, "--link", "1GB").failed_with("SM-0110", "1gbit")
     alone.run("lab", "up", "--hosts", 251).failed_with("SM-0110", "250")
     alone.run("lab", "down").failed_with("SM-0802", "lab up --name lab")

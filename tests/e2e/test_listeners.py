@@ -1,4 +1,4 @@
-"""Programs that listen at all addresses, as they are written everywhere, inside a job's network."""
+"""Programs that listen at all addresses, as usual, inside a job network."""
 
 import json
 import shutil
@@ -12,13 +12,14 @@ from conftest import Snowmelt
 from programs import RUNTIMES, build_go
 from test_bursts import PYTHON, Cluster, cluster
 
-from common.places import SNOWMELT
+from common.paths import SNOWMELT
 
 __all__ = ["cluster"]
 
 HOLDS = ["groups", "guard"]
 
-# `:8080` is a socket of both families. Each tells its right neighbour by both, over TCP and UDP.
+# `:8080` is a socket of both families. Each rank sends to its right neighbour by both families,
+# over TCP and UDP.
 GO = """
 package main
 
@@ -130,7 +131,7 @@ func handler(_ context.Context, _ map[string]any) (any, error) {
 func main() { snowmelt.Serve(handler) }
 """
 
-# gRPC listens at `[::]` when it is told `0.0.0.0`, with SO_REUSEPORT.
+# gRPC listens at `[::]` with SO_REUSEPORT when `0.0.0.0` is given.
 GRPC = """
 def ring(rank):
     import threading
@@ -156,7 +157,7 @@ def ring(rank):
             tell = channel.unary_unary("/ring/tell")
             answers.append(int(tell(b"%d" % rank, wait_for_ready=True, timeout=60)))
     [all_heard.acquire() for _ in answers]
-    # What was heard may not be answered yet: the end waits for that.
+    # A received request may not be answered yet: wait for that before the end.
     server.stop(60).wait()
     return heard, answers
 
@@ -164,8 +165,8 @@ print(json.dumps(sm.burst(ring, 3, network="job", packages=["grpcio==1.76.0"], m
                           progress=False)))
 """
 
-# Ray's processes find the packages by a variable: those of a function are on its own path alone.
-# All of them end with the function that started them, so nobody returns before the answer is there.
+# Ray's processes find the packages by a variable: a function's packages are only on its sys.path.
+# All of them end with the function that started them, so no rank returns before the answer arrived.
 RAY = """
 @sm.function(packages=["ray==2.60.0"], memory="768MiB", pids=500, timeout="3m")
 def node(rank):
@@ -230,7 +231,7 @@ def test_go_listens_at_all_addresses_of_both_families(cluster: Cluster, tmp_path
 
 
 def burst(snowmelt: Snowmelt, hold: str, code: str) -> Any:
-    """What a program prints."""
+    """The output of a program."""
     done = subprocess.run(
         [sys.executable, "-c", "import json\nimport snowmelt as sm\n" + code],
         env=snowmelt.environ()

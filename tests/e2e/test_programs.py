@@ -1,4 +1,4 @@
-"""Functions in other languages: deployed, called, kept, parked, and what becomes of bad ones."""
+"""Functions in other languages: deployed, called, kept, prewarmed; errors of invalid ones."""
 
 import json
 import shutil
@@ -62,14 +62,14 @@ def test_is_deployed_called_kept_and_survives_a_restart(up: Snowmelt, written: L
     ask(up, "f").failed_with("SM-0220")
 
 
-def test_waits_parked(up: Snowmelt, written: Language) -> None:
+def test_is_prewarmed(up: Snowmelt, written: Language) -> None:
     up.run("fn", "deploy", "f", *written.deploy, "--parked", 1, "--idle", "0s").succeeded()
 
-    def parked() -> bool:
+    def is_prewarmed() -> bool:
         return int(json.loads(up.run("top", "-o", "json").out)["node"]["parked"]) == 1
 
     for _ in range(2):
-        wait_for("an instance to be parked", parked)
+        wait_for("a prewarmed instance", is_prewarmed)
         assert answer(up, "f", do="x")["calls"] == 1
     assert starts(up)["parked"] == 2
 
@@ -91,7 +91,7 @@ except sm.FunctionError as error:
     print(error.code)
 """
     python = [sys.executable, "-c", program]
-    # The package of this checkout, whichever is installed.
+    # The package of this checkout, even if another one is installed.
     environment = up.environ() | {"PYTHONPATH": str(RUNTIMES.parent / "python")}
     done = subprocess.run(python, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "SM-0220\n"), done.stderr
@@ -112,11 +112,11 @@ def test_throws(deployed: Callable[..., Result], written: Language) -> None:
     assert report["location"]["file"] == written.raised[1]
 
 
-def test_returns_what_is_no_json(deployed: Callable[..., Result]) -> None:
+def test_returns_an_invalid_json_value(deployed: Callable[..., Result]) -> None:
     deployed(do="function").failed_with("SM-0202", "not JSON")
 
 
-def test_eats_memory(deployed: Callable[..., Result]) -> None:
+def test_allocates_too_much_memory(deployed: Callable[..., Result]) -> None:
     report = deployed(do="eat").failed_with("SM-0213", "limit 192 MiB", "peak")
     assert "--memory" in report["hint"]
 
@@ -130,19 +130,19 @@ def test_fills_its_scratch(deployed: Callable[..., Result]) -> None:
     assert "--scratch" in report["hint"]
 
 
-def test_opens_files_without_end(deployed: Callable[..., Result]) -> None:
+def test_opens_files_without_limit(deployed: Callable[..., Result]) -> None:
     report = deployed(do="open").failed_with("SM-0216", "limit 64")
     assert "--open-files" in report["hint"]
 
 
-def test_hangs(snowmelt: Snowmelt, written: Language) -> None:
+def test_reaches_its_time_limit(snowmelt: Snowmelt, written: Language) -> None:
     snowmelt.run("fn", "deploy", "slow", *written.deploy, "--timeout", "3s").succeeded()
     ended = ask(snowmelt, "slow", do="hang")
     ended.failed_with("SM-0212", "3000 ms", "--timeout")
     assert ended.code == 124
 
 
-def test_go_tells_an_error_with_what_caused_it(snowmelt: Snowmelt, tmp_path: Path) -> None:
+def test_go_reports_an_error_with_its_cause(snowmelt: Snowmelt, tmp_path: Path) -> None:
     written = language("go", tmp_path)
     snowmelt.run("fn", "deploy", "go-error", *written.deploy).succeeded()
     report = ask(snowmelt, "go-error", do="error").failed_with("SM-0201", "cannot: file does not")
@@ -200,7 +200,7 @@ def test_a_module_of_a_folder_imports_its_neighbours(snowmelt: Snowmelt, tmp_pat
     assert snowmelt.run("fn", "call", "twice", "--data", "21").succeeded().out == "42\n"
 
 
-# The smallest runtime: what docs/runtimes.md says, in 20 lines.
+# The smallest runtime: the protocol of docs/runtimes.md in 20 lines.
 OWN = """
 import json, os, socket, struct, sys
 listener = socket.socket(fileno=int(os.environ["SNOWMELT_CHANNEL_FD"]))
@@ -244,7 +244,7 @@ def own(tmp_path: Path) -> Path:
     return folder
 
 
-def test_any_program_that_speaks_the_protocol(snowmelt: Snowmelt, own: Path) -> None:
+def test_any_program_that_implements_the_protocol(snowmelt: Snowmelt, own: Path) -> None:
     command = "./serve --x 'a b' ./plain.txt"
     snowmelt.run("fn", "deploy", "own", own, "--command", command).succeeded()
     call = ("fn", "call", "own", "--data")
@@ -268,14 +268,14 @@ def test_any_program_that_speaks_the_protocol(snowmelt: Snowmelt, own: Path) -> 
         ("", "SM-0110", ["is not a command"]),
     ],
 )
-def test_a_command_that_is_wrong(
+def test_wrong_commands(
     snowmelt: Snowmelt, own: Path, command: str, code: str, parts: list[str]
 ) -> None:
     deployed = snowmelt.run("fn", "deploy", "wrong", own, "--command", command)
     deployed.failed_with(code, *parts)
 
 
-def test_paths_that_are_wrong(snowmelt: Snowmelt, own: Path) -> None:
+def test_wrong_paths(snowmelt: Snowmelt, own: Path) -> None:
     deploy = ("fn", "deploy", "wrong")
     snowmelt.run(*deploy, own / "none.mjs").failed_with("SM-0110", "none.mjs")
     snowmelt.run(*deploy, own).failed_with("SM-0110", "--runtime")
@@ -309,7 +309,9 @@ def test_a_program_in_an_image_sees_the_image_only(snowmelt: Snowmelt, tmp_path:
 
 
 @pytest.mark.parametrize("name", ["python", *LANGUAGES])
-def test_a_new_folder_is_deployed_as_it_says(snowmelt: Snowmelt, tmp_path: Path, name: str) -> None:
+def test_a_new_folder_is_deployed_with_its_own_command(
+    snowmelt: Snowmelt, tmp_path: Path, name: str
+) -> None:
     if name != "python":
         language(name, tmp_path)
     folder = tmp_path / "hello"
@@ -322,7 +324,7 @@ def test_a_new_folder_is_deployed_as_it_says(snowmelt: Snowmelt, tmp_path: Path,
     snowmelt.run("fn", "new", folder, "--runtime", name).failed_with("SM-0110", "hello")
 
 
-def test_says_why_a_call_was_cold(up: Snowmelt, tmp_path: Path) -> None:
+def test_reports_why_a_call_was_cold(up: Snowmelt, tmp_path: Path) -> None:
     (tmp_path / "f.py").write_text(
         "import os\ndef handler(event):\n    print('called')\n"
         "    if event.get('exit'): os._exit(1)\n"

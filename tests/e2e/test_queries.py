@@ -1,4 +1,4 @@
-"""Answers are DuckDB's, in every format, alone and two at once, and nothing is left."""
+"""Answers equal DuckDB's, in every format, single and concurrent, with complete clean-up."""
 
 import json
 import resource
@@ -12,7 +12,7 @@ from conftest import Snowmelt
 
 from common import peers
 from common.answers import difference
-from common.stock import Stock
+from common.machine_state import MachineState
 
 QUERIES = {
     "the issue's": ("select l_returnflag, count(*) as n from lineitem group by 1", False),
@@ -45,7 +45,7 @@ QUERIES = {
 
 @pytest.mark.parametrize("name", QUERIES)
 @pytest.mark.parametrize("workers", [1, 3])
-def test_answers_as_duckdb_does(
+def test_answers_are_equal_to_those_of_duckdb(
     snowmelt: Snowmelt, data: Path, tmp_path: Path, name: str, workers: int
 ) -> None:
     text, ordered = QUERIES[name]
@@ -59,12 +59,12 @@ def test_answers_as_duckdb_does(
     assert difference(peers.read_arrow(answer), expected, ordered=ordered) is None
 
 
-def test_a_location_is_quoted_in_from_and_nothing_is_left(snowmelt: Snowmelt, data: Path) -> None:
-    """The issue's own example: processes, mounts, namespaces, cgroups, files as before."""
-    before = Stock()
+def test_a_location_quoted_in_from_and_complete_clean_up(snowmelt: Snowmelt, data: Path) -> None:
+    """Afterwards processes, mounts, namespaces, cgroups and files are as before."""
+    before = MachineState()
     sql = "select l_returnflag, count(*) as n from '{}' group by 1"
     rows = snowmelt.rows(sql.format("lineitem/*.parquet"), cwd=data)
-    left = before.left_by_now()
+    left = before.new_since()
     theirs = peers.duck_answer(sql.format(data / "lineitem/*.parquet"), {}, threads=1).table
     assert {r["l_returnflag"]: r["n"] for r in rows} == {
         r["l_returnflag"]: r["n"] for r in theirs.to_pylist()
@@ -84,14 +84,14 @@ def test_every_format_holds_the_same_rows(snowmelt: Snowmelt, data: Path, tmp_pa
     assert all(r["c_name"] in table for r in expected)
 
 
-def test_data_goes_to_stdout_and_all_else_to_stderr(snowmelt: Snowmelt, data: Path) -> None:
+def test_data_is_written_to_stdout_and_the_rest_to_stderr(snowmelt: Snowmelt, data: Path) -> None:
     sql = f"select count(*) as n from '{data / 'customer'}'"
     done = snowmelt.run("sql", sql, "-o", "json", "--progress", "plain", "--profile").succeeded()
     assert json.loads(done.out) == {"n": 1500}
     assert done.err
 
 
-def test_a_profile_page_loads_nothing(snowmelt: Snowmelt, data: Path, tmp_path: Path) -> None:
+def test_a_profile_page_is_self_contained(snowmelt: Snowmelt, data: Path, tmp_path: Path) -> None:
     page = tmp_path / "profile.html"
     sql = f"select count(*) from '{data / 'lineitem'}' where l_comment <> '<script>'"
     snowmelt.sql(sql, "--profile-out", page).succeeded()
@@ -100,7 +100,7 @@ def test_a_profile_page_loads_nothing(snowmelt: Snowmelt, data: Path, tmp_path: 
     assert not any(word in text for word in ('src="http', 'href="http', "@import", "url(http"))
 
 
-def test_two_queries_at_once(snowmelt: Snowmelt, data: Path) -> None:
+def test_two_concurrent_queries(snowmelt: Snowmelt, data: Path) -> None:
     sql = f"select sum(l_orderkey) as s from '{data / 'lineitem'}' where l_linenumber = "
     alone = [snowmelt.rows(f"{sql}{n}") for n in (1, 2)]
     started = [snowmelt.start("sql", f"{sql}{n}", "-o", "json", "--workers", 2) for n in (1, 2)]
@@ -110,7 +110,7 @@ def test_two_queries_at_once(snowmelt: Snowmelt, data: Path) -> None:
 
 @pytest.fixture
 def low_soft_limit() -> Iterator[None]:
-    """What a test starts may have 256 open files, until it asks for more."""
+    """Processes of the test have a soft limit of 256 open files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
     yield

@@ -1,4 +1,4 @@
-"""The same answers from S3 as from a folder, with the client's credentials and no others."""
+"""The same answers from S3 as from a folder, with only the client's credentials."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,7 +32,7 @@ SQL = (
 
 
 @pytest.mark.parametrize("location", ["lineitem/", "lineitem/*.parquet"])
-def test_answers_as_from_a_folder(
+def test_answers_are_equal_to_those_from_a_folder(
     snowmelt: Snowmelt, data: Path, store: s3.Store, location: str
 ) -> None:
     snowmelt.environment = store.variables
@@ -56,7 +56,7 @@ def test_a_function_beside_s3_has_no_network_and_no_credentials(
     assert snowmelt.rows(sql, "--udf", file) == [{"m": 0}]
 
 
-def test_wrong_credentials_are_told_and_not_shown(snowmelt: Snowmelt, store: s3.Store) -> None:
+def test_wrong_credentials_are_reported_and_not_shown(snowmelt: Snowmelt, store: s3.Store) -> None:
     wrong = {"AWS_SECRET_ACCESS_KEY": "wrong-but-still-a-secret"}
     snowmelt.environment = store.variables | wrong
     done = snowmelt.sql(SQL.format(f"s3://{BUCKET}/lineitem/"))
@@ -71,6 +71,6 @@ def test_a_prefix_without_files(snowmelt: Snowmelt, store: s3.Store) -> None:
 
 
 def test_a_store_that_does_not_answer(snowmelt: Snowmelt, store: s3.Store) -> None:
-    nobody = f"http://127.0.0.1:{s3.free_ports(1)[0]}"
-    snowmelt.environment = store.variables | {"AWS_ENDPOINT_URL": nobody}
+    unused = f"http://127.0.0.1:{s3.free_ports(1)[0]}"
+    snowmelt.environment = store.variables | {"AWS_ENDPOINT_URL": unused}
     snowmelt.sql(SQL.format(f"s3://{BUCKET}/lineitem/")).failed_with("SM-0108")

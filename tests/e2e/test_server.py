@@ -1,4 +1,4 @@
-"""`up`, `down`, `status`, and functions that live with the server and outlive its death."""
+"""`up`, `down`, `status`, and deployed functions, which persist when the server is killed."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from conftest import CLEAN_WITHIN_S, Snowmelt, wait_for
 
-from common.stock import Stock
+from common.machine_state import MachineState
 
 HELLO = """import os
 
@@ -60,7 +60,7 @@ def call(snowmelt: Snowmelt, event: object) -> Any:
 
 
 def test_up_status_down(alone: Snowmelt, data: Path) -> None:
-    before = Stock()
+    before = MachineState()
     assert alone.run("status").code == 3
     alone.run("up").succeeded()
     pid = status(alone)["pid"]
@@ -71,7 +71,7 @@ def test_up_status_down(alone: Snowmelt, data: Path) -> None:
     assert rows == [{"n": 18}]
     assert workers[1] > 0, "the worker waits idle for the next query"
     assert alone.run("status").code == 3
-    assert not before.left_within(CLEAN_WITHIN_S)
+    assert not before.remaining_within(CLEAN_WITHIN_S)
 
 
 def test_a_second_server_is_refused(up: Snowmelt) -> None:
@@ -80,7 +80,7 @@ def test_a_second_server_is_refused(up: Snowmelt) -> None:
     assert done.code == 2
 
 
-def test_two_clients_at_once(up: Snowmelt, data: Path) -> None:
+def test_two_concurrent_clients(up: Snowmelt, data: Path) -> None:
     sql = f"select sum(l_orderkey) as s from '{data / 'lineitem'}' where l_linenumber = "
     alone = [up.rows(f"{sql}{n}", "--embedded") for n in (1, 2)]
     started = [up.start("sql", f"{sql}{n}", "-o", "json") for n in (1, 2)]
@@ -155,7 +155,7 @@ def test_wrong_names_and_events(up: Snowmelt, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("victim", ["server", "server and spawner"])
-def test_kill_of_the_server_loses_nothing_that_was_acknowledged(
+def test_kill_of_the_server_loses_no_acknowledged_call(
     up: Snowmelt, tmp_path: Path, victim: str
 ) -> None:
     deploy(up, tmp_path, HELLO)

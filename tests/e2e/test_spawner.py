@@ -1,4 +1,4 @@
-"""kill -9 of the spawner and of its lanes under a server's load: typed errors, then all is well."""
+"""kill -9 of the spawner and of its lanes under load: typed errors, then normal operation."""
 
 import json
 import os
@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 from conftest import CLEAN_WITHIN_S, Snowmelt, descendants, wait_for
 
-from common.places import SNOWMELT
-from common.stock import Stock
+from common.machine_state import MachineState
+from common.paths import SNOWMELT
 
 PYTHON = Path(__file__).resolve().parents[2] / "python"
 
-# What the platform may answer to what was under way when the spawner died. SM-0601: what a network
-# was for has ended before it was held to its addresses.
+# Allowed errors of requests that were running when the spawner died. SM-0601: the functions of a
+# network ended before their addresses were enforced.
 LOST = {"SM-0502", "SM-0520", "SM-0401", "SM-0601", "SM-0702", "SM-0705"}
 
-# Calls, queries and bursts at once and without end, each result a line with the number of lines on
-# its input when it was begun; the line `end` has it come to its end.
+# Concurrent calls, queries and bursts in an endless loop. Each result is a line with the number of
+# input lines at its start; the input line `end` ends the loop.
 LOAD = """
 import json, sys, threading, time
 import snowmelt as sm
@@ -91,14 +91,14 @@ ending.set()
 
 @dataclass
 class Load:
-    """A program that asks for things all the time, and what became of them."""
+    """A program that sends requests in a loop, and their results."""
 
     process: "subprocess.Popen[str]"
     round: int = 0
 
     def until_each_succeeds(self) -> set[str]:
-        """Reads on until each kind has succeeded twice in a row, of what is begun from now on;
-        gives the codes met on the way."""
+        """Reads until each kind of request begun from now on has succeeded twice in a row;
+        returns the codes of failed ones."""
         assert self.process.stdout is not None and self.process.stdin is not None
         self.round += 1
         print(file=self.process.stdin, flush=True)
@@ -175,10 +175,10 @@ def test_one_lane_is_killed_under_load(alone: Snowmelt, load: Load) -> None:
 
 
 def ended(snowmelt: Snowmelt) -> None:
-    """The server ends as ever, and nothing of any spawner is left."""
+    """The server ends normally, and all spawners are cleaned up."""
     server = status(snowmelt)["pid"]
     below = set(descendants(server))
-    groups = {folder for folder in Stock().cgroups if f"/{server}-" in folder}
+    groups = {folder for folder in MachineState().cgroups if f"/{server}-" in folder}
     assert groups
     snowmelt.run("down").succeeded()
     wait_for(
@@ -186,13 +186,13 @@ def ended(snowmelt: Snowmelt) -> None:
         lambda: not any(Path(f"/proc/{pid}").exists() for pid in below),
         CLEAN_WITHIN_S,
     )
-    assert not groups & Stock().cgroups
+    assert not groups & MachineState().cgroups
     run = snowmelt.folder / "run"
     assert not list(run.iterdir()), list(run.iterdir())
 
 
-def test_it_is_told_while_no_spawner_can_be_started(alone: Snowmelt, tmp_path: Path) -> None:
-    """The machine has no room for a control group: nothing can be started, until it has."""
+def test_the_status_shows_that_no_spawner_can_be_started(alone: Snowmelt, tmp_path: Path) -> None:
+    """The machine cannot create a control group: starts fail until it can."""
     file = tmp_path / "function.py"
     file.write_text("def handler(event):\n    return event\n")
     alone.run("up").succeeded()
@@ -203,7 +203,7 @@ def test_it_is_told_while_no_spawner_can_be_started(alone: Snowmelt, tmp_path: P
         (folder,) = (alone.folder / "run").glob("*/roots")
         for lane in lanes:
             os.kill(lane, signal.SIGSTOP)
-        # Where it would put its roots together is a mount, which it cannot remove.
+        # The folder where it would assemble its roots is a mount, which it cannot remove.
         subprocess.run(["mount", "-t", "tmpfs", "none", str(folder)], check=True)
         try:
             for lane in lanes:

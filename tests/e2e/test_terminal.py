@@ -1,4 +1,4 @@
-"""What commands show on a terminal of 80 columns, and which keys they take."""
+"""The output of commands on a terminal of 80 columns, and their keys."""
 
 import fcntl
 import os
@@ -16,21 +16,21 @@ from dataclasses import dataclass
 import pytest
 from conftest import Snowmelt
 
-from common.places import SNOWMELT
+from common.paths import SNOWMELT
 
 COLUMNS = 80
 
 
 @dataclass
 class Terminal:
-    """A command on a terminal, and all that it has shown so far."""
+    """A command on a terminal, and its output so far."""
 
     process: subprocess.Popen[bytes]
     descriptor: int
     shown: str = ""
 
     def until(self, words: str, seconds: float = 60) -> str:
-        """Reads on until the words are there."""
+        """Reads until the output contains the words."""
         deadline = time.monotonic() + seconds
         while words not in self.shown:
             assert time.monotonic() < deadline, f"waited for {words!r} in {self.shown!r}"
@@ -39,7 +39,7 @@ class Terminal:
         return self.shown
 
     def rest(self) -> str:
-        """All of it, once the command has ended."""
+        """The complete output, once the command has ended."""
         while self._read(0.2) or self.process.poll() is None:
             pass
         return self.shown
@@ -50,7 +50,7 @@ class Terminal:
         try:
             self.shown += os.read(self.descriptor, 1 << 16).decode(errors="replace")
         except OSError:
-            # Nobody has the other end open any more.
+            # The other end is closed.
             self.process.wait()
             return False
         return True
@@ -82,7 +82,7 @@ def test_doctor_has_a_check_on_few_lines_of_80_columns(snowmelt: Snowmelt) -> No
         lines = _lines(terminal.rest())
     checks = [line for line in lines if re.match(r"(ok|warn|fail) ", line)]
     assert len(checks) > 5
-    # The command of a fix is never cut: it is on a line of its own.
+    # A command in a hint is never truncated: it is on its own line.
     longest = max(lines, key=len)
     assert len(longest) <= COLUMNS or "fix:" in longest or "needed:" in longest, longest
     assert not any("│" in line for line in lines)
@@ -99,7 +99,7 @@ def test_top_fits_80_columns_and_q_ends_it(alone: Snowmelt) -> None:
             lines = _lines(terminal.rest())
             assert terminal.process.returncode == 0, terminal.shown
             assert max(map(len, lines)) <= COLUMNS, lines
-            # As it was: whatever is typed next is seen.
+            # The terminal settings are restored: typed characters are echoed.
             assert termios.tcgetattr(terminal.descriptor)[3] == before
         assert "install" in shown
     finally:

@@ -1,4 +1,4 @@
-"""The workspace as cargo sees it, read once for all tests of the repository."""
+"""The metadata of the workspace from cargo, read once for all tests of the repository."""
 
 import json
 import subprocess
@@ -23,12 +23,12 @@ def checkout() -> Path:
 
 @pytest.fixture(scope="session")
 def workspace() -> dict[str, Any]:
-    """Our own crates only."""
+    """Only the crates of this workspace."""
     return _metadata("--no-deps")
 
 
 @pytest.fixture(scope="session")
 def tree() -> dict[str, Any]:
-    """Every crate that a build can use on any platform that we build for."""
+    """Every crate that a build uses on one of the supported platforms."""
     targets = ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"]
     return _metadata(*(word for target in targets for word in ("--filter-platform", target)))

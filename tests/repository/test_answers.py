@@ -1,4 +1,4 @@
-"""The comparison of answers, on which demo, benches and end-to-end tests rely, can fail."""
+"""Tests of the comparison of answers that demo, benchmarks and end-to-end tests use."""
 
 import sys
 from decimal import Decimal
@@ -21,27 +21,27 @@ def table(*rows: tuple[Any, ...]) -> pa.Table:
 ROWS = [("a", 1, 1.5), ("b", 2, None), (None, 3, 2.5)]
 
 
-def test_the_same_rows_in_another_order_are_the_same_answer() -> None:
+def test_the_order_of_rows_is_ignored_without_order_by() -> None:
     assert difference(table(*ROWS), table(*reversed(ROWS)), ordered=False) is None
 
 
-def test_the_order_counts_where_the_query_gives_one() -> None:
+def test_the_order_of_rows_is_compared_with_order_by() -> None:
     assert difference(table(*ROWS), table(*reversed(ROWS)), ordered=True) is not None
 
 
-def test_types_of_engines_do_not_count() -> None:
+def test_different_types_of_equal_values_are_equal() -> None:
     ours = table(("x", Decimal("0.10"), 3))
     assert difference(ours, table(("x", 0.1, Decimal(3))), ordered=True) is None
 
 
-def test_digits_that_a_decimal_does_not_have_do_not_count() -> None:
+def test_values_are_compared_at_the_scale_of_a_decimal() -> None:
     ours = table((Decimal("25.522005"),))
     assert difference(ours, table((25.522005853,)), ordered=True) is None
     assert difference(ours, table((25.522007,)), ordered=True) is not None
     assert difference(ours, table((Decimal("25.522006"),)), ordered=True) is not None
 
 
-def test_the_noise_of_floats_does_not_count() -> None:
+def test_rounding_differences_of_floats_are_ignored() -> None:
     assert difference(table((0.1 + 0.2,)), table((0.3,)), ordered=False) is None
 
 
@@ -56,5 +56,5 @@ def test_the_noise_of_floats_does_not_count() -> None:
         [("a", 1), ("b", 2), (None, 3)],
     ],
 )
-def test_another_answer_is_told(other: list[tuple[Any, ...]]) -> None:
+def test_a_different_answer_is_detected(other: list[tuple[Any, ...]]) -> None:
     assert difference(table(*other), table(*ROWS), ordered=False) is not None

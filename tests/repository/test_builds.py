@@ -1,7 +1,7 @@
-"""Nothing is built twice: building, testing and linting use the same features of every crate.
+"""Building, testing and linting use the same features of every crate, so nothing is built twice.
 
-A test that switches on one more feature of a crate far down (say `rustix`) has everything above
-it built a second time, and DataFusion is above nearly everything.
+If a test enables one more feature of a low-level crate (such as `rustix`), all crates that depend
+on it are built a second time, which usually includes DataFusion.
 """
 
 import subprocess
@@ -18,7 +18,7 @@ def _features(checkout: Path, edges: str) -> dict[str, str]:
     return dict(line.rsplit("|", 1) for line in lines if "|" in line)
 
 
-def test_tests_switch_on_no_feature_of_a_dependency(checkout: Path) -> None:
+def test_tests_enable_no_further_features_of_dependencies(checkout: Path) -> None:
     built, tested = _features(checkout, "no-dev"), _features(checkout, "normal,build,dev")
     assert len(built) > 100
     differing = {
@@ -29,8 +29,8 @@ def test_tests_switch_on_no_feature_of_a_dependency(checkout: Path) -> None:
     assert not differing
 
 
-def test_nothing_built_leaves_a_defence_out(workspace: dict[str, Any], checkout: Path) -> None:
-    """The feature `weaken` of the sandbox is for its own tests: no crate enables it."""
+def test_no_crate_enables_the_weakened_sandbox(workspace: dict[str, Any], checkout: Path) -> None:
+    """The feature `weaken` of the sandbox is only for its own tests."""
     enabling = [
         f"{package['name']}: {dependency['name']}"
         for package in workspace["packages"]

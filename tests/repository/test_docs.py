@@ -1,4 +1,4 @@
-"""What the documentation says is there: links, error codes, commands, doors."""
+"""Links, error codes, commands and make targets in the documentation exist."""
 
 import re
 import shlex
@@ -10,16 +10,16 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
 
-from common.places import SNOWMELT
+from common.paths import SNOWMELT
 
 
 def _documents(checkout: Path) -> list[Path]:
-    places = ("*.md", "docs/**/*.md", "bench/*.md", "python/*.md")
-    return sorted(document for place in places for document in checkout.glob(place))
+    patterns = ("*.md", "docs/**/*.md", "bench/*.md", "python/*.md")
+    return sorted(document for pattern in patterns for document in checkout.glob(pattern))
 
 
 def _anchor(heading: str) -> str:
-    """As code hosts make it: lower case, punctuation away, spaces to hyphens."""
+    """As on code hosts: lower case, without punctuation, hyphens for spaces."""
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
 
 
@@ -27,7 +27,7 @@ def _anchors(document: Path) -> set[str]:
     return {_anchor(h) for h in re.findall(r"^#+ (.*)$", document.read_text(), re.MULTILINE)}
 
 
-def test_links_lead_somewhere(checkout: Path) -> None:
+def test_links_have_existing_targets(checkout: Path) -> None:
     broken = []
     for document in _documents(checkout):
         for link in re.findall(r"\]\(([^)\s]+)\)", document.read_text()):
@@ -43,7 +43,7 @@ def test_links_lead_somewhere(checkout: Path) -> None:
 
 
 def test_files_named_in_tables_and_text_exist(checkout: Path) -> None:
-    """`crates/query/src/plan.rs` in a document is a file or a folder."""
+    """A path such as `crates/query/src/plan.rs` in a document is an existing file or folder."""
     roots = "crates|python|bench|docs|demo|scripts|tests"
     missing = [
         f"{document.relative_to(checkout)}: {path}"
@@ -54,8 +54,8 @@ def test_files_named_in_tables_and_text_exist(checkout: Path) -> None:
     assert not missing
 
 
-def test_every_escape_attempt_named_is_made(checkout: Path) -> None:
-    """`module::test` in SECURITY.md is a test of tests/escape, and each of those is named."""
+def test_security_md_names_the_escape_tests(checkout: Path) -> None:
+    """Each `module::test` in SECURITY.md is a test of tests/escape, and each of those is listed."""
     folder = checkout / "crates/sandbox/tests/escape"
     made = {
         f"{file.stem}::{name}"
@@ -103,14 +103,14 @@ def _help(subcommands: list[str]) -> str:
 
 
 def _is_built(checkout: Path) -> bool:
-    """Whether the binary has all of the sources in it; a cache may hold an older one."""
+    """Whether the binary is newer than all sources; a cache may contain an older one."""
     if not SNOWMELT.exists():
         return False
     sources = (checkout / "crates").glob("*/src/**/*.rs")
     return SNOWMELT.stat().st_mtime > max(source.stat().st_mtime for source in sources)
 
 
-def test_every_command_shown_is_known_to_the_binary(checkout: Path) -> None:
+def test_the_binary_accepts_every_documented_command(checkout: Path) -> None:
     if not _is_built(checkout):
         pytest.skip("the binary is not built, or older than the sources: make build")
     unknown = []
@@ -119,7 +119,7 @@ def test_every_command_shown_is_known_to_the_binary(checkout: Path) -> None:
     for place, words in shown:
         if words[:1] == ["--version"]:
             continue
-        # What follows is for another program.
+        # The arguments after `--` are for another program.
         words = words[: words.index("--")] if "--" in words else words
         depth = 2 if words[0] in ("fn", "image", "net", "lab", "config") else 1
         text = _help(words[:depth])
@@ -133,11 +133,11 @@ def test_every_command_shown_is_known_to_the_binary(checkout: Path) -> None:
     assert not unknown
 
 
-def test_every_door_named_is_in_the_makefile(checkout: Path) -> None:
-    doors = set(re.findall(r"^([a-z0-9]+):", (checkout / "Makefile").read_text(), re.M))
+def test_every_documented_make_target_exists(checkout: Path) -> None:
+    targets = set(re.findall(r"^([a-z0-9]+):", (checkout / "Makefile").read_text(), re.M))
     named = {
-        door
+        target
         for document in _documents(checkout)
-        for door in re.findall(r"`make ([a-z0-9]+)`", document.read_text())
+        for target in re.findall(r"`make ([a-z0-9]+)`", document.read_text())
     }
-    assert named <= doors
+    assert named <= targets

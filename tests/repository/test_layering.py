@@ -24,7 +24,7 @@ LAYERS = [
     "lab",
     "snowmelt",
 ]
-# Beside the layers, by folder: may use all of them, and none may use it.
+# Outside the layers, by folder: these may use all layers, and no layer may use them.
 BESIDE = {"bench": "bench", "bench-lean": "bench/lean"}
 
 
@@ -32,20 +32,20 @@ def _noun(package: str) -> str:
     return package.removeprefix("snowmelt-")
 
 
-def test_every_crate_stands_in_the_table(workspace: dict[str, Any]) -> None:
+def test_every_crate_is_listed_in_the_layers(workspace: dict[str, Any]) -> None:
     found = {_noun(package["name"]) for package in workspace["packages"]}
     assert found == set(LAYERS) | set(BESIDE)
 
 
-def test_folder_and_name_agree(workspace: dict[str, Any], checkout: Path) -> None:
+def test_crate_folders_match_their_names(workspace: dict[str, Any], checkout: Path) -> None:
     for package in workspace["packages"]:
         folder = Path(package["manifest_path"]).parent.relative_to(checkout)
         noun = _noun(package["name"])
         assert folder == Path(BESIDE.get(noun, f"crates/{noun}"))
 
 
-def test_dependencies_go_down_only(workspace: dict[str, Any]) -> None:
-    """Dependencies of tests too: a test that looks up turns the layers into a ring."""
+def test_crates_depend_only_on_lower_layers(workspace: dict[str, Any]) -> None:
+    """Including dev-dependencies: tests that use higher layers would make cycles."""
     upward = [
         f"{package['name']} depends on {dependency['name']}"
         for package in workspace["packages"]
@@ -61,7 +61,7 @@ def test_dependencies_go_down_only(workspace: dict[str, Any]) -> None:
 
 
 def test_the_server_links_no_query_engine(workspace: dict[str, Any]) -> None:
-    """What parses SQL and files of users is the program `snowmelt-query`, in sandboxes."""
+    """SQL and user files are parsed only by `snowmelt-query`, in sandboxes."""
     by_name = {package["name"]: package for package in workspace["packages"]}
     reached, waiting = set(), ["snowmelt"]
     while waiting:
@@ -81,7 +81,7 @@ def test_the_workspace_denies_unsafe_code(checkout: Path) -> None:
     assert lints["unsafe_code"] in ("deny", "forbid")
 
 
-def test_every_crate_takes_the_lints_of_the_workspace(
+def test_every_crate_uses_the_lints_of_the_workspace(
     workspace: dict[str, Any],
 ) -> None:
     for package in workspace["packages"]:
@@ -99,8 +99,8 @@ def test_only_kernel_allows_unsafe_code(checkout: Path) -> None:
     assert {Path(file).parts[:2] for file in allowing} == {("crates", "kernel")}
 
 
-def test_every_unsafe_block_says_why_it_is_sound(checkout: Path) -> None:
-    """A SAFETY comment stands in the lines just above each `unsafe` block or impl."""
+def test_every_unsafe_block_has_a_safety_comment(checkout: Path) -> None:
+    """A SAFETY comment is directly above each `unsafe` block or impl."""
     silent = []
     for file in sorted((checkout / "crates/kernel").rglob("*.rs")):
         lines = file.read_text().splitlines()

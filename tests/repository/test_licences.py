@@ -1,4 +1,4 @@
-"""What is built in is allowed by deny.toml: licences, sources and crates that must not be there."""
+"""Dependencies comply with deny.toml: licences, sources and banned crates."""
 
 import re
 import tomllib
@@ -106,6 +106,6 @@ def test_no_banned_crate_and_no_second_version(tree: dict[str, Any], rules: dict
         assert len(versions[rule["name"]]) <= most, rule
 
 
-def test_the_licence_is_ours_everywhere(workspace: dict[str, Any], checkout: Path) -> None:
+def test_every_package_has_the_project_licence(workspace: dict[str, Any], checkout: Path) -> None:
     assert {package["license"] for package in workspace["packages"]} == {"Apache-2.0"}
     assert "Version 2.0, January 2004" in (checkout / "LICENSE").read_text()

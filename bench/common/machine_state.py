@@ -1,8 +1,7 @@
-"""What a machine holds that a platform could leave behind: taken before and after, then compared.
+"""The resources of a machine that a platform could leak: recorded before and after, then compared.
 
-Other programs run on the machine as well, so processes are ours only by what they run, and files
-only by name. Mounts, network namespaces and cgroups are compared in full, but for those that are
-named as other programs' own.
+Other programs run on the machine as well, so processes are identified by their command line, and
+files by name. Mounts and network namespaces are compared completely, cgroups by name.
 """
 
 import os
@@ -16,7 +15,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 
 def _processes() -> set[str]:
-    """Our processes: the binary, whatever it is called by, and what runs the sandbox runtime."""
+    """Processes of Snowmelt: the binary, and processes that run the sandbox runtime."""
     found = set()
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit():
@@ -49,14 +48,14 @@ def _cgroups() -> set[str]:
 
 
 def _files() -> set[str]:
-    """Ours in the folders for temporary and run-time files."""
-    places = {Path(tempfile.gettempdir()), Path("/tmp"), Path("/run"), Path("/dev/shm")}
-    return {str(p) for place in places if place.is_dir() for p in place.glob("*snowmelt*")}
+    """Files of Snowmelt in the folders for temporary and run-time files."""
+    folders = {Path(tempfile.gettempdir()), Path("/tmp"), Path("/run"), Path("/dev/shm")}
+    return {str(p) for folder in folders if folder.is_dir() for p in folder.glob("*snowmelt*")}
 
 
 @dataclass(frozen=True)
-class Stock:
-    """What is there at one moment."""
+class MachineState:
+    """The resources at one moment."""
 
     processes: set[str] = field(default_factory=_processes)
     mounts: set[str] = field(default_factory=_mounts)
@@ -64,16 +63,16 @@ class Stock:
     cgroups: set[str] = field(default_factory=_cgroups)
     files: set[str] = field(default_factory=_files)
 
-    def left_by_now(self) -> dict[str, set[str]]:
-        """What has come since, by kind; empty if nothing."""
-        now = Stock()
+    def new_since(self) -> dict[str, set[str]]:
+        """Resources that have appeared since, by kind; empty if none."""
+        now = MachineState()
         kinds = ("processes", "mounts", "network_namespaces", "cgroups", "files")
         left = {kind: getattr(now, kind) - getattr(self, kind) for kind in kinds}
         return {kind: things for kind, things in left.items() if things}
 
-    def left_within(self, seconds: float) -> dict[str, set[str]]:
-        """As `left_by_now`, once nothing is left or the time is up."""
+    def remaining_within(self, seconds: float) -> dict[str, set[str]]:
+        """Waits until `new_since` is empty or the time is up; returns it."""
         deadline = time.monotonic() + seconds
-        while (left := self.left_by_now()) and time.monotonic() < deadline:
+        while (left := self.new_since()) and time.monotonic() < deadline:
             time.sleep(0.05)
         return left

@@ -1,5 +1,5 @@
-"""A scout tells what a child of its zygote will touch. Each test is a process of its own: it forks
-and freezes."""
+"""The fault probe reports the pages that a child of its zygote will write and read. Each test runs
+in a separate process, which forks and freezes its memory."""
 
 import json
 import subprocess
@@ -39,7 +39,7 @@ def run(code: str) -> Any:
     return json.loads(done.stdout), done.stderr
 
 
-def test_what_a_scout_touches_a_child_has_before_it_needs_it() -> None:
+def test_a_child_has_the_pages_that_the_fault_probe_found() -> None:
     (count, before, after), _ = run("""
         enter.prepare()
         enter.touched[:] = fault_probe.probe(["json"])
@@ -59,7 +59,7 @@ def test_what_a_scout_touches_a_child_has_before_it_needs_it() -> None:
     assert after > 0.95
 
 
-def test_nobody_looks_at_addresses_that_are_only_reserved() -> None:
+def test_reserved_address_ranges_are_skipped() -> None:
     found, _ = run("""
         import ctypes, mmap
         space = mmap.mmap(-1, 1 << 36, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000)
@@ -73,7 +73,7 @@ def test_nobody_looks_at_addresses_that_are_only_reserved() -> None:
     assert found == [True, False]
 
 
-def test_a_zygote_goes_on_without_a_scout_that_hangs_or_fails() -> None:
+def test_a_zygote_continues_if_the_fault_probe_hangs_or_fails() -> None:
     (hung, failed, left), err = run("""
         fault_probe.TIMEOUT = 0.5
         run = fault_probe.run
@@ -91,7 +91,7 @@ def test_a_zygote_goes_on_without_a_scout_that_hangs_or_fails() -> None:
     assert "was not served" in err
 
 
-def test_what_a_scout_prints_or_leaves_is_nothing() -> None:
+def test_the_fault_probe_prints_nothing_and_leaves_no_files() -> None:
     (spans, modules, files), err = run("""
         before = set(sys.modules)
         spans = fault_probe.probe(["json"])

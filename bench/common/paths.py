@@ -1,4 +1,4 @@
-"""Where things are, relative to the checkout, and the binaries that the doors built."""
+"""Paths of the checkout, of data, and of the binaries that the make targets build."""
 
 import fcntl
 import os
@@ -22,8 +22,8 @@ DATA = Path(os.environ.get("SNOWMELT_DATA", CHECKOUT / "data"))
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A folder for the time of the block. Unlike that of `tempfile` it goes even if a program that
-    an interrupted driver left behind still writes into it for a moment."""
+    """A temporary folder. Unlike that of `tempfile` it is deleted even if a program that an
+    interrupted driver left behind still writes to it for a moment."""
     folder = Path(tempfile.mkdtemp(prefix="sm-"))
     try:
         yield folder
@@ -35,7 +35,7 @@ def scratch() -> Iterator[Path]:
 
 
 def shown(path: Path) -> str:
-    """The path as a user in the checkout would type it."""
+    """The path relative to the checkout, for messages and commands."""
     try:
         return str(path.resolve().relative_to(CHECKOUT))
     except ValueError:
@@ -43,8 +43,8 @@ def shown(path: Path) -> str:
 
 
 def tpch(scale: str, tables: list[str], parts: int = 8) -> Path:
-    """The folder of TPC-H tables at a scale factor, made where it is not there. A table is a folder
-    of parts; it is renamed into place when it is whole, whatever was interrupted."""
+    """The folder of TPC-H tables at a scale factor, generated if missing. A table is a folder
+    of parts, which is renamed into place when it is complete."""
     folder = DATA / "tpch" / f"sf{scale}"
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / ".lock", "w") as lock:
@@ -58,7 +58,7 @@ def tpch(scale: str, tables: list[str], parts: int = 8) -> Path:
 def _make(folder: Path, scale: str, table: str, parts: int) -> None:
     unfinished = folder / f".{table}.tmp"
     shutil.rmtree(unfinished, ignore_errors=True)
-    # Range reads want large row groups: the generator's own 7 MiB would cost a request each.
+    # Large row groups for range reads: the generator's default of 7 MiB needs a request each.
     command = [str(Path(sys.executable).parent / "tpchgen-cli"), "parquet", "--quiet"]
     command += ["--scale-factor", scale, "--tables", table, "--parts", str(parts)]
     command += ["--compression", "zstd(1)", "--row-group-bytes", str(64 << 20)]

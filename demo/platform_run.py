@@ -1,8 +1,8 @@
-"""The demo's own platform, and what it left behind.
+"""Runs the demo's own platform, and finds resources that it left behind.
 
-Other platforms may run on the machine, so nothing is compared with what was there before.
-Processes are ours by descent (this process adopts its orphaned descendants), control groups by the
-names that our platforms gave them, mounts and files by the folder that they are in.
+Other platforms may run on the machine, so the state before the run is not used for comparison.
+Processes are identified by descent (this process adopts its orphaned descendants), control groups
+by the names of the demo's platforms, mounts and files by their folder.
 """
 
 import ctypes
@@ -19,8 +19,8 @@ PR_SET_CHILD_SUBREAPER = 36
 CGROUPS = Path("/sys/fs/cgroup")
 
 
-class OwnPlatform:
-    """Runs commands with state, socket and run folder of the demo's own."""
+class DemoPlatform:
+    """Runs commands with separate state, socket and run folder."""
 
     def __init__(self, folder: Path, binary: Path) -> None:
         self.folder, self.binary = folder, binary
@@ -28,10 +28,10 @@ class OwnPlatform:
         self._began: set[str] = set()
 
     def run(self, arguments: Sequence[str], **options: object) -> int:
-        """Runs a command as a user would type it: it writes to the terminal."""
+        """Runs a command as a user would; its output goes to the terminal."""
         environment = {k: v for k, v in os.environ.items() if not k.startswith("SNOWMELT_")}
-        places = {"STATE": "state", "SOCKET": "sock", "RUN": "run"}
-        environment |= {f"SNOWMELT_{k}": str(self.folder / v) for k, v in places.items()}
+        paths = {"STATE": "state", "SOCKET": "sock", "RUN": "run"}
+        environment |= {f"SNOWMELT_{k}": str(self.folder / v) for k, v in paths.items()}
         process = subprocess.Popen([str(self.binary), *arguments], env=environment, **options)  # type: ignore[call-overload]
         self._began.add(f"{process.pid}-")
         try:
@@ -45,7 +45,7 @@ class OwnPlatform:
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Keeps a platform running for the time of the block."""
+        """Runs a server during the block."""
         if self.run(["up"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) != 0:
             raise SystemExit("`snowmelt up` failed; `snowmelt doctor` may say why")
         try:
@@ -54,16 +54,16 @@ class OwnPlatform:
             self.run(["down"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def left(self) -> list[str]:
-        """What is there of it now, a line each."""
+        """The resources of the platform that exist now, one line each."""
         found = [f"process {line}" for line in _descendants()]
         mounts = Path("/proc/self/mountinfo").read_text().splitlines()
-        places = [line.split()[4] for line in mounts]
-        found += [f"mount {place}" for place in places if place.startswith(f"{self.folder}/")]
+        points = [line.split()[4] for line in mounts]
+        found += [f"mount {point}" for point in points if point.startswith(f"{self.folder}/")]
         found += [f"control group {group}" for group in self._groups()]
         return found + [f"folder {folder}" for folder in self._run_folders()]
 
-    def left_within(self, seconds: float) -> list[str]:
-        """As `left`, once nothing is left or the time is up."""
+    def remaining_within(self, seconds: float) -> list[str]:
+        """Waits until `left` is empty or the time is up; returns `left`."""
         deadline = time.monotonic() + seconds
         while (left := self.left()) and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -80,23 +80,23 @@ class OwnPlatform:
 
 
 @contextmanager
-def own_platform(binary: Path) -> Iterator[OwnPlatform]:
-    """A platform of the demo's own, in a folder that is gone after the block."""
+def demo_platform(binary: Path) -> Iterator[DemoPlatform]:
+    """A platform in a temporary folder, which is deleted after the block."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "this process cannot adopt its descendants")
     # A socket's path has at most 107 bytes.
     folder = Path(tempfile.mkdtemp(prefix="snowmelt-demo-", dir="/tmp"))
-    # Functions run as other users, who must reach what is mounted for them.
+    # Functions run as other users, which must be able to traverse the folder.
     folder.chmod(0o711)
     try:
-        yield OwnPlatform(folder, binary)
+        yield DemoPlatform(folder, binary)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _descendants() -> list[str]:
-    """All that runs below this process: its id and command line. Ended orphans are collected."""
+    """All descendants of this process, with id and command line. Reaps ended orphans."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass

@@ -1,20 +1,20 @@
-"""`make demo` says what it needs before it builds, and builds no more than it uses."""
+"""`make demo` checks its requirements before it builds, and builds only what it uses."""
 
 import os
 import subprocess
 from pathlib import Path
 
 
-def _recipe(checkout: Path, door: str) -> str:
-    command = ["make", "--no-print-directory", "-n", door]
+def _recipe(checkout: Path, target: str) -> str:
+    command = ["make", "--no-print-directory", "-n", target]
     return subprocess.run(command, cwd=checkout, check=True, capture_output=True, text=True).stdout
 
 
-def test_the_demo_needs_root_and_says_so_before_it_builds(checkout: Path) -> None:
+def test_the_demo_checks_for_root_before_it_builds(checkout: Path) -> None:
     recipe = _recipe(checkout, "demo")
     assert 0 <= recipe.index("scripts/needs-root demo") < recipe.index("scripts/build")
-    nobody = ["setpriv", "--reuid", "65534", "--clear-groups"] if os.geteuid() == 0 else []
-    command = [*nobody, "bash", "-s", "demo"]
+    unprivileged = ["setpriv", "--reuid", "65534", "--clear-groups"] if os.geteuid() == 0 else []
+    command = [*unprivileged, "bash", "-s", "demo"]
     refused = subprocess.run(
         command,
         input=(checkout / "scripts/needs-root").read_text(),
@@ -25,14 +25,14 @@ def test_the_demo_needs_root_and_says_so_before_it_builds(checkout: Path) -> Non
     assert refused.returncode == 2 and "sudo make demo" in refused.stderr
 
 
-def test_the_demo_builds_the_product_alone(checkout: Path) -> None:
+def test_the_demo_builds_only_the_product(checkout: Path) -> None:
     assert "cargo" not in _recipe(checkout, "demo")
     built = (checkout / "scripts/build").read_text()
     assert "--package snowmelt --package snowmelt-query\n" in built and "--workspace" not in built
 
 
-def test_the_demo_installs_nothing_that_only_tests_use(checkout: Path) -> None:
-    """What `scripts/setup` looks for without an argument, on a machine that has nothing."""
+def test_the_demo_installs_no_test_dependencies(checkout: Path) -> None:
+    """The packages of `scripts/setup` without an argument, on a machine without any of them."""
     script = (checkout / "scripts/setup").read_text()
     functions = script.split("missing_packages() {")[1].split("\n}\n")[0]
     shell = f'command() {{ return 1; }}; python3() {{ return 1; }}; extra=""; {functions}'
