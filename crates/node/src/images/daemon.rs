@@ -134,7 +134,7 @@ fn answer(mounts: &Mounts, client: &OwnedFd) {
             copy.map_err(|error| error.to_string().into_bytes())
         }
     };
-    // Who does not wait for the answer needs none.
+    // A caller that does not wait needs no answer.
     let _ = match answered {
         Ok((said, fds)) => {
             let fds: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
