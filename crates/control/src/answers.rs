@@ -1,4 +1,4 @@
-//! What the gateway reads of a request and answers: bodies, status codes, problems.
+//! Bodies of requests and answers of the gateway: JSON, status codes, problems.
 //!
 //! Invariant: every refusal or failure is a problem document (RFC 9457) with a code, and only a
 //! success has a status below 400.
@@ -66,8 +66,8 @@ fn status_of(report: &ErrorReport) -> StatusCode {
     }
 }
 
-/// The status of a call that failed. Towards its caller a function is a server of its own: it
-/// answers badly, not in time, or cannot be reached.
+/// The status of a call that failed. To its caller a function is an upstream server: it answers
+/// badly, not in time, or cannot be reached.
 fn status_of_call(report: &ErrorReport) -> StatusCode {
     match report.known_code().exit {
         ExitClass::Input | ExitClass::Usage => StatusCode::BAD_GATEWAY,

@@ -1,5 +1,5 @@
-//! The way of a packet between two functions of a job, step by step: from the sender's host, what
-//! its kernel would do with it; on the receiver's host, whether it is taken, and the way back.
+//! The route of a packet between two functions of a job, step by step: what the kernel of the
+//! sender's host would do with it, whether the receiver's host accepts it, and the route back.
 
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ impl Steps<'_> {
         Ok(())
     }
 
-    /// Asks a host for its kernel's way to an address, and takes down what it says.
+    /// Asks a host for its kernel's route to an address, and records the result.
     async fn route(
         &mut self,
         part: usize,
@@ -85,7 +85,7 @@ impl Steps<'_> {
         Ok(found)
     }
 
-    /// Whether the way leads to the host that has the receiver, and both speak of one overlay.
+    /// Whether the route leads to the host that has the receiver, and both have the same overlay.
     async fn receiver(&mut self, near: usize, far: usize, way: &Way) -> Result<(), ErrorReport> {
         let part = &self.job.parts[far];
         let network = part.host.agent.network(&self.job.id).await?;
@@ -117,7 +117,7 @@ impl Steps<'_> {
 
 type Told = (&'static str, Result<String, String>);
 
-/// What a kernel said, a line for each thing that it looks up.
+/// The answer of a kernel, a line for each of its lookups.
 fn told(way: &Way, to: &TracePoint) -> Vec<Told> {
     let address = to.address;
     match way {

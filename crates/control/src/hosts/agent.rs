@@ -22,7 +22,7 @@ pub(crate) enum HostAgent {
 }
 
 impl HostAgent {
-    /// Whether a host has the files of a program; brings them if they are given.
+    /// Whether a host has the files of a program; uploads them if they are given.
     pub async fn upload(&self, code: &UploadCode) -> Result<CodePresence, ErrorReport> {
         match self {
             Self::Local(agent) => agent.upload(code.clone()).await,
@@ -70,7 +70,7 @@ impl HostAgent {
         }
     }
 
-    /// The network of a job there.
+    /// The network of a job on that host.
     pub async fn network(&self, job: &JobId) -> Result<PartNetwork, ErrorReport> {
         match self {
             Self::Local(agent) => agent.network(job).await,
@@ -78,7 +78,7 @@ impl HostAgent {
         }
     }
 
-    /// The way of a packet from there.
+    /// The route of a packet from that host.
     pub async fn route(&self, job: &JobId, asked: RouteTo) -> Result<RouteFound, ErrorReport> {
         match self {
             Self::Local(agent) => agent.route(job, asked).await,

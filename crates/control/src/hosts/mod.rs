@@ -121,14 +121,14 @@ impl Hosts {
         Ok(())
     }
 
-    /// Forgets a host that says that it goes.
+    /// Forgets a host that leaves.
     pub fn leave(&self, name: &HostName) {
         if self.lock().remove(name).is_some() {
             tracing::info!(host = %name, "a host left");
         }
     }
 
-    /// Every host that is there, this one first.
+    /// All known hosts, this one first.
     pub fn all(&self) -> Vec<Arc<Host>> {
         let mut hosts = self.lock();
         hosts.retain(|name, host| {
@@ -141,7 +141,7 @@ impl Hosts {
         std::iter::once(Arc::clone(&self.local)).chain(hosts.values().cloned()).collect()
     }
 
-    /// The same for people.
+    /// The same for display.
     pub fn list(&self) -> Vec<HostSummary> {
         self.all().iter().map(|host| host.summary()).collect()
     }
@@ -157,7 +157,7 @@ impl Hosts {
 }
 
 impl Host {
-    /// Memory that it has to give, in bytes: what it said last, or what this machine has now.
+    /// Free memory in bytes: as last reported, or what this machine has now.
     pub fn memory(&self) -> u64 {
         match &self.agent {
             HostAgent::Local(agent) => agent.facts().memory,
@@ -214,7 +214,7 @@ impl Host {
         *facts = Facts { join, heard: now, late: late.max(facts.late * 7 / 8) };
     }
 
-    /// By which address other hosts reach it; the loopback where there are no others.
+    /// The address at which other hosts reach it; the loopback where there are no others.
     pub fn underlay(&self) -> Option<IpAddr> {
         let address = self.lock().join.address.map(|address| address.ip());
         let alone = || IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -275,7 +275,7 @@ mod tests {
         (0..time.as_millis() / TICK.as_millis()).for_each(|_| host.clock.tick(TICK));
     }
 
-    /// Listens and says nothing, or says what a host says.
+    /// Listens and answers nothing, or answers as a host does.
     fn agent(answers: bool) -> SocketAddr {
         use std::io::{Read, Write};
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

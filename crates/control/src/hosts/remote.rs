@@ -24,7 +24,7 @@ pub use snowmelt_node::agent::Token;
 /// How long a host may take to accept a connection.
 const CONNECTS_WITHIN: Duration = Duration::from_secs(3);
 
-/// How long an answer may take that takes no work.
+/// How long the answer to a request without work may take.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 
 /// How many ends of ranks are buffered for their reader.
@@ -43,7 +43,7 @@ impl Remote {
         Self { address, token }
     }
 
-    /// Tells control that this host is there.
+    /// Reports this host to control.
     pub async fn join(&self, join: &HostJoin) -> Result<(), ErrorReport> {
         // A control that vanished in between would never answer, not even when it is back.
         let telling = self.send(Method::POST, "/v1/hosts", Some(join));
@@ -51,7 +51,7 @@ impl Remote {
         told.map_err(|_| self.lost(&"it does not answer"))?.map(drop)
     }
 
-    /// What a host has and does, if it says so within this time.
+    /// Resources and load of a host, if it answers within this time.
     pub(super) async fn facts(&self, within: Duration) -> Result<HostFacts, ErrorReport> {
         let asking = async {
             parse(&self.whole(self.send::<()>(Method::GET, "/v1/host", None).await?).await?)
@@ -60,7 +60,7 @@ impl Remote {
         answered.map_err(|_| self.lost(&"it does not answer"))?
     }
 
-    /// Tells control that this host goes.
+    /// Reports to control that this host leaves.
     pub async fn leave(&self, name: &HostName) -> Result<(), ErrorReport> {
         let path = format!("/v1/hosts/{name}");
         self.send::<()>(Method::DELETE, &path, None).await.map(drop)
@@ -176,7 +176,7 @@ impl Remote {
     }
 }
 
-/// Hands on each line as it comes; what is no line ends it, and the ranks that are missing tell.
+/// Forwards each line as it arrives; invalid data ends the stream, and the missing ranks show that.
 async fn lines(mut body: Incoming, ends: &mpsc::Sender<RankEnd>) {
     let mut buffer = BytesMut::new();
     while let Some(Ok(frame)) = body.frame().await {
