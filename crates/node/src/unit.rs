@@ -193,8 +193,8 @@ pub(crate) fn digest(want: &Want, packages: &Digest, code: &Digest) -> Digest {
     Digest::of_parts(parts)
 }
 
-/// Interpreter and runtime. The host's own packages are hidden: a function has what it declares,
-/// and no more on one host than on another.
+/// Interpreter and runtime. The host's own packages are hidden: a function has the packages that it
+/// declares, the same on every host.
 pub(crate) fn base(python: &Python, runtime: &Runtime) -> Root {
     let mut binds: Vec<Bind> = python.prefixes.iter().map(|prefix| bind(prefix, prefix)).collect();
     let shown = |site: &PathBuf| {

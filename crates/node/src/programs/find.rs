@@ -1,4 +1,4 @@
-//! Where the programs of a root are, as seen from inside it.
+//! Finds the programs of a root, as seen from inside it.
 //!
 //! Invariant: a path is resolved with the root as its root (`RESOLVE_IN_ROOT`): a link of an image
 //! leads where it will lead inside, and never to a file of the host.
@@ -16,7 +16,7 @@ use super::{InImage, process};
 use crate::unit::PROGRAM_CODE;
 use crate::{Error, InstanceLimits, Result};
 
-/// Where commands are looked for, unless the environment of function or image has a `PATH`.
+/// The search path of commands, unless the environment of function or image has a `PATH`.
 pub(super) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// What sandboxes see of the host's programs.
@@ -30,7 +30,7 @@ pub(super) struct Inside {
     top: OwnedFd,
     code: PathBuf,
     path: String,
-    /// What the image says of its process; nothing where there is no block image.
+    /// The configuration of the image; empty without a block image.
     pub run: RunConfig,
     /// As whom and where it starts.
     pub process: ProcessSettings,
@@ -174,7 +174,7 @@ fn path(limits: &InstanceLimits, run: &RunConfig) -> String {
     own.cloned().unwrap_or_else(|| PATH.to_owned())
 }
 
-/// Why a file is no program.
+/// Why a file cannot be executed as a program.
 enum Unfit {
     Missing,
     Relative,
