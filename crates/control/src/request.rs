@@ -12,11 +12,11 @@ pub(crate) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ErrorReport> 
             Err(error) => (error.path().to_string(), error.into_inner().to_string()),
             Ok(_) => (".".to_owned(), error.to_string()),
         };
-        ErrorReport::new(Code::OPTION, told(&place, &words))
+        ErrorReport::new(Code::OPTION, message(&place, &words))
     })
 }
 
-fn told(place: &str, words: &str) -> String {
+fn message(place: &str, words: &str) -> String {
     let reason = words.split(" at line ").next().unwrap_or(words);
     let subject = match place {
         "." => "the request".to_owned(),

@@ -47,7 +47,7 @@ impl First {
     }
 
     /// Takes the end of a rank.
-    pub fn hear(&self, end: &RankEnd, host: &HostName) {
+    pub fn take(&self, end: &RankEnd, host: &HostName) {
         let Some(why) = self.why(end) else { return };
         self.told.send_if_modified(|first| {
             let is_first = first.is_none();

@@ -63,7 +63,7 @@ async fn run(
     };
     let collecting = async {
         let mut ends = part.host.agent.call(job, calls).await.map_err(|error| part.named(error))?;
-        let all = collect(part, &mut ends, |end| first.hear(end, &part.host.name)).await?;
+        let all = collect(part, &mut ends, |end| first.take(end, &part.host.name)).await?;
         if request.network.is_some() {
             all_ended.wait().await;
             release(job, part, ends).await;
@@ -79,13 +79,13 @@ async fn run(
 async fn collect(
     part: &Part,
     ends: &mut mpsc::Receiver<RankEnd>,
-    hear: impl Fn(&RankEnd),
+    on_end: impl Fn(&RankEnd),
 ) -> Result<Vec<RankEnd>, ErrorReport> {
     let mut all = BTreeMap::new();
     let ranks = part.first..part.first + part.count;
     while all.len() < ranks.len() {
         let end = ends.recv().await.ok_or_else(|| lost(part))?;
-        hear(&end);
+        on_end(&end);
         if ranks.contains(&end.rank) {
             all.insert(end.rank, end);
         }

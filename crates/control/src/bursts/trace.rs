@@ -79,7 +79,7 @@ impl Steps<'_> {
         let within_ms = u64::try_from(ECHO.as_millis()).unwrap_or(u64::MAX);
         let asked = RouteTo { to: to.address, port, within_ms };
         let found = self.job.parts[part].host.agent.route(&self.job.id, asked).await?;
-        for (check, found) in told(&found.way, to) {
+        for (check, found) in checks(&found.way, to) {
             self.add(part, format!("{prefix}{check}"), found);
         }
         Ok(found)
@@ -115,10 +115,10 @@ impl Steps<'_> {
     }
 }
 
-type Told = (&'static str, Result<String, String>);
+type Check = (&'static str, Result<String, String>);
 
 /// The answer of a kernel, a line for each of its lookups.
-fn told(way: &Way, to: &TracePoint) -> Vec<Told> {
+fn checks(way: &Way, to: &TracePoint) -> Vec<Check> {
     let address = to.address;
     match way {
         Way::Here => vec![("address", here(to))],
@@ -166,19 +166,19 @@ mod tests {
             host: "192.0.2.2".parse().unwrap(),
             round_trip,
         };
-        let steps = told(&way(Some(Duration::from_micros(120))), &point(Some(1)));
-        let checks: Vec<_> = steps.iter().map(|(check, _)| *check).collect();
-        assert_eq!(checks, ["route", "neighbour", "forwarding entry", "echo"]);
+        let steps = checks(&way(Some(Duration::from_micros(120))), &point(Some(1)));
+        let names: Vec<_> = steps.iter().map(|(check, _)| *check).collect();
+        assert_eq!(names, ["route", "neighbour", "forwarding entry", "echo"]);
         assert_eq!(steps[3].1, Ok("192.0.2.2 answers in 120 us".to_owned()));
-        let steps = told(&way(None), &point(Some(1)));
+        let steps = checks(&way(None), &point(Some(1)));
         assert!(steps[3].1.as_ref().is_err_and(|found| found.contains("within 1s")), "{steps:?}");
     }
 
     #[test]
     fn a_packet_without_a_route_or_a_listener_does_not_arrive() {
         let missing = Way::Nowhere { missing: "a route".into() };
-        assert!(told(&missing, &point(None))[0].1.is_err());
-        assert!(told(&Way::Here, &point(None))[0].1.is_err());
-        assert!(told(&Way::Here, &point(Some(3)))[0].1.is_ok());
+        assert!(checks(&missing, &point(None))[0].1.is_err());
+        assert!(checks(&Way::Here, &point(None))[0].1.is_err());
+        assert!(checks(&Way::Here, &point(Some(3)))[0].1.is_ok());
     }
 }

@@ -59,10 +59,10 @@ impl Member {
         let router = agent::router(agent.clone(), self.membership.token.clone());
         let control = Remote::new(self.membership.control, self.membership.token.clone());
         let serving = listen::serve(self.listener, router, shutdown.clone());
-        let (heard, hears) = oneshot::channel();
+        let (answered, first_answer) = oneshot::channel();
         let (membership, asked) = (self.membership.clone(), shutdown.clone());
         let (beaten_to, beats) = (control.clone(), agent.clone());
-        let beating = in_time("beats", move || beat(membership, beaten_to, beats, asked, heard));
+        let beating = in_time("beats", move || beat(membership, beaten_to, beats, asked, answered));
         let (served, beaten, ()) = tokio::join!(
             serving,
             async {
@@ -71,7 +71,7 @@ impl Member {
                 beaten.and_then(|beaten| beaten)
             },
             async {
-                if hears.await.is_ok() {
+                if first_answer.await.is_ok() {
                     joined();
                 }
             }

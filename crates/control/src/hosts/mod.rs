@@ -63,7 +63,7 @@ pub(crate) struct Host {
 struct Facts {
     join: HostJoin,
     /// When its last report came, by the clock.
-    heard: Duration,
+    last_report: Duration,
     /// By how much it was late at most; this decays with time.
     late: Duration,
 }
@@ -105,12 +105,12 @@ impl Hosts {
             return Err(self.taken(&join.name, "control itself"));
         }
         let mut hosts = self.lock();
-        hosts.retain(|_, host| host.is_heard());
+        hosts.retain(|_, host| host.has_reported());
         match hosts.get(&join.name) {
             Some(host) if host.address() != Some(address) => {
                 return Err(self.taken(&join.name, "another host"));
             }
-            Some(host) => host.hear(join),
+            Some(host) => host.take_report(join),
             None => {
                 tracing::info!(host = %join.name, %address, "a host joined");
                 let agent = HostAgent::Remote(Remote::new(address, token.clone()));
@@ -132,11 +132,11 @@ impl Hosts {
     pub fn all(&self) -> Vec<Arc<Host>> {
         let mut hosts = self.lock();
         hosts.retain(|name, host| {
-            let heard = host.is_heard();
-            if !heard {
+            let is_known = host.has_reported();
+            if !is_known {
                 tracing::warn!(host = %name, "a host was silent for too long");
             }
-            heard
+            is_known
         });
         std::iter::once(Arc::clone(&self.local)).chain(hosts.values().cloned()).collect()
     }
@@ -171,13 +171,13 @@ impl Host {
     }
 
     fn new(agent: HostAgent, join: HostJoin, clock: &Arc<Clock>) -> Self {
-        let (name, heard) = (join.name.clone(), clock.now());
-        let facts = Mutex::new(Facts { join, heard, late: Duration::ZERO });
+        let (name, last_report) = (join.name.clone(), clock.now());
+        let facts = Mutex::new(Facts { join, last_report, late: Duration::ZERO });
         Self { name, agent, clock: Arc::clone(clock), facts }
     }
 
     /// Whether it has reported lately.
-    pub fn is_heard(&self) -> bool {
+    pub fn has_reported(&self) -> bool {
         let HostAgent::Remote(_) = &self.agent else { return true };
         let patience = {
             let facts = self.lock();
@@ -189,7 +189,7 @@ impl Host {
     /// Waits until it is silent for too long, and does not answer either.
     pub async fn lost(&self) {
         loop {
-            while self.is_heard() {
+            while self.has_reported() {
                 tokio::time::sleep(BEAT / 4).await;
             }
             let HostAgent::Remote(remote) = &self.agent else { return };
@@ -197,7 +197,7 @@ impl Host {
                 Ok(facts) => {
                     let join = HostJoin { facts, ..self.lock().join.clone() };
                     tracing::debug!(host = %self.name, "a silent host answers");
-                    self.hear(join);
+                    self.take_report(join);
                 }
                 Err(error) => return tracing::info!(host = %self.name, %error, "a host is lost"),
             }
@@ -205,13 +205,13 @@ impl Host {
     }
 
     fn silence(&self) -> Duration {
-        self.clock.now().saturating_sub(self.lock().heard)
+        self.clock.now().saturating_sub(self.lock().last_report)
     }
 
-    fn hear(&self, join: HostJoin) {
+    fn take_report(&self, join: HostJoin) {
         let (now, mut facts) = (self.clock.now(), self.lock());
-        let late = now.saturating_sub(facts.heard + BEAT);
-        *facts = Facts { join, heard: now, late: late.max(facts.late * 7 / 8) };
+        let late = now.saturating_sub(facts.last_report + BEAT);
+        *facts = Facts { join, last_report: now, late: late.max(facts.late * 7 / 8) };
     }
 
     /// The address at which other hosts reach it; the loopback where there are no others.
@@ -230,7 +230,7 @@ impl Host {
             HostAgent::Local(agent) => agent.facts(),
             HostAgent::Remote(_) => self.lock().join.facts.clone(),
         };
-        let heard = match self.agent {
+        let silent_for = match self.agent {
             HostAgent::Local(_) => Duration::ZERO,
             HostAgent::Remote(_) => self.silence(),
         };
@@ -241,7 +241,7 @@ impl Host {
                 HostAgent::Remote(_) => self.address(),
             },
             facts,
-            heard_ms: u64::try_from(heard.as_millis()).unwrap_or(u64::MAX),
+            heard_ms: u64::try_from(silent_for.as_millis()).unwrap_or(u64::MAX),
         }
     }
 
@@ -300,18 +300,18 @@ mod tests {
     fn a_host_that_is_late_now_and_then_may_be_silent_for_longer() {
         let host = host(agent(false));
         pass(&host, SILENT - TICK);
-        assert!(host.is_heard());
-        host.hear(joins("127.0.0.1:1".parse().unwrap()));
+        assert!(host.has_reported());
+        host.take_report(joins("127.0.0.1:1".parse().unwrap()));
         pass(&host, SILENT + SILENT);
-        assert!(host.is_heard(), "it was late by almost four seconds");
+        assert!(host.has_reported(), "it was late by almost four seconds");
         pass(&host, LATE);
-        assert!(!host.is_heard(), "not for ever");
+        assert!(!host.has_reported(), "not for ever");
         for _ in 0..100 {
-            host.hear(joins("127.0.0.1:1".parse().unwrap()));
+            host.take_report(joins("127.0.0.1:1".parse().unwrap()));
             pass(&host, BEAT);
         }
         pass(&host, SILENT);
-        assert!(!host.is_heard(), "it has been in time for long");
+        assert!(!host.has_reported(), "it has been in time for long");
     }
 
     #[tokio::test]
@@ -319,10 +319,10 @@ mod tests {
         let (there, gone) = (host(agent(true)), host(agent(false)));
         for host in [&there, &gone] {
             pass(host, SILENT);
-            assert!(!host.is_heard());
+            assert!(!host.has_reported());
         }
         tokio::time::timeout(Duration::from_secs(60), gone.lost()).await.unwrap();
         assert!(tokio::time::timeout(BEAT, there.lost()).await.is_err());
-        assert!(there.is_heard());
+        assert!(there.has_reported());
     }
 }

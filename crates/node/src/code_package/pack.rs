@@ -107,10 +107,10 @@ impl Making {
             runtime.block_on(sending)?;
         }
         layout.tag(&self.reference.to_string(), &converted.manifest)?;
-        Ok(self.told(&converted))
+        Ok(self.summary(&converted))
     }
 
-    fn told(&self, converted: &Converted) -> Packed {
+    fn summary(&self, converted: &Converted) -> Packed {
         let blobs = || converted.image.blobs();
         Packed {
             name: self.reference.to_string(),

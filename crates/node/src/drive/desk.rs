@@ -130,11 +130,11 @@ impl<'q> Desk<'q> {
                 self.runner.expect(&udfs);
                 None
             }
-            told => {
-                if matches!(told, Ask::Planned) {
+            event => {
+                if matches!(event, Ask::Planned) {
                     *self.scope.reading.lock().unwrap_or_else(PoisonError::into_inner) = None;
                 }
-                tell(told, reporter);
+                report(event, reporter);
                 None
             }
         }
@@ -249,8 +249,8 @@ async fn reply(
     write_frame_with(writing, &frame, &descriptors).await
 }
 
-fn tell(told: Ask, reporter: &dyn DriverReporter) {
-    match told {
+fn report(event: Ask, reporter: &dyn DriverReporter) {
+    match event {
         Ask::Planned => reporter.planned(),
         Ask::Progress(progress) => reporter.progress(progress),
         Ask::Merging => reporter.merging(),

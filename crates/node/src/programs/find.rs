@@ -73,13 +73,13 @@ impl Inside {
         let fail = |reason: String| self.missing(name, reason, hint);
         if name.contains('/') {
             let absolute = name.starts_with('/');
-            let found = if absolute { self.look(Path::new(name)) } else { Err(Unfit::Relative) };
+            let found = if absolute { self.resolve(Path::new(name)) } else { Err(Unfit::Relative) };
             return found.map_err(|unfit| fail(unfit.reason(name))).map(|_| name.to_owned());
         }
         let mut nearly = None;
         for folder in self.path.split(':').filter(|folder| folder.starts_with('/')) {
             let candidate = Path::new(folder).join(name);
-            match self.look(&candidate) {
+            match self.resolve(&candidate) {
                 Ok(_) => return Ok(candidate.display().to_string()),
                 Err(Unfit::Missing) => {}
                 Err(unfit) => nearly = Some(unfit.reason(&candidate.display().to_string())),
@@ -127,7 +127,7 @@ impl Inside {
     }
 
     /// The real file, if it can be executed inside.
-    fn look(&self, path: &Path) -> Result<PathBuf, Unfit> {
+    fn resolve(&self, path: &Path) -> Result<PathBuf, Unfit> {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let found = openat2(&self.top, path, flags, Mode::empty(), ResolveFlags::IN_ROOT);
         let found = found.map_err(|error| match error {
@@ -150,7 +150,7 @@ impl Inside {
 
     /// The real path of a program on the host, for what lies beside it.
     pub fn real(&self, program: &str) -> Option<PathBuf> {
-        self.look(Path::new(program)).ok()
+        self.resolve(Path::new(program)).ok()
     }
 
     fn missing(&self, program: &str, reason: String, hint: &str) -> Error {
@@ -232,7 +232,7 @@ mod tests {
         folder
     }
 
-    fn told(found: Result<String>) -> String {
+    fn message(found: Result<String>) -> String {
         found.unwrap_err().to_string()
     }
 
@@ -244,10 +244,10 @@ mod tests {
         assert_eq!(inside.program("tool", "").unwrap(), "/bin/tool");
         assert_eq!(inside.program("/bin/linked", "").unwrap(), "/bin/linked");
         assert_eq!(inside.program("./serve", "").unwrap(), "/run/snowmelt/code/serve");
-        assert!(told(inside.program("text", "")).contains("everybody may execute"));
-        assert!(told(inside.program("escaped", "")).contains("it is in none of"), "of the host");
-        assert!(told(inside.program("bin/tool", "")).contains("neither a name"));
-        assert!(told(inside.program("./other", "")).contains("it has serve"));
+        assert!(message(inside.program("text", "")).contains("everybody may execute"));
+        assert!(message(inside.program("escaped", "")).contains("it is in none of"), "of the host");
+        assert!(message(inside.program("bin/tool", "")).contains("neither a name"));
+        assert!(message(inside.program("./other", "")).contains("it has serve"));
     }
 
     #[test]
@@ -256,7 +256,7 @@ mod tests {
         let inside = Inside::open(None, hidden.path(), &InstanceLimits::default()).unwrap();
         assert_eq!(inside.program("/bin/sh", "").unwrap(), "/bin/sh");
         let path = hidden.path().join("bin/tool").display().to_string();
-        assert!(told(inside.program(&path, "")).contains("sandboxes see only"));
+        assert!(message(inside.program(&path, "")).contains("sandboxes see only"));
     }
 
     #[test]
